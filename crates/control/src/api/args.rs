@@ -1,0 +1,307 @@
+//! Parameters of an action, taken out one by one; what is left at the end was unknown.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::volume::VolumeType;
+use evenkeel_wire::aws::query::Params;
+
+use super::error::{ApiError, lower_camel};
+use super::filter::Filters;
+use super::page::Page;
+use crate::model::Tags;
+
+/// Letters a tag's key may have.
+const TAG_KEY_MAX: usize = 128;
+/// Letters a tag's value may have.
+const TAG_VALUE_MAX: usize = 256;
+/// Bytes a client token may have.
+const CLIENT_TOKEN_MAX: usize = 64;
+
+/// The parameters that are not yet understood.
+#[derive(Debug)]
+pub struct Args {
+    params: Params,
+}
+
+impl Args {
+    /// All parameters of a request but `Action` and `Version`.
+    #[must_use]
+    pub fn new(params: Params) -> Self {
+        Self { params }
+    }
+
+    /// A text; an empty one counts as absent.
+    pub fn text(&mut self, name: &str) -> Option<String> {
+        self.params.take(name).filter(|value| !value.is_empty())
+    }
+
+    /// A text that must be there.
+    ///
+    /// # Errors
+    /// `MissingParameter`.
+    pub fn required(&mut self, name: &str) -> Result<String, ApiError> {
+        self.text(name).ok_or_else(|| ApiError::missing(name))
+    }
+
+    /// `true` or `false`.
+    ///
+    /// # Errors
+    /// `InvalidParameterValue`.
+    pub fn boolean(&mut self, name: &str) -> Result<Option<bool>, ApiError> {
+        self.parsed(name, "Must be true or false", |text| match text {
+            "true" | "True" | "TRUE" => Some(true),
+            "false" | "False" | "FALSE" => Some(false),
+            _ => None,
+        })
+    }
+
+    /// A whole number from 0.
+    ///
+    /// # Errors
+    /// `InvalidParameterValue`.
+    pub fn number<T: FromStr>(&mut self, name: &str) -> Result<Option<T>, ApiError> {
+        // Rust would take "+5" as well.
+        let plain = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+        self.parsed(name, "Must be a whole number that is not negative", |text| {
+            text.parse().ok().filter(|_| plain(text))
+        })
+    }
+
+    /// A volume type.
+    ///
+    /// # Errors
+    /// `UnknownVolumeType`.
+    pub fn volume_type(&mut self, name: &str) -> Result<Option<VolumeType>, ApiError> {
+        let Some(text) = self.text(name) else { return Ok(None) };
+        text.parse().map(Some).map_err(|_| {
+            let message = format!("Unsupported volume type '{text}' for volume creation.");
+            ApiError::new("UnknownVolumeType", message)
+        })
+    }
+
+    /// A volume id that must be there.
+    ///
+    /// # Errors
+    /// `MissingParameter`, `InvalidVolumeID.Malformed`.
+    pub fn volume_id(&mut self, name: &str) -> Result<VolumeId, ApiError> {
+        volume_id(&self.required(name)?)
+    }
+
+    /// A host id.
+    ///
+    /// # Errors
+    /// `InvalidInstanceID.Malformed`.
+    pub fn instance_id(&mut self, name: &str) -> Result<Option<InstanceId>, ApiError> {
+        self.text(name).as_deref().map(instance_id).transpose()
+    }
+
+    /// A list of volume ids.
+    ///
+    /// # Errors
+    /// `InvalidVolumeID.Malformed`.
+    pub fn volume_ids(&mut self, name: &str) -> Result<Vec<VolumeId>, ApiError> {
+        self.list(name).iter().map(|text| volume_id(text)).collect()
+    }
+
+    /// A list of host ids.
+    ///
+    /// # Errors
+    /// `InvalidInstanceID.Malformed`.
+    pub fn instance_ids(&mut self, name: &str) -> Result<Vec<InstanceId>, ApiError> {
+        self.list(name).iter().map(|text| instance_id(text)).collect()
+    }
+
+    /// A list of texts.
+    pub fn list(&mut self, name: &str) -> Vec<String> {
+        self.params.take_list(name)
+    }
+
+    /// A client token.
+    ///
+    /// # Errors
+    /// `InvalidParameterValue`.
+    pub fn client_token(&mut self) -> Result<Option<String>, ApiError> {
+        let fits = |text: &str| text.is_ascii() && text.len() <= CLIENT_TOKEN_MAX;
+        let hint = format!("Must have at most {CLIENT_TOKEN_MAX} ASCII characters");
+        self.parsed("ClientToken", &hint, |text| fits(text).then(|| text.to_owned()))
+    }
+
+    /// The filters; `known` are the names the action has.
+    ///
+    /// # Errors
+    /// `InvalidParameterValue`, `FilterLimitExceeded`, `UnknownParameter`.
+    pub fn filters(&mut self, known: &[&str]) -> Result<Filters, ApiError> {
+        let mut filters = Vec::new();
+        for (number, mut fields) in self.params.take_structures("Filter") {
+            let name = fields.take("Name").filter(|name| !name.is_empty());
+            let name = name.ok_or_else(|| ApiError::missing(&format!("Filter.{number}.Name")))?;
+            let values = fields.take_list("Value");
+            nothing_left(&fields, &format!("Filter.{number}."))?;
+            filters.push((name, values));
+        }
+        Filters::new(filters, known)
+    }
+
+    /// Which part of the results is wanted. `min..=max` are the numbers of results the action
+    /// allows; asking for more gets the most.
+    ///
+    /// # Errors
+    /// `InvalidParameterValue`, `InvalidPaginationToken`.
+    pub fn page(&mut self, min: usize, max: usize) -> Result<Page, ApiError> {
+        let wanted: Option<usize> = self.number("MaxResults")?;
+        if let Some(wanted) = wanted.filter(|wanted| *wanted < min) {
+            return Err(ApiError::value(format!(
+                "Value ( {wanted} ) for parameter maxResults is invalid. Expecting a value of at \
+                 least {min}."
+            )));
+        }
+        Page::new(wanted.map(|wanted| wanted.min(max)), self.text("NextToken"))
+    }
+
+    /// Tags of a thing that is being made (`TagSpecification.1.Tag.1.Key`).
+    ///
+    /// # Errors
+    /// `InvalidParameterValue`, `UnknownParameter`.
+    pub fn tag_specifications(&mut self, resource_type: &str) -> Result<Tags, ApiError> {
+        let mut tags = Tags::new();
+        for (number, mut fields) in self.params.take_structures("TagSpecification") {
+            let prefix = format!("TagSpecification.{number}.");
+            match fields.take("ResourceType") {
+                Some(kind) if kind == resource_type => {}
+                Some(kind) => {
+                    return Err(ApiError::value(format!(
+                        "'{kind}' is not a valid taggable resource type for this operation."
+                    )));
+                }
+                None => return Err(ApiError::missing(&format!("{prefix}ResourceType"))),
+            }
+            let mut fields = Self::new(fields);
+            for (key, value) in fields.tags(&prefix)? {
+                if tags.insert(key.clone(), value).is_some() {
+                    return Err(duplicate_key(&key));
+                }
+            }
+            nothing_left(&fields.params, &prefix)?;
+        }
+        Ok(tags)
+    }
+
+    /// Tags (`Tag.1.Key`, `Tag.1.Value`); `prefix` is for messages.
+    ///
+    /// # Errors
+    /// `InvalidParameterValue`, `UnknownParameter`, `MissingParameter`.
+    pub fn tags(&mut self, prefix: &str) -> Result<Tags, ApiError> {
+        let mut tags = Tags::new();
+        for (key, value) in self.tag_pairs(prefix)? {
+            if key.starts_with("aws:") {
+                let text = "Tag keys starting with 'aws:' are reserved for internal use";
+                return Err(ApiError::value(text));
+            }
+            if tags.insert(key.clone(), value.unwrap_or_default()).is_some() {
+                return Err(duplicate_key(&key));
+            }
+        }
+        Ok(tags)
+    }
+
+    /// Tags whose value may be left out, as DeleteTags takes them.
+    ///
+    /// # Errors
+    /// As [`Self::tags`].
+    pub fn tag_pairs(&mut self, prefix: &str) -> Result<Vec<(String, Option<String>)>, ApiError> {
+        let mut pairs = Vec::new();
+        for (number, mut fields) in self.params.take_structures("Tag") {
+            let place = format!("{prefix}Tag.{number}.");
+            let key = fields.take("Key").filter(|key| !key.is_empty());
+            let key = key.ok_or_else(|| ApiError::missing(&format!("{place}Key")))?;
+            let value = fields.take("Value");
+            nothing_left(&fields, &place)?;
+            tag_text("key", &key, TAG_KEY_MAX)?;
+            tag_text("value", value.as_deref().unwrap_or_default(), TAG_VALUE_MAX)?;
+            pairs.push((key, value));
+        }
+        Ok(pairs)
+    }
+
+    /// A parameter of EC2's that is understood and refused.
+    ///
+    /// # Errors
+    /// `UnsupportedOperation` if it is there.
+    pub fn unsupported(&mut self, names: &[&str]) -> Result<(), ApiError> {
+        match names.iter().find(|name| self.text(name).is_some()) {
+            Some(name) => {
+                Err(ApiError::unsupported(format!("The parameter {name} is not supported")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Every parameter was understood. To be called before anything is done.
+    ///
+    /// # Errors
+    /// `UnknownParameter`.
+    pub fn done(&self) -> Result<(), ApiError> {
+        nothing_left(&self.params, "")
+    }
+
+    fn parsed<T>(
+        &mut self,
+        name: &str,
+        hint: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>, ApiError> {
+        let Some(text) = self.params.take(name) else { return Ok(None) };
+        parse(&text).map(Some).ok_or_else(|| invalid(name, &text, hint))
+    }
+}
+
+fn invalid(name: &str, value: &str, hint: impl Display) -> ApiError {
+    let shown = lower_camel(name);
+    ApiError::value(format!("Value ({value}) for parameter {shown} is invalid. {hint}."))
+}
+
+fn nothing_left(params: &Params, prefix: &str) -> Result<(), ApiError> {
+    match params.first_name() {
+        Some(name) => Err(ApiError::unknown_parameter(&format!("{prefix}{name}"))),
+        None => Ok(()),
+    }
+}
+
+fn duplicate_key(key: &str) -> ApiError {
+    ApiError::value(format!("Duplicate tag key '{key}' specified."))
+}
+
+fn tag_text(what: &str, text: &str, max: usize) -> Result<(), ApiError> {
+    if text.chars().count() > max {
+        let message = format!("Tag {what} exceeds the maximum length of {max} characters");
+        return Err(ApiError::value(message));
+    }
+    if text.chars().any(char::is_control) {
+        return Err(ApiError::value(format!("Tag {what} must not contain control characters")));
+    }
+    Ok(())
+}
+
+/// Reads a volume id.
+///
+/// # Errors
+/// `InvalidVolumeID.Malformed`.
+pub fn volume_id(text: &str) -> Result<VolumeId, ApiError> {
+    text.parse().map_err(|_| {
+        let message =
+            format!("Value ({text}) for parameter volumeId is invalid. Expected: 'vol-...'.");
+        ApiError::new("InvalidVolumeID.Malformed", message)
+    })
+}
+
+/// Reads a host id.
+///
+/// # Errors
+/// `InvalidInstanceID.Malformed`.
+pub fn instance_id(text: &str) -> Result<InstanceId, ApiError> {
+    text.parse().map_err(|_| {
+        ApiError::new("InvalidInstanceID.Malformed", format!("Invalid id: \"{text}\""))
+    })
+}

@@ -1,0 +1,29 @@
+//! CreateTags: sets tags of volumes and hosts.
+
+use evenkeel_wire::aws::xml::Element;
+
+use super::error::ApiError;
+use super::{Action, Call, view};
+use crate::model::{Command, Tagged};
+
+pub const ACTION: Action = Action { name: "CreateTags", mutates: true, run };
+
+fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
+    let resources = call.args.list("ResourceId");
+    let tags = call.args.tags("")?;
+    call.args.done()?;
+    if resources.is_empty() {
+        return Err(ApiError::missing("ResourceIdSet"));
+    }
+    if tags.is_empty() {
+        return Err(ApiError::missing("TagSet"));
+    }
+    let resources = tagged(&resources)?;
+    call.execute(&Command::CreateTags { resources, tags })?;
+    Ok(view::success())
+}
+
+/// Resources by their ids.
+pub fn tagged(ids: &[String]) -> Result<Vec<Tagged>, ApiError> {
+    ids.iter().map(|id| id.parse().map_err(ApiError::from)).collect()
+}

@@ -1,0 +1,78 @@
+//! CreateVolume.
+
+use evenkeel_core::volume::{VolumeRequest, VolumeType};
+use evenkeel_wire::aws::xml::Element;
+
+use super::error::ApiError;
+use super::{Action, Call, view};
+use crate::clock;
+use crate::model::{Command, Settings};
+use crate::plane::PlaneError;
+
+pub const ACTION: Action = Action { name: "CreateVolume", mutates: true, run };
+
+fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
+    let settings = &call.plane.settings;
+    let args = &mut call.args;
+    let zone = (args.text("AvailabilityZone"), args.text("AvailabilityZoneId"));
+    let volume_type = args.volume_type("VolumeType")?.unwrap_or(default_type(settings));
+    let size_gib = args.number("Size")?;
+    let iops = args.number("Iops")?;
+    let throughput_mibps = args.number("Throughput")?;
+    let multi_attach = args.boolean("MultiAttachEnabled")?.unwrap_or(false);
+    let encrypted = args.boolean("Encrypted")?.unwrap_or(false);
+    let key = args.text("KmsKeyId");
+    let snapshot = args.text("SnapshotId");
+    let tags = args.tag_specifications("volume")?;
+    let token = args.client_token()?.filter(|token| !token.is_empty());
+    args.unsupported(&["OutpostArn", "VolumeInitializationRate", "Operator.Principal"])?;
+    args.done()?;
+    if key.is_some() && !encrypted {
+        let text = "The parameter [KmsKeyId] requires the parameter Encrypted to be set.";
+        return Err(ApiError::new("InvalidParameterDependency", text));
+    }
+    if encrypted {
+        return Err(ApiError::unsupported("Encrypted volumes are not supported"));
+    }
+    if let Some(snapshot) = snapshot {
+        // There are no snapshots yet, so every id is of one that does not exist.
+        let text = format!("The snapshot '{snapshot}' does not exist.");
+        return Err(ApiError::new("InvalidSnapshot.NotFound", text));
+    }
+    let size_gib = size_gib.ok_or_else(|| {
+        let text = "The request must contain the parameter size/snapshot";
+        ApiError::new("MissingParameter", text)
+    })?;
+    let zone = chosen_zone(settings, zone)?;
+    let request = VolumeRequest { volume_type, size_gib, iops, throughput_mibps, multi_attach };
+    let token = token.map(|token| (token, std::mem::take(&mut call.fingerprint)));
+    let id = clock::volume_id().map_err(PlaneError::from)?;
+    let outcome = call.execute(&Command::CreateVolume { id, request, zone, tags, token })?;
+    let volume = outcome.settled.ok_or_else(|| ApiError::internal("the new volume is gone"))?;
+    Ok(view::volume(settings, &volume))
+}
+
+/// What EC2 makes of a request that names no type: gp2, and before it existed standard.
+fn default_type(settings: &Settings) -> VolumeType {
+    match settings.rules.offers(VolumeType::Gp2) {
+        true => VolumeType::Gp2,
+        false => VolumeType::Standard,
+    }
+}
+
+/// The zone, named by its name or by its id.
+fn chosen_zone(
+    settings: &Settings,
+    named: (Option<String>, Option<String>),
+) -> Result<String, ApiError> {
+    match named {
+        (Some(name), None) => Ok(name),
+        (None, Some(id)) if id == view::zone_id(settings) => Ok(settings.zone.clone()),
+        (None, Some(id)) => Err(ApiError::value(format!("Invalid availability zone: [{id}]"))),
+        (None, None) => Err(ApiError::missing("AvailabilityZone")),
+        (Some(_), Some(_)) => Err(ApiError::new(
+            "InvalidParameterCombination",
+            "The parameters AvailabilityZone and AvailabilityZoneId cannot be used together",
+        )),
+    }
+}

@@ -1,0 +1,106 @@
+//! DescribeInstanceTypes: EC2's types with their EBS limits. Only what limits EBS is shown.
+
+use evenkeel_core::instance::{self, EbsOptimized, InstanceType};
+use evenkeel_wire::aws::xml::Element;
+
+use super::error::ApiError;
+use super::{Action, Call, view};
+use crate::model::Refusal;
+
+pub const ACTION: Action = Action { name: "DescribeInstanceTypes", mutates: false, run };
+
+const FILTERS: &[&str] = &[
+    "ebs-info.ebs-optimized-info.baseline-bandwidth-in-mbps",
+    "ebs-info.ebs-optimized-info.baseline-iops",
+    "ebs-info.ebs-optimized-info.baseline-throughput-in-mbps",
+    "ebs-info.ebs-optimized-info.maximum-bandwidth-in-mbps",
+    "ebs-info.ebs-optimized-info.maximum-iops",
+    "ebs-info.ebs-optimized-info.maximum-throughput-in-mbps",
+    "ebs-info.ebs-optimized-support",
+    "ebs-info.encryption-support",
+    "instance-type",
+];
+
+fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
+    let args = &mut call.args;
+    let names = args.list("InstanceType");
+    let filters = args.filters(FILTERS)?;
+    let page = args.page(5, 100)?;
+    args.boolean("IncludeUnsupportedInRegion")?;
+    args.done()?;
+    let absent: Vec<&str> =
+        names.iter().map(String::as_str).filter(|n| instance::by_name(n).is_none()).collect();
+    if !absent.is_empty() {
+        return Err(Refusal::UnknownInstanceType(absent.join(", ")).into());
+    }
+    let wanted = instance::all()
+        .iter()
+        .filter(|t| names.is_empty() || names.iter().any(|name| name == t.name))
+        .filter(|t| filters.pass(|name| values(t, name)));
+    let (types, token) = page.cut(wanted, |t| t.name.to_owned());
+    let items = types.into_iter().map(item).collect();
+    Ok(view::paged("instanceTypeSet", items, token))
+}
+
+fn item(t: &InstanceType) -> Element {
+    let limits = [
+        Element::text("baselineBandwidthInMbps", t.baseline_mbps),
+        Element::text("baselineThroughputInMBps", megabytes(t.baseline_mbps)),
+        Element::text("baselineIops", t.baseline_iops),
+        Element::text("maximumBandwidthInMbps", t.mbps_max),
+        Element::text("maximumThroughputInMBps", megabytes(t.mbps_max)),
+        Element::text("maximumIops", t.iops_max),
+    ];
+    let ebs = [
+        Element::text("ebsOptimizedSupport", support(t)),
+        Element::text("encryptionSupport", "unsupported"),
+        Element::list("ebsOptimizedInfo", limits),
+    ];
+    let name = Element::text("instanceType", t.name);
+    Element::list("item", [name, Element::list("ebsInfo", ebs)])
+}
+
+const fn support(t: &InstanceType) -> &'static str {
+    match t.ebs_optimized {
+        EbsOptimized::Default => "default",
+        EbsOptimized::Supported => "supported",
+    }
+}
+
+/// Mbit/s as MB/s, exactly: an eighth has at most three decimals.
+fn megabytes(mbps: u32) -> String {
+    let (whole, eighths) = (mbps / 8, mbps % 8);
+    let decimals = format!("{:03}", eighths * 125);
+    let decimals = decimals.trim_end_matches('0');
+    format!("{whole}.{}", if decimals.is_empty() { "0" } else { decimals })
+}
+
+fn values(t: &InstanceType, filter: &str) -> Vec<String> {
+    let value = match filter {
+        "ebs-info.ebs-optimized-info.baseline-bandwidth-in-mbps" => t.baseline_mbps.to_string(),
+        "ebs-info.ebs-optimized-info.baseline-iops" => t.baseline_iops.to_string(),
+        "ebs-info.ebs-optimized-info.baseline-throughput-in-mbps" => megabytes(t.baseline_mbps),
+        "ebs-info.ebs-optimized-info.maximum-bandwidth-in-mbps" => t.mbps_max.to_string(),
+        "ebs-info.ebs-optimized-info.maximum-iops" => t.iops_max.to_string(),
+        "ebs-info.ebs-optimized-info.maximum-throughput-in-mbps" => megabytes(t.mbps_max),
+        "ebs-info.ebs-optimized-support" => support(t).into(),
+        "ebs-info.encryption-support" => "unsupported".into(),
+        "instance-type" => t.name.into(),
+        _ => return vec![],
+    };
+    vec![value]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::megabytes;
+
+    #[test]
+    fn eighths_are_exact() {
+        for (mbps, expected) in
+            [(650, "81.25"), (4_750, "593.75"), (43, "5.375"), (2_085, "260.625"), (8, "1.0")]
+        {
+            assert_eq!(megabytes(mbps), expected);
+        }
+    }
+}

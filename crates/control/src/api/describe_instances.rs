@@ -1,0 +1,99 @@
+//! DescribeInstances: the client hosts.
+
+use evenkeel_core::ids::InstanceId;
+use evenkeel_wire::aws::timestamp;
+use evenkeel_wire::aws::xml::Element;
+
+use super::error::ApiError;
+use super::filter::tag_values;
+use super::{Action, Call, OWNER_ID, view};
+use crate::model::{Attachment, Host, Model, Refusal, Settings, Volume};
+
+pub const ACTION: Action = Action { name: "DescribeInstances", mutates: false, run };
+
+const FILTERS: &[&str] = &[
+    "availability-zone",
+    "availability-zone-id",
+    "block-device-mapping.attach-time",
+    "block-device-mapping.delete-on-termination",
+    "block-device-mapping.device-name",
+    "block-device-mapping.status",
+    "block-device-mapping.volume-id",
+    "instance-id",
+    "instance-state-code",
+    "instance-state-name",
+    "instance-type",
+    "launch-time",
+    "owner-id",
+    "private-ip-address",
+    "reservation-id",
+    "tag:",
+    "tag-key",
+];
+
+fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
+    let args = &mut call.args;
+    let ids = args.instance_ids("InstanceId")?;
+    let filters = args.filters(FILTERS)?;
+    let page = args.page(5, 1_000)?;
+    args.boolean("IncludeManagedResources")?;
+    args.done()?;
+    if !ids.is_empty() && page.is_given() {
+        return Err(ApiError::new(
+            "InvalidParameterCombination",
+            "The parameter instancesSet cannot be used with the parameter maxResults",
+        ));
+    }
+    let settings = &call.plane.settings;
+    let model = call.plane.model();
+    let absent: Vec<_> = ids.iter().copied().filter(|id| !model.hosts.contains_key(id)).collect();
+    if !absent.is_empty() {
+        return Err(Refusal::InstancesNotFound(absent).into());
+    }
+    let wanted = model
+        .hosts
+        .values()
+        .filter(|host| ids.is_empty() || ids.contains(&host.id))
+        .filter(|host| filters.pass(|name| values(settings, &model, host, name)));
+    let (hosts, token) = page.cut(wanted, |host| host.id.to_string());
+    let items = hosts.into_iter().map(|host| {
+        let instance = Element::list("item", view::host(settings, &model, host));
+        let reservation = [
+            Element::text("reservationId", reservation_id(host.id)),
+            Element::text("ownerId", OWNER_ID),
+            Element::new("groupSet"),
+            Element::list("instancesSet", [instance]),
+        ];
+        Element::list("item", reservation)
+    });
+    Ok(view::paged("reservationSet", items.collect(), token))
+}
+
+/// Every host is a reservation of its own.
+fn reservation_id(host: InstanceId) -> String {
+    host.to_string().replacen("i-", "r-", 1)
+}
+
+fn values(settings: &Settings, model: &Model, host: &Host, filter: &str) -> Vec<String> {
+    let each = |value: fn((&Volume, &Attachment)) -> String| {
+        model.attachments_of(host.id).map(value).collect()
+    };
+    match filter {
+        "availability-zone" => vec![settings.zone.clone()],
+        "availability-zone-id" => vec![view::zone_id(settings)],
+        "block-device-mapping.attach-time" => each(|(_, a)| timestamp::extended(a.attached.0)),
+        "block-device-mapping.delete-on-termination" => each(|_| "false".into()),
+        "block-device-mapping.device-name" => each(|(_, a)| a.device.clone()),
+        "block-device-mapping.status" => each(|(_, a)| a.state.name().into()),
+        "block-device-mapping.volume-id" => each(|(v, _)| v.id.to_string()),
+        "instance-id" => vec![host.id.to_string()],
+        "instance-state-code" => vec![view::RUNNING_CODE.into()],
+        "instance-state-name" => vec!["running".into()],
+        "instance-type" => vec![host.instance_type.clone()],
+        "launch-time" => vec![timestamp::extended(host.registered.0)],
+        "owner-id" => vec![OWNER_ID.into()],
+        "private-ip-address" => vec![view::address(host)],
+        "reservation-id" => vec![reservation_id(host.id)],
+        tag => tag_values(tag, &host.tags),
+    }
+}

@@ -1,0 +1,91 @@
+//! DescribeVolumes.
+
+use evenkeel_wire::aws::timestamp;
+use evenkeel_wire::aws::xml::Element;
+
+use super::error::ApiError;
+use super::filter::tag_values;
+use super::{Action, Call, view};
+use crate::model::{Attachment, Refusal, Settings, Volume};
+
+pub const ACTION: Action = Action { name: "DescribeVolumes", mutates: false, run };
+
+const FILTERS: &[&str] = &[
+    "attachment.attach-time",
+    "attachment.delete-on-termination",
+    "attachment.device",
+    "attachment.instance-id",
+    "attachment.status",
+    "availability-zone",
+    "availability-zone-id",
+    "create-time",
+    "encrypted",
+    "fast-restored",
+    "iops",
+    "multi-attach-enabled",
+    "size",
+    "snapshot-id",
+    "status",
+    "tag:",
+    "tag-key",
+    "throughput",
+    "volume-id",
+    "volume-type",
+];
+
+fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
+    let args = &mut call.args;
+    let ids = args.volume_ids("VolumeId")?;
+    let filters = args.filters(FILTERS)?;
+    let page = args.page(5, 500)?;
+    args.boolean("IncludeManagedResources")?;
+    args.done()?;
+    if !ids.is_empty() && page.is_given() {
+        return Err(ApiError::new(
+            "InvalidParameterCombination",
+            "The parameter volumes cannot be used with the parameter maxResults",
+        ));
+    }
+    let settings = &call.plane.settings;
+    let model = call.plane.model();
+    let absent: Vec<_> = ids.iter().copied().filter(|id| !model.volumes.contains_key(id)).collect();
+    if !absent.is_empty() {
+        return Err(Refusal::VolumesNotFound(absent).into());
+    }
+    let wanted = model
+        .volumes
+        .values()
+        .filter(|volume| ids.is_empty() || ids.contains(&volume.id))
+        .filter(|volume| filters.pass(|name| values(settings, volume, name)));
+    let (volumes, token) = page.cut(wanted, |volume| volume.id.to_string());
+    let items = volumes
+        .into_iter()
+        .map(|volume| Element::list("item", view::volume(settings, volume)))
+        .collect();
+    Ok(view::paged("volumeSet", items, token))
+}
+
+fn values(settings: &Settings, volume: &Volume, filter: &str) -> Vec<String> {
+    let spec = &volume.spec;
+    let each = |value: fn(&Attachment) -> String| volume.attachments.iter().map(value).collect();
+    match filter {
+        "attachment.attach-time" => each(|a| timestamp::extended(a.attached.0)),
+        "attachment.delete-on-termination" => each(|_| "false".into()),
+        "attachment.device" => each(|a| a.device.clone()),
+        "attachment.instance-id" => each(|a| a.instance.to_string()),
+        "attachment.status" => each(|a| a.state.name().into()),
+        "availability-zone" => vec![volume.zone.clone()],
+        "availability-zone-id" => vec![view::zone_id(settings)],
+        "create-time" => vec![timestamp::extended(volume.created.0)],
+        "encrypted" | "fast-restored" => vec!["false".into()],
+        "iops" => spec.iops.iter().map(u32::to_string).collect(),
+        "multi-attach-enabled" => vec![spec.multi_attach.to_string()],
+        "size" => vec![spec.size_gib.to_string()],
+        "snapshot-id" => vec![String::new()],
+        "status" => vec![volume.state().name().into()],
+        "throughput" => spec.throughput_mibps.iter().map(u32::to_string).collect(),
+        "volume-id" => vec![volume.id.to_string()],
+        "volume-type" => vec![spec.volume_type.to_string()],
+        tag => tag_values(tag, &volume.tags),
+    }
+}

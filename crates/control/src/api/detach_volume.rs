@@ -1,0 +1,27 @@
+//! DetachVolume. Returns once the host is shut out.
+//!
+//! `Force` makes no difference: a detached host's connections are always closed, and what it had
+//! not flushed may be lost.
+
+use evenkeel_wire::aws::xml::Element;
+
+use super::error::ApiError;
+use super::{Action, Call, view};
+use crate::model::{AttachmentState, Command};
+
+pub const ACTION: Action = Action { name: "DetachVolume", mutates: true, run };
+
+fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
+    let args = &mut call.args;
+    let id = args.volume_id("VolumeId")?;
+    let instance = args.instance_id("InstanceId")?;
+    let device = args.text("Device");
+    args.boolean("Force")?;
+    args.done()?;
+    let outcome = call.execute(&Command::DetachVolume { id, instance, device })?;
+    let decided = outcome.decided.as_ref();
+    let leaving = decided
+        .and_then(|v| v.attachments.iter().find(|a| a.state == AttachmentState::Detaching))
+        .ok_or_else(|| ApiError::internal("the attachment was gone already"))?;
+    Ok(view::attachment_fields(id, leaving, "detached"))
+}

@@ -1,0 +1,364 @@
+//! EC2's error codes and texts. Clients match on both; the texts are a wire format.
+//!
+//! Where Amazon's own text is not known, ours names the thing, the value, the limit and the next
+//! step.
+
+use std::fmt::Display;
+
+use evenkeel_core::volume::InvalidSpec;
+use evenkeel_wire::agent::{Failed, FailedKind};
+use evenkeel_wire::aws::query::QueryError;
+use evenkeel_wire::aws::sigv4::SignatureError;
+use evenkeel_wire::aws::timestamp;
+use evenkeel_wire::aws::xml::Element;
+use tracing::error;
+
+use crate::model::{ATTACHMENTS_MAX, HOSTS_MAX, Refusal, TAGS_MAX, VOLUMES_MAX};
+use crate::plane::PlaneError;
+
+/// An error reply.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ApiError {
+    /// HTTP status.
+    pub status: u16,
+    /// EC2's code.
+    pub code: &'static str,
+    /// The text.
+    pub message: String,
+}
+
+impl ApiError {
+    /// A client error with EC2's usual status.
+    pub fn new(code: &'static str, message: impl Into<String>) -> Self {
+        Self { status: 400, code, message: message.into() }
+    }
+
+    /// A parameter has a value it cannot have.
+    pub fn value(message: impl Into<String>) -> Self {
+        Self::new("InvalidParameterValue", message)
+    }
+
+    /// A required parameter is not there.
+    #[must_use]
+    pub fn missing(parameter: &str) -> Self {
+        let shown = lower_camel(parameter);
+        Self::new("MissingParameter", format!("The request must contain the parameter {shown}"))
+    }
+
+    /// A parameter is not one of the action's.
+    #[must_use]
+    pub fn unknown_parameter(parameter: &str) -> Self {
+        Self::new("UnknownParameter", format!("The parameter {parameter} is not recognized"))
+    }
+
+    /// There is no `Action`.
+    #[must_use]
+    pub fn missing_action() -> Self {
+        Self::new("MissingAction", "The request must contain the parameter Action")
+    }
+
+    /// There is no such action.
+    #[must_use]
+    pub fn unknown_action(action: &str) -> Self {
+        let text = format!("The action {action} is not valid for this web service.");
+        Self::new("InvalidAction", text)
+    }
+
+    /// The API has other versions.
+    #[must_use]
+    pub fn unknown_version(version: &str) -> Self {
+        let text = format!("The requested version ({version}) of service AmazonEC2 does not exist");
+        Self::new("NoSuchVersion", text)
+    }
+
+    /// A filter the action does not have.
+    #[must_use]
+    pub fn unknown_filter(name: &str) -> Self {
+        Self::value(format!("The filter '{name}' is invalid"))
+    }
+
+    /// A feature that is not there.
+    pub fn unsupported(message: impl Into<String>) -> Self {
+        Self::new("UnsupportedOperation", message)
+    }
+
+    /// The answer to a dry run of what would have worked.
+    #[must_use]
+    pub fn dry_run() -> Self {
+        let message = "Request would have succeeded, but DryRun flag is set.".into();
+        Self { status: 412, code: "DryRunOperation", message }
+    }
+
+    /// The server failed; the reason is in its log.
+    pub fn internal(reason: impl Display) -> Self {
+        error!(%reason, "a request failed");
+        let message = format!("An internal error has occurred: {reason}");
+        Self { status: 500, code: "InternalError", message }
+    }
+
+    /// The reply's body.
+    #[must_use]
+    pub fn document(&self, request_id: &str) -> String {
+        let error = [Element::text("Code", self.code), Element::text("Message", &self.message)];
+        Element::list(
+            "Response",
+            [
+                Element::list("Errors", [Element::list("Error", error)]),
+                Element::text("RequestID", request_id),
+            ],
+        )
+        .document()
+    }
+}
+
+/// `VolumeId` as EC2's texts spell it: `volumeId`.
+pub(super) fn lower_camel(parameter: &str) -> String {
+    let mut letters = parameter.chars();
+    letters.next().map(|first| first.to_ascii_lowercase()).into_iter().chain(letters).collect()
+}
+
+impl From<InvalidSpec> for ApiError {
+    fn from(invalid: InvalidSpec) -> Self {
+        Self::new(invalid.code(), invalid.to_string())
+    }
+}
+
+impl From<QueryError> for ApiError {
+    fn from(error: QueryError) -> Self {
+        let code = match error {
+            QueryError::TooLong { .. } | QueryError::TooManyParameters => "RequestEntityTooLarge",
+            _ => "MalformedQueryString",
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<SignatureError> for ApiError {
+    fn from(error: SignatureError) -> Self {
+        let text = error.to_string();
+        let (status, code, message) = match error {
+            SignatureError::Missing => (
+                403,
+                "MissingAuthenticationToken",
+                "Request is missing Authentication Token; sign it with the keys that `evenkeel \
+                 env` prints"
+                    .into(),
+            ),
+            SignatureError::Incomplete(_) => (400, "IncompleteSignature", text),
+            SignatureError::WrongScope(_) => (403, "SignatureDoesNotMatch", text),
+            SignatureError::Expired(_) => (400, "RequestExpired", text),
+            SignatureError::UnknownKey { .. } => (
+                401,
+                "AuthFailure",
+                "AWS was not able to validate the provided access credentials".into(),
+            ),
+            SignatureError::Mismatch => (
+                403,
+                "SignatureDoesNotMatch",
+                "The request signature we calculated does not match the signature you provided. \
+                 Check your AWS Secret Access Key and signing method. \
+                 Consult the service documentation for details."
+                    .into(),
+            ),
+        };
+        Self { status, code, message }
+    }
+}
+
+impl From<PlaneError> for ApiError {
+    fn from(error: PlaneError) -> Self {
+        match error {
+            PlaneError::Refused(refusal) => refusal.into(),
+            PlaneError::DryRun => Self::dry_run(),
+            PlaneError::Agent(Failed { kind: FailedKind::NoSpace, message }) => {
+                Self { status: 500, code: "InsufficientVolumeCapacity", message }
+            }
+            other => Self::internal(other),
+        }
+    }
+}
+
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Spec(invalid) => invalid.into(),
+            Refusal::VolumesNotFound(_)
+            | Refusal::InstancesNotFound(_)
+            | Refusal::UnknownZone(_)
+            | Refusal::NotTaggable(_)
+            | Refusal::UnknownInstanceType(_) => unknown(refusal),
+            Refusal::ZoneMismatch(..)
+            | Refusal::AlreadyAttached(_)
+            | Refusal::DeviceMalformed(_)
+            | Refusal::DeviceTaken(_)
+            | Refusal::AttachmentLimit(_)
+            | Refusal::NotAttached(..)
+            | Refusal::NotAttachedTo(..)
+            | Refusal::NotAttachedAs(..)
+            | Refusal::InstanceMustBeNamed(_) => attachment(refusal),
+            Refusal::ModificationUnfinished(..)
+            | Refusal::ModificationRate { .. }
+            | Refusal::MultiAttachWhileAttached(_) => modification(refusal),
+            other => state_or_limit(other),
+        }
+    }
+}
+
+/// Things that are not there.
+fn unknown(refusal: Refusal) -> ApiError {
+    match refusal {
+        Refusal::VolumesNotFound(ids) => {
+            let text = missing_ids("The volume", &ids);
+            ApiError::new("InvalidVolume.NotFound", text)
+        }
+        Refusal::InstancesNotFound(ids) => {
+            let text = missing_ids("The instance ID", &ids);
+            ApiError::new("InvalidInstanceID.NotFound", text)
+        }
+        Refusal::UnknownZone(zone) => {
+            ApiError::value(format!("Invalid availability zone: [{zone}]"))
+        }
+        Refusal::NotTaggable(id) => {
+            ApiError::new("InvalidID", format!("The ID '{id}' is not valid"))
+        }
+        Refusal::UnknownInstanceType(name) => ApiError::new(
+            "InvalidInstanceType",
+            format!("The following supplied instance types do not exist: [{name}]"),
+        ),
+        other => state_or_limit(other),
+    }
+}
+
+fn missing_ids<T: Display>(what: &str, ids: &[T]) -> String {
+    let list: Vec<String> = ids.iter().map(T::to_string).collect();
+    match list.as_slice() {
+        [id] => format!("{what} '{id}' does not exist."),
+        ids => format!("{what}s '{}' do not exist", ids.join(", ")),
+    }
+}
+
+fn attachment(refusal: Refusal) -> ApiError {
+    match refusal {
+        Refusal::ZoneMismatch(volume, instance) => ApiError::new(
+            "InvalidVolume.ZoneMismatch",
+            format!(
+                "The volume '{volume}' is not in the same availability zone as instance \
+                 '{instance}'"
+            ),
+        ),
+        Refusal::AlreadyAttached(volume) => {
+            ApiError::new("VolumeInUse", format!("{volume} is already attached to an instance"))
+        }
+        Refusal::DeviceMalformed(device) => ApiError::value(format!(
+            "Value ({device}) for parameter device is invalid. {device} is not a valid EBS \
+             device name."
+        )),
+        Refusal::DeviceTaken(device) => ApiError::value(format!(
+            "Invalid value '{device}' for unixDevice. Attachment point {device} is already in use"
+        )),
+        Refusal::AttachmentLimit(volume) => ApiError::new(
+            "AttachmentLimitExceeded",
+            format!(
+                "{volume} is attached to {ATTACHMENTS_MAX} instances, which is the limit; detach \
+                 one first"
+            ),
+        ),
+        Refusal::NotAttached(volume, state) => ApiError::new(
+            "IncorrectState",
+            format!("Volume '{volume}' is in the '{}' state.", state.name()),
+        ),
+        Refusal::NotAttachedTo(volume, instance) => ApiError::new(
+            "InvalidAttachment.NotFound",
+            format!(
+                "Volume {volume} can not be detached from {instance} because it is not attached"
+            ),
+        ),
+        Refusal::NotAttachedAs(volume, instance, device) => ApiError::new(
+            "InvalidAttachment.NotFound",
+            format!(
+                "The volume {volume} is not attached to instance {instance} as device {device}"
+            ),
+        ),
+        Refusal::InstanceMustBeNamed(volume) => ApiError::new(
+            "MissingParameter",
+            format!(
+                "The request must contain the parameter instanceId: {volume} is attached to \
+                 several instances"
+            ),
+        ),
+        other => state_or_limit(other),
+    }
+}
+
+fn modification(refusal: Refusal) -> ApiError {
+    match refusal {
+        Refusal::ModificationUnfinished(volume, state) => ApiError::new(
+            "IncorrectModificationState",
+            format!("{volume} cannot be modified in modification state {}", state.to_uppercase()),
+        ),
+        Refusal::ModificationRate { modifications_max: 1, hours, .. } => ApiError::new(
+            "VolumeModificationRateExceeded",
+            format!(
+                "You've reached the maximum modification rate per volume limit. \
+                 Wait at least {hours} hours between modifications per EBS volume."
+            ),
+        ),
+        Refusal::ModificationRate { next, .. } => ApiError::new(
+            "VolumeModificationRateExceeded",
+            format!(
+                "You've reached the maximum modification rate per volume limit. \
+                 Wait until {} before you can issue the next modification request for this volume.",
+                timestamp::extended(next.0)
+            ),
+        ),
+        Refusal::MultiAttachWhileAttached(volume) => ApiError::new(
+            "IncorrectState",
+            format!(
+                "Multi-Attach of {volume} cannot be switched while it is attached; detach it first"
+            ),
+        ),
+        other => state_or_limit(other),
+    }
+}
+
+fn state_or_limit(refusal: Refusal) -> ApiError {
+    match refusal {
+        Refusal::VolumeInUse(volume, instance) => ApiError::new(
+            "VolumeInUse",
+            format!("Volume {volume} is currently attached to {instance}"),
+        ),
+        Refusal::NotAvailable(volume, _) => {
+            ApiError::new("IncorrectState", format!("{volume} is not 'available'"))
+        }
+        Refusal::Unsettled(volume) => ApiError::new(
+            "IncorrectState",
+            format!("{volume} is being changed and the change is not confirmed yet; try again"),
+        ),
+        Refusal::TooManyTags(resource) => ApiError::new(
+            "TagLimitExceeded",
+            format!("{resource} would have more than {TAGS_MAX} tags, which is the limit"),
+        ),
+        Refusal::TokenReused(token) => ApiError::new(
+            "IdempotentParameterMismatch",
+            format!("The client token '{token}' was used before with other parameters"),
+        ),
+        Refusal::TooManyVolumes => ApiError::new(
+            "VolumeLimitExceeded",
+            format!("there are {VOLUMES_MAX} volumes, which is the limit; delete some first"),
+        ),
+        Refusal::TooManyHosts => ApiError::new(
+            "InstanceLimitExceeded",
+            format!("there are {HOSTS_MAX} hosts, which is the limit; deregister some first"),
+        ),
+        Refusal::HostBusy(instance, volume) => ApiError::new(
+            "DependencyViolation",
+            format!("{volume} is attached to {instance}; detach it first"),
+        ),
+        Refusal::HostIsLocal(instance) => ApiError::new(
+            "OperationNotPermitted",
+            format!("{instance} is the machine the server runs on and cannot be deregistered"),
+        ),
+        // The callers have dealt with all others; saying it plainly beats panicking.
+        other => ApiError::internal(format!("{other:?}")),
+    }
+}

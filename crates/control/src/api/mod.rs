@@ -1,0 +1,178 @@
+//! EC2's actions: the table, and what is the same for all of them.
+//!
+//! A new action is one file with an `ACTION` in it and one line in [`ACTIONS`].
+
+pub mod args;
+pub mod error;
+pub mod filter;
+pub mod page;
+mod view;
+
+mod attach_volume;
+mod create_tags;
+mod create_volume;
+mod delete_tags;
+mod delete_volume;
+mod deregister_host;
+mod describe_availability_zones;
+mod describe_instance_types;
+mod describe_instances;
+mod describe_tags;
+mod describe_volume_credits;
+mod describe_volumes;
+mod describe_volumes_modifications;
+mod detach_volume;
+mod modify_volume;
+mod register_host;
+mod set_volume_credits;
+
+use std::sync::Arc;
+
+use evenkeel_wire::aws::query::{self, Params};
+use evenkeel_wire::aws::sigv4::{self, Scope};
+use evenkeel_wire::aws::xml::Element;
+
+use self::args::Args;
+use self::error::ApiError;
+use crate::clock;
+use crate::credentials::Credentials;
+use crate::model::{Command, UnixMs};
+use crate::plane::{Outcome, Plane};
+
+/// The version of EC2's API that is spoken.
+pub const VERSION: &str = "2016-11-15";
+/// The XML namespace of replies.
+const NAMESPACE: &str = "http://ec2.amazonaws.com/doc/2016-11-15/";
+/// The name of the service in signatures.
+const SERVICE: &str = "ec2";
+/// The account everything belongs to.
+const OWNER_ID: &str = "000000000000";
+
+/// One action.
+pub struct Action {
+    /// Its name, as in the parameter `Action`.
+    pub name: &'static str,
+    /// Whether it changes anything: such actions run one at a time.
+    pub mutates: bool,
+    /// Carries it out: what the reply contains beside the request id.
+    pub run: fn(&mut Call<'_>) -> Result<Vec<Element>, ApiError>,
+}
+
+/// Every action, in the order of their names.
+pub const ACTIONS: &[Action] = &[
+    attach_volume::ACTION,
+    create_tags::ACTION,
+    create_volume::ACTION,
+    delete_tags::ACTION,
+    delete_volume::ACTION,
+    deregister_host::ACTION,
+    describe_availability_zones::ACTION,
+    describe_instance_types::ACTION,
+    describe_instances::ACTION,
+    describe_tags::ACTION,
+    describe_volume_credits::ACTION,
+    describe_volumes::ACTION,
+    describe_volumes_modifications::ACTION,
+    detach_volume::ACTION,
+    modify_volume::ACTION,
+    register_host::ACTION,
+    set_volume_credits::ACTION,
+];
+
+/// One request being carried out.
+pub struct Call<'a> {
+    /// The control plane.
+    pub plane: &'a Plane,
+    /// The parameters that are not yet understood.
+    pub args: Args,
+    /// Hash of all parameters that make the request what it is.
+    pub fingerprint: String,
+    /// Only check; change nothing.
+    pub dry_run: bool,
+    /// When the request came.
+    pub now: UnixMs,
+}
+
+impl Call<'_> {
+    /// Carries out a command of the model.
+    fn execute(&self, command: &Command) -> Result<Outcome, ApiError> {
+        self.plane.execute(command, self.dry_run).map_err(ApiError::from)
+    }
+}
+
+/// A request that is authentic and has an action that exists.
+pub struct Prepared {
+    /// The action.
+    pub action: &'static Action,
+    params: Params,
+}
+
+/// The API, without its sockets.
+pub struct Api {
+    plane: Arc<Plane>,
+    credentials: Credentials,
+}
+
+impl Api {
+    /// The API in front of `plane`, for whoever has `credentials`.
+    #[must_use]
+    pub fn new(plane: Arc<Plane>, credentials: Credentials) -> Self {
+        Self { plane, credentials }
+    }
+
+    /// The control plane behind.
+    #[must_use]
+    pub fn plane(&self) -> &Arc<Plane> {
+        &self.plane
+    }
+
+    /// Checks the signature and finds the action.
+    ///
+    /// # Errors
+    /// EC2's errors about signatures, malformed parameters and unknown actions.
+    pub fn prepare(&self, request: &sigv4::Request<'_>) -> Result<Prepared, ApiError> {
+        let scope = Scope { region: &self.plane.settings.region, service: SERVICE };
+        let Credentials { access_key_id, secret_access_key } = &self.credentials;
+        let secret = |key: &str| (key == access_key_id).then(|| secret_access_key.clone());
+        sigv4::verify(request, scope, secret, clock::now().0 / 1_000)?;
+        let mut in_query = Params::decode(request.query.as_bytes())?;
+        // They belong to the signature, which is verified.
+        in_query.retain(|name| !name.starts_with("X-Amz-"));
+        let mut params = in_query.and(Params::decode(request.body)?)?;
+        let name = params.take("Action").ok_or_else(ApiError::missing_action)?;
+        let action = ACTIONS
+            .iter()
+            .find(|action| action.name == name)
+            .ok_or_else(|| ApiError::unknown_action(&name))?;
+        match params.take("Version") {
+            Some(version) if version == VERSION => Ok(Prepared { action, params }),
+            Some(version) => Err(ApiError::unknown_version(&version)),
+            None => Err(ApiError::missing("Version")),
+        }
+    }
+
+    /// Carries out a request. May block for as long as the data plane takes.
+    ///
+    /// # Errors
+    /// Whatever the action refuses.
+    pub fn run(&self, prepared: Prepared, request_id: &str) -> Result<String, ApiError> {
+        let Prepared { action, params } = prepared;
+        let mut pairs: Vec<(&str, &str)> =
+            params.iter().filter(|(name, _)| !["ClientToken", "DryRun"].contains(name)).collect();
+        pairs.sort_unstable();
+        let fingerprint = sigv4::sha256_hex(query::encode(pairs).as_bytes());
+        let mut args = Args::new(params);
+        let dry_run = args.boolean("DryRun")?.unwrap_or(false);
+        let now = clock::now();
+        let mut call = Call { plane: &self.plane, args, fingerprint, dry_run, now };
+        let content = (action.run)(&mut call)?;
+        if dry_run {
+            return Err(ApiError::dry_run());
+        }
+        let mut root = Element::new(&format!("{}Response", action.name));
+        root.namespace = Some(NAMESPACE.into());
+        root.children.push(Element::text("requestId", request_id));
+        root.children.extend(content);
+        Ok(root.document())
+    }
+}

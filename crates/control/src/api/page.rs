@@ -1,0 +1,109 @@
+//! Results in pages. A token says after which key to go on, so deletions between two pages do no
+//! harm.
+
+use super::error::ApiError;
+
+/// Keys are ids and tag keys; a longer token is not ours.
+const TOKEN_BYTES_MAX: usize = 2_048;
+
+/// Which part of the results is wanted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Page {
+    max: Option<usize>,
+    after: Option<String>,
+}
+
+impl Page {
+    /// At most `max` results, after the page that gave `token`.
+    ///
+    /// # Errors
+    /// `InvalidPaginationToken`.
+    pub fn new(max: Option<usize>, token: Option<String>) -> Result<Self, ApiError> {
+        let after = token.map(|token| decoded(&token)).transpose()?;
+        Ok(Self { max, after })
+    }
+
+    /// Whether a page was asked for at all.
+    #[must_use]
+    pub fn is_given(&self) -> bool {
+        self.max.is_some() || self.after.is_some()
+    }
+
+    /// Cuts the page out of `all`, which must be in the order of the keys that `key` gives; also
+    /// the token of the next page, if there is one.
+    pub fn cut<T>(
+        &self,
+        all: impl Iterator<Item = T>,
+        key: impl Fn(&T) -> String,
+    ) -> (Vec<T>, Option<String>) {
+        let is_new = |item: &T| self.after.as_ref().is_none_or(|after| key(item) > *after);
+        let mut rest = all.skip_while(|item| !is_new(item)).peekable();
+        let mut page = Vec::new();
+        while page.len() < self.max.unwrap_or(usize::MAX) {
+            match rest.next() {
+                Some(item) => page.push(item),
+                None => return (page, None),
+            }
+        }
+        let more = rest.peek().is_some();
+        let token = page.last().filter(|_| more).map(|last| encoded(&key(last)));
+        (page, token)
+    }
+}
+
+/// In hexadecimal, so that nobody is tempted to read or build tokens.
+fn encoded(key: &str) -> String {
+    key.bytes().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn decoded(token: &str) -> Result<String, ApiError> {
+    let broken = || {
+        let text = format!("The token '{token:.64}' was not given out by this server");
+        ApiError::new("InvalidPaginationToken", text)
+    };
+    let plain = token.len() <= TOKEN_BYTES_MAX && token.len().is_multiple_of(2);
+    if !plain || !token.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return Err(broken());
+    }
+    let byte = |at: usize| u8::from_str_radix(token.get(at..at + 2)?, 16).ok();
+    let bytes: Option<Vec<u8>> = (0..token.len()).step_by(2).map(byte).collect();
+    bytes.and_then(|bytes| String::from_utf8(bytes).ok()).ok_or_else(broken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn foreign_tokens_are_refused() {
+        for token in ["x", "xx", "0", "ff", "6\u{e9}", "+1"] {
+            let error = Page::new(None, Some(token.into())).unwrap_err();
+            assert_eq!(error.code, "InvalidPaginationToken", "{token}");
+        }
+    }
+
+    proptest! {
+        /// Pages put together are the whole, whatever is deleted on the way behind us.
+        #[test]
+        fn pages_make_the_whole(
+            keys in proptest::collection::btree_set("[a-c\u{e9}]{1,3}", 0..30), max in 1_usize..7,
+        ) {
+            let mut left: BTreeSet<String> = keys.clone();
+            let mut seen = Vec::new();
+            let mut token = None;
+            loop {
+                let page = Page::new(Some(max), token).unwrap();
+                let (items, next) = page.cut(left.iter(), |k| (*k).clone());
+                prop_assert!(items.len() == max || next.is_none());
+                seen.extend(items.into_iter().cloned());
+                token = next;
+                if token.is_none() { break; }
+                // The last key of the page, on which the token stands, goes away.
+                left.remove(seen.last().unwrap());
+            }
+            prop_assert_eq!(seen, keys.into_iter().collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! RegisterHost (not EC2's): makes a client host known, with an instance type's EBS limits.
+
+use std::net::IpAddr;
+
+use evenkeel_wire::agent::HostAddress;
+use evenkeel_wire::aws::xml::Element;
+
+use super::error::ApiError;
+use super::{Action, Call, view};
+use crate::clock;
+use crate::model::Command;
+use crate::plane::PlaneError;
+
+pub const ACTION: Action = Action { name: "RegisterHost", mutates: true, run };
+
+fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
+    let instance_type = call.args.required("InstanceType")?;
+    let address = call.args.text("Address");
+    let tags = call.args.tags("")?;
+    call.args.done()?;
+    let address = address.as_deref().map_or(Ok(HostAddress::Local), parse_address)?;
+    let id = clock::instance_id().map_err(PlaneError::from)?;
+    call.execute(&Command::RegisterHost { id, instance_type, address, tags })?;
+    let model = call.plane.model();
+    let host = model.host(id)?;
+    let fields = view::host(&call.plane.settings, &model, host);
+    Ok(vec![Element::list("instance", fields)])
+}
+
+/// This machine's own loopback addresses are the machine itself.
+fn parse_address(text: &str) -> Result<HostAddress, ApiError> {
+    let ip: IpAddr = text.parse().map_err(|_| {
+        ApiError::value(format!(
+            "Value ({text}) for parameter address is invalid. Must be an IPv4 or IPv6 address."
+        ))
+    })?;
+    let ip = ip.to_canonical();
+    if ip.is_unspecified() || ip.is_multicast() {
+        return Err(ApiError::value(format!(
+            "Value ({text}) for parameter address is invalid. No host can have this address."
+        )));
+    }
+    Ok(if ip.is_loopback() { HostAddress::Local } else { HostAddress::Remote(ip) })
+}

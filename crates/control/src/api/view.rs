@@ -1,0 +1,149 @@
+//! Things as EC2's XML shows them. Element names are those of botocore's EC2 model.
+
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::volume::VolumeSpec;
+use evenkeel_wire::agent::HostAddress;
+use evenkeel_wire::aws::timestamp;
+use evenkeel_wire::aws::xml::Element;
+
+use super::OWNER_ID;
+use crate::model::{
+    Attachment, Host, Model, Modification, ModificationPhase, Settings, Tags, UnixMs, Volume,
+};
+
+/// A point in time.
+pub fn time(name: &str, at: UnixMs) -> Element {
+    Element::text(name, timestamp::extended(at.0))
+}
+
+/// The reply of actions that only succeed.
+pub fn success() -> Vec<Element> {
+    vec![Element::text("return", true)]
+}
+
+/// A list, `<name><item/>...</name>`, and the token of its next page.
+pub fn paged(name: &str, items: Vec<Element>, token: Option<String>) -> Vec<Element> {
+    let token = token.map(|token| Element::text("nextToken", token));
+    [Element::list(name, items)].into_iter().chain(token).collect()
+}
+
+/// The id of the only zone, in the form EC2 uses (`use1-az1`).
+pub fn zone_id(settings: &Settings) -> String {
+    format!("{}-az1", settings.region.replace('-', ""))
+}
+
+pub fn tag_set(tags: &Tags) -> Element {
+    let item = |(key, value): (&String, &String)| {
+        Element::list("item", [Element::text("key", key), Element::text("value", value)])
+    };
+    Element::list("tagSet", tags.iter().map(item))
+}
+
+fn limits(spec: &VolumeSpec) -> impl Iterator<Item = Element> {
+    let iops = spec.iops.map(|iops| Element::text("iops", iops));
+    let throughput = spec.throughput_mibps.map(|mibps| Element::text("throughput", mibps));
+    iops.into_iter().chain(throughput)
+}
+
+/// What CreateVolume and DescribeVolumes show.
+pub fn volume(settings: &Settings, volume: &Volume) -> Vec<Element> {
+    let spec = &volume.spec;
+    let attachments = volume.attachments.iter().map(|attachment| {
+        Element::list("item", attachment_fields(volume.id, attachment, attachment.state.name()))
+    });
+    let mut fields = vec![
+        Element::text("volumeId", volume.id),
+        Element::text("size", spec.size_gib),
+        Element::new("snapshotId"),
+        Element::text("availabilityZone", &volume.zone),
+        Element::text("availabilityZoneId", zone_id(settings)),
+        Element::text("status", volume.state().name()),
+        time("createTime", volume.created),
+        Element::list("attachmentSet", attachments),
+        Element::text("volumeType", spec.volume_type),
+        Element::text("encrypted", false),
+        Element::text("multiAttachEnabled", spec.multi_attach),
+    ];
+    fields.extend(limits(spec));
+    fields.push(tag_set(&volume.tags));
+    fields
+}
+
+/// What AttachVolume, DetachVolume and DescribeVolumes show of an attachment.
+pub fn attachment_fields(volume: VolumeId, attachment: &Attachment, state: &str) -> Vec<Element> {
+    vec![
+        Element::text("volumeId", volume),
+        Element::text("instanceId", attachment.instance),
+        Element::text("device", &attachment.device),
+        Element::text("status", state),
+        time("attachTime", attachment.attached),
+        Element::text("deleteOnTermination", false),
+    ]
+}
+
+/// What ModifyVolume and DescribeVolumesModifications show.
+pub fn modification(volume: VolumeId, modification: &Modification, now: UnixMs) -> Vec<Element> {
+    let (state, progress, ended) = modification.progress(now);
+    let mut fields =
+        vec![Element::text("volumeId", volume), Element::text("modificationState", state)];
+    if let ModificationPhase::Failed { reason, .. } = &modification.phase {
+        fields.push(Element::text("statusMessage", reason));
+    }
+    for (side, spec) in [("target", &modification.target), ("original", &modification.original)] {
+        let field = |what: &str, value: String| Element::text(&format!("{side}{what}"), value);
+        fields.push(field("Size", spec.size_gib.to_string()));
+        fields.push(field("VolumeType", spec.volume_type.to_string()));
+        fields.push(field("MultiAttachEnabled", spec.multi_attach.to_string()));
+        fields.extend(spec.iops.map(|iops| field("Iops", iops.to_string())));
+        fields.extend(spec.throughput_mibps.map(|mibps| field("Throughput", mibps.to_string())));
+    }
+    fields.push(Element::text("progress", progress));
+    fields.push(time("startTime", modification.started));
+    fields.extend(ended.map(|ended| time("endTime", ended)));
+    fields
+}
+
+/// A host as DescribeInstances shows an instance.
+pub fn host(settings: &Settings, model: &Model, host: &Host) -> Vec<Element> {
+    let mappings = model.attachments_of(host.id).map(|(volume, attachment)| {
+        let ebs = [
+            Element::text("volumeId", volume.id),
+            Element::text("status", attachment.state.name()),
+            time("attachTime", attachment.attached),
+            Element::text("deleteOnTermination", false),
+            Element::text("volumeOwnerId", OWNER_ID),
+        ];
+        let device = Element::text("deviceName", &attachment.device);
+        Element::list("item", [device, Element::list("ebs", ebs)])
+    });
+    let placement = [
+        Element::text("availabilityZone", &settings.zone),
+        Element::text("availabilityZoneId", zone_id(settings)),
+        Element::text("tenancy", "default"),
+    ];
+    vec![
+        Element::text("instanceId", host.id),
+        Element::list(
+            "instanceState",
+            [Element::text("code", RUNNING_CODE), Element::text("name", "running")],
+        ),
+        Element::text("instanceType", &host.instance_type),
+        time("launchTime", host.registered),
+        Element::list("placement", placement),
+        Element::text("privateIpAddress", address(host)),
+        Element::text("ebsOptimized", true),
+        Element::list("blockDeviceMapping", mappings),
+        tag_set(&host.tags),
+    ]
+}
+
+/// EC2's number for `running`, the only state a host has.
+pub const RUNNING_CODE: &str = "16";
+
+/// The address a host comes from.
+pub fn address(host: &Host) -> String {
+    match host.address {
+        HostAddress::Local => "127.0.0.1".into(),
+        HostAddress::Remote(ip) => ip.to_string(),
+    }
+}

@@ -1,0 +1,492 @@
+//! Where the model is kept: one SQLite file. The only file that knows SQL; `schema.sql` has the
+//! tables.
+//!
+//! One writer. Every batch of events is one transaction, synced before the call returns, so what a
+//! client was told survives kill -9 and power loss. Users may read the file with `sqlite3` while
+//! the server runs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::qos::pacing::Balances;
+use evenkeel_core::volume::VolumeSpec;
+use evenkeel_wire::agent::HostAddress;
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+
+use crate::credits::Stop;
+use crate::model::{
+    Attachment, AttachmentState, Event, Host, Model, Modification, ModificationPhase, Phase, Tags,
+    Token, UnixMs, Volume,
+};
+
+/// Version of the tables; in the file's `user_version`.
+const SCHEMA_VERSION: i64 = 1;
+
+const SCHEMA: &str = include_str!("schema.sql");
+
+/// Why the database could not be used.
+#[derive(Debug)]
+pub enum DbError {
+    /// SQLite failed.
+    Sqlite(PathBuf, rusqlite::Error),
+    /// The file was written by a newer version of this program.
+    TooNew(PathBuf, i64),
+}
+
+impl fmt::Display for DbError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::TooNew(path, version) => write!(
+                f,
+                "{}: written by a newer version (tables of version {version}, known up to \
+                 {SCHEMA_VERSION}); run that version",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for DbError {}
+
+/// Credit balances to be stored.
+pub type Credits = BTreeMap<VolumeId, Balances>;
+
+/// What was found in the file.
+#[derive(Debug)]
+pub struct Loaded {
+    /// Everything that exists.
+    pub model: Model,
+    /// The balances as stored.
+    pub credits: Credits,
+    /// How the server stopped.
+    pub stop: Stop,
+}
+
+/// The open database.
+#[derive(Debug)]
+pub struct Db {
+    path: PathBuf,
+    connection: Connection,
+}
+
+impl Db {
+    /// Opens the file, or makes it.
+    ///
+    /// # Errors
+    /// See [`DbError`].
+    pub fn open(path: &Path) -> Result<Self, DbError> {
+        let sqlite = |error| DbError::Sqlite(path.into(), error);
+        let connection = Connection::open(path).map_err(sqlite)?;
+        // FULL: a commit is on the disk when it returns, in WAL mode too.
+        connection
+            .execute_batch(
+                "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA busy_timeout = 5000;",
+            )
+            .map_err(sqlite)?;
+        let version: i64 =
+            connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(sqlite)?;
+        match version {
+            SCHEMA_VERSION => {}
+            0 => connection
+                .execute_batch(&format!(
+                    "BEGIN; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+                ))
+                .map_err(sqlite)?,
+            newer => return Err(DbError::TooNew(path.into(), newer)),
+        }
+        Ok(Self { path: path.into(), connection })
+    }
+
+    /// Reads everything.
+    ///
+    /// # Errors
+    /// See [`DbError`]; a row that makes no sense is an error that names its column.
+    pub fn load(&self) -> Result<Loaded, DbError> {
+        load(&self.connection).map_err(|error| DbError::Sqlite(self.path.clone(), error))
+    }
+
+    /// Stores events and balances in one transaction. Any commit ends the state of having been
+    /// stopped cleanly; [`Self::stop_cleanly`] begins it.
+    ///
+    /// # Errors
+    /// See [`DbError`]; nothing was stored then.
+    pub fn commit(
+        &mut self,
+        events: &[Event],
+        credits: &Credits,
+        now: UnixMs,
+    ) -> Result<(), DbError> {
+        self.transaction(|tx| {
+            tx.execute("DELETE FROM clean_stop", [])?;
+            events.iter().try_for_each(|event| store(tx, event))?;
+            store_credits(tx, credits, now)
+        })
+    }
+
+    /// Stores the final balances and that there was nothing after them.
+    ///
+    /// # Errors
+    /// See [`DbError`].
+    pub fn stop_cleanly(&mut self, credits: &Credits, now: UnixMs) -> Result<(), DbError> {
+        self.transaction(|tx| {
+            store_credits(tx, credits, now)?;
+            tx.execute("INSERT OR REPLACE INTO clean_stop VALUES (1, ?)", [to_i64(now.0)])?;
+            Ok(())
+        })
+    }
+
+    fn transaction(
+        &mut self,
+        work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()>,
+    ) -> Result<(), DbError> {
+        let run = || {
+            let tx = self.connection.transaction()?;
+            work(&tx)?;
+            tx.commit()
+        };
+        run().map_err(|error| DbError::Sqlite(self.path.clone(), error))
+    }
+}
+
+fn store(tx: &Transaction<'_>, event: &Event) -> rusqlite::Result<()> {
+    match event {
+        Event::Volume(volume) => store_volume(tx, volume),
+        Event::VolumeGone(id) => {
+            let id = id.to_string();
+            forget_parts(tx, &id)?;
+            tx.execute("DELETE FROM credits WHERE volume_id = ?", [&id])?;
+            tx.execute("DELETE FROM volumes WHERE id = ?", [&id]).map(drop)
+        }
+        Event::Host(host) => {
+            let id = host.id.to_string();
+            let address = match host.address {
+                HostAddress::Local => None,
+                HostAddress::Remote(ip) => Some(ip.to_string()),
+            };
+            tx.execute(
+                "INSERT OR REPLACE INTO hosts VALUES (?, ?, ?, ?)",
+                params![id, host.instance_type, address, to_i64(host.registered.0)],
+            )?;
+            store_tags(tx, &id, &host.tags)
+        }
+        Event::HostGone(id) => {
+            let id = id.to_string();
+            tx.execute("DELETE FROM tags WHERE resource_id = ?", [&id])?;
+            tx.execute("DELETE FROM hosts WHERE id = ?", [&id]).map(drop)
+        }
+        Event::Token(name, token) => tx
+            .execute(
+                "INSERT OR REPLACE INTO client_tokens VALUES (?, ?, ?, ?)",
+                params![name, token.fingerprint, token.volume.to_string(), to_i64(token.used.0)],
+            )
+            .map(drop),
+        Event::TokenGone(name) => {
+            tx.execute("DELETE FROM client_tokens WHERE token = ?", [name]).map(drop)
+        }
+    }
+}
+
+fn store_volume(tx: &Transaction<'_>, volume: &Volume) -> rusqlite::Result<()> {
+    let id = volume.id.to_string();
+    forget_parts(tx, &id)?;
+    let (phase, reason) = match &volume.phase {
+        Phase::Creating => ("creating", None),
+        Phase::Ready => ("ready", None),
+        Phase::Deleting => ("deleting", None),
+        Phase::Error(reason) => ("error", Some(reason)),
+    };
+    let spec = &volume.spec;
+    tx.execute(
+        "INSERT OR REPLACE INTO volumes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        params![
+            id,
+            volume.zone,
+            to_i64(volume.created.0),
+            spec.volume_type.name(),
+            spec.size_gib,
+            spec.iops,
+            spec.throughput_mibps,
+            spec.multi_attach,
+            phase,
+            reason
+        ],
+    )?;
+    for (position, attachment) in (0_i64..).zip(&volume.attachments) {
+        tx.execute(
+            "INSERT INTO attachments VALUES (?, ?, ?, ?, ?, ?)",
+            params![
+                id,
+                position,
+                attachment.instance.to_string(),
+                attachment.device,
+                attachment.state.name(),
+                to_i64(attachment.attached.0)
+            ],
+        )?;
+    }
+    for (position, start) in (0_i64..).zip(&volume.modification_starts) {
+        tx.execute(
+            "INSERT INTO modification_starts VALUES (?, ?, ?)",
+            params![id, position, to_i64(start.0)],
+        )?;
+    }
+    if let Some(modification) = &volume.modification {
+        store_modification(tx, &id, modification)?;
+    }
+    store_tags(tx, &id, &volume.tags)
+}
+
+fn store_modification(
+    tx: &Transaction<'_>,
+    id: &str,
+    modification: &Modification,
+) -> rusqlite::Result<()> {
+    let (phase, since, ended, reason) = match &modification.phase {
+        ModificationPhase::Modifying => ("modifying", None, None, None),
+        ModificationPhase::Optimizing { since, until } => {
+            ("optimizing", Some(*since), Some(*until), None)
+        }
+        ModificationPhase::Completed { ended } => ("completed", None, Some(*ended), None),
+        ModificationPhase::Failed { ended, reason } => ("failed", None, Some(*ended), Some(reason)),
+    };
+    let (old, new) = (&modification.original, &modification.target);
+    tx.execute(
+        "INSERT INTO modifications VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        params![
+            id,
+            to_i64(modification.started.0),
+            phase,
+            since.map(|t| to_i64(t.0)),
+            ended.map(|t| to_i64(t.0)),
+            reason,
+            old.volume_type.name(),
+            old.size_gib,
+            old.iops,
+            old.throughput_mibps,
+            old.multi_attach,
+            new.volume_type.name(),
+            new.size_gib,
+            new.iops,
+            new.throughput_mibps,
+            new.multi_attach
+        ],
+    )
+    .map(drop)
+}
+
+/// Removes the rows that belong to a volume, before they are written anew or not at all.
+fn forget_parts(tx: &Transaction<'_>, id: &str) -> rusqlite::Result<()> {
+    tx.execute("DELETE FROM attachments WHERE volume_id = ?", [id])?;
+    tx.execute("DELETE FROM modifications WHERE volume_id = ?", [id])?;
+    tx.execute("DELETE FROM modification_starts WHERE volume_id = ?", [id])?;
+    tx.execute("DELETE FROM tags WHERE resource_id = ?", [id]).map(drop)
+}
+
+fn store_tags(tx: &Transaction<'_>, id: &str, tags: &Tags) -> rusqlite::Result<()> {
+    tx.execute("DELETE FROM tags WHERE resource_id = ?", [id])?;
+    for (key, value) in tags {
+        tx.execute("INSERT INTO tags VALUES (?, ?, ?)", params![id, key, value])?;
+    }
+    Ok(())
+}
+
+fn store_credits(tx: &Transaction<'_>, credits: &Credits, now: UnixMs) -> rusqlite::Result<()> {
+    let mut insert = tx.prepare_cached("INSERT OR REPLACE INTO credits VALUES (?, ?, ?, ?)")?;
+    for (id, balances) in credits {
+        insert.execute(params![
+            id.to_string(),
+            balances.operations.map(to_i64),
+            balances.bytes.map(to_i64),
+            to_i64(now.0)
+        ])?;
+    }
+    Ok(())
+}
+
+fn load(db: &Connection) -> rusqlite::Result<Loaded> {
+    let mut model = Model::default();
+    each(db, "SELECT * FROM volumes", |row| {
+        let volume = volume(row)?;
+        model.volumes.insert(volume.id, volume);
+        Ok(())
+    })?;
+    let volumes = &mut model.volumes;
+    each(db, "SELECT * FROM attachments ORDER BY volume_id, position", |row| {
+        if let Some(volume) = volumes.get_mut(&parsed(row, "volume_id")?) {
+            volume.attachments.push(attachment(row)?);
+        }
+        Ok(())
+    })?;
+    each(db, "SELECT * FROM modifications", |row| {
+        if let Some(volume) = volumes.get_mut(&parsed(row, "volume_id")?) {
+            volume.modification = Some(modification(row)?);
+        }
+        Ok(())
+    })?;
+    each(db, "SELECT * FROM modification_starts ORDER BY volume_id, position", |row| {
+        if let Some(volume) = volumes.get_mut(&parsed(row, "volume_id")?) {
+            volume.modification_starts.push(time(row, "started_ms")?);
+        }
+        Ok(())
+    })?;
+    each(db, "SELECT * FROM hosts", |row| {
+        let address: Option<String> = row.get("address")?;
+        let host = Host {
+            id: parsed(row, "id")?,
+            instance_type: row.get("type")?,
+            address: match address {
+                None => HostAddress::Local,
+                Some(_) => HostAddress::Remote(parsed(row, "address")?),
+            },
+            registered: time(row, "registered_ms")?,
+            tags: Tags::new(),
+        };
+        model.hosts.insert(host.id, host);
+        Ok(())
+    })?;
+    load_tags(db, &mut model)?;
+    each(db, "SELECT * FROM client_tokens", |row| {
+        let fingerprint = row.get("fingerprint")?;
+        let token =
+            Token { fingerprint, volume: parsed(row, "volume_id")?, used: time(row, "used_ms")? };
+        model.tokens.insert(row.get("token")?, token);
+        Ok(())
+    })?;
+    let mut credits = Credits::new();
+    each(db, "SELECT * FROM credits", |row| {
+        let amount =
+            |column| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(column)?.map(to_u64));
+        let balances = Balances { operations: amount("operations")?, bytes: amount("bytes")? };
+        credits.insert(parsed(row, "volume_id")?, balances);
+        Ok(())
+    })?;
+    let stopped = db.query_row("SELECT * FROM clean_stop", [], |row| time(row, "stopped_ms"));
+    let stop = stopped.optional()?.map_or(Stop::Crash, Stop::Clean);
+    Ok(Loaded { model, credits, stop })
+}
+
+fn load_tags(db: &Connection, model: &mut Model) -> rusqlite::Result<()> {
+    each(db, "SELECT * FROM tags", |row| {
+        let id: String = row.get("resource_id")?;
+        let volume = id.parse().ok().and_then(|id| model.volumes.get_mut(&id));
+        let tags = match volume {
+            Some(volume) => Some(&mut volume.tags),
+            None => {
+                let host = id.parse().ok().and_then(|id| model.hosts.get_mut(&id));
+                host.map(|host| &mut host.tags)
+            }
+        };
+        if let Some(tags) = tags {
+            tags.insert(row.get("key")?, row.get("value")?);
+        }
+        Ok(())
+    })
+}
+
+fn volume(row: &Row<'_>) -> rusqlite::Result<Volume> {
+    let phase: String = row.get("phase")?;
+    Ok(Volume {
+        id: parsed(row, "id")?,
+        zone: row.get("zone")?,
+        created: time(row, "created_ms")?,
+        spec: spec(row, "")?,
+        phase: match phase.as_str() {
+            "creating" => Phase::Creating,
+            "ready" => Phase::Ready,
+            "deleting" => Phase::Deleting,
+            "error" => Phase::Error(row.get("reason")?),
+            other => return Err(senseless(row, "phase", other)),
+        },
+        attachments: vec![],
+        tags: Tags::new(),
+        modification: None,
+        modification_starts: vec![],
+    })
+}
+
+fn spec(row: &Row<'_>, prefix: &str) -> rusqlite::Result<VolumeSpec> {
+    let column = |name: &str| format!("{prefix}{name}");
+    Ok(VolumeSpec {
+        volume_type: parsed(row, &column("type"))?,
+        size_gib: row.get(column("size_gib").as_str())?,
+        iops: row.get(column("iops").as_str())?,
+        throughput_mibps: row.get(column("throughput_mibps").as_str())?,
+        multi_attach: row.get(column("multi_attach").as_str())?,
+    })
+}
+
+fn attachment(row: &Row<'_>) -> rusqlite::Result<Attachment> {
+    use AttachmentState::{Attached, Attaching, Detaching};
+    let state: String = row.get("state")?;
+    let known = [Attaching, Attached, Detaching].into_iter().find(|s| s.name() == state);
+    Ok(Attachment {
+        instance: parsed(row, "instance_id")?,
+        device: row.get("device")?,
+        state: known.ok_or_else(|| senseless(row, "state", &state))?,
+        attached: time(row, "attached_ms")?,
+    })
+}
+
+fn modification(row: &Row<'_>) -> rusqlite::Result<Modification> {
+    let phase: String = row.get("phase")?;
+    Ok(Modification {
+        original: spec(row, "original_")?,
+        target: spec(row, "target_")?,
+        started: time(row, "started_ms")?,
+        phase: match phase.as_str() {
+            "modifying" => ModificationPhase::Modifying,
+            "optimizing" => ModificationPhase::Optimizing {
+                since: time(row, "since_ms")?,
+                until: time(row, "ended_ms")?,
+            },
+            "completed" => ModificationPhase::Completed { ended: time(row, "ended_ms")? },
+            "failed" => ModificationPhase::Failed {
+                ended: time(row, "ended_ms")?,
+                reason: row.get("reason")?,
+            },
+            other => return Err(senseless(row, "phase", other)),
+        },
+    })
+}
+
+fn each(
+    db: &Connection,
+    sql: &str,
+    mut take: impl FnMut(&Row<'_>) -> rusqlite::Result<()>,
+) -> rusqlite::Result<()> {
+    let mut statement = db.prepare(sql)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        take(row)?;
+    }
+    Ok(())
+}
+
+fn parsed<T: std::str::FromStr>(row: &Row<'_>, column: &str) -> rusqlite::Result<T> {
+    let text: String = row.get(column)?;
+    text.parse().map_err(|_| senseless(row, column, &text))
+}
+
+fn time(row: &Row<'_>, column: &str) -> rusqlite::Result<UnixMs> {
+    row.get::<_, i64>(column).map(|ms| UnixMs(to_u64(ms)))
+}
+
+/// The value does not come from this program, or from a newer one.
+fn senseless(row: &Row<'_>, column: &str, value: &str) -> rusqlite::Error {
+    let index = row.as_ref().column_index(column).unwrap_or(usize::MAX);
+    let what = format!("column {column} has the value '{value}', which makes no sense there");
+    rusqlite::Error::FromSqlConversionFailure(index, Type::Text, what.into())
+}
+
+/// SQLite's integers are signed. Nothing here comes near 2^63.
+fn to_i64(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+fn to_u64(value: i64) -> u64 {
+    u64::try_from(value).unwrap_or(0)
+}

@@ -1,0 +1,260 @@
+//! The listener: bounded connections, bounded requests, deadlines on everything a client may dawdle
+//! over.
+//!
+//! It runs on one thread. Whatever may block (the database, the data plane) runs on a few others;
+//! of the actions that change something only one at a time is given a thread, so that the others
+//! stay free for those that only read.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header, request};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use evenkeel_wire::aws::query::BODY_BYTES_MAX;
+use evenkeel_wire::aws::sigv4;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Mutex, Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use tracing::{debug, warn};
+
+use crate::api::Api;
+use crate::api::error::ApiError;
+use crate::{clock, credits};
+
+/// Threads for what blocks: one for changes, one for the tick, the others for reads.
+pub const BLOCKING_THREADS_MAX: usize = 4;
+/// Connections served at once; further ones wait in the listen queue.
+const CONNECTIONS_MAX: usize = 256;
+/// How long a client may take to send a request's head, and how long it may be silent between two
+/// requests.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a client may take to send a request's body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a connection may live, whatever it does; then it is closed after the request under way.
+const CONNECTION_LIFETIME: Duration = Duration::from_secs(600);
+/// How long a connection that is being closed may still take, to send a reply for instance.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long connections may still take when the server stops.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes of a request's head: a presigned URL and a few headers.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+/// Headers of a request.
+const HEADERS_MAX: usize = 100;
+
+struct Shared {
+    api: Arc<Api>,
+    /// Held by whoever changes something.
+    turn: Arc<Mutex<()>>,
+}
+
+/// Takes the address, before anything else is touched.
+pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let listener = std::net::TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Serves until `shutdown` is done, and then until requests under way are answered.
+pub async fn serve(
+    api: Arc<Api>,
+    listener: std::net::TcpListener,
+    ready: impl FnOnce(SocketAddr),
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let listener = TcpListener::from_std(listener)?;
+    let router = router(Arc::clone(&api));
+    let (stop, stopping) = watch::channel(false);
+    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut connections = JoinSet::new();
+    let mut ticks = interval(Duration::from_millis(credits::REPORT_INTERVAL_MS));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut tick_running: Option<tokio::task::JoinHandle<()>> = None;
+    ready(listener.local_addr()?);
+    let mut shutdown = pin!(shutdown);
+    loop {
+        tokio::select! {
+            () = &mut shutdown => break,
+            Some(_) = connections.join_next() => {}
+            _ = ticks.tick() => {
+                // A slow data plane gets one tick at a time, not a queue of them.
+                if tick_running.as_ref().is_none_or(tokio::task::JoinHandle::is_finished) {
+                    let plane = Arc::clone(api.plane());
+                    tick_running = Some(tokio::task::spawn_blocking(move || plane.tick()));
+                }
+            }
+            (slot, accepted) = accept(&listener, &slots) => match accepted {
+                Ok(stream) => {
+                    let (router, stopping) = (router.clone(), stopping.clone());
+                    connections.spawn(async move {
+                        connection(stream, router, stopping).await;
+                        drop(slot);
+                    });
+                }
+                Err(error) => {
+                    // Out of file descriptors, most likely: wait instead of spinning.
+                    warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+    drop(listener);
+    let _ = stop.send(true);
+    let all_closed = async { while connections.join_next().await.is_some() {} };
+    if timeout(STOP_TIMEOUT, all_closed).await.is_err() {
+        warn!("some connections did not end in time and are cut");
+    }
+    Ok(())
+}
+
+/// The next connection, once there is a slot for it.
+async fn accept(
+    listener: &TcpListener,
+    slots: &Arc<Semaphore>,
+) -> (Option<tokio::sync::OwnedSemaphorePermit>, io::Result<TcpStream>) {
+    // The semaphore is never closed, so there is always a slot in the end.
+    let slot = Arc::clone(slots).acquire_owned().await.ok();
+    (slot, listener.accept().await.map(|(stream, _)| stream))
+}
+
+async fn connection(stream: TcpStream, router: Router, mut stopping: watch::Receiver<bool>) {
+    // Replies are small and written whole.
+    let _ = stream.set_nodelay(true);
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let mut served = pin!(served);
+    let over = async {
+        tokio::select! {
+            _ = stopping.wait_for(|stop| *stop) => {}
+            () = tokio::time::sleep(CONNECTION_LIFETIME) => {}
+        }
+    };
+    let result = tokio::select! {
+        result = served.as_mut() => Ok(result),
+        () = over => {
+            served.as_mut().graceful_shutdown();
+            timeout(CLOSE_TIMEOUT, served).await
+        }
+    };
+    match result {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => debug!(%error, "a connection ended badly"),
+        Err(_) => debug!("a connection did not end in time and is cut"),
+    }
+}
+
+fn router(api: Arc<Api>) -> Router {
+    let shared = Arc::new(Shared { api, turn: Arc::default() });
+    Router::new()
+        .route("/healthz", get(|| async { "ok" }))
+        .route("/", get(ec2).post(ec2))
+        .with_state(shared)
+}
+
+/// EC2's actions, by GET or POST.
+async fn ec2(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let Ok(request_id) = request_id() else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    let answer = answer(&shared, request, &request_id).await;
+    let (status, body) = match answer {
+        Ok(body) => (StatusCode::OK, body),
+        Err(error) => {
+            debug!(request_id, code = error.code, message = error.message, "refused");
+            let status = StatusCode::from_u16(error.status);
+            (status.unwrap_or(StatusCode::BAD_REQUEST), error.document(&request_id))
+        }
+    };
+    let headers = [
+        (header::CONTENT_TYPE.as_str(), "text/xml;charset=UTF-8"),
+        (header::CACHE_CONTROL.as_str(), "no-cache, no-store"),
+        ("x-amzn-requestid", request_id.as_str()),
+    ];
+    (status, headers, body).into_response()
+}
+
+async fn answer(shared: &Shared, request: Request, request_id: &str) -> Result<String, ApiError> {
+    let (head, body) = request.into_parts();
+    let body = body_bytes(body).await?;
+    let prepared = prepare(&shared.api, &head, &body)?;
+    let name = prepared.action.name;
+    let turn = match prepared.action.mutates {
+        true => Some(Arc::clone(&shared.turn).lock_owned().await),
+        false => None,
+    };
+    let (api, id) = (Arc::clone(&shared.api), request_id.to_owned());
+    // From here on the client may hang up: the change is made all the same, and only then the turn
+    // is over.
+    let run = tokio::task::spawn_blocking(move || {
+        let result = api.run(prepared, &id);
+        drop(turn);
+        result
+    });
+    let result = run.await.unwrap_or_else(|error| Err(ApiError::internal(error)));
+    debug!(request_id, action = name, ok = result.is_ok(), "answered");
+    result
+}
+
+async fn body_bytes(body: Body) -> Result<Bytes, ApiError> {
+    match timeout(BODY_TIMEOUT, to_bytes(body, BODY_BYTES_MAX)).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(error)) => Err(ApiError {
+            status: 413,
+            code: "RequestEntityTooLarge",
+            message: format!(
+                "the body cannot be read or has more than {BODY_BYTES_MAX} bytes: {error}"
+            ),
+        }),
+        Err(_) => Err(ApiError {
+            status: 408,
+            code: "RequestTimeout",
+            message: format!("the body did not arrive within {} s", BODY_TIMEOUT.as_secs()),
+        }),
+    }
+}
+
+fn prepare(
+    api: &Api,
+    head: &request::Parts,
+    body: &[u8],
+) -> Result<crate::api::Prepared, ApiError> {
+    let headers = readable_headers(&head.headers);
+    api.prepare(&sigv4::Request {
+        method: head.method.as_str(),
+        path: head.uri.path(),
+        query: head.uri.query().unwrap_or_default(),
+        headers: &headers,
+        body,
+    })
+}
+
+/// Headers as texts. One that is none cannot have been signed; leaving it out breaks the signature
+/// if it was.
+fn readable_headers(headers: &HeaderMap) -> Vec<(&str, &str)> {
+    let readable = headers.iter().filter_map(|(name, value)| {
+        Some((name.as_str(), std::str::from_utf8(value.as_bytes()).ok()?))
+    });
+    readable.collect()
+}
+
+/// In the form of a UUID, as EC2's are.
+fn request_id() -> Result<String, getrandom::Error> {
+    let hex = format!("{:032x}", clock::random_bits()?);
+    let part = |from: usize, to: usize| hex.get(from..to).unwrap_or_default().to_owned();
+    Ok([part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)].join("-"))
+}

@@ -1,0 +1,164 @@
+//! The control plane: what exists, kept in a database, managed through the EC2 API.
+//!
+//! | file | what it knows |
+//! | --- | --- |
+//! | [`model`] | what exists and what may be done with it; pure |
+//! | [`reconcile`] | what the data plane is to be told; pure |
+//! | [`credits`] | what balances are worth after a stop; pure |
+//! | [`db`] | SQL |
+//! | [`plane`] | the order of things: decide, store, tell, store, reply |
+//! | [`api`] | EC2's actions, one file each |
+//! | `http` | the listener |
+//!
+//! It meets the data plane only in [`evenkeel_wire::agent`], and the data plane keeps its promise
+//! while this crate is not running.
+#![deny(missing_docs)]
+
+pub mod api;
+mod clock;
+pub mod credentials;
+pub mod credits;
+pub mod db;
+mod http;
+pub mod model;
+pub mod plane;
+pub mod reconcile;
+
+use std::fmt;
+use std::fs::{File, TryLockError};
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use evenkeel_core::volume::Rules;
+use evenkeel_wire::agent::Agent;
+use tracing::info;
+
+pub use model::ModifyPolicy;
+
+use crate::api::Api;
+use crate::credentials::CredentialsError;
+use crate::model::Settings;
+use crate::plane::{Plane, PlaneError};
+
+/// Name of the database in the data folder.
+pub const DATABASE_FILE_NAME: &str = "control.db";
+/// Held locked while a server runs on the data folder.
+const LOCK_FILE_NAME: &str = "control.lock";
+
+/// How to run.
+#[derive(Clone, Debug)]
+pub struct ControlConfig {
+    /// Where `control.db` and `credentials` are; must exist.
+    pub data_dir: PathBuf,
+    /// Where the API listens; port 0 takes any free one.
+    pub listen: SocketAddr,
+    /// The region clients must sign for.
+    pub region: String,
+    /// The only availability zone.
+    pub zone: String,
+    /// The rulebook in force.
+    pub rules: &'static Rules,
+    /// How modifications are rationed.
+    pub modify_policy: ModifyPolicy,
+}
+
+/// Why the control plane could not run, or could not stop cleanly.
+#[derive(Debug)]
+pub enum ControlError {
+    /// Another server runs on the same data folder.
+    InUse(PathBuf),
+    /// A file of the data folder cannot be used.
+    DataDir(PathBuf, io::Error),
+    /// The access key cannot be had.
+    Credentials(CredentialsError),
+    /// The volumes could not be brought up.
+    Start(PlaneError),
+    /// The address cannot be listened on.
+    Listen(SocketAddr, io::Error),
+    /// The runtime could not be made.
+    Runtime(io::Error),
+    /// The final state could not be stored; the next start treats this as a crash.
+    Stop(PlaneError),
+}
+
+impl fmt::Display for ControlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InUse(path) => write!(
+                f,
+                "{}: another server runs on this data folder; stop it, or choose another folder",
+                path.display()
+            ),
+            Self::DataDir(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Credentials(error) => error.fmt(f),
+            Self::Start(error) => write!(f, "the control plane cannot start: {error}"),
+            Self::Listen(address, error) => write!(
+                f,
+                "the API cannot listen on {address}: {error}; choose another address or stop who \
+                 has it"
+            ),
+            Self::Runtime(error) => write!(f, "the API's runtime cannot start: {error}"),
+            Self::Stop(error) => write!(
+                f,
+                "not stopped cleanly: {error}; credit balances will be reduced at the next start"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ControlError {}
+
+/// Runs the control plane until `shutdown` is done. Blocks. `ready` is told the real address once
+/// every volume is up and requests are answered.
+///
+/// # Errors
+/// See [`ControlError`].
+pub fn run(
+    config: ControlConfig,
+    agent: Arc<dyn Agent>,
+    ready: impl FnOnce(SocketAddr),
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ControlError> {
+    let _lock = lock(&config.data_dir)?;
+    let credentials =
+        credentials::load_or_create(&config.data_dir).map_err(ControlError::Credentials)?;
+    let settings = Settings {
+        region: config.region,
+        zone: config.zone,
+        rules: config.rules,
+        modify_policy: config.modify_policy,
+    };
+    // Before anything else is touched: the most likely thing to fail.
+    let listener =
+        http::bind(config.listen).map_err(|error| ControlError::Listen(config.listen, error))?;
+    let database = config.data_dir.join(DATABASE_FILE_NAME);
+    let plane = Plane::start(&database, settings, agent).map_err(ControlError::Start)?;
+    let plane = Arc::new(plane);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(http::BLOCKING_THREADS_MAX)
+        .thread_name("control")
+        .build()
+        .map_err(ControlError::Runtime)?;
+    let api = Arc::new(Api::new(Arc::clone(&plane), credentials));
+    let served = runtime.block_on(http::serve(api, listener, ready, shutdown));
+    // Waits for calls of the data plane that are still under way.
+    drop(runtime);
+    let stopped = plane.stop().map_err(ControlError::Stop);
+    served.map_err(ControlError::Runtime)?;
+    stopped.inspect(|()| info!("stopped cleanly"))
+}
+
+/// Two servers on one folder would overwrite each other's state.
+fn lock(data_dir: &Path) -> Result<File, ControlError> {
+    let path = data_dir.join(LOCK_FILE_NAME);
+    let io = |error| ControlError::DataDir(path.clone(), error);
+    let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(io)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(ControlError::InUse(data_dir.into())),
+        Err(TryLockError::Error(error)) => Err(io(error)),
+    }
+}

@@ -1,0 +1,129 @@
+//! Giving volumes to hosts and taking them back.
+
+use evenkeel_core::ids::{InstanceId, VolumeId};
+
+use super::{
+    ATTACHMENTS_MAX, Attachment, AttachmentState, Decision, Model, Phase, Refusal, Settings, UnixMs,
+};
+
+impl Model {
+    pub(super) fn attach(
+        &self,
+        settings: &Settings,
+        id: VolumeId,
+        instance: InstanceId,
+        device: &str,
+        now: UnixMs,
+    ) -> Result<Decision, Refusal> {
+        let volume = self.volume(id)?;
+        self.host(instance)?;
+        if !is_device_name(device) {
+            return Err(Refusal::DeviceMalformed(device.into()));
+        }
+        // Hosts have no zone of their own yet: all are where the server is.
+        if volume.zone != settings.zone {
+            return Err(Refusal::ZoneMismatch(id, instance));
+        }
+        if volume.phase != Phase::Ready {
+            return Err(Refusal::NotAvailable(id, volume.state()));
+        }
+        let here = volume.attachments.iter().any(|a| a.instance == instance);
+        if here || (!volume.attachments.is_empty() && !volume.spec.multi_attach) {
+            return Err(Refusal::AlreadyAttached(id));
+        }
+        if volume.attachments.len() >= ATTACHMENTS_MAX {
+            return Err(Refusal::AttachmentLimit(id));
+        }
+        if !volume.is_settled() {
+            return Err(Refusal::Unsettled(id));
+        }
+        if self.attachments_of(instance).any(|(_, a)| a.device == device) {
+            return Err(Refusal::DeviceTaken(device.into()));
+        }
+        let mut volume = volume.clone();
+        volume.attachments.push(Attachment {
+            instance,
+            device: device.into(),
+            state: AttachmentState::Attaching,
+            attached: now,
+        });
+        Ok(Decision::changing(volume))
+    }
+
+    pub(super) fn detach(
+        &self,
+        id: VolumeId,
+        instance: Option<InstanceId>,
+        device: Option<&str>,
+    ) -> Result<Decision, Refusal> {
+        let mut volume = self.volume(id)?.clone();
+        if volume.attachments.is_empty() {
+            return Err(Refusal::NotAttached(id, volume.state()));
+        }
+        if let Some(instance) = instance {
+            self.host(instance)?;
+        } else if volume.spec.multi_attach && volume.attachments.len() > 1 {
+            return Err(Refusal::InstanceMustBeNamed(id));
+        }
+        let settled = volume.is_settled();
+        let place =
+            volume.attachments.iter_mut().find(|a| instance.is_none_or(|i| i == a.instance));
+        let Some(attachment) = place else {
+            // Without a name the first attachment was found.
+            return match instance {
+                Some(instance) => Err(Refusal::NotAttachedTo(id, instance)),
+                None => Err(Refusal::InstanceMustBeNamed(id)),
+            };
+        };
+        if let Some(device) = device.filter(|device| *device != attachment.device) {
+            return Err(Refusal::NotAttachedAs(id, attachment.instance, device.into()));
+        }
+        if !settled {
+            return Err(Refusal::Unsettled(id));
+        }
+        attachment.state = AttachmentState::Detaching;
+        Ok(Decision::changing(volume))
+    }
+}
+
+/// `/dev/sdf`, `/dev/sdf1`, `/dev/xvdba`, and the same without `/dev/`: the names EC2 takes.
+fn is_device_name(name: &str) -> bool {
+    let name = name.strip_prefix("/dev/").unwrap_or(name);
+    let Some(rest) = name.strip_prefix("sd").or_else(|| name.strip_prefix("xvd")) else {
+        return false;
+    };
+    let letters = rest.bytes().take_while(u8::is_ascii_lowercase).count();
+    let partition = &rest[letters..];
+    let digits = partition.bytes().all(|b| b.is_ascii_digit()) && !partition.starts_with('0');
+    (1..=2).contains(&letters) && partition.len() <= 2 && digits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_device_name;
+
+    #[test]
+    fn device_names() {
+        for name in
+            ["/dev/sdf", "/dev/sdf1", "/dev/sda15", "/dev/xvdba", "xvdf", "sdz", "/dev/xvdaa"]
+        {
+            assert!(is_device_name(name), "{name}");
+        }
+        for name in [
+            "",
+            "/dev/",
+            "/dev/sd",
+            "/dev/sdabc",
+            "/dev/sdf123",
+            "/dev/sdf0",
+            "/dev/SDF",
+            "/dev/nvme1n1",
+            "sdf/..",
+            "/dev//sdf",
+            "/dev/sdf 1",
+            "/dev/sd\u{e9}",
+        ] {
+            assert!(!is_device_name(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,486 @@
+//! Volumes, hosts, attachments, tags and modifications: what exists, what may be done with it.
+//!
+//! Pure: ids and the time are arguments, nothing here knows SQL, HTTP or the data plane. A
+//! [`Command`] is *decided* into [`Event`]s, each of which states one thing whole ("this volume
+//! looks like this"). The caller stores the events, then *applies* them; so what is in memory is
+//! what is on disk.
+//!
+//! What the data plane must do takes two steps, so that a crash between them is repaired by saying
+//! it again. A decision leaves the volume *unsettled* (creating, attaching, detaching, modifying,
+//! deleting); once the data plane answered, [`Model::settle`] makes it final, or takes it back:
+//!
+//! ```text
+//!              decide             settle: done            settle: failed
+//! create     - -> creating        available               gone
+//! attach     available -> attaching   attached (in-use)   available
+//! detach     attached -> detaching    available           attached
+//! modify     completed -> modifying   completed, or       the old limits again,
+//!                                     optimizing for a    modification "failed"
+//!                                     while (policy aws)
+//! delete     available -> deleting    gone                available
+//! ```
+
+mod attachments;
+mod hosts;
+mod modify;
+mod refusal;
+mod settle;
+mod tags;
+mod volumes;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::volume::{Rules, VolumeChange, VolumeRequest, VolumeSpec};
+use evenkeel_wire::agent::HostAddress;
+
+pub use hosts::LOCAL_TYPE;
+pub use modify::ModifyPolicy;
+pub use refusal::Refusal;
+pub use settle::Settled;
+pub use tags::{TAGS_MAX, Tagged, Tags};
+
+/// Volumes one control plane carries at most: as many as one core's scheduler.
+pub const VOLUMES_MAX: usize = evenkeel_core::limits::VOLUMES_PER_CORE_MAX;
+/// Hosts one control plane carries at most. A host is a row and a name; this only bounds memory.
+pub const HOSTS_MAX: usize = 4_096;
+/// Instances a Multi-Attach volume may be attached to.
+pub const ATTACHMENTS_MAX: usize = 16;
+/// Client tokens that are remembered; after that the oldest goes, however young it is.
+const TOKENS_MAX: usize = 100_000;
+/// How long a client token is remembered, in milliseconds: a day.
+const TOKEN_LIFETIME_MS: u64 = 24 * 3_600_000;
+
+/// A point in time: milliseconds of Unix time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct UnixMs(pub u64);
+
+impl UnixMs {
+    /// `ms` milliseconds later; saturates.
+    #[must_use]
+    pub const fn plus_ms(self, ms: u64) -> Self {
+        Self(self.0.saturating_add(ms))
+    }
+
+    /// Milliseconds since `earlier`; zero if that is later (a wall clock may be set back).
+    #[must_use]
+    pub const fn ms_since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// Where a volume is in its life.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// Its bytes are being made.
+    Creating,
+    /// It can be used.
+    Ready,
+    /// Its bytes are being deleted.
+    Deleting,
+    /// The data plane could not open it; the text says why. The next start tries again.
+    Error(String),
+}
+
+/// A volume's state in EC2's words.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum VolumeState {
+    /// `creating`
+    Creating,
+    /// `available`
+    Available,
+    /// `in-use`
+    InUse,
+    /// `deleting`
+    Deleting,
+    /// `error`
+    Error,
+}
+
+impl VolumeState {
+    /// The word on the wire.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Creating => "creating",
+            Self::Available => "available",
+            Self::InUse => "in-use",
+            Self::Deleting => "deleting",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// Where an attachment is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AttachmentState {
+    /// `attaching`: the data plane has not let the host in yet.
+    Attaching,
+    /// `attached`
+    Attached,
+    /// `detaching`: the data plane has not shut the host out yet.
+    Detaching,
+}
+
+impl AttachmentState {
+    /// The word on the wire.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Attaching => "attaching",
+            Self::Attached => "attached",
+            Self::Detaching => "detaching",
+        }
+    }
+}
+
+/// A volume given to a host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Attachment {
+    /// The host.
+    pub instance: InstanceId,
+    /// The device name the client chose; a label, as on EC2.
+    pub device: String,
+    /// Where the attachment is in its life.
+    pub state: AttachmentState,
+    /// Since when.
+    pub attached: UnixMs,
+}
+
+/// Where a modification is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ModificationPhase {
+    /// The data plane has not confirmed it yet.
+    Modifying,
+    /// In force; counted as unfinished for as long as AWS would take.
+    Optimizing {
+        /// When the new limits came into force.
+        since: UnixMs,
+        /// When it counts as completed.
+        until: UnixMs,
+    },
+    /// Done.
+    Completed {
+        /// When.
+        ended: UnixMs,
+    },
+    /// Taken back.
+    Failed {
+        /// When.
+        ended: UnixMs,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// The latest modification of a volume.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Modification {
+    /// The volume before.
+    pub original: VolumeSpec,
+    /// The volume as asked for.
+    pub target: VolumeSpec,
+    /// When it was accepted.
+    pub started: UnixMs,
+    /// How far it is.
+    pub phase: ModificationPhase,
+}
+
+/// A volume, whole.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Volume {
+    /// Its id, also its export name.
+    pub id: VolumeId,
+    /// The availability zone.
+    pub zone: String,
+    /// When it was created.
+    pub created: UnixMs,
+    /// Type, size and limits; the target already while a modification is being made.
+    pub spec: VolumeSpec,
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// To whom it is attached, in the order of attaching.
+    pub attachments: Vec<Attachment>,
+    /// Its tags.
+    pub tags: Tags,
+    /// The latest modification, if there ever was one.
+    pub modification: Option<Modification>,
+    /// When the modifications of the last days were accepted, oldest first; failed ones do not
+    /// count.
+    pub modification_starts: Vec<UnixMs>,
+}
+
+impl Volume {
+    /// Its state in EC2's words.
+    #[must_use]
+    pub fn state(&self) -> VolumeState {
+        match self.phase {
+            Phase::Creating => VolumeState::Creating,
+            Phase::Deleting => VolumeState::Deleting,
+            Phase::Error(_) => VolumeState::Error,
+            Phase::Ready if self.attachments.is_empty() => VolumeState::Available,
+            Phase::Ready => VolumeState::InUse,
+        }
+    }
+
+    /// Whether the data plane still has to confirm new limits.
+    #[must_use]
+    pub fn is_being_modified(&self) -> bool {
+        self.modification.as_ref().is_some_and(|m| m.phase == ModificationPhase::Modifying)
+    }
+
+    /// Whether the data plane has confirmed everything.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        let attached = |a: &Attachment| a.state == AttachmentState::Attached;
+        !self.is_being_modified()
+            && !matches!(self.phase, Phase::Creating | Phase::Deleting)
+            && self.attachments.iter().all(attached)
+    }
+}
+
+/// A client host ("instance").
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Host {
+    /// Its id.
+    pub id: InstanceId,
+    /// Its EC2 type, or [`LOCAL_TYPE`].
+    pub instance_type: String,
+    /// From where it may reach its volumes.
+    pub address: HostAddress,
+    /// Since when it is known.
+    pub registered: UnixMs,
+    /// Its tags.
+    pub tags: Tags,
+}
+
+/// A client token that was used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Token {
+    /// The request it came with, in a form that is equal when the requests are.
+    pub fingerprint: String,
+    /// What that request made.
+    pub volume: VolumeId,
+    /// When.
+    pub used: UnixMs,
+}
+
+/// What clients ask for. Ids of new things are given by the caller.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Command {
+    /// Make a volume.
+    CreateVolume {
+        /// Id of the new volume.
+        id: VolumeId,
+        /// Type, size and limits.
+        request: VolumeRequest,
+        /// Where.
+        zone: String,
+        /// Tags it starts with.
+        tags: Tags,
+        /// Client token and fingerprint of the request.
+        token: Option<(String, String)>,
+    },
+    /// Delete a volume and its bytes.
+    DeleteVolume {
+        /// Which.
+        id: VolumeId,
+    },
+    /// Give a volume to a host.
+    AttachVolume {
+        /// Which.
+        id: VolumeId,
+        /// To whom.
+        instance: InstanceId,
+        /// The device name.
+        device: String,
+    },
+    /// Take a volume from a host.
+    DetachVolume {
+        /// Which.
+        id: VolumeId,
+        /// From whom; may be left out if the volume is attached once.
+        instance: Option<InstanceId>,
+        /// The device name, if it is to be compared.
+        device: Option<String>,
+    },
+    /// Change type, size or limits.
+    ModifyVolume {
+        /// Which.
+        id: VolumeId,
+        /// What.
+        change: VolumeChange,
+    },
+    /// Set tags.
+    CreateTags {
+        /// Of what.
+        resources: Vec<Tagged>,
+        /// Which.
+        tags: Tags,
+    },
+    /// Remove tags.
+    DeleteTags {
+        /// Of what.
+        resources: Vec<Tagged>,
+        /// Keys, each with the value it must have to be removed; empty removes all.
+        tags: Vec<(String, Option<String>)>,
+    },
+    /// Make a client host known.
+    RegisterHost {
+        /// Id of the new host.
+        id: InstanceId,
+        /// Its EC2 type, or [`LOCAL_TYPE`].
+        instance_type: String,
+        /// From where it may reach its volumes.
+        address: HostAddress,
+        /// Tags it starts with.
+        tags: Tags,
+    },
+    /// Forget a client host.
+    DeregisterHost {
+        /// Which.
+        id: InstanceId,
+    },
+}
+
+/// A change of the model. Each states its thing whole, so applying one twice does no harm.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// The volume looks like this.
+    Volume(Volume),
+    /// There is no such volume any more.
+    VolumeGone(VolumeId),
+    /// The host looks like this.
+    Host(Host),
+    /// There is no such host any more.
+    HostGone(InstanceId),
+    /// This client token was used.
+    Token(String, Token),
+    /// This client token is forgotten.
+    TokenGone(String),
+}
+
+/// What a command comes to.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Decision {
+    /// To be stored and applied.
+    pub events: Vec<Event>,
+    /// The volume the command was about.
+    pub volume: Option<VolumeId>,
+}
+
+/// What is fixed while the server runs.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The region, for example `local-1`.
+    pub region: String,
+    /// The only availability zone.
+    pub zone: String,
+    /// The rulebook in force.
+    pub rules: &'static Rules,
+    /// How modifications are rationed.
+    pub modify_policy: ModifyPolicy,
+}
+
+/// Everything that exists.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Model {
+    /// All volumes.
+    pub volumes: BTreeMap<VolumeId, Volume>,
+    /// All hosts.
+    pub hosts: BTreeMap<InstanceId, Host>,
+    /// Client tokens of the last day.
+    pub tokens: BTreeMap<String, Token>,
+}
+
+impl Model {
+    /// What `command` comes to, or why it is refused. Changes nothing.
+    ///
+    /// # Errors
+    /// See [`Refusal`].
+    pub fn decide(
+        &self,
+        settings: &Settings,
+        command: &Command,
+        now: UnixMs,
+    ) -> Result<Decision, Refusal> {
+        match command {
+            Command::CreateVolume { id, request, zone, tags, token } => {
+                self.create_volume(settings, *id, request, zone, tags, token.as_ref(), now)
+            }
+            Command::DeleteVolume { id } => self.delete_volume(*id),
+            Command::AttachVolume { id, instance, device } => {
+                self.attach(settings, *id, *instance, device, now)
+            }
+            Command::DetachVolume { id, instance, device } => {
+                self.detach(*id, *instance, device.as_deref())
+            }
+            Command::ModifyVolume { id, change } => self.modify(settings, *id, change, now),
+            Command::CreateTags { resources, tags } => self.create_tags(resources, tags),
+            Command::DeleteTags { resources, tags } => self.delete_tags(resources, tags),
+            Command::RegisterHost { id, instance_type, address, tags } => {
+                self.register_host(*id, instance_type, *address, tags, now)
+            }
+            Command::DeregisterHost { id } => self.deregister_host(*id),
+        }
+    }
+
+    /// Makes one event true.
+    pub fn apply(&mut self, event: Event) {
+        match event {
+            Event::Volume(volume) => {
+                self.volumes.insert(volume.id, volume);
+            }
+            Event::VolumeGone(id) => {
+                self.volumes.remove(&id);
+            }
+            Event::Host(host) => {
+                self.hosts.insert(host.id, host);
+            }
+            Event::HostGone(id) => {
+                self.hosts.remove(&id);
+            }
+            Event::Token(name, token) => {
+                self.tokens.insert(name, token);
+            }
+            Event::TokenGone(name) => {
+                self.tokens.remove(&name);
+            }
+        }
+    }
+
+    /// The volume, or the refusal that there is none.
+    ///
+    /// # Errors
+    /// [`Refusal::VolumesNotFound`].
+    pub fn volume(&self, id: VolumeId) -> Result<&Volume, Refusal> {
+        self.volumes.get(&id).ok_or_else(|| Refusal::VolumesNotFound(vec![id]))
+    }
+
+    /// The host, or the refusal that there is none.
+    ///
+    /// # Errors
+    /// [`Refusal::InstancesNotFound`].
+    pub fn host(&self, id: InstanceId) -> Result<&Host, Refusal> {
+        self.hosts.get(&id).ok_or_else(|| Refusal::InstancesNotFound(vec![id]))
+    }
+
+    /// All attachments of one host, with their volumes, in the order of volume ids.
+    pub fn attachments_of(
+        &self,
+        instance: InstanceId,
+    ) -> impl Iterator<Item = (&Volume, &Attachment)> {
+        let all = self.volumes.values().flat_map(|v| v.attachments.iter().map(move |a| (v, a)));
+        all.filter(move |(_, attachment)| attachment.instance == instance)
+    }
+}
+
+impl Decision {
+    /// One volume becomes `volume`.
+    fn changing(volume: Volume) -> Self {
+        Self { volume: Some(volume.id), events: vec![Event::Volume(volume)] }
+    }
+}

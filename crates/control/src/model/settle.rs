@@ -1,0 +1,101 @@
+//! The second step of every change: the data plane has answered.
+
+use evenkeel_core::ids::VolumeId;
+
+use super::{
+    AttachmentState, Event, Model, Modification, ModificationPhase, Phase, Settings, UnixMs, Volume,
+};
+
+/// What the data plane said to a volume's desired state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Settled<'a> {
+    /// It is in force.
+    Done,
+    /// It had no effect; the text says why.
+    Failed(&'a str),
+}
+
+impl Model {
+    /// What becomes of volume `id` after the data plane was told its desired state (or, while it is
+    /// being deleted, to delete it). Everything that was unsettled becomes final, or is taken back.
+    #[must_use]
+    pub fn settle(
+        &self,
+        settings: &Settings,
+        id: VolumeId,
+        settled: Settled<'_>,
+        now: UnixMs,
+    ) -> Vec<Event> {
+        let Some(volume) = self.volumes.get(&id) else { return vec![] };
+        let after = match settled {
+            Settled::Done => confirmed(settings, volume, now),
+            Settled::Failed(reason) => taken_back(volume, reason, now),
+        };
+        match after {
+            Some(after) if after == *volume => vec![],
+            Some(after) => vec![Event::Volume(after)],
+            None => {
+                let mut events = vec![Event::VolumeGone(id)];
+                if volume.phase == Phase::Creating {
+                    // It never was: the same request, sent again, may make it.
+                    let its = self.tokens.iter().filter(|(_, token)| token.volume == id);
+                    events.extend(its.map(|(name, _)| Event::TokenGone(name.clone())));
+                }
+                events
+            }
+        }
+    }
+
+    /// A volume that was in order could not be brought up; `None` if it is in error already.
+    #[must_use]
+    pub fn fail(&self, id: VolumeId, reason: &str) -> Option<Event> {
+        let volume = self.volumes.get(&id).filter(|v| !matches!(v.phase, Phase::Error(_)))?;
+        Some(Event::Volume(Volume { phase: Phase::Error(reason.into()), ..volume.clone() }))
+    }
+}
+
+fn confirmed(settings: &Settings, volume: &Volume, now: UnixMs) -> Option<Volume> {
+    let mut after = volume.clone();
+    match after.phase {
+        Phase::Deleting => return None,
+        Phase::Creating | Phase::Error(_) | Phase::Ready => after.phase = Phase::Ready,
+    }
+    after.attachments.retain(|a| a.state != AttachmentState::Detaching);
+    for attachment in &mut after.attachments {
+        attachment.state = AttachmentState::Attached;
+    }
+    if let Some(modification) = &mut after.modification
+        && modification.phase == ModificationPhase::Modifying
+    {
+        modification.phase = settings.modify_policy.settled(&modification.target, now);
+    }
+    Some(after)
+}
+
+fn taken_back(volume: &Volume, reason: &str, now: UnixMs) -> Option<Volume> {
+    let mut after = volume.clone();
+    match after.phase {
+        Phase::Creating => return None,
+        Phase::Deleting | Phase::Ready => after.phase = Phase::Ready,
+        Phase::Error(_) => {}
+    }
+    let in_error = matches!(after.phase, Phase::Error(_));
+    after.attachments.retain(|a| match a.state {
+        AttachmentState::Attached => true,
+        AttachmentState::Attaching => false,
+        // What the data plane does not hold, no host can reach.
+        AttachmentState::Detaching => !in_error,
+    });
+    for attachment in &mut after.attachments {
+        attachment.state = AttachmentState::Attached;
+    }
+    if let Some(Modification { original, started, phase, .. }) = &mut after.modification
+        && *phase == ModificationPhase::Modifying
+    {
+        *phase = ModificationPhase::Failed { ended: now, reason: reason.into() };
+        after.spec = *original;
+        // What did not happen is not counted.
+        after.modification_starts.retain(|start| start != started);
+    }
+    Some(after)
+}

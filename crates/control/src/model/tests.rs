@@ -1,0 +1,459 @@
+//! The model against an oracle that knows only the rules, and against its own copy in the database.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::volume::{Rules, VolumeChange, VolumeRequest, VolumeType};
+use evenkeel_wire::agent::HostAddress;
+use proptest::prelude::*;
+
+use super::*;
+use crate::db::{Credits, Db};
+
+const ZONE: &str = "local-1a";
+const DEVICES: [&str; 3] = ["/dev/sdf", "/dev/sdg", "xvdh"];
+
+fn settings(modify_policy: ModifyPolicy) -> Settings {
+    let rules = Rules::newest();
+    Settings { region: "local-1".into(), zone: ZONE.into(), rules, modify_policy }
+}
+
+fn vol(number: u8) -> VolumeId {
+    VolumeId::from_bits(number.into())
+}
+
+fn host(number: u8) -> InstanceId {
+    InstanceId::from_bits(number.into())
+}
+
+fn io2(size_gib: u32, multi_attach: bool) -> VolumeRequest {
+    let volume_type = VolumeType::Io2;
+    VolumeRequest { volume_type, size_gib, iops: Some(1_000), throughput_mibps: None, multi_attach }
+}
+
+fn create(number: u8, size_gib: u32, multi_attach: bool) -> Command {
+    Command::CreateVolume {
+        id: vol(number),
+        request: io2(size_gib, multi_attach),
+        zone: ZONE.into(),
+        tags: Tags::new(),
+        token: None,
+    }
+}
+
+fn attach(volume: u8, instance: u8, device: &str) -> Command {
+    Command::AttachVolume { id: vol(volume), instance: host(instance), device: device.into() }
+}
+
+fn detach(volume: u8, instance: Option<u8>) -> Command {
+    Command::DetachVolume { id: vol(volume), instance: instance.map(host), device: None }
+}
+
+fn modify(volume: u8, change: VolumeChange) -> Command {
+    Command::ModifyVolume { id: vol(volume), change }
+}
+
+/// A model with hosts 0 to 2 (0 is the local machine) and what a caller does around it.
+struct World {
+    settings: Settings,
+    model: Model,
+    db: Db,
+    now: UnixMs,
+}
+
+impl World {
+    fn new(modify_policy: ModifyPolicy) -> Self {
+        let db = Db::open(Path::new(":memory:")).unwrap();
+        let settings = settings(modify_policy);
+        let mut world = Self { settings, model: Model::default(), db, now: UnixMs(1_000_000) };
+        for number in 0..3 {
+            let instance_type = if number == 0 { LOCAL_TYPE } else { "m5.large" }.into();
+            let address = match number {
+                0 => HostAddress::Local,
+                n => HostAddress::Remote([10, 0, 0, n].into()),
+            };
+            let (id, tags) = (host(number), Tags::new());
+            let command = Command::RegisterHost { id, instance_type, address, tags };
+            world.run(&command, true).unwrap();
+        }
+        world
+    }
+
+    /// Decides, stores, applies; then settles as the data plane would have answered.
+    fn run(&mut self, command: &Command, done: bool) -> Result<(), Refusal> {
+        self.now = self.now.plus_ms(1);
+        let decision = self.model.decide(&self.settings, command, self.now)?;
+        self.commit(decision.events);
+        if let Some(id) = decision.volume
+            && self.model.volumes.get(&id).is_some_and(|volume| !volume.is_settled())
+        {
+            let settled = if done { Settled::Done } else { Settled::Failed("no") };
+            self.commit(self.model.settle(&self.settings, id, settled, self.now));
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, events: Vec<Event>) {
+        self.db.commit(&events, &Credits::new(), self.now).unwrap();
+        events.into_iter().for_each(|event| self.model.apply(event));
+    }
+}
+
+/// The rules, as plainly as they can be said: per volume its size, whether it is Multi-Attach, and
+/// the pairs of host and device it is attached to.
+#[derive(Default)]
+struct Oracle {
+    volumes: BTreeMap<u8, (u32, bool, BTreeMap<u8, usize>)>,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Create(u8, u32, bool),
+    Delete(u8),
+    Attach(u8, u8, usize),
+    Detach(u8, Option<u8>),
+    Grow(u8, u32),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let (v, h) = (0_u8..4, 0_u8..4);
+    prop_oneof![
+        (v.clone(), 4_u32..20, any::<bool>()).prop_map(|(v, s, m)| Step::Create(v, s, m)),
+        v.clone().prop_map(Step::Delete),
+        (v.clone(), h.clone(), 0..DEVICES.len()).prop_map(|(v, h, d)| Step::Attach(v, h, d)),
+        (v.clone(), proptest::option::of(h)).prop_map(|(v, h)| Step::Detach(v, h)),
+        (v, 4_u32..20).prop_map(|(v, s)| Step::Grow(v, s)),
+    ]
+}
+
+impl Step {
+    fn command(&self) -> Command {
+        match *self {
+            Self::Create(v, size, multi) => create(v, size, multi),
+            Self::Delete(v) => Command::DeleteVolume { id: vol(v) },
+            Self::Attach(v, h, d) => attach(v, h, DEVICES[d]),
+            Self::Detach(v, h) => detach(v, h),
+            Self::Grow(v, size) => {
+                modify(v, VolumeChange { size_gib: Some(size), ..VolumeChange::default() })
+            }
+        }
+    }
+}
+
+impl Oracle {
+    /// Whether the step is allowed; carries it out if `done`.
+    fn step(&mut self, step: &Step, done: bool) -> bool {
+        let device_taken = |h: u8, d: usize| {
+            self.volumes.values().any(|(_, _, attached)| attached.get(&h) == Some(&d))
+        };
+        match *step {
+            Step::Create(v, size, multi) => {
+                let free = !self.volumes.contains_key(&v);
+                if free && done {
+                    self.volumes.insert(v, (size, multi, BTreeMap::new()));
+                }
+                free
+            }
+            Step::Delete(v) => {
+                let free = self.volumes.get(&v).is_some_and(|(_, _, attached)| attached.is_empty());
+                if free && done {
+                    self.volumes.remove(&v);
+                }
+                free
+            }
+            Step::Attach(v, h, d) => {
+                let taken = device_taken(h, d);
+                let Some((_, multi, attached)) = self.volumes.get_mut(&v) else { return false };
+                let fits = attached.is_empty() || (*multi && !attached.contains_key(&h));
+                let allowed = h < 3 && fits && !taken;
+                if allowed && done {
+                    attached.insert(h, d);
+                }
+                allowed
+            }
+            Step::Detach(v, h) => {
+                let Some((_, _, attached)) = self.volumes.get_mut(&v) else { return false };
+                let whom = match h {
+                    Some(h) => attached.contains_key(&h).then_some(h),
+                    None if attached.len() == 1 => attached.keys().next().copied(),
+                    None => None,
+                };
+                if let Some(whom) = whom.filter(|_| done) {
+                    attached.remove(&whom);
+                }
+                whom.is_some()
+            }
+            Step::Grow(v, size) => {
+                let Some((old, _, _)) = self.volumes.get_mut(&v) else { return false };
+                let allowed = size >= *old;
+                if allowed && done {
+                    *old = size;
+                }
+                allowed
+            }
+        }
+    }
+}
+
+/// What must always hold, whatever happened.
+fn check_invariants(model: &Model) {
+    let mut points = BTreeSet::new();
+    for volume in model.volumes.values() {
+        assert!(volume.is_settled(), "{volume:?}");
+        let in_use = volume.state() == VolumeState::InUse;
+        assert_eq!(in_use, !volume.attachments.is_empty());
+        let most = if volume.spec.multi_attach { ATTACHMENTS_MAX } else { 1 };
+        assert!(volume.attachments.len() <= most);
+        for attachment in &volume.attachments {
+            assert!(model.hosts.contains_key(&attachment.instance));
+            assert!(points.insert((attachment.instance, attachment.device.clone())));
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_model_agrees_with_the_oracle(
+        steps in proptest::collection::vec((step(), proptest::bool::weighted(0.8)), 1..60)
+    ) {
+        let mut world = World::new(ModifyPolicy::Immediate);
+        let mut oracle = Oracle::default();
+        for (step, done) in steps {
+            let before = world.model.clone();
+            let result = world.run(&step.command(), done);
+            prop_assert_eq!(result.is_ok(), oracle.step(&step, done), "{:?}: {:?}", &step, &result);
+            if result.is_err() {
+                prop_assert_eq!(&world.model, &before, "a refusal changed something");
+            }
+            check_invariants(&world.model);
+            let sizes: Vec<_> = world.model.volumes.values().map(|v| v.spec.size_gib).collect();
+            let expected: Vec<_> = oracle.volumes.values().map(|(size, _, _)| *size).collect();
+            prop_assert_eq!(sizes, expected);
+            for (number, (_, multi, attached)) in &oracle.volumes {
+                let volume = &world.model.volumes[&vol(*number)];
+                prop_assert_eq!(volume.spec.multi_attach, *multi);
+                let pairs: BTreeMap<_, _> =
+                    volume.attachments.iter().map(|a| (a.instance, a.device.clone())).collect();
+                let expected: BTreeMap<_, _> =
+                    attached.iter().map(|(h, d)| (host(*h), DEVICES[*d].to_owned())).collect();
+                prop_assert_eq!(pairs, expected);
+            }
+        }
+        prop_assert_eq!(world.db.load().unwrap().model, world.model);
+    }
+
+    /// A crash between decision and settlement: what is loaded is what was decided, unsettled.
+    #[test]
+    fn a_decision_survives_a_crash_and_settles_after_it(step in step(), done: bool) {
+        let mut world = World::new(ModifyPolicy::Immediate);
+        world.run(&create(0, 4, true), true).unwrap();
+        world.run(&attach(0, 1, DEVICES[0]), true).unwrap();
+        world.run(&create(1, 4, false), true).unwrap();
+        let Ok(decision) = world.model.decide(&world.settings, &step.command(), world.now) else {
+            return Ok(());
+        };
+        world.commit(decision.events);
+        let mut loaded = world.db.load().unwrap().model;
+        prop_assert_eq!(&loaded, &world.model);
+        let id = decision.volume.unwrap();
+        prop_assert!(!loaded.volumes[&id].is_settled());
+        let settled = if done { Settled::Done } else { Settled::Failed("no") };
+        for event in loaded.settle(&world.settings, id, settled, world.now) {
+            loaded.apply(event);
+        }
+        check_invariants(&loaded);
+    }
+}
+
+#[test]
+fn everything_survives_the_database() {
+    let mut world = World::new(ModifyPolicy::Aws);
+    let tags = Tags::from([("Name".into(), "a'b\"\u{e9}".into()), ("k".into(), String::new())]);
+    let token = Some(("t".into(), "f=1".into()));
+    let command = Command::CreateVolume {
+        id: vol(0),
+        request: io2(10, true),
+        zone: ZONE.into(),
+        tags: tags.clone(),
+        token,
+    };
+    world.run(&command, true).unwrap();
+    world.run(&attach(0, 1, "sdf"), true).unwrap();
+    let resources = vec![Tagged::Instance(host(1)), Tagged::Volume(vol(0))];
+    world.run(&Command::CreateTags { resources, tags }, true).unwrap();
+    let iops = VolumeChange { iops: Some(2_000), ..VolumeChange::default() };
+    world.run(&modify(0, iops), true).unwrap();
+    world.run(&create(1, 4, false), true).unwrap();
+    world.run(&modify(1, iops), false).unwrap();
+    world.commit(vec![world.model.fail(vol(1), "gone").unwrap()]);
+    let volume = &world.model.volumes[&vol(1)];
+    assert_eq!((volume.state(), volume.spec.iops), (VolumeState::Error, Some(1_000)));
+    assert_eq!(world.db.load().unwrap().model, world.model);
+}
+
+#[test]
+fn multi_attach_ends_at_sixteen() {
+    let mut world = World::new(ModifyPolicy::Immediate);
+    world.run(&create(0, 4, true), true).unwrap();
+    for number in 3..=16 {
+        let (instance_type, tags) = ("m5.large".into(), Tags::new());
+        let address = HostAddress::Local;
+        let command = Command::RegisterHost { id: host(number), instance_type, address, tags };
+        world.run(&command, true).unwrap();
+    }
+    for number in 0..16 {
+        world.run(&attach(0, number, "sdf"), true).unwrap();
+    }
+    let refusal = world.run(&attach(0, 16, "sdf"), true).unwrap_err();
+    assert_eq!(refusal, Refusal::AttachmentLimit(vol(0)));
+    assert_eq!(world.run(&detach(0, None), true), Err(Refusal::InstanceMustBeNamed(vol(0))));
+    world.run(&detach(0, Some(3)), true).unwrap();
+    world.run(&attach(0, 16, "sdf"), true).unwrap();
+}
+
+#[test]
+fn a_volume_in_error_can_be_given_up() {
+    let mut world = World::new(ModifyPolicy::Immediate);
+    world.run(&create(0, 4, false), true).unwrap();
+    world.run(&attach(0, 1, "sdf"), true).unwrap();
+    world.commit(vec![world.model.fail(vol(0), "gone").unwrap()]);
+    let refused = world.run(&attach(0, 1, "sdg"), true);
+    assert_eq!(refused, Err(Refusal::NotAvailable(vol(0), VolumeState::Error)));
+    world.run(&detach(0, Some(1)), false).unwrap();
+    assert!(world.model.volumes[&vol(0)].attachments.is_empty());
+    world.run(&Command::DeleteVolume { id: vol(0) }, true).unwrap();
+    assert!(world.model.volumes.is_empty());
+}
+
+#[test]
+fn client_tokens_make_a_request_once() {
+    let mut world = World::new(ModifyPolicy::Immediate);
+    let with = |number, fingerprint: &str| Command::CreateVolume {
+        id: vol(number),
+        request: io2(4, false),
+        zone: ZONE.into(),
+        tags: Tags::new(),
+        token: Some(("t".into(), fingerprint.into())),
+    };
+    // What failed may be tried again with the same token.
+    world.run(&with(0, "a"), false).unwrap();
+    assert_eq!((world.model.volumes.len(), world.model.tokens.len()), (0, 0));
+    world.run(&with(1, "a"), true).unwrap();
+    let again = world.model.decide(&world.settings, &with(2, "a"), world.now).unwrap();
+    assert_eq!(again, Decision { events: vec![], volume: Some(vol(1)) });
+    assert_eq!(world.run(&with(2, "b"), true), Err(Refusal::TokenReused("t".into())));
+    world.run(&Command::DeleteVolume { id: vol(1) }, true).unwrap();
+    assert_eq!(world.run(&with(2, "a"), true), Err(Refusal::VolumesNotFound(vec![vol(1)])));
+    world.now = world.now.plus_ms(TOKEN_LIFETIME_MS + 1);
+    world.run(&with(2, "b"), true).unwrap();
+    assert_eq!(world.model.tokens["t"].volume, vol(2));
+}
+
+#[test]
+fn modifications_are_rationed_as_at_the_date_of_the_rules() {
+    let change = |iops| VolumeChange { iops: Some(iops), ..VolumeChange::default() };
+    let hour = 3_600_000;
+    let at = |date: &str| Rules::as_of(date.parse().unwrap()).unwrap();
+
+    let mut world = World::new(ModifyPolicy::Aws);
+    world.settings.rules = at("2026-01-15");
+    world.run(&create(0, 4, false), true).unwrap();
+    for iops in 1_001..=1_004 {
+        world.run(&modify(0, change(iops)), true).unwrap();
+        let unfinished = world.run(&modify(0, change(1)), true);
+        assert!(matches!(unfinished, Err(Refusal::Spec(_))), "{unfinished:?}");
+        let unfinished = world.run(&modify(0, change(999)), true);
+        assert_eq!(unfinished, Err(Refusal::ModificationUnfinished(vol(0), "optimizing")));
+        world.now = world.now.plus_ms(hour);
+    }
+    let first = world.model.volumes[&vol(0)].modification_starts[0];
+    let fifth = world.run(&modify(0, change(1_005)), true);
+    let next = first.plus_ms(24 * hour);
+    let refusal = Refusal::ModificationRate { modifications_max: 4, hours: 24, next };
+    assert_eq!(fifth, Err(refusal));
+    world.now = next;
+    world.run(&modify(0, change(1_005)), true).unwrap();
+
+    let mut world = World::new(ModifyPolicy::Aws);
+    world.settings.rules = at("2025-09-26");
+    world.run(&create(0, 4, false), true).unwrap();
+    // A failed modification does not count.
+    world.run(&modify(0, change(2_000)), false).unwrap();
+    world.run(&modify(0, change(2_000)), true).unwrap();
+    world.now = world.now.plus_ms(5 * hour);
+    let refused = world.run(&modify(0, change(3_000)), true);
+    assert!(matches!(
+        refused,
+        Err(Refusal::ModificationRate { modifications_max: 1, hours: 6, .. })
+    ));
+    world.now = world.now.plus_ms(hour);
+    world.run(&modify(0, change(3_000)), true).unwrap();
+
+    let mut world = World::new(ModifyPolicy::Immediate);
+    world.run(&create(0, 4, false), true).unwrap();
+    for iops in 1_000..1_100 {
+        world.run(&modify(0, change(iops)), true).unwrap();
+        let (state, progress, ended) =
+            world.model.volumes[&vol(0)].modification.as_ref().unwrap().progress(world.now);
+        assert_eq!((state, progress, ended), ("completed", 100, Some(world.now)));
+    }
+    assert!(world.model.volumes[&vol(0)].modification_starts.len() <= modify::STARTS_KEPT);
+}
+
+#[test]
+fn optimizing_takes_six_hours_a_tib() {
+    let mut world = World::new(ModifyPolicy::Aws);
+    world.run(&create(0, 1_024, false), true).unwrap();
+    let started = world.now.plus_ms(1);
+    world
+        .run(&modify(0, VolumeChange { iops: Some(2_000), ..VolumeChange::default() }), true)
+        .unwrap();
+    let modification = world.model.volumes[&vol(0)].modification.clone().unwrap();
+    let six_hours = 1_024 * (6 * 3_600_000 / 1_024);
+    for (ms, state, percent) in [
+        (0, "optimizing", 0),
+        (six_hours / 2, "optimizing", 50),
+        (six_hours - 1, "optimizing", 99),
+        (six_hours, "completed", 100),
+    ] {
+        let (found, progress, _) = modification.progress(started.plus_ms(ms));
+        assert_eq!((found, progress), (state, percent), "{ms}");
+    }
+}
+
+#[test]
+fn hosts_with_volumes_and_the_local_machine_stay() {
+    let mut world = World::new(ModifyPolicy::Immediate);
+    world.run(&create(0, 4, false), true).unwrap();
+    world.run(&attach(0, 1, "sdf"), true).unwrap();
+    let gone = |number| Command::DeregisterHost { id: host(number) };
+    assert_eq!(world.run(&gone(0), true), Err(Refusal::HostIsLocal(host(0))));
+    assert_eq!(world.run(&gone(1), true), Err(Refusal::HostBusy(host(1), vol(0))));
+    world.run(&gone(2), true).unwrap();
+    assert_eq!(world.run(&gone(2), true), Err(Refusal::InstancesNotFound(vec![host(2)])));
+    let (tags, address) = (Tags::new(), HostAddress::Local);
+    let instance_type = "m5.huge".into();
+    let unknown = Command::RegisterHost { id: host(9), instance_type, address, tags };
+    assert_eq!(world.run(&unknown, true), Err(Refusal::UnknownInstanceType("m5.huge".into())));
+}
+
+#[test]
+fn tags_are_counted_and_removed_by_key_and_value() {
+    let mut world = World::new(ModifyPolicy::Immediate);
+    world.run(&create(0, 4, false), true).unwrap();
+    let resources = vec![Tagged::Volume(vol(0))];
+    let many = |count: usize| (0..count).map(|n| (format!("k{n}"), "v".into())).collect::<Tags>();
+    let set = |tags| Command::CreateTags { resources: resources.clone(), tags };
+    let remove = |tags| Command::DeleteTags { resources: resources.clone(), tags };
+    assert!(matches!(world.run(&set(many(51)), true), Err(Refusal::TooManyTags(_))));
+    world.run(&set(many(50)), true).unwrap();
+    world
+        .run(&remove(vec![("k0".into(), Some("other".into())), ("k1".into(), None)]), true)
+        .unwrap();
+    assert_eq!(world.model.volumes[&vol(0)].tags.len(), 49);
+    world.run(&remove(vec![("k0".into(), Some("v".into()))]), true).unwrap();
+    assert_eq!(world.model.volumes[&vol(0)].tags.len(), 48);
+    world.run(&remove(vec![]), true).unwrap();
+    assert!(world.model.volumes[&vol(0)].tags.is_empty());
+}

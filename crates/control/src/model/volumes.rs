@@ -1,0 +1,87 @@
+//! Making and deleting volumes.
+
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::volume::VolumeRequest;
+
+use super::{
+    Decision, Event, Model, Phase, Refusal, Settings, TAGS_MAX, TOKEN_LIFETIME_MS, TOKENS_MAX,
+    Tags, Token, UnixMs, VOLUMES_MAX, Volume, VolumeState,
+};
+
+impl Model {
+    #[allow(clippy::too_many_arguments)] // one call site, which names them all
+    pub(super) fn create_volume(
+        &self,
+        settings: &Settings,
+        id: VolumeId,
+        request: &VolumeRequest,
+        zone: &str,
+        tags: &Tags,
+        token: Option<&(String, String)>,
+        now: UnixMs,
+    ) -> Result<Decision, Refusal> {
+        let stale = |token: &Token| now.ms_since(token.used) > TOKEN_LIFETIME_MS;
+        if let Some((name, fingerprint)) = token
+            && let Some(known) = self.tokens.get(name).filter(|known| !stale(known))
+        {
+            if known.fingerprint != *fingerprint {
+                return Err(Refusal::TokenReused(name.clone()));
+            }
+            // The volume may be gone since; saying so beats making it again behind the client's
+            // back.
+            self.volume(known.volume)?;
+            return Ok(Decision { events: vec![], volume: Some(known.volume) });
+        }
+        if zone != settings.zone {
+            return Err(Refusal::UnknownZone(zone.into()));
+        }
+        let spec = settings.rules.resolve(request).map_err(Refusal::Spec)?;
+        if tags.len() > TAGS_MAX {
+            return Err(Refusal::TooManyTags(id.to_string()));
+        }
+        if self.volumes.len() >= VOLUMES_MAX {
+            return Err(Refusal::TooManyVolumes);
+        }
+        if self.volumes.contains_key(&id) {
+            return Err(Refusal::IdTaken(id.to_string()));
+        }
+        let volume = Volume {
+            id,
+            zone: zone.into(),
+            created: now,
+            spec,
+            phase: Phase::Creating,
+            attachments: vec![],
+            tags: tags.clone(),
+            modification: None,
+            modification_starts: vec![],
+        };
+        let mut decision = Decision::changing(volume);
+        let old = self.tokens.iter().filter(|(_, token)| stale(token));
+        decision.events.extend(old.map(|(name, _)| Event::TokenGone(name.clone())));
+        if let Some((name, fingerprint)) = token {
+            if self.tokens.len() >= TOKENS_MAX
+                && let Some((oldest, _)) = self.tokens.iter().min_by_key(|(_, token)| token.used)
+            {
+                decision.events.push(Event::TokenGone(oldest.clone()));
+            }
+            let token = Token { fingerprint: fingerprint.clone(), volume: id, used: now };
+            decision.events.push(Event::Token(name.clone(), token));
+        }
+        Ok(decision)
+    }
+
+    pub(super) fn delete_volume(&self, id: VolumeId) -> Result<Decision, Refusal> {
+        let volume = self.volume(id)?;
+        if let Some(attachment) = volume.attachments.first() {
+            return Err(Refusal::VolumeInUse(id, attachment.instance));
+        }
+        match volume.state() {
+            VolumeState::Available | VolumeState::Error if volume.is_settled() => {
+                Ok(Decision::changing(Volume { phase: Phase::Deleting, ..volume.clone() }))
+            }
+            VolumeState::Available | VolumeState::Error => Err(Refusal::Unsettled(id)),
+            state => Err(Refusal::NotAvailable(id, state)),
+        }
+    }
+}

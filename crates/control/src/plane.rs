@@ -1,0 +1,370 @@
+//! The control plane at work: decides with the model, stores in the database, tells the data plane.
+//!
+//! One mutation at a time, each in this order:
+//!
+//! 1. the model decides; refused requests end here and leave no trace;
+//! 2. the decision is committed to the database and becomes visible (`creating`, `attaching`, ...);
+//! 3. the data plane is told the volume's whole desired state, and answers when it is in force;
+//! 4. the outcome is committed and becomes visible; then the client gets its reply.
+//!
+//! A crash after 2 leaves an unsettled volume in the database. The next start says it to the data
+//! plane again and settles it; so does the tick, should only step 4 have failed.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::qos::pacing::Balances;
+use evenkeel_wire::agent::{
+    Agent, Command as AgentCommand, Failed, FailedKind, HostAddress, Reply, VolumeReport,
+};
+use tracing::{error, info, warn};
+
+use crate::model::{
+    Command, Event, LOCAL_TYPE, Model, Phase, Refusal, Settings, Settled, Tags, UnixMs, Volume,
+};
+use crate::{clock, credits, db, reconcile};
+
+/// Why a mutation failed.
+#[derive(Debug)]
+pub enum PlaneError {
+    /// The model refused it.
+    Refused(Refusal),
+    /// It would have been done, but only a dry run was asked for.
+    DryRun,
+    /// The data plane failed; what was begun is taken back.
+    Agent(Failed),
+    /// The database failed.
+    Db(db::DbError),
+    /// The OS gave no random bytes for a new id.
+    Random(getrandom::Error),
+    /// An earlier mutation panicked; what is in memory is not to be trusted. Restart the server.
+    Poisoned,
+}
+
+impl fmt::Display for PlaneError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(refusal) => write!(f, "refused: {refusal:?}"),
+            Self::DryRun => f.write_str("dry run"),
+            Self::Agent(failed) => write!(f, "the data plane: {}", failed.message),
+            Self::Db(error) => write!(f, "the database: {error}"),
+            Self::Random(error) => write!(f, "the OS gives no random bytes: {error}"),
+            Self::Poisoned => f.write_str("an earlier request crashed; restart the server"),
+        }
+    }
+}
+
+impl From<Refusal> for PlaneError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<db::DbError> for PlaneError {
+    fn from(error: db::DbError) -> Self {
+        Self::Db(error)
+    }
+}
+
+impl From<getrandom::Error> for PlaneError {
+    fn from(error: getrandom::Error) -> Self {
+        Self::Random(error)
+    }
+}
+
+/// The volume a mutation was about: as decided, and as it is now.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// As decided: what is going shows here (`detaching`).
+    pub decided: Option<Volume>,
+    /// As it is now; `None` if it is gone.
+    pub settled: Option<Volume>,
+}
+
+/// What only the one who mutates may touch.
+struct Writer {
+    db: db::Db,
+    /// Balances as they are in the database.
+    stored: db::Credits,
+    /// Whether the last report failed; so that it is logged once and not every second.
+    report_failed: bool,
+}
+
+/// The control plane.
+pub struct Plane {
+    /// What is fixed while the server runs.
+    pub settings: Settings,
+    agent: Arc<dyn Agent>,
+    model: RwLock<Model>,
+    writer: Mutex<Writer>,
+}
+
+impl Plane {
+    /// Loads the database and brings up every volume in the data plane.
+    ///
+    /// # Errors
+    /// The database cannot be used, or the data plane is not running. A single volume that cannot
+    /// be brought up is not an error: it is logged and goes into the state `error`.
+    pub fn start(
+        path: &Path,
+        settings: Settings,
+        agent: Arc<dyn Agent>,
+    ) -> Result<Self, PlaneError> {
+        let now = clock::now();
+        let mut db = db::Db::open(path)?;
+        let db::Loaded { mut model, credits: found, stop } = db.load()?;
+        if stop == credits::Stop::Crash && !model.volumes.is_empty() {
+            warn!(
+                "the server was not stopped cleanly; credit balances are reduced by what may be \
+                 spent"
+            );
+        }
+        let stored: db::Credits = model
+            .volumes
+            .values()
+            .map(|volume| {
+                let balances = found.get(&volume.id).copied().unwrap_or_default();
+                let pacing = reconcile::pacing(&settings, volume);
+                (volume.id, credits::after_stop(&pacing, balances, stop, now))
+            })
+            .collect();
+        let mut events = vec![];
+        if model.local_host().is_none() {
+            let id = clock::instance_id()?;
+            let instance_type = LOCAL_TYPE.into();
+            let (address, tags) = (HostAddress::Local, Tags::new());
+            let command = Command::RegisterHost { id, instance_type, address, tags };
+            events = model.decide(&settings, &command, now)?.events;
+        }
+        db.commit(&events, &stored, now)?;
+        events.into_iter().for_each(|event| model.apply(event));
+        let writer = Mutex::new(Writer { db, stored, report_failed: false });
+        let plane = Self { settings, agent, model: RwLock::new(model), writer };
+        plane.bring_up_all()?;
+        Ok(plane)
+    }
+
+    /// Everything that exists, to be read. Do not hold it while calling the data plane.
+    pub fn model(&self) -> RwLockReadGuard<'_, Model> {
+        // Applying an event cannot leave it half done, so a poisoned lock says nothing here.
+        self.model.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Carries out one command; with `dry_run` only checks whether it would be accepted.
+    ///
+    /// # Errors
+    /// See [`PlaneError`].
+    pub fn execute(&self, command: &Command, dry_run: bool) -> Result<Outcome, PlaneError> {
+        let mut writer = self.writer()?;
+        let now = clock::now();
+        let decision = self.model().decide(&self.settings, command, now)?;
+        if dry_run {
+            return Err(PlaneError::DryRun);
+        }
+        let id = decision.volume;
+        let mut changed = db::Credits::new();
+        for event in &decision.events {
+            if let Event::Volume(Volume { phase: Phase::Creating, id, spec, .. }) = event {
+                changed.insert(*id, credits::full(&self.settings.rules.pacing(spec)));
+            }
+        }
+        if !decision.events.is_empty() {
+            self.commit(&mut writer, decision.events, &changed, now)?;
+        }
+        let Some(id) = id else { return Ok(Outcome::default()) };
+        let decided = self.model().volumes.get(&id).cloned();
+        if decided.as_ref().is_some_and(|volume| !volume.is_settled()) {
+            self.settle(&mut writer, id)?;
+        }
+        Ok(Outcome { decided, settled: self.model().volumes.get(&id).cloned() })
+    }
+
+    /// How the volumes are, as the data plane sees them.
+    ///
+    /// # Errors
+    /// [`PlaneError::Agent`].
+    pub fn report(&self) -> Result<Vec<VolumeReport>, PlaneError> {
+        match self.agent.call(AgentCommand::Report) {
+            Reply::Report(reports) => Ok(reports),
+            Reply::Failed(failed) => Err(PlaneError::Agent(failed)),
+            Reply::Done => Err(PlaneError::Agent(unexpected("Report was answered with Done"))),
+        }
+    }
+
+    /// Sets credit balances in the data plane and stores them.
+    ///
+    /// # Errors
+    /// See [`PlaneError`].
+    pub fn set_balances(&self, id: VolumeId, balances: Balances) -> Result<(), PlaneError> {
+        let mut writer = self.writer()?;
+        self.model().volume(id)?;
+        self.call(AgentCommand::SetBalances(id, balances)).map_err(PlaneError::Agent)?;
+        let changed = changed(&writer.stored, &self.report()?);
+        self.commit(&mut writer, vec![], &changed, clock::now())
+    }
+
+    /// Once a second: stores the balances that changed, and settles what could not be settled
+    /// before.
+    pub fn tick(&self) {
+        let Ok(mut writer) = self.writer() else { return };
+        let unsettled = reconcile::unsettled(&self.model());
+        for id in unsettled {
+            if let Err(error) = self.settle(&mut writer, id) {
+                warn!(volume = %id, %error, "could not be settled; trying again");
+            }
+        }
+        match self.report() {
+            Ok(reports) => {
+                if std::mem::take(&mut writer.report_failed) {
+                    info!("the data plane answers again: credit balances are being stored");
+                }
+                let changed = changed(&writer.stored, &reports);
+                if changed.is_empty() {
+                    return;
+                }
+                if let Err(error) = self.commit(&mut writer, vec![], &changed, clock::now()) {
+                    error!(%error, "credit balances could not be stored");
+                }
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut writer.report_failed, true) {
+                    warn!(%error, "credit balances are not being stored");
+                }
+            }
+        }
+    }
+
+    /// Stores the final balances. Volumes with credits are closed to their hosts before, so that
+    /// nothing can be spent after the last report: control plane and data plane stop together.
+    ///
+    /// # Errors
+    /// The database or the data plane failed; the next start then treats this one as a crash.
+    pub fn stop(&self) -> Result<(), PlaneError> {
+        let mut writer = self.writer()?;
+        let to_close: Vec<AgentCommand> = self
+            .model()
+            .volumes
+            .values()
+            .filter(|v| v.phase == Phase::Ready && reconcile::has_credits(&self.settings, v))
+            .map(|volume| {
+                let balances = writer.stored.get(&volume.id).copied().unwrap_or_default();
+                reconcile::closed(&self.settings, volume, balances)
+            })
+            .collect();
+        for command in to_close {
+            self.call(command).map_err(PlaneError::Agent)?;
+        }
+        let changed = changed(&writer.stored, &self.report()?);
+        writer.db.stop_cleanly(&changed, clock::now())?;
+        Ok(())
+    }
+
+    fn writer(&self) -> Result<MutexGuard<'_, Writer>, PlaneError> {
+        self.writer.lock().map_err(|_| PlaneError::Poisoned)
+    }
+
+    /// Stores events and balances; only then are they true in memory.
+    fn commit(
+        &self,
+        writer: &mut Writer,
+        events: Vec<Event>,
+        changed: &db::Credits,
+        now: UnixMs,
+    ) -> Result<(), PlaneError> {
+        writer.db.commit(&events, changed, now)?;
+        writer.stored.extend(changed);
+        let mut model = self.model.write().unwrap_or_else(PoisonError::into_inner);
+        for event in events {
+            if let Event::VolumeGone(id) = event {
+                writer.stored.remove(&id);
+            }
+            model.apply(event);
+        }
+        Ok(())
+    }
+
+    /// Tells the data plane what `id` should be, and makes the outcome final.
+    fn settle(&self, writer: &mut Writer, id: VolumeId) -> Result<(), PlaneError> {
+        let Some(command) = self.desired(writer, id) else { return Ok(()) };
+        let modifying = self.model().volumes.get(&id).is_some_and(Volume::is_being_modified);
+        let answer = self.call(command);
+        let now = clock::now();
+        let settled = match &answer {
+            Ok(()) => Settled::Done,
+            Err(failed) => Settled::Failed(&failed.message),
+        };
+        let events = self.model().settle(&self.settings, id, settled, now);
+        // New limits may mean new credits: what they are must be on disk before anybody is told.
+        let changed = match answer {
+            Ok(()) if modifying => changed(&writer.stored, &self.report().unwrap_or_default()),
+            _ => db::Credits::new(),
+        };
+        if !events.is_empty() || !changed.is_empty() {
+            self.commit(writer, events, &changed, now)?;
+        }
+        answer.map_err(PlaneError::Agent)
+    }
+
+    fn desired(&self, writer: &Writer, id: VolumeId) -> Option<AgentCommand> {
+        let model = self.model();
+        let volume = model.volumes.get(&id)?;
+        let balances = writer.stored.get(&id).copied().unwrap_or_default();
+        Some(reconcile::desired(&self.settings, &model, volume, balances))
+    }
+
+    fn call(&self, command: AgentCommand) -> Result<(), Failed> {
+        match self.agent.call(command) {
+            Reply::Done => Ok(()),
+            Reply::Failed(failed) => Err(failed),
+            Reply::Report(_) => Err(unexpected("a command was answered with a report")),
+        }
+    }
+
+    fn bring_up_all(&self) -> Result<(), PlaneError> {
+        let mut writer = self.writer()?;
+        let ids: Vec<VolumeId> = self.model().volumes.keys().copied().collect();
+        for id in ids {
+            match self.settle(&mut writer, id) {
+                Ok(()) => {}
+                Err(PlaneError::Agent(failed)) if failed.kind != FailedKind::Down => {
+                    // What was begun before the stop is taken back now; try again without it.
+                    self.bring_up_or_fail(&mut writer, id, &failed)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn bring_up_or_fail(
+        &self,
+        writer: &mut Writer,
+        id: VolumeId,
+        first: &Failed,
+    ) -> Result<(), PlaneError> {
+        warn!(volume = %id, reason = first.message, "cannot be brought up as it was being changed");
+        match self.settle(writer, id) {
+            Err(PlaneError::Agent(failed)) if failed.kind != FailedKind::Down => {
+                error!(volume = %id, reason = failed.message, "cannot be brought up");
+                let event = self.model().fail(id, &failed.message);
+                let events = event.into_iter().collect();
+                self.commit(writer, events, &db::Credits::new(), clock::now())
+            }
+            other => other,
+        }
+    }
+}
+
+/// The balances that are not yet in the database, of volumes that are in it.
+fn changed(stored: &db::Credits, reports: &[VolumeReport]) -> db::Credits {
+    let differs = |report: &&VolumeReport| {
+        stored.get(&report.id).is_some_and(|balances| *balances != report.balances)
+    };
+    reports.iter().filter(differs).map(|report| (report.id, report.balances)).collect()
+}
+
+fn unexpected(what: &str) -> Failed {
+    Failed { kind: FailedKind::Internal, message: what.into() }
+}

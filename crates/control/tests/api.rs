@@ -1,0 +1,407 @@
+//! Every action over HTTP, without any SDK: replies to the letter, errors by code and text.
+
+#![allow(clippy::unwrap_used)] // the helpers of tests may panic too
+
+mod support;
+
+use std::sync::Arc;
+
+use evenkeel_control::api::ACTIONS;
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::units::ByteCount;
+use evenkeel_core::volume::Rules;
+use evenkeel_wire::agent::{FailedKind, HostAddress};
+use evenkeel_wire::aws::xml::Element;
+use support::{Client, FakeAgent, Refused, Server, config, create, local_instance, text};
+
+struct Fixture {
+    server: Server,
+    client: Client,
+    _folder: tempfile::TempDir,
+}
+
+fn fixture() -> Fixture {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    let client = server.client();
+    Fixture { server, client, _folder: folder }
+}
+
+fn refused(status: u16, code: &str, message: &str) -> Result<Element, Refused> {
+    Err(Refused { status, code: code.into(), message: message.into() })
+}
+
+#[test]
+fn replies_are_golden() {
+    let fixture = fixture();
+    let client = &fixture.client;
+    let id = create(
+        client,
+        &[
+            ("VolumeType", "gp3"),
+            ("Iops", "4000"),
+            ("Throughput", "250"),
+            ("TagSpecification.1.ResourceType", "volume"),
+            ("TagSpecification.1.Tag.1.Key", "Name"),
+            ("TagSpecification.1.Tag.1.Value", "a <b> & \"c\""),
+        ],
+    );
+    let instance = local_instance(client);
+    let attach = [("VolumeId", id.as_str()), ("InstanceId", &instance), ("Device", "/dev/sdf")];
+    client.call("AttachVolume", &attach).unwrap();
+    let reply = client.call("DescribeVolumes", &[("VolumeId.1", &id)]).unwrap();
+    let volume = &reply.items("volumeSet")[0];
+    let created = text(volume, "createTime");
+    let attached = text(&volume.items("attachmentSet")[0], "attachTime");
+    let request_id = text(&reply, "requestId");
+    let golden = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+         <DescribeVolumesResponse xmlns=\"http://ec2.amazonaws.com/doc/2016-11-15/\">\
+         <requestId>{request_id}</requestId><volumeSet><item><volumeId>{id}</volumeId>\
+         <size>10</size>\
+         <snapshotId/><availabilityZone>local-1a</availabilityZone>\
+         <availabilityZoneId>local1-az1</availabilityZoneId><status>in-use</status>\
+         <createTime>{created}</createTime><attachmentSet><item><volumeId>{id}</volumeId>\
+         <instanceId>{instance}</instanceId><device>/dev/sdf</device><status>attached</status>\
+         <attachTime>{attached}</attachTime><deleteOnTermination>false</deleteOnTermination></item>\
+         </attachmentSet><volumeType>gp3</volumeType><encrypted>false</encrypted>\
+         <multiAttachEnabled>false</multiAttachEnabled><iops>4000</iops>\
+         <throughput>250</throughput>\
+         <tagSet><item><key>Name</key><value>a &lt;b&gt; &amp; &quot;c&quot;</value></item>\
+         </tagSet>\
+         </item></volumeSet></DescribeVolumesResponse>"
+    );
+    assert_eq!(reply.document(), golden);
+    assert_eq!(created.len(), "2026-01-01T00:00:00.000Z".len());
+
+    let error = support::raw(
+        client.address,
+        b"GET /?Action=X HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
+    );
+    let (head, body) = error.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 403 "), "{head}");
+    assert!(head.contains("content-type: text/xml;charset=UTF-8"), "{head}");
+    let (start, end) = body.split_once("<RequestID>").unwrap();
+    assert_eq!(
+        start,
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Response><Errors><Error>\
+         <Code>MissingAuthenticationToken</Code><Message>Request is missing Authentication Token; \
+         sign it with the keys that `evenkeel env` prints</Message></Error></Errors>"
+    );
+    assert_eq!(end.len(), "00000000-0000-0000-0000-000000000000</RequestID></Response>".len());
+}
+
+#[test]
+fn every_action_refuses_parameters_it_does_not_know() {
+    let Fixture { server, client, _folder } = fixture();
+    let id = create(&client, &[]);
+    let instance = local_instance(&client);
+    let before = server.agent.with(|state| state.log.len());
+    for action in ACTIONS {
+        let own: Vec<(&str, &str)> = match action.name {
+            "CreateVolume" => vec![("AvailabilityZone", "local-1a"), ("Size", "1")],
+            "AttachVolume" => {
+                vec![("VolumeId", &id), ("InstanceId", &instance), ("Device", "/dev/sdf")]
+            }
+            "ModifyVolume" => vec![("VolumeId", &id), ("Size", "20")],
+            "DeleteVolume" | "DetachVolume" | "SetVolumeCredits" => vec![("VolumeId", &id)],
+            "CreateTags" | "DeleteTags" => {
+                vec![("ResourceId.1", &id), ("Tag.1.Key", "k"), ("Tag.1.Value", "v")]
+            }
+            "RegisterHost" => vec![("InstanceType", "m5.large")],
+            "DeregisterHost" => vec![("InstanceId", &instance)],
+            _ => vec![],
+        };
+        let mut params = own;
+        params.push(("Bogus", "1"));
+        let text = "The parameter Bogus is not recognized";
+        assert_eq!(client.call(action.name, &params), refused(400, "UnknownParameter", text));
+    }
+    assert_eq!(server.agent.with(|state| state.log.len()), before, "something was done");
+    let params = [("Filter.1.Name", "size"), ("Filter.1.Value.1", "1"), ("Filter.1.Odd", "1")];
+    assert_eq!(
+        client.call("DescribeVolumes", &params),
+        refused(400, "UnknownParameter", "The parameter Filter.1.Odd is not recognized")
+    );
+}
+
+#[test]
+fn every_action_understands_a_dry_run() {
+    let Fixture { server, client, _folder } = fixture();
+    let id = create(&client, &[]);
+    let gp2 = create(&client, &[("VolumeType", "gp2")]);
+    let attached = create(&client, &[]);
+    let local = local_instance(&client);
+    let other = client.call("RegisterHost", &[("InstanceType", "m5.large")]).unwrap();
+    let other = text(other.child("instance").unwrap(), "instanceId");
+    let attach = [("VolumeId", attached.as_str()), ("InstanceId", &local), ("Device", "/dev/sdf")];
+    client.call("AttachVolume", &attach).unwrap();
+    let before = client.call("DescribeVolumes", &[]).unwrap();
+    let log = server.agent.with(|state| state.log.len());
+    for action in ACTIONS {
+        let own: Vec<(&str, &str)> = match action.name {
+            "CreateVolume" => vec![("AvailabilityZone", "local-1a"), ("Size", "1")],
+            "AttachVolume" => {
+                vec![("VolumeId", &id), ("InstanceId", &local), ("Device", "/dev/sdg")]
+            }
+            "DetachVolume" => vec![("VolumeId", &attached)],
+            "ModifyVolume" => vec![("VolumeId", &id), ("Size", "20")],
+            "DeleteVolume" => vec![("VolumeId", &id)],
+            "SetVolumeCredits" => vec![("VolumeId", &gp2), ("Operations", "5")],
+            "CreateTags" | "DeleteTags" => vec![("ResourceId.1", &id), ("Tag.1.Key", "k")],
+            "RegisterHost" => vec![("InstanceType", "m5.large")],
+            "DeregisterHost" => vec![("InstanceId", other)],
+            _ => vec![],
+        };
+        let mut params = own;
+        params.push(("DryRun", "true"));
+        assert_eq!(
+            client.call(action.name, &params),
+            refused(
+                412,
+                "DryRunOperation",
+                "Request would have succeeded, but DryRun flag is set."
+            ),
+            "{}",
+            action.name
+        );
+    }
+    let after = client.call("DescribeVolumes", &[]).unwrap();
+    assert_eq!(after.child("volumeSet"), before.child("volumeSet"));
+    assert_eq!(server.agent.with(|state| state.log.len()), log);
+}
+
+#[test]
+fn the_life_of_a_volume() {
+    let Fixture { server, client, _folder } = fixture();
+    let id = create(&client, &[("VolumeType", "gp2"), ("Size", "100")]);
+    let volume_id: VolumeId = id.parse().unwrap();
+    let held = |what: &str| {
+        let state = server.agent.with(|state| state.volumes.get(&volume_id).cloned());
+        state.unwrap_or_else(|| panic!("the data plane does not hold it: {what}"))
+    };
+    let made = held("created");
+    assert_eq!((made.size, made.hosts.as_slice()), (ByteCount::from_gib(100), &[][..]));
+    assert_eq!(made.balances.operations, Some(5_400_000));
+    let local = local_instance(&client);
+    let remote =
+        client.call("RegisterHost", &[("InstanceType", "m5.large"), ("Address", "10.0.0.7")]);
+    let remote = text(remote.unwrap().child("instance").unwrap(), "instanceId").to_owned();
+
+    let place = |instance, device| {
+        [("VolumeId", id.as_str()), ("InstanceId", instance), ("Device", device)]
+    };
+    let reply = client.call("AttachVolume", &place(&remote, "/dev/sdf")).unwrap();
+    assert_eq!(text(&reply, "status"), "attached");
+    assert_eq!(held("attached").hosts, [HostAddress::Remote([10, 0, 0, 7].into())]);
+    let again = client.call("AttachVolume", &place(&local, "/dev/sdf"));
+    let text_of = format!("{id} is already attached to an instance");
+    assert_eq!(again, refused(400, "VolumeInUse", &text_of));
+    let busy = format!("Volume {id} is currently attached to {remote}");
+    assert_eq!(
+        client.call("DeleteVolume", &[("VolumeId", &id)]),
+        refused(400, "VolumeInUse", &busy)
+    );
+    assert_eq!(client.code("DeregisterHost", &[("InstanceId", &remote)]), "DependencyViolation");
+    let elsewhere = client.call("DetachVolume", &[("VolumeId", &id), ("InstanceId", &local)]);
+    let text_of =
+        format!("Volume {id} can not be detached from {local} because it is not attached");
+    assert_eq!(elsewhere, refused(400, "InvalidAttachment.NotFound", &text_of));
+
+    let second = create(&client, &[]);
+    let taken = client.call(
+        "AttachVolume",
+        &[("VolumeId", &second), ("InstanceId", &remote), ("Device", "/dev/sdf")],
+    );
+    let text_of =
+        "Invalid value '/dev/sdf' for unixDevice. Attachment point /dev/sdf is already in use";
+    assert_eq!(taken, refused(400, "InvalidParameterValue", text_of));
+
+    let change = [("VolumeId", id.as_str()), ("Size", "200")];
+    let reply = client.call("ModifyVolume", &change).unwrap();
+    let modification = reply.child("volumeModification").unwrap();
+    assert_eq!(text(modification, "modificationState"), "completed");
+    assert_eq!(
+        (text(modification, "originalIops"), text(modification, "targetIops")),
+        ("300", "600")
+    );
+    assert_eq!(held("grown").size, ByteCount::from_gib(200));
+    let shrink = client.call("ModifyVolume", &[("VolumeId", &id), ("Size", "199")]);
+    let text_of = "New size cannot be smaller than existing size";
+    assert_eq!(shrink, refused(400, "InvalidParameterValue", text_of));
+
+    let reply = client.call("DetachVolume", &[("VolumeId", &id)]).unwrap();
+    assert_eq!(text(&reply, "status"), "detached");
+    assert_eq!(held("detached").hosts, []);
+    let text_of = format!("Volume '{id}' is in the 'available' state.");
+    let detached = client.call("DetachVolume", &[("VolumeId", &id)]);
+    assert_eq!(detached, refused(400, "IncorrectState", &text_of));
+    client.call("DeleteVolume", &[("VolumeId", &id)]).unwrap();
+    assert!(!server.agent.with(|state| state.volumes.contains_key(&volume_id)));
+    assert_eq!(client.code("DescribeVolumes", &[("VolumeId.1", &id)]), "InvalidVolume.NotFound");
+    client.call("DeregisterHost", &[("InstanceId", &remote)]).unwrap();
+}
+
+#[test]
+fn what_the_data_plane_refuses_is_taken_back() {
+    let Fixture { server, client, _folder } = fixture();
+    let fail = |kind| server.agent.with(|state| state.fail_next = Some(kind));
+    let zone = [("AvailabilityZone", "local-1a"), ("Size", "10"), ("ClientToken", "t")];
+    fail(FailedKind::NoSpace);
+    let full = client.call("CreateVolume", &zone).unwrap_err();
+    assert_eq!((full.status, full.code.as_str()), (500, "InsufficientVolumeCapacity"));
+    assert_eq!(client.call("DescribeVolumes", &[]).unwrap().items("volumeSet"), &[]);
+
+    let reply = client.call("CreateVolume", &zone).unwrap();
+    let id = text(&reply, "volumeId");
+    let local = local_instance(&client);
+    let attach = [("VolumeId", id), ("InstanceId", local.as_str()), ("Device", "sdf")];
+    let state = || {
+        let reply = client.call("DescribeVolumes", &[("VolumeId.1", id)]).unwrap();
+        let volume = &reply.items("volumeSet")[0];
+        (text(volume, "status").to_owned(), text(volume, "size").to_owned())
+    };
+    fail(FailedKind::Internal);
+    assert_eq!(client.code("AttachVolume", &attach), "InternalError");
+    assert_eq!(state(), ("available".into(), "10".into()));
+    client.call("AttachVolume", &attach).unwrap();
+    fail(FailedKind::Internal);
+    assert_eq!(client.code("DetachVolume", &[("VolumeId", id)]), "InternalError");
+    assert_eq!(state(), ("in-use".into(), "10".into()));
+    fail(FailedKind::NoSpace);
+    let grow = [("VolumeId", id), ("Size", "20")];
+    assert_eq!(client.code("ModifyVolume", &grow), "InsufficientVolumeCapacity");
+    assert_eq!(state(), ("in-use".into(), "10".into()));
+    let reply = client.call("DescribeVolumesModifications", &[("VolumeId.1", id)]).unwrap();
+    let modification = &reply.items("volumeModificationSet")[0];
+    assert_eq!(text(modification, "modificationState"), "failed");
+    assert_eq!(text(modification, "statusMessage"), "told to fail with NoSpace");
+    client.call("DetachVolume", &[("VolumeId", id)]).unwrap();
+    fail(FailedKind::Internal);
+    assert_eq!(client.code("DeleteVolume", &[("VolumeId", id)]), "InternalError");
+    assert_eq!(state(), ("available".into(), "10".into()));
+    client.call("DeleteVolume", &[("VolumeId", id)]).unwrap();
+}
+
+#[test]
+fn client_tokens_make_requests_idempotent() {
+    let fixture = fixture();
+    let client = &fixture.client;
+    let params = [("AvailabilityZone", "local-1a"), ("Size", "10"), ("ClientToken", "once")];
+    let first = client.call("CreateVolume", &params).unwrap();
+    let second = client.call("CreateVolume", &params).unwrap();
+    assert_eq!(text(&first, "volumeId"), text(&second, "volumeId"));
+    let other = [("AvailabilityZone", "local-1a"), ("Size", "11"), ("ClientToken", "once")];
+    assert_eq!(client.code("CreateVolume", &other), "IdempotentParameterMismatch");
+    client.call("DeleteVolume", &[("VolumeId", text(&first, "volumeId"))]).unwrap();
+    assert_eq!(client.code("CreateVolume", &params), "InvalidVolume.NotFound");
+}
+
+#[test]
+fn pages_and_filters() {
+    let fixture = fixture();
+    let client = &fixture.client;
+    let mut ids: Vec<String> =
+        (1..=12).map(|size| create(client, &[("Size", &size.to_string())])).collect();
+    client
+        .call(
+            "CreateTags",
+            &[
+                ("ResourceId.1", &ids[2]),
+                ("ResourceId.2", &ids[3]),
+                ("Tag.1.Key", "team"),
+                ("Tag.1.Value", "blue-1"),
+            ],
+        )
+        .unwrap();
+    client.call("DeleteTags", &[("ResourceId.1", &ids[3]), ("Tag.1.Key", "team")]).unwrap();
+    let by = |name: &str, values: &[&str]| {
+        let values: Vec<(String, &str)> =
+            values.iter().zip(1..).map(|(v, n)| (format!("Filter.1.Value.{n}"), *v)).collect();
+        let mut params = vec![("Filter.1.Name", name)];
+        params.extend(values.iter().map(|(n, v)| (n.as_str(), *v)));
+        let reply = client.call("DescribeVolumes", &params).unwrap();
+        let found = reply.items("volumeSet").iter();
+        found.map(|volume| text(volume, "volumeId").to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(by("size", &["3"]), [ids[2].clone()]);
+    assert_eq!(by("size", &["1?"]).len(), 3);
+    assert_eq!(by("size", &["1", "2"]).len(), 2);
+    assert_eq!(by("tag:team", &["blue-*"]), [ids[2].clone()]);
+    assert_eq!(by("tag-key", &["team"]), [ids[2].clone()]);
+    assert_eq!(by("status", &["in-use"]).len(), 0);
+    assert_eq!(by("volume-id", &[&ids[5]]), [ids[5].clone()]);
+    for (name, value) in [
+        ("availability-zone", "local-1a"),
+        ("availability-zone-id", "local1-az1"),
+        ("volume-type", "gp2"),
+        ("status", "available"),
+        ("encrypted", "false"),
+        ("multi-attach-enabled", "false"),
+        ("create-time", "20*"),
+        ("snapshot-id", ""),
+        ("iops", "100"),
+    ] {
+        assert_eq!(by(name, &[value]).len(), 12, "{name}");
+    }
+    let tags =
+        client.call("DescribeTags", &[("Filter.1.Name", "key"), ("Filter.1.Value.1", "team")]);
+    assert_eq!(tags.unwrap().items("tagSet").len(), 1);
+
+    let mut seen = Vec::new();
+    let mut token = None;
+    loop {
+        let mut params = vec![("MaxResults", "5")];
+        params.extend(token.as_deref().map(|token| ("NextToken", token)));
+        let reply = client.call("DescribeVolumes", &params).unwrap();
+        seen.extend(reply.items("volumeSet").iter().map(|v| text(v, "volumeId").to_owned()));
+        token = reply.child_text("nextToken").map(str::to_owned);
+        if token.is_none() {
+            break;
+        }
+    }
+    ids.sort();
+    assert_eq!(seen, ids);
+}
+
+#[test]
+fn credits_are_shown_and_set() {
+    let Fixture { server, client, _folder } = fixture();
+    let gp2 = create(&client, &[("VolumeType", "gp2"), ("Size", "100")]);
+    let gp3 = create(&client, &[("VolumeType", "gp3")]);
+    let reply =
+        client.call("SetVolumeCredits", &[("VolumeId", &gp2), ("Operations", "1000")]).unwrap();
+    let credit = reply.child("volumeCredit").unwrap().child("operations").unwrap();
+    let shown =
+        ["balance", "capacity", "refillPerSecond", "burstPerSecond"].map(|n| text(credit, n));
+    assert_eq!(shown, ["1000", "5400000", "300", "3000"]);
+    let id: VolumeId = gp2.parse().unwrap();
+    assert_eq!(server.agent.with(|s| s.volumes[&id].balances.operations), Some(1_000));
+    let all = client.call("DescribeVolumeCredits", &[]).unwrap();
+    assert_eq!(all.items("volumeCreditSet").len(), 2);
+    let one = client.call("DescribeVolumeCredits", &[("VolumeId.1", &gp3)]).unwrap();
+    assert!(one.items("volumeCreditSet")[0].child("operations").is_none());
+    let too_many = [("VolumeId", gp2.as_str()), ("Operations", "5400001")];
+    assert_eq!(client.code("SetVolumeCredits", &too_many), "InvalidParameterValue");
+    let none = [("VolumeId", gp3.as_str()), ("Operations", "1")];
+    assert_eq!(client.code("SetVolumeCredits", &none), "InvalidParameterCombination");
+    assert_eq!(client.code("SetVolumeCredits", &[("VolumeId", &gp2)]), "MissingParameter");
+}
+
+#[test]
+fn the_rules_of_2012_can_be_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(folder.path());
+    config.rules = Rules::as_of("2012-08".parse().unwrap()).unwrap();
+    let server = Server::start_with(config, Arc::new(FakeAgent::default())).unwrap();
+    let client = server.client();
+    let id = create(&client, &[]);
+    let reply = client.call("DescribeVolumes", &[("VolumeId.1", &id)]).unwrap();
+    assert_eq!(text(&reply.items("volumeSet")[0], "volumeType"), "standard");
+    let gp3 = [("AvailabilityZone", "local-1a"), ("Size", "10"), ("VolumeType", "gp3")];
+    assert_eq!(client.code("CreateVolume", &gp3), "UnknownVolumeType");
+    assert_eq!(
+        client.code("ModifyVolume", &[("VolumeId", &id), ("Size", "11")]),
+        "UnsupportedOperation"
+    );
+}

@@ -1,0 +1,204 @@
+//! The port itself: signatures, garbage, sizes, dawdlers.
+
+#![allow(clippy::unwrap_used)] // the helpers of tests may panic too
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use evenkeel_control::ControlError;
+use evenkeel_wire::aws::sigv4::{self, Scope};
+use evenkeel_wire::aws::xml::Element;
+use support::{Client, FakeAgent, REGION, Server, config, raw, raw_and_end, unix_s};
+
+const DESCRIBE: &str = "Action=DescribeVolumes&Version=2016-11-15";
+
+fn started() -> (tempfile::TempDir, Server, Client) {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    let client = server.client();
+    (folder, server, client)
+}
+
+fn code(body: &str) -> String {
+    let root = Element::parse(body).unwrap();
+    root.items("Errors")[0].child_text("Code").unwrap().into()
+}
+
+#[test]
+fn health_needs_no_signature() {
+    let (_folder, _server, client) = started();
+    let answer = client.send("GET", "/healthz", &[("host".into(), "x".into())], b"");
+    assert_eq!((answer.status, answer.body.as_str()), (200, "ok"));
+    let answer = client.send("GET", "/nowhere", &[("host".into(), "x".into())], b"");
+    assert_eq!(answer.status, 404);
+    let answer = client.send("PUT", "/", &[("host".into(), "x".into())], b"");
+    assert_eq!(answer.status, 405);
+}
+
+#[test]
+fn each_broken_signature_has_its_error() {
+    let (_folder, _server, client) = started();
+    let now = unix_s();
+    let good = client.signed_headers(DESCRIBE, now);
+    assert_eq!(client.send("POST", "/", &good, DESCRIBE.as_bytes()).status, 200);
+    let refused = |headers: &[(String, String)], body: &str| {
+        let answer = client.send("POST", "/", headers, body.as_bytes());
+        (answer.status, code(&answer.body))
+    };
+    let expect = |status: u16, code: &str| (status, code.to_owned());
+    assert_eq!(refused(&good[..2], DESCRIBE), expect(403, "MissingAuthenticationToken"));
+    let other = DESCRIBE.replace("Volumes", "Tags");
+    assert_eq!(refused(&good, &other), expect(403, "SignatureDoesNotMatch"));
+    let old = client.signed_headers(DESCRIBE, now - 400);
+    assert_eq!(refused(&old, DESCRIBE), expect(400, "RequestExpired"));
+    let mut garbled = good.clone();
+    garbled[3].1 = "AWS4-HMAC-SHA256 what".into();
+    assert_eq!(refused(&garbled, DESCRIBE), expect(400, "IncompleteSignature"));
+    let mut region = good.clone();
+    region[3].1 = region[3].1.replace(REGION, "us-east-1");
+    assert_eq!(refused(&region, DESCRIBE), expect(403, "SignatureDoesNotMatch"));
+
+    let mut stranger = client.clone();
+    stranger.credentials.access_key_id = "AKIDEXAMPLE".into();
+    let answer = stranger.post(DESCRIBE, now);
+    assert_eq!((answer.status, code(&answer.body)), expect(401, "AuthFailure"));
+    stranger = client.clone();
+    stranger.credentials.secret_access_key.push('x');
+    let answer = stranger.post(DESCRIBE, now);
+    assert_eq!((answer.status, code(&answer.body)), expect(403, "SignatureDoesNotMatch"));
+}
+
+#[test]
+fn presigned_urls_work() {
+    let (_folder, _server, client) = started();
+    let host = client.address.to_string();
+    let headers = [("host", host.as_str())];
+    let request =
+        sigv4::Request { method: "GET", path: "/", query: DESCRIBE, headers: &headers, body: b"" };
+    let keys = sigv4::Credentials {
+        access_key_id: &client.credentials.access_key_id,
+        secret_access_key: &client.credentials.secret_access_key,
+    };
+    let scope = Scope { region: REGION, service: "ec2" };
+    let url = sigv4::presign(&request, keys, scope, unix_s(), 60);
+    let headers = [("host".to_owned(), host.clone())];
+    let answer = client.send("GET", &format!("/?{url}"), &headers, b"");
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let answer = client.send("GET", &format!("/?{url}&MaxResults=5"), &headers, b"");
+    assert_eq!(code(&answer.body), "SignatureDoesNotMatch");
+}
+
+#[test]
+fn garbage_is_survived() {
+    let (_folder, _server, client) = started();
+    let long_header = format!("GET / HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "a".repeat(100_000));
+    let many_headers = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(1_000));
+    let long_target = format!("GET /?{} HTTP/1.1\r\nhost: x\r\n\r\n", "a".repeat(100_000));
+    for bytes in [
+        b"\0\0\0\0".as_slice(),
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"NBDMAGICIHAVEOPT",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n",
+        b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /\xff\xfe HTTP/1.1\r\nhost: x\r\n\r\n",
+        long_header.as_bytes(),
+        many_headers.as_bytes(),
+        long_target.as_bytes(),
+    ] {
+        let answer = raw_and_end(client.address, bytes);
+        assert!(!answer.starts_with("HTTP/1.1 2"), "{answer}");
+    }
+    // Signed, but no parameters.
+    for (body, expected) in [
+        ("", "MissingAction"),
+        ("%zz", "MalformedQueryString"),
+        ("a=1&a=2", "MalformedQueryString"),
+        ("Action=DescribeVolumes", "MissingParameter"),
+        ("Action=DescribeVolumes&Version=2010-01-01", "NoSuchVersion"),
+    ] {
+        let answer = client.post(body, unix_s());
+        assert_eq!((answer.status, code(&answer.body).as_str()), (400, expected), "{body}");
+    }
+    assert_eq!(client.post(DESCRIBE, unix_s()).status, 200);
+}
+
+#[test]
+fn bodies_are_bounded() {
+    let (_folder, _server, client) = started();
+    let head = "POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n";
+    let large = "a".repeat((1 << 20) + 1);
+    let answer = raw(
+        client.address,
+        format!("{head}content-length: {}\r\n\r\n{large}", large.len()).as_bytes(),
+    );
+    // The reply may be lost with the connection, but nothing else may come.
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 413"), "{answer}");
+    assert_eq!(client.post(DESCRIBE, unix_s()).status, 200);
+}
+
+/// Clients that connect and say nothing, or half of something, must not keep others out.
+#[test]
+fn dawdlers_do_not_block_others() {
+    let (_folder, _server, client) = started();
+    let mut dawdlers = Vec::new();
+    for number in 0..100 {
+        let mut stream = TcpStream::connect(client.address).unwrap();
+        if number % 2 == 0 {
+            stream
+                .write_all(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nabc")
+                .unwrap();
+        }
+        dawdlers.push(stream);
+    }
+    assert_eq!(client.post(DESCRIBE, unix_s()).status, 200);
+}
+
+#[test]
+fn one_connection_may_send_many_requests() {
+    let (_folder, _server, client) = started();
+    let mut stream = TcpStream::connect(client.address).unwrap();
+    for _ in 0..3 {
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\nok") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            answer.push(byte[0]);
+        }
+    }
+}
+
+#[test]
+fn many_clients_at_once() {
+    let (_folder, server, client) = started();
+    let threads: Vec<_> = (0..8)
+        .map(|number| {
+            let client = client.clone();
+            std::thread::spawn(move || {
+                for _ in 0..5 {
+                    let id = support::create(&client, &[("Size", &format!("{}", number + 1))]);
+                    client.call("DescribeVolumes", &[("VolumeId.1", &id)]).unwrap();
+                    client.call("DeleteVolume", &[("VolumeId", &id)]).unwrap();
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert!(server.agent.with(|state| state.volumes.is_empty()));
+}
+
+#[test]
+fn an_address_or_a_folder_in_use_is_an_error_that_says_so() {
+    let (folder, server, _client) = started();
+    let again = Server::start_with(config(folder.path()), Arc::new(FakeAgent::default()));
+    assert!(matches!(again, Err(ControlError::InUse(_))));
+    let other = tempfile::tempdir().unwrap();
+    let mut taken = config(other.path());
+    taken.listen = server.address;
+    let again = Server::start_with(taken, Arc::new(FakeAgent::default())).err().unwrap();
+    assert!(again.to_string().contains("choose another address"), "{again}");
+}

@@ -1,0 +1,416 @@
+//! What was replied to survives: clean stops, kill -9, and kill -9 in the middle of a change.
+
+#![allow(clippy::unwrap_used)] // the helpers of tests may panic too
+
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command as Process, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use evenkeel_control::model::{Command as Change, ModifyPolicy, Settings, Tags};
+use evenkeel_control::plane::{Plane, PlaneError};
+use evenkeel_control::{ControlError, DATABASE_FILE_NAME, credentials};
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::qos::pacing::Balances;
+use evenkeel_core::volume::{Rules, VolumeChange, VolumeRequest, VolumeType};
+use evenkeel_wire::agent::{Agent, Command, FailedKind, Reply};
+use evenkeel_wire::aws::xml::Element;
+use support::{Client, FakeAgent, Server, config, create, local_instance, text};
+
+const FOLDER: &str = "EVENKEEL_TEST_FOLDER";
+const HANG_AT: &str = "EVENKEEL_TEST_HANG_AT";
+/// Goes before the address on the child's output.
+const READY: &str = "ready at ";
+
+/// A data plane that never answers its nth change.
+struct Hanging {
+    inner: FakeAgent,
+    changes_left: AtomicU32,
+}
+
+impl Agent for Hanging {
+    fn call(&self, command: Command) -> Reply {
+        if command != Command::Report && self.changes_left.fetch_sub(1, Ordering::SeqCst) == 1 {
+            loop {
+                std::thread::park();
+            }
+        }
+        self.inner.call(command)
+    }
+}
+
+/// Not a test: the server that the tests below run in a process of its own, to kill it.
+#[test]
+fn child() {
+    let Ok(folder) = std::env::var(FOLDER) else { return };
+    let hang_at = std::env::var(HANG_AT).map_or(u32::MAX, |n| n.parse().unwrap());
+    let changes_left = AtomicU32::new(hang_at);
+    let agent = Hanging { inner: FakeAgent::default(), changes_left };
+    let ready = |address| println!("{READY}{address}");
+    let run = evenkeel_control::run(
+        config(Path::new(&folder)),
+        Arc::new(agent),
+        ready,
+        std::future::pending(),
+    );
+    panic!("it ended: {run:?}");
+}
+
+struct Killable {
+    process: Child,
+    client: Client,
+}
+
+impl Killable {
+    fn start(folder: &Path, hang_at: Option<u32>) -> Self {
+        let mut command = Process::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "child", "--nocapture"]).env(FOLDER, folder);
+        if let Some(hang_at) = hang_at {
+            command.env(HANG_AT, hang_at.to_string());
+        }
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let address = lines.find_map(|line| {
+            line.unwrap().split_once(READY).map(|(_, address)| address.parse().unwrap())
+        });
+        let credentials = credentials::load(folder).unwrap();
+        Self { process, client: Client { address: address.unwrap(), credentials } }
+    }
+
+    /// SIGKILL.
+    fn kill(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Killable {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Everything that can be described, without request ids.
+fn everything(client: &Client) -> Vec<Element> {
+    ["DescribeVolumes", "DescribeInstances", "DescribeTags", "DescribeVolumesModifications"]
+        .into_iter()
+        .flat_map(|action| client.call(action, &[]).unwrap().children)
+        .filter(|element| element.name != "requestId")
+        .collect()
+}
+
+fn populate(client: &Client) -> Vec<String> {
+    let gp3 = create(client, &[("VolumeType", "gp3"), ("ClientToken", "t")]);
+    let gp2 = create(client, &[("VolumeType", "gp2"), ("Size", "100")]);
+    let io2 =
+        create(client, &[("VolumeType", "io2"), ("Iops", "500"), ("MultiAttachEnabled", "true")]);
+    let remote = client
+        .call(
+            "RegisterHost",
+            &[
+                ("InstanceType", "m5.large"),
+                ("Address", "10.0.0.7"),
+                ("Tag.1.Key", "k"),
+                ("Tag.1.Value", "v"),
+            ],
+        )
+        .unwrap();
+    let remote = text(remote.child("instance").unwrap(), "instanceId").to_owned();
+    let local = local_instance(client);
+    for instance in [&local, &remote] {
+        let params = [("VolumeId", io2.as_str()), ("InstanceId", instance), ("Device", "/dev/sdf")];
+        client.call("AttachVolume", &params).unwrap();
+    }
+    client.call("ModifyVolume", &[("VolumeId", &gp3), ("Iops", "3500")]).unwrap();
+    client
+        .call("CreateTags", &[("ResourceId.1", &gp3), ("Tag.1.Key", "Name"), ("Tag.1.Value", "x")])
+        .unwrap();
+    vec![gp3, gp2, io2]
+}
+
+#[test]
+fn a_clean_stop_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    let ids = populate(&server.client());
+    let before = everything(&server.client());
+    server.stop().unwrap();
+    let server = Server::start(folder.path());
+    assert_eq!(everything(&server.client()), before);
+    // The data plane was told everything again, whole.
+    let io2: VolumeId = ids[2].parse().unwrap();
+    assert_eq!(server.agent.with(|state| state.volumes[&io2].hosts.len()), 2);
+    let params = [
+        ("AvailabilityZone", "local-1a"),
+        ("Size", "10"),
+        ("VolumeType", "gp3"),
+        ("ClientToken", "t"),
+    ];
+    let again = server.client().call("CreateVolume", &params).unwrap();
+    assert_eq!(text(&again, "volumeId"), ids[0]);
+}
+
+#[test]
+fn kill_9_loses_nothing_that_was_replied_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Killable::start(folder.path(), None);
+    let ids = populate(&server.client);
+    let set = [("VolumeId", ids[1].as_str()), ("Operations", "1000000")];
+    server.client.call("SetVolumeCredits", &set).unwrap();
+    let before = everything(&server.client);
+    server.kill();
+    let server = Server::start(folder.path());
+    assert_eq!(everything(&server.client()), before);
+    // 100 GiB of gp2: what may have been spent in 2 s at 3,000 - 300 a second, and 50 ms of burst.
+    let gp2: VolumeId = ids[1].parse().unwrap();
+    let balance = server.agent.with(|state| state.volumes[&gp2].balances.operations);
+    assert_eq!(balance, Some(1_000_000 - 5_400 - 150));
+}
+
+/// The data plane never answered; the server was killed; after the restart the change is complete.
+#[test]
+fn kill_9_in_the_middle_of_a_change_is_repaired() {
+    // 1: create. 2: the change itself.
+    for (action, extra, shown, after) in [
+        ("AttachVolume", vec![("Device", "/dev/sdf")], "in-use", Some(("in-use", "10"))),
+        ("ModifyVolume", vec![("Size", "20")], "available", Some(("available", "20"))),
+        ("DeleteVolume", vec![], "deleting", None),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let server = Killable::start(folder.path(), Some(2));
+        let client = server.client.clone();
+        let id = create(&client, &[]);
+        let instance = local_instance(&client);
+        let body = {
+            let mut params = vec![("Action", action), ("Version", "2016-11-15"), ("VolumeId", &id)];
+            if action == "AttachVolume" {
+                params.push(("InstanceId", &instance));
+            }
+            params.extend(extra);
+            evenkeel_wire::aws::query::encode(params)
+        };
+        let hung = {
+            let client = client.clone();
+            std::thread::spawn(move || {
+                // No answer ever comes.
+                let headers = client.signed_headers(&body, support::unix_s());
+                let mut request = String::from("POST / HTTP/1.1\r\n");
+                for (name, value) in headers {
+                    request.push_str(&format!("{name}: {value}\r\n"));
+                }
+                request.push_str(&format!("content-length: {}\r\n\r\n{body}", body.len()));
+                support::raw(client.address, request.as_bytes())
+            })
+        };
+        let state = |client: &Client| {
+            let reply = client.call("DescribeVolumes", &[]).unwrap();
+            let volume = reply.items("volumeSet").first()?;
+            Some((text(volume, "status").to_owned(), text(volume, "size").to_owned()))
+        };
+        // Wait until the decision is visible; reading works while the change hangs.
+        let visible = |client: &Client| {
+            let reply = client.call("DescribeVolumes", &[]).unwrap().document();
+            let modifications =
+                client.call("DescribeVolumesModifications", &[]).unwrap().document();
+            ["attaching", "deleting"].iter().any(|word| reply.contains(word))
+                || modifications.contains("modifying")
+        };
+        assert!((0..10_000).any(|_| visible(&client)), "{action} never became visible");
+        assert_eq!(state(&client).unwrap().0, shown, "{action}");
+        server.kill();
+        assert_eq!(hung.join().unwrap(), "", "{action}");
+        let server = Server::start(folder.path());
+        let found = state(&server.client());
+        let expected = after.map(|(status, size)| (status.to_owned(), size.to_owned()));
+        assert_eq!(found, expected, "{action}");
+    }
+}
+
+#[test]
+fn credits_fill_while_the_server_is_down() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    let client = server.client();
+    let id = create(&client, &[("VolumeType", "gp2"), ("Size", "100")]);
+    let instance = local_instance(&client);
+    let params = [("VolumeId", id.as_str()), ("InstanceId", &instance), ("Device", "sdf")];
+    client.call("AttachVolume", &params).unwrap();
+    let gp2: VolumeId = id.parse().unwrap();
+    // Spent by clients, as it were: nobody told the control plane, so only the final report has it.
+    let spent = Balances { operations: Some(1_000), bytes: None };
+    server.agent.with(|state| state.volumes.get_mut(&gp2).unwrap().balances = spent);
+    let agent = Arc::clone(&server.agent);
+    server.stop().unwrap();
+    assert_eq!(agent.with(|state| state.volumes[&gp2].hosts.len()), 0, "closed before the report");
+    let server = Server::start(folder.path());
+    let balance = server.agent.with(|state| state.volumes[&gp2].balances.operations).unwrap();
+    assert!((1_000..1_000 + 300 * 600).contains(&balance), "{balance}");
+    assert_eq!(server.agent.with(|state| state.volumes[&gp2].hosts.len()), 1, "open again");
+}
+
+#[test]
+fn a_stop_without_the_data_plane_counts_as_a_crash() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    let id = create(&server.client(), &[("VolumeType", "gp2"), ("Size", "100")]);
+    server.agent.with(|state| state.fail_always = Some(FailedKind::Down));
+    assert!(matches!(server.stop(), Err(ControlError::Stop(_))));
+    let server = Server::start(folder.path());
+    let gp2: VolumeId = id.parse().unwrap();
+    let balance = server.agent.with(|state| state.volumes[&gp2].balances.operations);
+    assert_eq!(balance, Some(5_400_000 - 5_400 - 150));
+}
+
+#[test]
+fn a_volume_that_cannot_be_brought_up_is_in_error_until_it_can() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    let id = create(&server.client(), &[]);
+    server.stop().unwrap();
+    let status = |server: &Server| {
+        let reply = server.client().call("DescribeVolumes", &[("VolumeId.1", &id)]).unwrap();
+        text(&reply.items("volumeSet")[0], "status").to_owned()
+    };
+    let agent = Arc::new(FakeAgent::default());
+    // Both attempts of the start fail, every later command works.
+    let failing = FailTwice { inner: Arc::clone(&agent), left: AtomicU32::new(2) };
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let folder_path = folder.path().to_owned();
+    let (ready, address) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let ready = move |address| ready.send(address).unwrap();
+        evenkeel_control::run(config(&folder_path), Arc::new(failing), ready, async {
+            stopped.await.unwrap_or(());
+        })
+    });
+    let credentials = credentials::load(folder.path()).unwrap();
+    let client = Client { address: address.recv().unwrap(), credentials };
+    let reply = client.call("DescribeVolumes", &[("VolumeId.1", &id)]).unwrap();
+    assert_eq!(text(&reply.items("volumeSet")[0], "status"), "error");
+    drop(stop);
+    thread.join().unwrap().unwrap();
+    assert_eq!(status(&Server::start(folder.path())), "available");
+}
+
+struct FailTwice {
+    inner: Arc<FakeAgent>,
+    left: AtomicU32,
+}
+
+impl Agent for FailTwice {
+    fn call(&self, command: Command) -> Reply {
+        let less = |left: u32| left.checked_sub(1);
+        let fails = matches!(command, Command::Apply(_))
+            && self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok();
+        if fails {
+            self.inner.with(|state| state.fail_next = Some(FailedKind::Internal));
+        }
+        self.inner.call(command)
+    }
+}
+
+#[test]
+fn a_start_without_the_data_plane_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    create(&server.client(), &[]);
+    server.stop().unwrap();
+    let agent = Arc::new(FakeAgent::default());
+    agent.with(|state| state.fail_always = Some(FailedKind::Down));
+    let refused = Server::start_with(config(folder.path()), agent).err().unwrap();
+    assert!(matches!(refused, ControlError::Start(_)), "{refused}");
+}
+
+#[test]
+fn a_database_of_a_newer_version_is_not_touched() {
+    let folder = tempfile::tempdir().unwrap();
+    Server::start(folder.path()).stop().unwrap();
+    let path = folder.path().join(DATABASE_FILE_NAME);
+    let db = rusqlite::Connection::open(&path).unwrap();
+    db.execute_batch("PRAGMA user_version = 99").unwrap();
+    drop(db);
+    let refused = Server::start_with(config(folder.path()), Arc::default()).err().unwrap();
+    assert!(refused.to_string().contains("newer version"), "{refused}");
+}
+
+fn plane(folder: &Path, agent: &Arc<FakeAgent>) -> Plane {
+    let settings = Settings {
+        region: "local-1".into(),
+        zone: "local-1a".into(),
+        rules: Rules::newest(),
+        modify_policy: ModifyPolicy::Immediate,
+    };
+    let agent = Arc::clone(agent) as Arc<dyn Agent>;
+    Plane::start(&folder.join(DATABASE_FILE_NAME), settings, agent).unwrap()
+}
+
+fn gp2(plane: &Plane) -> VolumeId {
+    let id = VolumeId::from_bits(7);
+    let request = VolumeRequest {
+        volume_type: VolumeType::Gp2,
+        size_gib: 200,
+        iops: None,
+        throughput_mibps: None,
+        multi_attach: false,
+    };
+    let (zone, tags) = ("local-1a".into(), Tags::new());
+    plane.execute(&Change::CreateVolume { id, request, zone, tags, token: None }, false).unwrap();
+    id
+}
+
+/// What the tick stored is what a crash leaves, less what may have been spent after it.
+#[test]
+fn the_tick_stores_balances_and_survives_a_data_plane_that_is_down() {
+    let folder = tempfile::tempdir().unwrap();
+    let agent = Arc::new(FakeAgent::default());
+    let first = plane(folder.path(), &agent);
+    let id = gp2(&first);
+    let spend = |balance| {
+        let balances = Balances { operations: Some(balance), bytes: None };
+        agent.with(|state| state.volumes.get_mut(&id).unwrap().balances = balances);
+    };
+    spend(3_000_000);
+    first.tick();
+    spend(2_900_000);
+    agent.with(|state| state.fail_always = Some(FailedKind::Down));
+    first.tick();
+    first.tick();
+    assert!(matches!(first.report(), Err(PlaneError::Agent(_))));
+    drop(first); // without stop: a crash
+    let agent = Arc::new(FakeAgent::default());
+    let second = plane(folder.path(), &agent);
+    // 200 GiB: 3,000 - 600 a second for 2 s, and 50 ms of burst.
+    let left = agent.with(|state| state.volumes[&id].balances.operations);
+    assert_eq!(left, Some(3_000_000 - 4_800 - 150));
+    agent.with(|state| state.fail_always = Some(FailedKind::Down));
+    second.tick();
+    agent.with(|state| {
+        state.fail_always = None;
+        state.volumes.get_mut(&id).unwrap().balances.operations = Some(1_000_000);
+    });
+    second.tick();
+    drop(second);
+    let agent = Arc::new(FakeAgent::default());
+    let _third = plane(folder.path(), &agent);
+    let left = agent.with(|state| state.volumes[&id].balances.operations);
+    assert_eq!(left, Some(1_000_000 - 4_800 - 150));
+}
+
+/// A type with other credits does not come back from a crash with a full bucket.
+#[test]
+fn a_change_of_type_stores_the_new_balances_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let agent = Arc::new(FakeAgent::default());
+    let first = plane(folder.path(), &agent);
+    let id = gp2(&first);
+    let change = VolumeChange { volume_type: Some(VolumeType::St1), ..VolumeChange::default() };
+    first.execute(&Change::ModifyVolume { id, change }, false).unwrap();
+    drop(first);
+    let agent = Arc::new(FakeAgent::default());
+    let _second = plane(folder.path(), &agent);
+    let balances = agent.with(|state| state.volumes[&id].balances);
+    assert_eq!(balances, Balances { operations: None, bytes: Some(0) });
+}

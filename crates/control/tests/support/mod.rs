@@ -1,0 +1,312 @@
+//! A data plane made of a map, a server around it, and a client that speaks plain HTTP.
+#![allow(dead_code, clippy::unwrap_used)] // every test file uses its own part; tests may panic
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+use evenkeel_control::credentials::{self, Credentials};
+use evenkeel_control::{ControlConfig, ControlError, ModifyPolicy};
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
+use evenkeel_core::volume::Rules;
+use evenkeel_wire::agent::{Agent, Command, Failed, FailedKind, Reply, VolumeReport, VolumeState};
+use evenkeel_wire::aws::query;
+use evenkeel_wire::aws::sigv4::{self, Scope};
+use evenkeel_wire::aws::xml::Element;
+
+pub const REGION: &str = "local-1";
+
+/// The data plane: keeps what it is told, and fails when told to.
+#[derive(Default)]
+pub struct FakeAgent {
+    state: Mutex<FakeState>,
+}
+
+#[derive(Default)]
+pub struct FakeState {
+    /// Volumes as last applied, with their present balances.
+    pub volumes: BTreeMap<VolumeId, VolumeState>,
+    /// Everything that was asked for but reports.
+    pub log: Vec<Command>,
+    /// What the next commands (not reports) are answered with.
+    pub fail_next: Option<FailedKind>,
+    /// What everything is answered with.
+    pub fail_always: Option<FailedKind>,
+}
+
+impl FakeAgent {
+    pub fn with<T>(&self, work: impl FnOnce(&mut FakeState) -> T) -> T {
+        work(&mut self.state.lock().unwrap())
+    }
+}
+
+fn failed(kind: FailedKind) -> Reply {
+    Reply::Failed(Failed { kind, message: format!("told to fail with {kind:?}") })
+}
+
+/// Balances kept by a volume whose limits change: never more than before, never above the capacity.
+fn clamped(balances: Balances, pacing: &Pacing, unnamed: u64) -> Balances {
+    let one = |limit: Option<Limit>, balance: Option<u64>| {
+        let capacity = limit?.credit?.capacity;
+        Some(balance.unwrap_or(unnamed).min(capacity))
+    };
+    Balances {
+        operations: one(pacing.operations, balances.operations),
+        bytes: one(pacing.bytes, balances.bytes),
+    }
+}
+
+impl Agent for FakeAgent {
+    fn call(&self, command: Command) -> Reply {
+        let mut state = self.state.lock().unwrap();
+        if let Some(kind) = state.fail_always {
+            return failed(kind);
+        }
+        if command == Command::Report {
+            let report = |state: &VolumeState| VolumeReport {
+                id: state.id,
+                balances: state.balances,
+                connections: 0,
+                queued: 0,
+                operations: 0,
+                bytes_read: 0,
+                bytes_written: 0,
+            };
+            return Reply::Report(state.volumes.values().map(report).collect());
+        }
+        state.log.push(command.clone());
+        if let Some(kind) = state.fail_next.take() {
+            return failed(kind);
+        }
+        match command {
+            Command::Apply(mut new) => {
+                let held = state.volumes.get(&new.id);
+                if held.is_some_and(|held| held.size > new.size) {
+                    return failed(FailedKind::Refused);
+                }
+                let (balances, unnamed) = match held {
+                    Some(held) => (held.balances, 0),
+                    None => (new.balances, u64::MAX),
+                };
+                new.balances = clamped(balances, &new.pacing, unnamed);
+                state.volumes.insert(new.id, new);
+            }
+            Command::Delete(id) => drop(state.volumes.remove(&id)),
+            Command::SetBalances(id, balances) => {
+                let Some(held) = state.volumes.get_mut(&id) else {
+                    return failed(FailedKind::NotFound);
+                };
+                let either = Balances {
+                    operations: balances.operations.or(held.balances.operations),
+                    bytes: balances.bytes.or(held.balances.bytes),
+                };
+                held.balances = clamped(either, &held.pacing, 0);
+            }
+            Command::Report => {}
+        }
+        Reply::Done
+    }
+}
+
+/// A running control plane.
+pub struct Server {
+    pub address: SocketAddr,
+    pub agent: Arc<FakeAgent>,
+    pub credentials: Credentials,
+    stop: Option<tokio::sync::oneshot::Sender<()>>,
+    thread: Option<JoinHandle<Result<(), ControlError>>>,
+}
+
+pub fn config(data_dir: &Path) -> ControlConfig {
+    ControlConfig {
+        data_dir: data_dir.into(),
+        listen: "127.0.0.1:0".parse().unwrap(),
+        region: REGION.into(),
+        zone: "local-1a".into(),
+        rules: Rules::newest(),
+        modify_policy: ModifyPolicy::Immediate,
+    }
+}
+
+impl Server {
+    pub fn start(data_dir: &Path) -> Self {
+        Self::start_with(config(data_dir), Arc::default()).unwrap()
+    }
+
+    pub fn start_with(config: ControlConfig, agent: Arc<FakeAgent>) -> Result<Self, ControlError> {
+        let (stop, stopped) = tokio::sync::oneshot::channel();
+        let (ready, address) = mpsc::channel();
+        let data_dir = config.data_dir.clone();
+        let its = Arc::clone(&agent);
+        let thread = std::thread::spawn(move || {
+            let ready = move |address| ready.send(address).unwrap();
+            evenkeel_control::run(config, its, ready, async { stopped.await.unwrap_or(()) })
+        });
+        // Ends with an error as soon as the thread ends without having been ready.
+        let Ok(address) = address.recv() else {
+            return Err(thread.join().unwrap().expect_err("it ended without being ready"));
+        };
+        let credentials = credentials::load(&data_dir).unwrap();
+        Ok(Self { address, agent, credentials, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Stops as SIGTERM does.
+    pub fn stop(mut self) -> Result<(), ControlError> {
+        self.stop.take().unwrap().send(()).unwrap();
+        self.thread.take().unwrap().join().unwrap()
+    }
+
+    pub fn client(&self) -> Client {
+        Client { address: self.address, credentials: self.credentials.clone() }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Speaks the query protocol without any SDK.
+#[derive(Clone)]
+pub struct Client {
+    pub address: SocketAddr,
+    pub credentials: Credentials,
+}
+
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub body: String,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct Refused {
+    pub status: u16,
+    pub code: String,
+    pub message: String,
+}
+
+pub fn unix_s() -> u64 {
+    #[allow(clippy::disallowed_methods)] // a client needs the time to sign
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs()
+}
+
+impl Client {
+    pub fn call(&self, action: &str, params: &[(&str, &str)]) -> Result<Element, Refused> {
+        let named = [("Action", action), ("Version", "2016-11-15")];
+        let body = query::encode(named.iter().chain(params).copied());
+        let answer = self.post(&body, unix_s());
+        let root = Element::parse(&answer.body).unwrap_or_else(|e| panic!("{e}: {answer:?}"));
+        if answer.status == 200 {
+            assert_eq!(root.name, format!("{action}Response"));
+            assert!(root.child_text("requestId").is_some_and(|id| id.len() == 36), "{root:?}");
+            return Ok(root);
+        }
+        assert_eq!(root.name, "Response");
+        assert!(root.child_text("RequestID").is_some());
+        let error = &root.items("Errors")[0];
+        Err(Refused {
+            status: answer.status,
+            code: error.child_text("Code").unwrap().into(),
+            message: error.child_text("Message").unwrap().into(),
+        })
+    }
+
+    pub fn code(&self, action: &str, params: &[(&str, &str)]) -> String {
+        match self.call(action, params) {
+            Ok(element) => panic!("{action} {params:?} succeeded: {element:?}"),
+            Err(refused) => refused.code,
+        }
+    }
+
+    pub fn signed_headers(&self, body: &str, signed_at: u64) -> Vec<(String, String)> {
+        let host = self.address.to_string();
+        let headers =
+            [("host", host.as_str()), ("content-type", "application/x-www-form-urlencoded")];
+        let body = body.as_bytes();
+        let request =
+            sigv4::Request { method: "POST", path: "/", query: "", headers: &headers, body };
+        let keys = sigv4::Credentials {
+            access_key_id: &self.credentials.access_key_id,
+            secret_access_key: &self.credentials.secret_access_key,
+        };
+        let scope = Scope { region: REGION, service: "ec2" };
+        let added = sigv4::sign(&request, keys, scope, signed_at);
+        headers.iter().map(|(n, v)| ((*n).into(), (*v).into())).chain(added).collect()
+    }
+
+    pub fn post(&self, body: &str, signed_at: u64) -> Answer {
+        self.send("POST", "/", &self.signed_headers(body, signed_at), body.as_bytes())
+    }
+
+    pub fn send(
+        &self,
+        method: &str,
+        target: &str,
+        headers: &[(String, String)],
+        body: &[u8],
+    ) -> Answer {
+        let mut request = format!("{method} {target} HTTP/1.1\r\n");
+        for (name, value) in headers {
+            request.push_str(&format!("{name}: {value}\r\n"));
+        }
+        request.push_str(&format!("content-length: {}\r\nconnection: close\r\n\r\n", body.len()));
+        let mut bytes = request.into_bytes();
+        bytes.extend(body);
+        let text = raw(self.address, &bytes);
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{text}"));
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Answer { status, body: body.into() }
+    }
+}
+
+/// Sends bytes, and returns all that comes back until the server closes.
+pub fn raw(address: SocketAddr, bytes: &[u8]) -> String {
+    exchange(address, bytes, false)
+}
+
+/// The same, and nothing more will be sent: what is half a request must not be waited for.
+pub fn raw_and_end(address: SocketAddr, bytes: &[u8]) -> String {
+    exchange(address, bytes, true)
+}
+
+fn exchange(address: SocketAddr, bytes: &[u8], end: bool) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    // The server may close before it has read everything.
+    let _ = stream.write_all(bytes);
+    if end {
+        let _ = stream.shutdown(Shutdown::Write);
+    }
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+pub fn text<'a>(element: &'a Element, name: &str) -> &'a str {
+    element.child_text(name).unwrap_or_else(|| panic!("no {name} in {element:?}"))
+}
+
+/// A new gp3 volume (or what `params` say): its id.
+pub fn create(client: &Client, params: &[(&str, &str)]) -> String {
+    let mut all = vec![("AvailabilityZone", "local-1a"), ("Size", "10")];
+    all.retain(|(name, _)| !params.iter().any(|(n, _)| n == name));
+    all.extend(params);
+    text(&client.call("CreateVolume", &all).unwrap(), "volumeId").into()
+}
+
+/// The id of the local machine.
+pub fn local_instance(client: &Client) -> String {
+    let local = [("Filter.1.Name", "instance-type"), ("Filter.1.Value.1", "evenkeel.local")];
+    let reply = client.call("DescribeInstances", &local).unwrap();
+    text(&reply.items("reservationSet")[0].items("instancesSet")[0], "instanceId").into()
+}

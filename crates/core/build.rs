@@ -1,0 +1,40 @@
+//! Turns the dated data files under `data/` into checked `'static` tables, so that a wrong number
+//! stops the build with the name of its file and key, and the running product parses nothing.
+
+#[path = "build/instances.rs"]
+mod instances;
+#[path = "build/limits.rs"]
+mod limits;
+#[path = "build/prices.rs"]
+mod prices;
+#[path = "build/reader.rs"]
+mod reader;
+
+use std::path::{Path, PathBuf};
+use std::{env, fs, process};
+
+fn main() {
+    if let Err(error) = run() {
+        println!("cargo::error={error}");
+        process::exit(1);
+    }
+}
+
+fn run() -> reader::Result<()> {
+    let variable = |name| env::var_os(name).map(PathBuf::from).ok_or(format!("{name} is not set"));
+    let data = variable("CARGO_MANIFEST_DIR")?.join("../../data");
+    let out = variable("OUT_DIR")?;
+    // A folder counts as changed when a file in it is changed, added or removed.
+    for source in ["build.rs", "build", "../../data/limits", "../../data/prices"] {
+        println!("cargo::rerun-if-changed={source}");
+    }
+    println!("cargo::rerun-if-changed=../../data/instances.csv");
+
+    write(&out.join("limits.rs"), &limits::generate(&data.join("limits"))?)?;
+    write(&out.join("prices.rs"), &prices::generate(&data.join("prices"))?)?;
+    write(&out.join("instances.rs"), &instances::generate(&data.join("instances.csv"))?)
+}
+
+fn write(path: &Path, text: &str) -> reader::Result<()> {
+    fs::write(path, text).map_err(|e| format!("{}: cannot write: {e}", path.display()))
+}

@@ -1,0 +1,220 @@
+//! Reads a TOML table key by key and remembers what was asked for: a key nobody asks for, a missing
+//! key and a value outside its range are errors that name the file, the key and the value.
+
+use std::fmt::Display;
+use std::fs;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use toml::Value;
+
+/// The error is a sentence for the person who edits the data.
+pub type Result<T> = std::result::Result<T, String>;
+
+/// Data key and Rust name of every volume type, in the order of `VolumeType::ALL`.
+pub const VOLUME_TYPES: [(&str, &str); 7] = [
+    ("standard", "Standard"),
+    ("st1", "St1"),
+    ("sc1", "Sc1"),
+    ("gp2", "Gp2"),
+    ("gp3", "Gp3"),
+    ("io1", "Io1"),
+    ("io2", "Io2"),
+];
+
+/// One table of a data file. Values are taken out; [`Section::finish`] refuses what is left over.
+pub struct Section {
+    /// File name, for messages.
+    file: String,
+    /// Dotted path of the table with a trailing dot, empty at the top.
+    path: String,
+    /// What nobody asked for yet.
+    rest: toml::Table,
+}
+
+impl Section {
+    /// Reads a whole file and checks that it says the date of its name.
+    pub fn open(file: &Path) -> Result<(Self, Date)> {
+        let text = read(file)?;
+        let name = file.display().to_string();
+        let stem = file.file_stem().and_then(|s| s.to_str()).unwrap_or_default();
+        let date = Date::parse(stem)
+            .ok_or(format!("{name}: a data file is called by its date, YYYY-MM-DD.toml"))?;
+        let mut section = Self::parse(&name, &text)?;
+        let said = section.text("date")?;
+        if said != stem {
+            return Err(section.wrong("date", &said, "the file's name says another date"));
+        }
+        Ok((section, date))
+    }
+
+    /// Parses `text`; `name` is what messages call it.
+    pub fn parse(name: &str, text: &str) -> Result<Self> {
+        let rest = text.parse().map_err(|e| format!("{name}: not TOML: {e}").replace('\n', " "))?;
+        Ok(Self { file: name.to_owned(), path: String::new(), rest })
+    }
+
+    /// An error about `key` and its `value`.
+    pub fn wrong(&self, key: &str, value: impl Display, why: impl Display) -> String {
+        format!("{}: {}{key} = {value}: {why}", self.file, self.path)
+    }
+
+    fn take(&mut self, key: &str) -> Result<Value> {
+        let missing = format!("{}: {}{key} is missing", self.file, self.path);
+        self.rest.remove(key).ok_or(missing)
+    }
+
+    /// Whether `key` is there and was not taken yet.
+    pub fn has(&self, key: &str) -> bool {
+        self.rest.contains_key(key)
+    }
+
+    /// A table below this one.
+    pub fn section(&mut self, key: &str) -> Result<Self> {
+        match self.take(key)? {
+            Value::Table(rest) => Ok(self.below(key, rest)),
+            other => Err(self.wrong(key, other, "expected a table")),
+        }
+    }
+
+    /// A table below this one that may be absent.
+    pub fn section_if_any(&mut self, key: &str) -> Result<Option<Self>> {
+        if self.has(key) { self.section(key).map(Some) } else { Ok(None) }
+    }
+
+    /// A list of tables, at least one.
+    pub fn list(&mut self, key: &str) -> Result<Vec<Self>> {
+        let value = self.take(key)?;
+        let shown = value.to_string();
+        let tables: Option<Vec<_>> = match value {
+            Value::Array(items) => items
+                .into_iter()
+                .enumerate()
+                .map(|(i, item)| match item {
+                    Value::Table(rest) => Some(self.below(&format!("{key}[{i}]"), rest)),
+                    _ => None,
+                })
+                .collect(),
+            _ => None,
+        };
+        let tables = tables.filter(|t| !t.is_empty());
+        tables.ok_or_else(|| self.wrong(key, shown, "expected a list of tables, at least one"))
+    }
+
+    fn below(&self, key: &str, rest: toml::Table) -> Self {
+        Self { file: self.file.clone(), path: format!("{}{key}.", self.path), rest }
+    }
+
+    /// A whole number within `range`.
+    pub fn number(&mut self, key: &str, range: RangeInclusive<u64>) -> Result<u64> {
+        let value = self.take(key)?;
+        let number = value.as_integer().and_then(|n| u64::try_from(n).ok());
+        number.filter(|n| range.contains(n)).ok_or_else(|| {
+            let why = format!("expected a whole number, {} to {}", range.start(), range.end());
+            self.wrong(key, value, why)
+        })
+    }
+
+    /// A whole number within `range` that may be absent.
+    pub fn number_if_any(&mut self, key: &str, range: RangeInclusive<u64>) -> Result<Option<u64>> {
+        if self.has(key) { self.number(key, range).map(Some) } else { Ok(None) }
+    }
+
+    /// `true` or `false`.
+    pub fn flag(&mut self, key: &str) -> Result<bool> {
+        let value = self.take(key)?;
+        value.as_bool().ok_or_else(|| self.wrong(key, value, "expected true or false"))
+    }
+
+    /// A text that is not empty.
+    pub fn text(&mut self, key: &str) -> Result<String> {
+        let value = self.take(key)?;
+        let text = value.as_str().filter(|t| !t.trim().is_empty()).map(str::to_owned);
+        text.ok_or_else(|| self.wrong(key, value, "expected a text"))
+    }
+
+    /// One of the given words; returns what stands beside it.
+    pub fn word<T: Copy>(&mut self, key: &str, words: &[(&str, T)]) -> Result<T> {
+        let text = self.text(key)?;
+        let found = words.iter().find(|(word, _)| *word == text);
+        found.map(|(_, meaning)| *meaning).ok_or_else(|| {
+            let words: Vec<_> = words.iter().map(|(word, _)| *word).collect();
+            self.wrong(key, text, format!("expected one of: {}", words.join(", ")))
+        })
+    }
+
+    /// A ratio as text, `"1/4"`; both parts 1 to 10,000.
+    pub fn ratio(&mut self, key: &str) -> Result<(u64, u64)> {
+        let text = self.text(key)?;
+        let part = |t: &str| t.parse().ok().filter(|n| (1..=10_000).contains(n));
+        let ratio = text.split_once('/').and_then(|(n, d)| Some((part(n)?, part(d)?)));
+        ratio.ok_or_else(|| self.wrong(key, text, "expected a ratio such as \"1/4\""))
+    }
+
+    /// Refuses keys nobody asked for: most likely a typing error.
+    pub fn finish(self) -> Result<()> {
+        match self.rest.iter().next() {
+            None => Ok(()),
+            Some((key, value)) => Err(self.wrong(key, value, "unknown key")),
+        }
+    }
+}
+
+/// The text of a file.
+pub fn read(file: &Path) -> Result<String> {
+    fs::read_to_string(file).map_err(|e| format!("{}: cannot read: {e}", file.display()))
+}
+
+/// The `.toml` files of a folder, oldest first; anything else in it is an error.
+pub fn dated_files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let failed = |e| format!("{}: cannot list: {e}", folder.display());
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_none_or(|e| e != "toml") {
+            return Err(format!("{}: only <date>.toml files belong here", path.display()));
+        }
+        files.push(path);
+    }
+    // Names are zero-padded dates, so their order is the order of time.
+    files.sort();
+    if files.is_empty() {
+        return Err(format!("{}: no data files", folder.display()));
+    }
+    Ok(files)
+}
+
+/// A day of the calendar.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Date {
+    year: u16,
+    month: u8,
+    day: u8,
+}
+
+impl Date {
+    /// Reads `YYYY-MM-DD`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('-');
+        let (year, month, day) = (parts.next()?, parts.next()?, parts.next()?);
+        if parts.next().is_some() || (year.len(), month.len(), day.len()) != (4, 2, 2) {
+            return None;
+        }
+        let date =
+            Self { year: year.parse().ok()?, month: month.parse().ok()?, day: day.parse().ok()? };
+        let leap = date.year.is_multiple_of(4)
+            && (!date.year.is_multiple_of(100) || date.year.is_multiple_of(400));
+        let days = match date.month {
+            1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
+            4 | 6 | 9 | 11 => 30,
+            2 => 28 + u8::from(leap),
+            _ => return None,
+        };
+        (1..=days).contains(&date.day).then_some(date)
+    }
+
+    /// The Rust expression of this date.
+    pub fn expression(self) -> String {
+        let Self { year, month, day } = self;
+        format!("Date {{ year: {year}, month: {month}, day: {day} }}")
+    }
+}

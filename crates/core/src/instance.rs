@@ -1,0 +1,133 @@
+//! Instance types and their EBS limits: what all volumes attached to one client host may do
+//! together.
+//!
+//! The numbers live in `data/instances.csv`; `build.rs` checks them and turns them into the tables
+//! here.
+
+use crate::volume::Date;
+
+include!(concat!(env!("OUT_DIR"), "/instances.rs"));
+
+/// The EBS limits of one instance type. A type with a maximum above its baseline bursts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InstanceType {
+    /// Its name, `m5.large`.
+    pub name: &'static str,
+    /// Whether its link to EBS is dedicated from the start.
+    pub ebs_optimized: EbsOptimized,
+    /// Bandwidth it sustains, in decimal Mbit/s.
+    pub baseline_mbps: u32,
+    /// Most bandwidth, in decimal Mbit/s.
+    pub mbps_max: u32,
+    /// IOPS it sustains, at 16 KiB.
+    pub baseline_iops: u32,
+    /// Most IOPS, at 16 KiB.
+    pub iops_max: u32,
+}
+
+/// How an instance type comes by its dedicated link to EBS.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EbsOptimized {
+    /// Always on.
+    Default,
+    /// Must be asked for.
+    Supported,
+}
+
+/// Bandwidth of an instance type on an early date, when IOPS per instance were not published.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HistoricBandwidth {
+    /// The instance type's name.
+    pub name: &'static str,
+    /// When it was seen.
+    pub date: Date,
+    /// Dedicated bandwidth in decimal Mbit/s.
+    pub mbps: u32,
+}
+
+impl InstanceType {
+    /// Bytes per second it sustains.
+    #[must_use]
+    pub fn baseline_bytes_per_second(&self) -> u64 {
+        u64::from(self.baseline_mbps) * 125_000
+    }
+
+    /// Most bytes per second.
+    #[must_use]
+    pub fn bytes_per_second_max(&self) -> u64 {
+        u64::from(self.mbps_max) * 125_000
+    }
+}
+
+/// Every instance type with published EBS limits, sorted by name.
+#[must_use]
+pub fn all() -> &'static [InstanceType] {
+    INSTANCES
+}
+
+/// The instance type called `name`; `None` if it has no published EBS limits.
+#[must_use]
+pub fn by_name(name: &str) -> Option<&'static InstanceType> {
+    let found = INSTANCES.binary_search_by(|t| t.name.cmp(name)).ok()?;
+    INSTANCES.get(found)
+}
+
+/// What was known of early instance types, sorted by name and date.
+#[must_use]
+pub fn history() -> &'static [HistoricBandwidth] {
+    HISTORY
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_sorted_and_each_is_found() {
+        assert!(all().windows(2).all(|w| w[0].name < w[1].name));
+        assert_eq!(all().len(), 1354);
+        assert!(all().iter().all(|t| by_name(t.name) == Some(t)));
+        for name in ["", "m5", "m5.large ", "M5.large", "zz.large"] {
+            assert_eq!(by_name(name), None, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn samples_carry_their_published_limits() {
+        use EbsOptimized::{Default, Supported};
+        for (name, support, base_mbps, mbps, base_iops, iops) in [
+            ("t3.nano", Default, 43, 2_085, 250, 11_800),
+            ("m5.large", Default, 650, 4_750, 3_600, 18_750),
+            ("c4.2xlarge", Default, 1_000, 1_000, 8_000, 8_000),
+            ("m1.large", Supported, 500, 500, 4_000, 4_000),
+            ("m2.4xlarge", Supported, 1_000, 1_000, 8_000, 8_000),
+            ("r5b.24xlarge", Default, 60_000, 60_000, 260_000, 260_000),
+            ("r8gb.48xlarge", Default, 300_000, 300_000, 1_440_000, 1_440_000),
+        ] {
+            let t = by_name(name).unwrap();
+            let found = (t.ebs_optimized, t.baseline_mbps, t.mbps_max, t.baseline_iops, t.iops_max);
+            assert_eq!(found, (support, base_mbps, mbps, base_iops, iops), "{name}");
+        }
+        assert_eq!(by_name("m1.large").unwrap().bytes_per_second_max(), 62_500_000);
+        assert_eq!(by_name("t3.nano").unwrap().baseline_bytes_per_second(), 5_375_000);
+    }
+
+    #[test]
+    fn a_third_of_the_types_burst() {
+        let bursting = |t: &&InstanceType| t.mbps_max > t.baseline_mbps;
+        assert_eq!(all().iter().filter(bursting).count(), 532);
+        assert!(
+            all().iter().all(|t| (t.mbps_max > t.baseline_mbps) == (t.iops_max > t.baseline_iops))
+        );
+    }
+
+    #[test]
+    fn the_launch_set_of_2012_is_known() {
+        let launch = "2012-09-14".parse().unwrap();
+        let of_launch = |h: &&HistoricBandwidth| h.date == launch;
+        let found: std::vec::Vec<_> =
+            history().iter().filter(of_launch).map(|h| (h.name, h.mbps)).collect();
+        assert_eq!(found, [("m1.large", 500), ("m1.xlarge", 1_000), ("m2.4xlarge", 1_000)]);
+        assert_eq!(history().len(), 10);
+    }
+}

@@ -1,0 +1,25 @@
+//! The pure heart of Evenkeel. It is given time and input and asked for output.
+//!
+//! Absent on purpose: a clock, threads, I/O, randomness, floating point, dependencies, `unsafe`.
+//! The same code runs in production, in the simulator and under the fuzzer, so that a trace replayed
+//! dispatches at the same nanosecond everywhere.
+//!
+//! Start with [`qos`] to learn what "provisioned IOPS" means, with [`volume`] for the volume types.
+#![no_std]
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+#![deny(clippy::float_arithmetic, clippy::as_conversions)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod ids;
+pub mod instance;
+pub mod limits;
+pub mod price;
+pub mod qos;
+pub mod request;
+pub mod time;
+pub mod units;
+pub mod volume;

@@ -1,0 +1,345 @@
+//! What a volume costs at list price, in exact integers: millionths of a US dollar.
+//!
+//! The prices live in `data/prices/<date>.toml`; `build.rs` checks them and turns them into the
+//! tables here.
+
+use crate::volume::{Date, VolumeSpec, VolumeType};
+use core::fmt;
+
+include!(concat!(env!("OUT_DIR"), "/prices.rs"));
+
+/// Seconds in the month that list prices are quoted for: 30 days.
+pub const MONTH_SECONDS: u64 = 30 * 24 * 3_600;
+
+/// Seconds that are charged at least.
+pub const CHARGED_SECONDS_MIN: u64 = 60;
+
+/// The list prices of one region from one date on. Every price is in millionths of a US dollar.
+#[derive(PartialEq, Eq, Debug)]
+pub struct PriceList {
+    date: Date,
+    region: &'static str,
+    types: &'static [TypePrices],
+    fast_restore: Option<FastRestorePrice>,
+    snapshot: Option<SnapshotPrices>,
+}
+
+/// The prices of one volume type.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TypePrices {
+    /// Whose prices these are.
+    pub volume_type: VolumeType,
+    /// For a GiB and month.
+    pub gib_month: u64,
+    /// For each provisioned IOPS and month, by tier; empty where IOPS are not sold.
+    pub iops_month: &'static [Tier],
+    /// For each provisioned MiB/s and month, by tier; empty where throughput is not sold.
+    pub mibps_month: &'static [Tier],
+    /// For a million I/O requests; 0 where they are free.
+    pub million_ios: u64,
+}
+
+/// The price of each unit above the tier before, up to and including `up_to`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tier {
+    /// Last unit of the tier. That of the last tier is without meaning beyond "all".
+    pub up_to: u32,
+    /// Price of one unit.
+    pub price: u64,
+}
+
+/// The price of fast snapshot restore.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FastRestorePrice {
+    /// For one snapshot in one zone and hour.
+    pub hour: u64,
+    /// Minutes that are charged at least.
+    pub minutes_min: u64,
+}
+
+/// The prices of snapshots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SnapshotPrices {
+    /// For a stored GiB and month.
+    pub gib_month: u64,
+    /// For an archived GiB and month.
+    pub archive_gib_month: u64,
+    /// For a GiB retrieved from the archive.
+    pub archive_retrieval_gib: u64,
+}
+
+/// No price list is as old as the date asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoPrices {
+    /// The date asked for.
+    pub date: Date,
+    /// The date of the oldest list.
+    pub oldest: Date,
+}
+
+impl fmt::Display for NoPrices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { date, oldest } = self;
+        write!(
+            f,
+            "no prices are known for {date}; the oldest are those of {oldest}: choose that date \
+             or a later one"
+        )
+    }
+}
+
+/// What a volume costs, in millionths of a US dollar, item by item.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Cost {
+    /// Its capacity.
+    pub storage: u64,
+    /// Its provisioned IOPS.
+    pub iops: u64,
+    /// Its provisioned throughput.
+    pub throughput: u64,
+}
+
+impl Cost {
+    /// The sum of all items.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.storage.saturating_add(self.iops).saturating_add(self.throughput)
+    }
+
+    /// What `seconds` cost of what costs this much a month: by the second, a minute at least, each
+    /// item rounded half up.
+    #[must_use]
+    pub fn for_seconds(&self, seconds: u64) -> Self {
+        let seconds = u128::from(seconds.max(CHARGED_SECONDS_MIN));
+        let share = |monthly: u64| share(u128::from(monthly) * seconds, MONTH_SECONDS.into());
+        Self {
+            storage: share(self.storage),
+            iops: share(self.iops),
+            throughput: share(self.throughput),
+        }
+    }
+}
+
+impl TypePrices {
+    /// What a volume costs in a month of 30 days. Tiers count per volume.
+    #[must_use]
+    pub fn monthly(&self, spec: &VolumeSpec) -> Cost {
+        Cost {
+            storage: self.gib_month.saturating_mul(spec.size_gib.into()),
+            iops: tiered(self.iops_month, spec.iops.unwrap_or(0)),
+            throughput: tiered(self.mibps_month, spec.throughput_mibps.unwrap_or(0)),
+        }
+    }
+
+    /// What `count` I/O requests cost, rounded half up.
+    #[must_use]
+    pub fn requests(&self, count: u64) -> u64 {
+        share(u128::from(self.million_ios) * u128::from(count), 1_000_000)
+    }
+}
+
+impl FastRestorePrice {
+    /// What `minutes` cost of `snapshots` snapshots enabled in `zones` zones each, rounded half up.
+    #[must_use]
+    pub fn charge(&self, snapshots: u32, zones: u32, minutes: u64) -> u64 {
+        let minutes = u128::from(minutes.max(self.minutes_min));
+        let units = u128::from(snapshots) * u128::from(zones);
+        share((u128::from(self.hour) * minutes).saturating_mul(units), 60)
+    }
+}
+
+impl PriceList {
+    /// Every list, oldest first.
+    #[must_use]
+    pub fn all() -> &'static [Self] {
+        &PRICES
+    }
+
+    /// Today's list.
+    #[must_use]
+    pub fn newest() -> &'static Self {
+        NEWEST
+    }
+
+    /// The list in force on `date`: the newest that is not younger. The error names the oldest.
+    pub fn as_of(date: Date) -> Result<&'static Self, NoPrices> {
+        let found = PRICES.iter().rev().find(|list| list.date <= date);
+        found.ok_or(NoPrices { date, oldest: PRICES[0].date })
+    }
+
+    /// The day this list came into force.
+    #[must_use]
+    pub fn date(&self) -> Date {
+        self.date
+    }
+
+    /// The region whose prices these are.
+    #[must_use]
+    pub fn region(&self) -> &'static str {
+        self.region
+    }
+
+    /// The prices of one type; `None` if none are known on this date.
+    #[must_use]
+    pub fn of(&self, t: VolumeType) -> Option<&'static TypePrices> {
+        self.types.iter().find(|prices| prices.volume_type == t)
+    }
+
+    /// The price of fast snapshot restore, if known on this date.
+    #[must_use]
+    pub fn fast_restore(&self) -> Option<FastRestorePrice> {
+        self.fast_restore
+    }
+
+    /// The prices of snapshots, if known on this date.
+    #[must_use]
+    pub fn snapshot(&self) -> Option<SnapshotPrices> {
+        self.snapshot
+    }
+
+    /// What a volume costs in a month of 30 days, in millionths of a US dollar; `None` if the type
+    /// has no known price on this date.
+    #[must_use]
+    pub fn monthly_micro_usd(&self, spec: &VolumeSpec) -> Option<u64> {
+        Some(self.of(spec.volume_type)?.monthly(spec).total())
+    }
+}
+
+/// The price of `units`, each at the price of the tier it falls into.
+fn tiered(tiers: &[Tier], units: u32) -> u64 {
+    let (mut from, mut sum) = (0, 0_u64);
+    for tier in tiers {
+        let within = units.min(tier.up_to).saturating_sub(from);
+        sum = sum.saturating_add(tier.price.saturating_mul(within.into()));
+        from = tier.up_to;
+    }
+    sum
+}
+
+/// `whole` / `parts` rounded half up; saturates.
+fn share(whole: u128, parts: u128) -> u64 {
+    u64::try_from(whole.saturating_add(parts / 2) / parts).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volume::{Rules, VolumeRequest};
+
+    /// The example of the price page charges half a day of a 30-day month.
+    const HALF_DAY: u64 = 43_200;
+
+    fn spec(t: VolumeType, size_gib: u32, iops: Option<u32>, mibps: Option<u32>) -> VolumeSpec {
+        let request = VolumeRequest {
+            volume_type: t,
+            size_gib,
+            iops,
+            throughput_mibps: mibps,
+            multi_attach: false,
+        };
+        Rules::newest().resolve(&request).unwrap()
+    }
+
+    fn half_day(spec: &VolumeSpec) -> (u64, u64, u64) {
+        let prices = PriceList::newest().of(spec.volume_type).unwrap();
+        let cost = prices.monthly(spec).for_seconds(HALF_DAY);
+        (cost.storage, cost.iops, cost.throughput)
+    }
+
+    #[test]
+    fn the_examples_of_the_price_page_come_out_exactly() {
+        use VolumeType::{Gp2, Gp3, Io1, Io2, Sc1, St1};
+        let gib = 2_000;
+        assert_eq!(half_day(&spec(Gp2, gib, None, None)), (3_333_333, 0, 0));
+        assert_eq!(half_day(&spec(Io2, gib, Some(1_000), None)), (4_166_667, 1_083_333, 0));
+        assert_eq!(half_day(&spec(Io2, gib, Some(60_000), None)), (4_166_667, 56_133_333, 0));
+        assert_eq!(half_day(&spec(Io1, gib, Some(1_000), None)), (4_166_667, 1_083_333, 0));
+        assert_eq!(half_day(&spec(St1, gib, None, None)), (1_500_000, 0, 0));
+        assert_eq!(half_day(&spec(Sc1, gib, None, None)), (500_000, 0, 0));
+        // The page's gp3 example is of a region where a MiB/s costs 0.06 instead of 0.04.
+        let gp3 = spec(Gp3, gib, Some(10_000), Some(500));
+        assert_eq!(half_day(&gp3), (2_666_667, 583_333, 250_000));
+        let elsewhere = TypePrices {
+            mibps_month: &[Tier { up_to: 125, price: 0 }, Tier { up_to: 2_000, price: 60_000 }],
+            ..*PriceList::newest().of(Gp3).unwrap()
+        };
+        let cost = elsewhere.monthly(&gp3).for_seconds(HALF_DAY);
+        assert_eq!((cost.storage, cost.iops, cost.throughput), (2_666_667, 583_333, 375_000));
+        assert_eq!(cost.total(), 3_625_000);
+    }
+
+    #[test]
+    fn tiers_of_io2_count_per_volume() {
+        let monthly = |iops| {
+            let spec = spec(VolumeType::Io2, 256, Some(iops), None);
+            PriceList::newest().of(VolumeType::Io2).unwrap().monthly(&spec).iops
+        };
+        assert_eq!(monthly(32_000), 32_000 * 65_000);
+        assert_eq!(monthly(32_001), 32_000 * 65_000 + 46_000);
+        assert_eq!(monthly(64_000), 32_000 * 65_000 + 32_000 * 46_000);
+        assert_eq!(monthly(256_000), 32_000 * 65_000 + 32_000 * 46_000 + 192_000 * 32_000);
+    }
+
+    #[test]
+    fn what_every_gp3_has_is_free() {
+        let monthly = |iops, mibps| {
+            let spec = spec(VolumeType::Gp3, 100, Some(iops), Some(mibps));
+            PriceList::newest().monthly_micro_usd(&spec).unwrap()
+        };
+        assert_eq!(monthly(3_000, 125), 8_000_000);
+        assert_eq!(monthly(3_001, 126), 8_000_000 + 5_000 + 40_000);
+    }
+
+    #[test]
+    fn a_minute_is_charged_at_least() {
+        let month = Cost { storage: MONTH_SECONDS, iops: 0, throughput: 1 };
+        assert_eq!(month.for_seconds(0), month.for_seconds(60));
+        assert_eq!(month.for_seconds(1).storage, 60);
+        assert_eq!(month.for_seconds(61).storage, 61);
+        assert_eq!(month.for_seconds(MONTH_SECONDS), month);
+        assert_eq!(month.for_seconds(MONTH_SECONDS / 2).throughput, 1, "half is rounded up");
+        assert_eq!(month.for_seconds(MONTH_SECONDS / 2 - 1).throughput, 0);
+        let huge = Cost { storage: u64::MAX, iops: u64::MAX, throughput: u64::MAX };
+        assert_eq!(huge.for_seconds(u64::MAX).total(), u64::MAX);
+    }
+
+    #[test]
+    fn fast_restore_is_charged_by_the_minute_from_an_hour_on() {
+        let price = PriceList::newest().fast_restore().unwrap();
+        assert_eq!(price.charge(1, 3, 90), 3_375_000);
+        assert_eq!(price.charge(1, 1, 45), 750_000);
+        assert_eq!(price.charge(3, 2, 150), 11_250_000);
+        assert_eq!(price.charge(u32::MAX, u32::MAX, u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn io_requests_cost_on_magnetic_volumes_only() {
+        let of = |t| PriceList::newest().of(t).unwrap();
+        assert_eq!(of(VolumeType::Standard).requests(3_000_000), 150_000);
+        assert_eq!(of(VolumeType::Standard).requests(10), 1, "half a millionth is rounded up");
+        assert_eq!(of(VolumeType::Gp2).requests(u64::MAX), 0);
+    }
+
+    #[test]
+    fn prices_are_chosen_by_date() {
+        let list = |date: &str| PriceList::as_of(date.parse().unwrap());
+        let io1 = |date| list(date).unwrap().of(VolumeType::Io1).unwrap().iops_month[0].price;
+        assert_eq!(
+            (io1("2013-01"), io1("2014-06-16"), io1("2014-06-17")),
+            (100_000, 100_000, 65_000)
+        );
+        assert!(list("2014-06-16").unwrap().of(VolumeType::Gp2).is_none());
+        let standard = |date| list(date).unwrap().of(VolumeType::Standard).unwrap().gib_month;
+        assert_eq!((standard("2013-12"), standard("2015-01")), (100_000, 50_000));
+        let error = list("2012-12-31").unwrap_err();
+        assert_eq!(
+            std::format!("{error}"),
+            "no prices are known for 2012-12-31; the oldest are those of 2013-01-01: choose that \
+             date or a later one"
+        );
+        assert_eq!(PriceList::newest(), PriceList::all().last().unwrap());
+        assert!(PriceList::all().windows(2).all(|w| w[0].date() < w[1].date()));
+        assert!(PriceList::all().iter().all(|l| l.region() == "us-east-1"));
+        assert!(VolumeType::ALL.iter().all(|t| PriceList::newest().of(*t).is_some()));
+    }
+}

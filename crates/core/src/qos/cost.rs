@@ -1,0 +1,383 @@
+//! What a request costs: the counting rule of the volume types, one quantum at a time.
+//!
+//! | request | operations | bytes | guard |
+//! | --- | --- | --- | --- |
+//! | read, write | units it opens, at least one unless it rides in a paid unit | its length | - |
+//! | the same, HDD types | as above | units it opens, in whole units | - |
+//! | discard, write zeroes | 1 | 0 | 1 |
+//! | flush, block status, cache | 0 | 0 | 1 |
+//!
+//! A *unit* (256 KiB on SSD types, 1 MiB on HDD types) is opened by the first byte that no earlier
+//! unit covers. A request of at least `merge_bytes_min` that continues the volume's previous one
+//! (same direction, first byte right after the last) first uses what is left of the unit already
+//! paid. So a sequential run of such requests costs exactly `ceil(total / unit)`, and a single
+//! request `ceil(length / unit)`. The rule looks at addresses only, never at what happens to be
+//! queued: the same requests cost the same at any queue depth. Smaller requests pay for themselves
+//! and end a run, and so do a flush, a discard and a write of zeroes.
+//!
+//! Reads and writes longer than [`QUANTUM_BYTES_MAX`] are dispatched and charged quantum by
+//! quantum. The quanta of one request are a run by construction, so their costs sum to the whole's;
+//! with a unit of 1 MiB the first quantum pays for all four.
+
+use crate::limits::QUANTUM_BYTES_MAX;
+use crate::request::Operation;
+
+use super::pacing::CountingRule;
+
+/// What one quantum takes from each kind of limit. Where it takes nothing, that limit cannot hold
+/// it up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Cost {
+    /// Counted I/Os.
+    pub operations: u32,
+    /// Bytes against the byte limit (not always the bytes moved).
+    pub bytes: u64,
+    /// Passes of the guard that bounds requests which cost no byte.
+    pub guard: u32,
+}
+
+/// A request or the rest of one, as the counting rule sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Portion {
+    /// What the request does.
+    pub operation: Operation,
+    /// First byte not yet dispatched.
+    pub offset: u64,
+    /// Bytes not yet dispatched.
+    pub length: u32,
+    /// Whether part of the request has been dispatched already.
+    pub started: bool,
+    /// Length of the whole request.
+    pub whole_length: u32,
+}
+
+impl Portion {
+    /// Bytes of the next quantum: all that is left, but of reads and writes at most one quantum.
+    #[must_use]
+    pub fn quantum_bytes(&self) -> u32 {
+        match self.operation {
+            Operation::Read | Operation::Write { .. } => self.length.min(QUANTUM_BYTES_MAX),
+            _ => self.length,
+        }
+    }
+}
+
+/// Which way the bytes of a run go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Direction {
+    Read,
+    Write,
+}
+
+/// Where the volume's last counted request ended, and what is left of the unit it paid.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    end: u64,
+    unit_left_bytes: u32,
+    direction: Option<Direction>,
+}
+
+impl Run {
+    const NONE: Self = Self { end: 0, unit_left_bytes: 0, direction: None };
+}
+
+/// The counting of one volume: its rule, and its present run.
+///
+/// The fields of both lie side by side, not nested, to save their padding in every volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Counting {
+    run_end: u64,
+    run_unit_left_bytes: u32,
+    unit_bytes: u32,
+    merge_bytes_min: u32,
+    charge_whole_units: bool,
+    run_direction: Option<Direction>,
+}
+
+impl Counting {
+    /// Counting by `rule`, with no run: the next request opens a unit.
+    #[must_use]
+    pub const fn new(rule: CountingRule) -> Self {
+        Self {
+            run_end: 0,
+            run_unit_left_bytes: 0,
+            unit_bytes: if rule.unit_bytes == 0 { 1 } else { rule.unit_bytes },
+            merge_bytes_min: rule.merge_bytes_min,
+            charge_whole_units: rule.charge_whole_units,
+            run_direction: None,
+        }
+    }
+
+    /// Counts by `rule` from now on. Another rule ends the run: what is left of a unit of another
+    /// size means nothing.
+    pub fn set_rule(&mut self, rule: CountingRule) {
+        let mut same = Self::new(rule);
+        same.proceed(self.run());
+        if *self != same {
+            *self = Self::new(rule);
+        }
+    }
+
+    const fn run(&self) -> Run {
+        Run {
+            end: self.run_end,
+            unit_left_bytes: self.run_unit_left_bytes,
+            direction: self.run_direction,
+        }
+    }
+
+    /// Makes `run` the present one: to be called when what was weighed is charged.
+    pub const fn proceed(&mut self, run: Run) {
+        self.run_end = run.end;
+        self.run_unit_left_bytes = run.unit_left_bytes;
+        self.run_direction = run.direction;
+    }
+
+    /// What the next quantum of `portion` costs, and the run as it is once that is charged.
+    #[must_use]
+    pub fn weigh(&self, portion: &Portion) -> (Cost, Run) {
+        match portion.operation {
+            Operation::Read => self.weigh_data(portion, Direction::Read),
+            Operation::Write { .. } => self.weigh_data(portion, Direction::Write),
+            Operation::Discard { .. } | Operation::WriteZeroes { .. } => {
+                (Cost { operations: 1, bytes: 0, guard: 1 }, Run::NONE)
+            }
+            Operation::Flush => (Cost { operations: 0, bytes: 0, guard: 1 }, Run::NONE),
+            Operation::BlockStatus | Operation::Cache => {
+                (Cost { operations: 0, bytes: 0, guard: 1 }, self.run())
+            }
+        }
+    }
+
+    fn weigh_data(&self, portion: &Portion, direction: Direction) -> (Cost, Run) {
+        let length = portion.quantum_bytes();
+        let unit = self.unit_bytes;
+        let mergeable = portion.whole_length >= self.merge_bytes_min;
+        let joins = (portion.started || mergeable)
+            && self.run_direction == Some(direction)
+            && self.run_end == portion.offset;
+        let left = if joins { self.run_unit_left_bytes } else { 0 };
+
+        let uncovered = length.saturating_sub(left);
+        let opened = if uncovered == 0 {
+            u32::from(length == 0) // fills no unit, so without this it would be free for ever
+        } else if uncovered <= unit {
+            1 // the usual case, without the division
+        } else {
+            uncovered.div_ceil(unit)
+        };
+        let paid = u64::from(left) + u64::from(opened) * u64::from(unit);
+        // Small and empty requests pay for themselves alone: nobody rides in what they opened.
+        let shares = length > 0 && (mergeable || length < portion.length);
+        let left_after =
+            if shares { u32::try_from(paid - u64::from(length)).unwrap_or(0) } else { 0 };
+
+        let bytes = if self.charge_whole_units {
+            u64::from(opened) * u64::from(unit)
+        } else {
+            u64::from(length)
+        };
+        let run = Run {
+            end: portion.offset.saturating_add(u64::from(length)),
+            unit_left_bytes: left_after,
+            direction: Some(direction),
+        };
+        (Cost { operations: opened, bytes, guard: 0 }, run)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    const KIB: u32 = 1 << 10;
+    const HDD: CountingRule =
+        CountingRule { unit_bytes: 1 << 20, merge_bytes_min: 1, charge_whole_units: true };
+    const WRITE: Operation = Operation::Write { fua: false };
+
+    /// Charges whole requests, quantum by quantum, and sums up.
+    fn charge(counting: &mut Counting, operation: Operation, offset: u64, length: u32) -> Cost {
+        let mut sum = Cost::default();
+        let mut portion =
+            Portion { operation, offset, length, started: false, whole_length: length };
+        loop {
+            let (cost, run) = counting.weigh(&portion);
+            let bytes = portion.quantum_bytes();
+            counting.proceed(run);
+            sum.operations += cost.operations;
+            sum.bytes += cost.bytes;
+            sum.guard += cost.guard;
+            portion.offset += u64::from(bytes);
+            portion.length -= bytes;
+            portion.started = true;
+            if portion.length == 0 {
+                return sum;
+            }
+        }
+    }
+
+    fn operations(
+        rule: &CountingRule,
+        operation: Operation,
+        count: u64,
+        length: u32,
+        step: u64,
+    ) -> u32 {
+        let mut counting = Counting::new(*rule);
+        (0..count).map(|i| charge(&mut counting, operation, i * step, length).operations).sum()
+    }
+
+    /// The published table: what EBS counts for given requests.
+    #[test]
+    fn requests_count_as_published() {
+        let random = 8 << 20;
+        for (rule, count, kib, step, counted) in [
+            (&CountingRule::SSD, 1, 1_024, 0, 4),
+            (&CountingRule::SSD, 8, 32, u64::from(32 * KIB), 1),
+            (&CountingRule::SSD, 8, 32, random, 8),
+            (&CountingRule::SSD, 8, 16, u64::from(16 * KIB), 8),
+            (&CountingRule::SSD, 8, 16, random, 8),
+            (&HDD, 1, 1_024, 0, 1),
+            (&HDD, 8, 128, u64::from(128 * KIB), 1),
+            (&HDD, 8, 128, random, 8),
+        ] {
+            for operation in [Operation::Read, WRITE] {
+                let got = operations(rule, operation, count, kib * KIB, step);
+                assert_eq!(got, counted, "{count} x {kib} KiB every {step} bytes, {rule:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn hdd_types_pay_bytes_in_whole_units() {
+        let mut counting = Counting::new(HDD);
+        assert_eq!(charge(&mut counting, WRITE, 0, 4 * KIB).bytes, 1 << 20);
+        assert_eq!(charge(&mut counting, WRITE, u64::from(4 * KIB), 4 * KIB).bytes, 0);
+        assert_eq!(charge(&mut counting, WRITE, 1 << 30, 4 * KIB).bytes, 1 << 20);
+        let mut counting = Counting::new(HDD);
+        let cost = charge(&mut counting, Operation::Read, 0, 1_536 * KIB);
+        assert_eq!(cost, Cost { operations: 2, bytes: 2 << 20, guard: 0 });
+    }
+
+    #[test]
+    fn requests_without_payload_pay_the_guard() {
+        let fua = false;
+        let zeroes = Operation::WriteZeroes { fua, keep_allocated: false, only_if_fast: false };
+        for (operation, operations) in [
+            (Operation::Discard { fua }, 1),
+            (zeroes, 1),
+            (Operation::Flush, 0),
+            (Operation::BlockStatus, 0),
+            (Operation::Cache, 0),
+        ] {
+            let cost = charge(&mut Counting::new(CountingRule::SSD), operation, 0, u32::MAX);
+            assert_eq!(cost, Cost { operations, bytes: 0, guard: 1 }, "{operation:?}");
+        }
+    }
+
+    #[test]
+    fn a_run_ends_with_a_flush_a_turn_a_gap_or_a_small_request() {
+        let next = u64::from(32 * KIB);
+        let second = |between: &dyn Fn(&mut Counting), operation, offset| {
+            let mut counting = Counting::new(CountingRule::SSD);
+            charge(&mut counting, WRITE, 0, 32 * KIB);
+            between(&mut counting);
+            charge(&mut counting, operation, offset, 32 * KIB).operations
+        };
+        assert_eq!(second(&|_| (), WRITE, next), 0);
+        assert_eq!(second(&|_| (), Operation::Write { fua: true }, next), 0);
+        assert_eq!(second(&|_| (), Operation::Read, next), 1);
+        assert_eq!(second(&|_| (), WRITE, next + 512), 1);
+        let flush = |counting: &mut Counting| _ = charge(counting, Operation::Flush, 0, 0);
+        assert_eq!(second(&flush, WRITE, next), 1);
+        let status = |counting: &mut Counting| _ = charge(counting, Operation::BlockStatus, 0, 0);
+        assert_eq!(second(&status, WRITE, next), 0);
+        let small = |counting: &mut Counting| _ = charge(counting, WRITE, next, 4 * KIB);
+        assert_eq!(second(&small, WRITE, next + u64::from(4 * KIB)), 1);
+    }
+
+    #[test]
+    fn empty_reads_are_not_free() {
+        for rule in [CountingRule::SSD, HDD] {
+            let mut counting = Counting::new(rule);
+            charge(&mut counting, Operation::Read, 0, 64 * KIB);
+            let end = u64::from(64 * KIB);
+            assert_eq!(charge(&mut counting, Operation::Read, end, 0).operations, 1);
+            assert_eq!(charge(&mut counting, Operation::Read, end, 0).operations, 1);
+        }
+    }
+
+    fn rules() -> impl Strategy<Value = CountingRule> {
+        let unit = prop_oneof![Just(256 * KIB), Just(1 << 20), Just(16 * KIB), 1..(2u32 << 20)];
+        let merge = prop_oneof![Just(0u32), Just(1), Just(32 * KIB), 0..(1u32 << 20)];
+        (unit, merge, any::<bool>()).prop_map(
+            |(unit_bytes, merge_bytes_min, charge_whole_units)| CountingRule {
+                unit_bytes,
+                merge_bytes_min,
+                charge_whole_units,
+            },
+        )
+    }
+
+    proptest! {
+        /// §14: what the quanta of a request cost sums to what the request costs as a whole.
+        #[test]
+        fn p14_a_split_request_costs_what_the_whole_costs(
+            rule in rules(), offset in 0u64..1 << 40, length in 1u32..=32 << 20,
+        ) {
+            let cost = charge(&mut Counting::new(rule), Operation::Read, offset, length);
+            let units = length.div_ceil(rule.unit_bytes);
+            prop_assert_eq!(cost.operations, units);
+            let whole = u64::from(units) * u64::from(rule.unit_bytes);
+            let bytes = if rule.charge_whole_units { whole } else { length.into() };
+            prop_assert_eq!(cost.bytes, bytes);
+        }
+
+        /// §14: merging only ever lowers the charge, and never below the units a run really fills.
+        #[test]
+        fn p14_merging_never_undercharges(
+            rule in rules(), lengths in prop::collection::vec(1u32..2 << 20, 1..40),
+        ) {
+            let mut counting = Counting::new(rule);
+            let mut offset = 0u64;
+            let mut counted = 0u64;
+            let mut alone = 0u64;
+            for length in &lengths {
+                let cost = charge(&mut counting, WRITE, offset, *length);
+                counted += u64::from(cost.operations);
+                alone += u64::from(length.div_ceil(rule.unit_bytes));
+                offset += u64::from(*length);
+            }
+            prop_assert!(counted <= alone);
+            prop_assert!(counted >= offset.div_ceil(u64::from(rule.unit_bytes)));
+            if lengths.iter().all(|l| *l >= rule.merge_bytes_min) {
+                prop_assert_eq!(counted, offset.div_ceil(u64::from(rule.unit_bytes)));
+            }
+            if lengths.iter().all(|l| *l < rule.merge_bytes_min) {
+                prop_assert_eq!(counted, alone);
+            }
+        }
+
+        /// Nothing overflows, whatever a client sends.
+        #[test]
+        fn any_request_can_be_weighed(
+            unit_bytes: u32, merge_bytes_min: u32, charge_whole_units: bool,
+            requests in prop::collection::vec((any::<u64>(), any::<u32>(), any::<bool>()), 1..8),
+        ) {
+            let rule = CountingRule { unit_bytes, merge_bytes_min, charge_whole_units };
+            let mut counting = Counting::new(rule);
+            let mut costs = Vec::new();
+            for (offset, length, started) in requests {
+                let operation = Operation::Read;
+                let portion = Portion { operation, offset, length, started, whole_length: length };
+                let (cost, run) = counting.weigh(&portion);
+                counting.proceed(run);
+                costs.push(cost);
+            }
+            let costly = |c: &Cost| c.bytes > 0 || c.operations > 0 || charge_whole_units;
+            prop_assert!(costs.iter().all(costly));
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! All limits of one volume: lets a request pass all of them or says until when it may not, and
+//! keeps the account of the time it was shut.
+
+use super::bucket::{Bucket, Depth};
+use super::cost::Cost;
+use super::credit::Credit;
+use super::pacing::{Balances, CreditLimit, Limit, Pacing};
+use crate::time::{Duration, Instant};
+
+/// The kind of limit that holds a request up.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Dimension {
+    /// Counted I/Os per second, or I/O credits.
+    Operations,
+    /// Bytes per second, or byte credits.
+    Bytes,
+    /// The bound on requests that cost no byte (flush, discard, block status).
+    Guard,
+}
+
+/// Nanoseconds in which the first request of a queue was held up by a limit, by the limit that held
+/// it longest. They sum to the time the volume was held up, exactly.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Exceeded {
+    /// Held up by the limit in I/Os.
+    pub operations_ns: u64,
+    /// Held up by the limit in bytes.
+    pub bytes_ns: u64,
+    /// Held up by the guard.
+    pub guard_ns: u64,
+}
+
+/// The limits every request touches, and the account of when the volume was shut. Everything is
+/// checked before anything is charged, so nothing is ever rewound.
+///
+/// A burstable dimension has two limits, the pacer of its peak rate here and the credits in
+/// [`Reserves`], and both must be ready. The reserves are kept apart because most requests never
+/// touch them: of a volume that is not burstable they stay out of the processor's cache.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    operations: Option<Bucket>,
+    bytes: Option<Bucket>,
+    settled_at: Instant,
+    /// Meaningful while `shut_by` is present.
+    shut_since: Instant,
+    /// The end of time if nothing but a change of the limits will open it.
+    shut_until: Instant,
+    operations_charged: u64,
+    operations_exceeded_ns: u64,
+    bytes_exceeded_ns: u64,
+    late_ns: u64,
+    shut_by: Option<Dimension>,
+    burstable: bool,
+}
+
+/// The limits that only some volumes or requests touch. They are settled when they are touched.
+#[derive(Debug)]
+pub(crate) struct Reserves {
+    guard: Option<Bucket>,
+    operation_credits: Option<Credit>,
+    byte_credits: Option<Credit>,
+    settled_at: Instant,
+    guard_exceeded_ns: u64,
+}
+
+/// Later than every deadline: closed until the limits change.
+const NEVER: Instant = Instant::from_ns(u64::MAX);
+
+impl Gate {
+    /// The gate of a new volume, its pacers full.
+    pub fn new(now: Instant, pacing: &Pacing) -> Self {
+        let depth = Depth::time(pacing.tolerance);
+        let pacer = |limit: Option<Limit>| limit.map(|l| Bucket::full(l.per_second, depth));
+        Self {
+            operations: pacer(pacing.operations),
+            bytes: pacer(pacing.bytes),
+            settled_at: now,
+            shut_since: now,
+            shut_until: now,
+            operations_charged: 0,
+            operations_exceeded_ns: 0,
+            bytes_exceeded_ns: 0,
+            late_ns: 0,
+            shut_by: None,
+            burstable: is_burstable(pacing),
+        }
+    }
+
+    /// Brings the pacers up to `now`, which must not be before any earlier one.
+    fn settle(&mut self, now: Instant) {
+        let elapsed = now.since(self.settled_at);
+        self.settled_at = now;
+        for bucket in [&mut self.operations, &mut self.bytes].into_iter().flatten() {
+            bucket.settle(elapsed);
+        }
+    }
+
+    /// Charges `cost` if every limit it touches is ready as of the last settling, and says whether
+    /// it did.
+    #[must_use]
+    pub fn admit(&mut self, reserves: &mut Reserves, cost: &Cost) -> bool {
+        let ready = |bucket: &Option<Bucket>| bucket.as_ref().is_none_or(Bucket::is_ready);
+        if (cost.operations > 0 && !ready(&self.operations))
+            || (cost.bytes > 0 && !ready(&self.bytes))
+        {
+            return false;
+        }
+        if self.burstable || cost.guard > 0 {
+            reserves.settle(self.settled_at);
+            if !reserves.are_ready(cost) {
+                return false;
+            }
+            reserves.charge(cost);
+        }
+        let operations = u64::from(cost.operations);
+        for (bucket, tokens) in [(&mut self.operations, operations), (&mut self.bytes, cost.bytes)]
+        {
+            if let Some(bucket) = bucket {
+                bucket.charge(tokens);
+            }
+        }
+        self.operations_charged += operations;
+        true
+    }
+
+    /// Notes that a request of `cost` is held up from the last settling on. Returns when the last
+    /// of its limits is ready; `None` if only a change of the limits can make it so.
+    pub fn shut(&mut self, reserves: &mut Reserves, cost: &Cost) -> Option<Instant> {
+        let now = self.settled_at;
+        let (mut until, mut by) = (now, Dimension::Operations);
+        // Ties go to the first: a request held up by both limits is reported under I/Os.
+        let mut hold = |touched: bool, wait: Option<Option<Duration>>, dimension| {
+            if let (true, Some(wait)) = (touched, wait) {
+                let ready_at = wait.map_or(NEVER, |wait| now + wait);
+                if ready_at > until {
+                    (until, by) = (ready_at, dimension);
+                }
+            }
+        };
+        let wait = |bucket: &Option<Bucket>| bucket.as_ref().map(Bucket::wait);
+        let credit_wait = |credit: &Option<Credit>| credit.as_ref().map(Credit::wait);
+        hold(cost.operations > 0, wait(&self.operations), Dimension::Operations);
+        hold(cost.bytes > 0, wait(&self.bytes), Dimension::Bytes);
+        if self.burstable || cost.guard > 0 {
+            reserves.settle(now);
+            let credits = credit_wait(&reserves.operation_credits);
+            hold(cost.operations > 0, credits, Dimension::Operations);
+            hold(cost.bytes > 0, credit_wait(&reserves.byte_credits), Dimension::Bytes);
+            hold(cost.guard > 0, wait(&reserves.guard), Dimension::Guard);
+        }
+        self.shut_since = now;
+        self.shut_until = until;
+        self.shut_by = Some(by);
+        Some(until).filter(|until| *until < NEVER)
+    }
+
+    /// Settles, and closes the account of a shut gate: time until the limits were ready was the
+    /// tenant's, what came after was ours. The caller now decides anew whether the next request may
+    /// pass.
+    pub fn reopen(&mut self, reserves: &mut Reserves, now: Instant) {
+        self.settle(now);
+        if let Some(by) = self.shut_by.take() {
+            let end = now.min(self.shut_until);
+            let exceeded_ns = end.since(self.shut_since).ns;
+            match by {
+                Dimension::Operations => self.operations_exceeded_ns += exceeded_ns,
+                Dimension::Bytes => self.bytes_exceeded_ns += exceeded_ns,
+                Dimension::Guard => reserves.guard_exceeded_ns += exceeded_ns,
+            }
+            self.late_ns += now.since(end).ns;
+        }
+    }
+
+    /// The account up to `now`, including the time it is shut at present.
+    pub fn exceeded(&self, reserves: &Reserves, now: Instant) -> Exceeded {
+        let mut exceeded = Exceeded {
+            operations_ns: self.operations_exceeded_ns,
+            bytes_ns: self.bytes_exceeded_ns,
+            guard_ns: reserves.guard_exceeded_ns,
+        };
+        if let Some(by) = self.shut_by {
+            let of = match by {
+                Dimension::Operations => &mut exceeded.operations_ns,
+                Dimension::Bytes => &mut exceeded.bytes_ns,
+                Dimension::Guard => &mut exceeded.guard_ns,
+            };
+            *of += now.min(self.shut_until).since(self.shut_since).ns;
+        }
+        exceeded
+    }
+
+    /// Nanoseconds up to `now` that passed between a request's limits being ready and its dispatch:
+    /// our own lateness.
+    pub fn late_ns(&self, now: Instant) -> u64 {
+        let present = if self.shut_by.is_some() { now.since(self.shut_until).ns } else { 0 };
+        self.late_ns + present
+    }
+
+    /// Whether the volume has credits, in its [`Reserves`].
+    pub const fn is_burstable(&self) -> bool {
+        self.burstable
+    }
+
+    /// Counted I/Os admitted.
+    pub const fn operations_charged(&self) -> u64 {
+        self.operations_charged
+    }
+
+    /// Puts other limits in force from the last settling on. Nothing is refilled: saved tokens and
+    /// balances are clamped down, debt is kept (see [`Bucket::set_rate`]), and a limit that comes
+    /// into being starts with nothing saved.
+    pub fn repace(&mut self, reserves: &mut Reserves, pacing: &Pacing) {
+        let depth = Depth::time(pacing.tolerance);
+        reserves.settle(self.settled_at);
+        repace_pacer(&mut self.operations, pacing.operations.map(|l| l.per_second), depth);
+        repace_pacer(&mut self.bytes, pacing.bytes.map(|l| l.per_second), depth);
+        repace_pacer(&mut reserves.guard, guard_rate(pacing), depth);
+        repace_credit(&mut reserves.operation_credits, credit_limit(pacing.operations));
+        repace_credit(&mut reserves.byte_credits, credit_limit(pacing.bytes));
+        self.burstable = is_burstable(pacing);
+    }
+}
+
+impl Reserves {
+    /// The reserves of a new volume: guard full, credits as given or full.
+    pub fn new(now: Instant, pacing: &Pacing, balances: Balances) -> Self {
+        let depth = Depth::time(pacing.tolerance);
+        let mut reserves = Self {
+            guard: guard_rate(pacing).map(|rate| Bucket::full(rate, depth)),
+            operation_credits: credit_limit(pacing.operations).map(Credit::full),
+            byte_credits: credit_limit(pacing.bytes).map(Credit::full),
+            settled_at: now,
+            guard_exceeded_ns: 0,
+        };
+        reserves.set_balances(balances);
+        reserves
+    }
+
+    /// Brings all of them up to `now`.
+    pub fn settle(&mut self, now: Instant) {
+        let elapsed = now.since(self.settled_at);
+        self.settled_at = now;
+        if let Some(guard) = &mut self.guard {
+            guard.settle(elapsed);
+        }
+        for credit in [&mut self.operation_credits, &mut self.byte_credits].into_iter().flatten() {
+            credit.settle(elapsed);
+        }
+    }
+
+    /// The account of the guard.
+    pub const fn guard_exceeded_ns(&self) -> u64 {
+        self.guard_exceeded_ns
+    }
+
+    fn are_ready(&self, cost: &Cost) -> bool {
+        let ready = |credit: &Option<Credit>| credit.as_ref().is_none_or(Credit::is_ready);
+        (cost.operations == 0 || ready(&self.operation_credits))
+            && (cost.bytes == 0 || ready(&self.byte_credits))
+            && (cost.guard == 0 || self.guard.as_ref().is_none_or(Bucket::is_ready))
+    }
+
+    fn charge(&mut self, cost: &Cost) {
+        if let Some(guard) = &mut self.guard {
+            guard.charge(u64::from(cost.guard));
+        }
+        if let Some(credit) = &mut self.operation_credits {
+            credit.charge(u64::from(cost.operations));
+        }
+        if let Some(credit) = &mut self.byte_credits {
+            credit.charge(cost.bytes);
+        }
+    }
+
+    /// The balances as of the last settling.
+    pub fn balances(&self) -> Balances {
+        Balances {
+            operations: self.operation_credits.as_ref().map(Credit::balance),
+            bytes: self.byte_credits.as_ref().map(Credit::balance),
+        }
+    }
+
+    /// Replaces the balances that are given as of the last settling; ignores those the volume does
+    /// not have.
+    pub fn set_balances(&mut self, balances: Balances) {
+        for (credit, balance) in [
+            (&mut self.operation_credits, balances.operations),
+            (&mut self.byte_credits, balances.bytes),
+        ] {
+            if let (Some(credit), Some(balance)) = (credit, balance) {
+                credit.set_balance(balance);
+            }
+        }
+    }
+}
+
+fn credit_limit(limit: Option<Limit>) -> Option<CreditLimit> {
+    limit.and_then(|limit| limit.credit)
+}
+
+fn is_burstable(pacing: &Pacing) -> bool {
+    credit_limit(pacing.operations).is_some() || credit_limit(pacing.bytes).is_some()
+}
+
+/// Requests that cost no byte may come as often as the volume's I/Os may: enough that no honest
+/// client notices, too few to overload what is below. A volume limited in bytes only may send one
+/// per counted unit; one without any limit has no guard either.
+fn guard_rate(pacing: &Pacing) -> Option<u64> {
+    let unit = u64::from(pacing.counting.unit_bytes.max(1));
+    let by_bytes = || pacing.bytes.map(|limit| limit.per_second.div_ceil(unit));
+    pacing.operations.map(|limit| limit.per_second).or_else(by_bytes)
+}
+
+fn repace_pacer(pacer: &mut Option<Bucket>, per_second: Option<u64>, depth: Depth) {
+    match (pacer.as_mut(), per_second) {
+        (Some(bucket), Some(rate)) => bucket.set_rate(rate, depth),
+        (None, Some(rate)) => *pacer = Some(Bucket::empty(rate, depth)),
+        (_, None) => *pacer = None,
+    }
+}
+
+fn repace_credit(credit: &mut Option<Credit>, limit: Option<CreditLimit>) {
+    match (credit.as_mut(), limit) {
+        (Some(credit), Some(limit)) => credit.set_limit(limit),
+        (None, Some(limit)) => *credit = Some(Credit::empty(limit)),
+        (_, None) => *credit = None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pacing::CountingRule;
+    use super::*;
+
+    const OPERATION: Cost = Cost { operations: 1, bytes: 4_096, guard: 0 };
+    const FLUSH: Cost = Cost { operations: 0, bytes: 0, guard: 1 };
+
+    fn limit(per_second: u64) -> Option<Limit> {
+        Some(Limit { per_second, credit: None })
+    }
+
+    fn pacing(operations: Option<Limit>, bytes: Option<Limit>) -> Pacing {
+        let tolerance = Duration::from_ms(50);
+        Pacing { counting: CountingRule::SSD, tolerance, operations, bytes }
+    }
+
+    fn gate(pacing: &Pacing) -> (Gate, Reserves) {
+        let reserves = Reserves::new(Instant::ZERO, pacing, Balances::default());
+        (Gate::new(Instant::ZERO, pacing), reserves)
+    }
+
+    #[test]
+    fn the_slowest_limit_decides_and_is_charged_with_the_wait() {
+        let (mut gate, mut reserves) = gate(&pacing(limit(1_000), limit(4_096)));
+        assert!(gate.admit(&mut reserves, &OPERATION));
+        assert!(!gate.admit(&mut reserves, &OPERATION));
+        // 50 ms of 4,096 B/s were saved (204.8), so 3,891.2 bytes are owed.
+        let until = gate.shut(&mut reserves, &OPERATION);
+        assert_eq!(until, Some(Instant::from_ns(950_000_000)));
+        let now = Instant::from_ns(950_000_100);
+        gate.reopen(&mut reserves, now);
+        assert_eq!(gate.exceeded(&reserves, now).bytes_ns, 950_000_000);
+        assert_eq!(gate.late_ns(now), 100);
+        assert!(gate.admit(&mut reserves, &OPERATION));
+    }
+
+    #[test]
+    fn a_refused_request_is_charged_nothing() {
+        let (mut gate, mut reserves) = gate(&pacing(limit(1), limit(1_000_000)));
+        assert!(gate.admit(&mut reserves, &OPERATION));
+        let before = gate.bytes;
+        assert!(!gate.admit(&mut reserves, &OPERATION));
+        assert_eq!(gate.bytes, before);
+    }
+
+    #[test]
+    fn a_flush_passes_while_the_io_limit_is_exhausted_but_not_without_bound() {
+        let (mut gate, mut reserves) = gate(&pacing(limit(100), None));
+        while gate.admit(&mut reserves, &OPERATION) {}
+        let mut flushes = 0;
+        while gate.admit(&mut reserves, &FLUSH) {
+            flushes += 1;
+        }
+        assert_eq!(flushes, 6); // 50 ms of 100 a second, and one
+        assert_eq!(gate.shut(&mut reserves, &FLUSH), Some(Instant::from_ns(10_000_000)));
+    }
+
+    #[test]
+    fn a_volume_limited_in_bytes_only_is_guarded_too() {
+        assert_eq!(guard_rate(&pacing(None, limit(1 << 20))), Some(4));
+        assert_eq!(guard_rate(&pacing(limit(100), limit(1 << 20))), Some(100));
+        assert_eq!(guard_rate(&Pacing::UNLIMITED), None);
+    }
+
+    #[test]
+    fn a_tie_is_reported_under_ios() {
+        let (mut gate, mut reserves) = gate(&pacing(limit(1), limit(4_096)));
+        assert!(gate.admit(&mut reserves, &OPERATION));
+        let until = gate.shut(&mut reserves, &OPERATION);
+        assert_eq!(until, Some(Instant::from_ns(950_000_000)));
+        let exceeded = gate.exceeded(&reserves, Instant::from_ns(u64::MAX));
+        assert_eq!((exceeded.operations_ns, exceeded.bytes_ns), (950_000_000, 0));
+    }
+
+    #[test]
+    fn a_pacer_that_comes_into_being_is_empty() {
+        for limits in [pacing(limit(1_000), None), pacing(None, limit(1 << 30))] {
+            let (mut gate, mut reserves) = gate(&Pacing::UNLIMITED);
+            gate.repace(&mut reserves, &limits);
+            assert!(gate.admit(&mut reserves, &OPERATION));
+            assert!(!gate.admit(&mut reserves, &OPERATION));
+        }
+    }
+
+    #[test]
+    fn limits_that_come_into_being_bring_no_gift() {
+        let (mut gate, mut reserves) = gate(&Pacing::UNLIMITED);
+        let credit = Some(CreditLimit { refill_per_second: 100, capacity: 5_400_000 });
+        let burstable = Some(Limit { per_second: 3_000, credit });
+        gate.repace(&mut reserves, &pacing(burstable, limit(1 << 20)));
+        assert_eq!(reserves.balances().operations, Some(0));
+        assert!(gate.admit(&mut reserves, &OPERATION));
+        assert!(!gate.admit(&mut reserves, &OPERATION));
+        gate.repace(&mut reserves, &Pacing::UNLIMITED);
+        assert!(gate.admit(&mut reserves, &OPERATION));
+        assert_eq!(reserves.balances(), Balances::default());
+    }
+}

@@ -1,0 +1,29 @@
+//! What "provisioned IOPS" means, in integers.
+//!
+//! A volume with a limit of `r` units a second and a tolerance of `tau` gets, in any window of `T`
+//! seconds, at most `r * (T + tau)` units plus one request; and while it always has a request
+//! waiting, exactly `r * T` give or take one. That is one [`bucket::Bucket`] per limit. A volume
+//! that may burst has two per dimension: a *pacer* at the burst rate (milliseconds deep, hides our
+//! own timer's lateness) and a *credit* bucket at the baseline rate (minutes deep, the product's
+//! burst). All must allow a request; then all are charged at once.
+//!
+//! | file | what it knows |
+//! | --- | --- |
+//! | [`pacing`] | the limits of a volume, as plain numbers |
+//! | [`bucket`], [`credit`] | one limit as an exact level; a balance |
+//! | [`cost`] | what a request counts as |
+//! | `gate` | all limits of one volume: check all, then charge all |
+//! | `queue`, `wheel` | who waits, and until when |
+//! | [`scheduler`] | all of it for many volumes: the only part an engine talks to |
+
+pub mod bucket;
+pub mod cost;
+pub mod credit;
+mod gate;
+pub mod pacing;
+mod queue;
+pub mod scheduler;
+mod wheel;
+
+pub use gate::Exceeded;
+pub use queue::Cancelled;

@@ -1,0 +1,316 @@
+//! Bounded first-in, first-out queues of requests, one per volume, over one shared slab of nodes.
+//!
+//! An empty queue is 16 bytes. The slab grows to the largest number of requests that ever waited at
+//! once and is then reused for ever: the steady state allocates nothing.
+
+use alloc::vec::Vec;
+
+use super::cost::Portion;
+use super::scheduler::Io;
+use crate::limits::{VOLUME_QUEUED_BYTES_MAX, VOLUME_QUEUED_REQUESTS_MAX};
+use crate::request::Operation;
+
+const NIL: u32 = u32::MAX;
+
+/// One waiting request.
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    io: Io,
+    /// Bytes of it that have been dispatched already.
+    done_bytes: u32,
+    next: u32,
+}
+
+/// The nodes of all queues of a scheduler.
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    nodes: Vec<Node>,
+    /// First of the unused nodes, the most recently used one: it is warm.
+    free: u32,
+}
+
+impl Nodes {
+    pub const fn new() -> Self {
+        Self { nodes: Vec::new(), free: NIL }
+    }
+
+    /// Nodes that were ever in use at the same time.
+    #[cfg(test)]
+    pub const fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    fn take(&mut self, io: Io) -> u32 {
+        let node = Node { io, done_bytes: 0, next: NIL };
+        if self.free == NIL {
+            self.nodes.push(node);
+            // VOLUMES_PER_CORE_MAX queues of VOLUME_QUEUED_REQUESTS_MAX are 2^26: always a u32.
+            return u32::try_from(self.nodes.len() - 1).unwrap_or(NIL);
+        }
+        let at = self.free;
+        self.free = self.at(at).next;
+        *self.at(at) = node;
+        at
+    }
+
+    fn give_back(&mut self, at: u32) {
+        self.at(at).next = self.free;
+        self.free = at;
+    }
+
+    fn at(&mut self, at: u32) -> &mut Node {
+        &mut self.nodes[usize::try_from(at).unwrap_or(usize::MAX)]
+    }
+}
+
+/// The requests of one volume that wait.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    head: u32,
+    tail: u32,
+    requests: u32,
+    /// Payload bytes waiting: of reads and writes only, the others carry none.
+    bytes: u32,
+}
+
+/// The first request of a queue: what is left of it, and whose it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head {
+    pub portion: Portion,
+    pub handle: u32,
+}
+
+impl Queue {
+    pub const fn new() -> Self {
+        Self { head: NIL, tail: NIL, requests: 0, bytes: 0 }
+    }
+
+    pub const fn is_empty(&self) -> bool {
+        self.head == NIL
+    }
+
+    pub const fn requests(&self) -> u32 {
+        self.requests
+    }
+
+    pub const fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    /// Appends a request; false if it does not fit. An empty queue takes any: otherwise a request
+    /// larger than the bound could never be served.
+    #[must_use]
+    pub fn push(&mut self, nodes: &mut Nodes, io: Io) -> bool {
+        let bytes = u64::from(self.bytes) + u64::from(payload_bytes(&io));
+        let fits = usize::try_from(self.requests).is_ok_and(|n| n < VOLUME_QUEUED_REQUESTS_MAX)
+            && bytes <= VOLUME_QUEUED_BYTES_MAX;
+        if !fits && !self.is_empty() {
+            return false;
+        }
+        self.append(nodes, io);
+        true
+    }
+
+    fn append(&mut self, nodes: &mut Nodes, io: Io) {
+        let at = nodes.take(io);
+        if self.tail == NIL {
+            self.head = at;
+        } else {
+            nodes.at(self.tail).next = at;
+        }
+        self.tail = at;
+        self.requests += 1;
+        self.bytes += payload_bytes(&io);
+    }
+
+    /// The first request.
+    pub fn head(&self, nodes: &Nodes) -> Option<Head> {
+        let node = nodes.nodes.get(usize::try_from(self.head).ok()?)?;
+        let portion = Portion {
+            operation: node.io.operation,
+            offset: node.io.offset.saturating_add(u64::from(node.done_bytes)),
+            length: node.io.length - node.done_bytes,
+            started: node.done_bytes > 0,
+            whole_length: node.io.length,
+        };
+        Some(Head { portion, handle: node.io.handle })
+    }
+
+    /// Counts `bytes` of the first request as dispatched and drops it once nothing is left.
+    pub fn consume(&mut self, nodes: &mut Nodes, bytes: u32) {
+        if self.head == NIL {
+            return;
+        }
+        let at = self.head;
+        let node = nodes.at(at);
+        node.done_bytes += bytes;
+        let (next, finished) = (node.next, node.done_bytes == node.io.length);
+        if payload_bytes(&node.io) > 0 {
+            self.bytes -= bytes;
+        }
+        if finished {
+            self.head = next;
+            if next == NIL {
+                self.tail = NIL;
+            }
+            self.requests -= 1;
+            nodes.give_back(at);
+        }
+    }
+
+    /// Moves the requests whose handle matches to a queue of their own, in their order.
+    pub fn extract(&mut self, nodes: &mut Nodes, mut matches: impl FnMut(u32) -> bool) -> Self {
+        let mut kept = Self::new();
+        let mut taken = Self::new();
+        let mut at = self.head;
+        while at != NIL {
+            let node = nodes.at(at);
+            let (handle, next) = (node.io.handle, node.next);
+            let waiting_bytes = payload_bytes(&node.io).saturating_sub(node.done_bytes);
+            node.next = NIL;
+            let queue = if matches(handle) { &mut taken } else { &mut kept };
+            if queue.tail == NIL {
+                queue.head = at;
+            } else {
+                nodes.at(queue.tail).next = at;
+            }
+            queue.tail = at;
+            queue.requests += 1;
+            queue.bytes += waiting_bytes;
+            at = next;
+        }
+        *self = kept;
+        taken
+    }
+}
+
+const fn payload_bytes(io: &Io) -> u32 {
+    match io.operation {
+        Operation::Read | Operation::Write { .. } => io.length,
+        _ => 0,
+    }
+}
+
+/// The handles of requests that were taken off a volume's queue, each once, in their order.
+///
+/// Nothing more of such a request will be dispatched. One longer than a quantum may have been
+/// dispatched in part: those quanta complete as usual (none of them has `last` set), and the
+/// request fails once they have.
+#[derive(Debug)]
+#[must_use = "every handle stands for a client that waits for an answer"]
+pub struct Cancelled<'a> {
+    pub(crate) nodes: &'a mut Nodes,
+    pub(crate) queue: Queue,
+}
+
+impl Iterator for Cancelled<'_> {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        let at = self.queue.head;
+        if at == NIL {
+            return None;
+        }
+        let node = self.nodes.at(at);
+        let (handle, next) = (node.io.handle, node.next);
+        self.queue.head = next;
+        self.queue.requests -= 1;
+        self.nodes.give_back(at);
+        Some(handle)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = usize::try_from(self.queue.requests).unwrap_or(usize::MAX);
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for Cancelled<'_> {}
+
+impl Drop for Cancelled<'_> {
+    /// Gives the nodes back even if nobody looks at the handles.
+    fn drop(&mut self) {
+        self.by_ref().for_each(drop);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::REQUEST_BYTES_MAX;
+
+    fn io(handle: u32, length: u32) -> Io {
+        Io { operation: Operation::Read, offset: 0, length, handle }
+    }
+
+    fn drain(queue: &mut Queue, nodes: &mut Nodes) -> Vec<u32> {
+        core::iter::from_fn(|| {
+            let head = queue.head(nodes)?;
+            queue.consume(nodes, head.portion.length);
+            Some(head.handle)
+        })
+        .collect()
+    }
+
+    #[test]
+    fn a_queue_is_bounded_in_requests_and_in_bytes() {
+        let mut nodes = Nodes::new();
+        let mut queue = Queue::new();
+        for handle in 0..1_024 {
+            assert!(queue.push(&mut nodes, io(handle, 512)));
+        }
+        assert!(!queue.push(&mut nodes, io(1_024, 512)));
+        assert_eq!(drain(&mut queue, &mut nodes), (0..1_024).collect::<Vec<_>>());
+        assert_eq!((queue.requests(), queue.bytes()), (0, 0));
+
+        assert!(queue.push(&mut nodes, io(0, REQUEST_BYTES_MAX)));
+        assert!(!queue.push(&mut nodes, io(1, 512)));
+        let flush = Io { operation: Operation::Flush, offset: 0, length: 0, handle: 2 };
+        assert!(queue.push(&mut nodes, flush));
+        queue.consume(&mut nodes, 1_024);
+        assert!(queue.push(&mut nodes, io(3, 1_024)));
+        assert!(!queue.push(&mut nodes, io(4, 1)));
+    }
+
+    #[test]
+    fn an_empty_queue_takes_a_request_of_any_length() {
+        let mut nodes = Nodes::new();
+        let mut queue = Queue::new();
+        assert!(queue.push(&mut nodes, io(0, u32::MAX)));
+        assert!(!queue.push(&mut nodes, io(1, 1)));
+    }
+
+    #[test]
+    fn extracted_requests_keep_their_order_and_so_do_the_rest() {
+        let mut nodes = Nodes::new();
+        let mut queue = Queue::new();
+        for handle in 0..6 {
+            assert!(queue.push(&mut nodes, io(handle, 100)));
+        }
+        queue.consume(&mut nodes, 40);
+        let taken = queue.extract(&mut nodes, |handle| handle % 2 == 0);
+        assert_eq!((taken.requests(), taken.bytes()), (3, 260));
+        assert_eq!((queue.requests(), queue.bytes()), (3, 300));
+        let mut cancelled = Cancelled { nodes: &mut nodes, queue: taken };
+        assert_eq!(cancelled.len(), 3);
+        assert_eq!(cancelled.next(), Some(0));
+        drop(cancelled);
+        assert_eq!(drain(&mut queue, &mut nodes), [1, 3, 5]);
+        for handle in 0..6 {
+            assert!(queue.push(&mut nodes, io(handle, 100)));
+        }
+        assert_eq!(nodes.len(), 6, "dropped handles must give their nodes back");
+    }
+
+    #[test]
+    fn everything_can_be_extracted() {
+        let mut nodes = Nodes::new();
+        let mut queue = Queue::new();
+        assert!(queue.push(&mut nodes, io(7, 100)));
+        let taken = queue.extract(&mut nodes, |_| true);
+        assert!(queue.is_empty());
+        assert_eq!(Cancelled { nodes: &mut nodes, queue: taken }.collect::<Vec<_>>(), [7]);
+        assert!(queue.push(&mut nodes, io(8, 100)));
+        assert_eq!(drain(&mut queue, &mut nodes), [8]);
+    }
+}

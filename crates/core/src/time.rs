@@ -1,0 +1,110 @@
+//! Points in time and spans of time in nanoseconds. There is no `now()`: time is an argument.
+
+use core::fmt;
+use core::ops::Add;
+
+/// A point on a monotonic clock, in nanoseconds since an arbitrary origin.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Instant {
+    /// Nanoseconds since the clock's origin.
+    pub ns: u64,
+}
+
+/// A span of time in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Duration {
+    /// Length in nanoseconds.
+    pub ns: u64,
+}
+
+impl Instant {
+    /// The clock's origin.
+    pub const ZERO: Self = Self { ns: 0 };
+
+    /// The point `ns` nanoseconds after the origin.
+    #[must_use]
+    pub const fn from_ns(ns: u64) -> Self {
+        Self { ns }
+    }
+
+    /// Time passed since `earlier`; zero when `earlier` is later (clocks that step back earn nothing).
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration { ns: self.ns.saturating_sub(earlier.ns) }
+    }
+}
+
+impl Duration {
+    /// No time at all.
+    pub const ZERO: Self = Self { ns: 0 };
+
+    /// A span of `ns` nanoseconds.
+    #[must_use]
+    pub const fn from_ns(ns: u64) -> Self {
+        Self { ns }
+    }
+
+    /// A span of `us` microseconds; saturates.
+    #[must_use]
+    pub const fn from_us(us: u64) -> Self {
+        Self { ns: us.saturating_mul(1_000) }
+    }
+
+    /// A span of `ms` milliseconds; saturates.
+    #[must_use]
+    pub const fn from_ms(ms: u64) -> Self {
+        Self { ns: ms.saturating_mul(1_000_000) }
+    }
+
+    /// A span of `s` seconds; saturates.
+    #[must_use]
+    pub const fn from_secs(s: u64) -> Self {
+        Self { ns: s.saturating_mul(1_000_000_000) }
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Self;
+
+    /// Saturates at the end of time (584 years after the origin) instead of wrapping.
+    fn add(self, span: Duration) -> Self {
+        Self { ns: self.ns.saturating_add(span.ns) }
+    }
+}
+
+impl Add for Duration {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { ns: self.ns.saturating_add(other.ns) }
+    }
+}
+
+impl fmt::Display for Duration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.ns {
+            ns if ns < 10_000 => write!(f, "{ns} ns"),
+            ns if ns < 10_000_000 => write!(f, "{} us", ns / 1_000),
+            ns if ns < 10_000_000_000 => write!(f, "{} ms", ns / 1_000_000),
+            ns => write!(f, "{} s", ns / 1_000_000_000),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn a_clock_that_steps_back_earns_nothing() {
+        assert_eq!(Instant::from_ns(5).since(Instant::from_ns(9)), Duration::ZERO);
+        assert_eq!(Instant::from_ns(9).since(Instant::from_ns(5)), Duration::from_ns(4));
+    }
+
+    #[test]
+    fn durations_print_their_unit() {
+        assert_eq!(Duration::from_ns(9_999).to_string(), "9999 ns");
+        assert_eq!(Duration::from_ms(50).to_string(), "50 ms");
+    }
+}

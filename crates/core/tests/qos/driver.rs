@@ -1,0 +1,46 @@
+//! The few lines every test of the scheduler needs.
+
+use evenkeel_core::qos::pacing::{Balances, CountingRule, Limit, Pacing};
+use evenkeel_core::qos::scheduler::{Dispatch, Io, Scheduler, VolumeIndex};
+use evenkeel_core::request::Operation;
+use evenkeel_core::time::{Duration, Instant};
+
+pub const NS_PER_S: u64 = 1_000_000_000;
+pub const KIB: u32 = 1 << 10;
+
+pub fn at(ns: u64) -> Instant {
+    Instant::from_ns(ns)
+}
+
+pub fn limit(per_second: u64) -> Option<Limit> {
+    Some(Limit { per_second, credit: None })
+}
+
+pub fn pacing(operations: Option<Limit>, bytes: Option<Limit>) -> Pacing {
+    let tolerance = Duration::from_ms(50);
+    Pacing { counting: CountingRule::SSD, tolerance, operations, bytes }
+}
+
+pub fn read(handle: u32, offset: u64, length: u32) -> Io {
+    Io { operation: Operation::Read, offset, length, handle }
+}
+
+pub fn one(pacing: &Pacing) -> (Scheduler, VolumeIndex) {
+    let mut scheduler = Scheduler::new(Instant::ZERO);
+    let volume = scheduler.add(Instant::ZERO, pacing, Balances::default()).unwrap();
+    (scheduler, volume)
+}
+
+pub fn drain(scheduler: &mut Scheduler) -> Vec<Dispatch> {
+    std::iter::from_fn(|| scheduler.poll_output()).collect()
+}
+
+/// Polls exactly when asked to, up to `end`, and says what was dispatched when.
+pub fn run_until(scheduler: &mut Scheduler, end: u64) -> Vec<(u64, Dispatch)> {
+    let mut out = Vec::new();
+    while let Some(timeout) = scheduler.poll_timeout().filter(|timeout| timeout.ns <= end) {
+        scheduler.poll(timeout);
+        out.extend(drain(scheduler).into_iter().map(|dispatch| (timeout.ns, dispatch)));
+    }
+    out
+}

@@ -1,0 +1,198 @@
+//! A child process that cannot outlive its purpose: waited for with a deadline, killed when
+//! dropped.
+
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::{LabError, clock};
+
+/// What is kept of a program's standard error: its end, where the reason for a failure is.
+const STDERR_BYTES_MAX: usize = 16 << 10;
+
+/// How long the reader of a pipe may take to see that its program is gone.
+const READER_WAIT: Duration = Duration::from_secs(2);
+
+/// A running program. Dropping it kills it and waits until it is gone.
+#[derive(Debug)]
+pub(crate) struct Guarded {
+    child: Child,
+    pidfd: OwnedFd,
+    stderr: Option<mpsc::Receiver<String>>,
+    status: Option<ExitStatus>,
+}
+
+impl Guarded {
+    /// Starts a program with nothing on its standard input; its standard error is kept (its end).
+    /// Standard output goes where the command says.
+    ///
+    /// # Errors
+    /// [`LabError::ToolMissing`] when there is no such program; `package` is what holds it.
+    pub(crate) fn spawn(command: &mut Command, package: &'static str) -> Result<Self, LabError> {
+        let tool = command.get_program().to_string_lossy().into_owned();
+        command.stdin(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => LabError::ToolMissing { tool: tool.clone(), package },
+            _ => LabError::io("cannot start", tool.clone())(error),
+        })?;
+        let stderr = child.stderr.take().map(|pipe| apart(move || tail(pipe)));
+        match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
+            Ok(pidfd) => Ok(Self { child, pidfd, stderr, status: None }),
+            Err(error) => {
+                // Without a pidfd there is no wait with a deadline: do not leave it running.
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(LabError::io("cannot watch", tool)(error.into()))
+            }
+        }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The program's standard output, once, if it was asked for.
+    pub(crate) fn take_stdout(&mut self) -> Option<std::process::ChildStdout> {
+        self.child.stdout.take()
+    }
+
+    /// Waits until the program ends or the deadline passes (`None`).
+    pub(crate) fn wait_until(&mut self, deadline: Instant) -> Option<ExitStatus> {
+        loop {
+            if let Some(status) = self.status {
+                return Some(status);
+            }
+            if let Ok(Some(status)) = self.child.try_wait() {
+                self.status = Some(status);
+                return self.status;
+            }
+            let left = deadline.saturating_duration_since(clock::now());
+            if left.is_zero() {
+                return None;
+            }
+            let timeout = Timespec::try_from(left).ok();
+            let mut watched = [PollFd::new(&self.pidfd, PollFlags::IN)];
+            // An interrupted poll only means another round.
+            let _ = poll(&mut watched, timeout.as_ref());
+        }
+    }
+
+    /// Asks the program to end (SIGTERM), kills it when it has not within `grace`.
+    pub(crate) fn stop(&mut self, grace: Duration) {
+        let _ = pidfd_send_signal(&self.pidfd, Signal::TERM);
+        if self.wait_until(clock::now() + grace).is_none() {
+            self.kill();
+        }
+    }
+
+    /// Kills it and waits until it is gone.
+    pub(crate) fn kill(&mut self) {
+        if self.status.is_none() {
+            let _ = self.child.kill();
+            self.status = self.child.wait().ok();
+        }
+    }
+
+    /// The end of what it wrote to its standard error. Call it after the program has ended.
+    pub(crate) fn stderr(&mut self) -> String {
+        self.kill();
+        self.stderr.take().map(|reader| result_of(&reader)).unwrap_or_default()
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Runs a reader of a pipe on a thread of its own; its result can be waited for with [`result_of`].
+pub(crate) fn apart(read: impl FnOnce() -> String + Send + 'static) -> mpsc::Receiver<String> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    std::thread::spawn(move || sender.send(read()));
+    receiver
+}
+
+/// What a reader found, once its program is gone. A pipe that a child of the program still holds
+/// open keeps its reader busy: then it found nothing, and we do not wait for it.
+pub(crate) fn result_of(reader: &mpsc::Receiver<String>) -> String {
+    reader.recv_timeout(READER_WAIT).unwrap_or_default()
+}
+
+/// Reads to the end, keeping the last bytes only.
+fn tail(mut pipe: impl Read) -> String {
+    let mut kept: Vec<u8> = Vec::new();
+    let mut chunk = [0_u8; 4_096];
+    loop {
+        match pipe.read(&mut chunk) {
+            Ok(0) => break,
+            Ok(count) => {
+                kept.extend_from_slice(&chunk[..count]);
+                let excess = kept.len().saturating_sub(STDERR_BYTES_MAX);
+                kept.drain(..excess);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    String::from_utf8_lossy(&kept).trim_end().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+
+    fn shell(script: &str) -> Guarded {
+        Guarded::spawn(Command::new("sh").args(["-c", script]), "dash").unwrap()
+    }
+
+    #[test]
+    fn a_missing_program_names_its_package() {
+        let error = Guarded::spawn(&mut Command::new("no-such-program-here"), "nbdkit");
+        let text = error.expect_err("there is no such program").to_string();
+        assert!(text.contains("apt-get install nbdkit"), "{text}");
+    }
+
+    #[test]
+    fn an_end_is_seen_with_its_status_and_words() {
+        let mut child = shell("echo why >&2; exit 3");
+        let status = child.wait_until(clock::now() + Duration::from_secs(60)).expect("it ends");
+        assert_eq!(status.code(), Some(3));
+        assert_eq!(child.stderr(), "why");
+    }
+
+    #[test]
+    fn a_deadline_returns_and_drop_kills() {
+        let mut child = shell("exec sleep 1000");
+        assert_eq!(child.wait_until(clock::now()), None);
+        let proc = format!("/proc/{}", child.id());
+        assert!(std::path::Path::new(&proc).exists());
+        drop(child);
+        assert!(!std::path::Path::new(&proc).exists());
+    }
+
+    #[test]
+    fn a_program_that_ignores_sigterm_is_killed() {
+        // An ignored signal stays ignored in the program that the shell turns into.
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' TERM; echo ready; exec sleep 1000"]).stdout(Stdio::piped());
+        let mut child = Guarded::spawn(&mut command, "dash").unwrap();
+        let mut ready = [0_u8; 6];
+        child.take_stdout().unwrap().read_exact(&mut ready).unwrap();
+        child.stop(Duration::from_millis(20));
+        let status = child.wait_until(clock::now()).expect("it is gone");
+        assert_eq!(status.signal(), Some(9));
+    }
+
+    #[test]
+    fn only_the_end_of_a_long_complaint_is_kept() {
+        let long = [b'x'; 3 * STDERR_BYTES_MAX];
+        assert_eq!(tail(&long[..]).len(), STDERR_BYTES_MAX);
+    }
+}

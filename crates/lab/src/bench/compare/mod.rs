@@ -1,0 +1,258 @@
+//! Servers side by side: the same rows of work, run in turn, against each server and transport.
+//!
+//! All servers are started at the beginning and wait idle (which costs no CPU); rows then visit
+//! them one after the other, round by round (A B C, A B C, ...), because a shared machine drifts.
+//! fio stands on the same machine and costs as much CPU as a fast server: the ratio between servers
+//! is the figure, not the rate.
+
+mod figures;
+mod peer;
+mod table;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub use peer::{Peer, PeerSize, Transport, nbdkit_file, nbdkit_memory, qemu_file, qemu_null};
+
+use self::peer::Running;
+use crate::bench::fio::{self, Detail, Job};
+use crate::bench::usage::cpu_seconds;
+use crate::environment::Environment;
+use crate::workload::{Pattern, Workload};
+use crate::{LabError, clock};
+
+/// What to compare.
+#[derive(Clone, Debug)]
+pub struct CompareConfig {
+    /// The servers, in the order of the table's columns.
+    pub peers: Vec<Peer>,
+    /// The rows of work.
+    pub rows: Vec<Workload>,
+    /// How to reach the servers.
+    pub transports: Vec<Transport>,
+    /// Times each row visits each server; the median is reported.
+    pub rounds: u32,
+    /// Bytes of each server's export.
+    pub size: PeerSize,
+    /// An empty folder for sockets and logs.
+    pub folder: PathBuf,
+    /// A folder in memory for servers that keep their bytes in a file, usually under `/dev/shm`.
+    pub memory_folder: PathBuf,
+    /// The whole comparison is given up after this long.
+    pub deadline: Duration,
+}
+
+/// One run of one row on one server.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Sample {
+    /// I/Os per second.
+    pub iops: f64,
+    /// Median latency as the client sees it.
+    pub p50_ns: u64,
+    /// CPU seconds of the server, user and system, for a million I/Os.
+    pub cpu_s_per_million: f64,
+}
+
+/// All rounds of one row on one server.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Cell {
+    /// The row.
+    pub workload: Workload,
+    /// How the server was reached.
+    pub transport: Transport,
+    /// The server's name.
+    pub peer: String,
+    /// Whether the server keeps what is written; only such servers can be the best.
+    pub keeps_bytes: bool,
+    /// One sample a round.
+    pub samples: Vec<Sample>,
+}
+
+/// A finished comparison.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Comparison {
+    /// Names the shape of this document: `evenkeel.comparison/1`.
+    pub schema: String,
+    /// When it was measured.
+    pub measured_at: String,
+    /// On what.
+    pub environment: Environment,
+    /// The servers' names and exact command lines.
+    pub servers: Vec<(String, String)>,
+    /// One for each row, transport and server, in that order.
+    pub cells: Vec<Cell>,
+    /// What a reader should know before believing the figures.
+    pub warnings: Vec<String>,
+}
+
+impl Cell {
+    /// The median of each figure over the rounds.
+    #[must_use]
+    pub fn median(&self) -> Sample {
+        let median = |value: fn(&Sample) -> f64| {
+            let mut values: Vec<f64> = self.samples.iter().map(value).collect();
+            values.sort_by(f64::total_cmp);
+            match values.len() {
+                0 => 0.0,
+                count if count % 2 == 1 => values[count / 2],
+                count => f64::midpoint(values[count / 2 - 1], values[count / 2]),
+            }
+        };
+        Sample {
+            iops: median(|sample| sample.iops),
+            p50_ns: median(|sample| sample.p50_ns as f64).round() as u64,
+            cpu_s_per_million: median(|sample| sample.cpu_s_per_million),
+        }
+    }
+}
+
+/// The rows of the published table: 4 KiB random read and write at depth 1, 32 and 128, and 64 KiB
+/// at 16.
+#[must_use]
+pub fn standard_rows(duration_s: u32) -> Vec<Workload> {
+    let mut rows = Vec::new();
+    for read in [true, false] {
+        for (block, depth) in [(4 << 10, 1), (4 << 10, 32), (4 << 10, 128), (64 << 10, 16)] {
+            rows.push(if read {
+                Workload::random_read(block, depth, duration_s)
+            } else {
+                Workload::random_write(block, depth, duration_s)
+            });
+        }
+    }
+    rows
+}
+
+/// Starts the servers, runs every row on each in turn, and stops them. `progress` is told what runs
+/// next.
+///
+/// # Errors
+/// When a server or fio is missing, fails, or the deadline passes. Nothing is left running.
+pub fn compare(
+    config: &CompareConfig,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Comparison, LabError> {
+    config.rows.iter().try_for_each(Workload::validate)?;
+    let environment = Environment::read(fio::version()?);
+    // Only the load before the comparison: during it, the load is our own.
+    let warnings: Vec<String> = fio::load_warning("before").into_iter().collect();
+    let deadline = clock::now() + config.deadline;
+    let mut servers: Vec<Running> = Vec::new();
+    for (index, peer) in config.peers.iter().enumerate() {
+        for &transport in &config.transports {
+            progress(&format!("starting {} on {transport}", peer.name));
+            servers.push(peer.start(transport, index, config)?);
+        }
+    }
+    for server in &servers {
+        progress(&format!("filling {} on {}", server.name, server.transport));
+        measure(server, &filling(config.size), config)?;
+    }
+    let mut cells = empty_cells(config);
+    for round in 1..=config.rounds.max(1) {
+        for cell in &mut cells {
+            let here =
+                |server: &&Running| server.name == cell.peer && server.transport == cell.transport;
+            let Some(server) = servers.iter().find(here) else { continue };
+            if clock::now() >= deadline {
+                let what = format!("the comparison (in round {round})");
+                return Err(LabError::Deadline { what, after: config.deadline });
+            }
+            let (workload, peer, transport) = (cell.workload, &cell.peer, cell.transport);
+            progress(&format!("round {round}: {workload}: {peer} on {transport}"));
+            cell.samples.push(measure(server, &workload, config)?);
+        }
+    }
+    Ok(Comparison {
+        schema: "evenkeel.comparison/1".to_string(),
+        measured_at: clock::utc_now(),
+        environment,
+        servers: servers
+            .iter()
+            .map(|server| {
+                (format!("{} ({})", server.name, server.transport), server.command.clone())
+            })
+            .collect(),
+        cells,
+        warnings,
+    })
+}
+
+/// Rows outermost, then transports, then servers: neighbours in time are what is compared.
+fn empty_cells(config: &CompareConfig) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for &workload in &config.rows {
+        for &transport in &config.transports {
+            for peer in &config.peers {
+                let (keeps_bytes, peer) = (peer.keeps_bytes, peer.name.clone());
+                cells.push(Cell { workload, transport, peer, keeps_bytes, samples: Vec::new() });
+            }
+        }
+    }
+    cells
+}
+
+/// Sequential writes that touch the whole export, so that no server answers from holes. Long enough
+/// for the slowest at 250 MiB/s.
+fn filling(size: PeerSize) -> Workload {
+    let seconds = u32::try_from(size.bytes() / (250 << 20)).unwrap_or(u32::MAX).clamp(1, 60);
+    Workload { pattern: Pattern::Sequential, ..Workload::random_write(1 << 20, 4, seconds) }
+}
+
+fn measure(
+    server: &Running,
+    workload: &Workload,
+    config: &CompareConfig,
+) -> Result<Sample, LabError> {
+    let job = Job { name: server.name.clone(), uri: server.uri.clone(), workload: *workload };
+    let before = cpu_seconds(server.id())?;
+    let run = fio::run(&[job], Detail::Totals, &config.folder, &mut |_| {})?;
+    let used = cpu_seconds(server.id())? - before;
+    let [measurement] = &run.measurements[..] else {
+        let what = format!("{} results of one job", run.measurements.len());
+        return Err(LabError::BadOutput { tool: "fio", what });
+    };
+    if let Some(error) = &measurement.error {
+        return Err(LabError::ToolFailed {
+            tool: "fio".to_string(),
+            how: format!("{} on {}: {error}", server.name, server.transport),
+            said: String::new(),
+            command: run.command,
+        });
+    }
+    let ios = measurement.ios_total.max(1) as f64;
+    Ok(Sample {
+        iops: ios * 1_000.0 / measurement.runtime_ms.max(1) as f64,
+        p50_ns: measurement.latency.p50_ns,
+        cpu_s_per_million: used * 1e6 / ios,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_are_per_figure() {
+        let sample = |iops, p50_ns| Sample { iops, p50_ns, cpu_s_per_million: iops };
+        let mut cell = Cell {
+            workload: Workload::random_read(4_096, 1, 1),
+            transport: Transport::Unix,
+            peer: String::new(),
+            keeps_bytes: true,
+            samples: vec![sample(3.0, 10), sample(1.0, 30), sample(2.0, 20)],
+        };
+        assert_eq!(cell.median(), sample(2.0, 20));
+        cell.samples.push(sample(4.0, 40));
+        assert_eq!(cell.median(), sample(2.5, 25));
+    }
+
+    #[test]
+    fn the_published_rows() {
+        let rows: Vec<String> = standard_rows(2).iter().map(ToString::to_string).collect();
+        assert_eq!(rows[0], "4 KiB random read, depth 1, 2 s");
+        assert_eq!(rows[7], "64 KiB random write, depth 16, 2 s");
+    }
+}

@@ -1,0 +1,248 @@
+//! The servers of a comparison: how each is started, reached, and stopped.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::CompareConfig;
+use crate::bench::NbdUri;
+use crate::bench::child::Guarded;
+use crate::{LabError, clock, text};
+
+/// How long a server may take until it accepts connections.
+const START: Duration = Duration::from_secs(20);
+
+/// How long a server may take to end when asked; then it is killed.
+const STOP: Duration = Duration::from_secs(5);
+
+/// How a server is reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    /// A unix socket.
+    Unix,
+    /// TCP over loopback.
+    Tcp,
+}
+
+/// The size of an export in MiB, so that every server's own notation can be made of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeerSize {
+    /// Mebibytes.
+    pub mib: u32,
+}
+
+/// A server to compare.
+///
+/// In its arguments `{socket}`, `{port}`, `{file}` and `{size}` stand for the unix socket to listen
+/// on, the TCP port on 127.0.0.1, a file of its own in memory, and the size in bytes.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// What the table calls it.
+    pub name: String,
+    /// The package that holds the program, for the message when it is missing.
+    pub package: &'static str,
+    /// The export's name.
+    pub export: String,
+    /// Program and arguments to listen on a unix socket.
+    pub unix: Vec<String>,
+    /// Program and arguments to listen on TCP.
+    pub tcp: Vec<String>,
+    /// Whether `{file}` must exist with its full size before the start.
+    pub needs_file: bool,
+    /// Whether it keeps what is written. One that does not is shown as an upper bound: it is never
+    /// the best that others are compared with.
+    pub keeps_bytes: bool,
+}
+
+/// A server that accepts connections. Dropping it stops it and removes what it left.
+pub(super) struct Running {
+    pub(super) name: String,
+    pub(super) transport: Transport,
+    pub(super) uri: NbdUri,
+    pub(super) command: String,
+    child: Guarded,
+    litter: Vec<PathBuf>,
+}
+
+impl PeerSize {
+    /// In bytes.
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        u64::from(self.mib) << 20
+    }
+}
+
+/// nbdkit's memory plugin: one of the fastest NBD servers there are.
+#[must_use]
+pub fn nbdkit_memory() -> Peer {
+    nbdkit("nbdkit memory", "memory", "size={size}", false)
+}
+
+/// nbdkit's file plugin on a file in memory.
+#[must_use]
+pub fn nbdkit_file() -> Peer {
+    nbdkit("nbdkit file", "file", "{file}", true)
+}
+
+/// qemu-storage-daemon on a file in memory.
+#[must_use]
+pub fn qemu_file() -> Peer {
+    qemu("qemu file", "driver=file,node-name=disk,filename={file}", true)
+}
+
+/// qemu-storage-daemon on its null device: the protocol alone, no bytes kept. An upper bound, not a
+/// peer. (Without `read-zeroes`: with it, reads are answered from the block status and never reach
+/// the device.)
+#[must_use]
+pub fn qemu_null() -> Peer {
+    qemu("qemu null", "driver=null-co,node-name=disk,size={size},read-zeroes=off", false)
+}
+
+fn nbdkit(name: &str, plugin: &str, parameter: &str, needs_file: bool) -> Peer {
+    let command = |listen: &[&str]| {
+        let mut arguments = vec!["nbdkit", "--foreground", "--exit-with-parent"];
+        arguments.extend_from_slice(listen);
+        arguments.extend_from_slice(&[plugin, parameter]);
+        arguments.into_iter().map(String::from).collect()
+    };
+    Peer {
+        name: name.to_string(),
+        package: "nbdkit",
+        export: String::new(),
+        unix: command(&["--unix", "{socket}"]),
+        tcp: command(&["--ipaddr", "127.0.0.1", "--port", "{port}"]),
+        needs_file,
+        keeps_bytes: true,
+    }
+}
+
+fn qemu(name: &str, device: &str, needs_file: bool) -> Peer {
+    let command = |listen: &str| {
+        let export = "type=nbd,id=export,node-name=disk,name=disk,writable=on";
+        ["qemu-storage-daemon", "--blockdev", device, "--nbd-server", listen, "--export", export]
+            .map(String::from)
+            .to_vec()
+    };
+    Peer {
+        name: name.to_string(),
+        package: "qemu-system-common",
+        export: "disk".to_string(),
+        unix: command("addr.type=unix,addr.path={socket}"),
+        tcp: command("addr.type=inet,addr.host=127.0.0.1,addr.port={port}"),
+        needs_file,
+        keeps_bytes: needs_file,
+    }
+}
+
+impl Peer {
+    /// Starts the server and waits until it accepts connections. `index` keeps its files apart from
+    /// those of other servers.
+    pub(super) fn start(
+        &self,
+        transport: Transport,
+        index: usize,
+        config: &CompareConfig,
+    ) -> Result<Running, LabError> {
+        let socket = config.folder.join(format!("server-{index}.socket"));
+        let file = config.memory_folder.join(format!("server-{index}-{transport}.disk"));
+        let mut litter = Vec::new();
+        if self.needs_file {
+            let disk =
+                std::fs::File::create_new(&file).map_err(LabError::io("cannot create", &file))?;
+            litter.push(file.clone());
+            disk.set_len(config.size.bytes()).map_err(LabError::io("cannot size", &file))?;
+        }
+        let (template, address) = match transport {
+            Transport::Unix => (&self.unix, SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
+            Transport::Tcp => (&self.tcp, free_port()?),
+        };
+        let fill = |argument: &String| {
+            argument
+                .replace("{socket}", &socket.to_string_lossy())
+                .replace("{port}", &address.port().to_string())
+                .replace("{file}", &file.to_string_lossy())
+                .replace("{size}", &config.size.bytes().to_string())
+        };
+        let arguments: Vec<String> = template.iter().map(fill).collect();
+        let command = text::command_line(&arguments);
+        let [program, rest @ ..] = &arguments[..] else {
+            let what = format!("server {} has no command for {transport}", self.name);
+            return Err(LabError::BadWorkload(what));
+        };
+        let child =
+            Guarded::spawn(Command::new(program).args(rest).stdout(Stdio::null()), self.package)?;
+        let uri = match transport {
+            Transport::Unix => NbdUri::unix(&socket, &self.export),
+            Transport::Tcp => NbdUri::tcp(address, &self.export),
+        };
+        if transport == Transport::Unix {
+            litter.push(socket.clone());
+        }
+        let mut running =
+            Running { name: self.name.clone(), transport, uri, command, child, litter };
+        running.wait_ready(|| match transport {
+            Transport::Unix => UnixStream::connect(&socket).is_ok(),
+            Transport::Tcp => TcpStream::connect(address).is_ok(),
+        })?;
+        Ok(running)
+    }
+}
+
+impl Running {
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Tries to connect every 20 ms; between the tries it waits for the one other event, the
+    /// server's end.
+    fn wait_ready(&mut self, connects: impl Fn() -> bool) -> Result<(), LabError> {
+        let deadline = clock::now() + START;
+        while !connects() {
+            if let Some(status) = self.child.wait_until(clock::now() + Duration::from_millis(20)) {
+                return Err(LabError::ToolFailed {
+                    tool: self.name.clone(),
+                    how: status.to_string(),
+                    said: self.child.stderr(),
+                    command: self.command.clone(),
+                });
+            }
+            if clock::now() >= deadline {
+                let what = format!("the start of {} ({})", self.name, self.command);
+                return Err(LabError::Deadline { what, after: START });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.child.stop(STOP);
+        for path in &self.litter {
+            // It may have cleaned up behind itself.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unix => "unix",
+            Self::Tcp => "tcp",
+        })
+    }
+}
+
+/// A port that was free a moment ago. A server that finds it taken fails to start, and says so.
+fn free_port() -> Result<SocketAddr, LabError> {
+    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let bound = TcpListener::bind(local).and_then(|listener| listener.local_addr());
+    bound.map_err(LabError::io("cannot bind", Path::new("127.0.0.1:0")))
+}

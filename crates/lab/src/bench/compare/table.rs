@@ -1,0 +1,147 @@
+//! A comparison as text: one block a transport, one line a row and server, the best marked.
+
+use std::fmt::{self, Write as _};
+
+use super::{Cell, Comparison, Sample, Transport};
+use crate::text;
+use crate::workload::Workload;
+
+impl Comparison {
+    /// The transports that were measured, in their order.
+    pub(super) fn transports(&self) -> Vec<Transport> {
+        let mut transports: Vec<Transport> = Vec::new();
+        for cell in &self.cells {
+            if !transports.contains(&cell.transport) {
+                transports.push(cell.transport);
+            }
+        }
+        transports
+    }
+
+    /// The cells of one transport, one group a row.
+    pub(super) fn rows(&self, transport: Transport) -> Vec<(Workload, Vec<&Cell>)> {
+        let mut rows: Vec<(Workload, Vec<&Cell>)> = Vec::new();
+        for cell in self.cells.iter().filter(|cell| cell.transport == transport) {
+            match rows.last_mut() {
+                Some((workload, cells)) if *workload == cell.workload => cells.push(cell),
+                _ => rows.push((cell.workload, vec![cell])),
+            }
+        }
+        rows
+    }
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let environment = &self.environment;
+        writeln!(
+            f,
+            "{} · {} · {} · {} processors · evenkeel {}",
+            self.measured_at,
+            environment.kernel,
+            environment.fio,
+            environment.processors,
+            environment.evenkeel
+        )?;
+        let width = self.cells.iter().map(|cell| cell.peer.chars().count()).max().unwrap_or(6);
+        for transport in self.transports() {
+            writeln!(f, "\n{transport}: median of {} rounds", self.rounds())?;
+            let (row, server) = ("row", "server");
+            writeln!(
+                f,
+                "  {row:<34} {server:<width$} {:>10} {:>7} {:>9} {:>11} {:>7}",
+                "IOPS", "of best", "p50", "CPU s/M I/O", "of best"
+            )?;
+            for (workload, cells) in self.rows(transport) {
+                f.write_str(&row_text(&workload, &cells, width))?;
+            }
+        }
+        if !self.servers.is_empty() {
+            writeln!(f, "\nservers")?;
+        }
+        for (name, command) in &self.servers {
+            writeln!(f, "  {name}: {command}")?;
+        }
+        self.warnings.iter().try_for_each(|warning| writeln!(f, "warning: {warning}"))
+    }
+}
+
+impl Comparison {
+    fn rounds(&self) -> usize {
+        self.cells.iter().map(|cell| cell.samples.len()).max().unwrap_or(0)
+    }
+}
+
+fn row_text(workload: &Workload, cells: &[&Cell], width: usize) -> String {
+    let medians: Vec<Sample> = cells.iter().map(|cell| cell.median()).collect();
+    let kept = || cells.iter().zip(&medians).filter(|(cell, _)| cell.keeps_bytes);
+    let most = kept().map(|(_, median)| median.iops).fold(0.0, f64::max);
+    let least = kept().map(|(_, median)| median.cpu_s_per_million).fold(f64::MAX, f64::min);
+    let mut text = String::new();
+    let mut label = workload.to_string();
+    for (cell, median) in cells.iter().zip(&medians) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "  {label:<34} {:<width$} {:>10} {:>7} {:>9} {:>11.2} {:>7}",
+            cell.peer,
+            text::thousands(median.iops.round() as u64),
+            ratio(median.iops, most),
+            text::latency(median.p50_ns),
+            median.cpu_s_per_million,
+            ratio(median.cpu_s_per_million, least),
+        );
+        label.clear();
+    }
+    text
+}
+
+/// `1.00` for the best that keeps bytes; a dash where there is nothing to compare with.
+fn ratio(value: f64, best: f64) -> String {
+    if best > 0.0 { format!("{:.2}", value / best) } else { "-".to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::Environment;
+
+    #[test]
+    fn the_table_names_rows_once_and_compares_with_the_best() {
+        let cell = |peer: &str, transport, iops, cpu| Cell {
+            workload: Workload::random_read(4_096, 32, 2),
+            transport,
+            peer: peer.to_string(),
+            keeps_bytes: peer != "qemu null",
+            samples: vec![Sample { iops, p50_ns: 300_000, cpu_s_per_million: cpu }],
+        };
+        let comparison = Comparison {
+            schema: String::new(),
+            measured_at: "today".to_string(),
+            environment: Environment::default(),
+            servers: vec![("a (unix)".to_string(), "serve".to_string())],
+            cells: vec![
+                cell("evenkeel", Transport::Unix, 110_000.0, 3.0),
+                cell("nbdkit memory", Transport::Unix, 55_000.0, 9.0),
+                cell("qemu null", Transport::Unix, 220_000.0, 1.5),
+                cell("evenkeel", Transport::Tcp, 100.0, 0.0),
+            ],
+            warnings: vec!["busy".to_string()],
+        };
+        let text = comparison.to_string();
+        let line = |start: &str| {
+            let found = text.lines().find(|line| line.contains(start)).unwrap_or_default();
+            found.split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(
+            line("4 KiB random read"),
+            "4 KiB random read, depth 32, 2 s evenkeel 110,000 1.00 300 us 3.00 1.00"
+        );
+        assert_eq!(line("qemu"), "qemu null 220,000 2.00 300 us 1.50 0.50");
+        assert_eq!(line("nbdkit"), "nbdkit memory 55,000 0.50 300 us 9.00 3.00");
+        assert!(
+            text.contains("tcp: median of 1 rounds") && text.contains("warning: busy"),
+            "{text}"
+        );
+    }
+}

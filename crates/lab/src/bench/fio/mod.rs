@@ -1,0 +1,294 @@
+//! Runs fio against NBD exports and measures each volume exactly.
+//!
+//! fio's `nbd` engine speaks NBD itself: no mount, no root, no page cache between the load and the
+//! server. We do not use fio's averages: fio writes one record per I/O (completion time in whole
+//! milliseconds, latency in nanoseconds), and `log` counts them into our own windows while
+//! reading. At 16,000 IOPS and 60 s that is a million records and 24 MB of log, read once and
+//! deleted.
+//!
+//! All volumes are jobs of one fio process, each a thread of it, so that they start together and
+//! one kill ends them all.
+
+mod command;
+mod log;
+mod output;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use self::output::{Framed, Snapshot};
+use crate::bench::NbdUri;
+use crate::bench::child::{self, Guarded};
+use crate::histogram::LatencySummary;
+use crate::series::Series;
+use crate::workload::Workload;
+use crate::{LabError, clock, environment, text};
+
+/// The package that holds fio.
+const PACKAGE: &str = "fio";
+
+/// Time beyond the workload's own that fio gets to connect, drain and write its logs. Generous: it
+/// exists to end a hang, not to judge.
+const GRACE: Duration = Duration::from_secs(60);
+
+/// The shortest span of which progress is reported.
+const PROGRESS_MS_MIN: u64 = 500;
+
+/// Volumes one run drives at most: each is a thread of fio and a log file.
+pub const JOBS_MAX: usize = 64;
+
+/// One volume to drive.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// What the volume is called in progress and reports.
+    pub name: String,
+    /// Where it is.
+    pub uri: NbdUri,
+    /// What to do to it.
+    pub workload: Workload,
+}
+
+/// What was measured on one volume.
+#[derive(Clone, Debug)]
+pub struct Measurement {
+    /// The job's name.
+    pub name: String,
+    /// What was done.
+    pub workload: Workload,
+    /// Completions per millisecond. Empty when the run was [`Detail::Totals`].
+    pub series: Series,
+    /// Latencies of the whole run, from submission to completion as the client sees it.
+    pub latency: LatencySummary,
+    /// Latencies second by second. Empty when the run was [`Detail::Totals`].
+    pub latency_per_second: Vec<LatencySummary>,
+    /// I/Os as fio itself counted them.
+    pub ios_total: u64,
+    /// fio's own run time of this job in milliseconds.
+    pub runtime_ms: u64,
+    /// What fio reported as failed, if anything did.
+    pub error: Option<String>,
+}
+
+/// A finished run of fio.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// One entry per job, in the order of the jobs.
+    pub measurements: Vec<Measurement>,
+    /// The exact command line, ready to paste.
+    pub command: String,
+    /// fio's version, as it prints it.
+    pub version: String,
+    /// Wall-clock time from the call until fio ended; the load began no later than its length
+    /// before that.
+    pub elapsed: Duration,
+    /// What a reader should know before believing the figures.
+    pub warnings: Vec<String>,
+}
+
+/// How much of a run is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Detail {
+    /// Every I/O is logged and counted: for verdicts.
+    EveryIo,
+    /// fio's totals only: for the fastest servers, whose load generator should do nothing else.
+    Totals,
+}
+
+/// A volume while fio is running.
+#[derive(Clone, PartialEq, Debug)]
+pub struct VolumeProgress {
+    /// The job's name.
+    pub name: String,
+    /// I/Os per second since the last progress.
+    pub iops: f64,
+    /// I/Os so far.
+    pub ios_total: u64,
+    /// How long this job has run, in milliseconds.
+    pub runtime_ms: u64,
+}
+
+/// fio's version as it prints it, for example `fio-3.33`.
+///
+/// # Errors
+/// [`LabError::ToolMissing`] names the package when fio is not installed.
+pub fn version() -> Result<String, LabError> {
+    let mut command = Command::new("fio");
+    command.arg("--version").stdout(Stdio::piped());
+    let mut child = Guarded::spawn(&mut command, PACKAGE)?;
+    let after = Duration::from_secs(20);
+    if child.wait_until(clock::now() + after).is_none() {
+        return Err(LabError::Deadline { what: "fio --version".to_string(), after });
+    }
+    let mut line = Vec::new();
+    if let Some(stdout) = child.take_stdout() {
+        use std::io::Read;
+        let read = stdout.take(256).read_to_end(&mut line);
+        read.map_err(LabError::io("cannot read the output of", "fio"))?;
+    }
+    Ok(String::from_utf8_lossy(&line).trim().to_string())
+}
+
+/// Runs all jobs at once and measures each. `progress` is called about once a second.
+///
+/// `folder` must exist; the logs live in it while fio runs. Bounded in time: the longest workload
+/// plus a minute, then fio is killed.
+///
+/// # Errors
+/// When fio is missing, cannot connect, hangs, or prints what we do not understand. I/O errors of a
+/// volume are not errors here: they are in its [`Measurement`].
+pub fn run(
+    jobs: &[Job],
+    detail: Detail,
+    folder: &Path,
+    progress: &mut dyn FnMut(&[VolumeProgress]),
+) -> Result<Run, LabError> {
+    if jobs.is_empty() || jobs.len() > JOBS_MAX {
+        let count = jobs.len();
+        return Err(LabError::BadWorkload(format!("{count} volumes at once; use 1 to {JOBS_MAX}")));
+    }
+    jobs.iter().try_for_each(|job| job.workload.validate())?;
+    let called = clock::now();
+    let version = version()?;
+    let warnings = load_warning("before").into_iter().collect();
+    // fio appends to a log that exists, which would count an earlier run again.
+    let prefixes: Vec<PathBuf> = (0..jobs.len()).map(|i| folder.join(format!("v{i}"))).collect();
+    remove_logs(folder)?;
+
+    let arguments = command::arguments(jobs, detail, &prefixes);
+    let command = text::command_line(&arguments);
+    let last = drive(jobs, &arguments, &command, progress)?;
+    let elapsed = clock::now().saturating_duration_since(called);
+
+    let mut measurements = Vec::with_capacity(jobs.len());
+    for ((index, job), totals) in jobs.iter().enumerate().zip(last.jobs) {
+        measurements.push(match detail {
+            Detail::Totals => totals.into_measurement(job),
+            Detail::EveryIo => {
+                let mut measurement = totals.into_measurement(job);
+                read_log(folder, index, &mut measurement)?;
+                measurement
+            }
+        });
+    }
+    remove_logs(folder)?;
+    Ok(Run { measurements, command, version, elapsed, warnings })
+}
+
+/// Starts fio, reports progress, and returns its last snapshot.
+fn drive(
+    jobs: &[Job],
+    arguments: &[String],
+    command: &str,
+    progress: &mut dyn FnMut(&[VolumeProgress]),
+) -> Result<Snapshot, LabError> {
+    let longest_s = jobs.iter().map(|job| job.workload.duration_s).max().unwrap_or(0);
+    let after = Duration::from_secs(u64::from(longest_s)) + GRACE;
+    let deadline = clock::now() + after;
+    let mut fio = Command::new("fio");
+    let mut child = Guarded::spawn(fio.args(&arguments[1..]).stdout(Stdio::piped()), PACKAGE)?;
+    let failed = |how: String, said: String| LabError::ToolFailed {
+        tool: "fio".to_string(),
+        how,
+        said,
+        command: command.to_string(),
+    };
+    let Some(stdout) = child.take_stdout() else {
+        return Err(failed("its output was not connected".to_string(), String::new()));
+    };
+    // Two are enough: the reader waits while we are busy, and fio while the pipe is full.
+    let (sender, receiver) = mpsc::sync_channel(2);
+    let noise = child::apart(move || output::frame(stdout, &sender));
+    let watched = watch(jobs, &receiver, deadline, progress);
+    drop(receiver);
+    let status = child.wait_until(deadline);
+    if status.is_none() {
+        child.kill();
+        return Err(LabError::Deadline { what: "fio".to_string(), after });
+    }
+    let said = [child::result_of(&noise), child.stderr()].join("\n").trim().to_string();
+    let status_text = status.map(|status| status.to_string()).unwrap_or_default();
+    match watched? {
+        Some(last) if last.jobs.iter().any(|job| job.ran()) => Ok(last),
+        _ => Err(failed(status_text, said)),
+    }
+}
+
+/// Turns snapshots into progress until fio closes its output. `None` when it never printed one.
+fn watch(
+    jobs: &[Job],
+    receiver: &mpsc::Receiver<Framed>,
+    deadline: Instant,
+    progress: &mut dyn FnMut(&[VolumeProgress]),
+) -> Result<Option<Snapshot>, LabError> {
+    let mut last: Option<Snapshot> = None;
+    loop {
+        let left = deadline.saturating_duration_since(clock::now());
+        let framed = match receiver.recv_timeout(left) {
+            Ok(framed) => framed,
+            Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => return Ok(last),
+        };
+        let snapshot = output::parse(&framed?)?;
+        if snapshot.jobs.len() != jobs.len() {
+            return Err(LabError::BadOutput {
+                tool: "fio",
+                what: format!("{} jobs in its JSON, started {}", snapshot.jobs.len(), jobs.len()),
+            });
+        }
+        let before_ms = last.as_ref().map_or(0, Snapshot::runtime_ms);
+        // The last snapshot follows close behind another, and a rate of few milliseconds says
+        // nothing.
+        if snapshot.runtime_ms().saturating_sub(before_ms) >= PROGRESS_MS_MIN {
+            progress(&snapshot.since(last.as_ref(), jobs));
+        }
+        last = Some(snapshot);
+    }
+}
+
+fn read_log(folder: &Path, index: usize, measurement: &mut Measurement) -> Result<(), LabError> {
+    let Some(path) = logs(folder)?.into_iter().find(|path| log::belongs_to(path, index)) else {
+        if measurement.error.is_none() {
+            let what = format!("no log of {} in {}", measurement.name, folder.display());
+            return Err(LabError::BadOutput { tool: "fio", what });
+        }
+        return Ok(());
+    };
+    let file = fs::File::open(&path).map_err(LabError::io("cannot open", &path))?;
+    let counted = log::read(std::io::BufReader::new(file), measurement.workload.duration_s)?;
+    let (seen, told) = (counted.latency.count, measurement.ios_total);
+    if seen != told && measurement.error.is_none() {
+        let name = &measurement.name;
+        let what = format!("the log of {name} has {seen} I/Os, its totals say {told}");
+        return Err(LabError::BadOutput { tool: "fio", what });
+    }
+    measurement.series = counted.series;
+    measurement.latency = counted.latency;
+    measurement.latency_per_second = counted.latency_per_second;
+    Ok(())
+}
+
+/// The logs in a folder: files that only we name so.
+fn logs(folder: &Path) -> Result<Vec<PathBuf>, LabError> {
+    let entries = fs::read_dir(folder).map_err(LabError::io("cannot list", folder))?;
+    let paths = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
+    Ok(paths.filter(|path| (0..JOBS_MAX).any(|index| log::belongs_to(path, index))).collect())
+}
+
+fn remove_logs(folder: &Path) -> Result<(), LabError> {
+    for path in logs(folder)? {
+        fs::remove_file(&path).map_err(LabError::io("cannot remove", &path))?;
+    }
+    Ok(())
+}
+
+/// Says so when more threads want to run than there are processors. `when` is a word: `before`.
+pub(crate) fn load_warning(when: &str) -> Option<String> {
+    let processors = environment::processors();
+    let load = environment::load_hundredths().filter(|load| *load > processors * 100)?;
+    let load = format!("{}.{:02}", load / 100, load % 100);
+    Some(format!(
+        "the machine was busy {when} the run (load average {load} on {processors} processors)"
+    ))
+}

@@ -1,0 +1,68 @@
+//! Experiments on real servers: fio as the load generator, and servers side by side.
+//!
+//! Every program is started by `child`, which guarantees that it is gone when we are done with
+//! it.
+
+mod child;
+pub mod compare;
+pub mod fio;
+mod usage;
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+/// The address of an NBD export, as fio, qemu and libnbd take it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NbdUri(String);
+
+impl NbdUri {
+    /// An export behind a unix socket. The socket's path should be absolute.
+    #[must_use]
+    pub fn unix(socket: &Path, export: &str) -> Self {
+        let socket = escape(&socket.to_string_lossy());
+        Self(format!("nbd+unix:///{}?socket={socket}", escape(export)))
+    }
+
+    /// An export behind a TCP port.
+    #[must_use]
+    pub fn tcp(address: SocketAddr, export: &str) -> Self {
+        Self(format!("nbd://{address}/{}", escape(export)))
+    }
+
+    /// The address as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Percent-encodes what has a meaning in a URI, so that any path and any export name can be named.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                escaped.push(char::from(byte));
+            }
+            _ => escaped.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_escaped() {
+        assert_eq!(
+            NbdUri::unix(Path::new("/tmp/a b/s?1"), "vol-0a").as_str(),
+            "nbd+unix:///vol-0a?socket=/tmp/a%20b/s%3F1"
+        );
+        let v4 = NbdUri::tcp("127.0.0.1:10809".parse().unwrap(), "vol-0a");
+        assert_eq!(v4.as_str(), "nbd://127.0.0.1:10809/vol-0a");
+        let v6 = NbdUri::tcp("[::1]:10809".parse().unwrap(), "");
+        assert_eq!(v6.as_str(), "nbd://[::1]:10809/");
+    }
+}

@@ -1,0 +1,42 @@
+//! How close is close enough: the tolerances of a verdict, each set with its origin.
+
+/// Tolerances in millionths of the promised rate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bands {
+    /// Of the mean over the full seconds after the first; one I/O over the whole span is always
+    /// allowed.
+    pub mean_ppm: u32,
+    /// Of every full second after the first, down and up; one I/O is always allowed.
+    pub second_ppm: u32,
+    /// Largest coefficient of variation of the full seconds; one I/O in a second is always allowed.
+    pub cov_ppm: Option<u32>,
+    /// Largest excess of any 10 ms over the average.
+    pub short_window_excess_ppm: Option<u32>,
+    /// By how many milliseconds the client may have been late to stamp a completion, which makes
+    /// I/Os that were served evenly look bunched. Widens the check of every window.
+    pub window_slack_ms: u32,
+    /// The same for the checks of every second: what completes this shortly after a second's edge
+    /// may belong to the second before it. A second fails only when it fails either way.
+    pub second_slack_ms: u32,
+}
+
+impl Bands {
+    /// What is promised to users, as a client on a shared machine can measure it. Decides `demo`
+    /// and `prove`.
+    pub const PROMISE: Self = Self {
+        mean_ppm: 5_000,
+        second_ppm: 10_000,
+        cov_ppm: None,
+        short_window_excess_ppm: None,
+        window_slack_ms: 5,
+        second_slack_ms: 5,
+    };
+
+    /// The published figures, measured on a quiet machine: every second as it was counted, and the
+    /// smoothness that the best other limiters reach.
+    pub const FIGURES: Self = Self { cov_ppm: Some(500), second_slack_ms: 0, ..Self::PROMISE };
+
+    /// For a simulated client, which is never late: nothing but the promise is left as tolerance.
+    pub const EXACT: Self =
+        Self { short_window_excess_ppm: Some(150_000), window_slack_ms: 0, ..Self::FIGURES };
+}

@@ -1,0 +1,71 @@
+//! Which seconds of a run belong to which promised rate.
+
+use std::ops::Range;
+
+use super::bands::Bands;
+use super::promise::Load;
+
+/// A span of full seconds with one promised rate.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Phase {
+    /// Units per second.
+    pub(super) rate: u128,
+    /// The seconds that lie wholly in the phase, without second 0: that one has a check of its own.
+    pub(super) seconds: Range<usize>,
+    /// Whether second 0 lies wholly in it as well.
+    pub(super) covers_first: bool,
+    /// What distinguishes it, for a promise with more than one phase.
+    suffix: &'static str,
+}
+
+impl Phase {
+    /// The name of a check in this phase.
+    pub(super) fn named(&self, check: &str) -> String {
+        format!("{check}{}", self.suffix)
+    }
+}
+
+/// The phases of a run of `seconds` full seconds; only those in which at least one second lies.
+/// Seconds in which a burst may have ended belong to none: the check of the credits covers them.
+pub(super) fn phases(load: &Load, bands: &Bands, seconds: usize) -> Vec<Phase> {
+    let Some((earliest_ms, latest_ms)) = burst_end_ms(load, bands) else {
+        return vec![Phase {
+            rate: load.rate,
+            seconds: 1..seconds,
+            covers_first: true,
+            suffix: "",
+        }];
+    };
+    let clamp = |second: u128| usize::try_from(second).unwrap_or(usize::MAX).min(seconds);
+    let burst_end = clamp(earliest_ms / 1_000);
+    let baseline_start = clamp(latest_ms.div_ceil(1_000)).max(1);
+    let burst = Phase {
+        rate: load.rate,
+        seconds: 1..burst_end.max(1),
+        covers_first: burst_end > 0,
+        suffix: ", on credits",
+    };
+    let baseline = Phase {
+        rate: load.sustained(),
+        seconds: baseline_start..seconds,
+        covers_first: false,
+        suffix: ", at the baseline",
+    };
+    [burst, baseline].into_iter().filter(|phase| !phase.seconds.is_empty()).collect()
+}
+
+/// The earliest and the latest time at which the credits may end, in milliseconds; `None` without
+/// credits.
+///
+/// Earliest: the smallest balance, after the tokens saved while idle were served at once. Latest:
+/// the largest balance, spent at the slowest rate that is still within the band.
+pub(super) fn burst_end_ms(load: &Load, bands: &Bands) -> Option<(u128, u128)> {
+    let credit = load.credit?;
+    let head_start = load.rate * u128::from(load.tolerance_ms) + load.cost * 1_000;
+    let fastest = load.rate - credit.refill;
+    let earliest = (credit.balance_min * 1_000).saturating_sub(head_start) / fastest;
+    let slack = load.rate * u128::from(bands.second_ppm) / 1_000_000;
+    let slowest = load.rate.saturating_sub(slack).saturating_sub(credit.refill).max(1);
+    let latest = (credit.balance_max * 1_000).div_ceil(slowest);
+    Some((earliest, latest))
+}

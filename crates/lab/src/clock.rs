@@ -1,0 +1,55 @@
+//! The only file of this crate that asks what time it is.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// The present point on the monotonic clock.
+#[must_use]
+#[allow(clippy::disallowed_methods, reason = "this crate's one clock")]
+pub fn now() -> Instant {
+    Instant::now()
+}
+
+/// The present date and time as `2026-11-21 03:56:41 UTC`.
+#[must_use]
+#[allow(clippy::disallowed_methods, reason = "this crate's one clock")]
+pub fn utc_now() -> String {
+    // A clock before 1970 prints 1970 rather than failing a report.
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    utc_text(since.as_secs())
+}
+
+/// Seconds since 1970 as text, by the civil-calendar arithmetic of years that begin in March.
+fn utc_text(unix_s: u64) -> String {
+    let (days, second) = (unix_s / 86_400, unix_s % 86_400);
+    // Day 0 of this count is 0000-03-01, so that the leap day is the last of its year.
+    let day_count = days + 719_468;
+    let era = day_count / 146_097;
+    let day_of_era = day_count % 146_097;
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::utc_text;
+
+    #[test]
+    fn known_instants() {
+        for (unix_s, text) in [
+            (0, "1970-01-01 00:00:00 UTC"),
+            (951_782_400, "2000-02-29 00:00:00 UTC"),
+            (1_795_233_401, "2026-11-21 03:56:41 UTC"),
+            (4_107_542_399, "2100-02-28 23:59:59 UTC"),
+            (4_107_542_400, "2100-03-01 00:00:00 UTC"),
+        ] {
+            assert_eq!(utc_text(unix_s), text);
+        }
+    }
+}

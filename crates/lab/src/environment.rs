@@ -1,0 +1,99 @@
+//! What a figure was measured on, so that a reader can judge it: machine, kernel, versions, load.
+
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+
+/// The machine and the software of a measurement. Carries no host name: reports are meant to be
+/// shared.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Environment {
+    /// Evenkeel's version.
+    pub evenkeel: String,
+    /// The load generator's version, as it prints it.
+    pub fio: String,
+    /// Kernel name and release.
+    pub kernel: String,
+    /// The processor's name, when the kernel tells it.
+    pub processor: String,
+    /// Processors that this process may use.
+    pub processors: u64,
+    /// Memory in bytes; 0 when the kernel does not tell.
+    pub memory_bytes: u64,
+}
+
+impl Environment {
+    /// Reads what the system tells about itself. What it does not tell stays empty.
+    #[must_use]
+    pub fn read(fio: String) -> Self {
+        let uname = rustix::system::uname();
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        Self {
+            evenkeel: env!("CARGO_PKG_VERSION").to_string(),
+            fio,
+            kernel: format!(
+                "{} {}",
+                uname.sysname().to_string_lossy(),
+                uname.release().to_string_lossy()
+            ),
+            processor: field(&cpuinfo, "model name").unwrap_or_default().to_string(),
+            processors: processors(),
+            memory_bytes: memory_bytes(&meminfo),
+        }
+    }
+}
+
+/// Processors that this process may use; 1 when the system does not tell.
+#[must_use]
+pub fn processors() -> u64 {
+    std::thread::available_parallelism().map_or(1, |count| count.get() as u64)
+}
+
+/// The load average of the last minute, in hundredths; `None` where the kernel does not tell.
+#[must_use]
+pub fn load_hundredths() -> Option<u64> {
+    parse_load(&fs::read_to_string("/proc/loadavg").ok()?)
+}
+
+fn parse_load(loadavg: &str) -> Option<u64> {
+    let (whole, hundredths) = loadavg.split_whitespace().next()?.split_once('.')?;
+    Some(whole.parse::<u64>().ok()? * 100 + hundredths.parse::<u64>().ok()?)
+}
+
+/// The value of the first `name : value` line.
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(key, _)| key.trim() == name)
+        .map(|(_, value)| value.trim())
+}
+
+fn memory_bytes(meminfo: &str) -> u64 {
+    let kib = field(meminfo, "MemTotal").and_then(|value| value.strip_suffix(" kB"));
+    kib.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1_024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_s_files_are_understood() {
+        assert_eq!(parse_load("12.34 1.00 0.50 1/200 777\n"), Some(1_234));
+        assert_eq!(parse_load(""), None);
+        assert_eq!(memory_bytes("MemTotal:       24689664 kB\nMemFree: 1 kB\n"), 24_689_664 << 10);
+        assert_eq!(memory_bytes("nonsense"), 0);
+        assert_eq!(
+            field("processor\t: 0\nmodel name\t: Fast CPU\n", "model name"),
+            Some("Fast CPU")
+        );
+    }
+
+    #[test]
+    fn this_machine_has_a_kernel_and_a_processor() {
+        let environment = Environment::read("fio-0".to_string());
+        assert!(!environment.kernel.trim().is_empty());
+        assert!(environment.processors >= 1);
+    }
+}

@@ -1,0 +1,109 @@
+//! How an experiment can fail to take place. A promise that was not kept is a verdict, not an
+//! error.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Why an experiment could not be run or judged.
+#[derive(Debug)]
+pub enum LabError {
+    /// A program is not installed.
+    ToolMissing {
+        /// The program that was looked for.
+        tool: String,
+        /// The Debian or Ubuntu package that holds it.
+        package: &'static str,
+    },
+    /// A program ended badly, or without the result it should have printed.
+    ToolFailed {
+        /// The program.
+        tool: String,
+        /// How it ended: exit status or signal, or what was missing.
+        how: String,
+        /// The last lines it printed.
+        said: String,
+        /// The exact command line, ready to paste.
+        command: String,
+    },
+    /// A program was still running at its deadline and was killed.
+    Deadline {
+        /// What was waited for.
+        what: String,
+        /// How long.
+        after: Duration,
+    },
+    /// A program printed something that we do not understand.
+    BadOutput {
+        /// The program.
+        tool: &'static str,
+        /// What was wrong and where.
+        what: String,
+    },
+    /// A workload outside the bounds the laboratory accepts.
+    BadWorkload(String),
+    /// This experiment cannot say whether the promise was kept; the text says why.
+    Unjudgeable(String),
+    /// A file or socket could not be used.
+    Io {
+        /// What was being done.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A chart could not be drawn.
+    Chart(String),
+    /// A report could not be written as, or read from, JSON.
+    Json(serde_json::Error),
+}
+
+impl fmt::Display for LabError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ToolMissing { tool, package } => write!(
+                f,
+                "{tool} is not installed: install the package {package} \
+                 (Debian, Ubuntu: apt-get install {package})"
+            ),
+            Self::ToolFailed { tool, how, said, command } => {
+                write!(f, "{tool} failed ({how})")?;
+                if !said.is_empty() {
+                    write!(f, ", saying:\n{said}")?;
+                }
+                write!(f, "\nto try it by hand: {command}")
+            }
+            Self::Deadline { what, after } => {
+                write!(f, "{what} was not done after {} s and was stopped", after.as_secs())
+            }
+            Self::BadOutput { tool, what } => write!(f, "cannot read the output of {tool}: {what}"),
+            Self::BadWorkload(what) => write!(f, "this workload cannot be run: {what}"),
+            Self::Unjudgeable(why) => write!(f, "no verdict is possible: {why}"),
+            Self::Io { what, path, source } => write!(f, "{what} {}: {source}", path.display()),
+            Self::Chart(what) => write!(f, "cannot draw the chart: {what}"),
+            Self::Json(source) => write!(f, "not a report of this version: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for LabError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } => Some(source),
+            Self::Json(source) => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl LabError {
+    /// An [`LabError::Io`]; shaped for `map_err`.
+    pub(crate) fn io(
+        what: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { what, path, source }
+    }
+}

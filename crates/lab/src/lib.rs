@@ -1,0 +1,24 @@
+//! The laboratory: one description of a workload, drivers that run it, and the promise as code.
+//!
+//! The reading order is the order of the data: a [`workload`] is run by [`mod@bench`] (for real,
+//! with fio) and becomes a [`series`] and a [`histogram`]; the [`checker`] compares it with what
+//! was promised and returns a verdict; [`report`] prints it. [`demo`] is the four in a row.
+//!
+//! Absent on purpose: any knowledge of how volumes are created. The laboratory is given NBD
+//! addresses.
+#![deny(missing_docs)]
+#![forbid(unsafe_code)]
+
+pub mod bench;
+pub mod checker;
+pub mod clock;
+pub mod demo;
+pub mod environment;
+pub mod error;
+pub mod histogram;
+pub mod report;
+pub mod series;
+pub mod text;
+pub mod workload;
+
+pub use error::LabError;

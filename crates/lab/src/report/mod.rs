@@ -1,0 +1,196 @@
+//! What was found, for people and programs: JSON is the master, text and HTML are made of it.
+
+mod chart;
+mod html;
+mod table;
+
+use serde::{Deserialize, Serialize};
+
+use crate::LabError;
+use crate::bench::fio::Measurement;
+use crate::checker::Verdict;
+use crate::environment::Environment;
+use crate::histogram::LatencySummary;
+use crate::workload::Workload;
+
+/// Names the shape of the JSON. It changes when a reader of the old shape would misread the new
+/// one.
+pub const SCHEMA: &str = "evenkeel.report/1";
+
+/// The floor that is drawn: the share of the rate that every second is promised (specification,
+/// line 2).
+const FLOOR: f64 = 0.99;
+
+/// A finished experiment.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// What was done, in a few words.
+    pub title: String,
+    /// When.
+    pub measured_at: String,
+    /// On what.
+    pub environment: Environment,
+    /// Whether every promise was kept.
+    pub pass: bool,
+    /// The volumes, in the order they were created.
+    pub volumes: Vec<VolumeReport>,
+    /// The exact command lines.
+    pub commands: Vec<String>,
+    /// What a reader should know before believing the figures.
+    pub warnings: Vec<String>,
+}
+
+/// What was promised and measured for one volume.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct VolumeReport {
+    /// What the volume is called.
+    pub name: String,
+    /// Its type, as users write it: `io2`.
+    pub volume_type: String,
+    /// Its size in GiB.
+    pub size_gib: u32,
+    /// The promise in words.
+    pub promise: String,
+    /// The load.
+    pub workload: Workload,
+    /// Whether it was kept, and the figures of the summary.
+    pub verdict: Verdict,
+    /// Latencies over the whole run, as the client saw them.
+    pub latency: LatencySummary,
+    /// I/Os that completed in each full second.
+    pub ios_per_second: Vec<u64>,
+    /// I/Os that completed in each full tenth of a second.
+    pub ios_per_100ms: Vec<u64>,
+    /// Latencies second by second.
+    pub latency_per_second: Vec<LatencySummary>,
+}
+
+/// What is known of a volume beside its measurement.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VolumeFacts {
+    /// Its type, as users write it: `io2`.
+    pub volume_type: String,
+    /// Its size in GiB.
+    pub size_gib: u32,
+    /// The promise in words.
+    pub promise: String,
+}
+
+impl VolumeReport {
+    /// Puts together what is known, what was measured and what was found.
+    #[must_use]
+    pub fn new(facts: VolumeFacts, measurement: Measurement, verdict: Verdict) -> Self {
+        Self {
+            name: measurement.name,
+            volume_type: facts.volume_type,
+            size_gib: facts.size_gib,
+            promise: facts.promise,
+            workload: measurement.workload,
+            verdict,
+            latency: measurement.latency,
+            ios_per_second: measurement.series.per_second(),
+            ios_per_100ms: measurement.series.windows(100),
+            latency_per_second: measurement.latency_per_second,
+        }
+    }
+
+    /// The rate that remains when the credits are gone; only when they did go.
+    fn baseline_iops(&self) -> Option<f64> {
+        let summary = &self.verdict.summary;
+        summary.baseline_iops.filter(|_| summary.burst_end_s.is_some())
+    }
+}
+
+impl Report {
+    /// A report of these volumes, measured now on this machine.
+    #[must_use]
+    pub fn new(
+        title: impl Into<String>,
+        environment: Environment,
+        volumes: Vec<VolumeReport>,
+        commands: Vec<String>,
+        warnings: Vec<String>,
+    ) -> Self {
+        Self {
+            schema: SCHEMA.to_string(),
+            title: title.into(),
+            measured_at: crate::clock::utc_now(),
+            environment,
+            pass: !volumes.is_empty() && volumes.iter().all(|volume| volume.verdict.pass),
+            volumes,
+            commands,
+            warnings,
+        }
+    }
+
+    /// The report as JSON, the master from which the others can be made again.
+    ///
+    /// # Errors
+    /// Never in practice: no part of a report lacks a JSON form.
+    pub fn to_json(&self) -> Result<String, LabError> {
+        serde_json::to_string_pretty(self).map_err(LabError::Json)
+    }
+
+    /// Reads a report back.
+    ///
+    /// # Errors
+    /// When the text is not a report, or one of another version.
+    pub fn from_json(text: &str) -> Result<Self, LabError> {
+        let report: Self = serde_json::from_str(text).map_err(LabError::Json)?;
+        if report.schema != SCHEMA {
+            let what =
+                format!("a report of version {:?}, this program reads {SCHEMA:?}", report.schema);
+            return Err(LabError::BadOutput { tool: "the report", what });
+        }
+        Ok(report)
+    }
+
+    /// The table and the broken promises, for a terminal.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        table::text(self)
+    }
+
+    /// One HTML page with its charts inside; it loads nothing from anywhere.
+    ///
+    /// # Errors
+    /// When a chart cannot be drawn.
+    pub fn to_html(&self) -> Result<String, LabError> {
+        html::page(self)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod samples;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_the_master() {
+        let report = samples::report();
+        let json = report.to_json().unwrap();
+        assert!(json.contains(r#""schema": "evenkeel.report/1""#));
+        let read = Report::from_json(&json).unwrap();
+        assert_eq!(read.to_text(), report.to_text());
+        assert!(read.to_html().unwrap() == report.to_html().unwrap(), "the pages differ");
+    }
+
+    #[test]
+    fn other_versions_are_refused() {
+        let json = samples::report().to_json().unwrap().replace("report/1", "report/2");
+        assert!(Report::from_json(&json).unwrap_err().to_string().contains("report/2"));
+        assert!(Report::from_json("{}").is_err());
+    }
+
+    #[test]
+    fn nothing_measured_is_not_a_pass() {
+        let report = Report::new("empty", Environment::default(), vec![], vec![], vec![]);
+        assert!(!report.pass);
+        assert!(report.to_html().unwrap().contains("</html>"));
+        assert!(!report.to_text().is_empty());
+    }
+}

@@ -1,0 +1,146 @@
+//! The report for a terminal: one line a volume, then every broken promise in words.
+
+use std::fmt::Write as _;
+
+use super::{Report, VolumeReport};
+use crate::checker::PhaseSummary;
+use crate::text;
+
+const HEADINGS: [&str; 9] =
+    ["volume", "type", "promised", "measured", "worst second", "CoV", "p50", "p99", "verdict"];
+
+/// Columns that hold words stand left, columns that hold numbers right.
+const LEFT: [bool; 9] = [true, true, false, false, false, false, false, false, true];
+
+pub(super) fn text(report: &Report) -> String {
+    let mut lines: Vec<[String; 9]> = vec![HEADINGS.map(String::from)];
+    for volume in &report.volumes {
+        lines.extend(volume_lines(volume));
+    }
+    let mut out = aligned(&lines);
+    for volume in &report.volumes {
+        for check in volume.verdict.checks.iter().filter(|check| !check.pass) {
+            let _ = writeln!(
+                out,
+                "broken: {}: {}: expected {}, measured {}",
+                volume.name, check.name, check.expected, check.measured
+            );
+        }
+    }
+    for warning in &report.warnings {
+        let _ = writeln!(out, "warning: {warning}");
+    }
+    let _ = writeln!(out, "{}", headline(report));
+    out
+}
+
+/// The result in one sentence.
+pub(super) fn headline(report: &Report) -> String {
+    let broken = report.volumes.iter().filter(|volume| !volume.verdict.pass).count();
+    match (report.volumes.len(), broken) {
+        (0, _) => "Nothing was measured.".to_string(),
+        (1, 0) => "The promise was kept.".to_string(),
+        (_, 0) => "Every promise was kept.".to_string(),
+        (all, broken) => format!("{broken} of {all} volumes did not get what was promised."),
+    }
+}
+
+/// The figures of each phase, shared with the HTML page: promised, measured, worst second, CoV.
+pub(super) fn figures(volume: &VolumeReport) -> Vec<[String; 4]> {
+    let cells = |phase: &PhaseSummary| {
+        let worst = phase.worst_second.map_or_else(dash, |worst| {
+            format!("{} ({:+.2} %)", text::thousands(worst.ios), worst.deviation * 100.0)
+        });
+        let unlimited = || "unlimited".to_string();
+        [
+            phase.promised_iops.map_or_else(unlimited, text::rate),
+            text::rate(phase.measured_iops),
+            worst,
+            text::percent(phase.cov),
+        ]
+    };
+    volume.verdict.summary.phases.iter().map(cells).collect()
+}
+
+/// How the second phase of a volume is introduced: `after 10.0 s`.
+pub(super) fn later(volume: &VolumeReport) -> String {
+    let end_s = volume.verdict.summary.burst_end_s;
+    end_s.map_or_else(String::new, |end_s| format!("after {end_s:.1} s"))
+}
+
+/// A volume whose credits ended has two rates, and so two lines.
+fn volume_lines(volume: &VolumeReport) -> Vec<[String; 9]> {
+    let line = |(index, figures): (usize, [String; 4])| {
+        let [promised, measured, worst, cov] = figures;
+        let verdict = if volume.verdict.pass { "kept" } else { "BROKEN" };
+        let [name, kind, p50, p99, verdict] = match index {
+            0 => [
+                volume.name.clone(),
+                volume.volume_type.clone(),
+                text::latency(volume.latency.p50_ns),
+                text::latency(volume.latency.p99_ns),
+                verdict.to_string(),
+            ],
+            _ => [
+                format!("  {}", later(volume)),
+                String::new(),
+                String::new(),
+                String::new(),
+                String::new(),
+            ],
+        };
+        [name, kind, promised, measured, worst, cov, p50, p99, verdict]
+    };
+    figures(volume).into_iter().enumerate().map(line).collect()
+}
+
+fn aligned(lines: &[[String; 9]]) -> String {
+    let width =
+        |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..HEADINGS.len()).map(width).collect();
+    let mut out = String::new();
+    for (number, line) in lines.iter().enumerate() {
+        let mut row = String::new();
+        for (column, cell) in line.iter().enumerate() {
+            let width = widths[column];
+            let _ = match LEFT[column] {
+                true => write!(row, "{cell:<width$}  "),
+                false => write!(row, "{cell:>width$}  "),
+            };
+        }
+        let _ = writeln!(out, "{}", row.trim_end());
+        if number == 0 {
+            let rule = widths.iter().map(|width| "-".repeat(*width)).collect::<Vec<_>>();
+            let _ = writeln!(out, "{}", rule.join("  "));
+        }
+    }
+    out
+}
+
+fn dash() -> String {
+    "-".to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples;
+
+    #[test]
+    fn the_table_of_four_volumes() {
+        let text = samples::report().to_text();
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let lines: Vec<String> = text.lines().map(words).collect();
+        assert_eq!(lines[0], "volume type promised measured worst second CoV p50 p99 verdict");
+        assert!(
+            lines[2].starts_with("database io2 1,000 1,000 1,000 (+0.00 %) 0.000 % "),
+            "{text}"
+        );
+        assert!(lines[2].ends_with(" kept"), "{text}");
+        assert!(lines[4].starts_with("boot gp2 3,000 3,000 3,000 (+0.00 %)"), "{text}");
+        assert!(lines[5].starts_with("after 10.0 s 300 300 300 (+0.00 %)"), "{text}");
+        assert!(lines[6].ends_with("BROKEN"), "{text}");
+        assert!(text.contains("broken: greedy neighbour: every second: expected"), "{text}");
+        assert!(text.contains("warning: the machine was busy"), "{text}");
+        assert!(text.ends_with("1 of 4 volumes did not get what was promised.\n"), "{text}");
+    }
+}

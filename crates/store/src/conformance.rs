@@ -1,0 +1,299 @@
+//! One suite that every store must pass. A store's own tests call [`check`] with a pool and a way to run one
+//! request to its end; it panics with the broken obligation.
+//!
+//! Part of the library, not of the tests, so that stores outside this crate can be held to it too.
+
+use crate::buffer::Buffer;
+use crate::disk::{BlockingDisk, Disk, DiskDone, DiskOp};
+use crate::{Completion, Extent, Pool, Store, StoreError, Submission};
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::request::{Failure, Operation};
+use evenkeel_core::units::ByteCount;
+use io_uring::IoUring;
+use std::io;
+
+/// Runs one submission to its end.
+pub type Run<'a> = dyn FnMut(&mut dyn Store, Submission) -> Completion + 'a;
+
+/// Runs a submission with blocking system calls.
+pub fn blocking(store: &mut dyn Store, submission: Submission) -> Completion {
+    let mut disk = BlockingDisk::default();
+    store.submit(submission, &mut disk);
+    loop {
+        if let Some(completion) = store.poll() {
+            return completion;
+        }
+        match disk.poll() {
+            Some(done) => store.disk_done(done, &mut disk),
+            None => panic!("a request ended neither in the store nor on the disk"),
+        }
+    }
+}
+
+/// Runs submissions on an io_uring of its own, one at a time.
+pub struct RingDisk {
+    ring: IoUring,
+}
+
+impl RingDisk {
+    /// # Errors
+    /// When io_uring is not available.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self { ring: IoUring::new(4)? })
+    }
+
+    /// Runs one submission.
+    pub fn run(&mut self, store: &mut dyn Store, submission: Submission) -> Completion {
+        let mut queue = Queue::default();
+        store.submit(submission, &mut queue);
+        loop {
+            if let Some(completion) = store.poll() {
+                return completion;
+            }
+            let op = queue.0.pop().expect("a request ended neither in the store nor on the disk");
+            let done = self.execute(op);
+            store.disk_done(done, &mut queue);
+        }
+    }
+
+    fn execute(&mut self, op: DiskOp) -> DiskDone {
+        // SAFETY: `op` and with it the buffer lives until the completion has been seen below.
+        unsafe { self.ring.submission().push(&op.entry()) }.expect("the ring has room for one");
+        self.ring.submit_and_wait(1).expect("the ring takes one entry");
+        let code = self.ring.completion().next().expect("one completion was waited for").result();
+        let result = u32::try_from(code)
+            .map_err(|_| rustix::io::Errno::from_raw_os_error(code.wrapping_neg()));
+        DiskDone { token: op.token, result, buffer: op.buffer }
+    }
+}
+
+#[derive(Default)]
+struct Queue(Vec<DiskOp>);
+
+impl Disk for Queue {
+    fn submit(&mut self, op: DiskOp) {
+        self.0.push(op);
+    }
+}
+
+const SIZE: ByteCount = ByteCount(8 << 20);
+
+/// Holds `pool` to every obligation of a store. The pool must be empty and is empty again afterwards.
+///
+/// # Panics
+/// With the obligation that is broken.
+pub fn check(pool: &dyn Pool, run: &mut Run<'_>) {
+    let id = VolumeId::from_bits(0xc0f0_0001);
+    check_life_of_a_volume(pool, id);
+    pool.create(id, SIZE).expect("create");
+    {
+        let mut store = pool.open(id).expect("open");
+        assert_eq!(store.geometry().size, SIZE);
+        let mut bench = Bench { store: store.as_mut(), run, model: vec![0; SIZE.0 as usize] };
+        bench.check_new_is_zero();
+        bench.check_write_read();
+        bench.check_zeroes_and_discard();
+        bench.check_block_status();
+        bench.check_random_operations(0x5eed_1234, 400);
+    }
+    check_content_survives_reopening(pool, id, run);
+    check_growth(pool, id, run);
+    pool.delete(id).expect("delete");
+    assert_eq!(pool.list().expect("list"), vec![], "a deleted volume is still listed");
+}
+
+fn check_life_of_a_volume(pool: &dyn Pool, id: VolumeId) {
+    assert!(matches!(pool.open(id), Err(StoreError::NotFound { .. })), "opened what is not there");
+    pool.delete(id).expect("deleting what is not there is done already");
+    pool.create(id, SIZE).expect("create");
+    pool.create(id, SIZE).expect("creating what is there is done already");
+    let other = ByteCount(SIZE.0 * 2);
+    assert!(matches!(pool.create(id, other), Err(StoreError::Size { .. })));
+    assert_eq!(pool.list().expect("list"), vec![(id, SIZE)]);
+    let open = pool.open(id).expect("open");
+    assert!(matches!(pool.open(id), Err(StoreError::Open { .. })), "opened twice");
+    assert!(matches!(pool.delete(id), Err(StoreError::Open { .. })), "deleted while open");
+    drop(open);
+    assert!(matches!(pool.resize(id, ByteCount(512)), Err(StoreError::Size { .. })), "shrunk");
+    pool.delete(id).expect("delete");
+}
+
+fn check_content_survives_reopening(pool: &dyn Pool, id: VolumeId, run: &mut Run<'_>) {
+    let mut store = pool.open(id).expect("open again");
+    write(store.as_mut(), run, 4_096, &[0xa5; 4_096], true).expect("write");
+    drop(store);
+    let mut store = pool.open(id).expect("open again");
+    assert_eq!(read(store.as_mut(), run, 4_096, 4_096), vec![0xa5; 4_096], "lost by closing");
+}
+
+fn check_growth(pool: &dyn Pool, id: VolumeId, run: &mut Run<'_>) {
+    let grown = ByteCount(SIZE.0 * 2);
+    let mut store = pool.open(id).expect("open again");
+    pool.resize(id, grown).expect("grow while open");
+    store.resized(grown);
+    assert_eq!(store.geometry().size, grown);
+    let last = grown.0 - 4_096;
+    assert_eq!(read(store.as_mut(), run, last, 4_096), vec![0; 4_096], "new bytes are not zero");
+    write(store.as_mut(), run, last, &[9; 4_096], false).expect("write into the new part");
+    assert_eq!(read(store.as_mut(), run, 4_096, 4_096), vec![0xa5; 4_096], "lost by growing");
+}
+
+fn submission(operation: Operation, offset: u64, length: u32) -> Submission {
+    Submission { ticket: offset ^ 0x7ac3, operation, offset, length, buffer: None }
+}
+
+fn finish(store: &mut dyn Store, run: &mut Run<'_>, submission: Submission) -> Completion {
+    let (ticket, had_buffer) = (submission.ticket, submission.buffer.is_some());
+    let completion = run(store, submission);
+    assert_eq!(completion.ticket, ticket, "a ticket came back changed");
+    assert_eq!(completion.buffer.is_some(), had_buffer, "a buffer was kept or made up");
+    assert!(store.poll().is_none(), "one request was completed twice");
+    completion
+}
+
+fn write(
+    store: &mut dyn Store,
+    run: &mut Run<'_>,
+    offset: u64,
+    bytes: &[u8],
+    fua: bool,
+) -> Result<(), Failure> {
+    let mut buffer = Buffer::new(bytes.len());
+    buffer.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+    let mut submission = submission(Operation::Write { fua }, offset, bytes.len() as u32);
+    submission.buffer = Some(buffer);
+    finish(store, run, submission).result
+}
+
+fn read(store: &mut dyn Store, run: &mut Run<'_>, offset: u64, length: u32) -> Vec<u8> {
+    let mut buffer = Buffer::new(length as usize);
+    buffer.bytes_mut().fill(0xee);
+    let mut submission = submission(Operation::Read, offset, length);
+    submission.buffer = Some(buffer);
+    let completion = finish(store, run, submission);
+    completion.result.expect("read");
+    completion.buffer.expect("a buffer").bytes()[..length as usize].to_vec()
+}
+
+/// A store beside a plain array that says what it should hold.
+struct Bench<'a, 'b> {
+    store: &'a mut dyn Store,
+    run: &'a mut Run<'b>,
+    model: Vec<u8>,
+}
+
+impl Bench<'_, '_> {
+    fn write(&mut self, offset: u64, bytes: &[u8], fua: bool) {
+        write(self.store, self.run, offset, bytes, fua).expect("write");
+        self.model[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn check_read(&mut self, offset: u64, length: u32) {
+        let got = read(self.store, self.run, offset, length);
+        let expected = &self.model[offset as usize..][..length as usize];
+        let wrong = got.iter().zip(expected).position(|(a, b)| a != b);
+        assert_eq!(wrong, None, "byte of the read of {length} at {offset} that differs");
+    }
+
+    fn operate(&mut self, operation: Operation, offset: u64, length: u32) -> Completion {
+        finish(self.store, self.run, submission(operation, offset, length))
+    }
+
+    fn zero(&mut self, offset: u64, length: u32, keep_allocated: bool, fua: bool) {
+        let operation = Operation::WriteZeroes { fua, keep_allocated, only_if_fast: false };
+        self.operate(operation, offset, length).result.expect("write zeroes");
+        self.model[offset as usize..][..length as usize].fill(0);
+    }
+
+    fn check_new_is_zero(&mut self) {
+        self.check_read(0, 1 << 20);
+        self.check_read(SIZE.0 - 512, 512);
+    }
+
+    fn check_write_read(&mut self) {
+        self.write(512, &[1; 512], false);
+        self.write(0, &[2; 4_096], true);
+        self.write((64 << 10) - 512, &[3; 1_024], false);
+        self.write(SIZE.0 - 512, &[4; 512], false);
+        self.write(1 << 20, &vec![5; 256 << 10], false);
+        self.operate(Operation::Flush, 0, 0).result.expect("flush");
+        self.operate(Operation::Cache, 0, 4_096).result.expect("cache");
+        for (offset, length) in [(0, 8_192), ((64 << 10) - 4_096, 8_192), (1 << 20, 512 << 10)] {
+            self.check_read(offset, length);
+        }
+        self.check_read(SIZE.0 - 512, 512);
+    }
+
+    fn check_zeroes_and_discard(&mut self) {
+        self.zero(4_096, 512, false, false);
+        self.zero((1 << 20) + 512, 128 << 10, true, true);
+        self.check_read(0, 2 << 20);
+        self.operate(Operation::Discard { fua: true }, 1 << 20, 64 << 10).result.expect("discard");
+        let got = read(self.store, self.run, 1 << 20, 64 << 10);
+        let kept = &self.model[1 << 20..][..64 << 10];
+        assert!(got == kept || got.iter().all(|&b| b == 0), "a discard left other bytes");
+        self.model[1 << 20..][..64 << 10].copy_from_slice(&got);
+        let fast = Operation::WriteZeroes { fua: false, keep_allocated: false, only_if_fast: true };
+        match self.operate(fast, 1 << 20, 64 << 10).result {
+            Ok(()) => self.model[1 << 20..][..64 << 10].fill(0),
+            Err(failure) => assert_eq!(failure, Failure::NotSupported, "a fast zero may say only"),
+        }
+        self.check_read(1 << 20, 512 << 10);
+    }
+
+    fn check_block_status(&mut self) {
+        self.write(4 << 20, &vec![6; 128 << 10], false);
+        self.operate(Operation::Flush, 0, 0).result.expect("flush");
+        let extents = self.extents(3 << 20, 2 << 20);
+        let data_at = |at: u64| {
+            let mut from = 3 << 20;
+            extents.iter().find(|e| {
+                from += u64::from(e.length);
+                at < from
+            })
+        };
+        let data = data_at(4 << 20).expect("covered");
+        assert!(!data.hole && !data.zero, "data is called a hole: {extents:?}");
+    }
+
+    fn extents(&mut self, offset: u64, length: u32) -> Vec<Extent> {
+        let completion = self.operate(Operation::BlockStatus, offset, length);
+        completion.result.expect("block status");
+        let covered: u64 = completion.extents.iter().map(|e| u64::from(e.length)).sum();
+        assert_eq!(covered, u64::from(length), "extents have gaps: {:?}", completion.extents);
+        assert!(completion.extents.iter().all(|e| e.length > 0), "an empty extent");
+        completion.extents
+    }
+
+    /// Random requests against the array; what is said to be zero must be.
+    fn check_random_operations(&mut self, seed: u64, count: u32) {
+        let mut state = seed;
+        let mut random = move |below: u64| {
+            // Knuth's MMIX generator; its high bits are good enough to place blocks.
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        for step in 0..count {
+            let blocks = 1 + random(256) as u32;
+            let length = blocks * 512;
+            let offset = random((SIZE.0 - u64::from(length)) / 512 + 1) * 512;
+            match random(6) {
+                0 | 1 => self.write(offset, &vec![step as u8 | 1; length as usize], random(4) == 0),
+                2 => self.zero(offset, length, random(2) == 0, random(4) == 0),
+                3 => {
+                    let mut at = offset as usize;
+                    for extent in self.extents(offset, length) {
+                        let range = at..at + extent.length as usize;
+                        let zero = self.model[range.clone()].iter().all(|&b| b == 0);
+                        assert!(zero || !extent.zero, "seed {seed:#x}: data called zero");
+                        at = range.end;
+                    }
+                }
+                _ => self.check_read(offset, length),
+            }
+        }
+        for at in (0..SIZE.0).step_by(256 << 10) {
+            self.check_read(at, 256 << 10);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The data folder: ours or nobody's. It is claimed with a marker file and held with a lock, so that two
+//! servers never share one and a mistyped path never touches someone else's files.
+
+use crate::StoreError;
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// Name of the marker file.
+pub const MARKER: &str = "EVENKEEL";
+/// What the marker file says.
+pub const MARKER_TEXT: &str = "evenkeel data folder, format 1\n";
+
+/// A data folder that is ours; locked until dropped.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    _lock: OwnedFd,
+}
+
+impl Folder {
+    /// Claims `path`: makes it if there is none, takes it over if it is empty, opens it if it is ours.
+    ///
+    /// # Errors
+    /// When it holds something else, was written by another format, or another process holds it.
+    pub fn claim(path: &Path) -> Result<Self, StoreError> {
+        fs::create_dir_all(path)
+            .map_err(|e| StoreError::io(format!("make the data folder {}", path.display()), e))?;
+        let marker = path.join(MARKER);
+        if !marker.exists() {
+            refuse_if_occupied(path)?;
+            write_marker(path, &marker)?;
+        }
+        let doing = || format!("open {}", marker.display());
+        let lock = rustix::fs::open(&marker, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|e| StoreError::io(doing(), e))?;
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|_| StoreError::InUse { path: path.to_owned() })?;
+        let mut text = String::new();
+        let read = fs::File::open(&marker).and_then(|f| f.take(1_024).read_to_string(&mut text));
+        read.map_err(|e| StoreError::io(doing(), e))?;
+        if text != MARKER_TEXT {
+            return Err(StoreError::Format { path: marker, found: text.trim_end().to_owned() });
+        }
+        Ok(Self { path: path.to_owned(), _lock: lock })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+fn refuse_if_occupied(path: &Path) -> Result<(), StoreError> {
+    let mut entries = fs::read_dir(path)
+        .map_err(|e| StoreError::io(format!("list the data folder {}", path.display()), e))?;
+    // A new filesystem comes with lost+found; a half-made marker is our own, from a crash at first start.
+    let foreign = entries.find_map(|entry| match entry {
+        Ok(entry) if entry.file_name() == "lost+found" => None,
+        Ok(entry) if *entry.file_name() == *marker_draft() => None,
+        Ok(entry) => Some(entry.file_name().to_string_lossy().into_owned()),
+        Err(_) => None,
+    });
+    match foreign {
+        Some(found) => Err(StoreError::NotOurs { path: path.to_owned(), found }),
+        None => Ok(()),
+    }
+}
+
+/// The marker appears whole or not at all: it is written under another name, synced and renamed.
+fn write_marker(folder: &Path, marker: &Path) -> Result<(), StoreError> {
+    let draft = folder.join(marker_draft());
+    let written = fs::File::create(&draft)
+        .and_then(|mut file| file.write_all(MARKER_TEXT.as_bytes()).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(&draft, marker))
+        .and_then(|()| sync_folder(folder));
+    written.map_err(|e| StoreError::io(format!("write {}", marker.display()), e))
+}
+
+fn marker_draft() -> String {
+    format!("{MARKER}.new")
+}
+
+/// Makes the folder's list of names durable.
+pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
+    fs::File::open(path)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_an_empty_and_an_own_folder_are_claimed() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("new/er");
+        drop(Folder::claim(&path).unwrap());
+        let again = Folder::claim(&path).unwrap();
+        assert_eq!(again.path(), path);
+    }
+
+    #[test]
+    fn a_foreign_folder_is_refused_and_left_alone() {
+        let parent = tempfile::tempdir().unwrap();
+        fs::write(parent.path().join("thesis.tex"), "years of work").unwrap();
+        let error = Folder::claim(parent.path()).unwrap_err();
+        assert!(error.to_string().contains("thesis.tex"), "{error}");
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn two_servers_never_share_a_folder() {
+        let parent = tempfile::tempdir().unwrap();
+        let _held = Folder::claim(parent.path()).unwrap();
+        let error = Folder::claim(parent.path()).unwrap_err();
+        assert!(matches!(error, StoreError::InUse { .. }), "{error}");
+    }
+
+    #[test]
+    fn another_format_is_refused() {
+        let parent = tempfile::tempdir().unwrap();
+        fs::write(parent.path().join(MARKER), "evenkeel data folder, format 9\n").unwrap();
+        let error = Folder::claim(parent.path()).unwrap_err();
+        assert!(error.to_string().contains("format 9"), "{error}");
+    }
+}

@@ -1,0 +1,241 @@
+//! Bytes at rest. A [`Pool`] makes, grows, opens and deletes volumes (rare, may block); a [`Store`] is one
+//! open volume (every I/O, never blocks). Everything the data plane knows of a disk, it knows through these.
+//!
+//! # Obligations of a store
+//!
+//! - Each submission is completed exactly once, with the buffer it brought, whatever happens.
+//! - A write is complete when a later read returns it. It is *durable* only after a flush that was submitted
+//!   after its completion has completed, or when it carried `fua`.
+//! - After a failed write the range holds the old bytes, the new bytes, or a mixture in whole blocks; the
+//!   store says so with an error. What cannot be read back as it was written is an error, never data.
+//! - Requests in flight together may take effect in any order. Order is the caller's business.
+//! - `submit` never blocks on the device: work goes to the [`Disk`] it is handed, and results come back
+//!   through `disk_done`. A store with threads of its own submits a read of an eventfd there and is woken by it.
+//! - What was never written, or was discarded or zeroed, reads as zeroes.
+//!
+//! [`conformance`] checks all of this; every store's tests call it.
+#![deny(missing_docs)]
+
+pub mod buffer;
+pub mod conformance;
+pub mod disk;
+pub mod folder;
+pub mod local;
+pub mod memory;
+
+use buffer::Buffer;
+use disk::{Disk, DiskDone};
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::request::{Failure, Operation};
+use evenkeel_core::units::ByteCount;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// One request to a store. The caller has checked range and alignment against [`Geometry`].
+#[derive(Debug)]
+pub struct Submission {
+    /// The caller's own number, returned in the completion.
+    pub ticket: u64,
+    /// What to do.
+    pub operation: Operation,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes concerned.
+    pub length: u32,
+    /// Payload of a write, room for a read (at least `length` long); `None` otherwise.
+    pub buffer: Option<Buffer>,
+}
+
+/// The end of one request.
+#[derive(Debug)]
+pub struct Completion {
+    /// As submitted.
+    pub ticket: u64,
+    /// How it went.
+    pub result: Result<(), Failure>,
+    /// The buffer that was submitted.
+    pub buffer: Option<Buffer>,
+    /// For [`Operation::BlockStatus`]: what the range consists of, in order, without gaps, covering it whole.
+    pub extents: Vec<Extent>,
+}
+
+/// A stretch of a volume with one status.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extent {
+    /// Length in bytes.
+    pub length: u32,
+    /// Nothing is stored for it.
+    pub hole: bool,
+    /// It reads as zeroes.
+    pub zero: bool,
+}
+
+/// What a volume looks like to its user.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Geometry {
+    /// Size in bytes; a multiple of `block_bytes_min`.
+    pub size: ByteCount,
+    /// Offsets and lengths must be multiples of this.
+    pub block_bytes_min: u32,
+    /// The unit that costs the store the least.
+    pub block_bytes_preferred: u32,
+}
+
+/// One open volume. See the module's obligations.
+pub trait Store: Send {
+    /// Size and block sizes at present.
+    fn geometry(&self) -> Geometry;
+
+    /// Begins a request. Completions appear in [`Store::poll`], at once or after `disk_done`.
+    fn submit(&mut self, submission: Submission, disk: &mut dyn Disk);
+
+    /// Takes the result of a [`disk::DiskOp`] this store submitted.
+    fn disk_done(&mut self, done: DiskDone, disk: &mut dyn Disk);
+
+    /// The next finished request. Drain after `submit` and `disk_done`.
+    fn poll(&mut self) -> Option<Completion>;
+
+    /// Takes note that the volume was grown by [`Pool::resize`] to `size`.
+    fn resized(&mut self, size: ByteCount);
+}
+
+/// Makes and opens volumes. Calls may block; the data plane makes them outside its reactors.
+pub trait Pool: Send + Sync {
+    /// What kind of store this is, for people.
+    fn describe(&self) -> String;
+
+    /// Makes an empty volume. Done if it exists with this size; an error if with another.
+    ///
+    /// # Errors
+    /// When there is no room, or the store below fails.
+    fn create(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError>;
+
+    /// Opens a volume. At most once at a time.
+    ///
+    /// # Errors
+    /// When there is none, when it is open already, or the store below fails.
+    fn open(&self, id: VolumeId) -> Result<Box<dyn Store>, StoreError>;
+
+    /// Grows a volume, open or not. The new bytes read as zeroes.
+    ///
+    /// # Errors
+    /// When the volume would shrink, there is none, or the store below fails.
+    fn resize(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError>;
+
+    /// Deletes a volume that is not open. Done if there is none.
+    ///
+    /// # Errors
+    /// When it is open or the store below fails.
+    fn delete(&self, id: VolumeId) -> Result<(), StoreError>;
+
+    /// All volumes with their sizes, in the order of their ids.
+    ///
+    /// # Errors
+    /// When the store below fails.
+    fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError>;
+}
+
+/// Why a pool could not do as told.
+#[derive(Debug)]
+pub enum StoreError {
+    /// The folder holds something that is not ours.
+    NotOurs {
+        /// The folder.
+        path: PathBuf,
+        /// The first thing found in it.
+        found: String,
+    },
+    /// The folder was written by a format this version does not read.
+    Format {
+        /// The marker file.
+        path: PathBuf,
+        /// What it says.
+        found: String,
+    },
+    /// Another process serves this folder.
+    InUse {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// No such volume.
+    NotFound {
+        /// The volume.
+        id: VolumeId,
+    },
+    /// The volume is open.
+    Open {
+        /// The volume.
+        id: VolumeId,
+    },
+    /// The volume has another size than asked, or would shrink.
+    Size {
+        /// The volume.
+        id: VolumeId,
+        /// What it has.
+        present: ByteCount,
+        /// What was asked.
+        asked: ByteCount,
+    },
+    /// A system call failed.
+    Io {
+        /// What was being done to what.
+        doing: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+impl StoreError {
+    /// Whether the cause is a full disk.
+    #[must_use]
+    pub fn is_no_space(&self) -> bool {
+        matches!(self, Self::Io { source, .. }
+            if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+                | io::ErrorKind::FileTooLarge))
+    }
+
+    pub(crate) fn io(doing: impl Into<String>, source: impl Into<io::Error>) -> Self {
+        Self::Io { doing: doing.into(), source: source.into() }
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotOurs { path, found } => write!(
+                f,
+                "{} is not empty and not an Evenkeel data folder (it holds {found:?}); \
+                 name an empty or a new folder",
+                path.display()
+            ),
+            Self::Format { path, found } => write!(
+                f,
+                "{} says {found:?}; this version reads {:?}; use the version that wrote the folder",
+                path.display(),
+                folder::MARKER_TEXT.trim_end()
+            ),
+            Self::InUse { path } => write!(
+                f,
+                "{} is in use by another evenkeel process; stop it, or name another folder",
+                path.display()
+            ),
+            Self::NotFound { id } => write!(f, "the store holds no volume {id}"),
+            Self::Open { id } => write!(f, "volume {id} is open; close it first"),
+            Self::Size { id, present, asked } => write!(
+                f,
+                "volume {id} has {present} and cannot become {asked}; volumes only grow"
+            ),
+            Self::Io { doing, source } => write!(f, "failed to {doing}: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! Volumes as sparse files in a folder: `volumes/vol-….raw`, read and written past the page cache where the
+//! filesystem allows it. FLUSH is fdatasync, FUA is O_DSYNC for that write, TRIM punches holes.
+//!
+//! The file is the volume, byte for byte: any tool can read it while the server is down.
+
+mod volume;
+
+use crate::disk::{DiskAction, DiskOp};
+use crate::folder::{self, Folder};
+use crate::{Pool, Store, StoreError};
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::limits::BLOCK_BYTES_MIN;
+use evenkeel_core::units::ByteCount;
+use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::io::Errno;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What the filesystem of the folder can do, found out by trying.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Abilities {
+    /// Files are opened with O_DIRECT.
+    pub direct: bool,
+    /// Offsets and lengths must be multiples of this.
+    pub block_bytes_min: u32,
+    /// Holes can be punched.
+    pub punch_hole: bool,
+    /// Ranges can be zeroed and stay allocated.
+    pub zero_range: bool,
+}
+
+/// Ids of the open volumes. A volume leaves the set when its store is dropped.
+type OpenSet = Arc<Mutex<BTreeSet<VolumeId>>>;
+
+/// A folder of volumes.
+#[derive(Debug)]
+pub struct LocalPool {
+    _folder: Folder,
+    volumes: PathBuf,
+    abilities: Abilities,
+    open: OpenSet,
+}
+
+impl LocalPool {
+    /// Claims the data folder `path` (see [`Folder::claim`]) and finds out what its filesystem can do.
+    ///
+    /// # Errors
+    /// When the folder is not ours, in use, or cannot be written.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let folder = Folder::claim(path)?;
+        let volumes = path.join("volumes");
+        std::fs::create_dir_all(&volumes)
+            .and_then(|()| folder::sync_folder(path))
+            .map_err(|e| StoreError::io(format!("make the folder {}", volumes.display()), e))?;
+        let abilities = probe(&volumes)?;
+        Ok(Self { _folder: folder, volumes, abilities, open: OpenSet::default() })
+    }
+
+    /// What the filesystem can do.
+    #[must_use]
+    pub fn abilities(&self) -> Abilities {
+        self.abilities
+    }
+
+    fn path(&self, id: VolumeId) -> PathBuf {
+        self.volumes.join(format!("{id}.raw"))
+    }
+
+    fn open_set(&self) -> MutexGuard<'_, BTreeSet<VolumeId>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The volume's file and its size.
+    fn file(&self, id: VolumeId, extra: OFlags) -> Result<(OwnedFd, ByteCount), StoreError> {
+        let path = self.path(id);
+        let file = open(&path, extra).map_err(|errno| match errno {
+            Errno::NOENT => StoreError::NotFound { id },
+            errno => StoreError::io(format!("open {}", path.display()), errno),
+        })?;
+        let stat = rustix::fs::fstat(&file)
+            .map_err(|e| StoreError::io(format!("look at {}", path.display()), e))?;
+        Ok((file, ByteCount(stat.st_size.cast_unsigned())))
+    }
+}
+
+impl Pool for LocalPool {
+    fn describe(&self) -> String {
+        let how = if self.abilities.direct { "O_DIRECT" } else { "page cache (no O_DIRECT here)" };
+        format!("sparse files in {}, {how}", self.volumes.display())
+    }
+
+    fn create(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
+        match self.file(id, OFlags::empty()) {
+            Ok((_, present)) if present == size => return Ok(()),
+            // A crash between making the file and giving it its size leaves an empty one behind.
+            Ok((_, ByteCount(0))) | Err(StoreError::NotFound { .. }) => {}
+            Ok((_, present)) => return Err(StoreError::Size { id, present, asked: size }),
+            Err(error) => return Err(error),
+        }
+        let path = self.path(id);
+        let made = open(&path, OFlags::CREATE)
+            .and_then(|file| {
+                rustix::fs::ftruncate(&file, size.0)?;
+                rustix::fs::fsync(&file)
+            })
+            .map_err(std::io::Error::from)
+            .and_then(|()| folder::sync_folder(&self.volumes));
+        made.map_err(|e| {
+            // Best effort: the empty file is recognised by the next create anyway.
+            let _ = std::fs::remove_file(&path);
+            StoreError::io(format!("make {} with {size}", path.display()), e)
+        })
+    }
+
+    fn open(&self, id: VolumeId) -> Result<Box<dyn Store>, StoreError> {
+        let direct = if self.abilities.direct { OFlags::DIRECT } else { OFlags::empty() };
+        let (file, size) = self.file(id, direct)?;
+        if !self.open_set().insert(id) {
+            return Err(StoreError::Open { id });
+        }
+        let registration = Registration { id, open: Arc::clone(&self.open) };
+        Ok(Box::new(volume::LocalStore::new(file, size, self.abilities, registration)))
+    }
+
+    fn resize(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
+        let (file, present) = self.file(id, OFlags::empty())?;
+        if size < present {
+            return Err(StoreError::Size { id, present, asked: size });
+        }
+        rustix::fs::ftruncate(&file, size.0)
+            .and_then(|()| rustix::fs::fsync(&file))
+            .map_err(|e| StoreError::io(format!("grow {} to {size}", self.path(id).display()), e))
+    }
+
+    fn delete(&self, id: VolumeId) -> Result<(), StoreError> {
+        if self.open_set().contains(&id) {
+            return Err(StoreError::Open { id });
+        }
+        match std::fs::remove_file(self.path(id)) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(StoreError::io(format!("delete {}", self.path(id).display()), e)),
+            Ok(()) => folder::sync_folder(&self.volumes)
+                .map_err(|e| StoreError::io(format!("sync {}", self.volumes.display()), e)),
+        }
+    }
+
+    fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError> {
+        let doing = || format!("list {}", self.volumes.display());
+        let mut volumes = Vec::new();
+        for entry in std::fs::read_dir(&self.volumes).map_err(|e| StoreError::io(doing(), e))? {
+            let entry = entry.map_err(|e| StoreError::io(doing(), e))?;
+            let name = entry.file_name();
+            let id = name.to_str().and_then(|n| n.strip_suffix(".raw")?.parse::<VolumeId>().ok());
+            if let Some(id) = id {
+                let size = entry.metadata().map_err(|e| StoreError::io(doing(), e))?.len();
+                volumes.push((id, ByteCount(size)));
+            }
+        }
+        volumes.sort_unstable();
+        Ok(volumes)
+    }
+}
+
+/// Keeps a volume in the set of open ones while its store lives.
+#[derive(Debug)]
+struct Registration {
+    id: VolumeId,
+    open: OpenSet,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+    }
+}
+
+fn open(path: &Path, extra: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | extra;
+    rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
+}
+
+/// Tries everything on a scratch file: what manuals say about a filesystem is often older than the kernel.
+fn probe(folder: &Path) -> Result<Abilities, StoreError> {
+    let path = folder.join("probe.tmp");
+    let failed = |e: Errno| StoreError::io(format!("try out {}", path.display()), e);
+    let scratch = open(&path, OFlags::CREATE).map_err(failed)?;
+    let probed = probe_file(&path, &scratch).map_err(failed);
+    let _ = std::fs::remove_file(&path);
+    probed
+}
+
+fn probe_file(path: &Path, scratch: &OwnedFd) -> Result<Abilities, Errno> {
+    const SCRATCH_BYTES: u64 = 64 << 10;
+    rustix::fs::ftruncate(scratch, SCRATCH_BYTES)?;
+    let file = File::from(scratch.try_clone().map_err(|_| Errno::MFILE)?);
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let can = |flags| rustix::fs::fallocate(&file, flags, 0, SCRATCH_BYTES).is_ok();
+    let (punch_hole, zero_range) = (can(punch), can(FallocateFlags::ZERO_RANGE));
+    let direct = open(path, OFlags::DIRECT).ok();
+    let block_bytes_min = direct.as_ref().and_then(|direct| {
+        [BLOCK_BYTES_MIN, 4_096].into_iter().find(|&block| direct_works(direct, block))
+    });
+    Ok(Abilities {
+        direct: block_bytes_min.is_some(),
+        block_bytes_min: block_bytes_min.unwrap_or(BLOCK_BYTES_MIN),
+        punch_hole,
+        zero_range,
+    })
+}
+
+/// Whether a direct write and read of one block at an odd multiple of the block size succeed.
+fn direct_works(file: &OwnedFd, block: u32) -> bool {
+    let op = |action| DiskOp {
+        token: 0,
+        fd: file.as_raw_fd(),
+        action,
+        offset: u64::from(block),
+        length: block,
+        buffer: Some(crate::buffer::Buffer::new(block as usize)),
+        buffer_offset: 0,
+    };
+    let whole = |done: crate::disk::DiskDone| done.result == Ok(block);
+    whole(op(DiskAction::Write { durable: false }).execute()) && whole(op(DiskAction::Read).execute())
+}
+
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance;
+
+    #[test]
+    fn conforms_with_blocking_calls() {
+        let parent = tempfile::tempdir().unwrap();
+        let pool = LocalPool::open(parent.path()).unwrap();
+        conformance::check(&pool, &mut conformance::blocking);
+    }
+
+    #[test]
+    fn conforms_on_io_uring() {
+        let parent = tempfile::tempdir().unwrap();
+        let pool = LocalPool::open(parent.path()).unwrap();
+        let Ok(mut disk) = conformance::RingDisk::new() else {
+            println!("SKIPPED: io_uring is not available to this process");
+            return;
+        };
+        conformance::check(&pool, &mut move |store, submission| disk.run(store, submission));
+    }
+
+    #[test]
+    fn conforms_on_a_memory_filesystem() {
+        let Ok(parent) = tempfile::tempdir_in("/dev/shm") else {
+            println!("SKIPPED: no /dev/shm to make a folder in");
+            return;
+        };
+        let pool = LocalPool::open(parent.path()).unwrap();
+        conformance::check(&pool, &mut conformance::blocking);
+    }
+
+    #[test]
+    fn volumes_outlive_the_pool() {
+        let parent = tempfile::tempdir().unwrap();
+        let id = VolumeId::from_bits(7);
+        LocalPool::open(parent.path()).unwrap().create(id, ByteCount(1 << 20)).unwrap();
+        let pool = LocalPool::open(parent.path()).unwrap();
+        assert_eq!(pool.list().unwrap(), vec![(id, ByteCount(1 << 20))]);
+    }
+
+    #[test]
+    fn a_file_left_empty_by_a_crash_is_finished() {
+        let parent = tempfile::tempdir().unwrap();
+        let pool = LocalPool::open(parent.path()).unwrap();
+        let id = VolumeId::from_bits(7);
+        File::create(pool.path(id)).unwrap();
+        pool.create(id, ByteCount(1 << 20)).unwrap();
+        assert_eq!(pool.open(id).unwrap().geometry().size, ByteCount(1 << 20));
+    }
+
+    #[test]
+    fn a_size_beyond_the_filesystem_is_an_error_that_leaves_nothing() {
+        let parent = tempfile::tempdir().unwrap();
+        let pool = LocalPool::open(parent.path()).unwrap();
+        let error = pool.create(VolumeId::from_bits(7), ByteCount(1 << 62)).unwrap_err();
+        assert!(error.is_no_space() || matches!(error, StoreError::Io { .. }), "{error}");
+        assert_eq!(pool.list().unwrap(), vec![]);
+    }
+}

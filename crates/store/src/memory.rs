@@ -1,0 +1,282 @@
+//! Volumes in memory: the reference model of a store, and the data path's speed without a disk below it.
+//! Nothing survives the process.
+
+use crate::buffer::Buffer;
+use crate::disk::{Disk, DiskDone};
+use crate::{Completion, Extent, Geometry, Pool, Store, StoreError, Submission};
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::limits::{BLOCK_BYTES_MIN, BLOCK_BYTES_PREFERRED};
+use evenkeel_core::request::{Failure, Operation};
+use evenkeel_core::units::ByteCount;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Memory is taken and given back in chunks of this size: small enough that a sparse volume stays small,
+/// large enough that a 64 KiB request touches one or two.
+const CHUNK_BYTES: usize = 64 << 10;
+/// Chunks a second-level table spans (256 MiB): a 64 TiB volume needs 2 MiB of first-level table.
+const CHUNKS_PER_TABLE: usize = 4_096;
+
+type Chunk = Box<[u8; CHUNK_BYTES]>;
+type Table = Vec<Option<Chunk>>;
+
+/// All volumes of a process, in memory.
+#[derive(Debug, Default)]
+pub struct MemoryPool {
+    volumes: Arc<Mutex<BTreeMap<VolumeId, Shelf>>>,
+}
+
+/// A volume between two openings, or the note that it is open.
+#[derive(Debug)]
+struct Shelf {
+    size: ByteCount,
+    content: Option<Pages>,
+}
+
+/// The bytes of one volume; what is absent reads as zeroes.
+#[derive(Debug, Default)]
+struct Pages {
+    tables: Vec<Table>,
+}
+
+/// One open volume in memory.
+#[derive(Debug)]
+struct MemoryStore {
+    id: VolumeId,
+    size: ByteCount,
+    pages: Pages,
+    finished: VecDeque<Completion>,
+    home: Arc<Mutex<BTreeMap<VolumeId, Shelf>>>,
+}
+
+fn lock(
+    volumes: &Mutex<BTreeMap<VolumeId, Shelf>>,
+) -> MutexGuard<'_, BTreeMap<VolumeId, Shelf>> {
+    // The map is only ever changed by single inserts and removals, so a panicked holder left it whole.
+    volumes.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl MemoryPool {
+    /// A pool without volumes.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl Pool for MemoryPool {
+    fn describe(&self) -> String {
+        "memory (nothing survives a restart)".to_owned()
+    }
+
+    fn create(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
+        let mut volumes = lock(&self.volumes);
+        let shelf = volumes.entry(id).or_insert(Shelf { size, content: Some(Pages::default()) });
+        if shelf.size != size {
+            return Err(StoreError::Size { id, present: shelf.size, asked: size });
+        }
+        Ok(())
+    }
+
+    fn open(&self, id: VolumeId) -> Result<Box<dyn Store>, StoreError> {
+        let mut volumes = lock(&self.volumes);
+        let shelf = volumes.get_mut(&id).ok_or(StoreError::NotFound { id })?;
+        let pages = shelf.content.take().ok_or(StoreError::Open { id })?;
+        let (size, home) = (shelf.size, Arc::clone(&self.volumes));
+        Ok(Box::new(MemoryStore { id, size, pages, finished: VecDeque::new(), home }))
+    }
+
+    fn resize(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
+        let mut volumes = lock(&self.volumes);
+        let shelf = volumes.get_mut(&id).ok_or(StoreError::NotFound { id })?;
+        if size < shelf.size {
+            return Err(StoreError::Size { id, present: shelf.size, asked: size });
+        }
+        shelf.size = size;
+        Ok(())
+    }
+
+    fn delete(&self, id: VolumeId) -> Result<(), StoreError> {
+        let mut volumes = lock(&self.volumes);
+        if volumes.get(&id).is_some_and(|shelf| shelf.content.is_none()) {
+            return Err(StoreError::Open { id });
+        }
+        volumes.remove(&id);
+        Ok(())
+    }
+
+    fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError> {
+        Ok(lock(&self.volumes).iter().map(|(&id, shelf)| (id, shelf.size)).collect())
+    }
+}
+
+impl Drop for MemoryStore {
+    fn drop(&mut self) {
+        if let Some(shelf) = lock(&self.home).get_mut(&self.id) {
+            shelf.content = Some(std::mem::take(&mut self.pages));
+        }
+    }
+}
+
+impl Store for MemoryStore {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            size: self.size,
+            block_bytes_min: BLOCK_BYTES_MIN,
+            block_bytes_preferred: BLOCK_BYTES_PREFERRED,
+        }
+    }
+
+    fn submit(&mut self, submission: Submission, _disk: &mut dyn Disk) {
+        let Submission { ticket, operation, offset, length, mut buffer } = submission;
+        let mut extents = Vec::new();
+        let result = match operation {
+            Operation::Read => with(&mut buffer, length, |room| self.pages.read(offset, room)),
+            Operation::Write { .. } => {
+                with(&mut buffer, length, |payload| self.pages.write(offset, payload))
+            }
+            Operation::Discard { .. } => {
+                self.pages.clear(offset, length, false);
+                Ok(())
+            }
+            Operation::WriteZeroes { keep_allocated, .. } => {
+                self.pages.clear(offset, length, keep_allocated);
+                Ok(())
+            }
+            Operation::BlockStatus => {
+                extents = self.pages.extents(offset, length);
+                Ok(())
+            }
+            // Memory is as durable as it will ever be, and as close.
+            Operation::Flush | Operation::Cache => Ok(()),
+        };
+        self.finished.push_back(Completion { ticket, result, buffer, extents });
+    }
+
+    fn disk_done(&mut self, _done: DiskDone, _disk: &mut dyn Disk) {
+        unreachable!("the memory store submits no disk operations");
+    }
+
+    fn poll(&mut self) -> Option<Completion> {
+        self.finished.pop_front()
+    }
+
+    fn resized(&mut self, size: ByteCount) {
+        self.size = size;
+    }
+}
+
+fn with(
+    buffer: &mut Option<Buffer>,
+    length: u32,
+    f: impl FnOnce(&mut [u8]),
+) -> Result<(), Failure> {
+    let bytes = buffer.as_mut().and_then(|b| b.bytes_mut().get_mut(..length as usize));
+    bytes.map(f).ok_or(Failure::Invalid)
+}
+
+/// The pieces of a byte range, chunk by chunk: (chunk number, range within the chunk).
+fn pieces(offset: u64, length: u32) -> impl Iterator<Item = (usize, std::ops::Range<usize>)> {
+    let mut at = offset as usize;
+    let end = at + length as usize;
+    std::iter::from_fn(move || {
+        (at < end).then(|| {
+            let (chunk, from) = (at / CHUNK_BYTES, at % CHUNK_BYTES);
+            let to = CHUNK_BYTES.min(from + (end - at));
+            at += to - from;
+            (chunk, from..to)
+        })
+    })
+}
+
+impl Pages {
+    fn chunk(&self, number: usize) -> Option<&Chunk> {
+        self.tables.get(number / CHUNKS_PER_TABLE)?.get(number % CHUNKS_PER_TABLE)?.as_ref()
+    }
+
+    /// Where chunk `number` is or will be kept.
+    fn slot(&mut self, number: usize) -> &mut Option<Chunk> {
+        let table = number / CHUNKS_PER_TABLE;
+        if self.tables.len() <= table {
+            self.tables.resize_with(table + 1, Vec::new);
+        }
+        let table = &mut self.tables[table];
+        if table.is_empty() {
+            table.resize_with(CHUNKS_PER_TABLE, || None);
+        }
+        &mut table[number % CHUNKS_PER_TABLE]
+    }
+
+    fn read(&self, offset: u64, mut room: &mut [u8]) {
+        for (number, range) in pieces(offset, room.len() as u32) {
+            let (head, rest) = room.split_at_mut(range.len());
+            match self.chunk(number) {
+                Some(chunk) => head.copy_from_slice(&chunk[range]),
+                None => head.fill(0),
+            }
+            room = rest;
+        }
+    }
+
+    fn write(&mut self, offset: u64, mut payload: &[u8]) {
+        for (number, range) in pieces(offset, payload.len() as u32) {
+            let (head, rest) = payload.split_at(range.len());
+            let chunk = self.slot(number).get_or_insert_with(zeroed_chunk);
+            chunk[range].copy_from_slice(head);
+            payload = rest;
+        }
+    }
+
+    fn clear(&mut self, offset: u64, length: u32, keep_allocated: bool) {
+        for (number, range) in pieces(offset, length) {
+            let present = self.chunk(number).is_some();
+            if keep_allocated {
+                self.slot(number).get_or_insert_with(zeroed_chunk)[range].fill(0);
+            } else if present && range.len() == CHUNK_BYTES {
+                *self.slot(number) = None;
+            } else if present && let Some(chunk) = self.slot(number) {
+                chunk[range].fill(0);
+            }
+        }
+    }
+
+    fn extents(&self, offset: u64, length: u32) -> Vec<Extent> {
+        let mut extents: Vec<Extent> = Vec::new();
+        for (number, range) in pieces(offset, length) {
+            let hole = self.chunk(number).is_none();
+            let length = range.len() as u32;
+            match extents.last_mut() {
+                Some(last) if last.hole == hole => last.length += length,
+                _ => extents.push(Extent { length, hole, zero: hole }),
+            }
+        }
+        extents
+    }
+}
+
+fn zeroed_chunk() -> Chunk {
+    // Through a Vec, so that the 64 KiB never pass over the stack.
+    match vec![0u8; CHUNK_BYTES].into_boxed_slice().try_into() {
+        Ok(chunk) => chunk,
+        Err(_) => unreachable!("the slice has the chunk's length"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance;
+
+    #[test]
+    fn conforms() {
+        conformance::check(&MemoryPool::new(), &mut conformance::blocking);
+    }
+
+    #[test]
+    fn a_zeroed_chunk_gives_its_memory_back() {
+        let mut pages = Pages::default();
+        pages.write(0, &[1; 2 * CHUNK_BYTES]);
+        pages.clear(0, CHUNK_BYTES as u32, false);
+        assert!(pages.chunk(0).is_none() && pages.chunk(1).is_some());
+    }
+}

@@ -1,0 +1,114 @@
+//! What the control plane tells the data plane, and what comes back. The two never see each other: they
+//! meet here, so the data plane keeps its promise while the control plane is down.
+//!
+//! Desired state goes down as whole, idempotent statements ("this volume looks like this"), never as
+//! differences, so that a restart of either side is repaired by saying everything again.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::qos::pacing::{Balances, Pacing};
+use evenkeel_core::units::ByteCount;
+
+/// Version of the conversation. Both ends live in one binary today, so it is only compared in tests.
+pub const VERSION: u32 = 1;
+
+/// From where a host may reach a volume it is attached to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum HostAddress {
+    /// This machine: loopback addresses and the unix socket.
+    Local,
+    /// A host known by its address.
+    Remote(IpAddr),
+}
+
+/// The desired state of one volume, whole.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VolumeState {
+    /// Which volume.
+    pub id: VolumeId,
+    /// Its size; larger than the bytes at rest means "grow them", smaller is refused.
+    pub size: ByteCount,
+    /// Its limits. A change acts at once and never refills a bucket.
+    pub pacing: Pacing,
+    /// Credit balances to start from. Read only when the data plane does not hold the volume yet;
+    /// `None` in a dimension that has credits means a full bucket.
+    pub balances: Balances,
+    /// Hosts that may connect; empty while the volume is not attached.
+    pub hosts: Vec<HostAddress>,
+}
+
+/// What the control plane asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Command {
+    /// Make it so: creates the bytes if there are none, grows them, changes limits, opens or closes access.
+    /// When it returns, the change is in force; connections of hosts no longer listed are closed.
+    Apply(VolumeState),
+    /// Forget the volume and delete its bytes. Done if there is none.
+    Delete(VolumeId),
+    /// Set credit balances; a dimension that is `None` stays. Values above the capacity are clamped.
+    SetBalances(VolumeId, Balances),
+    /// Tell how all volumes are.
+    Report,
+}
+
+/// How one volume is, as the data plane sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VolumeReport {
+    /// Which volume.
+    pub id: VolumeId,
+    /// Present credit balances.
+    pub balances: Balances,
+    /// Open connections.
+    pub connections: u32,
+    /// Requests waiting or in flight.
+    pub queued: u32,
+    /// Counted I/Os dispatched since the server started.
+    pub operations: u64,
+    /// Bytes read since the server started.
+    pub bytes_read: u64,
+    /// Bytes written since the server started.
+    pub bytes_written: u64,
+}
+
+/// The data plane's answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reply {
+    /// The command is in force.
+    Done,
+    /// Answer to [`Command::Report`], in the order of ids.
+    Report(Vec<VolumeReport>),
+    /// The command had no effect.
+    Failed(Failed),
+}
+
+/// Why a command had no effect.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failed {
+    /// What kind of failure.
+    pub kind: FailedKind,
+    /// Names the thing, the value, the limit and the next step.
+    pub message: String,
+}
+
+/// Kinds of failure the control plane treats differently.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FailedKind {
+    /// No room for the bytes.
+    NoSpace,
+    /// The data plane does not hold this volume.
+    NotFound,
+    /// The volume cannot be changed this way (for example made smaller).
+    Refused,
+    /// The store or the data plane failed.
+    Internal,
+    /// The data plane is not running.
+    Down,
+}
+
+/// The data plane as the control plane sees it.
+pub trait Agent: Send + Sync {
+    /// Carries out one command and answers when it is in force. May block for as long as the store takes.
+    fn call(&self, command: Command) -> Reply;
+}

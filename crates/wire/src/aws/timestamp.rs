@@ -1,0 +1,147 @@
+//! The two ways AWS spells a time, computed from Unix time without a calendar library.
+
+use alloc::format;
+use alloc::string::String;
+
+/// Seconds in a day; Unix time knows no leap seconds.
+const DAY_S: u64 = 86_400;
+/// The last second of the year 9999: later times would need a fifth digit, and are shown as this
+/// one.
+const UNIX_S_MAX: u64 = 253_402_300_799;
+
+/// `20150830T123600Z`: the form in signatures.
+#[must_use]
+pub fn basic(unix_s: u64) -> String {
+    let Civil { year, month, day, hour, minute, second } = Civil::from_unix(unix_s);
+    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
+}
+
+/// `2015-08-30T12:36:00.000Z`: the form in EC2's replies.
+#[must_use]
+pub fn extended(unix_ms: u64) -> String {
+    let ms = unix_ms % 1_000;
+    let Civil { year, month, day, hour, minute, second } = Civil::from_unix(unix_ms / 1_000);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
+}
+
+/// Unix time in seconds of the form [`basic`] writes; `None` for anything else, and for years
+/// before 1970.
+#[must_use]
+pub fn parse_basic(text: &str) -> Option<u64> {
+    let bytes = text.as_bytes();
+    if bytes.len() != 16 || bytes.get(8) != Some(&b'T') || bytes.get(15) != Some(&b'Z') {
+        return None;
+    }
+    let number = |from: usize, to: usize| {
+        bytes.get(from..to)?.iter().try_fold(0_u64, |value, byte| {
+            byte.is_ascii_digit().then(|| value * 10 + u64::from(byte - b'0'))
+        })
+    };
+    let (year, month, day) = (number(0, 4)?, number(4, 6)?, number(6, 8)?);
+    let (hour, minute, second) = (number(9, 11)?, number(11, 13)?, number(13, 15)?);
+    if year < 1970 || hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+    let civil = Civil { year, month, day, hour, minute, second };
+    let unix_s = civil.unix_s()?;
+    // Dates that do not exist (30 February) come back as other dates.
+    (basic(unix_s) == text).then_some(unix_s)
+}
+
+/// A time of the Gregorian calendar in UTC.
+struct Civil {
+    year: u64,
+    month: u64,
+    day: u64,
+    hour: u64,
+    minute: u64,
+    second: u64,
+}
+
+impl Civil {
+    /// Counts in years that begin in March, so that the leap day is the last of its year, and in
+    /// eras of 400 such years, which all have the same 146,097 days.
+    fn from_unix(unix_s: u64) -> Self {
+        let unix_s = unix_s.min(UNIX_S_MAX);
+        let days = unix_s / DAY_S + 719_468; // since 1 March of the year 0
+        let day_of_era = days % 146_097;
+        let year_of_era =
+            (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let march_month = (5 * day_of_year + 2) / 153;
+        let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+        Self {
+            year: days / 146_097 * 400 + year_of_era + u64::from(month <= 2),
+            month,
+            day: day_of_year - (153 * march_month + 2) / 5 + 1,
+            hour: unix_s % DAY_S / 3_600,
+            minute: unix_s % 3_600 / 60,
+            second: unix_s % 60,
+        }
+    }
+
+    fn unix_s(&self) -> Option<u64> {
+        if !(1..=12).contains(&self.month) || !(1..=31).contains(&self.day) {
+            return None;
+        }
+        let march_year = self.year - u64::from(self.month <= 2);
+        let march_month = (self.month + 9) % 12;
+        let year_of_era = march_year % 400;
+        let day_of_year = (153 * march_month + 2) / 5 + self.day - 1;
+        let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+        let days = (march_year / 400 * 146_097 + day_of_era).checked_sub(719_468)?;
+        Some(days * DAY_S + self.hour * 3_600 + self.minute * 60 + self.second)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn known_times() {
+        for (unix_s, text) in [
+            (0, "19700101T000000Z"),
+            (951_782_400, "20000229T000000Z"),
+            (1_440_938_160, "20150830T123600Z"),
+            (4_107_542_400, "21000301T000000Z"),
+            (UNIX_S_MAX, "99991231T235959Z"),
+        ] {
+            assert_eq!(basic(unix_s), text);
+            assert_eq!(parse_basic(text), Some(unix_s));
+        }
+        assert_eq!(basic(u64::MAX), "99991231T235959Z");
+        assert_eq!(extended(1_440_938_160_007), "2015-08-30T12:36:00.007Z");
+    }
+
+    #[test]
+    fn what_is_no_time_is_refused() {
+        for text in [
+            "",
+            "20150830T123600",
+            "20150230T000000Z",
+            "20151301T000000Z",
+            "20150830T240000Z",
+            "20150830t123600Z",
+            "2015-8-30T123600",
+            "19691231T235959Z",
+            "00000000T000000Z",
+            "2015083\u{e9}123600Z",
+        ] {
+            assert_eq!(parse_basic(text), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_second_survives_a_round_trip(unix_s in 0..=UNIX_S_MAX) {
+            prop_assert_eq!(parse_basic(&basic(unix_s)), Some(unix_s));
+        }
+
+        #[test]
+        fn parsing_never_panics(text in "\\PC{0,20}|[0-9TZ]{16}") {
+            let _ = parse_basic(&text);
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The handshake: two machines that agree on an export, [`Server`] and [`Client`].
+//!
+//! Both have one shape. The caller feeds what arrived and carries out the steps that come back:
+//!
+//! ```text
+//! loop {
+//!     while let Some(step) = machine.poll_output() { carry it out; leave after Ready or Close }
+//!     input = what arrived and was not consumed, or what arrives next
+//!     consumed = machine.handle(input)
+//! }
+//! ```
+//!
+//! `handle` stops consuming as soon as there is a step to poll, so a machine holds at most one
+//! option (or one reply) of input and the answer to one option as output, and bytes that follow the
+//! handshake stay with the caller: they are the beginning of the transmission phase.
+//!
+//! Bytes are bounded here; time is the caller's: a peer that falls silent is his to hang up on.
+
+mod client;
+mod client_outcome;
+mod message;
+mod options;
+mod server;
+mod server_outcome;
+
+pub use client::Client;
+pub use client_outcome::{
+    ClientClose, ClientGoal, ClientPlan, ClientStep, ClientViolation, RemoteBlockSizes,
+    RemoteExport, RemoteName,
+};
+pub use server::Server;
+pub use server_outcome::{CloseReason, Listed, Negotiated, Step};

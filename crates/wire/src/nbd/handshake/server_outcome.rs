@@ -1,0 +1,120 @@
+//! What the server's side of the handshake asks for, and how it ends.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::nbd::ExportInfo;
+use crate::nbd::constants::{HANDSHAKE_BYTES_MAX, HANDSHAKE_OPTIONS_MAX, IHAVEOPT};
+use crate::nbd::transmission::Terms;
+
+/// What the caller must do next.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Send these bytes, then poll again.
+    Send(Vec<u8>),
+    /// Look up this export for this client and answer with
+    /// [`Server::export`](super::Server::export). The empty name is the default export.
+    WantExport(String),
+    /// Answer with [`Server::list`](super::Server::list).
+    WantList,
+    /// The handshake is over: what arrives from here on belongs to the transmission phase.
+    Ready(Negotiated),
+    /// Close the connection.
+    Close(CloseReason),
+}
+
+/// What was agreed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Negotiated {
+    /// The export, as the caller described it.
+    pub export: ExportInfo,
+    /// Reads and errors are answered with structured replies.
+    pub structured_replies: bool,
+    /// `NBD_CMD_BLOCK_STATUS` may be used; its context is
+    /// [`CONTEXT_ID`](crate::nbd::constants::base_allocation::CONTEXT_ID).
+    pub base_allocation: bool,
+    /// The client asked for the size constraints, so it will honour them.
+    pub block_size_requested: bool,
+}
+
+impl Negotiated {
+    /// What requests are held to.
+    #[must_use]
+    pub fn terms(&self) -> Terms {
+        Terms {
+            size_bytes: self.export.size_bytes,
+            block_bytes_min: self.export.block_bytes_min,
+            payload_bytes_max: self.export.payload_bytes_max,
+            read_only: self.export.read_only,
+            structured_replies: self.structured_replies,
+            base_allocation: self.base_allocation,
+        }
+    }
+}
+
+/// One line of a list of exports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Listed<'a> {
+    /// The canonical name.
+    pub name: &'a str,
+    /// A line for human eyes, or nothing.
+    pub description: &'a str,
+}
+
+/// Why the server ends the session.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CloseReason {
+    /// The client said goodbye with `NBD_OPT_ABORT`: the one clean end.
+    Aborted,
+    /// The client set flags the server did not offer.
+    ClientFlags(u32),
+    /// An option did not start with the magic number.
+    OptionMagic(u64),
+    /// `NBD_OPT_EXPORT_NAME` named an export that does not exist for this client.
+    NoSuchExport(String),
+    /// `NBD_OPT_EXPORT_NAME` came with a name that is no string; the text says why.
+    BadExportName(String),
+    /// More options than [`HANDSHAKE_OPTIONS_MAX`].
+    TooManyOptions,
+    /// An option announced this many bytes, more than are left of [`HANDSHAKE_BYTES_MAX`].
+    TooManyBytes(u32),
+    /// `NBD_OPT_EXPORT_NAME` arrived while the server was going down.
+    ShuttingDown,
+}
+
+impl fmt::Display for CloseReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Aborted => write!(f, "the client ended the handshake"),
+            Self::ClientFlags(flags) => write!(f, "unknown client flags {flags:#x}"),
+            Self::OptionMagic(magic) => {
+                write!(f, "an option starts with {magic:#018x} instead of {IHAVEOPT:#018x}")
+            }
+            Self::NoSuchExport(name) => write!(f, "{}", no_such_export(name)),
+            Self::BadExportName(why) => write!(f, "{why}"),
+            Self::TooManyOptions => write!(f, "more than {HANDSHAKE_OPTIONS_MAX} options"),
+            Self::TooManyBytes(bytes) => write!(
+                f,
+                "an option of {bytes} bytes exceeds what is left of {HANDSHAKE_BYTES_MAX} bytes"
+            ),
+            Self::ShuttingDown => write!(f, "the server is shutting down"),
+        }
+    }
+}
+
+impl core::error::Error for CloseReason {}
+
+/// What a client (and the log) is told of an export it may not see or that does not exist.
+pub(super) fn no_such_export(name: &str) -> String {
+    /// Enough to recognise a name; the rest only fills logs.
+    const SHOWN_BYTES: usize = 64;
+    let end = name.floor_char_boundary(SHOWN_BYTES);
+    let shown = name.get(..end).unwrap_or_default();
+    let dots = if end < name.len() { "..." } else { "" };
+    format!(
+        "no export {shown:?}{dots} for this host; \
+         check that the volume exists and is attached to it"
+    )
+}

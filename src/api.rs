@@ -1,0 +1,309 @@
+//! The client of our own API: the EC2 query protocol, signed, one request at a time.
+
+use crate::cli::Connection;
+use crate::clock::{self, Deadline};
+use crate::message::{Exit, Failure};
+use evenkeel_wire::aws::sigv4::{self, Credentials, Request, Scope};
+use evenkeel_wire::aws::{query, xml::Element};
+use std::io;
+use std::time::Duration;
+
+pub mod model;
+
+/// The version of EC2's API that we speak.
+const VERSION: &str = "2016-11-15";
+
+/// Longest wait for one answer. A modification may have to grow a file first; nothing takes longer.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// Largest answer: ten thousand volumes with all their tags are below it.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
+
+/// Pause between two looks at something that is being waited for.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// An access key with its secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Keys {
+    pub access_key_id: String,
+    pub secret_access_key: String,
+}
+
+/// A server that can be asked.
+pub struct Client {
+    /// `host:port`, as the signature covers it.
+    authority: String,
+    region: String,
+    keys: Keys,
+    agent: ureq::Agent,
+}
+
+impl Client {
+    /// A client for the server that the flags name. Asks nothing yet.
+    pub fn new(connection: &Connection) -> Result<Self, Failure> {
+        let keys = keys(connection)?;
+        Self::with_keys(&connection.endpoint, &connection.region, keys)
+    }
+
+    /// A client with keys from elsewhere.
+    pub fn with_keys(endpoint: &str, region: &str, keys: Keys) -> Result<Self, Failure> {
+        let authority = authority(endpoint)?.to_owned();
+        let config = ureq::Agent::config_builder()
+            .timeout_global(Some(ANSWER_WAIT_MAX))
+            .http_status_as_error(false)
+            .max_redirects(0)
+            // A proxy of the environment is for the world outside, not for this server.
+            .proxy(None)
+            .user_agent(concat!("evenkeel/", env!("CARGO_PKG_VERSION")))
+            .build();
+        let agent = config.new_agent();
+        Ok(Self { authority, region: region.to_owned(), keys, agent })
+    }
+
+    /// Carries out one action and returns the answer's root element.
+    pub fn call(&self, action: &str, parameters: &[(&str, &str)]) -> Result<Element, Failure> {
+        let fixed = [("Action", action), ("Version", VERSION)];
+        let body = query::encode(fixed.iter().chain(parameters).copied());
+        let headers = [
+            ("host", self.authority.as_str()),
+            ("content-type", "application/x-www-form-urlencoded; charset=utf-8"),
+        ];
+        let signed = sigv4::sign(
+            &Request {
+                method: "POST",
+                path: "/",
+                query: "",
+                headers: &headers,
+                body: body.as_bytes(),
+            },
+            Credentials {
+                access_key_id: &self.keys.access_key_id,
+                secret_access_key: &self.keys.secret_access_key,
+            },
+            Scope { region: &self.region, service: "ec2" },
+            clock::unix_s(),
+        );
+        let mut request = self.agent.post(format!("http://{}/", self.authority));
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        for (name, value) in &signed {
+            request = request.header(name, value);
+        }
+        let mut answer = request.send(body).map_err(|error| self.unreachable(&error))?;
+        let status = answer.status().as_u16();
+        let text = answer
+            .body_mut()
+            .with_config()
+            .limit(ANSWER_BYTES_MAX)
+            .read_to_string()
+            .map_err(|error| self.unreachable(&error))?;
+        self.read(action, status, &text)
+    }
+
+    fn read(&self, action: &str, status: u16, text: &str) -> Result<Element, Failure> {
+        let root = Element::parse(text).map_err(|error| {
+            Failure::new(format!(
+                "{} answered {action} with status {status} and no EC2 document: {error}",
+                self.authority
+            ))
+            .hint("is it an Evenkeel server? --endpoint names another")
+        })?;
+        let fault = root.items("Errors").first().or_else(|| root.child("Error"));
+        if let Some(fault) = fault {
+            let code = fault.child_text("Code").unwrap_or("unknown");
+            return Err(refusal(code, fault.child_text("Message").unwrap_or_default()));
+        }
+        if status == 200 {
+            Ok(root)
+        } else {
+            Err(Failure::new(format!("{} answered {action} with status {status}", self.authority)))
+        }
+    }
+
+    fn unreachable(&self, error: &ureq::Error) -> Failure {
+        let at = &self.authority;
+        match error {
+            ureq::Error::Io(io) if io.kind() == io::ErrorKind::ConnectionRefused => {
+                Failure::new(format!("no server at {at}")).hint("start one with `evenkeel serve`")
+            }
+            ureq::Error::Timeout(_) => {
+                let seconds = ANSWER_WAIT_MAX.as_secs();
+                Failure::new(format!("{at} did not answer within {seconds} s")).exit(Exit::Timeout)
+            }
+            other => Failure::new(format!("{at}: {other}")),
+        }
+    }
+
+    /// Asks again and again until `look` finds what it looks for.
+    pub fn wait<T>(
+        &self,
+        what: &str,
+        timeout: Duration,
+        mut look: impl FnMut(&Self) -> Result<Option<T>, Failure>,
+    ) -> Result<T, Failure> {
+        let deadline = Deadline::after(timeout);
+        loop {
+            if let Some(found) = look(self)? {
+                return Ok(found);
+            }
+            if !deadline.pause(POLL_INTERVAL) {
+                let message = format!("{what}: not within {} s", timeout.as_secs());
+                return Err(Failure::new(message)
+                    .exit(Exit::Timeout)
+                    .hint("it may still happen; --timeout waits longer"));
+            }
+        }
+    }
+}
+
+/// The server's keys: of its data folder if it has some, else of the environment.
+pub fn keys(connection: &Connection) -> Result<Keys, Failure> {
+    let variable = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
+    match evenkeel_control::credentials::load(&connection.data_dir) {
+        Ok(credentials) => Ok(Keys {
+            access_key_id: credentials.access_key_id,
+            secret_access_key: credentials.secret_access_key,
+        }),
+        Err(error) => match (variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY")) {
+            (Some(access_key_id), Some(secret_access_key)) => {
+                Ok(Keys { access_key_id, secret_access_key })
+            }
+            _ => Err(Failure::new(error.to_string())
+                .hint("start it with `evenkeel serve`, or name its folder with --data-dir")),
+        },
+    }
+}
+
+/// `host:port` of an endpoint.
+fn authority(endpoint: &str) -> Result<&str, Failure> {
+    let usage = |message: String| Failure::new(message).exit(Exit::Usage);
+    let Some(rest) = endpoint.strip_prefix("http://") else {
+        return Err(usage(format!("endpoint {endpoint}: expected http://HOST:PORT")));
+    };
+    let authority = rest.strip_suffix('/').unwrap_or(rest);
+    if authority.is_empty() || authority.contains(['/', '?', '#', '@', ' ']) {
+        return Err(usage(format!("endpoint {endpoint}: expected http://HOST:PORT")));
+    }
+    Ok(authority)
+}
+
+/// What an EC2 error code means for whoever called us.
+fn refusal(code: &str, message: &str) -> Failure {
+    let exit = if code.ends_with(".NotFound") {
+        Exit::NotFound
+    } else if code.starts_with("Insufficient") || code.contains("LimitExceeded") {
+        Exit::Refused
+    } else if ["Invalid", "Missing", "Unknown", "Malformed"]
+        .iter()
+        .any(|start| code.starts_with(start))
+    {
+        Exit::Usage
+    } else {
+        Exit::Failed
+    };
+    let failure = Failure::new(format!("{message} ({code})")).exit(exit);
+    match code {
+        "InvalidVolume.NotFound" => failure.hint("`evenkeel volume ls` lists the volumes"),
+        "InvalidInstanceID.NotFound" => failure.hint("`evenkeel host ls` lists the hosts"),
+        "VolumeInUse" => failure.hint("`evenkeel volume detach` first"),
+        "AuthFailure" | "SignatureDoesNotMatch" => failure
+            .hint("keys or region are another server's: --data-dir and --region name this one's"),
+        _ => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(authority: &str) -> Client {
+        let keys = Keys {
+            access_key_id: "AKIAEXAMPLE".to_owned(),
+            secret_access_key: "secret".to_owned(),
+        };
+        Client::with_keys(&format!("http://{authority}"), "local-1", keys).unwrap()
+    }
+
+    #[test]
+    fn without_a_server_the_next_step_is_told() {
+        // Bound and dropped, on an address that no other test binds: nobody listens there.
+        let listener = std::net::TcpListener::bind("127.0.0.11:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let failure = client(&address.to_string()).call("DescribeVolumes", &[]).unwrap_err();
+        assert_eq!(
+            failure.to_string(),
+            format!("error: no server at {address}\n hint: start one with `evenkeel serve`")
+        );
+    }
+
+    #[test]
+    fn an_error_document_becomes_a_failure() {
+        let text = "<Response><Errors><Error><Code>InvalidVolume.NotFound</Code>\
+                    <Message>The volume \
+                    'vol-1' does not exist.</Message></Error></Errors><RequestID>r</RequestID>\
+                    </Response>";
+        let failure = client("127.0.0.1:1").read("DeleteVolume", 400, text).unwrap_err();
+        assert_eq!(failure.exit, Exit::NotFound);
+        assert_eq!(
+            failure.to_string(),
+            "error: The volume 'vol-1' does not exist. (InvalidVolume.NotFound)\n \
+             hint: `evenkeel volume ls` lists the volumes"
+        );
+    }
+
+    #[test]
+    fn an_answer_that_is_not_ours_is_told_apart() {
+        let failure = client("127.0.0.1:1").read("DeleteVolume", 404, "not found").unwrap_err();
+        assert!(
+            failure.message.starts_with(
+                "127.0.0.1:1 answered DeleteVolume with status 404 and no EC2 document: "
+            ),
+            "{failure}"
+        );
+    }
+
+    #[test]
+    fn codes_become_exit_codes() {
+        for (code, exit) in [
+            ("InvalidVolume.NotFound", Exit::NotFound),
+            ("InsufficientVolumeCapacity", Exit::Refused),
+            ("VolumeLimitExceeded", Exit::Refused),
+            ("AttachmentLimitExceeded", Exit::Refused),
+            ("InvalidParameterValue", Exit::Usage),
+            ("InvalidParameterCombination", Exit::Usage),
+            ("MissingParameter", Exit::Usage),
+            ("UnknownVolumeType", Exit::Usage),
+            ("InvalidInstanceType", Exit::Usage),
+            ("InvalidVolumeID.Malformed", Exit::Usage),
+            ("IncorrectState", Exit::Failed),
+            ("VolumeInUse", Exit::Failed),
+            ("InternalError", Exit::Failed),
+        ] {
+            assert_eq!(refusal(code, "").exit, exit, "{code}");
+        }
+    }
+
+    #[test]
+    fn endpoints_are_http_and_have_no_path() {
+        assert_eq!(authority("http://127.0.0.1:8650").unwrap(), "127.0.0.1:8650");
+        assert_eq!(authority("http://[::1]:8650/").unwrap(), "[::1]:8650");
+        for endpoint in ["https://a:1", "a:1", "http://", "http://a/b", "http://u@a", "http://a b"]
+        {
+            assert_eq!(
+                authority(endpoint).unwrap_err().message,
+                format!("endpoint {endpoint}: expected http://HOST:PORT")
+            );
+        }
+    }
+
+    #[test]
+    fn a_wait_ends() {
+        let failure = client("127.0.0.1:1")
+            .wait("vol-1 to be available", Duration::ZERO, |_| Ok(None::<()>))
+            .unwrap_err();
+        assert_eq!(failure.exit, Exit::Timeout);
+        assert_eq!(failure.message, "vol-1 to be available: not within 0 s");
+    }
+}

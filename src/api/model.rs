@@ -1,0 +1,282 @@
+//! What the API tells of volumes and hosts, read from its XML.
+
+use crate::message::{Item, or_dash};
+use evenkeel_wire::aws::xml::Element;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// A volume as DescribeVolumes shows it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Volume {
+    pub volume_id: String,
+    pub volume_type: String,
+    pub size_gib: u64,
+    /// Provisioned or baseline IOPS; none for types that promise throughput only.
+    pub iops: Option<u64>,
+    /// Provisioned throughput; gp3 only.
+    pub throughput_mibps: Option<u64>,
+    /// creating, available, in-use, deleting, error.
+    pub state: String,
+    pub multi_attach: bool,
+    pub create_time: String,
+    pub attachments: Vec<Attachment>,
+    pub tags: BTreeMap<String, String>,
+}
+
+/// One host's hold on a volume.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Attachment {
+    pub host_id: String,
+    pub device: String,
+    /// attaching, attached, busy, detaching, detached.
+    pub state: String,
+}
+
+/// A client host: an instance, in EC2's words.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Host {
+    pub host_id: String,
+    pub instance_type: String,
+    /// Where it connects from.
+    pub address: String,
+    pub state: String,
+    /// When it was registered: ISO 8601, so that texts sort as times.
+    pub registered: String,
+    /// Device names in use.
+    pub devices: Vec<String>,
+    pub tags: BTreeMap<String, String>,
+}
+
+/// Credit balances of one volume; none where its type has no such credits.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Credits {
+    pub volume_id: String,
+    /// I/O credits (gp2).
+    pub operations: Option<Balance>,
+    /// Byte credits (st1, sc1).
+    pub bytes: Option<Balance>,
+}
+
+/// One bucket of credits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Balance {
+    pub balance: u64,
+    pub capacity: u64,
+    pub refill_per_second: u64,
+    /// The rate while credits last.
+    pub burst_per_second: u64,
+}
+
+impl Balance {
+    /// Seconds to a full bucket while the volume is idle.
+    pub fn idle_to_full_s(&self) -> Option<u64> {
+        let missing = self.capacity.saturating_sub(self.balance);
+        (self.refill_per_second > 0).then(|| missing.div_ceil(self.refill_per_second))
+    }
+
+    /// Seconds of full burst that the balance pays for; none if bursting costs nothing.
+    pub fn burst_to_empty_s(&self) -> Option<u64> {
+        let drain = self.burst_per_second.saturating_sub(self.refill_per_second);
+        (drain > 0).then(|| self.balance / drain)
+    }
+}
+
+impl Volume {
+    /// All volumes of an answer to DescribeVolumes.
+    pub fn set(answer: &Element) -> Vec<Self> {
+        answer.items("volumeSet").iter().map(Self::read).collect()
+    }
+
+    /// One volume: an item of DescribeVolumes, or CreateVolume's whole answer.
+    pub fn read(item: &Element) -> Self {
+        let attachments = item.items("attachmentSet").iter().map(|item| Attachment {
+            host_id: text(item, "instanceId"),
+            device: text(item, "device"),
+            state: text(item, "status"),
+        });
+        Self {
+            volume_id: text(item, "volumeId"),
+            volume_type: text(item, "volumeType"),
+            size_gib: number(item, "size").unwrap_or_default(),
+            iops: number(item, "iops"),
+            throughput_mibps: number(item, "throughput"),
+            state: text(item, "status"),
+            multi_attach: text(item, "multiAttachEnabled") == "true",
+            create_time: text(item, "createTime"),
+            attachments: attachments.collect(),
+            tags: tags(item),
+        }
+    }
+}
+
+impl Host {
+    /// All hosts of an answer to DescribeInstances.
+    pub fn set(answer: &Element) -> Vec<Self> {
+        let reservations = answer.items("reservationSet").iter();
+        reservations.flat_map(|item| item.items("instancesSet")).map(Self::read).collect()
+    }
+
+    /// One host: an item of DescribeInstances, or the `instance` in RegisterHost's answer.
+    pub fn read(item: &Element) -> Self {
+        let mappings = item.items("blockDeviceMapping").iter();
+        Self {
+            host_id: text(item, "instanceId"),
+            instance_type: text(item, "instanceType"),
+            address: text(item, "privateIpAddress"),
+            state: item.child("instanceState").map(|s| text(s, "name")).unwrap_or_default(),
+            registered: text(item, "launchTime"),
+            devices: mappings.map(|item| text(item, "deviceName")).collect(),
+            tags: tags(item),
+        }
+    }
+}
+
+impl Credits {
+    /// All volumes of an answer to DescribeVolumeCredits.
+    pub fn set(answer: &Element) -> Vec<Self> {
+        answer.items("volumeCreditSet").iter().map(Self::read).collect()
+    }
+
+    fn read(item: &Element) -> Self {
+        Self {
+            volume_id: text(item, "volumeId"),
+            operations: item.child("operations").map(Balance::read),
+            bytes: item.child("bytes").map(Balance::read),
+        }
+    }
+}
+
+impl Balance {
+    fn read(item: &Element) -> Self {
+        let value = |name| number(item, name).unwrap_or_default();
+        Self {
+            balance: value("balance"),
+            capacity: value("capacity"),
+            refill_per_second: value("refillPerSecond"),
+            burst_per_second: value("burstPerSecond"),
+        }
+    }
+}
+
+fn text(element: &Element, name: &str) -> String {
+    element.child_text(name).unwrap_or_default().to_owned()
+}
+
+fn number(element: &Element, name: &str) -> Option<u64> {
+    element.child_text(name)?.parse().ok()
+}
+
+fn tags(element: &Element) -> BTreeMap<String, String> {
+    let items = element.items("tagSet").iter();
+    items.map(|item| (text(item, "key"), text(item, "value"))).collect()
+}
+
+impl Item for Volume {
+    const SCHEMA: &'static str = "evenkeel.volumes/1";
+    const FIELD: &'static str = "volumes";
+    const COLUMNS: &'static [&'static str] =
+        &["VOLUME", "TYPE", "GIB", "IOPS", "MIB/S", "STATE", "ATTACHED TO", "NAME"];
+
+    fn cells(&self) -> Vec<String> {
+        let hosts: Vec<&str> =
+            self.attachments.iter().map(|attachment| attachment.host_id.as_str()).collect();
+        vec![
+            self.volume_id.clone(),
+            self.volume_type.clone(),
+            self.size_gib.to_string(),
+            or_dash(self.iops),
+            or_dash(self.throughput_mibps),
+            self.state.clone(),
+            if hosts.is_empty() { "-".to_owned() } else { hosts.join(" ") },
+            self.tags.get("Name").cloned().unwrap_or_default(),
+        ]
+    }
+}
+
+impl Item for Host {
+    const SCHEMA: &'static str = "evenkeel.hosts/1";
+    const FIELD: &'static str = "hosts";
+    const COLUMNS: &'static [&'static str] =
+        &["HOST", "TYPE", "ADDRESS", "STATE", "VOLUMES", "NAME"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.host_id.clone(),
+            self.instance_type.clone(),
+            self.address.clone(),
+            self.state.clone(),
+            self.devices.len().to_string(),
+            self.tags.get("Name").cloned().unwrap_or_default(),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VOLUMES: &str = "<DescribeVolumesResponse><requestId>r</requestId><volumeSet><item>\
+        <volumeId>vol-0000000000000000a</volumeId><size>100</size><status>in-use</status>\
+        <createTime>2026-11-21T04:00:00.000Z</createTime><attachmentSet><item>\
+        <volumeId>vol-0000000000000000a</volumeId><instanceId>i-0000000000000000b</instanceId>\
+        <device>/dev/sdf</device><status>attached</status></item></attachmentSet>\
+        <tagSet><item><key>Name</key><value>log</value></item></tagSet>\
+        <volumeType>gp3</volumeType><iops>3000</iops><multiAttachEnabled>false</multiAttachEnabled>\
+        <throughput>125</throughput></item><item><volumeId>vol-0000000000000000c</volumeId>\
+        <size>500</size><status>available</status><volumeType>st1</volumeType></item></volumeSet>\
+        </DescribeVolumesResponse>";
+
+    #[test]
+    fn volumes_are_read_and_shown() {
+        let volumes = Volume::set(&Element::parse(VOLUMES).unwrap());
+        assert_eq!(volumes[0].iops, Some(3_000));
+        assert_eq!(volumes[0].attachments[0].device, "/dev/sdf");
+        assert_eq!(
+            crate::message::listing(&volumes, crate::message::Format::Text, ""),
+            "VOLUME                 TYPE  GIB  IOPS  MIB/S  STATE      ATTACHED TO          NAME\n\
+             vol-0000000000000000a  gp3   100  3000    125  in-use     i-0000000000000000b  log\n\
+             vol-0000000000000000c  st1   500     -      -  available  -\n"
+        );
+    }
+
+    #[test]
+    fn hosts_are_read() {
+        let answer = "<DescribeInstancesResponse><reservationSet><item><instancesSet><item>\
+            <instanceId>i-0000000000000000b</instanceId><instanceState><code>16</code>\
+            <name>running</name></instanceState><instanceType>m5.large</instanceType>\
+            <launchTime>2026-11-21T04:00:00.000Z</launchTime>\
+            <privateIpAddress>127.0.0.1</privateIpAddress><blockDeviceMapping><item>\
+            <deviceName>/dev/sdf</deviceName></item></blockDeviceMapping></item></instancesSet>\
+            </item></reservationSet></DescribeInstancesResponse>";
+        let hosts = Host::set(&Element::parse(answer).unwrap());
+        assert_eq!(
+            hosts,
+            [Host {
+                host_id: "i-0000000000000000b".to_owned(),
+                instance_type: "m5.large".to_owned(),
+                address: "127.0.0.1".to_owned(),
+                state: "running".to_owned(),
+                registered: "2026-11-21T04:00:00.000Z".to_owned(),
+                devices: vec!["/dev/sdf".to_owned()],
+                tags: BTreeMap::new(),
+            }]
+        );
+    }
+
+    /// gp2 of 100 GiB: 300 IOPS, burst 3,000, 5.4 million credits: 2,000 s of burst, 5 h to refill.
+    #[test]
+    fn a_balance_tells_how_long_it_lasts() {
+        let full = Balance {
+            balance: 5_400_000,
+            capacity: 5_400_000,
+            refill_per_second: 300,
+            burst_per_second: 3_000,
+        };
+        assert_eq!(full.burst_to_empty_s(), Some(2_000));
+        assert_eq!(full.idle_to_full_s(), Some(0));
+        let empty = Balance { balance: 0, ..full };
+        assert_eq!(empty.idle_to_full_s(), Some(18_000));
+        let large = Balance { refill_per_second: 3_000, ..full };
+        assert_eq!(large.burst_to_empty_s(), None);
+    }
+}

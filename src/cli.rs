@@ -1,0 +1,428 @@
+//! Every verb and flag: name, unit, default, validation. Flags that also have an environment
+//! variable are settings: they are the keys of the configuration file, too.
+
+use crate::message::Format;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
+use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::volume::{Date, VolumeType};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+mod volume;
+
+pub use volume::{Volume, VolumeAttach, VolumeCreate, VolumeDetach, VolumeModify, VolumeVerb};
+
+const AFTER_HELP: &str = "\
+Exit codes: 0 ok, 1 failed check or error, 2 usage, 3 not found, 4 refused by admission, 5 timeout.
+Settings: flag, then environment variable, then ./evenkeel.toml (or --config), then default.";
+
+/// Block storage with provisioned IOPS that you run yourself.
+///
+/// Volumes of the types, rules and limits of Amazon EBS, managed through the EC2 API, served over
+/// NBD, each held exactly to the IOPS and throughput it was provisioned with.
+#[derive(Parser, Debug)]
+#[command(name = "evenkeel", version, after_help = AFTER_HELP)]
+#[command(propagate_version = true, arg_required_else_help = true)]
+pub struct Cli {
+    /// Configuration file (TOML); ./evenkeel.toml is read if it is there.
+    // Looked for by config::parse before anything else is; here so that help and usage know it.
+    #[arg(long, global = true, value_name = "FILE", env = "EVENKEEL_CONFIG")]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
+
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Verb {
+    /// Run the server: volumes over NBD, the EC2 API, until SIGINT or SIGTERM.
+    Serve(Serve),
+    /// Show within two minutes that volumes get exactly the IOPS they were promised.
+    Demo(Demo),
+    /// Print what a shell must export so that aws-cli, SDKs and this program find the server.
+    ///
+    /// Meant for `eval "$(evenkeel env)"`, or `evenkeel env --shell fish | source`.
+    Env(Env),
+    /// Create, list, change, attach and delete volumes.
+    Volume(Volume),
+    /// Register the client hosts that volumes are attached to.
+    Host(Host),
+    /// Check this machine, and say what to do about what is wrong.
+    Doctor(Doctor),
+    /// Measure against other servers.
+    Bench(Bench),
+    /// Print the completion script of a shell.
+    Completions(Completions),
+    /// Print the manual page, or the reference of all verbs.
+    Man(Man),
+}
+
+/// Where the bytes of the volumes are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum StoreKind {
+    /// Sparse files in the data folder.
+    Local,
+    /// Memory: fast, and gone with the process.
+    Memory,
+}
+
+/// How the server talks to disks and sockets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Io {
+    /// io_uring, one ring per core.
+    Uring,
+    /// Plain system calls on threads, where io_uring is forbidden.
+    Pread,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct Serve {
+    /// Folder for volumes, control state and credentials; made if missing, refused if it is
+    /// another's.
+    #[arg(long, env = "EVENKEEL_DATA_DIR", default_value = "./evenkeel-data", value_name = "DIR")]
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub data_dir: PathBuf,
+
+    /// Address of the EC2 API; port 0 takes a free one.
+    #[arg(long, env = "EVENKEEL_LISTEN", default_value = "127.0.0.1:8650", value_name = "ADDR")]
+    pub listen: SocketAddr,
+
+    /// Addresses of the NBD server, separated by commas; port 0 takes a free one.
+    #[arg(long, env = "EVENKEEL_NBD_LISTEN", default_value = "127.0.0.1:10809")]
+    #[arg(value_name = "ADDR", value_delimiter = ',')]
+    pub nbd_listen: Vec<SocketAddr>,
+
+    /// Unix socket of the NBD server. [default: nbd.sock in the data folder]
+    #[arg(long, env = "EVENKEEL_NBD_UNIX", value_name = "PATH")]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub nbd_unix: Option<PathBuf>,
+
+    /// Region the API answers for; requests are signed with it.
+    #[arg(long, env = "EVENKEEL_REGION", default_value = "local-1", value_name = "NAME")]
+    pub region: String,
+
+    /// The region's one availability zone.
+    #[arg(long, env = "EVENKEEL_ZONE", default_value = "local-1a", value_name = "NAME")]
+    pub zone: String,
+
+    /// Volume rules of that day, such as 2012-08. [default: the newest]
+    #[arg(long, env = "EVENKEEL_AS_OF", value_name = "DATE", value_parser = date)]
+    pub as_of: Option<Date>,
+
+    /// How often a volume may be modified.
+    #[arg(
+        long,
+        env = "EVENKEEL_MODIFY_POLICY",
+        default_value = "immediate",
+        value_name = "POLICY"
+    )]
+    pub modify_policy: ModifyPolicy,
+
+    /// Where the bytes of the volumes are kept.
+    #[arg(long, env = "EVENKEEL_STORE", default_value = "local", value_name = "STORE")]
+    pub store: StoreKind,
+
+    /// How the server talks to disks and sockets.
+    #[arg(long, env = "EVENKEEL_IO", default_value = "uring", value_name = "WAY")]
+    pub io: Io,
+
+    /// Threads of the data plane, one a core. [default: the number of cores]
+    #[arg(long, env = "EVENKEEL_CORES", value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub cores: Option<u16>,
+
+    /// What is logged to standard error: error, warn, info, debug, trace, or a filter by module.
+    #[arg(long, env = "EVENKEEL_LOG", default_value = "info", value_name = "FILTER")]
+    pub log: String,
+}
+
+/// How often a volume may be modified.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum ModifyPolicy {
+    /// As often as one likes; each is complete at once.
+    Immediate,
+    /// As AWS had it on the day of the rules: a waiting time, hours of state `optimizing`.
+    Aws,
+}
+
+/// How a verb finds the server, and proves who it is.
+#[derive(Args, Clone, Debug)]
+pub struct Connection {
+    /// Address of the server's API.
+    #[arg(long, global = true, env = "EVENKEEL_ENDPOINT", value_name = "URL")]
+    #[arg(default_value = "http://127.0.0.1:8650", help_heading = "Connection")]
+    pub endpoint: String,
+
+    /// The server's data folder: its credentials are used. Without them, AWS_ACCESS_KEY_ID and
+    /// AWS_SECRET_ACCESS_KEY are.
+    #[arg(long, global = true, env = "EVENKEEL_DATA_DIR", value_name = "DIR")]
+    #[arg(default_value = "./evenkeel-data", help_heading = "Connection")]
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub data_dir: PathBuf,
+
+    /// The server's region; requests are signed with it.
+    #[arg(long, global = true, env = "EVENKEEL_REGION", value_name = "NAME")]
+    #[arg(default_value = "local-1", help_heading = "Connection")]
+    pub region: String,
+}
+
+/// In which form results are printed.
+#[derive(Args, Clone, Debug)]
+pub struct Output {
+    /// Form of the output.
+    #[arg(
+        short = 'o',
+        long = "output",
+        global = true,
+        env = "EVENKEEL_OUTPUT",
+        value_name = "FORMAT"
+    )]
+    #[arg(default_value = "text")]
+    pub format: Format,
+}
+
+/// Whether to wait until a change is in force, and for how long.
+#[derive(Args, Clone, Debug)]
+pub struct Wait {
+    /// Wait until it is done.
+    #[arg(long)]
+    pub wait: bool,
+
+    /// Longest wait, such as 30s or 5m; exit code 5 when it is over.
+    #[arg(long, default_value = "60s", value_name = "TIME", value_parser = span)]
+    pub timeout: Duration,
+}
+
+#[derive(Args, Debug)]
+pub struct Demo {
+    /// Where to write the HTML report.
+    #[arg(long, env = "EVENKEEL_DEMO_REPORT", value_name = "FILE")]
+    #[arg(default_value = "./evenkeel-demo-report.html", value_hint = ValueHint::FilePath)]
+    pub report: PathBuf,
+
+    /// Measured time, such as 30s or 1m; the credits of one volume last for 10 s.
+    #[arg(long, default_value = "30s", value_name = "TIME", value_parser = span)]
+    pub time: Duration,
+
+    /// Where the bytes of the volumes are kept: memory, or a temporary folder.
+    #[arg(long, default_value = "local", value_name = "STORE")]
+    pub store: StoreKind,
+
+    /// How the server talks to disks and sockets.
+    #[arg(long, env = "EVENKEEL_IO", default_value = "uring", value_name = "WAY")]
+    pub io: Io,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum EnvShell {
+    /// sh, bash, zsh and their like.
+    Sh,
+    Fish,
+}
+
+#[derive(Args, Debug)]
+pub struct Env {
+    /// The shell that will read it.
+    #[arg(long, default_value = "sh", value_name = "SHELL")]
+    pub shell: EnvShell,
+
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+#[derive(Args, Debug)]
+pub struct Host {
+    #[command(subcommand)]
+    pub verb: HostVerb,
+
+    #[command(flatten)]
+    pub output: Output,
+
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum HostVerb {
+    /// Register a host under the EBS limits of an instance type.
+    Register {
+        /// Instance type, such as m5.large.
+        #[arg(short = 't', long = "type", value_name = "TYPE")]
+        instance_type: String,
+        /// Address that the host connects from. [default: this machine]
+        #[arg(long, value_name = "IP")]
+        address: Option<IpAddr>,
+        /// A tag; may be given several times.
+        #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = tag)]
+        tags: Vec<(String, String)>,
+    },
+    /// List the hosts.
+    Ls,
+    /// Forget a host that has no volume attached.
+    Rm {
+        /// The host's id.
+        #[arg(value_name = "HOST", value_parser = instance_id)]
+        host: InstanceId,
+    },
+}
+
+#[derive(Args, Debug)]
+pub struct Doctor {
+    /// Data folder to check.
+    #[arg(long, env = "EVENKEEL_DATA_DIR", default_value = "./evenkeel-data", value_name = "DIR")]
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub data_dir: PathBuf,
+
+    /// Address that the API would use.
+    #[arg(long, env = "EVENKEEL_LISTEN", default_value = "127.0.0.1:8650", value_name = "ADDR")]
+    pub listen: SocketAddr,
+
+    /// Addresses that the NBD server would use.
+    #[arg(long, env = "EVENKEEL_NBD_LISTEN", default_value = "127.0.0.1:10809")]
+    #[arg(value_name = "ADDR", value_delimiter = ',')]
+    pub nbd_listen: Vec<SocketAddr>,
+
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Args, Debug)]
+pub struct Bench {
+    #[command(subcommand)]
+    pub verb: BenchVerb,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum BenchVerb {
+    /// An unlimited volume beside nbdkit and qemu-storage-daemon, runs in turn, under the same fio
+    /// jobs.
+    Nbd(BenchNbd),
+    /// Serve one unlimited volume in memory: the subject of `bench nbd`.
+    #[command(hide = true)]
+    Export(Export),
+}
+
+#[derive(Args, Debug)]
+pub struct BenchNbd {
+    /// Time of each run, such as 3s.
+    #[arg(long, default_value = "3s", value_name = "TIME", value_parser = span)]
+    pub time: Duration,
+
+    /// Runs of each row on each server; the median is shown.
+    #[arg(long, default_value = "3", value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rounds: u32,
+
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Args, Debug)]
+pub struct Export {
+    /// Unix socket to listen on.
+    #[arg(long, value_name = "PATH")]
+    pub unix: Option<PathBuf>,
+
+    /// Address to listen on.
+    #[arg(long, value_name = "ADDR", required_unless_present = "unix")]
+    pub tcp: Option<SocketAddr>,
+
+    /// Size in bytes.
+    #[arg(long, value_name = "BYTES")]
+    pub size: u64,
+
+    /// Threads of the data plane. [default: the number of cores]
+    #[arg(long, value_name = "N")]
+    pub cores: Option<u16>,
+}
+
+#[derive(Args, Debug)]
+pub struct Completions {
+    /// The shell.
+    pub shell: clap_complete::Shell,
+}
+
+/// In which form the manual is printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum ManFormat {
+    /// One page for man(1).
+    Roff,
+    /// The reference of all verbs, as in docs/reference/cli.md.
+    Markdown,
+}
+
+#[derive(Args, Debug)]
+pub struct Man {
+    /// The verb whose page to print, such as `volume create`. [default: the program's own page]
+    #[arg(value_name = "VERB")]
+    pub verb: Vec<String>,
+
+    /// Form of the output.
+    #[arg(long, default_value = "roff", value_name = "FORMAT")]
+    pub format: ManFormat,
+}
+
+/// The whole definition. Values of the environment are not shown in help: they may be secret or
+/// long.
+pub fn command() -> clap::Command {
+    fn hide(command: clap::Command) -> clap::Command {
+        command.mut_args(|argument| argument.hide_env_values(true)).mut_subcommands(hide)
+    }
+    hide(Cli::command())
+}
+
+fn parsed<T: FromStr<Err: ToString>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error: T::Err| error.to_string())
+}
+
+fn volume_id(text: &str) -> Result<VolumeId, String> {
+    parsed(text)
+}
+
+fn instance_id(text: &str) -> Result<InstanceId, String> {
+    parsed(text)
+}
+
+fn volume_type(text: &str) -> Result<VolumeType, String> {
+    parsed(text)
+}
+
+fn date(text: &str) -> Result<Date, String> {
+    parsed(text)
+}
+
+fn tag(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+/// A size in GiB; volumes come in whole ones.
+fn size_gib(text: &str) -> Result<u32, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let gib_per_unit = match &text[digits.len()..] {
+        "" | "GiB" => 1,
+        "TiB" => 1_024,
+        unit => return Err(format!("unit {unit} is not GiB or TiB")),
+    };
+    let number: u32 = digits.parse().map_err(|_| "expected a whole number, then GiB or TiB")?;
+    number.checked_mul(gib_per_unit).ok_or_else(|| "more than 4,294,967,295 GiB".to_owned())
+}
+
+/// A span of time in whole seconds.
+fn span(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let seconds_per_unit = match &text[digits.len()..] {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        unit => return Err(format!("unit {unit} is not s, m or h")),
+    };
+    let number: u32 = digits.parse().map_err(|_| "expected a whole number, then s, m or h")?;
+    Ok(Duration::from_secs(u64::from(number) * seconds_per_unit))
+}
+
+#[cfg(test)]
+mod tests;

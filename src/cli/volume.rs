@@ -1,0 +1,151 @@
+//! The flags of `evenkeel volume`.
+
+use super::{Connection, Output, Wait, instance_id, size_gib, tag, volume_id, volume_type};
+use clap::{Args, Subcommand};
+use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::volume::VolumeType;
+use std::net::SocketAddr;
+
+#[derive(Args, Debug)]
+pub struct Volume {
+    #[command(subcommand)]
+    pub verb: VolumeVerb,
+
+    #[command(flatten)]
+    pub output: Output,
+
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum VolumeVerb {
+    /// Make a volume.
+    Create(VolumeCreate),
+    /// List the volumes.
+    Ls,
+    /// Tell all about one volume: limits, attachments, where to reach it, credits.
+    Show {
+        /// The volume's id.
+        #[arg(value_name = "VOLUME", value_parser = volume_id)]
+        volume: VolumeId,
+        /// Addresses of the server's NBD side, to show where the volume is reached.
+        #[arg(long, env = "EVENKEEL_NBD_LISTEN", default_value = "127.0.0.1:10809")]
+        #[arg(value_name = "ADDR", value_delimiter = ',')]
+        nbd_listen: Vec<SocketAddr>,
+    },
+    /// Change type, size or limits; in force at once, and never refills credits.
+    Modify(VolumeModify),
+    /// Let a host reach the volume.
+    Attach(VolumeAttach),
+    /// End that: its connections are closed.
+    Detach(VolumeDetach),
+    /// Delete volumes and their bytes.
+    Rm {
+        /// The volumes' ids; none may be attached.
+        #[arg(required = true, value_name = "VOLUME", value_parser = volume_id)]
+        volumes: Vec<VolumeId>,
+    },
+    /// Show the credit balances of a gp2, st1 or sc1 volume, or set one.
+    Credits {
+        /// The volume's id.
+        #[arg(value_name = "VOLUME", value_parser = volume_id)]
+        volume: VolumeId,
+        /// New balance: I/O credits of a gp2 volume, bytes of an st1 or sc1 volume.
+        #[arg(long, value_name = "N")]
+        set: Option<u64>,
+    },
+}
+
+#[derive(Args, Debug)]
+pub struct VolumeCreate {
+    /// Volume type: standard, st1, sc1, gp2, gp3, io1 or io2.
+    #[arg(short = 't', long = "type", default_value = "gp3", value_name = "TYPE")]
+    #[arg(value_parser = volume_type)]
+    pub volume_type: VolumeType,
+
+    /// Size, such as 100GiB or 2TiB; a bare number is GiB.
+    #[arg(short, long, value_name = "SIZE", value_parser = size_gib)]
+    pub size: u32,
+
+    /// Provisioned IOPS (gp3, io1, io2).
+    #[arg(long, value_name = "N")]
+    pub iops: Option<u32>,
+
+    /// Provisioned throughput in MiB/s (gp3).
+    #[arg(long, value_name = "MIB/S")]
+    pub throughput: Option<u32>,
+
+    /// Several hosts may attach it (io1, io2).
+    #[arg(long)]
+    pub multi_attach: bool,
+
+    /// A tag; may be given several times.
+    #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = tag)]
+    pub tags: Vec<(String, String)>,
+
+    /// Attach it to this machine as soon as it is there; implies --wait.
+    #[arg(long)]
+    pub attach: bool,
+
+    #[command(flatten)]
+    pub wait: Wait,
+}
+
+#[derive(Args, Debug)]
+pub struct VolumeModify {
+    /// The volume's id.
+    #[arg(value_name = "VOLUME", value_parser = volume_id)]
+    pub volume: VolumeId,
+
+    /// New volume type.
+    #[arg(short = 't', long = "type", value_name = "TYPE", value_parser = volume_type)]
+    pub volume_type: Option<VolumeType>,
+
+    /// New size, such as 100GiB or 2TiB; not below the present one.
+    #[arg(short, long, value_name = "SIZE", value_parser = size_gib)]
+    pub size: Option<u32>,
+
+    /// New provisioned IOPS.
+    #[arg(long, value_name = "N")]
+    pub iops: Option<u32>,
+
+    /// New provisioned throughput in MiB/s.
+    #[arg(long, value_name = "MIB/S")]
+    pub throughput: Option<u32>,
+
+    #[command(flatten)]
+    pub wait: Wait,
+}
+
+#[derive(Args, Debug)]
+pub struct VolumeAttach {
+    /// The volume's id.
+    #[arg(value_name = "VOLUME", value_parser = volume_id)]
+    pub volume: VolumeId,
+
+    /// The host's id. [default: this machine]
+    #[arg(long, value_name = "HOST", value_parser = instance_id)]
+    pub host: Option<InstanceId>,
+
+    /// Device name, unique on the host. [default: the first free one from /dev/sdf on]
+    #[arg(long, value_name = "NAME")]
+    pub device: Option<String>,
+
+    #[command(flatten)]
+    pub wait: Wait,
+}
+
+#[derive(Args, Debug)]
+pub struct VolumeDetach {
+    /// The volume's id.
+    #[arg(value_name = "VOLUME", value_parser = volume_id)]
+    pub volume: VolumeId,
+
+    /// The host's id; needed only when several hosts have attached it.
+    #[arg(long, value_name = "HOST", value_parser = instance_id)]
+    pub host: Option<InstanceId>,
+
+    #[command(flatten)]
+    pub wait: Wait,
+}

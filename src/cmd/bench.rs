@@ -1,0 +1,110 @@
+//! `evenkeel bench`: an unlimited volume beside other servers, under the same load.
+
+use super::serve;
+use crate::cli::{BenchNbd, Export};
+use crate::message::{self, Failure, Format};
+use crate::server;
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::qos::pacing::{Balances, Pacing};
+use evenkeel_core::units::ByteCount;
+use evenkeel_engine::{Engine, EngineConfig, IoMode};
+use evenkeel_lab::bench::compare::{self, CompareConfig, Peer, PeerSize, Transport};
+use evenkeel_store::memory::MemoryPool;
+use evenkeel_wire::agent::{Command, HostAddress, Reply, VolumeState};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The one volume of [`export`].
+const VOLUME: VolumeId = VolumeId::from_bits(1);
+
+/// Large enough that caches of the processor do not hold it, small enough for six servers at once.
+const SIZE: PeerSize = PeerSize { mib: 256 };
+
+/// Time that starting and filling the servers may take, beside the runs.
+const SET_UP_MAX: Duration = Duration::from_secs(300);
+
+/// Compares with nbdkit and qemu-storage-daemon and prints the table.
+pub fn nbd(arguments: &BenchNbd) -> Result<(), Failure> {
+    let temporary = |folder: &Path| {
+        let mut builder = tempfile::Builder::new();
+        let made = builder.prefix("evenkeel-bench-").tempdir_in(folder);
+        made.map_err(|error| Failure::new(format!("{}: {error}", folder.display())))
+    };
+    let folder = temporary(&std::env::temp_dir())?;
+    let memory_folder = temporary(Path::new("/dev/shm"))?;
+    let seconds = u32::try_from(arguments.time.as_secs()).unwrap_or(u32::MAX);
+    let peers =
+        vec![ours()?, compare::nbdkit_memory(), compare::nbdkit_file(), compare::qemu_file()];
+    let rows = compare::standard_rows(seconds);
+    let transports = vec![Transport::Unix, Transport::Tcp];
+    let runs = rows.len() * transports.len() * peers.len();
+    let runs = u32::try_from(runs).unwrap_or(u32::MAX).saturating_mul(arguments.rounds);
+    let config = CompareConfig {
+        peers,
+        rows,
+        transports,
+        rounds: arguments.rounds,
+        size: SIZE,
+        folder: folder.path().to_owned(),
+        memory_folder: memory_folder.path().to_owned(),
+        // Each run takes about a second more than its load.
+        deadline: SET_UP_MAX + (arguments.time * 2 + Duration::from_secs(5)) * runs,
+    };
+    let comparison = compare::compare(&config, &mut |what| eprintln!("{what}"))
+        .map_err(|error| Failure::new(error.to_string()))?;
+    message::print(&match arguments.output.format {
+        Format::Json => message::json(&serde_json::to_value(&comparison).unwrap_or_default()),
+        Format::Text | Format::Csv => comparison.to_string(),
+    })
+}
+
+/// This program, exporting one unlimited volume, as one server of the comparison.
+fn ours() -> Result<Peer, Failure> {
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::new(format!("where this program is: {error}")))?;
+    let program = program.to_string_lossy().into_owned();
+    let command = |listen: [&str; 2]| {
+        let arguments = ["bench", "export", "--size", "{size}"].into_iter().chain(listen);
+        [program.clone()].into_iter().chain(arguments.map(str::to_owned)).collect()
+    };
+    Ok(Peer {
+        name: "evenkeel".to_owned(),
+        package: "evenkeel",
+        export: VOLUME.to_string(),
+        unix: command(["--unix", "{socket}"]),
+        tcp: command(["--tcp", "127.0.0.1:{port}"]),
+        needs_file: false,
+    })
+}
+
+/// Serves one unlimited volume in memory, without a control plane, until told to stop.
+pub fn export(arguments: &Export) -> Result<(), Failure> {
+    serve::log_to_stderr("warn")?;
+    let failed = |error: &dyn std::fmt::Display| Failure::new(error.to_string());
+    let engine = Engine::start(EngineConfig {
+        cores: arguments.cores.unwrap_or_else(server::cores),
+        io: IoMode::Uring,
+        tcp: arguments.tcp.into_iter().collect(),
+        unix: arguments.unix.clone(),
+        pool: Arc::new(MemoryPool::new()),
+    })
+    .map_err(|error| failed(&error))?;
+    let state = VolumeState {
+        id: VOLUME,
+        size: ByteCount(arguments.size),
+        pacing: Pacing::UNLIMITED,
+        balances: Balances::default(),
+        hosts: vec![HostAddress::Local],
+    };
+    if let Reply::Failed(failure) = engine.agent().call(Command::Apply(state)) {
+        return Err(Failure::new(failure.message));
+    }
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| failed(&error))?
+        .block_on(serve::stop_signal());
+    engine.shutdown();
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! `evenkeel env`: what a shell must export so that aws-cli, SDKs and this program find the server.
+
+use crate::api;
+use crate::cli::{Env, EnvShell};
+use crate::message::{self, Failure};
+
+pub fn run(arguments: &Env) -> Result<(), Failure> {
+    let connection = &arguments.connection;
+    let keys = api::keys(connection)?;
+    // Whoever changes folders afterwards must still find the data folder.
+    let data_dir = std::path::absolute(&connection.data_dir)
+        .map_err(|error| Failure::new(format!("{}: {error}", connection.data_dir.display())))?;
+    let data_dir = data_dir.display().to_string();
+    let variables = [
+        ("AWS_ENDPOINT_URL_EC2", connection.endpoint.as_str()),
+        ("AWS_ACCESS_KEY_ID", &keys.access_key_id),
+        ("AWS_SECRET_ACCESS_KEY", &keys.secret_access_key),
+        ("AWS_DEFAULT_REGION", &connection.region),
+        ("AWS_REGION", &connection.region),
+        ("EVENKEEL_ENDPOINT", &connection.endpoint),
+        ("EVENKEEL_DATA_DIR", &data_dir),
+        ("EVENKEEL_REGION", &connection.region),
+    ];
+    message::print(&exports(arguments.shell, &variables))
+}
+
+/// Also forgets a session token and a profile: with either, the SDKs would not use these keys.
+fn exports(shell: EnvShell, variables: &[(&str, &str)]) -> String {
+    let mut text = String::new();
+    for (name, value) in variables {
+        text.push_str(&match shell {
+            EnvShell::Sh => format!("export {name}={}\n", quoted_sh(value)),
+            EnvShell::Fish => format!("set -gx {name} {}\n", quoted_fish(value)),
+        });
+    }
+    text.push_str(match shell {
+        EnvShell::Sh => "unset AWS_SESSION_TOKEN AWS_PROFILE\n",
+        EnvShell::Fish => "set -e AWS_SESSION_TOKEN; set -e AWS_PROFILE; true\n",
+    });
+    text
+}
+
+/// In single quotes nothing is special but the quote itself: close, escape, open again.
+fn quoted_sh(value: &str) -> String {
+    format!("'{}'", value.replace('\'', r"'\''"))
+}
+
+/// In fish, a backslash escapes within single quotes.
+fn quoted_fish(value: &str) -> String {
+    format!("'{}'", value.replace('\\', r"\\").replace('\'', r"\'"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn the_shell_gets_the_value_back() {
+        let value = "it's $HOME `x` \\ \"y\" \n!";
+        let text = exports(EnvShell::Sh, &[("A", value), ("B", "plain")]);
+        let output = Command::new("sh")
+            .args(["-c", "AWS_PROFILE=p; eval \"$1\"; printf %s \"$A$B$AWS_PROFILE\"", "sh", &text])
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{value}plain"));
+    }
+
+    #[test]
+    fn fish_has_its_own_words() {
+        assert_eq!(
+            exports(EnvShell::Fish, &[("A", r"it's \")]),
+            "set -gx A 'it\\'s \\\\'\nset -e AWS_SESSION_TOKEN; set -e AWS_PROFILE; true\n"
+        );
+    }
+}

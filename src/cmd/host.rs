@@ -1,0 +1,50 @@
+//! `evenkeel host`: the client hosts that volumes are attached to.
+
+use crate::api::Client;
+use crate::api::model::Host;
+use crate::cli::{self, HostVerb};
+use crate::message::{self, Exit, Failure};
+
+pub fn run(arguments: &cli::Host) -> Result<(), Failure> {
+    let client = Client::new(&arguments.connection)?;
+    let format = arguments.output.format;
+    match &arguments.verb {
+        HostVerb::Ls => {
+            let hosts = hosts(&client)?;
+            message::print(&message::listing(&hosts, format, "no host is registered"))
+        }
+        HostVerb::Register { instance_type, address, tags } => {
+            let address = address.map(|address| address.to_string());
+            let tags = super::volume::tag_parameters("Tag", tags);
+            let mut parameters = vec![("InstanceType", instance_type.as_str())];
+            parameters.extend(address.as_deref().map(|address| ("Address", address)));
+            parameters.extend(tags.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+            let answer = client.call("RegisterHost", &parameters)?;
+            let registered: Vec<Host> =
+                answer.child("instance").map(Host::read).into_iter().collect();
+            message::print(&message::listing(&registered, format, ""))
+        }
+        HostVerb::Rm { host } => {
+            client.call("DeregisterHost", &[("InstanceId", &host.to_string())])?;
+            Ok(())
+        }
+    }
+}
+
+/// All hosts.
+pub fn hosts(client: &Client) -> Result<Vec<Host>, Failure> {
+    Ok(Host::set(&client.call("DescribeInstances", &[])?))
+}
+
+/// The instance type of the server's own machine, which no EC2 type is called.
+const LOCAL_TYPE: &str = "evenkeel.local";
+
+/// The host that stands for the server's own machine: the first one of its type.
+pub fn local(client: &Client) -> Result<Host, Failure> {
+    let of_type = hosts(client)?.into_iter().filter(|host| host.instance_type == LOCAL_TYPE);
+    of_type.min_by(|a, b| a.registered.cmp(&b.registered)).ok_or_else(|| {
+        Failure::new("no registered host is this machine")
+            .exit(Exit::NotFound)
+            .hint("`evenkeel host ls` lists the hosts; name one with --host")
+    })
+}

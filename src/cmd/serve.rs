@@ -1,0 +1,114 @@
+//! `evenkeel serve`: the server, in the foreground, until it is told to stop.
+
+use crate::cli::Serve;
+use crate::message::{self, Exit, Failure};
+use crate::server::{self, Addresses, Config};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+pub fn run(arguments: &Serve) -> Result<(), Failure> {
+    log_to_stderr(&arguments.log)?;
+    let config = Config::of(arguments)?;
+    let shown = config.clone();
+    // Whoever starts us from a script waits for this text: by then every address answers. One who
+    // has closed the pipe since is no reason to stop serving.
+    let ready = move |addresses: &Addresses| {
+        let mut stdout = std::io::stdout();
+        let _ = stdout.write_all(greeting(&shown, addresses).as_bytes());
+        let _ = stdout.flush();
+    };
+    server::run(&config, ready, stop_signal())
+}
+
+/// Logs what passes `filter` to standard error, in colour on a terminal.
+pub fn log_to_stderr(filter: &str) -> Result<(), Failure> {
+    let filter = EnvFilter::try_new(filter).map_err(|error| {
+        Failure::new(format!("log filter \"{filter}\": {error}")).exit(Exit::Usage)
+    })?;
+    let colour = message::is_colourful(std::io::IsTerminal::is_terminal(&std::io::stderr()));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(colour)
+        .with_target(false)
+        .init();
+    Ok(())
+}
+
+/// Ends when the process is asked to: by Ctrl-C, or by whoever manages services.
+pub async fn stop_signal() {
+    let mut signals = Vec::new();
+    for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
+        match signal(kind) {
+            Ok(signal) => signals.push(signal),
+            Err(error) => tracing::error!(%error, "no handler for a signal: it ends us at once"),
+        }
+    }
+    let next = std::future::poll_fn(|context| {
+        let received = signals.iter_mut().any(|signal| signal.poll_recv(context).is_ready());
+        if received { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    });
+    next.await;
+}
+
+fn greeting(config: &Config, addresses: &Addresses) -> String {
+    let mut text = format!("evenkeel {} is serving\n", env!("CARGO_PKG_VERSION"));
+    let _ = writeln!(text, "  API    http://{}  region {}", addresses.api, config.region);
+    for address in &addresses.nbd {
+        let _ = writeln!(text, "  NBD    nbd://{address}/VOLUME");
+    }
+    if let Some(socket) = &config.nbd_unix {
+        let _ = writeln!(text, "  NBD    nbd+unix:///VOLUME?socket={}", socket.display());
+    }
+    let _ = writeln!(text, "  data   {}", config.data_dir.display());
+    let _ = writeln!(text, "  rules  {}", config.rules.date());
+    let _ = writeln!(text, "Ctrl-C stops it. In another shell, same folder:");
+    let _ = writeln!(text, "  evenkeel volume create --size 100 --attach");
+    let _ = writeln!(text, "  eval \"$(evenkeel env)\"; aws ec2 describe-volumes");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[test]
+    fn the_greeting_shows_every_address() {
+        let line = "evenkeel serve --data-dir /srv/e --as-of 2025-10 --region r --zone z";
+        let cli = crate::cli::Cli::parse_from(line.split(' '));
+        let crate::cli::Verb::Serve(arguments) = cli.verb else { panic!("not serve") };
+        let addresses = Addresses {
+            api: "127.0.0.1:8650".parse().unwrap(),
+            nbd: vec!["127.0.0.1:10809".parse().unwrap()],
+        };
+        let text = greeting(&Config::of(&arguments).unwrap(), &addresses);
+        let version = env!("CARGO_PKG_VERSION");
+        assert_eq!(
+            text,
+            format!(
+                "evenkeel {version} is serving\n  \
+                 API    http://127.0.0.1:8650  region r\n  \
+                 NBD    nbd://127.0.0.1:10809/VOLUME\n  \
+                 NBD    nbd+unix:///VOLUME?socket=/srv/e/nbd.sock\n  \
+                 data   /srv/e\n  \
+                 rules  2025-09-26\n\
+                 Ctrl-C stops it. In another shell, same folder:\n  \
+                 evenkeel volume create --size 100 --attach\n  \
+                 eval \"$(evenkeel env)\"; aws ec2 describe-volumes\n"
+            )
+        );
+    }
+
+    #[test]
+    fn rules_older_than_the_oldest_are_refused() {
+        let line = "evenkeel serve --as-of 2001-01-01";
+        let cli = crate::cli::Cli::parse_from(line.split(' '));
+        let crate::cli::Verb::Serve(arguments) = cli.verb else { panic!("not serve") };
+        let failure = Config::of(&arguments).unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage);
+        assert!(failure.message.contains("2001-01-01"), "{failure}");
+    }
+}

@@ -1,0 +1,416 @@
+//! `evenkeel volume`: everything through the API, as any other client would do it.
+
+use super::host;
+use crate::api::Client;
+use crate::api::model::{Balance, Credits, Volume};
+use crate::cli::{self, VolumeAttach, VolumeCreate, VolumeDetach, VolumeModify, VolumeVerb, Wait};
+use crate::clock::Deadline;
+use crate::message::{self, Exit, Failure, Format, Item, or_dash};
+use serde_json::json;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+const NO_VOLUMES: &str =
+    "no volumes yet; make one with `evenkeel volume create --size 100 --attach`";
+
+/// Time between two looks at a balance, to tell where it is going.
+const TREND_INTERVAL: Duration = Duration::from_millis(500);
+
+pub fn run(arguments: &cli::Volume) -> Result<(), Failure> {
+    let client = Client::new(&arguments.connection)?;
+    let format = arguments.output.format;
+    match &arguments.verb {
+        VolumeVerb::Create(create) => {
+            let volume = self::create(&client, create)?;
+            message::print(&message::listing(&[volume], format, ""))
+        }
+        VolumeVerb::Ls => {
+            let volumes = Volume::set(&client.call("DescribeVolumes", &[])?);
+            message::print(&message::listing(&volumes, format, NO_VOLUMES))
+        }
+        VolumeVerb::Show { volume, nbd_listen } => {
+            show(&client, arguments, &volume.to_string(), nbd_listen)
+        }
+        VolumeVerb::Modify(change) => modify(&client, change),
+        VolumeVerb::Attach(attach) => {
+            let host = attach.host.map(|host| host.to_string());
+            let VolumeAttach { volume, device, wait, .. } = attach;
+            self::attach(&client, &volume.to_string(), host, device.clone(), wait)
+        }
+        VolumeVerb::Detach(detach) => self::detach(&client, detach),
+        VolumeVerb::Rm { volumes } => volumes.iter().try_for_each(|volume| {
+            client.call("DeleteVolume", &[("VolumeId", &volume.to_string())]).map(|_| ())
+        }),
+        VolumeVerb::Credits { volume, set } => credits(&client, &volume.to_string(), *set, format),
+    }
+}
+
+/// The volume as it is now.
+pub fn get(client: &Client, id: &str) -> Result<Volume, Failure> {
+    let answer = client.call("DescribeVolumes", &[("VolumeId.1", id)])?;
+    Volume::set(&answer).into_iter().next().ok_or_else(|| {
+        Failure::new(format!("the server tells nothing of {id}")).exit(Exit::NotFound)
+    })
+}
+
+/// Makes a volume as the flags say, waits and attaches it if they say so.
+pub fn create(client: &Client, create: &VolumeCreate) -> Result<Volume, Failure> {
+    let zones = client.call("DescribeAvailabilityZones", &[])?;
+    let zone = zones.items("availabilityZoneInfo").first();
+    let zone = zone.and_then(|item| item.child_text("zoneName")).unwrap_or_default();
+    let volume_type = create.volume_type.to_string();
+    let size = create.size.to_string();
+    let iops = create.iops.map(|n| n.to_string());
+    let throughput = create.throughput.map(|n| n.to_string());
+    let mut parameters =
+        vec![("AvailabilityZone", zone), ("VolumeType", &volume_type), ("Size", &size)];
+    parameters.extend(iops.as_deref().map(|n| ("Iops", n)));
+    parameters.extend(throughput.as_deref().map(|n| ("Throughput", n)));
+    parameters.extend(create.multi_attach.then_some(("MultiAttachEnabled", "true")));
+    let tags = tag_parameters("TagSpecification.1.Tag", &create.tags);
+    if !tags.is_empty() {
+        parameters.push(("TagSpecification.1.ResourceType", "volume"));
+        parameters.extend(tags.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+    }
+    let volume = Volume::read(&client.call("CreateVolume", &parameters)?);
+    let id = volume.volume_id.clone();
+    if !create.wait.wait && !create.attach {
+        return Ok(volume);
+    }
+    let available = wait_for_state(client, &id, "available", create.wait.timeout)?;
+    if !create.attach {
+        return Ok(available);
+    }
+    let wait = Wait { wait: true, timeout: create.wait.timeout };
+    attach(client, &id, None, None, &wait)?;
+    get(client, &id)
+}
+
+/// `Prefix.1.Key`, `Prefix.1.Value`, `Prefix.2.Key`, ...
+pub fn tag_parameters(prefix: &str, tags: &[(String, String)]) -> Vec<(String, String)> {
+    let pairs = tags.iter().zip(1..).map(|((key, value), number)| {
+        [
+            (format!("{prefix}.{number}.Key"), key.clone()),
+            (format!("{prefix}.{number}.Value"), value.clone()),
+        ]
+    });
+    pairs.flatten().collect()
+}
+
+fn modify(client: &Client, change: &VolumeModify) -> Result<(), Failure> {
+    let id = change.volume.to_string();
+    let parameters: Vec<(&str, String)> = [
+        ("VolumeType", change.volume_type.map(|t| t.to_string())),
+        ("Size", change.size.map(|n| n.to_string())),
+        ("Iops", change.iops.map(|n| n.to_string())),
+        ("Throughput", change.throughput.map(|n| n.to_string())),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| value.map(|value| (name, value)))
+    .collect();
+    if parameters.is_empty() {
+        return Err(Failure::new(format!("nothing to change on {id}"))
+            .exit(Exit::Usage)
+            .hint("name a new --type, --size, --iops or --throughput"));
+    }
+    let mut all = vec![("VolumeId", id.as_str())];
+    all.extend(parameters.iter().map(|(name, value)| (*name, value.as_str())));
+    client.call("ModifyVolume", &all)?;
+    if !change.wait.wait {
+        return Ok(());
+    }
+    // The limits are in force already; what is waited for is the permission to modify again.
+    client.wait(&format!("the modification of {id} to complete"), change.wait.timeout, |client| {
+        let filter = [("VolumeId.1", id.as_str())];
+        let answer = client.call("DescribeVolumesModifications", &filter)?;
+        let state = answer.items("volumeModificationSet").first();
+        let state = state.and_then(|item| item.child_text("modificationState"));
+        match state {
+            Some("completed") => Ok(Some(())),
+            Some("failed") => Err(Failure::new(format!("the modification of {id} failed"))),
+            _ => Ok(None),
+        }
+    })
+}
+
+/// Attaches a volume to a host (default: this machine) under a device name (default: a free one).
+pub fn attach(
+    client: &Client,
+    id: &str,
+    host: Option<String>,
+    device: Option<String>,
+    wait: &Wait,
+) -> Result<(), Failure> {
+    let known = match &host {
+        Some(host) => host::hosts(client)?.into_iter().find(|known| known.host_id == *host),
+        None => Some(host::local(client)?),
+    };
+    let used = known.as_ref().map(|host| host.devices.as_slice()).unwrap_or_default();
+    let device = match device {
+        Some(device) => device,
+        None => free_device(used).ok_or_else(|| {
+            Failure::new(format!("all device names of {} are in use", or_dash(host.as_ref())))
+                .hint("name another with --device")
+        })?,
+    };
+    // A host that is not known is sent all the same: the server has the words for it.
+    let host = host.or(known.map(|known| known.host_id)).unwrap_or_default();
+    let parameters = [("VolumeId", id), ("InstanceId", &host), ("Device", &device)];
+    client.call("AttachVolume", &parameters)?;
+    if !wait.wait {
+        return Ok(());
+    }
+    client.wait(&format!("{id} to be attached to {host}"), wait.timeout, |client| {
+        let attached = get(client, id)?
+            .attachments
+            .iter()
+            .any(|attachment| attachment.host_id == host && attachment.state == "attached");
+        Ok(attached.then_some(()))
+    })
+}
+
+/// EC2's names for data volumes, in its order: /dev/sd[f-p], then /dev/xvd[b-c][a-z].
+fn free_device(used: &[String]) -> Option<String> {
+    let short = ('f'..='p').map(|letter| format!("/dev/sd{letter}"));
+    let long = ('b'..='c').flat_map(|a| ('a'..='z').map(move |b| format!("/dev/xvd{a}{b}")));
+    short.chain(long).find(|device| !used.contains(device))
+}
+
+fn detach(client: &Client, detach: &VolumeDetach) -> Result<(), Failure> {
+    let id = detach.volume.to_string();
+    let host = detach.host.map(|host| host.to_string());
+    let mut parameters = vec![("VolumeId", id.as_str())];
+    parameters.extend(host.as_deref().map(|host| ("InstanceId", host)));
+    client.call("DetachVolume", &parameters)?;
+    if !detach.wait.wait {
+        return Ok(());
+    }
+    client.wait(&format!("{id} to be detached"), detach.wait.timeout, |client| {
+        let attachments = get(client, &id)?.attachments;
+        let of_host = |attached: &str| host.as_deref().is_none_or(|host| host == attached);
+        let gone = !attachments.iter().any(|attachment| of_host(&attachment.host_id));
+        Ok(gone.then_some(()))
+    })
+}
+
+/// Waits until a volume is in a state; one that went wrong never gets there.
+pub fn wait_for_state(
+    client: &Client,
+    id: &str,
+    state: &str,
+    timeout: Duration,
+) -> Result<Volume, Failure> {
+    client.wait(&format!("{id} to be {state}"), timeout, |client| {
+        let volume = get(client, id)?;
+        if volume.state == "error" {
+            return Err(Failure::new(format!("{id} is in state error: it could not be made")));
+        }
+        Ok(Some(volume).filter(|volume| volume.state == state))
+    })
+}
+
+fn show(
+    client: &Client,
+    arguments: &cli::Volume,
+    id: &str,
+    nbd_listen: &[SocketAddr],
+) -> Result<(), Failure> {
+    let volume = get(client, id)?;
+    let credits = get_credits(client, id)?;
+    if arguments.output.format == Format::Csv {
+        return message::print(&message::listing(&[volume], Format::Csv, ""));
+    }
+    let mut reach: Vec<String> =
+        nbd_listen.iter().map(|address| format!("nbd://{address}/{id}")).collect();
+    let socket = arguments.connection.data_dir.join("nbd.sock");
+    if socket.exists() {
+        let socket = std::path::absolute(&socket).unwrap_or(socket);
+        reach.push(format!("nbd+unix:///{id}?socket={}", socket.display()));
+    }
+    if arguments.output.format == Format::Json {
+        let value = json!({
+            "schema": "evenkeel.volume/1", "volume": volume, "credits": credits, "nbd": reach,
+        });
+        return message::print(&message::json(&value));
+    }
+    let mut rows = details(&volume);
+    rows.extend(reach.into_iter().map(|uri| ("NBD", uri)));
+    for (kind, first) in balances(&credits) {
+        let _ = Deadline::after(TREND_INTERVAL * 2).pause(TREND_INTERVAL);
+        let later = get_credits(client, id)?;
+        let second = balances(&later).find(|(other, _)| *other == kind).map_or(first, |(_, b)| b);
+        rows.push((kind, format!("{}; {}", level(&second), trend(&first, &second))));
+    }
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
+    let lines = rows.iter().map(|(name, value)| format!("{name:<width$}  {value}\n"));
+    message::print(&lines.collect::<String>())
+}
+
+fn details(volume: &Volume) -> Vec<(&'static str, String)> {
+    let mut rows = vec![
+        ("volume", volume.volume_id.clone()),
+        ("type", volume.volume_type.clone()),
+        ("size", format!("{} GiB", volume.size_gib)),
+    ];
+    rows.extend(volume.iops.map(|iops| ("IOPS", iops.to_string())));
+    rows.extend(volume.throughput_mibps.map(|mibps| ("throughput", format!("{mibps} MiB/s"))));
+    rows.push(("state", volume.state.clone()));
+    rows.push(("created", volume.create_time.clone()));
+    for attachment in &volume.attachments {
+        let crate::api::model::Attachment { host_id, device, state } = attachment;
+        rows.push(("host", format!("{host_id} as {device}, {state}")));
+    }
+    rows.extend(volume.tags.iter().map(|(key, value)| ("tag", format!("{key}={value}"))));
+    rows
+}
+
+fn get_credits(client: &Client, id: &str) -> Result<Credits, Failure> {
+    let answer = client.call("DescribeVolumeCredits", &[("VolumeId.1", id)])?;
+    Ok(Credits::set(&answer).into_iter().next().unwrap_or_default())
+}
+
+fn balances(credits: &Credits) -> impl Iterator<Item = (&'static str, Balance)> {
+    let operations = credits.operations.map(|balance| ("I/O credits", balance));
+    let bytes = credits.bytes.map(|balance| ("byte credits", balance));
+    operations.into_iter().chain(bytes)
+}
+
+fn level(balance: &Balance) -> String {
+    format!("{} of {}", balance.balance, balance.capacity)
+}
+
+/// Where a balance goes at the rate between two looks at it.
+fn trend(first: &Balance, second: &Balance) -> String {
+    let looks_per_second = 1_000 / u64::try_from(TREND_INTERVAL.as_millis()).unwrap_or(1_000);
+    let spent = first.balance.saturating_sub(second.balance) * looks_per_second;
+    let earned = second.balance.saturating_sub(first.balance) * looks_per_second;
+    if let Some(left_s) = second.balance.checked_div(spent) {
+        let left = message::span(left_s);
+        format!("spending {spent}/s: empty in {left} at this rate")
+    } else if earned > 0 {
+        let missing = second.capacity.saturating_sub(second.balance);
+        let left = message::span(missing.div_ceil(earned));
+        format!("earning {earned}/s: full in {left} at this rate")
+    } else if second.balance >= second.capacity {
+        "full".to_owned()
+    } else {
+        "steady: all that is earned is spent".to_owned()
+    }
+}
+
+/// One bucket of credits as `volume credits` lists it.
+#[derive(serde::Serialize)]
+struct CreditRow {
+    volume_id: String,
+    /// `operations` (gp2) or `bytes` (st1, sc1).
+    unit: &'static str,
+    #[serde(flatten)]
+    balance: Balance,
+    seconds_to_full_when_idle: Option<u64>,
+    seconds_of_full_burst: Option<u64>,
+}
+
+impl Item for CreditRow {
+    const SCHEMA: &'static str = "evenkeel.credits/1";
+    const FIELD: &'static str = "credits";
+    const COLUMNS: &'static [&'static str] =
+        &["VOLUME", "UNIT", "BALANCE", "CAPACITY", "FULL WHEN IDLE IN", "LASTS AT FULL BURST"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.volume_id.clone(),
+            self.unit.to_owned(),
+            self.balance.balance.to_string(),
+            self.balance.capacity.to_string(),
+            or_dash(self.seconds_to_full_when_idle.map(message::span)),
+            or_dash(self.seconds_of_full_burst.map(message::span)),
+        ]
+    }
+}
+
+fn credits(client: &Client, id: &str, set: Option<u64>, format: Format) -> Result<(), Failure> {
+    if let Some(balance) = set {
+        set_credits(client, id, balance)?;
+    }
+    let credits = get_credits(client, id)?;
+    let rows: Vec<CreditRow> = [("operations", credits.operations), ("bytes", credits.bytes)]
+        .into_iter()
+        .filter_map(|(unit, balance)| balance.map(|balance| (unit, balance)))
+        .map(|(unit, balance)| CreditRow {
+            volume_id: id.to_owned(),
+            unit,
+            balance,
+            seconds_to_full_when_idle: balance.idle_to_full_s(),
+            seconds_of_full_burst: balance.burst_to_empty_s(),
+        })
+        .collect();
+    let none = format!("{id} has no credits: only gp2, st1 and sc1 volumes do");
+    message::print(&message::listing(&rows, format, &none))
+}
+
+/// Sets the balance of the one kind of credits that the volume has.
+pub fn set_credits(client: &Client, id: &str, balance: u64) -> Result<(), Failure> {
+    let present = get_credits(client, id)?;
+    let name = if present.operations.is_some() {
+        "Operations"
+    } else if present.bytes.is_some() {
+        "Bytes"
+    } else {
+        let none = format!("{id} has no credits: only gp2, st1 and sc1 volumes do");
+        return Err(Failure::new(none).exit(Exit::Usage));
+    };
+    let parameters = [("VolumeId", id), (name, &balance.to_string())];
+    client.call("SetVolumeCredits", &parameters).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_are_numbered_from_one() {
+        let tags = [("Name".to_owned(), "log".to_owned()), ("a".to_owned(), String::new())];
+        let parameters = tag_parameters("TagSpecification.1.Tag", &tags);
+        let names: Vec<&str> = parameters.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "TagSpecification.1.Tag.1.Key",
+                "TagSpecification.1.Tag.1.Value",
+                "TagSpecification.1.Tag.2.Key",
+                "TagSpecification.1.Tag.2.Value"
+            ]
+        );
+    }
+
+    #[test]
+    fn device_names_are_taken_in_order_and_run_out() {
+        assert_eq!(free_device(&[]).unwrap(), "/dev/sdf");
+        let mut used = vec!["/dev/sdg".to_owned()];
+        while let Some(device) = free_device(&used) {
+            used.push(device);
+        }
+        assert_eq!(used.len(), 11 + 52);
+        assert_eq!(used[11], "/dev/xvdba");
+        used.retain(|device| device != "/dev/sdp");
+        assert_eq!(free_device(&used).unwrap(), "/dev/sdp");
+    }
+
+    #[test]
+    fn the_trend_of_a_balance_is_told() {
+        let at = |balance| Balance {
+            balance,
+            capacity: 5_400_000,
+            refill_per_second: 300,
+            burst_per_second: 3_000,
+        };
+        assert_eq!(
+            trend(&at(5_400_000), &at(5_398_650)),
+            "spending 2700/s: empty in 33 min at this rate"
+        );
+        assert_eq!(trend(&at(0), &at(150)), "earning 300/s: full in 5 h 0 min at this rate");
+        assert_eq!(trend(&at(7), &at(7)), "steady: all that is earned is spent");
+        assert_eq!(trend(&at(5_400_000), &at(5_400_000)), "full");
+        assert_eq!(level(&at(7)), "7 of 5400000");
+    }
+}

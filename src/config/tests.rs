@@ -1,0 +1,185 @@
+//! Precedence, unknown keys, and the exact words of each complaint.
+
+use super::*;
+use crate::cli::{Verb, command};
+use std::fs;
+
+fn words(line: &str) -> Vec<OsString> {
+    line.split(' ').map(OsString::from).collect()
+}
+
+/// Parses as the program does, with `file` as the configuration file.
+fn parse_with(file: &str, line: &str) -> Result<Cli, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("evenkeel.toml");
+    fs::write(&path, file).unwrap();
+    let prefix = format!("{}/", folder.path().display());
+    let settings = read(&path).map_err(|f| f.to_string().replace(&prefix, ""))?;
+    let command = with_defaults(command(), &path, &settings)
+        .map_err(|failure| failure.to_string().replace(&prefix, ""))?;
+    from(command, &words(line)).map_err(|error| error.to_string())
+}
+
+fn listen(cli: Cli) -> String {
+    match cli.verb {
+        Verb::Serve(serve) => serve.listen.to_string(),
+        other => panic!("not serve: {other:?}"),
+    }
+}
+
+#[test]
+fn the_default_holds_where_nothing_is_said() {
+    assert_eq!(listen(parse_with("", "evenkeel serve").unwrap()), "127.0.0.1:8650");
+}
+
+#[test]
+fn the_file_beats_the_default_and_the_flag_beats_the_file() {
+    let file = "listen = \"127.0.0.1:9000\"\n";
+    assert_eq!(listen(parse_with(file, "evenkeel serve").unwrap()), "127.0.0.1:9000");
+    let flag = "evenkeel serve --listen 127.0.0.1:9001";
+    assert_eq!(listen(parse_with(file, flag).unwrap()), "127.0.0.1:9001");
+}
+
+/// A test may not change the environment of its process (others run beside it), so the variable is
+/// one that every process has.
+#[test]
+fn the_environment_beats_the_file_and_the_flag_beats_the_environment() {
+    let home = std::env::var("PATH").unwrap();
+    let settings = BTreeMap::from([(
+        "region".to_owned(),
+        Setting { values: vec!["from-file".to_owned()], line: 1 },
+    )]);
+    let command = || {
+        let command = command().mut_subcommand("serve", |serve| {
+            serve.mut_arg("region", |argument| argument.env("PATH"))
+        });
+        with_defaults(command, Path::new("evenkeel.toml"), &settings).unwrap()
+    };
+    let region = |line| match from(command(), &words(line)).unwrap().verb {
+        Verb::Serve(serve) => serve.region,
+        other => panic!("not serve: {other:?}"),
+    };
+    assert_eq!(region("evenkeel serve"), home);
+    assert_eq!(region("evenkeel serve --region from-flag"), "from-flag");
+}
+
+#[test]
+fn a_key_reaches_every_verb_that_has_the_flag() {
+    let file = "region = \"eu-1\"\ndata-dir = \"/srv/e\"\n";
+    match parse_with(file, "evenkeel volume ls").unwrap().verb {
+        Verb::Volume(volume) => {
+            assert_eq!(volume.connection.region, "eu-1");
+            assert_eq!(volume.connection.data_dir, Path::new("/srv/e"));
+        }
+        other => panic!("not volume: {other:?}"),
+    }
+}
+
+#[test]
+fn lists_and_numbers_are_values_too() {
+    let file = "cores = 2\nnbd-listen = [\"127.0.0.1:1\", \"127.0.0.2:2\"]\nas-of = 2012-08-01\n";
+    match parse_with(file, "evenkeel serve").unwrap().verb {
+        Verb::Serve(serve) => {
+            assert_eq!(serve.cores, Some(2));
+            assert_eq!(serve.nbd_listen.len(), 2);
+            assert_eq!(serve.as_of.unwrap().to_string(), "2012-08-01");
+        }
+        other => panic!("not serve: {other:?}"),
+    }
+}
+
+#[test]
+fn complaints_name_the_line_and_the_next_step() {
+    let complaint = |file| parse_with(file, "evenkeel serve").unwrap_err();
+    assert_eq!(
+        complaint("# ours\nlisten_ = \"x\"\n"),
+        "error: evenkeel.toml:2: unknown key \"listen_\"\n hint: did you mean \"listen\"?"
+    );
+    assert_eq!(
+        complaint("datadir = \"x\"\n"),
+        "error: evenkeel.toml:1: unknown key \"datadir\"\n hint: did you mean \"data-dir\"?"
+    );
+    assert_eq!(
+        complaint("banana = 1\n"),
+        "error: evenkeel.toml:1: unknown key \"banana\"\n \
+         hint: the keys are in docs/operating/configuration.md"
+    );
+    assert_eq!(
+        complaint("listen = \"here\"\n"),
+        "error: evenkeel.toml:1: listen = \"here\": invalid socket address syntax"
+    );
+    assert_eq!(
+        complaint("io = \"fast\"\n"),
+        "error: evenkeel.toml:1: io = \"fast\": must be one of uring, pread"
+    );
+    assert_eq!(
+        complaint("cores = 1.5\n"),
+        "error: evenkeel.toml:1: cores must be a string, a number or a list of them"
+    );
+    assert_eq!(
+        complaint("region = [\"a\", \"b\"]\n"),
+        "error: evenkeel.toml:1: region = \"a, b\": may have one value only"
+    );
+    assert!(complaint("listen = \n").starts_with("error: evenkeel.toml:1: "));
+}
+
+#[test]
+fn a_file_that_was_named_must_be_there() {
+    let failure = read(Path::new("no/such.toml")).unwrap_err();
+    assert_eq!(failure.exit, Exit::Usage);
+    assert_eq!(
+        failure.to_string(),
+        "error: no/such.toml: No such file or directory (os error 2)\n \
+         hint: --config names the configuration file"
+    );
+}
+
+#[test]
+fn the_flag_names_the_file_before_the_environment_does() {
+    let path = |line, environment: Option<&str>| {
+        file_path(&words(line), environment.map(OsString::from))
+            .map(|path| path.display().to_string())
+    };
+    assert_eq!(path("evenkeel --config a serve", Some("b")).unwrap(), "a");
+    assert_eq!(path("evenkeel serve --config=a", Some("b")).unwrap(), "a");
+    assert_eq!(path("evenkeel serve", Some("b")).unwrap(), "b");
+    assert_eq!(path("evenkeel serve -- --config a", Some("")), None);
+}
+
+#[test]
+fn near_words_are_found_and_far_ones_are_not() {
+    let known = ["listen", "nbd-listen", "region"].map(str::to_owned);
+    let near = |word| nearest(word, known.iter()).map(String::as_str);
+    assert_eq!(near("lisen"), Some("listen"));
+    assert_eq!(near("nbd_listen"), Some("nbd-listen"));
+    assert_eq!(near("regoin"), Some("region"));
+    assert_eq!(near("zone"), None);
+    assert_eq!(near(""), None);
+}
+
+/// docs/operating/configuration.md shows a file with everything at its default, and explains every
+/// key.
+#[test]
+fn the_documented_file_is_complete_and_at_its_defaults() {
+    let text = include_str!("../../docs/operating/configuration.md");
+    let sample = text.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("evenkeel.toml");
+    fs::write(&path, sample).unwrap();
+    let settings = read(&path).unwrap();
+    for (key, argument) in keys(&command()) {
+        let defaults: Vec<_> = argument.get_default_values().iter().collect();
+        match settings.get(&key) {
+            Some(setting) => {
+                assert_eq!(defaults, setting.values.iter().collect::<Vec<_>>(), "{key}")
+            }
+            None => {
+                assert_eq!(defaults, [""; 0], "{key} has a default: it belongs into the sample");
+                assert!(sample.contains(&format!("# {key} = ")), "{key} is not in the sample");
+            }
+        }
+        let explained = text.rsplit("```").next().unwrap().contains(&format!("`{key}`"));
+        assert!(explained, "{key} is in no table");
+    }
+    with_defaults(command(), &path, &settings).unwrap();
+}

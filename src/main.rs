@@ -1,0 +1,30 @@
+//! The binary: parses, calls a library, prints.
+
+use std::process::ExitCode;
+
+mod api;
+mod cli;
+mod clock;
+mod cmd;
+mod config;
+mod message;
+mod reference;
+mod server;
+
+fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let cli = match config::parse(&arguments) {
+        Ok(cli) => cli,
+        Err(config::ParseError::Usage(error)) => {
+            // Help and version are "errors" too: clap prints them to standard output, with code 0.
+            let code = if error.use_stderr() { message::Exit::Usage.code() } else { 0 };
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+        Err(config::ParseError::File(failure)) => return failure.report(),
+    };
+    match cmd::run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

@@ -1,0 +1,293 @@
+//! How we print: errors with a next step, tables, JSON and CSV. One voice, colours only for people.
+
+use serde::Serialize;
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+/// Why the program did not end with code 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Exit {
+    /// A check failed, or something broke.
+    Failed,
+    /// The command line, the configuration or a parameter makes no sense.
+    Usage,
+    /// There is no such volume or host.
+    NotFound,
+    /// The server has not got what was asked for.
+    Refused,
+    /// The wait was too long.
+    Timeout,
+}
+
+impl Exit {
+    /// The process's exit code; the numbers are part of the interface.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::NotFound => 3,
+            Self::Refused => 4,
+            Self::Timeout => 5,
+        }
+    }
+}
+
+/// What went wrong, and the next step.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// Decides the exit code.
+    pub exit: Exit,
+    /// Names the thing, the value and the limit.
+    pub message: String,
+    /// What to do about it, where we know.
+    pub hint: Option<String>,
+}
+
+impl Failure {
+    /// A failure with exit code 1.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { exit: Exit::Failed, message: message.into(), hint: None }
+    }
+
+    /// The same with another exit code.
+    pub fn exit(mut self, exit: Exit) -> Self {
+        self.exit = exit;
+        self
+    }
+
+    /// The same with a next step.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Prints it to standard error, in colour on a terminal, and returns the exit code.
+    pub fn report(&self) -> ExitCode {
+        let mut stderr = io::stderr();
+        let colour = is_colourful(stderr.is_terminal());
+        let (red, bold, plain) =
+            if colour { ("\x1b[31m", "\x1b[1m", "\x1b[0m") } else { ("", "", "") };
+        let _ = writeln!(stderr, "{red}error:{plain} {}", self.message);
+        if let Some(hint) = &self.hint {
+            let _ = writeln!(stderr, "{bold} hint:{plain} {hint}");
+        }
+        ExitCode::from(self.exit.code())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}", self.message)?;
+        self.hint.iter().try_for_each(|hint| write!(f, "\n hint: {hint}"))
+    }
+}
+
+/// Whether to colour what goes to a terminal: <https://no-color.org> says when not to.
+pub fn is_colourful(is_terminal: bool) -> bool {
+    is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Prints to standard output. A reader that closed the pipe has read enough: the program ends.
+pub fn print(text: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) => Err(Failure::new(format!("standard output: {error}"))),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// In which form a listing is printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+pub enum Format {
+    /// A table for people.
+    #[default]
+    Text,
+    /// One JSON object with a `schema` field, its version.
+    Json,
+    /// A header line, then one line an item.
+    Csv,
+}
+
+/// Something that can be listed in each [`Format`].
+pub trait Item: Serialize {
+    /// Name and version of the JSON form, such as `evenkeel.volumes/1`.
+    const SCHEMA: &'static str;
+    /// The JSON field that holds the items.
+    const FIELD: &'static str;
+    /// What stands above the columns; with the unit where there is one.
+    const COLUMNS: &'static [&'static str];
+    /// What stands in them.
+    fn cells(&self) -> Vec<String>;
+}
+
+/// Renders `items`; `when_empty` is what a person is told when there are none.
+pub fn listing<T: Item>(items: &[T], format: Format, when_empty: &str) -> String {
+    let rows = || items.iter().map(Item::cells).collect::<Vec<_>>();
+    match format {
+        Format::Text if items.is_empty() => format!("{when_empty}\n"),
+        Format::Text => table(T::COLUMNS, &rows()),
+        Format::Csv => csv(T::COLUMNS, &rows()),
+        Format::Json => {
+            let mut object = serde_json::Map::new();
+            object.insert("schema".to_owned(), T::SCHEMA.into());
+            let items = serde_json::to_value(items).unwrap_or_default();
+            object.insert(T::FIELD.to_owned(), items);
+            json(&object.into())
+        }
+    }
+}
+
+/// One JSON value, indented, with its end of line.
+pub fn json(value: &serde_json::Value) -> String {
+    format!("{value:#}\n")
+}
+
+/// Columns as wide as their widest cell; a column of numbers is aligned to the right.
+pub fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
+    let cell = |row: &[String], index: usize| row.get(index).cloned().unwrap_or_default();
+    let widths: Vec<usize> = columns
+        .iter()
+        .enumerate()
+        .map(|(i, title)| {
+            let cells = rows.iter().map(|row| cell(row, i).chars().count());
+            cells.chain([title.chars().count()]).max().unwrap_or_default()
+        })
+        .collect();
+    // With a unit behind it or not; an address is none.
+    let is_number = |text: &str| {
+        let number = text.split(' ').next().unwrap_or_default();
+        text == "-" || (!number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+    };
+    let numeric: Vec<bool> =
+        (0..columns.len()).map(|i| rows.iter().all(|row| is_number(&cell(row, i)))).collect();
+    let line = |cells: Vec<String>| {
+        let mut line = String::new();
+        for (i, text) in cells.iter().enumerate() {
+            let width = widths[i];
+            let padded =
+                if numeric[i] { format!("{text:>width$}") } else { format!("{text:<width$}") };
+            line.push_str(&padded);
+            line.push_str("  ");
+        }
+        format!("{}\n", line.trim_end())
+    };
+    let mut text = line(columns.iter().map(|title| (*title).to_owned()).collect());
+    for row in rows {
+        text.push_str(&line((0..columns.len()).map(|i| cell(row, i)).collect()));
+    }
+    text
+}
+
+/// RFC 4180, with plain line ends; a column's name is its title in small letters.
+fn csv(columns: &[&str], rows: &[Vec<String>]) -> String {
+    let quoted = |text: &str| {
+        if text.contains([',', '"', '\n', '\r']) {
+            format!("\"{}\"", text.replace('"', "\"\""))
+        } else {
+            text.to_owned()
+        }
+    };
+    let titles = columns.iter().map(|title| title.to_lowercase().replace([' ', '/'], "_"));
+    let mut text = titles.collect::<Vec<_>>().join(",") + "\n";
+    for row in rows {
+        // A dash stands for "none" in front of people only.
+        let cells = row.iter().map(|cell| if cell == "-" { String::new() } else { quoted(cell) });
+        text.push_str(&(cells.collect::<Vec<_>>().join(",") + "\n"));
+    }
+    text
+}
+
+/// A number, or the dash that stands for none.
+pub fn or_dash(value: Option<impl fmt::Display>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+/// A span of seconds as people say it: `90 s`, `45 min`, `5 h 20 min`.
+pub fn span(seconds: u64) -> String {
+    match seconds {
+        0..=119 => format!("{seconds} s"),
+        120..=7_199 => format!("{} min", seconds / 60),
+        _ => format!("{} h {} min", seconds / 3_600, seconds % 3_600 / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Serialize)]
+    struct Fruit {
+        name: &'static str,
+        price: Option<u32>,
+    }
+
+    impl Item for Fruit {
+        const SCHEMA: &'static str = "evenkeel.fruits/1";
+        const FIELD: &'static str = "fruits";
+        const COLUMNS: &'static [&'static str] = &["NAME", "PRICE"];
+
+        fn cells(&self) -> Vec<String> {
+            vec![self.name.to_owned(), or_dash(self.price)]
+        }
+    }
+
+    const FRUITS: [Fruit; 3] = [
+        Fruit { name: "fig", price: Some(7) },
+        Fruit { name: "plum, blue", price: Some(1_200) },
+        Fruit { name: "sloe", price: None },
+    ];
+
+    #[test]
+    fn a_table_aligns_numbers_to_the_right() {
+        assert_eq!(
+            listing(&FRUITS, Format::Text, ""),
+            "NAME        PRICE\nfig             7\nplum, blue   1200\nsloe            -\n"
+        );
+        assert_eq!(listing::<Fruit>(&[], Format::Text, "no fruit yet"), "no fruit yet\n");
+    }
+
+    #[test]
+    fn csv_quotes_what_must_be() {
+        assert_eq!(
+            listing(&FRUITS, Format::Csv, ""),
+            "name,price\nfig,7\n\"plum, blue\",1200\nsloe,\n"
+        );
+        assert_eq!(listing::<Fruit>(&[], Format::Csv, "no fruit yet"), "name,price\n");
+    }
+
+    #[test]
+    fn json_names_its_schema() {
+        let text = listing(&FRUITS[..1], Format::Json, "");
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value["schema"], "evenkeel.fruits/1");
+        assert_eq!(value["fruits"][0]["price"], 7);
+        let empty = listing::<Fruit>(&[], Format::Json, "no fruit yet");
+        let value: serde_json::Value = serde_json::from_str(&empty).unwrap();
+        assert_eq!(value["fruits"], serde_json::json!([]));
+    }
+
+    #[test]
+    fn a_failure_says_what_to_do() {
+        let failure = Failure::new("no server at 127.0.0.1:8650")
+            .exit(Exit::Failed)
+            .hint("start one with `evenkeel serve`");
+        assert_eq!(
+            failure.to_string(),
+            "error: no server at 127.0.0.1:8650\n hint: start one with `evenkeel serve`"
+        );
+    }
+
+    #[test]
+    fn exit_codes_are_the_documented_ones() {
+        let exits = [Exit::Failed, Exit::Usage, Exit::NotFound, Exit::Refused, Exit::Timeout];
+        assert_eq!(exits.map(Exit::code), [1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn spans_read_well() {
+        let spans = [0, 119, 120, 2_700, 7_200, 19_200].map(span);
+        assert_eq!(spans, ["0 s", "119 s", "2 min", "45 min", "2 h 0 min", "5 h 20 min"]);
+    }
+}

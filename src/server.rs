@@ -1,0 +1,120 @@
+//! Wires store, engine and control plane together: the whole server in one screen.
+
+use crate::cli::{self, Io, Serve, StoreKind};
+use crate::message::{Exit, Failure};
+use evenkeel_control::{ControlConfig, ModifyPolicy};
+use evenkeel_core::volume::Rules;
+use evenkeel_engine::{Engine, EngineConfig, IoMode};
+use evenkeel_store::Pool;
+use evenkeel_store::folder::Folder;
+use evenkeel_store::local::LocalPool;
+use evenkeel_store::memory::MemoryPool;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Everything a server must know.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Absolute: what is printed of it must be true in any folder.
+    pub data_dir: PathBuf,
+    pub listen: SocketAddr,
+    pub nbd_listen: Vec<SocketAddr>,
+    pub nbd_unix: Option<PathBuf>,
+    pub region: String,
+    pub zone: String,
+    pub rules: &'static Rules,
+    pub modify_policy: ModifyPolicy,
+    pub store: StoreKind,
+    pub io: Io,
+    pub cores: u16,
+}
+
+/// Where a running server really listens.
+#[derive(Clone, Debug)]
+pub struct Addresses {
+    pub api: SocketAddr,
+    pub nbd: Vec<SocketAddr>,
+}
+
+impl Config {
+    /// The configuration that the flags describe.
+    pub fn of(arguments: &Serve) -> Result<Self, Failure> {
+        let rules = match arguments.as_of {
+            None => Rules::newest(),
+            Some(date) => Rules::as_of(date)
+                .map_err(|error| Failure::new(error.to_string()).exit(Exit::Usage))?,
+        };
+        let data_dir = std::path::absolute(&arguments.data_dir)
+            .map_err(|error| Failure::new(format!("{}: {error}", arguments.data_dir.display())))?;
+        let nbd_unix = arguments.nbd_unix.clone().unwrap_or_else(|| data_dir.join("nbd.sock"));
+        Ok(Self {
+            data_dir,
+            listen: arguments.listen,
+            nbd_listen: arguments.nbd_listen.clone(),
+            nbd_unix: Some(nbd_unix),
+            region: arguments.region.clone(),
+            zone: arguments.zone.clone(),
+            rules,
+            modify_policy: match arguments.modify_policy {
+                cli::ModifyPolicy::Immediate => ModifyPolicy::Immediate,
+                cli::ModifyPolicy::Aws => ModifyPolicy::Aws,
+            },
+            store: arguments.store,
+            io: arguments.io,
+            cores: arguments.cores.unwrap_or_else(cores),
+        })
+    }
+}
+
+/// Cores that this process may use.
+pub fn cores() -> u16 {
+    let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    u16::try_from(count).unwrap_or(u16::MAX)
+}
+
+/// Serves until `shutdown` ends, then stops in the order that keeps what is promised: the API
+/// first, so that balances are saved exactly, then the data plane.
+pub fn run(
+    config: &Config,
+    ready: impl FnOnce(&Addresses),
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), Failure> {
+    // Held to the end: it keeps a second server out of the folder. The local store has its own.
+    let (pool, _folder): (Arc<dyn Pool>, Option<Folder>) = match config.store {
+        StoreKind::Local => (Arc::new(LocalPool::open(&config.data_dir).map_err(failed)?), None),
+        StoreKind::Memory => {
+            let folder = Folder::claim(&config.data_dir).map_err(failed)?;
+            (Arc::new(MemoryPool::new()), Some(folder))
+        }
+    };
+    let engine = Engine::start(EngineConfig {
+        cores: config.cores,
+        io: match config.io {
+            Io::Uring => IoMode::Uring,
+            Io::Pread => IoMode::Pread,
+        },
+        tcp: config.nbd_listen.clone(),
+        unix: config.nbd_unix.clone(),
+        pool,
+    })
+    .map_err(failed)?;
+    let nbd = engine.tcp_addresses();
+    let control = ControlConfig {
+        data_dir: config.data_dir.clone(),
+        listen: config.listen,
+        region: config.region.clone(),
+        zone: config.zone.clone(),
+        rules: config.rules,
+        modify_policy: config.modify_policy,
+    };
+    let ready = |api| ready(&Addresses { api, nbd });
+    let result = evenkeel_control::run(control, engine.agent(), ready, shutdown).map_err(failed);
+    engine.shutdown();
+    result
+}
+
+/// The libraries' errors name the thing, the value and the next step themselves.
+fn failed(error: impl std::fmt::Display) -> Failure {
+    Failure::new(error.to_string())
+}

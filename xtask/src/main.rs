@@ -1,0 +1,69 @@
+//! Every script of the project, in Rust: `cargo x <verb>`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+mod ci;
+mod run;
+mod setup;
+mod tidy;
+
+const USAGE: &str = "\
+usage: cargo x <verb>
+
+  ci [--fast]      format, clippy, tidy, tests, documentation; runs all, reports all
+  tidy             the rules of the house that neither rustfmt nor clippy can check
+  tidy --fix [...] the same after breaking comment lines that are too wide (below folders)
+  setup            install what the tests and the demo need (Debian packages, a Python venv)
+  docs             regenerate docs/reference/cli.md and docs/reference/evenkeel.1
+  fuzz [CASES]     the seed-driven tests with more seeds (default 20000 per test)
+  bench nbd [...]  build for release and compare with other NBD servers, side by side
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let root = root();
+    let result = match words.as_slice() {
+        ["ci"] => ci::run(&root, ci::Scope::Everything),
+        ["ci", "--fast"] => ci::run(&root, ci::Scope::Fast),
+        ["tidy"] => tidy::run(&root),
+        ["tidy", "--fix", folders @ ..] => tidy::fix(&root, folders),
+        ["setup"] => setup::run(&root),
+        ["docs"] => tidy::reference::regenerate(&root),
+        ["fuzz"] => ci::fuzz(&root, ci::FUZZ_CASES),
+        ["fuzz", cases] => match cases.parse() {
+            Ok(cases) => ci::fuzz(&root, cases),
+            Err(_) => Err(format!("fuzz: {cases:?} is not a number of cases")),
+        },
+        ["bench", "nbd", rest @ ..] => bench_nbd(&root, rest),
+        [] | ["help" | "--help" | "-h"] => {
+            print!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        _ => {
+            eprint!("cargo x: unknown verb {:?}\n\n{USAGE}", words.join(" "));
+            return ExitCode::from(2);
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("cargo x: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The workspace's folder: the parent of this package's.
+fn root() -> PathBuf {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.parent().unwrap_or(package).to_path_buf()
+}
+
+/// The comparison itself is the product's own verb; this only makes sure it is measured optimised.
+fn bench_nbd(root: &Path, rest: &[&str]) -> Result<(), String> {
+    let mut command = run::cargo(root, &["run", "--release", "--quiet", "--bin", "evenkeel", "--"]);
+    command.args(["bench", "nbd"]).args(rest);
+    run::status(&mut command)
+}

@@ -1,0 +1,116 @@
+//! Starting other programs: one way to do it, one way to say that it failed.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// `cargo` with these arguments, in the workspace's folder, as the same toolchain that runs us.
+pub fn cargo(root: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root).args(arguments);
+    command
+}
+
+/// Runs to the end with our own standard streams.
+pub fn status(command: &mut Command) -> Result<(), String> {
+    let status = command.status().map_err(|error| format!("{}: {error}", shown(command)))?;
+    if status.success() { Ok(()) } else { Err(format!("{} failed: {status}", shown(command))) }
+}
+
+/// Runs to the end and returns standard output; standard error is ours.
+pub fn output(command: &mut Command) -> Result<String, String> {
+    let output = command
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| format!("{}: {error}", shown(command)))?;
+    if !output.status.success() {
+        return Err(format!("{} failed: {}", shown(command), output.status));
+    }
+    String::from_utf8(output.stdout).map_err(|_| format!("{}: output is not UTF-8", shown(command)))
+}
+
+/// Runs to the end, prints standard output line by line and lets `see` look at each.
+/// Standard error is ours.
+pub fn watch(command: &mut Command, mut see: impl FnMut(&str)) -> Result<(), String> {
+    let mut child = command
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("{}: {error}", shown(command)))?;
+    if let Some(stdout) = child.stdout.take() {
+        // Lossy: a test may print bytes that are no text, and the report must not stop there.
+        for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line);
+            println!("{line}");
+            see(&line);
+        }
+    }
+    let status = child.wait().map_err(|error| format!("{}: {error}", shown(command)))?;
+    if status.success() { Ok(()) } else { Err(format!("{} failed: {status}", shown(command))) }
+}
+
+/// The command bounded in time: coreutils' `timeout` ends its whole process group, which a plain
+/// kill of the child does not.
+pub fn bounded(command: &Command, seconds: u32) -> Command {
+    let mut bounded = Command::new("timeout");
+    bounded.arg("--kill-after=30").arg(seconds.to_string());
+    bounded.arg(command.get_program()).args(command.get_args());
+    if let Some(folder) = command.get_current_dir() {
+        bounded.current_dir(folder);
+    }
+    for (key, value) in command.get_envs() {
+        match value {
+            Some(value) => bounded.env(key, value),
+            None => bounded.env_remove(key),
+        };
+    }
+    bounded
+}
+
+/// Where a program is on `PATH`, or in the folders of system tools that a user's `PATH` may lack.
+pub fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(system).map(|f| f.join(program)).find(|file| file.is_file())
+}
+
+/// A command as one would type it.
+fn shown(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_names_the_command() {
+        let error = status(Command::new("false").arg("x")).unwrap_err();
+        assert!(error.starts_with("false x failed"), "{error}");
+        let error = status(&mut Command::new("no-such-program-here")).unwrap_err();
+        assert!(error.starts_with("no-such-program-here: "), "{error}");
+    }
+
+    #[test]
+    fn a_command_past_its_time_is_ended() {
+        let mut sleep = Command::new("sleep");
+        sleep.arg("600");
+        assert!(status(&mut bounded(&sleep, 1)).is_err());
+    }
+
+    #[test]
+    fn watch_sees_every_line() {
+        let mut lines = Vec::new();
+        let result =
+            watch(Command::new("printf").arg("a\\nb\\n"), |line| lines.push(line.to_owned()));
+        assert_eq!(result, Ok(()));
+        assert_eq!(lines, ["a", "b"]);
+    }
+
+    #[test]
+    fn programs_are_found_on_the_path() {
+        assert!(find("sh").is_some());
+        assert_eq!(find("no-such-program-here"), None);
+    }
+}

@@ -1,0 +1,218 @@
+//! `cargo x setup`: installs what the tests and the demo need, and only what is missing.
+
+use crate::run;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// One thing that must be there, and the Debian package that brings it.
+struct Need {
+    /// A program on `PATH`, or a Python module of the system's interpreter.
+    what: What,
+    package: &'static str,
+}
+
+#[derive(Clone, Copy)]
+enum What {
+    Program(&'static str),
+    PythonModule(&'static str),
+}
+
+/// Debian 12's packages; qemu-storage-daemon is in qemu-system-common, nbdsh in python3-libnbd.
+const NEEDS: [Need; 11] = [
+    Need { what: What::Program("fio"), package: "fio" },
+    Need { what: What::Program("nbdinfo"), package: "libnbd-bin" },
+    Need { what: What::Program("nbdcopy"), package: "libnbd-bin" },
+    Need { what: What::Program("nbdsh"), package: "python3-libnbd" },
+    Need { what: What::PythonModule("nbd"), package: "python3-libnbd" },
+    Need { what: What::Program("nbdkit"), package: "nbdkit" },
+    Need { what: What::Program("qemu-img"), package: "qemu-utils" },
+    Need { what: What::Program("qemu-io"), package: "qemu-utils" },
+    Need { what: What::Program("qemu-storage-daemon"), package: "qemu-system-common" },
+    Need { what: What::PythonModule("venv"), package: "python3-venv" },
+    Need { what: What::PythonModule("ensurepip"), package: "python3-venv" },
+];
+
+/// Whole attempts of an apt-get call; each retries its downloads on its own as well.
+const ATTEMPTS_MAX: u32 = 3;
+
+/// The interpreter whose packages are Debian's: another first on `PATH` would not see `nbd`.
+const SYSTEM_PYTHON: &str = "/usr/bin/python3";
+
+/// Installs what is missing. Calling it again is cheap: nothing is asked of the network then.
+pub fn run(root: &Path) -> Result<(), String> {
+    let missing = missing_packages(is_there);
+    if !missing.is_empty() {
+        println!("setup: installing {}", missing.join(" "));
+        install(&missing)?;
+        let still = missing_packages(is_there);
+        if !still.is_empty() {
+            let still = still.join(" ");
+            return Err(format!("installed, yet what {still} should bring is not found on PATH"));
+        }
+    }
+    python_environment(root)
+}
+
+/// The packages of what is not there, each once.
+fn missing_packages(is_there: impl Fn(What) -> bool) -> Vec<&'static str> {
+    let mut packages: Vec<&str> =
+        NEEDS.iter().filter(|need| !is_there(need.what)).map(|need| need.package).collect();
+    packages.dedup();
+    packages
+}
+
+fn is_there(what: What) -> bool {
+    match what {
+        What::Program(name) => run::find(name).is_some(),
+        What::PythonModule(name) => {
+            let import = format!("import {name}");
+            let output = Command::new(python()).args(["-c", &import]).output();
+            output.is_ok_and(|output| output.status.success())
+        }
+    }
+}
+
+fn python() -> PathBuf {
+    let system = PathBuf::from(SYSTEM_PYTHON);
+    if system.is_file() { system } else { PathBuf::from("python3") }
+}
+
+/// How this user may install packages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Right {
+    Root,
+    Sudo,
+    None,
+}
+
+fn install(packages: &[&str]) -> Result<(), String> {
+    let right = if is_root() {
+        Right::Root
+    } else if run::find("sudo").is_some() {
+        Right::Sudo
+    } else {
+        Right::None
+    };
+    if run::find("apt-get").is_none() || right == Right::None {
+        return Err(by_hand(packages, run::find("apt-get").is_some()));
+    }
+    // Lists first: on a fresh image there are none, and old ones name files that are gone.
+    let update = || apt_get(right, &["update"]);
+    let mut arguments = vec!["install", "--yes", "--no-install-recommends"];
+    arguments.extend(packages);
+    let install = || apt_get(right, &arguments);
+    repeat("apt-get update", update)?;
+    repeat("apt-get install", install)
+        .map_err(|error| format!("{error}\n{}", by_hand(packages, true)))
+}
+
+/// What to do when we may not or cannot do it.
+fn by_hand(packages: &[&str], has_apt: bool) -> String {
+    let packages = packages.join(" ");
+    if has_apt {
+        format!(
+            "run this as root, then try again:\n  \
+             apt-get install --no-install-recommends {packages}"
+        )
+    } else {
+        format!("there is no apt-get here; install what Debian calls: {packages}")
+    }
+}
+
+/// Attempts follow one another at once: apt-get itself waits for its lock and between downloads.
+fn repeat(name: &str, mut command: impl FnMut() -> Command) -> Result<(), String> {
+    let mut last = String::new();
+    for attempt in 1..=ATTEMPTS_MAX {
+        match run::status(&mut command()) {
+            Ok(()) => return Ok(()),
+            Err(error) => last = error,
+        }
+        eprintln!("setup: {name}: attempt {attempt} of {ATTEMPTS_MAX} failed");
+    }
+    Err(last)
+}
+
+fn apt_get(right: Right, arguments: &[&str]) -> Command {
+    let mut command = match right {
+        Right::Sudo => Command::new("sudo"),
+        Right::Root | Right::None => Command::new("apt-get"),
+    };
+    if right == Right::Sudo {
+        // Without a terminal nobody can type a password: fail at once rather than wait for one.
+        if !std::io::stdin().is_terminal() {
+            command.arg("-n");
+        }
+        command.args(["DEBIAN_FRONTEND=noninteractive", "apt-get"]);
+    }
+    command.env("DEBIAN_FRONTEND", "noninteractive");
+    command.args(["-q", "-o", "Acquire::Retries=5", "-o", "DPkg::Lock::Timeout=300"]);
+    command.args(arguments);
+    command
+}
+
+/// The user id as the kernel tells it, so that no crate is needed for one number.
+fn is_root() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status.lines().any(|line| {
+        line.strip_prefix("Uid:").and_then(|ids| ids.split_whitespace().nth(1)) == Some("0")
+    })
+}
+
+/// The AWS clients in a folder of their own, at the versions of xtask/requirements.txt.
+fn python_environment(root: &Path) -> Result<(), String> {
+    let folder = root.join("target/venv");
+    let list = root.join("xtask/requirements.txt");
+    let wanted = std::fs::read_to_string(&list).map_err(|e| format!("{}: {e}", list.display()))?;
+    // Written last, so that an environment that was interrupted half-way is made again.
+    let stamp = folder.join("installed.txt");
+    if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
+        return Ok(());
+    }
+    println!("setup: Python environment in {}", folder.display());
+    // The system's packages stay visible: `nbd` exists only as Debian's package.
+    let mut create = Command::new(python());
+    create.args(["-m", "venv", "--clear", "--system-site-packages"]).arg(&folder);
+    run::status(&mut create)?;
+    repeat("pip install", || {
+        let mut pip = Command::new(folder.join("bin/python"));
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+        pip.args(["--retries", "5", "--timeout", "60", "--ignore-installed", "-r"]).arg(&list);
+        pip
+    })?;
+    std::fs::write(&stamp, wanted).map_err(|error| format!("{}: {error}", stamp.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_missing_package_is_named_once() {
+        assert_eq!(missing_packages(|_| true), [""; 0]);
+        let only_nbd = |what| !matches!(what, What::Program("nbdinfo" | "nbdcopy"));
+        assert_eq!(missing_packages(only_nbd), ["libnbd-bin"]);
+        assert_eq!(missing_packages(|_| false).len(), 7);
+    }
+
+    #[test]
+    fn without_rights_the_command_to_type_is_told() {
+        assert_eq!(
+            by_hand(&["fio", "nbdkit"], true),
+            "run this as root, then try again:\n  \
+             apt-get install --no-install-recommends fio nbdkit"
+        );
+        assert!(by_hand(&["fio"], false).ends_with("install what Debian calls: fio"));
+    }
+
+    #[test]
+    fn attempts_are_bounded() {
+        let mut calls = 0;
+        let result = repeat("false", || {
+            calls += 1;
+            Command::new("false")
+        });
+        assert!(result.is_err());
+        assert_eq!(calls, ATTEMPTS_MAX);
+    }
+}

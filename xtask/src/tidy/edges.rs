@@ -1,0 +1,131 @@
+//! Which crate may use which: the arrows of docs/ARCHITECTURE.md, and no others.
+
+use super::Fault;
+use crate::run;
+use serde_json::Value;
+use std::path::Path;
+
+/// A crate, and the crates of ours that it may use, with the reason that is told when it uses
+/// another.
+const ALLOWED: [(&str, &[&str], &str); 9] = [
+    (
+        "evenkeel-core",
+        &[],
+        "core is the part that runs unchanged in the simulator: it uses nothing",
+    ),
+    ("evenkeel-wire", &["evenkeel-core"], "wire is bytes and meaning, nothing else"),
+    ("evenkeel-store", &["evenkeel-core"], "a store knows blocks, not protocols"),
+    (
+        "evenkeel-engine",
+        &["evenkeel-core", "evenkeel-wire", "evenkeel-store"],
+        "engine and control meet in wire::agent only",
+    ),
+    (
+        "evenkeel-control",
+        &["evenkeel-core", "evenkeel-wire"],
+        "engine and control meet in wire::agent only",
+    ),
+    ("evenkeel-planner", &["evenkeel-core"], "plans are made on core's own scheduler"),
+    ("evenkeel-lab", EVERY_LIBRARY, "lab may use all but the binary"),
+    ("evenkeel", EVERY_LIBRARY, "the binary may use every library"),
+    ("xtask", &[], "scripts drive the product from outside"),
+];
+
+const EVERY_LIBRARY: &[&str] = &[
+    "evenkeel-control",
+    "evenkeel-core",
+    "evenkeel-engine",
+    "evenkeel-lab",
+    "evenkeel-planner",
+    "evenkeel-store",
+    "evenkeel-wire",
+];
+
+/// Asks cargo for the real edges, of every kind: a dev-dependency binds the tests just as much.
+pub fn check(root: &Path) -> Result<Vec<Fault>, String> {
+    let arguments = ["metadata", "--format-version", "1", "--no-deps", "--offline"];
+    let text = run::output(&mut run::cargo(root, &arguments))?;
+    let metadata: Value =
+        serde_json::from_str(&text).map_err(|error| format!("cargo metadata: {error}"))?;
+    Ok(faults(&metadata))
+}
+
+fn faults(metadata: &Value) -> Vec<Fault> {
+    let packages = metadata["packages"].as_array().map_or(&[][..], Vec::as_slice);
+    let ours: Vec<&str> = packages.iter().filter_map(|package| package["name"].as_str()).collect();
+    let mut faults = Vec::new();
+    for package in packages {
+        let name = package["name"].as_str().unwrap_or_default();
+        let Some((_, allowed, reason)) = ALLOWED.iter().find(|(of, ..)| *of == name) else {
+            let message = "a crate without a row in xtask/src/tidy/edges.rs: say what it may use";
+            faults.push(Fault::new(name, 0, message));
+            continue;
+        };
+        for dependency in package["dependencies"].as_array().map_or(&[][..], Vec::as_slice) {
+            let used = dependency["name"].as_str().unwrap_or_default();
+            if ours.contains(&used) && !allowed.contains(&used) && used != name {
+                let message = format!("may not depend on {used}: {reason}");
+                faults.push(Fault::new(name, 0, message));
+            }
+            // cargo calls a normal dependency's kind null.
+            if name == "evenkeel-core" && dependency["kind"].is_null() {
+                let message = format!("may not depend on {used}: core has no dependencies");
+                faults.push(Fault::new(name, 0, message));
+            }
+        }
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn package(name: &str, dependencies: &[(&str, Option<&str>)]) -> Value {
+        let dependencies: Vec<Value> =
+            dependencies.iter().map(|(name, kind)| json!({"name": name, "kind": kind})).collect();
+        json!({"name": name, "dependencies": dependencies})
+    }
+
+    fn messages(packages: &[Value]) -> Vec<String> {
+        faults(&json!({"packages": packages})).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn the_arrows_of_the_architecture_are_legal() {
+        let packages = [
+            package("evenkeel-core", &[("toml", Some("build")), ("proptest", Some("dev"))]),
+            package("evenkeel-wire", &[("evenkeel-core", None), ("sha2", None)]),
+            package("evenkeel-store", &[("evenkeel-core", None)]),
+            package("evenkeel-engine", &[("evenkeel-wire", None), ("evenkeel-store", None)]),
+            package("evenkeel-control", &[("evenkeel-wire", None)]),
+            package("evenkeel-lab", &[("evenkeel-engine", None), ("evenkeel-control", None)]),
+            package("evenkeel", &[("evenkeel-lab", None)]),
+            package("xtask", &[("serde_json", None)]),
+        ];
+        assert_eq!(messages(&packages), [""; 0]);
+    }
+
+    #[test]
+    fn any_other_is_a_fault_with_the_reason() {
+        let packages = [
+            package("evenkeel-core", &[("libc", None)]),
+            package("evenkeel-engine", &[("evenkeel-control", Some("dev"))]),
+            package("evenkeel-control", &[("evenkeel-engine", None)]),
+            package("evenkeel-utils", &[]),
+        ];
+        assert_eq!(
+            messages(&packages),
+            [
+                "evenkeel-core: may not depend on libc: core has no dependencies",
+                "evenkeel-engine: may not depend on evenkeel-control: \
+                 engine and control meet in wire::agent only",
+                "evenkeel-control: may not depend on evenkeel-engine: \
+                 engine and control meet in wire::agent only",
+                "evenkeel-utils: a crate without a row in xtask/src/tidy/edges.rs: \
+                 say what it may use",
+            ]
+        );
+    }
+}

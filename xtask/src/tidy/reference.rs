@@ -1,0 +1,69 @@
+//! docs/reference/cli.md and the man page are what the binary itself says.
+
+use super::{Fault, Tree};
+use crate::run;
+use std::path::Path;
+
+/// Each generated file and the arguments that make the binary print it.
+const GENERATED: [(&str, &[&str]); 2] = [
+    ("docs/reference/cli.md", &["man", "--format", "markdown"]),
+    ("docs/reference/evenkeel.1", &["man", "--format", "roff"]),
+];
+
+/// Compares each with a fresh one. A binary that does not build is a fault here, too: the other
+/// rules have something to say all the same.
+pub fn check(root: &Path, tree: &Tree) -> Vec<Fault> {
+    let compare = |(path, arguments): (&str, &[&str])| match generate(root, arguments) {
+        Ok(generated) => difference(path, tree.get(path).map_or("", String::as_str), &generated),
+        Err(message) => Some(Fault::new(path, 0, message)),
+    };
+    GENERATED.into_iter().filter_map(compare).collect()
+}
+
+/// Writes each anew.
+pub fn regenerate(root: &Path) -> Result<(), String> {
+    for (path, arguments) in GENERATED {
+        let generated = generate(root, arguments)?;
+        let file = root.join(path);
+        std::fs::write(&file, generated).map_err(|error| format!("{}: {error}", file.display()))?;
+        println!("wrote {path}");
+    }
+    Ok(())
+}
+
+fn generate(root: &Path, arguments: &[&str]) -> Result<String, String> {
+    let mut command = run::cargo(root, &["run", "--quiet", "--bin", "evenkeel", "--"]);
+    command.args(arguments);
+    // Whoever runs this may have set some: the reference shows none.
+    for (key, _) in std::env::vars_os() {
+        if key.to_string_lossy().starts_with("EVENKEEL_") {
+            command.env_remove(key);
+        }
+    }
+    run::output(&mut command)
+}
+
+fn difference(path: &str, written: &str, generated: &str) -> Option<Fault> {
+    if written == generated {
+        return None;
+    }
+    let same = written.lines().zip(generated.lines()).take_while(|(a, b)| a == b).count();
+    Some(Fault::new(path, same + 1, "differs from what the binary says: run `cargo x docs`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_difference_is_shown() {
+        assert_eq!(difference("a.md", "a\nb\n", "a\nb\n"), None);
+        let fault = difference("a.md", "a\nb\n", "a\nc\n").unwrap();
+        assert_eq!(
+            fault.to_string(),
+            "a.md:2: differs from what the binary says: run `cargo x docs`"
+        );
+        assert_eq!(difference("a.md", "", "a\n").unwrap().line, 1);
+        assert_eq!(difference("a.md", "a\n", "a\nb\n").unwrap().line, 2);
+    }
+}

@@ -1,0 +1,127 @@
+//! docs/SPECIFICATION.md numbers its promises; each names the tests that enforce it, or says
+//! *pending*.
+//!
+//! A promise is a line that starts with its number (`1. `, `### 1. ` or a table row `| 1 |`) and
+//! all that follows up to the next promise or heading. A test is named as `path/to/file.rs::name`
+//! in backticks.
+
+use super::{Fault, Tree};
+
+const PATH: &str = "docs/SPECIFICATION.md";
+const PENDING: &str = "*pending*";
+
+/// Checks the numbers in their order, and that each has what enforces it.
+pub fn check(tree: &Tree) -> Vec<Fault> {
+    let Some(text) = tree.get(PATH) else {
+        return vec![Fault::new(PATH, 0, "is missing")];
+    };
+    let promises = promises(text);
+    if promises.is_empty() {
+        return vec![Fault::new(PATH, 0, "holds no numbered promise")];
+    }
+    let mut faults = Vec::new();
+    for (promise, expected) in promises.iter().zip(1..) {
+        let Promise { number, line, text } = promise;
+        if *number != expected {
+            let message = format!("promise {number} where {expected} comes next");
+            faults.push(Fault::new(PATH, *line, message));
+        }
+        let tests = tests(text);
+        if tests.is_empty() && !text.contains(PENDING) {
+            let message =
+                format!("promise {number} names no test (`file.rs::name`) and is not {PENDING}");
+            faults.push(Fault::new(PATH, *line, message));
+        }
+        for (file, name) in tests {
+            if !tree.get(file).is_some_and(|source| source.contains(&format!("fn {name}("))) {
+                let message = format!("promise {number}: no test {name} in {file}");
+                faults.push(Fault::new(PATH, *line, message));
+            }
+        }
+    }
+    faults
+}
+
+struct Promise {
+    number: u32,
+    line: usize,
+    text: String,
+}
+
+fn promises(text: &str) -> Vec<Promise> {
+    let mut promises: Vec<Promise> = Vec::new();
+    let mut within = false;
+    for (content, line) in text.lines().zip(1..) {
+        if let Some(number) = number(content) {
+            promises.push(Promise { number, line, text: String::new() });
+            within = true;
+        } else if content.starts_with('#') {
+            within = false;
+        }
+        if let Some(promise) = promises.last_mut().filter(|_| within) {
+            promise.text.push_str(content);
+            promise.text.push('\n');
+        }
+    }
+    promises
+}
+
+/// The number that a line starts with, if it starts a promise.
+fn number(line: &str) -> Option<u32> {
+    let bare = line.trim_start_matches('#').trim_start_matches('|').trim_start_matches([' ', '*']);
+    // Deeper items of a list belong to the promise they stand in.
+    if line.starts_with(' ') {
+        return None;
+    }
+    let digits = bare.len() - bare.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, rest) = bare.split_at(digits);
+    let ends = rest.starts_with(". ") || (line.starts_with('|') && rest.starts_with(" |"));
+    if ends { number.parse().ok() } else { None }
+}
+
+/// The tests that a text names, as file and function.
+fn tests(text: &str) -> Vec<(&str, &str)> {
+    let spans = text.split('`').skip(1).step_by(2);
+    spans
+        .filter_map(|span| span.split_once("::").filter(|(file, _)| file.ends_with(".rs")))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn messages(specification: &str) -> Vec<String> {
+        let tree = Tree::from([
+            (PATH.to_owned(), specification.to_owned()),
+            ("tests/promise.rs".to_owned(), "fn ceiling() {}\n".to_owned()),
+        ]);
+        check(&tree).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_promise_has_a_test_or_is_pending() {
+        let text = "# Promises\n\n1. **Ceiling.** So much.\n   `tests/promise.rs::ceiling`\n\
+                    2. **Floor.** *pending*\n";
+        assert_eq!(messages(text), [""; 0]);
+        let table = "| 1 | Ceiling | `tests/promise.rs::ceiling` |\n| 2 | Floor | *pending* |\n";
+        assert_eq!(messages(table), [""; 0]);
+        let headings = "## 1. Ceiling\nSo much.\n\n`tests/promise.rs::ceiling`\n";
+        assert_eq!(messages(headings), [""; 0]);
+    }
+
+    #[test]
+    fn a_promise_without_is_a_fault() {
+        assert_eq!(
+            messages("1. Ceiling.\n3. Floor. `tests/promise.rs::floor`\n"),
+            [
+                "docs/SPECIFICATION.md:1: promise 1 names no test (`file.rs::name`) \
+                 and is not *pending*",
+                "docs/SPECIFICATION.md:2: promise 3 where 2 comes next",
+                "docs/SPECIFICATION.md:2: promise 3: no test floor in tests/promise.rs",
+            ]
+        );
+        assert_eq!(messages("Words.\n"), ["docs/SPECIFICATION.md: holds no numbered promise"]);
+        assert_eq!(check(&Tree::new()).len(), 1);
+    }
+}
