@@ -75,6 +75,7 @@ fn ours() -> Result<Peer, Failure> {
         unix: command(["--unix", "{socket}"]),
         tcp: command(["--tcp", "127.0.0.1:{port}"]),
         needs_file: false,
+        keeps_bytes: true,
     })
 }
 

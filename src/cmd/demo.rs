@@ -1,4 +1,5 @@
-//! `evenkeel demo`: a server of its own on a temporary folder, real fio clients, a verdict per volume.
+//! `evenkeel demo`: a server of its own on a temporary folder, real fio clients, a verdict per
+//! volume.
 
 use super::{serve, volume};
 use crate::api::{Client, Keys};
@@ -36,8 +37,8 @@ struct Plan {
     credits: Option<u64>,
 }
 
-/// A log with a promise, two general purpose volumes, one at the end of its credits, and a neighbour who
-/// takes all that it can get.
+/// A log with a promise, two general purpose volumes, one at the end of its credits, and a
+/// neighbour who takes all that it can get.
 fn plans() -> [Plan; 4] {
     let request = |volume_type, size_gib, iops, throughput_mibps| VolumeRequest {
         volume_type,

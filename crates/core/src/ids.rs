@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn ids_survive_a_round_trip() {
-        let id = VolumeId::from_bits(0x1234_5678_9abc_def0_1);
+        let id = VolumeId::from_bits(0x0001_2345_6789_abcd_ef01);
         assert_eq!(id.to_string(), "vol-123456789abcdef01");
         assert_eq!("vol-123456789abcdef01".parse(), Ok(id));
         assert_eq!(VolumeId::from_bits(u128::MAX).to_string(), "vol-fffffffffffffffff");
@@ -96,8 +96,16 @@ mod tests {
 
     #[test]
     fn anything_else_is_refused() {
-        for text in ["", "vol-", "vol-123", "i-123456789abcdef01", "vol-123456789ABCDEF01",
-            "vol-123456789abcdef012", "vol-+23456789abcdef01", "vol-123456789abcdef0\u{e9}"] {
+        for text in [
+            "",
+            "vol-",
+            "vol-123",
+            "i-123456789abcdef01",
+            "vol-123456789ABCDEF01",
+            "vol-123456789abcdef012",
+            "vol-+23456789abcdef01",
+            "vol-123456789abcdef0\u{e9}",
+        ] {
             assert_eq!(text.parse::<VolumeId>(), Err(MalformedId { prefix: "vol-" }), "{text}");
         }
     }

@@ -1,8 +1,8 @@
 //! The pure heart of Evenkeel. It is given time and input and asked for output.
 //!
 //! Absent on purpose: a clock, threads, I/O, randomness, floating point, dependencies, `unsafe`.
-//! The same code runs in production, in the simulator and under the fuzzer, so that a trace replayed
-//! dispatches at the same nanosecond everywhere.
+//! The same code runs in production, in the simulator and under the fuzzer, so that a trace
+//! replayed dispatches at the same nanosecond everywhere.
 //!
 //! Start with [`qos`] to learn what "provisioned IOPS" means, with [`volume`] for the volume types.
 #![no_std]

@@ -1,22 +1,25 @@
-//! Every bound of the system, with the reason for its size, checked against its neighbours at compile time.
+//! Every bound of the system, with the reason for its size, checked against its neighbours at
+//! compile time.
 
 use crate::units::{KIB, MIB};
 
-/// Requests a volume may have waiting for its tokens. Beyond it the sockets are not read: back-pressure,
-/// never growth. 1,024 is the queue depth of an NVMe queue pair as Linux opens it.
+/// Requests a volume may have waiting for its tokens. Beyond it the sockets are not read:
+/// back-pressure, never growth. 1,024 is the queue depth of an NVMe queue pair as Linux opens it.
 pub const VOLUME_QUEUED_REQUESTS_MAX: usize = 1_024;
 
 /// Payload bytes a volume may have waiting for its tokens.
 pub const VOLUME_QUEUED_BYTES_MAX: u64 = 32 * MIB;
 
-/// The largest request a client may send: NBD's own default limit for clients that negotiate no block size.
+/// The largest request a client may send: NBD's own default limit for clients that negotiate no
+/// block size.
 pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
 
-/// The largest piece that is scheduled and charged on its own, so that one 32 MiB request does not hold
-/// up a neighbour: the unit in which EBS counts I/O on SSD types.
+/// The largest piece that is scheduled and charged on its own, so that one 32 MiB request does not
+/// hold up a neighbour: the unit in which EBS counts I/O on SSD types.
 pub const QUANTUM_BYTES_MAX: u32 = 256 << 10;
 
-/// Volumes one scheduler (one core) carries at most. 10,000 idle volumes are promised; this leaves room.
+/// Volumes one scheduler (one core) carries at most. 10,000 idle volumes are promised; this leaves
+/// room.
 pub const VOLUMES_PER_CORE_MAX: usize = 65_536;
 
 /// Connections one core serves at most, over all its volumes.
@@ -31,7 +34,6 @@ pub const BLOCK_BYTES_MIN: u32 = 512;
 /// The block size that clients are told to prefer: one page, the unit of the local store.
 pub const BLOCK_BYTES_PREFERRED: u32 = 4_096;
 
-
-const _: () = assert!(REQUEST_BYTES_MAX % QUANTUM_BYTES_MAX == 0);
+const _: () = assert!(REQUEST_BYTES_MAX.is_multiple_of(QUANTUM_BYTES_MAX));
 const _: () = assert!(VOLUME_QUEUED_BYTES_MAX == 32 * 1024 * KIB);
-const _: () = assert!(BLOCK_BYTES_PREFERRED % BLOCK_BYTES_MIN == 0);
+const _: () = assert!(BLOCK_BYTES_PREFERRED.is_multiple_of(BLOCK_BYTES_MIN));

@@ -23,7 +23,8 @@ pub enum Operation {
         fua: bool,
         /// The range stays allocated (NBD's `NO_HOLE`).
         keep_allocated: bool,
-        /// Fail with "not supported" rather than write the zeroes out one by one (NBD's `FAST_ZERO`).
+        /// Fail with "not supported" rather than write the zeroes out one by one (NBD's
+        /// `FAST_ZERO`).
         only_if_fast: bool,
     },
     /// Say which parts of the range are holes.

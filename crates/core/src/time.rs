@@ -27,7 +27,8 @@ impl Instant {
         Self { ns }
     }
 
-    /// Time passed since `earlier`; zero when `earlier` is later (clocks that step back earn nothing).
+    /// Time passed since `earlier`; zero when `earlier` is later (clocks that step back earn
+    /// nothing).
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration { ns: self.ns.saturating_sub(earlier.ns) }

@@ -30,7 +30,7 @@ impl fmt::Display for ByteCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = self.0;
         for (unit, name) in [(TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")] {
-            if bytes >= unit && bytes % unit == 0 {
+            if bytes >= unit && bytes.is_multiple_of(unit) {
                 return write!(f, "{} {name}", bytes / unit);
             }
         }

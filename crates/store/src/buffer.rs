@@ -6,8 +6,8 @@ use std::ptr::NonNull;
 /// Alignment of every buffer: one page, at least what O_DIRECT asks for anywhere.
 pub const ALIGNMENT_BYTES: usize = 4_096;
 
-/// An owned, page-aligned stretch of memory. Whoever holds it may use it; giving it to the kernel means
-/// giving it away until the kernel is done.
+/// An owned, page-aligned stretch of memory. Whoever holds it may use it; giving it to the kernel
+/// means giving it away until the kernel is done.
 #[derive(Debug)]
 pub struct Buffer {
     memory: NonNull<u8>,
@@ -37,7 +37,8 @@ impl Buffer {
     /// All bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: memory is valid for capacity bytes, initialised at allocation, and borrowed with self.
+        // SAFETY: memory is valid for capacity bytes, initialised at allocation, and borrowed with
+        // self.
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.capacity) }
     }
 
@@ -47,7 +48,8 @@ impl Buffer {
         unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr(), self.capacity) }
     }
 
-    /// Where the memory begins. Stable while the buffer lives, wherever the `Buffer` itself is moved.
+    /// Where the memory begins. Stable while the buffer lives, wherever the `Buffer` itself is
+    /// moved.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.memory.as_ptr()
@@ -77,7 +79,9 @@ mod tests {
         for capacity in [0, 1, 512, 4_096, 4_097, 256 << 10] {
             let mut buffer = Buffer::new(capacity);
             assert_eq!(buffer.as_ptr().addr() % ALIGNMENT_BYTES, 0);
-            assert!(buffer.capacity() >= capacity && buffer.capacity() % ALIGNMENT_BYTES == 0);
+            assert!(
+                buffer.capacity() >= capacity && buffer.capacity().is_multiple_of(ALIGNMENT_BYTES)
+            );
             assert!(buffer.bytes().iter().all(|&b| b == 0));
             buffer.bytes_mut().fill(7);
         }

@@ -1,5 +1,5 @@
-//! One suite that every store must pass. A store's own tests call [`check`] with a pool and a way to run one
-//! request to its end; it panics with the broken obligation.
+//! One suite that every store must pass. A store's own tests call [`check`] with a pool and a way
+//! to run one request to its end; it panics with the broken obligation.
 //!
 //! Part of the library, not of the tests, so that stores outside this crate can be held to it too.
 
@@ -78,7 +78,8 @@ impl Disk for Queue {
 
 const SIZE: ByteCount = ByteCount(8 << 20);
 
-/// Holds `pool` to every obligation of a store. The pool must be empty and is empty again afterwards.
+/// Holds `pool` to every obligation of a store. The pool must be empty and is empty again
+/// afterwards.
 ///
 /// # Panics
 /// With the obligation that is broken.
@@ -270,7 +271,9 @@ impl Bench<'_, '_> {
         let mut state = seed;
         let mut random = move |below: u64| {
             // Knuth's MMIX generator; its high bits are good enough to place blocks.
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % below
         };
         for step in 0..count {

@@ -1,5 +1,5 @@
-//! What a store asks of a file, as values: the reactor turns them into io_uring entries, the fallback's worker
-//! threads into system calls, and a test into whatever it wants to see fail.
+//! What a store asks of a file, as values: the reactor turns them into io_uring entries, the
+//! fallback's worker threads into system calls, and a test into whatever it wants to see fail.
 
 use crate::buffer::Buffer;
 use io_uring::{opcode, squeue, types};
@@ -73,7 +73,8 @@ impl DiskOp {
 
     /// The operation as an io_uring submission entry, without user data.
     ///
-    /// The entry refers to this operation's buffer by address: keep the `DiskOp` until the completion is seen.
+    /// The entry refers to this operation's buffer by address: keep the `DiskOp` until the
+    /// completion is seen.
     #[must_use]
     pub fn entry(&self) -> squeue::Entry {
         let fd = types::Fd(self.fd);
@@ -84,9 +85,7 @@ impl DiskOp {
                 .offset(self.offset)
                 .rw_flags(if durable { libc::RWF_DSYNC } else { 0 })
                 .build(),
-            DiskAction::Sync => {
-                opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build()
-            }
+            DiskAction::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
             DiskAction::PunchHole => self.fallocate_entry(punch_hole()),
             DiskAction::ZeroRange => self.fallocate_entry(FallocateFlags::ZERO_RANGE),
         }
@@ -141,7 +140,8 @@ fn punch_hole() -> FallocateFlags {
     FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE
 }
 
-/// Carries operations out at once, in the caller's thread; results wait in a queue. For tools and tests.
+/// Carries operations out at once, in the caller's thread; results wait in a queue. For tools and
+/// tests.
 #[derive(Debug, Default)]
 pub struct BlockingDisk {
     done: std::collections::VecDeque<DiskDone>,

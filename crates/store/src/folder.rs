@@ -1,5 +1,5 @@
-//! The data folder: ours or nobody's. It is claimed with a marker file and held with a lock, so that two
-//! servers never share one and a mistyped path never touches someone else's files.
+//! The data folder: ours or nobody's. It is claimed with a marker file and held with a lock, so
+//! that two servers never share one and a mistyped path never touches someone else's files.
 
 use crate::StoreError;
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -21,7 +21,8 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Claims `path`: makes it if there is none, takes it over if it is empty, opens it if it is ours.
+    /// Claims `path`: makes it if there is none, takes it over if it is empty, opens it if it is
+    /// ours.
     ///
     /// # Errors
     /// When it holds something else, was written by another format, or another process holds it.
@@ -57,7 +58,8 @@ impl Folder {
 fn refuse_if_occupied(path: &Path) -> Result<(), StoreError> {
     let mut entries = fs::read_dir(path)
         .map_err(|e| StoreError::io(format!("list the data folder {}", path.display()), e))?;
-    // A new filesystem comes with lost+found; a half-made marker is our own, from a crash at first start.
+    // A new filesystem comes with lost+found; a half-made marker is our own, from a crash at first
+    // start.
     let foreign = entries.find_map(|entry| match entry {
         Ok(entry) if entry.file_name() == "lost+found" => None,
         Ok(entry) if *entry.file_name() == *marker_draft() => None,

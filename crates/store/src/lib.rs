@@ -1,16 +1,19 @@
-//! Bytes at rest. A [`Pool`] makes, grows, opens and deletes volumes (rare, may block); a [`Store`] is one
-//! open volume (every I/O, never blocks). Everything the data plane knows of a disk, it knows through these.
+//! Bytes at rest. A [`Pool`] makes, grows, opens and deletes volumes (rare, may block); a [`Store`]
+//! is one open volume (every I/O, never blocks). Everything the data plane knows of a disk, it
+//! knows through these.
 //!
 //! # Obligations of a store
 //!
 //! - Each submission is completed exactly once, with the buffer it brought, whatever happens.
-//! - A write is complete when a later read returns it. It is *durable* only after a flush that was submitted
-//!   after its completion has completed, or when it carried `fua`.
-//! - After a failed write the range holds the old bytes, the new bytes, or a mixture in whole blocks; the
-//!   store says so with an error. What cannot be read back as it was written is an error, never data.
+//! - A write is complete when a later read returns it. It is *durable* only after a flush that was
+//!   submitted after its completion has completed, or when it carried `fua`.
+//! - After a failed write the range holds the old bytes, the new bytes, or a mixture in whole
+//!   blocks; the store says so with an error. What cannot be read back as it was written is an
+//!   error, never data.
 //! - Requests in flight together may take effect in any order. Order is the caller's business.
-//! - `submit` never blocks on the device: work goes to the [`Disk`] it is handed, and results come back
-//!   through `disk_done`. A store with threads of its own submits a read of an eventfd there and is woken by it.
+//! - `submit` never blocks on the device: work goes to the [`Disk`] it is handed, and results come
+//!   back through `disk_done`. A store with threads of its own submits a read of an eventfd there
+//!   and is woken by it.
 //! - What was never written, or was discarded or zeroed, reads as zeroes.
 //!
 //! [`conformance`] checks all of this; every store's tests call it.
@@ -56,7 +59,8 @@ pub struct Completion {
     pub result: Result<(), Failure>,
     /// The buffer that was submitted.
     pub buffer: Option<Buffer>,
-    /// For [`Operation::BlockStatus`]: what the range consists of, in order, without gaps, covering it whole.
+    /// For [`Operation::BlockStatus`]: what the range consists of, in order, without gaps, covering
+    /// it whole.
     pub extents: Vec<Extent>,
 }
 
@@ -222,10 +226,9 @@ impl fmt::Display for StoreError {
             ),
             Self::NotFound { id } => write!(f, "the store holds no volume {id}"),
             Self::Open { id } => write!(f, "volume {id} is open; close it first"),
-            Self::Size { id, present, asked } => write!(
-                f,
-                "volume {id} has {present} and cannot become {asked}; volumes only grow"
-            ),
+            Self::Size { id, present, asked } => {
+                write!(f, "volume {id} has {present} and cannot become {asked}; volumes only grow")
+            }
             Self::Io { doing, source } => write!(f, "failed to {doing}: {source}"),
         }
     }

@@ -1,5 +1,5 @@
-//! Volumes in memory: the reference model of a store, and the data path's speed without a disk below it.
-//! Nothing survives the process.
+//! Volumes in memory: the reference model of a store, and the data path's speed without a disk
+//! below it. Nothing survives the process.
 
 use crate::buffer::Buffer;
 use crate::disk::{Disk, DiskDone};
@@ -11,8 +11,8 @@ use evenkeel_core::units::ByteCount;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Memory is taken and given back in chunks of this size: small enough that a sparse volume stays small,
-/// large enough that a 64 KiB request touches one or two.
+/// Memory is taken and given back in chunks of this size: small enough that a sparse volume stays
+/// small, large enough that a 64 KiB request touches one or two.
 const CHUNK_BYTES: usize = 64 << 10;
 /// Chunks a second-level table spans (256 MiB): a 64 TiB volume needs 2 MiB of first-level table.
 const CHUNKS_PER_TABLE: usize = 4_096;
@@ -49,10 +49,9 @@ struct MemoryStore {
     home: Arc<Mutex<BTreeMap<VolumeId, Shelf>>>,
 }
 
-fn lock(
-    volumes: &Mutex<BTreeMap<VolumeId, Shelf>>,
-) -> MutexGuard<'_, BTreeMap<VolumeId, Shelf>> {
-    // The map is only ever changed by single inserts and removals, so a panicked holder left it whole.
+fn lock(volumes: &Mutex<BTreeMap<VolumeId, Shelf>>) -> MutexGuard<'_, BTreeMap<VolumeId, Shelf>> {
+    // The map is only ever changed by single inserts and removals, so a panicked holder left it
+    // whole.
     volumes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

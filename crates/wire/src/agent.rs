@@ -1,8 +1,8 @@
-//! What the control plane tells the data plane, and what comes back. The two never see each other: they
-//! meet here, so the data plane keeps its promise while the control plane is down.
+//! What the control plane tells the data plane, and what comes back. The two never see each other:
+//! they meet here, so the data plane keeps its promise while the control plane is down.
 //!
-//! Desired state goes down as whole, idempotent statements ("this volume looks like this"), never as
-//! differences, so that a restart of either side is repaired by saying everything again.
+//! Desired state goes down as whole, idempotent statements ("this volume looks like this"), never
+//! as differences, so that a restart of either side is repaired by saying everything again.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,7 +11,8 @@ use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::units::ByteCount;
 
-/// Version of the conversation. Both ends live in one binary today, so it is only compared in tests.
+/// Version of the conversation. Both ends live in one binary today, so it is only compared in
+/// tests.
 pub const VERSION: u32 = 1;
 
 /// From where a host may reach a volume it is attached to.
@@ -42,12 +43,14 @@ pub struct VolumeState {
 /// What the control plane asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Command {
-    /// Make it so: creates the bytes if there are none, grows them, changes limits, opens or closes access.
-    /// When it returns, the change is in force; connections of hosts no longer listed are closed.
+    /// Make it so: creates the bytes if there are none, grows them, changes limits, opens or closes
+    /// access. When it returns, the change is in force; connections of hosts no longer listed are
+    /// closed.
     Apply(VolumeState),
     /// Forget the volume and delete its bytes. Done if there is none.
     Delete(VolumeId),
-    /// Set credit balances; a dimension that is `None` stays. Values above the capacity are clamped.
+    /// Set credit balances; a dimension that is `None` stays. Values above the capacity are
+    /// clamped.
     SetBalances(VolumeId, Balances),
     /// Tell how all volumes are.
     Report,
@@ -109,6 +112,7 @@ pub enum FailedKind {
 
 /// The data plane as the control plane sees it.
 pub trait Agent: Send + Sync {
-    /// Carries out one command and answers when it is in force. May block for as long as the store takes.
+    /// Carries out one command and answers when it is in force. May block for as long as the store
+    /// takes.
     fn call(&self, command: Command) -> Reply;
 }

@@ -1,6 +1,8 @@
-//! Bytes to meaning and back, for both ends of each protocol. Pure: no sockets, no clock, no threads.
+//! Bytes to meaning and back, for both ends of each protocol. Pure: no sockets, no clock, no
+//! threads.
 //!
-//! [`nbd`] is the block protocol, [`aws`] the grammar of the EC2 query API (it knows no EC2 action),
+//! [`nbd`] is the block protocol, [`aws`] the grammar of the EC2 query API (it knows no EC2
+//! action),
 //! [`agent`] what the control plane tells the data plane.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -11,7 +11,8 @@ pub struct CreditLimit {
     pub capacity: u64,
 }
 
-/// One limited dimension: the rate that is never exceeded, and where the type bursts, the credits that pay for it.
+/// One limited dimension: the rate that is never exceeded, and where the type bursts, the credits
+/// that pay for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limit {
     /// Units per second at most: the provisioned rate, or the burst rate of a type with credits.
@@ -23,11 +24,13 @@ pub struct Limit {
 /// How requests are counted (one "I/O" of the bill).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CountingRule {
-    /// The largest counted I/O in bytes: 256 KiB on SSD types, 1 MiB on HDD types. Larger requests are split.
+    /// The largest counted I/O in bytes: 256 KiB on SSD types, 1 MiB on HDD types. Larger requests
+    /// are split.
     pub unit_bytes: u32,
     /// Sequential requests of at least this many bytes share one unit; smaller ones count one each.
     pub merge_bytes_min: u32,
-    /// HDD types: the byte limit is charged whole units, so a small random request costs `unit_bytes`.
+    /// HDD types: the byte limit is charged whole units, so a small random request costs
+    /// `unit_bytes`.
     pub charge_whole_units: bool,
 }
 
@@ -36,7 +39,8 @@ pub struct CountingRule {
 pub struct Pacing {
     /// How requests are counted.
     pub counting: CountingRule,
-    /// Time's worth of tokens a pacer may save while the volume is idle; also what hides timer lateness.
+    /// Time's worth of tokens a pacer may save while the volume is idle; also what hides timer
+    /// lateness.
     pub tolerance: Duration,
     /// Limit in counted I/Os; `None` is unlimited.
     pub operations: Option<Limit>,

@@ -1,5 +1,6 @@
-//! Volumes as sparse files in a folder: `volumes/vol-….raw`, read and written past the page cache where the
-//! filesystem allows it. FLUSH is fdatasync, FUA is O_DSYNC for that write, TRIM punches holes.
+//! Volumes as sparse files in a folder: `volumes/vol-….raw`, read and written past the page cache
+//! where the filesystem allows it. FLUSH is fdatasync, FUA is O_DSYNC for that write, TRIM punches
+//! holes.
 //!
 //! The file is the volume, byte for byte: any tool can read it while the server is down.
 
@@ -45,7 +46,8 @@ pub struct LocalPool {
 }
 
 impl LocalPool {
-    /// Claims the data folder `path` (see [`Folder::claim`]) and finds out what its filesystem can do.
+    /// Claims the data folder `path` (see [`Folder::claim`]) and finds out what its filesystem can
+    /// do.
     ///
     /// # Errors
     /// When the folder is not ours, in use, or cannot be written.
@@ -182,7 +184,8 @@ fn open(path: &Path, extra: OFlags) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
 }
 
-/// Tries everything on a scratch file: what manuals say about a filesystem is often older than the kernel.
+/// Tries everything on a scratch file: what manuals say about a filesystem is often older than the
+/// kernel.
 fn probe(folder: &Path) -> Result<Abilities, StoreError> {
     let path = folder.join("probe.tmp");
     let failed = |e: Errno| StoreError::io(format!("try out {}", path.display()), e);
@@ -223,9 +226,9 @@ fn direct_works(file: &OwnedFd, block: u32) -> bool {
         buffer_offset: 0,
     };
     let whole = |done: crate::disk::DiskDone| done.result == Ok(block);
-    whole(op(DiskAction::Write { durable: false }).execute()) && whole(op(DiskAction::Read).execute())
+    whole(op(DiskAction::Write { durable: false }).execute())
+        && whole(op(DiskAction::Read).execute())
 }
-
 
 #[cfg(test)]
 mod tests {

@@ -14,8 +14,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 /// A stretch of zeroes written at once when the filesystem cannot zero a range by itself.
 const ZEROES_BYTES: u32 = 64 << 10;
-/// Extents reported per request. A client asks again from where the answer ends; the last extent of a cut
-/// answer covers the rest as data, which is always allowed to be said.
+/// Extents reported per request. A client asks again from where the answer ends; the last extent of
+/// a cut answer covers the rest as data, which is always allowed to be said.
 const EXTENTS_MAX: usize = 1_024;
 
 /// An open volume file.
@@ -30,8 +30,8 @@ pub(super) struct LocalStore {
     _registration: Registration,
 }
 
-/// A request being worked on. Most are one file operation; some need a second (a short transfer's rest,
-/// the sync that makes a hole durable).
+/// A request being worked on. Most are one file operation; some need a second (a short transfer's
+/// rest, the sync that makes a hole durable).
 #[derive(Debug)]
 struct Active {
     ticket: u64,
@@ -40,6 +40,8 @@ struct Active {
     length: u32,
     /// Bytes of the range that are done.
     done: u32,
+    /// The buffer came with the request and goes back with it; a stand-in of zeroes does not.
+    own_buffer: bool,
     /// A sync follows the last step.
     sync_after: bool,
     /// What stands in for a hole the filesystem cannot punch.
@@ -204,6 +206,7 @@ impl Store for LocalStore {
             offset,
             length,
             done: 0,
+            own_buffer: matches!(step, Step::Transfer(_)),
             sync_after,
             if_unsupported,
         };
@@ -218,9 +221,7 @@ impl Store for LocalStore {
             Operation::Discard { .. } if !self.abilities.punch_hole => {
                 return self.finish(ticket, Ok(()), buffer);
             }
-            Operation::Discard { fua } => {
-                request(Step::Hole(DiskAction::PunchHole), fua, Ignore)
-            }
+            Operation::Discard { fua } => request(Step::Hole(DiskAction::PunchHole), fua, Ignore),
             Operation::WriteZeroes { fua, keep_allocated, only_if_fast } => {
                 let step = self.zeroing_step(keep_allocated);
                 if only_if_fast && step == Step::Zeroes {
@@ -253,8 +254,8 @@ impl Store for LocalStore {
                 disk.submit(self.op(slot, &active, buffer));
                 self.active[slot as usize] = Some(active);
             }
-            Ok(false) => self.end(slot, active.ticket, Ok(()), buffer),
-            Err(failure) => self.end(slot, active.ticket, Err(failure), buffer),
+            Ok(false) => self.end(slot, &active, Ok(()), buffer),
+            Err(failure) => self.end(slot, &active, Err(failure), buffer),
         }
     }
 
@@ -271,11 +272,11 @@ impl LocalStore {
     fn end(
         &mut self,
         slot: u32,
-        ticket: u64,
+        active: &Active,
         result: Result<(), Failure>,
         buffer: Option<Buffer>,
     ) {
         self.free.push(slot);
-        self.finish(ticket, result, buffer);
+        self.finish(active.ticket, result, buffer.filter(|_| active.own_buffer));
     }
 }
