@@ -169,7 +169,7 @@ pub fn attach(
     })
 }
 
-/// EC2's names for data volumes, in its order: /dev/sd[f-p], then /dev/xvd[b-c][a-z].
+/// EC2's names for data volumes, in its order: /dev/sd[f-p], then `/dev/xvd[b-c][a-z]`.
 fn free_device(used: &[String]) -> Option<String> {
     let short = ('f'..='p').map(|letter| format!("/dev/sd{letter}"));
     let long = ('b'..='c').flat_map(|a| ('a'..='z').map(move |b| format!("/dev/xvd{a}{b}")));
