@@ -3,6 +3,9 @@
 //! codec stand without it.
 #![deny(missing_docs)]
 
+pub mod buffers;
+pub mod clock;
+
 use evenkeel_store::Pool;
 use evenkeel_wire::agent::Agent;
 use std::fmt;

@@ -1,0 +1,97 @@
+//! The bounded pool of payload memory of one core. Buffers are kept when they come back, so that
+//! nothing is allocated per I/O in the steady state; what is handed out never exceeds the bound.
+
+use evenkeel_core::limits::QUANTUM_BYTES_MAX;
+use evenkeel_store::buffer::Buffer;
+
+/// Sizes buffers come in. A request takes the smallest that holds it: four classes waste at most
+/// three quarters of a buffer and usually nothing, since clients ask in powers of two.
+const CLASS_BYTES: [usize; 4] = [4 << 10, 16 << 10, 64 << 10, QUANTUM_BYTES_MAX as usize];
+
+const _: () = assert!(CLASS_BYTES[3] == 256 << 10);
+
+/// Payload memory of one core.
+#[derive(Debug)]
+pub struct BufferPool {
+    free: [Vec<Buffer>; CLASS_BYTES.len()],
+    /// Bytes that exist: handed out and kept.
+    bytes: usize,
+    bytes_max: usize,
+}
+
+impl BufferPool {
+    /// A pool of at most `bytes_max` bytes.
+    #[must_use]
+    pub fn new(bytes_max: usize) -> Self {
+        Self { free: Default::default(), bytes: 0, bytes_max }
+    }
+
+    /// A buffer of at least `length` bytes (at most one quantum), or `None` while the bound is
+    /// reached. Its content is what its last user left: fill it before it is read.
+    ///
+    /// # Panics
+    /// When `length` is more than a quantum, which the scheduler never hands out.
+    pub fn take(&mut self, length: u32) -> Option<Buffer> {
+        let class = class_of(length as usize);
+        if let Some(buffer) = self.free[class].pop() {
+            return Some(buffer);
+        }
+        let bytes = CLASS_BYTES[class];
+        while self.bytes + bytes > self.bytes_max {
+            self.bytes -= self.drop_one_kept()?;
+        }
+        self.bytes += bytes;
+        Some(Buffer::new(bytes))
+    }
+
+    /// Takes a buffer back.
+    pub fn give(&mut self, buffer: Buffer) {
+        self.free[class_of(buffer.capacity())].push(buffer);
+    }
+
+    /// Bytes that are handed out at present.
+    #[must_use]
+    pub fn bytes_in_use(&self) -> usize {
+        let kept: usize = self.free.iter().flatten().map(Buffer::capacity).sum();
+        self.bytes - kept
+    }
+
+    /// Frees one kept buffer of another class to make room; the bytes gained.
+    fn drop_one_kept(&mut self) -> Option<usize> {
+        self.free.iter_mut().rev().find_map(Vec::pop).map(|buffer| buffer.capacity())
+    }
+}
+
+fn class_of(bytes: usize) -> usize {
+    match CLASS_BYTES.iter().position(|&class| bytes <= class) {
+        Some(class) => class,
+        None => panic!("a buffer of {bytes} bytes is larger than a quantum"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_returned_buffer_is_used_again() {
+        let mut pool = BufferPool::new(1 << 20);
+        let first = pool.take(4_096).unwrap();
+        let memory = first.as_ptr();
+        pool.give(first);
+        assert_eq!(pool.take(512).unwrap().as_ptr(), memory);
+    }
+
+    #[test]
+    fn the_bound_holds_and_kept_buffers_make_room() {
+        let mut pool = BufferPool::new(512 << 10);
+        let large = [pool.take(256 << 10).unwrap(), pool.take(200 << 10).unwrap()];
+        assert_eq!(pool.bytes_in_use(), 512 << 10);
+        assert!(pool.take(1).is_none());
+        large.into_iter().for_each(|buffer| pool.give(buffer));
+        assert_eq!(pool.bytes_in_use(), 0);
+        let small: Vec<Buffer> = std::iter::from_fn(|| pool.take(16 << 10)).collect();
+        assert_eq!(small.len(), 32);
+        assert_eq!(pool.bytes_in_use(), 512 << 10);
+    }
+}
