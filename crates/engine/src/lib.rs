@@ -5,6 +5,7 @@
 
 pub mod buffers;
 pub mod clock;
+pub mod ring;
 
 use evenkeel_store::Pool;
 use evenkeel_wire::agent::Agent;
