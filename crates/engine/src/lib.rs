@@ -6,6 +6,7 @@
 pub mod buffers;
 pub mod clock;
 pub mod ring;
+pub mod session;
 
 use evenkeel_store::Pool;
 use evenkeel_wire::agent::Agent;
