@@ -5,6 +5,7 @@
 
 pub mod buffers;
 pub mod clock;
+pub mod reactor;
 pub mod ring;
 pub mod session;
 
