@@ -72,9 +72,11 @@ pub enum StoreKind {
 /// How the server talks to disks and sockets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Io {
+    /// io_uring where the kernel allows it, else plain system calls.
+    Auto,
     /// io_uring, one ring per core.
     Uring,
-    /// Plain system calls on threads, where io_uring is forbidden.
+    /// Plain system calls and threads.
     Pread,
 }
 
@@ -126,7 +128,7 @@ pub struct Serve {
     pub store: StoreKind,
 
     /// How the server talks to disks and sockets.
-    #[arg(long, env = "EVENKEEL_IO", default_value = "uring", value_name = "WAY")]
+    #[arg(long, env = "EVENKEEL_IO", default_value = "auto", value_name = "WAY")]
     pub io: Io,
 
     /// Threads of the data plane, one a core. [default: the number of cores]
@@ -212,7 +214,7 @@ pub struct Demo {
     pub store: StoreKind,
 
     /// How the server talks to disks and sockets.
-    #[arg(long, env = "EVENKEEL_IO", default_value = "uring", value_name = "WAY")]
+    #[arg(long, env = "EVENKEEL_IO", default_value = "auto", value_name = "WAY")]
     pub io: Io,
 }
 

@@ -91,6 +91,7 @@ pub fn run(
     let engine = Engine::start(EngineConfig {
         cores: config.cores,
         io: match config.io {
+            Io::Auto => IoMode::Auto,
             Io::Uring => IoMode::Uring,
             Io::Pread => IoMode::Pread,
         },

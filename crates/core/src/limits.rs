@@ -28,6 +28,13 @@ pub const CONNECTIONS_PER_CORE_MAX: usize = 4_096;
 /// Requests of one connection that are parsed and not yet fully replied to.
 pub const CONNECTION_REQUESTS_MAX: usize = 1_024;
 
+/// Payload bytes of one connection in the server: arriving, waiting, at the store, or on their way
+/// back. A client that does not read its replies cannot hold more.
+pub const CONNECTION_BYTES_MAX: u32 = 32 << 20;
+
+/// Payload memory of one core: sixteen connections may each hold all they may before one waits.
+pub const CORE_PAYLOAD_BYTES_MAX: u32 = 512 << 20;
+
 /// The smallest block a client may address: what EBS shows to its guests.
 pub const BLOCK_BYTES_MIN: u32 = 512;
 
@@ -35,5 +42,7 @@ pub const BLOCK_BYTES_MIN: u32 = 512;
 pub const BLOCK_BYTES_PREFERRED: u32 = 4_096;
 
 const _: () = assert!(REQUEST_BYTES_MAX.is_multiple_of(QUANTUM_BYTES_MAX));
+const _: () = assert!(CONNECTION_BYTES_MAX >= REQUEST_BYTES_MAX);
+const _: () = assert!(CORE_PAYLOAD_BYTES_MAX >= 2 * CONNECTION_BYTES_MAX);
 const _: () = assert!(VOLUME_QUEUED_BYTES_MAX == 32 * 1024 * KIB);
 const _: () = assert!(BLOCK_BYTES_PREFERRED.is_multiple_of(BLOCK_BYTES_MIN));

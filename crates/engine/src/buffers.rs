@@ -17,13 +17,14 @@ pub struct BufferPool {
     /// Bytes that exist: handed out and kept.
     bytes: usize,
     bytes_max: usize,
+    gave_back: u64,
 }
 
 impl BufferPool {
     /// A pool of at most `bytes_max` bytes.
     #[must_use]
     pub fn new(bytes_max: usize) -> Self {
-        Self { free: Default::default(), bytes: 0, bytes_max }
+        Self { free: Default::default(), bytes: 0, bytes_max, gave_back: 0 }
     }
 
     /// A buffer of at least `length` bytes (at most one quantum), or `None` while the bound is
@@ -46,7 +47,15 @@ impl BufferPool {
 
     /// Takes a buffer back.
     pub fn give(&mut self, buffer: Buffer) {
+        self.gave_back += 1;
         self.free[class_of(buffer.capacity())].push(buffer);
+    }
+
+    /// Buffers that came back since the beginning: whoever found the pool exhausted need not look
+    /// again before this changes.
+    #[must_use]
+    pub fn gave_back(&self) -> u64 {
+        self.gave_back
     }
 
     /// Bytes that are handed out at present.

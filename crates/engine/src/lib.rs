@@ -1,33 +1,52 @@
-//! The data plane: threads, sockets, clock. Not built yet: [`Engine::start`] says so, and every
-//! verb that needs bytes served says so with it. The control plane, the pacing core and the NBD
-//! codec stand without it.
+//! The data plane: one thread per core, each with its clock, its driver (io_uring or plain system
+//! calls), its scheduler and the volumes whose home it is. Connections come in over TCP and a unix
+//! socket; the control plane speaks to it through [`Agent`].
 #![deny(missing_docs)]
 
+mod agent;
 pub mod buffers;
 pub mod clock;
+pub mod directory;
+pub mod driver;
+mod listener;
+pub mod output;
 pub mod reactor;
 pub mod ring;
 pub mod session;
+pub mod threads;
 
+use agent::EngineAgent;
+use clock::Clock;
+use directory::Directory;
+use driver::{Driver, Waker};
 use evenkeel_store::Pool;
 use evenkeel_wire::agent::Agent;
+use listener::Listeners;
+use reactor::{Mail, Mailbox, Reactor};
+use ring::Ring;
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use threads::Threads;
 
 /// How the data plane talks to the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IoMode {
+    /// io_uring where the kernel allows it, else plain system calls, with a warning.
+    Auto,
     /// One io_uring a core.
     Uring,
-    /// System calls and worker threads, where io_uring is forbidden.
+    /// System calls and worker threads.
     Pread,
 }
 
 /// What the data plane serves, and where.
 pub struct EngineConfig {
-    /// Reactors, one a core.
+    /// Reactors, one a core; at least one.
     pub cores: u16,
     /// How to talk to the kernel.
     pub io: IoMode,
@@ -42,41 +61,140 @@ pub struct EngineConfig {
 /// Why the data plane did not start.
 #[derive(Debug)]
 pub enum EngineError {
-    /// This version has none.
-    Absent,
+    /// An address or a path cannot be listened on.
+    Bind {
+        /// Which.
+        what: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A unix socket's path is longer than the kernel takes.
+    UnixPathTooLong {
+        /// The path.
+        path: PathBuf,
+        /// Its length in bytes.
+        length: usize,
+    },
+    /// The kernel refuses io_uring.
+    Uring(io::Error),
+    /// A thread, a descriptor or the like was refused.
+    Resources(io::Error),
 }
 
 impl fmt::Display for EngineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Absent => f.write_str(
-                "this version has no data plane yet; it comes with the next one (see CHANGELOG.md)",
+            Self::Bind { what, source } => write!(f, "cannot listen on {what}: {source}"),
+            Self::UnixPathTooLong { path, length } => write!(
+                f,
+                "the unix socket {} has {length} bytes, the kernel takes 107; \
+                 name a shorter path with --nbd-unix",
+                path.display()
             ),
+            Self::Uring(source) => write!(
+                f,
+                "the kernel refuses io_uring: {source}; run with --io pread, or see \
+                 `evenkeel doctor`"
+            ),
+            Self::Resources(source) => {
+                write!(f, "the data plane cannot start: {source}; see `evenkeel doctor`")
+            }
         }
     }
 }
 
-impl std::error::Error for EngineError {}
+impl std::error::Error for EngineError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Bind { source, .. } | Self::Uring(source) | Self::Resources(source) => {
+                Some(source)
+            }
+            Self::UnixPathTooLong { .. } => None,
+        }
+    }
+}
 
-/// A running data plane.
+/// A running data plane. Dropping it stops it too.
 pub struct Engine {
-    agent: Arc<dyn Agent>,
+    agent: Arc<EngineAgent>,
     tcp: Vec<SocketAddr>,
+    mailboxes: Arc<[Mailbox]>,
+    stop_listening: Waker,
+    listener: Option<JoinHandle<()>>,
+    reactors: Vec<JoinHandle<()>>,
 }
 
 impl Engine {
-    /// Starts serving.
+    /// Starts serving: when this returns, every address is listened on.
     ///
     /// # Errors
-    /// Always, in this version: [`EngineError::Absent`].
-    pub fn start(_config: EngineConfig) -> Result<Self, EngineError> {
-        Err(EngineError::Absent)
+    /// When an address is taken or the system refuses what is needed.
+    pub fn start(config: EngineConfig) -> Result<Self, EngineError> {
+        let listeners = Listeners::bind(&config.tcp, config.unix.as_deref())?;
+        let tcp = listeners.tcp_addresses();
+        let mailboxes: io::Result<Vec<Mailbox>> =
+            (0..config.cores.max(1)).map(|_| Mailbox::new()).collect();
+        let mailboxes: Arc<[Mailbox]> = mailboxes.map_err(EngineError::Resources)?.into();
+        let directory = Arc::new(Directory::default());
+        let (pool, agent_directory) = (config.pool, Arc::clone(&directory));
+        let agent = EngineAgent::new(pool, Arc::clone(&mailboxes), agent_directory);
+        let mut engine = Self {
+            agent: Arc::new(agent),
+            tcp,
+            mailboxes: Arc::clone(&mailboxes),
+            stop_listening: Waker::new().map_err(EngineError::Resources)?,
+            listener: None,
+            reactors: Vec::new(),
+        };
+        let io = choose(config.io)?;
+        let clock = Clock::new();
+        for core in 0..mailboxes.len() as u16 {
+            engine.start_reactor(core, io, &directory, clock)?;
+        }
+        let stop = engine.stop_listening.clone();
+        let thread = std::thread::Builder::new().name("listener".to_owned());
+        let listener = thread.spawn(move || listeners.run(&mailboxes, &stop));
+        engine.listener = Some(listener.map_err(EngineError::Resources)?);
+        Ok(engine)
+    }
+
+    fn start_reactor(
+        &mut self,
+        core: u16,
+        io: IoMode,
+        directory: &Arc<Directory>,
+        clock: Clock,
+    ) -> Result<(), EngineError> {
+        let (mailboxes, directory) = (Arc::clone(&self.mailboxes), Arc::clone(directory));
+        let (started, start) = sync_channel(1);
+        let thread = std::thread::Builder::new().name(format!("core-{core}"));
+        let reactor = thread.spawn(move || {
+            let _closer = Closer { mailboxes: Arc::clone(&mailboxes), core };
+            let waker = mailboxes[usize::from(core)].waker();
+            let result = match io {
+                // A ring belongs to the thread that makes it.
+                IoMode::Auto | IoMode::Uring => started_with(Ring::new(waker), &started)
+                    .map(|ring| Reactor::new(core, mailboxes, directory, clock, ring).run()),
+                IoMode::Pread => started_with(Threads::new(waker), &started)
+                    .map(|threads| Reactor::new(core, mailboxes, directory, clock, threads).run()),
+            };
+            if let Some(Err(error)) = result {
+                tracing::error!(core, %error, "a core has stopped serving");
+            }
+        });
+        self.reactors.push(reactor.map_err(EngineError::Resources)?);
+        match start.recv() {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) if io == IoMode::Uring => Err(EngineError::Uring(error)),
+            Ok(Err(error)) => Err(EngineError::Resources(error)),
+            Err(_) => Err(EngineError::Resources(io::Error::other("a core's thread has ended"))),
+        }
     }
 
     /// The data plane as the control plane sees it.
     #[must_use]
     pub fn agent(&self) -> Arc<dyn Agent> {
-        Arc::clone(&self.agent)
+        Arc::clone(&self.agent) as Arc<dyn Agent>
     }
 
     /// The addresses that are listened on, with their real ports.
@@ -85,6 +203,65 @@ impl Engine {
         self.tcp.clone()
     }
 
-    /// Stops serving.
-    pub fn shutdown(self) {}
+    /// Stops serving: no new connections, what the stores work on is finished and replied to, the
+    /// rest is refused. Returns when all threads have ended.
+    pub fn shutdown(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.stop_listening.wake();
+        let listener = self.listener.take();
+        for mailbox in self.mailboxes.iter() {
+            mailbox.post(Mail::Stop);
+        }
+        for thread in listener.into_iter().chain(self.reactors.drain(..)) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the data plane panicked");
+            }
+        }
+    }
+}
+
+/// Reports how the driver's start went; the driver, if it went well.
+fn started_with<D: Driver>(
+    driver: io::Result<D>,
+    started: &SyncSender<io::Result<()>>,
+) -> Option<D> {
+    let (driver, result) = match driver {
+        Ok(driver) => (Some(driver), Ok(())),
+        Err(error) => (None, Err(error)),
+    };
+    // Nobody listens only if the starting thread died, and then nothing matters any more.
+    let _ = started.send(result);
+    driver
+}
+
+/// Decides what `Auto` means here, by trying.
+fn choose(io: IoMode) -> Result<IoMode, EngineError> {
+    if io != IoMode::Auto {
+        return Ok(io);
+    }
+    let waker = Waker::new().map_err(EngineError::Resources)?;
+    match Ring::new(waker) {
+        Ok(_) => Ok(IoMode::Uring),
+        Err(error) => {
+            tracing::warn!(%error, "io_uring is refused here: plain system calls are used instead");
+            Ok(IoMode::Pread)
+        }
+    }
+}
+
+/// Closes a reactor's mailbox however its thread ends, so that nobody waits for it in vain.
+struct Closer {
+    mailboxes: Arc<[Mailbox]>,
+    core: u16,
+}
+
+impl Drop for Closer {
+    fn drop(&mut self) {
+        self.mailboxes[usize::from(self.core)].close();
+    }
 }

@@ -1,25 +1,28 @@
 //! One connection: what has arrived, what is on its way back, and where in the protocol it stands.
 
-use evenkeel_core::limits::REQUEST_BYTES_MAX;
+use crate::output::Output;
+use evenkeel_core::limits::{CONNECTION_BYTES_MAX, CONNECTION_REQUESTS_MAX, QUANTUM_BYTES_MAX};
+use evenkeel_core::time::Instant;
 use evenkeel_store::buffer::Buffer;
 use evenkeel_wire::agent::HostAddress;
-use evenkeel_wire::nbd::handshake::Server;
+use evenkeel_wire::nbd::handshake::{Negotiated, Server};
 use evenkeel_wire::nbd::transmission::Terms;
 use std::os::fd::OwnedFd;
 
-/// Bytes received at once. A batch of some 600 read requests, or the head and half of a 128 KiB
-/// write.
+/// Bytes received at once: a batch of some 2,300 requests without payload, or 15 writes of 4 KiB.
 pub const INPUT_BYTES: usize = 64 << 10;
-/// Bytes of replies a connection may have waiting before its requests are no longer parsed: one
-/// request of the largest size, so that a client that does not read cannot hold more of the pool.
-pub const OUTPUT_BYTES_MAX: usize = REQUEST_BYTES_MAX as usize;
-/// Pieces of memory sent with one system call.
-const PARTS_MAX: usize = 512;
+/// Bytes received at once beyond the payload of a large write: the next requests' heads, and little
+/// of their payload, which would have to be copied.
+const INPUT_BYTES_BESIDE_LARGE_WRITES: usize = 4 << 10;
+/// From here on a copy costs more than a system call.
+const LARGE_WRITE_BYTES: u32 = 16 << 10;
 
 /// Where a connection stands.
 pub enum Phase {
     /// Agreeing on an export.
     Handshake(Box<Server>),
+    /// Agreed; moves to the volume's home core once the last reply has left.
+    Moving(Box<Negotiated>, u16),
     /// Requests and replies for the volume in this slot.
     Transmission(u32, Terms),
 }
@@ -30,24 +33,20 @@ pub struct Incoming {
     pub handle: u32,
     /// Payload bytes that have arrived.
     pub received: u32,
+    /// Payload bytes in all.
+    pub total: u32,
 }
 
-/// A piece of the output.
-enum Part {
-    /// Bytes of the arena: reply heads.
-    Head(usize, usize),
-    /// Payload of a read.
-    Payload(Buffer, usize),
-}
-
-/// Replies on their way: heads in one arena, payloads where the store put them.
-#[derive(Default)]
-pub struct Output {
-    arena: Vec<u8>,
-    parts: Vec<Part>,
-    /// Bytes of the first parts that have left.
-    sent: usize,
-    bytes: usize,
+/// A connection between two cores: agreed upon, nothing in flight.
+pub struct Moved {
+    /// The socket.
+    pub fd: OwnedFd,
+    /// Who is at the other end.
+    pub peer: HostAddress,
+    /// What was agreed.
+    pub negotiated: Box<Negotiated>,
+    /// What arrived behind the handshake.
+    pub leftover: Vec<u8>,
 }
 
 /// One connection.
@@ -64,7 +63,7 @@ pub struct Session {
     pub start: usize,
     /// One past the last received byte.
     pub end: usize,
-    /// The kernel is writing into `input`.
+    /// The kernel is writing into `input` or the buffers of `incoming`.
     pub receiving: bool,
     /// The kernel is reading `sending`.
     pub in_send: bool,
@@ -74,24 +73,37 @@ pub struct Session {
     pub skip: u32,
     /// Requests that are parsed and not replied to.
     pub outstanding: u32,
+    /// Their payload bytes.
+    pub outstanding_bytes: u32,
+    /// Requests are left in `input` because a bound was reached; to be looked at again.
+    pub parked: bool,
+    /// Listed as having something to send.
+    pub in_to_send: bool,
     /// No more requests are taken; the connection ends when nothing is outstanding.
     pub closing: bool,
     /// Both directions are shut; the slot is freed when the kernel lets go.
     pub shut: bool,
+    /// When the connection was made.
+    pub connected_at: Instant,
+    /// When bytes last came or went.
+    pub progress_at: Instant,
     /// Collecting.
     pub output: Output,
     /// On its way.
     pub sending: Output,
-    iovecs: Vec<libc::iovec>,
-    message: Box<libc::msghdr>,
+    send_iovecs: Vec<libc::iovec>,
+    send_message: Box<libc::msghdr>,
+    receive_iovecs: Vec<libc::iovec>,
+    receive_message: Box<libc::msghdr>,
+    large_writes: bool,
 }
 
 impl Session {
     /// A new connection, about to shake hands.
     #[must_use]
-    pub fn new(fd: OwnedFd, peer: HostAddress) -> Self {
+    pub fn new(fd: OwnedFd, peer: HostAddress, now: Instant) -> Self {
         // SAFETY: all zeroes is a valid empty msghdr.
-        let message = Box::new(unsafe { std::mem::zeroed() });
+        let message = || Box::new(unsafe { std::mem::zeroed::<libc::msghdr>() });
         Self {
             fd,
             peer,
@@ -104,13 +116,31 @@ impl Session {
             incoming: None,
             skip: 0,
             outstanding: 0,
+            outstanding_bytes: 0,
+            parked: false,
+            in_to_send: false,
             closing: false,
             shut: false,
+            connected_at: now,
+            progress_at: now,
             output: Output::default(),
             sending: Output::default(),
-            iovecs: Vec::with_capacity(PARTS_MAX),
-            message,
+            send_iovecs: Vec::new(),
+            send_message: message(),
+            receive_iovecs: Vec::new(),
+            receive_message: message(),
+            large_writes: false,
         }
+    }
+
+    /// A connection that comes from another core, for the volume in `slot`.
+    #[must_use]
+    pub fn arrived(moved: Moved, slot: u32, now: Instant) -> Self {
+        let mut session = Self::new(moved.fd, moved.peer, now);
+        session.phase = Phase::Transmission(slot, moved.negotiated.terms());
+        session.end = moved.leftover.len();
+        session.input[..session.end].copy_from_slice(&moved.leftover);
+        session
     }
 
     /// What has arrived and is not consumed.
@@ -119,134 +149,168 @@ impl Session {
         &self.input[self.start..self.end]
     }
 
-    /// Moves what is not consumed to the front, to make room behind it.
-    pub fn compact(&mut self) {
-        self.input.copy_within(self.start..self.end, 0);
-        (self.start, self.end) = (0, self.end - self.start);
+    /// Whether this connection may not have another request of `payload_bytes` in the server.
+    #[must_use]
+    pub fn is_full(&self, payload_bytes: u32) -> bool {
+        let held = self.output.bytes() + self.sending.bytes() + self.outstanding_bytes as usize;
+        self.outstanding as usize >= CONNECTION_REQUESTS_MAX
+            // The largest request must pass when nothing else is held.
+            || held > 0 && held + payload_bytes as usize > CONNECTION_BYTES_MAX as usize
     }
 
-    /// Whether more replies are waiting than a client that reads would leave.
+    /// Whether the other end has to move for anything to go on here, and might not.
     #[must_use]
-    pub fn is_output_full(&self) -> bool {
-        self.output.bytes + self.sending.bytes > OUTPUT_BYTES_MAX
+    pub fn is_owed(&self) -> bool {
+        self.in_send || self.incoming.is_some() || !matches!(self.phase, Phase::Transmission(..))
+    }
+
+    /// Notes a request of `payload_bytes` that is now in the server.
+    pub fn begun(&mut self, payload_bytes: u32, is_write: bool) {
+        self.outstanding += 1;
+        self.outstanding_bytes += payload_bytes;
+        if is_write {
+            self.large_writes = payload_bytes >= LARGE_WRITE_BYTES;
+        }
+    }
+
+    /// Notes that a request of `payload_bytes` was replied to or given up.
+    pub fn ended(&mut self, payload_bytes: u32) {
+        self.outstanding -= 1;
+        self.outstanding_bytes -= payload_bytes;
+    }
+
+    /// The next message to receive into: first the rest of `incoming`'s payload, straight into its
+    /// `buffers` of a quantum each, then the input. `None` when there is no room or a receive is
+    /// under way. It points into the session and the buffers, which must not be touched there until
+    /// [`Session::received`].
+    pub fn next_receive(&mut self, buffers: &mut [Option<Buffer>]) -> Option<*mut libc::msghdr> {
+        if self.receiving {
+            return None;
+        }
+        if self.start > 0 {
+            self.input.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        self.receive_iovecs.clear();
+        if let Some(incoming) = &self.incoming {
+            let mut at = incoming.received;
+            while at < incoming.total {
+                let (quantum, from) = (at / QUANTUM_BYTES_MAX, at % QUANTUM_BYTES_MAX);
+                let count = (QUANTUM_BYTES_MAX - from).min(incoming.total - at);
+                let Some(Some(buffer)) = buffers.get_mut(quantum as usize) else { return None };
+                let room = &mut buffer.bytes_mut()[from as usize..][..count as usize];
+                self.receive_iovecs.push(part(room));
+                at += count;
+            }
+        }
+        let room = INPUT_BYTES - self.end;
+        let limit = if self.large_writes { INPUT_BYTES_BESIDE_LARGE_WRITES } else { INPUT_BYTES };
+        let count = room.min(limit);
+        if count > 0 {
+            self.receive_iovecs.push(part(&mut self.input[self.end..][..count]));
+        }
+        if self.receive_iovecs.is_empty() {
+            return None;
+        }
+        self.receive_message.msg_iov = self.receive_iovecs.as_mut_ptr();
+        self.receive_message.msg_iovlen = self.receive_iovecs.len();
+        self.receiving = true;
+        Some(&raw mut *self.receive_message)
+    }
+
+    /// Takes note that a receive ended with `count` bytes.
+    pub fn received(&mut self, count: usize, now: Instant) {
+        self.receiving = false;
+        self.progress_at = now;
+        let mut payload = 0;
+        if let Some(incoming) = &mut self.incoming {
+            payload = count.min((incoming.total - incoming.received) as usize);
+            incoming.received += payload as u32;
+        }
+        self.end += count - payload;
     }
 
     /// The next message to send, or `None` when there is nothing to send or a send is under way. It
-    /// points into the session, which must not be touched there until the send has ended.
-    pub fn next_message(&mut self) -> Option<*const libc::msghdr> {
+    /// points into the session, which must not be touched there until [`Session::sent`].
+    pub fn next_send(&mut self) -> Option<*const libc::msghdr> {
         if self.in_send {
             return None;
         }
-        if self.sending.parts.is_empty() {
+        if self.sending.is_empty() {
             std::mem::swap(&mut self.sending, &mut self.output);
         }
-        if self.sending.parts.is_empty() {
+        if self.sending.is_empty() {
             return None;
         }
-        self.sending.gather(&mut self.iovecs);
-        self.message.msg_iov = self.iovecs.as_mut_ptr();
-        self.message.msg_iovlen = self.iovecs.len() as _;
+        self.sending.gather(&mut self.send_iovecs);
+        self.send_message.msg_iov = self.send_iovecs.as_mut_ptr();
+        self.send_message.msg_iovlen = self.send_iovecs.len();
         self.in_send = true;
-        Some(&raw const *self.message)
+        Some(&raw const *self.send_message)
+    }
+
+    /// Takes note that a send ended with `count` bytes; hands back the buffers that are done with.
+    pub fn sent(&mut self, count: usize, now: Instant, done: impl FnMut(Buffer)) {
+        self.in_send = false;
+        self.progress_at = now;
+        self.sending.advance(count, done);
     }
 }
 
-impl Output {
-    /// Appends a reply's head.
-    pub fn head(&mut self, bytes: &[u8]) {
-        let start = self.arena.len();
-        self.arena.extend_from_slice(bytes);
-        self.bytes += bytes.len();
-        match self.parts.last_mut() {
-            Some(Part::Head(_, end)) if *end == start => *end = self.arena.len(),
-            _ => self.parts.push(Part::Head(start, self.arena.len())),
-        }
-    }
-
-    /// Appends the first `length` bytes of a buffer.
-    pub fn payload(&mut self, buffer: Buffer, length: usize) {
-        self.bytes += length;
-        self.parts.push(Part::Payload(buffer, length));
-    }
-
-    /// Takes note that `count` bytes have left; hands back the buffers that are done with.
-    pub fn advance(&mut self, count: usize, mut done: impl FnMut(Buffer)) {
-        self.bytes -= count.min(self.bytes);
-        self.sent += count;
-        let mut finished = 0;
-        for part in &self.parts {
-            if self.sent < part.length() {
-                break;
-            }
-            self.sent -= part.length();
-            finished += 1;
-        }
-        for part in self.parts.drain(..finished) {
-            if let Part::Payload(buffer, _) = part {
-                done(buffer);
-            }
-        }
-        if self.parts.is_empty() {
-            self.arena.clear();
-        }
-    }
-
-    /// Drops everything; hands back the buffers.
-    pub fn abandon(&mut self, mut done: impl FnMut(Buffer)) {
-        for part in self.parts.drain(..) {
-            if let Part::Payload(buffer, _) = part {
-                done(buffer);
-            }
-        }
-        self.arena.clear();
-        (self.sent, self.bytes) = (0, 0);
-    }
-
-    fn gather(&self, iovecs: &mut Vec<libc::iovec>) {
-        iovecs.clear();
-        let mut skip = self.sent;
-        for part in self.parts.iter().take(PARTS_MAX) {
-            let (memory, length) = match part {
-                Part::Head(start, end) => (self.arena[*start..].as_ptr().cast_mut(), end - start),
-                Part::Payload(buffer, length) => (buffer.as_ptr(), *length),
-            };
-            // Only the first part can have left in part.
-            let from = std::mem::take(&mut skip);
-            let iov_base = memory.wrapping_add(from).cast();
-            iovecs.push(libc::iovec { iov_base, iov_len: length - from });
-        }
-    }
-}
-
-impl Part {
-    fn length(&self) -> usize {
-        match self {
-            Self::Head(start, end) => end - start,
-            Self::Payload(_, length) => *length,
-        }
-    }
+fn part(memory: &mut [u8]) -> libc::iovec {
+    libc::iovec { iov_base: memory.as_mut_ptr().cast(), iov_len: memory.len() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::net::UnixStream;
+
+    fn session() -> Session {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        Session::new(ours.into(), HostAddress::Local, Instant::from_ns(0))
+    }
+
+    fn lengths(message: *mut libc::msghdr) -> Vec<usize> {
+        // SAFETY: the session under test keeps it valid.
+        let parts =
+            unsafe { std::slice::from_raw_parts((*message).msg_iov, (*message).msg_iovlen) };
+        parts.iter().map(|part| part.iov_len).collect()
+    }
 
     #[test]
-    fn heads_run_together_and_short_sends_go_on_where_they_stopped() {
-        let mut output = Output::default();
-        output.head(b"0123456789");
-        output.head(b"abcdef");
-        output.payload(Buffer::new(4_096), 100);
-        assert_eq!(output.parts.len(), 2);
-        let mut iovecs = Vec::new();
-        output.advance(12, |_| panic!("nothing is done yet"));
-        output.gather(&mut iovecs);
-        assert_eq!(iovecs.iter().map(|v| v.iov_len).collect::<Vec<_>>(), [4, 100]);
-        // SAFETY: the iovec points at the arena's last four bytes.
-        let rest = unsafe { std::slice::from_raw_parts(iovecs[0].iov_base.cast::<u8>(), 4) };
-        assert_eq!(rest, b"cdef");
-        let mut returned = 0;
-        output.advance(104, |_| returned += 1);
-        assert_eq!((returned, output.bytes, output.parts.len()), (1, 0, 0));
+    fn payload_of_a_large_write_goes_straight_to_its_buffers() {
+        let mut session = session();
+        let total = QUANTUM_BYTES_MAX + 4_096;
+        session.begun(total, true);
+        session.incoming = Some(Incoming { handle: 0, received: 100, total });
+        let mut buffers = [Some(Buffer::new(QUANTUM_BYTES_MAX as usize)), Some(Buffer::new(4_096))];
+        let quantum = QUANTUM_BYTES_MAX as usize;
+        let message = session.next_receive(&mut buffers).unwrap();
+        assert_eq!(lengths(message), [quantum - 100, 4_096, INPUT_BYTES_BESIDE_LARGE_WRITES]);
+        assert!(session.next_receive(&mut buffers).is_none(), "one at a time");
+        session.received(quantum - 50, Instant::from_ns(1));
+        assert_eq!(session.incoming.as_ref().unwrap().received, QUANTUM_BYTES_MAX + 50);
+        assert_eq!(session.end, 0);
+        let message = session.next_receive(&mut buffers).unwrap();
+        assert_eq!(lengths(message), [4_046, INPUT_BYTES_BESIDE_LARGE_WRITES]);
+        session.received(4_046 + 28, Instant::from_ns(2));
+        assert_eq!(session.incoming.as_ref().unwrap().received, total);
+        assert_eq!(session.pending().len(), 28);
+    }
+
+    #[test]
+    fn a_connection_holds_a_bounded_number_of_requests_and_bytes() {
+        let mut session = session();
+        let largest = evenkeel_core::limits::REQUEST_BYTES_MAX;
+        assert!(!session.is_full(largest), "the largest request passes when alone");
+        session.begun(4_096, false);
+        assert!(session.is_full(CONNECTION_BYTES_MAX));
+        session.ended(4_096);
+        for _ in 0..CONNECTION_REQUESTS_MAX {
+            assert!(!session.is_full(0));
+            session.begun(0, false);
+        }
+        assert!(session.is_full(0));
     }
 }

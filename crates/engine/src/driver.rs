@@ -1,0 +1,244 @@
+//! What a reactor needs of the operating system. Two drivers provide it: [`crate::ring`] on
+//! io_uring, and [`crate::threads`] with plain system calls where io_uring is forbidden.
+
+use evenkeel_core::time::Duration;
+use evenkeel_store::disk::{Disk, DiskDone};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+/// Something that ended.
+#[derive(Debug)]
+pub enum Event {
+    /// Bytes arrived on a connection; 0 is its end.
+    Received(u32, Result<u32, Errno>),
+    /// Bytes of a connection left.
+    Sent(u32, Result<u32, Errno>),
+    /// A disk operation of a store ended.
+    Disk(u32, DiskDone),
+    /// Another thread called [`Waker::wake`].
+    Woken,
+}
+
+/// Wakes a driver from another thread.
+#[derive(Clone, Debug)]
+pub struct Waker(Arc<OwnedFd>);
+
+impl Waker {
+    /// A waker that is bound to no driver yet.
+    ///
+    /// # Errors
+    /// When the process has too many open files.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
+    }
+
+    /// Makes the driver's `wait` return with [`Event::Woken`].
+    pub fn wake(&self) {
+        // Only a counter about to overflow could fail, and then the driver has not been woken for
+        // ages.
+        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
+
+    /// Forgets earlier wakes.
+    pub(crate) fn clear(&self) {
+        let _ = rustix::io::read(&*self.0, &mut [0; 8]);
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+impl AsFd for Waker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Sockets, disk and wake-ups of one thread. Whatever was begun ends with one [`Event`].
+pub trait Driver {
+    /// The disk on behalf of one store.
+    type Disk<'a>: Disk
+    where
+        Self: 'a;
+
+    /// Begins to receive into what `message` points to. One receive at a time per connection.
+    ///
+    /// # Safety
+    /// The message and all it points to must stay valid and unused until [`Event::Received`] of
+    /// `connection` is seen.
+    unsafe fn receive(&mut self, connection: u32, fd: RawFd, message: *mut libc::msghdr);
+
+    /// Begins to send what `message` points to, all of it unless the connection breaks. One send at
+    /// a time per connection.
+    ///
+    /// # Safety
+    /// The message and all it points to must stay valid and unchanged until [`Event::Sent`] of
+    /// `connection` is seen.
+    unsafe fn send(&mut self, connection: u32, fd: RawFd, message: *const libc::msghdr);
+
+    /// The disk as store number `store` sees it.
+    fn disk(&mut self, store: u32) -> Self::Disk<'_>;
+
+    /// Waits for the first event, at most `timeout`.
+    ///
+    /// # Errors
+    /// When the driver is broken; a timeout or a signal is not an error.
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()>;
+
+    /// The next thing that ended. Drain after [`Driver::wait`].
+    fn poll(&mut self) -> Option<Event>;
+}
+
+/// Sends as much as the socket takes now.
+///
+/// # Safety
+/// `message` must be valid.
+pub unsafe fn send_now(fd: RawFd, message: *const libc::msghdr) -> Result<u32, Errno> {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: the caller vouches for the message.
+    count(unsafe { libc::sendmsg(fd, message, flags) })
+}
+
+/// Receives what the socket holds now.
+///
+/// # Safety
+/// `message` must be valid.
+pub unsafe fn receive_now(fd: RawFd, message: *mut libc::msghdr) -> Result<u32, Errno> {
+    // SAFETY: the caller vouches for the message.
+    count(unsafe { libc::recvmsg(fd, message, libc::MSG_DONTWAIT) })
+}
+
+fn count(result: isize) -> Result<u32, Errno> {
+    u32::try_from(result)
+        .map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
+}
+
+/// What every driver must do.
+#[cfg(test)]
+pub(crate) mod conformance {
+    use super::*;
+    use evenkeel_store::buffer::Buffer;
+    use evenkeel_store::disk::{DiskAction, DiskOp};
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    pub fn check<D: Driver>(make: impl Fn(Waker) -> D) {
+        let with = || {
+            let waker = Waker::new().unwrap();
+            (make(waker.clone()), waker)
+        };
+        bytes_come_and_go(with().0);
+        a_slow_reader_gets_all(with().0);
+        a_closed_connection_ends_a_receive(with().0);
+        another_thread_wakes_it_again_and_again(with());
+        many_disk_operations_all_end_with_their_buffers(with().0);
+    }
+
+    fn next<D: Driver>(driver: &mut D) -> Event {
+        loop {
+            if let Some(event) = driver.poll() {
+                return event;
+            }
+            driver.wait(Some(Duration::from_secs(10))).unwrap();
+        }
+    }
+
+    fn message(parts: &mut [libc::iovec]) -> libc::msghdr {
+        // SAFETY: all zeroes is a valid empty msghdr.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        (message.msg_iov, message.msg_iovlen) = (parts.as_mut_ptr(), parts.len());
+        message
+    }
+
+    fn part(memory: &mut [u8]) -> libc::iovec {
+        libc::iovec { iov_base: memory.as_mut_ptr().cast(), iov_len: memory.len() }
+    }
+
+    fn bytes_come_and_go<D: Driver>(mut driver: D) {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let (mut first, mut second) = ([0u8; 3], [0u8; 13]);
+        theirs.write_all(b"hello").unwrap();
+        let mut parts = [part(&mut first), part(&mut second)];
+        let mut header = message(&mut parts);
+        // SAFETY: all memory lives to the end of the test, after the events were seen.
+        unsafe { driver.receive(7, ours.as_raw_fd(), &raw mut header) };
+        assert!(matches!(next(&mut driver), Event::Received(7, Ok(5))));
+        assert_eq!((&first, &second[..2]), (b"hel", &b"lo"[..]));
+        // SAFETY: as above.
+        unsafe { driver.send(9, ours.as_raw_fd(), &raw const header) };
+        assert!(matches!(next(&mut driver), Event::Sent(9, Ok(16))));
+        let mut back = [0; 16];
+        theirs.read_exact(&mut back).unwrap();
+        assert_eq!(&back[..5], b"hello");
+    }
+
+    fn a_slow_reader_gets_all<D: Driver>(mut driver: D) {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut payload = vec![7u8; 1 << 20];
+        let total = payload.len();
+        let reader = std::thread::spawn(move || {
+            let mut got = vec![0; total];
+            theirs.read_exact(&mut got).unwrap();
+            got.iter().all(|&b| b == 7)
+        });
+        let mut sent = 0;
+        while sent < total {
+            let mut parts = [part(&mut payload[sent..])];
+            let header = message(&mut parts);
+            // SAFETY: all memory lives until the event was seen.
+            unsafe { driver.send(1, ours.as_raw_fd(), &raw const header) };
+            let Event::Sent(1, Ok(count)) = next(&mut driver) else { panic!("not sent") };
+            sent += count as usize;
+        }
+        assert!(reader.join().unwrap());
+    }
+
+    fn a_closed_connection_ends_a_receive<D: Driver>(mut driver: D) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut memory = [0u8; 8];
+        let mut parts = [part(&mut memory)];
+        let mut header = message(&mut parts);
+        // SAFETY: all memory lives until the event was seen.
+        unsafe { driver.receive(3, ours.as_raw_fd(), &raw mut header) };
+        driver.wait(Some(Duration::from_ms(1))).unwrap();
+        assert!(driver.poll().is_none(), "nothing was sent yet");
+        drop(theirs);
+        assert!(matches!(next(&mut driver), Event::Received(3, Ok(0))));
+    }
+
+    fn another_thread_wakes_it_again_and_again<D: Driver>((mut driver, waker): (D, Waker)) {
+        for _ in 0..3 {
+            let waker = waker.clone();
+            std::thread::spawn(move || waker.wake()).join().unwrap();
+            assert!(matches!(next(&mut driver), Event::Woken));
+        }
+        driver.wait(Some(Duration::from_ms(1))).unwrap();
+        assert!(driver.poll().is_none(), "woken by nobody");
+    }
+
+    /// More than a ring has entries.
+    fn many_disk_operations_all_end_with_their_buffers<D: Driver>(mut driver: D) {
+        let file = tempfile::tempfile().unwrap();
+        let count = 1_500u64;
+        for token in 0..count {
+            let mut buffer = Buffer::new(8);
+            buffer.bytes_mut()[..8].copy_from_slice(&token.to_le_bytes());
+            let (fd, action) = (file.as_raw_fd(), DiskAction::Write { durable: false });
+            let offset = token * 8;
+            let buffer = Some(buffer);
+            let op = DiskOp { token, fd, action, offset, length: 8, buffer, buffer_offset: 0 };
+            driver.disk(3).submit(op);
+        }
+        let mut seen = vec![false; count as usize];
+        for _ in 0..count {
+            let Event::Disk(3, done) = next(&mut driver) else { panic!("not store 3's disk") };
+            assert_eq!(done.result, Ok(8));
+            assert_eq!(done.buffer.unwrap().bytes()[..8], done.token.to_le_bytes());
+            assert!(!std::mem::replace(&mut seen[done.token as usize], true), "ended twice");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Replies on their way to one client: many heads and payloads, sent with one system call.
+
+use evenkeel_store::buffer::Buffer;
+
+/// Pieces of memory sent with one system call.
+const PARTS_MAX: usize = 512;
+/// Bytes sent with one system call, unless a single payload is larger: a client is seen to read or
+/// not to read by sends that end, so that each must be small enough for a slow line.
+const SEND_BYTES_MAX: usize = 4 << 20;
+
+/// A piece of the output.
+enum Part {
+    /// Bytes of the arena: reply heads.
+    Head(usize, usize),
+    /// Payload of a read.
+    Payload(Buffer, usize),
+}
+
+/// Replies on their way: heads in one arena, payloads where the store put them.
+#[derive(Default)]
+pub struct Output {
+    arena: Vec<u8>,
+    parts: Vec<Part>,
+    /// Bytes of the first parts that have left.
+    sent: usize,
+    bytes: usize,
+}
+
+impl Output {
+    /// Bytes that wait.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Appends a reply's head.
+    pub fn head(&mut self, bytes: &[u8]) {
+        let start = self.arena.len();
+        self.arena.extend_from_slice(bytes);
+        self.bytes += bytes.len();
+        match self.parts.last_mut() {
+            Some(Part::Head(_, end)) if *end == start => *end = self.arena.len(),
+            _ => self.parts.push(Part::Head(start, self.arena.len())),
+        }
+    }
+
+    /// Appends the first `length` bytes of a buffer.
+    pub fn payload(&mut self, buffer: Buffer, length: usize) {
+        self.bytes += length;
+        self.parts.push(Part::Payload(buffer, length));
+    }
+
+    /// Takes note that `count` bytes have left; hands back the buffers that are done with.
+    pub fn advance(&mut self, count: usize, mut done: impl FnMut(Buffer)) {
+        self.bytes -= count.min(self.bytes);
+        self.sent += count;
+        let mut finished = 0;
+        for part in &self.parts {
+            if self.sent < part.length() {
+                break;
+            }
+            self.sent -= part.length();
+            finished += 1;
+        }
+        for part in self.parts.drain(..finished) {
+            if let Part::Payload(buffer, _) = part {
+                done(buffer);
+            }
+        }
+        if self.parts.is_empty() {
+            self.arena.clear();
+        }
+    }
+
+    /// Drops everything; hands back the buffers.
+    pub fn abandon(&mut self, mut done: impl FnMut(Buffer)) {
+        for part in self.parts.drain(..) {
+            if let Part::Payload(buffer, _) = part {
+                done(buffer);
+            }
+        }
+        self.arena.clear();
+        (self.sent, self.bytes) = (0, 0);
+    }
+
+    /// What to send next, as the kernel wants it.
+    pub fn gather(&self, iovecs: &mut Vec<libc::iovec>) {
+        iovecs.clear();
+        let (mut skip, mut bytes) = (self.sent, 0);
+        for part in self.parts.iter().take(PARTS_MAX) {
+            let (memory, length) = match part {
+                Part::Head(start, end) => (self.arena[*start..].as_ptr().cast_mut(), end - start),
+                Part::Payload(buffer, length) => (buffer.as_ptr(), *length),
+            };
+            // Only the first part can have left in part.
+            let from = std::mem::take(&mut skip);
+            let iov_base = memory.wrapping_add(from).cast();
+            let iov_len = length - from;
+            bytes += iov_len;
+            if bytes > SEND_BYTES_MAX && !iovecs.is_empty() {
+                break;
+            }
+            iovecs.push(libc::iovec { iov_base, iov_len });
+        }
+    }
+}
+
+impl Part {
+    fn length(&self) -> usize {
+        match self {
+            Self::Head(start, end) => end - start,
+            Self::Payload(_, length) => *length,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_run_together_and_short_sends_go_on_where_they_stopped() {
+        let mut output = Output::default();
+        output.head(b"0123456789");
+        output.head(b"abcdef");
+        output.payload(Buffer::new(4_096), 100);
+        assert_eq!(output.parts.len(), 2);
+        let mut iovecs = Vec::new();
+        output.advance(12, |_| panic!("nothing is done yet"));
+        output.gather(&mut iovecs);
+        assert_eq!(iovecs.iter().map(|v| v.iov_len).collect::<Vec<_>>(), [4, 100]);
+        // SAFETY: the iovec points at the arena's last four bytes.
+        let rest = unsafe { std::slice::from_raw_parts(iovecs[0].iov_base.cast::<u8>(), 4) };
+        assert_eq!(rest, b"cdef");
+        let mut returned = 0;
+        output.advance(104, |_| returned += 1);
+        assert_eq!((returned, output.bytes, output.parts.len()), (1, 0, 0));
+    }
+}

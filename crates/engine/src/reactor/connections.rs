@@ -1,0 +1,327 @@
+//! A connection's life: handshake, receiving, sending, the end.
+
+use super::{Mail, Reactor, STOP_MAX, SWEEP_EVERY};
+use crate::driver::{Driver, send_now};
+use crate::session::{Moved, Phase, Session};
+use evenkeel_core::limits::CONNECTIONS_PER_CORE_MAX;
+use evenkeel_core::time::Duration;
+use evenkeel_wire::agent::HostAddress;
+use evenkeel_wire::nbd::handshake::{Listed, Step};
+use rustix::io::Errno;
+use rustix::net::Shutdown;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// How long a client may take to agree on an export.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// How long a client may leave us waiting in the middle of something: with replies it does not
+/// fetch, or a payload it does not finish.
+const STALL_MAX: Duration = Duration::from_secs(60);
+
+impl<D: Driver> Reactor<D> {
+    pub(super) fn connect(&mut self, fd: OwnedFd, peer: HostAddress) {
+        if self.may_connect() {
+            let id = self.sessions.insert(Session::new(fd, peer, self.now)) as u32;
+            self.watch();
+            self.proceed(id);
+        }
+    }
+
+    /// A connection comes home.
+    pub(super) fn arrive(&mut self, moved: Moved) {
+        let id = moved.negotiated.export.name.parse().ok();
+        let slot = id.and_then(|id| self.by_id.get(&id)).copied();
+        // It may have been detached since.
+        let Some(slot) = slot.filter(|&slot| self.volumes[slot as usize].allows(moved.peer)) else {
+            return;
+        };
+        if self.may_connect() {
+            let session = Session::arrived(moved, slot, self.now);
+            let id = self.sessions.insert(session) as u32;
+            self.proceed(id);
+        }
+    }
+
+    fn may_connect(&self) -> bool {
+        let open = self.sessions.len();
+        let full = open >= CONNECTIONS_PER_CORE_MAX;
+        if full {
+            tracing::warn!(open, "a connection was refused: the core serves as many as it may");
+        }
+        !full && self.stop_by.is_none()
+    }
+
+    pub(super) fn received(&mut self, id: u32, count: u32) {
+        let Some(session) = self.sessions.get_mut(id as usize) else { return };
+        session.received(count as usize, self.now);
+        if session.shut {
+            self.abandon_payload(id);
+            return self.try_free(id);
+        }
+        if count == 0 {
+            return self.close(id);
+        }
+        self.proceed(id);
+    }
+
+    /// Consumes what has arrived as far as it can, then receives more if there is room.
+    pub(super) fn proceed(&mut self, id: u32) {
+        loop {
+            let Some(session) = self.sessions.get_mut(id as usize) else { return };
+            session.parked = false;
+            if session.closing || session.receiving && session.incoming.is_some() {
+                return self.try_free(id);
+            }
+            let went_on = match session.phase {
+                Phase::Handshake(_) => self.shake_hands(id),
+                Phase::Moving(..) => return self.sends(id),
+                Phase::Transmission(slot, terms) => self.parse(id, slot, terms),
+            };
+            if !went_on {
+                break;
+            }
+        }
+        self.sends(id);
+        self.receive(id);
+    }
+
+    fn receive(&mut self, id: u32) {
+        let Some(session) = self.sessions.get_mut(id as usize) else { return };
+        if session.closing || session.parked || matches!(session.phase, Phase::Moving(..)) {
+            return;
+        }
+        let handle = session.incoming.as_ref().map(|incoming| incoming.handle as usize);
+        let active = handle.and_then(|handle| self.active.get_mut(handle));
+        let buffers = active.map_or(&mut [][..], |active| &mut active.buffers[..]);
+        if let Some(message) = session.next_receive(buffers) {
+            // SAFETY: the session and the request's buffers are neither moved, touched nor freed
+            // while `receiving` is set.
+            unsafe { self.driver.receive(id, session.fd.as_raw_fd(), message) };
+            if session.incoming.is_some() {
+                self.watch();
+            }
+        }
+    }
+
+    /// One turn of the handshake; whether there may be another.
+    fn shake_hands(&mut self, id: u32) -> bool {
+        let session = &mut self.sessions[id as usize];
+        let Phase::Handshake(server) = &mut session.phase else { return false };
+        match server.poll_output() {
+            Some(Step::Send(bytes)) => session.output.head(&bytes),
+            Some(Step::WantExport(name)) => {
+                let export = self.directory.export(&name, session.peer);
+                server.export(export.map(|(export, _)| export));
+            }
+            Some(Step::WantList) => {
+                let names = self.directory.names(session.peer);
+                let listed = |name| Listed { name, description: "" };
+                server.list(&names.iter().map(|name| listed(name)).collect::<Vec<_>>());
+            }
+            Some(Step::Ready(negotiated)) => {
+                match self.directory.export(&negotiated.export.name, session.peer) {
+                    Some((_, home)) => session.phase = Phase::Moving(Box::new(negotiated), home),
+                    None => session.closing = true,
+                }
+                if let Phase::Moving(negotiated, home) = &session.phase
+                    && *home == self.core
+                {
+                    let volume = negotiated.export.name.parse().ok();
+                    match volume.and_then(|volume| self.by_id.get(&volume)) {
+                        Some(&slot) => {
+                            session.phase = Phase::Transmission(slot, negotiated.terms());
+                        }
+                        None => session.closing = true,
+                    }
+                }
+            }
+            Some(Step::Close(reason)) => {
+                tracing::debug!(%reason, "a handshake ended");
+                session.closing = true;
+            }
+            None => {
+                let consumed = server.handle(&session.input[session.start..session.end]);
+                session.start += consumed;
+                return consumed > 0;
+            }
+        }
+        true
+    }
+
+    /// Lists a connection as having something to send, if it has.
+    pub(super) fn sends(&mut self, id: u32) {
+        let Some(session) = self.sessions.get_mut(id as usize) else { return };
+        let idle = session.output.is_empty() && !matches!(session.phase, Phase::Moving(..));
+        if !session.in_to_send && !session.in_send && !idle {
+            session.in_to_send = true;
+            self.to_send.push(id);
+        }
+    }
+
+    pub(super) fn send_all(&mut self) {
+        let mut ids = std::mem::take(&mut self.to_send);
+        for id in ids.drain(..) {
+            self.send(id);
+        }
+        // What was listed meanwhile is sent in the next turn, which follows at once.
+        ids.append(&mut self.to_send);
+        self.to_send = ids;
+    }
+
+    /// Sends what there is, as far as the socket takes it; the driver sends the rest.
+    fn send(&mut self, id: u32) {
+        let Some(session) = self.sessions.get_mut(id as usize) else { return };
+        session.in_to_send = false;
+        while !session.shut
+            && let Some(message) = session.next_send()
+        {
+            let fd = session.fd.as_raw_fd();
+            // SAFETY: the session has just made the message.
+            match unsafe { send_now(fd, message) } {
+                Ok(count) => {
+                    let pool = &mut self.pool;
+                    session.sent(count as usize, self.now, |buffer| pool.give(buffer));
+                }
+                Err(Errno::AGAIN | Errno::INTR) => {
+                    // SAFETY: the session keeps what the message points to while `in_send` is set,
+                    // and is not freed before.
+                    unsafe { self.driver.send(id, fd, message) };
+                    return self.watch();
+                }
+                Err(_) => {
+                    session.in_send = false;
+                    return self.close(id);
+                }
+            }
+        }
+        self.left(id);
+    }
+
+    pub(super) fn sent(&mut self, id: u32, count: u32) {
+        let Some(session) = self.sessions.get_mut(id as usize) else { return };
+        let pool = &mut self.pool;
+        session.sent(count as usize, self.now, |buffer| pool.give(buffer));
+        if count == 0 {
+            return self.close(id);
+        }
+        self.send(id);
+    }
+
+    /// What had to be sent has left: there is room for more requests, or nothing left to stay for.
+    fn left(&mut self, id: u32) {
+        let Some(session) = self.sessions.get_mut(id as usize) else { return };
+        if session.closing {
+            return self.try_free(id);
+        }
+        if session.parked {
+            self.ready.push(id);
+        }
+        if matches!(session.phase, Phase::Moving(..)) {
+            self.move_home(id);
+        }
+    }
+
+    /// Hands a connection over to its volume's home core. Nothing of it is in the kernel: the
+    /// handshake is over, so no receive was begun, and the last reply has left.
+    fn move_home(&mut self, id: u32) {
+        let session = self.sessions.remove(id as usize);
+        let leftover = session.pending().to_vec();
+        let Session { fd, peer, phase: Phase::Moving(negotiated, home), .. } = session else {
+            return;
+        };
+        let moved = Box::new(Moved { fd, peer, negotiated, leftover });
+        if let Some(mailbox) = self.mailboxes.get(usize::from(home)) {
+            mailbox.post(Mail::Moved(moved));
+        }
+    }
+
+    /// The connection is gone: what waits for it is cancelled.
+    pub(super) fn close(&mut self, id: u32) {
+        let Some(session) = self.sessions.get_mut(id as usize) else { return };
+        if !session.shut {
+            session.closing = true;
+            shut(session);
+            self.abandon_payload(id);
+            self.cancel_of(id);
+        }
+        self.try_free(id);
+    }
+
+    /// Ends a connection that wants to end and has nothing left to wait for.
+    pub(super) fn try_free(&mut self, id: u32) {
+        let Some(session) = self.sessions.get_mut(id as usize) else { return };
+        if !session.closing || session.outstanding > 0 || session.in_send {
+            return;
+        }
+        if !session.shut {
+            if !session.output.is_empty() || !session.sending.is_empty() {
+                return self.sends(id);
+            }
+            shut(session);
+        }
+        if session.receiving {
+            return;
+        }
+        let mut session = self.sessions.remove(id as usize);
+        session.output.abandon(|buffer| self.pool.give(buffer));
+        session.sending.abandon(|buffer| self.pool.give(buffer));
+        if let Phase::Transmission(slot, _) = session.phase {
+            self.settle(slot);
+        }
+    }
+
+    /// Makes sure that connections which owe us something are looked at.
+    fn watch(&mut self) {
+        self.next_sweep.get_or_insert(self.now + SWEEP_EVERY);
+    }
+
+    /// Closes connections that leave us waiting; goes on looking while any might.
+    pub(super) fn sweep(&mut self) {
+        if self.next_sweep.is_none_or(|at| self.now < at) {
+            return;
+        }
+        let now = self.now;
+        let mut late = Vec::new();
+        let mut owed = false;
+        for (id, session) in self.sessions.iter().filter(|(_, session)| session.is_owed()) {
+            owed = true;
+            let (since, max) = match session.phase {
+                Phase::Transmission(..) => (session.progress_at, STALL_MAX),
+                _ => (session.connected_at, HANDSHAKE_MAX),
+            };
+            if now.since(since) > max {
+                late.push(id as u32);
+            }
+        }
+        for id in late {
+            let peer = self.sessions[id as usize].peer;
+            tracing::info!(?peer, "a connection is closed: its client stopped in the middle");
+            self.close(id);
+        }
+        self.next_sweep = owed.then(|| now + SWEEP_EVERY);
+    }
+
+    /// Begins to end: nothing more is taken, what waits for tokens is refused, what the stores work
+    /// on is finished and replied to.
+    pub(super) fn stop(&mut self) {
+        self.stop_by.get_or_insert(self.now + STOP_MAX);
+        let ids: Vec<u32> = self.sessions.iter().map(|(id, _)| id as u32).collect();
+        for id in ids {
+            let session = &mut self.sessions[id as usize];
+            session.closing = true;
+            if session.incoming.is_some() {
+                // Its request cannot be finished, and the stream not be resumed behind it.
+                self.close(id);
+                continue;
+            }
+            self.cancel_of(id);
+            self.sends(id);
+            self.try_free(id);
+        }
+    }
+}
+
+fn shut(session: &mut Session) {
+    session.shut = true;
+    // It fails when the other end was faster, which is as good.
+    let _ = rustix::net::shutdown(&session.fd, Shutdown::Both);
+}

@@ -1,0 +1,264 @@
+//! One thread, one driver, one loop: wait, handle what ended, dispatch what is due, send what is
+//! ready.
+//!
+//! | file | what |
+//! |---|---|
+//! | `mod.rs` | the loop, the mailbox, what the other three share |
+//! | `connections.rs` | a connection's life: handshake, receiving, sending, the end |
+//! | `requests.rs` | a request's life: head, payload, tokens, store, reply |
+//! | `volumes.rs` | a volume's life: applied, reported, removed |
+
+mod connections;
+mod requests;
+mod volumes;
+
+use crate::buffers::BufferPool;
+use crate::clock::Clock;
+use crate::directory::Directory;
+use crate::driver::{Driver, Event, Waker};
+use crate::session::{Moved, Session};
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::limits::CORE_PAYLOAD_BYTES_MAX;
+use evenkeel_core::qos::pacing::Balances;
+use evenkeel_core::qos::scheduler::{Dispatch, Scheduler};
+use evenkeel_core::time::{Duration, Instant};
+use evenkeel_store::Store;
+use evenkeel_store::buffer::Buffer;
+use evenkeel_wire::agent::{HostAddress, VolumeReport, VolumeState};
+use requests::Active;
+use slab::Slab;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use volumes::Volume;
+
+/// How often connections are looked at that owe us something.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+/// How long clients may take to fetch their last replies when the server stops.
+const STOP_MAX: Duration = Duration::from_secs(5);
+
+/// What other threads ask of a reactor.
+pub enum Mail {
+    /// A new connection.
+    Connection(OwnedFd, HostAddress),
+    /// A connection whose volume is at home here.
+    Moved(Box<Moved>),
+    /// The desired state of a volume; with its store if the reactor does not hold it yet.
+    Apply(Box<VolumeState>, Option<Box<dyn Store>>, SyncSender<Result<(), String>>),
+    /// Close a volume's connections and its store; whether there was one.
+    Remove(VolumeId, SyncSender<bool>),
+    /// Set balances; whether there is such a volume.
+    SetBalances(VolumeId, Balances, SyncSender<bool>),
+    /// Tell how all volumes are.
+    Report(SyncSender<Vec<VolumeReport>>),
+    /// End.
+    Stop,
+}
+
+/// Letters to one reactor.
+pub struct Mailbox {
+    /// `None` once nobody reads any more.
+    letters: Mutex<Option<Vec<Mail>>>,
+    waker: Waker,
+}
+
+impl Mailbox {
+    /// An empty one.
+    ///
+    /// # Errors
+    /// When the process has too many open files.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self { letters: Mutex::new(Some(Vec::new())), waker: Waker::new()? })
+    }
+
+    /// What wakes the reader.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// Posts a letter; it is dropped when the reactor has ended, and with it any answer's sender.
+    pub fn post(&self, letter: Mail) {
+        if let Some(letters) = self.lock().as_mut() {
+            letters.push(letter);
+            self.waker.wake();
+        }
+    }
+
+    /// From here on letters are dropped.
+    pub fn close(&self) {
+        *self.lock() = None;
+    }
+
+    fn take(&self) -> Vec<Mail> {
+        self.lock().as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<Mail>>> {
+        // Changed by single pushes and takes, so a panicked holder left it whole.
+        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The loop of one core.
+pub struct Reactor<D: Driver> {
+    core: u16,
+    mailboxes: Arc<[Mailbox]>,
+    directory: Arc<Directory>,
+    clock: Clock,
+    /// When this turn of the loop began.
+    now: Instant,
+    driver: D,
+    pool: BufferPool,
+    scheduler: Scheduler,
+    volumes: Slab<Volume>,
+    by_id: BTreeMap<VolumeId, u32>,
+    sessions: Slab<Session>,
+    active: Slab<Active>,
+    /// Lists of finished requests' buffers, kept for their memory.
+    spare: Vec<Vec<Option<Buffer>>>,
+    /// Reads that may go and wait for memory, in the order they came.
+    starved: VecDeque<Dispatch>,
+    /// Connections with a write that waits for memory.
+    memory_waiters: VecDeque<u32>,
+    /// How much memory had come back when those who wait for it were last looked at.
+    memory_seen: u64,
+    /// Connections to look at again in this turn.
+    ready: Vec<u32>,
+    /// Connections with something to send.
+    to_send: Vec<u32>,
+    next_sweep: Option<Instant>,
+    /// By when to be gone.
+    stop_by: Option<Instant>,
+}
+
+impl<D: Driver> Reactor<D> {
+    /// The reactor of core number `core`, which reads the mailbox of that number.
+    #[must_use]
+    pub fn new(
+        core: u16,
+        mailboxes: Arc<[Mailbox]>,
+        directory: Arc<Directory>,
+        clock: Clock,
+        driver: D,
+    ) -> Self {
+        // The kernel may round a timer by 50 us to save wake-ups; a pacer has better uses for them.
+        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        let now = clock.now();
+        Self {
+            core,
+            mailboxes,
+            directory,
+            clock,
+            now,
+            driver,
+            pool: BufferPool::new(CORE_PAYLOAD_BYTES_MAX as usize),
+            scheduler: Scheduler::new(now),
+            volumes: Slab::new(),
+            by_id: BTreeMap::new(),
+            sessions: Slab::new(),
+            active: Slab::new(),
+            spare: Vec::new(),
+            starved: VecDeque::new(),
+            memory_waiters: VecDeque::new(),
+            memory_seen: 0,
+            ready: Vec::new(),
+            to_send: Vec::new(),
+            next_sweep: None,
+            stop_by: None,
+        }
+    }
+
+    /// Runs until told to stop.
+    ///
+    /// # Errors
+    /// When the driver breaks.
+    pub fn run(mut self) -> io::Result<()> {
+        loop {
+            self.scheduler.poll(self.now);
+            self.dispatch();
+            self.memory_seen = self.pool.gave_back();
+            self.feed_the_starved();
+            self.look_again();
+            self.send_all();
+            self.sweep();
+            if self.is_finished() {
+                break;
+            }
+            let timeout = self.timeout();
+            self.driver.wait(timeout)?;
+            self.now = self.clock.now();
+            while let Some(event) = self.driver.poll() {
+                self.handle(event);
+            }
+        }
+        // What the kernel may still touch must outlive us.
+        for session in std::mem::take(&mut self.sessions).drain() {
+            if session.receiving || session.in_send {
+                std::mem::forget(session);
+            }
+        }
+        Ok(())
+    }
+
+    /// How long nothing has to be done unless something happens.
+    fn timeout(&self) -> Option<Duration> {
+        let memory_came_back = self.pool.gave_back() != self.memory_seen
+            && !(self.starved.is_empty() && self.memory_waiters.is_empty());
+        if !self.ready.is_empty() || !self.to_send.is_empty() || memory_came_back {
+            return Some(Duration { ns: 0 });
+        }
+        let deadlines = [self.scheduler.poll_timeout(), self.next_sweep, self.stop_by];
+        let first = deadlines.into_iter().flatten().min()?;
+        Some(first.since(self.clock.now()))
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Received(id, result) => self.received(id, result.unwrap_or(0)),
+            Event::Sent(id, result) => self.sent(id, result.unwrap_or(0)),
+            Event::Disk(slot, done) => {
+                let Some(volume) = self.volumes.get_mut(slot as usize) else { return };
+                volume.store.disk_done(done, &mut self.driver.disk(slot));
+                self.finish_store(slot);
+            }
+            Event::Woken => {
+                for letter in self.mailboxes[usize::from(self.core)].take() {
+                    self.read_letter(letter);
+                }
+            }
+        }
+    }
+
+    fn read_letter(&mut self, letter: Mail) {
+        match letter {
+            Mail::Connection(fd, peer) => self.connect(fd, peer),
+            Mail::Moved(moved) => self.arrive(*moved),
+            Mail::Apply(state, store, ack) => self.apply(*state, store, ack),
+            Mail::Remove(id, ack) => self.remove(id, ack),
+            Mail::SetBalances(id, balances, ack) => {
+                // Whoever asked may have given up; that is no concern of ours, here and below.
+                let _ = ack.send(self.set_balances(id, balances));
+            }
+            Mail::Report(ack) => {
+                let _ = ack.send(self.report());
+            }
+            Mail::Stop => self.stop(),
+        }
+    }
+
+    /// Looks again at connections that were held up by a bound, for as long as that helps.
+    fn look_again(&mut self) {
+        self.ready.extend(self.memory_waiters.drain(..));
+        // Those that are held up anew wait for the next turn.
+        for id in std::mem::take(&mut self.ready) {
+            self.proceed(id);
+        }
+    }
+
+    fn is_finished(&self) -> bool {
+        self.stop_by.is_some_and(|by| self.sessions.is_empty() || self.now >= by)
+    }
+}

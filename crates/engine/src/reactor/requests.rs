@@ -1,0 +1,376 @@
+//! A request's life: head, payload, tokens, store, reply.
+
+use super::Reactor;
+use crate::driver::Driver;
+use crate::session::{Incoming, Phase};
+use evenkeel_core::limits::QUANTUM_BYTES_MAX;
+use evenkeel_core::qos::scheduler::{Dispatch, Io, SubmitError};
+use evenkeel_core::request::{Failure, Operation, Request};
+use evenkeel_store::buffer::Buffer;
+use evenkeel_store::{Completion, Extent, Submission};
+use evenkeel_wire::nbd::transmission::{Command, REQUEST_BYTES, RequestHeader, Terms, reply};
+
+/// A request that is in the server.
+pub(super) struct Active {
+    session: u32,
+    volume: u32,
+    cookie: u64,
+    request: Request,
+    one_extent: bool,
+    /// Payload by quanta; empty while a read has no memory yet, and for requests without payload.
+    pub(super) buffers: Vec<Option<Buffer>>,
+    /// Quanta that are not finished.
+    quanta_left: u32,
+    /// Quanta the store works on.
+    in_store: u32,
+    failure: Option<Failure>,
+    extents: Vec<Extent>,
+}
+
+impl Active {
+    pub(super) fn is_in_store_of(&self, volume: u32) -> bool {
+        self.volume == volume && self.in_store > 0
+    }
+
+    pub(super) fn session(&self) -> u32 {
+        self.session
+    }
+}
+
+/// Bytes of payload that a request moves in either direction.
+fn payload_bytes(request: &Request) -> u32 {
+    match request.operation {
+        Operation::Read | Operation::Write { .. } => request.length,
+        _ => 0,
+    }
+}
+
+impl<D: Driver> Reactor<D> {
+    /// Parses one request or takes one stretch of payload; whether there may be more.
+    pub(super) fn parse(&mut self, id: u32, slot: u32, mut terms: Terms) -> bool {
+        let session = &mut self.sessions[id as usize];
+        if session.skip > 0 {
+            let count = (session.skip as usize).min(session.end - session.start);
+            session.start += count;
+            session.skip -= count as u32;
+            return count > 0;
+        }
+        if session.incoming.is_some() {
+            return self.take_payload(id, slot);
+        }
+        let Some(head) = session.pending().first_chunk::<REQUEST_BYTES>() else { return false };
+        terms.size_bytes = self.volumes[slot as usize].state.size.0;
+        let header = match RequestHeader::decode(head) {
+            Ok(header) => header,
+            Err(error) => {
+                tracing::info!(%error, "a connection is closed");
+                session.closing = true;
+                return true;
+            }
+        };
+        let Ok(payload) = header.payload_bytes(&terms) else {
+            tracing::info!(bytes = header.length, "a connection is closed: its write is too large");
+            session.closing = true;
+            return true;
+        };
+        let verdict = header.validate(&terms);
+        let needed = match &verdict {
+            Ok(Command::Io { request, .. }) => payload_bytes(request),
+            _ => 0,
+        };
+        if session.is_full(needed) {
+            session.parked = true;
+            return false;
+        }
+        match verdict {
+            Err(code) => {
+                session.output.head(terms.failure(header.cookie, code).as_bytes());
+                session.skip = payload;
+                session.start += REQUEST_BYTES;
+                true
+            }
+            Ok(Command::Disconnect) => {
+                session.closing = true;
+                true
+            }
+            Ok(Command::Io { request, one_extent }) => {
+                self.begin(id, slot, header.cookie, request, one_extent)
+            }
+        }
+    }
+
+    /// Takes a request in; `false` when it has to wait where it is.
+    fn begin(
+        &mut self,
+        id: u32,
+        slot: u32,
+        cookie: u64,
+        request: Request,
+        one_extent: bool,
+    ) -> bool {
+        let bytes = payload_bytes(&request);
+        let is_write = matches!(request.operation, Operation::Write { .. });
+        let mut buffers = self.spare.pop().unwrap_or_default();
+        if is_write && !self.take_buffers(&mut buffers, bytes) {
+            self.spare.push(buffers);
+            self.sessions[id as usize].parked = true;
+            self.memory_waiters.push_back(id);
+            return false;
+        }
+        let handle = self.active.insert(Active {
+            session: id,
+            volume: slot,
+            cookie,
+            request,
+            one_extent,
+            buffers,
+            quanta_left: bytes.div_ceil(QUANTUM_BYTES_MAX).max(1),
+            in_store: 0,
+            failure: None,
+            extents: Vec::new(),
+        }) as u32;
+        if !is_write && !self.submit(id, slot, handle, request) {
+            self.release(handle);
+            return false;
+        }
+        let session = &mut self.sessions[id as usize];
+        session.start += REQUEST_BYTES;
+        session.begun(bytes, is_write);
+        if is_write {
+            session.incoming = Some(Incoming { handle, received: 0, total: bytes });
+        } else {
+            self.dispatch();
+        }
+        true
+    }
+
+    /// All of a request's memory or none of it: a request that has begun can end.
+    fn take_buffers(&mut self, buffers: &mut Vec<Option<Buffer>>, bytes: u32) -> bool {
+        let mut left = bytes;
+        while left > 0 {
+            let count = left.min(QUANTUM_BYTES_MAX);
+            let Some(buffer) = self.pool.take(count) else {
+                buffers.drain(..).flatten().for_each(|buffer| self.pool.give(buffer));
+                return false;
+            };
+            buffers.push(Some(buffer));
+            left -= count;
+        }
+        true
+    }
+
+    /// Hands a request to the scheduler; `false` when the volume's queue is full, and then the
+    /// connection is looked at again once it is not.
+    fn submit(&mut self, id: u32, slot: u32, handle: u32, request: Request) -> bool {
+        let volume = &mut self.volumes[slot as usize];
+        let Request { operation, offset, length } = request;
+        let io = Io { operation, offset, length, handle };
+        match self.scheduler.submit(self.now, volume.index, io) {
+            Ok(()) => true,
+            Err(SubmitError::QueueFull) => {
+                self.sessions[id as usize].parked = true;
+                volume.waiters.push_back(id);
+                false
+            }
+            // A volume is removed after its connections are.
+            Err(SubmitError::NoSuchVolume) => unreachable!("a session outlived its volume"),
+        }
+    }
+
+    /// Copies what has arrived of a write's payload; submits the write when it is whole.
+    fn take_payload(&mut self, id: u32, slot: u32) -> bool {
+        let session = &mut self.sessions[id as usize];
+        let Some(incoming) = session.incoming.as_mut() else { return false };
+        let handle = incoming.handle;
+        let active = &mut self.active[handle as usize];
+        while incoming.received < incoming.total && session.start < session.end {
+            let (quantum, from) =
+                (incoming.received / QUANTUM_BYTES_MAX, incoming.received % QUANTUM_BYTES_MAX);
+            let room = (QUANTUM_BYTES_MAX - from).min(incoming.total - incoming.received) as usize;
+            let count = room.min(session.end - session.start);
+            if let Some(buffer) = active.buffers[quantum as usize].as_mut() {
+                buffer.bytes_mut()[from as usize..][..count]
+                    .copy_from_slice(&session.input[session.start..][..count]);
+            }
+            session.start += count;
+            incoming.received += count as u32;
+        }
+        let request = active.request;
+        if incoming.received < incoming.total || !self.submit(id, slot, handle, request) {
+            return false;
+        }
+        self.sessions[id as usize].incoming = None;
+        self.dispatch();
+        true
+    }
+
+    /// Gives up a write whose payload will not arrive, unless the kernel may still write to it.
+    pub(super) fn abandon_payload(&mut self, id: u32) {
+        let session = &mut self.sessions[id as usize];
+        if session.receiving {
+            return;
+        }
+        if let Some(incoming) = session.incoming.take() {
+            session.ended(incoming.total);
+            self.release(incoming.handle);
+        }
+    }
+
+    /// Hands what may go to the stores.
+    pub(super) fn dispatch(&mut self) {
+        while let Some(dispatch) = self.scheduler.poll_output() {
+            if !self.start(dispatch, self.starved.is_empty()) {
+                self.starved.push_back(dispatch);
+            }
+        }
+    }
+
+    /// Reads that waited for memory, in their order.
+    pub(super) fn feed_the_starved(&mut self) {
+        while let Some(&dispatch) = self.starved.front() {
+            if !self.start(dispatch, true) {
+                break;
+            }
+            self.starved.pop_front();
+        }
+    }
+
+    /// Starts one quantum; `false` when it has to wait for memory, or for its turn to get some.
+    fn start(&mut self, dispatch: Dispatch, may_take: bool) -> bool {
+        let active = &mut self.active[dispatch.handle as usize];
+        let (slot, operation, total) = (active.volume, active.request.operation, dispatch.length);
+        let quantum =
+            ((dispatch.offset - active.request.offset) / u64::from(QUANTUM_BYTES_MAX)) as u32;
+        if operation == Operation::Read && active.buffers.is_empty() {
+            let bytes = active.request.length;
+            let mut buffers = std::mem::take(&mut active.buffers);
+            let taken = may_take && self.take_buffers(&mut buffers, bytes);
+            self.active[dispatch.handle as usize].buffers = buffers;
+            if !taken {
+                return false;
+            }
+        }
+        let active = &mut self.active[dispatch.handle as usize];
+        active.in_store += 1;
+        let submission = Submission {
+            ticket: u64::from(dispatch.handle) << 32 | u64::from(quantum),
+            operation,
+            offset: dispatch.offset,
+            length: total,
+            buffer: active.buffers.get_mut(quantum as usize).and_then(Option::take),
+        };
+        let volume = &mut self.volumes[slot as usize];
+        volume.in_store += 1;
+        // There is room in the volume's queue for whoever has waited longest.
+        self.ready.extend(volume.waiters.pop_front());
+        volume.store.submit(submission, &mut self.driver.disk(slot));
+        self.finish_store(slot);
+        true
+    }
+
+    /// Takes what a store has finished.
+    pub(super) fn finish_store(&mut self, slot: u32) {
+        while let Some(volume) = self.volumes.get_mut(slot as usize)
+            && let Some(completion) = volume.store.poll()
+        {
+            volume.in_store -= 1;
+            self.complete(completion);
+        }
+        self.settle(slot);
+    }
+
+    fn complete(&mut self, completion: Completion) {
+        let (handle, quantum) = ((completion.ticket >> 32) as u32, completion.ticket as u32);
+        let active = &mut self.active[handle as usize];
+        if let Err(failure) = completion.result {
+            active.failure.get_or_insert(failure);
+        }
+        if let Some(place) = active.buffers.get_mut(quantum as usize) {
+            *place = completion.buffer;
+        }
+        active.extents = completion.extents;
+        active.quanta_left -= 1;
+        active.in_store -= 1;
+        if active.quanta_left == 0 {
+            self.reply(handle);
+        }
+    }
+
+    /// Replies to a request and forgets it.
+    fn reply(&mut self, handle: u32) {
+        let active = &mut self.active[handle as usize];
+        let (id, cookie, request) = (active.session, active.cookie, active.request);
+        let session = &mut self.sessions[id as usize];
+        session.ended(payload_bytes(&request));
+        if !session.shut
+            && let Phase::Transmission(_, terms) = session.phase
+        {
+            let output = &mut session.output;
+            match (active.failure, request.operation) {
+                (Some(failure), _) => {
+                    output.head(terms.failure(cookie, failure.into()).as_bytes());
+                }
+                (None, Operation::Read) => {
+                    output.head(terms.read_head(cookie, request.offset, request.length).as_bytes());
+                    let mut left = request.length;
+                    for buffer in active.buffers.drain(..).flatten() {
+                        let count = left.min(QUANTUM_BYTES_MAX);
+                        output.payload(buffer, count as usize);
+                        left -= count;
+                    }
+                }
+                (None, Operation::BlockStatus) => {
+                    let count = if active.one_extent { 1 } else { active.extents.len() };
+                    output.head(terms.block_status_head(cookie, count as u32).as_bytes());
+                    for extent in &active.extents[..count] {
+                        let flags = u32::from(extent.hole) | u32::from(extent.zero) << 1;
+                        output.head(&reply::extent(extent.length, flags));
+                    }
+                }
+                (None, _) => output.head(terms.success(cookie).as_bytes()),
+            }
+        }
+        if session.parked {
+            self.ready.push(id);
+        }
+        let closing = session.closing;
+        self.release(handle);
+        self.sends(id);
+        if closing {
+            self.try_free(id);
+        }
+    }
+
+    /// Forgets a request that nobody works on; its memory goes back.
+    fn release(&mut self, handle: u32) {
+        let mut buffers = self.active.remove(handle as usize).buffers;
+        buffers.drain(..).flatten().for_each(|buffer| self.pool.give(buffer));
+        self.spare.push(buffers);
+    }
+
+    /// Takes back what a connection has waiting for tokens or memory. What the store works on ends
+    /// as usual.
+    pub(super) fn cancel_of(&mut self, id: u32) {
+        let Phase::Transmission(slot, _) = self.sessions[id as usize].phase else { return };
+        let (active, volume) = (&self.active, &mut self.volumes[slot as usize]);
+        let ours = |handle: u32| active[handle as usize].session == id;
+        let mut cancelled: Vec<u32> =
+            self.scheduler.cancel_queued(self.now, volume.index, ours).collect();
+        // The queue has room for others now.
+        self.ready.extend(volume.waiters.drain(..));
+        cancelled.extend(self.starved.iter().map(|d| d.handle).filter(|&handle| ours(handle)));
+        self.starved.retain(|dispatch| !ours(dispatch.handle));
+        cancelled.sort_unstable();
+        cancelled.dedup();
+        for handle in cancelled {
+            let active = &mut self.active[handle as usize];
+            active.failure = Some(Failure::ShuttingDown);
+            active.quanta_left = active.in_store;
+            if active.in_store == 0 {
+                self.reply(handle);
+            }
+        }
+        // What waited behind may go.
+        self.dispatch();
+    }
+}

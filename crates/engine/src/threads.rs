@@ -1,0 +1,266 @@
+//! Sockets on epoll and disk operations on worker threads, with plain system calls: for machines
+//! and containers where io_uring is forbidden. Slower than [`crate::ring`], and otherwise the same.
+
+use crate::driver::{Driver, Event, Waker, receive_now, send_now};
+use evenkeel_core::time::Duration;
+use evenkeel_store::disk::{Disk, DiskDone, DiskOp};
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// Threads per core that wait for the disk: its useful parallelism behind system calls that block.
+const WORKERS: usize = 16;
+/// Readiness fetched with one system call.
+const EVENTS_MAX: usize = 256;
+
+/// Epoll data of what is no connection.
+const DATA_WAKE: u64 = u64::MAX;
+const DATA_DISK: u64 = u64::MAX - 1;
+
+/// Transfers that wait for a socket to become ready.
+#[derive(Clone, Copy, Default)]
+struct Pending {
+    fd: RawFd,
+    receive: Option<*mut libc::msghdr>,
+    send: Option<*const libc::msghdr>,
+}
+
+/// What the workers share with their core.
+struct Shop {
+    jobs: Mutex<Jobs>,
+    more: Condvar,
+    done: Mutex<Vec<(u32, DiskDone)>>,
+    bell: OwnedFd,
+}
+
+#[derive(Default)]
+struct Jobs {
+    queue: VecDeque<(u32, DiskOp)>,
+    closed: bool,
+}
+
+/// See the module's text.
+pub struct Threads {
+    epoll: OwnedFd,
+    pending: Vec<Pending>,
+    ready: VecDeque<Event>,
+    waker: Waker,
+    shop: Arc<Shop>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+impl Threads {
+    /// A driver with its workers.
+    ///
+    /// # Errors
+    /// When the process has too many open files or threads.
+    pub fn new(waker: Waker) -> io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&epoll, &bell, EventData::new_u64(DATA_DISK), EventFlags::IN)?;
+        epoll::add(&epoll, borrow(waker.fd()), EventData::new_u64(DATA_WAKE), EventFlags::IN)?;
+        let (jobs, done) = (Mutex::default(), Mutex::default());
+        let shop = Arc::new(Shop { jobs, more: Condvar::new(), done, bell });
+        let mut threads = Self {
+            epoll,
+            pending: Vec::new(),
+            ready: VecDeque::new(),
+            waker,
+            shop,
+            workers: Vec::with_capacity(WORKERS),
+        };
+        for _ in 0..WORKERS {
+            let shop = Arc::clone(&threads.shop);
+            let worker = std::thread::Builder::new().name("disk".to_owned());
+            threads.workers.push(worker.spawn(move || shop.work())?);
+        }
+        Ok(threads)
+    }
+
+    fn pending(&mut self, connection: u32, fd: RawFd) -> &mut Pending {
+        let slot = connection as usize;
+        if slot >= self.pending.len() {
+            self.pending.resize(slot + 1, Pending::default());
+        }
+        self.pending[slot].fd = fd;
+        &mut self.pending[slot]
+    }
+
+    /// Does what can be done at once; asks to be told when the rest can.
+    fn advance(&mut self, connection: u32) {
+        let pending = &mut self.pending[connection as usize];
+        // SAFETY: whoever began the transfer keeps the message valid until its event is seen.
+        let receive = |message: *mut libc::msghdr| unsafe { receive_now(pending.fd, message) };
+        if let Some(result) = pending.receive.map(receive).filter(is_ended) {
+            pending.receive = None;
+            self.ready.push_back(Event::Received(connection, result));
+        }
+        // SAFETY: as above.
+        let send = |message: *const libc::msghdr| unsafe { send_now(pending.fd, message) };
+        if let Some(result) = pending.send.map(send).filter(is_ended) {
+            pending.send = None;
+            self.ready.push_back(Event::Sent(connection, result));
+        }
+        let mut interest = EventFlags::ONESHOT;
+        interest.set(EventFlags::IN, pending.receive.is_some());
+        interest.set(EventFlags::OUT, pending.send.is_some());
+        if interest != EventFlags::ONESHOT {
+            let (fd, data) = (borrow(pending.fd), EventData::new_u64(u64::from(connection)));
+            // The kernel forgets a socket when it is closed, so a new one has to be added.
+            let result = match epoll::modify(&self.epoll, fd, data, interest) {
+                Err(Errno::NOENT) => epoll::add(&self.epoll, fd, data, interest),
+                result => result,
+            };
+            if let Err(errno) = result {
+                self.fail(connection, errno);
+            }
+        }
+    }
+
+    /// Ends what can no longer be waited for.
+    fn fail(&mut self, connection: u32, errno: Errno) {
+        let pending = &mut self.pending[connection as usize];
+        if pending.receive.take().is_some() {
+            self.ready.push_back(Event::Received(connection, Err(errno)));
+        }
+        if pending.send.take().is_some() {
+            self.ready.push_back(Event::Sent(connection, Err(errno)));
+        }
+    }
+}
+
+fn is_ended(result: &Result<u32, Errno>) -> bool {
+    !matches!(result, Err(Errno::AGAIN | Errno::INTR))
+}
+
+fn borrow<'a>(fd: RawFd) -> BorrowedFd<'a> {
+    // SAFETY: sockets stay open while a transfer is pending, the waker as long as the driver.
+    unsafe { BorrowedFd::borrow_raw(fd) }
+}
+
+impl Driver for Threads {
+    type Disk<'a> = StoreDisk<'a>;
+
+    unsafe fn receive(&mut self, connection: u32, fd: RawFd, message: *mut libc::msghdr) {
+        self.pending(connection, fd).receive = Some(message);
+        self.advance(connection);
+    }
+
+    unsafe fn send(&mut self, connection: u32, fd: RawFd, message: *const libc::msghdr) {
+        self.pending(connection, fd).send = Some(message);
+        self.advance(connection);
+    }
+
+    fn disk(&mut self, store: u32) -> StoreDisk<'_> {
+        StoreDisk { shop: &self.shop, store }
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let zero = Duration { ns: 0 };
+        let timeout = if self.ready.is_empty() { timeout } else { Some(zero) };
+        let timespec = timeout.map(|span| Timespec {
+            tv_sec: (span.ns / 1_000_000_000).try_into().unwrap_or(i64::MAX),
+            tv_nsec: (span.ns % 1_000_000_000) as _,
+        });
+        let mut events =
+            [epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; EVENTS_MAX];
+        let count = match epoll::wait(&self.epoll, &mut events[..], timespec.as_ref()) {
+            Ok(count) => count,
+            Err(Errno::INTR) => 0,
+            Err(errno) => return Err(errno.into()),
+        };
+        for event in &events[..count] {
+            match event.data.u64() {
+                DATA_WAKE => {
+                    self.waker.clear();
+                    self.ready.push_back(Event::Woken);
+                }
+                DATA_DISK => {
+                    let _ = rustix::io::read(&self.shop.bell, &mut [0; 8]);
+                    let done = std::mem::take(&mut *lock(&self.shop.done));
+                    self.ready.extend(done.into_iter().map(|(store, d)| Event::Disk(store, d)));
+                }
+                connection => self.advance(connection as u32),
+            }
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Option<Event> {
+        self.ready.pop_front()
+    }
+}
+
+impl Drop for Threads {
+    /// Lets the workers finish what they were given.
+    fn drop(&mut self) {
+        lock(&self.shop.jobs).closed = true;
+        self.shop.more.notify_all();
+        for worker in self.workers.drain(..) {
+            // A worker does nothing that panics; if it did, there is nobody left to tell.
+            let _ = worker.join();
+        }
+    }
+}
+
+impl Shop {
+    fn work(&self) {
+        while let Some((store, op)) = self.next_job() {
+            let done = op.execute();
+            let mut waiting = lock(&self.done);
+            waiting.push((store, done));
+            let is_first = waiting.len() == 1;
+            drop(waiting);
+            if is_first {
+                let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+            }
+        }
+    }
+
+    fn next_job(&self) -> Option<(u32, DiskOp)> {
+        let mut jobs = lock(&self.jobs);
+        loop {
+            if let Some(job) = jobs.queue.pop_front() {
+                return Some(job);
+            }
+            if jobs.closed {
+                return None;
+            }
+            jobs = self.more.wait(jobs).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// The workers on behalf of one store.
+pub struct StoreDisk<'a> {
+    shop: &'a Shop,
+    store: u32,
+}
+
+impl Disk for StoreDisk<'_> {
+    fn submit(&mut self, op: DiskOp) {
+        lock(&self.shop.jobs).queue.push_back((self.store, op));
+        self.shop.more.notify_one();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Queues are changed by single pushes and pops, so a panicked holder left them whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::conformance;
+
+    #[test]
+    fn is_a_driver() {
+        conformance::check(|waker| Threads::new(waker).unwrap());
+    }
+}
