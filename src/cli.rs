@@ -336,6 +336,10 @@ pub struct Export {
     #[arg(long, value_name = "BYTES")]
     pub size: u64,
 
+    /// How the server talks to disks and sockets.
+    #[arg(long, default_value = "auto", value_name = "WAY")]
+    pub io: Io,
+
     /// Threads of the data plane. [default: the number of cores]
     #[arg(long, value_name = "N")]
     pub cores: Option<u16>,

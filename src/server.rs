@@ -90,11 +90,7 @@ pub fn run(
     };
     let engine = Engine::start(EngineConfig {
         cores: config.cores,
-        io: match config.io {
-            Io::Auto => IoMode::Auto,
-            Io::Uring => IoMode::Uring,
-            Io::Pread => IoMode::Pread,
-        },
+        io: config.io.into(),
         tcp: config.nbd_listen.clone(),
         unix: config.nbd_unix.clone(),
         pool,
@@ -113,6 +109,16 @@ pub fn run(
     let result = evenkeel_control::run(control, engine.agent(), ready, shutdown).map_err(failed);
     engine.shutdown();
     result
+}
+
+impl From<Io> for IoMode {
+    fn from(io: Io) -> Self {
+        match io {
+            Io::Auto => Self::Auto,
+            Io::Uring => Self::Uring,
+            Io::Pread => Self::Pread,
+        }
+    }
 }
 
 /// The libraries' errors name the thing, the value and the next step themselves.

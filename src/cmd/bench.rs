@@ -7,7 +7,7 @@ use crate::server;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::units::ByteCount;
-use evenkeel_engine::{Engine, EngineConfig, IoMode};
+use evenkeel_engine::{Engine, EngineConfig};
 use evenkeel_lab::bench::compare::{self, CompareConfig, Peer, PeerSize, Transport};
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_wire::agent::{Command, HostAddress, Reply, VolumeState};
@@ -85,7 +85,7 @@ pub fn export(arguments: &Export) -> Result<(), Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::new(error.to_string());
     let engine = Engine::start(EngineConfig {
         cores: arguments.cores.unwrap_or_else(server::cores),
-        io: IoMode::Uring,
+        io: arguments.io.into(),
         tcp: arguments.tcp.into_iter().collect(),
         unix: arguments.unix.clone(),
         pool: Arc::new(MemoryPool::new()),

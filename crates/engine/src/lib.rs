@@ -10,6 +10,7 @@ pub mod directory;
 pub mod driver;
 mod listener;
 pub mod output;
+pub mod patience;
 pub mod reactor;
 pub mod ring;
 pub mod session;
@@ -173,7 +174,7 @@ impl Engine {
             let waker = mailboxes[usize::from(core)].waker();
             let result = match io {
                 // A ring belongs to the thread that makes it.
-                IoMode::Auto | IoMode::Uring => started_with(Ring::new(waker), &started)
+                IoMode::Auto | IoMode::Uring => started_with(Ring::new(waker, clock), &started)
                     .map(|ring| Reactor::new(core, mailboxes, directory, clock, ring).run()),
                 IoMode::Pread => started_with(Threads::new(waker), &started)
                     .map(|threads| Reactor::new(core, mailboxes, directory, clock, threads).run()),
@@ -245,7 +246,7 @@ fn choose(io: IoMode) -> Result<IoMode, EngineError> {
         return Ok(io);
     }
     let waker = Waker::new().map_err(EngineError::Resources)?;
-    match Ring::new(waker) {
+    match Ring::new(waker, Clock::new()) {
         Ok(_) => Ok(IoMode::Uring),
         Err(error) => {
             tracing::warn!(%error, "io_uring is refused here: plain system calls are used instead");

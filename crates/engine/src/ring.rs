@@ -1,7 +1,9 @@
 //! One core's io_uring: sockets, disk and the wake-up from other threads, submitted and waited for
 //! with one system call per turn of the loop.
 
+use crate::clock::Clock;
 use crate::driver::{Driver, Event, Waker};
+use crate::patience::Patience;
 use evenkeel_core::time::Duration;
 use evenkeel_store::disk::{Disk, DiskDone, DiskOp};
 use io_uring::{IoUring, opcode, squeue, types};
@@ -31,6 +33,8 @@ pub struct Ring {
     ring: IoUring,
     disk: Slab<InFlight>,
     waker: Waker,
+    clock: Clock,
+    patience: Patience,
 }
 
 impl Ring {
@@ -38,13 +42,14 @@ impl Ring {
     ///
     /// # Errors
     /// When the kernel refuses io_uring.
-    pub fn new(waker: Waker) -> io::Result<Self> {
+    pub fn new(waker: Waker, clock: Clock) -> io::Result<Self> {
         let ring = IoUring::builder()
             .setup_single_issuer()
             .setup_coop_taskrun()
             .setup_defer_taskrun()
+            .setup_taskrun_flag()
             .build(ENTRIES)?;
-        let mut ring = Self { ring, disk: Slab::new(), waker };
+        let mut ring = Self { ring, disk: Slab::new(), waker, clock, patience: Patience::new() };
         ring.listen_for_wakes();
         Ok(ring)
     }
@@ -52,6 +57,45 @@ impl Ring {
     fn disk_ended(&mut self, slot: u32, result: Result<u32, Errno>) -> Event {
         let InFlight { store, op } = self.disk.remove(slot as usize);
         Event::Disk(store, DiskDone { token: op.token, result, buffer: op.buffer })
+    }
+
+    /// Watches for the first event without sleeping, for as long as that has paid lately; whether
+    /// it came.
+    fn watch(&mut self) -> bool {
+        let budget = self.patience.budget();
+        if budget.ns == 0 || self.ring.submit().is_err() {
+            return false;
+        }
+        let start = self.clock.now();
+        loop {
+            // Both are memory shared with the kernel: no system call.
+            if !self.ring.completion().is_empty() || self.ring.submission().taskrun() {
+                return true;
+            }
+            if self.clock.now().since(start) >= budget {
+                return false;
+            }
+            // Whoever we wait for may want this very processor.
+            rustix::thread::sched_yield();
+        }
+    }
+
+    fn sleep(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let submitter = self.ring.submitter();
+        let result = match timeout {
+            None => submitter.submit_and_wait(1),
+            Some(timeout) => {
+                let timespec = timespec(timeout);
+                let arguments = types::SubmitArgs::new().timespec(&timespec);
+                submitter.submit_with_args(1, &arguments)
+            }
+        };
+        match result.map_err(|error| (error.raw_os_error(), error)) {
+            Ok(_) | Err((Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN), _)) => {
+                Ok(())
+            }
+            Err((_, error)) => Err(error),
+        }
     }
 
     fn listen_for_wakes(&mut self) {
@@ -97,21 +141,15 @@ impl Driver for Ring {
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        let submitter = self.ring.submitter();
-        let result = match timeout {
-            None => submitter.submit_and_wait(1),
-            Some(timeout) => {
-                let timespec = timespec(timeout);
-                let arguments = types::SubmitArgs::new().timespec(&timespec);
-                submitter.submit_with_args(1, &arguments)
-            }
-        };
-        match result.map_err(|error| (error.raw_os_error(), error)) {
-            Ok(_) | Err((Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN), _)) => {
-                Ok(())
-            }
-            Err((_, error)) => Err(error),
+        // A timer that is due soon means clients held to their limits: they are in no hurry.
+        if timeout.is_some_and(|timeout| timeout < Patience::MAX) {
+            return self.sleep(timeout);
         }
+        let start = self.clock.now();
+        self.watch();
+        self.sleep(timeout)?;
+        self.patience.learn(self.clock.now().since(start));
+        Ok(())
     }
 
     fn poll(&mut self) -> Option<Event> {
@@ -174,8 +212,8 @@ mod tests {
 
     #[test]
     fn is_a_driver() {
-        match Ring::new(Waker::new().unwrap()) {
-            Ok(_) => conformance::check(|waker| Ring::new(waker).unwrap()),
+        match Ring::new(Waker::new().unwrap(), Clock::new()) {
+            Ok(_) => conformance::check(|waker| Ring::new(waker, Clock::new()).unwrap()),
             Err(error) => println!("SKIPPED: io_uring is not available to this process: {error}"),
         }
     }
