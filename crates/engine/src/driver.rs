@@ -83,11 +83,12 @@ pub trait Driver {
     /// The disk as store number `store` sees it.
     fn disk(&mut self, store: u32) -> Self::Disk<'_>;
 
-    /// Waits for the first event, at most `timeout`.
+    /// Waits for the first event, at most `timeout`. When `hasty`, a client is likely to wait for
+    /// each answer before it asks again, so that time spent on waking up is its time.
     ///
     /// # Errors
     /// When the driver is broken; a timeout or a signal is not an error.
-    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()>;
+    fn wait(&mut self, timeout: Option<Duration>, hasty: bool) -> io::Result<()>;
 
     /// The next thing that ended. Drain after [`Driver::wait`].
     fn poll(&mut self) -> Option<Event>;
@@ -143,7 +144,7 @@ pub(crate) mod conformance {
             if let Some(event) = driver.poll() {
                 return event;
             }
-            driver.wait(Some(Duration::from_secs(10))).unwrap();
+            driver.wait(Some(Duration::from_secs(10)), false).unwrap();
         }
     }
 
@@ -204,7 +205,7 @@ pub(crate) mod conformance {
         let mut header = message(&mut parts);
         // SAFETY: all memory lives until the event was seen.
         unsafe { driver.receive(3, ours.as_raw_fd(), &raw mut header) };
-        driver.wait(Some(Duration::from_ms(1))).unwrap();
+        driver.wait(Some(Duration::from_ms(1)), true).unwrap();
         assert!(driver.poll().is_none(), "nothing was sent yet");
         drop(theirs);
         assert!(matches!(next(&mut driver), Event::Received(3, Ok(0))));
@@ -216,7 +217,7 @@ pub(crate) mod conformance {
             std::thread::spawn(move || waker.wake()).join().unwrap();
             assert!(matches!(next(&mut driver), Event::Woken));
         }
-        driver.wait(Some(Duration::from_ms(1))).unwrap();
+        driver.wait(Some(Duration::from_ms(1)), true).unwrap();
         assert!(driver.poll().is_none(), "woken by nobody");
     }
 

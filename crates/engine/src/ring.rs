@@ -140,9 +140,9 @@ impl Driver for Ring {
         StoreDisk { ring: self, store }
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+    fn wait(&mut self, timeout: Option<Duration>, hasty: bool) -> io::Result<()> {
         // A timer that is due soon means clients held to their limits: they are in no hurry.
-        if timeout.is_some_and(|timeout| timeout < Patience::MAX) {
+        if !hasty || timeout.is_some_and(|timeout| timeout < Patience::MAX) {
             return self.sleep(timeout);
         }
         let start = self.clock.now();
@@ -173,7 +173,7 @@ impl Driver for Ring {
 impl Drop for Ring {
     /// The kernel may still write into what this ring owns: disk operations are waited for.
     fn drop(&mut self) {
-        while !self.disk.is_empty() && self.wait(None).is_ok() {
+        while !self.disk.is_empty() && self.sleep(None).is_ok() {
             while self.poll().is_some() {}
         }
         // What could not be waited for must not be freed under the kernel.

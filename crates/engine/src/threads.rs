@@ -160,7 +160,7 @@ impl Driver for Threads {
         StoreDisk { shop: &self.shop, store }
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+    fn wait(&mut self, timeout: Option<Duration>, _hasty: bool) -> io::Result<()> {
         let zero = Duration { ns: 0 };
         let timeout = if self.ready.is_empty() { timeout } else { Some(zero) };
         let timespec = timeout.map(|span| Timespec {

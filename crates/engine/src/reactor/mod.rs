@@ -39,6 +39,9 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// How long clients may take to fetch their last replies when the server stops.
 const STOP_MAX: Duration = Duration::from_secs(5);
 
+/// So many turns with one request each tell that clients wait for each answer.
+const HASTY_TURNS: u32 = 32;
+
 /// What other threads ask of a reactor.
 pub enum Mail {
     /// A new connection.
@@ -130,6 +133,10 @@ pub struct Reactor<D: Driver> {
     /// Connections with something to send.
     to_send: Vec<u32>,
     next_sweep: Option<Instant>,
+    /// Requests taken in this turn.
+    requests_in_turn: u32,
+    /// Turns in a row with one request each, those without any left out.
+    single_turns: u32,
     /// By when to be gone.
     stop_by: Option<Instant>,
 }
@@ -167,6 +174,8 @@ impl<D: Driver> Reactor<D> {
             ready: Vec::new(),
             to_send: Vec::new(),
             next_sweep: None,
+            requests_in_turn: 0,
+            single_turns: 0,
             stop_by: None,
         }
     }
@@ -187,8 +196,13 @@ impl<D: Driver> Reactor<D> {
             if self.is_finished() {
                 break;
             }
+            match std::mem::take(&mut self.requests_in_turn) {
+                0 => {}
+                1 => self.single_turns = self.single_turns.saturating_add(1),
+                _ => self.single_turns = 0,
+            }
             let timeout = self.timeout();
-            self.driver.wait(timeout)?;
+            self.driver.wait(timeout, self.single_turns >= HASTY_TURNS)?;
             self.now = self.clock.now();
             while let Some(event) = self.driver.poll() {
                 self.handle(event);

@@ -136,6 +136,7 @@ impl<D: Driver> Reactor<D> {
         let session = &mut self.sessions[id as usize];
         session.start += REQUEST_BYTES;
         session.begun(bytes, is_write);
+        self.requests_in_turn += 1;
         if is_write {
             session.incoming = Some(Incoming { handle, received: 0, total: bytes });
         } else {
