@@ -245,9 +245,13 @@ fn choose(io: IoMode) -> Result<IoMode, EngineError> {
     if io != IoMode::Auto {
         return Ok(io);
     }
-    let waker = Waker::new().map_err(EngineError::Resources)?;
-    match Ring::new(waker, Clock::new()) {
-        Ok(_) => Ok(IoMode::Uring),
+    // In a thread of its own: what the kernel still has to tidy up of a ring would interrupt the
+    // caller's system calls.
+    let probe = || Waker::new().and_then(|waker| Ring::new(waker, Clock::new()).map(drop));
+    let thread = std::thread::Builder::new().name("probe".to_owned()).spawn(probe);
+    let result = thread.map_err(EngineError::Resources)?.join();
+    match result.unwrap_or_else(|_| Err(io::Error::other("the probe panicked"))) {
+        Ok(()) => Ok(IoMode::Uring),
         Err(error) => {
             tracing::warn!(%error, "io_uring is refused here: plain system calls are used instead");
             Ok(IoMode::Pread)

@@ -1,0 +1,338 @@
+//! The engine as its clients see it, with both drivers: against a model, under pressure, and while
+//! the control plane changes what they use.
+
+mod support;
+
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::request::Operation;
+use evenkeel_engine::IoMode;
+use evenkeel_store::local::LocalPool;
+use evenkeel_store::memory::MemoryPool;
+use evenkeel_wire::agent::{Command, Reply};
+use evenkeel_wire::nbd::transmission::ErrorCode;
+use std::sync::Arc;
+use support::{Answer, Nbd, Random, Served, paced, unlimited};
+
+const MIB: u64 = 1 << 20;
+const MODES: [IoMode; 2] = [IoMode::Auto, IoMode::Pread];
+const WRITE: Operation = Operation::Write { fua: false };
+
+fn id(number: u128) -> VolumeId {
+    VolumeId::from_bits(number)
+}
+
+/// What a request in flight will do to the model, or how it must fail.
+struct Expected {
+    operation: Operation,
+    offset: usize,
+    length: usize,
+    payload: Vec<u8>,
+    failure: Option<ErrorCode>,
+}
+
+/// One client's requests in its own part of the volume, many in flight, never two on the same
+/// bytes; every reply is compared with what the model says.
+fn drive(served: &Served, volume: VolumeId, part: std::ops::Range<usize>, seed: u64) {
+    let mut random = Random(seed);
+    let structured = random.below(2) == 0;
+    let mut client = Nbd::connect(&served.socket, volume, structured).unwrap();
+    let mut model = vec![0u8; part.len()];
+    let mut in_flight = std::collections::BTreeMap::<u64, Expected>::new();
+    for step in 0..400 {
+        let expected = next_request(&mut random, part.len(), &in_flight);
+        if let Some(expected) = expected {
+            let (offset, length) = (part.start + expected.offset, expected.length as u32);
+            // A flush has no range.
+            let offset = if length == 0 { 0 } else { offset };
+            let offset = if expected.failure == Some(ErrorCode::Invalid) {
+                offset as u64 + 1
+            } else {
+                offset as u64
+            };
+            let cookie = client.send(expected.operation, offset, length, &expected.payload);
+            in_flight.insert(cookie, expected);
+        }
+        while in_flight.len() > 12 || step == 399 && !in_flight.is_empty() {
+            let (cookie, answer) = client.receive().expect("the connection lives");
+            let expected = in_flight.remove(&cookie).unwrap();
+            let range = expected.offset..expected.offset + expected.length;
+            let shown = (expected.operation, expected.offset, expected.length);
+            match (expected.failure, expected.operation) {
+                (Some(code), _) => {
+                    assert_eq!(answer, Answer::Failed(code), "{shown:?}");
+                    continue;
+                }
+                (None, Operation::Read) => {
+                    let Answer::Done(bytes) = answer else { panic!("{shown:?}: {answer:?}") };
+                    assert!(bytes == model[range], "{shown:?}: other bytes than were written");
+                    continue;
+                }
+                (None, _) => assert_eq!(answer, Answer::Done(Vec::new()), "{shown:?}"),
+            }
+            match expected.operation {
+                Operation::Write { .. } => model[range].copy_from_slice(&expected.payload),
+                Operation::Discard { .. } | Operation::WriteZeroes { .. } => model[range].fill(0),
+                _ => {}
+            }
+        }
+    }
+    let whole = client.ask(Operation::Read, part.start as u64, part.len() as u32, &[]);
+    assert!(whole == Answer::Done(model), "the volume differs from the model at the end");
+}
+
+fn next_request(
+    random: &mut Random,
+    size: usize,
+    in_flight: &std::collections::BTreeMap<u64, Expected>,
+) -> Option<Expected> {
+    // Mostly small, sometimes several quanta.
+    let length = match random.below(10) {
+        0 => 512 * (1 + random.below(2_000) as usize),
+        1..4 => 512 * (1 + random.below(300) as usize),
+        _ => 512 * (1 + random.below(16) as usize),
+    };
+    let offset = 512 * random.below(((size - length) / 512) as u64 + 1) as usize;
+    let fua = random.below(4) == 0;
+    let operation = match random.below(12) {
+        0..4 => Operation::Read,
+        4..8 => Operation::Write { fua },
+        8 => Operation::Discard { fua },
+        9 => Operation::WriteZeroes { fua, keep_allocated: fua, only_if_fast: false },
+        10 => Operation::Cache,
+        _ => Operation::Flush,
+    };
+    let (offset, length) = if operation == Operation::Flush { (0, 0) } else { (offset, length) };
+    // A discard may leave bytes as they were elsewhere; our stores zero them, and say so.
+    let overlaps =
+        |other: &Expected| other.offset < offset + length && offset < other.offset + other.length;
+    if in_flight.values().any(overlaps) {
+        return None;
+    }
+    let payload = if let Operation::Write { .. } = operation {
+        (0..length).map(|_| random.next() as u8).collect()
+    } else {
+        Vec::new()
+    };
+    let misaligned = length > 0 && random.below(30) == 0 && offset + length < size;
+    let failure = misaligned.then_some(ErrorCode::Invalid);
+    Some(Expected { operation, offset, length, payload, failure })
+}
+
+#[test]
+fn random_requests_on_many_connections_do_what_the_model_does() {
+    const PART: usize = 4 << 20;
+    let seed = std::env::var("EVENKEEL_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
+    println!(
+        "replay with EVENKEEL_SEED={seed} cargo test -p evenkeel-engine --test data_path random"
+    );
+    for io in MODES {
+        let folder = tempfile::tempdir().unwrap();
+        let local = LocalPool::open(folder.path()).unwrap();
+        for pool in [Arc::new(MemoryPool::new()) as Arc<dyn evenkeel_store::Pool>, Arc::new(local)]
+        {
+            let served = Served::new(io, pool);
+            let volumes = [id(1), id(2), id(3)];
+            for volume in volumes {
+                served.apply(unlimited(volume, 3 * PART as u64));
+            }
+            std::thread::scope(|scope| {
+                for (number, volume) in (0..9).zip(volumes.into_iter().cycle()) {
+                    let start = number / 3 * PART;
+                    let served = &served;
+                    let seed = seed * 1_000 + number as u64;
+                    scope.spawn(move || drive(served, volume, start..start + PART, seed));
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn clients_that_do_not_read_hold_a_bound_and_hinder_nobody() {
+    for io in MODES {
+        let served = Served::new(io, Arc::new(MemoryPool::new()));
+        served.apply(unlimited(id(1), 64 * MIB));
+        served.apply(unlimited(id(2), 64 * MIB));
+        // More than the payload memory of a core.
+        let mut silent: Vec<Nbd> = (0..20).map(|_| served.connect(id(1))).collect();
+        for client in &mut silent {
+            for _ in 0..2 {
+                client.send(Operation::Read, 0, 32 << 20, &[]);
+            }
+        }
+        let mut other = served.connect(id(2));
+        let payload = vec![7; 4_096];
+        for block in 0..200 {
+            let answer = other.ask(WRITE, block * 4_096, 4_096, &payload);
+            assert_eq!(answer, Answer::Done(Vec::new()));
+        }
+        std::thread::scope(|scope| {
+            for mut client in silent {
+                scope.spawn(move || {
+                    while client.outstanding() > 0 {
+                        let (_, answer) = client.receive().expect("the connection lives");
+                        assert!(matches!(answer, Answer::Done(bytes) if bytes.len() == 32 << 20));
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn large_writes_that_want_more_memory_than_there_is_all_end() {
+    for io in MODES {
+        let served = Served::new(io, Arc::new(MemoryPool::new()));
+        served.apply(unlimited(id(1), 64 * MIB));
+        std::thread::scope(|scope| {
+            for number in 0..24u8 {
+                let served = &served;
+                scope.spawn(move || {
+                    let mut client = served.connect(id(1));
+                    let payload = vec![number; 32 << 20];
+                    let answer = client.ask(WRITE, 0, 32 << 20, &payload);
+                    assert_eq!(answer, Answer::Done(Vec::new()));
+                });
+            }
+        });
+        // Writes to the same range may mix, in whole quanta.
+        let Answer::Done(bytes) = served.connect(id(1)).ask(Operation::Read, 0, 32 << 20, &[])
+        else {
+            panic!("unreadable")
+        };
+        assert!(bytes.chunks(256 << 10).all(|quantum| quantum.iter().all(|b| *b == quantum[0])));
+    }
+}
+
+#[test]
+fn a_full_queue_pushes_back_and_loses_nothing() {
+    for io in MODES {
+        let served = Served::new(io, Arc::new(MemoryPool::new()));
+        // 4 x 3,000 requests where 1,024 may wait.
+        served.apply(paced(id(1), 64 * MIB, 40_000));
+        std::thread::scope(|scope| {
+            for number in 0..4 {
+                let mut client = served.connect(id(1));
+                let mut sender = client.stream.try_clone().unwrap();
+                scope.spawn(move || {
+                    use std::io::Write as _;
+                    for cookie in 0..3_000u64 {
+                        let request = evenkeel_core::request::Request {
+                            operation: WRITE,
+                            offset: number * 16 * MIB + cookie * 512,
+                            length: 512,
+                        };
+                        let header = evenkeel_wire::nbd::transmission::RequestHeader::new(
+                            cookie, &request, false,
+                        );
+                        sender.write_all(&header.encode()).unwrap();
+                        sender.write_all(&[number as u8 + 1; 512]).unwrap();
+                    }
+                });
+                scope.spawn(move || {
+                    let mut seen = vec![false; 3_000];
+                    for _ in 0..3_000 {
+                        let cookie = client.receive_simple();
+                        assert!(!std::mem::replace(&mut seen[cookie as usize], true), "twice");
+                    }
+                });
+            }
+        });
+        let mut client = served.connect(id(1));
+        for number in 0..4u8 {
+            let offset = u64::from(number) * 16 * MIB;
+            let answer = client.ask(Operation::Read, offset, 3_000 * 512, &[]);
+            assert!(answer == Answer::Done(vec![number + 1; 3_000 * 512]));
+        }
+        assert_eq!(served.report(id(1)).queued, 0);
+    }
+}
+
+#[test]
+fn a_detached_host_is_cut_off_at_once_and_may_come_back() {
+    for io in MODES {
+        let served = Served::new(io, Arc::new(MemoryPool::new()));
+        let state = paced(id(1), 64 * MIB, 100);
+        served.apply(state.clone());
+        let mut client = served.connect(id(1));
+        for block in 0..1_000 {
+            client.send(WRITE, block * 512, 512, &[1; 512]);
+        }
+        let detached = evenkeel_wire::agent::VolumeState { hosts: Vec::new(), ..state.clone() };
+        served.apply(detached);
+        // Ten seconds' worth was queued: none of it is waited for.
+        while client.receive().is_some() {}
+        assert!(client.outstanding() > 500, "{} are left", client.outstanding());
+        assert_eq!(served.report(id(1)).queued, 0);
+        assert!(Nbd::connect(&served.socket, id(1), true).is_none(), "seen while detached");
+        served.apply(state);
+        let answer = served.connect(id(1)).ask(Operation::Read, 0, 512, &[]);
+        assert_eq!(answer, Answer::Done(vec![1; 512]));
+    }
+}
+
+#[test]
+fn limits_and_size_change_under_a_connected_client() {
+    for io in MODES {
+        let served = Served::new(io, Arc::new(MemoryPool::new()));
+        let state = paced(id(1), MIB, 1);
+        served.apply(state.clone());
+        let mut client = served.connect(id(1));
+        assert_eq!(client.ask(WRITE, MIB, 512, &[1; 512]), Answer::Failed(ErrorCode::NoSpace));
+        for _ in 0..100 {
+            client.send(Operation::Read, 0, 512, &[]);
+        }
+        let grown = evenkeel_core::units::ByteCount(2 * MIB);
+        let faster = paced(id(1), 2 * MIB, 10_000);
+        served.apply(evenkeel_wire::agent::VolumeState { size: grown, ..faster });
+        // At one I/O a second this would take a minute and a half.
+        while client.outstanding() > 0 {
+            client.receive().expect("the connection lives");
+        }
+        assert_eq!(client.ask(WRITE, MIB, 512, &[1; 512]), Answer::Done(Vec::new()));
+        let refused = served.call(Command::Apply(state));
+        assert!(matches!(refused, Reply::Failed(ref failed) if failed.message.contains("grow")));
+    }
+}
+
+#[test]
+fn a_volume_in_use_is_deleted_whole() {
+    for io in MODES {
+        let folder = tempfile::tempdir().unwrap();
+        let served = Served::new(io, Arc::new(LocalPool::open(folder.path()).unwrap()));
+        served.apply(unlimited(id(1), 64 * MIB));
+        let mut client = served.connect(id(1));
+        for block in 0..64 {
+            client.send(WRITE, block * 65_536, 65_536, &vec![1; 65_536]);
+        }
+        assert_eq!(served.call(Command::Delete(id(1))), Reply::Done);
+        while client.receive().is_some() {}
+        assert_eq!(served.call(Command::Delete(id(1))), Reply::Done, "again does nothing");
+        let left: Vec<_> = std::fs::read_dir(folder.path().join("volumes")).unwrap().collect();
+        assert!(left.is_empty(), "{left:?}");
+        assert_eq!(served.call(Command::Report), Reply::Report(Vec::new()));
+    }
+}
+
+#[test]
+fn a_stopping_server_refuses_what_waits_and_says_so() {
+    for io in MODES {
+        let mut served = Served::new(io, Arc::new(MemoryPool::new()));
+        served.apply(paced(id(1), 64 * MIB, 10));
+        let mut client = served.connect(id(1));
+        for block in 0..100 {
+            client.send(Operation::Read, block * 512, 512, &[]);
+        }
+        assert!(client.receive().is_some());
+        let agent = served.engine.as_ref().unwrap().agent();
+        served.engine.take().unwrap().shutdown();
+        let mut refused = 0;
+        while let Some((_, answer)) = client.receive() {
+            refused += u32::from(answer == Answer::Failed(ErrorCode::ShuttingDown));
+        }
+        assert!(refused > 50, "{refused} were told");
+        assert_eq!(client.outstanding(), 0, "each request was answered");
+        assert!(matches!(agent.call(Command::Report), Reply::Failed(_)));
+        assert!(!served.socket.exists(), "the socket is left behind");
+    }
+}

@@ -1,0 +1,223 @@
+//! An engine of one test, and a small NBD client on the codec's client role.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::limits::REQUEST_BYTES_MAX;
+use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
+use evenkeel_core::request::{Operation, Request};
+use evenkeel_core::units::ByteCount;
+use evenkeel_engine::{Engine, EngineConfig, IoMode};
+use evenkeel_store::Pool;
+use evenkeel_wire::agent::{Command, HostAddress, Reply, VolumeReport, VolumeState};
+use evenkeel_wire::nbd::handshake::{Client, ClientGoal, ClientPlan, ClientStep};
+use evenkeel_wire::nbd::transmission::{ErrorCode, Event, ReplyReader, RequestHeader};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// No answer takes longer, on the slowest machine.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
+
+/// An engine with a unix socket in a folder of its own.
+pub struct Served {
+    pub engine: Option<Engine>,
+    pub socket: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Served {
+    pub fn new(io: IoMode, pool: Arc<dyn Pool>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("nbd.sock");
+        let unix = Some(socket.clone());
+        let config = EngineConfig { cores: 2, io, tcp: Vec::new(), unix, pool };
+        Self { engine: Some(Engine::start(config).unwrap()), socket, _folder: folder }
+    }
+
+    pub fn call(&self, command: Command) -> Reply {
+        self.engine.as_ref().unwrap().agent().call(command)
+    }
+
+    pub fn apply(&self, state: VolumeState) {
+        assert_eq!(self.call(Command::Apply(state)), Reply::Done);
+    }
+
+    pub fn report(&self, id: VolumeId) -> VolumeReport {
+        let Reply::Report(reports) = self.call(Command::Report) else { panic!("no report") };
+        reports.into_iter().find(|report| report.id == id).unwrap()
+    }
+
+    pub fn connect(&self, id: VolumeId) -> Nbd {
+        Nbd::connect(&self.socket, id, true).expect("the export is there")
+    }
+}
+
+/// An attached volume without limits.
+pub fn unlimited(id: VolumeId, bytes: u64) -> VolumeState {
+    VolumeState {
+        id,
+        size: ByteCount(bytes),
+        pacing: Pacing::UNLIMITED,
+        balances: Balances::default(),
+        hosts: vec![HostAddress::Local],
+    }
+}
+
+/// An attached volume of so many IOPS.
+pub fn paced(id: VolumeId, bytes: u64, iops: u64) -> VolumeState {
+    let operations = Some(Limit { per_second: iops, credit: None });
+    VolumeState { pacing: Pacing { operations, ..Pacing::UNLIMITED }, ..unlimited(id, bytes) }
+}
+
+/// A reply, whole.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer {
+    Done(Vec<u8>),
+    Failed(ErrorCode),
+}
+
+/// A client that sends and receives when it is told to.
+pub struct Nbd {
+    pub stream: UnixStream,
+    reader: ReplyReader,
+    input: Vec<u8>,
+    sent: BTreeMap<u64, Request>,
+    next_cookie: u64,
+}
+
+impl Nbd {
+    /// Connects to a volume; `None` if the server does not show it.
+    pub fn connect(socket: &PathBuf, id: VolumeId, structured_replies: bool) -> Option<Self> {
+        let mut stream = UnixStream::connect(socket).unwrap();
+        stream.set_read_timeout(Some(ANSWER_MAX)).unwrap();
+        let mut client = Client::new(ClientPlan {
+            export: id.to_string(),
+            goal: ClientGoal::Transmit,
+            structured_replies,
+            base_allocation: structured_replies,
+        });
+        let mut byte = [0];
+        loop {
+            match client.poll_output() {
+                Some(ClientStep::Send(bytes)) => stream.write_all(&bytes).unwrap(),
+                Some(ClientStep::Ready(_)) => break,
+                Some(_) => return None,
+                None => {
+                    stream.read_exact(&mut byte).ok()?;
+                    assert_eq!(client.handle(&byte), 1);
+                }
+            }
+        }
+        let reader = ReplyReader::new(REQUEST_BYTES_MAX);
+        let (input, sent) = (Vec::new(), BTreeMap::new());
+        Some(Self { stream, reader, input, sent, next_cookie: 0 })
+    }
+
+    /// Sends a request; its cookie.
+    pub fn send(&mut self, operation: Operation, offset: u64, length: u32, payload: &[u8]) -> u64 {
+        let request = Request { operation, offset, length };
+        let cookie = self.next_cookie;
+        self.next_cookie += 1;
+        self.sent.insert(cookie, request);
+        let header = RequestHeader::new(cookie, &request, false);
+        self.stream.write_all(&header.encode()).unwrap();
+        self.stream.write_all(payload).unwrap();
+        cookie
+    }
+
+    /// Requests that are not answered yet.
+    pub fn outstanding(&self) -> usize {
+        self.sent.len()
+    }
+
+    /// The next whole reply; `None` at the end of the connection.
+    pub fn receive(&mut self) -> Option<(u64, Answer)> {
+        loop {
+            let (consumed, event) = self.reader.handle(&self.input).unwrap();
+            self.input.drain(..consumed);
+            let Some(event) = event else {
+                if !self.fill(1) {
+                    return None;
+                }
+                continue;
+            };
+            let (cookie, answer) = match event {
+                Event::Simple { cookie, error: Some(code) } => (cookie, Answer::Failed(code)),
+                Event::Error { cookie, error, last: true, .. } => (cookie, Answer::Failed(error)),
+                Event::Simple { cookie, error: None } => {
+                    let request = self.sent[&cookie];
+                    let is_read = request.operation == Operation::Read;
+                    (cookie, Answer::Done(self.take(if is_read { request.length } else { 0 })?))
+                }
+                Event::Data { cookie, offset, bytes, last } => {
+                    assert!(last, "one chunk a read");
+                    assert_eq!((offset, bytes), {
+                        let request = self.sent[&cookie];
+                        (request.offset, request.length)
+                    });
+                    (cookie, Answer::Done(self.take(bytes)?))
+                }
+                other => panic!("unexpected {other:?}"),
+            };
+            self.sent.remove(&cookie).expect("a reply to a request of ours");
+            return Some((cookie, answer));
+        }
+    }
+
+    /// The cookie of the next reply, which must be a success without data.
+    pub fn receive_simple(&mut self) -> u64 {
+        assert!(self.fill(16));
+        let (consumed, event) = self.reader.handle(&self.input).unwrap();
+        self.input.drain(..consumed);
+        let Some(Event::Simple { cookie, error: None }) = event else { panic!("{event:?}") };
+        cookie
+    }
+
+    /// Sends one request and waits for its answer, with nothing else in flight.
+    pub fn ask(&mut self, operation: Operation, offset: u64, length: u32, data: &[u8]) -> Answer {
+        let cookie = self.send(operation, offset, length, data);
+        let (answered, answer) = self.receive().expect("the connection lives");
+        assert_eq!(answered, cookie);
+        answer
+    }
+
+    fn take(&mut self, count: u32) -> Option<Vec<u8>> {
+        if !self.fill(count as usize) {
+            return None;
+        }
+        Some(self.input.drain(..count as usize).collect())
+    }
+
+    fn fill(&mut self, count: usize) -> bool {
+        let mut chunk = vec![0; 256 << 10];
+        while self.input.len() < count {
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return false,
+                Ok(got) => self.input.extend_from_slice(&chunk[..got]),
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return false,
+                Err(error) => panic!("no answer within {ANSWER_MAX:?}: {error}"),
+            }
+        }
+        true
+    }
+}
+
+/// A small generator of reproducible numbers (SplitMix64, Steele, Lea and Flood 2014).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
