@@ -1,5 +1,6 @@
 //! In the steady state the engine allocates nothing per I/O: counted over every thread of the
 //! process, while a client that allocates nothing itself keeps it busy.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
 

@@ -1,5 +1,6 @@
 //! The engine as its clients see it, with both drivers: against a model, under pressure, and while
 //! the control plane changes what they use.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
 
