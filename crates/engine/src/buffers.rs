@@ -18,13 +18,21 @@ pub struct BufferPool {
     bytes: usize,
     bytes_max: usize,
     gave_back: u64,
+    /// Of each class: how many kept buffers nobody needed since the last trim.
+    unneeded: [usize; CLASS_BYTES.len()],
 }
 
 impl BufferPool {
     /// A pool of at most `bytes_max` bytes.
     #[must_use]
     pub fn new(bytes_max: usize) -> Self {
-        Self { free: Default::default(), bytes: 0, bytes_max, gave_back: 0 }
+        Self {
+            free: Default::default(),
+            bytes: 0,
+            bytes_max,
+            gave_back: 0,
+            unneeded: [0; CLASS_BYTES.len()],
+        }
     }
 
     /// A buffer of at least `length` bytes (at most one quantum), or `None` while the bound is
@@ -35,8 +43,10 @@ impl BufferPool {
     pub fn take(&mut self, length: u32) -> Option<Buffer> {
         let class = class_of(length as usize);
         if let Some(buffer) = self.free[class].pop() {
+            self.unneeded[class] = self.unneeded[class].min(self.free[class].len());
             return Some(buffer);
         }
+        self.unneeded[class] = 0;
         let bytes = CLASS_BYTES[class];
         while self.bytes + bytes > self.bytes_max {
             self.bytes -= self.drop_one_kept()?;
@@ -56,6 +66,22 @@ impl BufferPool {
     #[must_use]
     pub fn gave_back(&self) -> u64 {
         self.gave_back
+    }
+
+    /// Frees the kept buffers that nobody needed since the last call. Called once a second, it gives
+    /// an idle server's memory back.
+    pub fn trim(&mut self) {
+        for (free, unneeded) in self.free.iter_mut().zip(&mut self.unneeded) {
+            let kept = free.len() - (*unneeded).min(free.len());
+            self.bytes -= free.drain(kept..).map(|buffer| buffer.capacity()).sum::<usize>();
+            *unneeded = free.len();
+        }
+    }
+
+    /// Whether there is no memory here at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
     }
 
     /// Bytes that are handed out at present.
@@ -89,6 +115,21 @@ mod tests {
         let memory = first.as_ptr();
         pool.give(first);
         assert_eq!(pool.take(512).unwrap().as_ptr(), memory);
+    }
+
+    #[test]
+    fn what_nobody_needs_is_given_back() {
+        let mut pool = BufferPool::new(1 << 20);
+        let burst: Vec<Buffer> = (0..20).filter_map(|_| pool.take(4_096)).collect();
+        burst.into_iter().for_each(|buffer| pool.give(buffer));
+        pool.trim();
+        assert_eq!(pool.free[0].len(), 20, "all were needed since the beginning");
+        let few: Vec<Buffer> = (0..3).filter_map(|_| pool.take(4_096)).collect();
+        few.into_iter().for_each(|buffer| pool.give(buffer));
+        pool.trim();
+        assert_eq!((pool.free[0].len(), pool.bytes), (3, 3 * 4_096));
+        pool.trim();
+        assert!(pool.is_empty());
     }
 
     #[test]

@@ -274,12 +274,17 @@ impl<D: Driver> Reactor<D> {
         self.next_sweep.get_or_insert(self.now + SWEEP_EVERY);
     }
 
-    /// Closes connections that leave us waiting; goes on looking while any might.
+    /// Closes connections that leave us waiting and gives unneeded memory back; goes on looking
+    /// while there is something to look at.
     pub(super) fn sweep(&mut self) {
+        if !self.pool.is_empty() {
+            self.watch();
+        }
         if self.next_sweep.is_none_or(|at| self.now < at) {
             return;
         }
         let now = self.now;
+        self.pool.trim();
         let mut late = Vec::new();
         let mut owed = false;
         for (id, session) in self.sessions.iter().filter(|(_, session)| session.is_owed()) {
@@ -297,7 +302,7 @@ impl<D: Driver> Reactor<D> {
             tracing::info!(?peer, "a connection is closed: its client stopped in the middle");
             self.close(id);
         }
-        self.next_sweep = owed.then(|| now + SWEEP_EVERY);
+        self.next_sweep = (owed || !self.pool.is_empty()).then(|| now + SWEEP_EVERY);
     }
 
     /// Begins to end: nothing more is taken, what waits for tokens is refused, what the stores work
