@@ -23,6 +23,7 @@ mod http;
 pub mod model;
 pub mod plane;
 pub mod reconcile;
+mod reserve;
 
 use std::fmt;
 use std::fs::{File, TryLockError};

@@ -24,6 +24,7 @@ use tracing::{error, info, warn};
 use crate::model::{
     Command, Event, LOCAL_TYPE, Model, Phase, Refusal, Settings, Settled, Tags, UnixMs, Volume,
 };
+use crate::reserve::Reserve;
 use crate::{clock, credits, db, reconcile};
 
 /// Why a mutation failed.
@@ -113,6 +114,7 @@ impl Plane {
         agent: Arc<dyn Agent>,
     ) -> Result<Self, PlaneError> {
         let now = clock::now();
+        let reserve = Reserve::released(path);
         let mut db = db::Db::open(path)?;
         let db::Loaded { mut model, credits: found, stop } = db.load()?;
         if stop == credits::Stop::Crash && !model.volumes.is_empty() {
@@ -142,6 +144,7 @@ impl Plane {
         events.into_iter().for_each(|event| model.apply(event));
         let writer = Mutex::new(Writer { db, stored, report_failed: false });
         let plane = Self { settings, agent, model: RwLock::new(model), writer };
+        reserve.keep();
         plane.bring_up_all()?;
         Ok(plane)
     }

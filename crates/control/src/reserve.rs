@@ -1,0 +1,59 @@
+//! A little space kept aside beside the database. Volumes share its disk; when they have filled it
+//! and the server is killed, the database could not be opened again, and so nothing deleted either.
+//! The reserve is given back when the server starts and taken anew once it runs.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use tracing::warn;
+
+/// Enough for the database to recover and for some hundred changes after that.
+const BYTES: usize = 1 << 20;
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Reserve {
+    path: PathBuf,
+}
+
+impl Reserve {
+    /// The reserve of a database, given back to the disk if it was kept.
+    #[must_use]
+    pub fn released(database: &Path) -> Self {
+        let path = database.with_extension("reserve");
+        // What is not there cannot be given back; whatever else is wrong will show in the database.
+        let _ = std::fs::remove_file(&path);
+        Self { path }
+    }
+
+    /// Keeps the space aside, or as much of it as there is.
+    pub fn keep(&self) {
+        // Written, not only announced: a file system may hand out announced space to others. Not
+        // zeroes, which some do not store.
+        let kept = std::fs::write(&self.path, vec![b'.'; BYTES]);
+        if let Err(error) = kept {
+            let path = self.path.display();
+            if error.kind() == io::ErrorKind::StorageFull {
+                warn!("{path}: the disk is full; free some space before the next restart");
+            } else {
+                warn!("{path}: no space could be kept aside: {error}");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_there_while_the_server_runs_and_free_when_it_starts() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("control.db");
+        let reserve = Reserve::released(&database);
+        reserve.keep();
+        let path = folder.path().join("control.reserve");
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 1 << 20);
+        let _ = Reserve::released(&database);
+        assert!(!path.exists());
+    }
+}
