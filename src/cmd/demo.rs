@@ -11,7 +11,7 @@ use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
 use evenkeel_lab::bench::NbdUri;
 use evenkeel_lab::bench::fio::VolumeProgress;
-use evenkeel_lab::checker::Promise;
+use evenkeel_lab::checker::{Bands, Promise};
 use evenkeel_lab::demo::{self, DemoVolume};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{self, IsTerminal};
@@ -129,7 +129,8 @@ fn drive(
         .map_err(|error| Failure::new(format!("{}: {error}", logs.display())))?;
     let mut progress = Progress::new(u64::from(duration_s));
     let title = "Four volumes driven at once by fio over NBD";
-    let report = demo::run(title, &volumes, &logs, &mut |volumes| progress.show(volumes));
+    let show = &mut |volumes: &[VolumeProgress]| progress.show(volumes);
+    let report = demo::run(title, &volumes, &Bands::PROMISE, &logs, show);
     progress.bar.finish_and_clear();
     report.map_err(failed)
 }

@@ -2,11 +2,37 @@
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use rustix::thread::clock_nanosleep_absolute;
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
 /// The present point on the monotonic clock.
 #[must_use]
 #[allow(clippy::disallowed_methods, reason = "this crate's one clock")]
 pub fn now() -> Instant {
     Instant::now()
+}
+
+/// Nanoseconds on the monotonic clock, as [`sleep_until_ns`] takes them.
+pub(crate) fn monotonic_ns() -> u64 {
+    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Monotonic);
+    let (seconds, ns) = (u64::try_from(tv_sec), u64::try_from(tv_nsec));
+    seconds.unwrap_or(0) * 1_000_000_000 + ns.unwrap_or(0)
+}
+
+/// Microseconds since 1970, for what has to be compared with the clock of another program.
+#[allow(clippy::disallowed_methods, reason = "this crate's one clock")]
+pub(crate) fn unix_us() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Sleeps until a point of the monotonic clock. Only for [`crate::stalls`], whose subject is when
+/// a sleeper wakes. It may return early, after a signal.
+pub(crate) fn sleep_until_ns(deadline_ns: u64) {
+    // Both parts are small enough for any of their types.
+    let (seconds, ns) = (deadline_ns / 1_000_000_000, deadline_ns % 1_000_000_000);
+    let deadline = Timespec { tv_sec: seconds as _, tv_nsec: ns as _ };
+    let _ = clock_nanosleep_absolute(ClockId::Monotonic, &deadline);
 }
 
 /// The present date and time as `2026-11-21 03:56:41 UTC`.

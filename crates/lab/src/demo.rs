@@ -7,10 +7,11 @@ use std::path::Path;
 
 use crate::LabError;
 use crate::bench::NbdUri;
-use crate::bench::fio::{self, Detail, Job, VolumeProgress};
+use crate::bench::fio::{self, Detail, Job, Measurement, VolumeProgress};
 use crate::checker::{self, Bands, Promise};
 use crate::environment::Environment;
 use crate::report::{Report, VolumeFacts, VolumeReport};
+use crate::stalls::{Observed, Watch};
 use crate::workload::Workload;
 
 /// How long the demonstration drives its volumes, in seconds: three bursts' worth of the small
@@ -48,8 +49,8 @@ pub fn workload(read_percent: u8, iops: u64, seed: u64) -> Workload {
     Workload { read_percent, seed, ..Workload::random_read(16 << 10, queue_depth, DURATION_S) }
 }
 
-/// Drives all volumes at once, then judges each. Credits must have been set right before the call:
-/// what may have been earned until the load began widens the bounds of the verdict.
+/// Drives all volumes at once, then judges each by `bands`. Credits must have been set right before
+/// the call: what may have been earned until the load began widens the bounds of the verdict.
 ///
 /// `progress` is called about once a second with every volume, in their order. `folder` holds the
 /// logs while they are needed.
@@ -59,6 +60,7 @@ pub fn workload(read_percent: u8, iops: u64, seed: u64) -> Workload {
 pub fn run(
     title: &str,
     volumes: &[DemoVolume],
+    bands: &Bands,
     folder: &Path,
     progress: &mut dyn FnMut(&[VolumeProgress]),
 ) -> Result<Report, LabError> {
@@ -68,29 +70,56 @@ pub fn run(
         workload: volume.workload,
     };
     let jobs: Vec<Job> = volumes.iter().map(job).collect();
+    let watch = Watch::start();
     let run = fio::run(&jobs, Detail::EveryIo, folder, progress)?;
+    let observed = placeable(watch.finish(), &run.measurements);
+    let stalls = during_load(&observed, &run.measurements);
     let elapsed_ms = u64::try_from(run.elapsed.as_millis()).unwrap_or(u64::MAX);
 
     let mut reports = Vec::with_capacity(volumes.len());
     for (volume, measurement) in volumes.iter().zip(run.measurements) {
         let load_ms = u64::from(volume.workload.duration_s) * 1_000;
         let promise = volume.promise.started_within(elapsed_ms.saturating_sub(load_ms));
+        let start_us = start_us(&measurement).unwrap_or(0);
+        let volume_stalls = observed.stalls.during(start_us, load_ms * 1_000);
         let verdict = checker::check(
             &promise,
             &volume.workload,
             &measurement.series,
+            &volume_stalls,
             measurement.error.as_deref(),
-            &Bands::PROMISE,
+            bands,
         )?;
         let facts = VolumeFacts {
             volume_type: volume.volume_type.clone(),
             size_gib: volume.size_gib,
             promise: volume.promise.to_string(),
         };
-        reports.push(VolumeReport::new(facts, measurement, verdict));
+        reports.push(VolumeReport::new(facts, measurement, volume_stalls, verdict));
     }
     let environment = Environment::read(run.version);
-    Ok(Report::new(title, environment, reports, vec![run.command], run.warnings))
+    Ok(Report::new(title, environment, vec![stalls], reports, vec![run.command], run.warnings))
+}
+
+/// When a volume's load began, in microseconds since 1970.
+fn start_us(measurement: &Measurement) -> Option<u64> {
+    measurement.started_unix_ms.map(|start_ms| start_ms.saturating_mul(1_000))
+}
+
+/// A stall counts only when it is known where in every volume's series it lies.
+fn placeable(observed: Observed, measurements: &[Measurement]) -> Observed {
+    match measurements.iter().all(|measurement| measurement.started_unix_ms.is_some()) {
+        true => observed,
+        false => Observed::unwatched("fio did not tell when it began"),
+    }
+}
+
+/// The stalls while the load ran, counted from the start of the volume that began first.
+fn during_load(observed: &Observed, measurements: &[Measurement]) -> Observed {
+    let from_us = measurements.iter().filter_map(start_us).min().unwrap_or(0);
+    let length_s = measurements.iter().map(|measurement| measurement.workload.duration_s).max();
+    let length_us = u64::from(length_s.unwrap_or(0)) * 1_000_000;
+    Observed { stalls: observed.stalls.during(from_us, length_us), ..observed.clone() }
 }
 
 /// One line of progress: every volume's rate, in the volumes' order.

@@ -2,7 +2,8 @@
 //!
 //! The reading order is the order of the data: a [`workload`] is run by [`mod@bench`] (for real,
 //! with fio) and becomes a [`series`] and a [`histogram`]; the [`checker`] compares it with what
-//! was promised and returns a verdict; [`report`] prints it. [`demo`] is the four in a row.
+//! was promised and returns a verdict; [`report`] prints it. [`demo`] is the four in a row. Beside
+//! them [`stalls`] watches the machine, so that nobody is blamed for its pauses.
 //!
 //! Absent on purpose: any knowledge of how volumes are created. The laboratory is given NBD
 //! addresses.
@@ -18,6 +19,7 @@ pub mod error;
 pub mod histogram;
 pub mod report;
 pub mod series;
+pub mod stalls;
 pub mod text;
 pub mod workload;
 

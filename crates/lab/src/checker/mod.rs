@@ -15,10 +15,33 @@
 //!    seconds before and after that end, each against the rate of its phase.
 //!
 //! A dimension that does not bind (bytes, for small blocks) is checked for its ceiling alone.
+//!
+//! # When the machine stands still
+//!
+//! The promise holds as long as the hardware below delivers. Given the [`Stalls`] of the machine,
+//! it is judged by the time that the machine ran; a second without a stall is judged as ever.
+//!
+//! * **Floor**: the rate of a second, or of the mean, holds for the time without the stalls in it:
+//!   rate x (1 s - lost). Whether a volume made up for a stall or not, both are right.
+//! * **Ceiling of a second**: rate x the stall time in the 200 ms before the second may come in
+//!   addition, for what was held up is served late; but no more than the tolerance, which is all
+//!   that a volume can save. (At the baseline credits are saved instead: there no such limit.)
+//! * **Any window** that touches a stall or the 200 ms after it may be ahead by that stall more,
+//!   together with those of the 200 ms before its end; of several, by the worst. Windows that touch
+//!   none may not.
+//! * **Credits** end later by what was lost, and what was earned during a stall in the last 200 ms
+//!   need not be spent yet.
+//! * **Variation** and **10 ms windows**: seconds and windows with a stall in them, or in the 200
+//!   ms before them, are left out.
+//!
+//! A run that lost more than a twentieth of its time is not judged at all.
 
 mod bands;
 mod phases;
 mod promise;
+mod windows;
+
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -27,16 +50,19 @@ pub use promise::{CreditPlan, Dimension, Promise, Rate};
 
 use self::phases::{Phase, phases};
 use self::promise::Load;
+use self::windows::{CATCH_UP_US, every_window};
 use crate::LabError;
 use crate::series::{Series, Spread};
+use crate::stalls::{Stalls, whole_ms};
 use crate::text::{self, thousands};
 use crate::workload::Workload;
 
 /// Fewer full seconds than this say nothing about a steady rate.
 const SECONDS_MIN: usize = 3;
 
-/// Width of the short windows of [`Bands::short_window_excess_ppm`].
-const SHORT_WINDOW_MS: usize = 10;
+/// A run of which more than one part in so many was lost to stalls is not judged: too little of it
+/// would be measured.
+const LOST_PARTS_MAX: u64 = 20;
 
 /// One question put to the measurement.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -104,14 +130,17 @@ pub struct WorstSecond {
     pub deviation: f64,
 }
 
-/// Judges one run of one backlogged volume.
+/// Judges one run of one backlogged volume. `stalls` are those of the machine, counted from time 0
+/// of the series.
 ///
 /// # Errors
-/// [`LabError::Unjudgeable`] when the workload or the promise do not allow a verdict.
+/// [`LabError::Unjudgeable`] when the workload or the promise do not allow a verdict, or when the
+/// machine stood still for too much of the run.
 pub fn check(
     promise: &Promise,
     workload: &Workload,
     series: &Series,
+    stalls: &Stalls,
     io_error: Option<&str>,
     bands: &Bands,
 ) -> Result<Verdict, LabError> {
@@ -135,35 +164,51 @@ pub fn check(
         let why = format!("{count} full seconds were measured; run for at least {SECONDS_MIN} s");
         return Err(LabError::Unjudgeable(why));
     }
+    let run_us = seconds.len() as u64 * 1_000_000;
+    let stalls = &stalls.during(0, run_us);
+    if !loads.is_empty() && stalls.total_us() * LOST_PARTS_MAX > run_us {
+        let (lost_ms, run_ms) = (whole_ms(stalls.total_us()), run_us / 1_000);
+        let most_ms = run_ms / LOST_PARTS_MAX;
+        return Err(LabError::Unjudgeable(format!(
+            "the machine itself stood still for {lost_ms} ms of {run_ms} ms, at most \
+             {most_ms} ms can be allowed for; run it when the machine's host is less busy"
+        )));
+    }
     for (index, load) in loads.iter().enumerate() {
         // The first is the one that binds.
         if index == 0 {
-            let judge = Judge { load, bands, seconds: &seconds, series };
+            let judge = Judge { load, bands, seconds: &seconds, series, stalls };
             summary = judge.rates(&mut checks)?;
         }
-        checks.push(every_window(load, bands, series));
+        checks.push(every_window(load, bands, series, stalls));
     }
     let pass = checks.iter().all(|check| check.pass);
     Ok(Verdict { pass, checks, summary })
 }
 
 /// Judges the sum of several volumes that were driven at once, after the first second: together
-/// they get what was promised to each, within the band of the mean. `promised` is the sum in client
-/// I/Os per second.
+/// they get what was promised to each, within the band of the mean, in the time that the machine
+/// ran. `promised` is the sum in client I/Os per second.
 #[must_use]
-pub fn check_sum(promised: u64, series: &[&Series], bands: &Bands) -> Check {
+pub fn check_sum(promised: u64, series: &[&Series], stalls: &Stalls, bands: &Bands) -> Check {
     let seconds = series.iter().map(|series| series.per_second().len()).min().unwrap_or(0);
     let count = |series: &&Series| series.per_second().iter().take(seconds).skip(1).sum::<u64>();
     let total: u64 = series.iter().map(count).sum();
     let measured_s = u64::try_from(seconds.saturating_sub(1)).unwrap_or(u64::MAX);
     let due = promised.saturating_mul(measured_s);
     let slack = u128::from(due) * u128::from(bands.mean_ppm) / 1_000_000 + series.len() as u128;
+    let lost_us = stalls.lost_us(1_000_000..seconds as u64 * 1_000_000);
+    let lost = u128::from(promised) * u128::from(lost_us) / 1_000_000;
+    let late_us = stalls.lost_us(1_000_000 - CATCH_UP_US..1_000_000);
+    let late = u128::from(promised) * u128::from(late_us) / 1_000_000;
     let iops = total as f64 / measured_s.max(1) as f64;
     Check {
         name: format!("sum of {} volumes", series.len()),
         expected: format!("{} IOPS ± {}", thousands(promised), short_percent(bands.mean_ppm)),
         measured: format!("{} IOPS", text::rate(iops)),
-        pass: measured_s > 0 && u128::from(total.abs_diff(due)) <= slack,
+        pass: measured_s > 0
+            && u128::from(total) + lost + slack >= u128::from(due)
+            && u128::from(total) <= u128::from(due) + late + slack,
     }
 }
 
@@ -173,11 +218,12 @@ struct Judge<'a> {
     bands: &'a Bands,
     seconds: &'a [u64],
     series: &'a Series,
+    stalls: &'a Stalls,
 }
 
 impl Judge<'_> {
     fn rates(&self, checks: &mut Vec<Check>) -> Result<Summary, LabError> {
-        let phases = phases(self.load, self.bands, self.seconds.len());
+        let phases = phases(self.load, self.bands, self.stalls, self.seconds.len());
         if phases.is_empty() {
             return Err(LabError::Unjudgeable(format!(
                 "credits may end in any of the {} measured seconds; run for longer",
@@ -187,7 +233,7 @@ impl Judge<'_> {
         checks.push(self.first_second(&phases));
         let summaries: Vec<PhaseSummary> =
             phases.iter().map(|phase| self.phase(phase, checks)).collect();
-        self.optional(&phases, &summaries, checks);
+        self.optional(&phases, checks)?;
         Ok(Summary {
             phases: summaries,
             limit_iops: Some(self.load.iops(self.load.rate)),
@@ -228,31 +274,66 @@ impl Judge<'_> {
         let most = rate + rate * u128::from(tolerance_ms) / 1_000 + cost;
         // Where credits may end within it, the first second has no floor of its own.
         let has_floor = phases.first().is_some_and(|phase| phase.covers_first);
-        let least = if has_floor { self.least(rate) } else { 0 };
+        let least = if has_floor { self.least(self.ran(rate, 0..1)) } else { 0 };
         let ios = self.seconds[0];
         Check {
             name: "first second".to_string(),
             expected: self.range(least, most),
-            measured: thousands(ios),
+            measured: format!("{}{}", thousands(ios), self.ran_text(0)),
             pass: self.units_at_most(0, rate) >= least && u128::from(ios) * cost <= most,
         }
     }
 
     fn every_second(&self, phase: &Phase, deviant: WorstSecond) -> Check {
         let (least, most) = (self.least(phase.rate), self.most(phase.rate));
-        let inside = |second: usize| {
-            self.units_at_most(second, phase.rate) >= least && self.units_at_least(second) <= most
-        };
         Check {
             name: phase.named("every second"),
             expected: self.range(least, most),
             measured: format!(
-                "worst {} in second {} ({})",
+                "worst {} in second {} ({}){}",
                 thousands(deviant.ios),
                 deviant.second,
-                signed_percent(deviant.deviation)
+                signed_percent(deviant.deviation),
+                usize::try_from(deviant.second)
+                    .map_or_else(|_| String::new(), |s| self.ran_text(s))
             ),
-            pass: phase.seconds.clone().all(inside),
+            pass: phase.seconds.clone().all(|second| self.inside(second, phase.rate)),
+        }
+    }
+
+    /// Whether a second after the first has its floor and its ceiling.
+    fn inside(&self, second: usize, rate: u128) -> bool {
+        let least = self.least(self.ran(rate, second..second + 1));
+        let most = self.most(rate) + self.held_up(rate, second);
+        self.units_at_most(second, rate) >= least && self.units_at_least(second) <= most
+    }
+
+    /// What is due in some seconds for the time that the machine ran in them.
+    fn ran(&self, rate: u128, seconds: Range<usize>) -> u128 {
+        let span_us = seconds.start as u64 * 1_000_000..seconds.end as u64 * 1_000_000;
+        let ran_us = span_us.end - span_us.start - self.stalls.lost_us(span_us);
+        rate * u128::from(ran_us) / 1_000_000
+    }
+
+    /// What a stall may have held up just before a second, to be served in it: at most what can be
+    /// saved.
+    fn held_up(&self, rate: u128, second: usize) -> u128 {
+        let edge_us = second as u64 * 1_000_000;
+        let stood_us = self.stalls.lost_us(edge_us.saturating_sub(CATCH_UP_US)..edge_us);
+        // Below the rate that is paced, at the baseline, it is credits that are saved.
+        let saves_us = match rate == self.load.rate {
+            true => u64::from(self.load.tolerance_ms) * 1_000,
+            false => u64::MAX,
+        };
+        rate * u128::from(stood_us.min(saves_us)) / 1_000_000
+    }
+
+    /// How long the machine ran in a second in which it stood still.
+    fn ran_text(&self, second: usize) -> String {
+        let from_us = second as u64 * 1_000_000;
+        match self.stalls.lost_us(from_us..from_us + 1_000_000) {
+            0 => String::new(),
+            lost_us => format!(", the machine ran {} ms of it", 1_000 - whole_ms(lost_us)),
         }
     }
 
@@ -260,54 +341,56 @@ impl Judge<'_> {
         let total: u128 = counts.iter().map(|&ios| u128::from(ios) * self.load.cost).sum();
         let due = phase.rate * counts.len() as u128;
         let slack = due * u128::from(self.bands.mean_ppm) / 1_000_000 + self.load.cost;
+        let ran = self.ran(phase.rate, phase.seconds.clone());
+        let held_up = self.held_up(phase.rate, phase.seconds.start);
         let iops = self.load.iops(phase.rate);
         let mean = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
         Check {
             name: phase.named("mean"),
             expected: format!("{} IOPS ± {}", text::rate(iops), short_percent(self.bands.mean_ppm)),
             measured: format!("{} IOPS ({})", text::rate(mean), signed_percent(mean / iops - 1.0)),
-            pass: total.abs_diff(due) <= slack,
+            pass: total + slack >= ran && total <= due + held_up + slack,
         }
     }
 
     /// The checks that only some bands ask for: smoothness over seconds and within them.
-    fn optional(&self, phases: &[Phase], summaries: &[PhaseSummary], checks: &mut Vec<Check>) {
-        for (phase, summary) in phases.iter().zip(summaries) {
+    fn optional(&self, phases: &[Phase], checks: &mut Vec<Check>) -> Result<(), LabError> {
+        for phase in phases {
             let Some(cov_ppm) = self.bands.cov_ppm else { continue };
+            let cov = self.quiet_cov(phase)?;
             // One I/O more or less is the finest a count can tell: below 2,000 IOPS it decides.
             let most = (f64::from(cov_ppm) / 1e6).max(1.0 / self.load.iops(phase.rate));
             checks.push(Check {
                 name: phase.named("variation (CoV)"),
                 expected: format!("at most {}", text::percent(most)),
-                measured: text::percent(summary.cov),
-                pass: summary.cov <= most,
+                measured: text::percent(cov),
+                pass: cov <= most,
             });
         }
         if let Some(excess_ppm) = self.bands.short_window_excess_ppm {
             phases.iter().for_each(|phase| checks.push(self.short_windows(phase, excess_ppm)));
         }
+        Ok(())
     }
 
-    fn short_windows(&self, phase: &Phase, excess_ppm: u32) -> Check {
-        let per_second = 1_000 / SHORT_WINDOW_MS;
-        let windows = self.series.windows(SHORT_WINDOW_MS);
-        let range = phase.seconds.start * per_second..phase.seconds.end * per_second;
-        let busiest = windows[range].iter().copied().max().unwrap_or(0);
-        // In millionths of a unit per second: nothing is rounded. One I/O is always allowed.
-        let most = phase.rate * (1_000_000 + u128::from(excess_ppm))
-            + self.load.cost * 1_000_000 * per_second as u128;
-        let units = u128::from(busiest) * self.load.cost * 1_000_000 * per_second as u128;
-        let share = self.load.iops(phase.rate) / per_second as f64;
-        Check {
-            name: phase.named("busiest 10 ms"),
-            expected: format!(
-                "at most {} + {} + 1 I/O",
-                text::rate(share),
-                short_percent(excess_ppm)
-            ),
-            measured: thousands(busiest),
-            pass: units <= most,
+    /// The variation of the seconds that no stall disturbed.
+    fn quiet_cov(&self, phase: &Phase) -> Result<f64, LabError> {
+        let quiet = |second: &usize| {
+            let from_us = *second as u64 * 1_000_000;
+            let near = from_us.saturating_sub(CATCH_UP_US)..from_us + 1_000_000;
+            self.stalls.touching(near).is_empty()
+        };
+        let counts: Vec<u64> =
+            phase.seconds.clone().filter(quiet).map(|second| self.seconds[second]).collect();
+        let disturbed = phase.seconds.len() - counts.len();
+        if disturbed > 0 && counts.len() < SECONDS_MIN {
+            return Err(LabError::Unjudgeable(format!(
+                "the machine itself stood still in {disturbed} of {} seconds; their \
+                 variation needs at least {SECONDS_MIN} quiet ones",
+                phase.seconds.len()
+            )));
         }
+        Ok(spread(&counts).cov)
     }
 
     /// Credits are exact: what was served is what the balance and the refill paid for.
@@ -315,13 +398,16 @@ impl Judge<'_> {
         let credit = self.load.credit?;
         let length_s = self.seconds.len() as u128;
         let served = u128::from(self.series.total()) * self.load.cost;
-        let (_, end_ms_latest) = phases::burst_end_ms(self.load, self.bands)?;
+        let (_, end_ms_latest) = phases::burst_end_ms(self.load, self.bands, self.stalls)?;
         let earned = credit.refill * length_s;
         let most = credit.balance_max + earned + self.load.cost;
         let ended = end_ms_latest <= length_s * 1_000;
         // A burst that outlasts the run has spent only part of the balance: then only the most
         // holds.
-        let least_exact = credit.balance_min + earned;
+        let end_us = self.seconds.len() as u64 * 1_000_000;
+        let stood_us = self.stalls.lost_us(end_us.saturating_sub(CATCH_UP_US)..end_us);
+        let unspent = credit.refill * u128::from(stood_us) / 1_000_000;
+        let least_exact = credit.balance_min + earned - unspent;
         let slack = least_exact * u128::from(self.bands.mean_ppm) / 1_000_000 + self.load.cost;
         let least = if ended { least_exact.saturating_sub(slack) } else { 0 };
         let spend = self.load.rate - credit.refill;
@@ -372,8 +458,12 @@ impl Judge<'_> {
             WorstSecond { second: second as u64, ios, deviation: ios as f64 / iops - 1.0 }
         };
         let size = |second: &WorstSecond| second.deviation.abs();
+        // A stall may take more from a second than is wrong with another: that one is shown.
+        let wrong = |second: &usize| !self.inside(*second, phase.rate);
+        let only_wrong = !self.stalls.is_empty() && phase.seconds.clone().any(|s| wrong(&s));
+        let shown = phase.seconds.clone().filter(|second| !only_wrong || wrong(second));
         // Backwards, because of equals the last is the maximum: the earliest is shown.
-        phase.seconds.clone().rev().map(of).max_by(|a, b| size(a).total_cmp(&size(b)))
+        shown.rev().map(of).max_by(|a, b| size(a).total_cmp(&size(b)))
     }
 
     /// The floor of a second: the band, or one I/O where that is more.
@@ -406,30 +496,6 @@ impl Judge<'_> {
 
     fn ios_text(&self, units: u128) -> String {
         thousands(u64::try_from(units / self.load.cost).unwrap_or(u64::MAX))
-    }
-}
-
-/// Every window of any length at once: a bucket that drains at the rate must never hold more than
-/// the tolerance's worth and one I/O. (The highest level of that bucket *is* the largest excess of
-/// any window over rate x length.) Time stamps are whole milliseconds, which can make a window look
-/// 1 ms shorter.
-fn every_window(load: &Load, bands: &Bands, series: &Series) -> Check {
-    let (mut level, mut highest) = (0_u128, 0_u128);
-    for &ios in series.per_ms() {
-        // In thousandths of a unit, so that one millisecond's drain is the whole number `rate`.
-        level += u128::from(ios) * load.cost * 1_000;
-        highest = highest.max(level);
-        level = level.saturating_sub(load.rate);
-    }
-    let slack_ms = u128::from(load.tolerance_ms) + u128::from(bands.window_slack_ms) + 1;
-    let most = load.rate * slack_ms + load.cost * 1_000;
-    let ahead_ms =
-        |level: u128| level.saturating_sub(load.cost * 1_000) as f64 / load.rate.max(1) as f64;
-    Check {
-        name: format!("any window, {}", load.dimension),
-        expected: format!("at most {} ms and one I/O ahead of {}", slack_ms, load.rate_text()),
-        measured: format!("{:.1} ms ahead", ahead_ms(highest)),
-        pass: highest <= most,
     }
 }
 

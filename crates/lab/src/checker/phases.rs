@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::bands::Bands;
 use super::promise::Load;
+use crate::stalls::Stalls;
 
 /// A span of full seconds with one promised rate.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,8 +28,8 @@ impl Phase {
 
 /// The phases of a run of `seconds` full seconds; only those in which at least one second lies.
 /// Seconds in which a burst may have ended belong to none: the check of the credits covers them.
-pub(super) fn phases(load: &Load, bands: &Bands, seconds: usize) -> Vec<Phase> {
-    let Some((earliest_ms, latest_ms)) = burst_end_ms(load, bands) else {
+pub(super) fn phases(load: &Load, bands: &Bands, stalls: &Stalls, seconds: usize) -> Vec<Phase> {
+    let Some((earliest_ms, latest_ms)) = burst_end_ms(load, bands, stalls) else {
         return vec![Phase {
             rate: load.rate,
             seconds: 1..seconds,
@@ -58,14 +59,18 @@ pub(super) fn phases(load: &Load, bands: &Bands, seconds: usize) -> Vec<Phase> {
 /// credits.
 ///
 /// Earliest: the smallest balance, after the tokens saved while idle were served at once. Latest:
-/// the largest balance, spent at the slowest rate that is still within the band.
-pub(super) fn burst_end_ms(load: &Load, bands: &Bands) -> Option<(u128, u128)> {
+/// the largest balance, spent at the slowest rate that is still within the band while the machine
+/// ran.
+pub(super) fn burst_end_ms(load: &Load, bands: &Bands, stalls: &Stalls) -> Option<(u128, u128)> {
     let credit = load.credit?;
     let head_start = load.rate * u128::from(load.tolerance_ms) + load.cost * 1_000;
     let fastest = load.rate - credit.refill;
     let earliest = (credit.balance_min * 1_000).saturating_sub(head_start) / fastest;
     let slack = load.rate * u128::from(bands.second_ppm) / 1_000_000;
-    let slowest = load.rate.saturating_sub(slack).saturating_sub(credit.refill).max(1);
-    let latest = (credit.balance_max * 1_000).div_ceil(slowest);
+    let least = load.rate.saturating_sub(slack);
+    let slowest = least.saturating_sub(credit.refill).max(1);
+    // After t ms at least `least` x (t - stood) are served, at most the balance and `refill` x t.
+    let stood_ms = u128::from(stalls.total_us().div_ceil(1_000));
+    let latest = (credit.balance_max * 1_000 + least * stood_ms).div_ceil(slowest);
     Some((earliest, latest))
 }

@@ -6,6 +6,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::workload::Pattern;
 
+mod stalls;
+
 /// The I/Os that an even rate completes in each millisecond.
 fn even(per_second: u64, duration_s: u32) -> Series {
     drawn(duration_s, |time_ms| time_ms * per_second)
@@ -36,7 +38,7 @@ fn with_odd_second(per_second: u64, duration_s: u32, second: u64, extra: i64) ->
 
 fn judge(promise: &Promise, series: &Series, bands: &Bands) -> Verdict {
     let workload = Workload::random_read(16 << 10, 32, 10);
-    check(promise, &workload, series, None, bands).unwrap()
+    check(promise, &workload, series, &Stalls::NONE, None, bands).unwrap()
 }
 
 fn failed(verdict: &Verdict) -> Vec<&str> {
@@ -301,15 +303,16 @@ fn the_byte_limit_binds_for_large_blocks() {
         ..Promise::iops(3_000)
     };
     let large = Workload::random_read(256 << 10, 16, 10);
-    let verdict = check(&promise, &large, &even(500, 10), None, &Bands::FIGURES).unwrap();
+    let verdict =
+        check(&promise, &large, &even(500, 10), &Stalls::NONE, None, &Bands::FIGURES).unwrap();
     assert_eq!(failed(&verdict), NONE);
     assert_eq!(verdict.summary.limit_iops, Some(500.0));
-    let verdict = check(&promise, &large, &even(507, 10), None, &STRICT).unwrap();
+    let verdict = check(&promise, &large, &even(507, 10), &Stalls::NONE, None, &STRICT).unwrap();
     assert_eq!(failed(&verdict), ["every second", "mean", "any window, bytes"]);
     // 48 KiB: 2,666.67 a second; whole and fractional rates are both exact.
     let odd = Workload::random_read(48 << 10, 16, 10);
     let series = drawn(10, |time_ms| time_ms * 8_000 / 3);
-    let verdict = check(&promise, &odd, &series, None, &Bands::FIGURES).unwrap();
+    let verdict = check(&promise, &odd, &series, &Stalls::NONE, None, &Bands::FIGURES).unwrap();
     assert_eq!(failed(&verdict), NONE, "{verdict:#?}");
 }
 
@@ -325,7 +328,9 @@ fn large_and_merged_requests_are_counted_as_promised() {
         (sequential(64 << 10), 4_000),
         (sequential(16 << 10), 1_000),
     ] {
-        let verdict = check(&promise, &workload, &even(ios, 10), None, &Bands::PROMISE).unwrap();
+        let verdict =
+            check(&promise, &workload, &even(ios, 10), &Stalls::NONE, None, &Bands::PROMISE)
+                .unwrap();
         assert_eq!(failed(&verdict), NONE, "{workload}");
         assert_eq!(verdict.summary.limit_iops, Some(ios as f64));
     }
@@ -334,7 +339,9 @@ fn large_and_merged_requests_are_counted_as_promised() {
     let bytes = Some(Rate { per_second: 40 << 20, credit: None });
     let promise = Promise { operations: None, bytes, tolerance_ms: 50, counting: hdd };
     let small = Workload::random_read(16 << 10, 16, 10);
-    assert!(check(&promise, &small, &even(40, 10), None, &Bands::PROMISE).unwrap().pass);
+    assert!(
+        check(&promise, &small, &even(40, 10), &Stalls::NONE, None, &Bands::PROMISE).unwrap().pass
+    );
 }
 
 #[test]
@@ -342,9 +349,18 @@ fn io_errors_fail_and_nothing_promised_is_nothing_broken() {
     let unlimited = Promise { operations: None, ..Promise::iops(1) };
     let workload = Workload::random_read(4_096, 1, 10);
     let series = even(12_345, 10);
-    assert!(check(&unlimited, &workload, &series, None, &Bands::PROMISE).unwrap().pass);
-    let verdict =
-        check(&unlimited, &workload, &series, Some("Input/output error"), &Bands::PROMISE).unwrap();
+    assert!(
+        check(&unlimited, &workload, &series, &Stalls::NONE, None, &Bands::PROMISE).unwrap().pass
+    );
+    let verdict = check(
+        &unlimited,
+        &workload,
+        &series,
+        &Stalls::NONE,
+        Some("Input/output error"),
+        &Bands::PROMISE,
+    )
+    .unwrap();
     assert_eq!(failed(&verdict), ["I/O errors"]);
 }
 
@@ -352,7 +368,7 @@ fn io_errors_fail_and_nothing_promised_is_nothing_broken() {
 fn the_sum_of_volumes_is_sharp() {
     let ten = |rate: u64| -> Vec<Series> { (0..10).map(|_| even(rate, 10)).collect() };
     let sum = |series: &[Series]| {
-        check_sum(10_000, &series.iter().collect::<Vec<_>>(), &Bands::FIGURES).pass
+        check_sum(10_000, &series.iter().collect::<Vec<_>>(), &Stalls::NONE, &Bands::FIGURES).pass
     };
     assert!(sum(&ten(1_000)) && sum(&ten(1_005)) && sum(&ten(995)));
     assert!(!sum(&ten(1_006)) && !sum(&ten(994)));
@@ -363,7 +379,8 @@ fn the_sum_of_volumes_is_sharp() {
 fn what_cannot_be_judged_says_why() {
     let unjudgeable = |promise: &Promise, block: u32, seconds: u32| {
         let workload = Workload::random_read(block, 32, seconds);
-        let verdict = check(promise, &workload, &even(1, seconds), None, &Bands::PROMISE);
+        let verdict =
+            check(promise, &workload, &even(1, seconds), &Stalls::NONE, None, &Bands::PROMISE);
         verdict.expect_err("no verdict").to_string()
     };
     assert!(unjudgeable(&Promise::iops(1_000), 4_096, 2).contains("at least 3 s"));
@@ -403,7 +420,7 @@ proptest! {
         let promise = Promise { tolerance_ms: 5, ..Promise::iops(rate) };
         let load = promise.loads(&Workload::random_read(4_096, 1, 1)).unwrap()[0];
         let bands = Bands { window_slack_ms: 0, ..Bands::EXACT };
-        let got = every_window(&load, &bands, &series).pass;
+        let got = every_window(&load, &bands, &series, &Stalls::NONE).pass;
         let mut want = true;
         for from in 0..counts.len() {
             for to in from..counts.len() {

@@ -15,6 +15,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use super::{FLOOR, VolumeReport};
 use crate::LabError;
 use crate::histogram::LatencySummary;
+use crate::stalls::Stalls;
 use crate::text;
 
 /// plotters places points on whole pixels; drawn four times as large, steps stay invisible.
@@ -33,6 +34,7 @@ enum Ink {
     Floor,
     Baseline,
     Band,
+    Stall,
     Series(usize),
 }
 
@@ -53,6 +55,7 @@ impl Ink {
             Self::Floor => RGBColor(1, 0, 3),
             Self::Baseline => RGBColor(1, 0, 4),
             Self::Band => RGBColor(1, 0, 5),
+            Self::Stall => RGBColor(1, 0, 6),
             Self::Series(index) => RGBColor(2, 0, (index % SERIES_COLOURS) as u8),
         }
     }
@@ -65,6 +68,7 @@ impl Ink {
             Self::Floor => "--floor".to_string(),
             Self::Baseline => "--baseline".to_string(),
             Self::Band => "--band".to_string(),
+            Self::Stall => "--stall".to_string(),
             Self::Series(index) => format!("--series-{}", index % SERIES_COLOURS),
         }
     }
@@ -74,7 +78,7 @@ impl Ink {
             Self::Limit => "28 14",
             Self::Floor => "6 12",
             Self::Baseline => "28 10 6 10",
-            Self::Text | Self::Grid | Self::Band | Self::Series(_) => "",
+            Self::Text | Self::Grid | Self::Band | Self::Stall | Self::Series(_) => "",
         }
     }
 
@@ -97,6 +101,7 @@ pub(super) fn iops(volume: &VolumeReport, colour: usize) -> Result<String, LabEr
             .x_label_area_size(28 * SCALE)
             .y_label_area_size(62 * SCALE)
             .build_cartesian_2d(0.0..seconds, 0.0..top)?;
+        mark_stalls(&mut chart, &volume.stalls, (seconds, 0.0, top))?;
         mesh(&mut chart, 5, &|value| text::thousands(value.round() as u64))?;
         let steps = steps(volume.ios_per_second.iter().map(|&ios| Some(ios as f64)));
         let series = Ink::Series(colour);
@@ -156,6 +161,7 @@ pub(super) fn deviation(volume: &VolumeReport, colour: usize) -> Result<String, 
             let band = Rectangle::new([(from, floor), (to, top)], Ink::Band.colour().filled());
             chart.draw_series([band])?;
         }
+        mark_stalls(&mut chart, &volume.stalls, (seconds, low, high))?;
         chart.draw_series(LineSeries::new([(0.0, 0.0), (seconds, 0.0)], Ink::Limit.line(3)))?;
         chart.draw_series(LineSeries::new([(0.0, floor), (seconds, floor)], Ink::Floor.line(3)))?;
         for run in steps(deviations.iter().copied()) {
@@ -183,6 +189,7 @@ pub(super) fn latency(volume: &VolumeReport, colour: usize) -> Result<String, La
             .x_label_area_size(28 * SCALE)
             .y_label_area_size(60 * SCALE)
             .build_cartesian_2d(0.0..seconds, (low..high).log_scale())?;
+        mark_stalls(&mut chart, &volume.stalls, (seconds, low, high))?;
         mesh(&mut chart, 6, &|value| short_latency(*value))?;
         let mut labels = Vec::new();
         let p99: fn(&LatencySummary) -> u64 = |summary| summary.p99_ns;
@@ -304,6 +311,24 @@ where
     Ok(())
 }
 
+/// Shades the moments at which the machine stood still, each at least as wide as the eye needs.
+fn mark_stalls<Y>(
+    chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<RangedCoordf64, Y>>,
+    stalls: &Stalls,
+    (seconds, low, high): (f64, f64, f64),
+) -> Drawn
+where
+    Y: Ranged<ValueType = f64>,
+{
+    for stall in stalls.as_slice() {
+        let from = stall.start_us as f64 / 1e6;
+        let to = (stall.end_us() as f64 / 1e6).max(from + seconds / 400.0).min(seconds);
+        let mark = Rectangle::new([(from.min(to), low), (to, high)], Ink::Stall.colour().filled());
+        chart.draw_series([mark])?;
+    }
+    Ok(())
+}
+
 /// Names lines at their right end, moved apart where they would overlap.
 fn end_labels(area: &Area<'_>, mut labels: Vec<((i32, i32), String, Ink)>) -> Drawn {
     let (gap, height) = (16 * SCALE as i32, area.dim_in_pixel().1 as i32);
@@ -341,7 +366,8 @@ fn figure(
 
 fn themed(svg: &str, label: &str) -> String {
     let mut svg = svg.to_string();
-    let roles = [Ink::Text, Ink::Grid, Ink::Limit, Ink::Floor, Ink::Baseline, Ink::Band];
+    let roles =
+        [Ink::Text, Ink::Grid, Ink::Limit, Ink::Floor, Ink::Baseline, Ink::Band, Ink::Stall];
     for ink in roles.into_iter().chain((0..SERIES_COLOURS).map(Ink::Series)) {
         let RGBColor(red, green, blue) = ink.colour();
         let (colour, variable) = (format!("\"#{red:02X}{green:02X}{blue:02X}\""), ink.variable());
@@ -381,6 +407,9 @@ mod tests {
             charts.extend(
                 [iops(volume, 0), deviation(volume, 1), latency(volume, 2)].map(Result::unwrap),
             );
+        }
+        for svg in &charts[1..] {
+            assert!(svg.contains("var(--stall)"));
         }
         for svg in charts {
             assert!(svg.contains("var(--series-") && svg.contains("role=\"img\""));

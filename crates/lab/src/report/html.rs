@@ -55,6 +55,9 @@ fn head(page: &mut String, report: &Report) {
         escape(&report.environment.fio),
         escape(&headline(report)),
     );
+    for sentence in report.stalls_sentences() {
+        let _ = writeln!(page, "<p class=\"note stalls\">{}</p>", escape(&sentence));
+    }
     for warning in &report.warnings {
         let _ = writeln!(page, "<p class=\"warning\">Warning: {}</p>", escape(warning));
     }
@@ -129,6 +132,8 @@ fn summary_rows(page: &mut String, volume: &VolumeReport, index: usize) {
 
 fn section(page: &mut String, volume: &VolumeReport, index: usize) -> Result<(), LabError> {
     let colour = index % 6;
+    let marks =
+        if volume.stalls.is_empty() { "" } else { " Grey: the machine itself stood still." };
     let _ = write!(
         page,
         "<section id=\"volume-{index}\">\n<h2><span class=\"swatch\" \
@@ -144,7 +149,9 @@ fn section(page: &mut String, volume: &VolumeReport, index: usize) -> Result<(),
     figure(
         page,
         &chart::iops(volume, colour)?,
-        "I/Os per second. Thick: full seconds. Thin: tenths of a second, times ten.",
+        &format!(
+            "I/Os per second. Thick: full seconds. Thin: tenths of a second, times ten.{marks}"
+        ),
     );
     page.push_str("<div class=\"pair\">\n");
     figure(
@@ -326,6 +333,8 @@ mod tests {
         assert!(page.ends_with("</html>\n"));
         assert_eq!(page.matches("<svg ").count(), 1 + 4 * 3);
         assert_eq!(page.matches("<details>").count(), 4);
+        assert!(page.contains("<p class=\"note stalls\">The machine itself stood still once"));
+        assert!(page.contains("Grey: the machine itself stood still."));
         assert!(page.contains("1 of 4 volumes did not get what was promised."));
     }
 

@@ -11,6 +11,7 @@ use crate::bench::fio::Measurement;
 use crate::checker::Verdict;
 use crate::environment::Environment;
 use crate::histogram::LatencySummary;
+use crate::stalls::{Observed, Stalls};
 use crate::workload::Workload;
 
 /// Names the shape of the JSON. It changes when a reader of the old shape would misread the new
@@ -32,6 +33,10 @@ pub struct Report {
     pub measured_at: String,
     /// On what.
     pub environment: Environment,
+    /// When the machine itself stood still, counted from the start of the load: one entry a run of
+    /// the load generator, none where there was no machine to watch.
+    #[serde(default)]
+    pub stalls: Vec<Observed>,
     /// Whether every promise was kept.
     pub pass: bool,
     /// The volumes, in the order they were created.
@@ -59,6 +64,9 @@ pub struct VolumeReport {
     pub verdict: Verdict,
     /// Latencies over the whole run, as the client saw them.
     pub latency: LatencySummary,
+    /// When the machine itself stood still, counted from the start of this volume's load.
+    #[serde(default)]
+    pub stalls: Stalls,
     /// I/Os that completed in each full second.
     pub ios_per_second: Vec<u64>,
     /// I/Os that completed in each full tenth of a second.
@@ -79,9 +87,15 @@ pub struct VolumeFacts {
 }
 
 impl VolumeReport {
-    /// Puts together what is known, what was measured and what was found.
+    /// Puts together what is known, what was measured and what was found, and the stalls with
+    /// which it was judged.
     #[must_use]
-    pub fn new(facts: VolumeFacts, measurement: Measurement, verdict: Verdict) -> Self {
+    pub fn new(
+        facts: VolumeFacts,
+        measurement: Measurement,
+        stalls: Stalls,
+        verdict: Verdict,
+    ) -> Self {
         Self {
             name: measurement.name,
             volume_type: facts.volume_type,
@@ -89,6 +103,7 @@ impl VolumeReport {
             promise: facts.promise,
             workload: measurement.workload,
             verdict,
+            stalls,
             latency: measurement.latency,
             ios_per_second: measurement.series.per_second(),
             ios_per_100ms: measurement.series.windows(100),
@@ -109,6 +124,7 @@ impl Report {
     pub fn new(
         title: impl Into<String>,
         environment: Environment,
+        stalls: Vec<Observed>,
         volumes: Vec<VolumeReport>,
         commands: Vec<String>,
         warnings: Vec<String>,
@@ -118,11 +134,32 @@ impl Report {
             title: title.into(),
             measured_at: crate::clock::utc_now(),
             environment,
+            stalls,
             pass: !volumes.is_empty() && volumes.iter().all(|volume| volume.verdict.pass),
             volumes,
             commands,
             warnings,
         }
+    }
+
+    /// This run and one that came after it, in one report.
+    #[must_use]
+    pub fn followed_by(mut self, next: Self) -> Self {
+        self.pass &= next.pass;
+        self.stalls.extend(next.stalls);
+        self.volumes.extend(next.volumes);
+        self.commands.extend(next.commands);
+        self.warnings.extend(next.warnings);
+        self
+    }
+
+    /// What to know of the machine's own pauses, in a sentence a run.
+    fn stalls_sentences(&self) -> Vec<String> {
+        let mut sentences: Vec<String> =
+            self.stalls.iter().filter_map(|observed| observed.sentence(self.pass)).collect();
+        // What stood in the way of one run did so in all.
+        sentences.dedup();
+        sentences
     }
 
     /// The report as JSON, the master from which the others can be made again.
@@ -188,7 +225,7 @@ mod tests {
 
     #[test]
     fn nothing_measured_is_not_a_pass() {
-        let report = Report::new("empty", Environment::default(), vec![], vec![], vec![]);
+        let report = Report::new("empty", Environment::default(), vec![], vec![], vec![], vec![]);
         assert!(!report.pass);
         assert!(report.to_html().unwrap().contains("</html>"));
         assert!(!report.to_text().is_empty());

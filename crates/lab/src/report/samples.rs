@@ -8,6 +8,7 @@ use crate::checker::{self, Bands, CreditPlan, Promise, Rate};
 use crate::environment::Environment;
 use crate::histogram::LatencyRecorder;
 use crate::series::Series;
+use crate::stalls::{Observed, Stall, Stalls};
 use crate::workload::Workload;
 
 const DURATION_S: u32 = 30;
@@ -46,19 +47,26 @@ fn volume(
         workload,
         ios_total: series.total(),
         runtime_ms: u64::from(DURATION_S) * 1_000,
+        started_unix_ms: None,
         series,
         latency,
         latency_per_second,
         error: None,
     };
     let verdict =
-        checker::check(&promise, &workload, &measurement.series, None, &Bands::PROMISE).unwrap();
+        checker::check(&promise, &workload, &measurement.series, &stalls(), None, &Bands::PROMISE)
+            .unwrap();
     let facts = VolumeFacts {
         volume_type: volume_type.to_string(),
         size_gib: 100,
         promise: promise.to_string(),
     };
-    VolumeReport::new(facts, measurement, verdict)
+    VolumeReport::new(facts, measurement, stalls(), verdict)
+}
+
+/// A stall that nobody suffered from.
+fn stalls() -> Stalls {
+    Stalls::merged(vec![Stall { start_us: 23_400_000, length_us: 61_000 }])
 }
 
 /// Four volumes; the last breaks its promise.
@@ -84,6 +92,7 @@ pub(crate) fn report() -> Report {
     let mut report = Report::new(
         "Four volumes at once",
         environment,
+        vec![Observed { stalls: stalls(), unwatched: None, real_time: true }],
         volumes,
         vec!["fio --ioengine=nbd '--uri=nbd+unix:///a?socket=/b' <html>".to_string()],
         vec!["the machine was busy before the run".to_string()],

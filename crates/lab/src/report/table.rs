@@ -27,6 +27,9 @@ pub(super) fn text(report: &Report) -> String {
             );
         }
     }
+    for sentence in report.stalls_sentences() {
+        let _ = writeln!(out, "{sentence}");
+    }
     for warning in &report.warnings {
         let _ = writeln!(out, "warning: {warning}");
     }
@@ -141,6 +144,7 @@ mod tests {
         assert!(lines[6].ends_with("BROKEN"), "{text}");
         assert!(text.contains("broken: greedy neighbour: every second: expected"), "{text}");
         assert!(text.contains("warning: the machine was busy"), "{text}");
+        assert!(text.contains("\nThe machine itself stood still once for 61 ms"), "{text}");
         assert!(text.ends_with("1 of 4 volumes did not get what was promised.\n"), "{text}");
     }
 }

@@ -68,6 +68,9 @@ pub struct Measurement {
     pub ios_total: u64,
     /// fio's own run time of this job in milliseconds.
     pub runtime_ms: u64,
+    /// When the job began, in milliseconds since 1970: time 0 of its series. `None` when fio did
+    /// not tell.
+    pub started_unix_ms: Option<u64>,
     /// What fio reported as failed, if anything did.
     pub error: Option<String>,
 }
@@ -230,7 +233,7 @@ fn watch(
             Ok(framed) => framed,
             Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => return Ok(last),
         };
-        let snapshot = output::parse(&framed?)?;
+        let mut snapshot = output::parse(&framed?)?;
         if snapshot.jobs.len() != jobs.len() {
             return Err(LabError::BadOutput {
                 tool: "fio",
@@ -243,6 +246,7 @@ fn watch(
         if snapshot.runtime_ms().saturating_sub(before_ms) >= PROGRESS_MS_MIN {
             progress(&snapshot.since(last.as_ref(), jobs));
         }
+        snapshot.keep_earliest_start(last.as_ref());
         last = Some(snapshot);
     }
 }

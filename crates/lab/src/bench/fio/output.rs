@@ -33,6 +33,7 @@ pub(super) struct Snapshot {
 pub(super) struct Totals {
     ios: u64,
     runtime_ms: u64,
+    started_unix_ms: Option<u64>,
     error: u64,
     latency: LatencySummary,
 }
@@ -83,8 +84,9 @@ pub(super) fn parse(document: &str) -> Result<Snapshot, LabError> {
     let Some(jobs) = root.get("jobs").and_then(Value::as_array) else {
         return Err(bad("no \"jobs\" in its JSON".to_string()));
     };
+    let printed_unix_ms = root.get("timestamp_ms").and_then(Value::as_u64);
     let totals = |job: &Value| {
-        totals(job).ok_or_else(|| {
+        totals(job, printed_unix_ms).ok_or_else(|| {
             let name = job.get("jobname").and_then(Value::as_str).unwrap_or("?");
             bad(format!("no totals of job {name} in its JSON"))
         })
@@ -92,7 +94,7 @@ pub(super) fn parse(document: &str) -> Result<Snapshot, LabError> {
     Ok(Snapshot { jobs: jobs.iter().map(totals).collect::<Result<_, _>>()? })
 }
 
-fn totals(job: &Value) -> Option<Totals> {
+fn totals(job: &Value, printed_unix_ms: Option<u64>) -> Option<Totals> {
     let (read, write) = (job.get("read")?, job.get("write")?);
     let count = |direction: &Value, key| direction.get(key).and_then(Value::as_u64);
     let (reads, writes) = (count(read, "total_ios")?, count(write, "total_ios")?);
@@ -100,9 +102,13 @@ fn totals(job: &Value) -> Option<Totals> {
     let heavier = if reads >= writes { read } else { write };
     let at = |name: &str| heavier.pointer(&format!("/lat_ns/{name}")).and_then(Value::as_f64);
     let ns = |name: &str| at(name).unwrap_or(0.0).max(0.0).round() as u64;
+    let runtime_ms = count(read, "runtime")?.max(count(write, "runtime")?);
+    // A job that has not run yet cannot tell when it began.
+    let began = |printed: u64| (runtime_ms > 0).then(|| printed.saturating_sub(runtime_ms));
     Some(Totals {
         ios: reads + writes,
-        runtime_ms: count(read, "runtime")?.max(count(write, "runtime")?),
+        runtime_ms,
+        started_unix_ms: printed_unix_ms.and_then(began),
         error: job.get("error").and_then(Value::as_u64).unwrap_or(0),
         latency: LatencySummary {
             count: reads + writes,
@@ -119,6 +125,17 @@ impl Snapshot {
     /// How long the longest-running job has run.
     pub(super) fn runtime_ms(&self) -> u64 {
         self.jobs.iter().map(|totals| totals.runtime_ms).max().unwrap_or(0)
+    }
+
+    /// Of all snapshots the earliest start is kept, job by job. A snapshot is stamped a little
+    /// after its run times were taken, and much later than that once a job is done: each start it
+    /// implies is late by that much, never early, and the earliest is right to 1 or 2 ms.
+    pub(super) fn keep_earliest_start(&mut self, earlier: Option<&Self>) {
+        let earlier = earlier.map_or(&[][..], |earlier| &earlier.jobs);
+        for (now, before) in self.jobs.iter_mut().zip(earlier) {
+            let starts = [now.started_unix_ms, before.started_unix_ms];
+            now.started_unix_ms = starts.into_iter().flatten().min();
+        }
     }
 
     /// What happened since an earlier snapshot, per volume.
@@ -163,6 +180,7 @@ impl Totals {
             latency_per_second: Vec::new(),
             ios_total: self.ios,
             runtime_ms: self.runtime_ms,
+            started_unix_ms: self.started_unix_ms,
             error,
         }
     }
@@ -233,6 +251,28 @@ mod tests {
         assert_eq!((measurement.latency.p50_ns, measurement.latency.max_ns), (99, 900));
         assert!(measurement.error.unwrap().contains("Input/output error"));
         assert_eq!(first.since(Some(&first), &jobs)[0].iops.to_bits(), 0.0_f64.to_bits());
+    }
+
+    #[test]
+    fn the_start_is_the_earliest_that_any_snapshot_implies() {
+        let at = |printed_ms: u64, runtime_ms: u64| {
+            let stamped = format!("{{\n  \"timestamp_ms\" : {printed_ms},");
+            parse(&document((1, 2), runtime_ms, 0).replacen('{', &stamped, 1)).unwrap()
+        };
+        let mut last: Option<Snapshot> = None;
+        // Not running yet; printed late; printed at once; long after its end.
+        for (printed, runtime, start) in [
+            (1_000, 0, None),
+            (2_109, 1_000, Some(1_109)),
+            (3_101, 2_000, Some(1_101)),
+            (9_000, 3_000, Some(1_101)),
+        ] {
+            let mut now = at(printed, runtime);
+            now.keep_earliest_start(last.as_ref());
+            assert_eq!(now.jobs[0].started_unix_ms, start, "{printed}");
+            last = Some(now);
+        }
+        assert_eq!(parse(&document((1, 2), 3, 0)).unwrap().jobs[0].started_unix_ms, None);
     }
 
     #[test]

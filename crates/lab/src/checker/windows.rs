@@ -1,0 +1,117 @@
+//! The checks of windows that are no seconds: every window of any length, and every 10 ms.
+
+use super::phases::Phase;
+use super::promise::Load;
+use super::{Bands, Check, Judge, short_percent};
+use crate::series::Series;
+use crate::stalls::{Stall, Stalls};
+use crate::text::{self, thousands};
+
+/// Width of the short windows of [`Bands::short_window_excess_ppm`].
+const SHORT_WINDOW_MS: usize = 10;
+
+/// For so long after a stall, what it held up may still be coming in.
+pub(super) const CATCH_UP_MS: u64 = 200;
+
+/// The same in microseconds.
+pub(super) const CATCH_UP_US: u64 = CATCH_UP_MS * 1_000;
+
+/// Every window of any length at once: a bucket that drains at the rate must never hold more than
+/// the tolerance's worth and one I/O. (The highest level of that bucket *is* the largest excess of
+/// any window over rate x length.) Time stamps are whole milliseconds, which can make a window look
+/// 1 ms shorter.
+///
+/// A window that touches stalls may hold in addition what the worst of them held up. So there is a
+/// bucket for each such time: it looks at the windows that touch no worse stall than its own.
+pub(super) fn every_window(load: &Load, bands: &Bands, series: &Series, stalls: &Stalls) -> Check {
+    let slack_ms = u128::from(load.tolerance_ms) + u128::from(bands.window_slack_ms) + 1;
+    let most = |stall_ms: u64| load.rate * (slack_ms + u128::from(stall_ms)) + load.cost * 1_000;
+    // The first bucket is that of no stall. Distinct whole milliseconds: few, even in a long run.
+    let mut lengths_ms = vec![0];
+    lengths_ms.extend(stalls.as_slice().iter().map(|stall| held_up_ms(stalls, stall)));
+    lengths_ms.sort_unstable();
+    lengths_ms.dedup();
+    let levels = lengths_ms.into_iter().map(|stall_ms| {
+        let closed = |ms: u64| {
+            let near = (ms * 1_000).saturating_sub(CATCH_UP_US)..(ms + 1) * 1_000;
+            stalls.touching(near).iter().any(|stall| held_up_ms(stalls, stall) > stall_ms)
+        };
+        (stall_ms, highest_level(load, series, closed))
+    });
+    // The bucket that is fullest compared with what it may hold.
+    let fullness = |&(stall_ms, highest): &(u64, u128)| (highest, most(stall_ms));
+    let fuller = |a: (u64, u128), b: (u64, u128)| {
+        let ((level_a, most_a), (level_b, most_b)) = (fullness(&a), fullness(&b));
+        if level_b * most_a > level_a * most_b { b } else { a }
+    };
+    let (stall_ms, highest) = levels.reduce(fuller).unwrap_or_default();
+    let ahead = highest.saturating_sub(load.cost * 1_000) as f64 / load.rate.max(1) as f64;
+    let stood = match stall_ms {
+        0 => String::new(),
+        _ => format!(" beside {stall_ms} ms of stalls"),
+    };
+    let most_ms = slack_ms + u128::from(stall_ms);
+    Check {
+        name: format!("any window, {}", load.dimension),
+        expected: format!("at most {most_ms} ms and one I/O ahead of {}{stood}", load.rate_text()),
+        measured: format!("{ahead:.1} ms ahead"),
+        pass: highest <= most(stall_ms),
+    }
+}
+
+/// For how long the last completion before the end of a stall may have been held up: a host that
+/// is short of time halts a machine again before it has caught up, so the stalls of a catch-up time
+/// add up.
+pub(super) fn held_up_ms(stalls: &Stalls, stall: &Stall) -> u64 {
+    let end_us = stall.end_us();
+    let together_us = stalls.lost_us(end_us.saturating_sub(CATCH_UP_US)..end_us);
+    together_us.max(stall.length_us).div_ceil(1_000)
+}
+
+/// The highest level of a bucket, in thousandths of a unit, so that one millisecond's drain is the
+/// whole number `rate`. It is emptied, and stays empty, in every millisecond that is `closed` to
+/// it.
+fn highest_level(load: &Load, series: &Series, closed: impl Fn(u64) -> bool) -> u128 {
+    let (mut level, mut highest) = (0_u128, 0_u128);
+    for (ms, &ios) in (0..).zip(series.per_ms()) {
+        if closed(ms) {
+            level = 0;
+            continue;
+        }
+        level += u128::from(ios) * load.cost * 1_000;
+        highest = highest.max(level);
+        level = level.saturating_sub(load.rate);
+    }
+    highest
+}
+
+impl Judge<'_> {
+    /// The busiest of the 10 ms windows of one phase that lie in no stall's wake.
+    pub(super) fn short_windows(&self, phase: &Phase, excess_ppm: u32) -> Check {
+        let per_second = 1_000 / SHORT_WINDOW_MS;
+        let windows = self.series.windows(SHORT_WINDOW_MS);
+        let range = phase.seconds.start * per_second..phase.seconds.end * per_second;
+        let quiet = |window: &usize| {
+            let width_us = SHORT_WINDOW_MS as u64 * 1_000;
+            let from_us = *window as u64 * width_us;
+            let near = from_us.saturating_sub(CATCH_UP_US)..from_us + width_us;
+            self.stalls.touching(near).is_empty()
+        };
+        let busiest = range.filter(quiet).map(|window| windows[window]).max().unwrap_or(0);
+        // In millionths of a unit per second: nothing is rounded. One I/O is always allowed.
+        let most = phase.rate * (1_000_000 + u128::from(excess_ppm))
+            + self.load.cost * 1_000_000 * per_second as u128;
+        let units = u128::from(busiest) * self.load.cost * 1_000_000 * per_second as u128;
+        let share = self.load.iops(phase.rate) / per_second as f64;
+        Check {
+            name: phase.named("busiest 10 ms"),
+            expected: format!(
+                "at most {} + {} + 1 I/O",
+                text::rate(share),
+                short_percent(excess_ppm)
+            ),
+            measured: thousands(busiest),
+            pass: units <= most,
+        }
+    }
+}

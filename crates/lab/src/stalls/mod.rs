@@ -1,0 +1,263 @@
+//! Moments at which the machine itself stood still.
+//!
+//! A virtual machine can be halted by its host, all processors at once, for tens of milliseconds.
+//! Nothing inside it runs then: no server, no client, and no clock interrupt that would count the
+//! time as stolen. To a client it looks as if the server had been late. The promise holds as long
+//! as the hardware below delivers, so the laboratory watches the machine while it measures
+//! ([`watch`]), and the checker judges by the time that the machine ran.
+//!
+//! The idea is Gil Tene's jHiccup: a thread that only sleeps for a millisecond at a time has no
+//! reason of its own to wake late, so what it sees, every program on its processor has suffered.
+//! One thing is added. jHiccup counts every delay, and a thread is also late on a machine with more
+//! work than processors. That would excuse whoever makes the work: a server that needs too much CPU
+//! time could blame the machine. The kernel keeps books of how long each thread stood in line for
+//! its processor; that time is subtracted, and only a delay that nobody caused is left.
+
+mod watch;
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+pub use watch::Watch;
+
+/// A moment at which a processor ran nothing at all.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Stall {
+    /// When it began, in microseconds: since 1970 as observed, since the start of the load in a
+    /// report.
+    pub start_us: u64,
+    /// How long it lasted, in microseconds.
+    pub length_us: u64,
+}
+
+impl Stall {
+    /// The first microsecond after it.
+    #[must_use]
+    pub fn end_us(&self) -> u64 {
+        self.start_us.saturating_add(self.length_us)
+    }
+}
+
+/// Stalls in the order of time, none overlapping another.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(from = "Vec<Stall>", into = "Vec<Stall>")]
+pub struct Stalls(Vec<Stall>);
+
+/// What was seen of the machine during a run.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Observed {
+    /// The stalls. Empty when the machine was not watched.
+    pub stalls: Stalls,
+    /// Why the machine was not watched; `None` when it was.
+    pub unwatched: Option<String>,
+    /// Whether the watch had real-time priority. Without it, stalls are missed on a busy machine.
+    #[serde(default)]
+    pub real_time: bool,
+}
+
+impl From<Vec<Stall>> for Stalls {
+    fn from(stalls: Vec<Stall>) -> Self {
+        Self::merged(stalls)
+    }
+}
+
+impl From<Stalls> for Vec<Stall> {
+    fn from(stalls: Stalls) -> Self {
+        stalls.0
+    }
+}
+
+impl Stalls {
+    /// A machine that never stood still.
+    pub const NONE: Self = Self(Vec::new());
+
+    /// The union of stalls in any order, of one or several processors: a halted processor stops
+    /// whatever ran on it.
+    #[must_use]
+    pub fn merged(mut stalls: Vec<Stall>) -> Self {
+        stalls.sort_unstable();
+        let mut union: Vec<Stall> = Vec::with_capacity(stalls.len());
+        for stall in stalls.into_iter().filter(|stall| stall.length_us > 0) {
+            match union.last_mut() {
+                Some(last) if stall.start_us <= last.end_us() => {
+                    let end_us = last.end_us().max(stall.end_us());
+                    last.length_us = end_us - last.start_us;
+                }
+                _ => union.push(stall),
+            }
+        }
+        Self(union)
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Stall] {
+        &self.0
+    }
+
+    /// Whether the machine never stood still.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The same stalls counted from `origin_us`, without what lies before it or `length_us` after
+    /// it.
+    #[must_use]
+    pub fn during(&self, origin_us: u64, length_us: u64) -> Self {
+        let end_us = origin_us.saturating_add(length_us);
+        let cut = |stall: &Stall| {
+            let (from, to) = (stall.start_us.max(origin_us), stall.end_us().min(end_us));
+            Stall { start_us: from - origin_us, length_us: to - from }
+        };
+        Self(self.touching(origin_us..end_us).iter().map(cut).collect())
+    }
+
+    /// Those that lie in a span of time, wholly or in part.
+    #[must_use]
+    pub fn touching(&self, span_us: Range<u64>) -> &[Stall] {
+        let from = self.0.partition_point(|stall| stall.end_us() <= span_us.start);
+        let to = self.0.partition_point(|stall| stall.start_us < span_us.end);
+        if span_us.is_empty() { &[] } else { &self.0[from..to.max(from)] }
+    }
+
+    /// The time for which the machine stood still within a span of time.
+    #[must_use]
+    pub fn lost_us(&self, span_us: Range<u64>) -> u64 {
+        let within = |stall: &Stall| {
+            stall.end_us().min(span_us.end).saturating_sub(stall.start_us.max(span_us.start))
+        };
+        self.touching(span_us.clone()).iter().map(within).sum()
+    }
+
+    /// The time for which it stood still in all.
+    #[must_use]
+    pub fn total_us(&self) -> u64 {
+        self.0.iter().map(|stall| stall.length_us).sum()
+    }
+
+    /// The longest stall; of equals the first.
+    #[must_use]
+    pub fn longest(&self) -> Option<Stall> {
+        self.0.iter().rev().max_by_key(|stall| stall.length_us).copied()
+    }
+}
+
+impl Observed {
+    /// Nothing was watched, and this is why.
+    #[must_use]
+    pub fn unwatched(why: impl Into<String>) -> Self {
+        Self { unwatched: Some(why.into()), ..Self::default() }
+    }
+
+    /// What a reader should know of a run whose promises were kept or not; `None` when there is
+    /// nothing to know.
+    #[must_use]
+    pub fn sentence(&self, kept: bool) -> Option<String> {
+        if let Some(why) = &self.unwatched {
+            return Some(format!(
+                "Pauses of the machine itself were not watched ({why}): they count against the \
+                 promise."
+            ));
+        }
+        let unsharp = "the watch had no real-time priority (run as root for it) and misses some \
+                       on a busy machine";
+        let Some(longest) = self.stalls.longest() else {
+            let blamed = !kept && !self.real_time;
+            return blamed.then(|| format!("No pause of the machine itself was seen; {unsharp}."));
+        };
+        let unsharp = if self.real_time { String::new() } else { format!("; {unsharp}") };
+        let times = match self.stalls.as_slice().len() {
+            1 => "once".to_string(),
+            2 => "twice".to_string(),
+            count => format!("{count} times"),
+        };
+        Some(format!(
+            "The machine itself stood still {times} for {} ms in all (longest {} ms, in second \
+             {}): those moments are judged by the time it ran{unsharp}.",
+            whole_ms(self.stalls.total_us()),
+            whole_ms(longest.length_us),
+            longest.start_us / 1_000_000,
+        ))
+    }
+}
+
+/// Microseconds as milliseconds, rounded.
+pub(crate) fn whole_ms(us: u64) -> u64 {
+    us.saturating_add(500) / 1_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn stalls(list: &[(u64, u64)]) -> Stalls {
+        let stall = |&(start_us, length_us): &(u64, u64)| Stall { start_us, length_us };
+        Stalls::merged(list.iter().map(stall).collect())
+    }
+
+    #[test]
+    fn processors_that_stand_still_together_are_one_stall() {
+        let both = stalls(&[(130, 20), (100, 40), (200, 10), (210, 5), (300, 0)]);
+        assert_eq!(both, stalls(&[(100, 50), (200, 15)]));
+        assert_eq!(both.total_us(), 65);
+    }
+
+    #[test]
+    fn a_run_sees_only_its_own_stalls() {
+        let seen = stalls(&[(10, 5), (95, 10), (150, 20), (195, 50)]).during(100, 100);
+        assert_eq!(seen, stalls(&[(0, 5), (50, 20), (95, 5)]));
+        assert!(Stalls::NONE.during(1, 1).is_empty());
+    }
+
+    #[test]
+    fn the_sentence_counts_and_names_the_longest() {
+        let unsharp = Observed::default();
+        assert_eq!(unsharp.sentence(true), None);
+        assert!(unsharp.sentence(false).unwrap().starts_with("No pause of the machine itself"));
+        let sharp = Observed { real_time: true, ..unsharp };
+        assert_eq!(sharp.sentence(false), None);
+        let stalls = stalls(&[(1_000_000, 11_400), (23_500_000, 61_000), (25_000_000, 24_800)]);
+        assert_eq!(
+            Observed { stalls: stalls.clone(), ..sharp }.sentence(true).unwrap(),
+            "The machine itself stood still 3 times for 97 ms in all (longest 61 ms, in second \
+             23): those moments are judged by the time it ran."
+        );
+        let unsharp = Observed { stalls, ..Observed::default() }.sentence(true).unwrap();
+        assert!(
+            unsharp.ends_with(
+                "it ran; the watch had no real-time priority (run as root for \
+                                   it) and misses some on a busy machine."
+            ),
+            "{unsharp}"
+        );
+        assert!(Observed::unwatched("no books").sentence(true).unwrap().contains("(no books)"));
+    }
+
+    #[test]
+    fn json_keeps_the_list() {
+        let json = serde_json::to_string(&stalls(&[(5, 6)])).unwrap();
+        assert_eq!(json, r#"[{"start_us":5,"length_us":6}]"#);
+        assert_eq!(serde_json::from_str::<Stalls>(&json).unwrap(), stalls(&[(5, 6)]));
+    }
+
+    proptest! {
+        /// Against a clock that ticks: every microsecond is lost, or it is not.
+        #[test]
+        fn time_is_lost_where_some_processor_stood(
+            list in proptest::collection::vec((0_u64..200, 0_u64..40), 0..12),
+            from in 0_u64..250, length in 0_u64..100,
+        ) {
+            let stood = |us: u64| list.iter().any(|&(at, long)| (at..at + long).contains(&us));
+            let union = stalls(&list);
+            let span = from..from + length;
+            let want = span.clone().filter(|&us| stood(us)).count() as u64;
+            prop_assert_eq!(union.lost_us(span.clone()), want);
+            prop_assert_eq!(union.during(from, length).total_us(), want);
+            prop_assert_eq!(union.touching(span).is_empty(), want == 0);
+            prop_assert_eq!(union.total_us(), (0..300).filter(|&us| stood(us)).count() as u64);
+        }
+    }
+}

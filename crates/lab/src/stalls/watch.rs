@@ -1,0 +1,230 @@
+//! The watcher: a thread on every processor that has nothing to do but to wake in time.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
+
+use super::{Observed, Stall, Stalls};
+use crate::clock;
+
+/// Time between two looks at the clock.
+const PERIOD_NS: u64 = 1_000_000;
+
+/// The shortest stall that is recorded. A shorter one is within what the bands of every verdict
+/// allow, and a kernel that is busy with interrupts may cause it.
+const STALL_NS_MIN: u64 = 5_000_000;
+
+/// Stalls kept for each processor. More than these are more than five minutes in all: no run of at
+/// most an hour can be judged then, and what is dropped changes nothing.
+const STALLS_MAX: usize = 1 << 16;
+
+/// The kernel's books about the calling thread: time on a processor, time in line for one, turns.
+const BOOKS: &str = "/proc/thread-self/schedstat";
+
+/// Makes a thread real-time, so that it never stands in line. What is subtracted as time in line
+/// may hide a stall: on a busy machine a watcher without this privilege misses some, and excuses
+/// too little rather than too much.
+const REAL_TIME: [&str; 4] = ["chrt", "--fifo", "--pid", "1"];
+
+/// What one thread saw.
+#[derive(Debug)]
+struct Seen {
+    stalls: Vec<Stall>,
+    real_time: bool,
+}
+
+/// Threads that watch every processor of this process until they are stopped or dropped.
+#[derive(Debug)]
+pub struct Watch {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<Result<Seen, String>>>,
+    failed: Option<String>,
+}
+
+impl Watch {
+    /// Begins to watch. Never fails: what stands in its way is told in the end.
+    #[must_use]
+    pub fn start() -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut watch = Self { stop, threads: Vec::new(), failed: None };
+        let allowed = match sched_getaffinity(None) {
+            Ok(allowed) => allowed,
+            Err(error) => {
+                watch.failed = Some(format!("the processors are not known: {error}"));
+                return watch;
+            }
+        };
+        for cpu in (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)) {
+            let stop = Arc::clone(&watch.stop);
+            let thread = thread::Builder::new().name(format!("stalls-{cpu}"));
+            match thread.spawn(move || watch_processor(cpu, &stop)) {
+                Ok(thread) => watch.threads.push(thread),
+                Err(error) => watch.failed = Some(format!("no thread for it: {error}")),
+            }
+        }
+        watch
+    }
+
+    /// Ends the watch and tells what was seen, in microseconds since 1970. A processor that was not
+    /// watched makes the whole result [`Observed::unwatched`]: half a list would look like a whole
+    /// one.
+    #[must_use]
+    pub fn finish(mut self) -> Observed {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut failed = self.failed.take();
+        let (mut stalls, mut real_time) = (Vec::new(), true);
+        for thread in self.threads.drain(..) {
+            match thread.join() {
+                Ok(Ok(seen)) => {
+                    stalls.extend(seen.stalls);
+                    real_time &= seen.real_time;
+                }
+                Ok(Err(why)) => failed = Some(why),
+                Err(_) => failed = Some("its thread panicked".to_string()),
+            }
+        }
+        match failed {
+            Some(why) => Observed::unwatched(why),
+            None => Observed { stalls: Stalls::merged(stalls), unwatched: None, real_time },
+        }
+    }
+}
+
+impl Drop for Watch {
+    /// The threads end within a period; nobody needs to wait for them.
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn watch_processor(cpu: usize, stop: &AtomicBool) -> Result<Seen, String> {
+    let mut only = CpuSet::new();
+    only.set(cpu);
+    sched_setaffinity(None, &only)
+        .map_err(|error| format!("cannot stay on processor {cpu}: {error}"))?;
+    let real_time = be_real_time();
+    let books = File::open(BOOKS).map_err(|error| format!("{BOOKS}: {error}"))?;
+    let mut stalls = Vec::new();
+    let mut waited_ns = waited_ns(&books)?;
+    let mut woke_ns = clock::monotonic_ns();
+    while !stop.load(Ordering::Relaxed) {
+        clock::sleep_until_ns((woke_ns / PERIOD_NS + 1) * PERIOD_NS);
+        let waited_before_ns = waited_ns;
+        waited_ns = self::waited_ns(&books)?;
+        let now_ns = clock::monotonic_ns();
+        let gap_ns = now_ns.saturating_sub(woke_ns);
+        woke_ns = now_ns;
+        if gap_ns < PERIOD_NS + STALL_NS_MIN {
+            continue;
+        }
+        // Read again: between the first look at the books and the clock the thread may have been
+        // sent back into the line, and that time must not pass for a stall.
+        let in_line_ns = self::waited_ns(&books)?.saturating_sub(waited_before_ns);
+        if let Some(length_ns) = stall_ns(gap_ns, in_line_ns)
+            && stalls.len() < STALLS_MAX
+        {
+            // It stood still first, and in line afterwards, behind all that had become late.
+            let since_ns = clock::monotonic_ns().saturating_sub(now_ns) + in_line_ns + length_ns;
+            let start_us = clock::unix_us().saturating_sub(since_ns / 1_000);
+            stalls.push(Stall { start_us, length_us: length_ns / 1_000 });
+        }
+    }
+    Ok(Seen { stalls, real_time })
+}
+
+/// Asks for real-time priority, through the program of util-linux that does so: there is no safe
+/// call for it. `false` when it was refused, as without privileges.
+fn be_real_time() -> bool {
+    let [program, arguments @ ..] = REAL_TIME;
+    let mut command = Command::new(program);
+    command.args(arguments).arg(gettid().to_string());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// The rule: of the time between two wake-ups, neither the sleep that was asked for nor the time in
+/// line for the processor is the machine's fault; of the rest, short delays are not counted.
+fn stall_ns(gap_ns: u64, in_line_ns: u64) -> Option<u64> {
+    let unexplained_ns = gap_ns.saturating_sub(in_line_ns).saturating_sub(PERIOD_NS);
+    (unexplained_ns >= STALL_NS_MIN).then_some(unexplained_ns)
+}
+
+/// For how long the thread has stood in line for its processor since it began.
+fn waited_ns(books: &File) -> Result<u64, String> {
+    let mut line = [0_u8; 96];
+    let length = books.read_at(&mut line, 0).map_err(|error| format!("{BOOKS}: {error}"))?;
+    let line = String::from_utf8_lossy(&line[..length]);
+    parse_waited_ns(&line).ok_or_else(|| format!("{BOOKS} holds {line:?}"))
+}
+
+fn parse_waited_ns(line: &str) -> Option<u64> {
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn only_what_nobody_caused_is_a_stall() {
+        for (gap_ms, in_line_ms, stall_ms) in [
+            (1, 0, None),
+            (5, 0, None),
+            (6, 0, Some(5)),
+            (61, 0, Some(60)),
+            // An overloaded processor: late, but in line all the time.
+            (61, 60, None),
+            (500, 499, None),
+            // Halted for 50 ms, then 10 ms behind others.
+            (61, 10, Some(50)),
+            // In line before this gap began: more than the gap explains nothing more.
+            (61, 90, None),
+        ] {
+            let want = stall_ms.map(|ms: u64| ms * MS);
+            assert_eq!(stall_ns(gap_ms * MS, in_line_ms * MS), want, "{gap_ms} {in_line_ms}");
+        }
+    }
+
+    #[test]
+    fn the_books_are_understood() {
+        assert_eq!(parse_waited_ns("88886 2885209 2\n"), Some(2_885_209));
+        for line in ["", "1", "1 x 2", "\n"] {
+            assert_eq!(parse_waited_ns(line), None, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn watching_ends_and_tells_what_it_saw() {
+        let begun_us = clock::unix_us();
+        let observed = Watch::start().finish();
+        if let Some(why) = &observed.unwatched {
+            eprintln!("this machine cannot be watched: {why}");
+            assert!(observed.stalls.is_empty());
+        }
+        // Whatever it saw, it saw it meanwhile.
+        let now_us = clock::unix_us();
+        for stall in observed.stalls.as_slice() {
+            assert!(stall.end_us() <= now_us && stall.end_us() > begun_us, "{stall:?}");
+        }
+        drop(Watch::start());
+    }
+
+    proptest! {
+        #[test]
+        fn time_in_line_never_adds_to_a_stall(gap in 0_u64..1 << 40, in_line in 0_u64..1 << 40) {
+            let stall = stall_ns(gap, in_line);
+            prop_assert!(stall <= stall_ns(gap, 0));
+            if let Some(length) = stall {
+                prop_assert!(length >= STALL_NS_MIN && length + in_line + PERIOD_NS == gap);
+            }
+        }
+    }
+}
