@@ -36,6 +36,15 @@ pub enum DbError {
     TooNew(PathBuf, i64),
 }
 
+impl DbError {
+    /// Whether the cause is a full disk.
+    #[must_use]
+    pub fn is_disk_full(&self) -> bool {
+        matches!(self, Self::Sqlite(_, error)
+            if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull))
+    }
+}
+
 impl fmt::Display for DbError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

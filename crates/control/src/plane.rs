@@ -89,6 +89,8 @@ struct Writer {
     db: db::Db,
     /// Balances as they are in the database.
     stored: db::Credits,
+    /// Space that is given up for what frees space.
+    reserve: Reserve,
     /// Whether the last report failed; so that it is logged once and not every second.
     report_failed: bool,
 }
@@ -114,7 +116,7 @@ impl Plane {
         agent: Arc<dyn Agent>,
     ) -> Result<Self, PlaneError> {
         let now = clock::now();
-        let reserve = Reserve::released(path);
+        let mut reserve = Reserve::released(path);
         let mut db = db::Db::open(path)?;
         let db::Loaded { mut model, credits: found, stop } = db.load()?;
         if stop == credits::Stop::Crash && !model.volumes.is_empty() {
@@ -142,9 +144,9 @@ impl Plane {
         }
         db.commit(&events, &stored, now)?;
         events.into_iter().for_each(|event| model.apply(event));
-        let writer = Mutex::new(Writer { db, stored, report_failed: false });
-        let plane = Self { settings, agent, model: RwLock::new(model), writer };
         reserve.keep();
+        let writer = Mutex::new(Writer { db, stored, reserve, report_failed: false });
+        let plane = Self { settings, agent, model: RwLock::new(model), writer };
         plane.bring_up_all()?;
         Ok(plane)
     }
@@ -276,7 +278,20 @@ impl Plane {
         changed: &db::Credits,
         now: UnixMs,
     ) -> Result<(), PlaneError> {
-        writer.db.commit(&events, changed, now)?;
+        let mut stored = writer.db.commit(&events, changed, now);
+        let is_new =
+            |event: &Event| matches!(event, Event::Volume(Volume { phase: Phase::Creating, .. }));
+        // On a full disk a volume must still be detached and deleted, so that it is not for ever.
+        if stored.as_ref().is_err_and(db::DbError::is_disk_full)
+            && !events.iter().any(is_new)
+            && writer.reserve.release()
+        {
+            stored = writer.db.commit(&events, changed, now);
+        }
+        stored?;
+        if events.iter().any(|event| matches!(event, Event::VolumeGone(_))) {
+            writer.reserve.keep();
+        }
         writer.stored.extend(changed);
         let mut model = self.model.write().unwrap_or_else(PoisonError::into_inner);
         for event in events {

@@ -13,23 +13,33 @@ const BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub struct Reserve {
     path: PathBuf,
+    kept: bool,
 }
 
 impl Reserve {
     /// The reserve of a database, given back to the disk if it was kept.
     #[must_use]
     pub fn released(database: &Path) -> Self {
-        let path = database.with_extension("reserve");
+        let mut reserve = Self { path: database.with_extension("reserve"), kept: true };
+        reserve.release();
+        reserve
+    }
+
+    /// Gives the space back to the disk; whether there was any to give.
+    pub fn release(&mut self) -> bool {
         // What is not there cannot be given back; whatever else is wrong will show in the database.
-        let _ = std::fs::remove_file(&path);
-        Self { path }
+        std::mem::take(&mut self.kept) && std::fs::remove_file(&self.path).is_ok()
     }
 
     /// Keeps the space aside, or as much of it as there is.
-    pub fn keep(&self) {
+    pub fn keep(&mut self) {
+        if self.kept {
+            return;
+        }
         // Written, not only announced: a file system may hand out announced space to others. Not
         // zeroes, which some do not store.
         let kept = std::fs::write(&self.path, vec![b'.'; BYTES]);
+        self.kept = true;
         if let Err(error) = kept {
             let path = self.path.display();
             if error.kind() == io::ErrorKind::StorageFull {
@@ -49,11 +59,12 @@ mod tests {
     fn it_is_there_while_the_server_runs_and_free_when_it_starts() {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("control.db");
-        let reserve = Reserve::released(&database);
+        let mut reserve = Reserve::released(&database);
         reserve.keep();
         let path = folder.path().join("control.reserve");
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 1 << 20);
-        let _ = Reserve::released(&database);
+        let mut reserve = Reserve::released(&database);
         assert!(!path.exists());
+        assert!(!reserve.release(), "given back twice");
     }
 }

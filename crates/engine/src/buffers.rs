@@ -68,8 +68,8 @@ impl BufferPool {
         self.gave_back
     }
 
-    /// Frees the kept buffers that nobody needed since the last call. Called once a second, it gives
-    /// an idle server's memory back.
+    /// Frees the kept buffers that nobody needed since the last call. Called once a second, it
+    /// gives an idle server's memory back.
     pub fn trim(&mut self) {
         for (free, unneeded) in self.free.iter_mut().zip(&mut self.unneeded) {
             let kept = free.len() - (*unneeded).min(free.len());

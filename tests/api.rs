@@ -1,0 +1,165 @@
+//! The EC2 API with aws-cli and boto3 as they are, and what it does to clients of the data plane.
+
+mod support;
+
+use serde_json::Value;
+use support::nbd::{Client, REPLY_UNKNOWN};
+use support::process::run;
+use support::server::Server;
+use support::tools::{absent, in_venv};
+
+/// One check of tests/python/ec2.py, on a server of its own.
+fn boto3(check: &str) {
+    let python = in_venv("python");
+    if absent(&[&python]) {
+        return;
+    }
+    let server = Server::start("--store memory");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/ec2.py");
+    run(&mut server.shell(&format!("exec {python} -B {script} {check}"))).ok();
+}
+
+#[test]
+fn boto3_takes_a_volume_through_its_life() {
+    boto3("lifecycle");
+}
+
+#[test]
+fn boto3_filters_tags_and_turns_pages() {
+    boto3("filters");
+}
+
+#[test]
+fn boto3_looks_around() {
+    boto3("world");
+}
+
+#[test]
+fn boto3_gets_the_error_codes_of_ec2() {
+    boto3("errors");
+}
+
+#[test]
+fn boto3_is_refused_without_the_right_signature() {
+    boto3("signatures");
+}
+
+#[test]
+fn aws_cli_takes_a_volume_through_its_life() {
+    let aws = in_venv("aws");
+    if absent(&[&aws]) {
+        return;
+    }
+    let server = Server::start("--store memory");
+    let script = r#"
+        V=$(aws ec2 create-volume --availability-zone local-1a --volume-type io2 --size 10 \
+            --iops 1000 --query VolumeId --output text)
+        aws ec2 wait volume-available --volume-ids $V
+        I=$(aws ec2 describe-instances --query 'Reservations[0].Instances[0].InstanceId' \
+            --output text)
+        aws ec2 attach-volume --volume-id $V --instance-id $I --device /dev/sdf >/dev/null
+        aws ec2 wait volume-in-use --volume-ids $V
+        aws ec2 create-tags --resources $V --tags Key=Name,Value=data
+        aws ec2 modify-volume --volume-id $V --iops 2000 >/dev/null
+        aws ec2 describe-volumes --filters Name=tag:Name,Values=data \
+            --query 'Volumes[].[VolumeId, State, Iops]' --output text | tr '\t' ' '
+        aws ec2 describe-volumes-modifications --volume-ids $V --output text \
+            --query 'VolumesModifications[].[ModificationState, TargetIops]' | tr '\t' ' '
+        aws ec2 detach-volume --volume-id $V >/dev/null
+        aws ec2 delete-volume --volume-id $V
+        aws ec2 describe-volumes --query Volumes --output json
+        aws ec2 delete-volume --volume-id $V || echo refused
+    "#;
+    let output = run(&mut server.shell(script));
+    let stderr = output.stderr.clone();
+    let text = output.ok();
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("vol-") && lines[0].ends_with(" in-use 2000"), "{text}");
+    assert_eq!(lines[1..], ["completed 2000", "[]", "refused"]);
+    assert!(stderr.contains("(InvalidVolume.NotFound)"), "{stderr}");
+}
+
+#[test]
+fn health_needs_no_signature_and_everything_else_does() {
+    use std::io::{Read, Write};
+    let server = Server::start("--store memory");
+    let ask = |path: &str| {
+        let mut stream = std::net::TcpStream::connect(server.api).expect("a connection");
+        stream.set_read_timeout(Some(support::PATIENCE)).expect("a timeout");
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", server.api);
+        stream.write_all(request.as_bytes()).expect("sent");
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).expect("a reply");
+        reply
+    };
+    let health = ask("/healthz");
+    assert!(health.starts_with("HTTP/1.1 200 OK\r\n") && health.contains("ok"), "{health}");
+    let refused = ask("/?Action=DescribeVolumes&Version=2016-11-15");
+    assert!(refused.starts_with("HTTP/1.1 403 "), "{refused}");
+    assert!(refused.contains("<Code>MissingAuthenticationToken</Code>"), "{refused}");
+}
+
+#[test]
+fn a_volume_is_reachable_while_it_is_attached() {
+    let server = Server::start("");
+    let volume = server.create("--size 1");
+    let open = || Client::open(server.nbd, &volume);
+    assert!(open().is_err());
+    for round in 0_u8..3 {
+        server.evenkeel(&format!("volume attach {volume} --wait")).ok();
+        let mut first = open().expect("attached");
+        let mut second = open().expect("attached");
+        first.write(0, &[round; 512]).expect("written");
+        assert_eq!(second.read(0, 512).expect("read"), [round; 512]);
+        // Requests may be on their way when the volume goes.
+        first.send(support::nbd::READ, 1, 0, 1 << 20).expect("sent");
+        server.evenkeel(&format!("volume detach {volume} --wait")).ok();
+        assert!(first.is_closed_by_server());
+        assert!(second.is_closed_by_server());
+        let refusal = open().map(|_| ()).expect_err("detached").to_string();
+        assert!(refusal.starts_with(&format!("{REPLY_UNKNOWN:#x}")), "{refusal}");
+    }
+}
+
+#[test]
+fn a_volume_of_another_host_is_not_for_this_one() {
+    let server = Server::start("--store memory");
+    let volume = server.create("--size 1");
+    let hosts = server.list("host register --type m5.large --address 192.0.2.7 --tag Name=far");
+    let host = hosts[0]["host_id"].as_str().expect("an id");
+    server.evenkeel(&format!("volume attach {volume} --host {host} --wait")).ok();
+    assert!(Client::open(server.nbd, &volume).is_err());
+    let refused = server.evenkeel(&format!("host rm {host}")).fails_with(1);
+    assert!(refused.contains("error: "), "{refused}");
+    server.evenkeel(&format!("volume detach {volume} --wait")).ok();
+    server.evenkeel(&format!("host rm {host}")).ok();
+}
+
+#[test]
+fn connections_see_a_volume_grow() {
+    let server = Server::start("");
+    let volume = server.attached("--size 1");
+    let mut client = Client::open(server.nbd, &volume).expect("attached");
+    let end = 1_u64 << 30;
+    assert!(client.write(end, &[1; 512]).is_err());
+    server.evenkeel(&format!("volume modify {volume} --size 2 --wait")).ok();
+    client.write(end, &[1; 512]).expect("within the new size");
+    assert_eq!(client.read(end, 512).expect("read"), [1; 512]);
+}
+
+#[test]
+fn exit_codes_are_those_of_the_reference() {
+    let server = Server::start("--store memory");
+    let absent = "vol-00000000000000000";
+    server.evenkeel(&format!("volume show {absent}")).fails_with(3);
+    server.evenkeel("volume show nonsense").fails_with(2);
+    server.evenkeel("volume create").fails_with(2);
+    let message = server.evenkeel("volume create --type gp3 --size 0").fails_with(2);
+    assert!(message.contains("InvalidParameterValue"), "{message}");
+    let elsewhere = server.evenkeel("volume ls --endpoint http://127.0.0.1:9").fails_with(1);
+    assert!(elsewhere.contains("evenkeel serve"), "{elsewhere}");
+    let value: Value =
+        serde_json::from_str(&server.evenkeel("volume ls -o json").ok()).expect("JSON");
+    assert_eq!(value, serde_json::json!({"schema": "evenkeel.volumes/1", "volumes": []}));
+}

@@ -1,0 +1,104 @@
+//! The commands that the documentation shows do what it says they do.
+
+mod support;
+
+use std::collections::BTreeSet;
+use support::process::run;
+use support::server::Server;
+use support::tools::{absent, in_venv};
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+const PAGES: [&str; 2] = ["README.md", "docs/start.md"];
+
+/// Programs whose commands are tried. The others build this very program, talk to the kernel, or
+/// need an image of a virtual machine.
+const TRIED: [&str; 8] =
+    ["export", "eval", "VOLUME=$(aws", "VOLUME=vol-...", "aws", "evenkeel", "nbdinfo", "fio"];
+const NOT_TRIED: [&str; 5] = ["make", "qemu-system-x86_64", "qemu-img", "nbdcopy", "nbd-client"];
+
+fn page(path: &str) -> String {
+    std::fs::read_to_string(format!("{ROOT}/{path}")).unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
+/// The lines of all code blocks, continued ones joined.
+fn commands(text: &str) -> Vec<String> {
+    let blocks = text.split("```").skip(1).step_by(2);
+    let joined = blocks.map(|block| block.replace("\\\n", " ")).collect::<Vec<_>>().join("\n");
+    let lines = joined.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.map(str::to_owned).collect()
+}
+
+/// What a shell can run here: this server's addresses, an id for each placeholder, and no more than
+/// a second for each measurement.
+fn runnable(server: &Server, command: &str) -> String {
+    let default_nbd = "127.0.0.1:10809";
+    let command = command.replace(default_nbd, &server.nbd.to_string());
+    let command = match command.split_whitespace().next() {
+        // Where the server is, the shell was told already.
+        Some("export" | "eval") => return String::new(),
+        Some("VOLUME=vol-...") => "VOLUME=$(latest)".to_owned(),
+        Some("fio") => {
+            let words = command
+                .split_whitespace()
+                .map(|word| if word.starts_with("--runtime=") { "--runtime=1" } else { word });
+            words.collect::<Vec<_>>().join(" ")
+        }
+        _ => command,
+    };
+    command.replace("vol-...", "$(latest)")
+}
+
+/// The newest volume that is attached.
+const LATEST: &str = "latest() { aws ec2 describe-volumes --output text --query \
+    'sort_by(Volumes[?State==`in-use`], &CreateTime)[-1].VolumeId'; }\n";
+
+#[test]
+fn the_commands_of_the_first_pages_run() {
+    if absent(&[&in_venv("aws"), "fio", "nbdinfo"]) {
+        return;
+    }
+    for path in PAGES {
+        let server = Server::start("--store memory");
+        let mut script = LATEST.to_owned();
+        let mut tried = 0;
+        for command in commands(&page(path)) {
+            let program = command.split_whitespace().next().expect("a word").to_owned();
+            if NOT_TRIED.contains(&program.as_str()) {
+                continue;
+            }
+            assert!(TRIED.contains(&program.as_str()), "{path}: {command}: neither tried nor not");
+            let command = runnable(&server, &command);
+            script.push_str(&format!("echo '== '{tried}; {{ true; {command}\n}}\n"));
+            tried += 1;
+        }
+        let output = run(&mut server.shell(&script));
+        println!("{script}\n{output}");
+        assert!(tried > 5, "{path}: {tried} commands");
+        output.ok();
+    }
+}
+
+/// The verbs of the reference: its headings.
+fn documented_verbs() -> BTreeSet<String> {
+    let reference = page("docs/reference/cli.md");
+    let headings = reference.lines().filter_map(|line| line.strip_prefix("## evenkeel "));
+    headings.map(str::to_owned).collect()
+}
+
+#[test]
+fn every_documented_verb_has_help() {
+    let server = Server::start("--store memory");
+    let verbs = documented_verbs();
+    assert!(verbs.len() > 15, "{verbs:?}");
+    for verb in &verbs {
+        let help = server.evenkeel(&format!("{verb} --help")).ok();
+        assert!(help.contains(&format!("Usage: evenkeel {verb}")), "{verb}: {help}");
+    }
+    let help = server.evenkeel("--help").ok();
+    for verb in verbs.iter().filter(|verb| !verb.contains(' ')) {
+        assert!(help.contains(&format!("\n  {verb} ")), "{verb} is not in: {help}");
+    }
+    let version = server.evenkeel("--version").ok();
+    assert_eq!(version, format!("evenkeel {}\n", env!("CARGO_PKG_VERSION")));
+    server.evenkeel("nonsense").fails_with(2);
+}

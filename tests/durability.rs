@@ -1,0 +1,222 @@
+//! What was promised to last lasts, through kill -9 and through a clean stop.
+
+mod support;
+
+use serde_json::Value;
+use std::process::Stdio;
+use support::PATIENCE;
+use support::nbd::Client;
+use support::process::start;
+use support::server::{FAST, Server};
+use support::tools::{absent, libnbd, libnbd_script};
+
+/// What a crash may cost the balance of the gp2 volume below, as docs/reference/api.md says: two
+/// seconds of burst (3,000) less baseline (100), and 50 ms of burst.
+const CRASH_COST: u64 = 2 * (3_000 - 100) + 150;
+/// What that volume earns in the longest time a test may take: 100 a second.
+const EARNED_MAX: u64 = 100 * 2 * PATIENCE.as_secs();
+
+/// Kills the server under a client that writes, several times, and checks each time that what was
+/// flushed, or written with FUA, is there.
+fn writes_survive(options: &str) {
+    if absent(&["libnbd for Python"]) {
+        return;
+    }
+    let mut server = Server::start(options);
+    let volume = server.attached(FAST);
+    let memory = server.folder().join("memory.json").display().to_string();
+    for acknowledged in [500, 4_000, 1_500] {
+        let arguments = ["write", &server.unix_uri(&volume), &memory];
+        let mut writer = start(libnbd_script("writer.py").args(arguments).stdin(Stdio::null()));
+        writer.wait_for_line(&format!("progress {acknowledged}\n"));
+        server.kill_9();
+        let told = writer.finish().ok();
+        assert!(told.contains("acknowledged "), "{told}");
+        server.restart();
+        let found = libnbd("writer.py", &["check", &server.tcp_uri(&volume), &memory]);
+        let survivors = found.trim().strip_prefix("survivors ").and_then(|n| n.parse().ok());
+        assert!(survivors > Some(10_u32), "{found}");
+    }
+    // The same through a clean stop.
+    server.stop();
+    server.restart();
+    libnbd("writer.py", &["check", &server.tcp_uri(&volume), &memory]);
+}
+
+#[test]
+fn acknowledged_writes_survive_kill_9_with_io_uring() {
+    writes_survive("--io uring");
+}
+
+#[test]
+fn acknowledged_writes_survive_kill_9_with_plain_calls() {
+    writes_survive("--io pread");
+}
+
+/// Everything that the API tells about volumes and hosts.
+fn inventory(server: &Server) -> Vec<Vec<Value>> {
+    ["volume ls", "host ls"].map(|verb| server.list(verb)).to_vec()
+}
+
+/// A server with some of everything.
+fn furnished() -> (Server, [String; 3]) {
+    let server = Server::start("");
+    let attached = server.attached("--type gp2 --size 10 --tag Name=first");
+    let modified = server.attached("--type io1 --size 10 --iops 100");
+    server.evenkeel(&format!("volume modify {modified} --type io2 --iops 700 --size 20")).ok();
+    let detached = server.create("--type gp3 --size 5 --throughput 200 --tag Name=third");
+    server.evenkeel("host register --type m5.large --address 192.0.2.1 --tag Name=far").ok();
+    let shared = server.create("--type io2 --size 10 --iops 100 --multi-attach");
+    let hosts = server.list("host ls");
+    assert_eq!(hosts.len(), 2);
+    for host in &hosts {
+        let host = host["host_id"].as_str().expect("an id");
+        server.evenkeel(&format!("volume attach {shared} --host {host} --wait")).ok();
+    }
+    (server, [attached, modified, detached])
+}
+
+fn check_reachable(server: &Server, [attached, modified, detached]: &[String; 3], byte: u8) {
+    for (volume, gib) in [(attached, 10_u64), (modified, 20)] {
+        let mut client = Client::open(server.nbd, volume).expect("attached");
+        let last = (gib << 30) - 512;
+        assert_eq!(client.read(last, 512).expect("read"), [byte; 512]);
+        client.write(last, &[byte + 1; 512]).expect("written");
+        client.flush().expect("flushed");
+        assert!(client.read(last + 512, 512).is_err(), "larger than {gib} GiB");
+    }
+    assert!(Client::open(server.nbd, detached).is_err());
+}
+
+#[test]
+fn volumes_attachments_limits_and_keys_survive() {
+    let (mut server, volumes) = furnished();
+    let before = inventory(&server);
+    let keys = std::fs::read(server.data_dir().join("credentials")).expect("credentials");
+    for byte in 0..4 {
+        check_reachable(&server, &volumes, byte);
+        if byte % 2 == 0 {
+            server.kill_9()
+        } else {
+            server.stop()
+        }
+        server.restart();
+        assert_eq!(inventory(&server), before);
+    }
+    check_reachable(&server, &volumes, 4);
+    assert!(std::fs::read(server.data_dir().join("credentials")).expect("credentials") == keys);
+}
+
+#[test]
+fn credit_balances_survive_and_a_crash_gives_none() {
+    let mut server = Server::start("");
+    let volume = server.attached("--type gp2 --size 10");
+    server.evenkeel(&format!("volume credits {volume} --set 1000000")).ok();
+    let set = server.credits(&volume);
+    assert!((1_000_000..1_000_000 + EARNED_MAX).contains(&set), "{set}");
+    server.stop();
+    server.restart();
+    let stopped = server.credits(&volume);
+    assert!((set..set + EARNED_MAX).contains(&stopped), "{set}, after a stop {stopped}");
+    server.kill_9();
+    server.restart();
+    let killed = server.credits(&volume);
+    // What was earned since the balance was last stored may be gone, too.
+    let least = 1_000_000 - CRASH_COST;
+    assert!((least..least + EARNED_MAX).contains(&killed), "{stopped}, after a crash {killed}");
+    // A balance too small for that goes to zero, and not below.
+    server.evenkeel(&format!("volume credits {volume} --set 5")).ok();
+    server.kill_9();
+    server.restart();
+    assert!(server.credits(&volume) < EARNED_MAX);
+}
+
+#[test]
+fn what_the_api_acknowledged_survives_kill_9() {
+    let mut server = Server::start("");
+    for round in 0..3 {
+        let (kept, removed) = killed_amid_changes(&mut server, 2 + 3 * round);
+        server.restart();
+        let volumes = server.list("volume ls");
+        let state = |id: &String| {
+            let volume = volumes.iter().find(|volume| volume["volume_id"] == id.as_str());
+            volume.map(|volume| volume["state"].as_str().expect("a state").to_owned())
+        };
+        for volume in &kept {
+            assert_eq!(state(volume).as_deref(), Some("in-use"), "{volume} was acknowledged");
+            check_reads_zeroes(&server, volume);
+        }
+        for volume in &removed {
+            assert_eq!(state(volume), None, "{volume} was removed");
+        }
+        // Whatever was under way, nothing is left halfway.
+        for volume in &volumes {
+            let state = volume["state"].as_str().expect("a state");
+            assert!(["available", "in-use"].contains(&state), "{volume}");
+            let id = volume["volume_id"].as_str().expect("an id");
+            if state == "in-use" {
+                server.evenkeel(&format!("volume detach {id} --wait")).ok();
+            }
+            server.evenkeel(&format!("volume rm {id}")).ok();
+        }
+    }
+    assert!(server.list("volume ls").is_empty());
+    let files = std::fs::read_dir(server.data_dir().join("volumes")).expect("the folder");
+    assert_eq!(files.count(), 0, "bytes of removed volumes are left");
+}
+
+#[test]
+fn a_folder_has_one_server_and_only_its_own() {
+    let mut server = Server::start("");
+    let volume = server.attached("--size 1");
+    let folder = server.data_dir().display().to_string();
+    let serve = "serve --listen 127.0.0.1:0 --nbd-listen 127.0.0.1:0 --data-dir";
+    let refused = server.evenkeel(&format!("{serve} {folder}")).fails_with(1);
+    assert!(refused.contains(&folder), "{refused}");
+    // The one that was refused has taken nothing away: the socket answers, too.
+    check_reads_zeroes(&server, &volume);
+    drop(std::os::unix::net::UnixStream::connect(server.socket()).expect("the socket"));
+    let another = server.folder().join("another");
+    std::fs::create_dir(&another).expect("a folder");
+    std::fs::write(another.join("diary.txt"), "mine").expect("written");
+    let refused = server.evenkeel(&format!("{serve} {}", another.display())).fails_with(1);
+    assert!(refused.contains(&another.display().to_string()), "{refused}");
+    assert_eq!(std::fs::read_dir(&another).expect("the folder").count(), 1);
+    server.stop();
+    server.restart();
+    check_reads_zeroes(&server, &volume);
+}
+
+fn check_reads_zeroes(server: &Server, volume: &str) {
+    let mut client = Client::open(server.nbd, volume).expect("attached");
+    assert_eq!(client.read(0, 512).expect("read"), [0; 512]);
+}
+
+/// Makes volumes, and removes every second of them, until that fails.
+const CHANGES: &str = r#"
+    make() { evenkeel volume create --size 1 --attach -o csv >made && sed -n '2s/,.*//p' made; }
+    while true; do
+        KEPT=$(make)
+        echo kept $KEPT
+        GONE=$(make)
+        evenkeel volume detach $GONE --wait
+        evenkeel volume rm $GONE
+        echo removed $GONE
+    done
+"#;
+
+/// Kills the server after so many acknowledged removals, with another change under way. Returns the
+/// volumes that exist and are attached, and those that were removed.
+fn killed_amid_changes(server: &mut Server, removals: usize) -> (Vec<String>, Vec<String>) {
+    let mut changes = start(&mut server.shell(CHANGES));
+    for _ in 0..removals {
+        changes.wait_for_line("removed ");
+    }
+    server.kill_9();
+    let text = changes.finish().stdout;
+    let of = |word: &str| {
+        let ids = text.lines().filter_map(|line| line.strip_prefix(word));
+        ids.map(str::to_owned).collect::<Vec<_>>()
+    };
+    (of("kept "), of("removed "))
+}

@@ -1,0 +1,393 @@
+//! Too much, too little or nonsense from some clients: the others do not notice.
+
+mod support;
+
+use rustix::process::Signal;
+use std::hash::{BuildHasher, RandomState};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Barrier;
+use support::PATIENCE;
+use support::nbd::{self, Client, OPTION_ABORT, OPTION_GO, REPLY_TOO_BIG, go, request};
+use support::process::run;
+use support::random::Random;
+use support::server::{FAST, Server};
+use support::tools::{absent, start_fio, tool};
+
+const MIB: u64 = 1 << 20;
+/// `NBD_ENOSPC`.
+const ENOSPC: i32 = 28;
+
+/// A well-behaved client gets what it wants, over and over.
+fn works(server: &Server, volume: &str) {
+    let mut client = Client::open(server.nbd, volume).expect("attached");
+    for round in 0..20 {
+        let data = [round; 4_096];
+        client.write(u64::from(round) * 8_192, &data).expect("written");
+        assert_eq!(client.read(u64::from(round) * 8_192, 4_096).expect("read"), data);
+    }
+    client.flush().expect("flushed");
+}
+
+/// A seed that differs from run to run; EVENKEEL_TEST_SEED repeats one.
+fn seed() -> u64 {
+    let given = std::env::var("EVENKEEL_TEST_SEED").ok().and_then(|text| text.parse().ok());
+    let seed = given.unwrap_or_else(|| RandomState::new().hash_one(0));
+    println!("EVENKEEL_TEST_SEED={seed}");
+    seed
+}
+
+/// Memory in use now, in bytes.
+fn resident(server: &mut Server) -> u64 {
+    let status = server.process().proc_file("status");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS");
+    let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
+    kib * 1_024
+}
+
+#[test]
+fn two_hundred_connections_work_on_one_volume() {
+    const CONNECTIONS: u64 = 200;
+    for options in ["--store memory", "--store local --io pread"] {
+        let server = Server::start(options);
+        let volume = server.attached(FAST);
+        let everyone_is_in = Barrier::new(usize::try_from(CONNECTIONS).expect("small"));
+        std::thread::scope(|scope| {
+            for number in 0..CONNECTIONS {
+                let (address, volume, everyone_is_in) = (server.nbd, &volume, &everyone_is_in);
+                scope.spawn(move || {
+                    let client = Client::open(address, volume);
+                    everyone_is_in.wait();
+                    let mut client = client.expect("attached");
+                    let mut random = Random::new(number);
+                    for _ in 0..20 {
+                        let start = number * MIB + random.below(240) * 4_096;
+                        let size = 4_096 << random.below(3);
+                        let data = random.bytes(size);
+                        client.write(start, &data).expect("written");
+                        let length = u32::try_from(data.len()).expect("short");
+                        assert!(client.read(start, length).expect("read") == data);
+                    }
+                });
+            }
+        });
+        works(&server, &volume);
+    }
+}
+
+/// Nonsense of several kinds; `volume` may be harmed.
+fn nonsense(random: &mut Random, volume: &str) -> Vec<u8> {
+    let count = usize::try_from(random.below(3_000)).expect("small");
+    let option = |number: u32, length: u32| {
+        let mut bytes = b"IHAVEOPT".to_vec();
+        bytes.extend_from_slice(&number.to_be_bytes());
+        bytes.extend_from_slice(&length.to_be_bytes());
+        bytes
+    };
+    let low = |number: u64| u32::try_from(number & 0xffff_ffff).expect("masked");
+    let data = go(volume);
+    let length = u32::try_from(data.len()).expect("short");
+    let mut bytes = 3_u32.to_be_bytes().to_vec();
+    match random.below(6) {
+        0 => bytes = random.bytes(count),
+        1 => bytes.extend(random.bytes(count)),
+        2 => (0..30).for_each(|_| {
+            let data_length = random.below(40);
+            bytes.extend(option(low(random.below(12)), low(data_length)));
+            bytes.extend(random.bytes(usize::try_from(data_length).expect("small")));
+        }),
+        3 => bytes.extend(option(OPTION_GO, low(random.number()))),
+        4 => {
+            bytes.extend(option(OPTION_GO, length).into_iter().chain(data));
+            bytes.extend(random.bytes(count));
+        }
+        _ => {
+            bytes.extend(option(OPTION_GO, length).into_iter().chain(data));
+            for _ in 0..40 {
+                let command = u16::try_from(random.below(12)).expect("small");
+                let (start, length) = (random.number() >> random.below(64), random.number());
+                let mut head =
+                    request(command, random.number(), start, low(length) >> random.below(32));
+                head[5] = u8::try_from(random.below(64)).expect("small");
+                bytes.extend(head);
+            }
+        }
+    }
+    let end = bytes.len() - usize::try_from(random.below(30)).expect("small").min(bytes.len());
+    bytes.truncate(end);
+    bytes
+}
+
+/// Sends it all, says that there is no more, and waits until the server ends the connection.
+fn pour(
+    mut stream: impl Read + Write,
+    half_close: impl FnOnce() -> std::io::Result<()>,
+    bytes: &[u8],
+) {
+    // The server may end the connection before: then there is nobody to send to.
+    let _ = stream.write_all(bytes);
+    let _ = half_close();
+    let mut replies = [0; 65_536];
+    loop {
+        match stream.read(&mut replies) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return,
+            Err(error) => panic!("the server keeps the connection: {error}; sent {bytes:02x?}"),
+        }
+    }
+}
+
+#[test]
+fn nonsense_on_every_port_harms_nobody() {
+    let mut server = Server::start("");
+    let victim = server.attached("--size 1");
+    let good = server.attached("--size 1");
+    let mut random = Random::new(seed());
+    for _ in 0..500 {
+        for address in [server.nbd, server.api] {
+            let bytes = nonsense(&mut random, &victim);
+            let stream = TcpStream::connect(address).expect("a connection");
+            stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+            pour(&stream, || stream.shutdown(std::net::Shutdown::Write), &bytes);
+        }
+        let bytes = nonsense(&mut random, &victim);
+        let stream = UnixStream::connect(server.socket()).expect("a connection");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        pour(&stream, || stream.shutdown(std::net::Shutdown::Write), &bytes);
+    }
+    assert!(server.process().is_running());
+    works(&server, &good);
+    assert_eq!(server.list("volume ls").len(), 2);
+    server.stop();
+}
+
+#[test]
+fn an_oversized_option_is_refused_and_the_connection_lives() {
+    let server = Server::start("--store memory");
+    let volume = server.attached("--size 1");
+    let mut client = Client::connect(server.nbd).expect("a connection");
+    client.send_option(OPTION_GO, &vec![b'x'; 256 << 10]).expect("sent");
+    let reply = client.option_reply().expect("a reply");
+    assert_eq!(reply.kind, REPLY_TOO_BIG, "{reply:?}");
+    client.send_option(OPTION_GO, &go(&volume)).expect("sent");
+    assert!(client.option_reply().expect("a reply").kind < REPLY_TOO_BIG);
+    // One that announces four gigabytes is not listened to for so long.
+    let mut client = Client::connect(server.nbd).expect("a connection");
+    client.send_option_head(OPTION_GO, u32::MAX).expect("sent");
+    assert!(client.is_closed_by_server());
+    works(&server, &volume);
+}
+
+#[test]
+fn silent_clients_hinder_nobody() {
+    let server = Server::start("--store memory");
+    let volume = server.attached("--size 1");
+    let connect = |address| TcpStream::connect(address).expect("a connection");
+    let unix = || UnixStream::connect(server.socket()).expect("a connection");
+    let _silent: Vec<_> =
+        (0..60).map(|_| (connect(server.nbd), connect(server.api), unix())).collect();
+    let _halfway: Vec<Client> = (0..60)
+        .map(|number| {
+            let mut client = Client::connect(server.nbd).expect("a connection");
+            let option = [OPTION_GO, OPTION_ABORT][number % 2];
+            client.send_option_head(option, 1_000).expect("sent");
+            client
+        })
+        .collect();
+    let mut idle: Vec<Client> =
+        (0..60).map(|_| Client::open(server.nbd, &volume).expect("attached")).collect();
+    // A write whose payload does not come.
+    for client in &mut idle {
+        client.send(nbd::WRITE, 0, 0, 1 << 20).expect("sent");
+    }
+    works(&server, &volume);
+    assert_eq!(server.list("volume ls").len(), 1);
+}
+
+#[test]
+fn a_client_that_reads_no_replies_hinders_nobody() {
+    const READS: u64 = 200;
+    for options in ["--store memory", "--store local --io pread"] {
+        let mut server = Server::start(options);
+        let volume = server.attached(FAST);
+        let other = server.attached(FAST);
+        works(&server, &volume);
+        let before = resident(&mut server);
+        let mut lazy: Vec<Client> =
+            (0..4).map(|_| Client::open(server.nbd, &volume).expect("attached")).collect();
+        for client in &mut lazy {
+            for number in 0..READS {
+                client.send(nbd::READ, number, number * MIB, 1 << 20).expect("sent");
+            }
+        }
+        works(&server, &volume);
+        works(&server, &other);
+        // Of the 800 MiB that were asked for, each connection may hold 32 MiB.
+        let grown = resident(&mut server).saturating_sub(before);
+        assert!(grown < 256 * MIB, "{options}: {} MiB more", grown / MIB);
+        // The replies come once they are read.
+        let mut client = lazy.pop().expect("four");
+        let mut seen = vec![false; usize::try_from(READS).expect("small")];
+        let mut data = vec![0; 1 << 20];
+        for _ in 0..READS {
+            let (error, cookie) = client.reply().expect("a reply");
+            assert_eq!(error, 0);
+            client.stream.read_exact(&mut data).expect("its data");
+            seen[usize::try_from(cookie).expect("ours")] = true;
+        }
+        assert!(seen.iter().all(|seen| *seen));
+    }
+}
+
+/// A small file system in memory, unmounted in the end.
+struct Mount {
+    folder: tempfile::TempDir,
+}
+
+impl Mount {
+    /// `None`, with a word about it, where mounting is not permitted.
+    fn tmpfs(options: &str) -> Option<Self> {
+        let folder = tempfile::Builder::new().prefix("evenkeel-full-").tempdir().expect("a folder");
+        let mount = format!("-t tmpfs -o {options} tmpfs {}", folder.path().display());
+        let output = run(&mut tool("mount", &mount));
+        if !output.status.success() {
+            println!("SKIPPED: mounting a tmpfs needs root: {output}");
+            return None;
+        }
+        Some(Self { folder })
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let output = run(tool("umount", "").arg(self.path()));
+        assert!(output.status.success() || std::thread::panicking(), "{output}");
+    }
+}
+
+/// Writes whole MiB from the start on until that fails; returns how many succeeded, and the error.
+fn fill(client: &mut Client) -> (u64, i32) {
+    for number in 0..1_000 {
+        if let Err(error) = client.write(number * MIB, &[7; 1 << 20]) {
+            return (number, error.raw_os_error().unwrap_or_else(|| panic!("{error}")));
+        }
+    }
+    panic!("the disk does not fill up")
+}
+
+fn a_full_disk_is_an_error_and_no_end(options: &str) {
+    let Some(mount) = Mount::tmpfs("size=24m") else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut server = Server::start_in(folder, mount.path().join("data"), options);
+    let (large, small) = (server.attached(FAST), server.attached(FAST));
+    let mut victim = Client::open(server.nbd, &small).expect("attached");
+    victim.write(0, &[1; 65_536]).expect("written");
+    let mut client = Client::open(server.nbd, &large).expect("attached");
+    let (written, error) = fill(&mut client);
+    assert_eq!(error, ENOSPC);
+    assert!((10..24).contains(&written), "{written} MiB of 24");
+    // The connection lives; what is there can be read and written over, on both volumes.
+    for number in 0..written {
+        assert!(client.read(number * MIB, 1 << 20).expect("read") == [7; 1 << 20]);
+    }
+    victim.write(4_096, &[2; 4_096]).expect("no new space needed");
+    assert_eq!(
+        victim.read(0, 12_288).expect("read")[4_000..4_200],
+        [[1; 96].as_slice(), &[2; 104]].concat()
+    );
+    assert_eq!(victim.write(MIB, &[3; 1 << 20]).expect_err("full").raw_os_error(), Some(ENOSPC));
+    assert_eq!(server.list("volume ls").len(), 2);
+    let refused = server.evenkeel("volume create --size 1");
+    assert!(refused.status.success() || refused.stderr.contains("error: "), "{refused}");
+    // Space that comes back can be used at once.
+    client.send(nbd::TRIM, 1, 0, u32::try_from(written * MIB).expect("small")).expect("sent");
+    assert_eq!(client.reply().expect("a reply"), (0, 1));
+    victim.write(MIB, &[3; 1 << 20]).expect("there is space again");
+    client.write(0, &[4; 1 << 20]).expect("there is space again");
+    client.flush().expect("flushed");
+    server.create("--size 1");
+    // A server that crashes on a full disk starts again, and what is there is there.
+    assert_eq!(fill(&mut client).1, ENOSPC);
+    server.kill_9();
+    server.restart();
+    let mut client = Client::open(server.nbd, &large).expect("attached");
+    assert!(client.read(0, 1 << 20).expect("read") == [7; 1 << 20]);
+    drop(client);
+    server.evenkeel(&format!("volume detach {large} --wait")).ok();
+    server.evenkeel(&format!("volume rm {large}")).ok();
+    let mut victim = Client::open(server.nbd, &small).expect("attached");
+    victim.write(2 * MIB, &[5; 1 << 20]).expect("there is space again");
+    server.stop();
+}
+
+#[test]
+fn a_full_disk_is_an_error_and_no_end_with_io_uring() {
+    a_full_disk_is_an_error_and_no_end("--io uring");
+}
+
+#[test]
+fn a_full_disk_is_an_error_and_no_end_with_plain_calls() {
+    a_full_disk_is_an_error_and_no_end("--io pread");
+}
+
+#[test]
+fn a_volume_that_the_disk_cannot_hold_is_refused_whole() {
+    let server = Server::start("");
+    let output = server.evenkeel("volume create --type gp3 --size 65536");
+    // File systems differ in how large a file may be.
+    if output.status.success() {
+        assert_eq!(server.list("volume ls").len(), 1);
+        return;
+    }
+    let message = output.fails_with(4);
+    assert!(message.contains("InsufficientVolumeCapacity"), "{message}");
+    assert!(message.contains("64 TiB"), "{message}");
+    assert!(server.list("volume ls").is_empty());
+    let files = std::fs::read_dir(server.data_dir().join("volumes")).expect("the folder");
+    assert_eq!(files.count(), 0, "bytes of a refused volume are left");
+    works(&server, &server.attached("--size 1"));
+}
+
+#[test]
+fn a_stop_under_load_is_clean() {
+    if absent(&["fio"]) {
+        return;
+    }
+    for options in ["--io uring", "--io pread", "--store memory"] {
+        let mut server = Server::start(options);
+        let volumes = [server.attached(FAST), server.attached("--type io2 --size 4 --iops 100")];
+        // Who does not take its replies is waited for, but not for ever.
+        let mut lazy = Client::open(server.nbd, &volumes[0]).expect("attached");
+        let unread = if options == "--io uring" { 100 } else { 0 };
+        (0..unread).for_each(|n| lazy.send(nbd::READ, n, 0, 1 << 20).expect("sent"));
+        let _silent = TcpStream::connect(server.nbd).expect("a connection");
+        let _quiet = TcpStream::connect(server.api).expect("a connection");
+        let job = "--rw=randrw --bs=64k --iodepth=64 --size=256m --time_based --runtime=300 \
+                   --status-interval=1 --eta=never";
+        let mut loads: Vec<_> = [server.tcp_uri(&volumes[0]), server.unix_uri(&volumes[1])]
+            .iter()
+            .map(|uri| start_fio(&server, uri, job))
+            .collect();
+        for load in &mut loads {
+            load.wait_for_line("total_ios");
+        }
+        server.process().signal(Signal::TERM);
+        // A second signal changes nothing.
+        server.stop();
+        for load in loads {
+            let output = load.finish();
+            assert!(!output.status.success(), "fio did not notice: {output}");
+        }
+        server.restart();
+        if options != "--store memory" {
+            works(&server, &volumes[0]);
+        }
+    }
+}

@@ -1,0 +1,192 @@
+"""The EC2 API as boto3 speaks it. Arguments: name of a check; the environment says where."""
+
+import os
+import sys
+
+import boto3
+import botocore.config
+import botocore.exceptions
+
+ZONE = "local-1a"
+
+
+def connect(**changes):
+    config = botocore.config.Config(retries={"total_max_attempts": 1}, proxies={})
+    return boto3.client("ec2", config=config, **changes)
+
+
+def expect(found, expected):
+    assert found == expected, f"found {found}, expected {expected}"
+
+
+def refused(code, call, status=400, **parameters):
+    """Checks that a call fails with this code and HTTP status."""
+    try:
+        call(**parameters)
+    except botocore.exceptions.ClientError as error:
+        found = error.response["Error"]["Code"]
+        assert found == code, f"{parameters}: {error}, expected {code}"
+        expect(error.response["ResponseMetadata"]["HTTPStatusCode"], status)
+        assert error.response["Error"]["Message"], error
+        return error.response["Error"]["Message"]
+    raise AssertionError(f"{parameters}: done, expected {code}")
+
+
+def create(ec2, size, kind, **more):
+    return ec2.create_volume(AvailabilityZone=ZONE, Size=size, VolumeType=kind, **more)["VolumeId"]
+
+
+def local_instance(ec2):
+    for reservation in ec2.describe_instances()["Reservations"]:
+        for instance in reservation["Instances"]:
+            if instance["InstanceType"] == "evenkeel.local":
+                return instance["InstanceId"]
+    raise AssertionError("no instance for this machine")
+
+
+def lifecycle(ec2):
+    tags = [{"Key": "Name", "Value": "é & <b>"}]
+    made = ec2.create_volume(
+        AvailabilityZone=ZONE, Size=20, VolumeType="io1", Iops=500, MultiAttachEnabled=False,
+        TagSpecifications=[{"ResourceType": "volume", "Tags": tags}])
+    volume = made["VolumeId"]
+    expect((made["Size"], made["Iops"], made["VolumeType"]), (20, 500, "io1"))
+    expect((made["AvailabilityZone"], made["Encrypted"]), (ZONE, False))
+    ec2.get_waiter("volume_available").wait(VolumeIds=[volume])
+    instance = local_instance(ec2)
+    attached = ec2.attach_volume(VolumeId=volume, InstanceId=instance, Device="/dev/sdf")
+    expect((attached["VolumeId"], attached["Device"]), (volume, "/dev/sdf"))
+    ec2.get_waiter("volume_in_use").wait(VolumeIds=[volume])
+    shown = ec2.describe_volumes(VolumeIds=[volume])["Volumes"][0]
+    expect(shown["State"], "in-use")
+    expect(shown["Attachments"][0]["InstanceId"], instance)
+    expect(shown["Tags"], tags)
+    mapping = ec2.describe_instances(InstanceIds=[instance])
+    mapping = mapping["Reservations"][0]["Instances"][0]["BlockDeviceMappings"]
+    expect([(each["DeviceName"], each["Ebs"]["VolumeId"]) for each in mapping],
+           [("/dev/sdf", volume)])
+    ec2.modify_volume(VolumeId=volume, Iops=900, Size=25, VolumeType="io2")
+    changes = ec2.describe_volumes_modifications(VolumeIds=[volume])["VolumesModifications"]
+    expect(len(changes), 1)
+    change = changes[0]
+    expect((change["OriginalIops"], change["TargetIops"]), (500, 900))
+    expect((change["OriginalSize"], change["TargetSize"]), (20, 25))
+    expect((change["OriginalVolumeType"], change["TargetVolumeType"]), ("io1", "io2"))
+    expect((change["ModificationState"], change["Progress"]), ("completed", 100))
+    ec2.detach_volume(VolumeId=volume)
+    ec2.get_waiter("volume_available").wait(VolumeIds=[volume])
+    ec2.delete_volume(VolumeId=volume)
+    ec2.get_waiter("volume_deleted").wait(VolumeIds=[volume])
+    refused("InvalidVolume.NotFound", ec2.describe_volumes, VolumeIds=[volume])
+
+
+def filters(ec2):
+    small = create(ec2, 10, "gp2")
+    large = create(ec2, 100, "gp3", Iops=4000, Throughput=250)
+    busy = create(ec2, 10, "io2", Iops=100)
+    ec2.attach_volume(VolumeId=busy, InstanceId=local_instance(ec2), Device="/dev/sdg")
+    ec2.create_tags(Resources=[small, busy], Tags=[{"Key": "team", "Value": "blue"}])
+
+    def found(**wanted):
+        pairs = [{"Name": name.replace("__", ":").replace("_", "-"), "Values": values}
+                 for name, values in wanted.items()]
+        return sorted(each["VolumeId"] for each in ec2.describe_volumes(Filters=pairs)["Volumes"])
+
+    expect(found(volume_type=["gp2", "io2"]), sorted([small, busy]))
+    expect(found(volume_type=["gp?"], size=["100"]), [large])
+    expect(found(status=["in-use"]), [busy])
+    expect(found(tag__team=["bl*"]), sorted([small, busy]))
+    expect(found(tag_key=["team"], status=["available"]), [small])
+    expect(found(volume_id=[large]), [large])
+    expect(found(iops=["1"]), [])
+    refused("InvalidParameterValue", ec2.describe_volumes,
+            Filters=[{"Name": "colour", "Values": ["red"]}])
+    tags = ec2.describe_tags(Filters=[{"Name": "resource-id", "Values": [small]}])["Tags"]
+    expect([(tag["Key"], tag["Value"]) for tag in tags], [("team", "blue")])
+    ec2.delete_tags(Resources=[small], Tags=[{"Key": "team"}])
+    expect(found(tag_key=["team"]), [busy])
+    for _ in range(9):
+        create(ec2, 1, "gp2")
+    pages = list(ec2.get_paginator("describe_volumes").paginate(PaginationConfig={"PageSize": 5}))
+    expect([len(page["Volumes"]) for page in pages], [5, 5, 2])
+    every = {each["VolumeId"] for page in pages for each in page["Volumes"]}
+    assert len(every) == 12 and {small, large, busy} <= every
+
+
+def world(ec2):
+    zones = ec2.describe_availability_zones()["AvailabilityZones"]
+    expect([(zone["ZoneName"], zone["State"], zone["RegionName"]) for zone in zones],
+           [(ZONE, "available", "local-1")])
+    limits = ec2.describe_instance_types(InstanceTypes=["m5.large"])["InstanceTypes"][0]["EbsInfo"]
+    limits = limits["EbsOptimizedInfo"]
+    expect((limits["BaselineIops"], limits["MaximumIops"]), (3600, 18750))
+    expect((limits["BaselineBandwidthInMbps"], limits["MaximumBandwidthInMbps"]), (650, 4750))
+    pages = ec2.get_paginator("describe_instance_types")
+    pages = pages.paginate(PaginationConfig={"PageSize": 100})
+    assert sum(len(page["InstanceTypes"]) for page in pages) > 100
+    refused("InvalidInstanceType", ec2.describe_instance_types, InstanceTypes=["m5.tiny"])
+    local = ec2.describe_instances(InstanceIds=[local_instance(ec2)])["Reservations"][0]
+    expect(local["Instances"][0]["State"]["Name"], "running")
+
+
+def errors(ec2):
+    volume = create(ec2, 10, "gp3")
+    instance = local_instance(ec2)
+    absent = "vol-00000000000000000"
+    new = dict(AvailabilityZone=ZONE, Size=10, VolumeType="gp3")
+
+    refused("InvalidVolume.NotFound", ec2.describe_volumes, VolumeIds=[absent])
+    refused("InvalidVolume.NotFound", ec2.delete_volume, VolumeId=absent)
+    refused("InvalidVolume.NotFound", ec2.modify_volume, VolumeId=absent, Size=20)
+    refused("InvalidVolumeID.Malformed", ec2.describe_volumes, VolumeIds=["vol-1"])
+    refused("InvalidInstanceID.NotFound", ec2.attach_volume, VolumeId=volume,
+            InstanceId="i-00000000000000000", Device="/dev/sdf")
+    refused("IncorrectState", ec2.detach_volume, VolumeId=volume)
+    ec2.attach_volume(VolumeId=volume, InstanceId=instance, Device="/dev/sdf")
+    refused("VolumeInUse", ec2.attach_volume, VolumeId=volume, InstanceId=instance,
+            Device="/dev/sdg")
+    refused("VolumeInUse", ec2.delete_volume, VolumeId=volume)
+    other = create(ec2, 10, "gp3")
+    refused("InvalidParameterValue", ec2.attach_volume, VolumeId=other, InstanceId=instance,
+            Device="/dev/sdf")
+
+    refused("MissingParameter", ec2.create_volume, AvailabilityZone=ZONE, VolumeType="gp3")
+    refused("InvalidParameterValue", ec2.create_volume, **{**new, "AvailabilityZone": "us-east-1a"})
+    refused("InvalidParameterValue", ec2.create_volume, **{**new, "Size": 0})
+    refused("InvalidParameterValue", ec2.create_volume, **{**new, "Size": 65537})
+    refused("UnknownVolumeType", ec2.create_volume, **{**new, "VolumeType": "gp9"})
+    refused("InvalidParameterCombination", ec2.create_volume,
+            **{**new, "VolumeType": "gp2", "Iops": 300})
+    refused("InvalidParameterValue", ec2.create_volume, **{**new, "Iops": 16000})
+    refused("InvalidParameterCombination", ec2.create_volume,
+            **{**new, "VolumeType": "io1"})
+    refused("InvalidSnapshot.NotFound", ec2.create_volume, SnapshotId="snap-00000000000000000",
+            **new)
+    refused("UnsupportedOperation", ec2.create_volume, Encrypted=True, **new)
+    refused("InvalidParameterValue", ec2.modify_volume, VolumeId=volume, Size=5)
+    refused("DryRunOperation", ec2.create_volume, status=412, DryRun=True, **new)
+    refused("InvalidAction", ec2.describe_vpcs)
+    made = [ec2.create_volume(ClientToken="once", **new)["VolumeId"] for _ in range(2)]
+    expect(made[0], made[1])
+    refused("IdempotentParameterMismatch", ec2.create_volume,
+            **{**new, "Size": 11, "ClientToken": "once"})
+    # Nothing of what was refused exists.
+    expect({each["VolumeId"] for each in ec2.describe_volumes()["Volumes"]},
+           {volume, other, made[0]})
+
+
+def signatures(ec2):
+    key = os.environ["AWS_ACCESS_KEY_ID"]
+    wrong = connect(aws_access_key_id=key, aws_secret_access_key="wrong")
+    refused("SignatureDoesNotMatch", wrong.describe_volumes, status=403)
+    unknown = connect(aws_access_key_id="AKIAUNKNOWN", aws_secret_access_key="wrong")
+    refused("AuthFailure", unknown.describe_volumes, status=401)
+    elsewhere = connect(region_name="us-east-1")
+    refused("SignatureDoesNotMatch", elsewhere.describe_volumes, status=403)
+    unsigned = botocore.config.Config(signature_version=botocore.UNSIGNED)
+    nobody = boto3.client("ec2", config=unsigned)
+    refused("MissingAuthenticationToken", nobody.describe_volumes, status=403)
+    expect(ec2.describe_volumes()["Volumes"], [])
+
+
+globals()[sys.argv[1]](connect())

@@ -1,0 +1,33 @@
+//! The only file of the black-box tests that asks for the time, or lets it pass.
+
+use std::time::{Duration, Instant};
+
+/// A point in the future that a wait must not pass.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadline {
+    at: Instant,
+}
+
+impl Deadline {
+    /// The point `span` from now.
+    #[allow(clippy::disallowed_methods)]
+    pub fn after(span: Duration) -> Self {
+        Self { at: Instant::now() + span }
+    }
+
+    /// What is left until then; zero once it has come.
+    #[allow(clippy::disallowed_methods)]
+    pub fn left(self) -> Duration {
+        self.at.saturating_duration_since(Instant::now())
+    }
+
+    /// Asks `question` until it is answered with yes. Another process's state has no event that
+    /// we could wait on: it has to be asked again. Panics when the deadline comes first.
+    #[allow(clippy::disallowed_methods)]
+    pub fn ask(self, what: &str, mut question: impl FnMut() -> bool) {
+        while !question() {
+            assert!(!self.left().is_zero(), "{what}: waited for in vain");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}

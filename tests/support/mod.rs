@@ -1,0 +1,17 @@
+//! What the black-box tests share: a server in a temporary folder, real clients, and deadlines.
+
+// Each test file uses its own part of this; and unwrap is how a test fails, which clippy sees only
+// in functions that are tests themselves.
+#![allow(dead_code, clippy::unwrap_used)]
+
+pub mod clock;
+pub mod nbd;
+pub mod process;
+pub mod random;
+pub mod server;
+pub mod tools;
+
+use std::time::Duration;
+
+/// The longest wait for anything that takes a moment. Only a test that fails ever waits so long.
+pub const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,0 +1,33 @@
+//! Bytes without a pattern, the same for the same seed.
+
+/// SplitMix64: <https://prng.di.unimi.it/splitmix64.c>, by Sebastiano Vigna, in the public domain.
+pub struct Random {
+    state: u64,
+}
+
+impl Random {
+    pub const fn new(seed: u64) -> Self {
+        Self { state: seed }
+    }
+
+    pub fn number(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.number() % bound
+    }
+
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(count + 8);
+        while bytes.len() < count {
+            bytes.extend_from_slice(&self.number().to_le_bytes());
+        }
+        bytes.truncate(count);
+        bytes
+    }
+}

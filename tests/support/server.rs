@@ -1,0 +1,185 @@
+//! A server in a temporary folder, and the command line that talks to it.
+
+use super::process::{Output, Running, run, start};
+use super::tools::in_venv;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A volume that no test finds too slow: 64,000 IOPS.
+pub const FAST: &str = "--type io2 --size 64 --iops 64000";
+
+/// `evenkeel serve` on free ports, with a data folder that outlives its crashes.
+pub struct Server {
+    // Declared first, dropped first: the folder goes when nobody uses it any more.
+    process: Option<Running>,
+    folder: tempfile::TempDir,
+    data_dir: PathBuf,
+    options: Vec<String>,
+    /// The API's URL.
+    pub endpoint: String,
+    /// Where the API listens.
+    pub api: SocketAddr,
+    /// Where NBD is served over TCP.
+    pub nbd: SocketAddr,
+}
+
+/// The built binary, deaf to the settings of whoever runs the tests.
+fn evenkeel(folder: &Path) -> Command {
+    let mut command = without_settings(Command::new(env!("CARGO_BIN_EXE_evenkeel")));
+    command.current_dir(folder);
+    command
+}
+
+fn without_settings(mut command: Command) -> Command {
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("EVENKEEL_") || text.starts_with("AWS_") {
+            command.env_remove(&name);
+        }
+    }
+    command
+}
+
+impl Server {
+    /// A server in a new folder, with these options of `evenkeel serve`.
+    pub fn start(options: &str) -> Self {
+        let folder = tempfile::Builder::new().prefix("evenkeel-").tempdir().expect("a folder");
+        let data_dir = folder.path().join("data");
+        Self::start_in(folder, data_dir, options)
+    }
+
+    /// The same with a data folder that is there already, such as a mount within `folder`.
+    pub fn start_in(folder: tempfile::TempDir, data_dir: PathBuf, options: &str) -> Self {
+        let nowhere: SocketAddr = ([0, 0, 0, 0], 0).into();
+        let mut server = Self {
+            process: None,
+            folder,
+            data_dir,
+            options: options.split_whitespace().map(str::to_owned).collect(),
+            endpoint: String::new(),
+            api: nowhere,
+            nbd: nowhere,
+        };
+        server.restart();
+        server
+    }
+
+    /// Starts it again on the same folder, after its end; its ports are new.
+    #[track_caller]
+    pub fn restart(&mut self) {
+        assert!(self.process.is_none(), "the server runs");
+        let mut command = evenkeel(self.folder.path());
+        command.args(["serve", "--listen", "127.0.0.1:0", "--nbd-listen", "127.0.0.1:0"]);
+        command.arg("--data-dir").arg(&self.data_dir).args(&self.options);
+        let mut process = start(command.stdin(Stdio::null()));
+        let address = |line: &str, before: &str, after: char| -> SocketAddr {
+            let text = line.split(before).nth(1).and_then(|rest| rest.split(after).next());
+            text.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("greeting: {line}"))
+        };
+        self.api = address(&process.wait_for_line("API"), "http://", ' ');
+        self.nbd = address(&process.wait_for_line("NBD"), "nbd://", '/');
+        process.wait_for_line("Ctrl-C stops it");
+        self.endpoint = format!("http://{}", self.api);
+        self.process = Some(process);
+    }
+
+    /// Kills it as a crash would.
+    pub fn kill_9(&mut self) {
+        self.process.take().expect("it runs").kill_9();
+    }
+
+    /// Asks it to stop, and checks that it ends with exit code 0.
+    #[track_caller]
+    pub fn stop(&mut self) {
+        let process = self.process.take().expect("it runs");
+        process.signal(Signal::TERM);
+        process.finish().ok();
+    }
+
+    /// The process.
+    pub fn process(&mut self) -> &mut Running {
+        self.process.as_mut().expect("it runs")
+    }
+
+    /// The folder around the data folder, for the test's own files.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The data folder.
+    pub fn data_dir(&self) -> &Path {
+        &self.data_dir
+    }
+
+    /// The unix socket.
+    pub fn socket(&self) -> PathBuf {
+        self.data_dir.join("nbd.sock")
+    }
+
+    /// Where clients find a volume over TCP.
+    pub fn tcp_uri(&self, volume: &str) -> String {
+        format!("nbd://{}/{volume}", self.nbd)
+    }
+
+    /// Where clients find a volume over the unix socket.
+    pub fn unix_uri(&self, volume: &str) -> String {
+        format!("nbd+unix:///{volume}?socket={}", self.socket().display())
+    }
+
+    /// Runs a verb of the command line against it.
+    pub fn evenkeel(&self, verb: &str) -> Output {
+        let mut command = evenkeel(self.folder.path());
+        command.env("EVENKEEL_ENDPOINT", &self.endpoint);
+        command.env("EVENKEEL_DATA_DIR", &self.data_dir);
+        run(command.args(verb.split_whitespace()))
+    }
+
+    /// A shell that has done what the documentation says, `eval "$(evenkeel env)"`, and has this
+    /// binary and the tools of `cargo x setup` on its path. It ends at the first failure.
+    pub fn shell(&self, script: &str) -> Command {
+        let own = Path::new(env!("CARGO_BIN_EXE_evenkeel")).parent().expect("a folder");
+        let path = std::env::var("PATH").unwrap_or_default();
+        let path = format!("{}:{}:{path}", own.display(), in_venv(""));
+        let env = "eval \"$(evenkeel env --endpoint \"$0\" --data-dir \"$1\")\"";
+        let mut command = without_settings(Command::new("sh"));
+        command.arg("-c").arg(format!("set -eu\n{env}\n{script}"));
+        command.arg(&self.endpoint).arg(&self.data_dir);
+        command.current_dir(self.folder()).env("PATH", path).stdin(Stdio::null());
+        command.env("HOME", self.folder()).env("NO_PROXY", "127.0.0.1");
+        command.env("AWS_PAGER", "").env("AWS_EC2_METADATA_DISABLED", "true");
+        command
+    }
+
+    /// The same as [`Self::evenkeel`] for a listing: the objects of its one field beside `schema`.
+    #[track_caller]
+    pub fn list(&self, verb: &str) -> Vec<Value> {
+        let text = self.evenkeel(&format!("{verb} -o json")).ok();
+        let Ok(Value::Object(object)) = serde_json::from_str(&text) else { panic!("JSON: {text}") };
+        let items = object.into_iter().find(|(name, _)| name != "schema");
+        let Some((_, Value::Array(items))) = items else { panic!("a listing: {text}") };
+        items
+    }
+
+    /// Makes a volume with these flags; returns its id.
+    #[track_caller]
+    pub fn create(&self, flags: &str) -> String {
+        let volumes = self.list(&format!("volume create {flags}"));
+        volumes[0]["volume_id"].as_str().expect("an id").to_owned()
+    }
+
+    /// Makes a volume with these flags, attached to this machine; returns its id.
+    #[track_caller]
+    pub fn attached(&self, flags: &str) -> String {
+        self.create(&format!("{flags} --attach"))
+    }
+
+    /// The credit balance of a gp2 volume.
+    #[track_caller]
+    pub fn credits(&self, volume: &str) -> u64 {
+        let credits = self.list(&format!("volume credits {volume}"));
+        credits[0]["balance"].as_u64().expect("a balance")
+    }
+}
