@@ -76,7 +76,7 @@ pub enum Io {
     Auto,
     /// io_uring, one ring per core.
     Uring,
-    /// Plain system calls and threads.
+    /// Plain system calls on threads.
     Pread,
 }
 
@@ -302,6 +302,9 @@ pub enum BenchVerb {
     /// An unlimited volume beside nbdkit and qemu-storage-daemon, runs in turn, under the same fio
     /// jobs.
     Nbd(BenchNbd),
+    /// One volume after another at its limit, from 100 to 16,000 IOPS, then ten at once; each
+    /// judged as strictly as the published figures.
+    Limits(BenchLimits),
     /// Serve one unlimited volume in memory: the subject of `bench nbd`.
     #[command(hide = true)]
     Export(Export),
@@ -317,6 +320,20 @@ pub struct BenchNbd {
     #[arg(long, default_value = "3", value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
+
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Args, Debug)]
+pub struct BenchLimits {
+    /// Time of each run, such as 30s.
+    #[arg(long, default_value = "30s", value_name = "TIME", value_parser = span)]
+    pub time: Duration,
+
+    /// How the server talks to disks and sockets.
+    #[arg(long, default_value = "auto", value_name = "WAY")]
+    pub io: Io,
 
     #[command(flatten)]
     pub output: Output,

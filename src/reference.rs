@@ -137,6 +137,6 @@ mod tests {
         ));
         assert!(text.contains("evenkeel volume create [OPTIONS] --size <SIZE>\n"), "{text}");
         assert!(text.contains("evenkeel volume rm [OPTIONS] <VOLUME>...\n"));
-        assert!(text.contains("One of `uring` (io_uring, one ring per core), `pread` ("));
+        assert!(text.contains("`uring` (io_uring, one ring per core), `pread` ("));
     }
 }

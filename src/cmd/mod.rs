@@ -8,6 +8,7 @@ mod demo;
 mod doctor;
 mod env;
 mod host;
+mod limits;
 mod man;
 mod serve;
 mod volume;
@@ -23,6 +24,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Doctor(arguments) => doctor::run(&arguments),
         Verb::Bench(arguments) => match arguments.verb {
             BenchVerb::Nbd(arguments) => bench::nbd(&arguments),
+            BenchVerb::Limits(arguments) => limits::run(&arguments),
             BenchVerb::Export(arguments) => bench::export(&arguments),
         },
         Verb::Completions(arguments) => man::completions(&arguments),

@@ -110,7 +110,7 @@ fn complaints_name_the_line_and_the_next_step() {
     );
     assert_eq!(
         complaint("io = \"fast\"\n"),
-        "error: evenkeel.toml:1: io = \"fast\": must be one of uring, pread"
+        "error: evenkeel.toml:1: io = \"fast\": must be one of auto, uring, pread"
     );
     assert_eq!(
         complaint("cores = 1.5\n"),

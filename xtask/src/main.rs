@@ -18,6 +18,7 @@ usage: cargo x <verb>
   docs             regenerate docs/reference/cli.md and docs/reference/evenkeel.1
   fuzz [CASES]     the seed-driven tests with more seeds (default 20000 per test)
   bench nbd [...]  build for release and compare with other NBD servers, side by side
+  bench limits     build for release and drive volumes at their limits
 ";
 
 fn main() -> ExitCode {
@@ -36,7 +37,7 @@ fn main() -> ExitCode {
             Ok(cases) => ci::fuzz(&root, cases),
             Err(_) => Err(format!("fuzz: {cases:?} is not a number of cases")),
         },
-        ["bench", "nbd", rest @ ..] => bench_nbd(&root, rest),
+        ["bench", what @ ("nbd" | "limits"), rest @ ..] => bench(&root, what, rest),
         [] | ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;
@@ -61,9 +62,9 @@ fn root() -> PathBuf {
     package.parent().unwrap_or(package).to_path_buf()
 }
 
-/// The comparison itself is the product's own verb; this only makes sure it is measured optimised.
-fn bench_nbd(root: &Path, rest: &[&str]) -> Result<(), String> {
+/// Benchmarks are the product's own verbs; this only makes sure they are measured optimised.
+fn bench(root: &Path, what: &str, rest: &[&str]) -> Result<(), String> {
     let mut command = run::cargo(root, &["run", "--release", "--quiet", "--bin", "evenkeel", "--"]);
-    command.args(["bench", "nbd"]).args(rest);
+    command.args(["bench", what]).args(rest);
     run::status(&mut command)
 }
