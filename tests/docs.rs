@@ -20,9 +20,10 @@ fn page(path: &str) -> String {
     std::fs::read_to_string(format!("{ROOT}/{path}")).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
-/// The lines of all code blocks, continued ones joined.
+/// The lines of all code blocks, continued ones joined. What programs print stands in blocks of
+/// `text`.
 fn commands(text: &str) -> Vec<String> {
-    let blocks = text.split("```").skip(1).step_by(2);
+    let blocks = text.split("```").skip(1).step_by(2).filter(|block| !block.starts_with("text"));
     let joined = blocks.map(|block| block.replace("\\\n", " ")).collect::<Vec<_>>().join("\n");
     let lines = joined.lines().map(str::trim).filter(|line| !line.is_empty());
     lines.map(str::to_owned).collect()
