@@ -33,6 +33,8 @@ pub fn nbd(arguments: &BenchNbd) -> Result<(), Failure> {
     };
     let folder = temporary(&std::env::temp_dir())?;
     let memory_folder = temporary(Path::new("/dev/shm"))?;
+    let folders = [&folder, &memory_folder].map(|folder| folder.path().to_owned());
+    serve::end_when_told_to(folders.to_vec())?;
     let seconds = u32::try_from(arguments.time.as_secs()).unwrap_or(u32::MAX);
     let peers =
         vec![ours()?, compare::nbdkit_memory(), compare::nbdkit_file(), compare::qemu_file()];

@@ -199,7 +199,7 @@ impl Running {
         let until = async move {
             tokio::select! {
                 _ = stopped => {}
-                () = serve::stop_signal() => interrupted(&folder),
+                () = serve::stop_signal() => serve::interrupted(&[folder]),
             }
         };
         let thread = std::thread::Builder::new()
@@ -226,14 +226,6 @@ impl Running {
         let _ = self.stop.send(());
         self.thread.join().unwrap_or_else(|_| Err(Failure::new("the server's thread panicked")))
     }
-}
-
-/// Ctrl-C in the middle: nothing here is worth a graceful end, but the folder must not stay.
-fn interrupted(folder: &Path) {
-    let _ = std::fs::remove_dir_all(folder);
-    eprintln!("\ninterrupted");
-    // As a shell reports a program that SIGINT ended.
-    std::process::exit(130);
 }
 
 /// A bar on a terminal, a line now and then elsewhere.

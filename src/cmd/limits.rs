@@ -77,6 +77,7 @@ pub fn run(arguments: &BenchLimits) -> Result<(), Failure> {
         .prefix("evenkeel-limits-")
         .tempdir()
         .map_err(|error| Failure::new(format!("a temporary folder: {error}")))?;
+    serve::end_when_told_to(vec![folder.path().to_owned()])?;
     let engine = Engine::start(EngineConfig {
         cores: server::cores(),
         io: arguments.io.into(),

@@ -3,8 +3,10 @@
 use crate::cli::Serve;
 use crate::message::{self, Exit, Failure};
 use crate::server::{self, Addresses, Config};
+use rustix::process::Pid;
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::path::PathBuf;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -51,6 +53,42 @@ pub async fn stop_signal() {
         if received { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
     });
     next.await;
+}
+
+/// Lets Ctrl-C end a benchmark in the middle without leaving its folders behind.
+pub fn end_when_told_to(folders: Vec<PathBuf>) -> Result<(), Failure> {
+    let wait = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        if let Ok(runtime) = runtime {
+            runtime.block_on(stop_signal());
+            interrupted(&folders);
+        }
+    };
+    let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(wait);
+    thread.map(drop).map_err(|error| Failure::new(format!("a thread for signals: {error}")))
+}
+
+/// Told to stop in the middle: nothing is worth a graceful end, but the folders must not stay.
+pub fn interrupted(folders: &[PathBuf]) {
+    // A terminal tells the whole group, `kill` only us.
+    for child in children() {
+        let _ = rustix::process::kill_process(child, rustix::process::Signal::TERM);
+    }
+    for folder in folders {
+        let _ = std::fs::remove_dir_all(folder);
+    }
+    eprintln!("\ninterrupted");
+    // As a shell reports a program that SIGINT ended.
+    std::process::exit(130);
+}
+
+/// The programs that this process has started and that still run, as far as the kernel tells.
+fn children() -> Vec<Pid> {
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let lists =
+        threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    let text = lists.collect::<String>();
+    text.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
 }
 
 fn greeting(config: &Config, addresses: &Addresses) -> String {

@@ -75,8 +75,7 @@ impl Ring {
             if self.clock.now().since(start) >= budget {
                 return false;
             }
-            // Whoever we wait for may want this very processor.
-            rustix::thread::sched_yield();
+            std::hint::spin_loop();
         }
     }
 
