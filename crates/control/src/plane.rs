@@ -22,7 +22,8 @@ use evenkeel_wire::agent::{
 use tracing::{error, info, warn};
 
 use crate::model::{
-    Command, Event, LOCAL_TYPE, Model, Phase, Refusal, Settings, Settled, Tags, UnixMs, Volume,
+    Attachment, AttachmentState, Command, Event, LOCAL_TYPE, Model, Phase, Refusal, Settings,
+    Settled, Tags, UnixMs, Volume,
 };
 use crate::reserve::Reserve;
 use crate::{clock, credits, db, reconcile};
@@ -82,6 +83,20 @@ pub struct Outcome {
     pub decided: Option<Volume>,
     /// As it is now; `None` if it is gone.
     pub settled: Option<Volume>,
+}
+
+/// Whether an event is on the way to a volume's end: it is being detached, is not attached any more,
+/// or goes.
+fn leads_to_space(event: &Event) -> bool {
+    match event {
+        Event::Volume(Volume { phase: Phase::Creating, .. }) => false,
+        Event::Volume(volume) => {
+            let detaching = |a: &Attachment| a.state == AttachmentState::Detaching;
+            volume.attachments.is_empty() || volume.attachments.iter().any(detaching)
+        }
+        Event::VolumeGone(_) => true,
+        _ => false,
+    }
 }
 
 /// What only the one who mutates may touch.
@@ -279,11 +294,9 @@ impl Plane {
         now: UnixMs,
     ) -> Result<(), PlaneError> {
         let mut stored = writer.db.commit(&events, changed, now);
-        let is_new =
-            |event: &Event| matches!(event, Event::Volume(Volume { phase: Phase::Creating, .. }));
         // On a full disk a volume must still be detached and deleted, so that it is not for ever.
         if stored.as_ref().is_err_and(db::DbError::is_disk_full)
-            && !events.iter().any(is_new)
+            && events.iter().any(leads_to_space)
             && writer.reserve.release()
         {
             stored = writer.db.commit(&events, changed, now);

@@ -8,6 +8,9 @@ use evenkeel_store::buffer::Buffer;
 /// three quarters of a buffer and usually nothing, since clients ask in powers of two.
 const CLASS_BYTES: [usize; 4] = [4 << 10, 16 << 10, 64 << 10, QUANTUM_BYTES_MAX as usize];
 
+/// From here on memory is worth giving back to the system, which takes a moment.
+const TRIM_BYTES_MIN: usize = 16 << 20;
+
 const _: () = assert!(CLASS_BYTES[3] == 256 << 10);
 
 /// Payload memory of one core.
@@ -17,6 +20,8 @@ pub struct BufferPool {
     /// Bytes that exist: handed out and kept.
     bytes: usize,
     bytes_max: usize,
+    /// Bytes handed out.
+    in_use: usize,
     gave_back: u64,
     /// Of each class: how many kept buffers nobody needed since the last trim.
     unneeded: [usize; CLASS_BYTES.len()],
@@ -30,6 +35,7 @@ impl BufferPool {
             free: Default::default(),
             bytes: 0,
             bytes_max,
+            in_use: 0,
             gave_back: 0,
             unneeded: [0; CLASS_BYTES.len()],
         }
@@ -44,6 +50,7 @@ impl BufferPool {
         let class = class_of(length as usize);
         if let Some(buffer) = self.free[class].pop() {
             self.unneeded[class] = self.unneeded[class].min(self.free[class].len());
+            self.in_use += buffer.capacity();
             return Some(buffer);
         }
         self.unneeded[class] = 0;
@@ -52,12 +59,14 @@ impl BufferPool {
             self.bytes -= self.drop_one_kept()?;
         }
         self.bytes += bytes;
+        self.in_use += bytes;
         Some(Buffer::new(bytes))
     }
 
     /// Takes a buffer back.
     pub fn give(&mut self, buffer: Buffer) {
         self.gave_back += 1;
+        self.in_use -= buffer.capacity();
         self.free[class_of(buffer.capacity())].push(buffer);
     }
 
@@ -71,10 +80,15 @@ impl BufferPool {
     /// Frees the kept buffers that nobody needed since the last call. Called once a second, it
     /// gives an idle server's memory back.
     pub fn trim(&mut self) {
+        let before = self.bytes;
         for (free, unneeded) in self.free.iter_mut().zip(&mut self.unneeded) {
             let kept = free.len() - (*unneeded).min(free.len());
             self.bytes -= free.drain(kept..).map(|buffer| buffer.capacity()).sum::<usize>();
             *unneeded = free.len();
+        }
+        if before - self.bytes >= TRIM_BYTES_MIN {
+            // SAFETY: it only makes the allocator give free pages back to the system.
+            unsafe { libc::malloc_trim(0) };
         }
     }
 
@@ -87,8 +101,18 @@ impl BufferPool {
     /// Bytes that are handed out at present.
     #[must_use]
     pub fn bytes_in_use(&self) -> usize {
-        let kept: usize = self.free.iter().flatten().map(Buffer::capacity).sum();
-        self.bytes - kept
+        self.in_use
+    }
+
+    /// Whether a request of `bytes` can have all its buffers. Those of several quanta leave room
+    /// for small ones, so that a few large ones that nobody fetches do not stop everybody.
+    #[must_use]
+    pub fn has_room_for(&self, bytes: u32) -> bool {
+        let quantum = QUANTUM_BYTES_MAX as usize;
+        let (whole, rest) = (bytes as usize / quantum, bytes as usize % quantum);
+        let last = if rest > 0 { CLASS_BYTES[class_of(rest)] } else { 0 };
+        let kept_for_small = if bytes > QUANTUM_BYTES_MAX { self.bytes_max / 8 } else { 0 };
+        self.in_use + whole * quantum + last + kept_for_small <= self.bytes_max
     }
 
     /// Frees one kept buffer of another class to make room; the bytes gained.

@@ -8,6 +8,9 @@ const PARTS_MAX: usize = 512;
 /// not to read by sends that end, so that each must be small enough for a slow line.
 const SEND_BYTES_MAX: usize = 4 << 20;
 
+/// Memory for heads that is kept between bursts.
+const KEPT_HEAD_BYTES: usize = 64 << 10;
+
 /// A piece of the output.
 enum Part {
     /// Bytes of the arena: reply heads.
@@ -31,6 +34,12 @@ impl Output {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Bytes of heads since there was last nothing.
+    #[must_use]
+    pub fn head_bytes(&self) -> usize {
+        self.arena.len()
     }
 
     /// Whether nothing waits.
@@ -75,6 +84,7 @@ impl Output {
         }
         if self.parts.is_empty() {
             self.arena.clear();
+            self.arena.shrink_to(KEPT_HEAD_BYTES);
         }
     }
 

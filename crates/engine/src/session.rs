@@ -17,6 +17,9 @@ const INPUT_BYTES_BESIDE_LARGE_WRITES: usize = 4 << 10;
 /// From here on a copy costs more than a system call.
 const LARGE_WRITE_BYTES: u32 = 16 << 10;
 
+/// Bytes of reply heads that a client may leave unread before its requests are.
+const REPLY_HEADS_BYTES_MAX: usize = 256 << 10;
+
 /// Where a connection stands.
 pub enum Phase {
     /// Agreeing on an export.
@@ -25,6 +28,17 @@ pub enum Phase {
     Moving(Box<Negotiated>, u16),
     /// Requests and replies for the volume in this slot.
     Transmission(u32, Terms),
+}
+
+/// What a request may have to wait for before it is taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bound {
+    /// The connection has as much in the server as it may: until a reply has left.
+    Connection,
+    /// The volume's queue is full: until something of it was dispatched.
+    Queue,
+    /// The core's payload memory is used up: until some comes back.
+    Memory,
 }
 
 /// A write whose payload is still arriving.
@@ -75,8 +89,14 @@ pub struct Session {
     pub outstanding: u32,
     /// Their payload bytes.
     pub outstanding_bytes: u32,
-    /// Requests are left in `input` because a bound was reached; to be looked at again.
-    pub parked: bool,
+    /// Requests are left in `input` because this bound was reached.
+    pub parked: Option<Bound>,
+    /// In the volume's list of those who wait for room in its queue.
+    pub in_queue_waiters: bool,
+    /// In the core's list of those who wait for memory.
+    pub in_memory_waiters: bool,
+    /// It was woken to use the room in its volume's queue.
+    pub has_turn: bool,
     /// Listed as having something to send.
     pub in_to_send: bool,
     /// No more requests are taken; the connection ends when nothing is outstanding.
@@ -117,7 +137,10 @@ impl Session {
             skip: 0,
             outstanding: 0,
             outstanding_bytes: 0,
-            parked: false,
+            parked: None,
+            in_queue_waiters: false,
+            in_memory_waiters: false,
+            has_turn: false,
             in_to_send: false,
             closing: false,
             shut: false,
@@ -154,6 +177,7 @@ impl Session {
     pub fn is_full(&self, payload_bytes: u32) -> bool {
         let held = self.output.bytes() + self.sending.bytes() + self.outstanding_bytes as usize;
         self.outstanding as usize >= CONNECTION_REQUESTS_MAX
+            || self.output.head_bytes() + self.sending.head_bytes() > REPLY_HEADS_BYTES_MAX
             // The largest request must pass when nothing else is held.
             || held > 0 && held + payload_bytes as usize > CONNECTION_BYTES_MAX as usize
     }
@@ -161,7 +185,9 @@ impl Session {
     /// Whether the other end has to move for anything to go on here, and might not.
     #[must_use]
     pub fn is_owed(&self) -> bool {
-        self.in_send || self.incoming.is_some() || !matches!(self.phase, Phase::Transmission(..))
+        let is_arriving =
+            self.incoming.as_ref().is_some_and(|incoming| incoming.received < incoming.total);
+        self.in_send || is_arriving || !matches!(self.phase, Phase::Transmission(..))
     }
 
     /// Notes a request of `payload_bytes` that is now in the server.

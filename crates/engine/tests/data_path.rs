@@ -5,6 +5,7 @@
 mod support;
 
 use evenkeel_core::ids::VolumeId;
+use evenkeel_core::qos::pacing::Limit;
 use evenkeel_core::request::Operation;
 use evenkeel_engine::IoMode;
 use evenkeel_store::local::LocalPool;
@@ -12,6 +13,7 @@ use evenkeel_store::memory::MemoryPool;
 use evenkeel_wire::agent::{Command, Reply};
 use evenkeel_wire::nbd::transmission::ErrorCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use support::{Answer, Nbd, Random, Served, paced, unlimited};
 
 const MIB: u64 = 1 << 20;
@@ -152,8 +154,10 @@ fn random_requests_on_many_connections_do_what_the_model_does() {
 fn clients_that_do_not_read_hold_a_bound_and_hinder_nobody() {
     for io in MODES {
         let served = Served::new(io, Arc::new(MemoryPool::new()));
-        served.apply(unlimited(id(1), 64 * MIB));
-        served.apply(unlimited(id(2), 64 * MIB));
+        // The first and the third share a core.
+        for number in 1..=3 {
+            served.apply(unlimited(id(number), 64 * MIB));
+        }
         // More than the payload memory of a core.
         let mut silent: Vec<Nbd> = (0..20).map(|_| served.connect(id(1))).collect();
         for client in &mut silent {
@@ -161,11 +165,13 @@ fn clients_that_do_not_read_hold_a_bound_and_hinder_nobody() {
                 client.send(Operation::Read, 0, 32 << 20, &[]);
             }
         }
-        let mut other = served.connect(id(2));
+        let mut other = served.connect(id(3));
         let payload = vec![7; 4_096];
         for block in 0..200 {
             let answer = other.ask(WRITE, block * 4_096, 4_096, &payload);
             assert_eq!(answer, Answer::Done(Vec::new()));
+            let answer = other.ask(Operation::Read, block * 4_096, 4_096, &[]);
+            assert_eq!(answer, Answer::Done(payload.clone()));
         }
         std::thread::scope(|scope| {
             for mut client in silent {
@@ -246,6 +252,66 @@ fn a_full_queue_pushes_back_and_loses_nothing() {
             assert!(answer == Answer::Done(vec![number + 1; 3_000 * 512]));
         }
         assert_eq!(served.report(id(1)).queued, 0);
+    }
+}
+
+#[test]
+fn nobody_is_forgotten_when_a_full_queue_runs_empty() {
+    for io in MODES {
+        let served = Served::new(io, Arc::new(MemoryPool::new()));
+        served.apply(paced(id(1), 64 * MIB, 20_000));
+        // Several times what may wait, from clients whose replies come back all the time.
+        let mut crowd: Vec<Nbd> = (0..4).map(|_| served.connect(id(1))).collect();
+        for _ in 0..5 {
+            for client in &mut crowd {
+                for block in 0..1_000 {
+                    client.send(Operation::Read, block * 512, 512, &[]);
+                }
+            }
+            let mut late = served.connect(id(1));
+            late.send(Operation::Read, 0, 8 << 20, &[]);
+            for client in &mut crowd {
+                while client.outstanding() > 0 {
+                    client.receive().expect("the connection lives");
+                }
+            }
+            // The crowd is gone; the last one must not wait for it to come back.
+            assert!(matches!(late.receive(), Some((_, Answer::Done(_)))));
+        }
+    }
+}
+
+#[test]
+fn a_large_request_is_not_passed_for_ever() {
+    for io in MODES {
+        let served = Served::new(io, Arc::new(MemoryPool::new()));
+        let mut state = unlimited(id(1), 64 * MIB);
+        state.pacing.bytes = Some(Limit { per_second: 64 * MIB, credit: None });
+        served.apply(state);
+        let mut crowd: Vec<Nbd> = (0..2).map(|_| served.connect(id(1))).collect();
+        for client in &mut crowd {
+            for _ in 0..30 {
+                client.send(Operation::Read, 0, 1 << 20, &[]);
+            }
+        }
+        let mut large = served.connect(id(1));
+        large.send(Operation::Read, 0, 16 << 20, &[]);
+        let answered = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for client in &mut crowd {
+                let answered = &answered;
+                scope.spawn(move || {
+                    // Keeps the queue full until the large one is through.
+                    while !answered.load(Ordering::Relaxed) {
+                        client.receive().expect("the connection lives");
+                        client.send(Operation::Read, 0, 1 << 20, &[]);
+                    }
+                });
+            }
+            let answer = large.receive();
+            answered.store(true, Ordering::Relaxed);
+            assert!(matches!(answer, Some((_, Answer::Done(_)))), "no answer");
+        });
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Mail, Reactor, STOP_MAX, SWEEP_EVERY};
 use crate::driver::{Driver, send_now};
-use crate::session::{Moved, Phase, Session};
+use crate::session::{Bound, Moved, Phase, Session};
 use evenkeel_core::limits::CONNECTIONS_PER_CORE_MAX;
 use evenkeel_core::time::Duration;
 use evenkeel_wire::agent::HostAddress;
@@ -67,7 +67,7 @@ impl<D: Driver> Reactor<D> {
     pub(super) fn proceed(&mut self, id: u32) {
         loop {
             let Some(session) = self.sessions.get_mut(id as usize) else { return };
-            session.parked = false;
+            session.parked = None;
             if session.closing || session.receiving && session.incoming.is_some() {
                 return self.try_free(id);
             }
@@ -86,7 +86,8 @@ impl<D: Driver> Reactor<D> {
 
     fn receive(&mut self, id: u32) {
         let Some(session) = self.sessions.get_mut(id as usize) else { return };
-        if session.closing || session.parked || matches!(session.phase, Phase::Moving(..)) {
+        if session.closing || session.parked.is_some() || matches!(session.phase, Phase::Moving(..))
+        {
             return;
         }
         let handle = session.incoming.as_ref().map(|incoming| incoming.handle as usize);
@@ -209,10 +210,13 @@ impl<D: Driver> Reactor<D> {
     /// What had to be sent has left: there is room for more requests, or nothing left to stay for.
     fn left(&mut self, id: u32) {
         let Some(session) = self.sessions.get_mut(id as usize) else { return };
+        if session.in_send {
+            return;
+        }
         if session.closing {
             return self.try_free(id);
         }
-        if session.parked {
+        if session.parked == Some(Bound::Connection) {
             self.ready.push(id);
         }
         if matches!(session.phase, Phase::Moving(..)) {

@@ -16,7 +16,7 @@ use crate::buffers::BufferPool;
 use crate::clock::Clock;
 use crate::directory::Directory;
 use crate::driver::{Driver, Event, Waker};
-use crate::session::{Moved, Session};
+use crate::session::{Moved, Phase, Session};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::limits::CORE_PAYLOAD_BYTES_MAX;
 use evenkeel_core::qos::pacing::Balances;
@@ -122,14 +122,17 @@ pub struct Reactor<D: Driver> {
     active: Slab<Active>,
     /// Lists of finished requests' buffers, kept for their memory.
     spare: Vec<Vec<Option<Buffer>>>,
-    /// Reads that may go and wait for memory, in the order they came.
-    starved: VecDeque<Dispatch>,
+    /// Reads that may go and wait for memory, in the order they came: small ones, and those of
+    /// several quanta.
+    starved: [VecDeque<Dispatch>; 2],
     /// Connections with a write that waits for memory.
     memory_waiters: VecDeque<u32>,
     /// How much memory had come back when those who wait for it were last looked at.
     memory_seen: u64,
     /// Connections to look at again in this turn.
     ready: Vec<u32>,
+    /// The memory of the list that was worked off last.
+    ready_spare: Vec<u32>,
     /// Connections with something to send.
     to_send: Vec<u32>,
     next_sweep: Option<Instant>,
@@ -168,10 +171,11 @@ impl<D: Driver> Reactor<D> {
             sessions: Slab::new(),
             active: Slab::new(),
             spare: Vec::new(),
-            starved: VecDeque::new(),
+            starved: Default::default(),
             memory_waiters: VecDeque::new(),
             memory_seen: 0,
             ready: Vec::new(),
+            ready_spare: Vec::new(),
             to_send: Vec::new(),
             next_sweep: None,
             requests_in_turn: 0,
@@ -220,7 +224,7 @@ impl<D: Driver> Reactor<D> {
     /// How long nothing has to be done unless something happens.
     fn timeout(&self) -> Option<Duration> {
         let memory_came_back = self.pool.gave_back() != self.memory_seen
-            && !(self.starved.is_empty() && self.memory_waiters.is_empty());
+            && !(self.starved.iter().all(VecDeque::is_empty) && self.memory_waiters.is_empty());
         if !self.ready.is_empty() || !self.to_send.is_empty() || memory_came_back {
             return Some(Duration { ns: 0 });
         }
@@ -265,11 +269,25 @@ impl<D: Driver> Reactor<D> {
 
     /// Looks again at connections that were held up by a bound, for as long as that helps.
     fn look_again(&mut self) {
-        self.ready.extend(self.memory_waiters.drain(..));
-        // Those that are held up anew wait for the next turn.
-        for id in std::mem::take(&mut self.ready) {
-            self.proceed(id);
+        for id in self.memory_waiters.drain(..) {
+            if let Some(session) = self.sessions.get_mut(id as usize) {
+                session.in_memory_waiters = false;
+            }
+            self.ready.push(id);
         }
+        // Those that are held up anew wait for the next turn.
+        let mut ids = std::mem::replace(&mut self.ready, std::mem::take(&mut self.ready_spare));
+        for id in ids.drain(..) {
+            self.proceed(id);
+            // A turn that was not used is the next one's.
+            if let Some(session) = self.sessions.get_mut(id as usize)
+                && std::mem::take(&mut session.has_turn)
+                && let Phase::Transmission(slot, _) = session.phase
+            {
+                self.wake_waiter(slot);
+            }
+        }
+        self.ready_spare = ids;
     }
 
     fn is_finished(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use super::Reactor;
 use crate::driver::Driver;
-use crate::session::{Incoming, Phase};
+use crate::session::{Bound, Incoming, Phase};
 use evenkeel_core::limits::QUANTUM_BYTES_MAX;
 use evenkeel_core::qos::scheduler::{Dispatch, Io, SubmitError};
 use evenkeel_core::request::{Failure, Operation, Request};
@@ -79,7 +79,7 @@ impl<D: Driver> Reactor<D> {
             _ => 0,
         };
         if session.is_full(needed) {
-            session.parked = true;
+            session.parked = Some(Bound::Connection);
             return false;
         }
         match verdict {
@@ -113,8 +113,11 @@ impl<D: Driver> Reactor<D> {
         let mut buffers = self.spare.pop().unwrap_or_default();
         if is_write && !self.take_buffers(&mut buffers, bytes) {
             self.spare.push(buffers);
-            self.sessions[id as usize].parked = true;
-            self.memory_waiters.push_back(id);
+            let session = &mut self.sessions[id as usize];
+            session.parked = Some(Bound::Memory);
+            if !std::mem::replace(&mut session.in_memory_waiters, true) {
+                self.memory_waiters.push_back(id);
+            }
             return false;
         }
         let handle = self.active.insert(Active {
@@ -147,6 +150,9 @@ impl<D: Driver> Reactor<D> {
 
     /// All of a request's memory or none of it: a request that has begun can end.
     fn take_buffers(&mut self, buffers: &mut Vec<Option<Buffer>>, bytes: u32) -> bool {
+        if !self.pool.has_room_for(bytes) {
+            return false;
+        }
         let mut left = bytes;
         while left > 0 {
             let count = left.min(QUANTUM_BYTES_MAX);
@@ -164,13 +170,27 @@ impl<D: Driver> Reactor<D> {
     /// connection is looked at again once it is not.
     fn submit(&mut self, id: u32, slot: u32, handle: u32, request: Request) -> bool {
         let volume = &mut self.volumes[slot as usize];
+        let session = &mut self.sessions[id as usize];
+        let has_turn = std::mem::take(&mut session.has_turn);
         let Request { operation, offset, length } = request;
         let io = Io { operation, offset, length, handle };
-        match self.scheduler.submit(self.now, volume.index, io) {
+        // Nobody passes those who wait, so that a large request gets its room in the end.
+        let result = if has_turn || volume.waiters.is_empty() {
+            self.scheduler.submit(self.now, volume.index, io)
+        } else {
+            Err(SubmitError::QueueFull)
+        };
+        match result {
             Ok(()) => true,
             Err(SubmitError::QueueFull) => {
-                self.sessions[id as usize].parked = true;
-                volume.waiters.push_back(id);
+                session.parked = Some(Bound::Queue);
+                if !std::mem::replace(&mut session.in_queue_waiters, true) {
+                    if has_turn {
+                        volume.waiters.push_front(id);
+                    } else {
+                        volume.waiters.push_back(id);
+                    }
+                }
                 false
             }
             // A volume is removed after its connections are.
@@ -220,19 +240,41 @@ impl<D: Driver> Reactor<D> {
     /// Hands what may go to the stores.
     pub(super) fn dispatch(&mut self) {
         while let Some(dispatch) = self.scheduler.poll_output() {
-            if !self.start(dispatch, self.starved.is_empty()) {
-                self.starved.push_back(dispatch);
+            let line = self.line_of(dispatch);
+            if !self.start(dispatch, self.starved[line].is_empty()) {
+                self.starved[line].push_back(dispatch);
             }
         }
     }
 
     /// Reads that waited for memory, in their order.
     pub(super) fn feed_the_starved(&mut self) {
-        while let Some(&dispatch) = self.starved.front() {
-            if !self.start(dispatch, true) {
-                break;
+        for line in 0..self.starved.len() {
+            while let Some(&dispatch) = self.starved[line].front() {
+                if !self.start(dispatch, true) {
+                    break;
+                }
+                self.starved[line].pop_front();
             }
-            self.starved.pop_front();
+        }
+    }
+
+    /// In which line a read waits for memory: small ones do not wait behind large ones.
+    fn line_of(&self, dispatch: Dispatch) -> usize {
+        usize::from(self.active[dispatch.handle as usize].request.length > QUANTUM_BYTES_MAX)
+    }
+
+    /// There is room in a volume's queue for whoever has waited longest.
+    pub(super) fn wake_waiter(&mut self, slot: u32) {
+        let Some(volume) = self.volumes.get_mut(slot as usize) else { return };
+        while let Some(id) = volume.waiters.pop_front() {
+            // The list may name connections that are gone, and others in their place.
+            let Some(session) = self.sessions.get_mut(id as usize) else { continue };
+            let waits = std::mem::take(&mut session.in_queue_waiters);
+            if waits && session.parked == Some(Bound::Queue) {
+                session.has_turn = true;
+                return self.ready.push(id);
+            }
         }
     }
 
@@ -262,9 +304,8 @@ impl<D: Driver> Reactor<D> {
         };
         let volume = &mut self.volumes[slot as usize];
         volume.in_store += 1;
-        // There is room in the volume's queue for whoever has waited longest.
-        self.ready.extend(volume.waiters.pop_front());
         volume.store.submit(submission, &mut self.driver.disk(slot));
+        self.wake_waiter(slot);
         self.finish_store(slot);
         true
     }
@@ -331,7 +372,7 @@ impl<D: Driver> Reactor<D> {
                 (None, _) => output.head(terms.success(cookie).as_bytes()),
             }
         }
-        if session.parked {
+        if session.parked == Some(Bound::Connection) {
             self.ready.push(id);
         }
         let closing = session.closing;
@@ -357,10 +398,11 @@ impl<D: Driver> Reactor<D> {
         let ours = |handle: u32| active[handle as usize].session == id;
         let mut cancelled: Vec<u32> =
             self.scheduler.cancel_queued(self.now, volume.index, ours).collect();
-        // The queue has room for others now.
-        self.ready.extend(volume.waiters.drain(..));
-        cancelled.extend(self.starved.iter().map(|d| d.handle).filter(|&handle| ours(handle)));
-        self.starved.retain(|dispatch| !ours(dispatch.handle));
+        let starved = self.starved.iter().flatten().map(|dispatch| dispatch.handle);
+        cancelled.extend(starved.filter(|&handle| ours(handle)));
+        for line in &mut self.starved {
+            line.retain(|dispatch| !ours(dispatch.handle));
+        }
         cancelled.sort_unstable();
         cancelled.dedup();
         for handle in cancelled {
@@ -371,7 +413,8 @@ impl<D: Driver> Reactor<D> {
                 self.reply(handle);
             }
         }
-        // What waited behind may go.
+        // What waited behind may go, and the queue has room for others now.
         self.dispatch();
+        self.wake_waiter(slot);
     }
 }
