@@ -9,6 +9,7 @@ use evenkeel_store::Pool;
 use evenkeel_store::folder::Folder;
 use evenkeel_store::local::LocalPool;
 use evenkeel_store::memory::MemoryPool;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -80,6 +81,7 @@ pub fn run(
     ready: impl FnOnce(&Addresses),
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), Failure> {
+    raise_open_files();
     // Held to the end: it keeps a second server out of the folder. The local store has its own.
     let (pool, _folder): (Arc<dyn Pool>, Option<Folder>) = match config.store {
         StoreKind::Local => (Arc::new(LocalPool::open(&config.data_dir).map_err(failed)?), None),
@@ -109,6 +111,16 @@ pub fn run(
     let result = evenkeel_control::run(control, engine.agent(), ready, shutdown).map_err(failed);
     engine.shutdown();
     result
+}
+
+/// Every connection and every volume takes a descriptor, and the limit that a shell hands down is
+/// the one for programs that use `select`. The hard limit is what the operator meant.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "the limit of open files stays as it is; see `evenkeel doctor`");
+    }
 }
 
 impl From<Io> for IoMode {

@@ -257,13 +257,21 @@ impl Bench<'_, '_> {
         assert!(!data.hole && !data.zero, "data is called a hole: {extents:?}");
     }
 
+    /// Asks again from where an answer ends, as a client does.
     fn extents(&mut self, offset: u64, length: u32) -> Vec<Extent> {
-        let completion = self.operate(Operation::BlockStatus, offset, length);
-        completion.result.expect("block status");
-        let covered: u64 = completion.extents.iter().map(|e| u64::from(e.length)).sum();
-        assert_eq!(covered, u64::from(length), "extents have gaps: {:?}", completion.extents);
-        assert!(completion.extents.iter().all(|e| e.length > 0), "an empty extent");
-        completion.extents
+        let (mut extents, mut covered) = (Vec::new(), 0);
+        while covered < length {
+            let at = offset + u64::from(covered);
+            let completion = self.operate(Operation::BlockStatus, at, length - covered);
+            completion.result.expect("block status");
+            let before = covered;
+            covered += completion.extents.iter().map(|e| e.length).sum::<u32>();
+            assert!(covered > before, "nothing is said of {at}");
+            extents.extend(completion.extents);
+        }
+        assert_eq!(covered, length, "more is said than was asked: {extents:?}");
+        assert!(extents.iter().all(|e| e.length > 0), "an empty extent");
+        extents
     }
 
     /// Random requests against the array; what is said to be zero must be.

@@ -59,8 +59,8 @@ pub struct Completion {
     pub result: Result<(), Failure>,
     /// The buffer that was submitted.
     pub buffer: Option<Buffer>,
-    /// For [`Operation::BlockStatus`]: what the range consists of, in order, without gaps, covering
-    /// it whole.
+    /// For [`Operation::BlockStatus`]: what the range consists of, in order, without gaps, from its
+    /// beginning; at least one. They may end before the range does: the client asks again.
     pub extents: Vec<Extent>,
 }
 

@@ -4,7 +4,7 @@
 //! Nothing inside it runs then: no server, no client, and no clock interrupt that would count the
 //! time as stolen. To a client it looks as if the server had been late. The promise holds as long
 //! as the hardware below delivers, so the laboratory watches the machine while it measures
-//! ([`watch`]), and the checker judges by the time that the machine ran.
+//! ([`Watch`]), and the checker judges by the time that the machine ran.
 //!
 //! The idea is Gil Tene's jHiccup: a thread that only sleeps for a millisecond at a time has no
 //! reason of its own to wake late, so what it sees, every program on its processor has suffered.

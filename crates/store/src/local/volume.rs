@@ -14,9 +14,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 /// A stretch of zeroes written at once when the filesystem cannot zero a range by itself.
 const ZEROES_BYTES: u32 = 64 << 10;
-/// Extents reported per request. A client asks again from where the answer ends; the last extent of
-/// a cut answer covers the rest as data, which is always allowed to be said.
-const EXTENTS_MAX: usize = 1_024;
+/// Extents reported per request; a client asks again from where the answer ends. Each costs a system
+/// call or two in the reactor's thread, so it is few enough not to keep the neighbours waiting.
+const EXTENTS_MAX: usize = 64;
 
 /// An open volume file.
 #[derive(Debug)]
@@ -151,7 +151,7 @@ impl LocalStore {
     fn extents(&self, offset: u64, length: u32) -> Result<Vec<Extent>, Errno> {
         let end = offset + u64::from(length);
         let (mut extents, mut at) = (Vec::new(), offset);
-        while at < end && extents.len() < EXTENTS_MAX - 1 {
+        while at < end && extents.len() < EXTENTS_MAX {
             let data = match rustix::fs::seek(&self.file, SeekFrom::Data(at)) {
                 Ok(data) => data.clamp(at, end),
                 Err(Errno::NXIO) => end,
@@ -165,7 +165,6 @@ impl LocalStore {
                 at = end;
             }
         }
-        push(&mut extents, end - at, false);
         Ok(extents)
     }
 }
