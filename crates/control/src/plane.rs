@@ -85,8 +85,8 @@ pub struct Outcome {
     pub settled: Option<Volume>,
 }
 
-/// Whether an event is on the way to a volume's end: it is being detached, is not attached any more,
-/// or goes.
+/// Whether an event is on the way to a volume's end: it is being detached, is not attached any
+/// more, or goes.
 fn leads_to_space(event: &Event) -> bool {
     match event {
         Event::Volume(Volume { phase: Phase::Creating, .. }) => false,

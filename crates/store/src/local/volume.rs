@@ -14,8 +14,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 /// A stretch of zeroes written at once when the filesystem cannot zero a range by itself.
 const ZEROES_BYTES: u32 = 64 << 10;
-/// Extents reported per request; a client asks again from where the answer ends. Each costs a system
-/// call or two in the reactor's thread, so it is few enough not to keep the neighbours waiting.
+/// Extents reported per request; a client asks again from where the answer ends. Each costs a
+/// system call or two in the reactor's thread: few enough not to keep the neighbours waiting.
 const EXTENTS_MAX: usize = 64;
 
 /// An open volume file.
