@@ -1,6 +1,6 @@
 //! `evenkeel bench`: an unlimited volume beside other servers, under the same load.
 
-use super::serve;
+use super::{serve, temporary_folder};
 use crate::cli::{BenchNbd, Export};
 use crate::message::{self, Failure, Format};
 use crate::server;
@@ -26,13 +26,8 @@ const SET_UP_MAX: Duration = Duration::from_secs(300);
 
 /// Compares with nbdkit and qemu-storage-daemon and prints the table.
 pub fn nbd(arguments: &BenchNbd) -> Result<(), Failure> {
-    let temporary = |folder: &Path| {
-        let mut builder = tempfile::Builder::new();
-        let made = builder.prefix("evenkeel-bench-").tempdir_in(folder);
-        made.map_err(|error| Failure::new(format!("{}: {error}", folder.display())))
-    };
-    let folder = temporary(&std::env::temp_dir())?;
-    let memory_folder = temporary(Path::new("/dev/shm"))?;
+    let folder = temporary_folder(&std::env::temp_dir(), "evenkeel-bench-")?;
+    let memory_folder = temporary_folder(Path::new("/dev/shm"), "evenkeel-bench-")?;
     let folders = [&folder, &memory_folder].map(|folder| folder.path().to_owned());
     serve::end_when_told_to(folders.to_vec())?;
     let seconds = u32::try_from(arguments.time.as_secs()).unwrap_or(u32::MAX);

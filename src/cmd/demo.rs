@@ -1,7 +1,7 @@
 //! `evenkeel demo`: a server of its own on a temporary folder, real fio clients, a verdict per
 //! volume.
 
-use super::{serve, volume};
+use super::{serve, temporary_folder, volume};
 use crate::api::{Client, Keys};
 use crate::cli::{Demo, VolumeCreate, Wait};
 use crate::message::{self, Failure};
@@ -61,10 +61,7 @@ fn plans() -> [Plan; 4] {
 
 pub fn run(arguments: &Demo) -> Result<(), Failure> {
     serve::log_to_stderr("warn")?;
-    let folder = tempfile::Builder::new()
-        .prefix("evenkeel-demo-")
-        .tempdir()
-        .map_err(|error| Failure::new(format!("a temporary folder: {error}")))?;
+    let folder = temporary_folder(&std::env::temp_dir(), "evenkeel-demo-")?;
     let config = Config {
         data_dir: folder.path().join("data"),
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),

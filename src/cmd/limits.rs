@@ -1,7 +1,7 @@
 //! `evenkeel bench limits`: one volume after another at its limit, driven by fio over NBD, each
 //! judged as strictly as the published figures.
 
-use super::serve;
+use super::{serve, temporary_folder};
 use crate::cli::BenchLimits;
 use crate::message::{self, Failure, Format};
 use crate::server;
@@ -73,10 +73,7 @@ fn rows(seconds: u32) -> Vec<Row> {
 /// Drives every row and prints the table.
 pub fn run(arguments: &BenchLimits) -> Result<(), Failure> {
     serve::log_to_stderr("warn")?;
-    let folder = tempfile::Builder::new()
-        .prefix("evenkeel-limits-")
-        .tempdir()
-        .map_err(|error| Failure::new(format!("a temporary folder: {error}")))?;
+    let folder = temporary_folder(&std::env::temp_dir(), "evenkeel-limits-")?;
     serve::end_when_told_to(vec![folder.path().to_owned()])?;
     let engine = Engine::start(EngineConfig {
         cores: server::cores(),

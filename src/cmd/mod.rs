@@ -2,6 +2,8 @@
 
 use crate::cli::{BenchVerb, Cli, Verb};
 use crate::message::Failure;
+use std::path::Path;
+use tempfile::TempDir;
 
 mod bench;
 mod demo;
@@ -30,4 +32,10 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Completions(arguments) => man::completions(&arguments),
         Verb::Man(arguments) => man::run(&arguments),
     }
+}
+
+/// A new folder in `parent`, gone when it is dropped.
+fn temporary_folder(parent: &Path, prefix: &str) -> Result<TempDir, Failure> {
+    let made = tempfile::Builder::new().prefix(prefix).tempdir_in(parent);
+    made.map_err(|error| Failure::new(format!("a folder in {}: {error}", parent.display())))
 }

@@ -59,21 +59,20 @@ impl Ring {
         Event::Disk(store, DiskDone { token: op.token, result, buffer: op.buffer })
     }
 
-    /// Watches for the first event without sleeping, for as long as that has paid lately; whether
-    /// it came.
-    fn watch(&mut self) -> bool {
+    /// Watches for the first event without sleeping, for as long as that has paid lately.
+    fn watch(&mut self) {
         let budget = self.patience.budget();
         if budget.ns == 0 || self.ring.submit().is_err() {
-            return false;
+            return;
         }
         let start = self.clock.now();
         loop {
             // Both are memory shared with the kernel: no system call.
             if !self.ring.completion().is_empty() || self.ring.submission().taskrun() {
-                return true;
+                return;
             }
             if self.clock.now().since(start) >= budget {
-                return false;
+                return;
             }
             std::hint::spin_loop();
         }
