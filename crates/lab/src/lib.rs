@@ -19,6 +19,7 @@ pub mod error;
 pub mod histogram;
 pub mod report;
 pub mod series;
+pub mod sim;
 pub mod stalls;
 pub mod text;
 pub mod workload;

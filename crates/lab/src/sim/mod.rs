@@ -1,0 +1,3 @@
+//! The laboratory in virtual time.
+
+pub mod policy;
