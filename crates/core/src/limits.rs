@@ -22,6 +22,12 @@ pub const QUANTUM_BYTES_MAX: u32 = 256 << 10;
 /// room.
 pub const VOLUMES_PER_CORE_MAX: usize = 65_536;
 
+/// Instances one core knows at most: one for every sixteenth volume.
+pub const INSTANCES_PER_CORE_MAX: usize = 4_096;
+
+/// Devices one core shares out at most.
+pub const DEVICES_PER_CORE_MAX: usize = 64;
+
 /// Connections one core serves at most, over all its volumes.
 pub const CONNECTIONS_PER_CORE_MAX: usize = 4_096;
 

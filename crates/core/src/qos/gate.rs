@@ -28,6 +28,13 @@ pub struct Exceeded {
     pub bytes_ns: u64,
     /// Held up by the guard.
     pub guard_ns: u64,
+    /// Past the volume's limits, held up by its instance's limit in I/Os, or by the turns of the
+    /// instance's other volumes while that limit was exhausted.
+    pub instance_operations_ns: u64,
+    /// The same for its instance's limits in bytes.
+    pub instance_bytes_ns: u64,
+    /// Past all limits, held up by its device: our part.
+    pub device_ns: u64,
 }
 
 /// The limits every request touches, and the account of when the volume was shut. Everything is
@@ -95,10 +102,45 @@ impl Gate {
         }
     }
 
+    /// Settles without deciding anything anew: for whoever asks while another's account is open.
+    pub fn look(&mut self, now: Instant) {
+        self.settle(now);
+    }
+
+    /// Settles after a time in which requests of the volume waited, but not for its limits, and so
+    /// tokens beyond the depth were lost through no fault of the tenant's. Returns how long the
+    /// limit that was exhausted first had been full.
+    ///
+    /// `owed` of earlier losses is paid back on the way, by a quarter of the time that passed.
+    pub fn settle_backlogged(&mut self, now: Instant, owed: Duration) -> (Duration, Duration) {
+        let elapsed = now.since(self.settled_at);
+        let paid = Duration::from_ns(owed.ns.min(elapsed.ns / 4));
+        let inflow = elapsed + paid;
+        let mut lost = None::<Duration>;
+        for bucket in [&mut self.operations, &mut self.bytes].into_iter().flatten() {
+            let full_in = bucket.time_to_full().unwrap_or(inflow);
+            let over = Duration::from_ns(inflow.ns.saturating_sub(full_in.ns));
+            lost = Some(lost.map_or(over, |lost| lost.min(over)));
+            bucket.settle(inflow);
+        }
+        self.settled_at = now;
+        (lost.unwrap_or(Duration::ZERO), paid)
+    }
+
     /// Charges `cost` if every limit it touches is ready as of the last settling, and says whether
     /// it did.
     #[must_use]
     pub fn admit(&mut self, reserves: &mut Reserves, cost: &Cost) -> bool {
+        let allowed = self.allows(reserves, cost);
+        if allowed {
+            self.charge(reserves, cost);
+        }
+        allowed
+    }
+
+    /// Whether every limit that `cost` touches is ready as of the last settling.
+    #[must_use]
+    pub fn allows(&self, reserves: &mut Reserves, cost: &Cost) -> bool {
         let ready = |bucket: &Option<Bucket>| bucket.as_ref().is_none_or(Bucket::is_ready);
         if (cost.operations > 0 && !ready(&self.operations))
             || (cost.bytes > 0 && !ready(&self.bytes))
@@ -107,9 +149,14 @@ impl Gate {
         }
         if self.burstable || cost.guard > 0 {
             reserves.settle(self.settled_at);
-            if !reserves.are_ready(cost) {
-                return false;
-            }
+            return reserves.are_ready(cost);
+        }
+        true
+    }
+
+    /// Charges `cost`, which [`Gate::allows`] has let pass as of the last settling.
+    pub fn charge(&mut self, reserves: &mut Reserves, cost: &Cost) {
+        if self.burstable || cost.guard > 0 {
             reserves.charge(cost);
         }
         let operations = u64::from(cost.operations);
@@ -120,7 +167,6 @@ impl Gate {
             }
         }
         self.operations_charged += operations;
-        true
     }
 
     /// Notes that a request of `cost` is held up from the last settling on. Returns when the last
@@ -177,6 +223,7 @@ impl Gate {
             operations_ns: self.operations_exceeded_ns,
             bytes_ns: self.bytes_exceeded_ns,
             guard_ns: reserves.guard_exceeded_ns,
+            ..Exceeded::default()
         };
         if let Some(by) = self.shut_by {
             let of = match by {
@@ -194,6 +241,39 @@ impl Gate {
     pub fn late_ns(&self, now: Instant) -> u64 {
         let present = if self.shut_by.is_some() { now.since(self.shut_until).ns } else { 0 };
         self.late_ns + present
+    }
+
+    /// How long ago the limits were ready for the first request, if it still waits.
+    pub fn late_now(&self, now: Instant) -> Duration {
+        match self.shut_by {
+            Some(_) => now.since(self.shut_until),
+            None => Duration::ZERO,
+        }
+    }
+
+    /// What a quantum takes of the limit it takes most of, in nanoseconds; at least one.
+    pub fn share_ns(&self, cost: &Cost) -> u64 {
+        let part = |tokens: u64, bucket: &Option<Bucket>| {
+            let rate = bucket.as_ref().map(Bucket::rate_per_second);
+            rate.map_or(0, |rate| tokens.saturating_mul(1_000_000_000) / rate.max(1))
+        };
+        part(cost.operations.into(), &self.operations).max(part(cost.bytes, &self.bytes)).max(1)
+    }
+
+    /// Counts a quantum that is not charged.
+    pub fn count_only(&mut self, cost: &Cost) {
+        self.operations_charged += u64::from(cost.operations);
+    }
+
+    /// Whether it is a limit in bytes that holds up the first request.
+    pub fn shut_by_bytes(&self) -> bool {
+        self.shut_by == Some(Dimension::Bytes)
+    }
+
+    /// Notes that a limit in bytes kept elsewhere holds up the first request, until `until`.
+    pub fn shut_for_bytes(&mut self, until: Instant) {
+        self.shut_until = until;
+        self.shut_by = Some(Dimension::Bytes);
     }
 
     /// Whether the volume has credits, in its [`Reserves`].
@@ -278,6 +358,14 @@ impl Reserves {
             operations: self.operation_credits.as_ref().map(Credit::balance),
             bytes: self.byte_credits.as_ref().map(Credit::balance),
         }
+    }
+
+    /// How long the credits last at so many I/Os and bytes a second; the shorter of both, `None`
+    /// where they last for ever or there are none.
+    pub fn time_to_empty(&self, (operations, bytes): (u64, u64)) -> Option<Duration> {
+        let lasts = |credit: &Option<Credit>, demand| credit.as_ref()?.time_to_empty(demand);
+        let both = [lasts(&self.operation_credits, operations), lasts(&self.byte_credits, bytes)];
+        both.into_iter().flatten().min()
     }
 
     /// Replaces the balances that are given as of the last settling; ignores those the volume does

@@ -14,6 +14,7 @@
 //! | [`cost`] | what a request counts as |
 //! | `gate` | all limits of one volume: check all, then charge all |
 //! | `queue`, `wheel` | who waits, and until when |
+//! | [`sharing`] | instances and devices that volumes share: reservations, weights, windows |
 //! | [`scheduler`] | all of it for many volumes: the only part an engine talks to |
 
 pub mod bucket;
@@ -23,6 +24,7 @@ mod gate;
 pub mod pacing;
 mod queue;
 pub mod scheduler;
+pub mod sharing;
 mod wheel;
 
 pub use gate::Exceeded;

@@ -111,7 +111,8 @@ impl Queue {
         true
     }
 
-    fn append(&mut self, nodes: &mut Nodes, io: Io) {
+    /// Appends a request, whether it fits or not.
+    pub fn append(&mut self, nodes: &mut Nodes, io: Io) {
         let at = nodes.take(io);
         if self.tail == NIL {
             self.head = at;
@@ -158,6 +159,21 @@ impl Queue {
         }
     }
 
+    /// Appends all of another queue.
+    pub fn append_all(&mut self, nodes: &mut Nodes, other: Self) {
+        if other.is_empty() {
+            return;
+        }
+        if self.tail == NIL {
+            self.head = other.head;
+        } else {
+            nodes.at(self.tail).next = other.head;
+        }
+        self.tail = other.tail;
+        self.requests += other.requests;
+        self.bytes += other.bytes;
+    }
+
     /// Moves the requests whose handle matches to a queue of their own, in their order.
     pub fn extract(&mut self, nodes: &mut Nodes, mut matches: impl FnMut(u32) -> bool) -> Self {
         let mut kept = Self::new();
@@ -184,7 +200,8 @@ impl Queue {
     }
 }
 
-const fn payload_bytes(io: &Io) -> u32 {
+/// Bytes a request carries.
+pub(crate) const fn payload_bytes(io: &Io) -> u32 {
     match io.operation {
         Operation::Read | Operation::Write { .. } => io.length,
         _ => 0,

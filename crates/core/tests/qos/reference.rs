@@ -117,7 +117,7 @@ impl Volume {
 
     pub fn exceeded(&self) -> Exceeded {
         let [operations_ns, bytes_ns, guard_ns] = self.exceeded_ns;
-        Exceeded { operations_ns, bytes_ns, guard_ns }
+        Exceeded { operations_ns, bytes_ns, guard_ns, ..Exceeded::default() }
     }
 
     pub fn queued(&self) -> usize {

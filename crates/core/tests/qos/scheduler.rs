@@ -112,7 +112,7 @@ proptest! {
         all.sort_by_key(|(now, index, io)| (*now, *index, io.handle));
         let mut got: BTreeMap<VolumeIndex, Vec<Going>> = BTreeMap::new();
         let mut keep = |now: u64, dispatch: Dispatch| {
-            let Dispatch { volume, handle, offset, length, last } = dispatch;
+            let Dispatch { volume, handle, offset, length, last, .. } = dispatch;
             let going = Going { at: now, handle, offset, length, last };
             got.entry(volume).or_default().push(going);
         };

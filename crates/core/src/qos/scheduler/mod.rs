@@ -19,18 +19,30 @@
 //! finished goes to the end. So no volume waits longer than one turn of each of the others, and no
 //! poll is longer than [`OUTPUT_DISPATCHES_MAX`] dispatches.
 
+mod control;
+mod doors;
+mod share;
+mod turns;
+
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
 
+pub use control::{AttachmentIndex, DeviceIndex, InstanceIndex, NoSuch};
+pub use share::Ticket;
+pub use turns::MADE_WHOLE_MAX;
+
+use self::share::Sharing;
 use super::cost::Counting;
 use super::gate::{Exceeded, Gate, Reserves};
 use super::pacing::{Balances, Pacing};
 use super::queue::{Cancelled, Nodes, Queue};
+use super::sharing::device::Ground;
+use super::sharing::flow::NIL;
 use super::wheel::{LINK_BYTES, Wheel};
 use crate::limits::VOLUMES_PER_CORE_MAX;
 use crate::request::Operation;
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 
 /// Dispatches the output queue holds, and so the most a poll or a submission makes before it lets
 /// the caller work: about a hundred microseconds' worth.
@@ -80,6 +92,10 @@ pub struct Dispatch {
     pub length: u32,
     /// Whether this is the last quantum of the request.
     pub last: bool,
+    /// What to call [`Scheduler::complete`] with, if its volume is on a device.
+    pub ticket: Ticket,
+    /// On what ground its device served it; by weight where there is no device.
+    pub ground: Ground,
 }
 
 /// Why a request was not taken. Nothing was charged or kept.
@@ -141,6 +157,10 @@ pub struct Counters {
     /// and our own lateness. Tokens saved meanwhile make up for it while each wait is below the
     /// tolerance.
     pub late_ns: u64,
+    /// Time's worth of tokens that was lost to delays of ours and paid back since.
+    pub made_whole: Duration,
+    /// Quanta the device works on.
+    pub in_flight: u32,
 }
 
 /// What a request touches of its volume: three cache lines.
@@ -170,7 +190,10 @@ pub struct Scheduler {
     reserves: Vec<Reserves>,
     /// Of each volume: odd while its slot is taken.
     generations: Vec<u32>,
+    /// Of each volume: the slot of its share, or `NIL` if its own limits are all it has.
+    share_of: Vec<u32>,
     vacant: Vec<u32>,
+    sharing: Sharing,
     nodes: Nodes,
     wheel: Wheel,
     output: VecDeque<Dispatch>,
@@ -186,7 +209,9 @@ impl Scheduler {
             volumes: Vec::new(),
             reserves: Vec::new(),
             generations: Vec::new(),
+            share_of: Vec::new(),
             vacant: Vec::new(),
+            sharing: Sharing::default(),
             nodes: Nodes::new(),
             wheel: Wheel::new(now),
             output: VecDeque::with_capacity(OUTPUT_DISPATCHES_MAX),
@@ -220,6 +245,7 @@ impl Scheduler {
         self.volumes.push(volume);
         self.reserves.push(reserves);
         self.generations.push(1);
+        self.share_of.push(NIL);
         self.wheel.grow(self.volumes.len());
         Ok(VolumeIndex { slot, generation: 1 })
     }
@@ -233,6 +259,8 @@ impl Scheduler {
         if let Some(slot) = self.live(volume) {
             self.wheel.remove(slot);
             core::mem::swap(&mut self.volumes[index(slot)].queue, &mut queue);
+            let shared = self.remove_share(slot);
+            queue.append_all(&mut self.nodes, shared);
             let generation = &mut self.generations[index(slot)];
             *generation = generation.wrapping_add(1);
             self.vacant.push(slot);
@@ -252,7 +280,10 @@ impl Scheduler {
         self.set_now(now);
         let mut queue = Queue::new();
         if let Some(slot) = self.live(volume) {
-            queue = self.volumes[index(slot)].queue.extract(&mut self.nodes, matches);
+            queue = match self.share_of[index(slot)] {
+                NIL => self.volumes[index(slot)].queue.extract(&mut self.nodes, matches),
+                share => self.extract_shared(share, matches),
+            };
             self.look_again(slot);
         }
         Cancelled { nodes: &mut self.nodes, queue }
@@ -269,6 +300,9 @@ impl Scheduler {
         gate.reopen(reserves, self.now);
         gate.repace(reserves, pacing);
         counting.set_rule(pacing.counting);
+        if self.share_of[index(slot)] != NIL {
+            self.repace_share(self.share_of[index(slot)], pacing);
+        }
         self.look_again(slot);
     }
 
@@ -280,6 +314,10 @@ impl Scheduler {
     pub fn submit(&mut self, now: Instant, volume: VolumeIndex, io: Io) -> Result<(), SubmitError> {
         self.set_now(now);
         let slot = self.live(volume).ok_or(SubmitError::NoSuchVolume)?;
+        if self.share_of[index(slot)] != NIL {
+            let share = &self.sharing.shares[index(self.share_of[index(slot)])];
+            return self.submit_to_flow(share.flows, io);
+        }
         let queue = &mut self.volumes[index(slot)].queue;
         let idle = queue.is_empty();
         if !queue.push(&mut self.nodes, io) {
@@ -299,9 +337,21 @@ impl Scheduler {
         while self.output.len() < OUTPUT_DISPATCHES_MAX {
             self.warm_up();
             for _ in 0..WARM_UP_VOLUMES {
-                let Some(slot) = self.wheel.pop_due() else { return };
+                let Some(slot) = self.wheel.pop_due() else {
+                    self.poll_sharing(POLL_MOVES_MAX);
+                    return;
+                };
                 self.serve(slot);
             }
+        }
+    }
+
+    /// Hears that the device is done with a dispatch, whether it succeeded or not. What waited for
+    /// the room may go at once. A ticket that is not (or no longer) anybody's changes nothing.
+    pub fn complete(&mut self, now: Instant, ticket: Ticket) {
+        self.set_now(now);
+        if ticket != Ticket::NONE {
+            self.complete_ticket(ticket);
         }
     }
 
@@ -313,7 +363,8 @@ impl Scheduler {
     /// When to call [`Scheduler::poll`] at the latest; `None` while nothing waits for time to pass.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.wheel.next_deadline().map(|deadline| deadline.max(self.now))
+        let deadlines = [self.wheel.next_deadline(), self.sharing.next_deadline()];
+        deadlines.into_iter().flatten().min().map(|deadline| deadline.max(self.now))
     }
 
     /// A volume's credit balances as of `now`; none if it was removed.
@@ -342,7 +393,7 @@ impl Scheduler {
         let Some(slot) = self.live(volume) else { return Counters::default() };
         let volume = &self.volumes[index(slot)];
         let reserves = &self.reserves[index(slot)];
-        Counters {
+        let counters = Counters {
             operations: volume.gate.operations_charged(),
             requests: volume.requests,
             bytes_read: volume.bytes_read,
@@ -351,7 +402,9 @@ impl Scheduler {
             queued_bytes: volume.queue.bytes(),
             exceeded: volume.gate.exceeded(reserves, self.now),
             late_ns: volume.gate.late_ns(self.now),
-        }
+            ..Counters::default()
+        };
+        self.with_share(slot, counters)
     }
 
     /// How often a caller's `now` was before an earlier one. Such a time counts as the earlier one:
@@ -406,6 +459,10 @@ impl Scheduler {
     fn serve(&mut self, slot: u32) {
         let name = VolumeIndex { slot, generation: self.generations[index(slot)] };
         let volume = &mut self.volumes[index(slot)];
+        if volume.queue.is_empty() && self.share_of[index(slot)] != NIL {
+            self.serve_shared(slot, self.share_of[index(slot)]);
+            return;
+        }
         let reserves = &mut self.reserves[index(slot)];
         volume.gate.reopen(reserves, self.now);
         for _ in 0..TURN_DISPATCHES_MAX {
@@ -431,6 +488,8 @@ impl Scheduler {
                 offset: head.portion.offset,
                 length,
                 last,
+                ticket: Ticket::NONE,
+                ground: Ground::Weight,
             });
         }
         if !volume.queue.is_empty() {

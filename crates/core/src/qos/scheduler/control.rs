@@ -1,0 +1,494 @@
+//! How devices, instances and claims come, change and go.
+
+use core::fmt;
+
+use super::share::{Share, Shop};
+use super::{Cancelled, Counters, Io, Queue, Scheduler, SubmitError, VolumeIndex, index};
+use crate::limits::{DEVICES_PER_CORE_MAX, INSTANCES_PER_CORE_MAX, VOLUMES_PER_CORE_MAX};
+use crate::qos::pacing::{Balances, Pacing};
+use crate::qos::sharing::device::{Device, Place};
+use crate::qos::sharing::flow::{Flow, NIL, Waits};
+use crate::qos::sharing::instance::Instance;
+use crate::qos::sharing::{Claim, DeviceCounters, DeviceModel, InstanceCounters, InstancePacing};
+use crate::qos::wheel::Wheel;
+use crate::time::{Duration, Instant};
+
+/// A device's name within its scheduler. Devices are never removed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct DeviceIndex(u32);
+
+/// An instance's name within its scheduler. It stays invalid after the instance is removed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct InstanceIndex {
+    slot: u32,
+    generation: u32,
+}
+
+/// The name of one attachment of a volume within its scheduler. It stays invalid after the
+/// attachment or its volume is removed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct AttachmentIndex {
+    flow: u32,
+    generation: u32,
+}
+
+/// What was asked for is not there, or as many as may be are there already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoSuch {
+    /// The volume was removed.
+    Volume,
+    /// The instance was removed.
+    Instance,
+    /// There is no such device.
+    Device,
+    /// No more instances fit.
+    RoomForInstances,
+    /// No more devices fit.
+    RoomForDevices,
+    /// No more attachments fit.
+    RoomForAttachments,
+}
+
+impl fmt::Display for NoSuch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Volume => f.write_str("the volume is no longer scheduled here: it was removed"),
+            Self::Instance => f.write_str("the instance is no longer known here: it was removed"),
+            Self::Device => f.write_str("this core has no such device: add it first"),
+            Self::RoomForInstances => {
+                write!(f, "this core knows {INSTANCES_PER_CORE_MAX} instances, the most it may")
+            }
+            Self::RoomForDevices => {
+                write!(f, "this core has {DEVICES_PER_CORE_MAX} devices, the most it may")
+            }
+            Self::RoomForAttachments => {
+                write!(f, "this core has {VOLUMES_PER_CORE_MAX} attachments, the most it may")
+            }
+        }
+    }
+}
+
+impl core::error::Error for NoSuch {}
+
+impl Scheduler {
+    /// Adds a device that volumes can share.
+    ///
+    /// # Errors
+    /// When there are as many as may be.
+    pub fn add_device(&mut self, now: Instant, model: &DeviceModel) -> Result<DeviceIndex, NoSuch> {
+        self.set_now(now);
+        let slot = self.sharing.shops.len();
+        if slot >= DEVICES_PER_CORE_MAX {
+            return Err(NoSuch::RoomForDevices);
+        }
+        let mut device = Device::new(self.now, model);
+        device.grow(self.sharing.flows.len());
+        self.sharing.shops.push(Shop::new(device));
+        Ok(DeviceIndex(u32::try_from(slot).unwrap_or(NIL)))
+    }
+
+    /// Puts another model of a device in force, for instance after a calibration. Reservations keep
+    /// their I/Os per second.
+    pub fn set_device(&mut self, now: Instant, device: DeviceIndex, model: &DeviceModel) {
+        self.set_now(now);
+        let Some(shop) = self.sharing.shops.get_mut(index(device.0)) else { return };
+        shop.device.set_model(model);
+        for share in self.sharing.shares.iter_mut().filter(|share| share.device == device.0) {
+            share.place.set_model(model);
+        }
+        self.pump(device.0);
+    }
+
+    /// What a device has done.
+    #[must_use]
+    pub fn device_counters(&self, device: DeviceIndex) -> DeviceCounters {
+        let shop = self.sharing.shops.get(index(device.0));
+        shop.map_or_else(DeviceCounters::default, |shop| shop.device.counters())
+    }
+
+    /// Adds an instance to which volumes can be attached: pacers full, credits as given or full.
+    ///
+    /// # Errors
+    /// When there are as many as may be.
+    pub fn add_instance(
+        &mut self,
+        now: Instant,
+        pacing: &InstancePacing,
+        balances: Balances,
+    ) -> Result<InstanceIndex, NoSuch> {
+        self.set_now(now);
+        let instance = Instance::new(self.now, pacing, balances);
+        let sharing = &mut self.sharing;
+        if let Some(slot) = sharing.vacant_instances.pop() {
+            sharing.instances[index(slot)] = instance;
+            let generation = &mut sharing.instance_generations[index(slot)];
+            *generation = generation.wrapping_add(1);
+            return Ok(InstanceIndex { slot, generation: *generation });
+        }
+        if sharing.instances.len() >= INSTANCES_PER_CORE_MAX {
+            return Err(NoSuch::RoomForInstances);
+        }
+        sharing.instances.push(instance);
+        sharing.instance_generations.push(1);
+        let count = sharing.instances.len();
+        sharing.instance_wheel.get_or_insert_with(|| Wheel::new(now)).grow(count);
+        Ok(InstanceIndex { slot: u32::try_from(count - 1).unwrap_or(NIL), generation: 1 })
+    }
+
+    /// Puts other limits of an instance in force from `now` on. Nothing is refilled, and what waits
+    /// is looked at again at once.
+    pub fn repace_instance(
+        &mut self,
+        now: Instant,
+        instance: InstanceIndex,
+        pacing: &InstancePacing,
+    ) {
+        self.set_now(now);
+        let Some(slot) = self.live_instance(instance) else { return };
+        self.sharing.instances[index(slot)].repace(self.now, pacing);
+        self.look_at_instance(slot);
+    }
+
+    /// Forgets an instance. What is still attached to it is then attached to none.
+    pub fn remove_instance(&mut self, now: Instant, instance: InstanceIndex) {
+        self.set_now(now);
+        let Some(slot) = self.live_instance(instance) else { return };
+        for flow in 0..self.sharing.flows.len() {
+            let entry = &self.sharing.flows[flow];
+            if entry.instance == slot && entry.volume != NIL {
+                self.move_flow(u32::try_from(flow).unwrap_or(NIL), NIL);
+            }
+        }
+        let sharing = &mut self.sharing;
+        if let Some(wheel) = &mut sharing.instance_wheel {
+            wheel.remove(slot);
+        }
+        let generation = &mut sharing.instance_generations[index(slot)];
+        *generation = generation.wrapping_add(1);
+        sharing.vacant_instances.push(slot);
+    }
+
+    /// What an instance has done; all zero if it was removed.
+    #[must_use]
+    pub fn instance_counters(&self, instance: InstanceIndex) -> InstanceCounters {
+        let slot = self.live_instance(instance);
+        slot.map_or_else(InstanceCounters::default, |slot| {
+            self.sharing.instances[index(slot)].counters(self.now)
+        })
+    }
+
+    /// An instance's credit balances as of `now`; none if it was removed.
+    pub fn instance_balances(&mut self, now: Instant, instance: InstanceIndex) -> Balances {
+        self.set_now(now);
+        let Some(slot) = self.live_instance(instance) else { return Balances::default() };
+        self.sharing.instances[index(slot)].balances(self.now)
+    }
+
+    /// Replaces the balances that are given, at most by their capacity.
+    pub fn set_instance_balances(
+        &mut self,
+        now: Instant,
+        instance: InstanceIndex,
+        balances: Balances,
+    ) {
+        self.set_now(now);
+        let Some(slot) = self.live_instance(instance) else { return };
+        self.sharing.instances[index(slot)].set_balances(self.now, balances);
+        self.look_at_instance(slot);
+    }
+
+    /// How long a volume's credits last if it goes on with so many I/Os and bytes a second: the
+    /// shorter of both, `None` where they last for ever or there are none.
+    pub fn time_to_empty(
+        &mut self,
+        now: Instant,
+        volume: VolumeIndex,
+        demand: (u64, u64),
+    ) -> Option<Duration> {
+        self.set_now(now);
+        let slot = self.live(volume)?;
+        let reserves = &mut self.reserves[index(slot)];
+        reserves.settle(now);
+        reserves.time_to_empty(demand)
+    }
+
+    /// The same for an instance.
+    pub fn instance_time_to_empty(
+        &mut self,
+        now: Instant,
+        instance: InstanceIndex,
+        demand: (u64, u64),
+    ) -> Option<Duration> {
+        self.set_now(now);
+        let slot = self.live_instance(instance)?;
+        self.sharing.instances[index(slot)].time_to_empty(self.now, demand)
+    }
+
+    /// Gives a volume a claim on a device, an instance, or both, beside its own limits `pacing`
+    /// (those it was added with, or has by now). May be called again to change any of them. Volumes
+    /// on a device must tell the completion of each dispatch ([`Scheduler::complete`]).
+    ///
+    /// # Errors
+    /// When one of them is not there. Nothing has changed then.
+    pub fn share(
+        &mut self,
+        now: Instant,
+        volume: VolumeIndex,
+        pacing: &Pacing,
+        (device, instance): (Option<DeviceIndex>, Option<InstanceIndex>),
+        claim: &Claim,
+    ) -> Result<(), NoSuch> {
+        self.set_now(now);
+        let slot = self.live(volume).ok_or(NoSuch::Volume)?;
+        let device = match device {
+            None => NIL,
+            Some(DeviceIndex(device)) if index(device) < self.sharing.shops.len() => device,
+            Some(_) => return Err(NoSuch::Device),
+        };
+        let instance = match instance {
+            None => NIL,
+            Some(instance) => self.live_instance(instance).ok_or(NoSuch::Instance)?,
+        };
+        let share = match self.share_of[index(slot)] {
+            NIL => self.add_share(slot, pacing, claim)?,
+            share => share,
+        };
+        let flow = self.sharing.shares[index(share)].flows;
+        self.move_share(share, device);
+        let model = self.sharing.shops.get(index(device)).map(|shop| *shop.device.model());
+        let entry = &mut self.sharing.shares[index(share)];
+        entry.set_claim(pacing, claim);
+        if let Some(model) = model {
+            entry.place.set_claim(&model, claim, Claim::least_reservation(pacing));
+        }
+        self.move_flow(flow, instance);
+        Ok(())
+    }
+
+    /// Attaches a volume that has a claim to one more instance (multi-attach). All attachments
+    /// share the volume's limits and its claim, in turns.
+    ///
+    /// # Errors
+    /// When one of them is not there, or the volume has no claim.
+    pub fn attach(
+        &mut self,
+        now: Instant,
+        volume: VolumeIndex,
+        instance: Option<InstanceIndex>,
+    ) -> Result<AttachmentIndex, NoSuch> {
+        self.set_now(now);
+        let slot = self.live(volume).ok_or(NoSuch::Volume)?;
+        let share = self.share_of[index(slot)];
+        if share == NIL {
+            return Err(NoSuch::Volume);
+        }
+        let instance = match instance {
+            None => NIL,
+            Some(instance) => self.live_instance(instance).ok_or(NoSuch::Instance)?,
+        };
+        let flow = self.add_flow(Flow::new(slot, instance, self.now))?;
+        let first = self.sharing.shares[index(share)].flows;
+        self.sharing.flows[index(flow)].sibling = self.sharing.flows[index(first)].sibling;
+        self.sharing.flows[index(first)].sibling = flow;
+        self.move_flow(flow, instance);
+        Ok(AttachmentIndex { flow, generation: self.sharing.flow_generations[index(flow)] })
+    }
+
+    /// Ends an attachment made by [`Scheduler::attach`] and returns the handles of what it had
+    /// waiting.
+    pub fn detach(&mut self, now: Instant, attachment: AttachmentIndex) -> Cancelled<'_> {
+        self.set_now(now);
+        let mut queue = Queue::new();
+        if let Some(flow) = self.live_attachment(attachment) {
+            let slot = self.sharing.flows[index(flow)].volume;
+            let share = self.share_of[index(slot)];
+            self.sharing.withdraw(self.now, share, flow);
+            queue = self.sharing.flows[index(flow)].extract(&mut self.nodes, |_| true);
+            let mut before = self.sharing.shares[index(share)].flows;
+            while before != NIL && self.sharing.flows[index(before)].sibling != flow {
+                before = self.sharing.flows[index(before)].sibling;
+            }
+            if before != NIL {
+                let sibling = self.sharing.flows[index(flow)].sibling;
+                self.sharing.flows[index(before)].sibling = sibling;
+            }
+            self.free_flow(flow);
+            self.look_again(slot);
+        }
+        Cancelled { nodes: &mut self.nodes, queue }
+    }
+
+    /// Takes a request that came by an attachment made by [`Scheduler::attach`].
+    ///
+    /// # Errors
+    /// When the attachment's queue is full or it is no longer there.
+    pub fn submit_from(
+        &mut self,
+        now: Instant,
+        attachment: AttachmentIndex,
+        io: Io,
+    ) -> Result<(), SubmitError> {
+        self.set_now(now);
+        let flow = self.live_attachment(attachment).ok_or(SubmitError::NoSuchVolume)?;
+        self.submit_to_flow(flow, io)
+    }
+
+    /// Completions that were nobody's: told twice, or made up.
+    #[must_use]
+    pub const fn unknown_completions(&self) -> u64 {
+        self.sharing.unknown_completions
+    }
+
+    fn live_instance(&self, instance: InstanceIndex) -> Option<u32> {
+        let generation = self.sharing.instance_generations.get(index(instance.slot))?;
+        (*generation == instance.generation).then_some(instance.slot)
+    }
+
+    fn live_attachment(&self, attachment: AttachmentIndex) -> Option<u32> {
+        let generation = self.sharing.flow_generations.get(index(attachment.flow))?;
+        (*generation == attachment.generation).then_some(attachment.flow)
+    }
+
+    fn add_share(&mut self, slot: u32, pacing: &Pacing, claim: &Claim) -> Result<u32, NoSuch> {
+        let flow = self.add_flow(Flow::new(slot, NIL, self.now))?;
+        let place = Place::new(self.now);
+        let mut share = Share::new(self.now, pacing, claim, place);
+        share.volume = slot;
+        share.flows = flow;
+        let sharing = &mut self.sharing;
+        let name = match sharing.vacant_shares.pop() {
+            Some(vacant) => {
+                sharing.shares[index(vacant)] = share;
+                vacant
+            }
+            None => {
+                sharing.shares.push(share);
+                u32::try_from(sharing.shares.len() - 1).unwrap_or(NIL)
+            }
+        };
+        self.share_of[index(slot)] = name;
+        // What waited for the volume's limits alone goes on waiting, now in its first flow.
+        let mut queue = Queue::new();
+        core::mem::swap(&mut self.volumes[index(slot)].queue, &mut queue);
+        if !queue.is_empty() {
+            self.sharing.flows[index(flow)].take_over(queue);
+            self.sharing.line_up(name, flow);
+        }
+        Ok(name)
+    }
+
+    fn add_flow(&mut self, flow: Flow) -> Result<u32, NoSuch> {
+        let sharing = &mut self.sharing;
+        if let Some(slot) = sharing.vacant_flows.pop() {
+            sharing.flows[index(slot)] = flow;
+            let generation = &mut sharing.flow_generations[index(slot)];
+            *generation = generation.wrapping_add(1);
+            return Ok(slot);
+        }
+        if sharing.flows.len() >= VOLUMES_PER_CORE_MAX {
+            return Err(NoSuch::RoomForAttachments);
+        }
+        sharing.flows.push(flow);
+        sharing.flow_generations.push(1);
+        let count = sharing.flows.len();
+        for shop in &mut sharing.shops {
+            shop.device.grow(count);
+        }
+        Ok(u32::try_from(count - 1).unwrap_or(NIL))
+    }
+
+    fn free_flow(&mut self, flow: u32) {
+        let sharing = &mut self.sharing;
+        sharing.flows[index(flow)].volume = NIL;
+        sharing.flows[index(flow)].instance = NIL;
+        let generation = &mut sharing.flow_generations[index(flow)];
+        *generation = generation.wrapping_add(1);
+        sharing.vacant_flows.push(flow);
+    }
+
+    /// Moves a volume to another device; what waits for the old one is in line anew.
+    fn move_share(&mut self, share: u32, device: u32) {
+        let old = self.sharing.shares[index(share)].device;
+        if old == device {
+            return;
+        }
+        let mut flow = self.sharing.shares[index(share)].flows;
+        while flow != NIL {
+            if self.sharing.flows[index(flow)].waits == Waits::AtDevice {
+                self.sharing.withdraw(self.now, share, flow);
+                self.sharing.line_up(share, flow);
+            }
+            flow = self.sharing.flows[index(flow)].sibling;
+        }
+        self.sharing.leave_spare(share);
+        let entry = &mut self.sharing.shares[index(share)];
+        entry.device = device;
+        entry.place = Place::new(self.now);
+        entry.in_flight = 0;
+    }
+
+    /// Moves a flow to another instance; what waits is in line anew, and looked at.
+    fn move_flow(&mut self, flow: u32, instance: u32) {
+        let slot = self.sharing.flows[index(flow)].volume;
+        let share = self.share_of[index(slot)];
+        self.sharing.withdraw(self.now, share, flow);
+        self.sharing.flows[index(flow)].instance = instance;
+        if let Some(entry) = self.sharing.instances.get_mut(index(instance)) {
+            let weight = u64::from(self.sharing.shares[index(share)].claim.weight.max(1));
+            entry.weight_unit = entry.weight_unit.min(weight);
+        }
+        if !self.sharing.flows[index(flow)].is_empty() {
+            self.sharing.line_up(share, flow);
+        }
+        self.look_again(slot);
+    }
+
+    fn look_at_instance(&mut self, slot: u32) {
+        let Some(wheel) = &mut self.sharing.instance_wheel else { return };
+        wheel.remove(slot);
+        self.serve_instance(slot);
+    }
+
+    /// Takes a volume's share away and returns what waited.
+    pub(super) fn remove_share(&mut self, slot: u32) -> Queue {
+        let share = self.share_of[index(slot)];
+        if share == NIL {
+            return Queue::new();
+        }
+        let queue = self.extract_shared(share, |_| true);
+        self.sharing.leave_spare(share);
+        let mut flow = self.sharing.shares[index(share)].flows;
+        while flow != NIL {
+            let sibling = self.sharing.flows[index(flow)].sibling;
+            self.free_flow(flow);
+            flow = sibling;
+        }
+        self.sharing.shares[index(share)].device = NIL;
+        self.sharing.vacant_shares.push(share);
+        self.share_of[index(slot)] = NIL;
+        queue
+    }
+
+    /// Adds to a volume's counters what its share knows.
+    pub(super) fn with_share(&self, slot: u32, mut counters: Counters) -> Counters {
+        let Some(share) = self.sharing.shares.get(index(self.share_of[index(slot)])) else {
+            return counters;
+        };
+        let mut held = share.held;
+        let mut flow = share.flows;
+        while let Some(entry) = self.sharing.flows.get(index(flow)) {
+            counters.queued_requests += entry.requests();
+            counters.queued_bytes += entry.bytes();
+            if matches!(entry.waits, Waits::AtInstance | Waits::AtDevice) {
+                held.add(entry.held_by, self.now.since(entry.held_since));
+            }
+            flow = entry.sibling;
+        }
+        counters.exceeded.instance_operations_ns = held.instance_operations_ns;
+        counters.exceeded.instance_bytes_ns = held.instance_bytes_ns;
+        counters.exceeded.device_ns = held.device_ns;
+        counters.made_whole = share.made_whole;
+        counters.in_flight = share.in_flight;
+        counters
+    }
+}

@@ -1,0 +1,179 @@
+//! How a quantum passes: all doors are looked at, and if all are open everything is charged at
+//! once. See [`crate::qos::sharing`] for the doors.
+
+use super::share::Ticket;
+use super::{Dispatch, OUTPUT_DISPATCHES_MAX, Scheduler, VolumeIndex, index};
+use crate::qos::cost::Cost;
+use crate::qos::sharing::device::{Ground, InService};
+use crate::qos::sharing::flow::{Flow, NIL, Next, Waits};
+use crate::request::Operation;
+
+/// How far a flow's next quantum came.
+pub(super) enum Passed {
+    /// All the way: what it cost its instance.
+    Dispatched(Cost),
+    /// Nothing waits.
+    Nothing,
+    /// The output is full.
+    Full,
+    /// Its volume's limits hold it up.
+    VolumeShut(Cost),
+    /// Its instance's limits hold it up, or others wait for them: what it costs, and how many bytes
+    /// it moves.
+    InstanceShut(Cost, Operation, u32),
+    /// There is no room at the device, or others wait for it.
+    DeviceShut { urgent: bool },
+}
+
+/// What goes over an instance's link.
+pub(super) const fn link_bytes(operation: Operation, length: u32) -> u32 {
+    match operation {
+        Operation::Read | Operation::Write { .. } => length,
+        _ => 0,
+    }
+}
+
+/// What a quantum costs its instance: the bytes that move, whatever the volume's type counts.
+pub(super) fn instance_cost(cost: &Cost, operation: Operation, length: u32) -> Cost {
+    Cost { bytes: link_bytes(operation, length).into(), ..*cost }
+}
+
+impl Scheduler {
+    /// Whether the instance lets a quantum pass. If it comes from its volume, those who wait for
+    /// the instance go first.
+    pub(super) fn instance_allows(
+        &mut self,
+        flow: u32,
+        next: &Next,
+        cost: &Cost,
+        from: Waits,
+    ) -> bool {
+        let instance = self.sharing.flows[index(flow)].instance;
+        if instance == NIL {
+            return true;
+        }
+        let operation = next.portion.operation;
+        let length = next.portion.quantum_bytes();
+        let entry = &mut self.sharing.instances[index(instance)];
+        if from == Waits::AtVolume {
+            if entry.must_wait(operation) {
+                return false;
+            }
+            entry.look(self.now);
+        }
+        let cost = instance_cost(cost, operation, length);
+        entry.allows(&cost, operation, link_bytes(operation, length))
+    }
+
+    /// Sends the next quantum of a flow through the doors, if they are open: then everything is
+    /// charged. The volume's limits are settled, and so are the instance's unless it comes from its
+    /// volume.
+    pub(super) fn try_pass(&mut self, flow: u32, from: Waits) -> Passed {
+        let entry = &self.sharing.flows[index(flow)];
+        let Some(next) = entry.next(&self.nodes) else { return Passed::Nothing };
+        if self.output.len() >= OUTPUT_DISPATCHES_MAX {
+            return Passed::Full;
+        }
+        let slot = entry.volume;
+        let volume = &self.volumes[index(slot)];
+        let (cost, _) = volume.counting.weigh(&next.portion);
+        if !volume.gate.allows(&mut self.reserves[index(slot)], &cost) {
+            return Passed::VolumeShut(cost);
+        }
+        let operation = next.portion.operation;
+        let length = next.portion.quantum_bytes();
+        if !self.instance_allows(flow, &next, &cost, from) {
+            let cost = instance_cost(&cost, operation, length);
+            return Passed::InstanceShut(cost, operation, link_bytes(operation, length));
+        }
+        let device = self.sharing.shares[index(self.share_of[index(slot)])].device;
+        let mut cost_ns = None;
+        if device != NIL {
+            let device = &self.sharing.shops[index(device)].device;
+            let ns = device.cost_ns(operation, length);
+            if (from != Waits::AtDevice && device.is_wanted()) || !device.window.has_room_for(ns) {
+                return Passed::DeviceShut { urgent: next.urgent };
+            }
+            cost_ns = Some(ns);
+        }
+        self.commit(flow, &next, &cost, cost_ns, None);
+        Passed::Dispatched(instance_cost(&cost, operation, length))
+    }
+
+    /// Charges a quantum everywhere and dispatches it. A surplus is not charged to its volume's
+    /// limits. `cost_ns` is its device time, if there is a device.
+    pub(super) fn commit(
+        &mut self,
+        flow: u32,
+        next: &Next,
+        cost: &Cost,
+        cost_ns: Option<u64>,
+        ground: Option<Ground>,
+    ) {
+        let Flow { volume: slot, instance, .. } = self.sharing.flows[index(flow)];
+        let name = VolumeIndex { slot, generation: self.generations[index(slot)] };
+        let volume = &mut self.volumes[index(slot)];
+        let portion = &next.portion;
+        let length = portion.quantum_bytes();
+        let last = length == portion.length;
+        let (_, run) = volume.counting.weigh(portion);
+        volume.counting.proceed(run);
+        if ground.is_none() {
+            volume.gate.charge(&mut self.reserves[index(slot)], cost);
+        } else {
+            volume.gate.count_only(cost);
+        }
+        volume.count(portion.operation, length, last);
+        self.sharing.flows[index(flow)].consume(&mut self.nodes, next, length);
+        if instance != NIL {
+            let cost = instance_cost(cost, portion.operation, length);
+            let moved = link_bytes(portion.operation, length);
+            self.sharing.instances[index(instance)].charge(&cost, portion.operation, moved);
+        }
+        let mut dispatch = Dispatch {
+            volume: name,
+            handle: next.handle,
+            offset: portion.offset,
+            length,
+            last,
+            ticket: Ticket::NONE,
+            ground: ground.unwrap_or(Ground::Weight),
+        };
+        if let Some(cost_ns) = cost_ns {
+            self.give_to_device(flow, next, &mut dispatch, cost_ns);
+        }
+        self.output.push_back(dispatch);
+    }
+
+    fn give_to_device(&mut self, flow: u32, next: &Next, dispatch: &mut Dispatch, cost_ns: u64) {
+        let VolumeIndex { slot, generation } = dispatch.volume;
+        let operation = next.portion.operation;
+        let share = &mut self.sharing.shares[index(self.share_of[index(slot)])];
+        let device = &mut self.sharing.shops[index(share.device)].device;
+        if dispatch.ground == Ground::Surplus {
+            device.serve_surplus(cost_ns);
+        } else {
+            dispatch.ground = device.serve(flow, &mut share.place, cost_ns, next.urgent, self.now);
+        }
+        share.in_flight += 1;
+        let in_service = InService {
+            device: share.device,
+            volume: slot,
+            volume_generation: generation,
+            dispatched_at: self.now,
+            cost_ns,
+            length: dispatch.length,
+            in_flight: device.window.requests(),
+            is_write: operation.is_write(),
+            moves_bytes: link_bytes(operation, 1) > 0,
+        };
+        let rebase = device.rebase();
+        let device = share.device;
+        dispatch.ticket = self.sharing.ticket(in_service);
+        if let Some(amount) = rebase {
+            for share in self.sharing.shares.iter_mut().filter(|share| share.device == device) {
+                share.place.virtual_time = share.place.virtual_time.saturating_sub(amount);
+            }
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! Whose turn it is: at a volume among its attachments, at an instance among its flows, at a device
+//! among those who wait for room.
+
+use super::doors::{Passed, instance_cost};
+use super::share::{Share, Ticket};
+use super::{Io, OUTPUT_DISPATCHES_MAX, Scheduler, SubmitError, TURN_DISPATCHES_MAX, index};
+use crate::qos::cost::Cost;
+use crate::qos::sharing::device::Ground;
+use crate::qos::sharing::flow::{Flow, HeldBy, NIL, Waits};
+use crate::request::Operation;
+use crate::time::Duration;
+
+/// The most that is made up for after a delay that was ours.
+pub const MADE_WHOLE_MAX: Duration = Duration::from_ms(250);
+
+/// Shorter delays than this lose nothing: no type's tolerance is less.
+const DELAY_MIN: Duration = Duration::from_ms(1);
+
+/// What a turn at a volume is worth.
+const TURN: Cost = Cost { operations: 1, bytes: 16 << 10, guard: 0 };
+
+/// The longest request of a flow that is let in at the front of its instance's ring.
+const LIGHT_BYTES_MAX: u32 = 16 << 10;
+
+impl Scheduler {
+    /// Takes a request of a flow.
+    pub(super) fn submit_to_flow(&mut self, flow: u32, io: Io) -> Result<(), SubmitError> {
+        let slot = self.sharing.flows[index(flow)].volume;
+        let share = self.share_of[index(slot)];
+        let entry = &self.sharing.flows[index(flow)];
+        if !entry.has_room_for(&io) {
+            return Err(SubmitError::QueueFull);
+        }
+        let urgent = self.sharing.shares[index(share)].classify(self.now, &io);
+        let entry = &mut self.sharing.flows[index(flow)];
+        let idle = entry.is_empty();
+        entry.push(&mut self.nodes, io, urgent);
+        if idle {
+            self.sharing.line_up(share, flow);
+            self.look_again(slot);
+        }
+        Ok(())
+    }
+
+    /// Lets flows that wait for instances go on, as far as there is room in the output.
+    pub(super) fn poll_sharing(&mut self, moves_max: u32) {
+        if let Some(wheel) = &mut self.sharing.instance_wheel {
+            wheel.advance(self.now, moves_max);
+        }
+        while self.output.len() < OUTPUT_DISPATCHES_MAX {
+            let Some(wheel) = &mut self.sharing.instance_wheel else { break };
+            let Some(instance) = wheel.pop_due() else { break };
+            self.serve_instance(instance);
+        }
+        for device in 0..self.sharing.shops.len() {
+            let shop = &self.sharing.shops[device];
+            if shop.interrupted || !shop.spare.is_empty() {
+                self.pump(u32::try_from(device).unwrap_or(NIL));
+            }
+        }
+    }
+
+    /// Hears that a device is done with a dispatch.
+    pub(super) fn complete_ticket(&mut self, ticket: Ticket) {
+        let Some(done) = self.sharing.redeem(ticket) else {
+            self.sharing.unknown_completions += 1;
+            return;
+        };
+        self.sharing.shops[index(done.device)].device.completed(self.now, &done);
+        let current = self.generations[index(done.volume)] == done.volume_generation;
+        let share = self.share_of[index(done.volume)];
+        if current && share != NIL {
+            let share = &mut self.sharing.shares[index(share)];
+            share.in_flight = share.in_flight.saturating_sub(1);
+        }
+        self.pump(done.device);
+    }
+
+    /// Brings a volume's limits up to now. `delay` is how long its requests have waited for us; the
+    /// tokens that could not be saved meanwhile are owed, and what is owed is paid back.
+    fn settle_volume(&mut self, slot: u32, share: u32, delay: Duration) {
+        let gate = &mut self.volumes[index(slot)].gate;
+        let share = &mut self.sharing.shares[index(share)];
+        if delay < DELAY_MIN && share.owed == Duration::ZERO {
+            gate.look(self.now);
+            return;
+        }
+        let (lost, paid) = gate.settle_backlogged(self.now, share.owed);
+        let lost = if delay < DELAY_MIN { Duration::ZERO } else { lost.min(delay) };
+        share.made_whole = share.made_whole + paid;
+        let owed = Duration::from_ns(share.owed.ns - paid.ns) + lost;
+        share.owed = owed.min(MADE_WHOLE_MAX);
+    }
+
+    /// One turn of a volume with a claim.
+    pub(super) fn serve_shared(&mut self, slot: u32, share: u32) {
+        let late = self.volumes[index(slot)].gate.late_now(self.now);
+        self.settle_volume(slot, share, late);
+        let gate = &mut self.volumes[index(slot)].gate;
+        gate.reopen(&mut self.reserves[index(slot)], self.now);
+        for _ in 0..TURN_DISPATCHES_MAX {
+            let flow = self.sharing.shares[index(share)].ring;
+            if flow == NIL {
+                return;
+            }
+            if !self.has_volume_turn(slot, share, flow) {
+                continue;
+            }
+            match self.try_pass(flow, Waits::AtVolume) {
+                Passed::Dispatched(cost) => self.after_volume_turn(slot, share, flow, &cost),
+                Passed::Nothing => self.sharing.withdraw(self.now, share, flow),
+                Passed::Full => break,
+                Passed::VolumeShut(cost) => {
+                    self.shut_volume(slot, share, &cost);
+                    return;
+                }
+                Passed::InstanceShut(cost, operation, length) => {
+                    self.wait_for_instance(share, flow, (&cost, operation, length), false);
+                }
+                Passed::DeviceShut { urgent } => self.wait_for_device(share, flow, urgent),
+            }
+        }
+        if self.sharing.shares[index(share)].ring != NIL {
+            self.wheel.push_due(slot);
+        }
+    }
+
+    /// Whether it is the first flow's turn among the flows of a volume; if not, it went to the end.
+    /// Alone it always is.
+    fn has_volume_turn(&mut self, slot: u32, share: u32, flow: u32) -> bool {
+        let entry = &self.sharing.flows[index(flow)];
+        if entry.next == flow {
+            return true;
+        }
+        let Some(next) = entry.next(&self.nodes) else { return true };
+        let volume = &self.volumes[index(slot)];
+        let (cost, _) = volume.counting.weigh(&next.portion);
+        let (share_ns, turn_ns) = (volume.gate.share_ns(&cost), volume.gate.share_ns(&TURN));
+        let entry = &mut self.sharing.flows[index(flow)];
+        if entry.may_take(share_ns, turn_ns) {
+            return true;
+        }
+        self.sharing.shares[index(share)].ring = entry.next;
+        false
+    }
+
+    fn after_volume_turn(&mut self, slot: u32, share: u32, flow: u32, cost: &Cost) {
+        let entry = &self.sharing.flows[index(flow)];
+        if entry.is_empty() {
+            self.sharing.withdraw(self.now, share, flow);
+        } else if entry.next != flow {
+            let share_ns = self.volumes[index(slot)].gate.share_ns(cost);
+            let entry = &mut self.sharing.flows[index(flow)];
+            entry.deficit_ns = entry.deficit_ns.saturating_sub(share_ns);
+        }
+    }
+
+    fn shut_volume(&mut self, slot: u32, share: u32, cost: &Cost) {
+        let gate = &mut self.volumes[index(slot)].gate;
+        self.wheel.remove(slot);
+        if let Some(deadline) = gate.shut(&mut self.reserves[index(slot)], cost) {
+            self.wheel.insert(slot, deadline, self.now);
+        }
+        let entry = &mut self.sharing.shares[index(share)];
+        if entry.surplus.is_some() && entry.device != NIL && !entry.in_spare {
+            entry.in_spare = true;
+            self.sharing.shops[index(entry.device)].spare.push_back(share);
+        }
+    }
+
+    fn wait_for_instance(
+        &mut self,
+        share: u32,
+        flow: u32,
+        (cost, operation, length): (&Cost, Operation, u32),
+        was_its_turn: bool,
+    ) {
+        let now = self.now;
+        self.sharing.withdraw(now, share, flow);
+        let sharing = &mut self.sharing;
+        let instance = sharing.flows[index(flow)].instance;
+        let entry = &mut sharing.instances[index(instance)];
+        let ring = entry.ring_of(operation);
+        let first = entry.first(ring) == NIL;
+        let light = sharing.flows[index(flow)].requests() == 1 && length <= LIGHT_BYTES_MAX;
+        if was_its_turn {
+            entry.join_front(&mut sharing.flows, flow, ring);
+        } else {
+            entry.join(&mut sharing.flows, flow, ring, light);
+        }
+        if first {
+            entry.reopen(now);
+            let deadline = entry.shut(cost, operation, length);
+            sharing.wake_instance(instance, deadline, now);
+        }
+        let by = sharing.instances[index(instance)].held_by;
+        sharing.hold(now, flow, Waits::AtInstance, by);
+    }
+
+    fn wait_for_device(&mut self, share: u32, flow: u32, urgent: bool) {
+        let now = self.now;
+        self.sharing.withdraw(now, share, flow);
+        self.sharing.hold(now, flow, Waits::AtDevice, HeldBy::Device);
+        let Share { device, place, .. } = &mut self.sharing.shares[index(share)];
+        self.sharing.shops[index(*device)].device.wait(flow, place, urgent, now);
+    }
+
+    /// One turn of an instance whose limits may have opened.
+    pub(super) fn serve_instance(&mut self, instance: u32) {
+        self.sharing.instances[index(instance)].reopen(self.now);
+        let mut open = [true, true];
+        let mut deadline = None;
+        for _ in 0..TURN_DISPATCHES_MAX {
+            let Some(ring) = self.sharing.instances[index(instance)].next_ring(open) else {
+                self.sharing.wake_instance(instance, deadline, self.now);
+                return;
+            };
+            let flow = self.sharing.instances[index(instance)].first(ring);
+            let slot = self.sharing.flows[index(flow)].volume;
+            let share = self.share_of[index(slot)];
+            self.settle_volume(slot, share, Duration::ZERO);
+            if !self.has_instance_turn(instance, ring, flow) {
+                continue;
+            }
+            match self.try_pass(flow, Waits::AtInstance) {
+                Passed::Dispatched(cost) => self.after_instance_turn(share, flow, ring, &cost),
+                Passed::Nothing => self.sharing.withdraw(self.now, share, flow),
+                Passed::Full => break,
+                Passed::VolumeShut(_) => self.back_to_volume(slot, share, flow),
+                Passed::InstanceShut(cost, operation, length) => {
+                    let entry = &mut self.sharing.instances[index(instance)];
+                    deadline = entry.shut(&cost, operation, length);
+                    open[ring] = false;
+                }
+                Passed::DeviceShut { urgent } => self.wait_for_device(share, flow, urgent),
+            }
+        }
+        if let Some(wheel) = &mut self.sharing.instance_wheel {
+            wheel.remove(instance);
+            wheel.push_due(instance);
+        }
+    }
+
+    /// Whether it is the first flow's turn in a ring of its instance; if not, it went to the end.
+    /// Alone it always is.
+    fn has_instance_turn(&mut self, instance: u32, ring: usize, flow: u32) -> bool {
+        let entry = &self.sharing.flows[index(flow)];
+        if entry.next == flow {
+            return true;
+        }
+        let Some(next) = entry.next(&self.nodes) else { return true };
+        let (cost, _) = self.volumes[index(entry.volume)].counting.weigh(&next.portion);
+        let length = next.portion.quantum_bytes();
+        let cost = instance_cost(&cost, next.portion.operation, length);
+        let share = self.share_of[index(entry.volume)];
+        let sharing = &mut self.sharing;
+        let weight = sharing.shares[index(share)].claim.weight;
+        let limits = &mut sharing.instances[index(instance)];
+        let (share_ns, turn_ns) = (limits.share_ns(&cost), limits.turn_ns(weight.into()));
+        if sharing.flows[index(flow)].may_take(share_ns, turn_ns) {
+            return true;
+        }
+        limits.end_turn(&mut sharing.flows, ring);
+        false
+    }
+
+    fn after_instance_turn(&mut self, share: u32, flow: u32, ring: usize, cost: &Cost) {
+        let sharing = &mut self.sharing;
+        sharing.close_account(self.now, share, flow);
+        let entry = &mut sharing.flows[index(flow)];
+        entry.held_since = self.now;
+        let instance = &mut sharing.instances[index(entry.instance)];
+        let share_ns = instance.share_ns(cost);
+        entry.deficit_ns = entry.deficit_ns.saturating_sub(share_ns);
+        instance.served(ring, share_ns);
+        match entry.next(&self.nodes) {
+            None => sharing.withdraw(self.now, share, flow),
+            Some(next) if instance.ring_of(next.portion.operation) != ring => {
+                // It goes on in the other direction, at the end of that line.
+                let other = instance.ring_of(next.portion.operation);
+                instance.leave(&mut sharing.flows, flow);
+                instance.join(&mut sharing.flows, flow, other, false);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Puts a flow in line at its volume again: another flow has used what this one came by.
+    fn back_to_volume(&mut self, slot: u32, share: u32, flow: u32) {
+        self.sharing.withdraw(self.now, share, flow);
+        self.sharing.line_up(share, flow);
+        self.look_again(slot);
+    }
+
+    /// Fills a device's window from those who wait for it.
+    pub(super) fn pump(&mut self, device: u32) {
+        self.sharing.shops[index(device)].interrupted = false;
+        while let Some((flow, ground)) = self.sharing.shops[index(device)].device.next(self.now) {
+            if self.output.len() >= OUTPUT_DISPATCHES_MAX {
+                self.sharing.shops[index(device)].interrupted = true;
+                return;
+            }
+            let Flow { volume: slot, held_since, instance, .. } = self.sharing.flows[index(flow)];
+            let share = self.share_of[index(slot)];
+            if ground == Ground::Reserved && self.is_stale(device, share, flow) {
+                continue;
+            }
+            self.settle_volume(slot, share, self.now.since(held_since));
+            if instance != NIL {
+                self.sharing.instances[index(instance)].look(self.now);
+            }
+            match self.try_pass(flow, Waits::AtDevice) {
+                Passed::Dispatched(_) => {
+                    self.sharing.withdraw(self.now, share, flow);
+                    if !self.sharing.flows[index(flow)].is_empty() {
+                        self.sharing.line_up(share, flow);
+                        self.look_again(slot);
+                    }
+                }
+                Passed::Nothing => self.sharing.withdraw(self.now, share, flow),
+                Passed::Full | Passed::DeviceShut { .. } => return,
+                Passed::VolumeShut(_) => self.back_to_volume(slot, share, flow),
+                Passed::InstanceShut(cost, operation, length) => {
+                    self.wait_for_instance(share, flow, (&cost, operation, length), true);
+                }
+            }
+        }
+        self.hand_out_surplus(device);
+    }
+
+    /// Another flow of the same volume has used the reservation that this one was in line for: it
+    /// goes back to where it belongs.
+    fn is_stale(&mut self, device: u32, share: u32, flow: u32) -> bool {
+        let share = &mut self.sharing.shares[index(share)];
+        let entry = &self.sharing.flows[index(flow)];
+        let alone = entry.sibling == NIL && share.flows == flow;
+        let urgent = entry.next(&self.nodes).is_some_and(|next| next.urgent);
+        if alone || urgent || share.place.tag <= self.now {
+            return false;
+        }
+        let device = &mut self.sharing.shops[index(device)].device;
+        device.wait(flow, &mut share.place, false, self.now);
+        true
+    }
+
+    /// Gives what nobody wants to volumes that may have more than their limit.
+    fn hand_out_surplus(&mut self, device: u32) {
+        let rounds = self.sharing.shops[index(device)].spare.len();
+        for _ in 0..rounds {
+            let shop = &mut self.sharing.shops[index(device)];
+            if !shop.device.has_surplus(self.now) || self.output.len() >= OUTPUT_DISPATCHES_MAX {
+                return;
+            }
+            let Some(share) = shop.spare.pop_front() else { return };
+            if self.dispatch_surplus(device, share) {
+                self.sharing.shops[index(device)].spare.push_back(share);
+            } else {
+                self.sharing.shares[index(share)].in_spare = false;
+            }
+        }
+    }
+
+    /// Dispatches as surplus what a volume's bound on it and the device's room allow, up to a turn.
+    /// Whether it may stay in line.
+    fn dispatch_surplus(&mut self, device: u32, share: u32) -> bool {
+        for _ in 0..TURN_DISPATCHES_MAX {
+            let entry = &mut self.sharing.shares[index(share)];
+            let (flow, slot) = (entry.ring, entry.volume);
+            let Some(bucket) = entry.surplus.as_mut().filter(|_| flow != NIL) else { return false };
+            bucket.settle(self.now.since(entry.surplus_at));
+            entry.surplus_at = self.now;
+            if !bucket.is_ready() {
+                return true;
+            }
+            let Some(next) = self.sharing.flows[index(flow)].next(&self.nodes) else {
+                return false;
+            };
+            let (cost, _) = self.volumes[index(slot)].counting.weigh(&next.portion);
+            let shop = &self.sharing.shops[index(device)];
+            let length = next.portion.quantum_bytes();
+            let cost_ns = shop.device.cost_ns(next.portion.operation, length);
+            if !shop.device.window.has_room_for(cost_ns)
+                || self.output.len() >= OUTPUT_DISPATCHES_MAX
+                || !self.instance_allows(flow, &next, &cost, Waits::AtVolume)
+            {
+                return true;
+            }
+            if let Some(bucket) = &mut self.sharing.shares[index(share)].surplus {
+                bucket.charge(cost.operations.into());
+            }
+            self.commit(flow, &next, &cost, Some(cost_ns), Some(Ground::Surplus));
+            if self.sharing.flows[index(flow)].is_empty() {
+                self.sharing.withdraw(self.now, share, flow);
+                // Nobody waits for the limits any more, unless another flow does.
+                self.look_again(slot);
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,318 @@
+//! Who goes next at a device: reservations that are due first, in the order of their tags; what is
+//! left by weight; and never more in flight than the window.
+//!
+//! A *tag* is the time at which a volume's next reserved request is due. It moves on by the
+//! request's device time over the reserved device time per second, and only when the request was
+//! served as a reserved one: what a volume gets by its weight does not cost it its reservation
+//! (mClock, OSDI 2010). It never lags behind by more than [`HOARD`], so an idle volume saves
+//! nothing.
+
+use super::heap::Heap;
+use super::model::{Claim, DeviceModel};
+use super::window::{Correction, InFlight, SMALL_BYTES_MAX, crowding};
+use crate::request::Operation;
+use crate::time::{Duration, Instant};
+
+/// How far a reservation tag may lag behind: tokens, in effect, for so long.
+const HOARD: Duration = Duration::from_ms(5);
+
+/// A reserved request served later than this after its tag is a reservation served late.
+const LATE: Duration = Duration::from_ms(1);
+
+/// After a late reservation nobody gets a surplus for so long.
+const SNAP_BACK: Duration = Duration::from_ms(10);
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// Virtual time of one nanosecond of device time at weight 1.
+const VIRTUAL_PER_NS: u64 = 1 << 16;
+
+/// Virtual times are lowered before they come near the end of their type.
+const REBASE_AT: u64 = 1 << 60;
+
+/// A volume's place among those who share a device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// When its next reserved request is due.
+    pub tag: Instant,
+    /// Its virtual time: who is least is served first from what reservations leave.
+    pub virtual_time: u64,
+    /// Reference requests a second it has reserved.
+    reserved_per_s: u64,
+    /// Device time a second it has reserved, in nanoseconds; 0 is none.
+    reserved_ns_per_s: u64,
+    weight: u64,
+}
+
+impl Place {
+    /// A place without a claim.
+    pub const fn new(now: Instant) -> Self {
+        Self { tag: now, virtual_time: 0, reserved_per_s: 0, reserved_ns_per_s: 0, weight: 1 }
+    }
+
+    /// Puts another model of the device in force.
+    pub fn set_model(&mut self, model: &DeviceModel) {
+        self.reserved_ns_per_s = self.reserved_per_s.saturating_mul(model.reference_ns());
+    }
+
+    /// Puts another claim in force; what was reserved under the old one is neither lost nor gained.
+    pub fn set_claim(&mut self, model: &DeviceModel, claim: &Claim, least: u32) {
+        self.reserved_per_s = u64::from(claim.reservation_per_second.max(least));
+        self.set_model(model);
+        self.weight = u64::from(claim.weight.max(1));
+    }
+
+    const fn has_reservation(&self) -> bool {
+        self.reserved_ns_per_s > 0
+    }
+}
+
+/// What a device has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DeviceCounters {
+    /// Requests in flight.
+    pub in_flight: u32,
+    /// Their device time, in nanoseconds.
+    pub in_flight_ns: u64,
+    /// Device time that may be in flight, in nanoseconds.
+    pub window_ns: u64,
+    /// The window in requests of the present mean cost.
+    pub window_slots: u64,
+    /// Quanta served because their reservation was due.
+    pub reserved: u64,
+    /// Quanta served by weight.
+    pub by_weight: u64,
+    /// Quanta served as a surplus over their volume's limit.
+    pub surplus: u64,
+    /// Reserved quanta that were served more than a millisecond after they were due.
+    pub late_reservations: u64,
+    /// The latest of them.
+    pub late_max: Duration,
+    /// What reads really take beside the model, in thousandths.
+    pub read_drift_per_mille: u64,
+    /// What writes really take beside the model, in thousandths.
+    pub write_drift_per_mille: u64,
+}
+
+/// On what ground a quantum went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ground {
+    /// Its volume's reservation was due: base.
+    Reserved,
+    /// By its volume's weight, from what reservations left: burst.
+    Weight,
+    /// Ahead of its volume's limit, because nobody else wanted the device.
+    Surplus,
+}
+
+/// One device and those who wait for it.
+#[derive(Debug)]
+pub(crate) struct Device {
+    model: DeviceModel,
+    pub window: InFlight,
+    /// Flows by the time their reservation is due; only those that have one.
+    by_tag: Heap,
+    /// All flows that wait, by virtual time.
+    by_virtual_time: Heap,
+    /// The virtual time of what was served last by weight.
+    virtual_now: u64,
+    late_at: Option<Instant>,
+    read: Correction,
+    write: Correction,
+    counters: DeviceCounters,
+}
+
+impl Device {
+    pub fn new(now: Instant, model: &DeviceModel) -> Self {
+        Self {
+            model: *model,
+            window: InFlight::new(now, model),
+            by_tag: Heap::default(),
+            by_virtual_time: Heap::default(),
+            virtual_now: 0,
+            late_at: None,
+            read: Correction::NONE,
+            write: Correction::NONE,
+            counters: DeviceCounters::default(),
+        }
+    }
+
+    pub const fn model(&self) -> &DeviceModel {
+        &self.model
+    }
+
+    /// Puts another model in force, for instance after a calibration.
+    pub fn set_model(&mut self, model: &DeviceModel) {
+        self.model = *model;
+        self.window.set_model(model);
+        self.read = Correction::NONE;
+        self.write = Correction::NONE;
+    }
+
+    pub fn grow(&mut self, flows: usize) {
+        self.by_tag.grow(flows);
+        self.by_virtual_time.grow(flows);
+    }
+
+    /// Channel time of a quantum, in nanoseconds.
+    pub fn cost_ns(&self, operation: Operation, length: u32) -> u64 {
+        match operation {
+            Operation::Read | Operation::Cache => self.model.read.ns(length),
+            Operation::Write { .. } => self.write.apply(self.model.write.ns(length)),
+            Operation::Discard { .. } | Operation::WriteZeroes { .. } | Operation::Flush => {
+                self.write.apply(self.model.write.ns(0))
+            }
+            Operation::BlockStatus => self.model.read.ns(0),
+        }
+    }
+
+    pub const fn is_wanted(&self) -> bool {
+        !self.by_virtual_time.is_empty()
+    }
+
+    /// Lets a flow wait for its turn.
+    pub fn wait(&mut self, flow: u32, place: &mut Place, urgent: bool, now: Instant) {
+        self.window.wanted();
+        place.virtual_time = place.virtual_time.max(self.virtual_now);
+        if place.has_reservation() {
+            let due = place.tag.max(hoarded(now));
+            let due = if urgent { due.min(now) } else { due };
+            self.by_tag.set(flow, due.ns);
+        }
+        self.by_virtual_time.set(flow, place.virtual_time);
+    }
+
+    /// Takes a flow out of the line.
+    pub fn forget(&mut self, flow: u32) {
+        self.by_tag.remove(flow);
+        self.by_virtual_time.remove(flow);
+    }
+
+    /// Who would be served now, and on what ground.
+    pub fn next(&self, now: Instant) -> Option<(u32, Ground)> {
+        if let Some((_, flow)) = self.by_tag.first().filter(|(due, _)| *due <= now.ns) {
+            return Some((flow, Ground::Reserved));
+        }
+        self.by_virtual_time.first().map(|(_, flow)| (flow, Ground::Weight))
+    }
+
+    /// When a waiting flow's reservation is due, as it entered the line.
+    fn due(&self, flow: u32) -> Option<Instant> {
+        self.by_tag
+            .first()
+            .filter(|(_, first)| *first == flow)
+            .map(|(due, _)| Instant::from_ns(due))
+    }
+
+    /// Notes that a flow of this place is served now, whether it waited or not, and on what ground:
+    /// whoever does not wait is served as reserved if that is due.
+    pub fn serve(
+        &mut self,
+        flow: u32,
+        place: &mut Place,
+        cost_ns: u64,
+        urgent: bool,
+        now: Instant,
+    ) -> Ground {
+        let due = self.due(flow).unwrap_or_else(|| place.tag.max(hoarded(now)));
+        let ground = if place.has_reservation() && (due <= now || urgent) {
+            let late = now.since(due);
+            if late > LATE {
+                self.late_at = Some(now);
+                self.counters.late_reservations += 1;
+                self.counters.late_max = self.counters.late_max.max(late);
+            }
+            let step =
+                u128::from(cost_ns) * u128::from(NS_PER_S) / u128::from(place.reserved_ns_per_s);
+            let step = Duration::from_ns(u64::try_from(step).unwrap_or(u64::MAX));
+            place.tag = place.tag.max(hoarded(now)) + step;
+            self.counters.reserved += 1;
+            Ground::Reserved
+        } else {
+            let virtual_time = place.virtual_time.max(self.virtual_now);
+            self.virtual_now = virtual_time;
+            let step = cost_ns.saturating_mul(VIRTUAL_PER_NS) / place.weight;
+            place.virtual_time = virtual_time.saturating_add(step);
+            self.counters.by_weight += 1;
+            Ground::Weight
+        };
+        self.forget(flow);
+        self.window.dispatched(cost_ns);
+        ground
+    }
+
+    /// Notes a surplus.
+    pub fn serve_surplus(&mut self, cost_ns: u64) {
+        self.counters.surplus += 1;
+        self.window.dispatched(cost_ns);
+    }
+
+    /// Whether a volume may have more than its limit now.
+    pub fn has_surplus(&self, now: Instant) -> bool {
+        !self.is_wanted() && self.late_at.is_none_or(|at| now.since(at) >= SNAP_BACK)
+    }
+
+    /// A quantum is done.
+    pub fn completed(&mut self, now: Instant, done: &InService) {
+        let service = now.since(done.dispatched_at);
+        let small = done.length <= SMALL_BYTES_MAX && done.moves_bytes;
+        self.window.completed(now, done.cost_ns, small, service);
+        if done.moves_bytes {
+            let crowding = crowding(done.in_flight, self.model.channels);
+            let (correction, cost) = if done.is_write {
+                (&mut self.write, &self.model.write)
+            } else {
+                (&mut self.read, &self.model.read)
+            };
+            correction.learn(cost.ns(done.length), service, crowding);
+        }
+    }
+
+    /// By how much all virtual times are to be lowered now, if at all: the caller lowers those of
+    /// the places.
+    pub fn rebase(&mut self) -> Option<u64> {
+        let amount = self.virtual_now;
+        if amount < REBASE_AT {
+            return None;
+        }
+        self.by_virtual_time.rebase(amount);
+        self.virtual_now = 0;
+        Some(amount)
+    }
+
+    pub fn counters(&self) -> DeviceCounters {
+        DeviceCounters {
+            in_flight: self.window.requests(),
+            in_flight_ns: self.window.cost_ns(),
+            window_ns: self.window.window_ns(),
+            window_slots: self.window.slots(),
+            read_drift_per_mille: self.read.per_mille(),
+            write_drift_per_mille: self.write.per_mille(),
+            ..self.counters
+        }
+    }
+}
+
+/// A quantum that the device works on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InService {
+    /// Of which slot of the devices.
+    pub device: u32,
+    /// Of which volume, if that is still there.
+    pub volume: u32,
+    pub volume_generation: u32,
+    pub dispatched_at: Instant,
+    /// What was charged to the window.
+    pub cost_ns: u64,
+    pub length: u32,
+    /// Requests in flight when it was dispatched, itself included.
+    pub in_flight: u32,
+    pub is_write: bool,
+    /// Reads and writes do; the others say nothing about what bytes cost.
+    pub moves_bytes: bool,
+}
+
+/// The earliest a tag may be.
+fn hoarded(now: Instant) -> Instant {
+    Instant::from_ns(now.ns.saturating_sub(HOARD.ns))
+}

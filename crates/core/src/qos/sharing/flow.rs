@@ -1,0 +1,267 @@
+//! One attachment of a volume: two lanes of requests, and where they wait.
+//!
+//! The *urgent* lane is for what a database waits for: a small write that must be durable, alone or
+//! nearly so. It goes before the normal lane, but after [`URGENT_RUN_MAX`] of them in a row one
+//! normal request goes, and there is a bound on how many are urgent at all
+//! ([`super::super::scheduler`] keeps it). Each lane is first in, first out.
+
+use crate::limits::{VOLUME_QUEUED_BYTES_MAX, VOLUME_QUEUED_REQUESTS_MAX};
+use crate::qos::cost::Portion;
+use crate::qos::queue::{Nodes, Queue, payload_bytes};
+use crate::qos::scheduler::Io;
+use crate::request::Operation;
+use crate::time::Instant;
+
+pub(crate) const NIL: u32 = u32::MAX;
+
+/// Urgent requests in a row before a normal one goes.
+pub(crate) const URGENT_RUN_MAX: u8 = 8;
+
+/// The longest write that can be urgent.
+pub(crate) const URGENT_BYTES_MAX: u32 = 32 << 10;
+
+/// Requests of a volume in flight, above which its writes are no longer those of a log.
+pub(crate) const URGENT_IN_FLIGHT_MAX: u32 = 2;
+
+/// Where the first request of a flow waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Waits {
+    /// Nothing waits.
+    Nowhere,
+    /// For the volume's limits, or for the volume's turn.
+    AtVolume,
+    /// For the instance's limits, or for its turn among the instance's flows.
+    AtInstance,
+    /// For the device.
+    AtDevice,
+}
+
+/// Why a flow waits beyond its volume's limits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum HeldBy {
+    InstanceOperations,
+    InstanceBytes,
+    Device,
+}
+
+/// The first request of a flow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Next {
+    pub portion: Portion,
+    pub handle: u32,
+    pub urgent: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Flow {
+    /// Slot of the volume.
+    pub volume: u32,
+    /// Slot of the instance, or `NIL`.
+    pub instance: u32,
+    /// The next flow of the same volume, or `NIL`.
+    pub sibling: u32,
+    /// Neighbours in the ring of the volume or of the instance.
+    pub next: u32,
+    pub previous: u32,
+    pub waits: Waits,
+    /// Which ring of its instance it is in.
+    pub ring: usize,
+    /// In the middle of its turn in the instance's ring.
+    pub in_turn: bool,
+    urgent_run: u8,
+    /// A lane with a request dispatched in part goes on until that is finished.
+    started: Option<bool>,
+    /// What it may still take in this turn and the next, in nanoseconds of the limits it shares.
+    pub deficit_ns: u64,
+    /// Its instance's count of turns when it was last let in at the front.
+    pub front_at: u64,
+    pub held_since: Instant,
+    pub held_by: HeldBy,
+    normal: Queue,
+    urgent: Queue,
+}
+
+impl Flow {
+    pub const fn new(volume: u32, instance: u32, now: Instant) -> Self {
+        Self {
+            volume,
+            instance,
+            sibling: NIL,
+            next: NIL,
+            previous: NIL,
+            waits: Waits::Nowhere,
+            ring: 0,
+            in_turn: false,
+            urgent_run: 0,
+            started: None,
+            deficit_ns: 0,
+            front_at: 0,
+            held_since: now,
+            held_by: HeldBy::Device,
+            normal: Queue::new(),
+            urgent: Queue::new(),
+        }
+    }
+
+    /// Takes over what waits of a volume; to be called while nothing waits here.
+    pub fn take_over(&mut self, queue: Queue) {
+        self.normal = queue;
+    }
+
+    pub const fn is_empty(&self) -> bool {
+        self.normal.is_empty() && self.urgent.is_empty()
+    }
+
+    pub const fn requests(&self) -> u32 {
+        self.normal.requests() + self.urgent.requests()
+    }
+
+    pub const fn bytes(&self) -> u32 {
+        self.normal.bytes() + self.urgent.bytes()
+    }
+
+    /// Whether one more request fits. Both lanes together are bounded as one queue; an empty one
+    /// takes any request.
+    pub fn has_room_for(&self, io: &Io) -> bool {
+        let requests = usize::try_from(self.requests()).unwrap_or(usize::MAX);
+        let bytes = u64::from(self.bytes()) + u64::from(payload_bytes(io));
+        let fits = requests < VOLUME_QUEUED_REQUESTS_MAX && bytes <= VOLUME_QUEUED_BYTES_MAX;
+        fits || self.is_empty()
+    }
+
+    /// Appends a request, for which there is room, to a lane.
+    pub fn push(&mut self, nodes: &mut Nodes, io: Io, urgent: bool) {
+        let lane = if urgent { &mut self.urgent } else { &mut self.normal };
+        lane.append(nodes, io);
+    }
+
+    /// Whether it may take so much in its turn, which is worth `turn_ns`; if not, its turn is over.
+    pub fn may_take(&mut self, share_ns: u64, turn_ns: u64) -> bool {
+        if !self.in_turn {
+            self.deficit_ns = self.deficit_ns.saturating_add(turn_ns);
+        }
+        self.in_turn = share_ns <= self.deficit_ns;
+        self.in_turn
+    }
+
+    /// The request that goes next.
+    pub fn next(&self, nodes: &Nodes) -> Option<Next> {
+        let urgent = self.started.unwrap_or_else(|| {
+            !self.urgent.is_empty() && (self.urgent_run < URGENT_RUN_MAX || self.normal.is_empty())
+        });
+        let lane = if urgent { &self.urgent } else { &self.normal };
+        let head = lane.head(nodes)?;
+        Some(Next { portion: head.portion, handle: head.handle, urgent })
+    }
+
+    /// Counts `bytes` of the next request as dispatched.
+    pub fn consume(&mut self, nodes: &mut Nodes, next: &Next, bytes: u32) {
+        let lane = if next.urgent { &mut self.urgent } else { &mut self.normal };
+        lane.consume(nodes, bytes);
+        let finished = bytes == next.portion.length;
+        self.started = if finished { None } else { Some(next.urgent) };
+        if finished {
+            self.urgent_run = if next.urgent { self.urgent_run.saturating_add(1) } else { 0 };
+        }
+    }
+
+    /// Takes everything whose handle matches.
+    pub fn extract(&mut self, nodes: &mut Nodes, mut matches: impl FnMut(u32) -> bool) -> Queue {
+        let mut taken = self.urgent.extract(nodes, &mut matches);
+        let normal = self.normal.extract(nodes, &mut matches);
+        taken.append_all(nodes, normal);
+        // If the request that was dispatched in part is among them, no lane is bound any more; and
+        // if not, its rest is the first of its lane and marked as started itself.
+        let first_started =
+            |queue: &Queue| queue.head(nodes).is_some_and(|head| head.portion.started);
+        self.started = match (first_started(&self.urgent), first_started(&self.normal)) {
+            (true, _) => Some(true),
+            (_, true) => Some(false),
+            _ => None,
+        };
+        taken
+    }
+}
+
+/// Whether a request belongs into the urgent lane of a volume with so many requests in flight.
+pub(crate) const fn is_urgent(io: &Io, in_flight: u32, after_flush: bool) -> bool {
+    let Operation::Write { fua } = io.operation else { return false };
+    (fua || after_flush) && io.length <= URGENT_BYTES_MAX && in_flight <= URGENT_IN_FLIGHT_MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    fn write(handle: u32, length: u32) -> Io {
+        Io { operation: Operation::Write { fua: true }, offset: 0, length, handle }
+    }
+
+    fn drain(flow: &mut Flow, nodes: &mut Nodes) -> Vec<u32> {
+        core::iter::from_fn(|| {
+            let next = flow.next(nodes)?;
+            flow.consume(nodes, &next, next.portion.length);
+            Some(next.handle)
+        })
+        .collect()
+    }
+
+    #[test]
+    fn urgent_requests_go_first_but_not_for_ever() {
+        let mut nodes = Nodes::new();
+        let mut flow = Flow::new(0, NIL, Instant::ZERO);
+        for handle in 0..3 {
+            flow.push(&mut nodes, write(handle, 512), false);
+        }
+        for handle in 100..120 {
+            flow.push(&mut nodes, write(handle, 512), true);
+        }
+        let order = drain(&mut flow, &mut nodes);
+        let expected: Vec<u32> =
+            (100..108).chain([0]).chain(108..116).chain([1]).chain(116..120).chain([2]).collect();
+        assert_eq!(order, expected);
+    }
+
+    #[test]
+    fn a_request_dispatched_in_part_is_finished_first() {
+        let mut nodes = Nodes::new();
+        let mut flow = Flow::new(0, NIL, Instant::ZERO);
+        flow.push(&mut nodes, write(0, 1_024), false);
+        let next = flow.next(&nodes).unwrap();
+        flow.consume(&mut nodes, &next, 512);
+        flow.push(&mut nodes, write(1, 512), true);
+        let next = flow.next(&nodes).unwrap();
+        assert_eq!((next.handle, next.portion.started), (0, true));
+        assert_eq!(flow.extract(&mut nodes, |handle| handle == 0).requests(), 1);
+        assert_eq!(drain(&mut flow, &mut nodes), [1]);
+    }
+
+    #[test]
+    fn both_lanes_share_one_bound() {
+        let mut nodes = Nodes::new();
+        let mut flow = Flow::new(0, NIL, Instant::ZERO);
+        for handle in 0..1_024 {
+            assert!(flow.has_room_for(&write(handle, 512)));
+            flow.push(&mut nodes, write(handle, 512), handle % 2 == 0);
+        }
+        assert!(!flow.has_room_for(&write(1_024, 512)));
+        assert_eq!((flow.requests(), flow.bytes()), (1_024, 512 << 10));
+    }
+
+    #[test]
+    fn small_durable_writes_of_a_quiet_volume_are_urgent() {
+        let plain = Io { operation: Operation::Write { fua: false }, ..write(0, 16 << 10) };
+        let read = Io { operation: Operation::Read, ..plain };
+        for (io, in_flight, after_flush, urgent) in [
+            (write(0, 16 << 10), 0, false, true),
+            (write(0, 64 << 10), 0, false, false),
+            (write(0, 16 << 10), 3, false, false),
+            (plain, 0, false, false),
+            (plain, 0, true, true),
+            (read, 0, true, false),
+        ] {
+            assert_eq!(is_urgent(&io, in_flight, after_flush), urgent, "{io:?} {in_flight}");
+        }
+    }
+}

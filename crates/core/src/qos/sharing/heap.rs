@@ -1,0 +1,163 @@
+//! A priority queue of small numbers from which any can be taken out: four children a node, so that
+//! a look at one level is one cache line.
+
+use alloc::vec::Vec;
+
+const CHILDREN: usize = 4;
+const ABSENT: u32 = u32::MAX;
+
+/// Entries with a key each, smallest first; equal keys come out by entry. Entries are small
+/// numbers, dense from 0.
+#[derive(Debug, Default)]
+pub(crate) struct Heap {
+    items: Vec<(u64, u32)>,
+    /// Of each entry: where it is in `items`, or `ABSENT`.
+    positions: Vec<u32>,
+}
+
+impl Heap {
+    pub const fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    #[cfg(test)]
+    pub const fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Makes room for `entries` entries, the only time it allocates.
+    pub fn grow(&mut self, entries: usize) {
+        if self.positions.len() < entries {
+            self.positions.resize(entries, ABSENT);
+            self.items.reserve(entries.saturating_sub(self.items.len()));
+        }
+    }
+
+    /// The smallest key and its entry.
+    pub fn first(&self) -> Option<(u64, u32)> {
+        self.items.first().copied()
+    }
+
+    /// Adds `entry` under `key`, or moves it there.
+    pub fn set(&mut self, entry: u32, key: u64) {
+        let at = match self.position(entry) {
+            Some(at) => {
+                self.items[at].0 = key;
+                at
+            }
+            None => {
+                self.items.push((key, entry));
+                self.items.len() - 1
+            }
+        };
+        let at = self.rise(at);
+        self.sink(at);
+    }
+
+    /// Takes `entry` out, if it is there.
+    pub fn remove(&mut self, entry: u32) {
+        let Some(at) = self.position(entry) else { return };
+        self.positions[index(entry)] = ABSENT;
+        let last = self.items.len() - 1;
+        if at == last {
+            self.items.pop();
+            return;
+        }
+        self.items.swap_remove(at);
+        let at = self.rise(at);
+        self.sink(at);
+    }
+
+    /// Lowers all keys by `amount`; what is below it becomes 0.
+    pub fn rebase(&mut self, amount: u64) {
+        // Ties that arise at 0 keep the heap's order: no child becomes smaller than its parent,
+        // except among equals, and those are put right here.
+        for item in &mut self.items {
+            item.0 = item.0.saturating_sub(amount);
+        }
+        for at in 0..self.items.len() {
+            self.rise(at);
+        }
+    }
+
+    fn position(&self, entry: u32) -> Option<usize> {
+        let at = *self.positions.get(index(entry))?;
+        usize::try_from(at).ok().filter(|_| at != ABSENT)
+    }
+
+    fn rise(&mut self, mut at: usize) -> usize {
+        let item = self.items[at];
+        while at > 0 {
+            let parent = (at - 1) / CHILDREN;
+            if self.items[parent] <= item {
+                break;
+            }
+            self.put(at, self.items[parent]);
+            at = parent;
+        }
+        self.put(at, item);
+        at
+    }
+
+    fn sink(&mut self, mut at: usize) {
+        let item = self.items[at];
+        loop {
+            let first = at * CHILDREN + 1;
+            let children = first..(first + CHILDREN).min(self.items.len());
+            let Some(least) = children.min_by_key(|child| self.items[*child]) else { break };
+            if self.items[least] >= item {
+                break;
+            }
+            self.put(at, self.items[least]);
+            at = least;
+        }
+        self.put(at, item);
+    }
+
+    fn put(&mut self, at: usize, item: (u64, u32)) {
+        self.items[at] = item;
+        self.positions[index(item.1)] = u32::try_from(at).unwrap_or(ABSENT);
+    }
+}
+
+fn index(entry: u32) -> usize {
+    usize::try_from(entry).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        /// Beside a sorted map: the same first entry after every step.
+        #[test]
+        fn is_a_priority_queue(
+            steps in prop::collection::vec((0u32..40, 0u64..100, 0u8..8), 1..300),
+        ) {
+            let mut heap = Heap::default();
+            heap.grow(40);
+            let mut model: BTreeMap<u32, u64> = BTreeMap::new();
+            for (entry, key, step) in steps {
+                match step {
+                    0..5 => {
+                        heap.set(entry, key);
+                        model.insert(entry, key);
+                    }
+                    5 | 6 => {
+                        heap.remove(entry);
+                        model.remove(&entry);
+                    }
+                    _ => {
+                        heap.rebase(key);
+                        model.values_mut().for_each(|value| *value = value.saturating_sub(key));
+                    }
+                }
+                let first = model.iter().map(|(entry, key)| (*key, *entry)).min();
+                prop_assert_eq!(heap.first(), first);
+                prop_assert_eq!(heap.len(), model.len());
+            }
+        }
+    }
+}

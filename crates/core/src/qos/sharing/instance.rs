@@ -1,0 +1,370 @@
+//! The limits of an instance, and whose turn it is among its flows.
+//!
+//! A ring is served by deficit round robin in time: a quantum costs what it takes of the limit it
+//! takes most of (its bytes of the limit in bytes, its I/Os of the limit in I/Os), and each turn
+//! gives a flow as much as a 16 KiB request costs, in proportion to its volume's weight. So who
+//! sends 256 KiB requests gets no more bytes than who sends 4 KiB ones, and a volume of 16,000 IOPS
+//! gets five times as much as one of 3,000. A flow with a single small request is let in at the
+//! front once a round: it waits for one quantum at most.
+
+use super::flow::{Flow, HeldBy, NIL};
+use super::model::InstancePacing;
+use crate::qos::bucket::{Bucket, Depth};
+use crate::qos::cost::Cost;
+use crate::qos::gate::{Exceeded, Gate, Reserves};
+use crate::qos::pacing::{Balances, CountingRule, Pacing};
+use crate::request::Operation;
+use crate::time::{Duration, Instant};
+
+/// What a turn is worth, in bytes and in I/Os, to a flow of the lightest weight.
+const TURN_BYTES: u64 = 16 << 10;
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// What an instance has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct InstanceCounters {
+    /// Counted I/Os charged.
+    pub operations: u64,
+    /// Bytes charged.
+    pub bytes: u64,
+    /// Time in which the instance's limits held up the flow whose turn it was.
+    pub exceeded: Exceeded,
+    /// Flows that wait for the instance at present.
+    pub waiting: u32,
+}
+
+/// Limits of one direction of the link.
+#[derive(Debug)]
+struct Link {
+    read: Option<Bucket>,
+    write: Option<Bucket>,
+    settled_at: Instant,
+}
+
+/// Flows in the order of their turns.
+#[derive(Debug)]
+struct Ring {
+    /// First flow, or `NIL`.
+    first: u32,
+    waiting: u32,
+    /// Turns that ended, ever.
+    turns: u64,
+    /// What its flows had since both rings are waited for, in nanoseconds of the limits.
+    served_ns: u64,
+    /// Its first flow is held up by what both rings share, not by its direction of the link.
+    by_common_limit: bool,
+    /// When its first flow may go, as of the last look.
+    opens_at: Option<Instant>,
+}
+
+impl Ring {
+    const EMPTY: Self = Self {
+        first: NIL,
+        waiting: 0,
+        turns: 0,
+        served_ns: 0,
+        by_common_limit: false,
+        opens_at: None,
+    };
+}
+
+#[derive(Debug)]
+pub(crate) struct Instance {
+    gate: Gate,
+    reserves: Reserves,
+    link: Link,
+    operations_per_second: Option<u64>,
+    bytes_per_second: Option<u64>,
+    /// Who waits: those whose next quantum goes over the writing link, and all others. Without
+    /// limits of the link everybody is in the first.
+    rings: [Ring; 2],
+    /// The weight of its lightest flow.
+    pub weight_unit: u64,
+    bytes: u64,
+    /// What held up the flow whose turn it was last.
+    pub held_by: HeldBy,
+}
+
+fn as_volume(pacing: &InstancePacing) -> Pacing {
+    let InstancePacing { tolerance, operations, bytes, .. } = *pacing;
+    Pacing { counting: CountingRule::SSD, tolerance, operations, bytes }
+}
+
+impl Instance {
+    pub fn new(now: Instant, pacing: &InstancePacing, balances: Balances) -> Self {
+        let limits = as_volume(pacing);
+        let depth = Depth::time(pacing.tolerance);
+        let full = |rate: Option<u64>| rate.map(|rate| Bucket::full(rate, depth));
+        let mut instance = Self {
+            gate: Gate::new(now, &limits),
+            reserves: Reserves::new(now, &limits, balances),
+            link: Link {
+                read: full(pacing.read_bytes_per_second),
+                write: full(pacing.write_bytes_per_second),
+                settled_at: now,
+            },
+            operations_per_second: None,
+            bytes_per_second: None,
+            rings: [Ring::EMPTY, Ring::EMPTY],
+            weight_unit: u64::MAX,
+            bytes: 0,
+            held_by: HeldBy::InstanceOperations,
+        };
+        instance.set_rates(pacing);
+        instance
+    }
+
+    /// Puts other limits in force; nothing is refilled.
+    pub fn repace(&mut self, now: Instant, pacing: &InstancePacing) {
+        self.reopen(now);
+        self.gate.repace(&mut self.reserves, &as_volume(pacing));
+        let depth = Depth::time(pacing.tolerance);
+        let set = |bucket: &mut Option<Bucket>, rate: Option<u64>| match (bucket.as_mut(), rate) {
+            (Some(bucket), Some(rate)) => bucket.set_rate(rate, depth),
+            (None, Some(rate)) => *bucket = Some(Bucket::empty(rate, depth)),
+            (_, None) => *bucket = None,
+        };
+        set(&mut self.link.read, pacing.read_bytes_per_second);
+        set(&mut self.link.write, pacing.write_bytes_per_second);
+        self.set_rates(pacing);
+    }
+
+    fn set_rates(&mut self, pacing: &InstancePacing) {
+        self.operations_per_second = pacing.operations.map(|limit| limit.per_second);
+        let slowest = [
+            pacing.bytes.map(|limit| limit.per_second),
+            pacing.read_bytes_per_second,
+            pacing.write_bytes_per_second,
+        ];
+        self.bytes_per_second = slowest.into_iter().flatten().min();
+    }
+
+    /// Brings the limits up to `now` and closes the account of a wait.
+    pub fn reopen(&mut self, now: Instant) {
+        self.gate.reopen(&mut self.reserves, now);
+        self.settle_link(now);
+    }
+
+    /// Brings the limits up to `now`.
+    pub fn look(&mut self, now: Instant) {
+        self.gate.look(now);
+        self.settle_link(now);
+    }
+
+    fn settle_link(&mut self, now: Instant) {
+        let elapsed = now.since(self.link.settled_at);
+        self.link.settled_at = now;
+        for bucket in [&mut self.link.read, &mut self.link.write].into_iter().flatten() {
+            bucket.settle(elapsed);
+        }
+    }
+
+    fn link_of(&mut self, operation: Operation) -> Option<&mut Bucket> {
+        match operation {
+            Operation::Read => self.link.read.as_mut(),
+            Operation::Write { .. } => self.link.write.as_mut(),
+            _ => None,
+        }
+    }
+
+    /// Whether a quantum may go, as of the last settling. `length` is what goes over the link.
+    pub fn allows(&mut self, cost: &Cost, operation: Operation, length: u32) -> bool {
+        self.gate.allows(&mut self.reserves, cost)
+            && (length == 0 || self.link_of(operation).is_none_or(|link| link.is_ready()))
+    }
+
+    /// Charges a quantum that was allowed.
+    pub fn charge(&mut self, cost: &Cost, operation: Operation, length: u32) {
+        self.gate.charge(&mut self.reserves, cost);
+        if let Some(link) = self.link_of(operation) {
+            link.charge(u64::from(length));
+        }
+        if matches!(operation, Operation::Read | Operation::Write { .. }) {
+            self.bytes += u64::from(length);
+        }
+    }
+
+    /// Notes that the first quantum of a ring is held up from the last settling on, and by what.
+    /// Returns when any ring may go on; `None` if only a change of the limits can let it.
+    pub fn shut(&mut self, cost: &Cost, operation: Operation, length: u32) -> Option<Instant> {
+        let now = self.link.settled_at;
+        let ring = self.ring_of(operation);
+        let common = self.gate.shut(&mut self.reserves, cost);
+        self.held_by = match self.gate.shut_by_bytes() {
+            true => HeldBy::InstanceBytes,
+            false => HeldBy::InstanceOperations,
+        };
+        let link = self.link_of(operation).filter(|_| length > 0).map(|link| link.wait());
+        let link_opens_at = link.map(|wait| wait.map(|wait| now + wait));
+        let by_link = match (common, link_opens_at) {
+            (Some(common), Some(link)) => link.is_none_or(|link| link > common),
+            _ => false,
+        };
+        let opens_at = if by_link { link_opens_at.flatten() } else { common };
+        if by_link {
+            self.gate.shut_for_bytes(opens_at.unwrap_or(now));
+            self.held_by = HeldBy::InstanceBytes;
+        }
+        self.rings[ring].by_common_limit = !by_link;
+        self.rings[ring].opens_at = opens_at;
+        let waited_for = self.rings.iter().filter(|ring| ring.waiting > 0);
+        waited_for.filter_map(|ring| ring.opens_at).min()
+    }
+
+    /// In which ring a quantum waits.
+    pub const fn ring_of(&self, operation: Operation) -> usize {
+        match operation {
+            Operation::Write { .. } if self.link.write.is_some() => 1,
+            _ => 0,
+        }
+    }
+
+    /// The ring whose turn it is, of those in `candidates` that are waited for.
+    pub fn next_ring(&self, candidates: [bool; 2]) -> Option<usize> {
+        let waited_for = |ring: &usize| candidates[*ring] && self.rings[*ring].waiting > 0;
+        [0, 1].into_iter().filter(waited_for).min_by_key(|ring| self.rings[*ring].served_ns)
+    }
+
+    /// Notes what a ring's flow had.
+    pub const fn served(&mut self, ring: usize, share_ns: u64) {
+        let entry = &mut self.rings[ring];
+        entry.served_ns = entry.served_ns.saturating_add(share_ns);
+    }
+
+    /// What a quantum takes of the limit it takes most of, in nanoseconds.
+    pub fn share_ns(&self, cost: &Cost) -> u64 {
+        let part = |amount: u64, rate: Option<u64>| {
+            rate.map_or(0, |rate| amount.saturating_mul(NS_PER_S) / rate.max(1))
+        };
+        part(cost.operations.into(), self.operations_per_second)
+            .max(part(cost.bytes, self.bytes_per_second))
+            .max(1)
+    }
+
+    /// What a turn is worth to a flow of this weight, in nanoseconds.
+    pub fn turn_ns(&self, weight: u64) -> u64 {
+        let cost = Cost { operations: 1, bytes: TURN_BYTES, guard: 0 };
+        let unit = self.share_ns(&cost);
+        unit.saturating_mul(weight.max(1)) / self.weight_unit.max(1)
+    }
+
+    pub const fn first(&self, ring: usize) -> u32 {
+        self.rings[ring].first
+    }
+
+    /// Whether a quantum that has just arrived must wait because others do: in its own ring, or in
+    /// the other one for what both share.
+    pub fn must_wait(&self, operation: Operation) -> bool {
+        let ring = self.ring_of(operation);
+        let other = &self.rings[1 - ring];
+        self.rings[ring].waiting > 0 || (other.waiting > 0 && other.by_common_limit)
+    }
+
+    /// Puts a flow at the end of a ring, or at the front if it is light and its last time there was
+    /// a round ago.
+    pub fn join(&mut self, flows: &mut [Flow], flow: u32, ring: usize, light: bool) {
+        let round = u64::from(self.rings[ring].waiting);
+        let turns = self.rings[ring].turns;
+        let entry = &mut flows[at(flow)];
+        let at_front = light && turns.saturating_sub(entry.front_at) >= round;
+        entry.in_turn = false;
+        self.enter(flows, flow, ring);
+        if at_front {
+            flows[at(flow)].front_at = turns;
+            self.rings[ring].first = flow;
+        }
+    }
+
+    /// Puts a flow at the front of a ring: it was its turn.
+    pub fn join_front(&mut self, flows: &mut [Flow], flow: u32, ring: usize) {
+        self.enter(flows, flow, ring);
+        self.rings[ring].first = flow;
+    }
+
+    fn enter(&mut self, flows: &mut [Flow], flow: u32, ring: usize) {
+        if self.rings[ring].waiting == 0 {
+            self.rings[ring].served_ns = self.rings[1 - ring].served_ns;
+            self.rings[ring].opens_at = None;
+        }
+        flows[at(flow)].ring = ring;
+        push_back(&mut self.rings[ring].first, flows, flow);
+        self.rings[ring].waiting += 1;
+    }
+
+    /// Takes a flow out of its ring.
+    pub fn leave(&mut self, flows: &mut [Flow], flow: u32) {
+        let ring = &mut self.rings[flows[at(flow)].ring];
+        unlink(&mut ring.first, flows, flow);
+        ring.waiting -= 1;
+    }
+
+    /// Ends the turn of the first flow of a ring: it goes to the end.
+    pub fn end_turn(&mut self, flows: &mut [Flow], ring: usize) {
+        let ring = &mut self.rings[ring];
+        let flow = &mut flows[at(ring.first)];
+        flow.in_turn = false;
+        ring.first = flow.next;
+        ring.turns += 1;
+    }
+
+    pub fn counters(&self, now: Instant) -> InstanceCounters {
+        InstanceCounters {
+            operations: self.gate.operations_charged(),
+            bytes: self.bytes,
+            exceeded: self.gate.exceeded(&self.reserves, now),
+            waiting: self.rings[0].waiting + self.rings[1].waiting,
+        }
+    }
+
+    pub fn balances(&mut self, now: Instant) -> Balances {
+        self.reserves.settle(now);
+        self.reserves.balances()
+    }
+
+    pub fn set_balances(&mut self, now: Instant, balances: Balances) {
+        self.reserves.settle(now);
+        self.reserves.set_balances(balances);
+    }
+
+    /// How long the credits last at these demands; the shorter of both.
+    pub fn time_to_empty(&mut self, now: Instant, demand: (u64, u64)) -> Option<Duration> {
+        self.reserves.settle(now);
+        self.reserves.time_to_empty(demand)
+    }
+}
+
+/// Appends a flow to a ring.
+pub(crate) fn push_back(first: &mut u32, flows: &mut [Flow], flow: u32) {
+    if *first == NIL {
+        *first = flow;
+        flows[at(flow)].next = flow;
+        flows[at(flow)].previous = flow;
+        return;
+    }
+    let tail = flows[at(*first)].previous;
+    flows[at(*first)].previous = flow;
+    flows[at(tail)].next = flow;
+    flows[at(flow)].next = *first;
+    flows[at(flow)].previous = tail;
+}
+
+/// Takes a flow out of the ring it is in.
+pub(crate) fn unlink(first: &mut u32, flows: &mut [Flow], flow: u32) {
+    let Flow { next, previous, .. } = flows[at(flow)];
+    if next == flow {
+        *first = NIL;
+    } else {
+        flows[at(next)].previous = previous;
+        flows[at(previous)].next = next;
+        if *first == flow {
+            *first = next;
+        }
+    }
+    flows[at(flow)].next = NIL;
+    flows[at(flow)].previous = NIL;
+}
+
+fn at(flow: u32) -> usize {
+    usize::try_from(flow).unwrap_or(usize::MAX)
+}

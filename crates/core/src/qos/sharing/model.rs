@@ -1,0 +1,149 @@
+//! What the scheduler must know of devices, instances and claims on them, as plain numbers.
+
+use crate::qos::pacing::{Limit, Pacing};
+use crate::time::Duration;
+
+/// Device time of one kind of request: linear in its length, as measured at calibration.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OperationCost {
+    /// Time of an empty request.
+    pub base: Duration,
+    /// Time of a byte, in picoseconds: 4,000 is 250 MB/s of one channel.
+    pub byte_ps: u32,
+}
+
+impl OperationCost {
+    /// Channel time of a request of `length` bytes, in nanoseconds; at least one.
+    #[must_use]
+    pub fn ns(&self, length: u32) -> u64 {
+        let bytes_ps = u64::from(length) * u64::from(self.byte_ps);
+        self.base.ns.saturating_add(bytes_ps / 1_000).max(1)
+    }
+}
+
+/// A device as calibration found it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeviceModel {
+    /// Requests it works on at the same time without slowing any of them down.
+    pub channels: u32,
+    /// Channel time of a read.
+    pub read: OperationCost,
+    /// Channel time of a write, a discard or a write of zeroes; what is observed corrects it
+    /// between half and eight times.
+    pub write: OperationCost,
+    /// How much may be in flight.
+    pub window: Window,
+}
+
+impl DeviceModel {
+    /// The request reservations are counted in: 16 KiB.
+    pub const REFERENCE_BYTES: u32 = 16 << 10;
+
+    /// Channel time of the request that reservations are counted in: a read of 16 KiB.
+    #[must_use]
+    pub fn reference_ns(&self) -> u64 {
+        self.read.ns(Self::REFERENCE_BYTES)
+    }
+}
+
+/// The bound on what is in flight at a device: the knob that keeps neighbours apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Window {
+    /// Always as much as this many requests of the present mean cost.
+    Slots(u32),
+    /// Two more than there are channels at first; less while small requests miss the target, more
+    /// while they keep it and somebody waits. Never below the channels, never above four times
+    /// them.
+    Adaptive {
+        /// 99 of 100 requests of at most 16 KiB are to be served within this time by the device.
+        small_p99: Duration,
+    },
+}
+
+/// A volume's claim on its device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Claim {
+    /// 16 KiB reads a second that it gets whatever the others do; requests that cost more take more
+    /// of it. No less than [`Claim::least_reservation`] is in force, so nobody starves.
+    pub reservation_per_second: u32,
+    /// Its part of what is left, beside the others' weights. 0 counts as 1.
+    pub weight: u32,
+    /// Where present, the volume may have more than its limit in I/Os while nobody else wants the
+    /// device: at most this many I/Os a second in addition.
+    pub surplus_per_second: Option<u32>,
+}
+
+impl Claim {
+    /// A claim on what others leave, by the volume's rate.
+    #[must_use]
+    pub fn best_effort(pacing: &Pacing) -> Self {
+        let rate = pacing.operations.map_or(u64::from(u32::MAX), |limit| limit.per_second);
+        let weight = u32::try_from(rate).unwrap_or(u32::MAX);
+        Self { reservation_per_second: 0, weight, surplus_per_second: None }
+    }
+
+    /// What even a volume without a reservation is sure of: a hundredth of its limit, and at least
+    /// 20 I/Os a second (its whole limit, if that is less).
+    #[must_use]
+    pub fn least_reservation(pacing: &Pacing) -> u32 {
+        let rate = pacing.operations.map_or(0, |limit| limit.per_second);
+        let least = (rate / 100).max(20);
+        let least = if pacing.operations.is_some() { least.min(rate) } else { least };
+        u32::try_from(least).unwrap_or(u32::MAX)
+    }
+}
+
+/// The limits of an instance, the client host to which volumes are attached: they hold for all its
+/// volumes together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InstancePacing {
+    /// Time's worth of tokens that may be saved while the instance is idle.
+    pub tolerance: Duration,
+    /// Limit in counted I/Os, with credits where the type bursts.
+    pub operations: Option<Limit>,
+    /// Limit in bytes of reads and writes together, with credits where the type bursts.
+    pub bytes: Option<Limit>,
+    /// Limit of the link in bytes read per second.
+    pub read_bytes_per_second: Option<u64>,
+    /// Limit of the link in bytes written per second.
+    pub write_bytes_per_second: Option<u64>,
+}
+
+impl InstancePacing {
+    /// No limit at all.
+    pub const UNLIMITED: Self = Self {
+        tolerance: Duration::from_ms(50),
+        operations: None,
+        bytes: None,
+        read_bytes_per_second: None,
+        write_bytes_per_second: None,
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::qos::pacing::CountingRule;
+
+    #[test]
+    fn the_paper_s_device_costs_what_it_says() {
+        let read = OperationCost { base: Duration::from_us(80), byte_ps: 4_000 };
+        assert_eq!(read.ns(16 << 10), 145_536);
+        assert_eq!(read.ns(256 << 10), 1_128_576);
+        assert_eq!(OperationCost { base: Duration::ZERO, byte_ps: 0 }.ns(0), 1);
+    }
+
+    #[test]
+    fn nobody_is_left_with_nothing() {
+        let pacing = |per_second| Pacing {
+            counting: CountingRule::SSD,
+            tolerance: Duration::from_ms(50),
+            operations: Some(Limit { per_second, credit: None }),
+            bytes: None,
+        };
+        for (rate, least) in [(0, 0), (5, 5), (100, 20), (3_000, 30), (256_000, 2_560)] {
+            assert_eq!(Claim::least_reservation(&pacing(rate)), least);
+        }
+        assert_eq!(Claim::least_reservation(&Pacing::UNLIMITED), 20);
+    }
+}

@@ -1,0 +1,252 @@
+//! How much may be in flight at a device, and what its requests really cost: learnt from
+//! completions alone, so that it is simulated as it is deployed.
+
+use super::model::{DeviceModel, Window};
+use crate::time::{Duration, Instant};
+
+/// How often the window is looked at.
+const PERIOD: Duration = Duration::from_ms(10);
+
+/// Requests up to this length are the small ones whose latency the window is for.
+pub(crate) const SMALL_BYTES_MAX: u32 = 16 << 10;
+
+/// Fewer small requests in a period than this say nothing.
+const SMALL_MIN: u32 = 20;
+
+/// Fractions of a slot that are counted.
+const PER_SLOT: u64 = 1_024;
+
+/// Fractions of one in the corrections.
+const ONE: u64 = 1_024;
+
+/// A new observation counts one part in so many.
+const SMOOTHING: u64 = 64;
+
+/// Channel time that is in flight, and how much of it may be.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    channels: u64,
+    rule: Window,
+    /// In 1,024ths of a slot.
+    slots: u64,
+    /// Cost of a slot: the smoothed mean of what is dispatched, in 1,024ths of a nanosecond.
+    slot_ns: u64,
+    cost_ns: u64,
+    requests: u32,
+    period_end: Instant,
+    small: u32,
+    small_late: u32,
+    somebody_waited: bool,
+}
+
+impl InFlight {
+    pub fn new(now: Instant, model: &DeviceModel) -> Self {
+        let mut in_flight = Self {
+            channels: 1,
+            rule: model.window,
+            slots: 0,
+            slot_ns: model.reference_ns().saturating_mul(PER_SLOT),
+            cost_ns: 0,
+            requests: 0,
+            period_end: now + PERIOD,
+            small: 0,
+            small_late: 0,
+            somebody_waited: false,
+        };
+        in_flight.set_model(model);
+        in_flight
+    }
+
+    /// Puts another model in force. The window starts anew; what is in flight stays.
+    pub fn set_model(&mut self, model: &DeviceModel) {
+        self.channels = u64::from(model.channels.max(1));
+        self.rule = model.window;
+        self.slots = PER_SLOT
+            * match model.window {
+                Window::Slots(slots) => u64::from(slots.max(1)),
+                Window::Adaptive { .. } => self.channels + 2,
+            };
+    }
+
+    /// Whether a request of `cost_ns` may go. An idle device takes any, or one larger than the
+    /// window could never go.
+    pub const fn has_room_for(&self, cost_ns: u64) -> bool {
+        self.requests == 0 || self.cost_ns.saturating_add(cost_ns) <= self.window_ns()
+    }
+
+    /// The window in nanoseconds of channel time.
+    pub const fn window_ns(&self) -> u64 {
+        (self.slots / 32).saturating_mul(self.slot_ns / 32) / (PER_SLOT / 32) / (PER_SLOT / 32)
+    }
+
+    /// The window in whole requests of the present mean cost.
+    pub const fn slots(&self) -> u64 {
+        self.slots / PER_SLOT
+    }
+
+    pub const fn cost_ns(&self) -> u64 {
+        self.cost_ns
+    }
+
+    pub const fn requests(&self) -> u32 {
+        self.requests
+    }
+
+    pub fn dispatched(&mut self, cost_ns: u64) {
+        self.cost_ns = self.cost_ns.saturating_add(cost_ns);
+        self.requests += 1;
+        let observed = cost_ns.saturating_mul(PER_SLOT) / SMOOTHING;
+        self.slot_ns = self.slot_ns - self.slot_ns / SMOOTHING + observed;
+    }
+
+    /// Notes that somebody could have gone, had there been room.
+    pub const fn wanted(&mut self) {
+        self.somebody_waited = true;
+    }
+
+    /// A request is done: `service` after it was dispatched.
+    pub fn completed(&mut self, now: Instant, cost_ns: u64, small: bool, service: Duration) {
+        self.cost_ns = self.cost_ns.saturating_sub(cost_ns);
+        self.requests = self.requests.saturating_sub(1);
+        let Window::Adaptive { small_p99 } = self.rule else { return };
+        if small {
+            self.small += 1;
+            self.small_late += u32::from(service > small_p99);
+        }
+        if now >= self.period_end {
+            self.adapt();
+            self.period_end = now + PERIOD;
+        }
+    }
+
+    fn adapt(&mut self) {
+        if self.small >= SMALL_MIN {
+            if self.small_late * 100 > self.small {
+                self.slots -= self.slots / 10;
+            } else if self.somebody_waited {
+                self.slots += PER_SLOT;
+            }
+            let channels = self.channels * PER_SLOT;
+            self.slots = self.slots.clamp(channels, 4 * channels);
+            self.small = 0;
+            self.small_late = 0;
+        }
+        self.somebody_waited = false;
+    }
+}
+
+/// What requests of one kind really take, beside what the model says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Correction {
+    /// Observed by predicted, in 1,024ths.
+    ratio: u64,
+}
+
+impl Correction {
+    pub const NONE: Self = Self { ratio: ONE };
+
+    /// Learns from one request: what the model predicted and what it took. `crowding` is how many
+    /// requests shared a channel, in 1,024ths and at least one.
+    pub fn learn(&mut self, predicted_ns: u64, service: Duration, crowding: u64) {
+        let expected = predicted_ns.saturating_mul(crowding.max(ONE)) / ONE;
+        let observed = (service.ns.saturating_mul(ONE) / expected.max(1)).min(64 * ONE);
+        let ratio = self.ratio - self.ratio / SMOOTHING + observed / SMOOTHING;
+        self.ratio = ratio.clamp(ONE / 2, 8 * ONE);
+    }
+
+    /// The corrected cost.
+    pub const fn apply(self, ns: u64) -> u64 {
+        ns.saturating_mul(self.ratio) / ONE
+    }
+
+    /// Observed by predicted, in thousandths.
+    pub const fn per_mille(self) -> u64 {
+        self.ratio * 1_000 / ONE
+    }
+}
+
+/// How many requests share a channel, in 1,024ths: what [`Correction::learn`] takes.
+pub(crate) fn crowding(in_flight: u32, channels: u32) -> u64 {
+    (u64::from(in_flight) * ONE / u64::from(channels.max(1))).max(ONE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::OperationCost;
+    use super::*;
+
+    fn model(window: Window) -> DeviceModel {
+        let cost = OperationCost { base: Duration::from_us(80), byte_ps: 4_000 };
+        DeviceModel { channels: 32, read: cost, write: cost, window }
+    }
+
+    const ADAPTIVE: Window = Window::Adaptive { small_p99: Duration::from_us(200) };
+
+    #[test]
+    fn a_window_of_so_many_slots_takes_so_many_requests_of_one_size() {
+        for (slots, cost_ns) in [(1, 145_536), (34, 145_536), (34, 1_128_576), (64, 80_000)] {
+            let mut window = InFlight::new(Instant::ZERO, &model(Window::Slots(slots)));
+            for _ in 0..2_000 {
+                // The mean settles first.
+                window.dispatched(cost_ns);
+                window.completed(Instant::ZERO, cost_ns, false, Duration::ZERO);
+            }
+            let mut taken = 0;
+            while window.has_room_for(cost_ns) {
+                window.dispatched(cost_ns);
+                taken += 1;
+            }
+            // The smoothed mean is rounded down at each step.
+            assert!(
+                (slots.saturating_sub(1).max(1)..=slots).contains(&taken),
+                "{taken} of {slots}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_idle_device_takes_any_request() {
+        let window = InFlight::new(Instant::ZERO, &model(Window::Slots(1)));
+        assert!(window.has_room_for(u64::MAX));
+    }
+
+    #[test]
+    fn the_window_shrinks_while_small_requests_are_late_and_grows_while_wanted() {
+        let mut window = InFlight::new(Instant::ZERO, &model(ADAPTIVE));
+        let mut now = Instant::ZERO;
+        let mut periods = |window: &mut InFlight, count: u32, service_us| {
+            for _ in 0..count {
+                now = now + PERIOD;
+                for _ in 0..SMALL_MIN {
+                    window.dispatched(1);
+                    window.wanted();
+                    window.completed(now, 1, true, Duration::from_us(service_us));
+                }
+            }
+            window.slots()
+        };
+        assert_eq!(periods(&mut window, 0, 0), 34);
+        assert_eq!(periods(&mut window, 100, 300), 32, "never below the channels");
+        let grown = periods(&mut window, 20, 100);
+        assert!((50..=52).contains(&grown), "{grown}");
+        assert_eq!(periods(&mut window, 200, 100), 128, "never above four times the channels");
+        assert!(periods(&mut window, 3, 300) < 100);
+    }
+
+    #[test]
+    fn a_correction_follows_what_is_seen_within_its_bounds() {
+        let mut correction = Correction::NONE;
+        for _ in 0..1_000 {
+            correction.learn(100_000, Duration::from_us(300), ONE);
+        }
+        assert!((2_900..=3_050).contains(&correction.per_mille()), "{}", correction.per_mille());
+        for _ in 0..1_000 {
+            correction.learn(100_000, Duration::from_ms(500), ONE);
+        }
+        assert_eq!(correction.per_mille(), 8_000);
+        for _ in 0..2_000 {
+            correction.learn(100_000, Duration::from_us(100), 4 * ONE);
+        }
+        assert_eq!(correction.apply(1_000), 500);
+    }
+}

@@ -1,0 +1,317 @@
+//! Reservations, weights, windows, lanes and delays at a device.
+
+use evenkeel_core::qos::pacing::{Balances, CreditLimit, Limit};
+use evenkeel_core::qos::scheduler::{Io, Ticket};
+use evenkeel_core::qos::sharing::{Claim, Ground, Window};
+use evenkeel_core::time::Duration;
+use proptest::prelude::*;
+
+use crate::world::{Client, KIB, LOG_WRITE, NS_PER_S, World, at, device, limit, pacing};
+
+const SLOTS: Window = Window::Slots(34);
+
+/// 16 KiB reads a second that the device of [`device`] gives in all.
+const CAPACITY: u64 = 219_877;
+
+/// 18: volumes that together have reserved four fifths of the device get what they have reserved in
+/// every tenth of a second, whatever ten neighbours of eight times the weight do.
+#[test]
+fn p18_reservations_hold_under_overload() {
+    let each = CAPACITY * 8 / 10 / 40;
+    let mut clients = vec![Client::greedy(32, 16 * KIB).reserved(u32::try_from(each).unwrap()); 40];
+    let mut hog = Client::greedy(64, 64 * KIB);
+    hog.claim.weight = 8_000;
+    clients.extend([hog; 10]);
+    let mut world = World::new(Some(device(SLOTS)), &[], &clients);
+    world.run_until(2 * NS_PER_S);
+    for volume in 0..40 {
+        for tenth in 1..20 {
+            let window = tenth * NS_PER_S / 10..(tenth + 1) * NS_PER_S / 10;
+            let served = world.count(volume, window);
+            assert!(served + 1 >= each / 10, "volume {volume}, tenth {tenth}: {served}");
+        }
+    }
+    let counters = world.scheduler.device_counters(world.device.unwrap());
+    assert!(counters.by_weight > 0, "what is left goes to the others too");
+}
+
+/// 19: what reservations leave is shared by weight: equal weights equally, and by device time, so
+/// whoever sends larger requests gets no more of it.
+#[test]
+fn p19_weights_share_the_rest() {
+    let mut clients = vec![Client::greedy(32, 16 * KIB); 8];
+    clients[4].length = 64 * KIB;
+    clients[5].length = 256 * KIB;
+    clients[6].claim.weight = 3_000;
+    clients[7].claim.weight = 500;
+    let model = device(SLOTS);
+    let mut world = World::new(Some(model), &[], &clients);
+    world.run_until(3 * NS_PER_S);
+    let time = |volume: usize| {
+        let per = model.read.ns(clients[volume].length);
+        let second = world.count(volume, NS_PER_S..3 * NS_PER_S) * per;
+        second as f64 / f64::from(clients[volume].claim.weight)
+    };
+    let shares: Vec<f64> = (0..8).map(time).collect();
+    let least = shares.iter().copied().fold(f64::MAX, f64::min);
+    let most = shares.iter().copied().fold(0.0, f64::max);
+    // A reservation of 20 a second, which nobody is without, comes in addition.
+    assert!(least / most >= 0.99, "{shares:?}");
+}
+
+/// 21: as long as somebody's reservation is due, nothing goes by weight: base before burst.
+#[test]
+fn p21_base_goes_before_burst() {
+    // Baselines are reserved; credits let every volume ask for ten times as much.
+    let burst = |baseline: u64| {
+        let credit = Some(CreditLimit { refill_per_second: baseline, capacity: 1 << 40 });
+        let mut client = Client::greedy(64, 16 * KIB).reserved(u32::try_from(baseline).unwrap());
+        client.pacing = pacing(Some(Limit { per_second: baseline * 10, credit }), None);
+        client
+    };
+    let clients: Vec<Client> = [8_000, 8_000, 20_000, 40_000, 80_000].map(burst).to_vec();
+    let mut world = World::new(Some(device(SLOTS)), &[], &clients);
+    world.run_until(3 * NS_PER_S);
+    for (volume, baseline) in [8_000, 8_000, 20_000, 40_000, 80_000].into_iter().enumerate() {
+        for second in 1..3 {
+            let of = |going: &&crate::world::Going| {
+                going.volume == volume && going.at / NS_PER_S == second
+            };
+            let base = world.going.iter().filter(of);
+            let base = base.filter(|going| going.ground == Ground::Reserved).count() as u64;
+            assert!(base * 1_000 >= baseline * 995, "volume {volume}: {base} of {baseline}");
+            assert!(base * 1_000 <= baseline * 1_006, "volume {volume}: {base} of {baseline}");
+        }
+    }
+}
+
+/// 6 (isolation): a log writer at depth 1 beside one that saturates the device.
+#[test]
+fn a_log_writer_keeps_its_latency_beside_a_neighbour_that_saturates_the_device() {
+    let mut log = Client::greedy(1, 16 * KIB).reserved(6_000);
+    log.operation = LOG_WRITE;
+    let p99 = |clients: &[Client]| {
+        let mut world = World::new(Some(device(SLOTS)), &[], clients);
+        world.run_until(3 * NS_PER_S);
+        (world.percentile(0, 990), world.latencies[0].len())
+    };
+    let (alone, _) = p99(&[log]);
+    let (beside, served) = p99(&[log, Client::greedy(120, 256 * KIB)]);
+    assert!(beside <= 2 * alone + 100_000, "p99 {beside} ns beside, {alone} ns alone");
+    assert!(served > 6_000, "{served}");
+}
+
+/// 20: the urgent lane is no way around anything: it has its own bound, and the volume's limits
+/// hold for it.
+#[test]
+fn p20_urgent_requests_are_bounded() {
+    let mut log = Client::greedy(1, 4 * KIB).limited(20_000).reserved(1_000);
+    log.operation = LOG_WRITE;
+    let rival = Client::greedy(120, 256 * KIB);
+    let mut world = World::new(Some(device(SLOTS)), &[], &[log, rival]);
+    world.run_until(3 * NS_PER_S);
+    let reserved = world.going.iter().filter(|going| {
+        going.volume == 0 && going.ground == Ground::Reserved && going.at >= NS_PER_S
+    });
+    // In units of 16 KiB reads: 96 us of 145 us each.
+    let reserved = reserved.count();
+    assert!(reserved <= 2 * (1_600 + 60), "{reserved}");
+}
+
+/// 28: a device that stood still for up to 100 ms costs a volume nothing: within a second from the
+/// start of the stall it has had 99 % of what it is provisioned, and never more than it should
+/// have had by then.
+#[test]
+fn p28_a_stalled_device_is_made_up_for() {
+    for stall_ms in [1, 5, 20, 60, 100] {
+        for tolerance_ms in [1, 5, 50, 1_000] {
+            let mut client = Client::greedy(64, 16 * KIB).limited(10_000).reserved(10_000);
+            client.pacing.tolerance = Duration::from_ms(tolerance_ms);
+            let mut world = World::new(Some(device(SLOTS)), &[], &[client]);
+            let start = 2 * NS_PER_S;
+            world.stalls.push(start..start + stall_ms * 1_000_000);
+            world.run_until(5 * NS_PER_S);
+            let window = world.count(0, start..start + NS_PER_S);
+            let label = format!("{stall_ms} ms, tolerance {tolerance_ms} ms: {window}");
+            assert!(window >= 9_900, "{label}");
+            assert!(window <= 10_001, "{label}");
+            let later = world.count(0, start + 2 * NS_PER_S..start + 3 * NS_PER_S);
+            assert!((9_999..=10_001).contains(&later), "{label}, later {later}");
+        }
+    }
+}
+
+/// A tenant who is idle saves its tolerance and nothing else: no delay is made up for that was not
+/// ours.
+#[test]
+fn p28_idleness_is_not_made_up_for() {
+    let client = Client { depth: 0, ..Client::greedy(0, 16 * KIB).limited(1_000) };
+    let mut world = World::new(Some(device(SLOTS)), &[], &[client]);
+    world.run_until(NS_PER_S);
+    for _ in 0..1_000 {
+        world.submit(0);
+    }
+    world.run_until(NS_PER_S + NS_PER_S / 2);
+    let served = world.count(0, NS_PER_S..NS_PER_S + NS_PER_S / 2);
+    assert!((549..=551).contains(&served), "{served}");
+}
+
+/// Off by default; where it is on, a volume gets more than its limit while nobody else wants the
+/// device, within its bound, and nothing of it once somebody does.
+#[test]
+fn surplus_is_what_nobody_wants() {
+    let mut lucky = Client::greedy(64, 16 * KIB).limited(10_000).reserved(10_000);
+    lucky.claim.surplus_per_second = Some(5_000);
+    let mut world = World::new(Some(device(SLOTS)), &[], &[lucky]);
+    world.run_until(3 * NS_PER_S);
+    let alone = world.count(0, NS_PER_S..2 * NS_PER_S);
+    assert!((14_500..=15_051).contains(&alone), "{alone}");
+
+    let hogs = [Client::greedy(64, 64 * KIB); 4];
+    let mut world = World::new(Some(device(SLOTS)), &[], &[&[lucky][..], &hogs[..]].concat());
+    world.run_until(3 * NS_PER_S);
+    let beside = world.count(0, NS_PER_S..2 * NS_PER_S);
+    assert!((9_990..=10_010).contains(&beside), "{beside}");
+}
+
+/// 25: every request goes once; the window is empty when everything is done, and made-up or
+/// repeated completions change nothing.
+#[test]
+fn p25_completions_are_counted_once() {
+    let client = Client::greedy(0, 256 * KIB);
+    let mut world = World::new(Some(device(SLOTS)), &[], &[client]);
+    let (volume, name) = (world.volumes[0], world.device.unwrap());
+    for handle in 0..50 {
+        let offset = u64::from(handle) << 20;
+        let io = Io { operation: crate::world::READ, offset, length: 600 * KIB, handle };
+        world.scheduler.submit(at(0), volume, io).unwrap();
+    }
+    let mut tickets = Vec::new();
+    let mut last = 0;
+    while let Some(dispatch) = world.scheduler.poll_output() {
+        tickets.push(dispatch.ticket);
+        last += u32::from(dispatch.last);
+        let counters = world.scheduler.device_counters(name);
+        assert!(counters.in_flight_ns <= counters.window_ns || counters.in_flight == 1);
+        if tickets.len() % 3 == 0 {
+            for _ in 0..2 {
+                world.scheduler.complete(at(1_000), tickets[tickets.len() - 3]);
+            }
+            world.scheduler.complete(at(1_000), Ticket::NONE);
+        }
+        if tickets.len() >= 30 {
+            let ticket = tickets[tickets.len() - 30];
+            world.scheduler.complete(at(2_000), ticket);
+        }
+    }
+    for ticket in &tickets {
+        world.scheduler.complete(at(3_000), *ticket);
+        while let Some(dispatch) = world.scheduler.poll_output() {
+            last += u32::from(dispatch.last);
+            world.scheduler.complete(at(3_000), dispatch.ticket);
+        }
+    }
+    while let Some(dispatch) = world.scheduler.poll_output() {
+        last += u32::from(dispatch.last);
+        world.scheduler.complete(at(3_000), dispatch.ticket);
+    }
+    let counters = world.scheduler.device_counters(name);
+    assert_eq!((counters.in_flight, counters.in_flight_ns), (0, 0));
+    assert_eq!(last, 50);
+    assert!(world.scheduler.unknown_completions() > 0);
+    assert_eq!(world.scheduler.counters(volume).in_flight, 0);
+}
+
+/// 27: every nanosecond in which a volume with requests waiting dispatched nothing is somebody's:
+/// a limit's, the instance's, the device's, or our lateness.
+#[test]
+fn p27_the_time_a_volume_waits_is_accounted_for() {
+    let clients = [
+        Client::greedy(64, 16 * KIB).limited(3_000),
+        Client::greedy(64, 16 * KIB),
+        Client::greedy(64, 256 * KIB),
+    ];
+    let mut world = World::new(Some(device(Window::Slots(8))), &[], &clients);
+    world.run_until(2 * NS_PER_S);
+    world.scheduler.poll(at(2 * NS_PER_S));
+    for volume in 0..3 {
+        let counters = world.scheduler.counters(world.volumes[volume]);
+        let exceeded = counters.exceeded;
+        let sum = exceeded.operations_ns
+            + exceeded.bytes_ns
+            + exceeded.guard_ns
+            + exceeded.instance_operations_ns
+            + exceeded.instance_bytes_ns
+            + exceeded.device_ns
+            + counters.late_ns;
+        assert_eq!(sum, 2 * NS_PER_S, "volume {volume}: {counters:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// 1, 13, 12: limits hold at a device too, whatever the neighbours do, and nobody starves.
+    #[test]
+    fn p12_p13_limits_and_the_window_hold_at_once(
+        volumes in prop::collection::vec(
+            (100..40_000u64, 1..64u32, 0..3usize, any::<bool>(), 0..2_000u32), 2..8,
+        ),
+        slots in 1..80u32,
+    ) {
+        let clients: Vec<Client> = volumes
+            .iter()
+            .map(|(rate, depth, size, limited, reserved)| {
+                let length = [4, 64, 256][*size] * KIB;
+                let client = Client::greedy(*depth, length).reserved(*reserved);
+                if *limited { client.limited(*rate) } else { client }
+            })
+            .collect();
+        let mut world = World::new(Some(device(Window::Slots(slots))), &[], &clients);
+        world.run_until(NS_PER_S / 2);
+        for (volume, client) in clients.iter().enumerate() {
+            let times: Vec<u64> = world
+                .going
+                .iter()
+                .filter(|going| going.volume == volume)
+                .map(|going| going.at)
+                .collect();
+            prop_assert!(times.len() >= 5, "volume {} starves: {}", volume, times.len());
+            let Some(Limit { per_second, .. }) = client.pacing.operations else { continue };
+            // Any window that ends with an I/O; 250 ms may be made up for.
+            let made_whole = world.scheduler.counters(world.volumes[volume]).made_whole.ns;
+            for (first, start) in times.iter().enumerate().step_by(7) {
+                for (last, end) in times.iter().enumerate().skip(first).step_by(11) {
+                    let span = end - start + 50_000_000 + made_whole;
+                    let most = per_second * span / NS_PER_S + 2;
+                    prop_assert!((last - first) as u64 <= most, "volume {}", volume);
+                }
+            }
+        }
+    }
+}
+
+/// 16, 24: a volume that gets a claim, another one, and none again keeps its limits throughout.
+#[test]
+fn p16_claims_come_and_go_without_a_gain() {
+    let client = Client::greedy(32, 16 * KIB).limited(1_000);
+    let mut world = World::new(Some(device(SLOTS)), &[], &[client]);
+    let mut now = 0;
+    for step in 0..200u32 {
+        now += 10_000_000;
+        world.run_until(now);
+        let claim = Claim {
+            reservation_per_second: step * 7 % 1_000,
+            weight: 1 + step % 5,
+            surplus_per_second: None,
+        };
+        let to = (world.device.filter(|_| step % 3 != 0), None);
+        let volume = world.volumes[0];
+        world.scheduler.share(at(now), volume, &client.pacing, to, &claim).unwrap();
+        world.run_until(now);
+    }
+    let served = world.count(0, 0..now);
+    assert!((1_998..=2_051).contains(&served), "{served}");
+    let _ = limit(1);
+    let _ = Balances::default();
+}

@@ -1,0 +1,236 @@
+//! Limits that hold for all volumes of an instance together.
+
+use evenkeel_core::qos::pacing::{CreditLimit, Limit};
+use evenkeel_core::qos::scheduler::Io;
+use evenkeel_core::qos::sharing::InstancePacing;
+use evenkeel_core::time::Duration;
+use proptest::prelude::*;
+
+use crate::world::{Client, KIB, LOG_WRITE, NS_PER_S, READ, World, at, limit};
+
+fn instance(operations: Option<Limit>, bytes: Option<Limit>) -> InstancePacing {
+    InstancePacing { operations, bytes, ..InstancePacing::UNLIMITED }
+}
+
+fn span(from: u64, to: u64) -> std::ops::Range<u64> {
+    from * NS_PER_S..to * NS_PER_S
+}
+
+/// §5.3.5: forty volumes of 3,000 on an instance of 40,000: the sum is exact, the shares are even.
+#[test]
+fn p13_p19_forty_volumes_share_an_instance_evenly() {
+    let clients = vec![Client::greedy(32, 16 * KIB).limited(3_000).on(0); 40];
+    let mut world = World::new(None, &[instance(limit(40_000), None)], &clients);
+    world.run_until(4 * NS_PER_S);
+    let counts: Vec<u64> = (0..40).map(|volume| world.count(volume, span(1, 4))).collect();
+    let sum: u64 = counts.iter().sum();
+    assert!(sum.abs_diff(120_000) <= 120, "{sum}");
+    let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
+    assert!(least * 100 >= most * 99, "{counts:?}");
+}
+
+/// 19: in proportion to what is provisioned, by what a request costs and not by how many there are.
+#[test]
+fn p19_an_instance_is_shared_by_provisioned_rate_and_cost() {
+    let mut clients = vec![
+        Client::greedy(64, 16 * KIB).limited(3_000).on(0),
+        Client::greedy(64, 16 * KIB).limited(15_000).on(0),
+        Client::greedy(64, 64 * KIB).limited(3_000).on(0),
+        Client::greedy(64, 256 * KIB).limited(3_000).on(0),
+    ];
+    let mut world = World::new(None, &[instance(limit(100_000), limit(48_000 * 1_024))], &clients);
+    world.run_until(5 * NS_PER_S);
+    let bytes: Vec<f64> = (0..4).map(|volume| world.bytes(volume, span(1, 5)) as f64).collect();
+    let unit = bytes[0];
+    for (volume, weight) in [(1, 5.0), (2, 1.0), (3, 1.0)] {
+        let share = bytes[volume] / unit / weight;
+        assert!((0.98..=1.02).contains(&share), "volume {volume}: {share} of {bytes:?}");
+    }
+    let total: f64 = bytes.iter().sum::<f64>() / 4.0;
+    assert!((total / (48_000.0 * 1_024.0) - 1.0).abs() < 0.002, "{total}");
+    clients.truncate(1);
+}
+
+/// A link has a limit for each direction: both together carry twice one.
+#[test]
+fn a_link_is_limited_in_each_direction_by_itself() {
+    let link = InstancePacing {
+        read_bytes_per_second: Some(62_500_000),
+        write_bytes_per_second: Some(62_500_000),
+        ..InstancePacing::UNLIMITED
+    };
+    let reader = Client::greedy(32, 16 * KIB).on(0);
+    let mut writer = reader;
+    writer.operation = LOG_WRITE;
+    let mut world = World::new(None, &[link], &[reader, reader, writer]);
+    world.run_until(3 * NS_PER_S);
+    let bytes: Vec<u64> = (0..3).map(|volume| world.bytes(volume, span(1, 3)) / 2).collect();
+    assert!((bytes[0] + bytes[1]).abs_diff(62_500_000) < 62_500, "{bytes:?}");
+    assert!(bytes[2].abs_diff(62_500_000) < 62_500, "{bytes:?}");
+    assert!(bytes[0].abs_diff(bytes[1]) < bytes[0] / 100, "{bytes:?}");
+}
+
+/// §5.3.4: an instance that bursts for thirty minutes, to the I/O: (max - baseline) x 1,800 s of
+/// credits last exactly so long, and then the baseline is exact.
+#[test]
+fn p13_an_instance_s_burst_ends_when_its_credits_do() {
+    let (baseline, most) = (100, 500);
+    // Ten seconds instead of thirty minutes: (500 - 100) x 10 credits.
+    let credit = Some(CreditLimit { refill_per_second: baseline, capacity: 4_000 });
+    let pacing = instance(Some(Limit { per_second: most, credit }), None);
+    let clients = vec![Client::greedy(16, 16 * KIB).on(0); 3];
+    let mut world = World::new(None, &[pacing], &clients);
+    world.run_until(20 * NS_PER_S);
+    let sum = |from: u64, to: u64| -> u64 {
+        (0..3).map(|volume| world.count(volume, span(from, to))).sum()
+    };
+    assert!(sum(1, 9).abs_diff(8 * most) <= 1, "{}", sum(1, 9));
+    // In all: the capacity and what was earned before the end.
+    assert_eq!(sum(0, 20), 4_000 + 20 * baseline);
+    assert!(sum(11, 20).abs_diff(9 * baseline) <= 1, "{}", sum(11, 20));
+    let counters = world.scheduler.instance_counters(world.instances[0]);
+    assert_eq!(counters.operations, sum(0, 21));
+    assert_eq!(counters.waiting, 3);
+}
+
+/// A flow with one small request waits for a quantum at most, not for the whole ring.
+#[test]
+fn light_flows_go_first() {
+    let mut clients = vec![Client::greedy(64, 16 * KIB).limited(10_000).on(0); 20];
+    clients.push(Client { depth: 0, ..Client::greedy(0, 4 * KIB).limited(10_000).on(0) });
+    let mut world = World::new(None, &[instance(limit(10_000), None)], &clients);
+    for step in 1..=1_000 {
+        // Every 3 ms, one I/O in thirty: less than an even part.
+        world.run_until(NS_PER_S / 10 + step * 3_000_000);
+        world.submit(20);
+    }
+    world.run_until(4 * NS_PER_S);
+    // Service takes 100 us, an I/O of the instance too, a round of it 2.1 ms.
+    let p99 = world.percentile(20, 990);
+    assert!(p99 <= 100_000 + 200_000, "{p99}");
+    let heavy: Vec<u64> = (0..20).map(|volume| world.count(volume, span(1, 3))).collect();
+    assert!(heavy.iter().min().unwrap() * 100 >= heavy.iter().max().unwrap() * 99, "{heavy:?}");
+}
+
+/// 16, 23: limits of an instance change at once and never refill; an instance that goes away frees
+/// its volumes; nothing is left behind.
+#[test]
+fn p16_p23_instances_change_and_go() {
+    let clients = vec![Client::greedy(32, 16 * KIB).limited(5_000).on(0); 4];
+    let mut world = World::new(None, &[instance(limit(1_000), None)], &clients);
+    world.run_until(2 * NS_PER_S);
+    let name = world.instances[0];
+    world.scheduler.repace_instance(at(world.now), name, &instance(limit(8_000), None));
+    world.run_until(4 * NS_PER_S);
+    let sum = |world: &World, from: u64, to: u64| -> u64 {
+        (0..4).map(|volume| world.count(volume, span(from, to))).sum()
+    };
+    assert!(sum(&world, 1, 2).abs_diff(1_000) <= 1);
+    assert!(sum(&world, 2, 3).abs_diff(8_000) <= 8, "{}", sum(&world, 2, 3));
+    for step in 0..100 {
+        let rate = if step % 2 == 0 { 100_000 } else { 1_000 };
+        world.scheduler.repace_instance(at(world.now), name, &instance(limit(rate), None));
+        world.run_until(world.now);
+    }
+    let before = sum(&world, 0, 5);
+    world.run_until(4 * NS_PER_S + NS_PER_S / 10);
+    let gained = sum(&world, 0, 5) - before;
+    assert!(gained <= 102, "{gained}");
+    world.scheduler.remove_instance(at(world.now), name);
+    world.run_until(6 * NS_PER_S);
+    assert!(sum(&world, 5, 6).abs_diff(20_000) <= 20, "{}", sum(&world, 5, 6));
+    assert_eq!(world.scheduler.instance_counters(name).waiting, 0);
+    for volume in world.volumes.clone() {
+        let _ = world.scheduler.remove(at(world.now), volume).count();
+    }
+    assert_eq!(world.scheduler.poll_timeout(), None);
+}
+
+/// 13: several hosts of one volume share its limits evenly, each within its own instance's, and one
+/// that is held up by its instance holds up nobody else.
+#[test]
+fn p13_hosts_of_a_shared_volume_take_turns() {
+    let mut first = Client::greedy(32, 16 * KIB).limited(6_000).on(0);
+    first.depth = 0;
+    let mut world =
+        World::new(None, &[instance(limit(1_000), None), instance(None, None)], &[first]);
+    let (volume, wide) = (world.volumes[0], world.instances[1]);
+    let second = world.scheduler.attach(at(0), volume, Some(wide)).unwrap();
+    let third = world.scheduler.attach(at(0), volume, Some(wide)).unwrap();
+    let mut served = [0u64; 3];
+    let mut waiting = [0u32; 3];
+    let (mut now, mut serial) = (0, 0u64);
+    while now < 2 * NS_PER_S {
+        for (host, waiting) in waiting.iter_mut().enumerate() {
+            while *waiting < 32 {
+                let length = if host == 2 { 128 * KIB } else { 16 * KIB };
+                serial += 1;
+                let offset = serial << 20;
+                let io = Io { operation: READ, offset, length, handle: host as u32 };
+                match host {
+                    0 => world.scheduler.submit(at(now), volume, io).unwrap(),
+                    1 => world.scheduler.submit_from(at(now), second, io).unwrap(),
+                    _ => world.scheduler.submit_from(at(now), third, io).unwrap(),
+                }
+                *waiting += 1;
+            }
+        }
+        while let Some(dispatch) = world.scheduler.poll_output() {
+            waiting[dispatch.handle as usize] -= 1;
+            served[dispatch.handle as usize] += u64::from(now >= NS_PER_S);
+        }
+        // None as long as the tokens saved at the start last.
+        now = world.scheduler.poll_timeout().map_or(now, |timeout| timeout.ns.max(now));
+        world.scheduler.poll(at(now));
+    }
+    assert!(served[0].abs_diff(1_000) <= 2, "{served:?}");
+    assert!(served[1].abs_diff(2_500) <= 25, "{served:?}");
+    assert!(served[2].abs_diff(2_500) <= 25, "{served:?}");
+    let left = world.scheduler.detach(at(now), second).count();
+    assert!((31..=32).contains(&left), "{left}");
+    assert!(
+        world
+            .scheduler
+            .submit_from(at(now), second, Io { operation: READ, offset: 0, length: 512, handle: 0 })
+            .is_err()
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// 13: the limits of volumes and instances hold at once in every window, and the narrower is
+    /// used up.
+    #[test]
+    fn p13_volume_and_instance_limits_hold_at_once(
+        rates in prop::collection::vec(50..8_000u64, 1..10),
+        total in 200..20_000u64,
+        tolerance_ms in 1..200u64,
+    ) {
+        let clients: Vec<Client> = rates
+            .iter()
+            .map(|rate| Client::greedy(16, 16 * KIB).limited(*rate).on(0))
+            .collect();
+        let mut pacing = instance(limit(total), None);
+        pacing.tolerance = Duration::from_ms(tolerance_ms);
+        let mut world = World::new(None, &[pacing], &clients);
+        world.run_until(3 * NS_PER_S);
+        let counts: Vec<u64> =
+            (0..rates.len()).map(|volume| world.count(volume, span(1, 3))).collect();
+        let asked: u64 = rates.iter().sum();
+        let sum: u64 = counts.iter().sum();
+        let due = 2 * asked.min(total);
+        prop_assert!(sum <= 2 * total + 1 + total * tolerance_ms / 1_000, "{} of {}", sum, total);
+        prop_assert!(sum + 2 + rates.len() as u64 >= due * 998 / 1_000, "{} of {}", sum, due);
+        for (count, rate) in counts.iter().zip(&rates) {
+            prop_assert!(*count <= 2 * rate + 1 + rate / 20, "{:?} of {:?}", counts, rates);
+        }
+        let times: Vec<u64> = world.going.iter().map(|going| going.at).collect();
+        for first in (0..times.len()).step_by(101) {
+            for last in (first..times.len()).step_by(37) {
+                let span = times[last] - times[first] + tolerance_ms * 1_000_000;
+                prop_assert!((last - first) as u64 <= total * span / NS_PER_S + 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! Properties 12 to 28 of volumes that share instances and devices.
+
+#![allow(clippy::unwrap_used)] // a test may fail by unwrapping, in its helpers too
+
+mod devices;
+mod instances;
+mod world;
