@@ -10,7 +10,8 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use evenkeel_core::qos::pacing::{Balances, CountingRule, CreditLimit, Limit, Pacing};
-use evenkeel_core::qos::scheduler::{Io, Scheduler, VolumeIndex};
+use evenkeel_core::qos::scheduler::{DeviceIndex, InstanceIndex, Io, Scheduler, VolumeIndex};
+use evenkeel_core::qos::sharing::{Claim, DeviceModel, InstancePacing, OperationCost, Window};
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::{Duration, Instant};
 
@@ -41,17 +42,23 @@ struct World {
     scheduler: Scheduler,
     now: Instant,
     handle: u32,
+    device: Option<DeviceIndex>,
+    instance: Option<InstanceIndex>,
 }
 
 impl World {
-    fn new(volumes: u64, pacing: impl Fn(u64) -> Pacing) -> Self {
+    fn new(volumes: u64, shared: bool, pacing: impl Fn(u64) -> Pacing) -> Self {
+        let scheduler = Scheduler::new(Instant::ZERO);
         let mut world =
-            Self { scheduler: Scheduler::new(Instant::ZERO), now: Instant::ZERO, handle: 0 };
+            Self { scheduler, now: Instant::ZERO, handle: 0, device: None, instance: None };
         for i in 0..volumes {
             // 1,000 to 1,996 IOPS, all different ones apart from each other.
             let pacing = pacing(1_000 + i * 7_919 % 997);
             let volume = world.scheduler.add(world.now, &pacing, Balances::default());
             let volume = volume.expect("fewer than the most a core carries");
+            if shared {
+                world.share(i, volume, &pacing);
+            }
             for _ in 0..DEPTH {
                 world.submit(volume);
             }
@@ -64,6 +71,30 @@ impl World {
         world
     }
 
+    /// Puts a volume on the device, with all it may do reserved, and every fortieth on an instance of
+    /// its own together with the following ones.
+    fn share(&mut self, i: u64, volume: VolumeIndex, pacing: &Pacing) {
+        let cost = OperationCost { base: Duration::from_us(80), byte_ps: 4_000 };
+        let window = Window::Slots(1_000);
+        let model = DeviceModel { channels: 32, read: cost, write: cost, window };
+        if self.device.is_none() {
+            self.device = self.scheduler.add_device(self.now, &model).ok();
+        }
+        if i.is_multiple_of(40) {
+            let limit = |per_second| Some(Limit { per_second, credit: None });
+            let instance = InstancePacing {
+                operations: limit(80_000),
+                bytes: limit(1 << 30),
+                ..InstancePacing::UNLIMITED
+            };
+            let added = self.scheduler.add_instance(self.now, &instance, Balances::default());
+            self.instance = added.ok();
+        }
+        let claim = Claim { reservation_per_second: 1_000, ..Claim::best_effort(pacing) };
+        let at = (self.device, self.instance);
+        self.scheduler.share(self.now, volume, pacing, at, &claim).expect("they are all there");
+    }
+
     fn submit(&mut self, volume: VolumeIndex) {
         self.handle = self.handle.wrapping_add(1);
         let offset = u64::from(self.handle.wrapping_mul(2_654_435_761)) << 12;
@@ -73,6 +104,8 @@ impl World {
 
     fn dispatch(&mut self) -> bool {
         let Some(dispatch) = self.scheduler.poll_output() else { return false };
+        // A device that is done at once: the work of completing is counted too.
+        self.scheduler.complete(self.now, dispatch.ticket);
         self.submit(dispatch.volume);
         true
     }
@@ -95,11 +128,13 @@ fn cost_per_io(c: &mut Criterion) {
     let mut group = c.benchmark_group("pacing");
     group.throughput(Throughput::Elements(BATCH));
     for volumes in [1, 100, 10_000] {
-        let mut world = World::new(volumes, provisioned);
+        let mut world = World::new(volumes, false, provisioned);
         group
             .bench_function(BenchmarkId::new("provisioned", volumes), |b| b.iter(|| world.batch()));
-        let mut world = World::new(volumes, burstable);
+        let mut world = World::new(volumes, false, burstable);
         group.bench_function(BenchmarkId::new("burstable", volumes), |b| b.iter(|| world.batch()));
+        let mut world = World::new(volumes, true, provisioned);
+        group.bench_function(BenchmarkId::new("shared", volumes), |b| b.iter(|| world.batch()));
     }
     group.finish();
 }

@@ -4,4 +4,5 @@
 
 mod devices;
 mod instances;
+mod moves;
 mod world;

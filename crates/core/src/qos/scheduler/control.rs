@@ -41,6 +41,8 @@ pub enum NoSuch {
     Instance,
     /// There is no such device.
     Device,
+    /// No more volumes fit.
+    RoomForVolumes,
     /// No more instances fit.
     RoomForInstances,
     /// No more devices fit.
@@ -55,6 +57,9 @@ impl fmt::Display for NoSuch {
             Self::Volume => f.write_str("the volume is no longer scheduled here: it was removed"),
             Self::Instance => f.write_str("the instance is no longer known here: it was removed"),
             Self::Device => f.write_str("this core has no such device: add it first"),
+            Self::RoomForVolumes => {
+                write!(f, "this core carries {VOLUMES_PER_CORE_MAX} volumes, the most it may")
+            }
             Self::RoomForInstances => {
                 write!(f, "this core knows {INSTANCES_PER_CORE_MAX} instances, the most it may")
             }

@@ -21,6 +21,7 @@
 
 mod control;
 mod doors;
+mod export;
 mod share;
 mod turns;
 
@@ -29,6 +30,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 pub use control::{AttachmentIndex, DeviceIndex, InstanceIndex, NoSuch};
+pub use export::{ExportError, Exported};
 pub use share::Ticket;
 pub use turns::MADE_WHOLE_MAX;
 

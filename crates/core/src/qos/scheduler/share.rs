@@ -71,7 +71,53 @@ impl Held {
     }
 }
 
+/// What of a share goes with its volume.
+#[derive(Debug)]
+pub(super) struct Standing {
+    tag: Instant,
+    owed: Duration,
+    made_whole: Duration,
+    urgent: Bucket,
+    urgent_at: Instant,
+    surplus: Option<Bucket>,
+    surplus_at: Instant,
+    after_flush: bool,
+    held: Held,
+}
+
 impl Share {
+    /// What goes with the volume when it moves, and the claim it has.
+    pub(super) fn standing(&self) -> (Claim, Standing) {
+        let Self { owed, made_whole, urgent, urgent_at, surplus, surplus_at, .. } = *self;
+        let Self { after_flush, held, .. } = *self;
+        let tag = self.place.tag;
+        let standing = Standing {
+            tag,
+            owed,
+            made_whole,
+            urgent,
+            urgent_at,
+            surplus,
+            surplus_at,
+            after_flush,
+            held,
+        };
+        (self.claim, standing)
+    }
+
+    /// Puts in force what came with the volume.
+    pub(super) fn restore(&mut self, standing: Standing) {
+        self.place.tag = standing.tag;
+        self.owed = standing.owed;
+        self.made_whole = standing.made_whole;
+        self.urgent = standing.urgent;
+        self.urgent_at = standing.urgent_at;
+        self.surplus = standing.surplus;
+        self.surplus_at = standing.surplus_at;
+        self.after_flush = standing.after_flush;
+        self.held = standing.held;
+    }
+
     pub(super) fn new(now: Instant, pacing: &Pacing, claim: &Claim, place: Place) -> Self {
         Self {
             volume: NIL,

@@ -1,0 +1,108 @@
+//! A volume moves from one scheduler to another, with its exact levels.
+
+use core::fmt;
+
+use super::control::{DeviceIndex, InstanceIndex, NoSuch};
+use super::share::{Share, Standing};
+use super::{Scheduler, Volume, VolumeIndex, index};
+use crate::qos::gate::Reserves;
+use crate::qos::pacing::Pacing;
+use crate::qos::sharing::flow::NIL;
+use crate::qos::sharing::model::Claim;
+use crate::time::Instant;
+
+/// A volume between two schedulers: levels, balances, tags and counters, to the last unit. While
+/// it is here nothing of it is served.
+#[derive(Debug)]
+pub struct Exported {
+    volume: Volume,
+    reserves: Reserves,
+    standing: Option<(Claim, Standing)>,
+}
+
+/// Why a volume could not be taken out. It is where it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ExportError {
+    /// So many of its requests wait: cancel them, and submit them again where it goes.
+    Waiting(u32),
+    /// The volume was removed.
+    NoSuchVolume,
+}
+
+impl fmt::Display for ExportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Waiting(requests) => write!(
+                f,
+                "{requests} requests of the volume wait: cancel them before it moves, and submit \
+                 them again where it goes"
+            ),
+            Self::NoSuchVolume => {
+                f.write_str("the volume is no longer scheduled here: it was removed")
+            }
+        }
+    }
+}
+
+impl core::error::Error for ExportError {}
+
+impl Scheduler {
+    /// Takes a volume out with everything it has saved, owes and has done. Attachments beside its
+    /// first are ended. What its device still works on is completed here as usual.
+    ///
+    /// # Errors
+    /// When requests wait, or it was removed.
+    pub fn export(&mut self, now: Instant, volume: VolumeIndex) -> Result<Exported, ExportError> {
+        self.set_now(now);
+        let slot = self.live(volume).ok_or(ExportError::NoSuchVolume)?;
+        let waiting = self.counters(volume).queued_requests;
+        if waiting > 0 {
+            return Err(ExportError::Waiting(waiting));
+        }
+        let share = self.share_of[index(slot)];
+        let standing = self.sharing.shares.get(index(share)).map(Share::standing);
+        // A volume that is in no list: nothing but its place is taken from it.
+        let vacant = Pacing::UNLIMITED;
+        let volume_state =
+            core::mem::replace(&mut self.volumes[index(slot)], Volume::new(self.now, &vacant));
+        let nothing = Reserves::new(self.now, &vacant, super::Balances::default());
+        let reserves = core::mem::replace(&mut self.reserves[index(slot)], nothing);
+        let _ = self.remove(now, volume).count();
+        Ok(Exported { volume: volume_state, reserves, standing })
+    }
+
+    /// Puts a volume in that was taken out elsewhere. `now` must be of the same clock. A volume
+    /// with a claim keeps its reservation tag on the new device; its place by weight starts where
+    /// the others' are.
+    ///
+    /// # Errors
+    /// When there is no room for it, or device or instance are not there; then nothing has changed,
+    /// and the volume is returned with the reason.
+    pub fn import(
+        &mut self,
+        now: Instant,
+        exported: Exported,
+        pacing: &Pacing,
+        at: (Option<DeviceIndex>, Option<InstanceIndex>),
+    ) -> Result<VolumeIndex, (Exported, NoSuch)> {
+        let Ok(name) = self.add(now, pacing, super::Balances::default()) else {
+            return Err((exported, NoSuch::RoomForVolumes));
+        };
+        if let Some((claim, _)) = &exported.standing
+            && let Err(error) = self.share(now, name, pacing, at, claim)
+        {
+            let _ = self.remove(now, name).count();
+            return Err((exported, error));
+        }
+        let slot = name.slot;
+        self.volumes[index(slot)] = exported.volume;
+        self.reserves[index(slot)] = exported.reserves;
+        if let Some((_, standing)) = exported.standing
+            && self.share_of[index(slot)] != NIL
+        {
+            let share = self.share_of[index(slot)];
+            self.sharing.shares[index(share)].restore(standing);
+        }
+        Ok(name)
+    }
+}

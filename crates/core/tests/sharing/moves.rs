@@ -1,0 +1,149 @@
+//! Volumes that move from one scheduler to another.
+
+use evenkeel_core::qos::pacing::{Balances, CreditLimit, Limit, Pacing};
+use evenkeel_core::qos::scheduler::{DeviceIndex, ExportError, Io, NoSuch, Scheduler, VolumeIndex};
+use evenkeel_core::qos::sharing::{Claim, Window};
+use proptest::prelude::*;
+
+use crate::world::{KIB, NS_PER_S, READ, at, device, limit, pacing};
+
+/// A scheduler with a device, and the volume when it is there.
+struct Home {
+    scheduler: Scheduler,
+    device: DeviceIndex,
+}
+
+impl Home {
+    fn new() -> Self {
+        let mut scheduler = Scheduler::new(at(0));
+        let device = scheduler.add_device(at(0), &device(Window::Slots(10_000))).unwrap();
+        Self { scheduler, device }
+    }
+}
+
+/// What went when, if the volume moves from home to home after each of `moves` nanoseconds.
+fn run(
+    pacing: &Pacing,
+    claim: Option<Claim>,
+    arrivals: &[(u64, u32)],
+    moves: &[u64],
+) -> (Vec<(u64, u32)>, u64) {
+    let mut homes = [Home::new(), Home::new()];
+    let mut home = 0;
+    let mut volume = homes[0].scheduler.add(at(0), pacing, Balances::default()).unwrap();
+    if let Some(claim) = claim {
+        let Home { scheduler, device } = &mut homes[0];
+        scheduler.share(at(0), volume, pacing, (Some(*device), None), &claim).unwrap();
+    }
+    let io = |handle: u32| {
+        let length = arrivals[handle as usize].1;
+        Io { operation: READ, offset: u64::from(handle) << 30, length, handle }
+    };
+    let mut going = Vec::new();
+    let mut times: Vec<(u64, Option<u32>)> = Vec::new();
+    let mut now = 0;
+    for (handle, (gap, _)) in (0..).zip(arrivals) {
+        now += gap;
+        times.push((now, Some(handle)));
+    }
+    times.extend(moves.iter().map(|at| (*at, None)));
+    times.push((25 * NS_PER_S, None));
+    times.sort_by_key(|(at, what)| (*at, what.is_none()));
+    let last = times.len() - 1;
+    for (number, (time, what)) in times.into_iter().enumerate() {
+        let scheduler = &mut homes[home].scheduler;
+        while let Some(timeout) = scheduler.poll_timeout().filter(|timeout| timeout.ns <= time) {
+            scheduler.poll(timeout);
+            collect(scheduler, timeout.ns, &mut going);
+        }
+        match what {
+            Some(handle) => scheduler.submit(at(time), volume, io(handle)).unwrap(),
+            None if number == last || moves.is_empty() => {}
+            None => {
+                let waiting: Vec<u32> =
+                    scheduler.cancel_queued(at(time), volume, |_| true).collect();
+                let exported = scheduler.export(at(time), volume).unwrap();
+                assert_eq!(scheduler.poll_timeout(), None);
+                home = 1 - home;
+                let Home { scheduler, device } = &mut homes[home];
+                let to = (claim.map(|_| *device), None);
+                volume = scheduler.import(at(time), exported, pacing, to).unwrap();
+                for handle in waiting {
+                    scheduler.submit(at(time), volume, io(handle)).unwrap();
+                    collect(scheduler, time, &mut going);
+                }
+            }
+        }
+        collect(&mut homes[home].scheduler, time, &mut going);
+    }
+    let counters = homes[home].scheduler.counters(volume);
+    (going, counters.operations)
+}
+
+fn collect(scheduler: &mut Scheduler, now: u64, going: &mut Vec<(u64, u32)>) {
+    while let Some(dispatch) = scheduler.poll_output() {
+        going.push((now, dispatch.handle));
+        scheduler.complete(at(now), dispatch.ticket);
+    }
+}
+
+proptest! {
+    /// 24: a volume that moves, as often as it likes, is served as if it had stayed: the same
+    /// requests at the same nanosecond.
+    #[test]
+    fn p24_moving_changes_nothing(
+        rate in 20..5_000u64,
+        bytes in prop::option::of(1_000_000..50_000_000u64),
+        credit in prop::option::of((1..100u64, 0..200u64)),
+        claim in any::<bool>(),
+        arrivals in prop::collection::vec((0..20_000_000u64, 1..64u32), 1..150),
+        moves in prop::collection::vec(0..2_000_000_000u64, 1..12),
+    ) {
+        let credit = credit.map(|(refill, capacity)| {
+            CreditLimit { refill_per_second: refill, capacity }
+        });
+        let pacing = pacing(Some(Limit { per_second: rate, credit }), bytes.and_then(limit));
+        let claim = claim.then(|| Claim {
+            reservation_per_second: 100,
+            weight: 100,
+            surplus_per_second: None,
+        });
+        let arrivals: Vec<(u64, u32)> =
+            arrivals.into_iter().map(|(gap, kib)| (gap, 4 * kib * KIB)).collect();
+        let stayed = run(&pacing, claim, &arrivals, &[]);
+        let moved = run(&pacing, claim, &arrivals, &moves);
+        prop_assert_eq!(stayed, moved);
+    }
+}
+
+#[test]
+fn a_volume_with_requests_waiting_stays() {
+    let mut home = Home::new();
+    let pacing = pacing(limit(1), None);
+    let volume = home.scheduler.add(at(0), &pacing, Balances::default()).unwrap();
+    for handle in 0..3 {
+        let io = Io { operation: READ, offset: 0, length: KIB, handle };
+        home.scheduler.submit(at(0), volume, io).unwrap();
+    }
+    let error = home.scheduler.export(at(0), volume).unwrap_err();
+    assert_eq!(error, ExportError::Waiting(2));
+    assert!(error.to_string().contains("cancel them before it moves"));
+    assert_eq!(home.scheduler.cancel_queued(at(0), volume, |_| true).count(), 2);
+    let exported = home.scheduler.export(at(0), volume).unwrap();
+    let gone: VolumeIndex = volume;
+    assert_eq!(home.scheduler.export(at(0), gone).unwrap_err(), ExportError::NoSuchVolume);
+    // A place that is not there: the volume is given back and can go elsewhere.
+    let mut other = Home::new();
+    let stranger = {
+        let mut many = Scheduler::new(at(0));
+        let model = device(Window::Slots(1));
+        many.add_device(at(0), &model).unwrap();
+        many.add_device(at(0), &model).unwrap()
+    };
+    let claimless = other.scheduler.import(at(0), exported, &pacing, (Some(stranger), None));
+    assert!(claimless.is_ok(), "without a claim there is nothing to put on a device");
+    let name = claimless.unwrap();
+    let claim = Claim::best_effort(&pacing);
+    let refused = other.scheduler.share(at(0), name, &pacing, (Some(stranger), None), &claim);
+    assert_eq!(refused, Err(NoSuch::Device));
+}
