@@ -1,5 +1,6 @@
 //! A volume moves from one scheduler to another, with its exact levels.
 
+use alloc::boxed::Box;
 use core::fmt;
 
 use super::control::{DeviceIndex, InstanceIndex, NoSuch};
@@ -14,7 +15,10 @@ use crate::time::Instant;
 /// A volume between two schedulers: levels, balances, tags and counters, to the last unit. While
 /// it is here nothing of it is served.
 #[derive(Debug)]
-pub struct Exported {
+pub struct Exported(Box<State>);
+
+#[derive(Debug)]
+struct State {
     volume: Volume,
     reserves: Reserves,
     standing: Option<(Claim, Standing)>,
@@ -68,7 +72,7 @@ impl Scheduler {
         let nothing = Reserves::new(self.now, &vacant, super::Balances::default());
         let reserves = core::mem::replace(&mut self.reserves[index(slot)], nothing);
         let _ = self.remove(now, volume).count();
-        Ok(Exported { volume: volume_state, reserves, standing })
+        Ok(Exported(Box::new(State { volume: volume_state, reserves, standing })))
     }
 
     /// Puts a volume in that was taken out elsewhere. `now` must be of the same clock. A volume
@@ -88,16 +92,17 @@ impl Scheduler {
         let Ok(name) = self.add(now, pacing, super::Balances::default()) else {
             return Err((exported, NoSuch::RoomForVolumes));
         };
-        if let Some((claim, _)) = &exported.standing
+        if let Some((claim, _)) = &exported.0.standing
             && let Err(error) = self.share(now, name, pacing, at, claim)
         {
             let _ = self.remove(now, name).count();
             return Err((exported, error));
         }
         let slot = name.slot;
-        self.volumes[index(slot)] = exported.volume;
-        self.reserves[index(slot)] = exported.reserves;
-        if let Some((_, standing)) = exported.standing
+        let State { volume, reserves, standing } = *exported.0;
+        self.volumes[index(slot)] = volume;
+        self.reserves[index(slot)] = reserves;
+        if let Some((_, standing)) = standing
             && self.share_of[index(slot)] != NIL
         {
             let share = self.share_of[index(slot)];
