@@ -103,11 +103,9 @@ proptest! {
             CreditLimit { refill_per_second: refill, capacity }
         });
         let pacing = pacing(Some(Limit { per_second: rate, credit }), bytes.and_then(limit));
-        let claim = claim.then(|| Claim {
-            reservation_per_second: 100,
-            weight: 100,
-            surplus_per_second: None,
-        });
+        let reserved =
+            Claim { reservation_per_second: 100, weight: 100, surplus_per_second: None };
+        let claim = Some(reserved).filter(|_| claim);
         let arrivals: Vec<(u64, u32)> =
             arrivals.into_iter().map(|(gap, kib)| (gap, 4 * kib * KIB)).collect();
         let stayed = run(&pacing, claim, &arrivals, &[]);
