@@ -6,6 +6,7 @@
 use crate::cli::Cli;
 use crate::message::{Exit, Failure};
 use clap::{CommandFactory, FromArgMatches};
+use evenkeel_lab::text::nearest;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -128,7 +129,7 @@ fn with_defaults(
         let at = format!("{}:{}", path.display(), setting.line);
         let Some(argument) = known.get(key) else {
             let failure = Failure::new(format!("{at}: unknown key \"{key}\"")).exit(Exit::Usage);
-            return Err(match nearest(key, known.keys()) {
+            return Err(match nearest(key, known.keys().map(String::as_str)) {
                 Some(near) => failure.hint(format!("did you mean \"{near}\"?")),
                 None => failure.hint("the keys are in docs/operating/configuration.md"),
             });
@@ -181,33 +182,6 @@ fn reason(error: &clap::Error) -> String {
         (ErrorKind::ArgumentConflict, ..) => "may have one value only".to_owned(),
         (kind, ..) => kind.to_string(),
     }
-}
-
-/// The known word that `word` most likely was meant to be; none when all are too far away.
-fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a String>) -> Option<&'a String> {
-    // A third of the letters may be wrong, and one always.
-    let distance_max = (word.chars().count() / 3).max(1);
-    known
-        .map(|candidate| (distance(word, candidate), candidate))
-        .filter(|(distance, _)| *distance <= distance_max)
-        .min()
-        .map(|(_, candidate)| candidate)
-}
-
-/// Letters to insert, remove or replace to get from one word to the other (Levenshtein).
-fn distance(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.replace('_', "-").chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, a) in from.replace('_', "-").chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, b) in to.iter().enumerate() {
-            let replaced = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(row[j + 1] + 1);
-        }
-    }
-    row[to.len()]
 }
 
 #[cfg(test)]

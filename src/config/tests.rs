@@ -146,17 +146,6 @@ fn the_flag_names_the_file_before_the_environment_does() {
     assert_eq!(path("evenkeel serve -- --config a", Some("")), None);
 }
 
-#[test]
-fn near_words_are_found_and_far_ones_are_not() {
-    let known = ["listen", "nbd-listen", "region"].map(str::to_owned);
-    let near = |word| nearest(word, known.iter()).map(String::as_str);
-    assert_eq!(near("lisen"), Some("listen"));
-    assert_eq!(near("nbd_listen"), Some("nbd-listen"));
-    assert_eq!(near("regoin"), Some("region"));
-    assert_eq!(near("zone"), None);
-    assert_eq!(near(""), None);
-}
-
 /// docs/operating/configuration.md shows a file with everything at its default, and explains every
 /// key.
 #[test]

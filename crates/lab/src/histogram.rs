@@ -66,6 +66,13 @@ impl LatencyHistogram {
         }
     }
 
+    /// Counts all that `other` counted, too.
+    pub fn add(&mut self, other: &Self) {
+        // Both have the same bounds, so nothing can be out of range.
+        let _ = self.inner.add(&other.inner);
+        self.longest_ns = self.longest_ns.max(other.longest_ns);
+    }
+
     /// Empties it, keeping the memory.
     pub fn reset(&mut self) {
         self.inner.reset();
@@ -144,6 +151,18 @@ mod tests {
         assert!(near(summary.p99_ns, 9_900_000), "{summary:?}");
         assert!(near(summary.p999_ns, 9_990_000), "{summary:?}");
         assert_eq!((summary.max_ns, summary.count), (10_000_000, 10_000));
+    }
+
+    #[test]
+    fn a_sum_counts_what_both_counted() {
+        let (mut sum, mut all) = (LatencyHistogram::new(), LatencyHistogram::new());
+        let mut part = LatencyHistogram::new();
+        for (index, ns) in [1, 70_000, 5, u64::MAX, 800_000_000, 3].into_iter().enumerate() {
+            if index < 3 { &mut sum } else { &mut part }.record(ns);
+            all.record(ns);
+        }
+        sum.add(&part);
+        assert_eq!(sum.summary(), all.summary());
     }
 
     #[test]

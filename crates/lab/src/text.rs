@@ -78,6 +78,34 @@ fn quote(argument: &str) -> String {
     format!("'{}'", argument.replace('\'', r"'\''"))
 }
 
+/// The known word that `word` most likely was meant to be; none when all are too far away.
+#[must_use]
+pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    // A third of the letters may be wrong, and one always.
+    let distance_max = (word.chars().count() / 3).max(1);
+    known
+        .map(|candidate| (distance(word, candidate), candidate))
+        .filter(|(distance, _)| *distance <= distance_max)
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+/// Letters to insert, remove or replace to get from one word to the other (Levenshtein).
+fn distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.replace('_', "-").chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, a) in from.replace('_', "-").chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in to.iter().enumerate() {
+            let replaced = diagonal + usize::from(a != *b);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(row[j + 1] + 1);
+        }
+    }
+    row[to.len()]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,6 +127,16 @@ mod tests {
         assert_eq!(latency(10_700_000), "10.7 ms");
         assert_eq!(latency(1_200_000_000), "1.20 s");
         assert_eq!(byte_rate(125 << 20), "125 MiB/s");
+    }
+
+    #[test]
+    fn near_words_are_found_and_far_ones_are_not() {
+        let near = |word| nearest(word, ["listen", "nbd-listen", "region"].into_iter());
+        assert_eq!(near("lisen"), Some("listen"));
+        assert_eq!(near("nbd_listen"), Some("nbd-listen"));
+        assert_eq!(near("regoin"), Some("region"));
+        assert_eq!(near("zone"), None);
+        assert_eq!(near(""), None);
     }
 
     #[test]

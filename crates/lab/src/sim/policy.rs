@@ -1,6 +1,7 @@
 //! What a scheduler is to the simulator: the product's own and the models of others, behind one
 //! trait, driven in the same way.
 
+use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::{Duration, Instant};
 
@@ -60,4 +61,19 @@ pub trait Policy {
 
     /// Hears that the device is done with a dispatch, `service` after it was given to it.
     fn complete(&mut self, now: Instant, dispatch: &Dispatch, service: Duration);
+
+    /// The credit balances of a volume as of `now`; none for a scheduler that knows no credits.
+    fn balances(&mut self, _now: Instant, _volume: u32) -> Balances {
+        Balances::default()
+    }
+
+    /// Replaces the balances that are given; `false` from a scheduler that knows no credits.
+    fn set_balances(&mut self, _now: Instant, _volume: u32, _balances: Balances) -> bool {
+        false
+    }
+
+    /// Puts other limits in force; `false` from a scheduler that cannot.
+    fn repace(&mut self, _now: Instant, _volume: u32, _pacing: &Pacing) -> bool {
+        false
+    }
 }

@@ -1,0 +1,309 @@
+//! The device below the volumes: channels, costs, a write cache, pauses.
+//!
+//! Completions are kept in the device's own time, which stands still in a pause; so a pause moves
+//! everything under way at once. Where every request takes as long and no channel is waited for,
+//! they end in the order they began, and a queue does instead of a heap.
+
+use super::events::Heap;
+use super::policy::Dispatch;
+use super::random::Random;
+use super::setup::{DeviceSetup, ServiceCost};
+use evenkeel_core::request::Operation;
+use slab::Slab;
+use std::collections::VecDeque;
+
+/// Work the device is done with.
+#[derive(Clone, Copy, Debug)]
+pub struct Done {
+    /// What it was.
+    pub dispatch: Dispatch,
+    /// When it was given to the device, in simulated time.
+    pub given_at: u64,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Device {
+    setup: DeviceSetup,
+    random: Random,
+    /// Simulated time is at least this much ahead of the device's own.
+    paused_ns: u64,
+    /// The device's time while it stands still.
+    still_at: u64,
+    work: Work,
+    /// Bytes in the write cache as of `cache_at` of the device's time.
+    cache_bytes: u64,
+    cache_at: u64,
+    written_since_pause: u64,
+}
+
+#[derive(Debug)]
+enum Work {
+    /// All take as long.
+    Fifo(VecDeque<(u64, Done)>),
+    Channels {
+        free: u32,
+        waiting: VecDeque<u32>,
+        ends: Heap<u32>,
+        under_way: Slab<Done>,
+    },
+}
+
+impl Device {
+    /// A device at the start of time, at rest.
+    #[must_use]
+    pub fn new(setup: &DeviceSetup, random: Random) -> Self {
+        let constant = setup.channels.is_none()
+            && setup.read == setup.write
+            && setup.read.ns_per_kib == 0
+            && setup.noise_ppm == 0
+            && setup.cache.is_none();
+        let work = if constant {
+            Work::Fifo(VecDeque::new())
+        } else {
+            Work::Channels {
+                free: setup.channels.unwrap_or(u32::MAX),
+                waiting: VecDeque::new(),
+                ends: Heap::new(),
+                under_way: Slab::new(),
+            }
+        };
+        Self {
+            setup: setup.clone(),
+            random,
+            paused_ns: 0,
+            still_at: 0,
+            work,
+            cache_bytes: 0,
+            cache_at: 0,
+            written_since_pause: 0,
+        }
+    }
+
+    /// Pieces of work given to it and not done.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match &self.work {
+            Work::Fifo(queue) => queue.len(),
+            Work::Channels { under_way, .. } => under_way.len(),
+        }
+    }
+
+    /// Whether it has nothing to do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Gives it work.
+    pub fn give(&mut self, now: u64, dispatch: Dispatch) {
+        self.collect_garbage(now, &dispatch);
+        let own_now = self.own_time(now);
+        let done = Done { dispatch, given_at: now };
+        if let Work::Fifo(queue) = &mut self.work {
+            queue.push_back((own_now + self.setup.read.base_ns, done));
+            return;
+        }
+        let Work::Channels { free, waiting, under_way, .. } = &mut self.work else { return };
+        let slot = u32::try_from(under_way.insert(done)).unwrap_or(u32::MAX);
+        if *free == 0 {
+            waiting.push_back(slot);
+        } else {
+            *free -= 1;
+            self.begin(own_now, slot);
+        }
+    }
+
+    /// When it is done with something next.
+    #[must_use]
+    pub fn next_at(&self) -> Option<u64> {
+        let own = match &self.work {
+            Work::Fifo(queue) => queue.front().map(|(at, _)| *at),
+            Work::Channels { ends, .. } => ends.first_at(),
+        };
+        own.map(|at| at.saturating_add(self.paused_ns))
+    }
+
+    /// What it is done with by `now`; one after the other.
+    pub fn poll(&mut self, now: u64) -> Option<Done> {
+        let own_now = self.own_time(now);
+        if let Work::Fifo(queue) = &mut self.work {
+            queue.front().filter(|(at, _)| *at <= own_now)?;
+            return queue.pop_front().map(|(_, done)| done);
+        }
+        let Work::Channels { free, waiting, ends, under_way } = &mut self.work else { return None };
+        let (ended_at, slot) = ends.pop_due(own_now)?;
+        let done = under_way.remove(slot as usize);
+        match waiting.pop_front() {
+            // The channel went on when it was free, not when somebody looked.
+            Some(next) => self.begin(ended_at, next),
+            None => *free += 1,
+        }
+        Some(done)
+    }
+
+    /// Lets it stand still for so long from now on, or after the pause that it is in.
+    pub fn pause(&mut self, now: u64, length_ns: u64) {
+        self.still_at = self.own_time(now);
+        self.paused_ns = self.paused_ns.saturating_add(length_ns);
+    }
+
+    fn own_time(&self, now: u64) -> u64 {
+        now.saturating_sub(self.paused_ns).max(self.still_at)
+    }
+
+    fn begin(&mut self, own_now: u64, slot: u32) {
+        let Work::Channels { under_way, .. } = &self.work else { return };
+        let Some(done) = under_way.get(slot as usize) else { return };
+        let Dispatch { operation, length, .. } = done.dispatch;
+        let service_ns = self.service_ns(own_now, operation, length);
+        if let Work::Channels { ends, .. } = &mut self.work {
+            ends.push(own_now.saturating_add(service_ns), slot);
+        }
+    }
+
+    /// How long a request takes once a channel works on it.
+    fn service_ns(&mut self, own_now: u64, operation: Operation, length: u32) -> u64 {
+        let (cost, moved) = match operation {
+            Operation::Read => (self.setup.read, length),
+            Operation::Write { .. } => (self.setup.write, length),
+            _ => (self.setup.write, 0),
+        };
+        let mean_ns = cost.of(moved);
+        let noisy_ns = self.random.around(mean_ns, self.setup.noise_ppm);
+        match operation {
+            Operation::Write { fua } => noisy_ns + self.cache_wait_ns(own_now, moved, fua),
+            _ => noisy_ns,
+        }
+    }
+
+    /// How long a write waits for room in the cache, or, if it must be durable, for its own way
+    /// through.
+    fn cache_wait_ns(&mut self, own_now: u64, length: u32, fua: bool) -> u64 {
+        let Some(cache) = self.setup.cache else { return 0 };
+        let length = u64::from(length);
+        let drain = cache.drain_bytes_per_second;
+        let drained = scaled(own_now.saturating_sub(self.cache_at), drain, 1_000_000_000);
+        if own_now >= self.cache_at {
+            self.cache_bytes = self.cache_bytes.saturating_sub(drained);
+            self.cache_at = own_now;
+        }
+        self.cache_bytes += length;
+        let over = self.cache_bytes.saturating_sub(cache.bytes);
+        let leaves_first = if fua { over.max(length) } else { over };
+        scaled(leaves_first, 1_000_000_000, drain)
+    }
+
+    fn collect_garbage(&mut self, now: u64, dispatch: &Dispatch) {
+        let Some(collection) = self.setup.collection else { return };
+        if let Operation::Write { .. } = dispatch.operation {
+            self.written_since_pause += u64::from(dispatch.length);
+            if self.written_since_pause >= collection.every_bytes {
+                self.written_since_pause -= collection.every_bytes;
+                self.pause(now, collection.pause_ns);
+            }
+        }
+    }
+}
+
+impl ServiceCost {
+    /// Nanoseconds for a request of that length.
+    #[must_use]
+    pub fn of(&self, length: u32) -> u64 {
+        self.base_ns + u64::from(length) * self.ns_per_kib / 1_024
+    }
+}
+
+/// `value * by / over`, saturating.
+fn scaled(value: u64, by: u64, over: u64) -> u64 {
+    let wide = u128::from(value) * u128::from(by) / u128::from(over.max(1));
+    u64::try_from(wide).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::setup::{GarbageCollection, WriteCache};
+
+    const WRITE: Operation = Operation::Write { fua: false };
+
+    fn dispatch(handle: u32, operation: Operation, length: u32) -> Dispatch {
+        Dispatch { volume: 0, handle, operation, offset: 0, length, last: true, ticket: 0 }
+    }
+
+    fn device(setup: &DeviceSetup) -> Device {
+        Device::new(setup, Random::new(1, 0))
+    }
+
+    /// When each is done, by handle.
+    fn ends(device: &mut Device) -> Vec<(u64, u32)> {
+        let mut ends = Vec::new();
+        while let Some(at) = device.next_at() {
+            assert!(device.poll(at - 1).is_none(), "done before its time");
+            let done = device.poll(at).expect("due");
+            ends.push((at, done.dispatch.handle));
+        }
+        assert!(device.is_empty());
+        ends
+    }
+
+    #[test]
+    fn an_ideal_device_always_takes_as_long() {
+        let mut device = device(&DeviceSetup::ideal(100));
+        for handle in 0..3 {
+            device.give(u64::from(handle) * 10, dispatch(handle, WRITE, 1 << 20));
+        }
+        assert_eq!(ends(&mut device), [(100, 0), (110, 1), (120, 2)]);
+    }
+
+    #[test]
+    fn channels_are_waited_for_in_turn() {
+        let cost = ServiceCost { base_ns: 100, ns_per_kib: 10 };
+        let setup = DeviceSetup { channels: Some(2), read: cost, ..DeviceSetup::ideal(300) };
+        let mut device = device(&setup);
+        device.give(0, dispatch(0, Operation::Read, 10 << 10));
+        device.give(0, dispatch(1, WRITE, 1 << 20));
+        device.give(50, dispatch(2, Operation::Read, 0));
+        device.give(60, dispatch(3, Operation::Read, 0));
+        assert_eq!(ends(&mut device), [(200, 0), (300, 1), (300, 2), (400, 3)]);
+    }
+
+    #[test]
+    fn a_pause_moves_what_is_under_way_and_what_comes() {
+        for setup in
+            [DeviceSetup::ideal(100), DeviceSetup { channels: Some(8), ..DeviceSetup::ideal(100) }]
+        {
+            let mut device = device(&setup);
+            device.give(0, dispatch(0, WRITE, 1));
+            device.pause(50, 1_000);
+            device.give(500, dispatch(1, WRITE, 1));
+            device.pause(600, 100);
+            device.give(2_000, dispatch(2, WRITE, 1));
+            assert_eq!(ends(&mut device), [(1_200, 0), (1_250, 1), (2_100, 2)]);
+        }
+    }
+
+    #[test]
+    fn writes_are_fast_until_the_cache_is_full() {
+        let cache = Some(WriteCache { bytes: 2_000, drain_bytes_per_second: 1_000_000_000 });
+        let mut device = device(&DeviceSetup { cache, ..DeviceSetup::ideal(100) });
+        for handle in 0..3 {
+            device.give(0, dispatch(handle, WRITE, 1_000));
+        }
+        device.give(0, dispatch(3, Operation::Read, 1_000));
+        assert_eq!(ends(&mut device), [(100, 0), (100, 1), (100, 3), (1_100, 2)]);
+        device.give(10_000, dispatch(4, Operation::Write { fua: true }, 500));
+        device.give(10_000, dispatch(5, WRITE, 1_000));
+        assert_eq!(ends(&mut device), [(10_100, 5), (10_600, 4)]);
+    }
+
+    #[test]
+    fn so_many_bytes_written_are_followed_by_a_pause() {
+        let collection = Some(GarbageCollection { every_bytes: 2_000, pause_ns: 5_000 });
+        let mut device = device(&DeviceSetup { collection, ..DeviceSetup::ideal(100) });
+        device.give(0, dispatch(0, WRITE, 1_500));
+        device.give(10, dispatch(1, Operation::Read, 1_500));
+        device.give(20, dispatch(2, WRITE, 1_500));
+        assert_eq!(ends(&mut device), [(5_100, 0), (5_110, 1), (5_120, 2)]);
+    }
+}

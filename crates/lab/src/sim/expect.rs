@@ -1,0 +1,330 @@
+//! What a scenario expects of its run, and whether it came so.
+
+use super::client::BatchRecord;
+use super::record::{Record, Sample, Span};
+use crate::histogram::LatencySummary;
+use crate::series::Spread;
+use crate::text;
+use serde::Serialize;
+
+/// One expectation.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Expectation {
+    /// What is measured.
+    pub metric: Metric,
+    /// Of what: one or several volumes or clients.
+    pub of: Vec<Subject>,
+    /// How that is called.
+    pub of_name: String,
+    /// The part of the run that is looked at.
+    pub span: Span,
+    /// Counts requests when they go to the device, not when they are answered.
+    pub at_dispatch: bool,
+    /// What it must be.
+    pub bounds: Bounds,
+}
+
+/// A volume or a client, by number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Subject {
+    /// A volume.
+    Volume(u32),
+    /// A client.
+    Client(u32),
+}
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Metric {
+    /// Requests per second.
+    MeanIops,
+    /// MiB per second.
+    MeanMibps,
+    /// Requests.
+    TotalIos,
+    /// Requests per second, in the sample that is furthest off.
+    EverySecond,
+    /// Standard deviation of the samples' rates divided by their mean, in percent.
+    CovPercent,
+    /// Most requests in ten milliseconds, as a rate per second.
+    Peak10ms,
+    /// A latency in milliseconds.
+    Latency(Quantile),
+    /// When the rate first falls below so many requests per second, in seconds after the start.
+    FallsBelow(u64),
+    /// I/O credits at the end of the span.
+    Credits,
+    /// Byte credits at the end of the span, in GiB.
+    CreditsGib,
+    /// The least rate of several divided by the largest.
+    Share,
+    /// Requests per second of each batch: their mean.
+    JobMeanIops,
+    /// Requests per second of each batch: their coefficient of variation in percent.
+    JobCovPercent,
+}
+
+/// Which latency.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Quantile {
+    /// The mean.
+    Mean,
+    /// The median.
+    P50,
+    /// The 99th percentile.
+    P99,
+    /// The 99.9th percentile.
+    P999,
+    /// The longest.
+    Max,
+}
+
+/// What a figure must be.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Bounds {
+    /// At least this.
+    pub low: f64,
+    /// At most this.
+    pub high: f64,
+    /// As the scenario says it: `1,000 within 1 %`.
+    pub words: String,
+}
+
+/// An expectation and what came.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Checked {
+    /// What was measured, of what and when.
+    pub what: String,
+    /// What was expected.
+    pub expected: String,
+    /// What came.
+    pub measured: String,
+    /// The figure; none if there was nothing to measure.
+    pub value: Option<f64>,
+    /// Whether it came so.
+    pub pass: bool,
+}
+
+/// What a volume or a client has to show.
+#[derive(Clone, Copy, Debug)]
+pub struct Evidence<'a> {
+    /// Its record.
+    pub record: &'a Record,
+    /// Its batches.
+    pub batches: &'a [BatchRecord],
+    /// Requests of a batch.
+    pub batch_ios: u64,
+}
+
+impl Expectation {
+    /// Judges. `evidence` is that of each subject, in order.
+    #[must_use]
+    pub fn check(&self, evidence: &[Evidence<'_>], sample_ns: u64) -> Checked {
+        let value = self.measure(evidence, sample_ns);
+        let measured = value.map_or_else(|| "nothing".to_owned(), |value| self.metric.shown(value));
+        let pass = value.is_some_and(|value| (self.bounds.low..=self.bounds.high).contains(&value));
+        let expected = self.bounds.words.clone();
+        Checked { what: self.to_string(), expected, measured, value, pass }
+    }
+
+    fn measure<'a>(&self, evidence: &[Evidence<'a>], sample_ns: u64) -> Option<f64> {
+        let sample_s = sample_ns as f64 / 1e9;
+        let samples = |of: &Evidence<'a>| self.samples(of.record, sample_ns);
+        let sum = |pick: fn(&Sample) -> u64| {
+            let all = evidence.iter().flat_map(samples);
+            all.map(|sample| pick(&sample)).sum::<u64>() as f64
+        };
+        let seconds = (self.span.to_ns - self.span.from_ns) as f64 / 1e9;
+        match self.metric {
+            Metric::MeanIops => Some(self.ios(evidence, sample_ns) / seconds),
+            Metric::TotalIos => Some(self.ios(evidence, sample_ns)),
+            Metric::MeanMibps => Some(sum(|sample| sample.completed_bytes) / 1_048_576.0 / seconds),
+            Metric::EverySecond => {
+                let middle = (self.bounds.low.max(0.0) + self.bounds.high.min(1e18)) / 2.0;
+                let off = |rate: &f64| (rate - middle).abs();
+                self.rates(evidence, sample_ns).into_iter().max_by(|a, b| off(a).total_cmp(&off(b)))
+            }
+            Metric::CovPercent => Some(Spread::of(&self.rates(evidence, sample_ns)).cov * 100.0),
+            Metric::Peak10ms => {
+                let peaks = evidence.iter().flat_map(samples).map(|sample| sample.peak_10ms);
+                peaks.max().map(|peak| f64::from(peak) * 100.0)
+            }
+            Metric::Latency(quantile) => {
+                let mut spans = evidence.first()?.record.spans.iter();
+                let (_, latency) = spans.find(|(span, _)| *span == self.span)?;
+                (latency.count > 0).then(|| quantile.of(latency) as f64 / 1e6)
+            }
+            Metric::FallsBelow(rate) => {
+                let from_s = self.span.from_ns as f64 / 1e9;
+                let fell = falls_below(&self.rates(evidence, sample_ns), rate as f64)?;
+                Some(from_s + fell * sample_s)
+            }
+            Metric::Credits => {
+                let last = samples(evidence.first()?).last()?.balances.operations?;
+                Some(last as f64)
+            }
+            Metric::CreditsGib => {
+                let last = samples(evidence.first()?).last()?.balances.bytes?;
+                Some(last as f64 / f64::from(1 << 30))
+            }
+            Metric::Share => {
+                let each = evidence.iter().map(|one| self.ios(&[*one], sample_ns));
+                let (least, most) =
+                    each.fold((f64::MAX, 0.0_f64), |(l, m), ios| (l.min(ios), m.max(ios)));
+                (most > 0.0).then(|| least / most)
+            }
+            Metric::JobMeanIops => {
+                let rates = self.batch_rates(evidence);
+                (!rates.is_empty()).then(|| Spread::of(&rates).mean)
+            }
+            Metric::JobCovPercent => {
+                let rates = self.batch_rates(evidence);
+                (rates.len() > 1).then(|| Spread::of(&rates).cov * 100.0)
+            }
+        }
+    }
+
+    /// The samples that lie in the span.
+    fn samples<'r>(
+        &self,
+        record: &'r Record,
+        sample_ns: u64,
+    ) -> impl Iterator<Item = Sample> + use<'r> {
+        let index = |ns: u64| usize::try_from(ns / sample_ns).unwrap_or(usize::MAX);
+        let (from, to) = (index(self.span.from_ns), index(self.span.to_ns));
+        record.samples.iter().copied().take(to).skip(from)
+    }
+
+    fn count(&self, sample: &Sample) -> u64 {
+        if self.at_dispatch { sample.dispatched } else { sample.completed }
+    }
+
+    fn ios(&self, evidence: &[Evidence<'_>], sample_ns: u64) -> f64 {
+        let all = evidence.iter().flat_map(|of| self.samples(of.record, sample_ns));
+        all.map(|sample| self.count(&sample)).sum::<u64>() as f64
+    }
+
+    /// Requests per second of each sample, of all subjects together.
+    fn rates(&self, evidence: &[Evidence<'_>], sample_ns: u64) -> Vec<f64> {
+        let mut counts: Vec<u64> = Vec::new();
+        for of in evidence {
+            for (at, sample) in self.samples(of.record, sample_ns).enumerate() {
+                match counts.get_mut(at) {
+                    Some(count) => *count += self.count(&sample),
+                    None => counts.push(self.count(&sample)),
+                }
+            }
+        }
+        counts.into_iter().map(|count| count as f64 * 1e9 / sample_ns as f64).collect()
+    }
+
+    fn batch_rates(&self, evidence: &[Evidence<'_>]) -> Vec<f64> {
+        let inside =
+            |batch: &&BatchRecord| (self.span.from_ns..self.span.to_ns).contains(&batch.started_ns);
+        let each = evidence.iter().flat_map(|of| {
+            let ios = of.batch_ios as f64 * 1e9;
+            of.batches.iter().filter(inside).map(move |batch| ios / batch.took_ns.max(1) as f64)
+        });
+        each.collect()
+    }
+}
+
+/// When rates fall below `level`, in samples; within the sample in which it happens, by its share
+/// of the rates before and after. None if they never do, or never were above.
+fn falls_below(rates: &[f64], level: f64) -> Option<f64> {
+    let first = rates.iter().position(|rate| *rate < level)?;
+    let before = *rates[..first].last()?;
+    let after = rates.get(first + 1).copied().unwrap_or(0.0);
+    let share = if before > after { (rates[first] - after) / (before - after) } else { 0.0 };
+    Some(first as f64 + share.clamp(0.0, 1.0))
+}
+
+impl Quantile {
+    const fn of(self, latency: &LatencySummary) -> u64 {
+        match self {
+            Self::Mean => latency.mean_ns,
+            Self::P50 => latency.p50_ns,
+            Self::P99 => latency.p99_ns,
+            Self::P999 => latency.p999_ns,
+            Self::Max => latency.max_ns,
+        }
+    }
+}
+
+impl Metric {
+    /// Every metric by the word that scenarios use. Those with a number of their own get it later.
+    pub const WORDS: [(&'static str, Self); 17] = [
+        ("mean_iops", Self::MeanIops),
+        ("mean_mibps", Self::MeanMibps),
+        ("total_ios", Self::TotalIos),
+        ("every_second", Self::EverySecond),
+        ("cov_percent", Self::CovPercent),
+        ("peak_10ms", Self::Peak10ms),
+        ("mean_ms", Self::Latency(Quantile::Mean)),
+        ("p50_ms", Self::Latency(Quantile::P50)),
+        ("p99_ms", Self::Latency(Quantile::P99)),
+        ("p999_ms", Self::Latency(Quantile::P999)),
+        ("max_ms", Self::Latency(Quantile::Max)),
+        ("falls_below", Self::FallsBelow(0)),
+        ("credits", Self::Credits),
+        ("credits_gib", Self::CreditsGib),
+        ("share", Self::Share),
+        ("job_mean_iops", Self::JobMeanIops),
+        ("job_cov_percent", Self::JobCovPercent),
+    ];
+
+    /// A figure with its unit.
+    #[must_use]
+    pub fn shown(self, value: f64) -> String {
+        match self {
+            Self::MeanIops | Self::EverySecond | Self::Peak10ms | Self::JobMeanIops => {
+                format!("{} IOPS", text::rate(value))
+            }
+            Self::MeanMibps => format!("{} MiB/s", text::rate(value)),
+            Self::TotalIos => format!("{} I/Os", text::rate(value)),
+            Self::CovPercent | Self::JobCovPercent => text::percent(value / 100.0),
+            Self::Latency(_) => text::latency((value * 1e6).round() as u64),
+            Self::FallsBelow(_) => format!("{value:.1} s"),
+            Self::Credits => text::rate(value),
+            Self::CreditsGib => format!("{} GiB", text::rate(value)),
+            Self::Share => format!("{value:.4}"),
+        }
+    }
+
+    fn words(self) -> String {
+        match self {
+            Self::MeanIops => "IOPS on average".to_owned(),
+            Self::MeanMibps => "MiB/s on average".to_owned(),
+            Self::TotalIos => "I/Os".to_owned(),
+            Self::EverySecond => "IOPS in every second".to_owned(),
+            Self::CovPercent => "variation of the seconds".to_owned(),
+            Self::Peak10ms => "busiest 10 ms".to_owned(),
+            Self::Latency(Quantile::Mean) => "latency, mean".to_owned(),
+            Self::Latency(Quantile::P50) => "latency, p50".to_owned(),
+            Self::Latency(Quantile::P99) => "latency, p99".to_owned(),
+            Self::Latency(Quantile::P999) => "latency, p99.9".to_owned(),
+            Self::Latency(Quantile::Max) => "latency, longest".to_owned(),
+            Self::FallsBelow(rate) => format!("falls below {} IOPS", text::thousands(rate)),
+            Self::Credits => "I/O credits".to_owned(),
+            Self::CreditsGib => "byte credits".to_owned(),
+            Self::Share => "least share / largest".to_owned(),
+            Self::JobMeanIops => "IOPS of the jobs".to_owned(),
+            Self::JobCovPercent => "variation of the jobs".to_owned(),
+        }
+    }
+}
+
+impl std::fmt::Display for Expectation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (from_s, to_s) = (self.span.from_ns as f64 / 1e9, self.span.to_ns as f64 / 1e9);
+        let at = if self.at_dispatch { " at dispatch" } else { "" };
+        write!(f, "{}: {}{at}, ", self.of_name, self.metric.words())?;
+        match self.metric {
+            Metric::Credits | Metric::CreditsGib => write!(f, "at {to_s} s"),
+            _ => write!(f, "{from_s} to {to_s} s"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

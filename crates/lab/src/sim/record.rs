@@ -1,0 +1,210 @@
+//! What is kept of a run: a sample each second of every volume, and the latencies.
+
+use crate::histogram::{LatencyHistogram, LatencySummary};
+use evenkeel_core::qos::pacing::Balances;
+
+/// Width of the short windows whose highest count is kept.
+pub const SHORT_WINDOW_NS: u64 = 10_000_000;
+
+/// Latencies are summed up in so many equal stretches of the run at most.
+const STRETCHES_MAX: u64 = 240;
+
+/// One second of a volume or a client, or what the run's sample distance is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sample {
+    /// Requests whose last piece went to the device.
+    pub dispatched: u64,
+    /// Requests that were answered.
+    pub completed: u64,
+    /// Their bytes.
+    pub completed_bytes: u64,
+    /// Most requests dispatched in one of the ten-millisecond windows that ended in it.
+    pub peak_10ms: u32,
+    /// Credit balances at its end.
+    pub balances: Balances,
+}
+
+/// Latencies from one time to another, in nanoseconds after the start.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Span {
+    /// From here on.
+    pub from_ns: u64,
+    /// Up to but not at.
+    pub to_ns: u64,
+}
+
+/// Keeps the record of one volume or client while it runs.
+#[derive(Debug)]
+pub struct Recorder {
+    current: Sample,
+    samples: Vec<Sample>,
+    bytes: u64,
+    short_ends_at: u64,
+    short_count: u32,
+    whole: LatencyHistogram,
+    stretch: Option<Stretch>,
+    spans: Vec<(Span, LatencyHistogram)>,
+}
+
+/// Latencies of a part of the run that is not over.
+#[derive(Debug)]
+struct Stretch {
+    histogram: LatencyHistogram,
+    samples: u64,
+    samples_max: u64,
+    summaries: Vec<LatencySummary>,
+}
+
+/// The finished record of one volume or client.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Record {
+    /// One each sample distance; a last partial one is left out.
+    pub samples: Vec<Sample>,
+    /// Bytes that were answered in the whole run.
+    pub bytes: u64,
+    /// Latencies of the whole run.
+    pub latency: LatencySummary,
+    /// Samples in each of `latencies`.
+    pub latency_samples: u64,
+    /// Latencies of equal stretches of the run; empty where there are too many volumes.
+    pub latencies: Vec<LatencySummary>,
+    /// Latencies that were asked for.
+    pub spans: Vec<(Span, LatencySummary)>,
+}
+
+impl Recorder {
+    /// For a run of so many samples. A record with stretches takes twice the memory.
+    #[must_use]
+    pub fn new(samples: u64, with_stretches: bool) -> Self {
+        let stretch = with_stretches.then(|| Stretch {
+            histogram: LatencyHistogram::new(),
+            samples: 0,
+            samples_max: samples.div_ceil(STRETCHES_MAX).max(1),
+            summaries: Vec::new(),
+        });
+        Self {
+            current: Sample::default(),
+            samples: Vec::with_capacity(usize::try_from(samples).unwrap_or(0)),
+            bytes: 0,
+            short_ends_at: SHORT_WINDOW_NS,
+            short_count: 0,
+            whole: LatencyHistogram::new(),
+            stretch,
+            spans: Vec::new(),
+        }
+    }
+
+    /// Also keeps the latencies of this part of the run.
+    pub fn watch(&mut self, span: Span) {
+        if self.spans.iter().all(|(watched, _)| *watched != span) {
+            self.spans.push((span, LatencyHistogram::new()));
+        }
+    }
+
+    /// A request went to the device.
+    pub fn dispatched(&mut self, now: u64) {
+        self.current.dispatched += 1;
+        if now >= self.short_ends_at {
+            self.close_short(now);
+        }
+        self.short_count += 1;
+    }
+
+    /// A request was answered.
+    pub fn completed(&mut self, now: u64, latency_ns: u64, length: u32) {
+        self.current.completed += 1;
+        self.current.completed_bytes += u64::from(length);
+        match &mut self.stretch {
+            Some(stretch) => stretch.histogram.record(latency_ns),
+            None => self.whole.record(latency_ns),
+        }
+        for (span, histogram) in &mut self.spans {
+            if (span.from_ns..span.to_ns).contains(&now) {
+                histogram.record(latency_ns);
+            }
+        }
+    }
+
+    /// A sample is over.
+    pub fn close_sample(&mut self, now: u64, balances: Balances) {
+        if now >= self.short_ends_at {
+            self.close_short(now);
+        }
+        let sample = Sample { balances, ..std::mem::take(&mut self.current) };
+        self.bytes += sample.completed_bytes;
+        self.samples.push(sample);
+        if let Some(stretch) = &mut self.stretch {
+            stretch.samples += 1;
+            if stretch.samples == stretch.samples_max {
+                stretch.close(&mut self.whole);
+            }
+        }
+    }
+
+    /// The run is over.
+    #[must_use]
+    pub fn finish(mut self) -> Record {
+        let mut record = Record::default();
+        if let Some(mut stretch) = self.stretch.take() {
+            if stretch.samples > 0 {
+                stretch.close(&mut self.whole);
+            } else {
+                self.whole.add(&stretch.histogram);
+            }
+            record.latency_samples = stretch.samples_max;
+            record.latencies = stretch.summaries;
+        }
+        record.samples = self.samples;
+        record.bytes = self.bytes + self.current.completed_bytes;
+        record.latency = self.whole.summary();
+        record.spans =
+            self.spans.iter().map(|(span, histogram)| (*span, histogram.summary())).collect();
+        record
+    }
+
+    fn close_short(&mut self, now: u64) {
+        self.current.peak_10ms = self.current.peak_10ms.max(self.short_count);
+        self.short_count = 0;
+        self.short_ends_at = (now / SHORT_WINDOW_NS + 1) * SHORT_WINDOW_NS;
+    }
+}
+
+impl Stretch {
+    fn close(&mut self, whole: &mut LatencyHistogram) {
+        self.summaries.push(self.histogram.summary());
+        whole.add(&self.histogram);
+        self.histogram.reset();
+        self.samples = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn samples_peaks_and_latencies_are_kept_apart() {
+        let mut recorder = Recorder::new(2, true);
+        recorder.watch(Span { from_ns: SECOND, to_ns: 2 * SECOND });
+        for now in [0, 9_999_999, 10_000_000, 10_000_001, 10_000_002] {
+            recorder.dispatched(now);
+            recorder.completed(now + 100, 100, 512);
+        }
+        recorder.close_sample(SECOND, Balances::default());
+        recorder.dispatched(SECOND);
+        recorder.completed(SECOND + 900, 900, 1_024);
+        recorder.close_sample(2 * SECOND, Balances { operations: Some(7), bytes: None });
+        let record = recorder.finish();
+        let [first, second] = record.samples[..] else { panic!("{record:?}") };
+        assert_eq!((first.dispatched, first.completed, first.completed_bytes), (5, 5, 2_560));
+        assert_eq!((first.peak_10ms, second.peak_10ms), (3, 1));
+        assert_eq!(second.balances.operations, Some(7));
+        let [in_second] = record.spans[..] else { panic!("{record:?}") };
+        assert_eq!((in_second.1.count, in_second.1.p50_ns), (1, 900));
+        assert_eq!((record.latency.count, record.latency.max_ns), (6, 900));
+        let counts: Vec<u64> = record.latencies.iter().map(|latency| latency.count).collect();
+        assert_eq!(counts, [5, 1]);
+    }
+}

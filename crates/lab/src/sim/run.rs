@@ -1,0 +1,285 @@
+//! From a scenario to its results: every case in a world of its own, judged by what was expected.
+
+use super::client::BatchRecord;
+use super::expect::{Checked, Evidence, Expectation, Metric, Subject};
+use super::policy::Policy;
+use super::product::{NotSimulated, Product};
+use super::record::Record;
+use super::scenario::{Case, Scenario};
+use super::setup::{Load, Setup, Target};
+use super::world::{Outcome, World};
+use crate::histogram::LatencySummary;
+use evenkeel_core::qos::pacing::Balances;
+use serde::Serialize;
+
+/// Names the shape of the JSON. It changes when a reader of the old shape would misread the new
+/// one.
+pub const SCHEMA: &str = "evenkeel.sim/1";
+
+/// What came of a scenario.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Results {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// The scenario's name.
+    pub scenario: String,
+    /// In a few words.
+    pub title: String,
+    /// What it is about.
+    pub about: String,
+    /// Where its figures come from.
+    pub source: String,
+    /// Day of the volume rules.
+    pub as_of: String,
+    /// Seed of the first case.
+    pub seed: u64,
+    /// Whether all came as expected.
+    pub pass: bool,
+    /// Each run.
+    pub cases: Vec<CaseResults>,
+}
+
+/// What came of one case.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct CaseResults {
+    /// What tells it from the others.
+    pub label: String,
+    /// Its seed.
+    pub seed: u64,
+    /// Simulated seconds.
+    pub duration_s: u64,
+    /// Distance of the samples in seconds.
+    pub sample_s: u64,
+    /// I/Os that were answered.
+    pub ios: u64,
+    /// Whether all came as expected.
+    pub pass: bool,
+    /// Each expectation.
+    pub checks: Vec<Checked>,
+    /// Each volume.
+    pub volumes: Vec<SubjectResults>,
+    /// Each client whose requests are not all of its volume's.
+    pub clients: Vec<SubjectResults>,
+}
+
+/// What came of a volume or a client.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct SubjectResults {
+    /// Its name.
+    pub name: String,
+    /// The type and size of a volume, the target of a client.
+    pub kind: String,
+    /// The limits of a volume in words.
+    pub limits: String,
+    /// Requests answered.
+    pub ios: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Latencies as the client saw them.
+    pub latency: LatencySummary,
+    /// Requests that went to the device, sample by sample.
+    pub dispatched: Vec<u64>,
+    /// Requests answered, sample by sample.
+    pub completed: Vec<u64>,
+    /// Their bytes.
+    pub completed_bytes: Vec<u64>,
+    /// Most requests dispatched in ten milliseconds, sample by sample.
+    pub peak_10ms: Vec<u32>,
+    /// I/O credits at the end of each sample; empty where there are none.
+    pub credits: Vec<u64>,
+    /// Byte credits at the end of each sample; empty where there are none.
+    pub credits_bytes: Vec<u64>,
+    /// Samples in each of `latencies`.
+    pub latency_samples: u64,
+    /// Latencies of equal stretches of the run.
+    pub latencies: Vec<LatencySummary>,
+    /// Batches of a client: begin and length in nanoseconds.
+    pub jobs: Vec<(u64, u64)>,
+    /// Requests of a client that were not sent because too many were under way.
+    pub dropped: u64,
+    /// The levels that belong into a chart of the rate, with their names.
+    #[serde(skip)]
+    pub levels: Vec<(String, f64)>,
+}
+
+/// Runs the cases of a scenario on the product's scheduler, `each` hearing of every case that is
+/// done.
+///
+/// # Errors
+/// When the scenario asks for what is not simulated.
+pub fn run(
+    scenario: &Scenario,
+    seed: u64,
+    each: &mut dyn FnMut(&CaseResults),
+) -> Result<Results, NotSimulated> {
+    run_with(scenario, seed, Product::new, each)
+}
+
+/// The same on any scheduler.
+///
+/// # Errors
+/// What `policy` says.
+pub fn run_with<P: Policy, E>(
+    scenario: &Scenario,
+    seed: u64,
+    policy: impl Fn(&Setup) -> Result<P, E>,
+    each: &mut dyn FnMut(&CaseResults),
+) -> Result<Results, E> {
+    let mut cases = Vec::with_capacity(scenario.cases.len());
+    for (case, number) in scenario.cases.iter().zip(0_u64..) {
+        let seed = seed.wrapping_add(number);
+        let results = run_case(case, seed, policy(&case.setup)?);
+        each(&results);
+        cases.push(results);
+    }
+    Ok(Results {
+        schema: SCHEMA,
+        scenario: scenario.name.clone(),
+        title: scenario.title.clone(),
+        about: scenario.about.clone(),
+        source: scenario.source.clone(),
+        as_of: scenario.as_of.to_string(),
+        seed,
+        pass: cases.iter().all(|case| case.pass),
+        cases,
+    })
+}
+
+fn run_case<P: Policy>(case: &Case, seed: u64, policy: P) -> CaseResults {
+    let setup = &case.setup;
+    let mut world = World::new(setup, seed, policy);
+    for expectation in &case.expectations {
+        if let Metric::Latency(_) = expectation.metric {
+            for subject in &expectation.of {
+                match resolved(setup, *subject) {
+                    Subject::Volume(volume) => world.watch_volume(volume, expectation.span),
+                    Subject::Client(client) => world.watch_client(client, expectation.span),
+                }
+            }
+        }
+    }
+    let outcome = world.run();
+    let check = |expectation: &Expectation| {
+        let of: Vec<_> =
+            expectation.of.iter().filter_map(|of| evidence(setup, &outcome, *of)).collect();
+        expectation.check(&of, setup.sample_ns)
+    };
+    let checks: Vec<Checked> = case.expectations.iter().map(check).collect();
+    CaseResults {
+        label: case.label.clone(),
+        seed,
+        duration_s: setup.duration_ns / 1_000_000_000,
+        sample_s: setup.sample_ns / 1_000_000_000,
+        ios: outcome.census.completed,
+        pass: checks.iter().all(|check| check.pass),
+        checks,
+        volumes: volumes(setup, &outcome),
+        clients: clients(setup, &outcome),
+    }
+}
+
+/// A client without a record of its own is its volume.
+fn resolved(setup: &Setup, subject: Subject) -> Subject {
+    match subject {
+        Subject::Client(client) => match setup.clients[client as usize].target {
+            Target::Volume(volume) if setup.is_sole(setup.clients[client as usize].target) => {
+                Subject::Volume(volume)
+            }
+            _ => subject,
+        },
+        Subject::Volume(_) => subject,
+    }
+}
+
+/// What is known of a subject; never nothing, because a client without a record is its volume.
+fn evidence<'a, P>(
+    setup: &Setup,
+    outcome: &'a Outcome<P>,
+    subject: Subject,
+) -> Option<Evidence<'a>> {
+    let record = match resolved(setup, subject) {
+        Subject::Volume(volume) => Some(&outcome.volumes[volume as usize]),
+        Subject::Client(client) => outcome.clients[client as usize].record.as_ref(),
+    };
+    let (batches, batch_ios): (&[BatchRecord], u64) = match subject {
+        Subject::Volume(_) => (&[], 0),
+        Subject::Client(client) => {
+            let ios = match setup.clients[client as usize].load {
+                Load::Job { ios, .. } => ios,
+                _ => 0,
+            };
+            (&outcome.clients[client as usize].batches, ios)
+        }
+    };
+    Some(Evidence { record: record?, batches, batch_ios })
+}
+
+fn volumes<P>(setup: &Setup, outcome: &Outcome<P>) -> Vec<SubjectResults> {
+    let both = setup.volumes.iter().zip(&outcome.volumes);
+    let results = both.map(|(volume, record)| {
+        let promise = crate::checker::Promise::from_pacing(&volume.pacing, volume.balances);
+        let mut levels = Vec::new();
+        if let Some(limit) = volume.pacing.operations {
+            let name = if limit.credit.is_some() { "burst" } else { "limit" };
+            levels.push((name.to_owned(), limit.per_second as f64));
+            let base = limit.credit.map(|credit| credit.refill_per_second as f64);
+            levels.extend(base.map(|base| ("baseline".to_owned(), base)));
+        }
+        SubjectResults {
+            limits: promise.to_string(),
+            levels,
+            ..subject(&volume.name, &volume.kind, record)
+        }
+    });
+    results.collect()
+}
+
+fn clients<P>(setup: &Setup, outcome: &Outcome<P>) -> Vec<SubjectResults> {
+    let mut results = Vec::new();
+    for (number, (client, came)) in (0_u32..).zip(setup.clients.iter().zip(&outcome.clients)) {
+        let of_volume = match resolved(setup, Subject::Client(number)) {
+            Subject::Volume(volume) => Some(&outcome.volumes[volume as usize]),
+            Subject::Client(_) => None,
+        };
+        let tells_more = !came.batches.is_empty() || came.dropped > 0;
+        let Some(record) = came.record.as_ref().or(of_volume.filter(|_| tells_more)) else {
+            continue;
+        };
+        let target = match client.target {
+            Target::Volume(volume) => &setup.volumes[volume as usize].name,
+            Target::Stripe(stripe) => &setup.stripes[stripe as usize].name,
+        };
+        results.push(SubjectResults {
+            jobs: came.batches.iter().map(|b| (b.started_ns, b.took_ns)).collect(),
+            dropped: came.dropped,
+            ..subject(&client.name, &format!("on {target}"), record)
+        });
+    }
+    results
+}
+
+fn subject(name: &str, kind: &str, record: &Record) -> SubjectResults {
+    let samples = &record.samples;
+    let balances = |pick: fn(&Balances) -> Option<u64>| {
+        samples.iter().filter_map(|sample| pick(&sample.balances)).collect()
+    };
+    SubjectResults {
+        name: name.to_owned(),
+        kind: kind.to_owned(),
+        limits: String::new(),
+        ios: record.latency.count,
+        bytes: record.bytes,
+        latency: record.latency,
+        dispatched: samples.iter().map(|sample| sample.dispatched).collect(),
+        completed: samples.iter().map(|sample| sample.completed).collect(),
+        completed_bytes: samples.iter().map(|sample| sample.completed_bytes).collect(),
+        peak_10ms: samples.iter().map(|sample| sample.peak_10ms).collect(),
+        credits: balances(|balances| balances.operations),
+        credits_bytes: balances(|balances| balances.bytes),
+        latency_samples: record.latency_samples,
+        latencies: record.latencies.clone(),
+        jobs: Vec::new(),
+        dropped: 0,
+        levels: Vec::new(),
+    }
+}

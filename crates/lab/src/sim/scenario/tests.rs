@@ -1,0 +1,254 @@
+//! What a person may write, and what is said when it makes no sense.
+
+use super::*;
+use crate::sim::setup::{Load, Target};
+
+const SMALL: &str = "title = \"t\"\nduration_s = 10\n[[volume]]\nname = \"v\"\niops = 1_000\n";
+
+fn try_read(text: &str) -> Result<Scenario, ScenarioError> {
+    read(&Source { file: "s.toml", text, folder: None, as_of: None })
+}
+
+/// The error that more lines bring about, from line 6 on.
+fn error_of(more: &str) -> String {
+    let text = format!("{SMALL}{more}");
+    match try_read(&text) {
+        Err(error) => error.to_string(),
+        Ok(_) => panic!("was read:\n{text}"),
+    }
+}
+
+#[test]
+fn a_small_scenario_has_its_defaults() {
+    let scenario = try_read(&format!("{SMALL}[[client]]\non = \"v\"\n")).unwrap();
+    assert_eq!((scenario.name.as_str(), scenario.seed), ("s", 1));
+    let [Case { setup, .. }] = &scenario.cases[..] else { panic!("one case") };
+    let client = &setup.clients[0];
+    assert_eq!(client.target, Target::Volume(0));
+    assert!(matches!(client.load, Load::Closed { threads: 1, depth: 1, .. }));
+    assert_eq!(client.shape.span_bytes, 100 << 30);
+    assert_eq!(setup.sample_ns, 1_000_000_000);
+}
+
+#[test]
+fn volumes_follow_the_rules_of_the_day() {
+    let text = "title = \"t\"\nduration_s = 1\nas_of = \"2012-08\"\n\
+                [[volume]]\nname = \"v\"\ntype = \"io1\"\nsize_gib = 100\niops = 1_000\n";
+    assert!(try_read(text).is_ok());
+    let refused = try_read(&text.replace("1_000", "1_001")).unwrap_err().to_string();
+    assert!(refused.starts_with("s.toml:6: [[volume]] type = \"io1\": by the rules of 2012-08"));
+    let source = |as_of| Source { file: "s.toml", text, folder: None, as_of };
+    let today = "2024-01-01".parse().unwrap();
+    assert_eq!(read(&source(Some(today))).unwrap().as_of, today);
+    let text = text.replace("io1", "gp4");
+    assert!(try_read(&text).unwrap_err().to_string().ends_with("did you mean \"gp2\"?"));
+}
+
+#[test]
+fn cases_are_listed_or_combined() {
+    let labels = |text: &str| {
+        let cases = try_read(text).unwrap().cases;
+        cases.into_iter().map(|case| case.label).collect::<Vec<_>>()
+    };
+    let text = SMALL.replace("1_000", "\"$iops\"");
+    let listed = "[[case]]\nname = \"slow\"\niops = 1\n[[case]]\nname = \"fast\"\niops = 2\n";
+    assert_eq!(labels(&format!("{text}{listed}")), ["slow", "fast"]);
+    let client = "[[client]]\non = \"v\"\ndepth = \"$depth\"\n";
+    let matrix = "[matrix]\niops = [1, 2]\ndepth = [4, 8]\n";
+    assert_eq!(
+        labels(&format!("{text}{client}{matrix}")),
+        ["depth=4 iops=1", "depth=4 iops=2", "depth=8 iops=1", "depth=8 iops=2"]
+    );
+    let error = |more: &str| try_read(&format!("{text}{more}")).unwrap_err().to_string();
+    assert_eq!(
+        error("[matrix]\niop = [1]\n"),
+        "s.toml:5: $iops is not defined\n hint: did you mean \"$iop\"?"
+    );
+    assert_eq!(
+        error("[matrix]\niops = [1]\nx = [1]\n"),
+        "s.toml:8: nothing in the scenario refers to \"$x\"\n \
+         hint: write \"$x\" where the value belongs, or remove it"
+    );
+    assert_eq!(error("[matrix]\niops = 1\n"), "s.toml:7: matrix: iops = 1: must be a list");
+    assert!(error("[matrix]\niops = []\n").ends_with("0 runs; from 1 to 1024 may be asked for"));
+    assert!(error("[[case]]\niops = 1\n").contains("s.toml:6: [[case]] needs a name"));
+    assert!(error("[[case]]\nname = \"a\"\n[matrix]\n").contains("has [[case]] and [matrix]"));
+}
+
+#[test]
+fn what_makes_no_sense_is_named_with_its_line() {
+    for (more, expected) in [
+        (
+            "seeed = 1",
+            "s.toml:6: [[volume]] has no key \"seeed\"\n hint: the keys are in \
+            docs/reference/scenarios.md",
+        ),
+        ("iop = 1", "s.toml:6: [[volume]] has no key \"iop\"\n hint: did you mean \"iops\"?"),
+        ("[devise]", "s.toml:6: unknown key \"devise\"\n hint: did you mean \"device\"?"),
+        ("[volume]", "s.toml:6: duplicate key"),
+        ("[[client]]", "s.toml:6: [[client]] on is missing: the volumes or stripes that it uses"),
+        (
+            "[[client]]\non = \"w\"",
+            "s.toml:7: [[client]] on = \"w\": no volume or stripe is called \"w\"\n \
+            hint: did you mean \"v\"?",
+        ),
+        (
+            "[[client]]\non = \"v\"\ndepth = 0",
+            "s.toml:8: [[client]] depth = 0: must be from 1 to 1024",
+        ),
+        (
+            "[[client]]\non = \"v\"\ndepth = 1.5",
+            "s.toml:8: [[client]] depth = 1.5: must be a whole number",
+        ),
+        (
+            "[[client]]\non = \"v\"\nblock_kib = 0.7",
+            "s.toml:8: [[client]] block_kib = 0.7: must be a multiple of 0.5",
+        ),
+        (
+            "[[client]]\non = \"v\"\nspan_gib = 101",
+            "s.toml:8: [[client]] span_gib = 101: must be at least one block and at most the \
+            target's 100 GiB",
+        ),
+        (
+            "[[client]]\non = \"v\"\niops = 5\ndepth = 1",
+            "s.toml:9: [[client]] depth = 1: does not go with iops, which says when requests are \
+            sent",
+        ),
+        (
+            "[[client]]\non = \"v\"\npattern = \"rand\"",
+            "s.toml:8: [[client]] pattern = \"rand\": must be one of random, sequential",
+        ),
+        (
+            "[[client]]\non = \"v\"\ntrace = \"x.csv\"",
+            "s.toml:8: [[client]] trace = \"x.csv\": only a scenario of your own may name a file",
+        ),
+        (
+            "[[client]]\non = \"v\"\nname = \"v\"",
+            "s.toml:6: client = a list: \"v\" is the name of something else, too",
+        ),
+        (
+            "credits = 5",
+            "s.toml:6: [[volume]] credits = 5: the volume has no I/O credits: it does \
+            not burst",
+        ),
+        (
+            "burst_iops = 500",
+            "s.toml:6: [[volume]] burst_iops = 500: must be from 1000 to 100000000",
+        ),
+        (
+            "burst_iops = 5_000",
+            "s.toml:3: [[volume]] burst_credits is missing: the I/O credits that pay for burst_iops",
+        ),
+        ("instance = \"i\"", "s.toml:6: [[volume]] instance = \"i\": no instance is called \"i\""),
+        (
+            "[[instance]]\nname = \"i\"\ntype = \"m5.larg\"",
+            "s.toml:8: [[instance]] type = \"m5.larg\": no instance type of that name has EBS \
+            limits\n hint: did you mean \"m5.large\"?",
+        ),
+        (
+            "[[instance]]\nname = \"i\"",
+            "s.toml:6: [[instance]] type is missing: a type, or iops, or mbps",
+        ),
+        (
+            "[[stripe]]\nname = \"s\"\nvolumes = \"w-*\"",
+            "s.toml:8: [[stripe]] volumes = \"w-*\": no volume is called \"w-*\"",
+        ),
+        (
+            "[device]\nchannels = 4",
+            "s.toml:6: [device] read_us is missing: what any read takes, in microseconds; or \
+            ideal_us",
+        ),
+        (
+            "[device]\nideal_us = 5\nchannels = 4",
+            "s.toml:8: [device] channels = 4: an ideal device has none; remove one of them",
+        ),
+        (
+            "[device]\nideal_us = 5\ngc_every_mib = 4",
+            "s.toml:8: [device] gc_every_mib = 4: needs gc_pause_ms",
+        ),
+        (
+            "[device]\nideal_us = 5\nstalls = [{ at_s = 1 }]",
+            "s.toml:8: [[stalls]] length_ms is missing: for how long, in milliseconds",
+        ),
+        (
+            "[poller]\npauses = [{ at_s = 1, length_ms = 9 }, { at_s = 1.001, length_ms = 1 }]",
+            "s.toml:7: [poller] pauses = a list: one begins before the one before it has ended",
+        ),
+        ("[[change]]\nat_s = 11", "s.toml:7: [[change]] at_s = 11: must be from 0 to 10"),
+        (
+            "[[change]]\nat_s = 1\nvolume = \"v\"",
+            "s.toml:8: [[change]] volume = \"v\": nothing is changed: name iops, size_gib, \
+            credits, ...",
+        ),
+        (
+            "[[expect]]\nmetric = \"mean_iop\"",
+            "s.toml:7: [[expect]] metric = \"mean_iop\": must be one of",
+        ),
+        (
+            "[[expect]]\nmetric = \"mean_iops\"\nof = \"v\"",
+            "s.toml:6: [[expect]] equals is missing: equals, at_least or at_most",
+        ),
+        (
+            "[[expect]]\nmetric = \"p99_ms\"\nof = [\"v\", \"v\"]\nat_most = 1",
+            "s.toml:8: [[expect]] of = a list: this metric is of one volume or client: use each",
+        ),
+        (
+            "[[expect]]\nmetric = \"falls_below\"\nof = \"v\"\nequals = 1",
+            "s.toml:6: [[expect]] iops is missing: the rate that is fallen below",
+        ),
+        (
+            "[[expect]]\nmetric = \"mean_iops\"\nof = \"v\"\nequals = 1\nfrom_s = 0.5",
+            "s.toml:10: [[expect]] from_s = 0.5: must be a multiple of sample_s, 1 s",
+        ),
+        (
+            "[[expect]]\nmetric = \"job_mean_iops\"\nof = \"v\"\nequals = 1",
+            "s.toml:8: [[expect]] of = \"v\": \"v\" is no client with job_ios",
+        ),
+        ("x = 99999999999999999999", "s.toml:6: 99999999999999999999 is too large a number"),
+        ("x = nan", "s.toml:6: nan is not a finite number"),
+        ("[[volume]]\nname = \"v\"", "s.toml:3: volume = a list: two volumes are called \"v\""),
+    ] {
+        let error = error_of(more);
+        assert!(error.starts_with(expected), "{more}\n{error}\nexpected: {expected}");
+    }
+}
+
+#[test]
+fn a_run_has_bounds() {
+    let long = SMALL.replace("= 10", "= 100_000_000");
+    assert_eq!(
+        try_read(&long).unwrap_err().to_string(),
+        "s.toml:2: duration_s = 100000000: must be from 1 to 31622400"
+    );
+    let long = SMALL.replace("= 10\n", "= 30_000_000\n");
+    assert!(try_read(&long).unwrap_err().to_string().ends_with("a larger sample_s keeps fewer"));
+    assert!(try_read(&long.replace("title", "sample_s = 60\ntitle")).is_ok());
+    let none = "title = \"t\"\nduration_s = 10\n";
+    assert!(try_read(none).unwrap_err().to_string().contains("0 [[volume]]s; from 1 to 4096"));
+}
+
+#[test]
+fn a_trace_is_read_from_beside_the_scenario() {
+    let folder = tempfile::tempdir().unwrap();
+    let read_with = |trace: &str| {
+        std::fs::write(folder.path().join("t.csv"), trace).unwrap();
+        let text = format!("{SMALL}[[client]]\non = \"v\"\ntrace = \"t.csv\"\n");
+        let folder = Some(folder.path());
+        read(&Source { file: "s.toml", text: &text, folder, as_of: None })
+    };
+    let scenario = read_with("# seconds\n0.25,read,4096,512\n1,write,0,1024\n").unwrap();
+    let Load::Trace(arrivals) = &scenario.cases[0].setup.clients[0].load else { panic!("a trace") };
+    assert_eq!((arrivals[0].at_ns, arrivals[1].is_read), (250_000_000, false));
+    for (trace, expected) in [
+        ("0,read,0", "t.csv:1: \"0,read,0\": expected seconds,read|write"),
+        (
+            "1,read,0,512\n0,read,0,512",
+            "t.csv:2: \"0,read,0,512\": is earlier than the line before",
+        ),
+        ("0,read,107374182400,1", "ends beyond the target's 107374182400 bytes"),
+        ("0,read,0,0", "the length must be from 1 to 33554432"),
+    ] {
+        let error = read_with(trace).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}

@@ -1,0 +1,239 @@
+//! Results as text for people, and as JSON and CSV for programs. The same results are the same
+//! bytes.
+
+use super::expect::Checked;
+use super::run::{CaseResults, Results, SubjectResults};
+use crate::text::{self, thousands};
+use std::fmt::Write as _;
+
+/// Parts of the run that are told of a volume at most.
+const STRETCHES_MAX: usize = 4;
+
+impl Results {
+    /// Tables for a terminal.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut out = format!("{}: {}\n", self.scenario, self.title);
+        for paragraph in [&self.about, &self.source] {
+            if !paragraph.is_empty() {
+                let _ = writeln!(out, "{paragraph}");
+            }
+        }
+        let _ = writeln!(out, "Volume rules of {}, seed {}.\n", self.as_of, self.seed);
+        out.push_str(&self.subjects_text());
+        if self.cases.iter().any(|case| !case.checks.is_empty()) {
+            let _ = write!(out, "\n{}", self.checks_text());
+        }
+        let _ = writeln!(out, "\n{}", self.headline());
+        out
+    }
+
+    /// A line each second of each volume and client.
+    #[must_use]
+    pub fn to_csv(&self) -> String {
+        let mut out = String::from(
+            "case,name,second,dispatched,completed,completed_bytes,peak_10ms,credits,credits_bytes\n",
+        );
+        for case in &self.cases {
+            for subject in case.volumes.iter().chain(&case.clients) {
+                let prefix = format!("{},{}", csv_cell(&case.label), csv_cell(&subject.name));
+                subject.csv_lines(&mut out, &prefix, case.sample_s);
+            }
+        }
+        out
+    }
+
+    /// Everything as one line of JSON.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        // Plain numbers and texts always have a JSON form.
+        serde_json::to_string(self).unwrap_or_default() + "\n"
+    }
+
+    /// The result in one sentence.
+    #[must_use]
+    pub fn headline(&self) -> String {
+        let checks = || self.cases.iter().flat_map(|case| &case.checks);
+        let (all, failed) = (checks().count(), checks().filter(|check| !check.pass).count());
+        match (all, failed) {
+            (0, _) => "Nothing was expected.".to_owned(),
+            (1, 0) => "It came as expected.".to_owned(),
+            (all, 0) => format!("All {all} expectations were met."),
+            (all, failed) => format!("{failed} of {all} expectations were not met."),
+        }
+    }
+
+    fn subjects_text(&self) -> String {
+        let labelled = self.cases.iter().any(|case| !case.label.is_empty());
+        let mut lines = vec![words(&["run", "volume", "type", "limits", "I/Os"])];
+        lines[0].extend(words(&["IOPS over time", "busiest 10 ms", "p50", "p99"]));
+        for case in &self.cases {
+            for subject in case.volumes.iter().chain(&case.clients) {
+                lines.push(subject.line(case));
+            }
+        }
+        let left = [true, true, true, true, false, true, false, false, false];
+        columns(&without_first(lines, labelled), &left[usize::from(!labelled)..])
+    }
+
+    fn checks_text(&self) -> String {
+        let labelled = self.cases.iter().any(|case| !case.label.is_empty());
+        let mut lines = vec![words(&["run", "expectation", "expected", "measured", "verdict"])];
+        for case in &self.cases {
+            lines.extend(case.checks.iter().map(|check| check_line(&case.label, check)));
+        }
+        columns(
+            &without_first(lines, labelled),
+            &[true, true, false, false, true][usize::from(!labelled)..],
+        )
+    }
+}
+
+fn check_line(label: &str, check: &Checked) -> Vec<String> {
+    let verdict = if check.pass { "met" } else { "NOT MET" };
+    words(&[label, &check.what, &check.expected, &check.measured, verdict])
+}
+
+impl SubjectResults {
+    fn line(&self, case: &CaseResults) -> Vec<String> {
+        let peak = self.peak_10ms.iter().copied().max().unwrap_or(0);
+        let limits = if self.dropped > 0 {
+            format!("{} requests were too many", thousands(self.dropped))
+        } else {
+            self.limits.clone()
+        };
+        let latency = |ns| match self.latency.count {
+            0 => "-".to_owned(),
+            _ => text::latency(ns),
+        };
+        vec![
+            case.label.clone(),
+            self.name.clone(),
+            self.kind.clone(),
+            limits,
+            thousands(self.ios),
+            self.course(case.sample_s),
+            thousands(peak.into()),
+            latency(self.latency.p50_ns),
+            latency(self.latency.p99_ns),
+        ]
+    }
+
+    /// The rate over time in words: `3,000 for 2,000 s, then 300 for 400 s`.
+    fn course(&self, sample_s: u64) -> String {
+        let mut stretches = stretches(&self.completed);
+        let mut lengths: Vec<usize> = stretches.iter().map(|stretch| stretch.samples).collect();
+        lengths.sort_unstable_by(|a, b| b.cmp(a));
+        let worth = lengths.get(STRETCHES_MAX - 1).copied().unwrap_or(0);
+        // What takes a hundredth of the run is not worth a word.
+        let worth = worth.max(self.completed.len() / 100);
+        stretches.retain(|stretch| stretch.samples >= worth);
+        let told = stretches.iter().take(STRETCHES_MAX).map(|stretch| {
+            let seconds = stretch.samples as u64 * sample_s;
+            let rate = stretch.ios as f64 / seconds.max(1) as f64;
+            format!("{} for {} s", text::rate(rate), thousands(seconds))
+        });
+        told.collect::<Vec<_>>().join(", then ")
+    }
+
+    fn csv_lines(&self, out: &mut String, prefix: &str, sample_s: u64) {
+        for at in 0..self.completed.len() {
+            let second = (at as u64 + 1) * sample_s;
+            let optional = |values: &[u64]| values.get(at).map_or(String::new(), u64::to_string);
+            let _ = writeln!(
+                out,
+                "{prefix},{second},{},{},{},{},{},{}",
+                self.dispatched[at],
+                self.completed[at],
+                self.completed_bytes[at],
+                self.peak_10ms[at],
+                optional(&self.credits),
+                optional(&self.credits_bytes),
+            );
+        }
+    }
+}
+
+/// A part of the run in which the rate hardly changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Stretch {
+    samples: usize,
+    ios: u64,
+}
+
+fn stretches(counts: &[u64]) -> Vec<Stretch> {
+    let mut stretches: Vec<Stretch> = Vec::new();
+    for &count in counts {
+        if let Some(last) = stretches.last_mut() {
+            let mean = last.ios as f64 / last.samples as f64;
+            // A twentieth, and what whole I/Os make of small rates.
+            if (count as f64 - mean).abs() <= (mean * 0.05).max(3.0) {
+                last.samples += 1;
+                last.ios += count;
+                continue;
+            }
+        }
+        stretches.push(Stretch { samples: 1, ios: count });
+    }
+    stretches
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+fn without_first(lines: Vec<Vec<String>>, keep: bool) -> Vec<Vec<String>> {
+    let skip = usize::from(!keep);
+    lines.into_iter().map(|line| line.into_iter().skip(skip).collect()).collect()
+}
+
+/// Lines under a headline, in columns as wide as their widest cell.
+fn columns(lines: &[Vec<String>], left: &[bool]) -> String {
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
+    let widths: Vec<usize> = (0..left.len()).map(|column| width(column).unwrap_or(0)).collect();
+    let mut out = String::new();
+    for (number, line) in lines.iter().enumerate() {
+        let mut row = String::new();
+        for ((cell, &width), &left) in line.iter().zip(&widths).zip(left) {
+            let _ = match left {
+                true => write!(row, "{cell:<width$}  "),
+                false => write!(row, "{cell:>width$}  "),
+            };
+        }
+        let _ = writeln!(out, "{}", row.trim_end());
+        if number == 0 {
+            let rule: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
+            let _ = writeln!(out, "{}", rule.join("  "));
+        }
+    }
+    out
+}
+
+fn csv_cell(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) {
+        return format!("\"{}\"", text.replace('"', "\"\""));
+    }
+    text.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_told_in_a_few_words() {
+        let counts = [[3_000; 200].as_slice(), &[1_200], &[301; 100]].concat();
+        let subject = SubjectResults { completed: counts, ..SubjectResults::default() };
+        assert_eq!(subject.course(1), "3,000 for 200 s, then 301 for 100 s");
+        assert_eq!(SubjectResults::default().course(1), "");
+        let noisy: Vec<u64> = (0..1_000).map(|i| if i % 2 == 0 { 10 } else { 1_000 }).collect();
+        let subject = SubjectResults { completed: noisy, ..SubjectResults::default() };
+        assert!(subject.course(1).len() < 100);
+    }
+
+    #[test]
+    fn cells_of_csv_are_quoted_where_they_must_be() {
+        assert_eq!(csv_cell("1 x 500"), "1 x 500");
+        assert_eq!(csv_cell("a,\"b\""), "\"a,\"\"b\"\"\"");
+    }
+}
