@@ -1,56 +1,83 @@
 //! The product in the simulator: the very scheduler that runs in production, unchanged.
 
 use super::policy::{Dispatch, Policy, Request};
-use super::setup::Setup;
-use evenkeel_core::qos::pacing::{Balances, Pacing};
-use evenkeel_core::qos::scheduler::{Counters, Io, Scheduler, VolumeIndex};
+use super::setup::{DeviceSetup, InstanceSetup, ServiceCost, Setup, VolumeSetup, WindowSetup};
+use evenkeel_core::qos::pacing::{Balances, CreditLimit, Limit, Pacing};
+use evenkeel_core::qos::scheduler::{
+    Counters, DeviceIndex, InstanceIndex, Io, Scheduler, Ticket, VolumeIndex,
+};
+use evenkeel_core::qos::sharing::{
+    Claim, DeviceCounters, DeviceModel, InstanceCounters, InstancePacing, OperationCost, Window,
+};
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::{Duration, Instant};
 use std::fmt;
+
+/// An instance's burst lasts so long from a full balance: "at least 30 minutes, once in 24 hours"
+/// (EC2 user guide, EBS-optimized instances).
+const INSTANCE_BURST_S: u64 = 1_800;
 
 /// The product's scheduler and what it leaves to its caller to remember.
 #[derive(Debug)]
 pub struct Product {
     scheduler: Scheduler,
     volumes: Vec<VolumeIndex>,
+    instances: Vec<InstanceIndex>,
+    device: Option<DeviceIndex>,
     /// Of each handle: the request's volume and what it does.
     notes: Vec<(u32, Operation)>,
 }
 
-/// A scenario asks for a part of the scheduler that the simulator does not drive.
+/// A scenario asks for something the scheduler refuses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NotSimulated {
-    /// What is asked for, and by what.
+    /// What is asked for, by what, and why not.
     pub what: String,
 }
 
 impl fmt::Display for NotSimulated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}: not simulated yet; limits of volumes are, so take it out of the scenario to run \
-             the rest",
-            self.what
-        )
+        f.write_str(&self.what)
     }
 }
 
 impl std::error::Error for NotSimulated {}
 
 impl Product {
-    /// The scheduler with the volumes of a setup.
+    /// The scheduler with everything in a setup.
     ///
     /// # Errors
-    /// When the setup asks for what is not simulated.
+    /// When it asks for more than a scheduler carries, or for an instance that no rule covers.
     pub fn new(setup: &Setup) -> Result<Self, NotSimulated> {
-        refuse_what_is_not_simulated(setup)?;
-        let mut scheduler = Scheduler::new(Instant::ZERO);
+        let refused = |error: &dyn fmt::Display| NotSimulated { what: error.to_string() };
+        let now = Instant::ZERO;
+        let mut scheduler = Scheduler::new(now);
+        let device = match device_model(&setup.device) {
+            None => None,
+            Some(model) => {
+                Some(scheduler.add_device(now, &model).map_err(|error| refused(&error))?)
+            }
+        };
+        let mut instances = Vec::with_capacity(setup.instances.len());
+        for instance in &setup.instances {
+            let pacing = instance_pacing(instance)?;
+            let added = scheduler.add_instance(now, &pacing, Balances::default());
+            instances.push(added.map_err(|error| refused(&error))?);
+        }
         let mut volumes = Vec::with_capacity(setup.volumes.len());
         for volume in &setup.volumes {
-            let added = scheduler.add(Instant::ZERO, &volume.pacing, volume.balances);
-            volumes.push(added.map_err(|error| NotSimulated { what: error.to_string() })?);
+            let added = scheduler.add(now, &volume.pacing, volume.balances);
+            let name = added.map_err(|error| refused(&error))?;
+            volumes.push(name);
+            let instance = volume.instance.map(|number| instances[number as usize]);
+            if device.is_some() || instance.is_some() || volume.share.is_some() {
+                let claim = claim(volume);
+                scheduler
+                    .share(now, name, &volume.pacing, (device, instance), &claim)
+                    .map_err(|error| refused(&error))?;
+            }
         }
-        Ok(Self { scheduler, volumes, notes: Vec::new() })
+        Ok(Self { scheduler, volumes, instances, device, notes: Vec::new() })
     }
 
     /// What a volume has done; `None` where there is no such volume.
@@ -58,20 +85,83 @@ impl Product {
     pub fn counters(&self, volume: u32) -> Option<Counters> {
         Some(self.scheduler.counters(*self.volumes.get(volume as usize)?))
     }
+
+    /// What an instance has done; `None` where there is no such instance.
+    #[must_use]
+    pub fn instance_counters(&self, instance: u32) -> Option<InstanceCounters> {
+        Some(self.scheduler.instance_counters(*self.instances.get(instance as usize)?))
+    }
+
+    /// What the device has done; `None` where the scheduler is not told of it.
+    #[must_use]
+    pub fn device_counters(&self) -> Option<DeviceCounters> {
+        Some(self.scheduler.device_counters(self.device?))
+    }
 }
 
-fn refuse_what_is_not_simulated(setup: &Setup) -> Result<(), NotSimulated> {
-    let refused = |what: String| Err(NotSimulated { what });
-    if let Some(instance) = setup.instances.first() {
-        return refused(format!("the limits of instance \"{}\"", instance.name));
+/// The device as the scheduler is told of it: exactly as it behaves, without its noise.
+fn device_model(setup: &DeviceSetup) -> Option<DeviceModel> {
+    let cost = |cost: ServiceCost| OperationCost {
+        base: Duration::from_ns(cost.base_ns),
+        byte_ps: u32::try_from(cost.ns_per_kib * 1_000 / 1_024).unwrap_or(u32::MAX),
+    };
+    let window = match setup.window? {
+        WindowSetup::Slots(slots) => Window::Slots(slots),
+        WindowSetup::Adaptive(ns) => Window::Adaptive { small_p99: Duration::from_ns(ns) },
+    };
+    Some(DeviceModel {
+        channels: setup.channels.unwrap_or(u32::MAX),
+        read: cost(setup.read),
+        write: cost(setup.write),
+        window,
+    })
+}
+
+fn claim(volume: &VolumeSetup) -> Claim {
+    let best_effort = Claim::best_effort(&volume.pacing);
+    let Some(share) = volume.share else { return best_effort };
+    let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+    let rate = volume.pacing.operations.map(|limit| narrow(limit.per_second));
+    Claim {
+        reservation_per_second: narrow(share.reservation_per_second),
+        weight: share.weight.unwrap_or(best_effort.weight),
+        // As much again as its limit.
+        surplus_per_second: rate.filter(|_| share.conserve),
     }
-    if let Some(volume) = setup.volumes.iter().find(|volume| volume.share.is_some()) {
-        return refused(format!("the share of volume \"{}\" in the device", volume.name));
+}
+
+/// Baseline and most as a limit with credits, where they differ.
+fn limit(baseline: u64, most: u64) -> Option<Limit> {
+    let credit = CreditLimit {
+        refill_per_second: baseline,
+        capacity: most.saturating_sub(baseline).saturating_mul(INSTANCE_BURST_S),
+    };
+    Some(Limit { per_second: most, credit: Some(credit).filter(|_| most > baseline) })
+}
+
+fn instance_pacing(instance: &InstanceSetup) -> Result<InstancePacing, NotSimulated> {
+    let efficient = |bytes: u64| {
+        let ppm = u128::from(bytes) * u128::from(instance.efficiency_ppm) / 1_000_000;
+        u64::try_from(ppm).unwrap_or(u64::MAX)
+    };
+    let baseline = efficient(instance.baseline_bytes_per_second);
+    let most = efficient(instance.bytes_per_second_max);
+    let operations = limit(instance.baseline_iops, instance.iops_max);
+    let unlimited = InstancePacing { operations, ..InstancePacing::UNLIMITED };
+    if !instance.per_direction {
+        return Ok(InstancePacing { bytes: limit(baseline, most), ..unlimited });
     }
-    if setup.device.scheduled {
-        return refused("a device that the scheduler is told of".to_owned());
+    if most > baseline {
+        let what = format!(
+            "instance \"{}\" has a link for each direction and bursts from {baseline} to {most} \
+             bytes per second: a link of a direction has one rate only; set both the same, or \
+             per_direction = false",
+            instance.name
+        );
+        return Err(NotSimulated { what });
     }
-    Ok(())
+    let link = Some(most);
+    Ok(InstancePacing { read_bytes_per_second: link, write_bytes_per_second: link, ..unlimited })
 }
 
 impl Policy for Product {
@@ -103,7 +193,7 @@ impl Policy for Product {
             offset: dispatch.offset,
             length: dispatch.length,
             last: dispatch.last,
-            ticket: 0,
+            ticket: dispatch.ticket.to_bits(),
         })
     }
 
@@ -113,7 +203,9 @@ impl Policy for Product {
     }
 
     #[inline]
-    fn complete(&mut self, _now: Instant, _dispatch: &Dispatch, _service: Duration) {}
+    fn complete(&mut self, now: Instant, dispatch: &Dispatch, _service: Duration) {
+        self.scheduler.complete(now, Ticket::from_bits(dispatch.ticket));
+    }
 
     fn balances(&mut self, now: Instant, volume: u32) -> Balances {
         self.scheduler.balances(now, self.volumes[volume as usize])

@@ -55,8 +55,8 @@ pub struct VolumeSetup {
 pub struct ShareSetup {
     /// I/Os per second it gets whatever the others do; 0 is the scheduler's minimum.
     pub reservation_per_second: u64,
-    /// Its weight where more is wanted than there is.
-    pub weight: u32,
+    /// Its weight where more is wanted than there is; `None` is its rate.
+    pub weight: Option<u32>,
     /// Whether it may have what nobody else wants.
     pub conserve: bool,
 }
@@ -205,8 +205,17 @@ pub struct DeviceSetup {
     pub cache: Option<WriteCache>,
     /// What the device does to itself.
     pub collection: Option<GarbageCollection>,
-    /// Whether the scheduler is told of the device and bounds what it gives to it.
-    pub scheduled: bool,
+    /// Whether the scheduler is told of the device, and how it bounds what it gives to it.
+    pub window: Option<WindowSetup>,
+}
+
+/// The bound on what the scheduler gives to a device at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WindowSetup {
+    /// As much as so many requests of the present mean cost.
+    Slots(u32),
+    /// What keeps 99 of 100 small requests within this many nanoseconds.
+    Adaptive(u64),
 }
 
 /// A time that grows with the length.
@@ -281,7 +290,7 @@ impl DeviceSetup {
             noise_ppm: 0,
             cache: None,
             collection: None,
-            scheduled: false,
+            window: None,
         }
     }
 }

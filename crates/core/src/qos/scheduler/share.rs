@@ -25,6 +25,19 @@ pub struct Ticket {
 impl Ticket {
     /// Of a dispatch whose completion need not be told: its volume has no device.
     pub const NONE: Self = Self { slot: NIL, generation: 0 };
+
+    /// The ticket as a number, for callers who keep numbers.
+    #[must_use]
+    pub fn to_bits(self) -> u64 {
+        u64::from(self.slot) << 32 | u64::from(self.generation)
+    }
+
+    /// The ticket of a number that [`Ticket::to_bits`] gave.
+    #[must_use]
+    pub fn from_bits(bits: u64) -> Self {
+        let half = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).unwrap_or(NIL);
+        Self { slot: half(bits >> 32), generation: half(bits) }
+    }
 }
 
 /// What a volume with a claim has beside its limits.

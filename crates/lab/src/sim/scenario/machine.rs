@@ -3,7 +3,8 @@
 use super::ScenarioError;
 use super::reader::Reader;
 use crate::sim::setup::{
-    Change, ChangeKind, DeviceSetup, GarbageCollection, PollerSetup, ServiceCost, WriteCache,
+    Change, ChangeKind, DeviceSetup, GarbageCollection, PollerSetup, ServiceCost, WindowSetup,
+    WriteCache,
 };
 use evenkeel_core::units::MIB;
 
@@ -27,7 +28,7 @@ pub(super) fn device(document: &Reader<'_>) -> Read<DeviceSetup> {
         real(&reader)?
     };
     setup.collection = collection(&reader)?;
-    setup.scheduled = reader.flag("scheduled")?;
+    setup.window = window(&reader, setup.channels)?;
     reader.done()?;
     Ok(setup)
 }
@@ -54,8 +55,38 @@ fn real(reader: &Reader<'_>) -> Read<DeviceSetup> {
         noise_ppm: u32::try_from(noise_ppm).unwrap_or(u32::MAX),
         cache,
         collection: None,
-        scheduled: false,
+        window: None,
     })
+}
+
+/// How the scheduler bounds what it gives to the device; by default two requests more than there
+/// are channels.
+fn window(reader: &Reader<'_>, channels: Option<u32>) -> Read<Option<WindowSetup>> {
+    let slots = reader.small("window_slots", 1..=1 << 20)?;
+    let small_p99_ns = reader.scaled("window_p99_us", 1e3, 0.1..=1e8)?;
+    if !reader.flag("scheduled")? {
+        for (key, is_there) in
+            [("window_slots", slots.is_some()), ("window_p99_us", small_p99_ns.is_some())]
+        {
+            if is_there {
+                return Err(reader.fault(key, "is the scheduler's; add scheduled = true"));
+            }
+        }
+        return Ok(None);
+    }
+    Ok(Some(match (slots, small_p99_ns, channels) {
+        (Some(_), Some(_), _) => {
+            let why = "is either fixed or found; remove window_slots or window_p99_us";
+            return Err(reader.fault("window_p99_us", why));
+        }
+        (Some(slots), None, _) => WindowSetup::Slots(slots),
+        (None, Some(ns), _) => WindowSetup::Adaptive(ns),
+        (None, None, Some(channels)) => WindowSetup::Slots(channels + 2),
+        (None, None, None) => {
+            let why = "of a device without channels has no default; add window_slots";
+            return Err(reader.fault("scheduled", why));
+        }
+    }))
 }
 
 fn cost(

@@ -179,7 +179,7 @@ fn share(reader: &Reader<'_>) -> Read<Option<ShareSetup>> {
     }
     Ok(Some(ShareSetup {
         reservation_per_second: reservation.unwrap_or(0),
-        weight: weight.unwrap_or(100),
+        weight,
         conserve: conserve.unwrap_or(false),
     }))
 }
