@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::share::{Share, Shop};
+use super::share::{Share, Shop, Terms};
 use super::{Cancelled, Counters, Io, Queue, Scheduler, SubmitError, VolumeIndex, index};
 use crate::limits::{DEVICES_PER_CORE_MAX, INSTANCES_PER_CORE_MAX, VOLUMES_PER_CORE_MAX};
 use crate::qos::pacing::{Balances, Pacing};
@@ -261,8 +261,10 @@ impl Scheduler {
         let flow = self.sharing.shares[index(share)].flows;
         self.move_share(share, device);
         let model = self.sharing.shops.get(index(device)).map(|shop| *shop.device.model());
+        self.sharing.terms[index(share)].set(pacing, claim);
         let entry = &mut self.sharing.shares[index(share)];
-        entry.set_claim(pacing, claim);
+        entry.may_have_surplus = claim.surplus_per_second.is_some();
+        entry.place.set_weight(claim.weight);
         if let Some(model) = model {
             entry.place.set_claim(&model, claim, Claim::least_reservation(pacing));
         }
@@ -356,18 +358,18 @@ impl Scheduler {
 
     fn add_share(&mut self, slot: u32, pacing: &Pacing, claim: &Claim) -> Result<u32, NoSuch> {
         let flow = self.add_flow(Flow::new(slot, NIL, self.now))?;
-        let place = Place::new(self.now);
-        let mut share = Share::new(self.now, pacing, claim, place);
-        share.volume = slot;
-        share.flows = flow;
+        let share = Share::new(self.now, slot, flow, claim);
+        let terms = Terms::new(self.now, pacing, claim);
         let sharing = &mut self.sharing;
         let name = match sharing.vacant_shares.pop() {
             Some(vacant) => {
                 sharing.shares[index(vacant)] = share;
+                sharing.terms[index(vacant)] = terms;
                 vacant
             }
             None => {
                 sharing.shares.push(share);
+                sharing.terms.push(terms);
                 u32::try_from(sharing.shares.len() - 1).unwrap_or(NIL)
             }
         };
@@ -439,7 +441,7 @@ impl Scheduler {
         self.sharing.withdraw(self.now, share, flow);
         self.sharing.flows[index(flow)].instance = instance;
         if let Some(entry) = self.sharing.instances.get_mut(index(instance)) {
-            let weight = u64::from(self.sharing.shares[index(share)].claim.weight.max(1));
+            let weight = u64::from(self.sharing.shares[index(share)].place.weight());
             entry.weight_unit = entry.weight_unit.min(weight);
         }
         if !self.sharing.flows[index(flow)].is_empty() {
@@ -479,7 +481,8 @@ impl Scheduler {
         let Some(share) = self.sharing.shares.get(index(self.share_of[index(slot)])) else {
             return counters;
         };
-        let mut held = share.held;
+        let terms = &self.sharing.terms[index(self.share_of[index(slot)])];
+        let mut held = terms.held;
         let mut flow = share.flows;
         while let Some(entry) = self.sharing.flows.get(index(flow)) {
             counters.queued_requests += entry.requests();
@@ -492,7 +495,7 @@ impl Scheduler {
         counters.exceeded.instance_operations_ns = held.instance_operations_ns;
         counters.exceeded.instance_bytes_ns = held.instance_bytes_ns;
         counters.exceeded.device_ns = held.device_ns;
-        counters.made_whole = share.made_whole;
+        counters.made_whole = terms.made_whole;
         counters.in_flight = share.in_flight;
         counters
     }

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use core::fmt;
 
 use super::control::{DeviceIndex, InstanceIndex, NoSuch};
-use super::share::{Share, Standing};
+use super::share::{Standing, Terms};
 use super::{Scheduler, Volume, VolumeIndex, index};
 use crate::qos::gate::Reserves;
 use crate::qos::pacing::Pacing;
@@ -21,7 +21,7 @@ pub struct Exported(Box<State>);
 struct State {
     volume: Volume,
     reserves: Reserves,
-    standing: Option<(Claim, Standing)>,
+    standing: Option<Standing>,
 }
 
 /// Why a volume could not be taken out. It is where it was.
@@ -64,7 +64,11 @@ impl Scheduler {
             return Err(ExportError::Waiting(waiting));
         }
         let share = self.share_of[index(slot)];
-        let standing = self.sharing.shares.get(index(share)).map(Share::standing);
+        let standing = (share != NIL).then(|| {
+            let nothing = Terms::new(self.now, &Pacing::UNLIMITED, &Claim::NONE);
+            let terms = core::mem::replace(&mut self.sharing.terms[index(share)], nothing);
+            self.sharing.shares[index(share)].standing(terms)
+        });
         // A volume that is in no list: nothing but its place is taken from it.
         let vacant = Pacing::UNLIMITED;
         let volume_state =
@@ -92,8 +96,8 @@ impl Scheduler {
         let Ok(name) = self.add(now, pacing, super::Balances::default()) else {
             return Err((exported, NoSuch::RoomForVolumes));
         };
-        if let Some((claim, _)) = &exported.0.standing
-            && let Err(error) = self.share(now, name, pacing, at, claim)
+        if let Some(Standing { terms, .. }) = &exported.0.standing
+            && let Err(error) = self.share(now, name, pacing, at, &terms.claim)
         {
             let _ = self.remove(now, name).count();
             return Err((exported, error));
@@ -102,11 +106,12 @@ impl Scheduler {
         let State { volume, reserves, standing } = *exported.0;
         self.volumes[index(slot)] = volume;
         self.reserves[index(slot)] = reserves;
-        if let Some((_, standing)) = standing
+        if let Some(standing) = standing
             && self.share_of[index(slot)] != NIL
         {
             let share = self.share_of[index(slot)];
-            self.sharing.shares[index(share)].restore(standing);
+            self.sharing.shares[index(share)].restore(&standing);
+            self.sharing.terms[index(share)] = standing.terms;
         }
         Ok(name)
     }

@@ -445,10 +445,17 @@ impl Scheduler {
             let volume = &self.volumes[index(slot)];
             warm ^=
                 volume.gate.late_ns(self.now) ^ volume.gate.operations_charged() ^ volume.requests;
+            if let Some(share) = self.sharing.shares.get(index(self.share_of[index(slot)])) {
+                warm ^= u64::from(share.flows);
+            }
         }
         for slot in self.wheel.due().take(WARM_UP_VOLUMES) {
             let volume = &self.volumes[index(slot)];
             warm ^= volume.queue.head(&self.nodes).map_or(0, |head| head.portion.offset);
+            if let Some(share) = self.sharing.shares.get(index(self.share_of[index(slot)])) {
+                let flow = &self.sharing.flows[index(share.flows)];
+                warm ^= flow.next(&self.nodes).map_or(0, |next| next.portion.offset);
+            }
             if volume.gate.is_burstable() {
                 warm ^= self.reserves[index(slot)].guard_exceeded_ns();
             }

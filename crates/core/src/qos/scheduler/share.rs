@@ -3,6 +3,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use super::turns::MADE_WHOLE_MAX;
 use super::{Io, Scheduler, index};
 use crate::qos::bucket::{Bucket, Depth};
 use crate::qos::pacing::Pacing;
@@ -40,9 +41,11 @@ impl Ticket {
     }
 }
 
-/// What a volume with a claim has beside its limits.
+/// What every request of a volume with a claim touches: one cache line.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct Share {
+    pub(super) place: Place,
     pub(super) volume: u32,
     /// Slot of the device, or `NIL`.
     pub(super) device: u32,
@@ -50,19 +53,29 @@ pub(super) struct Share {
     pub(super) flows: u32,
     /// Flows whose turn it is at the volume: first of a ring, or `NIL`.
     pub(super) ring: u32,
-    pub(super) place: Place,
+    /// Time's worth of tokens that were lost through no fault of the tenant's, to be paid back; in
+    /// nanoseconds, at most a quarter of a second.
+    owed_ns: u32,
+    pub(super) in_flight: u32,
+    after_flush: bool,
+    /// Whether it may have more than its limit.
+    pub(super) may_have_surplus: bool,
+    /// Whether it is in its device's line of those who may.
+    pub(super) in_spare: bool,
+}
+
+const _: () = assert!(size_of::<Share>() == 64);
+
+/// What only some requests of a volume with a claim touch. It goes with the volume when it moves.
+#[derive(Debug)]
+pub(super) struct Terms {
     pub(super) claim: Claim,
-    /// Time's worth of tokens that were lost through no fault of the tenant's, to be paid back.
-    pub(super) owed: Duration,
-    pub(super) made_whole: Duration,
+    /// Bounds the urgent requests.
     urgent: Bucket,
     urgent_at: Instant,
     pub(super) surplus: Option<Bucket>,
     pub(super) surplus_at: Instant,
-    /// Whether it is in its device's line of those who may have a surplus.
-    pub(super) in_spare: bool,
-    after_flush: bool,
-    pub(super) in_flight: u32,
+    pub(super) made_whole: Duration,
     pub(super) held: Held,
 }
 
@@ -84,76 +97,80 @@ impl Held {
     }
 }
 
-/// What of a share goes with its volume.
+/// What of a volume's share goes with it when it moves.
 #[derive(Debug)]
 pub(super) struct Standing {
+    pub(super) terms: Terms,
     tag: Instant,
-    owed: Duration,
-    made_whole: Duration,
-    urgent: Bucket,
-    urgent_at: Instant,
-    surplus: Option<Bucket>,
-    surplus_at: Instant,
+    owed_ns: u32,
     after_flush: bool,
-    held: Held,
 }
 
 impl Share {
-    /// What goes with the volume when it moves, and the claim it has.
-    pub(super) fn standing(&self) -> (Claim, Standing) {
-        let Self { owed, made_whole, urgent, urgent_at, surplus, surplus_at, .. } = *self;
-        let Self { after_flush, held, .. } = *self;
-        let tag = self.place.tag;
-        let standing = Standing {
-            tag,
-            owed,
-            made_whole,
-            urgent,
-            urgent_at,
-            surplus,
-            surplus_at,
-            after_flush,
-            held,
-        };
-        (self.claim, standing)
-    }
-
-    /// Puts in force what came with the volume.
-    pub(super) fn restore(&mut self, standing: Standing) {
-        self.place.tag = standing.tag;
-        self.owed = standing.owed;
-        self.made_whole = standing.made_whole;
-        self.urgent = standing.urgent;
-        self.urgent_at = standing.urgent_at;
-        self.surplus = standing.surplus;
-        self.surplus_at = standing.surplus_at;
-        self.after_flush = standing.after_flush;
-        self.held = standing.held;
-    }
-
-    pub(super) fn new(now: Instant, pacing: &Pacing, claim: &Claim, place: Place) -> Self {
+    pub(super) fn new(now: Instant, volume: u32, flow: u32, claim: &Claim) -> Self {
         Self {
-            volume: NIL,
+            place: Place::new(now),
+            volume,
             device: NIL,
-            flows: NIL,
+            flows: flow,
             ring: NIL,
-            place,
+            owed_ns: 0,
+            in_flight: 0,
+            after_flush: false,
+            may_have_surplus: claim.surplus_per_second.is_some(),
+            in_spare: false,
+        }
+    }
+
+    /// What goes with the volume when it moves.
+    pub(super) const fn standing(&self, terms: Terms) -> Standing {
+        let Self { owed_ns, after_flush, .. } = *self;
+        Standing { terms, tag: self.place.tag, owed_ns, after_flush }
+    }
+
+    /// Puts in force what came with the volume, except its terms.
+    pub(super) const fn restore(&mut self, standing: &Standing) {
+        self.place.tag = standing.tag;
+        self.owed_ns = standing.owed_ns;
+        self.after_flush = standing.after_flush;
+    }
+
+    pub(super) fn owed(&self) -> Duration {
+        Duration::from_ns(self.owed_ns.into())
+    }
+
+    /// Replaces what is owed, at most [`MADE_WHOLE_MAX`].
+    pub(super) fn owe(&mut self, owed: Duration) {
+        self.owed_ns = u32::try_from(owed.min(MADE_WHOLE_MAX).ns).unwrap_or(u32::MAX);
+    }
+
+    /// Whether a request would be urgent, if there is no bound on them.
+    pub(super) fn is_urgent(&mut self, io: &Io) -> bool {
+        let after_flush = self.after_flush;
+        match io.operation {
+            Operation::Flush => self.after_flush = true,
+            operation if operation.is_write() => self.after_flush = false,
+            _ => {}
+        }
+        is_urgent(io, self.in_flight, after_flush)
+    }
+}
+
+impl Terms {
+    pub(super) fn new(now: Instant, pacing: &Pacing, claim: &Claim) -> Self {
+        Self {
             claim: *claim,
-            owed: Duration::ZERO,
-            made_whole: Duration::ZERO,
             urgent: Bucket::full(urgent_rate(pacing, claim), Depth::time(pacing.tolerance)),
             urgent_at: now,
             surplus: surplus(pacing, claim),
             surplus_at: now,
-            in_spare: false,
-            after_flush: false,
-            in_flight: 0,
+            made_whole: Duration::ZERO,
             held: Held::default(),
         }
     }
 
     /// Puts another claim or other limits in force.
-    pub(super) fn set_claim(&mut self, pacing: &Pacing, claim: &Claim) {
+    pub(super) fn set(&mut self, pacing: &Pacing, claim: &Claim) {
         self.claim = *claim;
         let depth = Depth::time(pacing.tolerance);
         self.urgent.set_rate(urgent_rate(pacing, claim), depth);
@@ -163,17 +180,8 @@ impl Share {
         }
     }
 
-    /// Whether a request goes into the urgent lane; if so, it is counted against the bound on them.
-    pub(super) fn classify(&mut self, now: Instant, io: &Io) -> bool {
-        let after_flush = self.after_flush;
-        match io.operation {
-            Operation::Flush => self.after_flush = true,
-            operation if operation.is_write() => self.after_flush = false,
-            _ => {}
-        }
-        if !is_urgent(io, self.in_flight, after_flush) {
-            return false;
-        }
+    /// Counts an urgent request against the bound on them; `false` if there are too many.
+    pub(super) fn may_be_urgent(&mut self, now: Instant) -> bool {
         self.urgent.settle(now.since(self.urgent_at));
         self.urgent_at = now;
         let ready = self.urgent.is_ready();
@@ -217,6 +225,8 @@ impl Shop {
 #[derive(Debug, Default)]
 pub(super) struct Sharing {
     pub(super) shares: Vec<Share>,
+    /// Of each share.
+    pub(super) terms: Vec<Terms>,
     pub(super) vacant_shares: Vec<u32>,
     pub(super) flows: Vec<Flow>,
     pub(super) flow_generations: Vec<u32>,
@@ -269,7 +279,7 @@ impl Sharing {
     /// Closes the account of a flow that waited beyond its volume.
     pub(super) fn close_account(&mut self, now: Instant, share: u32, flow: u32) {
         let Flow { held_since, held_by, .. } = self.flows[index(flow)];
-        self.shares[index(share)].held.add(held_by, now.since(held_since));
+        self.terms[index(share)].held.add(held_by, now.since(held_since));
     }
 
     /// Takes a flow out of whatever line it is in.
@@ -351,9 +361,10 @@ impl Scheduler {
 
     /// Puts a volume's limits in force for what is derived from them.
     pub(super) fn repace_share(&mut self, share: u32, pacing: &Pacing) {
+        let terms = &mut self.sharing.terms[index(share)];
+        let claim = terms.claim;
+        terms.set(pacing, &claim);
         let entry = &mut self.sharing.shares[index(share)];
-        let claim = entry.claim;
-        entry.set_claim(pacing, &claim);
         if entry.device != NIL {
             let model = *self.sharing.shops[index(entry.device)].device.model();
             entry.place.set_claim(&model, &claim, Claim::least_reservation(pacing));

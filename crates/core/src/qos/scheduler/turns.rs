@@ -31,7 +31,8 @@ impl Scheduler {
         if !entry.has_room_for(&io) {
             return Err(SubmitError::QueueFull);
         }
-        let urgent = self.sharing.shares[index(share)].classify(self.now, &io);
+        let urgent = self.sharing.shares[index(share)].is_urgent(&io)
+            && self.sharing.terms[index(share)].may_be_urgent(self.now);
         let entry = &mut self.sharing.flows[index(flow)];
         let idle = entry.is_empty();
         entry.push(&mut self.nodes, io, urgent);
@@ -80,16 +81,17 @@ impl Scheduler {
     /// tokens that could not be saved meanwhile are owed, and what is owed is paid back.
     fn settle_volume(&mut self, slot: u32, share: u32, delay: Duration) {
         let gate = &mut self.volumes[index(slot)].gate;
+        let terms = &mut self.sharing.terms[index(share)];
         let share = &mut self.sharing.shares[index(share)];
-        if delay < DELAY_MIN && share.owed == Duration::ZERO {
+        if delay < DELAY_MIN && share.owed() == Duration::ZERO {
             gate.look(self.now);
             return;
         }
-        let (lost, paid) = gate.settle_backlogged(self.now, share.owed);
+        let (lost, paid) = gate.settle_backlogged(self.now, share.owed());
         let lost = if delay < DELAY_MIN { Duration::ZERO } else { lost.min(delay) };
-        share.made_whole = share.made_whole + paid;
-        let owed = Duration::from_ns(share.owed.ns - paid.ns) + lost;
-        share.owed = owed.min(MADE_WHOLE_MAX);
+        share.owe(Duration::from_ns(share.owed().ns - paid.ns) + lost);
+        let made_whole = &mut terms.made_whole;
+        *made_whole = *made_whole + paid;
     }
 
     /// One turn of a volume with a claim.
@@ -162,7 +164,7 @@ impl Scheduler {
             self.wheel.insert(slot, deadline, self.now);
         }
         let entry = &mut self.sharing.shares[index(share)];
-        if entry.surplus.is_some() && entry.device != NIL && !entry.in_spare {
+        if entry.may_have_surplus && entry.device != NIL && !entry.in_spare {
             entry.in_spare = true;
             self.sharing.shops[index(entry.device)].spare.push_back(share);
         }
@@ -254,7 +256,7 @@ impl Scheduler {
         let cost = instance_cost(&cost, next.portion.operation, length);
         let share = self.share_of[index(entry.volume)];
         let sharing = &mut self.sharing;
-        let weight = sharing.shares[index(share)].claim.weight;
+        let weight = sharing.shares[index(share)].place.weight();
         let limits = &mut sharing.instances[index(instance)];
         let (share_ns, turn_ns) = (limits.share_ns(&cost), limits.turn_ns(weight.into()));
         if sharing.flows[index(flow)].may_take(share_ns, turn_ns) {
@@ -364,8 +366,8 @@ impl Scheduler {
     /// Whether it may stay in line.
     fn dispatch_surplus(&mut self, device: u32, share: u32) -> bool {
         for _ in 0..TURN_DISPATCHES_MAX {
-            let entry = &mut self.sharing.shares[index(share)];
-            let (flow, slot) = (entry.ring, entry.volume);
+            let Share { ring: flow, volume: slot, .. } = self.sharing.shares[index(share)];
+            let entry = &mut self.sharing.terms[index(share)];
             let Some(bucket) = entry.surplus.as_mut().filter(|_| flow != NIL) else { return false };
             bucket.settle(self.now.since(entry.surplus_at));
             entry.surplus_at = self.now;
@@ -385,7 +387,7 @@ impl Scheduler {
             {
                 return true;
             }
-            if let Some(bucket) = &mut self.sharing.shares[index(share)].surplus {
+            if let Some(bucket) = &mut self.sharing.terms[index(share)].surplus {
                 bucket.charge(cost.operations.into());
             }
             self.commit(flow, &next, &cost, Some(cost_ns), Some(Ground::Surplus));

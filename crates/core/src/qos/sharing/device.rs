@@ -37,11 +37,11 @@ pub(crate) struct Place {
     pub tag: Instant,
     /// Its virtual time: who is least is served first from what reservations leave.
     pub virtual_time: u64,
-    /// Reference requests a second it has reserved.
-    reserved_per_s: u64,
     /// Device time a second it has reserved, in nanoseconds; 0 is none.
     reserved_ns_per_s: u64,
-    weight: u64,
+    /// Reference requests a second it has reserved.
+    reserved_per_s: u32,
+    weight: u32,
 }
 
 impl Place {
@@ -52,14 +52,25 @@ impl Place {
 
     /// Puts another model of the device in force.
     pub fn set_model(&mut self, model: &DeviceModel) {
-        self.reserved_ns_per_s = self.reserved_per_s.saturating_mul(model.reference_ns());
+        self.reserved_ns_per_s =
+            u64::from(self.reserved_per_s).saturating_mul(model.reference_ns());
     }
 
     /// Puts another claim in force; what was reserved under the old one is neither lost nor gained.
     pub fn set_claim(&mut self, model: &DeviceModel, claim: &Claim, least: u32) {
-        self.reserved_per_s = u64::from(claim.reservation_per_second.max(least));
+        self.reserved_per_s = claim.reservation_per_second.max(least);
         self.set_model(model);
-        self.weight = u64::from(claim.weight.max(1));
+        self.set_weight(claim.weight);
+    }
+
+    /// Changes its part of what is left; 0 counts as 1.
+    pub const fn set_weight(&mut self, weight: u32) {
+        self.weight = if weight == 0 { 1 } else { weight };
+    }
+
+    /// Its part of what is left, beside the others'.
+    pub const fn weight(&self) -> u32 {
+        self.weight
     }
 
     const fn has_reservation(&self) -> bool {
@@ -231,7 +242,7 @@ impl Device {
         } else {
             let virtual_time = place.virtual_time.max(self.virtual_now);
             self.virtual_now = virtual_time;
-            let step = cost_ns.saturating_mul(VIRTUAL_PER_NS) / place.weight;
+            let step = cost_ns.saturating_mul(VIRTUAL_PER_NS) / u64::from(place.weight);
             place.virtual_time = virtual_time.saturating_add(step);
             self.counters.by_weight += 1;
             Ground::Weight

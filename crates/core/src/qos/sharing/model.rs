@@ -74,6 +74,9 @@ pub struct Claim {
 }
 
 impl Claim {
+    /// No claim on anything but the least.
+    pub const NONE: Self = Self { reservation_per_second: 0, weight: 1, surplus_per_second: None };
+
     /// A claim on what others leave, by the volume's rate.
     #[must_use]
     pub fn best_effort(pacing: &Pacing) -> Self {
