@@ -2,7 +2,7 @@
 
 use crate::cli::{self, Io, Serve, StoreKind};
 use crate::message::{Exit, Failure};
-use evenkeel_control::{ControlConfig, ModifyPolicy};
+use evenkeel_control::{ControlConfig, ModifyPolicy, Timeouts};
 use evenkeel_core::volume::Rules;
 use evenkeel_engine::{Engine, EngineConfig, IoMode};
 use evenkeel_store::Pool;
@@ -106,6 +106,7 @@ pub fn run(
         zone: config.zone.clone(),
         rules: config.rules,
         modify_policy: config.modify_policy,
+        timeouts: Timeouts::default(),
     };
     let ready = |api| ready(&Addresses { api, nbd });
     let result = evenkeel_control::run(control, engine.agent(), ready, shutdown).map_err(failed);

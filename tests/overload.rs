@@ -2,7 +2,7 @@
 
 mod support;
 
-use rustix::process::Signal;
+use rustix::process::{Resource, Signal, getrlimit};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -73,6 +73,31 @@ fn two_hundred_connections_work_on_one_volume() {
                 });
             }
         });
+        works(&server, &volume);
+    }
+}
+
+#[test]
+fn a_low_limit_of_open_files_is_raised_as_far_as_may_be() {
+    const OPEN_FILES: u32 = 100;
+    const CONNECTIONS: u64 = 200;
+    let hard = getrlimit(Resource::Nofile).maximum;
+    if hard.is_some_and(|hard| hard < 4 * CONNECTIONS) {
+        println!("SKIPPED: the hard limit of open files is {hard:?}");
+        return;
+    }
+    for options in ["--store memory", "--store memory --io pread"] {
+        let mut server = Server::start_with_open_files(OPEN_FILES, options);
+        let limits = server.process().proc_file("limits");
+        let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
+        let mut values = line.expect("the limit of open files").split_whitespace();
+        assert_eq!(values.next(), values.next(), "soft and hard: {limits}");
+        let volume = server.attached(FAST);
+        let open = |_| Client::open(server.nbd, &volume).expect("attached");
+        let mut clients: Vec<Client> = (0..CONNECTIONS).map(open).collect();
+        for (client, number) in clients.iter_mut().zip(0..) {
+            client.write(number * 4_096, &[7; 4_096]).expect("written");
+        }
         works(&server, &volume);
     }
 }

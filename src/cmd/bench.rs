@@ -1,16 +1,15 @@
 //! `evenkeel bench`: an unlimited volume beside other servers, under the same load.
 
-use super::{serve, temporary_folder};
+use super::{apply, serve, temporary_folder};
 use crate::cli::{BenchNbd, Export};
 use crate::message::{self, Failure, Format};
 use crate::server;
 use evenkeel_core::ids::VolumeId;
-use evenkeel_core::qos::pacing::{Balances, Pacing};
+use evenkeel_core::qos::pacing::Pacing;
 use evenkeel_core::units::ByteCount;
 use evenkeel_engine::{Engine, EngineConfig};
 use evenkeel_lab::bench::compare::{self, CompareConfig, Peer, PeerSize, Transport};
 use evenkeel_store::memory::MemoryPool;
-use evenkeel_wire::agent::{Command, HostAddress, Reply, VolumeState};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,16 +87,7 @@ pub fn export(arguments: &Export) -> Result<(), Failure> {
         pool: Arc::new(MemoryPool::new()),
     })
     .map_err(|error| failed(&error))?;
-    let state = VolumeState {
-        id: VOLUME,
-        size: ByteCount(arguments.size),
-        pacing: Pacing::UNLIMITED,
-        balances: Balances::default(),
-        hosts: vec![HostAddress::Local],
-    };
-    if let Reply::Failed(failure) = engine.agent().call(Command::Apply(state)) {
-        return Err(Failure::new(failure.message));
-    }
+    apply(&engine, VOLUME, ByteCount(arguments.size), Pacing::UNLIMITED)?;
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -1,7 +1,7 @@
 //! `evenkeel bench limits`: one volume after another at its limit, driven by fio over NBD, each
 //! judged as strictly as the published figures.
 
-use super::{serve, temporary_folder};
+use super::{apply, serve, temporary_folder};
 use crate::cli::BenchLimits;
 use crate::message::{self, Failure, Format};
 use crate::server;
@@ -16,7 +16,6 @@ use evenkeel_lab::demo::{self, DemoVolume};
 use evenkeel_lab::report::Report;
 use evenkeel_lab::workload::{Pattern, Workload};
 use evenkeel_store::memory::MemoryPool;
-use evenkeel_wire::agent::{Command, HostAddress, Reply, VolumeState};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
@@ -28,6 +27,7 @@ const BYTE_LIMIT: u64 = 125 * MIB;
 /// Small enough to be filled first: memory that is touched for the first time is slow, and that is
 /// not what is measured.
 const VOLUME_GIB: u32 = 1;
+const VOLUME_BYTES: ByteCount = ByteCount(VOLUME_GIB as u64 * GIB);
 const FILL_SECONDS: u32 = 5;
 const QUEUE_DEPTH: u32 = 32;
 
@@ -106,7 +106,7 @@ pub fn run(arguments: &BenchLimits) -> Result<(), Failure> {
 /// Writes the first volume from end to end; the others are only read.
 fn fill(engine: &Engine, folder: &Path) -> Result<(), Failure> {
     let id = VolumeId::from_bits(1);
-    call(engine, Command::Apply(state(id, Pacing::UNLIMITED)))?;
+    apply(engine, id, VOLUME_BYTES, Pacing::UNLIMITED)?;
     let workload = Workload {
         pattern: Pattern::Sequential,
         read_percent: 0,
@@ -132,7 +132,7 @@ fn drive(engine: &Engine, row: &Row, folder: &Path) -> Result<Report, Failure> {
     let mut volumes = Vec::new();
     for number in 1..=row.volumes {
         let id = VolumeId::from_bits(number.into());
-        call(engine, Command::Apply(state(id, row.pacing)))?;
+        apply(engine, id, VOLUME_BYTES, row.pacing)?;
         let name = match row.volumes {
             1 => row.name.clone(),
             _ => format!("{}-{number}", row.name),
@@ -150,23 +150,6 @@ fn drive(engine: &Engine, row: &Row, folder: &Path) -> Result<Report, Failure> {
     let title = "Limits, each alone, then ten volumes at once";
     let report = demo::run(title, &volumes, &Bands::FIGURES, logs.path(), &mut |_| {});
     report.map_err(failed)
-}
-
-fn state(id: VolumeId, pacing: Pacing) -> VolumeState {
-    VolumeState {
-        id,
-        size: ByteCount(u64::from(VOLUME_GIB) * GIB),
-        pacing,
-        balances: Balances::default(),
-        hosts: vec![HostAddress::Local],
-    }
-}
-
-fn call(engine: &Engine, command: Command) -> Result<(), Failure> {
-    match engine.agent().call(command) {
-        Reply::Failed(failure) => Err(Failure::new(failure.message)),
-        _ => Ok(()),
-    }
 }
 
 fn failed(error: impl std::fmt::Display) -> Failure {

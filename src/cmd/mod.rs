@@ -2,6 +2,11 @@
 
 use crate::cli::{BenchVerb, Cli, Verb};
 use crate::message::Failure;
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::qos::pacing::{Balances, Pacing};
+use evenkeel_core::units::ByteCount;
+use evenkeel_engine::Engine;
+use evenkeel_wire::agent::{Command, HostAddress, Reply, VolumeState};
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -38,4 +43,15 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
 fn temporary_folder(parent: &Path, prefix: &str) -> Result<TempDir, Failure> {
     let made = tempfile::Builder::new().prefix(prefix).tempdir_in(parent);
     made.map_err(|error| Failure::new(format!("a folder in {}: {error}", parent.display())))
+}
+
+/// Makes a volume for clients on this machine to connect to, or changes its pacing: for engines
+/// without a control plane.
+fn apply(engine: &Engine, id: VolumeId, size: ByteCount, pacing: Pacing) -> Result<(), Failure> {
+    let hosts = vec![HostAddress::Local];
+    let state = VolumeState { id, size, pacing, balances: Balances::default(), hosts };
+    match engine.agent().call(Command::Apply(state)) {
+        Reply::Failed(failure) => Err(Failure::new(failure.message)),
+        _ => Ok(()),
+    }
 }

@@ -18,6 +18,8 @@ pub struct Server {
     folder: tempfile::TempDir,
     data_dir: PathBuf,
     options: Vec<String>,
+    /// The soft limit of open files it is started with, if not the tests' own.
+    open_files: Option<u32>,
     /// The API's URL.
     pub endpoint: String,
     /// Where the API listens.
@@ -43,22 +45,53 @@ fn without_settings(mut command: Command) -> Command {
     command
 }
 
+/// A folder of its own, and the data folder that will be in it.
+fn new_folder() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::Builder::new().prefix("evenkeel-").tempdir().expect("a folder");
+    let data_dir = folder.path().join("data");
+    (folder, data_dir)
+}
+
+/// The binary from a shell that lowered its soft limit of open files.
+fn limited_evenkeel(folder: &Path, open_files: u32) -> Command {
+    let mut command = without_settings(Command::new("sh"));
+    command.args(["-c", "ulimit -S -n \"$0\" && exec \"$@\""]);
+    command.args([&open_files.to_string(), env!("CARGO_BIN_EXE_evenkeel")]);
+    command.current_dir(folder);
+    command
+}
+
 impl Server {
     /// A server in a new folder, with these options of `evenkeel serve`.
     pub fn start(options: &str) -> Self {
-        let folder = tempfile::Builder::new().prefix("evenkeel-").tempdir().expect("a folder");
-        let data_dir = folder.path().join("data");
+        let (folder, data_dir) = new_folder();
         Self::start_in(folder, data_dir, options)
+    }
+
+    /// The same with a soft limit of open files that is below the hard one.
+    pub fn start_with_open_files(open_files: u32, options: &str) -> Self {
+        let (folder, data_dir) = new_folder();
+        Self::start_as(folder, data_dir, options, Some(open_files))
     }
 
     /// The same with a data folder that is there already, such as a mount within `folder`.
     pub fn start_in(folder: tempfile::TempDir, data_dir: PathBuf, options: &str) -> Self {
+        Self::start_as(folder, data_dir, options, None)
+    }
+
+    fn start_as(
+        folder: tempfile::TempDir,
+        data_dir: PathBuf,
+        options: &str,
+        open_files: Option<u32>,
+    ) -> Self {
         let nowhere: SocketAddr = ([0, 0, 0, 0], 0).into();
         let mut server = Self {
             process: None,
             folder,
             data_dir,
             options: options.split_whitespace().map(str::to_owned).collect(),
+            open_files,
             endpoint: String::new(),
             api: nowhere,
             nbd: nowhere,
@@ -71,7 +104,10 @@ impl Server {
     #[track_caller]
     pub fn restart(&mut self) {
         assert!(self.process.is_none(), "the server runs");
-        let mut command = evenkeel(self.folder.path());
+        let mut command = match self.open_files {
+            None => evenkeel(self.folder.path()),
+            Some(open_files) => limited_evenkeel(self.folder.path(), open_files),
+        };
         command.args(["serve", "--listen", "127.0.0.1:0", "--nbd-listen", "127.0.0.1:0"]);
         command.arg("--data-dir").arg(&self.data_dir).args(&self.options);
         let mut process = start(command.stdin(Stdio::null()));

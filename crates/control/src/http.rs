@@ -36,15 +36,6 @@ use crate::{clock, credits};
 pub const BLOCKING_THREADS_MAX: usize = 4;
 /// Connections served at once; further ones wait in the listen queue.
 const CONNECTIONS_MAX: usize = 256;
-/// How long a client may take to send a request's head, and how long it may be silent between two
-/// requests.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a client may take to send a request's body.
-const BODY_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a connection may live, whatever it does; then it is closed after the request under way.
-const CONNECTION_LIFETIME: Duration = Duration::from_secs(600);
-/// How long a connection that is being closed may still take, to send a reply for instance.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long connections may still take when the server stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of a request's head: a presigned URL and a few headers.
@@ -52,8 +43,29 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Headers of a request.
 const HEADERS_MAX: usize = 100;
 
+/// How long clients may dawdle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Timeouts {
+    /// To send a request's head; and to be silent between two requests.
+    pub head: Duration,
+    /// To send a request's body.
+    pub body: Duration,
+    /// For a connection to live, whatever it does; then it is closed after the request under way.
+    pub connection: Duration,
+    /// For a connection that is being closed to end, by taking its reply for instance.
+    pub close: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self { head: seconds(30), body: seconds(30), connection: seconds(600), close: seconds(30) }
+    }
+}
+
 struct Shared {
     api: Arc<Api>,
+    body_timeout: Duration,
     /// Held by whoever changes something.
     turn: Arc<Mutex<()>>,
 }
@@ -69,11 +81,12 @@ pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 pub async fn serve(
     api: Arc<Api>,
     listener: std::net::TcpListener,
+    timeouts: Timeouts,
     ready: impl FnOnce(SocketAddr),
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
-    let router = router(Arc::clone(&api));
+    let router = router(Arc::clone(&api), timeouts.body);
     let (stop, stopping) = watch::channel(false);
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
@@ -97,7 +110,7 @@ pub async fn serve(
                 Ok(stream) => {
                     let (router, stopping) = (router.clone(), stopping.clone());
                     connections.spawn(async move {
-                        connection(stream, router, stopping).await;
+                        connection(stream, router, timeouts, stopping).await;
                         drop(slot);
                     });
                 }
@@ -128,12 +141,17 @@ async fn accept(
     (slot, listener.accept().await.map(|(stream, _)| stream))
 }
 
-async fn connection(stream: TcpStream, router: Router, mut stopping: watch::Receiver<bool>) {
+async fn connection(
+    stream: TcpStream,
+    router: Router,
+    timeouts: Timeouts,
+    mut stopping: watch::Receiver<bool>,
+) {
     // Replies are small and written whole.
     let _ = stream.set_nodelay(true);
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
+        .header_read_timeout(timeouts.head)
         .max_headers(HEADERS_MAX)
         .max_buf_size(HEAD_BYTES_MAX)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
@@ -141,14 +159,14 @@ async fn connection(stream: TcpStream, router: Router, mut stopping: watch::Rece
     let over = async {
         tokio::select! {
             _ = stopping.wait_for(|stop| *stop) => {}
-            () = tokio::time::sleep(CONNECTION_LIFETIME) => {}
+            () = tokio::time::sleep(timeouts.connection) => {}
         }
     };
     let result = tokio::select! {
         result = served.as_mut() => Ok(result),
         () = over => {
             served.as_mut().graceful_shutdown();
-            timeout(CLOSE_TIMEOUT, served).await
+            timeout(timeouts.close, served).await
         }
     };
     match result {
@@ -158,8 +176,8 @@ async fn connection(stream: TcpStream, router: Router, mut stopping: watch::Rece
     }
 }
 
-fn router(api: Arc<Api>) -> Router {
-    let shared = Arc::new(Shared { api, turn: Arc::default() });
+fn router(api: Arc<Api>, body_timeout: Duration) -> Router {
+    let shared = Arc::new(Shared { api, body_timeout, turn: Arc::default() });
     Router::new()
         .route("/healthz", get(|| async { "ok" }))
         .route("/", get(ec2).post(ec2))
@@ -190,7 +208,7 @@ async fn ec2(State(shared): State<Arc<Shared>>, request: Request) -> Response {
 
 async fn answer(shared: &Shared, request: Request, request_id: &str) -> Result<String, ApiError> {
     let (head, body) = request.into_parts();
-    let body = body_bytes(body).await?;
+    let body = body_bytes(body, shared.body_timeout).await?;
     let prepared = prepare(&shared.api, &head, &body)?;
     let name = prepared.action.name;
     let turn = match prepared.action.mutates {
@@ -210,8 +228,8 @@ async fn answer(shared: &Shared, request: Request, request_id: &str) -> Result<S
     result
 }
 
-async fn body_bytes(body: Body) -> Result<Bytes, ApiError> {
-    match timeout(BODY_TIMEOUT, to_bytes(body, BODY_BYTES_MAX)).await {
+async fn body_bytes(body: Body, longest: Duration) -> Result<Bytes, ApiError> {
+    match timeout(longest, to_bytes(body, BODY_BYTES_MAX)).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(error)) => Err(ApiError {
             status: 413,
@@ -223,7 +241,7 @@ async fn body_bytes(body: Body) -> Result<Bytes, ApiError> {
         Err(_) => Err(ApiError {
             status: 408,
             code: "RequestTimeout",
-            message: format!("the body did not arrive within {} s", BODY_TIMEOUT.as_secs()),
+            message: format!("the body did not arrive within {longest:?}"),
         }),
     }
 }

@@ -36,6 +36,7 @@ use evenkeel_core::volume::Rules;
 use evenkeel_wire::agent::Agent;
 use tracing::info;
 
+pub use http::Timeouts;
 pub use model::ModifyPolicy;
 
 use crate::api::Api;
@@ -63,6 +64,8 @@ pub struct ControlConfig {
     pub rules: &'static Rules,
     /// How modifications are rationed.
     pub modify_policy: ModifyPolicy,
+    /// How long clients of the API may dawdle.
+    pub timeouts: Timeouts,
 }
 
 /// Why the control plane could not run, or could not stop cleanly.
@@ -144,7 +147,7 @@ pub fn run(
         .build()
         .map_err(ControlError::Runtime)?;
     let api = Arc::new(Api::new(Arc::clone(&plane), credentials));
-    let served = runtime.block_on(http::serve(api, listener, ready, shutdown));
+    let served = runtime.block_on(http::serve(api, listener, config.timeouts, ready, shutdown));
     // Waits for calls of the data plane that are still under way.
     drop(runtime);
     let stopped = plane.stop().map_err(ControlError::Stop);

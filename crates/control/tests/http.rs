@@ -4,11 +4,12 @@
 
 mod support;
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::Duration;
 
-use evenkeel_control::ControlError;
+use evenkeel_control::{ControlConfig, ControlError, Timeouts};
 use evenkeel_wire::aws::sigv4::{self, Scope};
 use evenkeel_wire::aws::xml::Element;
 use support::{Client, FakeAgent, REGION, Server, config, raw, raw_and_end, unix_s};
@@ -155,6 +156,100 @@ fn dawdlers_do_not_block_others() {
         dawdlers.push(stream);
     }
     assert_eq!(client.post(DESCRIBE, unix_s()).status, 200);
+}
+
+/// Long enough for any step but the one that is tested.
+const LONG: Duration = Duration::from_secs(3_600);
+/// Long enough that a byte or a request arrives within it.
+const SHORT: Duration = Duration::from_millis(100);
+const PATIENT: Timeouts = Timeouts { head: LONG, body: LONG, connection: LONG, close: LONG };
+
+fn started_with(timeouts: Timeouts) -> (tempfile::TempDir, Server) {
+    let folder = tempfile::tempdir().unwrap();
+    let config = ControlConfig { timeouts, ..config(folder.path()) };
+    let server = Server::start_with(config, Arc::default()).unwrap();
+    (folder, server)
+}
+
+/// Sends `start`, and then a byte again and again, so that it is never silent for long, until the
+/// server ends the connection; what the server said.
+fn trickle(server: &Server, start: &str) -> String {
+    const BYTES_MAX: u32 = 3_000;
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    stream.write_all(start.as_bytes()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+    let mut said = Vec::new();
+    for _ in 0..BYTES_MAX {
+        // It fails once the server has closed: what it said before may still be read.
+        let _ = stream.write_all(b"a");
+        let mut bytes = [0; 1_024];
+        match stream.read(&mut bytes) {
+            Ok(0) => return String::from_utf8(said).unwrap(),
+            Ok(count) => said.extend_from_slice(&bytes[..count]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => {
+                return String::from_utf8(said).unwrap();
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("the server still listens after {BYTES_MAX} bytes");
+}
+
+const HALF_A_HEAD: &str = "GET /healthz HTTP/1.1\r\nhost: x\r\nx: ";
+const HALF_A_BODY: &str = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n";
+
+#[test]
+fn a_head_that_trickles_in_is_not_waited_for() {
+    let (_folder, server) = started_with(Timeouts { head: SHORT, ..PATIENT });
+    let said = trickle(&server, HALF_A_HEAD);
+    assert!(!said.starts_with("HTTP/1.1 2"), "{said}");
+}
+
+#[test]
+fn a_body_that_trickles_in_is_not_waited_for() {
+    let (_folder, server) = started_with(Timeouts { body: SHORT, ..PATIENT });
+    let said = trickle(&server, HALF_A_BODY);
+    assert!(said.starts_with("HTTP/1.1 408") && said.contains("RequestTimeout"), "{said}");
+    assert!(said.contains("within 100ms"), "{said}");
+}
+
+#[test]
+fn a_client_that_falls_silent_is_not_waited_for() {
+    let (_folder, server) = started_with(Timeouts { head: SHORT, ..PATIENT });
+    assert_eq!(raw(server.address, b""), "");
+    // Each ends because the server closes it; one that came too late for an answer is tried again.
+    let request = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
+    let said = (0..50).map(|_| raw(server.address, request)).find(|said| !said.is_empty());
+    let said = said.expect("an answer");
+    assert!(said.starts_with("HTTP/1.1 200") && said.ends_with("\r\n\r\nok"), "{said}");
+}
+
+#[test]
+fn no_connection_lives_for_ever() {
+    // A minute or more of requests, were they all answered.
+    const REQUESTS: u32 = 1_000_000;
+    let (_folder, server) = started_with(Timeouts { connection: SHORT, ..PATIENT });
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    for _ in 0..REQUESTS {
+        // It fails once the server has closed, and then the read says so.
+        let _ = stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n");
+        match stream.read(&mut [0; 1_024]) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("the connection is still served");
+}
+
+#[test]
+fn a_connection_that_is_being_closed_is_cut_in_the_end() {
+    let timeouts = Timeouts { connection: SHORT, close: SHORT, ..PATIENT };
+    let (_folder, server) = started_with(timeouts);
+    assert_eq!(trickle(&server, HALF_A_BODY), "");
 }
 
 #[test]

@@ -17,8 +17,9 @@ const INPUT_BYTES_BESIDE_LARGE_WRITES: usize = 4 << 10;
 /// From here on a copy costs more than a system call.
 const LARGE_WRITE_BYTES: u32 = 16 << 10;
 
-/// Bytes of reply heads that a client may leave unread before its requests are.
-const REPLY_HEADS_BYTES_MAX: usize = 256 << 10;
+/// Bytes of reply heads that a client may leave unread before its requests are, and its options
+/// while it shakes hands.
+pub const REPLY_HEADS_BYTES_MAX: usize = 256 << 10;
 
 /// Where a connection stands.
 pub enum Phase {
@@ -177,9 +178,15 @@ impl Session {
     pub fn is_full(&self, payload_bytes: u32) -> bool {
         let held = self.output.bytes() + self.sending.bytes() + self.outstanding_bytes as usize;
         self.outstanding as usize >= CONNECTION_REQUESTS_MAX
-            || self.output.head_bytes() + self.sending.head_bytes() > REPLY_HEADS_BYTES_MAX
+            || self.leaves_heads_unread()
             // The largest request must pass when nothing else is held.
             || held > 0 && held + payload_bytes as usize > CONNECTION_BYTES_MAX as usize
+    }
+
+    /// Whether the client has as many heads of replies to fetch as it may leave.
+    #[must_use]
+    pub fn leaves_heads_unread(&self) -> bool {
+        self.output.head_bytes() + self.sending.head_bytes() > REPLY_HEADS_BYTES_MAX
     }
 
     /// Whether the other end has to move for anything to go on here, and might not.

@@ -8,6 +8,7 @@ use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::Limit;
 use evenkeel_core::request::Operation;
 use evenkeel_engine::IoMode;
+use evenkeel_store::EXTENTS_MAX;
 use evenkeel_store::local::LocalPool;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_wire::agent::{Command, Reply};
@@ -312,6 +313,56 @@ fn a_large_request_is_not_passed_for_ever() {
             answered.store(true, Ordering::Relaxed);
             assert!(matches!(answer, Some((_, Answer::Done(_)))), "no answer");
         });
+    }
+}
+
+/// Which of `count` equal pieces hold data, as the server tells it bit by bit: it is asked again
+/// from where each answer ends, and meanwhile `other` is served.
+fn data_in_pieces(client: &mut Nbd, other: &mut Nbd, piece_bytes: u64, count: u64) -> Vec<bool> {
+    const HOLE: u32 = 1;
+    let (mut at, end) = (0, piece_bytes * count);
+    let mut holds_data = vec![false; count as usize];
+    while at < end {
+        let answer = client.ask(Operation::BlockStatus, at, (end - at) as u32, &[]);
+        let Answer::Extents(extents) = answer else { panic!("at {at}: {answer:?}") };
+        assert!((1..=EXTENTS_MAX).contains(&extents.len()), "{} at {at}", extents.len());
+        for (bytes, flags) in extents {
+            assert!(bytes > 0, "an empty extent at {at}");
+            let from = at;
+            at += u64::from(bytes);
+            if flags & HOLE == 0 {
+                let pieces = from / piece_bytes..at.div_ceil(piece_bytes);
+                pieces.for_each(|piece| holds_data[piece as usize] = true);
+            }
+        }
+        assert!(matches!(other.ask(Operation::Read, 0, 512, &[]), Answer::Done(_)));
+    }
+    assert_eq!(at, end, "more is told than was asked");
+    holds_data
+}
+
+#[test]
+fn the_status_of_a_volume_in_many_pieces_is_told_bit_by_bit() {
+    // The memory store's chunk; the blocks of the usual file systems are smaller.
+    const PIECE: u64 = 64 << 10;
+    const PIECES: u64 = 16 << 10;
+    let folder = tempfile::tempdir().unwrap();
+    let local = Arc::new(LocalPool::open(folder.path()).unwrap());
+    let memory = Arc::new(MemoryPool::new());
+    for pool in [memory as Arc<dyn evenkeel_store::Pool>, local] {
+        let served = Served::new(IoMode::Auto, pool);
+        served.apply(unlimited(id(1), PIECE * PIECES));
+        let (mut client, mut other) = (served.connect(id(1)), served.connect(id(1)));
+        let mut random = Random(1);
+        let mut model = vec![false; PIECES as usize];
+        for _ in 0..1_500 {
+            let piece = random.below(PIECES);
+            let answer = client.ask(WRITE, piece * PIECE, 4_096, &[1; 4_096]);
+            assert_eq!(answer, Answer::Done(Vec::new()));
+            model[piece as usize] = true;
+        }
+        let told = data_in_pieces(&mut client, &mut other, PIECE, PIECES);
+        assert!(told == model, "the answers differ from what was written");
     }
 }
 

@@ -5,7 +5,7 @@
 
 use crate::buffer::Buffer;
 use crate::disk::{BlockingDisk, Disk, DiskDone, DiskOp};
-use crate::{Completion, Extent, Pool, Store, StoreError, Submission};
+use crate::{Completion, EXTENTS_MAX, Extent, Pool, Store, StoreError, Submission};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::request::{Failure, Operation};
 use evenkeel_core::units::ByteCount;
@@ -255,6 +255,25 @@ impl Bench<'_, '_> {
         };
         let data = data_at(4 << 20).expect("covered");
         assert!(!data.hole && !data.zero, "data is called a hole: {extents:?}");
+        // More pieces than one answer may name, beginning with data and with a hole.
+        self.zero(0, SIZE.0 as u32, false, false);
+        for at in (0..SIZE.0).step_by(128 << 10) {
+            self.write(at, &[7; 4_096], false);
+        }
+        for first in [0, 64 << 10] {
+            self.check_extents(first, SIZE.0 as u32 - first as u32, "in pieces");
+        }
+    }
+
+    /// What is said to be zero must be.
+    fn check_extents(&mut self, offset: u64, length: u32, when: &str) {
+        let mut at = offset as usize;
+        for extent in self.extents(offset, length) {
+            let range = at..at + extent.length as usize;
+            let zero = self.model[range.clone()].iter().all(|&b| b == 0);
+            assert!(zero || !extent.zero, "{when}: data called zero");
+            at = range.end;
+        }
     }
 
     /// Asks again from where an answer ends, as a client does.
@@ -264,6 +283,8 @@ impl Bench<'_, '_> {
             let at = offset + u64::from(covered);
             let completion = self.operate(Operation::BlockStatus, at, length - covered);
             completion.result.expect("block status");
+            let count = completion.extents.len();
+            assert!((1..=EXTENTS_MAX).contains(&count), "{count} extents at {at}");
             let before = covered;
             covered += completion.extents.iter().map(|e| e.length).sum::<u32>();
             assert!(covered > before, "nothing is said of {at}");
@@ -291,15 +312,7 @@ impl Bench<'_, '_> {
             match random(6) {
                 0 | 1 => self.write(offset, &vec![step as u8 | 1; length as usize], random(4) == 0),
                 2 => self.zero(offset, length, random(2) == 0, random(4) == 0),
-                3 => {
-                    let mut at = offset as usize;
-                    for extent in self.extents(offset, length) {
-                        let range = at..at + extent.length as usize;
-                        let zero = self.model[range.clone()].iter().all(|&b| b == 0);
-                        assert!(zero || !extent.zero, "seed {seed:#x}: data called zero");
-                        at = range.end;
-                    }
-                }
+                3 => self.check_extents(offset, length, &format!("seed {seed:#x}")),
                 _ => self.check_read(offset, length),
             }
         }

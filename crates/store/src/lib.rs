@@ -35,6 +35,10 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+/// Extents told per request: few enough that to find them, which may take a system call or two
+/// each in the reactor's thread, does not keep the neighbours waiting.
+pub const EXTENTS_MAX: usize = 64;
+
 /// One request to a store. The caller has checked range and alignment against [`Geometry`].
 #[derive(Debug)]
 pub struct Submission {
@@ -60,7 +64,8 @@ pub struct Completion {
     /// The buffer that was submitted.
     pub buffer: Option<Buffer>,
     /// For [`Operation::BlockStatus`]: what the range consists of, in order, without gaps, from its
-    /// beginning; at least one. They may end before the range does: the client asks again.
+    /// beginning; from one to [`EXTENTS_MAX`]. They may end before the range does: the client asks
+    /// again.
     pub extents: Vec<Extent>,
 }
 

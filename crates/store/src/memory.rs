@@ -3,7 +3,7 @@
 
 use crate::buffer::Buffer;
 use crate::disk::{Disk, DiskDone};
-use crate::{Completion, Extent, Geometry, Pool, Store, StoreError, Submission};
+use crate::{Completion, EXTENTS_MAX, Extent, Geometry, Pool, Store, StoreError, Submission};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::limits::{BLOCK_BYTES_MIN, BLOCK_BYTES_PREFERRED};
 use evenkeel_core::request::{Failure, Operation};
@@ -244,9 +244,11 @@ impl Pages {
         for (number, range) in pieces(offset, length) {
             let hole = self.chunk(number).is_none();
             let length = range.len() as u32;
+            let has_room = extents.len() < EXTENTS_MAX;
             match extents.last_mut() {
                 Some(last) if last.hole == hole => last.length += length,
-                _ => extents.push(Extent { length, hole, zero: hole }),
+                _ if has_room => extents.push(Extent { length, hole, zero: hole }),
+                _ => break,
             }
         }
         extents

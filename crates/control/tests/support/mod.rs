@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use evenkeel_control::credentials::{self, Credentials};
-use evenkeel_control::{ControlConfig, ControlError, ModifyPolicy};
+use evenkeel_control::{ControlConfig, ControlError, ModifyPolicy, Timeouts};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
 use evenkeel_core::volume::Rules;
@@ -130,6 +130,7 @@ pub fn config(data_dir: &Path) -> ControlConfig {
         zone: "local-1a".into(),
         rules: Rules::newest(),
         modify_policy: ModifyPolicy::Immediate,
+        timeouts: Timeouts::default(),
     }
 }
 

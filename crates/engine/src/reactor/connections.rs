@@ -106,6 +106,11 @@ impl<D: Driver> Reactor<D> {
     /// One turn of the handshake; whether there may be another.
     fn shake_hands(&mut self, id: u32) -> bool {
         let session = &mut self.sessions[id as usize];
+        if session.leaves_heads_unread() {
+            // A list of many exports can be asked for many times.
+            session.parked = Some(Bound::Connection);
+            return false;
+        }
         let Phase::Handshake(server) = &mut session.phase else { return false };
         match server.poll_output() {
             Some(Step::Send(bytes)) => session.output.head(&bytes),

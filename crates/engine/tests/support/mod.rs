@@ -1,6 +1,8 @@
 //! An engine of one test, and a small NBD client on the codec's client role.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub mod cores;
+
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::limits::REQUEST_BYTES_MAX;
 use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
@@ -19,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// No answer takes longer, on the slowest machine.
-const ANSWER_MAX: Duration = Duration::from_secs(60);
+pub const ANSWER_MAX: Duration = Duration::from_secs(60);
 
 /// An engine with a unix socket in a folder of its own.
 pub struct Served {
@@ -77,6 +79,8 @@ pub fn paced(id: VolumeId, bytes: u64, iops: u64) -> VolumeState {
 pub enum Answer {
     Done(Vec<u8>),
     Failed(ErrorCode),
+    /// Of a block status: (bytes, flags), in order from the request's offset on.
+    Extents(Vec<(u32, u32)>),
 }
 
 /// A client that sends and receives when it is told to.
@@ -91,8 +95,13 @@ pub struct Nbd {
 impl Nbd {
     /// Connects to a volume; `None` if the server does not show it.
     pub fn connect(socket: &PathBuf, id: VolumeId, structured_replies: bool) -> Option<Self> {
-        let mut stream = UnixStream::connect(socket).unwrap();
+        Self::over(UnixStream::connect(socket).unwrap(), id, structured_replies)
+    }
+
+    /// The same on a connection that is there already.
+    pub fn over(mut stream: UnixStream, id: VolumeId, structured_replies: bool) -> Option<Self> {
         stream.set_read_timeout(Some(ANSWER_MAX)).unwrap();
+        stream.set_write_timeout(Some(ANSWER_MAX)).unwrap();
         let mut client = Client::new(ClientPlan {
             export: id.to_string(),
             goal: ClientGoal::Transmit,
@@ -128,6 +137,27 @@ impl Nbd {
         cookie
     }
 
+    /// Sends as much of `bytes` as the server takes while nobody reads what it answers; how much
+    /// that is. `other` is a connection to the same core: when the core has answered it many times
+    /// and still taken nothing more, it is not going to.
+    pub fn send_until_stuck(&mut self, bytes: &[u8], other: &mut Self) -> usize {
+        const ANSWERS: u32 = 50;
+        self.stream.set_nonblocking(true).unwrap();
+        let (mut sent, mut answers) = (0, 0);
+        while sent < bytes.len() && answers < ANSWERS {
+            match self.stream.write(&bytes[sent..]) {
+                Ok(count) => (sent, answers) = (sent + count, 0),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    other.ask(Operation::Read, 0, 512, &[]);
+                    answers += 1;
+                }
+                Err(error) => panic!("after {sent} bytes: {error}"),
+            }
+        }
+        self.stream.set_nonblocking(false).unwrap();
+        sent
+    }
+
     /// Requests that are not answered yet.
     pub fn outstanding(&self) -> usize {
         self.sent.len()
@@ -135,6 +165,7 @@ impl Nbd {
 
     /// The next whole reply; `None` at the end of the connection.
     pub fn receive(&mut self) -> Option<(u64, Answer)> {
+        let mut extents = Vec::new();
         loop {
             let (consumed, event) = self.reader.handle(&self.input).unwrap();
             self.input.drain(..consumed);
@@ -159,6 +190,13 @@ impl Nbd {
                         (request.offset, request.length)
                     });
                     (cookie, Answer::Done(self.take(bytes)?))
+                }
+                Event::Extent { cookie, bytes, flags, last, .. } => {
+                    extents.push((bytes, flags));
+                    if !last {
+                        continue;
+                    }
+                    (cookie, Answer::Extents(std::mem::take(&mut extents)))
                 }
                 other => panic!("unexpected {other:?}"),
             };

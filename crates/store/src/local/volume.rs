@@ -3,7 +3,7 @@
 use super::{Abilities, Registration};
 use crate::buffer::Buffer;
 use crate::disk::{Disk, DiskAction, DiskDone, DiskOp};
-use crate::{Completion, Extent, Geometry, Store, Submission};
+use crate::{Completion, EXTENTS_MAX, Extent, Geometry, Store, Submission};
 use evenkeel_core::limits::BLOCK_BYTES_PREFERRED;
 use evenkeel_core::request::{Failure, Operation};
 use evenkeel_core::units::ByteCount;
@@ -14,9 +14,6 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 /// A stretch of zeroes written at once when the filesystem cannot zero a range by itself.
 const ZEROES_BYTES: u32 = 64 << 10;
-/// Extents reported per request; a client asks again from where the answer ends. Each costs a
-/// system call or two in the reactor's thread: few enough not to keep the neighbours waiting.
-const EXTENTS_MAX: usize = 64;
 
 /// An open volume file.
 #[derive(Debug)]
@@ -151,7 +148,8 @@ impl LocalStore {
     fn extents(&self, offset: u64, length: u32) -> Result<Vec<Extent>, Errno> {
         let end = offset + u64::from(length);
         let (mut extents, mut at) = (Vec::new(), offset);
-        while at < end && extents.len() < EXTENTS_MAX {
+        // Each turn finds a hole and the data behind it.
+        while at < end && extents.len() + 2 <= EXTENTS_MAX {
             let data = match rustix::fs::seek(&self.file, SeekFrom::Data(at)) {
                 Ok(data) => data.clamp(at, end),
                 Err(Errno::NXIO) => end,

@@ -1,0 +1,180 @@
+//! Reactors without an engine around them: sockets are handed to the core of one's choice, and what
+//! a core asks of its driver is seen.
+
+use super::{ANSWER_MAX, Nbd};
+use evenkeel_core::time::Duration;
+use evenkeel_engine::clock::Clock;
+use evenkeel_engine::directory::{Directory, Entry};
+use evenkeel_engine::driver::{Driver, Event, Waker};
+use evenkeel_engine::reactor::{Mail, Mailbox, Reactor};
+use evenkeel_store::Pool;
+use evenkeel_store::memory::MemoryPool;
+use evenkeel_wire::agent::{HostAddress, VolumeState};
+use std::io;
+use std::os::fd::{OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+/// A wait shorter than this is no sleep.
+const SLEEP_MIN: Duration = Duration { ns: 1_000_000 };
+/// Turns in a row in which nothing happened, and after which a core did not sleep either. A core
+/// may look twice before it sleeps; one that turns so often will not stop.
+const IDLE_TURNS_MAX: u32 = 1_000;
+
+/// Whether a core sleeps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rest {
+    Awake,
+    Asleep,
+    /// It has turned idly too often, or ended.
+    Over,
+}
+
+/// How a core is doing, as its driver sees it.
+#[derive(Clone)]
+struct Watch(Arc<(Mutex<Rest>, Condvar)>);
+
+impl Watch {
+    fn note(&self, rest: Rest) {
+        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) = rest;
+        self.0.1.notify_all();
+    }
+}
+
+/// A driver that notes when its core sleeps, and breaks when it never does.
+struct Watched<D> {
+    driver: D,
+    watch: Watch,
+    idle_turns: u32,
+}
+
+impl<D: Driver> Driver for Watched<D> {
+    type Disk<'a>
+        = D::Disk<'a>
+    where
+        Self: 'a;
+
+    unsafe fn receive(&mut self, connection: u32, fd: RawFd, message: *mut libc::msghdr) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.driver.receive(connection, fd, message) }
+    }
+
+    unsafe fn send(&mut self, connection: u32, fd: RawFd, message: *const libc::msghdr) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.driver.send(connection, fd, message) }
+    }
+
+    fn disk(&mut self, store: u32) -> D::Disk<'_> {
+        self.driver.disk(store)
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>, hasty: bool) -> io::Result<()> {
+        if timeout.is_none_or(|timeout| timeout >= SLEEP_MIN) {
+            self.idle_turns = 0;
+            self.watch.note(Rest::Asleep);
+        } else {
+            self.idle_turns += 1;
+            if self.idle_turns > IDLE_TURNS_MAX {
+                let error = "a core turns and turns, and nothing happens";
+                eprintln!("{error}");
+                return Err(io::Error::other(error));
+            }
+        }
+        let result = self.driver.wait(timeout, hasty);
+        self.watch.note(Rest::Awake);
+        result
+    }
+
+    fn poll(&mut self) -> Option<Event> {
+        let event = self.driver.poll()?;
+        self.idle_turns = 0;
+        Some(event)
+    }
+}
+
+impl<D> Drop for Watched<D> {
+    fn drop(&mut self) {
+        self.watch.note(Rest::Over);
+    }
+}
+
+/// Some cores with memory volumes.
+pub struct Cores {
+    mailboxes: Arc<[Mailbox]>,
+    directory: Arc<Directory>,
+    pool: MemoryPool,
+    watches: Vec<Watch>,
+    threads: Vec<JoinHandle<io::Result<()>>>,
+}
+
+impl Cores {
+    /// So many, with drivers that are made in the cores' own threads.
+    pub fn start<D: Driver + 'static>(
+        count: u16,
+        driver: fn(Waker, Clock) -> io::Result<D>,
+    ) -> Self {
+        let mailboxes: Arc<[Mailbox]> = (0..count).map(|_| Mailbox::new().unwrap()).collect();
+        let directory = Arc::new(Directory::default());
+        let clock = Clock::new();
+        let (mut watches, mut threads) = (Vec::new(), Vec::new());
+        for core in 0..count {
+            let watch = Watch(Arc::new((Mutex::new(Rest::Awake), Condvar::new())));
+            watches.push(watch.clone());
+            let (mailboxes, directory) = (Arc::clone(&mailboxes), Arc::clone(&directory));
+            threads.push(std::thread::spawn(move || {
+                let driver = driver(mailboxes[usize::from(core)].waker(), clock)?;
+                let driver = Watched { driver, watch, idle_turns: 0 };
+                Reactor::new(core, mailboxes, directory, clock, driver).run()
+            }));
+        }
+        Self { mailboxes, directory, pool: MemoryPool::new(), watches, threads }
+    }
+
+    /// Makes a volume whose home is this core.
+    pub fn apply(&self, home: u16, state: &VolumeState) {
+        self.pool.create(state.id, state.size).unwrap();
+        let store = self.pool.open(state.id).unwrap();
+        let (geometry, hosts) = (store.geometry(), state.hosts.clone());
+        let (ack, answer) = sync_channel(1);
+        self.post(home, Mail::Apply(Box::new(state.clone()), Some(store), ack));
+        answer.recv_timeout(ANSWER_MAX).unwrap().unwrap();
+        self.directory.insert(state.id, Entry { home, geometry, hosts });
+    }
+
+    /// A client on this machine whose connection was dealt to this core; it has shaken no hands.
+    /// What the client does not read stays with the server but for `send_bytes` or little more.
+    pub fn dial(&self, core: u16, send_bytes: usize) -> UnixStream {
+        let (client, server) = UnixStream::pair().unwrap();
+        client.set_read_timeout(Some(ANSWER_MAX)).unwrap();
+        rustix::net::sockopt::set_socket_send_buffer_size(&server, send_bytes).unwrap();
+        self.post(core, Mail::Connection(OwnedFd::from(server), HostAddress::Local));
+        client
+    }
+
+    /// A client of a volume that is at home on this core.
+    pub fn connect(&self, core: u16, state: &VolumeState) -> Nbd {
+        Nbd::over(self.dial(core, 64 << 10), state.id, true).expect("the export is there")
+    }
+
+    /// Waits until the core sleeps; `Rest::Over` if it never will.
+    pub fn rest_of(&self, core: u16) -> Rest {
+        let (rest, changed) = &*self.watches[usize::from(core)].0;
+        let rest = rest.lock().unwrap();
+        let is_awake = |rest: &mut Rest| *rest == Rest::Awake;
+        *changed.wait_timeout_while(rest, ANSWER_MAX, is_awake).unwrap().0
+    }
+
+    /// Ends them all; none may have broken down.
+    pub fn stop(self) {
+        (0..self.mailboxes.len()).for_each(|core| self.post(core as u16, Mail::Stop));
+        for thread in self.threads {
+            thread.join().unwrap().unwrap();
+        }
+    }
+
+    fn post(&self, core: u16, letter: Mail) {
+        self.mailboxes[usize::from(core)].post(letter);
+    }
+}
