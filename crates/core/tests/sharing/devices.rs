@@ -1,12 +1,12 @@
 //! Reservations, weights, windows, lanes and delays at a device.
 
-use evenkeel_core::qos::pacing::{Balances, CreditLimit, Limit};
+use evenkeel_core::qos::pacing::{CreditLimit, Limit};
 use evenkeel_core::qos::scheduler::{Io, Ticket};
 use evenkeel_core::qos::sharing::{Claim, Ground, Window};
 use evenkeel_core::time::Duration;
 use proptest::prelude::*;
 
-use crate::world::{Client, KIB, LOG_WRITE, NS_PER_S, World, at, device, limit, pacing};
+use crate::world::{Client, KIB, LOG_WRITE, NS_PER_S, World, at, device, pacing};
 
 const SLOTS: Window = Window::Slots(34);
 
@@ -137,6 +137,23 @@ fn p28_a_stalled_device_is_made_up_for() {
             assert!(window <= 10_001, "{label}");
             let later = world.count(0, start + 2 * NS_PER_S..start + 3 * NS_PER_S);
             assert!((9_999..=10_001).contains(&later), "{label}, later {later}");
+        }
+    }
+}
+
+/// 28: the same for a pause of our own, in which nobody polled.
+#[test]
+fn p28_a_pause_of_the_server_is_made_up_for() {
+    for pause_ms in [1, 5, 20, 100] {
+        for tolerance_ms in [1, 5, 50] {
+            let mut client = Client::greedy(64, 16 * KIB).limited(3_000).reserved(3_000);
+            client.pacing.tolerance = Duration::from_ms(tolerance_ms);
+            let mut world = World::new(Some(device(SLOTS)), &[], &[client]);
+            let start = 2 * NS_PER_S;
+            world.pauses.push(start..start + pause_ms * 1_000_000);
+            world.run_until(5 * NS_PER_S);
+            let window = world.count(0, start..start + NS_PER_S);
+            assert!((2_970..=3_001).contains(&window), "{pause_ms}, {tolerance_ms}: {window}");
         }
     }
 }
@@ -312,6 +329,4 @@ fn p16_claims_come_and_go_without_a_gain() {
     }
     let served = world.count(0, 0..now);
     assert!((1_998..=2_051).contains(&served), "{served}");
-    let _ = limit(1);
-    let _ = Balances::default();
 }

@@ -5,4 +5,5 @@
 mod devices;
 mod instances;
 mod moves;
+mod whole;
 mod world;

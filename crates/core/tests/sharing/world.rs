@@ -57,7 +57,7 @@ impl Rng {
 }
 
 /// One client of one volume.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Client {
     pub pacing: Pacing,
     pub claim: Claim,
@@ -98,6 +98,7 @@ impl Client {
 pub struct Going {
     pub at: u64,
     pub volume: usize,
+    pub handle: u32,
     pub length: u32,
     pub ground: Ground,
 }
@@ -113,6 +114,10 @@ pub struct World {
     pub latencies: Vec<Vec<u64>>,
     /// When the device does nothing.
     pub stalls: Vec<Range<u64>>,
+    /// When nobody polls, nor hears that anything is done.
+    pub pauses: Vec<Range<u64>>,
+    /// Polls the scheduler at so many times it did not ask for, between any two events.
+    pub extra_polls: u32,
     clients: Vec<Client>,
     model: Option<DeviceModel>,
     names: BTreeMap<VolumeIndex, usize>,
@@ -132,6 +137,17 @@ impl World {
         model: Option<DeviceModel>,
         instances: &[InstancePacing],
         clients: &[Client],
+    ) -> Self {
+        let order: Vec<usize> = (0..clients.len()).collect();
+        Self::in_order(model, instances, clients, &order)
+    }
+
+    /// The same, with clients that send their first requests in this order.
+    pub fn in_order(
+        model: Option<DeviceModel>,
+        instances: &[InstancePacing],
+        clients: &[Client],
+        order: &[usize],
     ) -> Self {
         let mut scheduler = Scheduler::new(Instant::ZERO);
         let device = model.map(|model| scheduler.add_device(at(0), &model).unwrap());
@@ -159,6 +175,8 @@ impl World {
             going: Vec::new(),
             latencies: vec![Vec::new(); clients.len()],
             stalls: Vec::new(),
+            pauses: Vec::new(),
+            extra_polls: 0,
             clients: clients.to_vec(),
             model,
             names,
@@ -171,8 +189,8 @@ impl World {
             serial: 0,
             in_service: BTreeMap::new(),
         };
-        for (number, client) in clients.iter().enumerate() {
-            for _ in 0..client.depth {
+        for &number in order {
+            for _ in 0..clients[number].depth {
                 world.submit(number);
             }
         }
@@ -191,6 +209,18 @@ impl World {
         self.collect();
     }
 
+    /// Requests submitted so far.
+    pub const fn submissions(&self) -> u32 {
+        self.next_handle
+    }
+
+    /// Nobody sends anything any more.
+    pub fn stop_sending(&mut self) {
+        for client in &mut self.clients {
+            client.depth = 0;
+        }
+    }
+
     /// Lets time pass, polling exactly when asked to.
     pub fn run_until(&mut self, end: u64) {
         loop {
@@ -200,7 +230,16 @@ impl World {
             else {
                 break;
             };
+            let extra_polls = if next > self.now { self.extra_polls } else { 0 };
+            for extra in 0..u64::from(extra_polls) {
+                let at_ns = self.now + (next - self.now) * extra / 7;
+                self.scheduler.poll(at(at_ns));
+                assert!(self.scheduler.poll_output().is_none(), "dispatched before its time");
+            }
             self.now = self.now.max(next);
+            if let Some(pause) = self.pauses.iter().find(|pause| pause.contains(&self.now)) {
+                self.now = pause.end;
+            }
             if done == Some(next) {
                 self.complete();
             } else {
@@ -232,8 +271,8 @@ impl World {
     fn collect(&mut self) {
         while let Some(dispatch) = self.scheduler.poll_output() {
             let volume = self.names[&dispatch.volume];
-            let Dispatch { length, ground, .. } = dispatch;
-            self.going.push(Going { at: self.now, volume, length, ground });
+            let Dispatch { handle, length, ground, .. } = dispatch;
+            self.going.push(Going { at: self.now, volume, handle, length, ground });
             self.backlog.push_back(dispatch);
         }
         self.feed_channels();
