@@ -17,6 +17,7 @@ pub mod demo;
 pub mod environment;
 pub mod error;
 pub mod histogram;
+pub mod peers;
 pub mod report;
 pub mod series;
 pub mod sim;
