@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 mod ci;
+mod mutations;
 mod run;
 mod setup;
 mod tidy;
@@ -17,6 +18,7 @@ usage: cargo x <verb>
   setup            install what the tests and the demo need (Debian packages, a Python venv)
   docs             regenerate docs/reference/cli.md and docs/reference/evenkeel.1
   fuzz [CASES]     the seed-driven tests with more seeds (default 20000 per test)
+  mutations [N...] break the rule behind each property on purpose and see that its test fails
   bench nbd [...]  build for release and compare with other NBD servers, side by side
   bench limits     build for release and drive volumes at their limits
 ";
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
             Ok(cases) => ci::fuzz(&root, cases),
             Err(_) => Err(format!("fuzz: {cases:?} is not a number of cases")),
         },
+        ["mutations", properties @ ..] => mutations::run(&root, properties),
         ["bench", what @ ("nbd" | "limits"), rest @ ..] => bench(&root, what, rest),
         [] | ["help" | "--help" | "-h"] => {
             print!("{USAGE}");

@@ -1,0 +1,121 @@
+//! Does every property test notice when the rule that it guards is broken? Each mutation breaks one
+//! rule in a copy of the sources and runs the test that must fail.
+
+mod list;
+
+use self::list::{MUTATIONS, Mutation};
+use crate::run;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The longest a build and a test may take; a mutation that makes the test hang is caught, too.
+const SECONDS_MAX: u32 = 240;
+
+/// Exit code of coreutils' `timeout` when the time was up.
+const TIMED_OUT: i32 = 124;
+
+/// Breaks every rule in turn, or only those of the properties that are named, and prints a table.
+pub fn run(root: &Path, wanted: &[&str]) -> Result<(), String> {
+    let copy = Copy::new(root)?;
+    let chosen = |mutation: &&Mutation| {
+        wanted.is_empty() || wanted.contains(&mutation.property.to_string().as_str())
+    };
+    println!("| property | rule broken | caught by |\n| ---: | --- | --- |");
+    let mut missed = Vec::new();
+    for mutation in MUTATIONS.iter().filter(chosen) {
+        let caught = copy.catches(mutation)?;
+        let by = if caught { format!("`{}`", mutation.test) } else { "**nothing**".to_string() };
+        println!("| {} | {} | {by} |", mutation.property, mutation.what);
+        if !caught {
+            missed.push(mutation.property.to_string());
+        }
+    }
+    if missed.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "mutations of properties {} were not caught: the tests named do not guard the rules",
+        missed.join(", ")
+    ))
+}
+
+/// A copy of the sources that may be broken.
+struct Copy {
+    folder: PathBuf,
+    target: PathBuf,
+}
+
+impl Copy {
+    fn new(root: &Path) -> Result<Self, String> {
+        let folder = root.join("target/mutations/sources");
+        let target = root.join("target/mutations/target");
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        let files = run::output(Command::new("git").current_dir(root).args([
+            "ls-files",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+        ]))?;
+        for file in files.lines() {
+            let (from, to) = (root.join(file), folder.join(file));
+            if !from.is_file() {
+                continue;
+            }
+            if let Some(parent) = to.parent() {
+                fs::create_dir_all(parent).map_err(|error| format!("{file}: {error}"))?;
+            }
+            fs::copy(&from, &to).map_err(|error| format!("{file}: {error}"))?;
+        }
+        Ok(Self { folder, target })
+    }
+
+    /// Whether the test fails while the rule is broken, and passes while it is not.
+    fn catches(&self, mutation: &Mutation) -> Result<bool, String> {
+        let file = self.folder.join(mutation.file);
+        let whole = fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+        if whole.matches(mutation.before).count() != 1 {
+            return Err(format!(
+                "property {}: {} does not contain exactly one `{}`: bring the list of mutations up \
+                 to date",
+                mutation.property, mutation.file, mutation.before
+            ));
+        }
+        let broken = whole.replace(mutation.before, mutation.after);
+        let write = |text: &str| fs::write(&file, text).map_err(|e| format!("{e}"));
+        write(&broken)?;
+        let build = self.cargo(mutation, &["--no-run"])?;
+        if build != Some(0) {
+            write(&whole)?;
+            return Err(format!("property {}: the mutation does not compile", mutation.property));
+        }
+        let code = self.cargo(mutation, &[])?;
+        write(&whole)?;
+        if code == Some(TIMED_OUT) {
+            return Ok(true);
+        }
+        if self.cargo(mutation, &[])? != Some(0) {
+            let (test, property) = (mutation.test, mutation.property);
+            return Err(format!("property {property}: {test} fails without the mutation, too"));
+        }
+        Ok(code != Some(0))
+    }
+
+    fn cargo(&self, mutation: &Mutation, more: &[&str]) -> Result<Option<i32>, String> {
+        let mut arguments = vec!["test", "--quiet", "-p", mutation.package];
+        arguments.extend(mutation.target.split(' '));
+        arguments.extend(more);
+        arguments.extend([mutation.test]);
+        let mut command = run::bounded(&run::cargo(&self.folder, &arguments), SECONDS_MAX);
+        command
+            .env("CARGO_TARGET_DIR", &self.target)
+            // Not our own, which was made for this program.
+            .env_remove("CARGO_MANIFEST_DIR")
+            .env("PROPTEST_FAILURE_PERSISTENCE", "off")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let status = command.status().map_err(|error| format!("{error}"))?;
+        Ok(status.code())
+    }
+}
