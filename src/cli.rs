@@ -10,8 +10,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+mod sim;
 mod volume;
 
+pub use sim::{Sim, SimRun, SimVerb};
 pub use volume::{Volume, VolumeAttach, VolumeCreate, VolumeDetach, VolumeModify, VolumeVerb};
 
 const AFTER_HELP: &str = "\
@@ -52,6 +54,8 @@ pub enum Verb {
     Host(Host),
     /// Check this machine, and say what to do about what is wrong.
     Doctor(Doctor),
+    /// Run scenarios on the product's scheduler in virtual time: hours in seconds.
+    Sim(Sim),
     /// Measure against other servers.
     Bench(Bench),
     /// Print the completion script of a shell.

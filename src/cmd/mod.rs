@@ -18,6 +18,7 @@ mod host;
 mod limits;
 mod man;
 mod serve;
+mod sim;
 mod volume;
 
 /// Carries out what the command line says.
@@ -29,6 +30,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Volume(arguments) => volume::run(&arguments),
         Verb::Host(arguments) => host::run(&arguments),
         Verb::Doctor(arguments) => doctor::run(&arguments),
+        Verb::Sim(arguments) => sim::run(&arguments),
         Verb::Bench(arguments) => match arguments.verb {
             BenchVerb::Nbd(arguments) => bench::nbd(&arguments),
             BenchVerb::Limits(arguments) => limits::run(&arguments),

@@ -19,15 +19,15 @@ use crate::stalls::Stalls;
 use crate::text;
 
 /// plotters places points on whole pixels; drawn four times as large, steps stay invisible.
-const SCALE: u32 = 4;
+pub(super) const SCALE: u32 = 4;
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Drawn = Result<(), Box<dyn Error>>;
+pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(super) type Drawn = Result<(), Box<dyn Error>>;
 
 /// The roles of colour: the colour that stands for it while drawing, and what the page gets
 /// instead.
 #[derive(Clone, Copy)]
-enum Ink {
+pub(super) enum Ink {
     Text,
     Grid,
     Limit,
@@ -39,7 +39,7 @@ enum Ink {
 }
 
 /// Colours of [`Ink::Series`]; more volumes than this share colours, told apart by their labels.
-const SERIES_COLOURS: usize = 6;
+pub(super) const SERIES_COLOURS: usize = 6;
 
 /// Dashes of the overview's lines in units of the drawing, so that colour is never the only
 /// difference.
@@ -47,7 +47,7 @@ const SERIES_DASHES: [&str; SERIES_COLOURS] =
     ["", "36 14", "10 12", "48 12 10 12", "24 10", "4 10"];
 
 impl Ink {
-    fn colour(self) -> RGBColor {
+    pub(super) fn colour(self) -> RGBColor {
         match self {
             Self::Text => RGBColor(1, 0, 0),
             Self::Grid => RGBColor(1, 0, 1),
@@ -82,7 +82,7 @@ impl Ink {
         }
     }
 
-    fn line(self, width: u32) -> ShapeStyle {
+    pub(super) fn line(self, width: u32) -> ShapeStyle {
         self.colour().stroke_width(width * SCALE / 2)
     }
 }
@@ -248,7 +248,7 @@ pub(super) fn overview(volumes: &[VolumeReport]) -> Result<String, LabError> {
 }
 
 /// Steps as wide as a second; a run ends where a second has no value.
-fn steps(values: impl Iterator<Item = Option<f64>>) -> Vec<Vec<(f64, f64)>> {
+pub(super) fn steps(values: impl Iterator<Item = Option<f64>>) -> Vec<Vec<(f64, f64)>> {
     let mut runs: Vec<Vec<(f64, f64)>> = Vec::new();
     let mut open = false;
     for (second, value) in values.enumerate() {
@@ -274,18 +274,18 @@ fn with_air(low: f64, high: f64) -> (f64, f64) {
 }
 
 /// The powers of ten around both values, so that even a narrow range has two labels.
-fn whole_decades(low: f64, high: f64) -> (f64, f64) {
+pub(super) fn whole_decades(low: f64, high: f64) -> (f64, f64) {
     let low = 10_f64.powf(low.log10().floor());
     let high = 10_f64.powf((high * 1.05).log10().ceil());
     (low, high.max(low * 10.0))
 }
 
-fn short_latency(ns: f64) -> String {
+pub(super) fn short_latency(ns: f64) -> String {
     text::latency(ns.round() as u64).replace(".00", "").replace(".0 ", " ")
 }
 
 /// Light horizontal lines, seconds below, values on the left.
-fn mesh<Y>(
+pub(super) fn mesh<Y>(
     chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<RangedCoordf64, Y>>,
     lines: usize,
     format: &dyn Fn(&f64) -> String,
@@ -330,7 +330,7 @@ where
 }
 
 /// Names lines at their right end, moved apart where they would overlap.
-fn end_labels(area: &Area<'_>, mut labels: Vec<((i32, i32), String, Ink)>) -> Drawn {
+pub(super) fn end_labels(area: &Area<'_>, mut labels: Vec<((i32, i32), String, Ink)>) -> Drawn {
     let (gap, height) = (16 * SCALE as i32, area.dim_in_pixel().1 as i32);
     labels.sort_by_key(|((_, y), _, _)| *y);
     let mut lowest = height - 34 * SCALE as i32;
@@ -349,7 +349,7 @@ fn end_labels(area: &Area<'_>, mut labels: Vec<((i32, i32), String, Ink)>) -> Dr
 }
 
 /// Draws, then hands the colours over to the page.
-fn figure(
+pub(super) fn figure(
     (width, height): (u32, u32),
     label: &str,
     draw: impl FnOnce(&Area<'_>) -> Drawn,

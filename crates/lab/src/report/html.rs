@@ -10,7 +10,7 @@ use crate::checker::Check;
 use crate::text::{self, thousands};
 
 /// The page's style, with the colours that the charts refer to.
-const STYLE: &str = include_str!("style.css");
+pub(super) const STYLE: &str = include_str!("style.css");
 
 pub(super) fn page(report: &Report) -> Result<String, LabError> {
     let mut page = String::with_capacity(1 << 20);
@@ -270,16 +270,16 @@ fn provenance(page: &mut String, report: &Report) {
 }
 
 /// A column of words: its heading, and the class of its cells.
-fn text_column(heading: &str) -> (&str, &'static str) {
+pub(super) fn text_column(heading: &str) -> (&str, &'static str) {
     (heading, "")
 }
 
 /// A column of numbers, which stand right.
-fn number_column(heading: &str) -> (&str, &'static str) {
+pub(super) fn number_column(heading: &str) -> (&str, &'static str) {
     (heading, " class=\"number\"")
 }
 
-fn open_table(page: &mut String, class: &str, columns: &[(&str, &'static str)]) {
+pub(super) fn open_table(page: &mut String, class: &str, columns: &[(&str, &'static str)]) {
     let _ = write!(page, "<div class=\"scroll\"><table class=\"{class}\">\n<thead><tr>");
     for (heading, class) in columns {
         let _ = write!(page, "<th scope=\"col\"{class}>{heading}</th>");
@@ -287,15 +287,15 @@ fn open_table(page: &mut String, class: &str, columns: &[(&str, &'static str)]) 
     page.push_str("</tr></thead>\n<tbody>\n");
 }
 
-fn close_table(page: &mut String) {
+pub(super) fn close_table(page: &mut String) {
     page.push_str("</tbody>\n</table></div>\n");
 }
 
-fn figure(page: &mut String, svg: &str, caption: &str) {
+pub(super) fn figure(page: &mut String, svg: &str, caption: &str) {
     let _ = writeln!(page, "<figure>{svg}<figcaption>{caption}</figcaption></figure>");
 }
 
-fn note(page: &mut String, text: &str) {
+pub(super) fn note(page: &mut String, text: &str) {
     let _ = writeln!(page, "<p class=\"note\">{text}</p>");
 }
 

@@ -1,7 +1,9 @@
 //! What was found, for people and programs: JSON is the master, text and HTML are made of it.
 
 mod chart;
+mod curves;
 mod html;
+pub(crate) mod simulated;
 mod table;
 
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 //! Chance that is the same on every machine: integers only, one seed, one stream for each user.
 
-/// Sebastiano Vigna's SplitMix64: 64 bits of state, passes the usual batteries, two multiplications.
+/// Vigna's SplitMix64: 64 bits of state, two multiplications, passes the usual batteries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Random {
     state: u64,

@@ -234,11 +234,13 @@ impl<P: Policy> World<P> {
         while let Some((_, event)) = self.events.pop_due(now) {
             self.handle(event);
         }
-        if self.policy.poll_timeout().is_some_and(|due| due.ns <= now) {
+        let mut timeout = self.policy.poll_timeout();
+        if timeout.is_some_and(|due| due.ns <= now) {
             self.policy.poll(Instant::from_ns(now));
             self.dispatch();
+            timeout = self.policy.poll_timeout();
         }
-        self.poller.arm(now, self.policy.poll_timeout());
+        self.poller.arm(now, timeout);
         true
     }
 

@@ -75,139 +75,136 @@ fn cases_are_listed_or_combined() {
     assert!(error("[[case]]\nname = \"a\"\n[matrix]\n").contains("has [[case]] and [matrix]"));
 }
 
+/// Lines added to a small scenario, and how the error begins.
+const MISTAKES: &[(&str, &str)] = &[
+    (
+        "seeed = 1",
+        "s.toml:6: [[volume]] has no key \"seeed\"\n hint: the keys are in \
+    docs/reference/scenarios.md",
+    ),
+    ("iop = 1", "s.toml:6: [[volume]] has no key \"iop\"\n hint: did you mean \"iops\"?"),
+    ("[devise]", "s.toml:6: unknown key \"devise\"\n hint: did you mean \"device\"?"),
+    ("[volume]", "s.toml:6: duplicate key"),
+    ("[[client]]", "s.toml:6: [[client]] on is missing: the volumes or stripes that it uses"),
+    (
+        "[[client]]\non = \"w\"",
+        "s.toml:7: [[client]] on = \"w\": no volume or stripe is called \"w\"\n \
+    hint: did you mean \"v\"?",
+    ),
+    ("[[client]]\non = \"v\"\ndepth = 0", "s.toml:8: [[client]] depth = 0: must be from 1 to 1024"),
+    (
+        "[[client]]\non = \"v\"\ndepth = 1.5",
+        "s.toml:8: [[client]] depth = 1.5: must be a whole number",
+    ),
+    (
+        "[[client]]\non = \"v\"\nblock_kib = 0.7",
+        "s.toml:8: [[client]] block_kib = 0.7: must be a multiple of 0.5",
+    ),
+    (
+        "[[client]]\non = \"v\"\nspan_gib = 101",
+        "s.toml:8: [[client]] span_gib = 101: must be at least one block and at most the \
+    target's 100 GiB",
+    ),
+    (
+        "[[client]]\non = \"v\"\niops = 5\ndepth = 1",
+        "s.toml:9: [[client]] depth = 1: does not go with iops, which says when requests are \
+    sent",
+    ),
+    (
+        "[[client]]\non = \"v\"\npattern = \"rand\"",
+        "s.toml:8: [[client]] pattern = \"rand\": must be one of random, sequential",
+    ),
+    (
+        "[[client]]\non = \"v\"\ntrace = \"x.csv\"",
+        "s.toml:8: [[client]] trace = \"x.csv\": only a scenario of your own may name a file",
+    ),
+    (
+        "[[client]]\non = \"v\"\nname = \"v\"",
+        "s.toml:6: client = a list: \"v\" is the name of something else, too",
+    ),
+    (
+        "credits = 5",
+        "s.toml:6: [[volume]] credits = 5: the volume has no I/O credits: it does \
+    not burst",
+    ),
+    ("burst_iops = 500", "s.toml:6: [[volume]] burst_iops = 500: must be from 1000 to 100000000"),
+    (
+        "burst_iops = 5_000",
+        "s.toml:3: [[volume]] burst_credits is missing: the I/O credits that pay for burst_iops",
+    ),
+    ("instance = \"i\"", "s.toml:6: [[volume]] instance = \"i\": no instance is called \"i\""),
+    (
+        "[[instance]]\nname = \"i\"\ntype = \"m5.larg\"",
+        "s.toml:8: [[instance]] type = \"m5.larg\": no instance type of that name has EBS \
+    limits\n hint: did you mean \"m5.large\"?",
+    ),
+    (
+        "[[instance]]\nname = \"i\"",
+        "s.toml:6: [[instance]] type is missing: a type, or iops, or mbps",
+    ),
+    (
+        "[[stripe]]\nname = \"s\"\nvolumes = \"w-*\"",
+        "s.toml:8: [[stripe]] volumes = \"w-*\": no volume is called \"w-*\"",
+    ),
+    (
+        "[device]\nchannels = 4",
+        "s.toml:6: [device] read_us is missing: what any read takes, in microseconds; or \
+    ideal_us",
+    ),
+    (
+        "[device]\nideal_us = 5\nchannels = 4",
+        "s.toml:8: [device] channels = 4: an ideal device has none; remove one of them",
+    ),
+    (
+        "[device]\nideal_us = 5\ngc_every_mib = 4",
+        "s.toml:8: [device] gc_every_mib = 4: needs gc_pause_ms",
+    ),
+    (
+        "[device]\nideal_us = 5\nstalls = [{ at_s = 1 }]",
+        "s.toml:8: [[stalls]] length_ms is missing: for how long, in milliseconds",
+    ),
+    (
+        "[poller]\npauses = [{ at_s = 1, length_ms = 9 }, { at_s = 1.001, length_ms = 1 }]",
+        "s.toml:7: [poller] pauses = a list: one begins before the one before it has ended",
+    ),
+    ("[[change]]\nat_s = 11", "s.toml:7: [[change]] at_s = 11: must be from 0 to 10"),
+    (
+        "[[change]]\nat_s = 1\nvolume = \"v\"",
+        "s.toml:8: [[change]] volume = \"v\": nothing is changed: name iops, size_gib, \
+    credits, ...",
+    ),
+    (
+        "[[expect]]\nmetric = \"mean_iop\"",
+        "s.toml:7: [[expect]] metric = \"mean_iop\": must be one of",
+    ),
+    (
+        "[[expect]]\nmetric = \"mean_iops\"\nof = \"v\"",
+        "s.toml:6: [[expect]] equals is missing: equals, at_least or at_most",
+    ),
+    (
+        "[[expect]]\nmetric = \"p99_ms\"\nof = [\"v\", \"v\"]\nat_most = 1",
+        "s.toml:8: [[expect]] of = a list: this metric is of one volume or client: use each",
+    ),
+    (
+        "[[expect]]\nmetric = \"falls_below\"\nof = \"v\"\nequals = 1",
+        "s.toml:6: [[expect]] iops is missing: the rate that is fallen below",
+    ),
+    (
+        "[[expect]]\nmetric = \"mean_iops\"\nof = \"v\"\nequals = 1\nfrom_s = 0.5",
+        "s.toml:10: [[expect]] from_s = 0.5: must be a multiple of sample_s, 1 s",
+    ),
+    (
+        "[[expect]]\nmetric = \"job_mean_iops\"\nof = \"v\"\nequals = 1",
+        "s.toml:8: [[expect]] of = \"v\": \"v\" is no client with job_ios",
+    ),
+    ("x = 99999999999999999999", "s.toml:6: 99999999999999999999 is too large a number"),
+    ("x = nan", "s.toml:6: nan is not a finite number"),
+    ("[[volume]]\nname = \"v\"", "s.toml:3: volume = a list: two volumes are called \"v\""),
+];
+
 #[test]
 fn what_makes_no_sense_is_named_with_its_line() {
-    for (more, expected) in [
-        (
-            "seeed = 1",
-            "s.toml:6: [[volume]] has no key \"seeed\"\n hint: the keys are in \
-            docs/reference/scenarios.md",
-        ),
-        ("iop = 1", "s.toml:6: [[volume]] has no key \"iop\"\n hint: did you mean \"iops\"?"),
-        ("[devise]", "s.toml:6: unknown key \"devise\"\n hint: did you mean \"device\"?"),
-        ("[volume]", "s.toml:6: duplicate key"),
-        ("[[client]]", "s.toml:6: [[client]] on is missing: the volumes or stripes that it uses"),
-        (
-            "[[client]]\non = \"w\"",
-            "s.toml:7: [[client]] on = \"w\": no volume or stripe is called \"w\"\n \
-            hint: did you mean \"v\"?",
-        ),
-        (
-            "[[client]]\non = \"v\"\ndepth = 0",
-            "s.toml:8: [[client]] depth = 0: must be from 1 to 1024",
-        ),
-        (
-            "[[client]]\non = \"v\"\ndepth = 1.5",
-            "s.toml:8: [[client]] depth = 1.5: must be a whole number",
-        ),
-        (
-            "[[client]]\non = \"v\"\nblock_kib = 0.7",
-            "s.toml:8: [[client]] block_kib = 0.7: must be a multiple of 0.5",
-        ),
-        (
-            "[[client]]\non = \"v\"\nspan_gib = 101",
-            "s.toml:8: [[client]] span_gib = 101: must be at least one block and at most the \
-            target's 100 GiB",
-        ),
-        (
-            "[[client]]\non = \"v\"\niops = 5\ndepth = 1",
-            "s.toml:9: [[client]] depth = 1: does not go with iops, which says when requests are \
-            sent",
-        ),
-        (
-            "[[client]]\non = \"v\"\npattern = \"rand\"",
-            "s.toml:8: [[client]] pattern = \"rand\": must be one of random, sequential",
-        ),
-        (
-            "[[client]]\non = \"v\"\ntrace = \"x.csv\"",
-            "s.toml:8: [[client]] trace = \"x.csv\": only a scenario of your own may name a file",
-        ),
-        (
-            "[[client]]\non = \"v\"\nname = \"v\"",
-            "s.toml:6: client = a list: \"v\" is the name of something else, too",
-        ),
-        (
-            "credits = 5",
-            "s.toml:6: [[volume]] credits = 5: the volume has no I/O credits: it does \
-            not burst",
-        ),
-        (
-            "burst_iops = 500",
-            "s.toml:6: [[volume]] burst_iops = 500: must be from 1000 to 100000000",
-        ),
-        (
-            "burst_iops = 5_000",
-            "s.toml:3: [[volume]] burst_credits is missing: the I/O credits that pay for burst_iops",
-        ),
-        ("instance = \"i\"", "s.toml:6: [[volume]] instance = \"i\": no instance is called \"i\""),
-        (
-            "[[instance]]\nname = \"i\"\ntype = \"m5.larg\"",
-            "s.toml:8: [[instance]] type = \"m5.larg\": no instance type of that name has EBS \
-            limits\n hint: did you mean \"m5.large\"?",
-        ),
-        (
-            "[[instance]]\nname = \"i\"",
-            "s.toml:6: [[instance]] type is missing: a type, or iops, or mbps",
-        ),
-        (
-            "[[stripe]]\nname = \"s\"\nvolumes = \"w-*\"",
-            "s.toml:8: [[stripe]] volumes = \"w-*\": no volume is called \"w-*\"",
-        ),
-        (
-            "[device]\nchannels = 4",
-            "s.toml:6: [device] read_us is missing: what any read takes, in microseconds; or \
-            ideal_us",
-        ),
-        (
-            "[device]\nideal_us = 5\nchannels = 4",
-            "s.toml:8: [device] channels = 4: an ideal device has none; remove one of them",
-        ),
-        (
-            "[device]\nideal_us = 5\ngc_every_mib = 4",
-            "s.toml:8: [device] gc_every_mib = 4: needs gc_pause_ms",
-        ),
-        (
-            "[device]\nideal_us = 5\nstalls = [{ at_s = 1 }]",
-            "s.toml:8: [[stalls]] length_ms is missing: for how long, in milliseconds",
-        ),
-        (
-            "[poller]\npauses = [{ at_s = 1, length_ms = 9 }, { at_s = 1.001, length_ms = 1 }]",
-            "s.toml:7: [poller] pauses = a list: one begins before the one before it has ended",
-        ),
-        ("[[change]]\nat_s = 11", "s.toml:7: [[change]] at_s = 11: must be from 0 to 10"),
-        (
-            "[[change]]\nat_s = 1\nvolume = \"v\"",
-            "s.toml:8: [[change]] volume = \"v\": nothing is changed: name iops, size_gib, \
-            credits, ...",
-        ),
-        (
-            "[[expect]]\nmetric = \"mean_iop\"",
-            "s.toml:7: [[expect]] metric = \"mean_iop\": must be one of",
-        ),
-        (
-            "[[expect]]\nmetric = \"mean_iops\"\nof = \"v\"",
-            "s.toml:6: [[expect]] equals is missing: equals, at_least or at_most",
-        ),
-        (
-            "[[expect]]\nmetric = \"p99_ms\"\nof = [\"v\", \"v\"]\nat_most = 1",
-            "s.toml:8: [[expect]] of = a list: this metric is of one volume or client: use each",
-        ),
-        (
-            "[[expect]]\nmetric = \"falls_below\"\nof = \"v\"\nequals = 1",
-            "s.toml:6: [[expect]] iops is missing: the rate that is fallen below",
-        ),
-        (
-            "[[expect]]\nmetric = \"mean_iops\"\nof = \"v\"\nequals = 1\nfrom_s = 0.5",
-            "s.toml:10: [[expect]] from_s = 0.5: must be a multiple of sample_s, 1 s",
-        ),
-        (
-            "[[expect]]\nmetric = \"job_mean_iops\"\nof = \"v\"\nequals = 1",
-            "s.toml:8: [[expect]] of = \"v\": \"v\" is no client with job_ios",
-        ),
-        ("x = 99999999999999999999", "s.toml:6: 99999999999999999999 is too large a number"),
-        ("x = nan", "s.toml:6: nan is not a finite number"),
-        ("[[volume]]\nname = \"v\"", "s.toml:3: volume = a list: two volumes are called \"v\""),
-    ] {
+    for (more, expected) in MISTAKES {
         let error = error_of(more);
         assert!(error.starts_with(expected), "{more}\n{error}\nexpected: {expected}");
     }
@@ -251,4 +248,35 @@ fn a_trace_is_read_from_beside_the_scenario() {
         let error = read_with(trace).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
+}
+
+/// docs/reference/scenarios.md shows a whole scenario; it can be read, and every key and word of
+/// ours is explained.
+#[test]
+fn the_documented_scenario_can_be_read_and_every_metric_is_explained() {
+    let page = include_str!("../../../../../docs/reference/scenarios.md");
+    let sample = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let scenario = try_read(sample).unwrap();
+    let results = crate::sim::run::run(&scenario, 1, &mut |_| {}).unwrap();
+    assert!(results.pass, "{}", results.to_text());
+    for (word, _) in crate::sim::expect::Metric::WORDS {
+        assert!(page.contains(&format!("`{word}`")), "{word} is not explained");
+    }
+}
+
+#[test]
+fn what_is_not_simulated_is_refused_when_it_is_run() {
+    let scenario = |more: &str| try_read(&format!("{SMALL}{more}")).unwrap();
+    let error = |more: &str| {
+        let scenario = scenario(more);
+        crate::sim::run::run(&scenario, 1, &mut |_| {}).unwrap_err().to_string()
+    };
+    let instance = "[[instance]]\nname = \"i\"\ntype = \"m1.large\"\nper_direction = true\n";
+    assert!(error(instance).starts_with("the limits of instance \"i\": not simulated yet"));
+    assert!(error("weight = 5\n").starts_with("the share of volume \"v\""));
+    assert!(error("[device]\nideal_us = 5\nscheduled = true\n").contains("told of: not simulated"));
+    let instance = format!("as_of = \"2013-01\"\n{SMALL}{instance}");
+    let setup = try_read(&instance).unwrap().cases.remove(0).setup;
+    assert_eq!(setup.instances[0].bytes_per_second_max, 62_500_000);
+    assert!(setup.instances[0].per_direction);
 }

@@ -1,0 +1,144 @@
+//! Charts of simulated runs: several curves over time, and levels across.
+
+use plotters::prelude::*;
+
+use super::chart::{Drawn, Ink, SCALE, SERIES_COLOURS, end_labels, figure, mesh, steps};
+use super::chart::{short_latency, whole_decades};
+use crate::LabError;
+use crate::text;
+
+/// Points of a curve at most: more than a screen has pixels only make the page heavy.
+const POINTS_MAX: usize = 600;
+
+/// A curve over time.
+pub(super) struct Curve {
+    /// Stands at its right end.
+    pub name: String,
+    /// Which colour.
+    pub colour: usize,
+    /// A value each distance of the points.
+    pub values: Vec<f64>,
+}
+
+/// A horizontal line: its name and value.
+pub(super) type Level = (String, f64);
+
+/// What the values are.
+#[derive(Clone, Copy)]
+pub(super) enum Unit {
+    /// I/Os per second, or credits.
+    Count,
+    /// Bytes, shown in GiB.
+    Bytes,
+}
+
+impl Unit {
+    fn shown(self, value: f64) -> String {
+        match self {
+            Self::Count => text::thousands(value.max(0.0).round() as u64),
+            Self::Bytes => format!("{} GiB", text::rate(value / f64::from(1 << 30))),
+        }
+    }
+}
+
+/// Curves from zero up, and levels; the points lie `distance_s` apart.
+pub(super) fn from_zero(
+    label: &str,
+    unit: Unit,
+    curves: &[Curve],
+    levels: &[Level],
+    distance_s: f64,
+) -> Result<String, LabError> {
+    figure((940, 250), label, |area| {
+        let all = curves.iter().flat_map(|curve| curve.values.iter().copied());
+        let top = all.chain(levels.iter().map(|(_, level)| *level)).fold(1.0, f64::max) * 1.12;
+        let seconds = longest_s(curves, distance_s);
+        let mut chart = ChartBuilder::on(area)
+            .margin_top(10 * SCALE)
+            .margin_right(150 * SCALE)
+            .x_label_area_size(28 * SCALE)
+            .y_label_area_size(76 * SCALE)
+            .build_cartesian_2d(0.0..seconds, 0.0..top)?;
+        mesh(&mut chart, 5, &|value| unit.shown(*value))?;
+        let mut labels = Vec::new();
+        for (number, (name, level)) in levels.iter().enumerate() {
+            let ink = if number == 0 { Ink::Limit } else { Ink::Baseline };
+            chart.draw_series(LineSeries::new([(0.0, *level), (seconds, *level)], ink.line(2)))?;
+            let at = chart.backend_coord(&(seconds, *level));
+            labels.push((at, format!("{name} {}", unit.shown(*level)), ink));
+        }
+        for curve in curves {
+            let ink = Ink::Series(curve.colour);
+            for run in curve.runs(distance_s) {
+                if let (Some(&last), true) = (run.last(), curves.len() > 1) {
+                    labels.push((chart.backend_coord(&last), curve.name.clone(), ink));
+                }
+                chart.draw_series(LineSeries::new(run, ink.line(4)))?;
+            }
+        }
+        end_labels(area, labels)
+    })
+}
+
+/// Latencies in nanoseconds on a logarithmic scale.
+pub(super) fn latencies(
+    label: &str,
+    curves: &[Curve],
+    distance_s: f64,
+) -> Result<String, LabError> {
+    figure((940, 220), label, |area| {
+        let shown = || curves.iter().flat_map(|curve| &curve.values).filter(|value| **value > 0.0);
+        let low = shown().copied().fold(f64::MAX, f64::min);
+        let high = shown().copied().fold(0.0, f64::max);
+        let (low, high) = if high > 0.0 { (low, high) } else { (1e3, 1e6) };
+        let (low, high) = whole_decades(low, high);
+        let seconds = longest_s(curves, distance_s);
+        let mut chart = ChartBuilder::on(area)
+            .margin_top(10 * SCALE)
+            .margin_right(150 * SCALE)
+            .x_label_area_size(28 * SCALE)
+            .y_label_area_size(76 * SCALE)
+            .build_cartesian_2d(0.0..seconds, (low..high).log_scale())?;
+        mesh(&mut chart, 6, &|value| short_latency(*value))?;
+        let mut labels = Vec::new();
+        for curve in curves {
+            let ink = Ink::Series(curve.colour);
+            let drawn: Drawn = curve.runs(distance_s).into_iter().try_for_each(|run| {
+                if let Some(&last) = run.last() {
+                    labels.push((chart.backend_coord(&last), curve.name.clone(), ink));
+                }
+                chart.draw_series(LineSeries::new(run, ink.line(3)))?;
+                Ok(())
+            });
+            drawn?;
+        }
+        labels.dedup_by(|later, earlier| later.1 == earlier.1);
+        end_labels(area, labels)
+    })
+}
+
+fn longest_s(curves: &[Curve], distance_s: f64) -> f64 {
+    let points = curves.iter().map(|curve| curve.values.len()).max().unwrap_or(0);
+    (points as f64 * distance_s).max(1.0)
+}
+
+impl Curve {
+    /// A curve in the colour of that number.
+    pub fn new(name: &str, number: usize, values: Vec<f64>) -> Self {
+        Self { name: name.to_owned(), colour: number % SERIES_COLOURS, values }
+    }
+
+    /// The points in seconds: means of neighbours where there are too many; interrupted where there
+    /// is nothing.
+    fn runs(&self, distance_s: f64) -> Vec<Vec<(f64, f64)>> {
+        let together = self.values.len().div_ceil(POINTS_MAX).max(1);
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+        let points = self.values.chunks(together).map(|values| Some(mean(values)));
+        let scale = distance_s * together as f64;
+        let mut runs = steps(points);
+        for point in runs.iter_mut().flatten() {
+            point.0 *= scale;
+        }
+        runs
+    }
+}

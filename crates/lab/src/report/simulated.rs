@@ -1,0 +1,205 @@
+//! The page of a simulated scenario: what was expected and what came, then a chart of every run.
+
+use std::fmt::Write as _;
+
+use super::curves::{self, Curve, Unit};
+use super::html::{
+    STYLE, close_table, escape, figure, note, number_column, open_table, text_column,
+};
+use crate::LabError;
+use crate::sim::run::{CaseResults, Results, SubjectResults};
+use crate::text::{self, thousands};
+
+/// Runs that get charts at most; more are compared in the table.
+const CHARTED_MAX: usize = 24;
+/// Curves of a chart at most.
+const CURVES_MAX: usize = 6;
+
+impl Results {
+    /// One HTML page with its charts inside; it loads nothing from anywhere.
+    ///
+    /// # Errors
+    /// When a chart cannot be drawn.
+    pub fn to_html(&self) -> Result<String, LabError> {
+        let mut page = String::with_capacity(1 << 20);
+        let title = escape(&self.title);
+        let _ = write!(
+            page,
+            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+             <meta name=\"color-scheme\" content=\"light dark\">\n\
+             <title>{title} · Evenkeel</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n"
+        );
+        self.head(&mut page);
+        self.checks(&mut page);
+        self.subjects(&mut page);
+        for case in self.cases.iter().take(CHARTED_MAX) {
+            charts(&mut page, case)?;
+        }
+        if self.cases.len() > CHARTED_MAX {
+            note(&mut page, &format!("Charts of the first {CHARTED_MAX} runs only."));
+        }
+        self.provenance(&mut page);
+        page.push_str("</main>\n</body>\n</html>\n");
+        Ok(page)
+    }
+
+    fn head(&self, page: &mut String) {
+        let (class, mark) = if self.pass { ("kept", "✓") } else { ("broken", "✗") };
+        let _ = write!(
+            page,
+            "<header>\n<p class=\"brand\">Evenkeel</p>\n<h1>{}</h1>\n<p class=\"note\">Simulated \
+             · volume rules of {} · seed {}</p>\n<p>{}</p>\n<p class=\"note\">{}</p>\n\
+             <p class=\"banner {class}\"><span aria-hidden=\"true\">{mark}</span> {}</p>\n\
+             </header>\n",
+            escape(&self.title),
+            escape(&self.as_of),
+            self.seed,
+            escape(&self.about),
+            escape(&self.source),
+            escape(&self.headline()),
+        );
+    }
+
+    fn checks(&self, page: &mut String) {
+        page.push_str("<section>\n<h2>Expected and measured</h2>\n");
+        let columns = ["run", "expectation", "expected", "measured", "verdict"].map(text_column);
+        open_table(page, "checks", &columns);
+        for case in &self.cases {
+            for check in &case.checks {
+                let (class, word) =
+                    if check.pass { ("kept", "✓ met") } else { ("broken", "✗ not met") };
+                let _ = writeln!(
+                    page,
+                    "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td>\
+                     <td><span class=\"pill {class}\">{word}</span></td></tr>",
+                    escape(&case.label),
+                    escape(&check.what),
+                    escape(&check.expected),
+                    escape(&check.measured),
+                );
+            }
+        }
+        close_table(page);
+        page.push_str("</section>\n");
+    }
+
+    fn subjects(&self, page: &mut String) {
+        page.push_str("<section>\n<h2>Volumes and clients</h2>\n");
+        let columns = [
+            text_column("run"),
+            text_column("volume"),
+            text_column("type"),
+            text_column("limits"),
+            number_column("I/Os"),
+            number_column("mean"),
+            number_column("p50"),
+            number_column("p99"),
+        ];
+        open_table(page, "summary", &columns);
+        for case in &self.cases {
+            for subject in case.volumes.iter().chain(&case.clients) {
+                let _ = write!(
+                    page,
+                    "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td>",
+                    escape(&case.label),
+                    escape(&subject.name),
+                    escape(&subject.kind),
+                    escape(&subject.limits),
+                );
+                let mean = text::rate(subject.ios as f64 / case.duration_s.max(1) as f64);
+                let latency = subject.latency;
+                for cell in [
+                    thousands(subject.ios),
+                    mean,
+                    text::latency(latency.p50_ns),
+                    text::latency(latency.p99_ns),
+                ] {
+                    let _ = write!(page, "<td class=\"number\">{cell}</td>");
+                }
+                page.push_str("</tr>\n");
+            }
+        }
+        close_table(page);
+        page.push_str("</section>\n");
+    }
+
+    fn provenance(&self, page: &mut String) {
+        page.push_str("<section>\n<h2>How to run it again</h2>\n");
+        let seed = self.seed.to_string();
+        let words =
+            ["evenkeel", "sim", "run", &self.scenario, "--seed", &seed, "--as-of", &self.as_of];
+        let _ = writeln!(page, "<pre><code>{}</code></pre>", escape(&text::command_line(&words)));
+        note(page, "The same seed gives the same figures, to the last digit, on any machine.");
+        page.push_str("</section>\n");
+    }
+}
+
+fn charts(page: &mut String, case: &CaseResults) -> Result<(), LabError> {
+    let title = if case.label.is_empty() { "Over time" } else { &case.label };
+    let _ = writeln!(page, "<section>\n<h2>{}</h2>", escape(title));
+    let subjects: Vec<&SubjectResults> =
+        case.clients.iter().chain(&case.volumes).take(CURVES_MAX).collect();
+    let left_out = case.clients.len() + case.volumes.len() - subjects.len();
+    let sample_s = case.sample_s as f64;
+    let curves_of = |pick: &dyn Fn(&SubjectResults) -> Vec<f64>| {
+        let numbered = subjects.iter().enumerate();
+        let curves = numbered.map(|(number, of)| Curve::new(&of.name, number, pick(of)));
+        curves.filter(|curve| !curve.values.is_empty()).collect::<Vec<_>>()
+    };
+    let plain = |values: &[u64]| values.iter().map(|&value| value as f64).collect::<Vec<_>>();
+    let rates = curves_of(&|of| of.completed.iter().map(|&ios| ios as f64 / sample_s).collect());
+    let levels = common_levels(&case.volumes);
+    let svg = curves::from_zero("I/Os per second", Unit::Count, &rates, &levels, sample_s)?;
+    let mut caption = "I/Os per second that were answered.".to_owned();
+    if left_out > 0 {
+        let _ = write!(caption, " {left_out} more volumes are not drawn.");
+    }
+    figure(page, &svg, &caption);
+    let credits = curves_of(&|of| plain(&of.credits));
+    if !credits.is_empty() {
+        let svg = curves::from_zero("I/O credits", Unit::Count, &credits, &[], sample_s)?;
+        figure(page, &svg, "I/O credits.");
+    }
+    let credits = curves_of(&|of| plain(&of.credits_bytes));
+    if !credits.is_empty() {
+        let svg = curves::from_zero("Byte credits", Unit::Bytes, &credits, &[], sample_s)?;
+        figure(page, &svg, "Byte credits.");
+    }
+    latencies(page, &subjects, sample_s)?;
+    page.push_str("</section>\n");
+    Ok(())
+}
+
+fn latencies(
+    page: &mut String,
+    subjects: &[&SubjectResults],
+    sample_s: f64,
+) -> Result<(), LabError> {
+    let Some(samples) = subjects.iter().map(|of| of.latency_samples).max().filter(|n| *n > 0)
+    else {
+        return Ok(());
+    };
+    let mut curves = Vec::new();
+    for (number, of) in subjects.iter().enumerate() {
+        let p50 = of.latencies.iter().map(|latency| latency.p50_ns as f64).collect();
+        let p99 = of.latencies.iter().map(|latency| latency.p99_ns as f64).collect();
+        let name = |which: &str| {
+            if subjects.len() == 1 { which.to_owned() } else { format!("{} {which}", of.name) }
+        };
+        curves.push(Curve::new(&name("p50"), number, p50));
+        if subjects.len() == 1 {
+            curves.push(Curve::new(&name("p99"), number + 1, p99));
+        }
+    }
+    let svg = curves::latencies("Latency", &curves, sample_s * samples as f64)?;
+    figure(page, &svg, "Latency as the client saw it, logarithmic.");
+    Ok(())
+}
+
+/// The limits that all volumes share.
+fn common_levels(volumes: &[SubjectResults]) -> Vec<(String, f64)> {
+    let Some(first) = volumes.first() else { return Vec::new() };
+    let same = volumes.iter().all(|volume| volume.levels == first.levels);
+    if same { first.levels.clone() } else { Vec::new() }
+}
