@@ -69,7 +69,7 @@ pub(super) fn from_zero(
         }
         for curve in curves {
             let ink = Ink::Series(curve.colour);
-            for run in curve.runs(distance_s) {
+            for run in curve.runs(distance_s, |_| true) {
                 if let (Some(&last), true) = (run.last(), curves.len() > 1) {
                     labels.push((chart.backend_coord(&last), curve.name.clone(), ink));
                 }
@@ -103,13 +103,14 @@ pub(super) fn latencies(
         let mut labels = Vec::new();
         for curve in curves {
             let ink = Ink::Series(curve.colour);
-            let drawn: Drawn = curve.runs(distance_s).into_iter().try_for_each(|run| {
-                if let Some(&last) = run.last() {
-                    labels.push((chart.backend_coord(&last), curve.name.clone(), ink));
-                }
-                chart.draw_series(LineSeries::new(run, ink.line(3)))?;
-                Ok(())
-            });
+            let drawn: Drawn =
+                curve.runs(distance_s, |ns| ns > 0.0).into_iter().try_for_each(|run| {
+                    if let Some(&last) = run.last() {
+                        labels.push((chart.backend_coord(&last), curve.name.clone(), ink));
+                    }
+                    chart.draw_series(LineSeries::new(run, ink.line(3)))?;
+                    Ok(())
+                });
             drawn?;
         }
         labels.dedup_by(|later, earlier| later.1 == earlier.1);
@@ -128,12 +129,15 @@ impl Curve {
         Self { name: name.to_owned(), colour: number % SERIES_COLOURS, values }
     }
 
-    /// The points in seconds: means of neighbours where there are too many; interrupted where there
-    /// is nothing.
-    fn runs(&self, distance_s: f64) -> Vec<Vec<(f64, f64)>> {
+    /// The points in seconds: means of neighbours where there are too many; interrupted where the
+    /// value is none that `is_known`.
+    fn runs(&self, distance_s: f64, is_known: fn(f64) -> bool) -> Vec<Vec<(f64, f64)>> {
         let together = self.values.len().div_ceil(POINTS_MAX).max(1);
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-        let points = self.values.chunks(together).map(|values| Some(mean(values)));
+        let points = self
+            .values
+            .chunks(together)
+            .map(|values| Some(mean(values)).filter(|value| is_known(*value)));
         let scale = distance_s * together as f64;
         let mut runs = steps(points);
         for point in runs.iter_mut().flatten() {

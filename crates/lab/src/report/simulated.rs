@@ -64,16 +64,17 @@ impl Results {
     fn checks(&self, page: &mut String) {
         page.push_str("<section>\n<h2>Expected and measured</h2>\n");
         let columns = ["run", "expectation", "expected", "measured", "verdict"].map(text_column);
-        open_table(page, "checks", &columns);
+        let (first, run) = self.run_column();
+        open_table(page, "checks", &columns[first..]);
         for case in &self.cases {
             for check in &case.checks {
                 let (class, word) =
                     if check.pass { ("kept", "✓ met") } else { ("broken", "✗ not met") };
                 let _ = writeln!(
                     page,
-                    "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td>\
+                    "<tr>{}<td>{}</td><td>{}</td><td>{}</td>\
                      <td><span class=\"pill {class}\">{word}</span></td></tr>",
-                    escape(&case.label),
+                    run(case),
                     escape(&check.what),
                     escape(&check.expected),
                     escape(&check.measured),
@@ -96,13 +97,14 @@ impl Results {
             number_column("p50"),
             number_column("p99"),
         ];
-        open_table(page, "summary", &columns);
+        let (first, run) = self.run_column();
+        open_table(page, "summary", &columns[first..]);
         for case in &self.cases {
             for subject in case.volumes.iter().chain(&case.clients) {
                 let _ = write!(
                     page,
-                    "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td>",
-                    escape(&case.label),
+                    "<tr>{}<th scope=\"row\">{}</th><td>{}</td><td>{}</td>",
+                    run(case),
                     escape(&subject.name),
                     escape(&subject.kind),
                     escape(&subject.limits),
@@ -122,6 +124,14 @@ impl Results {
         }
         close_table(page);
         page.push_str("</section>\n");
+    }
+
+    /// The first column to show, and the cell of a run: none where there is only one.
+    fn run_column(&self) -> (usize, fn(&CaseResults) -> String) {
+        match self.cases.len() {
+            1 => (1, |_| String::new()),
+            _ => (0, |case| format!("<td>{}</td>", escape(&case.label))),
+        }
     }
 
     fn provenance(&self, page: &mut String) {

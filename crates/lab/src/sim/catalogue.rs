@@ -1,7 +1,9 @@
 //! The scenarios that come with the program.
 
 /// Name and text of each, sorted by name. The files lie in `crates/lab/scenarios/`.
-pub const SCENARIOS: [(&str, &str); 12] = [
+pub const SCENARIOS: [(&str, &str); 14] = [
+    ("database-gp2", include_str!("../../scenarios/database-gp2.toml")),
+    ("database-io1", include_str!("../../scenarios/database-io1.toml")),
     ("five-minute-job", include_str!("../../scenarios/five-minute-job.toml")),
     ("gp2-2000", include_str!("../../scenarios/gp2-2000.toml")),
     ("gp2-500", include_str!("../../scenarios/gp2-500.toml")),

@@ -127,6 +127,14 @@ impl SubjectResults {
         // What takes a hundredth of the run is not worth a word.
         let worth = worth.max(self.completed.len() / 100);
         stretches.retain(|stretch| stretch.samples >= worth);
+        stretches.dedup_by(|later, earlier| {
+            let same = earlier.is_like(later.mean());
+            if same {
+                earlier.samples += later.samples;
+                earlier.ios += later.ios;
+            }
+            same
+        });
         let told = stretches.iter().take(STRETCHES_MAX).map(|stretch| {
             let seconds = stretch.samples as u64 * sample_s;
             let rate = stretch.ios as f64 / seconds.max(1) as f64;
@@ -160,17 +168,27 @@ struct Stretch {
     ios: u64,
 }
 
+impl Stretch {
+    fn mean(&self) -> f64 {
+        self.ios as f64 / self.samples as f64
+    }
+
+    /// Whether a rate differs by no more than a twentieth, or what chance makes of counts.
+    fn is_like(&self, count: f64) -> bool {
+        let mean = self.mean();
+        (count - mean).abs() <= (mean * 0.05).max(3.0 * mean.sqrt()).max(3.0)
+    }
+}
+
 fn stretches(counts: &[u64]) -> Vec<Stretch> {
     let mut stretches: Vec<Stretch> = Vec::new();
     for &count in counts {
-        if let Some(last) = stretches.last_mut() {
-            let mean = last.ios as f64 / last.samples as f64;
-            // A twentieth, and what whole I/Os make of small rates.
-            if (count as f64 - mean).abs() <= (mean * 0.05).max(3.0) {
-                last.samples += 1;
-                last.ios += count;
-                continue;
-            }
+        if let Some(last) = stretches.last_mut()
+            && last.is_like(count as f64)
+        {
+            last.samples += 1;
+            last.ios += count;
+            continue;
         }
         stretches.push(Stretch { samples: 1, ios: count });
     }

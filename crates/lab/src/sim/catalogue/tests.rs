@@ -48,6 +48,16 @@ fn every_scenario_says_where_its_figures_come_from() {
 }
 
 #[test]
+fn database_gp2() {
+    comes_as_expected("database-gp2", true);
+}
+
+#[test]
+fn database_io1() {
+    comes_as_expected("database-io1", true);
+}
+
+#[test]
 fn gp2_2000() {
     comes_as_expected("gp2-2000", true);
 }
