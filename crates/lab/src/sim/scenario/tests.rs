@@ -1,7 +1,7 @@
 //! What a person may write, and what is said when it makes no sense.
 
 use super::*;
-use crate::sim::setup::{Load, Target};
+use crate::sim::setup::{Load, Target, WindowSetup};
 
 const SMALL: &str = "title = \"t\"\nduration_s = 10\n[[volume]]\nname = \"v\"\niops = 1_000\n";
 
@@ -265,18 +265,36 @@ fn the_documented_scenario_can_be_read_and_every_metric_is_explained() {
 }
 
 #[test]
-fn what_is_not_simulated_is_refused_when_it_is_run() {
-    let scenario = |more: &str| try_read(&format!("{SMALL}{more}")).unwrap();
-    let error = |more: &str| {
-        let scenario = scenario(more);
-        crate::sim::run::run(&scenario, 1, &mut |_| {}).unwrap_err().to_string()
-    };
+fn instances_are_of_their_day_and_what_no_rule_covers_is_refused() {
     let instance = "[[instance]]\nname = \"i\"\ntype = \"m1.large\"\nper_direction = true\n";
-    assert!(error(instance).starts_with("the limits of instance \"i\": not simulated yet"));
-    assert!(error("weight = 5\n").starts_with("the share of volume \"v\""));
-    assert!(error("[device]\nideal_us = 5\nscheduled = true\n").contains("told of: not simulated"));
-    let instance = format!("as_of = \"2013-01\"\n{SMALL}{instance}");
-    let setup = try_read(&instance).unwrap().cases.remove(0).setup;
-    assert_eq!(setup.instances[0].bytes_per_second_max, 62_500_000);
-    assert!(setup.instances[0].per_direction);
+    let setup =
+        |head: &str| try_read(&format!("{head}{SMALL}{instance}")).unwrap().cases.remove(0).setup;
+    let then = setup("as_of = \"2013-01\"\n");
+    assert_eq!(then.instances[0].bytes_per_second_max, 62_500_000);
+    assert!(then.instances[0].per_direction);
+    let bursting = format!("{SMALL}{}", instance.replace("m1.large", "m5.large"));
+    let scenario = try_read(&bursting).unwrap();
+    let error = crate::sim::run::run(&scenario, 1, &mut |_| {}).unwrap_err().to_string();
+    assert!(
+        error.starts_with("instance \"i\" has a link for each direction and bursts"),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_window_is_the_schedulers() {
+    let window = |keys: &str| {
+        let text = format!("{SMALL}[device]\nchannels = 4\nread_us = 80\n{keys}");
+        Ok::<_, ScenarioError>(try_read(&text)?.cases.remove(0).setup.device.window)
+    };
+    assert_eq!(window(""), Ok(None));
+    assert_eq!(window("scheduled = true"), Ok(Some(WindowSetup::Slots(6))));
+    let adaptive = window("scheduled = true\nwindow_p99_us = 200");
+    assert_eq!(adaptive, Ok(Some(WindowSetup::Adaptive(200_000))));
+    let lonely = window("window_slots = 9").unwrap_err().to_string();
+    assert!(lonely.contains("window_slots = 9: is the scheduler's; add scheduled"), "{lonely}");
+    let both = window("scheduled = true\nwindow_slots = 9\nwindow_p99_us = 200").unwrap_err();
+    assert!(both.to_string().contains("is either fixed or found"), "{both}");
+    let ideal = error_of("[device]\nideal_us = 5\nscheduled = true");
+    assert!(ideal.contains("has no default; add window_slots"), "{ideal}");
 }
