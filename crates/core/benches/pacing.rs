@@ -71,8 +71,8 @@ impl World {
         world
     }
 
-    /// Puts a volume on the device, with all it may do reserved, and every fortieth on an instance of
-    /// its own together with the following ones.
+    /// Puts a volume on the device, with all it may do reserved, and forty of them together on an
+    /// instance.
     fn share(&mut self, i: u64, volume: VolumeIndex, pacing: &Pacing) {
         let cost = OperationCost { base: Duration::from_us(80), byte_ps: 4_000 };
         let window = Window::Slots(1_000);

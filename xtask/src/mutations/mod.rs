@@ -3,7 +3,7 @@
 
 mod list;
 
-use self::list::{MUTATIONS, Mutation};
+use self::list::{LIST, Mutation, mutations};
 use crate::run;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,15 +18,16 @@ const TIMED_OUT: i32 = 124;
 /// Breaks every rule in turn, or only those of the properties that are named, and prints a table.
 pub fn run(root: &Path, wanted: &[&str]) -> Result<(), String> {
     let copy = Copy::new(root)?;
-    let chosen = |mutation: &&Mutation| {
+    let list = mutations(LIST)?;
+    let chosen = |mutation: &&Mutation<'_>| {
         wanted.is_empty() || wanted.contains(&mutation.property.to_string().as_str())
     };
     println!("| property | rule broken | caught by |\n| ---: | --- | --- |");
     let mut missed = Vec::new();
-    for mutation in MUTATIONS.iter().filter(chosen) {
+    for mutation in list.iter().filter(chosen) {
         let caught = copy.catches(mutation)?;
         let by = if caught { format!("`{}`", mutation.test) } else { "**nothing**".to_string() };
-        println!("| {} | {} | {by} |", mutation.property, mutation.what);
+        println!("| {} | {} | {by} |", mutation.property, mutation.rule);
         if !caught {
             missed.push(mutation.property.to_string());
         }
@@ -72,7 +73,7 @@ impl Copy {
     }
 
     /// Whether the test fails while the rule is broken, and passes while it is not.
-    fn catches(&self, mutation: &Mutation) -> Result<bool, String> {
+    fn catches(&self, mutation: &Mutation<'_>) -> Result<bool, String> {
         let file = self.folder.join(mutation.file);
         let whole = fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
         if whole.matches(mutation.before).count() != 1 {
@@ -102,11 +103,10 @@ impl Copy {
         Ok(code != Some(0))
     }
 
-    fn cargo(&self, mutation: &Mutation, more: &[&str]) -> Result<Option<i32>, String> {
-        let mut arguments = vec!["test", "--quiet", "-p", mutation.package];
-        arguments.extend(mutation.target.split(' '));
+    fn cargo(&self, mutation: &Mutation<'_>, more: &[&str]) -> Result<Option<i32>, String> {
+        let mut arguments = vec!["test", "--quiet", "-p"];
+        arguments.extend(mutation.test.split(' '));
         arguments.extend(more);
-        arguments.extend([mutation.test]);
         let mut command = run::bounded(&run::cargo(&self.folder, &arguments), SECONDS_MAX);
         command
             .env("CARGO_TARGET_DIR", &self.target)
