@@ -39,6 +39,7 @@
 mod bands;
 mod phases;
 mod promise;
+pub mod stream;
 mod windows;
 
 use std::ops::Range;

@@ -1,0 +1,95 @@
+//! The limits that all volumes of one client host share, as exact levels.
+
+use super::event::{Direction, Dispatched};
+use super::level::Level;
+use super::system::InstancePromise;
+use super::volumes::Limited;
+
+/// One client host.
+#[derive(Clone, Debug)]
+pub(super) struct Instance {
+    /// I/Os, then bytes.
+    pub(super) limits: [Option<Limited>; 2],
+    /// Reads, then writes.
+    pub(super) links: [Option<Level>; 2],
+    settled_at: u64,
+    /// Nanoseconds since the beginning in which all of its limits let one more pass.
+    pub(super) open_ns: u64,
+}
+
+impl Instance {
+    pub(super) fn new(promise: &InstancePromise) -> Self {
+        let tolerance_ns = promise.tolerance_ns;
+        let limited = |limit: Option<_>, balance| {
+            limit.map(|limit| Limited::new(limit, tolerance_ns, balance))
+        };
+        let link = promise.link.map(|rate| Level::pacer(rate, tolerance_ns));
+        Self {
+            limits: [
+                limited(promise.operations, promise.balances.operations),
+                limited(promise.bytes, promise.balances.bytes),
+            ],
+            links: [link; 2],
+            settled_at: 0,
+            open_ns: 0,
+        }
+    }
+
+    pub(super) fn settle(&mut self, now: u64) {
+        let span_ns = now - self.settled_at;
+        self.settled_at = now;
+        if span_ns == 0 {
+            return;
+        }
+        let limits = self.limits.iter().flatten().map(|limited| limited.ready_for(span_ns));
+        let links = self.links.iter().flatten();
+        let links = links.map(|link| link.ready_for(link.raised(span_ns), span_ns));
+        self.open_ns += limits.chain(links).min().unwrap_or(span_ns);
+        for limited in self.limits.iter_mut().flatten() {
+            limited.pacer.pass(span_ns, 0);
+            if let Some(credit) = &mut limited.credit {
+                credit.pass(span_ns, 0);
+            }
+        }
+        for link in self.links.iter_mut().flatten() {
+            link.pass(span_ns, 0);
+        }
+    }
+
+    /// Whether all of its limits let one more pass at `now`, which is not before the last settling.
+    pub(super) fn lets_pass(&self, now: u64) -> bool {
+        let span_ns = now.saturating_sub(self.settled_at);
+        let open = |level: &Level| level.rate > 0 && level.raised(span_ns) >= 0;
+        let limits = self.limits.iter().flatten();
+        let pacers =
+            limits.clone().map(|limited| &limited.pacer).chain(self.links.iter().flatten());
+        let credits = limits.filter_map(|limited| limited.credit.as_ref());
+        pacers.chain(credits).all(open)
+    }
+
+    pub(super) fn charge(&mut self, dispatched: &Dispatched) {
+        for (limited, units) in self.limits.iter_mut().zip(charge(dispatched)) {
+            if let Some(limited) = limited {
+                limited.take(units);
+            }
+        }
+        if let Some(link) = link_of(dispatched.direction).and_then(|at| self.links[at].as_mut()) {
+            link.take(dispatched.length.into());
+        }
+    }
+}
+
+/// What a dispatch is worth to its instance: I/Os, then payload bytes moved.
+pub(super) fn charge(dispatched: &Dispatched) -> [u64; 2] {
+    let moved = if dispatched.direction == Direction::None { 0 } else { dispatched.length };
+    [u64::from(dispatched.operations), u64::from(moved)]
+}
+
+/// Which of the two links the payload takes.
+pub(super) const fn link_of(direction: Direction) -> Option<usize> {
+    match direction {
+        Direction::Read => Some(0),
+        Direction::Write => Some(1),
+        Direction::None => None,
+    }
+}

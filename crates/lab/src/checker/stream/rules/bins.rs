@@ -1,0 +1,166 @@
+//! A continuous backlog cut into tenths of a second, so that every second of it can be judged, one
+//! every tenth.
+
+use super::super::event::Dispatched;
+use super::super::level::UNIT;
+use super::super::seen::Seen;
+use super::super::volumes::{Limited, Volume};
+
+/// The length of a bin.
+pub(super) const BIN_NS: u64 = 100_000_000;
+/// Bins in a second.
+pub(super) const SECOND_BINS: usize = 10;
+
+/// A tenth of a second.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bin {
+    /// I/Os, then bytes.
+    used: [u64; 2],
+    cost_ns: u64,
+    /// The levels at its beginning.
+    levels: [Option<Limited>; 2],
+    held_up_ns: u64,
+    by_instance_ns: u64,
+}
+
+/// One backlog of one volume.
+#[derive(Clone, Debug)]
+pub(super) struct Backlog {
+    bins: [Bin; SECOND_BINS],
+    open: Bin,
+    /// When the open bin ends.
+    end: u64,
+    /// Bins that are over.
+    pub(super) closed: u64,
+    /// Whether it began with an idle volume, not with a modification in its middle.
+    pub(super) from_idle: bool,
+    /// The largest charge so far.
+    pub(super) largest: [u64; 2],
+    pub(super) largest_cost_ns: u64,
+    /// When somebody else last held it up who is not to blame.
+    pub(super) excused_at: Option<u64>,
+    made_whole_ns: u64,
+    unexcused_ns: u64,
+}
+
+/// A second of a backlog.
+#[derive(Clone, Debug)]
+pub(super) struct Second {
+    pub(super) from: u64,
+    pub(super) to: u64,
+    pub(super) used: [u64; 2],
+    pub(super) cost_ns: u64,
+    pub(super) levels: [Option<Limited>; 2],
+    pub(super) held_up_ns: u64,
+    pub(super) by_instance_ns: u64,
+    /// The time that what was served takes at its limits, whichever took longest in each bin.
+    pub(super) busy_ns: u64,
+}
+
+impl Backlog {
+    pub(super) fn new(volume: &Volume, now: u64, from_idle: bool) -> Self {
+        Self {
+            bins: [Bin::default(); SECOND_BINS],
+            open: Bin { levels: volume.limits, ..Bin::default() },
+            end: now + BIN_NS,
+            closed: 0,
+            from_idle,
+            largest: [0; 2],
+            largest_cost_ns: 0,
+            excused_at: None,
+            made_whole_ns: volume.held_up.made_whole_ns,
+            unexcused_ns: volume.held_up.unexcused_ns,
+        }
+    }
+
+    /// Lets time pass up to now; calls `judge` for every second that is over.
+    pub(super) fn pass(
+        &mut self,
+        volume: &Volume,
+        seen: &Seen,
+        mut judge: impl FnMut(&Self, &Second),
+    ) {
+        let now = seen.now;
+        let held_up = volume.held_up;
+        let made_whole = held_up.made_whole_ns - self.made_whole_ns;
+        let unexcused = held_up.unexcused_ns - self.unexcused_ns;
+        let mut left_ns = volume.last_held_up_ns;
+        (self.made_whole_ns, self.unexcused_ns) = (held_up.made_whole_ns, held_up.unexcused_ns);
+        self.open.by_instance_ns += left_ns.saturating_sub(made_whole);
+        if left_ns > unexcused {
+            self.excused_at = Some(now);
+        }
+        while now >= self.end {
+            // What held it up lies at the end of the span.
+            let after_ns = left_ns.min(now - self.end);
+            self.open.held_up_ns += left_ns - after_ns;
+            left_ns = after_ns;
+            self.close(volume, now);
+            if self.closed >= SECOND_BINS as u64 {
+                judge(self, &self.second());
+            }
+        }
+        self.open.held_up_ns += left_ns;
+    }
+
+    fn close(&mut self, volume: &Volume, now: u64) {
+        self.bins.rotate_left(1);
+        self.bins[SECOND_BINS - 1] = self.open;
+        // The levels are known as of now: what they were at the edge is worked out backwards.
+        let back_ns = now - self.end;
+        let back = |limited: Limited| {
+            let mut limited = limited;
+            limited.pacer.level = limited.pacer.before(back_ns);
+            if let Some(credit) = &mut limited.credit {
+                credit.level = credit.before(back_ns);
+            }
+            limited
+        };
+        self.open =
+            Bin { levels: volume.limits.map(|limited| limited.map(back)), ..Bin::default() };
+        self.end += BIN_NS;
+        self.closed += 1;
+    }
+
+    fn second(&self) -> Second {
+        let to = self.end - BIN_NS;
+        let sum = |of: fn(&Bin) -> u64| self.bins.iter().map(of).sum();
+        Second {
+            from: to - SECOND_BINS as u64 * BIN_NS,
+            to,
+            used: [sum(|bin| bin.used[0]), sum(|bin| bin.used[1])],
+            cost_ns: sum(|bin| bin.cost_ns),
+            levels: self.bins[0].levels,
+            held_up_ns: sum(|bin| bin.held_up_ns),
+            by_instance_ns: sum(|bin| bin.by_instance_ns),
+            busy_ns: sum(Bin::busy_ns),
+        }
+    }
+
+    pub(super) fn take(&mut self, dispatched: &Dispatched) {
+        let units = dispatched.charge();
+        for (dimension, units) in units.into_iter().enumerate() {
+            self.open.used[dimension] += units;
+            self.largest[dimension] = self.largest[dimension].max(units);
+        }
+        self.open.cost_ns += dispatched.device_cost_ns;
+        self.largest_cost_ns = self.largest_cost_ns.max(dispatched.device_cost_ns);
+    }
+}
+
+impl Bin {
+    fn busy_ns(&self) -> u64 {
+        let busy = |dimension: usize| {
+            let limited = self.levels[dimension].as_ref()?;
+            let mut paid = *limited;
+            paid.pacer.level = 0;
+            let entitled = paid.entitled(BIN_NS);
+            if entitled <= 0 {
+                return Some(BIN_NS);
+            }
+            let used = i128::from(self.used[dimension]) * UNIT;
+            u64::try_from(used * i128::from(BIN_NS) / entitled).ok()
+        };
+        (0..self.used.len()).filter_map(busy).max().unwrap_or(0)
+    }
+}

@@ -1,0 +1,165 @@
+//! Line 1: in any window of any length at most rate x length, the tolerance's worth and one I/O.
+//!
+//! All windows at once: a level that rises with what is served and drains at the rate is, at any
+//! time, the largest excess of any window that ends then. Before the last I/O of a window it may be
+//! the tolerance's worth. Modifications are taken at their most generous here (a window may save
+//! the largest tolerance in force during it); [`Modify`](super::modify) is exact about them.
+//!
+//! What was our lateness is not forfeited: a volume that waited although its limits and its
+//! instance let it pass may be behind by that, up to the made-whole time, and catches up at no more
+//! than the catch-up rate, which is a second level that drains faster.
+
+use super::super::event::Event;
+use super::super::level::{UNIT, worth};
+use super::super::report::{Findings, Rule, Whose};
+use super::super::seen::Seen;
+use super::super::system::MadeWhole;
+use super::super::volumes::Volume;
+use super::{DIMENSIONS, PerVolume, Watcher, units_text};
+
+/// The excess of the worst window that ends now, in one dimension.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    rate: u64,
+    /// The most that may be saved in any window that is still open.
+    depth: i128,
+    /// The depth in force.
+    depth_now: i128,
+    /// Ahead of the rate; below zero by what is to be made whole.
+    ahead: i128,
+    /// Ahead of the catch-up rate, in quarters.
+    catch_up: i128,
+}
+
+#[derive(Debug, Default)]
+struct OfVolume {
+    windows: [Option<Window>; 2],
+    begun: bool,
+    settled_at: u64,
+    made_whole_ns: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Ceiling(PerVolume<OfVolume>);
+
+impl Ceiling {
+    pub(super) const fn new() -> Self {
+        Self(PerVolume::new())
+    }
+}
+
+impl Watcher for Ceiling {
+    fn observe(&mut self, event: &Event, seen: &Seen, findings: &mut Findings) {
+        let rule = seen.system.made_whole;
+        match event {
+            Event::Submitted(submitted) => {
+                let Some(volume) = seen.volume(submitted.volume) else { return };
+                if !volume.is_backlogged() {
+                    let of = self.0.of(submitted.volume);
+                    of.settle(volume, seen.now, rule);
+                    of.forfeit();
+                }
+            }
+            Event::Dispatched(dispatched) => {
+                let Some(volume) = seen.volume(dispatched.volume) else { return };
+                let of = self.0.of(dispatched.volume);
+                of.settle(volume, seen.now, rule);
+                for (dimension, units) in dispatched.charge().into_iter().enumerate() {
+                    let Some(window) = of.windows[dimension].as_mut().filter(|_| units > 0) else {
+                        continue;
+                    };
+                    let whose = Whose::Volume(dispatched.volume);
+                    findings.judge(Rule::Ceiling, window.allows(), seen.now, whose, || {
+                        window.words(dimension)
+                    });
+                    window.take(units);
+                }
+            }
+            Event::Modified { volume: number, promise, .. } => {
+                let Some(volume) = seen.volume(*number) else { return };
+                let of = self.0.of(*number);
+                of.settle(volume, seen.now, rule);
+                of.forfeit();
+                for (window, limit) in of.windows.iter_mut().zip(promise.limits()) {
+                    let Some(limit) = limit else {
+                        *window = None;
+                        continue;
+                    };
+                    let depth = worth(limit.per_second, promise.tolerance_ns);
+                    let fresh = Window::new(limit.per_second, depth);
+                    let window = window.get_or_insert(fresh);
+                    (window.rate, window.depth_now) = (limit.per_second, depth);
+                    window.depth = window.depth.max(depth);
+                }
+            }
+            Event::Added { volume, .. } | Event::Removed { volume, .. } => {
+                *self.0.of(*volume) = OfVolume::default();
+            }
+            _ => {}
+        }
+    }
+}
+
+impl OfVolume {
+    fn settle(&mut self, volume: &Volume, now: u64, rule: MadeWhole) {
+        if !self.begun {
+            self.begun = true;
+            for (window, limit) in self.windows.iter_mut().zip(volume.promise.limits()) {
+                *window = limit.map(|limit| {
+                    let depth = worth(limit.per_second, volume.promise.tolerance_ns);
+                    Window::new(limit.per_second, depth)
+                });
+            }
+        }
+        let span_ns = now - self.settled_at;
+        let owed_ns = volume.held_up.made_whole_ns.saturating_sub(self.made_whole_ns);
+        (self.settled_at, self.made_whole_ns) = (now, volume.held_up.made_whole_ns);
+        for window in self.windows.iter_mut().flatten() {
+            window.pass(span_ns, owed_ns, rule);
+        }
+    }
+
+    /// Who has nothing waiting gives up what was to be made whole.
+    fn forfeit(&mut self) {
+        for window in self.windows.iter_mut().flatten() {
+            window.ahead = window.ahead.max(0);
+        }
+    }
+}
+
+impl Window {
+    const fn new(rate: u64, depth: i128) -> Self {
+        Self { rate, depth, depth_now: depth, ahead: 0, catch_up: 0 }
+    }
+
+    fn pass(&mut self, span_ns: u64, owed_ns: u64, rule: MadeWhole) {
+        let owed = self.ahead.min(0).abs() + worth(self.rate, owed_ns);
+        let owed = owed.min(worth(self.rate, rule.time_ns));
+        self.ahead = (self.ahead - worth(self.rate, span_ns)).max(-owed);
+        let drained = worth(self.rate, span_ns).saturating_mul(rule.rate_quarters.into());
+        self.catch_up = (self.catch_up - drained).max(0);
+        if self.ahead <= 0 {
+            self.depth = self.depth_now;
+        }
+    }
+
+    /// Whether one more may go, of any size.
+    fn allows(&self) -> bool {
+        self.rate > 0 && self.ahead <= self.depth && self.catch_up <= 4 * self.depth
+    }
+
+    fn take(&mut self, units: u64) {
+        let units = i128::from(units) * UNIT;
+        self.ahead += units;
+        self.catch_up += 4 * units;
+    }
+
+    fn words(&self, dimension: usize) -> (String, String) {
+        let name = DIMENSIONS[dimension];
+        let (rate, depth) = (self.rate, units_text(self.depth));
+        let expected = format!("at most {depth} {name} ahead of {rate} a second before one more");
+        let ahead = units_text(self.ahead);
+        let catch_up = units_text(self.catch_up / 4);
+        (expected, format!("{ahead} ahead, {catch_up} ahead of the catch-up rate"))
+    }
+}

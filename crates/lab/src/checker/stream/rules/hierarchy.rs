@@ -1,0 +1,54 @@
+//! Line 5: the limits of a client host and of the device hold beside those of a volume.
+
+use super::super::event::{Dispatched, Event};
+use super::super::instances;
+use super::super::level::Level;
+use super::super::report::{Findings, Rule, Whose};
+use super::super::seen::Seen;
+use super::{DIMENSIONS, Watcher, units_text};
+
+#[derive(Debug)]
+pub(super) struct Hierarchy;
+
+impl Watcher for Hierarchy {
+    fn observe(&mut self, event: &Event, seen: &Seen, findings: &mut Findings) {
+        let Event::Dispatched(dispatched) = event else { return };
+        of_instance(dispatched, seen, findings);
+        of_device(dispatched, seen, findings);
+    }
+}
+
+fn of_instance(dispatched: &Dispatched, seen: &Seen, findings: &mut Findings) {
+    let Some(instance) = seen.instance(dispatched.instance) else { return };
+    let whose = Whose::Instance(dispatched.instance);
+    let mut judge = |level: &Level, name: &str| {
+        findings.judge(Rule::Hierarchy, level.is_ready(), seen.now, whose, || {
+            let expected = format!("{name} within {} a second", level.rate);
+            (expected, format!("{} ahead before one more", units_text(level.depth - level.level)))
+        });
+    };
+    let charge = instances::charge(dispatched);
+    for (dimension, (limited, units)) in instance.limits.iter().zip(charge).enumerate() {
+        if let Some(limited) = limited.as_ref().filter(|_| units > 0) {
+            judge(&limited.pacer, DIMENSIONS[dimension]);
+        }
+    }
+    let link = instances::link_of(dispatched.direction).and_then(|at| instance.links[at].as_ref());
+    if let Some(link) = link.filter(|_| dispatched.length > 0) {
+        judge(link, "bytes of the link");
+    }
+}
+
+fn of_device(dispatched: &Dispatched, seen: &Seen, findings: &mut Findings) {
+    let device = seen.device;
+    if device.window_ns == u64::MAX || dispatched.device_cost_ns == 0 {
+        return;
+    }
+    // A window smaller than one request lets one through at a time.
+    let kept = device.cost_ns < device.window_ns || device.pieces == 0;
+    findings.judge(Rule::Hierarchy, kept, seen.now, Whose::Node, || {
+        let window_ns = device.window_ns;
+        let expected = format!("less than {window_ns} ns of device in flight before one more");
+        (expected, format!("{} ns in {} pieces", device.cost_ns, device.pieces))
+    });
+}

@@ -1,0 +1,73 @@
+//! Line 6: a log writer at queue depth 1 keeps its 99th percentile within twice that alone.
+//!
+//! The percentile is within a bound exactly if at most one latency in a hundred is above it: that
+//! takes two counters and no histogram.
+
+use super::super::event::Event;
+use super::super::report::{Findings, Rule, Whose};
+use super::super::seen::Seen;
+use super::super::system::{Alone, System};
+use super::Watcher;
+
+/// Fewer latencies than this have no 99th percentile.
+const SAMPLES_MIN: u64 = 100;
+
+#[derive(Debug)]
+struct Watched {
+    alone: Alone,
+    most_ns: u64,
+    answered: u64,
+    above: u64,
+    longest_ns: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Isolation(Vec<Watched>);
+
+impl Isolation {
+    pub(super) fn new(system: &System) -> Self {
+        let percent = u128::from(system.margins.isolation_percent);
+        let watched = |alone: &Alone| {
+            let most_ns = u128::from(alone.p99_ns) * percent / 100;
+            let most_ns = u64::try_from(most_ns).unwrap_or(u64::MAX);
+            Watched { alone: *alone, most_ns, answered: 0, above: 0, longest_ns: 0 }
+        };
+        Self(system.alone.iter().map(watched).collect())
+    }
+}
+
+impl Watcher for Isolation {
+    fn observe(&mut self, event: &Event, seen: &Seen, _findings: &mut Findings) {
+        let Event::Completed(completed) = event else { return };
+        if !completed.last {
+            return;
+        }
+        let of = |watched: &&mut Watched| watched.alone.volume == completed.volume;
+        let Some(watched) = self.0.iter_mut().find(of) else { return };
+        let Some(volume) = seen.volume(completed.volume) else { return };
+        // Of a client that has more than one in flight, the others are its own neighbours.
+        if volume.requests.len() != 1 {
+            return;
+        }
+        if let Some(request) = volume.requests.get(completed.handle) {
+            let latency_ns = seen.now.saturating_sub(request.at);
+            watched.answered += 1;
+            watched.above += u64::from(latency_ns > watched.most_ns);
+            watched.longest_ns = watched.longest_ns.max(latency_ns);
+        }
+    }
+
+    fn finish(&mut self, seen: &Seen, findings: &mut Findings) {
+        for watched in self.0.iter().filter(|watched| watched.answered >= SAMPLES_MIN) {
+            let kept = watched.above * 100 <= watched.answered;
+            let whose = Whose::Volume(watched.alone.volume);
+            findings.judge(Rule::Isolation, kept, seen.now, whose, || {
+                let (most, alone) = (watched.most_ns, watched.alone.p99_ns);
+                let expected = format!("p99 at most {most} ns ({alone} ns alone)");
+                let (above, answered) = (watched.above, watched.answered);
+                let longest = watched.longest_ns;
+                (expected, format!("{above} of {answered} took longer, the longest {longest} ns"))
+            });
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The rules, one small machine each. They see every event just before it is taken in.
+
+mod bins;
+mod bounded;
+mod ceiling;
+mod conservation;
+mod credits;
+mod fairness;
+mod hierarchy;
+mod isolation;
+mod modify;
+mod order;
+mod peak;
+mod seconds;
+mod starvation;
+mod sums;
+mod tiers;
+
+use std::fmt::Debug;
+
+use super::event::Event;
+use super::report::{Findings, Rule};
+use super::seen::Seen;
+use super::system::System;
+
+/// One rule, or a few that share their books.
+pub(super) trait Watcher: Debug + Send {
+    /// Looks at an event, with everything as it was just before.
+    fn observe(&mut self, event: &Event, seen: &Seen, findings: &mut Findings);
+
+    /// Judges what is still open at the end.
+    fn finish(&mut self, _seen: &Seen, _findings: &mut Findings) {}
+}
+
+/// What is kept of each volume, by its number; made when it is first asked for.
+#[derive(Debug)]
+pub(super) struct PerVolume<T>(Vec<T>);
+
+impl<T: Default> PerVolume<T> {
+    pub(super) const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    pub(super) fn of(&mut self, volume: u32) -> &mut T {
+        let at = volume as usize;
+        if self.0.len() <= at {
+            self.0.resize_with(at + 1, T::default);
+        }
+        &mut self.0[at]
+    }
+}
+
+/// The watchers of the rules that are wanted and say something about this system.
+pub(super) fn watchers(system: &System, findings: &Findings) -> Vec<Box<dyn Watcher>> {
+    let wants = |rules: &[Rule]| rules.iter().any(|rule| findings.wants(*rule));
+    let mut watchers: Vec<Box<dyn Watcher>> = Vec::new();
+    let mut add = |wanted: bool, watcher: Box<dyn Watcher>| {
+        if wanted {
+            watchers.push(watcher);
+        }
+    };
+    let shared = !system.instances.is_empty();
+    let seconds = [Rule::FirstSecond, Rule::SteadySecond, Rule::Floor];
+    add(wants(&[Rule::Ceiling]), Box::new(ceiling::Ceiling::new()));
+    add(wants(&seconds), Box::new(seconds::Seconds::new()));
+    add(wants(&[Rule::Peak10Ms]), Box::new(peak::Peak::new()));
+    add(wants(&[Rule::Credits]), Box::new(credits::Credits));
+    add(
+        wants(&[Rule::Hierarchy]) && (shared || system.device.is_some()),
+        Box::new(hierarchy::Hierarchy),
+    );
+    add(wants(&[Rule::Hierarchy]) && shared, Box::new(sums::Sums::new(system)));
+    add(wants(&[Rule::Fairness]) && shared, Box::new(fairness::Fairness::new(system)));
+    add(wants(&[Rule::BaseBeforeBurst]), Box::new(tiers::Tiers::new(system)));
+    add(
+        wants(&[Rule::Isolation]) && !system.alone.is_empty(),
+        Box::new(isolation::Isolation::new(system)),
+    );
+    add(wants(&[Rule::Modify]), Box::new(modify::Modify::new()));
+    add(wants(&[Rule::NoStarvation]), Box::new(starvation::Starvation::new()));
+    add(wants(&[Rule::LaneOrder]), Box::new(order::LaneOrder::new()));
+    add(wants(&[Rule::Conservation]), Box::new(conservation::Conservation));
+    add(wants(&[Rule::Bounded]), Box::new(bounded::Bounded));
+    watchers
+}
+
+/// The names of the two dimensions.
+pub(super) const DIMENSIONS: [&str; 2] = ["I/Os", "bytes"];
+
+/// Level units as units with three decimals: rounded down, for printing only.
+pub(super) fn units_text(level: i128) -> String {
+    let thousandths = level / 1_000_000;
+    let sign = if thousandths < 0 { "-" } else { "" };
+    let whole = thousandths.unsigned_abs();
+    format!("{sign}{}.{:03}", whole / 1_000, whole % 1_000)
+}

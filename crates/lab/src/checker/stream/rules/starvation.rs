@@ -1,0 +1,94 @@
+//! Line 2: nothing that waits is passed over for ever.
+//!
+//! Requests of a lane go in order, so it is enough to watch whoever is first: once the volume's own
+//! limits let it pass, it must go within the bound, whatever neighbours do. And the urgent lane may
+//! pass the normal one only so often in a row.
+
+use super::super::event::Event;
+use super::super::report::{Findings, Rule, Whose};
+use super::super::seen::Seen;
+use super::{PerVolume, Watcher};
+
+#[derive(Debug, Default)]
+struct OfVolume {
+    /// For how long the first has waited although its own limits let it pass.
+    waited_ns: u64,
+    urgent_run: u32,
+    /// Requests that wait and were submitted before the urgent run began.
+    passed_over: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Starvation(PerVolume<OfVolume>);
+
+impl Starvation {
+    pub(super) const fn new() -> Self {
+        Self(PerVolume::new())
+    }
+
+    fn wait(&mut self, number: u32, seen: &Seen) {
+        if let Some(volume) = seen.volume(number) {
+            self.0.of(number).waited_ns += volume.last_held_up_ns;
+        }
+    }
+
+    fn judge(&mut self, number: u32, seen: &Seen, findings: &mut Findings) {
+        let of = self.0.of(number);
+        let waited_ns = std::mem::take(&mut of.waited_ns);
+        let Some(most_ns) = seen.system.bounds.wait_ns else { return };
+        let stalled_ns = seen.stalls.overlap(seen.now.saturating_sub(waited_ns), seen.now);
+        let kept = waited_ns.saturating_sub(stalled_ns) <= most_ns;
+        findings.judge(Rule::NoStarvation, kept, seen.now, Whose::Volume(number), || {
+            let expected = format!("the first goes within {most_ns} ns of its limits being ready");
+            (expected, format!("waited {waited_ns} ns, {stalled_ns} ns of them stalled"))
+        });
+    }
+}
+
+impl Watcher for Starvation {
+    fn observe(&mut self, event: &Event, seen: &Seen, findings: &mut Findings) {
+        let Some(number) = event.volume() else { return };
+        self.wait(number, seen);
+        match event {
+            Event::Dispatched(dispatched) => {
+                self.judge(number, seen, findings);
+                let Some(most) = seen.system.bounds.urgent_run else { return };
+                let of = self.0.of(number);
+                if !dispatched.urgent {
+                    of.urgent_run = 0;
+                    return;
+                }
+                let waiting = seen.volume(number).map_or(0, |volume| volume.requests.queued);
+                if of.urgent_run == 0 {
+                    of.passed_over = waiting;
+                }
+                of.urgent_run += 1;
+                // Everything that waited at the run's beginning may have been urgent itself.
+                let run = u64::from(of.urgent_run);
+                let normal_waits = waiting > 1 && of.passed_over > run;
+                let kept = of.urgent_run <= most || !normal_waits;
+                findings.judge(Rule::NoStarvation, kept, seen.now, Whose::Volume(number), || {
+                    let expected = format!("at most {most} urgent ones in a row while others wait");
+                    (expected, format!("{run} in a row, {waiting} wait"))
+                });
+            }
+            Event::Cancelled { .. } => {
+                let volume = seen.volume(number);
+                if volume.is_some_and(|volume| volume.requests.queued <= 1) {
+                    self.0.of(number).waited_ns = 0;
+                }
+            }
+            Event::Added { .. } | Event::Removed { .. } => *self.0.of(number) = OfVolume::default(),
+            _ => {}
+        }
+    }
+
+    fn finish(&mut self, seen: &Seen, findings: &mut Findings) {
+        let waiting = seen.each_volume().filter(|(_, volume)| volume.is_backlogged());
+        let numbers: Vec<u32> = waiting.map(|(number, _)| number).collect();
+        for number in numbers {
+            self.wait(number, seen);
+            self.judge(number, seen, findings);
+        }
+    }
+}

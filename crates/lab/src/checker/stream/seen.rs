@@ -1,0 +1,223 @@
+//! What is known of the system so far: every limit as an exact level, every request that waits or
+//! is on the device, and who holds up whom. All rules look at it; none changes it.
+//!
+//! An event is taken in two steps. [`Seen::arrive`] lets the time up to it pass; then the rules
+//! look, so that they see the levels and queues just before it; then [`Seen::apply`] takes it in.
+
+use super::event::{Cause, Dispatched, Event, Sample};
+use super::instances::Instance;
+use super::level::worth;
+use super::requests::Request;
+use super::system::System;
+use super::volumes::Volume;
+
+/// Stalls that are remembered; the oldest is forgotten.
+const STALLS_MAX: usize = 64;
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) system: System,
+    pub(super) now: u64,
+    pub(super) volumes: Vec<Option<Volume>>,
+    pub(super) instances: Vec<Instance>,
+    pub(super) device: Device,
+    pub(super) stalls: Stalls,
+}
+
+/// The device: what is on it, and for how long it had room.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Device {
+    pub(super) pieces: u64,
+    pub(super) cost_ns: u64,
+    /// `u64::MAX` when no window is known.
+    pub(super) window_ns: u64,
+    /// Nanoseconds in which less than the window was in flight.
+    pub(super) room_ns: u64,
+}
+
+/// When nobody could do anything.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stalls {
+    /// In order of their beginning.
+    spans: Vec<(u64, u64)>,
+    /// The end of the latest.
+    end: u64,
+}
+
+impl Seen {
+    pub(super) fn new(system: System) -> Self {
+        let device = Device {
+            window_ns: system.device.map_or(u64::MAX, |device| device.window_ns),
+            ..Device::default()
+        };
+        let volumes = system.volumes.iter().map(|promise| Some(Volume::new(0, promise))).collect();
+        let instances = system.instances.iter().map(Instance::new).collect();
+        Self { system, now: 0, volumes, instances, device, stalls: Stalls::default() }
+    }
+
+    pub(super) fn volume(&self, number: u32) -> Option<&Volume> {
+        self.volumes.get(number as usize)?.as_ref()
+    }
+
+    pub(super) fn instance(&self, number: u32) -> Option<&Instance> {
+        self.instances.get(number as usize)
+    }
+
+    /// Volumes that exist, with their numbers.
+    pub(super) fn each_volume(&self) -> impl Iterator<Item = (u32, &Volume)> {
+        (0..).zip(&self.volumes).filter_map(|(number, volume)| Some((number, volume.as_ref()?)))
+    }
+
+    /// Lets time pass up to the event, for those that it is about.
+    pub(super) fn arrive(&mut self, event: &Event) {
+        // A clock that steps back earns nothing and undoes nothing.
+        let at = event.at().max(self.now);
+        if self.device.cost_ns < self.device.window_ns {
+            self.device.room_ns += at - self.now;
+        }
+        self.now = at;
+        match event {
+            Event::Dispatched(dispatched) => self.settle_instance(dispatched.instance),
+            Event::Sampled { sample: Sample::InstanceBalances { instance, .. }, .. } => {
+                self.settle_instance(*instance);
+            }
+            _ => {}
+        }
+        if let Some(volume) = event.volume() {
+            self.settle(volume);
+        }
+    }
+
+    /// Lets time pass up to now for everybody: at the end.
+    pub(super) fn settle_all(&mut self) {
+        for number in 0..self.volumes.len() {
+            self.settle(u32::try_from(number).unwrap_or(u32::MAX));
+        }
+    }
+
+    fn settle_instance(&mut self, number: u32) {
+        if let Some(instance) = self.instances.get_mut(number as usize) {
+            instance.settle(self.now);
+        }
+    }
+
+    fn settle(&mut self, number: u32) {
+        let instance = self.volume(number).and_then(|volume| volume.promise.instance);
+        if let Some(instance) = instance {
+            self.settle_instance(instance);
+        }
+        let open_ns = self.open_ns(instance);
+        let (now, room_ns, made_whole) = (self.now, self.device.room_ns, self.system.made_whole);
+        let Some(Some(volume)) = self.volumes.get_mut(number as usize) else { return };
+        let stalled_ns = self.stalls.overlap(volume.settled_at, now);
+        volume.settle(now, open_ns, room_ns, stalled_ns, made_whole.time_ns);
+    }
+
+    /// For how long an instance's limits were open; all the time if nothing limits it.
+    fn open_ns(&self, instance: Option<u32>) -> u64 {
+        let instance = instance.and_then(|number| self.instance(number));
+        instance.map_or(self.now, |instance| instance.open_ns)
+    }
+
+    /// Takes the event in.
+    pub(super) fn apply(&mut self, event: &Event) {
+        match event {
+            Event::Added { volume, promise, .. } => {
+                let at = *volume as usize;
+                // Numbers are dense; a wild one must not take all memory.
+                if at < self.volumes.len() + (1 << 16) {
+                    self.volumes.resize_with(self.volumes.len().max(at + 1), || None);
+                    let mut added = Volume::new(self.now, promise);
+                    added.catch_up(self.open_ns(promise.instance), self.device.room_ns);
+                    self.volumes[at] = Some(added);
+                }
+            }
+            Event::Modified { volume, promise, .. } => {
+                let debt_ns = self.system.margins.modify_debt_ns;
+                let (open_ns, room_ns) = (self.open_ns(promise.instance), self.device.room_ns);
+                if let Some(volume) = self.volume_mut(*volume) {
+                    volume.modify(promise, debt_ns);
+                    volume.catch_up(open_ns, room_ns);
+                }
+            }
+            Event::Credited { volume, units, .. } => {
+                if let Some(volume) = self.volume_mut(*volume) {
+                    volume.set_balances(units);
+                }
+            }
+            Event::Removed { volume, .. } => {
+                if let Some(slot) = self.volumes.get_mut(*volume as usize) {
+                    *slot = None;
+                }
+            }
+            Event::Submitted(submitted) => {
+                if let Some(volume) = self.volume_mut(submitted.volume) {
+                    let seq = volume.next_seq;
+                    volume.enqueue(submitted.handle, Request::new(submitted, seq));
+                }
+            }
+            Event::Cancelled { volume, handle, .. } => {
+                if let Some(volume) = self.volume_mut(*volume) {
+                    volume.cancel(*handle);
+                }
+            }
+            Event::Dispatched(dispatched) => self.dispatch(dispatched),
+            Event::Completed(completed) => {
+                self.device.pieces = self.device.pieces.saturating_sub(1);
+                self.device.cost_ns = self.device.cost_ns.saturating_sub(completed.device_cost_ns);
+                if let Some(volume) = self.volume_mut(completed.volume) {
+                    volume.complete(completed);
+                }
+            }
+            Event::Stalled { from, to, cause } => self.stalls.add(*from, *to, *cause),
+            Event::Sampled { sample: Sample::Window { cost_ns }, .. } => {
+                self.device.window_ns = *cost_ns;
+            }
+            Event::Sampled { .. } | Event::Refused { .. } => {}
+        }
+    }
+
+    fn dispatch(&mut self, dispatched: &Dispatched) {
+        self.device.pieces += 1;
+        self.device.cost_ns += dispatched.device_cost_ns;
+        if let Some(instance) = self.instances.get_mut(dispatched.instance as usize) {
+            instance.charge(dispatched);
+        }
+        if let Some(volume) = self.volume_mut(dispatched.volume) {
+            volume.dispatch(dispatched);
+        }
+    }
+
+    fn volume_mut(&mut self, number: u32) -> Option<&mut Volume> {
+        self.volumes.get_mut(number as usize)?.as_mut()
+    }
+}
+
+impl Stalls {
+    fn add(&mut self, from: u64, to: u64, _cause: Cause) {
+        // Two that overlap are one: time is lost once.
+        let from = from.max(self.end);
+        if from < to {
+            if self.spans.len() == STALLS_MAX {
+                self.spans.remove(0);
+            }
+            self.spans.push((from, to));
+            self.end = to;
+        }
+    }
+
+    /// Nanoseconds of stalls within a span.
+    pub(super) fn overlap(&self, from: u64, to: u64) -> u64 {
+        if self.end <= from {
+            return 0;
+        }
+        let within = |&(start, end): &(u64, u64)| end.min(to).saturating_sub(start.max(from));
+        self.spans.iter().map(within).sum()
+    }
+}
+
+/// What a rate is worth in `span_ns` without what was lost of it.
+pub(super) fn worth_without(rate: u64, span_ns: u64, lost_ns: u64) -> i128 {
+    worth(rate, span_ns.saturating_sub(lost_ns))
+}

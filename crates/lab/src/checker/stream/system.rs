@@ -1,0 +1,231 @@
+//! What was promised for a whole system, in plain numbers.
+
+use evenkeel_core::limits::{VOLUME_QUEUED_BYTES_MAX, VOLUME_QUEUED_REQUESTS_MAX};
+use evenkeel_core::qos::pacing::{Balances, CreditLimit, Limit, Pacing};
+
+/// What a volume is sure of while it is backlogged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Floor {
+    /// Nothing: it gets what is left.
+    #[default]
+    None,
+    /// Everything up to its limits.
+    Limit,
+    /// A rate of its own.
+    Reserved {
+        /// I/Os of the reference size per second.
+        per_second: u64,
+        /// What one I/O of the reference size costs on the device, in nanoseconds of a channel. 0
+        /// counts I/Os, of whatever size.
+        reference_cost_ns: u64,
+    },
+}
+
+/// What was promised for one volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VolumePromise {
+    /// The client host whose limits hold it together with others; `None` if none do.
+    pub instance: Option<u32>,
+    /// Limit in counted I/Os; `None` promises no limit.
+    pub operations: Option<Limit>,
+    /// Limit in bytes; `None` promises no limit.
+    pub bytes: Option<Limit>,
+    /// Time's worth of tokens that it may save while idle.
+    pub tolerance_ns: u64,
+    /// Credits at the start: what is not given is full.
+    pub balances: Balances,
+    /// What it is sure of.
+    pub floor: Floor,
+}
+
+/// What was promised for all volumes of one client host together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InstancePromise {
+    /// Limit in counted I/Os: the most per second, and as credit its baseline and burst.
+    pub operations: Option<Limit>,
+    /// The same in payload bytes moved.
+    pub bytes: Option<Limit>,
+    /// Payload bytes per second that the link carries, in each direction.
+    pub link: Option<u64>,
+    /// Time's worth of tokens that it may save while idle.
+    pub tolerance_ns: u64,
+    /// Credits at the start: what is not given is full.
+    pub balances: Balances,
+}
+
+/// What stands below: measured once, not promised by us.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DevicePromise {
+    /// Cost that may be in flight, in nanoseconds of a channel. A dispatch is allowed while less
+    /// is.
+    pub window_ns: u64,
+}
+
+/// The 99th percentile of a volume at queue depth 1 with nobody beside it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Alone {
+    /// The volume.
+    pub volume: u32,
+    /// From submission to the answer.
+    pub p99_ns: u64,
+}
+
+/// Bounds of queues and of waiting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bounds {
+    /// Requests that may wait for one volume.
+    pub queued_requests: u64,
+    /// Payload bytes that may wait for one volume. An empty queue takes a request of any length.
+    pub queued_bytes: u64,
+    /// Pieces that may be on the device at once, of all volumes; `None` is not judged.
+    pub in_flight: Option<u64>,
+    /// For how long the first of a queue may wait although its volume's own limits let it pass;
+    /// `None` is not judged.
+    pub wait_ns: Option<u64>,
+    /// Urgent dispatches in a row while a normal request of the volume waits; `None` is not judged.
+    pub urgent_run: Option<u32>,
+    /// For how long a request may be on the device at the end and not count as forgotten; `None` is
+    /// not judged.
+    pub answer_ns: Option<u64>,
+    /// For how long a request covered by a baseline may be due before a burst passes it unpunished.
+    pub base_slack_ns: u64,
+    /// Time's worth of its baseline that a volume may save.
+    pub base_depth_ns: u64,
+}
+
+/// The made-whole rule: time that we were late is not forfeited.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MadeWhole {
+    /// Most time's worth that may be caught up.
+    pub time_ns: u64,
+    /// The most that is served while catching up, in quarters of the rate.
+    pub rate_quarters: u64,
+}
+
+/// How close is close enough; the defaults are the promise's own words.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Margins {
+    /// By how much the first second after idle may exceed the rate; `None` is the tolerance's
+    /// worth, which is 5 % for the usual 50 ms.
+    pub first_second_ppm: Option<u32>,
+    /// By how much a later second may exceed it.
+    pub steady_second_ppm: u32,
+    /// By how much any 10 ms of a steady backlog may exceed it.
+    pub peak_ppm: u32,
+    /// By how much a second may fall short of the floor.
+    pub floor_ppm: u32,
+    /// By how much the sum of a saturated instance may be off.
+    pub sum_ppm: u32,
+    /// By how much the least of equals may fall short of the most.
+    pub fairness_ppm: u32,
+    /// Within what time a modification acts.
+    pub modify_ns: u64,
+    /// How much longer the 99th percentile may be than alone, in percent of it.
+    pub isolation_percent: u64,
+    /// Debt that would last longer than this at the new rate of a modification is forgiven.
+    pub modify_debt_ns: u64,
+}
+
+/// Everything that was promised.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct System {
+    /// The volumes that exist from the start, by number; others come with
+    /// [`Added`](super::Event::Added).
+    pub volumes: Vec<VolumePromise>,
+    /// The client hosts with limits, by number. A number without an entry has none.
+    pub instances: Vec<InstancePromise>,
+    /// The device, where there is one window for all.
+    pub device: Option<DevicePromise>,
+    /// Volumes whose latency alone is known.
+    pub alone: Vec<Alone>,
+    /// Bounds of queues and of waiting.
+    pub bounds: Bounds,
+    /// The made-whole rule.
+    pub made_whole: MadeWhole,
+    /// How close is close enough.
+    pub margins: Margins,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            queued_requests: VOLUME_QUEUED_REQUESTS_MAX as u64,
+            queued_bytes: VOLUME_QUEUED_BYTES_MAX,
+            in_flight: None,
+            wait_ns: None,
+            urgent_run: None,
+            answer_ns: None,
+            base_slack_ns: 0,
+            base_depth_ns: 5_000_000,
+        }
+    }
+}
+
+impl Default for MadeWhole {
+    fn default() -> Self {
+        Self { time_ns: 250_000_000, rate_quarters: 5 }
+    }
+}
+
+impl Default for Margins {
+    fn default() -> Self {
+        Self {
+            first_second_ppm: None,
+            steady_second_ppm: 5_000,
+            peak_ppm: 150_000,
+            floor_ppm: 10_000,
+            sum_ppm: 1_000,
+            fairness_ppm: 10_000,
+            modify_ns: 1_000_000,
+            isolation_percent: 200,
+            modify_debt_ns: 1_000_000_000,
+        }
+    }
+}
+
+impl VolumePromise {
+    /// The promise that a pacing makes: its limits, and all of them as its floor.
+    #[must_use]
+    pub fn from_pacing(pacing: &Pacing, balances: Balances) -> Self {
+        Self {
+            instance: None,
+            operations: pacing.operations,
+            bytes: pacing.bytes,
+            tolerance_ns: pacing.tolerance.ns,
+            balances,
+            floor: Floor::Limit,
+        }
+    }
+
+    /// A rate in I/Os without credits, with the usual tolerance, sure of all of it.
+    #[must_use]
+    pub fn iops(per_second: u64) -> Self {
+        let operations = Some(Limit { per_second, credit: None });
+        let balances = Balances::default();
+        Self::from_pacing(&Pacing { operations, ..Pacing::UNLIMITED }, balances)
+    }
+
+    /// The limits: I/Os, then bytes.
+    pub(super) const fn limits(&self) -> [Option<Limit>; 2] {
+        [self.operations, self.bytes]
+    }
+
+    /// I/Os per second that count as base: the reservation, else what credits are refilled by.
+    pub(super) fn baseline(&self) -> Option<u64> {
+        match self.floor {
+            Floor::Reserved { per_second, .. } => Some(per_second),
+            _ => self.operations?.credit.map(|credit: CreditLimit| credit.refill_per_second),
+        }
+    }
+}
+
+impl InstancePromise {
+    /// A client host without limits.
+    pub const UNLIMITED: Self = Self {
+        operations: None,
+        bytes: None,
+        link: None,
+        tolerance_ns: 50_000_000,
+        balances: Balances { operations: None, bytes: None },
+    };
+}
