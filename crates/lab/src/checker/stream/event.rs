@@ -65,8 +65,8 @@ pub struct Dispatched {
     pub bytes: u64,
     /// Nanoseconds of one device channel that it is worth; 0 where no device is modelled.
     pub device_cost_ns: u64,
-    /// What covered it.
-    pub tier: Tier,
+    /// What covered it; `None` where the scheduler does not tell.
+    pub tier: Option<Tier>,
     /// Whether it went by the urgent lane.
     pub urgent: bool,
     /// Whether it is the last piece of its request.
@@ -153,7 +153,7 @@ pub enum Event {
     Added {
         /// When.
         at: u64,
-        /// Its number, never used before.
+        /// Its number, not in use.
         volume: u32,
         /// What is promised for it.
         promise: Box<VolumePromise>,

@@ -4,12 +4,18 @@
 //! An event is taken in two steps. [`Seen::arrive`] lets the time up to it pass; then the rules
 //! look, so that they see the levels and queues just before it; then [`Seen::apply`] takes it in.
 
-use super::event::{Cause, Dispatched, Event, Sample};
+use super::event::{Dispatched, Event, Sample};
 use super::instances::Instance;
 use super::level::worth;
 use super::requests::Request;
 use super::system::System;
 use super::volumes::Volume;
+
+/// Volumes are numbered below this: twice what one core carries. A wild number takes no memory.
+pub(super) const VOLUMES_MAX: u32 = 1 << 17;
+
+/// The end of time, 146 years after its beginning: far enough that spans can be added to it.
+const TIME_MAX_NS: u64 = 1 << 62;
 
 /// Stalls that are remembered; the oldest is forgotten.
 const STALLS_MAX: usize = 64;
@@ -19,7 +25,7 @@ const STALLS_MAX: usize = 64;
 pub(super) struct Seen {
     pub(super) system: System,
     pub(super) now: u64,
-    pub(super) volumes: Vec<Option<Volume>>,
+    pub(super) volumes: Vec<Option<Box<Volume>>>,
     pub(super) instances: Vec<Instance>,
     pub(super) device: Device,
     pub(super) stalls: Stalls,
@@ -51,13 +57,14 @@ impl Seen {
             window_ns: system.device.map_or(u64::MAX, |device| device.window_ns),
             ..Device::default()
         };
-        let volumes = system.volumes.iter().map(|promise| Some(Volume::new(0, promise))).collect();
+        let volume = |promise| Some(Box::new(Volume::new(0, promise)));
+        let volumes = system.volumes.iter().map(volume).collect();
         let instances = system.instances.iter().map(Instance::new).collect();
         Self { system, now: 0, volumes, instances, device, stalls: Stalls::default() }
     }
 
     pub(super) fn volume(&self, number: u32) -> Option<&Volume> {
-        self.volumes.get(number as usize)?.as_ref()
+        self.volumes.get(number as usize)?.as_deref()
     }
 
     pub(super) fn instance(&self, number: u32) -> Option<&Instance> {
@@ -66,13 +73,13 @@ impl Seen {
 
     /// Volumes that exist, with their numbers.
     pub(super) fn each_volume(&self) -> impl Iterator<Item = (u32, &Volume)> {
-        (0..).zip(&self.volumes).filter_map(|(number, volume)| Some((number, volume.as_ref()?)))
+        (0..).zip(&self.volumes).filter_map(|(number, volume)| Some((number, volume.as_deref()?)))
     }
 
     /// Lets time pass up to the event, for those that it is about.
     pub(super) fn arrive(&mut self, event: &Event) {
         // A clock that steps back earns nothing and undoes nothing.
-        let at = event.at().max(self.now);
+        let at = event.at().min(TIME_MAX_NS).max(self.now);
         if self.device.cost_ns < self.device.window_ns {
             self.device.room_ns += at - self.now;
         }
@@ -125,12 +132,11 @@ impl Seen {
         match event {
             Event::Added { volume, promise, .. } => {
                 let at = *volume as usize;
-                // Numbers are dense; a wild one must not take all memory.
-                if at < self.volumes.len() + (1 << 16) {
+                if *volume < VOLUMES_MAX {
                     self.volumes.resize_with(self.volumes.len().max(at + 1), || None);
                     let mut added = Volume::new(self.now, promise);
                     added.catch_up(self.open_ns(promise.instance), self.device.room_ns);
-                    self.volumes[at] = Some(added);
+                    self.volumes[at] = Some(Box::new(added));
                 }
             }
             Event::Modified { volume, promise, .. } => {
@@ -170,7 +176,7 @@ impl Seen {
                     volume.complete(completed);
                 }
             }
-            Event::Stalled { from, to, cause } => self.stalls.add(*from, *to, *cause),
+            Event::Stalled { from, to, .. } => self.stalls.add(*from, *to),
             Event::Sampled { sample: Sample::Window { cost_ns }, .. } => {
                 self.device.window_ns = *cost_ns;
             }
@@ -190,12 +196,12 @@ impl Seen {
     }
 
     fn volume_mut(&mut self, number: u32) -> Option<&mut Volume> {
-        self.volumes.get_mut(number as usize)?.as_mut()
+        self.volumes.get_mut(number as usize)?.as_deref_mut()
     }
 }
 
 impl Stalls {
-    fn add(&mut self, from: u64, to: u64, _cause: Cause) {
+    fn add(&mut self, from: u64, to: u64) {
         // Two that overlap are one: time is lost once.
         let from = from.max(self.end);
         if from < to {

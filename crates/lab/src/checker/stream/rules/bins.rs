@@ -11,6 +11,9 @@ pub(super) const BIN_NS: u64 = 100_000_000;
 /// Bins in a second.
 pub(super) const SECOND_BINS: usize = 10;
 
+/// Bins of one silence that are judged, at most.
+const SKIP_BINS: u64 = 100;
+
 /// A tenth of a second.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bin {
@@ -90,7 +93,14 @@ impl Backlog {
         if left_ns > unexcused {
             self.excused_at = Some(now);
         }
+        let first = self.closed;
         while now >= self.end {
+            if self.closed == first + SKIP_BINS {
+                // A silence this long has been judged often enough; what is skipped is the same.
+                let skipped = (now - self.end) / BIN_NS;
+                self.end += skipped * BIN_NS;
+                self.closed += skipped;
+            }
             // What held it up lies at the end of the span.
             let after_ns = left_ns.min(now - self.end);
             self.open.held_up_ns += left_ns - after_ns;

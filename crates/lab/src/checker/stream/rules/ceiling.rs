@@ -43,7 +43,7 @@ struct OfVolume {
 pub(super) struct Ceiling(PerVolume<OfVolume>);
 
 impl Ceiling {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(PerVolume::new())
     }
 }

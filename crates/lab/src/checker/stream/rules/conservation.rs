@@ -4,7 +4,7 @@
 use super::super::event::{Completed, Dispatched, Event, Sample};
 use super::super::report::{Findings, Rule, Whose};
 use super::super::requests::Request;
-use super::super::seen::Seen;
+use super::super::seen::{Seen, VOLUMES_MAX};
 use super::Watcher;
 
 #[derive(Debug)]
@@ -51,7 +51,9 @@ type Words = (String, String);
 fn fault(event: &Event, number: u32, seen: &Seen) -> Option<Words> {
     let volume = seen.volume(number);
     if let Event::Added { .. } = event {
-        return unless(volume.is_none(), || ("a new number".into(), "it exists already".into()));
+        return unless(volume.is_none() && number < VOLUMES_MAX, || {
+            (format!("a free number below {VOLUMES_MAX}"), "it is not".into())
+        });
     }
     let Some(volume) = volume else {
         // What was on the device when its volume went completes afterwards.

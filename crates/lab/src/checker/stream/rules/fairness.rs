@@ -6,7 +6,7 @@
 
 use super::super::event::{Dispatched, Event};
 use super::super::report::{Findings, Rule, Whose};
-use super::super::seen::Seen;
+use super::super::seen::{Seen, VOLUMES_MAX};
 use super::super::system::{System, VolumePromise};
 use super::Watcher;
 
@@ -49,7 +49,7 @@ impl Fairness {
     }
 
     fn join(&mut self, volume: u32, promise: &VolumePromise, backlogged: bool) {
-        if promise.instance.is_none() || volume as usize > self.places.len() + (1 << 16) {
+        if promise.instance.is_none() || volume >= VOLUMES_MAX {
             return;
         }
         let same = |group: &Group| group.promise == *promise;

@@ -20,7 +20,7 @@ use std::fmt::Debug;
 
 use super::event::Event;
 use super::report::{Findings, Rule};
-use super::seen::Seen;
+use super::seen::{Seen, VOLUMES_MAX};
 use super::system::System;
 
 /// One rule, or a few that share their books.
@@ -32,21 +32,28 @@ pub(super) trait Watcher: Debug + Send {
     fn finish(&mut self, _seen: &Seen, _findings: &mut Findings) {}
 }
 
-/// What is kept of each volume, by its number; made when it is first asked for.
+/// What is kept of each volume, by its number; made when it is first asked for. Wild numbers share
+/// one place.
 #[derive(Debug)]
-pub(super) struct PerVolume<T>(Vec<T>);
+pub(super) struct PerVolume<T> {
+    by_number: Vec<T>,
+    wild: T,
+}
 
 impl<T: Default> PerVolume<T> {
-    pub(super) const fn new() -> Self {
-        Self(Vec::new())
+    pub(super) fn new() -> Self {
+        Self { by_number: Vec::new(), wild: T::default() }
     }
 
     pub(super) fn of(&mut self, volume: u32) -> &mut T {
-        let at = volume as usize;
-        if self.0.len() <= at {
-            self.0.resize_with(at + 1, T::default);
+        if volume >= VOLUMES_MAX {
+            return &mut self.wild;
         }
-        &mut self.0[at]
+        let at = volume as usize;
+        if self.by_number.len() <= at {
+            self.by_number.resize_with(at + 1, T::default);
+        }
+        &mut self.by_number[at]
     }
 }
 

@@ -20,7 +20,7 @@ struct OfVolume {
 pub(super) struct Modify(PerVolume<OfVolume>);
 
 impl Modify {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(PerVolume::new())
     }
 

@@ -34,7 +34,7 @@ struct OfVolume {
 pub(super) struct Peak(PerVolume<OfVolume>);
 
 impl Peak {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(PerVolume::new())
     }
 }

@@ -18,7 +18,7 @@ const BY_INSTANCE_NS_MAX: u64 = 1_000_000;
 pub(super) struct Seconds(PerVolume<Option<Box<Backlog>>>);
 
 impl Seconds {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(PerVolume::new())
     }
 

@@ -22,7 +22,7 @@ struct OfVolume {
 pub(super) struct Starvation(PerVolume<OfVolume>);
 
 impl Starvation {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(PerVolume::new())
     }
 

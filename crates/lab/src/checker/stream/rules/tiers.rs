@@ -78,7 +78,8 @@ impl Tiers {
         let waits = volume.requests.queued > u64::from(dispatched.last);
         let whose = Whose::Volume(number);
         match dispatched.tier {
-            Tier::Base => {
+            None => self.place(number, waits),
+            Some(Tier::Base) => {
                 let Some(base) = &mut self.volumes.of(number).base else { return };
                 let level = base.level;
                 findings.judge(Rule::BaseBeforeBurst, level >= 0, seen.now, whose, || {
@@ -88,7 +89,7 @@ impl Tiers {
                 base.take(charge(dispatched, &volume.promise));
                 self.place(number, waits);
             }
-            Tier::Burst => {
+            Some(Tier::Burst) => {
                 let passed = self.passed_over(number, seen);
                 findings.judge(Rule::BaseBeforeBurst, passed.is_none(), seen.now, whose, || {
                     let other = passed.unwrap_or(number);

@@ -6,8 +6,7 @@ use std::collections::VecDeque;
 use evenkeel_core::qos::pacing::Limit;
 
 use super::super::{
-    Completed, Direction, Dispatched, Event, InstancePromise, Submitted, System, Tier,
-    VolumePromise,
+    Completed, Direction, Dispatched, Event, InstancePromise, Submitted, System, VolumePromise,
 };
 
 pub(super) const MS: u64 = 1_000_000;
@@ -234,7 +233,7 @@ impl Server {
             operations,
             bytes: length.into(),
             device_cost_ns: service_ns,
-            tier: Tier::Base,
+            tier: None,
             urgent: false,
             last: true,
         };

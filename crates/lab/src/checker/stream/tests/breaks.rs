@@ -1,0 +1,318 @@
+//! One broken stream for each rule, which no other rule minds.
+
+use super::super::{Alone, Bounds, DevicePromise, Sample};
+use super::*;
+
+fn breaks(rule: Rule, system: &System, events: Vec<Event>) {
+    let report = judge(system, &in_time(events));
+    assert_eq!(report.broken(), [rule], "{report}");
+}
+
+fn is_dispatch(event: &Event) -> bool {
+    matches!(event, Event::Dispatched(_))
+}
+
+#[test]
+fn ceiling_one_io_too_many() {
+    let (system, mut events) = alone(VolumePromise::iops(1_000), STEADY, 3 * S);
+    // 51 may go at once; here the 52nd goes with them, a millisecond early.
+    let at = events.iter().enumerate().filter(|(_, event)| is_dispatch(event)).nth(51);
+    let (at, event) = at.map(|(at, event)| (at, event.clone())).unwrap();
+    assert_eq!(event.at(), MS);
+    events[at] = retimed(&event, 0);
+    breaks(Rule::Ceiling, &system, events);
+}
+
+#[test]
+fn first_second_with_too_much_saved() {
+    let promise = VolumePromise { tolerance_ns: 100 * MS, ..VolumePromise::iops(1_000) };
+    let (mut system, events) = alone(promise, STEADY, 3 * S);
+    kept(&judge(&system, &events));
+    system.margins.first_second_ppm = Some(50_000);
+    breaks(Rule::FirstSecond, &system, events);
+}
+
+/// Five seconds a little too slow, within the floor, save enough for one that is too fast, within
+/// the ceiling.
+#[test]
+fn steady_second_that_catches_up_at_once() {
+    let (system, events) = alone(VolumePromise::iops(1_000), STEADY, 8 * S);
+    let slow = |event: &Event| {
+        let at = event.at();
+        let moved = match at.checked_sub(S) {
+            Some(after) if after < 5 * S => S + after * 1_008 / 1_000,
+            Some(after) if after < 6 * S => 6 * S + 40 * MS + (after - 5 * S) * 96 / 100,
+            _ => at,
+        };
+        retimed(event, moved)
+    };
+    breaks(Rule::SteadySecond, &system, events.iter().map(slow).collect());
+}
+
+#[test]
+fn peak_of_a_server_that_wakes_every_20_ms() {
+    let system = system(&[VolumePromise::iops(1_000)]);
+    let fault = Fault { grid_ns: 20 * MS, ..Fault::default() };
+    let client = Client { depth: 64, ..STEADY };
+    breaks(Rule::Peak10Ms, &system, serve(&system, &[client], 4 * S, MS, fault));
+}
+
+#[test]
+fn floor_of_a_server_that_is_too_slow() {
+    let system = system(&[VolumePromise::iops(1_000)]);
+    let fault = Fault { per_mille: Some(985), ..Fault::default() };
+    breaks(Rule::Floor, &system, serve(&system, &[STEADY], 10 * S, MS, fault));
+    let fault = Fault { per_mille: Some(992), ..Fault::default() };
+    kept(&judge(&system, &serve(&system, &[STEADY], 10 * S, MS, fault)));
+}
+
+#[test]
+fn floor_of_a_reservation() {
+    let reserve = |per_second, reference_cost_ns| {
+        let floor = Floor::Reserved { per_second, reference_cost_ns };
+        system(&[VolumePromise { floor, ..VolumePromise::iops(1_000) }])
+    };
+    let fault = Fault { per_mille: Some(500), ..Fault::default() };
+    for (cost_ns, enough, too_much) in [(0, 500, 520), (500_000, 1_000, 1_040)] {
+        let enough = reserve(enough, cost_ns);
+        kept(&judge(&enough, &serve(&enough, &[STEADY], 5 * S, MS, fault)));
+        let too_much = reserve(too_much, cost_ns);
+        let events = serve(&too_much, &[STEADY], 5 * S, MS, fault);
+        let report = judge(&too_much, &events);
+        assert!(report.broken().contains(&Rule::Floor), "{report}");
+    }
+}
+
+#[test]
+fn credits_spent_beyond_the_last_one() {
+    let balances = |units| Balances { operations: Some(units), bytes: None };
+    let promise = |units| VolumePromise {
+        operations: burst(3_000, 100, 5_400_000),
+        balances: balances(units),
+        ..VolumePromise::iops(0)
+    };
+    // The server believes in one credit more than was promised.
+    let (_, events) = alone(promise(2_501), STEADY, 4 * S);
+    breaks(Rule::Credits, &system(&[promise(2_500)]), events);
+    // One less is no more than was promised: the floor alone would mind, and it is one I/O.
+    let (_, events) = alone(promise(2_499), STEADY, 4 * S);
+    kept(&judge(&system(&[promise(2_500)]), &events));
+    // A tenth less is too little.
+    let (_, events) = alone(promise(2_000), STEADY, 4 * S);
+    breaks(Rule::Floor, &system(&[promise(2_500)]), events);
+}
+
+#[test]
+fn credits_told_wrongly() {
+    let promise = VolumePromise { operations: burst(3_000, 100, 5_000), ..VolumePromise::iops(0) };
+    let client = Client { depth: 1, ..STEADY };
+    let (system, mut events) = alone(promise, client, S);
+    let end = events.last().map(Event::at).unwrap();
+    // 3,150 or so are gone and 100 are earned; the balance is whole plus a fraction.
+    let told = |units| {
+        let units = [Some(units), None];
+        Event::Sampled { at: end, sample: Sample::VolumeBalances { volume: 0, units } }
+    };
+    let right = (0..5_000).find(|units| {
+        let mut events = events.clone();
+        events.push(told(*units));
+        judge(&system, &events).pass()
+    });
+    let right = right.unwrap();
+    assert!((1_900..2_100).contains(&right), "{right}");
+    events.push(told(right + 1));
+    breaks(Rule::Credits, &system, events);
+}
+
+#[test]
+fn hierarchy_of_a_server_that_forgets_the_host() {
+    let system = shared(1_500);
+    let fault = Fault { forget_instances: true, ..Fault::default() };
+    let events = serve(&system, &[STEADY; 2], 3 * S, MS, fault);
+    breaks(Rule::Hierarchy, &system, events);
+}
+
+#[test]
+fn hierarchy_of_a_host_that_does_not_get_its_sum() {
+    let best_effort = |iops| {
+        let mut system = shared(iops);
+        system.volumes.iter_mut().for_each(|volume| volume.floor = Floor::None);
+        system
+    };
+    let (system, slower) = (best_effort(1_500), best_effort(1_495));
+    let events = serve(&slower, &[STEADY; 2], 5 * S, MS, Fault::default());
+    breaks(Rule::Hierarchy, &system, events);
+}
+
+#[test]
+fn hierarchy_of_a_device_with_too_much_in_flight() {
+    let volume = VolumePromise { floor: Floor::None, ..VolumePromise::iops(100_000) };
+    let mut system = system(&[volume]);
+    // 500 us each, up to 100,000 a second: fifty at once.
+    let events = serve(&system, &[STEADY], S / 10, MS / 2, Fault::default());
+    system.device = Some(DevicePromise { window_ns: 32 * MS / 2 });
+    breaks(Rule::Hierarchy, &system, events);
+}
+
+#[test]
+fn fairness_of_a_server_with_a_favourite() {
+    let system = shared(1_000);
+    let fault = Fault { favour: 2, ..Fault::default() };
+    let events = serve(&system, &[STEADY; 2], 5 * S, MS, fault);
+    breaks(Rule::Fairness, &system, events);
+}
+
+#[test]
+fn base_passed_over_by_a_burst() {
+    let credits = VolumePromise {
+        operations: burst(3_000, 100, 5_400_000),
+        floor: Floor::None,
+        ..VolumePromise::iops(0)
+    };
+    let floor = Floor::Reserved { per_second: 100, reference_cost_ns: 0 };
+    let sure = VolumePromise { floor, ..VolumePromise::iops(1_000) };
+    let mut system = system(&[credits, sure]);
+    system.bounds.base_slack_ns = 50_000;
+    let waits = |wait_ns: u64| {
+        let mut events = Vec::new();
+        for handle in 0..20 {
+            for mut event in request(handle, handle * MS + wait_ns, 0, 10) {
+                if let Event::Dispatched(dispatched) = &mut event {
+                    dispatched.tier = Some(Tier::Burst);
+                }
+                events.push(event);
+            }
+        }
+        events.extend(request(0, 0, 3 * MS, 10).iter().map(of_volume_1));
+        in_time(events)
+    };
+    kept(&judge(&system, &waits(4 * MS)));
+    breaks(Rule::BaseBeforeBurst, &system, waits(0));
+    // What goes beyond the baseline is no base, whatever it is called.
+    let many = (0..20).flat_map(|handle| request(handle, handle * MS, 0, 10));
+    breaks(Rule::BaseBeforeBurst, &system, many.map(|event| of_volume_1(&event)).collect());
+}
+
+fn of_volume_1(event: &Event) -> Event {
+    let volume = 1;
+    match event {
+        Event::Submitted(submitted) => Event::Submitted(Submitted { volume, ..*submitted }),
+        Event::Dispatched(dispatched) => {
+            let tier = Some(Tier::Base);
+            Event::Dispatched(Dispatched { volume, tier, ..*dispatched })
+        }
+        Event::Completed(completed) => {
+            Event::Completed(super::super::Completed { volume, ..*completed })
+        }
+        other => other.clone(),
+    }
+}
+
+#[test]
+fn isolation_of_a_slow_answer_in_fifty() {
+    let mut system = system(&[VolumePromise { floor: Floor::None, ..VolumePromise::iops(1_000) }]);
+    system.alone = vec![Alone { volume: 0, p99_ns: 200_000 }];
+    let answers = |slow_every: u64| {
+        let service = |handle: u64| if handle % slow_every == 1 { 400_001 } else { 400_000 };
+        let answer = |handle| request(handle, handle * 2 * MS, 0, service(handle));
+        (0..1_000).flat_map(answer).collect::<Vec<Event>>()
+    };
+    kept(&judge(&system, &answers(100)));
+    breaks(Rule::Isolation, &system, answers(50));
+}
+
+/// A backlog at 1,000 a second that is raised to 2,000 at 2 s, just when the next one is due.
+/// `gift` I/Os more go at once then, and the others `late_ns` late.
+fn modified(gift: u64, late_ns: u64) -> (System, Vec<Event>) {
+    let (system, mut events) = alone(VolumePromise::iops(1_000), STEADY, 2 * S);
+    let promise = Box::new(VolumePromise::iops(2_000));
+    events.retain(|event| event.at() < 2 * S);
+    events.push(Event::Modified { at: 2 * S, volume: 0, promise });
+    let next = events.iter().filter(|event| is_dispatch(event)).count() as u64;
+    for more in 0..2_000 {
+        let at = 2 * S + late_ns + u64::saturating_sub(more, gift) * MS / 2;
+        // Each that goes is followed by another that waits.
+        events.push(request(next + more, at, 0, 0).remove(1));
+        events.push(request(next + more + STEADY.depth as u64, at, 0, 0).remove(0));
+    }
+    (system, events)
+}
+
+#[test]
+fn modify_that_refills() {
+    let (system, events) = modified(0, 0);
+    kept(&judge(&system, &events));
+    let (system, events) = modified(20, 0);
+    breaks(Rule::Modify, &system, events);
+}
+
+#[test]
+fn modify_that_acts_late() {
+    let (system, events) = modified(0, 2 * MS);
+    breaks(Rule::Modify, &system, events);
+}
+
+#[test]
+fn starvation_by_neighbours_and_by_the_urgent_lane() {
+    let mut system = system(&[VolumePromise { floor: Floor::None, ..VolumePromise::iops(1_000) }]);
+    system.bounds = Bounds { wait_ns: Some(10 * MS), ..system.bounds };
+    kept(&judge(&system, &request(0, 0, 10 * MS, 0)));
+    breaks(Rule::NoStarvation, &system, request(0, 0, 10 * MS + 1, 0));
+    // Never served at all, noticed at the end.
+    let mut never = request(0, 0, 0, 0)[..1].to_vec();
+    let sample = Sample::Queued { volume: 0, requests: 1, bytes: None };
+    never.push(Event::Sampled { at: 11 * MS, sample });
+    breaks(Rule::NoStarvation, &system, never);
+
+    system.bounds = Bounds { urgent_run: Some(8), ..system.bounds };
+    let urgents = |run: u64| {
+        let mut events = request(100, 0, 9 * MS, 0);
+        for handle in 0..run {
+            // All wait from the start, as the normal one does, which was there before them.
+            for mut event in request(handle, 0, (handle + 1) * MS / 2, 0) {
+                if let Event::Dispatched(dispatched) = &mut event {
+                    dispatched.urgent = true;
+                }
+                events.push(event);
+            }
+        }
+        in_time(events)
+    };
+    kept(&judge(&system, &urgents(8)));
+    breaks(Rule::NoStarvation, &system, urgents(9));
+}
+
+#[test]
+fn lane_order_of_two_that_swapped() {
+    let (system, mut events) = alone(VolumePromise::iops(1_000), STEADY, S);
+    let gone: Vec<usize> = (0..events.len()).filter(|at| is_dispatch(&events[*at])).collect();
+    let (a, b) = (gone[500], gone[501]);
+    let (first, second) = (events[b].clone(), events[a].clone());
+    (events[a], events[b]) = (retimed(&first, second.at()), retimed(&second, first.at()));
+    // Their completions swap with them.
+    let end = events.len();
+    let completions: Vec<usize> =
+        (0..end).filter(|at| matches!(events[*at], Event::Completed(_))).collect();
+    let (a, b) = (completions[500], completions[501]);
+    let (first, second) = (events[b].clone(), events[a].clone());
+    (events[a], events[b]) = (retimed(&first, second.at()), retimed(&second, first.at()));
+    breaks(Rule::LaneOrder, &system, events);
+}
+
+#[test]
+fn a_queue_beyond_its_bound() {
+    let promise = VolumePromise { floor: Floor::None, ..VolumePromise::iops(1_000) };
+    let client = |depth| Client { depth, ..STEADY };
+    let (system, events) = alone(promise, client(1_024), S / 10);
+    kept(&judge(&system, &events));
+    let (system, events) = alone(promise, client(1_025), S / 10);
+    breaks(Rule::Bounded, &system, events);
+    // 33 MiB wait.
+    let (system, events) = alone(promise, Client { depth: 33, length: 1 << 20 }, S / 10);
+    breaks(Rule::Bounded, &system, events);
+    // Refused although there is room.
+    let refused = Event::Refused { at: 0, volume: 0, length: 4 * KIB };
+    breaks(Rule::Bounded, &system, vec![refused]);
+    let sample = Sample::Structure { name: "timers", size: 2, bound: 1 };
+    breaks(Rule::Bounded, &system, vec![Event::Sampled { at: 0, sample }]);
+}
