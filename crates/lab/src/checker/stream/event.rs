@@ -3,7 +3,7 @@
 //! All times are nanoseconds on one clock that does not step back; volumes, instances and handles
 //! are the numbers of whoever tells the events. Volumes and instances are numbered densely from 0.
 
-use super::system::VolumePromise;
+use super::system::{DIMENSIONS, VolumePromise};
 
 /// Which way the payload of a request goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,6 +63,8 @@ pub struct Dispatched {
     pub operations: u32,
     /// Bytes that it is worth against the volume's byte limit; not always the bytes moved.
     pub bytes: u64,
+    /// Passes of the guard on requests that cost no byte.
+    pub guard: u32,
     /// Nanoseconds of one device channel that it is worth; 0 where no device is modelled.
     pub device_cost_ns: u64,
     /// What covered it; `None` where the scheduler does not tell.
@@ -270,9 +272,9 @@ impl Event {
 }
 
 impl Dispatched {
-    /// What it is worth to its volume: I/Os, then bytes.
+    /// What it is worth to its volume: I/Os, bytes, passes of the guard.
     #[must_use]
-    pub fn charge(&self) -> [u64; 2] {
-        [u64::from(self.operations), self.bytes]
+    pub fn charge(&self) -> [u64; DIMENSIONS] {
+        [u64::from(self.operations), self.bytes, u64::from(self.guard)]
     }
 }

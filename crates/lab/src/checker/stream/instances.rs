@@ -46,10 +46,7 @@ impl Instance {
         let links = links.map(|link| link.ready_for(link.raised(span_ns), span_ns));
         self.open_ns += limits.chain(links).min().unwrap_or(span_ns);
         for limited in self.limits.iter_mut().flatten() {
-            limited.pacer.pass(span_ns, 0);
-            if let Some(credit) = &mut limited.credit {
-                credit.pass(span_ns, 0);
-            }
+            limited.pass(span_ns, 0, 0);
         }
         for link in self.links.iter_mut().flatten() {
             link.pass(span_ns, 0);

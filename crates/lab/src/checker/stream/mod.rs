@@ -33,7 +33,8 @@ pub use counting::{Counter, Piece};
 pub use event::{Cause, Completed, Direction, Dispatched, Event, Sample, Submitted, Tier};
 pub use report::{Finding, Report, Rule, Violation};
 pub use system::{
-    Alone, Bounds, DevicePromise, Floor, InstancePromise, MadeWhole, Margins, System, VolumePromise,
+    Alone, Bounds, DIMENSIONS, DevicePromise, Floor, InstancePromise, MadeWhole, Margins, System,
+    VolumePromise,
 };
 
 use self::report::Findings;

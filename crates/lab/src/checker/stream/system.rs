@@ -3,6 +3,9 @@
 use evenkeel_core::limits::{VOLUME_QUEUED_BYTES_MAX, VOLUME_QUEUED_REQUESTS_MAX};
 use evenkeel_core::qos::pacing::{Balances, CreditLimit, Limit, Pacing};
 
+/// What is limited of a volume: I/Os, bytes, and the guard on requests that cost no byte.
+pub const DIMENSIONS: usize = 3;
+
 /// What a volume is sure of while it is backlogged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Floor {
@@ -30,6 +33,9 @@ pub struct VolumePromise {
     pub operations: Option<Limit>,
     /// Limit in bytes; `None` promises no limit.
     pub bytes: Option<Limit>,
+    /// Requests per second that cost no byte, so that they overload nobody (flush, discard); `None`
+    /// promises no limit.
+    pub guard: Option<u64>,
     /// Time's worth of tokens that it may save while idle.
     pub tolerance_ns: u64,
     /// Credits at the start: what is not given is full.
@@ -184,13 +190,17 @@ impl Default for Margins {
 }
 
 impl VolumePromise {
-    /// The promise that a pacing makes: its limits, and all of them as its floor.
+    /// The promise that a pacing makes: its limits, and all of them as its floor. What costs no byte
+    /// may come as often as I/Os may, or as counted units fit into the bytes.
     #[must_use]
     pub fn from_pacing(pacing: &Pacing, balances: Balances) -> Self {
+        let unit = u64::from(pacing.counting.unit_bytes.max(1));
+        let by_bytes = || pacing.bytes.map(|limit| limit.per_second.div_ceil(unit));
         Self {
             instance: None,
             operations: pacing.operations,
             bytes: pacing.bytes,
+            guard: pacing.operations.map(|limit| limit.per_second).or_else(by_bytes),
             tolerance_ns: pacing.tolerance.ns,
             balances,
             floor: Floor::Limit,
@@ -205,9 +215,10 @@ impl VolumePromise {
         Self::from_pacing(&Pacing { operations, ..Pacing::UNLIMITED }, balances)
     }
 
-    /// The limits: I/Os, then bytes.
-    pub(super) const fn limits(&self) -> [Option<Limit>; 2] {
-        [self.operations, self.bytes]
+    /// The limits: I/Os, bytes, guard.
+    pub(super) fn limits(&self) -> [Option<Limit>; DIMENSIONS] {
+        let guard = self.guard.map(|per_second| Limit { per_second, credit: None });
+        [self.operations, self.bytes, guard]
     }
 
     /// I/Os per second that count as base: the reservation, else what credits are refilled by.

@@ -5,12 +5,17 @@ use evenkeel_core::qos::pacing::Limit;
 use super::event::{Completed, Dispatched};
 use super::level::{Level, UNIT, worth};
 use super::requests::{Request, Requests};
-use super::system::VolumePromise;
+use super::system::{DIMENSIONS, VolumePromise};
 
 /// One dimension of a volume's or an instance's promise.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limited {
+    /// What a volume is sure of: time that we were late is forfeited beyond the depth. Whoever is
+    /// ready by this must be let go.
     pub(super) pacer: Level,
+    /// What it may get: time that we were late is made whole. Whoever is not ready by this must not
+    /// go.
+    pub(super) generous: Level,
     pub(super) credit: Option<Level>,
 }
 
@@ -20,18 +25,21 @@ pub(super) struct Limited {
 pub(super) struct HeldUp {
     /// By anybody.
     pub(super) all_ns: u64,
-    /// While its instance would have let it pass too: what is to be made whole.
-    pub(super) made_whole_ns: u64,
+    /// While its instance would have let it pass too.
+    pub(super) past_instance_ns: u64,
     /// While the device had room as well, and nobody stood still: there is no excuse.
     pub(super) unexcused_ns: u64,
+    /// What is to be made whole: the same as past its instance, and all of its waiting while it
+    /// catches up.
+    pub(super) made_whole_ns: u64,
 }
 
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct Volume {
     pub(super) promise: VolumePromise,
-    /// I/Os, then bytes.
-    pub(super) limits: [Option<Limited>; 2],
+    /// I/Os, bytes, guard.
+    pub(super) limits: [Option<Limited>; DIMENSIONS],
     pub(super) requests: Requests,
     pub(super) next_seq: u64,
     pub(super) settled_at: u64,
@@ -48,7 +56,7 @@ pub(super) struct Volume {
 
 impl Volume {
     pub(super) fn new(now: u64, promise: &VolumePromise) -> Self {
-        let [operations, bytes] = promise.limits();
+        let [operations, bytes, guard] = promise.limits();
         let tolerance_ns = promise.tolerance_ns;
         let balances = promise.balances;
         Self {
@@ -56,6 +64,7 @@ impl Volume {
             limits: [
                 operations.map(|limit| Limited::new(limit, tolerance_ns, balances.operations)),
                 bytes.map(|limit| Limited::new(limit, tolerance_ns, balances.bytes)),
+                guard.map(|limit| Limited::new(limit, tolerance_ns, None)),
             ],
             requests: Requests::default(),
             next_seq: 0,
@@ -76,6 +85,16 @@ impl Volume {
 
     pub(super) fn is_backlogged(&self) -> bool {
         self.requests.queued > 0
+    }
+
+    /// Which of its limits will hold it longest once `units` are charged; `None` if none will.
+    pub(super) fn bound_after(&self, units: &[u64; DIMENSIONS]) -> Option<usize> {
+        let wait = |dimension: usize| {
+            let limited = self.limits[dimension].as_ref()?;
+            let wait_ns = limited.wait_after(units[dimension]);
+            (wait_ns > 0).then_some((wait_ns, dimension))
+        };
+        (0..DIMENSIONS).filter_map(wait).max().map(|(_, dimension)| dimension)
     }
 
     /// Lets time pass up to `now`. `open_ns` and `room_ns` are the present counters of its instance
@@ -104,11 +123,18 @@ impl Volume {
             owed_ns = ready.min(open);
             self.last_held_up_ns = ready;
             self.held_up.all_ns += ready;
-            self.held_up.made_whole_ns += owed_ns;
+            self.held_up.past_instance_ns += owed_ns;
             self.held_up.unexcused_ns += owed_ns.min(room).saturating_sub(stalled_ns);
+            if self.limits.iter().flatten().any(Limited::catches_up) {
+                owed_ns = span_ns;
+            }
+            self.held_up.made_whole_ns += owed_ns;
         }
         for limited in self.limits.iter_mut().flatten() {
-            limited.pass(span_ns, owed_ns, made_whole_ns, self.requests.queued > 0);
+            limited.pass(span_ns, owed_ns, made_whole_ns);
+            if self.requests.queued == 0 {
+                limited.forfeit();
+            }
         }
     }
 
@@ -167,18 +193,25 @@ impl Limited {
             let balance = balance.unwrap_or(credit.capacity);
             Level::credit(credit.refill_per_second, credit.capacity, balance)
         });
-        Self { pacer: Level::pacer(limit.per_second, tolerance_ns), credit }
+        Self { credit, ..Self::plain(Level::pacer(limit.per_second, tolerance_ns)) }
+    }
+
+    /// A limit without credits.
+    pub(super) const fn plain(pacer: Level) -> Self {
+        Self { pacer, generous: pacer, credit: None }
     }
 
     /// A limit that a modification brings into being is no gift.
     fn empty(limit: Limit, tolerance_ns: u64) -> Self {
         let mut limited = Self::new(limit, tolerance_ns, Some(0));
-        limited.pacer.level = 0;
+        (limited.pacer.level, limited.generous.level) = (0, 0);
         limited
     }
 
     fn change(&mut self, limit: Limit, tolerance_ns: u64, debt_ns: u64) {
-        self.pacer.change(limit.per_second, worth(limit.per_second, tolerance_ns), debt_ns);
+        let depth = worth(limit.per_second, tolerance_ns);
+        self.pacer.change(limit.per_second, depth, debt_ns);
+        self.generous.change(limit.per_second, depth, debt_ns);
         match (self.credit.as_mut(), limit.credit) {
             (Some(level), Some(credit)) => {
                 let depth = i128::from(credit.capacity) * UNIT;
@@ -197,27 +230,48 @@ impl Limited {
         of(&self.pacer).min(self.credit.as_ref().map_or(span_ns, of))
     }
 
-    /// Lets time pass. Of a volume that waits, `owed_ns` were our lateness: they are not forfeited,
-    /// up to `made_whole_ns` in all.
-    fn pass(&mut self, span_ns: u64, owed_ns: u64, made_whole_ns: u64, waits: bool) {
-        let pacer = &mut self.pacer;
-        let extra = if waits && (owed_ns > 0 || pacer.level > pacer.depth) {
-            let owed = (pacer.level - pacer.depth).max(0) + worth(pacer.rate, owed_ns);
-            owed.min(worth(pacer.rate, made_whole_ns))
-        } else {
-            0
-        };
-        pacer.pass(span_ns, extra);
+    /// Whether there is something left to be made whole.
+    fn catches_up(&self) -> bool {
+        self.generous.level > self.pacer.level
+    }
+
+    /// Who has nothing waiting gives up what was to be made whole.
+    fn forfeit(&mut self) {
+        self.generous.level = self.generous.level.min(self.generous.depth);
+    }
+
+    /// Lets time pass, of which `owed_ns` are not forfeited, up to `made_whole_ns` in all.
+    pub(super) fn pass(&mut self, span_ns: u64, owed_ns: u64, made_whole_ns: u64) {
+        self.pacer.pass(span_ns, 0);
+        let generous = &mut self.generous;
+        let extra = (generous.level - generous.depth).max(0) + worth(generous.rate, owed_ns);
+        generous.pass(span_ns, extra.min(worth(generous.rate, made_whole_ns)));
         if let Some(credit) = &mut self.credit {
             credit.pass(span_ns, 0);
         }
     }
 
     pub(super) fn take(&mut self, units: u64) {
+        if units > 0 {
+            // Who goes was ready: it has been made whole by at least this much.
+            self.pacer.level = self.pacer.level.max(self.generous.level.min(0));
+        }
         self.pacer.take(units);
+        self.generous.take(units);
         if let Some(credit) = &mut self.credit {
             credit.take(units);
         }
+    }
+
+    /// For how long it lets nobody pass once `units` are charged, in nanoseconds.
+    fn wait_after(&self, units: u64) -> u64 {
+        let units = i128::from(units) * UNIT;
+        let wait = |level: &Level| {
+            let debt = (units - level.level).max(0).unsigned_abs();
+            // Below 2^64 in all that happens; the quotient of more is as long as for ever.
+            u64::try_from(debt).unwrap_or(u64::MAX) / level.rate.max(1)
+        };
+        wait(&self.pacer).max(self.credit.as_ref().map_or(0, wait))
     }
 
     /// The most that a backlogged owner can be served in `span_ns` from now on, in level units.

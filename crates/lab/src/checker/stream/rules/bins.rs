@@ -1,9 +1,12 @@
 //! A continuous backlog cut into tenths of a second, so that every second of it can be judged, one
 //! every tenth.
 
+use std::array;
+
 use super::super::event::Dispatched;
 use super::super::level::UNIT;
 use super::super::seen::Seen;
+use super::super::system::DIMENSIONS;
 use super::super::volumes::{Limited, Volume};
 
 /// The length of a bin.
@@ -17,11 +20,10 @@ const SKIP_BINS: u64 = 100;
 /// A tenth of a second.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bin {
-    /// I/Os, then bytes.
-    used: [u64; 2],
+    used: [u64; DIMENSIONS],
     cost_ns: u64,
     /// The levels at its beginning.
-    levels: [Option<Limited>; 2],
+    levels: [Option<Limited>; DIMENSIONS],
     held_up_ns: u64,
     by_instance_ns: u64,
 }
@@ -38,11 +40,13 @@ pub(super) struct Backlog {
     /// Whether it began with an idle volume, not with a modification in its middle.
     pub(super) from_idle: bool,
     /// The largest charge so far.
-    pub(super) largest: [u64; 2],
+    pub(super) largest: [u64; DIMENSIONS],
     pub(super) largest_cost_ns: u64,
+    /// Since when each limit has been what holds it: the tokens saved before are spent.
+    pub(super) bound_since: [Option<u64>; DIMENSIONS],
     /// When somebody else last held it up who is not to blame.
     pub(super) excused_at: Option<u64>,
-    made_whole_ns: u64,
+    past_instance_ns: u64,
     unexcused_ns: u64,
 }
 
@@ -51,9 +55,9 @@ pub(super) struct Backlog {
 pub(super) struct Second {
     pub(super) from: u64,
     pub(super) to: u64,
-    pub(super) used: [u64; 2],
+    pub(super) used: [u64; DIMENSIONS],
     pub(super) cost_ns: u64,
-    pub(super) levels: [Option<Limited>; 2],
+    pub(super) levels: [Option<Limited>; DIMENSIONS],
     pub(super) held_up_ns: u64,
     pub(super) by_instance_ns: u64,
     /// The time that what was served takes at its limits, whichever took longest in each bin.
@@ -68,10 +72,11 @@ impl Backlog {
             end: now + BIN_NS,
             closed: 0,
             from_idle,
-            largest: [0; 2],
+            largest: [0; DIMENSIONS],
             largest_cost_ns: 0,
+            bound_since: [None; DIMENSIONS],
             excused_at: None,
-            made_whole_ns: volume.held_up.made_whole_ns,
+            past_instance_ns: volume.held_up.past_instance_ns,
             unexcused_ns: volume.held_up.unexcused_ns,
         }
     }
@@ -85,11 +90,12 @@ impl Backlog {
     ) {
         let now = seen.now;
         let held_up = volume.held_up;
-        let made_whole = held_up.made_whole_ns - self.made_whole_ns;
+        let past_instance = held_up.past_instance_ns - self.past_instance_ns;
         let unexcused = held_up.unexcused_ns - self.unexcused_ns;
         let mut left_ns = volume.last_held_up_ns;
-        (self.made_whole_ns, self.unexcused_ns) = (held_up.made_whole_ns, held_up.unexcused_ns);
-        self.open.by_instance_ns += left_ns.saturating_sub(made_whole);
+        (self.past_instance_ns, self.unexcused_ns) =
+            (held_up.past_instance_ns, held_up.unexcused_ns);
+        self.open.by_instance_ns += left_ns.saturating_sub(past_instance);
         if left_ns > unexcused {
             self.excused_at = Some(now);
         }
@@ -138,7 +144,7 @@ impl Backlog {
         Second {
             from: to - SECOND_BINS as u64 * BIN_NS,
             to,
-            used: [sum(|bin| bin.used[0]), sum(|bin| bin.used[1])],
+            used: array::from_fn(|dimension| self.bins.iter().map(|bin| bin.used[dimension]).sum()),
             cost_ns: sum(|bin| bin.cost_ns),
             levels: self.bins[0].levels,
             held_up_ns: sum(|bin| bin.held_up_ns),
@@ -147,8 +153,9 @@ impl Backlog {
         }
     }
 
-    pub(super) fn take(&mut self, dispatched: &Dispatched) {
+    pub(super) fn take(&mut self, dispatched: &Dispatched, volume: &Volume, now: u64) {
         let units = dispatched.charge();
+        bind(&mut self.bound_since, volume.bound_after(&units), now);
         for (dimension, units) in units.into_iter().enumerate() {
             self.open.used[dimension] += units;
             self.largest[dimension] = self.largest[dimension].max(units);
@@ -172,5 +179,18 @@ impl Bin {
             u64::try_from(used * i128::from(BIN_NS) / entitled).ok()
         };
         (0..self.used.len()).filter_map(busy).max().unwrap_or(0)
+    }
+}
+
+/// Notes since when each limit has been the one that holds a volume, after a dispatch that left it
+/// `bound` by one. While another holds it, a limit saves tokens; while none does, we are late.
+pub(super) fn bind(since: &mut [Option<u64>; DIMENSIONS], bound: Option<usize>, now: u64) {
+    let Some(bound) = bound else { return };
+    for (dimension, since) in since.iter_mut().enumerate() {
+        if dimension == bound {
+            since.get_or_insert(now);
+        } else {
+            *since = None;
+        }
     }
 }

@@ -13,16 +13,17 @@ use super::super::event::Event;
 use super::super::level::{UNIT, worth};
 use super::super::report::{Findings, Rule, Whose};
 use super::super::seen::Seen;
-use super::super::system::MadeWhole;
+use super::super::system::{DIMENSIONS, MadeWhole};
 use super::super::volumes::Volume;
-use super::{DIMENSIONS, PerVolume, Watcher, units_text};
+use super::{NAMES, PerVolume, Watcher, units_text};
 
 /// The excess of the worst window that ends now, in one dimension.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     rate: u64,
-    /// The most that may be saved in any window that is still open.
+    /// The most that may be saved in any window that is still open, of the two kinds.
     depth: i128,
+    catch_up_depth: i128,
     /// The depth in force.
     depth_now: i128,
     /// Ahead of the rate; below zero by what is to be made whole.
@@ -33,7 +34,7 @@ struct Window {
 
 #[derive(Debug, Default)]
 struct OfVolume {
-    windows: [Option<Window>; 2],
+    windows: [Option<Window>; DIMENSIONS],
     begun: bool,
     settled_at: u64,
     made_whole_ns: u64,
@@ -90,6 +91,7 @@ impl Watcher for Ceiling {
                     let window = window.get_or_insert(fresh);
                     (window.rate, window.depth_now) = (limit.per_second, depth);
                     window.depth = window.depth.max(depth);
+                    window.catch_up_depth = window.catch_up_depth.max(depth);
                 }
             }
             Event::Added { volume, .. } | Event::Removed { volume, .. } => {
@@ -129,11 +131,11 @@ impl OfVolume {
 
 impl Window {
     const fn new(rate: u64, depth: i128) -> Self {
-        Self { rate, depth, depth_now: depth, ahead: 0, catch_up: 0 }
+        Self { rate, depth, catch_up_depth: depth, depth_now: depth, ahead: 0, catch_up: 0 }
     }
 
     fn pass(&mut self, span_ns: u64, owed_ns: u64, rule: MadeWhole) {
-        let owed = self.ahead.min(0).abs() + worth(self.rate, owed_ns);
+        let owed = worth(self.rate, owed_ns) - self.ahead.min(0);
         let owed = owed.min(worth(self.rate, rule.time_ns));
         self.ahead = (self.ahead - worth(self.rate, span_ns)).max(-owed);
         let drained = worth(self.rate, span_ns).saturating_mul(rule.rate_quarters.into());
@@ -141,11 +143,14 @@ impl Window {
         if self.ahead <= 0 {
             self.depth = self.depth_now;
         }
+        if self.catch_up == 0 {
+            self.catch_up_depth = self.depth_now;
+        }
     }
 
     /// Whether one more may go, of any size.
     fn allows(&self) -> bool {
-        self.rate > 0 && self.ahead <= self.depth && self.catch_up <= 4 * self.depth
+        self.rate > 0 && self.ahead <= self.depth && self.catch_up <= 4 * self.catch_up_depth
     }
 
     fn take(&mut self, units: u64) {
@@ -155,7 +160,7 @@ impl Window {
     }
 
     fn words(&self, dimension: usize) -> (String, String) {
-        let name = DIMENSIONS[dimension];
+        let name = NAMES[dimension];
         let (rate, depth) = (self.rate, units_text(self.depth));
         let expected = format!("at most {depth} {name} ahead of {rate} a second before one more");
         let ahead = units_text(self.ahead);

@@ -9,7 +9,7 @@ use super::super::level::Level;
 use super::super::report::{Findings, Rule, Whose};
 use super::super::seen::Seen;
 use super::super::volumes::Limited;
-use super::{DIMENSIONS, Watcher, units_text};
+use super::{NAMES, Watcher, units_text};
 
 #[derive(Debug)]
 pub(super) struct Credits;
@@ -20,11 +20,11 @@ impl Watcher for Credits {
             Event::Dispatched(dispatched) => {
                 if let Some(volume) = seen.volume(dispatched.volume) {
                     let whose = Whose::Volume(dispatched.volume);
-                    spend(&volume.limits, dispatched.charge(), whose, seen, findings);
+                    spend(&volume.limits, &dispatched.charge(), whose, seen, findings);
                 }
                 if let Some(instance) = seen.instance(dispatched.instance) {
                     let whose = Whose::Instance(dispatched.instance);
-                    spend(&instance.limits, instances::charge(dispatched), whose, seen, findings);
+                    spend(&instance.limits, &instances::charge(dispatched), whose, seen, findings);
                 }
             }
             Event::Sampled { sample: Sample::VolumeBalances { volume: number, units }, .. } => {
@@ -45,17 +45,17 @@ impl Watcher for Credits {
 
 /// Nothing may be spent by who owes already.
 fn spend(
-    limits: &[Option<Limited>; 2],
-    charge: [u64; 2],
+    limits: &[Option<Limited>],
+    charge: &[u64],
     whose: Whose,
     seen: &Seen,
     findings: &mut Findings,
 ) {
     for (dimension, (limited, units)) in limits.iter().zip(charge).enumerate() {
         let credit = limited.as_ref().and_then(|limited| limited.credit.as_ref());
-        let Some(credit) = credit.filter(|_| units > 0) else { continue };
+        let Some(credit) = credit.filter(|_| *units > 0) else { continue };
         findings.judge(Rule::Credits, credit.level >= 0, seen.now, whose, || {
-            let name = DIMENSIONS[dimension];
+            let name = NAMES[dimension];
             let balance = units_text(credit.level);
             (format!("a balance of {name} before {units} are spent"), format!("balance {balance}"))
         });
@@ -63,7 +63,7 @@ fn spend(
 }
 
 fn compare(
-    limits: &[Option<Limited>; 2],
+    limits: &[Option<Limited>],
     told: [Option<u64>; 2],
     whose: Whose,
     seen: &Seen,
@@ -76,7 +76,7 @@ fn compare(
         }
         let exact = credit.map(Level::balance);
         findings.judge(Rule::Credits, exact == told, seen.now, whose, || {
-            let name = DIMENSIONS[dimension];
+            let name = NAMES[dimension];
             (format!("a balance of {exact:?} {name}"), format!("{told:?}"))
         });
     }

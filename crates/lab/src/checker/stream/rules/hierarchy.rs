@@ -5,7 +5,7 @@ use super::super::instances;
 use super::super::level::Level;
 use super::super::report::{Findings, Rule, Whose};
 use super::super::seen::Seen;
-use super::{DIMENSIONS, Watcher, units_text};
+use super::{NAMES, Watcher, units_text};
 
 #[derive(Debug)]
 pub(super) struct Hierarchy;
@@ -30,7 +30,7 @@ fn of_instance(dispatched: &Dispatched, seen: &Seen, findings: &mut Findings) {
     let charge = instances::charge(dispatched);
     for (dimension, (limited, units)) in instance.limits.iter().zip(charge).enumerate() {
         if let Some(limited) = limited.as_ref().filter(|_| units > 0) {
-            judge(&limited.pacer, DIMENSIONS[dimension]);
+            judge(&limited.pacer, NAMES[dimension]);
         }
     }
     let link = instances::link_of(dispatched.direction).and_then(|at| instance.links[at].as_ref());

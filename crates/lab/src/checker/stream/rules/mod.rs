@@ -21,7 +21,7 @@ use std::fmt::Debug;
 use super::event::Event;
 use super::report::{Findings, Rule};
 use super::seen::{Seen, VOLUMES_MAX};
-use super::system::System;
+use super::system::{DIMENSIONS, System};
 
 /// One rule, or a few that share their books.
 pub(super) trait Watcher: Debug + Send {
@@ -91,8 +91,8 @@ pub(super) fn watchers(system: &System, findings: &Findings) -> Vec<Box<dyn Watc
     watchers
 }
 
-/// The names of the two dimensions.
-pub(super) const DIMENSIONS: [&str; 2] = ["I/Os", "bytes"];
+/// The names of the dimensions.
+pub(super) const NAMES: [&str; DIMENSIONS] = ["I/Os", "bytes", "guarded requests"];
 
 /// Level units as units with three decimals: rounded down, for printing only.
 pub(super) fn units_text(level: i128) -> String {

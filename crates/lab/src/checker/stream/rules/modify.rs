@@ -7,7 +7,7 @@
 use super::super::event::Event;
 use super::super::report::{Findings, Rule, Whose};
 use super::super::seen::Seen;
-use super::{DIMENSIONS, PerVolume, Watcher, units_text};
+use super::{NAMES, PerVolume, Watcher, units_text};
 
 #[derive(Debug, Default)]
 struct OfVolume {
@@ -57,9 +57,9 @@ impl Watcher for Modify {
                 let limits = volume.limits.iter().zip(dispatched.charge());
                 for (dimension, (limited, units)) in limits.enumerate() {
                     let Some(limited) = limited.as_ref().filter(|_| units > 0) else { continue };
-                    let (level, whose) = (limited.pacer, Whose::Volume(dispatched.volume));
+                    let (level, whose) = (limited.generous, Whose::Volume(dispatched.volume));
                     findings.judge(Rule::Modify, level.is_ready(), seen.now, whose, || {
-                        let name = DIMENSIONS[dimension];
+                        let name = NAMES[dimension];
                         let expected = format!("nothing gained: {name} at {} a second", level.rate);
                         (expected, format!("{} over before one more", units_text(-level.level)))
                     });

@@ -9,8 +9,10 @@ use super::super::event::{Dispatched, Event};
 use super::super::level::{UNIT, worth};
 use super::super::report::{Findings, Rule, Whose};
 use super::super::seen::Seen;
-use super::super::volumes::Volume;
-use super::{DIMENSIONS, PerVolume, Watcher, units_text};
+use super::super::system::DIMENSIONS;
+use super::super::volumes::{Limited, Volume};
+use super::bins::bind;
+use super::{NAMES, PerVolume, Watcher, units_text};
 
 const WINDOW_NS: u64 = 10_000_000;
 /// Dispatches within this of each other are one entry, told at the earlier time: memory is bounded,
@@ -18,15 +20,22 @@ const WINDOW_NS: u64 = 10_000_000;
 const GRAIN_NS: u64 = 10_000;
 const MILLION: i128 = 1_000_000;
 
+/// The steady time of one limit.
+#[derive(Debug, Default)]
+struct Steady {
+    /// From when on windows may begin; meaningless while the limit does not bind.
+    from: u64,
+    recent: VecDeque<(u64, u64)>,
+    sum: u64,
+    largest: u64,
+    /// Since when it lives on what its credits earn; `None` while a balance is left.
+    spent_since: Option<u64>,
+}
+
 #[derive(Debug, Default)]
 struct OfVolume {
-    /// From when on windows may begin; `None` while saved tokens are left.
-    steady_from: Option<u64>,
-    /// From when on it lives on what its credits earn; `None` while a balance is left.
-    spent_since: [Option<u64>; 2],
-    recent: VecDeque<(u64, [u64; 2])>,
-    sum: [u64; 2],
-    largest: [u64; 2],
+    bound_since: [Option<u64>; DIMENSIONS],
+    limits: [Steady; DIMENSIONS],
     unexcused_ns: u64,
 }
 
@@ -62,23 +71,21 @@ impl Watcher for Peak {
 
 impl OfVolume {
     fn restart(&mut self) {
-        self.steady_from = None;
-        self.spent_since = [None; 2];
-        self.recent.clear();
-        (self.sum, self.largest) = ([0; 2], [0; 2]);
+        self.bound_since = [None; DIMENSIONS];
+        self.limits.iter_mut().for_each(Steady::restart);
     }
 
     /// Time in which others held the volume up is caught up at a quarter of the rate.
     fn excuse(&mut self, volume: &Volume, seen: &Seen) {
-        let unexcused = volume.held_up.unexcused_ns - self.unexcused_ns;
+        let unexcused = volume.held_up.unexcused_ns.saturating_sub(self.unexcused_ns);
         self.unexcused_ns = volume.held_up.unexcused_ns;
         let excused = volume.last_held_up_ns.saturating_sub(unexcused);
-        if excused > 0 && self.steady_from.is_some() {
+        if excused > 0 {
             let owed_ns = excused.min(seen.system.made_whole.time_ns);
-            let quiet = seen.now + 4 * owed_ns;
-            self.steady_from = self.steady_from.max(Some(quiet));
-            self.recent.clear();
-            self.sum = [0; 2];
+            for steady in &mut self.limits {
+                steady.from = steady.from.max(seen.now + 4 * owed_ns);
+                steady.clear();
+            }
         }
     }
 
@@ -90,67 +97,76 @@ impl OfVolume {
         findings: &mut Findings,
     ) {
         let units = dispatched.charge();
+        bind(&mut self.bound_since, volume.bound_after(&units), seen.now);
         for (dimension, units) in units.into_iter().enumerate() {
-            self.largest[dimension] = self.largest[dimension].max(units);
-            let Some(limited) = &volume.limits[dimension] else { continue };
-            let after = |level: i128| level - i128::from(units) * UNIT;
-            if after(limited.pacer.level) < 0 {
-                self.steady_from.get_or_insert(seen.now);
+            let steady = &mut self.limits[dimension];
+            steady.largest = steady.largest.max(units);
+            let (Some(limited), Some(since)) =
+                (&volume.limits[dimension], self.bound_since[dimension])
+            else {
+                steady.clear();
+                continue;
+            };
+            steady.note_credits(limited, units, seen.now);
+            // The dispatch that spends the last saved token is not of the steady time yet.
+            if units == 0 || since.max(steady.from) >= seen.now {
+                continue;
             }
-            if let Some(credit) = &limited.credit {
-                let spent = &mut self.spent_since[dimension];
-                if after(credit.level) < 0 {
-                    spent.get_or_insert(seen.now);
-                    self.steady_from.get_or_insert(seen.now);
-                } else {
-                    *spent = None;
-                }
-            }
-        }
-        // The dispatch that spends the last saved token does not belong to the steady time yet.
-        if self.steady_from.is_none_or(|from| from >= seen.now) {
-            return;
-        }
-        self.push(seen.now, units);
-        for dimension in (0..units.len()).filter(|dimension| units[*dimension] > 0) {
-            let Some(most) = self.most(dimension, volume, seen) else { continue };
-            let used = i128::from(self.sum[dimension]) * UNIT;
+            steady.push(seen.now, units);
+            let most = steady.most(limited, seen);
+            let used = i128::from(steady.sum) * UNIT;
             let whose = Whose::Volume(dispatched.volume);
             findings.judge(Rule::Peak10Ms, used <= most, seen.now, whose, || {
-                let name = DIMENSIONS[dimension];
+                let name = NAMES[dimension];
                 (format!("at most {} {name} in 10 ms", units_text(most)), units_text(used))
             });
         }
     }
+}
 
-    fn push(&mut self, now: u64, units: [u64; 2]) {
+impl Steady {
+    fn restart(&mut self) {
+        self.clear();
+        (self.from, self.largest, self.spent_since) = (0, 0, None);
+    }
+
+    fn clear(&mut self) {
+        self.recent.clear();
+        self.sum = 0;
+    }
+
+    fn note_credits(&mut self, limited: &Limited, units: u64, now: u64) {
+        let Some(credit) = &limited.credit else { return };
+        if credit.level < i128::from(units) * UNIT {
+            self.spent_since.get_or_insert(now);
+        } else {
+            self.spent_since = None;
+        }
+    }
+
+    fn push(&mut self, now: u64, units: u64) {
         while let Some(&(at, old)) = self.recent.front() {
             if at + WINDOW_NS > now {
                 break;
             }
             self.recent.pop_front();
-            self.sum = [self.sum[0] - old[0], self.sum[1] - old[1]];
+            self.sum -= old;
         }
         match self.recent.back_mut() {
-            Some((at, sum)) if *at + GRAIN_NS > now => {
-                *sum = [sum[0] + units[0], sum[1] + units[1]];
-            }
+            Some((at, sum)) if *at + GRAIN_NS > now => *sum += units,
             _ => self.recent.push_back((now, units)),
         }
-        self.sum = [self.sum[0] + units[0], self.sum[1] + units[1]];
+        self.sum += units;
     }
 
     /// The most that the 10 ms up to now may carry.
-    fn most(&self, dimension: usize, volume: &Volume, seen: &Seen) -> Option<i128> {
-        let limited = volume.limits[dimension].as_ref()?;
-        let spent = self.spent_since[dimension];
-        let on_refill = spent.is_some_and(|since| since + WINDOW_NS <= seen.now);
+    fn most(&self, limited: &Limited, seen: &Seen) -> i128 {
+        let on_refill = self.spent_since.is_some_and(|since| since + WINDOW_NS <= seen.now);
         let rate = match &limited.credit {
             Some(credit) if on_refill => credit.rate.min(limited.pacer.rate),
             _ => limited.pacer.rate,
         };
         let ppm = MILLION + i128::from(seen.system.margins.peak_ppm);
-        let one = i128::from(self.largest[dimension]) * UNIT;
-        Some(worth(rate, WINDOW_NS) * ppm / MILLION + one)
+        worth(rate, WINDOW_NS) * ppm / MILLION + i128::from(self.largest) * UNIT
     }
 }

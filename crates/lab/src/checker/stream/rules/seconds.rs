@@ -4,10 +4,10 @@ use super::super::event::Event;
 use super::super::level::{UNIT, worth};
 use super::super::report::{Findings, Rule, Whose};
 use super::super::seen::{Seen, worth_without};
-use super::super::system::{Floor, Margins};
+use super::super::system::{DIMENSIONS, Floor, Margins};
 use super::super::volumes::Volume;
 use super::bins::{BIN_NS, Backlog, SECOND_BINS, Second};
-use super::{DIMENSIONS, PerVolume, Watcher, units_text};
+use super::{NAMES, PerVolume, Watcher, units_text};
 
 const SECOND_NS: u64 = BIN_NS * SECOND_BINS as u64;
 const MILLION: i128 = 1_000_000;
@@ -48,7 +48,7 @@ impl Watcher for Seconds {
                 if dispatched.last && volume.requests.queued <= 1 {
                     *backlog = None;
                 } else if let Some(backlog) = backlog {
-                    backlog.take(dispatched);
+                    backlog.take(dispatched, volume, seen.now);
                 }
             }
             Event::Cancelled { .. } if volume.requests.queued <= 1 => *backlog = None,
@@ -102,12 +102,20 @@ impl Judge<'_> {
         }
         for (dimension, limit) in self.volume.promise.limits().into_iter().enumerate() {
             let Some(limit) = limit else { continue };
+            let bound_since = self.backlog.bound_since[dimension];
+            if self.second.used[dimension] == 0 {
+                continue;
+            }
+            let steady = bound_since.is_some_and(|since| since <= self.second.from);
+            if rule == Rule::SteadySecond && !steady {
+                continue;
+            }
             let rate = i128::from(limit.per_second);
             let most = rate * (MILLION + i128::from(ppm)) / 1_000 * (UNIT / 1_000)
                 + i128::from(self.backlog.largest[dimension]) * UNIT;
             let used = i128::from(self.second.used[dimension]) * UNIT;
             findings.judge(rule, used <= most, self.second.to, Whose::Volume(self.number), || {
-                let name = DIMENSIONS[dimension];
+                let name = NAMES[dimension];
                 (format!("at most {} {name} in a second", units_text(most)), units_text(used))
             });
         }
@@ -136,7 +144,7 @@ impl Judge<'_> {
             reserved.is_some_and(|(rate, cost)| self.is_at_reservation(rate, cost, lost_ns));
         let kept = own_limits_hold || reservation_holds;
         findings.judge(Rule::Floor, kept, self.second.to, Whose::Volume(self.number), || {
-            let [operations, bytes] = self.second.used;
+            let [operations, bytes, _] = self.second.used;
             let expected = match reserved {
                 None => format!("99 % of its limits, {lost_ns} ns of the second lost to stalls"),
                 Some((rate, _)) => format!("99 % of {rate} reserved, {lost_ns} ns lost to stalls"),
@@ -167,7 +175,7 @@ impl Judge<'_> {
             let one = u128::from(self.backlog.largest[dimension]) * 1_000_000_000;
             u64::try_from(debt + one / u128::from(rate.max(1))).ok()
         };
-        let one_ns = (0..2).filter_map(one_ns).max().unwrap_or(0);
+        let one_ns = (0..DIMENSIONS).filter_map(one_ns).max().unwrap_or(0);
         let whole = self.share(i128::from(SECOND_NS.saturating_sub(lost_ns)));
         u64::try_from(whole).unwrap_or(0).saturating_sub(one_ns)
     }
@@ -176,7 +184,7 @@ impl Judge<'_> {
         self.second.levels[dimension].as_ref().is_some_and(|limited| {
             let entitled = self.share(limited.entitled(SECOND_NS.saturating_sub(lost_ns)));
             let used = self.second.used[dimension] + self.backlog.largest[dimension];
-            i128::from(used) * UNIT >= entitled
+            self.second.used[dimension] > 0 && i128::from(used) * UNIT >= entitled
         })
     }
 

@@ -39,7 +39,7 @@ struct Second {
 struct Demand {
     second: u64,
     waited_ns: u64,
-    made_whole_ns: u64,
+    past_instance_ns: u64,
     unexcused_ns: u64,
 }
 
@@ -66,9 +66,9 @@ impl Sums {
         let Some(second) = self.seconds.get_mut(instance as usize) else { return };
         let demand = self.demands.of(number);
         let held_up = volume.held_up;
-        let passed = held_up.made_whole_ns.saturating_sub(demand.made_whole_ns);
+        let passed = held_up.past_instance_ns.saturating_sub(demand.past_instance_ns);
         let unexcused = held_up.unexcused_ns.saturating_sub(demand.unexcused_ns);
-        demand.made_whole_ns = held_up.made_whole_ns;
+        demand.past_instance_ns = held_up.past_instance_ns;
         demand.unexcused_ns = held_up.unexcused_ns;
         second.excused |= passed > unexcused;
         let (from, to) = (second.number * SECOND_NS, (second.number + 1) * SECOND_NS);
@@ -125,8 +125,7 @@ impl Watcher for Sums {
 /// The limits of an instance as they were `back_ns` ago: I/Os, bytes, reads, writes.
 fn levels(instance: &Instance, back_ns: u64) -> [Option<Limited>; 4] {
     let [operations, bytes] = instance.limits;
-    let [reads, writes] =
-        instance.links.map(|link| link.map(|pacer| Limited { pacer, credit: None }));
+    let [reads, writes] = instance.links.map(|link| link.map(Limited::plain));
     [operations, bytes, reads, writes].map(|limited| {
         let mut limited = limited?;
         limited.pacer.level = limited.pacer.before(back_ns);

@@ -89,7 +89,7 @@ fn credits_spent_beyond_the_last_one() {
     let promise = |units| VolumePromise {
         operations: burst(3_000, 100, 5_400_000),
         balances: balances(units),
-        ..VolumePromise::iops(0)
+        ..VolumePromise::iops(1)
     };
     // The server believes in one credit more than was promised.
     let (_, events) = alone(promise(2_501), STEADY, 4 * S);
@@ -104,7 +104,7 @@ fn credits_spent_beyond_the_last_one() {
 
 #[test]
 fn credits_told_wrongly() {
-    let promise = VolumePromise { operations: burst(3_000, 100, 5_000), ..VolumePromise::iops(0) };
+    let promise = VolumePromise { operations: burst(3_000, 100, 5_000), ..VolumePromise::iops(1) };
     let client = Client { depth: 1, ..STEADY };
     let (system, mut events) = alone(promise, client, S);
     let end = events.last().map(Event::at).unwrap();
@@ -167,7 +167,7 @@ fn base_passed_over_by_a_burst() {
     let credits = VolumePromise {
         operations: burst(3_000, 100, 5_400_000),
         floor: Floor::None,
-        ..VolumePromise::iops(0)
+        ..VolumePromise::iops(1)
     };
     let floor = Floor::Reserved { per_second: 100, reference_cost_ns: 0 };
     let sure = VolumePromise { floor, ..VolumePromise::iops(1_000) };

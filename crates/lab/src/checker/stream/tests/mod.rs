@@ -69,6 +69,7 @@ fn request(handle: u64, at: u64, wait_ns: u64, service_ns: u64) -> Vec<Event> {
         length: 4 * KIB,
         operations: 1,
         bytes: u64::from(4 * KIB),
+        guard: 0,
         device_cost_ns: 0,
         tier: None,
         urgent: false,
@@ -119,7 +120,7 @@ fn credits_end_in_the_middle_of_it() {
     let promise = VolumePromise {
         operations: burst(3_000, 100, 5_400_000),
         balances,
-        ..VolumePromise::iops(0)
+        ..VolumePromise::iops(1)
     };
     let (system, events) = alone(promise, STEADY, 4 * S);
     let report = judge(&system, &events);

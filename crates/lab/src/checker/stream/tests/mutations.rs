@@ -23,7 +23,7 @@ fn volumes() -> impl Strategy<Value = (VolumePromise, Client)> {
                 operations,
                 bytes: bytes.and_then(limit),
                 tolerance_ns: tolerance_ms * MS,
-                ..VolumePromise::iops(0)
+                ..VolumePromise::iops(1)
             };
             (promise, Client { depth: depth + 1, length })
         },

@@ -232,6 +232,7 @@ impl Server {
             length,
             operations,
             bytes: length.into(),
+            guard: 0,
             device_cost_ns: service_ns,
             tier: None,
             urgent: false,
