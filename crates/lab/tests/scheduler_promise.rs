@@ -68,6 +68,8 @@ struct Volume {
     index: VolumeIndex,
     pacing: Pacing,
     counter: Counter,
+    /// Counted I/Os so far.
+    operations: u64,
     lengths: [u32; 2],
     sequential: bool,
     next_offset: u64,
@@ -168,12 +170,13 @@ impl World {
             self.on_device.pop();
             self.complete(number, handle, length);
         }
-        let mut now = Instant::from_ns(self.now);
         if self.rng.one_in(500) {
-            // A clock that steps back.
-            now = Instant::from_ns(self.now - self.rng.below(self.now.min(NS_PER_S) + 1));
+            // A clock that steps back, once the scheduler knows the present time.
+            self.scheduler.poll(Instant::from_ns(self.now));
+            let back = self.rng.below(self.now.min(NS_PER_S) + 1);
+            self.scheduler.poll(Instant::from_ns(self.now - back));
         }
-        self.scheduler.poll(now);
+        self.scheduler.poll(Instant::from_ns(self.now));
         self.drain();
         while self.scheduler.poll_timeout().is_some_and(|at| at.ns <= self.now) {
             self.scheduler.poll(Instant::from_ns(self.now));
@@ -218,6 +221,7 @@ impl World {
             index,
             pacing,
             counter: Counter::new(pacing.counting),
+            operations: 0,
             lengths: [block, if depth > 32 { block } else { other }],
             sequential: self.rng.one_in(3),
             next_offset: 0,
@@ -324,6 +328,7 @@ impl World {
                 (u32::from(operation != Operation::Flush), 0, 1)
             }
         };
+        volume.operations += u64::from(operations);
         open.started = true;
         open.gone = dispatch.last;
         open.on_device += 1;
@@ -453,6 +458,10 @@ impl World {
     fn sample(&mut self, number: u32) {
         let index = self.volumes[&number].index;
         let counters = self.scheduler.counters(index);
+        // Counted twice, by two statements of the rule.
+        if self.sabotage == Sabotage::None {
+            assert_eq!(counters.operations, self.volumes[&number].operations, "volume {number}");
+        }
         let balances = self.scheduler.balances(Instant::from_ns(self.now), index);
         let queued = Sample::Queued {
             volume: number,

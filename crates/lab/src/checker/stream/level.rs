@@ -70,6 +70,13 @@ impl Level {
         quotient.min(span_ns)
     }
 
+    /// For how long nothing may go once `units` are taken, in whole nanoseconds.
+    pub(super) fn wait_after(&self, units: u64) -> u64 {
+        let debt = (i128::from(units) * UNIT - self.level).max(0).unsigned_abs();
+        // Below 2^64 in all that happens; the quotient of more is as good as for ever.
+        u64::try_from(debt).unwrap_or(u64::MAX) / self.rate.max(1)
+    }
+
     /// Puts another rate and depth in force: nothing is refilled, and debt is forgiven down to
     /// `debt_ns` worth.
     pub(super) fn change(&mut self, rate: u64, depth: i128, debt_ns: u64) {

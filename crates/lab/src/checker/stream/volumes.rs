@@ -265,13 +265,14 @@ impl Limited {
 
     /// For how long it lets nobody pass once `units` are charged, in nanoseconds.
     fn wait_after(&self, units: u64) -> u64 {
-        let units = i128::from(units) * UNIT;
-        let wait = |level: &Level| {
-            let debt = (units - level.level).max(0).unsigned_abs();
-            // Below 2^64 in all that happens; the quotient of more is as long as for ever.
-            u64::try_from(debt).unwrap_or(u64::MAX) / level.rate.max(1)
-        };
-        wait(&self.pacer).max(self.credit.as_ref().map_or(0, wait))
+        let credit = self.credit.as_ref().map_or(0, |credit| credit.wait_after(units));
+        self.pacer.wait_after(units).max(credit)
+    }
+
+    /// Whether it is the credits that hold it longest once `units` are charged.
+    pub(super) fn on_refill_after(&self, units: u64) -> bool {
+        let credit = self.credit.as_ref().map_or(0, |credit| credit.wait_after(units));
+        credit > self.pacer.wait_after(units)
     }
 
     /// The most that a backlogged owner can be served in `span_ns` from now on, in level units.

@@ -162,9 +162,15 @@ impl Window {
     fn words(&self, dimension: usize) -> (String, String) {
         let name = NAMES[dimension];
         let (rate, depth) = (self.rate, units_text(self.depth));
+        let catch_up_depth = units_text(self.catch_up_depth);
         let expected = format!("at most {depth} {name} ahead of {rate} a second before one more");
         let ahead = units_text(self.ahead);
         let catch_up = units_text(self.catch_up / 4);
-        (expected, format!("{ahead} ahead, {catch_up} ahead of the catch-up rate"))
+        (
+            expected,
+            format!(
+                "{ahead} ahead, {catch_up} ahead of the catch-up rate (at most {catch_up_depth})"
+            ),
+        )
     }
 }

@@ -28,7 +28,7 @@ struct Steady {
     recent: VecDeque<(u64, u64)>,
     sum: u64,
     largest: u64,
-    /// Since when it lives on what its credits earn; `None` while a balance is left.
+    /// Since when what its credits earn holds it; `None` while a balance is left.
     spent_since: Option<u64>,
 }
 
@@ -136,8 +136,7 @@ impl Steady {
     }
 
     fn note_credits(&mut self, limited: &Limited, units: u64, now: u64) {
-        let Some(credit) = &limited.credit else { return };
-        if credit.level < i128::from(units) * UNIT {
+        if limited.on_refill_after(units) {
             self.spent_since.get_or_insert(now);
         } else {
             self.spent_since = None;

@@ -11,6 +11,8 @@ use super::{NAMES, PerVolume, Watcher, units_text};
 
 const SECOND_NS: u64 = BIN_NS * SECOND_BINS as u64;
 const MILLION: i128 = 1_000_000;
+/// How much more waiting proves that a volume was held up which two limits hold in turns.
+const MIXED_MARGINS: u64 = 10;
 /// Held up by its instance for longer than this, a volume has no floor in that second.
 const BY_INSTANCE_NS_MAX: u64 = 1_000_000;
 
@@ -137,7 +139,7 @@ impl Judge<'_> {
             return;
         }
         let own_limits_hold = !unlimited
-            && (self.second.held_up_ns <= lost_ns
+            && (self.second.held_up_ns <= lost_ns + self.spare_ns()
                 || self.least_busy_ns(lost_ns) <= self.second.busy_ns
                 || (0..limits.len()).any(|dimension| self.is_at_limit(dimension, lost_ns)));
         let reservation_holds =
@@ -158,6 +160,19 @@ impl Judge<'_> {
                 ),
             )
         });
+    }
+
+    /// So little waiting cannot cost more than the margin. Where two limits hold a volume in turns,
+    /// neither is reached, and more waiting than this is made up for by what is saved meanwhile.
+    fn spare_ns(&self) -> u64 {
+        let margin_ns = SECOND_NS / 1_000_000 * u64::from(self.seen.system.margins.floor_ppm);
+        let half = |dimension: &usize| {
+            let limited = self.second.levels[*dimension].as_ref();
+            let entitled = limited.map_or(0, |limited| limited.entitled(SECOND_NS));
+            i128::from(self.second.used[*dimension]) * UNIT * 2 > entitled.max(1)
+        };
+        let mixed = (0..DIMENSIONS).filter(half).count() > 1;
+        if mixed { MIXED_MARGINS * margin_ns } else { margin_ns }
     }
 
     fn share(&self, whole: i128) -> i128 {
