@@ -92,13 +92,13 @@ impl Backlog {
         let held_up = volume.held_up;
         let past_instance = held_up.past_instance_ns - self.past_instance_ns;
         let unexcused = held_up.unexcused_ns - self.unexcused_ns;
-        let mut left_ns = volume.last_held_up_ns;
         (self.past_instance_ns, self.unexcused_ns) =
             (held_up.past_instance_ns, held_up.unexcused_ns);
-        self.open.by_instance_ns += left_ns.saturating_sub(past_instance);
-        if left_ns > unexcused {
+        let waited = Waited::new(volume.last_held_up_ns, past_instance);
+        if waited.all_ns > unexcused {
             self.excused_at = Some(now);
         }
+        let mut left_ns = waited.all_ns;
         let first = self.closed;
         while now >= self.end {
             if self.closed == first + SKIP_BINS {
@@ -109,14 +109,14 @@ impl Backlog {
             }
             // What held it up lies at the end of the span.
             let after_ns = left_ns.min(now - self.end);
-            self.open.held_up_ns += left_ns - after_ns;
+            self.open.wait(left_ns - after_ns, &waited);
             left_ns = after_ns;
             self.close(volume, now);
             if self.closed >= SECOND_BINS as u64 {
                 judge(self, &self.second());
             }
         }
-        self.open.held_up_ns += left_ns;
+        self.open.wait(left_ns, &waited);
     }
 
     fn close(&mut self, volume: &Volume, now: u64) {
@@ -165,7 +165,27 @@ impl Backlog {
     }
 }
 
+/// What held a volume up between two of its events.
+struct Waited {
+    all_ns: u64,
+    by_instance_ns: u64,
+}
+
+impl Waited {
+    const fn new(all_ns: u64, past_instance_ns: u64) -> Self {
+        Self { all_ns, by_instance_ns: all_ns.saturating_sub(past_instance_ns) }
+    }
+}
+
 impl Bin {
+    /// Adds a part of what was waited, and of it the instance's share.
+    fn wait(&mut self, part_ns: u64, waited: &Waited) {
+        self.held_up_ns += part_ns;
+        let share = u128::from(part_ns) * u128::from(waited.by_instance_ns);
+        let share_ns = share / u128::from(waited.all_ns.max(1));
+        self.by_instance_ns += u64::try_from(share_ns).unwrap_or(part_ns);
+    }
+
     fn busy_ns(&self) -> u64 {
         let busy = |dimension: usize| {
             let limited = self.levels[dimension].as_ref()?;
