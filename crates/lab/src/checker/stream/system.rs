@@ -190,8 +190,8 @@ impl Default for Margins {
 }
 
 impl VolumePromise {
-    /// The promise that a pacing makes: its limits, and all of them as its floor. What costs no byte
-    /// may come as often as I/Os may, or as counted units fit into the bytes.
+    /// The promise that a pacing makes: its limits, and all of them as its floor. What costs no
+    /// byte may come as often as I/Os may, or as counted units fit into the bytes.
     #[must_use]
     pub fn from_pacing(pacing: &Pacing, balances: Balances) -> Self {
         let unit = u64::from(pacing.counting.unit_bytes.max(1));
