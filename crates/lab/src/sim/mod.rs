@@ -13,5 +13,7 @@ pub mod record;
 pub mod run;
 pub mod scenario;
 pub mod setup;
+pub mod swarm;
 mod table;
+mod watched;
 pub mod world;

@@ -4,7 +4,7 @@ use super::policy::{Dispatch, Policy, Request};
 use super::setup::{DeviceSetup, InstanceSetup, ServiceCost, Setup, VolumeSetup, WindowSetup};
 use evenkeel_core::qos::pacing::{Balances, CreditLimit, Limit, Pacing};
 use evenkeel_core::qos::scheduler::{
-    Counters, DeviceIndex, InstanceIndex, Io, Scheduler, Ticket, VolumeIndex,
+    self, Counters, DeviceIndex, InstanceIndex, Io, Scheduler, Ticket, VolumeIndex,
 };
 use evenkeel_core::qos::sharing::{
     Claim, DeviceCounters, DeviceModel, InstanceCounters, InstancePacing, OperationCost, Window,
@@ -80,6 +80,23 @@ impl Product {
         Ok(Self { scheduler, volumes, instances, device, notes: Vec::new() })
     }
 
+    /// The next dispatch, as the simulator sees it and as the scheduler said it.
+    #[inline]
+    pub fn poll_dispatch(&mut self) -> Option<(Dispatch, scheduler::Dispatch)> {
+        let told = self.scheduler.poll_output()?;
+        let (volume, operation) = self.notes[told.handle as usize];
+        let dispatch = Dispatch {
+            volume,
+            handle: told.handle,
+            operation,
+            offset: told.offset,
+            length: told.length,
+            last: told.last,
+            ticket: told.ticket.to_bits(),
+        };
+        Some((dispatch, told))
+    }
+
     /// What a volume has done; `None` where there is no such volume.
     #[must_use]
     pub fn counters(&self, volume: u32) -> Option<Counters> {
@@ -100,7 +117,7 @@ impl Product {
 }
 
 /// The device as the scheduler is told of it: exactly as it behaves, without its noise.
-fn device_model(setup: &DeviceSetup) -> Option<DeviceModel> {
+pub(super) fn device_model(setup: &DeviceSetup) -> Option<DeviceModel> {
     let cost = |cost: ServiceCost| OperationCost {
         base: Duration::from_ns(cost.base_ns),
         byte_ps: u32::try_from(cost.ns_per_kib * 1_000 / 1_024).unwrap_or(u32::MAX),
@@ -139,7 +156,7 @@ fn limit(baseline: u64, most: u64) -> Option<Limit> {
     Some(Limit { per_second: most, credit: Some(credit).filter(|_| most > baseline) })
 }
 
-fn instance_pacing(instance: &InstanceSetup) -> Result<InstancePacing, NotSimulated> {
+pub(super) fn instance_pacing(instance: &InstanceSetup) -> Result<InstancePacing, NotSimulated> {
     let efficient = |bytes: u64| {
         let ppm = u128::from(bytes) * u128::from(instance.efficiency_ppm) / 1_000_000;
         u64::try_from(ppm).unwrap_or(u64::MAX)
@@ -184,17 +201,7 @@ impl Policy for Product {
 
     #[inline]
     fn poll_output(&mut self) -> Option<Dispatch> {
-        let dispatch = self.scheduler.poll_output()?;
-        let (volume, operation) = self.notes[dispatch.handle as usize];
-        Some(Dispatch {
-            volume,
-            handle: dispatch.handle,
-            operation,
-            offset: dispatch.offset,
-            length: dispatch.length,
-            last: dispatch.last,
-            ticket: dispatch.ticket.to_bits(),
-        })
+        self.poll_dispatch().map(|(dispatch, _)| dispatch)
     }
 
     #[inline]

@@ -138,6 +138,8 @@ impl Scheduler {
             last,
             ticket: Ticket::NONE,
             ground: ground.unwrap_or(Ground::Weight),
+            device_ns: cost_ns.unwrap_or(0),
+            urgent: next.urgent,
         };
         if let Some(cost_ns) = cost_ns {
             self.give_to_device(flow, next, &mut dispatch, cost_ns);

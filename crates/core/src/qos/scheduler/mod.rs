@@ -98,6 +98,10 @@ pub struct Dispatch {
     pub ticket: Ticket,
     /// On what ground its device served it; by weight where there is no device.
     pub ground: Ground,
+    /// Device time it is worth, in nanoseconds; 0 where there is no device.
+    pub device_ns: u64,
+    /// Whether it went by the urgent lane.
+    pub urgent: bool,
 }
 
 /// Why a request was not taken. Nothing was charged or kept.
@@ -499,6 +503,8 @@ impl Scheduler {
                 last,
                 ticket: Ticket::NONE,
                 ground: Ground::Weight,
+                device_ns: 0,
+                urgent: false,
             });
         }
         if !volume.queue.is_empty() {

@@ -37,10 +37,26 @@ impl Scheduler {
         let idle = entry.is_empty();
         entry.push(&mut self.nodes, io, urgent);
         if idle {
+            if !self.is_backlogged_beside(share, flow) {
+                // Whoever had nothing waiting was not kept from anything.
+                self.sharing.shares[index(share)].owe(Duration::ZERO);
+            }
             self.sharing.line_up(share, flow);
             self.look_again(slot);
         }
         Ok(())
+    }
+
+    /// Whether another flow of the same volume has requests waiting.
+    fn is_backlogged_beside(&self, share: u32, flow: u32) -> bool {
+        let mut other = self.sharing.shares[index(share)].flows;
+        while let Some(entry) = self.sharing.flows.get(index(other)) {
+            if other != flow && !entry.is_empty() {
+                return true;
+            }
+            other = entry.sibling;
+        }
+        false
     }
 
     /// Lets flows that wait for instances go on, as far as there is room in the output.

@@ -81,9 +81,13 @@ impl OfVolume {
         self.unexcused_ns = volume.held_up.unexcused_ns;
         let excused = volume.last_held_up_ns.saturating_sub(unexcused);
         if excused > 0 {
-            let owed_ns = excused.min(seen.system.made_whole.time_ns);
+            let most_ns = seen.system.made_whole.time_ns;
             for steady in &mut self.limits {
-                steady.from = steady.from.max(seen.now + 4 * owed_ns);
+                // Several delays add up, to the most that is made whole. The last of it may be paid
+                // for an I/O that goes within the next window.
+                let owed_ns = steady.from.saturating_sub(seen.now + WINDOW_NS) / 4 + excused;
+                let until = seen.now + 4 * owed_ns.min(most_ns) + WINDOW_NS;
+                steady.from = steady.from.max(until);
                 steady.clear();
             }
         }
