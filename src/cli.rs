@@ -13,7 +13,7 @@ use std::time::Duration;
 mod sim;
 mod volume;
 
-pub use sim::{Sim, SimRun, SimVerb};
+pub use sim::{Sim, SimRun, SimSwarm, SimVerb};
 pub use volume::{Volume, VolumeAttach, VolumeCreate, VolumeDetach, VolumeModify, VolumeVerb};
 
 const AFTER_HELP: &str = "\

@@ -1,11 +1,14 @@
 //! `evenkeel sim`: scenarios in virtual time.
 
-use crate::cli::{Sim, SimRun, SimVerb};
+use crate::cli::{Sim, SimRun, SimSwarm, SimVerb};
 use crate::message::{self, Exit, Failure, Format, Item};
+use evenkeel_lab::checker::stream::Rule;
 use evenkeel_lab::clock;
+use evenkeel_lab::peers;
 use evenkeel_lab::sim::catalogue;
 use evenkeel_lab::sim::run::{self, Results};
 use evenkeel_lab::sim::scenario::{self, Scenario, ScenarioError, Source};
+use evenkeel_lab::sim::swarm::{self, Judged, Tally};
 use evenkeel_lab::text::{self, nearest};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -13,7 +16,11 @@ use std::path::{Path, PathBuf};
 /// Carries out one of the verbs.
 pub fn run(arguments: &Sim) -> Result<(), Failure> {
     match &arguments.verb {
-        SimVerb::Run(run) => run_scenario(run, arguments.output.format),
+        SimVerb::Run(run) => match comparison(&run.scenario) {
+            Some(compare) => compare_peers(run, compare, arguments.output.format),
+            None => run_scenario(run, arguments.output.format),
+        },
+        SimVerb::Swarm(swarm) => run_swarm(swarm, arguments.output.format),
         SimVerb::Ls => list(arguments.output.format),
     }
 }
@@ -44,12 +51,120 @@ impl Item for Listed {
 
 fn list(format: Format) -> Result<(), Failure> {
     let mut items = Vec::new();
+    for (name, title, _) in COMPARISONS {
+        items.push(Listed { name, title: title.to_owned(), runs: 1, simulated_s: COMPARED_S });
+    }
     for (name, _) in catalogue::SCENARIOS {
         let Scenario { title, cases, .. } = read(name, None)?;
         let simulated_s = cases.iter().map(|case| case.setup.duration_ns / 1_000_000_000).sum();
         items.push(Listed { name, title, runs: cases.len(), simulated_s });
     }
     message::print(&message::listing(&items, format, "no scenarios"))
+}
+
+/// Virtual time of each row of a comparison, in seconds.
+const COMPARED_S: u64 = 62;
+
+/// The tables of other schedulers beside this one.
+type Comparison = fn(u64) -> peers::Table;
+
+const COMPARISONS: [(&str, &str, Comparison); 2] = [
+    ("limiters", "This limiter beside other programs' at one volume's limit", peers::limiters),
+    ("isolation", "This scheduler beside others under noisy neighbours", peers::isolation),
+];
+
+fn comparison(name: &str) -> Option<Comparison> {
+    COMPARISONS.iter().find(|(called, ..)| *called == name).map(|(_, _, compare)| *compare)
+}
+
+fn compare_peers(arguments: &SimRun, compare: Comparison, format: Format) -> Result<(), Failure> {
+    for (flag, is_there) in
+        [("--as-of", arguments.as_of.is_some()), ("--html", arguments.html.is_some())]
+    {
+        if is_there {
+            let name = &arguments.scenario;
+            let failure = Failure::new(format!("{flag} says nothing to `{name}`, a fixed table"));
+            return Err(failure.exit(Exit::Usage).hint("leave it out; --seed and -o are heeded"));
+        }
+    }
+    let table = compare(arguments.seed.unwrap_or(1));
+    message::print(&match format {
+        Format::Text => table.to_text(),
+        Format::Json => {
+            let schema = "evenkeel.comparison/1";
+            message::json(&serde_json::json!({ "schema": schema, "comparison": table }))
+        }
+        Format::Csv => table.to_csv(),
+    })
+}
+
+/// What a rule of the promise came to in a swarm.
+#[derive(Serialize)]
+struct Kept {
+    rule: String,
+    line: u8,
+    judged: u64,
+    broken_worlds: u64,
+}
+
+impl Item for Kept {
+    const SCHEMA: &'static str = "evenkeel.swarm/1";
+    const FIELD: &'static str = "rules";
+    const COLUMNS: &'static [&'static str] = &["RULE", "LINE", "JUDGED", "WORLDS THAT BROKE IT"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.rule.clone(),
+            self.line.to_string(),
+            text::thousands(self.judged),
+            text::thousands(self.broken_worlds),
+        ]
+    }
+}
+
+fn run_swarm(arguments: &SimSwarm, format: Format) -> Result<(), Failure> {
+    let SimSwarm { seeds, seed: first } = *arguments;
+    let mut tally = Tally::default();
+    for seed in first..first.saturating_add(seeds) {
+        let judged = swarm::judge(seed).map_err(|error| Failure::new(error.to_string()))?;
+        if !judged.report.pass() {
+            tell_failed(&judged);
+        }
+        tally.add(judged);
+    }
+    let items: Vec<Kept> =
+        Rule::ALL.iter().enumerate().map(|(n, rule)| kept(&tally, n, *rule)).collect();
+    message::print(&message::listing(&items, format, "no rules"))?;
+    let failed = tally.failed_worlds;
+    eprintln!(
+        "{} worlds, {} I/Os, {} worlds did not keep the promise",
+        text::thousands(tally.worlds),
+        text::thousands(tally.ios),
+        text::thousands(failed)
+    );
+    if failed == 0 {
+        return Ok(());
+    }
+    Err(Failure::new(format!("{failed} of {} worlds did not keep the promise", tally.worlds)))
+}
+
+fn kept(tally: &Tally, number: usize, rule: Rule) -> Kept {
+    let broke = |judged: &&Judged| judged.report.broken().contains(&rule);
+    Kept {
+        rule: rule.to_string(),
+        line: rule.line(),
+        judged: tally.judged[number],
+        broken_worlds: tally.failed.iter().filter(broke).count() as u64,
+    }
+}
+
+fn tell_failed(judged: &Judged) {
+    let Judged { seed, world, report, .. } = judged;
+    eprintln!("seed {seed}: {world}");
+    for violation in report.violations().take(3) {
+        eprintln!("  {violation}");
+    }
+    eprintln!("  again: evenkeel sim swarm --seed {seed} --seeds 1");
 }
 
 fn run_scenario(arguments: &SimRun, format: Format) -> Result<(), Failure> {

@@ -45,7 +45,9 @@ pub struct Tally {
     pub ios: u64,
     /// Occasions judged by each rule, in the order of [`Rule::ALL`].
     pub judged: [u64; Rule::ALL.len()],
-    /// The worlds that did not keep the promise.
+    /// Worlds that did not keep the promise.
+    pub failed_worlds: u64,
+    /// The first of them.
     pub failed: Vec<Judged>,
 }
 
@@ -63,8 +65,11 @@ impl Tally {
                 self.judged[place] += finding.judged;
             }
         }
-        if !judged.report.pass() && self.failed.len() < FAILED_MAX {
-            self.failed.push(judged);
+        if !judged.report.pass() {
+            self.failed_worlds += 1;
+            if self.failed.len() < FAILED_MAX {
+                self.failed.push(judged);
+            }
         }
     }
 }

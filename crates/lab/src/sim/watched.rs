@@ -5,7 +5,7 @@ use super::product::{NotSimulated, Product, device_model, instance_pacing};
 use super::setup::{ChangeKind, Setup, VolumeSetup};
 use crate::checker::stream::{
     Cause, Checkers, Completed, Counter, Direction, Dispatched, Event, Floor, InstancePromise,
-    Piece, Report, Sample, Submitted, System, VolumePromise,
+    Piece, Report, Rule, Sample, Submitted, System, VolumePromise,
 };
 use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::request::Operation;
@@ -64,16 +64,11 @@ impl Watched {
             });
         }
         system.bounds.wait_ns = Some(WAIT_MAX_NS);
-        if setup.device.window.is_some() {
-            // The checkers are not told how much room the device has: a modified volume may wait
-            // for it like any other.
-            system.margins.modify_ns = WAIT_MAX_NS;
-        }
         let counters = setup.volumes.iter().map(|volume| Counter::new(volume.pacing.counting));
         let volumes = promises.into_iter().zip(counters).collect();
         Ok(Self {
             product,
-            checkers: Checkers::new(system),
+            checkers: Checkers::only(system, &rules(setup)),
             volumes,
             instances: u32::try_from(setup.instances.len()).unwrap_or(u32::MAX),
             output: VecDeque::new(),
@@ -149,6 +144,15 @@ impl Watched {
         });
         self.tell(now, &event);
     }
+}
+
+/// The rules that judge a setup. Where the scheduler is told of a device, volumes wait for its room,
+/// which the checkers do not see: what says that a volume goes evenly, at once or as much as its
+/// equals is not asked then.
+fn rules(setup: &Setup) -> Vec<Rule> {
+    let of_room = [Rule::Peak10Ms, Rule::Modify, Rule::Fairness, Rule::SteadySecond];
+    let scheduled = setup.device.window.is_some();
+    Rule::ALL.into_iter().filter(|rule| !scheduled || !of_room.contains(rule)).collect()
 }
 
 /// When nothing is done: pauses of the server, and of the device.

@@ -365,6 +365,8 @@ impl Scheduler {
         let claim = terms.claim;
         terms.set(pacing, &claim);
         let entry = &mut self.sharing.shares[index(share)];
+        // What was lost at another rate is not paid at this one.
+        entry.owe(Duration::ZERO);
         if entry.device != NIL {
             let model = *self.sharing.shops[index(entry.device)].device.model();
             entry.place.set_claim(&model, &claim, Claim::least_reservation(pacing));
