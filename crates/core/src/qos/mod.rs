@@ -15,8 +15,10 @@
 //! | `gate` | all limits of one volume: check all, then charge all |
 //! | `queue`, `wheel` | who waits, and until when |
 //! | [`sharing`] | instances and devices that volumes share: reservations, weights, windows |
+//! | [`admission`] | what may be sold, so that all of it can be kept |
 //! | [`scheduler`] | all of it for many volumes: the only part an engine talks to |
 
+pub mod admission;
 pub mod bucket;
 pub mod cost;
 pub mod credit;

@@ -1,0 +1,182 @@
+//! What admission must know of devices, failure domains and reservations, as plain numbers.
+
+use alloc::vec::Vec;
+
+use crate::time::Duration;
+
+/// Parts in a million: the unit of shares and mixes.
+pub const PPM: u32 = 1_000_000;
+
+/// The request that reservations are sold in: 16 KiB.
+pub const REFERENCE_BYTES: u32 = 16 << 10;
+
+/// What may be sold of a measured floor unless the operator says otherwise: 80 %. The rest pays for
+/// what a floor measured once does not show.
+pub const SOLD_SHARE_PPM: u32 = 800_000;
+
+/// Failure domains a ledger knows at most. A row of accounts is kept for the loss of each.
+pub const DOMAINS_MAX: usize = 64;
+
+/// Devices a ledger knows at most.
+pub const DEVICES_MAX: usize = 1_024;
+
+/// Volumes a ledger knows at most. A sum of so many reservations cannot overflow: each is below
+/// 2^97.
+pub const VOLUMES_MAX: usize = 1 << 20;
+
+/// Devices a volume names at most: the one it is on, and those that take it over.
+pub const CARRIERS_MAX: usize = 16;
+
+/// A failure domain, in the order of [`add_domain`](super::Ledger::add_domain): what fails at once,
+/// usually a machine.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct DomainIndex(pub(super) usize);
+
+/// A device, in the order of [`add_device`](super::Ledger::add_device).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct DeviceIndex(pub(super) usize);
+
+impl DomainIndex {
+    /// Its position, from 0.
+    #[must_use]
+    pub const fn position(self) -> usize {
+        self.0
+    }
+}
+
+impl DeviceIndex {
+    /// Its position, from 0.
+    #[must_use]
+    pub const fn position(self) -> usize {
+        self.0
+    }
+}
+
+/// Time that one kind of request takes of something: linear in its length.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LinearCost {
+    /// Time of an empty request.
+    pub base: Duration,
+    /// Time of a byte, in picoseconds.
+    pub byte_ps: u32,
+}
+
+impl LinearCost {
+    /// No time at all.
+    pub const ZERO: Self = Self { base: Duration::ZERO, byte_ps: 0 };
+
+    /// Time of a request of `length` bytes in nanoseconds, rounded up: what is sold must be there.
+    #[must_use]
+    pub fn ns(self, length: u32) -> u128 {
+        let bytes_ps = u64::from(length) * u64::from(self.byte_ps);
+        u128::from(self.base.ns) + u128::from(bytes_ps.div_ceil(1_000))
+    }
+}
+
+/// What a read and a write take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Costs {
+    /// Of a read.
+    pub read: LinearCost,
+    /// Of a write.
+    pub write: LinearCost,
+}
+
+impl Costs {
+    /// Nothing.
+    pub const ZERO: Self = Self { read: LinearCost::ZERO, write: LinearCost::ZERO };
+}
+
+/// A device as calibration found it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeviceFloor {
+    /// Channel time it delivers in every second however long the load lasts and whatever its mix,
+    /// in nanoseconds: eight channels that never pause deliver 8 x 10^9.
+    pub time_ns_per_second: u64,
+    /// Channel time of its requests.
+    pub costs: Costs,
+}
+
+/// What all devices of a failure domain share. `None` is not limited.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DomainFloor {
+    /// Bytes per second that arrive: payload of writes.
+    pub network_in_bytes_per_second: Option<u64>,
+    /// Bytes per second that leave: payload of reads.
+    pub network_out_bytes_per_second: Option<u64>,
+    /// Time of all cores that serve, in nanoseconds per second: two cores have 2 x 10^9.
+    pub cpu_ns_per_second: Option<u64>,
+    /// Time of a core that a request takes.
+    pub cpu_costs: Costs,
+}
+
+impl DomainFloor {
+    /// No limit but the devices'.
+    pub const UNLIMITED: Self = Self {
+        network_in_bytes_per_second: None,
+        network_out_bytes_per_second: None,
+        cpu_ns_per_second: None,
+        cpu_costs: Costs::ZERO,
+    };
+}
+
+/// How many times over a volume type is sold: its reservations count this many times less. An
+/// operator's own decision, never a default.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Oversell(u32);
+
+impl Oversell {
+    /// Sold once: what is reserved is there.
+    pub const NONE: Self = Self(PPM);
+
+    /// Sold `ppm` / 10^6 times; `None` below once, which would be a share nobody bought.
+    #[must_use]
+    pub const fn from_ppm(ppm: u32) -> Option<Self> {
+        if ppm < PPM { None } else { Some(Self(ppm)) }
+    }
+
+    /// The factor in millionths.
+    #[must_use]
+    pub const fn ppm(self) -> u32 {
+        self.0
+    }
+}
+
+/// What a volume is to be sure of, and where it may live.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reservation {
+    /// Requests per second. 0 reserves nothing and is never refused.
+    pub per_second: u32,
+    /// Their length. IOPS are sold at [`REFERENCE_BYTES`]; a throughput at the length its type
+    /// counts in.
+    pub io_bytes: u32,
+    /// Writes among them, in parts per million.
+    pub write_ppm: u32,
+    /// How many times over its type is sold.
+    pub oversell: Oversell,
+    /// The device it is on, then those that take it over, in this order: after the loss of a domain
+    /// it runs on the first that is not in it. Failover must keep to this order, for this is what
+    /// was promised.
+    pub carriers: Vec<DeviceIndex>,
+}
+
+impl Reservation {
+    /// `per_second` requests of 16 KiB, half of them writes, sold once, on `carriers`.
+    #[must_use]
+    pub const fn of_iops(per_second: u32, carriers: Vec<DeviceIndex>) -> Self {
+        Self {
+            per_second,
+            io_bytes: REFERENCE_BYTES,
+            write_ppm: PPM / 2,
+            oversell: Oversell::NONE,
+            carriers,
+        }
+    }
+
+    /// What it takes per second of something of which a read takes `read` and a write `write`;
+    /// rounded up. Below 2^97 for operands below 2^65.
+    pub(super) fn demand(&self, read: u128, write: u128) -> u128 {
+        let mix = read * u128::from(PPM - self.write_ppm) + write * u128::from(self.write_ppm);
+        (mix * u128::from(self.per_second)).div_ceil(u128::from(self.oversell.ppm()))
+    }
+}
