@@ -16,6 +16,7 @@
 //! | `queue`, `wheel` | who waits, and until when |
 //! | [`sharing`] | instances and devices that volumes share: reservations, weights, windows |
 //! | [`admission`] | what may be sold, so that all of it can be kept |
+//! | [`lease`] | one limit that several cores or nodes spend from |
 //! | [`scheduler`] | all of it for many volumes: the only part an engine talks to |
 
 pub mod admission;
@@ -23,6 +24,7 @@ pub mod bucket;
 pub mod cost;
 pub mod credit;
 mod gate;
+pub mod lease;
 pub mod pacing;
 mod queue;
 pub mod scheduler;
