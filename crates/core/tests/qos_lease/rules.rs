@@ -236,6 +236,73 @@ fn nonsense_is_bounded() {
     assert!(home.poll_timeout().is_some());
 }
 
+/// The answer to a request of `holder` that has heard the home up to `heard`.
+fn ask(home: &mut Home, holder: u16, number: u64, heard: u64, now: Instant) -> Option<Grant> {
+    let ToHome::Request(asked) = request(number, 8) else { unreachable!() };
+    // All that was leased before is spent.
+    let report = Report { heard, open: u64::MAX, left: 0 };
+    let holder = HolderIndex(holder);
+    home.handle(ToHome::Request(Request { holder, sent_at: now, report, ..asked }), now);
+    home.poll_output()
+}
+
+#[test]
+fn shares_never_add_up_to_more_than_the_cap_while_one_has_not_heard_of_its_smaller_one() {
+    let mut home = Home::new(CAP, 2, at(0));
+    assert_eq!(ask(&mut home, 0, 1, 0, at(0)).unwrap().share_per_second, 40_000);
+    assert_eq!(ask(&mut home, 1, 1, 0, at(0)).unwrap().share_per_second, 0);
+    let smaller = ask(&mut home, 0, 2, 0, at(0)).unwrap();
+    assert_eq!(smaller.share_per_second, 20_000);
+    assert_eq!(ask(&mut home, 1, 2, 0, at(0)).unwrap().share_per_second, 0);
+    assert!(ask(&mut home, 0, 3, smaller.word, at(0)).is_some());
+    assert_eq!(ask(&mut home, 1, 3, 0, at(0)).unwrap().share_per_second, 20_000);
+}
+
+#[test]
+fn silence_counts_from_when_a_message_was_sent() {
+    let mut home = Home::new(CAP, 2, at(0));
+    let mut number = 0;
+    let mut drain = |home: &mut Home, now| {
+        let mut drained = 0;
+        loop {
+            number += 1;
+            match ask(home, 1, number, 0, now) {
+                Some(grant) => drained += grant.amount,
+                None => return drained,
+            }
+        }
+    };
+    // The first has the whole cap as its share; its message takes 9 ms, and it says no more.
+    home.handle(request(1, 8), at(9 * MS));
+    assert_eq!(home.poll_output().unwrap().share_per_second, 40_000);
+    assert!(drain(&mut home, at(10 * MS)) > 150);
+    assert_eq!(drain(&mut home, at(19 * MS)), 0);
+}
+
+#[test]
+fn clocks_that_differ_make_both_sides_wait() {
+    let timing = Timing { clock_error: Duration::from_ms(1), ..Timing::CORES };
+    let cap = Cap { timing, ..CAP };
+    let mut home = Home::new(cap, 1, at(0));
+    home.handle(request(1, 8), at(0));
+    assert_eq!(home.poll_output().unwrap().expiry, at(10 * MS));
+    home.poll(at(11 * MS - 1));
+    assert_eq!(home.outstanding(), 8);
+    home.poll(at(11 * MS));
+    assert_eq!(home.outstanding(), 0);
+    // Asks at 0, 1, ... 9 ms, is silent from 9 ms on, and alone from 9 + 10 + 1 ms on.
+    let mut holder = Holder::new(cap, FIRST, 1, at(0));
+    assert!(!holder.take(1, at(0)));
+    let mut alone_at = 0;
+    while !holder.is_alone() {
+        let due = holder.poll_timeout().unwrap();
+        alone_at = due.since(at(0)).ns;
+        holder.poll(due);
+        while holder.poll_output().is_some() {}
+    }
+    assert_eq!(alone_at, 20 * MS);
+}
+
 /// Tokens each of `world`'s holders spends in `ns`, always hungry.
 fn spend_for(world: &mut World, ns: u64) -> Vec<u64> {
     let mut spent = vec![0; world.holders.len()];
@@ -294,6 +361,28 @@ fn a_dead_holder_s_share_is_withheld_until_it_is_forgotten() {
     spend_for(&mut world, 100 * MS);
     let all: u64 = spend_for(&mut world, 1_000 * MS).iter().sum();
     assert!((39_990..=40_010).contains(&all), "{all}");
+}
+
+#[test]
+fn a_slow_cap_serves_a_request_whose_first_tokens_end_before_the_rest_comes() {
+    let cap = Cap { rate_per_second: 100, ..CAP };
+    let mut home = Home::replacing(cap, 1, at(0));
+    let mut holder = Holder::new(cap, FIRST, 1, at(0));
+    assert!(!holder.take(1, at(0)));
+    exchange(&mut home, &mut holder, at(0));
+    assert_eq!(holder.held(), 1);
+    // The next token comes after 10 ms, when this one has just ended.
+    assert!(!holder.take(2, at(0)));
+    let mut now = at(0);
+    while !holder.take(2, now) {
+        exchange(&mut home, &mut holder, now);
+        let due = [holder.poll_timeout(), home.poll_timeout()];
+        now = due.into_iter().flatten().min().unwrap();
+        assert!(now < at(100 * MS), "starved");
+        home.poll(now);
+        holder.poll(now);
+        exchange(&mut home, &mut holder, now);
+    }
 }
 
 #[test]

@@ -50,8 +50,6 @@ pub struct Holder {
     heard: u64,
     /// The latest lease that arrived.
     latest: u64,
-    /// Tokens held when the latest message was sent.
-    reported: u64,
     /// The number of the latest message.
     number: u64,
     /// When it was sent.
@@ -87,7 +85,6 @@ impl Holder {
             leases: VecDeque::with_capacity(LEASES_MAX),
             heard: 0,
             latest: 0,
-            reported: 0,
             number: 0,
             sent_at: now,
             left_at: 0,
@@ -199,8 +196,11 @@ impl Holder {
     /// Lets time pass: leases end. A clock that steps back does nothing.
     fn advance(&mut self, now: Instant) {
         self.now = self.now.max(now);
-        while self.leases.front().is_some_and(|lease| lease.expiry <= self.now || lease.left == 0) {
+        while self.leases.front().is_some_and(|lease| lease.expiry <= self.now) {
             self.leases.pop_front();
+            // What was asked for was to go with these tokens: alone it covers nothing, and of a
+            // slow cap it would end in its turn before the rest comes.
+            self.asked = false;
         }
         if let State::Alone { bucket, settled_at, .. } = &mut self.state {
             bucket.settle(self.now.since(*settled_at));
@@ -240,10 +240,6 @@ impl Holder {
             self.asked = false;
         }
         if grant.amount == 0 {
-            if self.asked && self.held() < self.reported {
-                // Something was spent since we asked: that may be just what the home waits for.
-                self.send_request(false);
-            }
             return;
         }
         if grant.lease <= self.latest {
@@ -251,7 +247,7 @@ impl Holder {
         }
         self.latest = grant.lease;
         self.asked = false;
-        if grant.expiry > self.now && self.leases.len() < LEASES_MAX {
+        if self.leases.len() < LEASES_MAX {
             let (id, left, expiry) = (grant.lease, grant.amount, grant.expiry);
             self.leases.push_back(Lease { id, left, expiry });
         }
@@ -387,7 +383,6 @@ impl Holder {
     fn send(&mut self, message: impl FnOnce(u64, (HolderIndex, u64, Instant)) -> ToHome) {
         // Even if nobody reads: it counts as lost on the way.
         self.number += 1;
-        self.reported = self.held();
         self.sent_at = self.now;
         if self.output.len() < OUTPUT_MAX {
             let from = (self.index, self.incarnation, self.now);

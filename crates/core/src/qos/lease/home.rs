@@ -140,11 +140,9 @@ impl Home {
             ToHome::Return(returned) => self.take_back(index, returned.report),
         }
         self.serve();
-        // Who asks again is told to wait, so that it does not take the home for dead; and so is
-        // everyone while more is on lease than the bucket holds, for only news can help then.
+        // Who asks again is told to wait, so that it does not take the home for dead.
         let again = matches!(message, ToHome::Request(Request { again: true, .. }));
-        let news = self.lease_level() > self.cap.full_level();
-        if (again || news) && self.members.get(index).is_some_and(|member| member.want > 0) {
+        if again && self.members.get(index).is_some_and(|member| member.want > 0) {
             self.answer(index, 0);
         }
     }
