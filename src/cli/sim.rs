@@ -24,15 +24,16 @@ pub enum SimVerb {
     Ls,
     /// Judge random worlds by every line of the promise; exit code 1 if one does not keep it.
     ///
-    /// A world is decided by its seed: volumes, clients, instances, a device, modifications, stalls.
-    /// For each that fails the command is printed that repeats it alone.
+    /// A world is decided by its seed: volumes, clients, instances, a device, modifications,
+    /// stalls. For each that fails the command is printed that repeats it alone.
     Swarm(SimSwarm),
 }
 
 #[derive(Args, Debug)]
 pub struct SimSwarm {
     /// How many worlds.
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub seeds: u64,
 
     /// The first one's seed; the others follow.

@@ -146,9 +146,9 @@ impl Watched {
     }
 }
 
-/// The rules that judge a setup. Where the scheduler is told of a device, volumes wait for its room,
-/// which the checkers do not see: what says that a volume goes evenly, at once or as much as its
-/// equals is not asked then.
+/// The rules that judge a setup. Where the scheduler is told of a device, volumes wait for its
+/// room, which the checkers do not see: what says that a volume goes evenly, at once or as much as
+/// its equals is not asked then.
 fn rules(setup: &Setup) -> Vec<Rule> {
     let of_room = [Rule::Peak10Ms, Rule::Modify, Rule::Fairness, Rule::SteadySecond];
     let scheduled = setup.device.window.is_some();

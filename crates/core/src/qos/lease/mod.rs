@@ -39,7 +39,7 @@
 //! | part | what it knows |
 //! | --- | --- |
 //! | [`Cap`], [`Timing`] | the limit and the spans of time |
-//! | [`Request`], [`Grant`], [`Return`] | the messages; who carries them, and how, is the caller's |
+//! | [`Request`], [`Grant`], [`Return`] | the messages; how they travel is the caller's matter |
 //! | [`Home`] | the bucket, what is on lease, whose turn it is |
 //! | [`Holder`] | what it may spend, when to ask, what to do alone |
 

@@ -263,19 +263,3 @@ proptest! {
         prop_assert_eq!(at, offset + u64::from(length));
     }
 }
-
-/// How fast it is: `cargo test -p evenkeel-lab --release --lib sim::world -- --ignored --nocapture`
-#[test]
-#[ignore = "a measurement, not a check"]
-fn speed() {
-    for (iops, depth) in [(1_000_000, 32), (3_000, 32), (16_000, 4)] {
-        let seconds = 20_000_000 / iops;
-        let one =
-            setup(seconds, vec![volume(Some(iops))], vec![client(Target::Volume(0), 1, depth)]);
-        let started = crate::clock::now();
-        let outcome = run(&one, 1);
-        let took = crate::clock::now() - started;
-        let rate = outcome.census.completed as f64 / took.as_secs_f64() / 1e6;
-        println!("{iops} IOPS, depth {depth}: {rate:.1} million I/Os per second");
-    }
-}

@@ -4,7 +4,6 @@
 mod breaks;
 mod mutations;
 mod reference;
-mod speed;
 
 use evenkeel_core::qos::pacing::{Balances, CreditLimit, Limit};
 
