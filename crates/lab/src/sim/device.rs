@@ -35,6 +35,8 @@ pub struct Device {
     cache_bytes: u64,
     cache_at: u64,
     written_since_pause: u64,
+    /// What requests take, in percent of what the setup says.
+    percent: u64,
 }
 
 #[derive(Debug)]
@@ -77,6 +79,7 @@ impl Device {
             cache_bytes: 0,
             cache_at: 0,
             written_since_pause: 0,
+            percent: 100,
         }
     }
 
@@ -148,6 +151,12 @@ impl Device {
         self.paused_ns = self.paused_ns.saturating_add(length_ns);
     }
 
+    /// From now on requests take so many percent of what they took at first; those that a channel
+    /// works on are not affected.
+    pub fn set_percent(&mut self, percent: u32) {
+        self.percent = percent.into();
+    }
+
     fn own_time(&self, now: u64) -> u64 {
         now.saturating_sub(self.paused_ns).max(self.still_at)
     }
@@ -170,7 +179,7 @@ impl Device {
             _ => (self.setup.write, 0),
         };
         let mean_ns = cost.of(moved);
-        let noisy_ns = self.random.around(mean_ns, self.setup.noise_ppm);
+        let noisy_ns = self.random.around(mean_ns * self.percent / 100, self.setup.noise_ppm);
         match operation {
             Operation::Write { fua } => noisy_ns + self.cache_wait_ns(own_now, moved, fua),
             _ => noisy_ns,
@@ -295,6 +304,16 @@ mod tests {
         device.give(10_000, dispatch(4, Operation::Write { fua: true }, 500));
         device.give(10_000, dispatch(5, WRITE, 1_000));
         assert_eq!(ends(&mut device), [(10_100, 5), (10_600, 4)]);
+    }
+
+    #[test]
+    fn a_slower_device_takes_longer_for_what_it_begins() {
+        let mut device = device(&DeviceSetup { channels: Some(1), ..DeviceSetup::ideal(100) });
+        device.give(0, dispatch(0, WRITE, 1));
+        device.set_percent(130);
+        device.give(0, dispatch(1, WRITE, 1));
+        device.set_percent(200);
+        assert_eq!(ends(&mut device), [(100, 0), (300, 1)]);
     }
 
     #[test]

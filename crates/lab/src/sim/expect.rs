@@ -1,10 +1,11 @@
 //! What a scenario expects of its run, and whether it came so.
 
 use super::client::BatchRecord;
-use super::record::{Record, Sample, Span};
+use super::record::{Record, Sample, Span, SpanRecord};
 use crate::histogram::LatencySummary;
 use crate::series::Spread;
 use crate::text;
+use evenkeel_core::time::Duration;
 use serde::Serialize;
 
 /// One expectation.
@@ -44,12 +45,16 @@ pub enum Metric {
     TotalIos,
     /// Requests per second, in the sample that is furthest off.
     EverySecond,
+    /// The least requests per second in any sample of any of them.
+    WorstSecond,
     /// Standard deviation of the samples' rates divided by their mean, in percent.
     CovPercent,
     /// Most requests in ten milliseconds, as a rate per second.
     Peak10ms,
     /// A latency in milliseconds.
     Latency(Quantile),
+    /// Requests that wait for their answer at one time, on average.
+    UnderWay,
     /// When the rate first falls below so many requests per second, in seconds after the start.
     FallsBelow(u64),
     /// I/O credits at the end of the span.
@@ -58,6 +63,8 @@ pub enum Metric {
     CreditsGib,
     /// The least rate of several divided by the largest.
     Share,
+    /// Time's worth of tokens that was lost to pauses and paid back by the end, in milliseconds.
+    MadeWhole,
     /// Requests per second of each batch: their mean.
     JobMeanIops,
     /// Requests per second of each batch: their coefficient of variation in percent.
@@ -114,6 +121,16 @@ pub struct Evidence<'a> {
     pub batches: &'a [BatchRecord],
     /// Requests of a batch.
     pub batch_ios: u64,
+    /// What the scheduler has paid back to it.
+    pub made_whole: Duration,
+}
+
+impl Bounds {
+    /// Anything will do.
+    #[must_use]
+    pub fn none() -> Self {
+        Self { low: f64::NEG_INFINITY, high: f64::INFINITY, words: String::new() }
+    }
 }
 
 impl Expectation {
@@ -134,7 +151,7 @@ impl Expectation {
             let all = evidence.iter().flat_map(samples);
             all.map(|sample| pick(&sample)).sum::<u64>() as f64
         };
-        let seconds = (self.span.to_ns - self.span.from_ns) as f64 / 1e9;
+        let seconds = self.span.seconds();
         match self.metric {
             Metric::MeanIops => Some(self.ios(evidence, sample_ns) / seconds),
             Metric::TotalIos => Some(self.ios(evidence, sample_ns)),
@@ -144,15 +161,26 @@ impl Expectation {
                 let off = |rate: &f64| (rate - middle).abs();
                 self.rates(evidence, sample_ns).into_iter().max_by(|a, b| off(a).total_cmp(&off(b)))
             }
+            Metric::WorstSecond => {
+                let each = evidence.iter().flat_map(|one| self.rates(&[*one], sample_ns));
+                each.min_by(f64::total_cmp)
+            }
             Metric::CovPercent => Some(Spread::of(&self.rates(evidence, sample_ns)).cov * 100.0),
             Metric::Peak10ms => {
                 let peaks = evidence.iter().flat_map(samples).map(|sample| sample.peak_10ms);
                 peaks.max().map(|peak| f64::from(peak) * 100.0)
             }
             Metric::Latency(quantile) => {
-                let mut spans = evidence.first()?.record.spans.iter();
-                let (_, latency) = spans.find(|(span, _)| *span == self.span)?;
-                (latency.count > 0).then(|| quantile.of(latency) as f64 / 1e6)
+                let latency = self.watched(evidence.first()?)?.latency;
+                (latency.count > 0).then(|| quantile.of(&latency) as f64 / 1e6)
+            }
+            Metric::UnderWay => {
+                let waited = |of: &Evidence<'a>| {
+                    let latency = self.watched(of)?.latency;
+                    Some(latency.mean_ns as f64 * latency.count as f64 / 1e9)
+                };
+                let waited: Option<f64> = evidence.iter().map(waited).sum();
+                Some(waited? / seconds)
             }
             Metric::FallsBelow(rate) => {
                 let from_s = self.span.from_ns as f64 / 1e9;
@@ -172,6 +200,9 @@ impl Expectation {
                 let (least, most) =
                     each.fold((f64::MAX, 0.0_f64), |(l, m), ios| (l.min(ios), m.max(ios)));
                 (most > 0.0).then(|| least / most)
+            }
+            Metric::MadeWhole => {
+                Some(evidence.iter().map(|of| of.made_whole.ns as f64 / 1e6).sum())
             }
             Metric::JobMeanIops => {
                 let rates = self.batch_rates(evidence);
@@ -199,7 +230,34 @@ impl Expectation {
         if self.at_dispatch { sample.dispatched } else { sample.completed }
     }
 
+    /// Whether the part of the run must be watched while it runs: its latencies, or its counts
+    /// where it does not consist of whole samples.
+    #[must_use]
+    pub fn needs_watch(&self, sample_ns: u64) -> bool {
+        match self.metric {
+            Metric::Latency(_) | Metric::UnderWay => true,
+            metric => metric.is_exact() && !self.has_whole_samples(sample_ns),
+        }
+    }
+
+    /// A last sample that is not whole is not kept.
+    fn has_whole_samples(&self, sample_ns: u64) -> bool {
+        [self.span.from_ns, self.span.to_ns].iter().all(|ns| ns.is_multiple_of(sample_ns))
+    }
+
+    fn watched(&self, of: &Evidence<'_>) -> Option<SpanRecord> {
+        of.record.spans.iter().find(|watched| watched.span == self.span).copied()
+    }
+
     fn ios(&self, evidence: &[Evidence<'_>], sample_ns: u64) -> f64 {
+        if !self.has_whole_samples(sample_ns) {
+            let counts = evidence.iter().filter_map(|of| self.watched(of));
+            let pick = |at: SpanRecord| match self.at_dispatch {
+                true => at.dispatched,
+                false => at.latency.count,
+            };
+            return counts.map(pick).sum::<u64>() as f64;
+        }
         let all = evidence.iter().flat_map(|of| self.samples(of.record, sample_ns));
         all.map(|sample| self.count(&sample)).sum::<u64>() as f64
     }
@@ -253,11 +311,12 @@ impl Quantile {
 
 impl Metric {
     /// Every metric by the word that scenarios use. Those with a number of their own get it later.
-    pub const WORDS: [(&'static str, Self); 17] = [
+    pub const WORDS: [(&'static str, Self); 20] = [
         ("mean_iops", Self::MeanIops),
         ("mean_mibps", Self::MeanMibps),
         ("total_ios", Self::TotalIos),
         ("every_second", Self::EverySecond),
+        ("worst_second", Self::WorstSecond),
         ("cov_percent", Self::CovPercent),
         ("peak_10ms", Self::Peak10ms),
         ("mean_ms", Self::Latency(Quantile::Mean)),
@@ -265,25 +324,38 @@ impl Metric {
         ("p99_ms", Self::Latency(Quantile::P99)),
         ("p999_ms", Self::Latency(Quantile::P999)),
         ("max_ms", Self::Latency(Quantile::Max)),
+        ("under_way", Self::UnderWay),
         ("falls_below", Self::FallsBelow(0)),
         ("credits", Self::Credits),
         ("credits_gib", Self::CreditsGib),
         ("share", Self::Share),
+        ("made_whole_ms", Self::MadeWhole),
         ("job_mean_iops", Self::JobMeanIops),
         ("job_cov_percent", Self::JobCovPercent),
     ];
+
+    /// Whether it can be told of any part of the run, not only of whole samples.
+    #[must_use]
+    pub const fn is_exact(self) -> bool {
+        use Metric::{Latency, MadeWhole, MeanIops, Share, TotalIos, UnderWay};
+        matches!(self, MeanIops | TotalIos | Share | Latency(_) | UnderWay | MadeWhole)
+    }
 
     /// A figure with its unit.
     #[must_use]
     pub fn shown(self, value: f64) -> String {
         match self {
-            Self::MeanIops | Self::EverySecond | Self::Peak10ms | Self::JobMeanIops => {
+            Self::MeanIops | Self::EverySecond | Self::WorstSecond => {
+                format!("{} IOPS", text::rate(value))
+            }
+            Self::Peak10ms | Self::JobMeanIops => {
                 format!("{} IOPS", text::rate(value))
             }
             Self::MeanMibps => format!("{} MiB/s", text::rate(value)),
             Self::TotalIos => format!("{} I/Os", text::rate(value)),
             Self::CovPercent | Self::JobCovPercent => text::percent(value / 100.0),
-            Self::Latency(_) => text::latency((value * 1e6).round() as u64),
+            Self::Latency(_) | Self::MadeWhole => text::latency((value * 1e6).round() as u64),
+            Self::UnderWay => format!("{value:.2}"),
             Self::FallsBelow(_) => format!("{value:.1} s"),
             Self::Credits => text::rate(value),
             Self::CreditsGib => format!("{} GiB", text::rate(value)),
@@ -291,12 +363,15 @@ impl Metric {
         }
     }
 
-    fn words(self) -> String {
+    /// What it is called in results.
+    #[must_use]
+    pub fn words(self) -> String {
         match self {
             Self::MeanIops => "IOPS on average".to_owned(),
             Self::MeanMibps => "MiB/s on average".to_owned(),
             Self::TotalIos => "I/Os".to_owned(),
             Self::EverySecond => "IOPS in every second".to_owned(),
+            Self::WorstSecond => "IOPS in the worst second of any".to_owned(),
             Self::CovPercent => "variation of the seconds".to_owned(),
             Self::Peak10ms => "busiest 10 ms".to_owned(),
             Self::Latency(Quantile::Mean) => "latency, mean".to_owned(),
@@ -304,10 +379,12 @@ impl Metric {
             Self::Latency(Quantile::P99) => "latency, p99".to_owned(),
             Self::Latency(Quantile::P999) => "latency, p99.9".to_owned(),
             Self::Latency(Quantile::Max) => "latency, longest".to_owned(),
+            Self::UnderWay => "requests under way".to_owned(),
             Self::FallsBelow(rate) => format!("falls below {} IOPS", text::thousands(rate)),
             Self::Credits => "I/O credits".to_owned(),
             Self::CreditsGib => "byte credits".to_owned(),
             Self::Share => "least share / largest".to_owned(),
+            Self::MadeWhole => "made whole".to_owned(),
             Self::JobMeanIops => "IOPS of the jobs".to_owned(),
             Self::JobCovPercent => "variation of the jobs".to_owned(),
         }

@@ -3,6 +3,7 @@
 
 pub mod catalogue;
 pub mod client;
+pub mod compare;
 pub mod device;
 pub mod events;
 pub mod expect;

@@ -67,6 +67,12 @@ pub trait Policy {
         Balances::default()
     }
 
+    /// Time's worth of tokens that a volume lost to pauses of the host and was paid back; none for
+    /// a scheduler that does not do so.
+    fn made_whole(&self, _volume: u32) -> Duration {
+        Duration::ZERO
+    }
+
     /// Replaces the balances that are given; `false` from a scheduler that knows no credits.
     fn set_balances(&mut self, _now: Instant, _volume: u32, _balances: Balances) -> bool {
         false

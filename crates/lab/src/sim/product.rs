@@ -218,6 +218,10 @@ impl Policy for Product {
         self.scheduler.balances(now, self.volumes[volume as usize])
     }
 
+    fn made_whole(&self, volume: u32) -> Duration {
+        self.counters(volume).map_or(Duration::ZERO, |counters| counters.made_whole)
+    }
+
     fn set_balances(&mut self, now: Instant, volume: u32, balances: Balances) -> bool {
         self.scheduler.set_balances(now, self.volumes[volume as usize], balances);
         true

@@ -33,6 +33,20 @@ pub struct Span {
     pub to_ns: u64,
 }
 
+impl Span {
+    /// Whether that time lies in it.
+    #[must_use]
+    pub const fn contains(&self, at_ns: u64) -> bool {
+        self.from_ns <= at_ns && at_ns < self.to_ns
+    }
+
+    /// Its length in seconds.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        (self.to_ns - self.from_ns) as f64 / 1e9
+    }
+}
+
 /// Keeps the record of one volume or client while it runs.
 #[derive(Debug)]
 pub struct Recorder {
@@ -43,7 +57,15 @@ pub struct Recorder {
     short_count: u32,
     whole: LatencyHistogram,
     stretch: Option<Stretch>,
-    spans: Vec<(Span, LatencyHistogram)>,
+    watched: Vec<Watched>,
+}
+
+/// A part of the run that somebody asked for.
+#[derive(Debug)]
+struct Watched {
+    span: Span,
+    dispatched: u64,
+    histogram: LatencyHistogram,
 }
 
 /// Latencies of a part of the run that is not over.
@@ -68,8 +90,19 @@ pub struct Record {
     pub latency_samples: u64,
     /// Latencies of equal stretches of the run; empty where there are too many volumes.
     pub latencies: Vec<LatencySummary>,
-    /// Latencies that were asked for.
-    pub spans: Vec<(Span, LatencySummary)>,
+    /// Parts of the run that were asked for.
+    pub spans: Vec<SpanRecord>,
+}
+
+/// What happened in one part of the run, to the nanosecond.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SpanRecord {
+    /// Which part.
+    pub span: Span,
+    /// Requests whose last piece went to the device in it.
+    pub dispatched: u64,
+    /// Latencies of those that were answered in it.
+    pub latency: LatencySummary,
 }
 
 impl Recorder {
@@ -90,14 +123,14 @@ impl Recorder {
             short_count: 0,
             whole: LatencyHistogram::new(),
             stretch,
-            spans: Vec::new(),
+            watched: Vec::new(),
         }
     }
 
-    /// Also keeps the latencies of this part of the run.
+    /// Also keeps the count and latencies of this part of the run.
     pub fn watch(&mut self, span: Span) {
-        if self.spans.iter().all(|(watched, _)| *watched != span) {
-            self.spans.push((span, LatencyHistogram::new()));
+        if self.watched.iter().all(|watched| watched.span != span) {
+            self.watched.push(Watched { span, dispatched: 0, histogram: LatencyHistogram::new() });
         }
     }
 
@@ -108,6 +141,9 @@ impl Recorder {
             self.close_short(now);
         }
         self.short_count += 1;
+        for watched in &mut self.watched {
+            watched.dispatched += u64::from(watched.span.contains(now));
+        }
     }
 
     /// A request was answered.
@@ -118,9 +154,9 @@ impl Recorder {
             Some(stretch) => stretch.histogram.record(latency_ns),
             None => self.whole.record(latency_ns),
         }
-        for (span, histogram) in &mut self.spans {
-            if (span.from_ns..span.to_ns).contains(&now) {
-                histogram.record(latency_ns);
+        for watched in &mut self.watched {
+            if watched.span.contains(now) {
+                watched.histogram.record(latency_ns);
             }
         }
     }
@@ -157,8 +193,12 @@ impl Recorder {
         record.samples = self.samples;
         record.bytes = self.bytes + self.current.completed_bytes;
         record.latency = self.whole.summary();
-        record.spans =
-            self.spans.iter().map(|(span, histogram)| (*span, histogram.summary())).collect();
+        let spans = self.watched.iter().map(|watched| SpanRecord {
+            span: watched.span,
+            dispatched: watched.dispatched,
+            latency: watched.histogram.summary(),
+        });
+        record.spans = spans.collect();
         record
     }
 
@@ -202,7 +242,8 @@ mod tests {
         assert_eq!((first.peak_10ms, second.peak_10ms), (3, 1));
         assert_eq!(second.balances.operations, Some(7));
         let [in_second] = record.spans[..] else { panic!("{record:?}") };
-        assert_eq!((in_second.1.count, in_second.1.p50_ns), (1, 900));
+        assert_eq!((in_second.latency.count, in_second.latency.p50_ns), (1, 900));
+        assert_eq!(in_second.dispatched, 1);
         assert_eq!((record.latency.count, record.latency.max_ns), (6, 900));
         let counts: Vec<u64> = record.latencies.iter().map(|latency| latency.count).collect();
         assert_eq!(counts, [5, 1]);

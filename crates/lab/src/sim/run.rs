@@ -1,7 +1,7 @@
 //! From a scenario to its results: every case in a world of its own, judged by what was expected.
 
 use super::client::BatchRecord;
-use super::expect::{Checked, Evidence, Expectation, Metric, Subject};
+use super::expect::{Checked, Evidence, Expectation, Subject};
 use super::policy::Policy;
 use super::product::{NotSimulated, Product};
 use super::record::Record;
@@ -10,6 +10,7 @@ use super::setup::{Load, Setup, Target};
 use super::world::{Outcome, World};
 use crate::histogram::LatencySummary;
 use evenkeel_core::qos::pacing::Balances;
+use evenkeel_core::time::Duration;
 use serde::Serialize;
 
 /// Names the shape of the JSON. It changes when a reader of the old shape would misread the new
@@ -37,6 +38,8 @@ pub struct Results {
     pub pass: bool,
     /// Each run.
     pub cases: Vec<CaseResults>,
+    /// What was expected of runs beside each other.
+    pub comparisons: Vec<Checked>,
 }
 
 /// What came of one case.
@@ -56,6 +59,9 @@ pub struct CaseResults {
     pub pass: bool,
     /// Each expectation.
     pub checks: Vec<Checked>,
+    /// Figures for comparisons with other runs.
+    #[serde(skip)]
+    pub measured: Vec<Option<f64>>,
     /// Each volume.
     pub volumes: Vec<SubjectResults>,
     /// Each client whose requests are not all of its volume's.
@@ -132,6 +138,11 @@ pub fn run_with<P: Policy, E>(
         each(&results);
         cases.push(results);
     }
+    let measured: Vec<Vec<Option<f64>>> =
+        cases.iter_mut().map(|case| std::mem::take(&mut case.measured)).collect();
+    let comparisons: Vec<Checked> =
+        scenario.comparisons.iter().map(|comparison| comparison.check(&measured)).collect();
+    let compared = comparisons.iter().all(|check| check.pass);
     Ok(Results {
         schema: SCHEMA,
         scenario: scenario.name.clone(),
@@ -140,16 +151,17 @@ pub fn run_with<P: Policy, E>(
         source: scenario.source.clone(),
         as_of: scenario.as_of.to_string(),
         seed,
-        pass: cases.iter().all(|case| case.pass),
+        pass: compared && cases.iter().all(|case| case.pass),
         cases,
+        comparisons,
     })
 }
 
 fn run_case<P: Policy>(case: &Case, seed: u64, policy: P) -> CaseResults {
     let setup = &case.setup;
     let mut world = World::new(setup, seed, policy);
-    for expectation in &case.expectations {
-        if let Metric::Latency(_) = expectation.metric {
+    for expectation in case.expectations.iter().chain(&case.measures) {
+        if expectation.needs_watch(setup.sample_ns) {
             for subject in &expectation.of {
                 match resolved(setup, *subject) {
                     Subject::Volume(volume) => world.watch_volume(volume, expectation.span),
@@ -165,6 +177,7 @@ fn run_case<P: Policy>(case: &Case, seed: u64, policy: P) -> CaseResults {
         expectation.check(&of, setup.sample_ns)
     };
     let checks: Vec<Checked> = case.expectations.iter().map(check).collect();
+    let measured = case.measures.iter().map(|measure| check(measure).value).collect();
     CaseResults {
         label: case.label.clone(),
         seed,
@@ -173,6 +186,7 @@ fn run_case<P: Policy>(case: &Case, seed: u64, policy: P) -> CaseResults {
         ios: outcome.census.completed,
         pass: checks.iter().all(|check| check.pass),
         checks,
+        measured,
         volumes: volumes(setup, &outcome),
         clients: clients(setup, &outcome),
     }
@@ -192,7 +206,7 @@ fn resolved(setup: &Setup, subject: Subject) -> Subject {
 }
 
 /// What is known of a subject; never nothing, because a client without a record is its volume.
-fn evidence<'a, P>(
+fn evidence<'a, P: Policy>(
     setup: &Setup,
     outcome: &'a Outcome<P>,
     subject: Subject,
@@ -211,7 +225,12 @@ fn evidence<'a, P>(
             (&outcome.clients[client as usize].batches, ios)
         }
     };
-    Some(Evidence { record: record?, batches, batch_ios })
+    let volume = match resolved(setup, subject) {
+        Subject::Volume(volume) => Some(volume),
+        Subject::Client(_) => None,
+    };
+    let made_whole = volume.map_or(Duration::ZERO, |volume| outcome.policy.made_whole(volume));
+    Some(Evidence { record: record?, batches, batch_ios, made_whole })
 }
 
 fn volumes<P>(setup: &Setup, outcome: &Outcome<P>) -> Vec<SubjectResults> {

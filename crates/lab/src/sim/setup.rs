@@ -276,6 +276,8 @@ pub enum ChangeKind {
     SetBalances(u32, Balances),
     /// The device does nothing for so long.
     Stall(u64),
+    /// Requests take so many percent of what they took at first.
+    DevicePercent(u32),
 }
 
 impl DeviceSetup {

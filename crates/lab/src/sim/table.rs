@@ -21,7 +21,7 @@ impl Results {
         }
         let _ = writeln!(out, "Volume rules of {}, seed {}.\n", self.as_of, self.seed);
         out.push_str(&self.subjects_text());
-        if self.cases.iter().any(|case| !case.checks.is_empty()) {
+        if self.checks().next().is_some() {
             let _ = write!(out, "\n{}", self.checks_text());
         }
         let _ = writeln!(out, "\n{}", self.headline());
@@ -54,14 +54,23 @@ impl Results {
     /// The result in one sentence.
     #[must_use]
     pub fn headline(&self) -> String {
-        let checks = || self.cases.iter().flat_map(|case| &case.checks);
-        let (all, failed) = (checks().count(), checks().filter(|check| !check.pass).count());
+        let failed = self.checks().filter(|(_, check)| !check.pass).count();
+        let all = self.checks().count();
         match (all, failed) {
             (0, _) => "Nothing was expected.".to_owned(),
             (1, 0) => "It came as expected.".to_owned(),
+            (1, _) => "It did not come as expected.".to_owned(),
             (all, 0) => format!("All {all} expectations were met."),
             (all, failed) => format!("{failed} of {all} expectations were not met."),
         }
+    }
+
+    /// Every expectation with the run that it is of; comparisons between runs are the last.
+    pub fn checks(&self) -> impl Iterator<Item = (&str, &Checked)> {
+        let of_cases =
+            self.cases.iter().flat_map(|case| case.checks.iter().map(|c| (case.label.as_str(), c)));
+        let between = if self.cases.len() > 1 { "compared" } else { "" };
+        of_cases.chain(self.comparisons.iter().map(move |check| (between, check)))
     }
 
     fn subjects_text(&self) -> String {
@@ -80,9 +89,7 @@ impl Results {
     fn checks_text(&self) -> String {
         let labelled = self.cases.iter().any(|case| !case.label.is_empty());
         let mut lines = vec![words(&["run", "expectation", "expected", "measured", "verdict"])];
-        for case in &self.cases {
-            lines.extend(case.checks.iter().map(|check| check_line(&case.label, check)));
-        }
+        lines.extend(self.checks().map(|(label, check)| check_line(label, check)));
         columns(
             &without_first(lines, labelled),
             &[true, true, false, false, true][usize::from(!labelled)..],

@@ -313,6 +313,7 @@ impl<P: Policy> World<P> {
                 self.policy.set_balances(now, *volume, *balances);
             }
             ChangeKind::Stall(length_ns) => self.device.pause(self.now, *length_ns),
+            ChangeKind::DevicePercent(percent) => self.device.set_percent(*percent),
         }
         self.dispatch();
     }

@@ -31,7 +31,8 @@ fn measured(metric: Metric, from_s: u64, to_s: u64, records: &[Record]) -> Optio
         BatchRecord { started_ns: SECOND, took_ns: 2 * SECOND },
         BatchRecord { started_ns: 9 * SECOND, took_ns: 1 },
     ];
-    let evidence = |record| Evidence { record, batches: &batches, batch_ios: 1_000 };
+    let made_whole = Duration::from_ms(3);
+    let evidence = |record| Evidence { record, batches: &batches, batch_ios: 1_000, made_whole };
     let evidence: Vec<_> = records.iter().map(evidence).collect();
     expectation.check(&evidence, SECOND).value
 }
@@ -52,8 +53,11 @@ fn rates_and_totals() {
     let two = [record(&[1_000; 3]), record(&[800, 800, 500])];
     assert_eq!(measured(Metric::MeanIops, 0, 3, &two), Some(1_700.0), "together");
     assert_eq!(measured(Metric::Share, 0, 3, &two), Some(0.7));
+    assert_eq!(measured(Metric::WorstSecond, 0, 3, &two), Some(500.0), "of any");
     assert_eq!(measured(Metric::JobMeanIops, 0, 4, &one), Some(750.0));
     assert_eq!(measured(Metric::Latency(Quantile::P50), 0, 4, &one), None, "not watched");
+    assert_eq!(measured(Metric::UnderWay, 0, 4, &one), None, "not watched");
+    assert_eq!(measured(Metric::MadeWhole, 0, 3, &two), Some(6.0));
 }
 
 #[test]
@@ -68,6 +72,27 @@ fn the_moment_of_a_fall_is_found_within_its_second() {
 }
 
 #[test]
+fn a_part_of_a_second_is_counted_by_itself() {
+    let span = Span { from_ns: SECOND / 2, to_ns: SECOND / 2 + SECOND / 10 };
+    let latency = LatencySummary { count: 50, mean_ns: 4_000_000, ..LatencySummary::default() };
+    let spans = vec![SpanRecord { span, dispatched: 60, latency }];
+    let record = Record { spans, ..record(&[1_000]) };
+    let evidence =
+        Evidence { record: &record, batches: &[], batch_ios: 0, made_whole: Duration::ZERO };
+    let measured = |metric, at_dispatch| {
+        let bounds = Bounds { low: 0.0, high: 1e9, words: String::new() };
+        let of_name = "v".to_owned();
+        let expectation =
+            Expectation { metric, of: Vec::new(), of_name, span, at_dispatch, bounds };
+        assert!(expectation.needs_watch(SECOND));
+        expectation.check(&[evidence], SECOND).value
+    };
+    assert_eq!(measured(Metric::MeanIops, false), Some(500.0));
+    assert_eq!(measured(Metric::MeanIops, true), Some(600.0));
+    assert_eq!(measured(Metric::UnderWay, false), Some(2.0), "50 times 4 ms in 100 ms");
+}
+
+#[test]
 fn bounds_are_inclusive_and_nothing_is_a_failure() {
     let expectation = |low, high| Expectation {
         metric: Metric::MeanIops,
@@ -78,7 +103,8 @@ fn bounds_are_inclusive_and_nothing_is_a_failure() {
         bounds: Bounds { low, high, words: "1,001".to_owned() },
     };
     let record = record(&[1_000]);
-    let evidence = [Evidence { record: &record, batches: &[], batch_ios: 0 }];
+    let made_whole = Duration::ZERO;
+    let evidence = [Evidence { record: &record, batches: &[], batch_ios: 0, made_whole }];
     let checked = expectation(1_001.0, 1_001.0).check(&evidence, SECOND);
     assert!(checked.pass);
     assert_eq!(checked.what, "v: IOPS on average at dispatch, 0 to 1 s");

@@ -22,6 +22,24 @@ pub(super) fn expectations(document: &Reader<'_>, setup: &Setup) -> Read<Vec<Exp
 }
 
 fn of_table(reader: &Reader<'_>, setup: &Setup) -> Read<Vec<Expectation>> {
+    let measured = measure(reader, setup)?;
+    let bounds = bounds(reader, &|value| measured.metric.shown(value))?;
+    let expected = Expectation { bounds, ..measured };
+    let each = reader.texts("each")?;
+    if each.is_some() && reader.has("of") {
+        return Err(reader.fault("each", "does not go with of; remove one of them"));
+    }
+    if let Some(patterns) = each {
+        let subjects = subjects(reader, "each", &patterns, setup)?.into_iter();
+        let of_one = |(of, of_name)| Expectation { of: vec![of], of_name, ..expected.clone() };
+        return Ok(subjects.map(of_one).collect());
+    }
+    let patterns = reader.need("of", reader.texts("of")?, "of what, or each")?;
+    Ok(vec![of_all(reader, &patterns, setup, expected)?])
+}
+
+/// What is measured, and when; of what and what it must be is left open.
+pub(super) fn measure(reader: &Reader<'_>, setup: &Setup) -> Read<Expectation> {
     let metric = reader.choice("metric", &Metric::WORDS)?;
     let metric = reader.need("metric", metric, "what is measured")?;
     let metric = match metric {
@@ -32,33 +50,32 @@ fn of_table(reader: &Reader<'_>, setup: &Setup) -> Read<Vec<Expectation>> {
         metric => metric,
     };
     let counted = reader.choice("counted", &[("completion", false), ("dispatch", true)])?;
-    let span = span(reader, metric, setup)?;
-    let bounds = bounds(reader, metric)?;
-    let expectation = |of, of_name| Expectation {
+    Ok(Expectation {
         metric,
-        of,
-        of_name,
-        span,
+        of: Vec::new(),
+        of_name: String::new(),
+        span: span(reader, metric, setup)?,
         at_dispatch: counted.unwrap_or(false),
-        bounds: bounds.clone(),
-    };
-    let each = reader.texts("each")?;
-    if each.is_some() && reader.has("of") {
-        return Err(reader.fault("each", "does not go with of; remove one of them"));
-    }
+        bounds: Bounds::none(),
+    })
+}
+
+/// The same of the volumes or clients that are named, all together.
+pub(super) fn of_all(
+    reader: &Reader<'_>,
+    patterns: &[&str],
+    setup: &Setup,
+    measured: Expectation,
+) -> Read<Expectation> {
+    let metric = measured.metric;
+    let subjects = subjects(reader, "of", patterns, setup)?;
     let one_only = matches!(metric, Metric::Latency(_) | Metric::Credits | Metric::CreditsGib);
-    if let Some(patterns) = each {
-        let subjects = subjects(reader, "each", &patterns, setup)?;
-        return Ok(subjects.into_iter().map(|(of, name)| expectation(vec![of], name)).collect());
-    }
-    let patterns = reader.need("of", reader.texts("of")?, "of what, or each")?;
-    let subjects = subjects(reader, "of", &patterns, setup)?;
     if one_only && subjects.len() > 1 {
         return Err(reader.fault("of", "this metric is of one volume or client: use each"));
     }
     check_jobs(reader, metric, &subjects, setup)?;
     let of = subjects.into_iter().map(|(of, _)| of).collect();
-    Ok(vec![expectation(of, patterns.join(" + "))])
+    Ok(Expectation { of, of_name: patterns.join(" + "), ..measured })
 }
 
 /// The volumes and clients that are named.
@@ -124,8 +141,10 @@ fn span(reader: &Reader<'_>, metric: Metric, setup: &Setup) -> Read<Span> {
     }
     let from_ns = reader.scaled("from_s", 1e9, 0.0..=end_s)?.unwrap_or(0);
     let to_ns = reader.scaled("to_s", 1e9, 0.0..=end_s)?.unwrap_or(setup.duration_ns);
-    whole_samples(reader, "from_s", from_ns, setup)?;
-    whole_samples(reader, "to_s", to_ns, setup)?;
+    if !metric.is_exact() {
+        whole_samples(reader, "from_s", from_ns, setup)?;
+        whole_samples(reader, "to_s", to_ns, setup)?;
+    }
     if to_ns <= from_ns {
         return Err(reader.fault("to_s", "must be later than from_s"));
     }
@@ -142,7 +161,7 @@ fn whole_samples(reader: &Reader<'_>, key: &str, ns: u64, setup: &Setup) -> Read
 
 /// `equals`, or `at_least` and `at_most`, widened by `within_percent` or `within`, whichever is
 /// more.
-fn bounds(reader: &Reader<'_>, metric: Metric) -> Read<Bounds> {
+pub(super) fn bounds(reader: &Reader<'_>, shown: &dyn Fn(f64) -> String) -> Read<Bounds> {
     let value = |key| reader.number(key, 0.0..=VALUE_MAX);
     let (equals, least, most) = (value("equals")?, value("at_least")?, value("at_most")?);
     let percent = reader.number("within_percent", 0.0..=1_000.0)?;
@@ -160,15 +179,13 @@ fn bounds(reader: &Reader<'_>, metric: Metric) -> Read<Bounds> {
     let low = equals.or(least).map_or(f64::NEG_INFINITY, |low| low - slack(low));
     let high = equals.or(most).map_or(f64::INFINITY, |high| high + slack(high));
     let mut words = match (equals, least, most) {
-        (Some(value), ..) => metric.shown(value),
-        (_, Some(least), Some(most)) => {
-            format!("{} to {}", metric.shown(least), metric.shown(most))
-        }
-        (_, Some(least), None) => format!("at least {}", metric.shown(least)),
-        (_, None, most) => format!("at most {}", metric.shown(most.unwrap_or(0.0))),
+        (Some(value), ..) => shown(value),
+        (_, Some(least), Some(most)) => format!("{} to {}", shown(least), shown(most)),
+        (_, Some(least), None) => format!("at least {}", shown(least)),
+        (_, None, most) => format!("at most {}", shown(most.unwrap_or(0.0))),
     };
     let percent = percent.map(|percent| format!("{} %", percent));
-    let absolute = absolute.map(|absolute| metric.shown(absolute));
+    let absolute = absolute.map(shown);
     let within: Vec<String> = percent.into_iter().chain(absolute).collect();
     if !within.is_empty() {
         words.push_str(&format!(" within {}", within.join(" or ")));

@@ -8,22 +8,26 @@
 //! | `clients.rs` | clients |
 //! | `machine.rs` | device and poller |
 //! | `expectations.rs` | what is expected |
+//! | `comparisons.rs` | what is expected of runs beside each other |
 //!
 //! All keys are explained in docs/reference/scenarios.md.
 
 mod clients;
+mod comparisons;
 mod expectations;
 mod machine;
 mod reader;
 mod tree;
 mod volumes;
 
+use super::compare::Comparison;
 use super::expect::Expectation;
 use super::setup::Setup;
 use evenkeel_core::volume::{Date, Rules};
 use reader::Reader;
 use std::fmt;
 use std::path::Path;
+use tree::Binding;
 
 /// The longest run: a year.
 const DURATION_S_MAX: u64 = 366 * 86_400;
@@ -49,17 +53,23 @@ pub struct Scenario {
     pub seed: u64,
     /// What is run.
     pub cases: Vec<Case>,
+    /// What is expected of runs beside each other.
+    pub comparisons: Vec<Comparison>,
 }
 
 /// One run of a scenario.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Case {
-    /// What tells it from the others; empty if it is the only one.
+    /// The case; empty if it is the only one.
+    pub name: String,
+    /// What tells the run from the others: the case, and which repetition of it.
     pub label: String,
     /// The world.
     pub setup: Setup,
     /// What is expected of it.
     pub expectations: Vec<Expectation>,
+    /// What is measured to be compared.
+    pub measures: Vec<Expectation>,
 }
 
 /// A scenario cannot be read. Names the file and line, the key, its value and its bounds.
@@ -104,6 +114,14 @@ pub struct Source<'a> {
     pub as_of: Option<Date>,
 }
 
+impl Scenario {
+    /// Leaves only the first runs, and the comparisons between them.
+    pub fn keep(&mut self, runs: usize) {
+        self.cases.truncate(runs);
+        self.comparisons.retain(|comparison| comparison.is_within(runs));
+    }
+}
+
 /// Reads a scenario.
 ///
 /// # Errors
@@ -111,6 +129,7 @@ pub struct Source<'a> {
 pub fn read(source: &Source<'_>) -> Result<Scenario, ScenarioError> {
     let mut document = tree::parse(source.file, source.text)?;
     let bindings = tree::take_cases(source.file, &mut document)?;
+    let compared = document.remove("compare");
     let mut scenario = None;
     let mut cases = Vec::with_capacity(bindings.len());
     for binding in bindings {
@@ -121,9 +140,11 @@ pub fn read(source: &Source<'_>) -> Result<Scenario, ScenarioError> {
         }
         let Some(Scenario { as_of, .. }) = &scenario else { continue };
         let (setup, expectations) = case(source, reader, *as_of)?;
-        cases.push(Case { label: binding.label, setup, expectations });
+        let Binding { case: name, label, .. } = binding;
+        cases.push(Case { name, label, setup, expectations, measures: Vec::new() });
     }
-    let scenario = scenario.map(|scenario| Scenario { cases, ..scenario });
+    let comparisons = comparisons::comparisons(source.file, compared, &mut cases)?;
+    let scenario = scenario.map(|scenario| Scenario { cases, comparisons, ..scenario });
     scenario.ok_or_else(|| ScenarioError::new(source.file, 1, "nothing to run"))
 }
 
@@ -142,6 +163,7 @@ fn head(source: &Source<'_>, reader: &Reader<'_>) -> Result<Scenario, ScenarioEr
         as_of: source.as_of.unwrap_or(as_of),
         seed: reader.whole("seed", 0..=i64::MAX as u64)?.unwrap_or(1),
         cases: Vec::new(),
+        comparisons: Vec::new(),
     })
 }
 
@@ -194,11 +216,7 @@ fn case(
 
 /// Whose names match: `db` is that name, `db-*` all that begin with `db-`.
 fn matching<'n>(pattern: &str, names: impl Iterator<Item = &'n str>) -> Vec<u32> {
-    let matches = |name: &str| match pattern.strip_suffix('*') {
-        Some(prefix) => name.starts_with(prefix),
-        None => name == pattern,
-    };
-    let numbered = names.zip(0_u32..).filter(|(name, _)| matches(name));
+    let numbered = names.zip(0_u32..).filter(|(name, _)| tree::matches(pattern, name));
     numbered.map(|(_, number)| number).collect()
 }
 

@@ -25,6 +25,21 @@ impl<'a> Reader<'a> {
         Self { file, what: what.to_owned(), line, table, known: RefCell::default() }
     }
 
+    /// The file's name.
+    pub fn file(&self) -> &'a str {
+        self.file
+    }
+
+    /// The line in which the table begins.
+    pub fn line(&self) -> usize {
+        self.line
+    }
+
+    /// All that stands in the table.
+    pub fn entries(&self) -> &'a Table {
+        self.table
+    }
+
     fn get(&self, key: &'static str) -> Option<&'a Node> {
         self.known.borrow_mut().insert(key);
         self.table.get(key)
@@ -135,10 +150,10 @@ impl<'a> Reader<'a> {
     }
 
     /// One of some words.
-    pub fn choice<T: Copy>(&self, key: &'static str, words: &[(&str, T)]) -> Read<Option<T>> {
+    pub fn choice<T: Clone>(&self, key: &'static str, words: &[(&str, T)]) -> Read<Option<T>> {
         let Some(text) = self.text(key)? else { return Ok(None) };
         if let Some((_, chosen)) = words.iter().find(|(word, _)| *word == text) {
-            return Ok(Some(*chosen));
+            return Ok(Some(chosen.clone()));
         }
         let known = words.iter().map(|(word, _)| *word);
         let all = known.clone().collect::<Vec<_>>().join(", ");

@@ -174,6 +174,18 @@ const MISTAKES: &[(&str, &str)] = &[
     credits, ...",
     ),
     (
+        "[[change]]\nat_s = 1\nuntil_s = 2\nvolume = \"v\"\niops = 1",
+        "s.toml:8: [[change]] until_s = 2: needs every_ms",
+    ),
+    (
+        "[[change]]\nat_s = 1\nevery_ms = 0.01\nvolume = \"v\"\niops = 1",
+        "s.toml:6: change = a list: 100001 changes; at most 100000",
+    ),
+    (
+        "[[change]]\nat_s = 1\ndevice_percent = 130",
+        "s.toml:8: [[change]] device_percent = 130: an ideal device always takes as long",
+    ),
+    (
         "[[expect]]\nmetric = \"mean_iop\"",
         "s.toml:7: [[expect]] metric = \"mean_iop\": must be one of",
     ),
@@ -190,7 +202,7 @@ const MISTAKES: &[(&str, &str)] = &[
         "s.toml:6: [[expect]] iops is missing: the rate that is fallen below",
     ),
     (
-        "[[expect]]\nmetric = \"mean_iops\"\nof = \"v\"\nequals = 1\nfrom_s = 0.5",
+        "[[expect]]\nmetric = \"every_second\"\nof = \"v\"\nequals = 1\nfrom_s = 0.5",
         "s.toml:10: [[expect]] from_s = 0.5: must be a multiple of sample_s, 1 s",
     ),
     (
@@ -297,4 +309,91 @@ fn the_window_is_the_schedulers() {
     assert!(both.to_string().contains("is either fixed or found"), "{both}");
     let ideal = error_of("[device]\nideal_us = 5\nscheduled = true");
     assert!(ideal.contains("has no default; add window_slots"), "{ideal}");
+}
+
+/// Two volumes, of which the second is there in one case only, and three runs of each case.
+const REPEATED: &str = "title = \"t\"\nduration_s = 2\nrepeat = 3\n\
+    [[case]]\nname = \"alone\"\n[[case]]\nname = \"beside\"\n\
+    [[volume]]\nname = \"v\"\niops = 1_000\n\
+    [[volume]]\nonly_in = \"beside\"\nname = \"w\"\niops = 500\n\
+    [[client]]\non = \"*\"\ndepth = 4\nblock_kib = 4\n";
+
+#[test]
+fn cases_are_repeated_and_tables_are_in_some_only() {
+    let scenario = try_read(REPEATED).unwrap();
+    let labels: Vec<&str> = scenario.cases.iter().map(|case| case.label.as_str()).collect();
+    let beside = ["beside (1)", "beside (2)", "beside (3)"];
+    assert_eq!(labels, [["alone (1)", "alone (2)", "alone (3)"], beside].concat());
+    let volumes: Vec<usize> = scenario.cases.iter().map(|case| case.setup.volumes.len()).collect();
+    assert_eq!(volumes, [1, 1, 1, 2, 2, 2]);
+    let error = |from, to| try_read(&REPEATED.replace(from, to)).unwrap_err().to_string();
+    assert_eq!(error("repeat = 3", "repeat = 0"), "s.toml:3: repeat = 0: must be from 1 to 100");
+    assert_eq!(
+        error("only_in = \"beside\"", "only_in = \"besid\""),
+        "s.toml:12: only_in: no case is called \"besid\"\n hint: did you mean \"beside\"?"
+    );
+    assert_eq!(
+        error("only_in = \"beside\"", "only_in = 1"),
+        "s.toml:12: only_in must be the name of a case in quotes, or a list of such"
+    );
+}
+
+#[test]
+fn runs_are_compared() {
+    let compared = |more: &str| try_read(&format!("{REPEATED}[[compare]]\n{more}\n"));
+    let results = |more: &str| {
+        let scenario = compared(more).unwrap();
+        crate::sim::run::run(&scenario, 1, &mut |_| {}).unwrap()
+    };
+    let ratio = "metric = \"mean_iops\"\nfrom_s = 1\nof = \"w\"\ncase = \"beside\"\nto = ";
+    let all = results(&format!("{ratio}{{ of = \"v\", case = \"alone\" }}\nequals = 0.5"));
+    assert_eq!(all.comparisons[0].value, Some(0.5));
+    assert!(
+        all.pass && all.to_text().contains("compared  w: IOPS on average, 1 to 2 s in \"beside\"")
+    );
+    let wrong = results(&format!("{ratio}{{ of = \"v\" }}\nequals = 1"));
+    assert!(
+        !wrong.pass && wrong.headline() == "It did not come as expected.",
+        "{}",
+        wrong.headline()
+    );
+    let alike = "metric = \"mean_iops\"\nof = \"v\"\nacross = \"cov_percent\"\nat_most = 0";
+    let mut scenario = compared(alike).unwrap();
+    assert_eq!(scenario.comparisons[0].of.len(), 6);
+    scenario.keep(5);
+    assert!(scenario.comparisons.is_empty() && scenario.cases.len() == 5);
+    for (more, expected) in [
+        ("metric = \"mean_iops\"\nof = \"v\"\nat_most = 1", "s.toml:19: [[compare]] to is missing"),
+        (
+            "metric = \"mean_iops\"\nof = \"w\"\nat_most = 1\nacross = \"cov_percent\"",
+            "s.toml:21: [[compare]] of = \"w\": no volume or client is called \"w\"",
+        ),
+        (
+            "metric = \"mean_iops\"\nof = \"v\"\ncase = \"a\"\nacross = \"cov_percent\"",
+            "s.toml:22: [[compare]] case = \"a\": no case is called \"a\"",
+        ),
+        (
+            "metric = \"mean_iops\"\nof = \"v\"\nto = { depth = 1 }\nat_most = 1",
+            "s.toml:22: to: depth cannot differ; only case, of, from_s, to_s, at_s",
+        ),
+        (
+            "metric = \"every_second\"\nof = \"v\"\nto = {}\nat_most = 1",
+            "s.toml:20: [[compare]] metric = \"every_second\": is of bounds",
+        ),
+        (
+            "metric = \"mean_iops\"\nof = \"v\"\nto = {}\nat_mos = 1",
+            "s.toml:19: [[compare]] equals is missing",
+        ),
+    ] {
+        let error = compared(more).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{more}\n{error}\nexpected: {expected}");
+    }
+}
+
+#[test]
+fn changes_come_again_and_again() {
+    let change = "[[change]]\nat_s = 1\nevery_ms = 500\nuntil_s = 2.5\nvolume = \"v\"\niops = 5\n";
+    let setup = try_read(&format!("{SMALL}{change}")).unwrap().cases.remove(0).setup;
+    let times: Vec<u64> = setup.changes.iter().map(|change| change.at_ns / 1_000_000).collect();
+    assert_eq!(times, [1_000, 1_500, 2_000]);
 }

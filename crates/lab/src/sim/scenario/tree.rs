@@ -4,7 +4,7 @@ use super::ScenarioError;
 use std::collections::{BTreeMap, BTreeSet};
 use toml::de::{DeTable, DeValue};
 
-/// Cases of one scenario at most.
+/// Runs of one scenario at most.
 const CASES_MAX: usize = 1_024;
 
 /// A value and the line it stands in.
@@ -30,8 +30,17 @@ pub(super) type Table = BTreeMap<String, Node>;
 /// One run of a scenario: what it is called, and what its `$names` stand for.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Binding {
+    /// The case.
+    pub case: String,
+    /// The run: the case, and which repetition of it.
     pub label: String,
     pub values: Table,
+}
+
+impl Binding {
+    fn new(case: String, values: Table) -> Self {
+        Self { label: case.clone(), case, values }
+    }
 }
 
 impl Value {
@@ -103,18 +112,99 @@ fn node(
     Ok(Node { line, value })
 }
 
-/// Takes `[[case]]` and `[matrix]` out of a document: what the rest is run for.
+/// Takes `[[case]]`, `[matrix]` and `repeat` out of a document: what the rest is run for.
 pub(super) fn take_cases(name: &str, document: &mut Table) -> Result<Vec<Binding>, ScenarioError> {
     let (cases, matrix) = (document.remove("case"), document.remove("matrix"));
-    match (cases, matrix) {
-        (None, None) => Ok(vec![Binding { label: String::new(), values: Table::new() }]),
-        (Some(cases), None) => listed(name, cases),
-        (None, Some(matrix)) => combined(name, matrix),
+    let bindings = match (cases, matrix) {
+        (None, None) => vec![Binding::new(String::new(), Table::new())],
+        (Some(cases), None) => listed(name, cases)?,
+        (None, Some(matrix)) => combined(name, matrix)?,
         (Some(case), Some(_)) => {
             let message = "has [[case]] and [matrix]";
-            Err(ScenarioError::new(name, case.line, message)
-                .hint("write each combination as a case"))
+            return Err(ScenarioError::new(name, case.line, message)
+                .hint("write each combination as a case"));
         }
+    };
+    check_only_in(name, document, &bindings)?;
+    match document.remove("repeat") {
+        None => Ok(bindings),
+        Some(repeat) => repeated(name, &repeat, &bindings),
+    }
+}
+
+/// Every case so many times, each with a seed of its own.
+fn repeated(
+    name: &str,
+    repeat: &Node,
+    bindings: &[Binding],
+) -> Result<Vec<Binding>, ScenarioError> {
+    let times = match repeat.value {
+        Value::Whole(times @ 1..=100) => times,
+        _ => {
+            let message = format!("repeat = {}: must be from 1 to 100", repeat.value.shown());
+            return Err(ScenarioError::new(name, repeat.line, message));
+        }
+    };
+    let runs = bindings.iter().flat_map(|binding| {
+        (1..=times).map(move |time| {
+            let label = format!("{} ({time})", binding.case);
+            Binding { label: label.trim_start().to_owned(), ..binding.clone() }
+        })
+    });
+    bounded(name, repeat.line, runs.collect())
+}
+
+/// The key of a table that is there in some cases only.
+const ONLY_IN: &str = "only_in";
+
+/// Every `only_in` names cases that exist.
+fn check_only_in(name: &str, document: &Table, bindings: &[Binding]) -> Result<(), ScenarioError> {
+    for node in document.values() {
+        let items = match &node.value {
+            Value::List(items) => items.as_slice(),
+            _ => std::slice::from_ref(node),
+        };
+        for item in items {
+            let Value::Table(table) = &item.value else { continue };
+            let Some(only_in) = table.get(ONLY_IN) else { continue };
+            for pattern in patterns(name, only_in)? {
+                if !bindings.iter().any(|binding| matches(pattern, &binding.case)) {
+                    return Err(no_such_case(name, only_in.line, pattern, bindings));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn no_such_case(name: &str, line: usize, pattern: &str, bindings: &[Binding]) -> ScenarioError {
+    let message = format!("only_in: no case is called \"{pattern}\"");
+    let fault = ScenarioError::new(name, line, message);
+    match crate::text::nearest(pattern, bindings.iter().map(|binding| binding.case.as_str())) {
+        Some(near) => fault.hint(format!("did you mean \"{near}\"?")),
+        None => fault,
+    }
+}
+
+fn patterns<'n>(name: &str, node: &'n Node) -> Result<Vec<&'n str>, ScenarioError> {
+    let text = |node: &'n Node| match &node.value {
+        Value::Text(text) => Ok(text.as_str()),
+        _ => {
+            let message = "only_in must be the name of a case in quotes, or a list of such";
+            Err(ScenarioError::new(name, node.line, message))
+        }
+    };
+    match &node.value {
+        Value::List(items) => items.iter().map(text).collect(),
+        _ => Ok(vec![text(node)?]),
+    }
+}
+
+/// Whether a name is meant: `db` is that name, `db-*` any that begins with `db-`.
+pub(super) fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(prefix) => name.starts_with(prefix),
+        None => name == pattern,
     }
 }
 
@@ -131,7 +221,7 @@ fn listed(name: &str, cases: Node) -> Result<Vec<Binding>, ScenarioError> {
                 return Err(ScenarioError::new(name, item.line, message));
             }
         };
-        bindings.push(Binding { label, values });
+        bindings.push(Binding::new(label, values));
     }
     bounded(name, cases.line, bindings)
 }
@@ -140,7 +230,7 @@ fn combined(name: &str, matrix: Node) -> Result<Vec<Binding>, ScenarioError> {
     let Value::Table(axes) = matrix.value else {
         return Err(ScenarioError::new(name, matrix.line, "matrix must be a table of lists"));
     };
-    let mut bindings = vec![Binding { label: String::new(), values: Table::new() }];
+    let mut bindings = vec![Binding::new(String::new(), Table::new())];
     for (key, axis) in axes {
         let Value::List(values) = axis.value else {
             let message = format!("matrix: {key} = {}: must be a list", axis.value.shown());
@@ -150,9 +240,10 @@ fn combined(name: &str, matrix: Node) -> Result<Vec<Binding>, ScenarioError> {
         for binding in &bindings {
             for value in &values {
                 let mut binding = binding.clone();
-                let space = if binding.label.is_empty() { "" } else { " " };
+                let space = if binding.case.is_empty() { "" } else { " " };
                 let shown = value.value.shown().replace('"', "");
-                binding.label.push_str(&format!("{space}{key}={shown}"));
+                binding.case.push_str(&format!("{space}{key}={shown}"));
+                binding.label.clone_from(&binding.case);
                 binding.values.insert(key.clone(), value.clone());
                 longer.push(binding);
             }
@@ -172,14 +263,15 @@ fn bounded(name: &str, line: usize, bindings: Vec<Binding>) -> Result<Vec<Bindin
     }
 }
 
-/// The document with every text `$key` replaced by what it stands for in a case.
+/// The document with every text `$key` replaced by what it stands for in a case, without the
+/// tables that are of other cases only.
 pub(super) fn bind(
     name: &str,
     document: &Table,
     binding: &Binding,
 ) -> Result<Table, ScenarioError> {
     let mut used = BTreeSet::new();
-    let bound = bind_table(name, document, &binding.values, &mut used)?;
+    let bound = bind_table(name, document, binding, &mut used)?;
     match binding.values.iter().find(|(key, _)| !used.contains(*key)) {
         None => Ok(bound),
         Some((key, node)) => {
@@ -193,20 +285,22 @@ pub(super) fn bind(
 fn bind_table(
     name: &str,
     table: &Table,
-    values: &Table,
+    binding: &Binding,
     used: &mut BTreeSet<String>,
 ) -> Result<Table, ScenarioError> {
-    let bound = table.iter().map(|(key, node)| {
-        let node = bind_node(name, node, values, used)?;
-        Ok((key.clone(), node))
-    });
-    bound.collect()
+    let mut bound = Table::new();
+    for (key, node) in table {
+        if is_in(name, node, binding)? {
+            bound.insert(key.clone(), bind_node(name, node, binding, used)?);
+        }
+    }
+    Ok(bound)
 }
 
 fn bind_node(
     name: &str,
     node: &Node,
-    values: &Table,
+    binding: &Binding,
     used: &mut BTreeSet<String>,
 ) -> Result<Node, ScenarioError> {
     let line = node.line;
@@ -215,9 +309,9 @@ fn bind_node(
             None => node.value.clone(),
             Some(key) => {
                 used.insert(key.to_owned());
-                let bound = values.get(key).ok_or_else(|| {
+                let bound = binding.values.get(key).ok_or_else(|| {
                     let fault = ScenarioError::new(name, line, format!("{text} is not defined"));
-                    match crate::text::nearest(key, values.keys().map(String::as_str)) {
+                    match crate::text::nearest(key, binding.values.keys().map(String::as_str)) {
                         Some(near) => fault.hint(format!("did you mean \"${near}\"?")),
                         None => fault.hint(format!("give \"{key}\" a value in each case")),
                     }
@@ -226,11 +320,27 @@ fn bind_node(
             }
         },
         Value::List(items) => {
-            let items = items.iter().map(|item| bind_node(name, item, values, used));
-            Value::List(items.collect::<Result<_, _>>()?)
+            let mut bound = Vec::with_capacity(items.len());
+            for item in items {
+                if is_in(name, item, binding)? {
+                    bound.push(bind_node(name, item, binding, used)?);
+                }
+            }
+            Value::List(bound)
         }
-        Value::Table(table) => Value::Table(bind_table(name, table, values, used)?),
+        Value::Table(table) => {
+            let mut bound = bind_table(name, table, binding, used)?;
+            bound.remove(ONLY_IN);
+            Value::Table(bound)
+        }
         Value::Whole(_) | Value::Number(_) | Value::Flag(_) => node.value.clone(),
     };
     Ok(Node { line, value })
+}
+
+/// Whether a table is there in a case.
+fn is_in(name: &str, item: &Node, binding: &Binding) -> Result<bool, ScenarioError> {
+    let Value::Table(table) = &item.value else { return Ok(true) };
+    let Some(only_in) = table.get(ONLY_IN) else { return Ok(true) };
+    Ok(patterns(name, only_in)?.iter().any(|pattern| matches(pattern, &binding.case)))
 }

@@ -17,6 +17,8 @@ const MIBPS_MAX: u32 = 1_000_000;
 const SIZE_GIB_MAX: u32 = 65_536;
 const COPIES_MAX: u64 = 4_096;
 const CREDITS_MAX: u64 = 1 << 50;
+/// Changes of a run at most.
+const CHANGES_MAX: usize = 100_000;
 /// Size of a volume of raw limits that names none.
 const RAW_SIZE_GIB: u32 = 100;
 /// The last day of which `core::instance` keeps apart what was known then.
@@ -289,34 +291,70 @@ pub(super) fn stripes(document: &Reader<'_>, volumes: &[VolumeSetup]) -> Read<Ve
 /// All `[[change]]` tables, in the order of time: each builds on what the one before made of a
 /// volume.
 pub(super) fn changes(document: &Reader<'_>, rules: &Rules, setup: &Setup) -> Read<Vec<Change>> {
-    let mut readers = Vec::new();
-    for reader in document.tables("change")? {
-        let at_ns = reader.scaled("at_s", 1e9, 0.0..=setup.duration_ns as f64 / 1e9)?;
-        readers.push((reader.need("at_s", at_ns, "when, in seconds after the start")?, reader));
+    let readers = document.tables("change")?;
+    let mut times = Vec::new();
+    for (table, reader) in readers.iter().enumerate() {
+        times.extend(times_of(reader, setup)?.into_iter().map(|at_ns| (at_ns, table)));
     }
-    readers.sort_by_key(|(at_ns, _)| *at_ns);
+    if times.len() > CHANGES_MAX {
+        let message = format!("{} changes; at most {CHANGES_MAX}", times.len());
+        return Err(document.fault("change", message));
+    }
+    times.sort_unstable();
     let mut volumes = setup.volumes.clone();
     let mut changes = Vec::new();
-    for (at_ns, reader) in readers {
-        if let Some(ns) = reader.scaled("stall_ms", 1e6, 0.001..=1e7)? {
-            changes.push(Change { at_ns, kind: ChangeKind::Stall(ns) });
-            reader.done()?;
+    for (at_ns, table) in times {
+        let reader = &readers[table];
+        if let Some(kind) = device_change(reader, setup)? {
+            changes.push(Change { at_ns, kind });
             continue;
         }
         let names = || setup.volumes.iter().map(|volume| volume.name.as_str());
-        let pattern = reader.need("volume", reader.text("volume")?, "whose, or a stall_ms")?;
+        let why = "whose, or a stall_ms or device_percent";
+        let pattern = reader.need("volume", reader.text("volume")?, why)?;
         let found = matching(pattern, names());
         if found.is_empty() {
-            return Err(nothing_called(&reader, "volume", "volume", pattern, names()));
+            return Err(nothing_called(reader, "volume", "volume", pattern, names()));
         }
         for number in found {
             let volume = &mut volumes[number as usize];
-            let kinds = change_of(&reader, rules, number, volume)?;
+            let kinds = change_of(reader, rules, number, volume)?;
             changes.extend(kinds.into_iter().map(|kind| Change { at_ns, kind }));
         }
-        reader.done()?;
     }
+    readers.into_iter().try_for_each(Reader::done)?;
     Ok(changes)
+}
+
+/// When a change happens: once, or again and again.
+fn times_of(reader: &Reader<'_>, setup: &Setup) -> Read<Vec<u64>> {
+    let end_s = setup.duration_ns as f64 / 1e9;
+    let at_ns = reader.scaled("at_s", 1e9, 0.0..=end_s)?;
+    let at_ns = reader.need("at_s", at_ns, "when, in seconds after the start")?;
+    let every_ns = reader.scaled("every_ms", 1e6, 0.001..=1e9)?;
+    let until_ns = reader.scaled("until_s", 1e9, 0.0..=end_s)?;
+    let Some(every_ns) = every_ns else {
+        return match until_ns {
+            None => Ok(vec![at_ns]),
+            Some(_) => Err(reader.fault("until_s", "needs every_ms")),
+        };
+    };
+    let step = usize::try_from(every_ns).unwrap_or(usize::MAX).max(1);
+    let times = (at_ns..until_ns.unwrap_or(setup.duration_ns)).step_by(step);
+    Ok(times.take(CHANGES_MAX + 1).collect())
+}
+
+/// What becomes of the device, if the change is about it.
+fn device_change(reader: &Reader<'_>, setup: &Setup) -> Read<Option<ChangeKind>> {
+    if let Some(ns) = reader.scaled("stall_ms", 1e6, 0.001..=1e7)? {
+        return Ok(Some(ChangeKind::Stall(ns)));
+    }
+    let Some(percent) = reader.small("device_percent", 1..=10_000)? else { return Ok(None) };
+    if setup.device.channels.is_none() {
+        let why = "an ideal device always takes as long; give [device] channels and read_us";
+        return Err(reader.fault("device_percent", why));
+    }
+    Ok(Some(ChangeKind::DevicePercent(percent)))
 }
 
 fn change_of(
