@@ -18,6 +18,7 @@ usage: cargo x <verb>
   setup            install what the tests and the demo need (Debian packages, a Python venv)
   docs             regenerate docs/reference/cli.md and docs/reference/evenkeel.1
   fuzz [CASES]     the seed-driven tests with more seeds (default 20000 per test)
+  scenarios        build for release and run every scenario at its full length
   mutations [N...] break the rule behind each property on purpose and see that its test fails
   bench nbd [...]  build for release and compare with other NBD servers, side by side
   bench limits     build for release and drive volumes at their limits
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
             Ok(cases) => ci::fuzz(&root, cases),
             Err(_) => Err(format!("fuzz: {cases:?} is not a number of cases")),
         },
+        ["scenarios"] => scenarios(&root),
         ["mutations", properties @ ..] => mutations::run(&root, properties),
         ["bench", what @ ("nbd" | "limits"), rest @ ..] => bench(&root, what, rest),
         [] | ["help" | "--help" | "-h"] => {
@@ -63,6 +65,25 @@ fn main() -> ExitCode {
 fn root() -> PathBuf {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     package.parent().unwrap_or(package).to_path_buf()
+}
+
+/// Runs every scenario that comes with the program, whatever becomes of the ones before.
+fn scenarios(root: &Path) -> Result<(), String> {
+    let evenkeel = |words: &[&str]| {
+        let cargo = ["run", "--release", "--quiet", "--bin", "evenkeel", "--", "sim"];
+        run::cargo(root, &[&cargo, words].concat())
+    };
+    let listed = run::output(&mut evenkeel(&["ls", "-o", "json"]))?;
+    let listed: serde_json::Value =
+        serde_json::from_str(&listed).map_err(|error| format!("sim ls: {error}"))?;
+    let names = listed["scenarios"].as_array().into_iter().flatten();
+    let mut failed = Vec::new();
+    for name in names.filter_map(|scenario| scenario["name"].as_str()) {
+        if run::output(&mut evenkeel(&["run", name])).is_err() {
+            failed.push(name);
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(format!("not as expected: {}", failed.join(", "))) }
 }
 
 /// Benchmarks are the product's own verbs; this only makes sure they are measured optimised.

@@ -179,14 +179,3 @@ fn fio_40_has_the_runs_of_fio_4000() {
     let names = |of| read(of).cases.into_iter().map(|case| case.name).collect::<Vec<_>>();
     assert_eq!(names("fio-40"), names("fio-4000"));
 }
-
-/// `cargo test -p evenkeel-lab --release --lib sim::catalogue -- --ignored`
-#[test]
-#[ignore = "minutes; `evenkeel sim run` does the same"]
-fn every_run_of_the_long_scenarios() {
-    for name in ["five-minute-job", "fio-4000", "gp2-burst", "gp2-hour", "instance-burst"] {
-        let scenario = read(name);
-        let results = run::run(&scenario, scenario.seed, &mut |_| {}).unwrap();
-        assert!(results.pass, "{}", results.to_text());
-    }
-}
