@@ -54,7 +54,7 @@ pub struct Holder {
     number: u64,
     /// When it was sent.
     sent_at: Instant,
-    /// Grants that answer this or earlier messages are refused: all was given back by it.
+    /// Grants that answer this or earlier messages are refused: all was given back since.
     left_at: u64,
     /// Whether tokens are asked for and none have come.
     asked: bool,
@@ -198,9 +198,6 @@ impl Holder {
         self.now = self.now.max(now);
         while self.leases.front().is_some_and(|lease| lease.expiry <= self.now) {
             self.leases.pop_front();
-            // What was asked for was to go with these tokens: alone it covers nothing, and of a
-            // slow cap it would end in its turn before the rest comes.
-            self.asked = false;
         }
         if let State::Alone { bucket, settled_at, .. } = &mut self.state {
             bucket.settle(self.now.since(*settled_at));
@@ -351,8 +348,11 @@ impl Holder {
             Some(head) => head.saturating_add(self.float()),
             None => self.advance_tokens(),
         };
-        let want = if self.asked { target.saturating_sub(self.held()).max(1) } else { 0 };
         let alone = self.is_alone();
+        // Not again: whoever is slow to answer would see its answers refused for ever.
+        let gives_back = !again && !alone && self.waiting.is_some() && self.held() > 0;
+        let kept = if gives_back { 0 } else { self.held() };
+        let want = if self.asked { target.saturating_sub(kept).max(1) } else { 0 };
         let report = self.report();
         self.send(|number, from| {
             let (holder, incarnation, sent_at) = from;
@@ -365,9 +365,14 @@ impl Holder {
                 want,
                 again,
                 alone,
+                gives_back,
                 report,
             })
         });
+        if gives_back {
+            self.leases.clear();
+            self.left_at = self.number - 1;
+        }
         if !alone && self.unanswered_since.is_none() {
             self.unanswered_since = Some(self.now);
         }

@@ -218,7 +218,7 @@ impl Home {
     }
 
     fn hear(&mut self, index: usize, request: &Request) {
-        self.book(index, request.report, false);
+        self.book(index, request.report, request.gives_back);
         let now = self.settled_at;
         let Some(member) = self.members.get_mut(index) else { return };
         if member.told_in == request.report.heard {
@@ -276,6 +276,8 @@ impl Home {
             }
         }
         member.leases.retain(|lease| lease.unspent > 0);
+        // What goes back unused was no turn; but turns are not saved up either.
+        member.deficit = member.deficit.saturating_add_unsigned(freed).min(0);
         self.charge(spent);
         self.outstanding -= spent + freed;
     }

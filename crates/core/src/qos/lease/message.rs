@@ -35,6 +35,9 @@ pub struct Request {
     pub again: bool,
     /// Whether it lives on its share: it wants to know whether the home is back, no more.
     pub alone: bool,
+    /// Whether it gives back what is left of its leases: too little for the request that waits, it
+    /// is asked for anew with the rest, so that it does not lie unused meanwhile.
+    pub gives_back: bool,
     /// What became of its leases.
     pub report: Report,
 }

@@ -18,7 +18,8 @@
 //! * A holder asks for the cost of the request that waits and a *float* (250 us of its fair share),
 //!   and before one waits again for the float, at least one request's cost, when half of that is
 //!   used: the round trip is hidden.
-//! * Nobody waits for a whole grant: what covers the first request is used.
+//! * Nobody waits for a whole grant: what covers the first request is used. Nor does what covers
+//!   nothing lie about: it goes back, and is asked for anew with the rest.
 //! * When the level is below zero, turns are taken in proportion to cost, not to the number of
 //!   requests, so small requests are not worth less than large ones.
 //! * A lease ends after 10 ms, an unused one is given back after 1 ms. Until the home has heard
