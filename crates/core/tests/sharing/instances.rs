@@ -70,6 +70,27 @@ fn a_link_is_limited_in_each_direction_by_itself() {
     assert!(bytes[0].abs_diff(bytes[1]) < bytes[0] / 100, "{bytes:?}");
 }
 
+/// Both directions share the limit in I/Os: a reader with one request at a time, whose line is empty
+/// whenever it was served, does not keep the writers out.
+#[test]
+fn a_light_direction_of_a_link_does_not_starve_the_other() {
+    let link = InstancePacing {
+        operations: limit(2_000),
+        read_bytes_per_second: Some(125_000_000),
+        write_bytes_per_second: Some(125_000_000),
+        ..InstancePacing::UNLIMITED
+    };
+    let light = Client::greedy(1, 16 * KIB).on(0);
+    let heavy = Client::greedy(64, 16 * KIB).on(0);
+    for (reader, writer) in [(light, heavy), (heavy, light)] {
+        let writer = Client { operation: LOG_WRITE, ..writer };
+        let mut world = World::new(None, &[link], &[reader, writer]);
+        world.run_until(3 * NS_PER_S);
+        let counts = [0, 1].map(|volume| world.count(volume, span(1, 3)));
+        assert!(counts[0].abs_diff(counts[1]) <= 4, "{counts:?}");
+    }
+}
+
 /// §5.3.4: an instance that bursts for thirty minutes, to the I/O: (max - baseline) x 1,800 s of
 /// credits last exactly so long, and then the baseline is exact.
 #[test]

@@ -50,7 +50,8 @@ struct Ring {
     waiting: u32,
     /// Turns that ended, ever.
     turns: u64,
-    /// What its flows had since both rings are waited for, in nanoseconds of the limits.
+    /// What its flows had, in nanoseconds of the limits; who begins to wait is put on a level with
+    /// the other ring.
     served_ns: u64,
     /// Its first flow is held up by what both rings share, not by its direction of the link.
     by_common_limit: bool,
@@ -284,7 +285,11 @@ impl Instance {
 
     fn enter(&mut self, flows: &mut [Flow], flow: u32, ring: usize) {
         if self.rings[ring].waiting == 0 {
-            self.rings[ring].served_ns = self.rings[1 - ring].served_ns;
+            // It catches up with nothing; and who is always back before the other ring's turn is
+            // not forgiven what it had, or it would go first for ever.
+            let other_ns = self.rings[1 - ring].served_ns;
+            let entry = &mut self.rings[ring];
+            entry.served_ns = entry.served_ns.max(other_ns);
             self.rings[ring].opens_at = None;
         }
         flows[at(flow)].ring = ring;
