@@ -194,6 +194,7 @@ impl Scheduler {
         was_its_turn: bool,
     ) {
         let now = self.now;
+        self.sharing.flows[index(flow)].wait_beyond(now);
         self.sharing.withdraw(now, share, flow);
         let sharing = &mut self.sharing;
         let instance = sharing.flows[index(flow)].instance;
@@ -217,10 +218,12 @@ impl Scheduler {
 
     fn wait_for_device(&mut self, share: u32, flow: u32, urgent: bool) {
         let now = self.now;
+        self.sharing.flows[index(flow)].wait_beyond(now);
         self.sharing.withdraw(now, share, flow);
         self.sharing.hold(now, flow, Waits::AtDevice, HeldBy::Device);
+        let since = self.sharing.flows[index(flow)].first_since;
         let Share { device, place, .. } = &mut self.sharing.shares[index(share)];
-        self.sharing.shops[index(*device)].device.wait(flow, place, urgent, now);
+        self.sharing.shops[index(*device)].device.wait(flow, place, urgent, (since, now));
     }
 
     /// One turn of an instance whose limits may have opened.
@@ -287,6 +290,7 @@ impl Scheduler {
         sharing.close_account(self.now, share, flow);
         let entry = &mut sharing.flows[index(flow)];
         entry.held_since = self.now;
+        entry.first_since = self.now;
         let instance = &mut sharing.instances[index(entry.instance)];
         let share_ns = instance.share_ns(cost);
         entry.deficit_ns = entry.deficit_ns.saturating_sub(share_ns);
@@ -356,8 +360,9 @@ impl Scheduler {
         if alone || urgent || share.place.tag <= self.now {
             return false;
         }
+        let times = (entry.first_since, self.now);
         let device = &mut self.sharing.shops[index(device)].device;
-        device.wait(flow, &mut share.place, false, self.now);
+        device.wait(flow, &mut share.place, false, times);
         true
     }
 

@@ -181,12 +181,20 @@ impl Device {
         !self.by_virtual_time.is_empty()
     }
 
-    /// Lets a flow wait for its turn.
-    pub fn wait(&mut self, flow: u32, place: &mut Place, urgent: bool, now: Instant) {
+    /// Lets a flow wait for its turn. Its request waits since the first of the times, here or for
+    /// its instance: whoever comes back from there keeps its place among those that are due, or
+    /// others that share the instance could take what it lets pass before it every time.
+    pub fn wait(
+        &mut self,
+        flow: u32,
+        place: &mut Place,
+        urgent: bool,
+        (since, now): (Instant, Instant),
+    ) {
         self.window.wanted();
         place.virtual_time = place.virtual_time.max(self.virtual_now);
         if place.has_reservation() {
-            let due = place.tag.max(hoarded(now));
+            let due = place.tag.max(hoarded(since));
             let due = if urgent { due.min(now) } else { due };
             self.by_tag.set(flow, due.ns);
         }

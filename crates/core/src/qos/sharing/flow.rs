@@ -77,6 +77,8 @@ pub(crate) struct Flow {
     pub front_at: u64,
     pub held_since: Instant,
     pub held_by: HeldBy,
+    /// Since when its first request waits beyond its volume, wherever.
+    pub first_since: Instant,
     normal: Queue,
     urgent: Queue,
 }
@@ -98,8 +100,16 @@ impl Flow {
             front_at: 0,
             held_since: now,
             held_by: HeldBy::Device,
+            first_since: now,
             normal: Queue::new(),
             urgent: Queue::new(),
+        }
+    }
+
+    /// Notes that its first request waits beyond its volume from now on, if it did not before.
+    pub const fn wait_beyond(&mut self, now: Instant) {
+        if matches!(self.waits, Waits::Nowhere | Waits::AtVolume) {
+            self.first_since = now;
         }
     }
 
