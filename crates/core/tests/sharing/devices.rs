@@ -158,6 +158,23 @@ fn p28_a_pause_of_the_server_is_made_up_for() {
     }
 }
 
+/// 28: of a time in which others had the device, only what was reserved is made up for: the rest of
+/// its limit was never promised to the volume.
+#[test]
+fn p28_what_was_not_reserved_is_not_made_up_for() {
+    let client = Client::greedy(400, 16 * KIB).limited(2_000).reserved(400);
+    let mut busy = Client::greedy(64, 16 * KIB).limited(220_000).reserved(218_000);
+    busy.claim.weight = 1_000_000;
+    let mut world = World::new(Some(device(SLOTS)), &[], &[client, busy]);
+    world.run_until(3 * NS_PER_S);
+    let beside = world.count(0, 2 * NS_PER_S..3 * NS_PER_S);
+    assert!((396..1_000).contains(&beside), "{beside}");
+    world.stop_sending_of(1);
+    world.run_until(5 * NS_PER_S);
+    let after = world.count(0, 3 * NS_PER_S..4 * NS_PER_S);
+    assert!(after <= 2_000 + 101, "{after}");
+}
+
 /// A tenant who is idle saves its tolerance and nothing else: no delay is made up for that was not
 /// ours.
 #[test]

@@ -214,6 +214,11 @@ impl World {
         self.next_handle
     }
 
+    /// One client sends nothing any more.
+    pub fn stop_sending_of(&mut self, number: usize) {
+        self.clients[number].depth = 0;
+    }
+
     /// Nobody sends anything any more.
     pub fn stop_sending(&mut self) {
         for client in &mut self.clients {

@@ -327,7 +327,9 @@ impl Scheduler {
             if ground == Ground::Reserved && self.is_stale(device, share, flow) {
                 continue;
             }
-            self.settle_volume(slot, share, self.now.since(held_since));
+            // What others had before its reservation was due was never promised to it.
+            let due = self.sharing.shares[index(share)].place.tag;
+            self.settle_volume(slot, share, self.now.since(held_since.max(due)));
             if instance != NIL {
                 self.sharing.instances[index(instance)].look(self.now);
             }
