@@ -124,7 +124,9 @@ impl OfVolume {
     /// Who has nothing waiting gives up what was to be made whole.
     fn forfeit(&mut self) {
         for window in self.windows.iter_mut().flatten() {
-            window.ahead = window.ahead.max(0);
+            if window.ahead < 0 {
+                (window.ahead, window.depth) = (0, window.depth_now);
+            }
         }
     }
 }
@@ -137,10 +139,13 @@ impl Window {
     fn pass(&mut self, span_ns: u64, owed_ns: u64, rule: MadeWhole) {
         let owed = worth(self.rate, owed_ns) - self.ahead.min(0);
         let owed = owed.min(worth(self.rate, rule.time_ns));
-        self.ahead = (self.ahead - worth(self.rate, span_ns)).max(-owed);
+        let drained_to = self.ahead - worth(self.rate, span_ns);
+        self.ahead = drained_to.max(-owed);
+        // Only what is forfeited ends the windows that are open: time that is made whole does not.
+        let forfeited = drained_to < -owed || self.ahead == 0;
         let drained = worth(self.rate, span_ns).saturating_mul(rule.rate_quarters.into());
         self.catch_up = (self.catch_up - drained).max(0);
-        if self.ahead <= 0 {
+        if forfeited {
             self.depth = self.depth_now;
         }
         if self.catch_up == 0 {
