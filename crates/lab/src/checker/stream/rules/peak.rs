@@ -30,6 +30,8 @@ struct Steady {
     largest: u64,
     /// Since when what its credits earn holds it; `None` while a balance is left.
     spent_since: Option<u64>,
+    /// When it last was that; meaningless until the first time.
+    spent_until: u64,
 }
 
 #[derive(Debug, Default)]
@@ -131,7 +133,8 @@ impl OfVolume {
 impl Steady {
     fn restart(&mut self) {
         self.clear();
-        (self.from, self.largest, self.spent_since) = (0, 0, None);
+        (self.from, self.largest) = (0, 0);
+        (self.spent_since, self.spent_until) = (None, 0);
     }
 
     fn clear(&mut self) {
@@ -142,6 +145,7 @@ impl Steady {
     fn note_credits(&mut self, limited: &Limited, units: u64, now: u64) {
         if limited.on_refill_after(units) {
             self.spent_since.get_or_insert(now);
+            self.spent_until = now;
         } else {
             self.spent_since = None;
         }
@@ -164,9 +168,12 @@ impl Steady {
 
     /// The most that the 10 ms up to now may carry.
     fn most(&self, limited: &Limited, seen: &Seen) -> i128 {
-        let on_refill = self.spent_since.is_some_and(|since| since + WINDOW_NS <= seen.now);
+        let all_of_it = self.spent_since.is_some_and(|since| since + WINDOW_NS <= seen.now);
+        let some_of_it = self.spent_until > 0 && self.spent_until + WINDOW_NS > seen.now;
+        // What credits earn may be more than a rate that was lowered, while its tokens last.
         let rate = match &limited.credit {
-            Some(credit) if on_refill => credit.rate.min(limited.pacer.rate),
+            Some(credit) if all_of_it => credit.rate,
+            Some(credit) if some_of_it => credit.rate.max(limited.pacer.rate),
             _ => limited.pacer.rate,
         };
         let ppm = MILLION + i128::from(seen.system.margins.peak_ppm);
