@@ -5,6 +5,10 @@ use super::level::Level;
 use super::system::InstancePromise;
 use super::volumes::Limited;
 
+/// An instance that is open for no longer than this at a stretch is taking turns: who was next went
+/// when the poll came, and it is shut again.
+const TURN_NS: u64 = 1_000_000;
+
 /// One client host.
 #[derive(Clone, Debug)]
 pub(super) struct Instance {
@@ -15,6 +19,12 @@ pub(super) struct Instance {
     settled_at: u64,
     /// Nanoseconds since the beginning in which all of its limits let one more pass.
     pub(super) open_ns: u64,
+    /// Those of them in which it was open for longer than turns take, at a stretch.
+    pub(super) idle_ns: u64,
+    /// When the last of these ended, at the last settling if it has not.
+    pub(super) idle_until: u64,
+    /// For how long it has been open by the last settling.
+    stretch_ns: u64,
 }
 
 impl Instance {
@@ -32,6 +42,9 @@ impl Instance {
             links: [link; 2],
             settled_at: 0,
             open_ns: 0,
+            idle_ns: 0,
+            idle_until: 0,
+            stretch_ns: 0,
         }
     }
 
@@ -44,12 +57,24 @@ impl Instance {
         let limits = self.limits.iter().flatten().map(|limited| limited.ready_for(span_ns));
         let links = self.links.iter().flatten();
         let links = links.map(|link| link.ready_for(link.raised(span_ns), span_ns));
-        self.open_ns += limits.chain(links).min().unwrap_or(span_ns);
+        let open_ns = limits.chain(links).min().unwrap_or(span_ns);
+        self.note_open(open_ns, span_ns);
         for limited in self.limits.iter_mut().flatten() {
             limited.pass(span_ns, 0, 0);
         }
         for link in self.links.iter_mut().flatten() {
             link.pass(span_ns, 0);
+        }
+    }
+
+    /// Notes that it was open for the last `open_ns` of a span.
+    fn note_open(&mut self, open_ns: u64, span_ns: u64) {
+        self.open_ns += open_ns;
+        let before_ns = if open_ns < span_ns { 0 } else { self.stretch_ns };
+        self.stretch_ns = before_ns + open_ns;
+        if open_ns > 0 && self.stretch_ns > TURN_NS {
+            self.idle_until = self.settled_at;
+            self.idle_ns += if before_ns > TURN_NS { open_ns } else { self.stretch_ns };
         }
     }
 

@@ -9,7 +9,7 @@ use super::instances::Instance;
 use super::level::worth;
 use super::requests::Request;
 use super::system::System;
-use super::volumes::Volume;
+use super::volumes::{Others, Volume};
 
 /// Volumes are numbered below this: twice what one core carries. A wild number takes no memory.
 pub(super) const VOLUMES_MAX: u32 = 1 << 17;
@@ -114,17 +114,21 @@ impl Seen {
         if let Some(instance) = instance {
             self.settle_instance(instance);
         }
-        let open_ns = self.open_ns(instance);
-        let (now, room_ns, made_whole) = (self.now, self.device.room_ns, self.system.made_whole);
+        let others = self.others(instance);
+        let (now, made_whole) = (self.now, self.system.made_whole);
         let Some(Some(volume)) = self.volumes.get_mut(number as usize) else { return };
         let stalled_ns = self.stalls.overlap(volume.settled_at, now);
-        volume.settle(now, open_ns, room_ns, stalled_ns, made_whole.time_ns);
+        volume.settle(now, others, stalled_ns, made_whole.time_ns);
     }
 
-    /// For how long an instance's limits were open; all the time if nothing limits it.
-    fn open_ns(&self, instance: Option<u32>) -> u64 {
+    /// The counters of others: an instance that limits nothing is open all the time.
+    fn others(&self, instance: Option<u32>) -> Others {
         let instance = instance.and_then(|number| self.instance(number));
-        instance.map_or(self.now, |instance| instance.open_ns)
+        let (open_ns, idle_ns, idle_until) = instance
+            .map_or((self.now, self.now, self.now), |instance| {
+                (instance.open_ns, instance.idle_ns, instance.idle_until)
+            });
+        Others { open_ns, idle_ns, idle_until, room_ns: self.device.room_ns }
     }
 
     /// Takes the event in.
@@ -135,16 +139,16 @@ impl Seen {
                 if *volume < VOLUMES_MAX {
                     self.volumes.resize_with(self.volumes.len().max(at + 1), || None);
                     let mut added = Volume::new(self.now, promise);
-                    added.catch_up(self.open_ns(promise.instance), self.device.room_ns);
+                    added.catch_up(self.others(promise.instance));
                     self.volumes[at] = Some(Box::new(added));
                 }
             }
             Event::Modified { volume, promise, .. } => {
                 let debt_ns = self.system.margins.modify_debt_ns;
-                let (open_ns, room_ns) = (self.open_ns(promise.instance), self.device.room_ns);
+                let others = self.others(promise.instance);
                 if let Some(volume) = self.volume_mut(*volume) {
                     volume.modify(promise, debt_ns);
-                    volume.catch_up(open_ns, room_ns);
+                    volume.catch_up(others);
                 }
             }
             Event::Credited { volume, units, .. } => {

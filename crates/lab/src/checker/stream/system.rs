@@ -146,6 +146,9 @@ pub struct System {
     pub alone: Vec<Alone>,
     /// Bounds of queues and of waiting.
     pub bounds: Bounds,
+    /// Volumes also wait for room at a device that nothing is told of: what those of a client host
+    /// get together then says nothing about its limits.
+    pub unseen_room: bool,
     /// The made-whole rule.
     pub made_whole: MadeWhole,
     /// How close is close enough.

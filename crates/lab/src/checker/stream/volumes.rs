@@ -29,6 +29,8 @@ pub(super) struct HeldUp {
     pub(super) past_instance_ns: u64,
     /// While the device had room as well, and nobody stood still: there is no excuse.
     pub(super) unexcused_ns: u64,
+    /// The same where its instance was not just taking turns: even among many it was passed over.
+    pub(super) passed_over_ns: u64,
     /// What is to be made whole: the same as past its instance, and all of its waiting while it
     /// catches up.
     pub(super) made_whole_ns: u64,
@@ -49,9 +51,21 @@ pub(super) struct Volume {
     /// When its queue was last empty; meaningless while it is.
     pub(super) backlogged_since: u64,
     pub(super) modifications: u64,
-    /// Its instance's and the device's counters when it was settled last.
-    open_ns: u64,
-    room_ns: u64,
+    /// As they were when it was settled last.
+    others: Others,
+}
+
+/// Counters of a volume's instance and of the device, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Others {
+    /// In which its instance let one more pass.
+    pub(super) open_ns: u64,
+    /// In which it did so for longer than turns take.
+    pub(super) idle_ns: u64,
+    /// When that was for the last time.
+    pub(super) idle_until: u64,
+    /// In which the device had room.
+    pub(super) room_ns: u64,
 }
 
 impl Volume {
@@ -73,14 +87,13 @@ impl Volume {
             last_held_up_ns: 0,
             backlogged_since: now,
             modifications: 0,
-            open_ns: 0,
-            room_ns: 0,
+            others: Others::default(),
         }
     }
 
     /// Notes the counters of others as of its beginning.
-    pub(super) fn catch_up(&mut self, open_ns: u64, room_ns: u64) {
-        (self.open_ns, self.room_ns) = (open_ns, room_ns);
+    pub(super) fn catch_up(&mut self, others: Others) {
+        self.others = others;
     }
 
     pub(super) fn is_backlogged(&self) -> bool {
@@ -97,21 +110,14 @@ impl Volume {
         (0..DIMENSIONS).filter_map(wait).max().map(|(_, dimension)| dimension)
     }
 
-    /// Lets time pass up to `now`. `open_ns` and `room_ns` are the present counters of its instance
-    /// and of the device; `stalled_ns` of the time since the last settling nobody could do
-    /// anything.
-    pub(super) fn settle(
-        &mut self,
-        now: u64,
-        open_ns: u64,
-        room_ns: u64,
-        stalled_ns: u64,
-        made_whole_ns: u64,
-    ) {
+    /// Lets time pass up to `now`. `others` are the present counters of its instance and of the
+    /// device; `stalled_ns` of the time since the last settling nobody could do anything.
+    pub(super) fn settle(&mut self, now: u64, others: Others, stalled_ns: u64, made_whole_ns: u64) {
         let span_ns = now - self.settled_at;
-        let open = open_ns.saturating_sub(self.open_ns);
-        let room = room_ns.saturating_sub(self.room_ns);
-        (self.settled_at, self.open_ns, self.room_ns) = (now, open_ns, room_ns);
+        let open = others.open_ns.saturating_sub(self.others.open_ns);
+        let idle = others.idle_ns.saturating_sub(self.others.idle_ns);
+        let room = others.room_ns.saturating_sub(self.others.room_ns);
+        (self.settled_at, self.others) = (now, others);
         self.last_held_up_ns = 0;
         if span_ns == 0 {
             return;
@@ -125,6 +131,9 @@ impl Volume {
             self.held_up.all_ns += ready;
             self.held_up.past_instance_ns += owed_ns;
             self.held_up.unexcused_ns += owed_ns.min(room).saturating_sub(stalled_ns);
+            // It was ready at the end of the span: what its instance did before does not count.
+            let idle = idle.min(others.idle_until.saturating_sub(now - ready)).min(ready);
+            self.held_up.passed_over_ns += idle.min(room).saturating_sub(stalled_ns);
             if self.limits.iter().flatten().any(Limited::catches_up) {
                 owed_ns = span_ns;
             }
@@ -273,6 +282,15 @@ impl Limited {
     pub(super) fn on_refill_after(&self, units: u64) -> bool {
         let credit = self.credit.as_ref().map_or(0, |credit| credit.wait_after(units));
         credit > self.pacer.wait_after(units)
+    }
+
+    /// What its owner may be charged in `span_ns` from now on at most, before one more, with all
+    /// that is saved by now, in level units. It was settled `back_ns` ago.
+    pub(super) fn most(&self, back_ns: u64, span_ns: u64) -> i128 {
+        let of =
+            |level: &Level| level.raised(back_ns).min(level.depth) + worth(level.rate, span_ns);
+        let paced = of(&self.pacer);
+        self.credit.as_ref().map_or(paced, |credit| paced.min(of(credit)))
     }
 
     /// The most that a backlogged owner can be served in `span_ns` from now on, in level units.

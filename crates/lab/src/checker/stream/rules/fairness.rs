@@ -2,12 +2,16 @@
 //!
 //! Judged over every second in which all of them were backlogged throughout and waited for somebody
 //! other than their own limits for at least half of it. A share is device cost where it is known,
-//! else I/Os.
+//! else what it takes of the host's limit that it takes most of, in time. Who got all that its own limits had for it is owed nothing, however much more others
+//! had saved: shares are fair in the sense of max-min.
 
 use super::super::event::{Dispatched, Event};
+use super::super::instances;
+use super::super::level::UNIT;
 use super::super::report::{Findings, Rule, Whose};
 use super::super::seen::{Seen, VOLUMES_MAX};
-use super::super::system::{System, VolumePromise};
+use super::super::system::{DIMENSIONS, System, VolumePromise};
+use super::super::volumes::Limited;
 use super::Watcher;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -20,6 +24,8 @@ struct Group {
     members: Vec<Member>,
     /// Since when all of them are backlogged.
     since: Option<u64>,
+    /// Balances were set since: what own limits had is not known.
+    disturbed: bool,
     largest: u64,
 }
 
@@ -28,6 +34,12 @@ struct Member {
     volume: u32,
     backlogged: bool,
     used: u64,
+    /// What it was charged by its own limits, and the most of it at once.
+    charged: [u64; DIMENSIONS],
+    largest: [u64; DIMENSIONS],
+    /// Its own limits as of the last settling before the window began, so long ago.
+    limits: [Option<Limited>; DIMENSIONS],
+    back_ns: u64,
     /// How long it had waited when the window began.
     held_up_ns: u64,
 }
@@ -54,12 +66,12 @@ impl Fairness {
         }
         let same = |group: &Group| group.promise == *promise;
         let group = self.groups.iter().position(same).unwrap_or_else(|| {
-            let (members, since, largest) = (Vec::new(), None, 0);
-            self.groups.push(Group { promise: *promise, members, since, largest });
+            let (members, since, disturbed, largest) = (Vec::new(), None, false, 0);
+            self.groups.push(Group { promise: *promise, members, since, disturbed, largest });
             self.groups.len() - 1
         });
         let members = &mut self.groups[group].members;
-        members.push(Member { volume, backlogged, used: 0, held_up_ns: 0 });
+        members.push(Member::new(volume, backlogged));
         let place = members.len() - 1;
         if self.places.len() <= volume as usize {
             self.places.resize(volume as usize + 1, None);
@@ -103,10 +115,10 @@ impl Fairness {
             group.judge(seen, findings);
         }
         let cost = match dispatched.device_cost_ns {
-            0 => u64::from(dispatched.operations),
+            0 => host_cost_ns(dispatched, seen),
             cost => cost,
         };
-        group.members[place].used += cost;
+        group.members[place].charge(cost, dispatched.charge());
         group.largest = group.largest.max(cost);
         let volume = seen.volume(dispatched.volume);
         if dispatched.last && volume.is_none_or(|volume| volume.requests.queued <= 1) {
@@ -126,10 +138,13 @@ impl Group {
     }
 
     fn begin(&mut self, seen: &Seen) {
-        self.since = Some(seen.now);
+        (self.since, self.disturbed) = (Some(seen.now), false);
         for member in &mut self.members {
-            member.used = 0;
-            member.held_up_ns = held_up_ns(member.volume, seen);
+            *member = Member::new(member.volume, member.backlogged);
+            let Some(volume) = seen.volume(member.volume) else { continue };
+            member.limits = volume.limits;
+            member.back_ns = seen.now - volume.settled_at;
+            member.held_up_ns = volume.held_up.all_ns;
         }
     }
 
@@ -138,11 +153,15 @@ impl Group {
         let saturated = self.members.iter().all(|member| waited(member) * 2 >= SECOND_NS);
         let used = || self.members.iter().map(|member| member.used);
         let (least, most) = (used().min().unwrap_or(0), used().max().unwrap_or(0));
-        if saturated {
+        if saturated && !self.disturbed {
             let share = MILLION - u64::from(seen.system.margins.fairness_ppm);
             let due = u128::from(most) * u128::from(share) / u128::from(MILLION);
             // Turns are not divided: one turn may have gone to one and not to the other yet.
-            let kept = u128::from(least) + 2 * u128::from(self.largest) >= due;
+            let turns = 2 * u128::from(self.largest);
+            let span_ns = seen.now - self.since.unwrap_or(seen.now);
+            let kept = self.members.iter().all(|member| {
+                u128::from(member.used) + turns >= due || member.has_all_of_its_own(span_ns, share)
+            });
             let instance = self.promise.instance.unwrap_or(u32::MAX);
             findings.judge(Rule::Fairness, kept, seen.now, Whose::Instance(instance), || {
                 let equals = self.members.len();
@@ -150,6 +169,34 @@ impl Group {
             });
         }
         self.begin(seen);
+    }
+}
+
+impl Member {
+    fn new(volume: u32, backlogged: bool) -> Self {
+        let (charged, largest) = ([0; DIMENSIONS], [0; DIMENSIONS]);
+        let limits = [None; DIMENSIONS];
+        let (used, back_ns, held_up_ns) = (0, 0, 0);
+        Self { volume, backlogged, used, charged, largest, limits, back_ns, held_up_ns }
+    }
+
+    fn charge(&mut self, cost: u64, units: [u64; DIMENSIONS]) {
+        self.used += cost;
+        for (dimension, units) in units.into_iter().enumerate() {
+            self.charged[dimension] += units;
+            self.largest[dimension] = self.largest[dimension].max(units);
+        }
+    }
+
+    /// Whether it was charged all that one of its own limits could give in the window, to `share`
+    /// millionths.
+    fn has_all_of_its_own(&self, span_ns: u64, share: u64) -> bool {
+        (0..DIMENSIONS).any(|dimension| {
+            let Some(limited) = &self.limits[dimension] else { return false };
+            let charged = i128::from(self.charged[dimension] + self.largest[dimension]) * UNIT;
+            let most = limited.most(self.back_ns, span_ns);
+            self.charged[dimension] > 0 && charged >= most / i128::from(MILLION) * i128::from(share)
+        })
     }
 }
 
@@ -173,6 +220,11 @@ impl Watcher for Fairness {
                     group.set_backlogged(place, false, seen);
                 }
             }
+            Event::Credited { volume, .. } => {
+                if let Some((group, _)) = self.place(*volume) {
+                    group.disturbed = true;
+                }
+            }
             Event::Added { volume, promise, .. } => self.join(*volume, promise, false),
             Event::Modified { volume, promise, .. } => {
                 let backlogged = seen.volume(*volume).is_some_and(|volume| volume.is_backlogged());
@@ -187,4 +239,18 @@ impl Watcher for Fairness {
 
 fn held_up_ns(number: u32, seen: &Seen) -> u64 {
     seen.volume(number).map_or(0, |volume| volume.held_up.all_ns)
+}
+
+/// What a dispatch takes of the limit of its host that it takes most of, in nanoseconds.
+fn host_cost_ns(dispatched: &Dispatched, seen: &Seen) -> u64 {
+    let Some(instance) = seen.instance(dispatched.instance) else {
+        return dispatched.operations.into();
+    };
+    let [operations, bytes] = instances::charge(dispatched);
+    let rate = |at: usize| instance.limits[at].as_ref().map(|limited| limited.pacer.rate);
+    let link = instances::link_of(dispatched.direction).and_then(|at| instance.links[at].as_ref());
+    let of = |units: u64, rate: Option<u64>| {
+        rate.map_or(0, |rate| units.saturating_mul(SECOND_NS) / rate.max(1))
+    };
+    of(operations, rate(0)).max(of(bytes, rate(1))).max(of(bytes, link.map(|link| link.rate)))
 }

@@ -2,7 +2,8 @@
 //!
 //! From its first modification on a volume is held to its exact levels: settled at the old rate,
 //! clamped down to the new depth, never up; a limit that comes into being starts with nothing
-//! saved. What then still goes beyond the levels was gained by modifying.
+//! saved. What then still goes beyond the levels was gained by modifying. Waiting for a turn among
+//! others on a saturated client host is not waiting for the modification.
 
 use super::super::event::Event;
 use super::super::report::{Findings, Rule, Whose};
@@ -12,7 +13,7 @@ use super::{NAMES, PerVolume, Watcher, units_text};
 #[derive(Debug, Default)]
 struct OfVolume {
     /// Set by a modification until the next dispatch: when it was, and for how long the volume had
-    /// waited without excuse until then.
+    /// been passed over until then.
     pending: Option<(u64, u64)>,
 }
 
@@ -28,7 +29,7 @@ impl Modify {
     fn acted(&mut self, number: u32, seen: &Seen, findings: &mut Findings) {
         let Some((at, before_ns)) = self.0.of(number).pending.take() else { return };
         let Some(volume) = seen.volume(number) else { return };
-        let waited_ns = volume.held_up.unexcused_ns.saturating_sub(before_ns);
+        let waited_ns = volume.held_up.passed_over_ns.saturating_sub(before_ns);
         let most_ns = seen.system.margins.modify_ns;
         let kept = waited_ns <= most_ns;
         findings.judge(Rule::Modify, kept, seen.now, Whose::Volume(number), || {
@@ -44,7 +45,7 @@ impl Watcher for Modify {
             Event::Modified { volume: number, .. } => {
                 let Some(volume) = seen.volume(*number) else { return };
                 if volume.is_backlogged() {
-                    let now = (seen.now, volume.held_up.unexcused_ns);
+                    let now = (seen.now, volume.held_up.passed_over_ns);
                     self.0.of(*number).pending.get_or_insert(now);
                 }
             }

@@ -163,7 +163,9 @@ fn judge(second: &Second, number: u32, full: bool, findings: &mut Findings) {
         return;
     }
     for (i, limited) in limits() {
-        let most = off(MILLION + margin, worth(limited.pacer.rate, SECOND_NS)) + one(i);
+        // What another limit kept it from using, it may have saved.
+        let saved = limited.pacer.level.max(0);
+        let most = off(MILLION + margin, worth(limited.pacer.rate, SECOND_NS)) + saved + one(i);
         findings.judge(Rule::Hierarchy, used(i) <= most, at, whose, || {
             (format!("at most {} {}", units_text(most), NAMES[i]), units_text(used(i)))
         });

@@ -252,6 +252,22 @@ fn modify_that_acts_late() {
     breaks(Rule::Modify, &system, events);
 }
 
+/// On a host that has room for it, nobody else's turn is an excuse.
+#[test]
+fn modify_that_acts_late_on_an_idle_host() {
+    let (system, mut events) = modified(0, 2 * MS);
+    let host = InstancePromise { operations: limit(10_000), ..InstancePromise::UNLIMITED };
+    let mut system = System { instances: vec![host], ..system };
+    system.volumes[0].instance = Some(0);
+    for event in &mut events {
+        if let Event::Modified { promise, .. } = event {
+            promise.instance = Some(0);
+        }
+    }
+    let report = judge(&system, &in_time(events));
+    assert!(report.broken().contains(&Rule::Modify), "{report}");
+}
+
 #[test]
 fn starvation_by_neighbours_and_by_the_urgent_lane() {
     let mut system = system(&[VolumePromise { floor: Floor::None, ..VolumePromise::iops(1_000) }]);
