@@ -52,7 +52,8 @@ impl Watched {
         let reference_ns = device_model(&setup.device).map(|model| model.reference_ns());
         let promises: Vec<VolumePromise> =
             setup.volumes.iter().map(|volume| promise(volume, reference_ns)).collect();
-        let mut system = System { volumes: promises.clone(), ..System::default() };
+        let unseen_room = setup.device.window.is_some();
+        let mut system = System { volumes: promises.clone(), unseen_room, ..System::default() };
         for instance in &setup.instances {
             let pacing = instance_pacing(instance)?;
             system.instances.push(InstancePromise {
@@ -158,8 +159,14 @@ fn rules(setup: &Setup) -> Vec<Rule> {
 /// When nothing is done: pauses of the server, and of the device.
 fn stalls(setup: &Setup) -> Vec<(u64, u64, Cause)> {
     let ours = setup.poller.pauses.iter().map(|(from, length)| (*from, from + length, Cause::Ours));
+    // A pause that comes while the device stands still begins when that one ends.
+    let mut end = 0;
     let of_device = setup.changes.iter().filter_map(|change| match change.kind {
-        ChangeKind::Stall(length) => Some((change.at_ns, change.at_ns + length, Cause::Device)),
+        ChangeKind::Stall(length) => {
+            let from = change.at_ns.max(end);
+            end = from + length;
+            Some((from, end, Cause::Device))
+        }
         _ => None,
     });
     let mut stalls: Vec<(u64, u64, Cause)> = ours.chain(of_device).collect();
