@@ -2,8 +2,9 @@
 //!
 //! Judged over every second in which all of them were backlogged throughout and waited for somebody
 //! other than their own limits for at least half of it. A share is device cost where it is known,
-//! else what it takes of the host's limit that it takes most of, in time. Who got all that its own limits had for it is owed nothing, however much more others
-//! had saved: shares are fair in the sense of max-min.
+//! else what it takes of the host's limit that it takes most of, in time. Who got all that its own
+//! limits had for it is owed nothing, however much more others had saved: shares are fair in the
+//! sense of max-min.
 
 use super::super::event::{Dispatched, Event};
 use super::super::instances;
