@@ -70,8 +70,8 @@ fn a_link_is_limited_in_each_direction_by_itself() {
     assert!(bytes[0].abs_diff(bytes[1]) < bytes[0] / 100, "{bytes:?}");
 }
 
-/// Both directions share the limit in I/Os: a reader with one request at a time, whose line is empty
-/// whenever it was served, does not keep the writers out.
+/// Both directions share the limit in I/Os: a reader with one request at a time, whose line is
+/// empty whenever it was served, does not keep the writers out.
 #[test]
 fn a_light_direction_of_a_link_does_not_starve_the_other() {
     let link = InstancePacing {

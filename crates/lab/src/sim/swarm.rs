@@ -350,8 +350,8 @@ mod tests {
         }
     }
 
-    /// Each has found a fault once: in the scheduler (90, 1639), in what was told (414, 2605), or in
-    /// a rule.
+    /// Each has found a fault once: in the scheduler (90, 1639), in what was told (414, 2605), or
+    /// in a rule.
     #[test]
     fn worlds_that_found_a_fault() {
         for seed in [90, 97, 414, 480, 486, 601, 1_111, 1_242, 1_554, 1_639, 2_227, 2_260, 2_605] {
