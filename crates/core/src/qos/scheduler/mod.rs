@@ -181,8 +181,8 @@ struct Volume {
     bytes_written: u64,
 }
 
-// An idle volume is promised to be at most 320 bytes: this, its generation, and its link in the
-// wheel.
+// An idle volume is to be at most 320 bytes: this, its generation, and its link in the wheel. The
+// slot of its share is four more.
 const _: () = assert!(size_of::<Volume>() + size_of::<Reserves>() + 4 + LINK_BYTES <= 320);
 const _: () = assert!(size_of::<Volume>() == 192);
 
