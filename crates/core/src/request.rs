@@ -39,6 +39,16 @@ impl Operation {
     pub const fn is_write(self) -> bool {
         matches!(self, Self::Write { .. } | Self::Discard { .. } | Self::WriteZeroes { .. })
     }
+
+    /// Payload bytes of a request of `length` bytes: reads and writes carry their range, the others
+    /// nothing.
+    #[must_use]
+    pub const fn payload_bytes(self, length: u32) -> u32 {
+        match self {
+            Self::Read | Self::Write { .. } => length,
+            _ => 0,
+        }
+    }
 }
 
 /// One block request: an operation on a byte range of one volume.
@@ -50,6 +60,14 @@ pub struct Request {
     pub offset: u64,
     /// Length of the range in bytes; 0 for a flush.
     pub length: u32,
+}
+
+impl Request {
+    /// Payload bytes it carries.
+    #[must_use]
+    pub const fn payload_bytes(&self) -> u32 {
+        self.operation.payload_bytes(self.length)
+    }
 }
 
 /// How a request can fail, in the words every protocol can translate.

@@ -36,6 +36,18 @@ pub struct Cost {
     pub guard: u32,
 }
 
+impl Cost {
+    /// What it takes of the limit it takes most of, as time of that limit in nanoseconds; at least
+    /// one. Limits are rates per second, `None` is unlimited.
+    #[must_use]
+    pub fn share_ns(&self, operations: Option<u64>, bytes: Option<u64>) -> u64 {
+        let part = |tokens: u64, rate: Option<u64>| {
+            rate.map_or(0, |rate| tokens.saturating_mul(1_000_000_000) / rate.max(1))
+        };
+        part(self.operations.into(), operations).max(part(self.bytes, bytes)).max(1)
+    }
+}
+
 /// A request or the rest of one, as the counting rule sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Portion {

@@ -93,18 +93,14 @@ impl Gate {
         }
     }
 
-    /// Brings the pacers up to `now`, which must not be before any earlier one.
-    fn settle(&mut self, now: Instant) {
+    /// Brings the pacers up to `now`, which must not be before any earlier one. Decides nothing
+    /// anew: the account of a shut gate stays open.
+    pub fn settle(&mut self, now: Instant) {
         let elapsed = now.since(self.settled_at);
         self.settled_at = now;
         for bucket in [&mut self.operations, &mut self.bytes].into_iter().flatten() {
             bucket.settle(elapsed);
         }
-    }
-
-    /// Settles without deciding anything anew: for whoever asks while another's account is open.
-    pub fn look(&mut self, now: Instant) {
-        self.settle(now);
     }
 
     /// Settles after a time in which requests of the volume waited, but not for its limits, and so
@@ -251,13 +247,10 @@ impl Gate {
         }
     }
 
-    /// What a quantum takes of the limit it takes most of, in nanoseconds; at least one.
+    /// What a quantum takes of the limit it takes most of; see [`Cost::share_ns`].
     pub fn share_ns(&self, cost: &Cost) -> u64 {
-        let part = |tokens: u64, bucket: &Option<Bucket>| {
-            let rate = bucket.as_ref().map(Bucket::rate_per_second);
-            rate.map_or(0, |rate| tokens.saturating_mul(1_000_000_000) / rate.max(1))
-        };
-        part(cost.operations.into(), &self.operations).max(part(cost.bytes, &self.bytes)).max(1)
+        let rate = |bucket: &Option<Bucket>| bucket.as_ref().map(Bucket::rate_per_second);
+        cost.share_ns(rate(&self.operations), rate(&self.bytes))
     }
 
     /// Counts a quantum that is not charged.

@@ -8,7 +8,6 @@ use alloc::vec::Vec;
 use super::cost::Portion;
 use super::scheduler::Io;
 use crate::limits::{VOLUME_QUEUED_BYTES_MAX, VOLUME_QUEUED_REQUESTS_MAX};
-use crate::request::Operation;
 
 const NIL: u32 = u32::MAX;
 
@@ -101,7 +100,7 @@ impl Queue {
     /// larger than the bound could never be served.
     #[must_use]
     pub fn push(&mut self, nodes: &mut Nodes, io: Io) -> bool {
-        let bytes = u64::from(self.bytes) + u64::from(payload_bytes(&io));
+        let bytes = u64::from(self.bytes) + u64::from(io.payload_bytes());
         let fits = usize::try_from(self.requests).is_ok_and(|n| n < VOLUME_QUEUED_REQUESTS_MAX)
             && bytes <= VOLUME_QUEUED_BYTES_MAX;
         if !fits && !self.is_empty() {
@@ -121,7 +120,7 @@ impl Queue {
         }
         self.tail = at;
         self.requests += 1;
-        self.bytes += payload_bytes(&io);
+        self.bytes += io.payload_bytes();
     }
 
     /// The first request.
@@ -146,7 +145,7 @@ impl Queue {
         let node = nodes.at(at);
         node.done_bytes += bytes;
         let (next, finished) = (node.next, node.done_bytes == node.io.length);
-        if payload_bytes(&node.io) > 0 {
+        if node.io.payload_bytes() > 0 {
             self.bytes -= bytes;
         }
         if finished {
@@ -182,7 +181,7 @@ impl Queue {
         while at != NIL {
             let node = nodes.at(at);
             let (handle, next) = (node.io.handle, node.next);
-            let waiting_bytes = payload_bytes(&node.io).saturating_sub(node.done_bytes);
+            let waiting_bytes = node.io.payload_bytes().saturating_sub(node.done_bytes);
             node.next = NIL;
             let queue = if matches(handle) { &mut taken } else { &mut kept };
             if queue.tail == NIL {
@@ -197,14 +196,6 @@ impl Queue {
         }
         *self = kept;
         taken
-    }
-}
-
-/// Bytes a request carries.
-pub(crate) const fn payload_bytes(io: &Io) -> u32 {
-    match io.operation {
-        Operation::Read | Operation::Write { .. } => io.length,
-        _ => 0,
     }
 }
 
@@ -255,6 +246,7 @@ impl Drop for Cancelled<'_> {
 mod tests {
     use super::*;
     use crate::limits::REQUEST_BYTES_MAX;
+    use crate::request::Operation;
 
     fn io(handle: u32, length: u32) -> Io {
         Io { operation: Operation::Read, offset: 0, length, handle }

@@ -37,14 +37,6 @@ impl Active {
     }
 }
 
-/// Bytes of payload that a request moves in either direction.
-fn payload_bytes(request: &Request) -> u32 {
-    match request.operation {
-        Operation::Read | Operation::Write { .. } => request.length,
-        _ => 0,
-    }
-}
-
 impl<D: Driver> Reactor<D> {
     /// Parses one request or takes one stretch of payload; whether there may be more.
     pub(super) fn parse(&mut self, id: u32, slot: u32, mut terms: Terms) -> bool {
@@ -75,7 +67,7 @@ impl<D: Driver> Reactor<D> {
         };
         let verdict = header.validate(&terms);
         let needed = match &verdict {
-            Ok(Command::Io { request, .. }) => payload_bytes(request),
+            Ok(Command::Io { request, .. }) => request.payload_bytes(),
             _ => 0,
         };
         if session.is_full(needed) {
@@ -108,7 +100,7 @@ impl<D: Driver> Reactor<D> {
         request: Request,
         one_extent: bool,
     ) -> bool {
-        let bytes = payload_bytes(&request);
+        let bytes = request.payload_bytes();
         let is_write = matches!(request.operation, Operation::Write { .. });
         let mut buffers = self.spare.pop().unwrap_or_default();
         if is_write && !self.take_buffers(&mut buffers, bytes) {
@@ -343,7 +335,7 @@ impl<D: Driver> Reactor<D> {
         let active = &mut self.active[handle as usize];
         let (id, cookie, request) = (active.session, active.cookie, active.request);
         let session = &mut self.sessions[id as usize];
-        session.ended(payload_bytes(&request));
+        session.ended(request.payload_bytes());
         if !session.shut
             && let Phase::Transmission(_, terms) = session.phase
         {

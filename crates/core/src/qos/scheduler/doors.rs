@@ -3,7 +3,7 @@
 
 use super::share::Ticket;
 use super::{Dispatch, OUTPUT_DISPATCHES_MAX, Scheduler, VolumeIndex, index};
-use crate::qos::cost::Cost;
+use crate::qos::cost::{Cost, Portion, Run};
 use crate::qos::sharing::device::{Ground, InService};
 use crate::qos::sharing::flow::{Flow, NIL, Next, Waits};
 use crate::request::Operation;
@@ -18,29 +18,21 @@ pub(super) enum Passed {
     Full,
     /// Its volume's limits hold it up.
     VolumeShut(Cost),
-    /// Its instance's limits hold it up, or others wait for them: what it costs, and how many bytes
-    /// it moves.
-    InstanceShut(Cost, Operation, u32),
+    /// Its instance's limits hold it up, or others wait for them: what it costs there.
+    InstanceShut(Cost, Operation),
     /// There is no room at the device, or others wait for it.
     DeviceShut { urgent: bool },
 }
 
-/// What goes over an instance's link.
-pub(super) const fn link_bytes(operation: Operation, length: u32) -> u32 {
-    match operation {
-        Operation::Read | Operation::Write { .. } => length,
-        _ => 0,
-    }
-}
-
 /// What a quantum costs its instance: the bytes that move, whatever the volume's type counts.
-pub(super) fn instance_cost(cost: &Cost, operation: Operation, length: u32) -> Cost {
-    Cost { bytes: link_bytes(operation, length).into(), ..*cost }
+pub(super) fn instance_cost(cost: &Cost, portion: &Portion) -> Cost {
+    let bytes = portion.operation.payload_bytes(portion.quantum_bytes());
+    Cost { bytes: bytes.into(), ..*cost }
 }
 
 impl Scheduler {
-    /// Whether the instance lets a quantum pass. If it comes from its volume, those who wait for
-    /// the instance go first.
+    /// Whether the instance lets a quantum pass that costs it so much. If it comes from its volume,
+    /// those who wait for the instance go first.
     pub(super) fn instance_allows(
         &mut self,
         flow: u32,
@@ -53,7 +45,6 @@ impl Scheduler {
             return true;
         }
         let operation = next.portion.operation;
-        let length = next.portion.quantum_bytes();
         let entry = &mut self.sharing.instances[index(instance)];
         if from == Waits::AtVolume {
             if entry.must_wait(operation) {
@@ -61,8 +52,7 @@ impl Scheduler {
             }
             entry.look(self.now);
         }
-        let cost = instance_cost(cost, operation, length);
-        entry.allows(&cost, operation, link_bytes(operation, length))
+        entry.allows(cost, operation)
     }
 
     /// Sends the next quantum of a flow through the doors, if they are open: then everything is
@@ -76,37 +66,36 @@ impl Scheduler {
         }
         let slot = entry.volume;
         let volume = &self.volumes[index(slot)];
-        let (cost, _) = volume.counting.weigh(&next.portion);
+        let (cost, run) = volume.counting.weigh(&next.portion);
         if !volume.gate.allows(&mut self.reserves[index(slot)], &cost) {
             return Passed::VolumeShut(cost);
         }
         let operation = next.portion.operation;
-        let length = next.portion.quantum_bytes();
-        if !self.instance_allows(flow, &next, &cost, from) {
-            let cost = instance_cost(&cost, operation, length);
-            return Passed::InstanceShut(cost, operation, link_bytes(operation, length));
+        let at_instance = instance_cost(&cost, &next.portion);
+        if !self.instance_allows(flow, &next, &at_instance, from) {
+            return Passed::InstanceShut(at_instance, operation);
         }
         let device = self.sharing.shares[index(self.share_of[index(slot)])].device;
         let mut cost_ns = None;
         if device != NIL {
             let device = &self.sharing.shops[index(device)].device;
-            let ns = device.cost_ns(operation, length);
+            let ns = device.cost_ns(operation, next.portion.quantum_bytes());
             if (from != Waits::AtDevice && device.is_wanted()) || !device.window.has_room_for(ns) {
                 return Passed::DeviceShut { urgent: next.urgent };
             }
             cost_ns = Some(ns);
         }
-        self.commit(flow, &next, &cost, cost_ns, None);
-        Passed::Dispatched(instance_cost(&cost, operation, length))
+        self.commit(flow, &next, (&cost, run), cost_ns, None);
+        Passed::Dispatched(at_instance)
     }
 
-    /// Charges a quantum everywhere and dispatches it. A surplus is not charged to its volume's
-    /// limits. `cost_ns` is its device time, if there is a device.
+    /// Charges a quantum, as it was weighed, everywhere and dispatches it. A surplus is not charged
+    /// to its volume's limits. `cost_ns` is its device time, if there is a device.
     pub(super) fn commit(
         &mut self,
         flow: u32,
         next: &Next,
-        cost: &Cost,
+        (cost, run): (&Cost, Run),
         cost_ns: Option<u64>,
         ground: Option<Ground>,
     ) {
@@ -116,7 +105,6 @@ impl Scheduler {
         let portion = &next.portion;
         let length = portion.quantum_bytes();
         let last = length == portion.length;
-        let (_, run) = volume.counting.weigh(portion);
         volume.counting.proceed(run);
         if ground.is_none() {
             volume.gate.charge(&mut self.reserves[index(slot)], cost);
@@ -126,9 +114,8 @@ impl Scheduler {
         volume.count(portion.operation, length, last);
         self.sharing.flows[index(flow)].consume(&mut self.nodes, next, length);
         if instance != NIL {
-            let cost = instance_cost(cost, portion.operation, length);
-            let moved = link_bytes(portion.operation, length);
-            self.sharing.instances[index(instance)].charge(&cost, portion.operation, moved);
+            let cost = instance_cost(cost, portion);
+            self.sharing.instances[index(instance)].charge(&cost, portion.operation);
         }
         let mut dispatch = Dispatch {
             volume: name,
@@ -167,7 +154,7 @@ impl Scheduler {
             length: dispatch.length,
             in_flight: device.window.requests(),
             is_write: operation.is_write(),
-            moves_bytes: link_bytes(operation, 1) > 0,
+            moves_bytes: operation.payload_bytes(1) > 0,
         };
         let rebase = device.rebase();
         let device = share.device;

@@ -81,6 +81,14 @@ pub struct Io {
     pub handle: u32,
 }
 
+impl Io {
+    /// Payload bytes it carries.
+    #[must_use]
+    pub const fn payload_bytes(&self) -> u32 {
+        self.operation.payload_bytes(self.length)
+    }
+}
+
 /// A request, or one quantum of it, that may go now and has been charged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Dispatch {

@@ -7,6 +7,7 @@ use super::{Io, OUTPUT_DISPATCHES_MAX, Scheduler, SubmitError, TURN_DISPATCHES_M
 use crate::qos::cost::Cost;
 use crate::qos::sharing::device::Ground;
 use crate::qos::sharing::flow::{Flow, HeldBy, NIL, Waits};
+use crate::qos::sharing::instance::TURN;
 use crate::request::Operation;
 use crate::time::Duration;
 
@@ -16,11 +17,8 @@ pub const MADE_WHOLE_MAX: Duration = Duration::from_ms(250);
 /// Shorter delays than this lose nothing: no type's tolerance is less.
 const DELAY_MIN: Duration = Duration::from_ms(1);
 
-/// What a turn at a volume is worth.
-const TURN: Cost = Cost { operations: 1, bytes: 16 << 10, guard: 0 };
-
 /// The longest request of a flow that is let in at the front of its instance's ring.
-const LIGHT_BYTES_MAX: u32 = 16 << 10;
+const LIGHT_BYTES_MAX: u64 = 16 << 10;
 
 impl Scheduler {
     /// Takes a request of a flow.
@@ -100,7 +98,7 @@ impl Scheduler {
         let terms = &mut self.sharing.terms[index(share)];
         let share = &mut self.sharing.shares[index(share)];
         if delay < DELAY_MIN && share.owed() == Duration::ZERO {
-            gate.look(self.now);
+            gate.settle(self.now);
             return;
         }
         let (lost, paid) = gate.settle_backlogged(self.now, share.owed());
@@ -132,8 +130,8 @@ impl Scheduler {
                     self.shut_volume(slot, share, &cost);
                     return;
                 }
-                Passed::InstanceShut(cost, operation, length) => {
-                    self.wait_for_instance(share, flow, (&cost, operation, length), false);
+                Passed::InstanceShut(cost, operation) => {
+                    self.wait_for_instance(share, flow, (&cost, operation), false);
                 }
                 Passed::DeviceShut { urgent } => self.wait_for_device(share, flow, urgent),
             }
@@ -190,7 +188,7 @@ impl Scheduler {
         &mut self,
         share: u32,
         flow: u32,
-        (cost, operation, length): (&Cost, Operation, u32),
+        (cost, operation): (&Cost, Operation),
         was_its_turn: bool,
     ) {
         let now = self.now;
@@ -201,7 +199,7 @@ impl Scheduler {
         let entry = &mut sharing.instances[index(instance)];
         let ring = entry.ring_of(operation);
         let first = entry.first(ring) == NIL;
-        let light = sharing.flows[index(flow)].requests() == 1 && length <= LIGHT_BYTES_MAX;
+        let light = sharing.flows[index(flow)].requests() == 1 && cost.bytes <= LIGHT_BYTES_MAX;
         if was_its_turn {
             entry.join_front(&mut sharing.flows, flow, ring);
         } else {
@@ -209,7 +207,7 @@ impl Scheduler {
         }
         if first {
             entry.reopen(now);
-            let deadline = entry.shut(cost, operation, length);
+            let deadline = entry.shut(cost, operation);
             sharing.wake_instance(instance, deadline, now);
         }
         let by = sharing.instances[index(instance)].held_by;
@@ -248,9 +246,9 @@ impl Scheduler {
                 Passed::Nothing => self.sharing.withdraw(self.now, share, flow),
                 Passed::Full => break,
                 Passed::VolumeShut(_) => self.back_to_volume(slot, share, flow),
-                Passed::InstanceShut(cost, operation, length) => {
+                Passed::InstanceShut(cost, operation) => {
                     let entry = &mut self.sharing.instances[index(instance)];
-                    deadline = entry.shut(&cost, operation, length);
+                    deadline = entry.shut(&cost, operation);
                     open[ring] = false;
                 }
                 Passed::DeviceShut { urgent } => self.wait_for_device(share, flow, urgent),
@@ -271,8 +269,7 @@ impl Scheduler {
         }
         let Some(next) = entry.next(&self.nodes) else { return true };
         let (cost, _) = self.volumes[index(entry.volume)].counting.weigh(&next.portion);
-        let length = next.portion.quantum_bytes();
-        let cost = instance_cost(&cost, next.portion.operation, length);
+        let cost = instance_cost(&cost, &next.portion);
         let share = self.share_of[index(entry.volume)];
         let sharing = &mut self.sharing;
         let weight = sharing.shares[index(share)].place.weight();
@@ -344,8 +341,8 @@ impl Scheduler {
                 Passed::Nothing => self.sharing.withdraw(self.now, share, flow),
                 Passed::Full | Passed::DeviceShut { .. } => return,
                 Passed::VolumeShut(_) => self.back_to_volume(slot, share, flow),
-                Passed::InstanceShut(cost, operation, length) => {
-                    self.wait_for_instance(share, flow, (&cost, operation, length), true);
+                Passed::InstanceShut(cost, operation) => {
+                    self.wait_for_instance(share, flow, (&cost, operation), true);
                 }
             }
         }
@@ -400,20 +397,21 @@ impl Scheduler {
             let Some(next) = self.sharing.flows[index(flow)].next(&self.nodes) else {
                 return false;
             };
-            let (cost, _) = self.volumes[index(slot)].counting.weigh(&next.portion);
+            let (cost, run) = self.volumes[index(slot)].counting.weigh(&next.portion);
+            let at_instance = instance_cost(&cost, &next.portion);
             let shop = &self.sharing.shops[index(device)];
             let length = next.portion.quantum_bytes();
             let cost_ns = shop.device.cost_ns(next.portion.operation, length);
             if !shop.device.window.has_room_for(cost_ns)
                 || self.output.len() >= OUTPUT_DISPATCHES_MAX
-                || !self.instance_allows(flow, &next, &cost, Waits::AtVolume)
+                || !self.instance_allows(flow, &next, &at_instance, Waits::AtVolume)
             {
                 return true;
             }
             if let Some(bucket) = &mut self.sharing.terms[index(share)].surplus {
                 bucket.charge(cost.operations.into());
             }
-            self.commit(flow, &next, &cost, Some(cost_ns), Some(Ground::Surplus));
+            self.commit(flow, &next, (&cost, run), Some(cost_ns), Some(Ground::Surplus));
             if self.sharing.flows[index(flow)].is_empty() {
                 self.sharing.withdraw(self.now, share, flow);
                 // Nobody waits for the limits any more, unless another flow does.

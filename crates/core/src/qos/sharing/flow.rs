@@ -7,7 +7,7 @@
 
 use crate::limits::{VOLUME_QUEUED_BYTES_MAX, VOLUME_QUEUED_REQUESTS_MAX};
 use crate::qos::cost::Portion;
-use crate::qos::queue::{Nodes, Queue, payload_bytes};
+use crate::qos::queue::{Nodes, Queue};
 use crate::qos::scheduler::Io;
 use crate::request::Operation;
 use crate::time::Instant;
@@ -134,7 +134,7 @@ impl Flow {
     /// takes any request.
     pub fn has_room_for(&self, io: &Io) -> bool {
         let requests = usize::try_from(self.requests()).unwrap_or(usize::MAX);
-        let bytes = u64::from(self.bytes()) + u64::from(payload_bytes(io));
+        let bytes = u64::from(self.bytes()) + u64::from(io.payload_bytes());
         let fits = requests < VOLUME_QUEUED_REQUESTS_MAX && bytes <= VOLUME_QUEUED_BYTES_MAX;
         fits || self.is_empty()
     }

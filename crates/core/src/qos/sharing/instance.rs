@@ -16,10 +16,8 @@ use crate::qos::pacing::{Balances, CountingRule, Pacing};
 use crate::request::Operation;
 use crate::time::{Duration, Instant};
 
-/// What a turn is worth, in bytes and in I/Os, to a flow of the lightest weight.
-const TURN_BYTES: u64 = 16 << 10;
-
-const NS_PER_S: u64 = 1_000_000_000;
+/// What a turn is worth at a volume, and at an instance to a flow of the lightest weight.
+pub(crate) const TURN: Cost = Cost { operations: 1, bytes: 16 << 10, guard: 0 };
 
 /// What an instance has done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -149,7 +147,7 @@ impl Instance {
 
     /// Brings the limits up to `now`.
     pub fn look(&mut self, now: Instant) {
-        self.gate.look(now);
+        self.gate.settle(now);
         self.settle_link(now);
     }
 
@@ -169,26 +167,24 @@ impl Instance {
         }
     }
 
-    /// Whether a quantum may go, as of the last settling. `length` is what goes over the link.
-    pub fn allows(&mut self, cost: &Cost, operation: Operation, length: u32) -> bool {
+    /// Whether a quantum may go, as of the last settling. The bytes of its cost go over the link.
+    pub fn allows(&mut self, cost: &Cost, operation: Operation) -> bool {
         self.gate.allows(&mut self.reserves, cost)
-            && (length == 0 || self.link_of(operation).is_none_or(|link| link.is_ready()))
+            && (cost.bytes == 0 || self.link_of(operation).is_none_or(|link| link.is_ready()))
     }
 
     /// Charges a quantum that was allowed.
-    pub fn charge(&mut self, cost: &Cost, operation: Operation, length: u32) {
+    pub fn charge(&mut self, cost: &Cost, operation: Operation) {
         self.gate.charge(&mut self.reserves, cost);
         if let Some(link) = self.link_of(operation) {
-            link.charge(u64::from(length));
+            link.charge(cost.bytes);
         }
-        if matches!(operation, Operation::Read | Operation::Write { .. }) {
-            self.bytes += u64::from(length);
-        }
+        self.bytes += cost.bytes;
     }
 
     /// Notes that the first quantum of a ring is held up from the last settling on, and by what.
     /// Returns when any ring may go on; `None` if only a change of the limits can let it.
-    pub fn shut(&mut self, cost: &Cost, operation: Operation, length: u32) -> Option<Instant> {
+    pub fn shut(&mut self, cost: &Cost, operation: Operation) -> Option<Instant> {
         let now = self.link.settled_at;
         let ring = self.ring_of(operation);
         let common = self.gate.shut(&mut self.reserves, cost);
@@ -196,7 +192,7 @@ impl Instance {
             true => HeldBy::InstanceBytes,
             false => HeldBy::InstanceOperations,
         };
-        let link = self.link_of(operation).filter(|_| length > 0).map(|link| link.wait());
+        let link = self.link_of(operation).filter(|_| cost.bytes > 0).map(|link| link.wait());
         let link_opens_at = link.map(|wait| wait.map(|wait| now + wait));
         let by_link = match (common, link_opens_at) {
             (Some(common), Some(link)) => link.is_none_or(|link| link > common),
@@ -233,20 +229,14 @@ impl Instance {
         entry.served_ns = entry.served_ns.saturating_add(share_ns);
     }
 
-    /// What a quantum takes of the limit it takes most of, in nanoseconds.
+    /// What a quantum takes of the limit it takes most of; see [`Cost::share_ns`].
     pub fn share_ns(&self, cost: &Cost) -> u64 {
-        let part = |amount: u64, rate: Option<u64>| {
-            rate.map_or(0, |rate| amount.saturating_mul(NS_PER_S) / rate.max(1))
-        };
-        part(cost.operations.into(), self.operations_per_second)
-            .max(part(cost.bytes, self.bytes_per_second))
-            .max(1)
+        cost.share_ns(self.operations_per_second, self.bytes_per_second)
     }
 
     /// What a turn is worth to a flow of this weight, in nanoseconds.
     pub fn turn_ns(&self, weight: u64) -> u64 {
-        let cost = Cost { operations: 1, bytes: TURN_BYTES, guard: 0 };
-        let unit = self.share_ns(&cost);
+        let unit = self.share_ns(&TURN);
         unit.saturating_mul(weight.max(1)) / self.weight_unit.max(1)
     }
 
