@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 mod ci;
+mod instructions;
 mod mutations;
 mod run;
 mod setup;
@@ -22,6 +23,7 @@ usage: cargo x <verb>
   mutations [N...] break the rule behind each property on purpose and see that its test fails
   bench nbd [...]  build for release and compare with other NBD servers, side by side
   bench limits     build for release and drive volumes at their limits
+  bench instructions  count the scheduler's instructions per I/O (with valgrind)
 ";
 
 fn main() -> ExitCode {
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
         },
         ["scenarios"] => scenarios(&root),
         ["mutations", properties @ ..] => mutations::run(&root, properties),
+        ["bench", "instructions"] => instructions::run(&root),
         ["bench", what @ ("nbd" | "limits"), rest @ ..] => bench(&root, what, rest),
         [] | ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
