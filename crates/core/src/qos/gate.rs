@@ -4,6 +4,7 @@
 use super::bucket::{Bucket, Depth};
 use super::cost::Cost;
 use super::credit::Credit;
+use super::pacer::{Pacer, Tolerance};
 use super::pacing::{Balances, CreditLimit, Limit, Pacing};
 use crate::time::{Duration, Instant};
 
@@ -45,8 +46,8 @@ pub struct Exceeded {
 /// touch them: of a volume that is not burstable they stay out of the processor's cache.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    operations: Option<Bucket>,
-    bytes: Option<Bucket>,
+    operations: Pacer,
+    bytes: Pacer,
     settled_at: Instant,
     /// Meaningful while `shut_by` is present.
     shut_since: Instant,
@@ -56,6 +57,7 @@ pub(crate) struct Gate {
     operations_exceeded_ns: u64,
     bytes_exceeded_ns: u64,
     late_ns: u64,
+    tolerance: Tolerance,
     shut_by: Option<Dimension>,
     burstable: bool,
 }
@@ -76,8 +78,8 @@ const NEVER: Instant = Instant::from_ns(u64::MAX);
 impl Gate {
     /// The gate of a new volume, its pacers full.
     pub fn new(now: Instant, pacing: &Pacing) -> Self {
-        let depth = Depth::time(pacing.tolerance);
-        let pacer = |limit: Option<Limit>| limit.map(|l| Bucket::full(l.per_second, depth));
+        let tolerance = Tolerance::new(pacing.tolerance);
+        let pacer = |limit: Option<Limit>| Pacer::full(limit.map(|l| l.per_second), tolerance);
         Self {
             operations: pacer(pacing.operations),
             bytes: pacer(pacing.bytes),
@@ -88,6 +90,7 @@ impl Gate {
             operations_exceeded_ns: 0,
             bytes_exceeded_ns: 0,
             late_ns: 0,
+            tolerance,
             shut_by: None,
             burstable: is_burstable(pacing),
         }
@@ -98,8 +101,8 @@ impl Gate {
     pub fn settle(&mut self, now: Instant) {
         let elapsed = now.since(self.settled_at);
         self.settled_at = now;
-        for bucket in [&mut self.operations, &mut self.bytes].into_iter().flatten() {
-            bucket.settle(elapsed);
+        for pacer in [&mut self.operations, &mut self.bytes] {
+            pacer.settle(elapsed, self.tolerance);
         }
     }
 
@@ -113,11 +116,13 @@ impl Gate {
         let paid = Duration::from_ns(owed.ns.min(elapsed.ns / 4));
         let inflow = elapsed + paid;
         let mut lost = None::<Duration>;
-        for bucket in [&mut self.operations, &mut self.bytes].into_iter().flatten() {
-            let full_in = bucket.time_to_full().unwrap_or(inflow);
-            let over = Duration::from_ns(inflow.ns.saturating_sub(full_in.ns));
-            lost = Some(lost.map_or(over, |lost| lost.min(over)));
-            bucket.settle(inflow);
+        for pacer in [&mut self.operations, &mut self.bytes] {
+            if pacer.rate_per_second().is_some() {
+                let full_in = pacer.time_to_full(self.tolerance).unwrap_or(inflow);
+                let over = Duration::from_ns(inflow.ns.saturating_sub(full_in.ns));
+                lost = Some(lost.map_or(over, |lost| lost.min(over)));
+                pacer.settle(inflow, self.tolerance);
+            }
         }
         self.settled_at = now;
         (lost.unwrap_or(Duration::ZERO), paid)
@@ -137,9 +142,8 @@ impl Gate {
     /// Whether every limit that `cost` touches is ready as of the last settling.
     #[must_use]
     pub fn allows(&self, reserves: &mut Reserves, cost: &Cost) -> bool {
-        let ready = |bucket: &Option<Bucket>| bucket.as_ref().is_none_or(Bucket::is_ready);
-        if (cost.operations > 0 && !ready(&self.operations))
-            || (cost.bytes > 0 && !ready(&self.bytes))
+        if (cost.operations > 0 && !self.operations.is_ready())
+            || (cost.bytes > 0 && !self.bytes.is_ready())
         {
             return false;
         }
@@ -156,12 +160,8 @@ impl Gate {
             reserves.charge(cost);
         }
         let operations = u64::from(cost.operations);
-        for (bucket, tokens) in [(&mut self.operations, operations), (&mut self.bytes, cost.bytes)]
-        {
-            if let Some(bucket) = bucket {
-                bucket.charge(tokens);
-            }
-        }
+        self.operations.charge(operations);
+        self.bytes.charge(cost.bytes);
         self.operations_charged += operations;
     }
 
@@ -171,24 +171,32 @@ impl Gate {
         let now = self.settled_at;
         let (mut until, mut by) = (now, Dimension::Operations);
         // Ties go to the first: a request held up by both limits is reported under I/Os.
-        let mut hold = |touched: bool, wait: Option<Option<Duration>>, dimension| {
-            if let (true, Some(wait)) = (touched, wait) {
-                let ready_at = wait.map_or(NEVER, |wait| now + wait);
-                if ready_at > until {
-                    (until, by) = (ready_at, dimension);
-                }
+        let mut hold = |wait: Option<Duration>, dimension| {
+            let ready_at = wait.map_or(NEVER, |wait| now + wait);
+            if ready_at > until {
+                (until, by) = (ready_at, dimension);
             }
         };
-        let wait = |bucket: &Option<Bucket>| bucket.as_ref().map(Bucket::wait);
-        let credit_wait = |credit: &Option<Credit>| credit.as_ref().map(Credit::wait);
-        hold(cost.operations > 0, wait(&self.operations), Dimension::Operations);
-        hold(cost.bytes > 0, wait(&self.bytes), Dimension::Bytes);
+        if cost.operations > 0 {
+            hold(self.operations.wait(), Dimension::Operations);
+        }
+        if cost.bytes > 0 {
+            hold(self.bytes.wait(), Dimension::Bytes);
+        }
         if self.burstable || cost.guard > 0 {
             reserves.settle(now);
-            let credits = credit_wait(&reserves.operation_credits);
-            hold(cost.operations > 0, credits, Dimension::Operations);
-            hold(cost.bytes > 0, credit_wait(&reserves.byte_credits), Dimension::Bytes);
-            hold(cost.guard > 0, wait(&reserves.guard), Dimension::Guard);
+            let credits = [
+                (cost.operations > 0, &reserves.operation_credits, Dimension::Operations),
+                (cost.bytes > 0, &reserves.byte_credits, Dimension::Bytes),
+            ];
+            for (touched, credit, dimension) in credits {
+                if let (true, Some(credit)) = (touched, credit) {
+                    hold(credit.wait(), dimension);
+                }
+            }
+            if let (true, Some(guard)) = (cost.guard > 0, &reserves.guard) {
+                hold(guard.wait(), Dimension::Guard);
+            }
         }
         self.shut_since = now;
         self.shut_until = until;
@@ -249,8 +257,7 @@ impl Gate {
 
     /// What a quantum takes of the limit it takes most of; see [`Cost::share_ns`].
     pub fn share_ns(&self, cost: &Cost) -> u64 {
-        let rate = |bucket: &Option<Bucket>| bucket.as_ref().map(Bucket::rate_per_second);
-        cost.share_ns(rate(&self.operations), rate(&self.bytes))
+        cost.share_ns(self.operations.rate_per_second(), self.bytes.rate_per_second())
     }
 
     /// Counts a quantum that is not charged.
@@ -285,9 +292,10 @@ impl Gate {
     pub fn repace(&mut self, reserves: &mut Reserves, pacing: &Pacing) {
         let depth = Depth::time(pacing.tolerance);
         reserves.settle(self.settled_at);
-        repace_pacer(&mut self.operations, pacing.operations.map(|l| l.per_second), depth);
-        repace_pacer(&mut self.bytes, pacing.bytes.map(|l| l.per_second), depth);
-        repace_pacer(&mut reserves.guard, guard_rate(pacing), depth);
+        self.tolerance = Tolerance::new(pacing.tolerance);
+        self.operations.set_rate(pacing.operations.map(|l| l.per_second), self.tolerance);
+        self.bytes.set_rate(pacing.bytes.map(|l| l.per_second), self.tolerance);
+        repace_guard(&mut reserves.guard, guard_rate(pacing), depth);
         repace_credit(&mut reserves.operation_credits, credit_limit(pacing.operations));
         repace_credit(&mut reserves.byte_credits, credit_limit(pacing.bytes));
         self.burstable = is_burstable(pacing);
@@ -392,7 +400,7 @@ fn guard_rate(pacing: &Pacing) -> Option<u64> {
     pacing.operations.map(|limit| limit.per_second).or_else(by_bytes)
 }
 
-fn repace_pacer(pacer: &mut Option<Bucket>, per_second: Option<u64>, depth: Depth) {
+fn repace_guard(pacer: &mut Option<Bucket>, per_second: Option<u64>, depth: Depth) {
     match (pacer.as_mut(), per_second) {
         (Some(bucket), Some(rate)) => bucket.set_rate(rate, depth),
         (None, Some(rate)) => *pacer = Some(Bucket::empty(rate, depth)),

@@ -12,6 +12,7 @@
 //! | [`pacing`] | the limits of a volume, as plain numbers |
 //! | [`bucket`], [`credit`] | one limit as an exact level; a balance |
 //! | [`cost`] | what a request counts as |
+//! | `pacer` | a bucket that is milliseconds deep, in one word |
 //! | `gate` | all limits of one volume: check all, then charge all |
 //! | `queue`, `wheel` | who waits, and until when |
 //! | [`sharing`] | instances and devices that volumes share: reservations, weights, windows |
@@ -25,6 +26,7 @@ pub mod cost;
 pub mod credit;
 mod gate;
 pub mod lease;
+mod pacer;
 pub mod pacing;
 mod queue;
 pub mod scheduler;

@@ -9,9 +9,9 @@
 
 use super::flow::{Flow, HeldBy, NIL};
 use super::model::InstancePacing;
-use crate::qos::bucket::{Bucket, Depth};
 use crate::qos::cost::Cost;
 use crate::qos::gate::{Exceeded, Gate, Reserves};
+use crate::qos::pacer::{Pacer, Tolerance};
 use crate::qos::pacing::{Balances, CountingRule, Pacing};
 use crate::request::Operation;
 use crate::time::{Duration, Instant};
@@ -35,8 +35,9 @@ pub struct InstanceCounters {
 /// Limits of one direction of the link.
 #[derive(Debug)]
 struct Link {
-    read: Option<Bucket>,
-    write: Option<Bucket>,
+    read: Pacer,
+    write: Pacer,
+    tolerance: Tolerance,
     settled_at: Instant,
 }
 
@@ -93,14 +94,14 @@ fn as_volume(pacing: &InstancePacing) -> Pacing {
 impl Instance {
     pub fn new(now: Instant, pacing: &InstancePacing, balances: Balances) -> Self {
         let limits = as_volume(pacing);
-        let depth = Depth::time(pacing.tolerance);
-        let full = |rate: Option<u64>| rate.map(|rate| Bucket::full(rate, depth));
+        let tolerance = Tolerance::new(pacing.tolerance);
         let mut instance = Self {
             gate: Gate::new(now, &limits),
             reserves: Reserves::new(now, &limits, balances),
             link: Link {
-                read: full(pacing.read_bytes_per_second),
-                write: full(pacing.write_bytes_per_second),
+                read: Pacer::full(pacing.read_bytes_per_second, tolerance),
+                write: Pacer::full(pacing.write_bytes_per_second, tolerance),
+                tolerance,
                 settled_at: now,
             },
             operations_per_second: None,
@@ -118,14 +119,10 @@ impl Instance {
     pub fn repace(&mut self, now: Instant, pacing: &InstancePacing) {
         self.reopen(now);
         self.gate.repace(&mut self.reserves, &as_volume(pacing));
-        let depth = Depth::time(pacing.tolerance);
-        let set = |bucket: &mut Option<Bucket>, rate: Option<u64>| match (bucket.as_mut(), rate) {
-            (Some(bucket), Some(rate)) => bucket.set_rate(rate, depth),
-            (None, Some(rate)) => *bucket = Some(Bucket::empty(rate, depth)),
-            (_, None) => *bucket = None,
-        };
-        set(&mut self.link.read, pacing.read_bytes_per_second);
-        set(&mut self.link.write, pacing.write_bytes_per_second);
+        let Link { read, write, tolerance, .. } = &mut self.link;
+        *tolerance = Tolerance::new(pacing.tolerance);
+        read.set_rate(pacing.read_bytes_per_second, *tolerance);
+        write.set_rate(pacing.write_bytes_per_second, *tolerance);
         self.set_rates(pacing);
     }
 
@@ -154,15 +151,14 @@ impl Instance {
     fn settle_link(&mut self, now: Instant) {
         let elapsed = now.since(self.link.settled_at);
         self.link.settled_at = now;
-        for bucket in [&mut self.link.read, &mut self.link.write].into_iter().flatten() {
-            bucket.settle(elapsed);
-        }
+        self.link.read.settle(elapsed, self.link.tolerance);
+        self.link.write.settle(elapsed, self.link.tolerance);
     }
 
-    fn link_of(&mut self, operation: Operation) -> Option<&mut Bucket> {
+    fn link_of(&mut self, operation: Operation) -> Option<&mut Pacer> {
         match operation {
-            Operation::Read => self.link.read.as_mut(),
-            Operation::Write { .. } => self.link.write.as_mut(),
+            Operation::Read => Some(&mut self.link.read),
+            Operation::Write { .. } => Some(&mut self.link.write),
             _ => None,
         }
     }
@@ -192,7 +188,9 @@ impl Instance {
             true => HeldBy::InstanceBytes,
             false => HeldBy::InstanceOperations,
         };
-        let link = self.link_of(operation).filter(|_| cost.bytes > 0).map(|link| link.wait());
+        let link = self.link_of(operation);
+        let link = link.filter(|link| cost.bytes > 0 && link.rate_per_second().is_some());
+        let link = link.map(|link| link.wait());
         let link_opens_at = link.map(|wait| wait.map(|wait| now + wait));
         let by_link = match (common, link_opens_at) {
             (Some(common), Some(link)) => link.is_none_or(|link| link > common),
@@ -212,7 +210,7 @@ impl Instance {
     /// In which ring a quantum waits.
     pub const fn ring_of(&self, operation: Operation) -> usize {
         match operation {
-            Operation::Write { .. } if self.link.write.is_some() => 1,
+            Operation::Write { .. } if self.link.write.rate_per_second().is_some() => 1,
             _ => 0,
         }
     }

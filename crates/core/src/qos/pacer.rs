@@ -1,0 +1,213 @@
+//! A limit of a rate that saves for a fraction of a second: the [`Bucket`](super::bucket::Bucket)
+//! that every request passes, in one word.
+//!
+//! It is the same exact level (token x 10^9, debt is negative), narrowed to 64 bits: at most 2^62
+//! is saved, which is a second of 4.6 billion tokens a second and 50 ms of 92 billion. No volume
+//! type or instance comes near. What takes longer to save (credits) stays in a bucket. The depth
+//! is a time that all pacers of a gate share, so it is not kept here but told.
+
+use super::bucket::{LEVEL_PER_TOKEN, MODIFY_WAIT_MAX};
+use crate::time::Duration;
+
+/// The most that is saved.
+const LEVEL_MAX: i64 = 1 << 62;
+
+/// How long a pacer may save: the time in which its rate fills it. At most 4.29 s; more is clamped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Tolerance {
+    ns: u32,
+}
+
+impl Tolerance {
+    pub fn new(span: Duration) -> Self {
+        Self { ns: u32::try_from(span.ns).unwrap_or(u32::MAX) }
+    }
+
+    /// The highest level at `rate`.
+    fn level(self, rate: u64) -> i64 {
+        let level = rate.saturating_mul(self.ns.into());
+        i64::try_from(level).unwrap_or(LEVEL_MAX).min(LEVEL_MAX)
+    }
+}
+
+/// A level that rises at a rate, or no limit at all. Whoever owns it keeps the time of its last
+/// settling.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Pacer {
+    /// Token x 10^9; negative is debt. Stays 0 where there is no limit.
+    level: i64,
+    /// Tokens per second; [`UNLIMITED`] stands for no limit.
+    rate: u64,
+}
+
+/// More than any rate: it saves a word in every volume to have no separate mark.
+const UNLIMITED: u64 = u64::MAX;
+
+impl Pacer {
+    /// Without a limit: always ready, nothing to charge.
+    pub const NONE: Self = Self { level: 0, rate: UNLIMITED };
+
+    /// A pacer with everything it may save; `None` is no limit, a rate of 0 is closed.
+    pub fn full(rate_per_second: Option<u64>, tolerance: Tolerance) -> Self {
+        let Some(rate) = rate_per_second.filter(|rate| *rate != UNLIMITED) else {
+            return Self::NONE;
+        };
+        Self { level: tolerance.level(rate), rate }
+    }
+
+    /// Tokens per second that flow in; `None` is no limit.
+    pub const fn rate_per_second(&self) -> Option<u64> {
+        if self.is_limited() { Some(self.rate) } else { None }
+    }
+
+    const fn is_limited(&self) -> bool {
+        self.rate != UNLIMITED
+    }
+
+    /// Adds what flowed in during `elapsed`. Settling twice is settling once for the sum.
+    pub fn settle(&mut self, elapsed: Duration, tolerance: Tolerance) {
+        if self.is_limited() {
+            let inflow = self.rate.saturating_mul(elapsed.ns);
+            let level = self.level.saturating_add_unsigned(inflow);
+            self.level = level.min(tolerance.level(self.rate));
+        }
+    }
+
+    /// Whether one more request may go, of any size.
+    pub const fn is_ready(&self) -> bool {
+        self.level >= 0 && self.rate > 0
+    }
+
+    /// Takes `tokens`, into debt if need be.
+    pub fn charge(&mut self, tokens: u64) {
+        if self.is_limited() {
+            let cost = i64::try_from(tokens.saturating_mul(LEVEL_PER_TOKEN)).unwrap_or(i64::MAX);
+            self.level = self.level.saturating_sub(cost);
+        }
+    }
+
+    /// How long after the last settling the pacer is ready, to the nanosecond: it is not ready one
+    /// earlier. `None` is never.
+    pub fn wait(&self) -> Option<Duration> {
+        self.time_to_earn(if self.level < 0 { self.level.unsigned_abs() } else { 0 })
+    }
+
+    /// How long after the last settling the pacer is full if nothing is charged. `None` is never,
+    /// or that there is nothing to fill.
+    pub fn time_to_full(&self, tolerance: Tolerance) -> Option<Duration> {
+        if !self.is_limited() {
+            return None;
+        }
+        let missing = i128::from(tolerance.level(self.rate)) - i128::from(self.level);
+        self.time_to_earn(u64::try_from(missing.max(0)).unwrap_or(u64::MAX))
+    }
+
+    /// Time in which the level rises by `amount`, rounded up.
+    fn time_to_earn(&self, amount: u64) -> Option<Duration> {
+        if self.rate == 0 {
+            return None;
+        }
+        Some(Duration::from_ns(amount.div_ceil(self.rate)))
+    }
+
+    /// Changes the rate from now on; settle first, so that the past is paid at the old rate.
+    /// Nothing is refilled and debt is kept up to a second's worth, as in
+    /// [`Bucket::set_rate`](super::bucket::Bucket::set_rate); a limit that comes into being starts
+    /// with nothing saved.
+    pub fn set_rate(&mut self, rate_per_second: Option<u64>, tolerance: Tolerance) {
+        let Some(rate) = rate_per_second.filter(|rate| *rate != UNLIMITED) else {
+            *self = Self::NONE;
+            return;
+        };
+        self.rate = rate;
+        self.level = self.level.min(tolerance.level(rate));
+        if rate > 0 {
+            let debt_max = rate.saturating_mul(MODIFY_WAIT_MAX.ns);
+            let debt_max = i64::try_from(debt_max).unwrap_or(i64::MAX);
+            self.level = self.level.max(-debt_max);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bucket::{Bucket, Depth};
+    use super::*;
+    use proptest::prelude::*;
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Settle(u64),
+        Charge(u64),
+        SetRate(u64),
+    }
+
+    fn rates() -> impl Strategy<Value = u64> {
+        prop_oneof![Just(0), 1..1_000_u64, 1_000..4_600_000_000_u64]
+    }
+
+    fn steps() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => prop_oneof![0..1_000_000_u64, 0..10_000_000_000_u64, Just(u64::MAX)]
+                .prop_map(Step::Settle),
+            4 => prop_oneof![0..17_u64, 0..2_000_000_u64].prop_map(Step::Charge),
+            1 => rates().prop_map(Step::SetRate),
+        ]
+    }
+
+    proptest! {
+        /// The bucket, which is checked against rationals, is the oracle.
+        #[test]
+        fn a_pacer_is_a_bucket(
+            rate in rates(),
+            tolerance_us in 1_000..=1_000_000_u64,
+            steps in proptest::collection::vec(steps(), 1..200),
+        ) {
+            let span = Duration::from_us(tolerance_us);
+            let (tolerance, depth) = (Tolerance::new(span), Depth::time(span));
+            let mut pacer = Pacer::full(Some(rate), tolerance);
+            let mut bucket = Bucket::full(rate, depth);
+            for step in steps {
+                match step {
+                    Step::Settle(ns) => {
+                        pacer.settle(Duration::from_ns(ns), tolerance);
+                        bucket.settle(Duration::from_ns(ns));
+                    }
+                    Step::Charge(tokens) => {
+                        pacer.charge(tokens);
+                        bucket.charge(tokens);
+                    }
+                    Step::SetRate(rate) => {
+                        pacer.set_rate(Some(rate), tolerance);
+                        bucket.set_rate(rate, depth);
+                    }
+                }
+                prop_assert_eq!(i128::from(pacer.level), bucket.level());
+                prop_assert_eq!(pacer.is_ready(), bucket.is_ready());
+                prop_assert_eq!(pacer.wait(), bucket.wait());
+                prop_assert_eq!(pacer.time_to_full(tolerance), bucket.time_to_full());
+            }
+        }
+    }
+
+    #[test]
+    fn a_rate_beyond_its_range_saves_what_fits_and_never_wraps() {
+        let tolerance = Tolerance::new(Duration::from_secs(4));
+        let mut pacer = Pacer::full(Some(u64::MAX - 1), tolerance);
+        assert_eq!(pacer.level, LEVEL_MAX);
+        pacer.charge(u64::MAX);
+        assert!(!pacer.is_ready());
+        pacer.settle(Duration::from_ns(u64::MAX), tolerance);
+        assert_eq!(pacer.level, LEVEL_MAX);
+    }
+
+    #[test]
+    fn no_limit_is_always_ready() {
+        let tolerance = Tolerance::new(Duration::from_ms(50));
+        let mut pacer = Pacer::NONE;
+        pacer.charge(u64::MAX);
+        pacer.settle(Duration::from_secs(1), tolerance);
+        assert!(pacer.is_ready());
+        assert_eq!((pacer.wait(), pacer.rate_per_second()), (Some(Duration::ZERO), None));
+    }
+}
