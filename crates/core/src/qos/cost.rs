@@ -147,6 +147,7 @@ impl Counting {
 
     /// What the next quantum of `portion` costs, and the run as it is once that is charged.
     #[must_use]
+    #[inline]
     pub fn weigh(&self, portion: &Portion) -> (Cost, Run) {
         match portion.operation {
             Operation::Read => self.weigh_data(portion, Direction::Read),
@@ -161,6 +162,7 @@ impl Counting {
         }
     }
 
+    #[inline]
     fn weigh_data(&self, portion: &Portion, direction: Direction) -> (Cost, Run) {
         let length = portion.quantum_bytes();
         let unit = self.unit_bytes;

@@ -111,12 +111,7 @@ impl Wheel {
             return;
         }
         if next == entry {
-            self.heads[usize::from(list)] = NIL;
-            if list < NEAR_LISTS {
-                self.near_occupied.clear(list);
-            } else if list < LIST_DUE {
-                self.far_occupied.clear(list - NEAR_LISTS);
-            }
+            self.vacate(list);
         } else {
             self.link(next).previous = previous;
             self.link(previous).next = next;
@@ -145,7 +140,7 @@ impl Wheel {
                     break;
                 }
                 moves -= 1;
-                self.remove(head);
+                let _ = self.take_first(list);
                 match event {
                     Event::Expire { .. } => self.push_due(head),
                     Event::DealOut { .. } => {
@@ -165,12 +160,41 @@ impl Wheel {
 
     /// Takes the first entry off the due list.
     pub fn pop_due(&mut self) -> Option<u32> {
+        self.take_first(LIST_DUE)
+    }
+
+    /// Whether more than one entry is due.
+    pub fn has_many_due(&self) -> bool {
         let head = self.heads[usize::from(LIST_DUE)];
+        head != NIL && self.links[index(head)].next != head
+    }
+
+    /// Takes the first entry off a list.
+    fn take_first(&mut self, list: u16) -> Option<u32> {
+        let head = self.heads[usize::from(list)];
         if head == NIL {
             return None;
         }
-        self.remove(head);
+        let Link { next, previous, .. } = *self.link(head);
+        if next == head {
+            self.vacate(list);
+        } else {
+            self.link(next).previous = previous;
+            self.link(previous).next = next;
+            self.heads[usize::from(list)] = next;
+        }
+        self.link(head).list = NOWHERE;
         Some(head)
+    }
+
+    /// Notes that nothing is left in a list.
+    fn vacate(&mut self, list: u16) {
+        self.heads[usize::from(list)] = NIL;
+        if list < NEAR_LISTS {
+            self.near_occupied.clear(list);
+        } else if list < LIST_DUE {
+            self.far_occupied.clear(list - NEAR_LISTS);
+        }
     }
 
     /// The due list in order.

@@ -349,7 +349,9 @@ impl Scheduler {
         self.set_now(now);
         self.wheel.advance(self.now, POLL_MOVES_MAX);
         while self.output.len() < OUTPUT_DISPATCHES_MAX {
-            self.warm_up();
+            if self.wheel.has_many_due() {
+                self.warm_up();
+            }
             for _ in 0..WARM_UP_VOLUMES {
                 let Some(slot) = self.wheel.pop_due() else {
                     self.poll_sharing(POLL_MOVES_MAX);
@@ -377,8 +379,11 @@ impl Scheduler {
     /// When to call [`Scheduler::poll`] at the latest; `None` while nothing waits for time to pass.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let deadlines = [self.wheel.next_deadline(), self.sharing.next_deadline()];
-        deadlines.into_iter().flatten().min().map(|deadline| deadline.max(self.now))
+        let deadline = match (self.wheel.next_deadline(), self.sharing.next_deadline()) {
+            (Some(own), Some(shared)) => own.min(shared),
+            (own, shared) => own.or(shared)?,
+        };
+        Some(deadline.max(self.now))
     }
 
     /// A volume's credit balances as of `now`; none if it was removed.
