@@ -38,6 +38,18 @@ pub struct Exceeded {
     pub device_ns: u64,
 }
 
+/// Nanoseconds in which a volume's limits had saved all they may, so that what flowed in was lost.
+/// Without any limit nothing flows, and nothing is lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Forfeited {
+    /// Nothing waited: the tenant did not ask for it.
+    pub idle_ns: u64,
+    /// Something waited for its instance's limits.
+    pub instance_ns: u64,
+    /// Something waited for its device, or we were late with it.
+    pub late_ns: u64,
+}
+
 /// The limits every request touches, and the account of when the volume was shut. Everything is
 /// checked before anything is charged, so nothing is ever rewound.
 ///
@@ -45,6 +57,7 @@ pub struct Exceeded {
 /// [`Reserves`], and both must be ready. The reserves are kept apart because most requests never
 /// touch them: of a volume that is not burstable they stay out of the processor's cache.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub(crate) struct Gate {
     operations: Pacer,
     bytes: Pacer,
@@ -57,6 +70,7 @@ pub(crate) struct Gate {
     operations_exceeded_ns: u64,
     bytes_exceeded_ns: u64,
     late_ns: u64,
+    forfeited: Forfeited,
     tolerance: Tolerance,
     shut_by: Option<Dimension>,
     burstable: bool,
@@ -90,6 +104,7 @@ impl Gate {
             operations_exceeded_ns: 0,
             bytes_exceeded_ns: 0,
             late_ns: 0,
+            forfeited: Forfeited::default(),
             tolerance,
             shut_by: None,
             burstable: is_burstable(pacing),
@@ -100,32 +115,44 @@ impl Gate {
     /// anew: the account of a shut gate stays open.
     pub fn settle(&mut self, now: Instant) {
         let elapsed = now.since(self.settled_at);
-        self.settled_at = now;
-        for pacer in [&mut self.operations, &mut self.bytes] {
-            pacer.settle(elapsed, self.tolerance);
+        let full = self.settle_by(elapsed, now);
+        // A shut gate is looked at again when its limits are ready, not when they are full.
+        match self.shut_by {
+            None => self.forfeited.idle_ns += full.ns,
+            Some(_) => self.forfeited.late_ns += full.ns,
         }
+    }
+
+    /// Settles after a time in which requests of the volume waited for their instance.
+    pub fn settle_held(&mut self, now: Instant) {
+        self.forfeited.instance_ns += self.settle_by(now.since(self.settled_at), now).ns;
     }
 
     /// Settles after a time in which requests of the volume waited, but not for its limits, and so
     /// tokens beyond the depth were lost through no fault of the tenant's. Returns how long the
-    /// limit that was exhausted first had been full.
-    ///
-    /// `owed` of earlier losses is paid back on the way, by a quarter of the time that passed.
+    /// limit that was exhausted first had been full, and how much of what is `owed` of earlier
+    /// losses was paid back on the way: a quarter of the time that passed.
     pub fn settle_backlogged(&mut self, now: Instant, owed: Duration) -> (Duration, Duration) {
         let elapsed = now.since(self.settled_at);
         let paid = Duration::from_ns(owed.ns.min(elapsed.ns / 4));
-        let inflow = elapsed + paid;
-        let mut lost = None::<Duration>;
-        for pacer in [&mut self.operations, &mut self.bytes] {
-            if pacer.rate_per_second().is_some() {
-                let full_in = pacer.time_to_full(self.tolerance).unwrap_or(inflow);
-                let over = Duration::from_ns(inflow.ns.saturating_sub(full_in.ns));
-                lost = Some(lost.map_or(over, |lost| lost.min(over)));
-                pacer.settle(inflow, self.tolerance);
-            }
+        let full = self.settle_by(elapsed + paid, now);
+        self.forfeited.late_ns += full.ns;
+        (full, paid)
+    }
+
+    /// Adds what flows in during `inflow` and returns how long all limits were full.
+    fn settle_by(&mut self, inflow: Duration, now: Instant) -> Duration {
+        if inflow == Duration::ZERO {
+            return inflow; // several look at it at the same time
         }
         self.settled_at = now;
-        (lost.unwrap_or(Duration::ZERO), paid)
+        let operations = self.operations.settle(inflow, self.tolerance);
+        let bytes = self.bytes.settle(inflow, self.tolerance);
+        if self.is_limited() { operations.min(bytes) } else { Duration::ZERO }
+    }
+
+    const fn is_limited(&self) -> bool {
+        self.operations.rate_per_second().is_some() || self.bytes.rate_per_second().is_some()
     }
 
     /// Charges `cost` if every limit it touches is ready as of the last settling, and says whether
@@ -245,6 +272,11 @@ impl Gate {
     pub fn late_ns(&self, now: Instant) -> u64 {
         let present = if self.shut_by.is_some() { now.since(self.shut_until).ns } else { 0 };
         self.late_ns + present
+    }
+
+    /// What was lost, as of the last settling.
+    pub const fn forfeited(&self) -> Forfeited {
+        self.forfeited
     }
 
     /// How long ago the limits were ready for the first request, if it still waits.
@@ -513,5 +545,34 @@ mod tests {
         gate.repace(&mut reserves, &Pacing::UNLIMITED);
         assert!(gate.admit(&mut reserves, &OPERATION));
         assert_eq!(reserves.balances(), Balances::default());
+    }
+
+    #[test]
+    fn what_is_lost_is_told_by_cause() {
+        let (mut gate, mut reserves) = gate(&pacing(limit(1_000), limit(100 << 20)));
+        // Full from the start, both limits: a second of nothing is a second lost.
+        gate.settle(Instant::from_ns(1_000_000_000));
+        assert_eq!(gate.forfeited().idle_ns, 1_000_000_000);
+        while gate.admit(&mut reserves, &OPERATION) {}
+        let ready_at = gate.shut(&mut reserves, &OPERATION).unwrap();
+        // 50 ms late loses nothing, because it is saved; of 80 ms, 30 are lost.
+        let mut waiting = gate.clone();
+        waiting.reopen(&mut reserves, ready_at + Duration::from_ms(50));
+        assert_eq!(waiting.forfeited().late_ns, 0);
+        let mut waiting = gate.clone();
+        waiting.reopen(&mut reserves, ready_at + Duration::from_ms(80));
+        let lost = Forfeited { idle_ns: 1_000_000_000, instance_ns: 0, late_ns: 30_000_000 };
+        assert_eq!(waiting.forfeited(), lost);
+        // The same while it waits for its instance is nobody's fault but the instance's.
+        gate.settle_held(ready_at + Duration::from_ms(80));
+        let lost = Forfeited { idle_ns: 1_000_000_000, instance_ns: 30_000_000, late_ns: 0 };
+        assert_eq!(gate.forfeited(), lost);
+    }
+
+    #[test]
+    fn without_limits_nothing_is_lost() {
+        let (mut gate, _) = gate(&Pacing::UNLIMITED);
+        gate.settle(Instant::from_ns(1_000_000_000));
+        assert_eq!(gate.forfeited(), Forfeited::default());
     }
 }

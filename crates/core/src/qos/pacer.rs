@@ -64,13 +64,21 @@ impl Pacer {
         self.rate != UNLIMITED
     }
 
-    /// Adds what flowed in during `elapsed`. Settling twice is settling once for the sum.
-    pub fn settle(&mut self, elapsed: Duration, tolerance: Tolerance) {
-        if self.is_limited() {
-            let inflow = self.rate.saturating_mul(elapsed.ns);
-            let level = self.level.saturating_add_unsigned(inflow);
-            self.level = level.min(tolerance.level(self.rate));
+    /// Adds what flowed in during `elapsed`, and says for how much of it the pacer was full: what
+    /// flowed in then was lost. Settling twice is settling once for the sum.
+    pub fn settle(&mut self, elapsed: Duration, tolerance: Tolerance) -> Duration {
+        if !self.is_limited() {
+            return elapsed;
         }
+        let inflow = self.rate.saturating_mul(elapsed.ns);
+        let full = tolerance.level(self.rate);
+        let missing = full.abs_diff(self.level);
+        if inflow <= missing {
+            self.level = self.level.saturating_add_unsigned(inflow);
+            return Duration::ZERO;
+        }
+        self.level = full;
+        Duration::from_ns(elapsed.ns.saturating_sub(missing.div_ceil(self.rate)))
     }
 
     /// Whether one more request may go, of any size.
@@ -89,25 +97,8 @@ impl Pacer {
     /// How long after the last settling the pacer is ready, to the nanosecond: it is not ready one
     /// earlier. `None` is never.
     pub fn wait(&self) -> Option<Duration> {
-        self.time_to_earn(if self.level < 0 { self.level.unsigned_abs() } else { 0 })
-    }
-
-    /// How long after the last settling the pacer is full if nothing is charged. `None` is never,
-    /// or that there is nothing to fill.
-    pub fn time_to_full(&self, tolerance: Tolerance) -> Option<Duration> {
-        if !self.is_limited() {
-            return None;
-        }
-        let missing = i128::from(tolerance.level(self.rate)) - i128::from(self.level);
-        self.time_to_earn(u64::try_from(missing.max(0)).unwrap_or(u64::MAX))
-    }
-
-    /// Time in which the level rises by `amount`, rounded up.
-    fn time_to_earn(&self, amount: u64) -> Option<Duration> {
-        if self.rate == 0 {
-            return None;
-        }
-        Some(Duration::from_ns(amount.div_ceil(self.rate)))
+        let debt = if self.level < 0 { self.level.unsigned_abs() } else { 0 };
+        (self.rate > 0).then(|| Duration::from_ns(debt.div_ceil(self.rate)))
     }
 
     /// Changes the rate from now on; settle first, so that the past is paid at the old rate.
@@ -170,7 +161,9 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Settle(ns) => {
-                        pacer.settle(Duration::from_ns(ns), tolerance);
+                        let full_in = bucket.time_to_full().map_or(ns, |time| time.ns);
+                        let full = pacer.settle(Duration::from_ns(ns), tolerance);
+                        prop_assert_eq!(full.ns, ns.saturating_sub(full_in));
                         bucket.settle(Duration::from_ns(ns));
                     }
                     Step::Charge(tokens) => {
@@ -185,7 +178,6 @@ mod tests {
                 prop_assert_eq!(i128::from(pacer.level), bucket.level());
                 prop_assert_eq!(pacer.is_ready(), bucket.is_ready());
                 prop_assert_eq!(pacer.wait(), bucket.wait());
-                prop_assert_eq!(pacer.time_to_full(tolerance), bucket.time_to_full());
             }
         }
     }
@@ -206,7 +198,8 @@ mod tests {
         let tolerance = Tolerance::new(Duration::from_ms(50));
         let mut pacer = Pacer::NONE;
         pacer.charge(u64::MAX);
-        pacer.settle(Duration::from_secs(1), tolerance);
+        // Full all the time, as far as it is concerned.
+        assert_eq!(pacer.settle(Duration::from_secs(1), tolerance), Duration::from_secs(1));
         assert!(pacer.is_ready());
         assert_eq!((pacer.wait(), pacer.rate_per_second()), (Some(Duration::ZERO), None));
     }

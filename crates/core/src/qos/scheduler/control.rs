@@ -254,7 +254,7 @@ impl Scheduler {
             None => NIL,
             Some(instance) => self.live_instance(instance).ok_or(NoSuch::Instance)?,
         };
-        let share = match self.share_of[index(slot)] {
+        let share = match self.volumes[index(slot)].share {
             NIL => self.add_share(slot, pacing, claim)?,
             share => share,
         };
@@ -285,7 +285,7 @@ impl Scheduler {
     ) -> Result<AttachmentIndex, NoSuch> {
         self.set_now(now);
         let slot = self.live(volume).ok_or(NoSuch::Volume)?;
-        let share = self.share_of[index(slot)];
+        let share = self.volumes[index(slot)].share;
         if share == NIL {
             return Err(NoSuch::Volume);
         }
@@ -308,7 +308,7 @@ impl Scheduler {
         let mut queue = Queue::new();
         if let Some(flow) = self.live_attachment(attachment) {
             let slot = self.sharing.flows[index(flow)].volume;
-            let share = self.share_of[index(slot)];
+            let share = self.volumes[index(slot)].share;
             self.sharing.withdraw(self.now, share, flow);
             queue = self.sharing.flows[index(flow)].extract(&mut self.nodes, |_| true);
             let mut before = self.sharing.shares[index(share)].flows;
@@ -373,7 +373,7 @@ impl Scheduler {
                 u32::try_from(sharing.shares.len() - 1).unwrap_or(NIL)
             }
         };
-        self.share_of[index(slot)] = name;
+        self.volumes[index(slot)].share = name;
         // What waited for the volume's limits alone goes on waiting, now in its first flow.
         let mut queue = Queue::new();
         core::mem::swap(&mut self.volumes[index(slot)].queue, &mut queue);
@@ -437,12 +437,12 @@ impl Scheduler {
     /// Moves a flow to another instance; what waits is in line anew, and looked at.
     fn move_flow(&mut self, flow: u32, instance: u32) {
         let slot = self.sharing.flows[index(flow)].volume;
-        let share = self.share_of[index(slot)];
+        let share = self.volumes[index(slot)].share;
         self.sharing.withdraw(self.now, share, flow);
         self.sharing.flows[index(flow)].instance = instance;
         if let Some(entry) = self.sharing.instances.get_mut(index(instance)) {
             let weight = u64::from(self.sharing.shares[index(share)].place.weight());
-            entry.weight_unit = entry.weight_unit.min(weight);
+            entry.weigh_in(weight);
         }
         if !self.sharing.flows[index(flow)].is_empty() {
             self.sharing.line_up(share, flow);
@@ -458,7 +458,7 @@ impl Scheduler {
 
     /// Takes a volume's share away and returns what waited.
     pub(super) fn remove_share(&mut self, slot: u32) -> Queue {
-        let share = self.share_of[index(slot)];
+        let share = self.volumes[index(slot)].share;
         if share == NIL {
             return Queue::new();
         }
@@ -472,16 +472,16 @@ impl Scheduler {
         }
         self.sharing.shares[index(share)].device = NIL;
         self.sharing.vacant_shares.push(share);
-        self.share_of[index(slot)] = NIL;
+        self.volumes[index(slot)].share = NIL;
         queue
     }
 
     /// Adds to a volume's counters what its share knows.
     pub(super) fn with_share(&self, slot: u32, mut counters: Counters) -> Counters {
-        let Some(share) = self.sharing.shares.get(index(self.share_of[index(slot)])) else {
+        let Some(share) = self.sharing.shares.get(index(self.volumes[index(slot)].share)) else {
             return counters;
         };
-        let terms = &self.sharing.terms[index(self.share_of[index(slot)])];
+        let terms = &self.sharing.terms[index(self.volumes[index(slot)].share)];
         let mut held = terms.held;
         let mut flow = share.flows;
         while let Some(entry) = self.sharing.flows.get(index(flow)) {

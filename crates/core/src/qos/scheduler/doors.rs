@@ -75,7 +75,7 @@ impl Scheduler {
         if !self.instance_allows(flow, &next, &at_instance, from) {
             return Passed::InstanceShut(at_instance, operation);
         }
-        let device = self.sharing.shares[index(self.share_of[index(slot)])].device;
+        let device = self.sharing.shares[index(self.volumes[index(slot)].share)].device;
         let mut cost_ns = None;
         if device != NIL {
             let device = &self.sharing.shops[index(device)].device;
@@ -137,7 +137,7 @@ impl Scheduler {
     fn give_to_device(&mut self, flow: u32, next: &Next, dispatch: &mut Dispatch, cost_ns: u64) {
         let VolumeIndex { slot, generation } = dispatch.volume;
         let operation = next.portion.operation;
-        let share = &mut self.sharing.shares[index(self.share_of[index(slot)])];
+        let share = &mut self.sharing.shares[index(self.volumes[index(slot)].share)];
         let device = &mut self.sharing.shops[index(share.device)].device;
         if dispatch.ground == Ground::Surplus {
             device.serve_surplus(cost_ns);

@@ -63,7 +63,7 @@ impl Scheduler {
         if waiting > 0 {
             return Err(ExportError::Waiting(waiting));
         }
-        let share = self.share_of[index(slot)];
+        let share = self.volumes[index(slot)].share;
         let standing = (share != NIL).then(|| {
             let nothing = Terms::new(self.now, &Pacing::UNLIMITED, &Claim::NONE);
             let terms = core::mem::replace(&mut self.sharing.terms[index(share)], nothing);
@@ -71,8 +71,8 @@ impl Scheduler {
         });
         // A volume that is in no list: nothing but its place is taken from it.
         let vacant = Pacing::UNLIMITED;
-        let volume_state =
-            core::mem::replace(&mut self.volumes[index(slot)], Volume::new(self.now, &vacant));
+        let left = Volume { share, ..Volume::new(self.now, &vacant) };
+        let volume_state = core::mem::replace(&mut self.volumes[index(slot)], left);
         let nothing = Reserves::new(self.now, &vacant, super::Balances::default());
         let reserves = core::mem::replace(&mut self.reserves[index(slot)], nothing);
         let _ = self.remove(now, volume).count();
@@ -104,12 +104,12 @@ impl Scheduler {
         }
         let slot = name.slot;
         let State { volume, reserves, standing } = *exported.0;
-        self.volumes[index(slot)] = volume;
+        let share = self.volumes[index(slot)].share;
+        self.volumes[index(slot)] = Volume { share, ..volume };
         self.reserves[index(slot)] = reserves;
         if let Some(standing) = standing
-            && self.share_of[index(slot)] != NIL
+            && share != NIL
         {
-            let share = self.share_of[index(slot)];
             self.sharing.shares[index(share)].restore(&standing);
             self.sharing.terms[index(share)] = standing.terms;
         }

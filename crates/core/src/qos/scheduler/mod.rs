@@ -36,7 +36,7 @@ pub use turns::MADE_WHOLE_MAX;
 
 use self::share::Sharing;
 use super::cost::Counting;
-use super::gate::{Exceeded, Gate, Reserves};
+use super::gate::{Exceeded, Forfeited, Gate, Reserves};
 use super::pacing::{Balances, Pacing};
 use super::queue::{Cancelled, Nodes, Queue};
 use super::sharing::device::Ground;
@@ -171,6 +171,9 @@ pub struct Counters {
     /// and our own lateness. Tokens saved meanwhile make up for it while each wait is below the
     /// tolerance.
     pub late_ns: u64,
+    /// Time in which tokens were lost because nothing could be saved any more, as of the last
+    /// request.
+    pub forfeited: Forfeited,
     /// Time's worth of tokens that was lost to delays of ours and paid back since.
     pub made_whole: Duration,
     /// Quanta the device works on.
@@ -187,10 +190,11 @@ struct Volume {
     requests: u64,
     bytes_read: u64,
     bytes_written: u64,
+    /// The slot of its share, or `NIL` if its own limits are all it has.
+    share: u32,
 }
 
-// An idle volume is to be at most 320 bytes: this, its generation, and its link in the wheel. The
-// slot of its share is four more.
+// An idle volume is to be at most 320 bytes: this, its generation, and its link in the wheel.
 const _: () = assert!(size_of::<Volume>() + size_of::<Reserves>() + 4 + LINK_BYTES <= 320);
 const _: () = assert!(size_of::<Volume>() == 192);
 
@@ -204,8 +208,6 @@ pub struct Scheduler {
     reserves: Vec<Reserves>,
     /// Of each volume: odd while its slot is taken.
     generations: Vec<u32>,
-    /// Of each volume: the slot of its share, or `NIL` if its own limits are all it has.
-    share_of: Vec<u32>,
     vacant: Vec<u32>,
     sharing: Sharing,
     nodes: Nodes,
@@ -223,7 +225,6 @@ impl Scheduler {
             volumes: Vec::new(),
             reserves: Vec::new(),
             generations: Vec::new(),
-            share_of: Vec::new(),
             vacant: Vec::new(),
             sharing: Sharing::default(),
             nodes: Nodes::new(),
@@ -259,7 +260,6 @@ impl Scheduler {
         self.volumes.push(volume);
         self.reserves.push(reserves);
         self.generations.push(1);
-        self.share_of.push(NIL);
         self.wheel.grow(self.volumes.len());
         Ok(VolumeIndex { slot, generation: 1 })
     }
@@ -294,7 +294,7 @@ impl Scheduler {
         self.set_now(now);
         let mut queue = Queue::new();
         if let Some(slot) = self.live(volume) {
-            queue = match self.share_of[index(slot)] {
+            queue = match self.volumes[index(slot)].share {
                 NIL => self.volumes[index(slot)].queue.extract(&mut self.nodes, matches),
                 share => self.extract_shared(share, matches),
             };
@@ -314,8 +314,9 @@ impl Scheduler {
         gate.reopen(reserves, self.now);
         gate.repace(reserves, pacing);
         counting.set_rule(pacing.counting);
-        if self.share_of[index(slot)] != NIL {
-            self.repace_share(self.share_of[index(slot)], pacing);
+        let share = self.volumes[index(slot)].share;
+        if share != NIL {
+            self.repace_share(share, pacing);
         }
         self.look_again(slot);
     }
@@ -328,8 +329,7 @@ impl Scheduler {
     pub fn submit(&mut self, now: Instant, volume: VolumeIndex, io: Io) -> Result<(), SubmitError> {
         self.set_now(now);
         let slot = self.live(volume).ok_or(SubmitError::NoSuchVolume)?;
-        if self.share_of[index(slot)] != NIL {
-            let share = &self.sharing.shares[index(self.share_of[index(slot)])];
+        if let Some(share) = self.sharing.shares.get(index(self.volumes[index(slot)].share)) {
             return self.submit_to_flow(share.flows, io);
         }
         let queue = &mut self.volumes[index(slot)].queue;
@@ -421,6 +421,7 @@ impl Scheduler {
             queued_bytes: volume.queue.bytes(),
             exceeded: volume.gate.exceeded(reserves, self.now),
             late_ns: volume.gate.late_ns(self.now),
+            forfeited: volume.gate.forfeited(),
             ..Counters::default()
         };
         self.with_share(slot, counters)
@@ -462,14 +463,14 @@ impl Scheduler {
             let volume = &self.volumes[index(slot)];
             warm ^=
                 volume.gate.late_ns(self.now) ^ volume.gate.operations_charged() ^ volume.requests;
-            if let Some(share) = self.sharing.shares.get(index(self.share_of[index(slot)])) {
+            if let Some(share) = self.sharing.shares.get(index(volume.share)) {
                 warm ^= u64::from(share.flows);
             }
         }
         for slot in self.wheel.due().take(WARM_UP_VOLUMES) {
             let volume = &self.volumes[index(slot)];
             warm ^= volume.queue.head(&self.nodes).map_or(0, |head| head.portion.offset);
-            if let Some(share) = self.sharing.shares.get(index(self.share_of[index(slot)])) {
+            if let Some(share) = self.sharing.shares.get(index(volume.share)) {
                 let flow = &self.sharing.flows[index(share.flows)];
                 warm ^= flow.next(&self.nodes).map_or(0, |next| next.portion.offset);
             }
@@ -485,8 +486,9 @@ impl Scheduler {
     fn serve(&mut self, slot: u32) {
         let name = VolumeIndex { slot, generation: self.generations[index(slot)] };
         let volume = &mut self.volumes[index(slot)];
-        if volume.queue.is_empty() && self.share_of[index(slot)] != NIL {
-            self.serve_shared(slot, self.share_of[index(slot)]);
+        if volume.share != NIL {
+            let share = volume.share;
+            self.serve_shared(slot, share);
             return;
         }
         let reserves = &mut self.reserves[index(slot)];
@@ -535,6 +537,7 @@ impl Volume {
             requests: 0,
             bytes_read: 0,
             bytes_written: 0,
+            share: NIL,
         }
     }
 

@@ -65,6 +65,8 @@ pub(super) struct Share {
 }
 
 const _: () = assert!(size_of::<Share>() == 64);
+// What a claim adds to an idle volume, beside twelve bytes of indices.
+const _: () = assert!(size_of::<Share>() + size_of::<Terms>() + size_of::<Flow>() <= 296);
 
 /// What only some requests of a volume with a claim touch. It goes with the volume when it moves.
 #[derive(Debug)]

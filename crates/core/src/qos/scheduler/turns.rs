@@ -24,7 +24,7 @@ impl Scheduler {
     /// Takes a request of a flow.
     pub(super) fn submit_to_flow(&mut self, flow: u32, io: Io) -> Result<(), SubmitError> {
         let slot = self.sharing.flows[index(flow)].volume;
-        let share = self.share_of[index(slot)];
+        let share = self.volumes[index(slot)].share;
         let entry = &self.sharing.flows[index(flow)];
         if !entry.has_room_for(&io) {
             return Err(SubmitError::QueueFull);
@@ -83,7 +83,7 @@ impl Scheduler {
         };
         self.sharing.shops[index(done.device)].device.completed(self.now, &done);
         let current = self.generations[index(done.volume)] == done.volume_generation;
-        let share = self.share_of[index(done.volume)];
+        let share = self.volumes[index(done.volume)].share;
         if current && share != NIL {
             let share = &mut self.sharing.shares[index(share)];
             share.in_flight = share.in_flight.saturating_sub(1);
@@ -91,14 +91,19 @@ impl Scheduler {
         self.pump(done.device);
     }
 
-    /// Brings a volume's limits up to now. `delay` is how long its requests have waited for us; the
-    /// tokens that could not be saved meanwhile are owed, and what is owed is paid back.
-    fn settle_volume(&mut self, slot: u32, share: u32, delay: Duration) {
+    /// Brings the limits of a volume up to now, a request of which waited `from` somewhere. `delay`
+    /// is how long it has waited for us; the tokens that could not be saved meanwhile are owed, and
+    /// what is owed is paid back.
+    fn settle_volume(&mut self, slot: u32, share: u32, from: Waits, delay: Duration) {
         let gate = &mut self.volumes[index(slot)].gate;
         let terms = &mut self.sharing.terms[index(share)];
         let share = &mut self.sharing.shares[index(share)];
         if delay < DELAY_MIN && share.owed() == Duration::ZERO {
-            gate.settle(self.now);
+            match from {
+                Waits::AtInstance => gate.settle_held(self.now),
+                Waits::AtDevice => _ = gate.settle_backlogged(self.now, Duration::ZERO),
+                Waits::AtVolume | Waits::Nowhere => gate.settle(self.now),
+            }
             return;
         }
         let (lost, paid) = gate.settle_backlogged(self.now, share.owed());
@@ -111,7 +116,7 @@ impl Scheduler {
     /// One turn of a volume with a claim.
     pub(super) fn serve_shared(&mut self, slot: u32, share: u32) {
         let late = self.volumes[index(slot)].gate.late_now(self.now);
-        self.settle_volume(slot, share, late);
+        self.settle_volume(slot, share, Waits::AtVolume, late);
         let gate = &mut self.volumes[index(slot)].gate;
         gate.reopen(&mut self.reserves[index(slot)], self.now);
         for _ in 0..TURN_DISPATCHES_MAX {
@@ -236,8 +241,8 @@ impl Scheduler {
             };
             let flow = self.sharing.instances[index(instance)].first(ring);
             let slot = self.sharing.flows[index(flow)].volume;
-            let share = self.share_of[index(slot)];
-            self.settle_volume(slot, share, Duration::ZERO);
+            let share = self.volumes[index(slot)].share;
+            self.settle_volume(slot, share, Waits::AtInstance, Duration::ZERO);
             if !self.has_instance_turn(instance, ring, flow) {
                 continue;
             }
@@ -270,7 +275,7 @@ impl Scheduler {
         let Some(next) = entry.next(&self.nodes) else { return true };
         let (cost, _) = self.volumes[index(entry.volume)].counting.weigh(&next.portion);
         let cost = instance_cost(&cost, &next.portion);
-        let share = self.share_of[index(entry.volume)];
+        let share = self.volumes[index(entry.volume)].share;
         let sharing = &mut self.sharing;
         let weight = sharing.shares[index(share)].place.weight();
         let limits = &mut sharing.instances[index(instance)];
@@ -320,13 +325,14 @@ impl Scheduler {
                 return;
             }
             let Flow { volume: slot, held_since, instance, .. } = self.sharing.flows[index(flow)];
-            let share = self.share_of[index(slot)];
+            let share = self.volumes[index(slot)].share;
             if ground == Ground::Reserved && self.is_stale(device, share, flow) {
                 continue;
             }
             // What others had before its reservation was due was never promised to it.
             let due = self.sharing.shares[index(share)].place.tag;
-            self.settle_volume(slot, share, self.now.since(held_since.max(due)));
+            let delay = self.now.since(held_since.max(due));
+            self.settle_volume(slot, share, Waits::AtDevice, delay);
             if instance != NIL {
                 self.sharing.instances[index(instance)].look(self.now);
             }

@@ -16,6 +16,11 @@ use crate::qos::pacing::{Balances, CountingRule, Pacing};
 use crate::request::Operation;
 use crate::time::{Duration, Instant};
 
+/// A heavier flow's turn is longer, at most by so much: who waits behind it waits no more than that
+/// for each of its kind. Where weights are further apart, a light flow needs several rounds for one
+/// request.
+const TURN_SPREAD_MAX: u64 = 16;
+
 /// What a turn is worth at a volume, and at an instance to a flow of the lightest weight.
 pub(crate) const TURN: Cost = Cost { operations: 1, bytes: 16 << 10, guard: 0 };
 
@@ -79,8 +84,8 @@ pub(crate) struct Instance {
     /// Who waits: those whose next quantum goes over the writing link, and all others. Without
     /// limits of the link everybody is in the first.
     rings: [Ring; 2],
-    /// The weight of its lightest flow.
-    pub weight_unit: u64,
+    /// The weights of its lightest and its heaviest flow.
+    weights: (u64, u64),
     bytes: u64,
     /// What held up the flow whose turn it was last.
     pub held_by: HeldBy,
@@ -107,7 +112,7 @@ impl Instance {
             operations_per_second: None,
             bytes_per_second: None,
             rings: [Ring::EMPTY, Ring::EMPTY],
-            weight_unit: u64::MAX,
+            weights: (u64::MAX, 0),
             bytes: 0,
             held_by: HeldBy::InstanceOperations,
         };
@@ -232,10 +237,18 @@ impl Instance {
         cost.share_ns(self.operations_per_second, self.bytes_per_second)
     }
 
+    /// Takes note of a flow's weight.
+    pub fn weigh_in(&mut self, weight: u64) {
+        let (least, most) = self.weights;
+        self.weights = (least.min(weight), most.max(weight));
+    }
+
     /// What a turn is worth to a flow of this weight, in nanoseconds.
     pub fn turn_ns(&self, weight: u64) -> u64 {
         let unit = self.share_ns(&TURN);
-        unit.saturating_mul(weight.max(1)) / self.weight_unit.max(1)
+        let (least, most) = self.weights;
+        let one_turn = least.max(most / TURN_SPREAD_MAX).max(1);
+        (unit.saturating_mul(weight) / one_turn).max(1)
     }
 
     pub const fn first(&self, ring: usize) -> u32 {
@@ -360,4 +373,24 @@ pub(crate) fn unlink(first: &mut u32, flows: &mut [Flow], flow: u32) {
 
 fn at(flow: u32) -> usize {
     usize::try_from(flow).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::qos::pacing::Limit;
+
+    #[test]
+    fn turns_follow_weights_up_to_a_bound() {
+        let operations = Some(Limit { per_second: 1_000, credit: None });
+        let pacing = InstancePacing { operations, ..InstancePacing::UNLIMITED };
+        let mut instance = Instance::new(Instant::ZERO, &pacing, Balances::default());
+        let request_ns = 1_000_000;
+        instance.weigh_in(100);
+        instance.weigh_in(400);
+        assert_eq!((instance.turn_ns(100), instance.turn_ns(400)), (request_ns, 4 * request_ns));
+        instance.weigh_in(1_600 * 100);
+        assert_eq!(instance.turn_ns(160_000), TURN_SPREAD_MAX * request_ns);
+        assert_eq!(instance.turn_ns(100), request_ns / 100);
+    }
 }
