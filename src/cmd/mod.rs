@@ -2,11 +2,12 @@
 
 use crate::cli::{BenchVerb, Cli, Verb};
 use crate::message::Failure;
-use evenkeel_core::ids::VolumeId;
+use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::pacing::{Balances, Pacing};
+use evenkeel_core::qos::sharing::Claim;
 use evenkeel_core::units::ByteCount;
 use evenkeel_engine::Engine;
-use evenkeel_wire::agent::{Command, HostAddress, Reply, VolumeState};
+use evenkeel_wire::agent::{Attachment, Command, HostAddress, Reply, VolumeState};
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -50,8 +51,10 @@ fn temporary_folder(parent: &Path, prefix: &str) -> Result<TempDir, Failure> {
 /// Makes a volume for clients on this machine to connect to, or changes its pacing: for engines
 /// without a control plane.
 fn apply(engine: &Engine, id: VolumeId, size: ByteCount, pacing: Pacing) -> Result<(), Failure> {
-    let hosts = vec![HostAddress::Local];
-    let state = VolumeState { id, size, pacing, balances: Balances::default(), hosts };
+    // No host has limits here, so any name will do for this machine.
+    let here = Attachment { host: InstanceId::from_bits(0), address: HostAddress::Local };
+    let (balances, claim) = (Balances::default(), Claim::best_effort(&pacing));
+    let state = VolumeState { id, size, pacing, balances, claim, attachments: vec![here] };
     match engine.agent().call(Command::Apply(state)) {
         Reply::Failed(failure) => Err(Failure::new(failure.message)),
         _ => Ok(()),

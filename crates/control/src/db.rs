@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use evenkeel_core::ids::VolumeId;
+use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::volume::VolumeSpec;
 use evenkeel_wire::agent::HostAddress;
@@ -23,9 +23,14 @@ use crate::model::{
 };
 
 /// Version of the tables; in the file's `user_version`.
-const SCHEMA_VERSION: i64 = 1;
+const SCHEMA_VERSION: i64 = 2;
 
 const SCHEMA: &str = include_str!("schema.sql");
+
+/// What a file of version 1 lacks.
+const FROM_1: &str = "CREATE TABLE host_credits (
+    host_id TEXT PRIMARY KEY, operations INTEGER, bytes INTEGER, saved_ms INTEGER NOT NULL
+) STRICT;";
 
 /// Why the database could not be used.
 #[derive(Debug)]
@@ -61,8 +66,28 @@ impl fmt::Display for DbError {
 
 impl std::error::Error for DbError {}
 
-/// Credit balances to be stored.
-pub type Credits = BTreeMap<VolumeId, Balances>;
+/// Credit balances.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Credits {
+    /// Of volumes.
+    pub volumes: BTreeMap<VolumeId, Balances>,
+    /// Of hosts whose type bursts.
+    pub hosts: BTreeMap<InstanceId, Balances>,
+}
+
+impl Credits {
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.volumes.is_empty() && self.hosts.is_empty()
+    }
+
+    /// Puts others in the place of these, as far as there are.
+    pub fn extend(&mut self, others: &Self) {
+        self.volumes.extend(&others.volumes);
+        self.hosts.extend(&others.hosts);
+    }
+}
 
 /// What was found in the file.
 #[derive(Debug)]
@@ -98,14 +123,18 @@ impl Db {
             .map_err(sqlite)?;
         let version: i64 =
             connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(sqlite)?;
-        match version {
-            SCHEMA_VERSION => {}
-            0 => connection
-                .execute_batch(&format!(
-                    "BEGIN; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
-                ))
-                .map_err(sqlite)?,
+        let step = match version {
+            SCHEMA_VERSION => None,
+            0 => Some(SCHEMA),
+            1 => Some(FROM_1),
             newer => return Err(DbError::TooNew(path.into(), newer)),
+        };
+        if let Some(step) = step {
+            connection
+                .execute_batch(&format!(
+                    "BEGIN; {step} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+                ))
+                .map_err(sqlite)?;
         }
         Ok(Self { path: path.into(), connection })
     }
@@ -185,6 +214,7 @@ fn store(tx: &Transaction<'_>, event: &Event) -> rusqlite::Result<()> {
         Event::HostGone(id) => {
             let id = id.to_string();
             tx.execute("DELETE FROM tags WHERE resource_id = ?", [&id])?;
+            tx.execute("DELETE FROM host_credits WHERE host_id = ?", [&id])?;
             tx.execute("DELETE FROM hosts WHERE id = ?", [&id]).map(drop)
         }
         Event::Token(name, token) => tx
@@ -304,16 +334,41 @@ fn store_tags(tx: &Transaction<'_>, id: &str, tags: &Tags) -> rusqlite::Result<(
 }
 
 fn store_credits(tx: &Transaction<'_>, credits: &Credits, now: UnixMs) -> rusqlite::Result<()> {
+    let row = |id: String, balances: &Balances| {
+        let amount = |balance: Option<u64>| balance.map(to_i64);
+        (id, amount(balances.operations), amount(balances.bytes), to_i64(now.0))
+    };
     let mut insert = tx.prepare_cached("INSERT OR REPLACE INTO credits VALUES (?, ?, ?, ?)")?;
-    for (id, balances) in credits {
-        insert.execute(params![
-            id.to_string(),
-            balances.operations.map(to_i64),
-            balances.bytes.map(to_i64),
-            to_i64(now.0)
-        ])?;
+    for (id, balances) in &credits.volumes {
+        insert.execute(row(id.to_string(), balances))?;
+    }
+    let mut insert =
+        tx.prepare_cached("INSERT OR REPLACE INTO host_credits VALUES (?, ?, ?, ?)")?;
+    for (id, balances) in &credits.hosts {
+        insert.execute(row(id.to_string(), balances))?;
     }
     Ok(())
+}
+
+fn load_credits(db: &Connection) -> rusqlite::Result<Credits> {
+    let balances = |row: &Row<'_>| {
+        let amount =
+            |column| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(column)?.map(to_u64));
+        Ok::<_, rusqlite::Error>(Balances {
+            operations: amount("operations")?,
+            bytes: amount("bytes")?,
+        })
+    };
+    let mut credits = Credits::default();
+    each(db, "SELECT * FROM credits", |row| {
+        credits.volumes.insert(parsed(row, "volume_id")?, balances(row)?);
+        Ok(())
+    })?;
+    each(db, "SELECT * FROM host_credits", |row| {
+        credits.hosts.insert(parsed(row, "host_id")?, balances(row)?);
+        Ok(())
+    })?;
+    Ok(credits)
 }
 
 fn load(db: &Connection) -> rusqlite::Result<Loaded> {
@@ -365,14 +420,7 @@ fn load(db: &Connection) -> rusqlite::Result<Loaded> {
         model.tokens.insert(row.get("token")?, token);
         Ok(())
     })?;
-    let mut credits = Credits::new();
-    each(db, "SELECT * FROM credits", |row| {
-        let amount =
-            |column| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(column)?.map(to_u64));
-        let balances = Balances { operations: amount("operations")?, bytes: amount("bytes")? };
-        credits.insert(parsed(row, "volume_id")?, balances);
-        Ok(())
-    })?;
+    let credits = load_credits(db)?;
     let stopped = db.query_row("SELECT * FROM clean_stop", [], |row| time(row, "stopped_ms"));
     let stop = stopped.optional()?.map_or(Stop::Crash, Stop::Clean);
     Ok(Loaded { model, credits, stop })

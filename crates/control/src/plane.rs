@@ -17,12 +17,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_wire::agent::{
-    Agent, Command as AgentCommand, Failed, FailedKind, HostAddress, Reply, VolumeReport,
+    Agent, Command as AgentCommand, Failed, FailedKind, HostAddress, Reply, Report,
 };
 use tracing::{error, info, warn};
 
 use crate::model::{
-    Attachment, AttachmentState, Command, Event, LOCAL_TYPE, Model, Phase, Refusal, Settings,
+    Attachment, AttachmentState, Command, Event, Host, LOCAL_TYPE, Model, Phase, Refusal, Settings,
     Settled, Tags, UnixMs, Volume,
 };
 use crate::reserve::Reserve;
@@ -140,15 +140,7 @@ impl Plane {
                  spent"
             );
         }
-        let stored: db::Credits = model
-            .volumes
-            .values()
-            .map(|volume| {
-                let balances = found.get(&volume.id).copied().unwrap_or_default();
-                let pacing = reconcile::pacing(&settings, volume);
-                (volume.id, credits::after_stop(&pacing, balances, stop, now))
-            })
-            .collect();
+        let stored = balances_after(&settings, &model, &found, stop, now);
         let mut events = vec![];
         if model.local_host().is_none() {
             let id = clock::instance_id()?;
@@ -162,6 +154,7 @@ impl Plane {
         reserve.keep();
         let writer = Mutex::new(Writer { db, stored, reserve, report_failed: false });
         let plane = Self { settings, agent, model: RwLock::new(model), writer };
+        plane.bring_up_hosts()?;
         plane.bring_up_all()?;
         Ok(plane)
     }
@@ -184,14 +177,29 @@ impl Plane {
             return Err(PlaneError::DryRun);
         }
         let id = decision.volume;
-        let mut changed = db::Credits::new();
+        let mut changed = db::Credits::default();
         for event in &decision.events {
             if let Event::Volume(Volume { phase: Phase::Creating, id, spec, .. }) = event {
-                changed.insert(*id, credits::full(&self.settings.rules.pacing(spec)));
+                let full = credits::full(&self.settings.rules.pacing(spec));
+                changed.volumes.insert(*id, full);
+            }
+            if let Event::Host(host) = event
+                && !writer.stored.hosts.contains_key(&host.id)
+                && let Some(pacing) = reconcile::host_pacing(host)
+            {
+                changed.hosts.insert(host.id, credits::full(&pacing.as_volume()));
             }
         }
+        let hosts: Vec<AgentCommand> = decision
+            .events
+            .iter()
+            .filter_map(|event| host_command(event, &writer.stored))
+            .collect();
         if !decision.events.is_empty() {
             self.commit(&mut writer, decision.events, &changed, now)?;
+        }
+        for command in hosts {
+            self.call(command).map_err(PlaneError::Agent)?;
         }
         let Some(id) = id else { return Ok(Outcome::default()) };
         let decided = self.model().volumes.get(&id).cloned();
@@ -201,13 +209,13 @@ impl Plane {
         Ok(Outcome { decided, settled: self.model().volumes.get(&id).cloned() })
     }
 
-    /// How the volumes are, as the data plane sees them.
+    /// How volumes and hosts are, as the data plane sees them.
     ///
     /// # Errors
     /// [`PlaneError::Agent`].
-    pub fn report(&self) -> Result<Vec<VolumeReport>, PlaneError> {
+    pub fn report(&self) -> Result<Report, PlaneError> {
         match self.agent.call(AgentCommand::Report) {
-            Reply::Report(reports) => Ok(reports),
+            Reply::Report(report) => Ok(report),
             Reply::Failed(failed) => Err(PlaneError::Agent(failed)),
             Reply::Done => Err(PlaneError::Agent(unexpected("Report was answered with Done"))),
         }
@@ -236,11 +244,11 @@ impl Plane {
             }
         }
         match self.report() {
-            Ok(reports) => {
+            Ok(report) => {
                 if std::mem::take(&mut writer.report_failed) {
                     info!("the data plane answers again: credit balances are being stored");
                 }
-                let changed = changed(&writer.stored, &reports);
+                let changed = changed(&writer.stored, &report);
                 if changed.is_empty() {
                     return;
                 }
@@ -256,23 +264,28 @@ impl Plane {
         }
     }
 
-    /// Stores the final balances. Volumes with credits are closed to their hosts before, so that
-    /// nothing can be spent after the last report: control plane and data plane stop together.
+    /// Stores the final balances. Volumes that spend credits are closed to their hosts before, so
+    /// that nothing can be spent after the last report: control plane and data plane stop together.
     ///
     /// # Errors
     /// The database or the data plane failed; the next start then treats this one as a crash.
     pub fn stop(&self) -> Result<(), PlaneError> {
         let mut writer = self.writer()?;
-        let to_close: Vec<AgentCommand> = self
-            .model()
+        let model = self.model();
+        let spends = |volume: &&Volume| {
+            volume.phase == Phase::Ready
+                && reconcile::spends_credits(&self.settings, &model, volume)
+        };
+        let to_close: Vec<AgentCommand> = model
             .volumes
             .values()
-            .filter(|v| v.phase == Phase::Ready && reconcile::has_credits(&self.settings, v))
+            .filter(spends)
             .map(|volume| {
-                let balances = writer.stored.get(&volume.id).copied().unwrap_or_default();
+                let balances = writer.stored.volumes.get(&volume.id).copied().unwrap_or_default();
                 reconcile::closed(&self.settings, volume, balances)
             })
             .collect();
+        drop(model);
         for command in to_close {
             self.call(command).map_err(PlaneError::Agent)?;
         }
@@ -308,8 +321,10 @@ impl Plane {
         writer.stored.extend(changed);
         let mut model = self.model.write().unwrap_or_else(PoisonError::into_inner);
         for event in events {
-            if let Event::VolumeGone(id) = event {
-                writer.stored.remove(&id);
+            match event {
+                Event::VolumeGone(id) => _ = writer.stored.volumes.remove(&id),
+                Event::HostGone(id) => _ = writer.stored.hosts.remove(&id),
+                _ => {}
             }
             model.apply(event);
         }
@@ -330,7 +345,7 @@ impl Plane {
         // New limits may mean new credits: what they are must be on disk before anybody is told.
         let changed = match answer {
             Ok(()) if modifying => changed(&writer.stored, &self.report().unwrap_or_default()),
-            _ => db::Credits::new(),
+            _ => db::Credits::default(),
         };
         if !events.is_empty() || !changed.is_empty() {
             self.commit(writer, events, &changed, now)?;
@@ -341,7 +356,7 @@ impl Plane {
     fn desired(&self, writer: &Writer, id: VolumeId) -> Option<AgentCommand> {
         let model = self.model();
         let volume = model.volumes.get(&id)?;
-        let balances = writer.stored.get(&id).copied().unwrap_or_default();
+        let balances = writer.stored.volumes.get(&id).copied().unwrap_or_default();
         Some(reconcile::desired(&self.settings, &model, volume, balances))
     }
 
@@ -351,6 +366,19 @@ impl Plane {
             Reply::Failed(failed) => Err(failed),
             Reply::Report(_) => Err(unexpected("a command was answered with a report")),
         }
+    }
+
+    fn bring_up_hosts(&self) -> Result<(), PlaneError> {
+        let writer = self.writer()?;
+        let hosts: Vec<AgentCommand> = {
+            let model = self.model();
+            let state = |host: &Host| {
+                let balances = writer.stored.hosts.get(&host.id).copied().unwrap_or_default();
+                reconcile::host(host, balances).map(AgentCommand::ApplyHost)
+            };
+            model.hosts.values().filter_map(state).collect()
+        };
+        hosts.into_iter().try_for_each(|command| self.call(command).map_err(PlaneError::Agent))
     }
 
     fn bring_up_all(&self) -> Result<(), PlaneError> {
@@ -381,19 +409,60 @@ impl Plane {
                 error!(volume = %id, reason = failed.message, "cannot be brought up");
                 let event = self.model().fail(id, &failed.message);
                 let events = event.into_iter().collect();
-                self.commit(writer, events, &db::Credits::new(), clock::now())
+                self.commit(writer, events, &db::Credits::default(), clock::now())
             }
             other => other,
         }
     }
 }
 
-/// The balances that are not yet in the database, of volumes that are in it.
-fn changed(stored: &db::Credits, reports: &[VolumeReport]) -> db::Credits {
-    let differs = |report: &&VolumeReport| {
-        stored.get(&report.id).is_some_and(|balances| *balances != report.balances)
-    };
-    reports.iter().filter(differs).map(|report| (report.id, report.balances)).collect()
+/// The balances that are not yet in the database, of volumes and hosts that are in it.
+fn changed(stored: &db::Credits, report: &Report) -> db::Credits {
+    let volumes = report.volumes.iter().map(|report| (report.id, report.balances));
+    let hosts = report.hosts.iter().map(|report| (report.id, report.balances));
+    db::Credits {
+        volumes: volumes
+            .filter(|(id, new)| stored.volumes.get(id).is_some_and(|old| old != new))
+            .collect(),
+        hosts: hosts
+            .filter(|(id, new)| stored.hosts.get(id).is_some_and(|old| old != new))
+            .collect(),
+    }
+}
+
+/// What the balances of everything that exists are worth at a start.
+fn balances_after(
+    settings: &Settings,
+    model: &Model,
+    found: &db::Credits,
+    stop: credits::Stop,
+    now: UnixMs,
+) -> db::Credits {
+    let volumes = model.volumes.values().map(|volume| {
+        let balances = found.volumes.get(&volume.id).copied().unwrap_or_default();
+        let pacing = reconcile::pacing(settings, volume);
+        (volume.id, credits::after_stop(&pacing, balances, stop, now))
+    });
+    let hosts = model.hosts.values().filter_map(|host| {
+        let pacing = reconcile::host_pacing(host)?.as_volume();
+        let balances = found.hosts.get(&host.id).copied();
+        // A host whose volumes were never used has its balance from its registration.
+        let balances = balances.unwrap_or_else(|| credits::full(&pacing));
+        Some((host.id, credits::after_stop(&pacing, balances, stop, now)))
+    });
+    db::Credits { volumes: volumes.collect(), hosts: hosts.collect() }
+}
+
+/// What the data plane is told when a host comes or goes.
+fn host_command(event: &Event, stored: &db::Credits) -> Option<AgentCommand> {
+    match event {
+        Event::Host(host) => {
+            let balances = stored.hosts.get(&host.id).copied().unwrap_or_default();
+            reconcile::host(host, balances).map(AgentCommand::ApplyHost)
+        }
+        Event::HostGone(id) => Some(AgentCommand::DeleteHost(*id)),
+        _ => None,
+    }
 }
 
 fn unexpected(what: &str) -> Failed {

@@ -4,11 +4,13 @@
 //! again.
 
 use evenkeel_core::ids::VolumeId;
+use evenkeel_core::instance::{self, InstanceType};
 use evenkeel_core::qos::pacing::{Balances, Pacing};
+use evenkeel_core::qos::sharing::{Claim, InstancePacing};
 use evenkeel_core::units::ByteCount;
-use evenkeel_wire::agent::{Command, HostAddress, VolumeState};
+use evenkeel_wire::agent::{Attachment, Command, HostState, VolumeState};
 
-use crate::model::{AttachmentState, Model, Phase, Settings, Volume};
+use crate::model::{AttachmentState, Host, Model, Phase, Settings, Volume};
 
 /// The limits of a volume under the rulebook in force.
 #[must_use]
@@ -24,38 +26,53 @@ pub fn desired(settings: &Settings, model: &Model, volume: &Volume, balances: Ba
         return Command::Delete(volume.id);
     }
     let admitted = volume.attachments.iter().filter(|a| a.state != AttachmentState::Detaching);
-    let mut hosts: Vec<HostAddress> =
-        admitted.filter_map(|a| model.hosts.get(&a.instance)).map(|host| host.address).collect();
-    // Two hosts may share an address: several instances played by one machine.
-    hosts.sort_unstable();
-    hosts.dedup();
-    Command::Apply(VolumeState {
-        id: volume.id,
-        size: ByteCount::from_gib(volume.spec.size_gib),
-        pacing: pacing(settings, volume),
-        balances,
-        hosts,
-    })
+    let hosts = admitted.filter_map(|a| model.hosts.get(&a.instance));
+    let attachments =
+        hosts.map(|host| Attachment { host: host.id, address: host.address }).collect();
+    Command::Apply(state(settings, volume, balances, attachments))
+}
+
+fn state(
+    settings: &Settings,
+    volume: &Volume,
+    balances: Balances,
+    attachments: Vec<Attachment>,
+) -> VolumeState {
+    let pacing = pacing(settings, volume);
+    let claim = Claim::best_effort(&pacing);
+    let size = ByteCount::from_gib(volume.spec.size_gib);
+    VolumeState { id: volume.id, size, pacing, balances, claim, attachments }
+}
+
+/// What the data plane is to know of a host; `None` for one without limits. `balances` count only
+/// if it does not know the host yet.
+#[must_use]
+pub fn host(host: &Host, balances: Balances) -> Option<HostState> {
+    Some(HostState { id: host.id, pacing: host_pacing(host)?, balances })
+}
+
+/// The limits of a host; `None` where it has none.
+#[must_use]
+pub fn host_pacing(host: &Host) -> Option<InstancePacing> {
+    instance::by_name(&host.instance_type).map(InstanceType::pacing)
 }
 
 /// The same volume, closed to every host: nothing can be spent any more.
 #[must_use]
 pub fn closed(settings: &Settings, volume: &Volume, balances: Balances) -> Command {
-    Command::Apply(VolumeState {
-        id: volume.id,
-        size: ByteCount::from_gib(volume.spec.size_gib),
-        pacing: pacing(settings, volume),
-        balances,
-        hosts: vec![],
-    })
+    Command::Apply(state(settings, volume, balances, vec![]))
 }
 
-/// Whether the volume has credits to spend: such a volume must be closed before its balance is
-/// final.
+/// Whether the volume has credits to spend, its own or those of a host: such a volume must be
+/// closed before balances are final.
 #[must_use]
-pub fn has_credits(settings: &Settings, volume: &Volume) -> bool {
-    let pacing = pacing(settings, volume);
-    [pacing.operations, pacing.bytes].into_iter().flatten().any(|limit| limit.credit.is_some())
+pub fn spends_credits(settings: &Settings, model: &Model, volume: &Volume) -> bool {
+    let hosts = volume.attachments.iter().filter_map(|a| model.hosts.get(&a.instance));
+    let of_hosts = hosts.filter_map(host_pacing).map(|pacing| pacing.as_volume());
+    of_hosts.chain([pacing(settings, volume)]).any(|pacing| {
+        let mut limits = [pacing.operations, pacing.bytes].into_iter().flatten();
+        limits.any(|limit| limit.credit.is_some())
+    })
 }
 
 /// Volumes about which the data plane must still be told something.

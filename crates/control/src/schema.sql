@@ -38,6 +38,9 @@ CREATE TABLE client_tokens (
 CREATE TABLE credits (
     volume_id TEXT PRIMARY KEY, operations INTEGER, bytes INTEGER, saved_ms INTEGER NOT NULL
 ) STRICT;
+CREATE TABLE host_credits (
+    host_id TEXT PRIMARY KEY, operations INTEGER, bytes INTEGER, saved_ms INTEGER NOT NULL
+) STRICT;
 CREATE TABLE clean_stop (
     only INTEGER PRIMARY KEY CHECK (only = 1), stopped_ms INTEGER NOT NULL
 ) STRICT;

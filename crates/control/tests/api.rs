@@ -181,7 +181,7 @@ fn the_life_of_a_volume() {
         state.unwrap_or_else(|| panic!("the data plane does not hold it: {what}"))
     };
     let made = held("created");
-    assert_eq!((made.size, made.hosts.as_slice()), (ByteCount::from_gib(100), &[][..]));
+    assert_eq!((made.size, made.attachments.as_slice()), (ByteCount::from_gib(100), &[][..]));
     assert_eq!(made.balances.operations, Some(5_400_000));
     let local = local_instance(&client);
     let remote =
@@ -193,7 +193,7 @@ fn the_life_of_a_volume() {
     };
     let reply = client.call("AttachVolume", &place(&remote, "/dev/sdf")).unwrap();
     assert_eq!(text(&reply, "status"), "attached");
-    assert_eq!(held("attached").hosts, [HostAddress::Remote([10, 0, 0, 7].into())]);
+    assert_eq!(held("attached").attachments[0].address, HostAddress::Remote([10, 0, 0, 7].into()));
     let again = client.call("AttachVolume", &place(&local, "/dev/sdf"));
     let text_of = format!("{id} is already attached to an instance");
     assert_eq!(again, refused(400, "VolumeInUse", &text_of));
@@ -232,7 +232,7 @@ fn the_life_of_a_volume() {
 
     let reply = client.call("DetachVolume", &[("VolumeId", &id)]).unwrap();
     assert_eq!(text(&reply, "status"), "detached");
-    assert_eq!(held("detached").hosts, []);
+    assert_eq!(held("detached").attachments, []);
     let text_of = format!("Volume '{id}' is in the 'available' state.");
     let detached = client.call("DetachVolume", &[("VolumeId", &id)]);
     assert_eq!(detached, refused(400, "IncorrectState", &text_of));

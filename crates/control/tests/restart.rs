@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use evenkeel_control::model::{Command as Change, ModifyPolicy, Settings, Tags};
 use evenkeel_control::plane::{Plane, PlaneError};
 use evenkeel_control::{ControlError, DATABASE_FILE_NAME, credentials};
-use evenkeel_core::ids::VolumeId;
+use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::volume::{Rules, VolumeChange, VolumeRequest, VolumeType};
 use evenkeel_wire::agent::{Agent, Command, FailedKind, Reply};
@@ -142,7 +142,7 @@ fn a_clean_stop_loses_nothing() {
     assert_eq!(everything(&server.client()), before);
     // The data plane was told everything again, whole.
     let io2: VolumeId = ids[2].parse().unwrap();
-    assert_eq!(server.agent.with(|state| state.volumes[&io2].hosts.len()), 2);
+    assert_eq!(server.agent.with(|state| state.volumes[&io2].attachments.len()), 2);
     let params = [
         ("AvailabilityZone", "local-1a"),
         ("Size", "10"),
@@ -244,11 +244,46 @@ fn credits_fill_while_the_server_is_down() {
     server.agent.with(|state| state.volumes.get_mut(&gp2).unwrap().balances = spent);
     let agent = Arc::clone(&server.agent);
     server.stop().unwrap();
-    assert_eq!(agent.with(|state| state.volumes[&gp2].hosts.len()), 0, "closed before the report");
+    assert_eq!(
+        agent.with(|state| state.volumes[&gp2].attachments.len()),
+        0,
+        "closed before the report"
+    );
     let server = Server::start(folder.path());
     let balance = server.agent.with(|state| state.volumes[&gp2].balances.operations).unwrap();
     assert!((1_000..1_000 + 300 * 600).contains(&balance), "{balance}");
-    assert_eq!(server.agent.with(|state| state.volumes[&gp2].hosts.len()), 1, "open again");
+    assert_eq!(server.agent.with(|state| state.volumes[&gp2].attachments.len()), 1, "open again");
+}
+
+/// An instance's burst is its own: it outlives the server, and goes with the instance.
+#[test]
+fn a_host_keeps_its_burst() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    let client = server.client();
+    let params = [("InstanceType", "m5.large"), ("Address", "10.0.0.7")];
+    let made = client.call("RegisterHost", &params).unwrap();
+    let host = text(made.child("instance").unwrap(), "instanceId").to_owned();
+    let id: InstanceId = host.parse().unwrap();
+    let full = server.agent.with(|state| state.hosts[&id].balances);
+    assert_eq!(full.operations, Some(15_150 * 1_800));
+    // A gp3 volume has no credits of its own, and is closed before the last report all the same.
+    let volume = create(&client, &[("VolumeType", "gp3"), ("Size", "100")]);
+    let params = [("VolumeId", volume.as_str()), ("InstanceId", &host), ("Device", "sdf")];
+    client.call("AttachVolume", &params).unwrap();
+    let spent = Balances { operations: Some(1_000), bytes: Some(7) };
+    server.agent.with(|state| state.hosts.get_mut(&id).unwrap().balances = spent);
+    let agent = Arc::clone(&server.agent);
+    server.stop().unwrap();
+    let volume: VolumeId = volume.parse().unwrap();
+    assert_eq!(agent.with(|state| state.volumes[&volume].attachments.len()), 0);
+    let server = Server::start(folder.path());
+    let balance = server.agent.with(|state| state.hosts[&id].balances.operations).unwrap();
+    assert!((1_000..1_000 + 3_600 * 600).contains(&balance), "{balance}");
+    let client = server.client();
+    client.call("DetachVolume", &[("VolumeId", &volume.to_string())]).unwrap();
+    client.call("DeregisterHost", &[("InstanceId", &host)]).unwrap();
+    assert!(server.agent.with(|state| state.hosts.is_empty()));
 }
 
 #[test]

@@ -4,6 +4,9 @@
 //! The numbers live in `data/instances.csv`; `build.rs` checks them and turns them into the tables
 //! here.
 
+use crate::qos::pacing::{CreditLimit, Limit};
+use crate::qos::sharing::InstancePacing;
+use crate::time::Duration;
 use crate::volume::Date;
 
 include!(concat!(env!("OUT_DIR"), "/instances.rs"));
@@ -57,6 +60,32 @@ impl InstanceType {
     pub fn bytes_per_second_max(&self) -> u64 {
         u64::from(self.mbps_max) * 125_000
     }
+
+    /// What all volumes attached to one such instance may do together. A type that bursts may do so
+    /// for [`BURST`] from a full balance, and saves at its baseline.
+    #[must_use]
+    pub fn pacing(&self) -> InstancePacing {
+        InstancePacing {
+            operations: Some(burst_limit(self.baseline_iops.into(), self.iops_max.into())),
+            bytes: Some(burst_limit(self.baseline_bytes_per_second(), self.bytes_per_second_max())),
+            ..InstancePacing::UNLIMITED
+        }
+    }
+}
+
+/// How long an instance's burst lasts from a full balance: "at least 30 minutes, once in 24 hours"
+/// (EC2 user guide, EBS-optimized instances).
+pub const BURST: Duration = Duration::from_secs(1_800);
+
+/// A limit of `most` a second with credits for what is above `baseline`; without, if nothing is.
+#[must_use]
+pub fn burst_limit(baseline: u64, most: u64) -> Limit {
+    let above = most.saturating_sub(baseline);
+    let credit = CreditLimit {
+        refill_per_second: baseline,
+        capacity: above.saturating_mul(BURST.ns / 1_000_000_000),
+    };
+    Limit { per_second: most, credit: Some(credit).filter(|_| above > 0) }
 }
 
 /// Every instance type with published EBS limits, sorted by name.
@@ -119,6 +148,19 @@ mod tests {
         assert!(
             all().iter().all(|t| (t.mbps_max > t.baseline_mbps) == (t.iops_max > t.baseline_iops))
         );
+    }
+
+    #[test]
+    fn a_burst_lasts_half_an_hour() {
+        let pacing = by_name("m5.large").unwrap().pacing();
+        let credit = CreditLimit { refill_per_second: 3_600, capacity: 15_150 * 1_800 };
+        let operations = Limit { per_second: 18_750, credit: Some(credit) };
+        assert_eq!(pacing.operations, Some(operations));
+        let credit = CreditLimit { refill_per_second: 81_250_000, capacity: 512_500_000 * 1_800 };
+        let bytes = Limit { per_second: 593_750_000, credit: Some(credit) };
+        assert_eq!(pacing.bytes, Some(bytes));
+        let steady = by_name("m1.large").unwrap().pacing();
+        assert_eq!(steady.bytes, Some(Limit { per_second: 62_500_000, credit: None }));
     }
 
     #[test]

@@ -2,11 +2,15 @@
 //! caller's thread, the rest by the volume's home reactor.
 
 use crate::directory::{Directory, Entry};
-use crate::reactor::{Mail, Mailbox};
-use evenkeel_core::ids::VolumeId;
+use crate::homes::Homes;
+use crate::reactor::{Mail, Mailbox, Released};
+use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::pacing::Balances;
+use evenkeel_core::qos::sharing::DeviceModel;
 use evenkeel_store::{Pool, Store, StoreError};
-use evenkeel_wire::agent::{Agent, Command, Failed, FailedKind, Reply, VolumeReport, VolumeState};
+use evenkeel_wire::agent::{
+    Agent, Attachment, Command, Failed, FailedKind, HostState, Reply, Report, VolumeState,
+};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,8 +23,19 @@ pub(crate) struct EngineAgent {
     pool: Arc<dyn Pool>,
     mailboxes: Arc<[Mailbox]>,
     directory: Arc<Directory>,
-    /// Held while a volume is made, changed or deleted: one at a time.
-    changing: Mutex<()>,
+    /// Which hosts have limits, and where they are. Held while a volume or a host is made, changed
+    /// or deleted: one at a time.
+    homes: Mutex<Homes>,
+}
+
+/// What a volume is applied with when its home does not hold it yet.
+enum Held {
+    /// Its home holds it.
+    Already,
+    /// It is opened.
+    Opened(Box<dyn Store>),
+    /// It comes from another core.
+    Released(Box<Released>),
 }
 
 impl EngineAgent {
@@ -29,20 +44,21 @@ impl EngineAgent {
         mailboxes: Arc<[Mailbox]>,
         directory: Arc<Directory>,
     ) -> Self {
-        Self { pool, mailboxes, directory, changing: Mutex::new(()) }
+        Self { pool, mailboxes, directory, homes: Mutex::default() }
     }
 
     fn apply(&self, state: VolumeState) -> Result<(), Failed> {
-        let _guard = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
         match self.directory.get(state.id) {
-            Some(entry) => self.change(entry, state),
-            None => self.open(state),
+            Some(entry) => self.change(&mut homes, entry, state),
+            None => self.open(&mut homes, state),
         }
     }
 
     /// Makes the bytes if there are none, grows them if they are too few, and opens them.
-    fn open(&self, state: VolumeState) -> Result<(), Failed> {
+    fn open(&self, homes: &mut Homes, state: VolumeState) -> Result<(), Failed> {
         let id = state.id;
+        let home = homes.of(&state.attachments)?;
         match self.pool.create(id, state.size) {
             Ok(()) => {}
             Err(StoreError::Size { present, .. }) if present < state.size => {
@@ -51,14 +67,22 @@ impl EngineAgent {
             Err(error) => return Err(failed(error)),
         }
         let store = self.pool.open(id).map_err(failed)?;
-        let home = self.directory.least_loaded(self.mailboxes.len() as u16);
-        let (geometry, hosts) = (store.geometry(), state.hosts.clone());
-        self.tell(home, state, Some(store))?;
-        self.directory.insert(id, Entry { home, geometry, hosts });
+        let home = home.unwrap_or_else(|| self.directory.least_loaded(self.mailboxes.len() as u16));
+        let (geometry, attachments) = (store.geometry(), state.attachments.clone());
+        self.settle_hosts(homes, home, &state)?;
+        self.tell(home, state, Held::Opened(store))?;
+        self.directory.insert(id, Entry { home, geometry, attachments });
         Ok(())
     }
 
-    fn change(&self, mut entry: Entry, state: VolumeState) -> Result<(), Failed> {
+    fn change(
+        &self,
+        homes: &mut Homes,
+        mut entry: Entry,
+        state: VolumeState,
+    ) -> Result<(), Failed> {
+        let before = entry.clone();
+        let home = self.home_of(homes, &before, &state)?;
         let present = entry.geometry.size;
         if present != state.size {
             // Refuses to shrink.
@@ -67,26 +91,136 @@ impl EngineAgent {
         // First of all, so that no host that is being detached slips in meanwhile. A client that
         // already sees the new size can only be told that the range is not there yet.
         entry.geometry.size = state.size;
-        entry.hosts.clone_from(&state.hosts);
-        let home = entry.home;
-        self.directory.insert(state.id, entry);
-        self.tell(home, state, None)
+        entry.attachments.clone_from(&state.attachments);
+        let mut held = Held::Already;
+        if home != entry.home {
+            // Nobody may come to the old home any more, nor to the new one before it is there.
+            entry.attachments.clear();
+            self.directory.insert(state.id, entry.clone());
+            let gone = || Failed {
+                kind: FailedKind::Internal,
+                message: format!("volume {} was lost on its way to core {home}", state.id),
+            };
+            let released = self.ask(entry.home, |ack| Mail::Release(state.id, ack))?;
+            held = Held::Released(released.ok_or_else(gone)?);
+            entry.home = home;
+        } else {
+            self.directory.insert(state.id, entry.clone());
+        }
+        self.settle_hosts(homes, home, &state)?;
+        let (id, attachments) = (state.id, state.attachments.clone());
+        self.tell(home, state, held)?;
+        if home != before.home {
+            entry.attachments = attachments;
+            self.directory.insert(id, entry);
+        }
+        Ok(())
     }
 
-    fn tell(
+    /// The core that a volume has to be on: where the hosts with limits are to which it is
+    /// attached, else where it is.
+    fn home_of(
         &self,
+        homes: &mut Homes,
+        before: &Entry,
+        state: &VolumeState,
+    ) -> Result<u16, Failed> {
+        let stays = |a: &&Attachment| before.attachments.contains(a);
+        let is_in_use = state.attachments.iter().any(|a| stays(&a));
+        if is_in_use {
+            // It is not taken away from those who use it: a host that nothing else binds comes.
+            for attachment in state.attachments.iter().filter(|a| !stays(a)) {
+                if !self.directory.is_attached(attachment.host) {
+                    self.unsettle(homes, attachment.host)?;
+                }
+            }
+        }
+        match homes.of(&state.attachments)? {
+            Some(home) if is_in_use && home != before.home => Err(Failed {
+                kind: FailedKind::Refused,
+                message: format!(
+                    "volume {} is in use on core {}, and a host it is to be attached to has \
+                     limits and other volumes on core {home}: detach one of them, or serve with \
+                     one core",
+                    state.id, before.home
+                ),
+            }),
+            home => Ok(home.unwrap_or(before.home)),
+        }
+    }
+
+    /// Makes the hosts with limits known on the core where their volume is.
+    fn settle_hosts(
+        &self,
+        homes: &mut Homes,
         home: u16,
-        state: VolumeState,
-        store: Option<Box<dyn Store>>,
+        state: &VolumeState,
     ) -> Result<(), Failed> {
-        let answer = self.ask(home, |ack| Mail::Apply(Box::new(state), store, ack))?;
-        answer.map_err(|message| Failed { kind: FailedKind::Refused, message })
+        for host in homes.unsettled(&state.attachments) {
+            self.tell_host(home, host.clone())?;
+            homes.settle(host.id, home);
+        }
+        Ok(())
+    }
+
+    /// Takes a host to which nothing is attached off its core, with its balances.
+    fn unsettle(&self, homes: &mut Homes, host: InstanceId) -> Result<(), Failed> {
+        if let Some(home) = homes.home(host) {
+            let left = self.ask(home, |ack| Mail::DeleteHost(host, ack))?;
+            homes.unsettle(host, left.map(|report| report.balances));
+        }
+        Ok(())
+    }
+
+    fn apply_host(&self, state: HostState) -> Result<(), Failed> {
+        let mut homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(home) = homes.home(state.id) {
+            self.tell_host(home, state.clone())?;
+        }
+        homes.insert(state);
+        Ok(())
+    }
+
+    fn delete_host(&self, id: InstanceId) -> Result<(), Failed> {
+        let mut homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.directory.is_attached(id) {
+            return Err(Failed {
+                kind: FailedKind::Refused,
+                message: format!("volumes are attached to host {id}; detach them first"),
+            });
+        }
+        self.unsettle(&mut homes, id)?;
+        homes.remove(id);
+        Ok(())
+    }
+
+    fn calibrated(&self, model: DeviceModel) -> Result<(), Failed> {
+        for core in 0..self.mailboxes.len() as u16 {
+            let answer = self.ask(core, |ack| Mail::Calibrated(model, ack))?;
+            answer.map_err(refused)?;
+        }
+        Ok(())
+    }
+
+    fn tell_host(&self, home: u16, state: HostState) -> Result<(), Failed> {
+        let answer = self.ask(home, |ack| Mail::ApplyHost(Box::new(state), ack))?;
+        answer.map_err(refused)
+    }
+
+    fn tell(&self, home: u16, state: VolumeState, held: Held) -> Result<(), Failed> {
+        let state = Box::new(state);
+        let answer = self.ask(home, |ack| match held {
+            Held::Already => Mail::Apply(state, None, ack),
+            Held::Opened(store) => Mail::Apply(state, Some(store), ack),
+            Held::Released(released) => Mail::Adopt(state, released, ack),
+        })?;
+        answer.map_err(refused)
     }
 
     fn delete(&self, id: VolumeId) -> Result<(), Failed> {
-        let _guard = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(mut entry) = self.directory.get(id) {
-            entry.hosts.clear();
+            entry.attachments.clear();
             let home = entry.home;
             self.directory.insert(id, entry);
             self.ask(home, |ack| Mail::Remove(id, ack))?;
@@ -105,16 +239,19 @@ impl EngineAgent {
         found.then_some(()).ok_or_else(unknown)
     }
 
-    fn report(&self) -> Result<Vec<VolumeReport>, Failed> {
+    fn report(&self) -> Result<Report, Failed> {
         // Asked together, answered side by side.
-        let answers: Vec<Receiver<Vec<VolumeReport>>> =
+        let answers: Vec<Receiver<Report>> =
             (0..self.mailboxes.len()).map(|core| self.post(core as u16, Mail::Report)).collect();
-        let mut reports = Vec::new();
+        let mut all = Report::default();
         for answer in &answers {
-            reports.append(&mut wait(answer)?);
+            let Report { mut volumes, mut hosts } = wait(answer)?;
+            all.volumes.append(&mut volumes);
+            all.hosts.append(&mut hosts);
         }
-        reports.sort_by_key(|report| report.id);
-        Ok(reports)
+        all.volumes.sort_by_key(|report| report.id);
+        all.hosts.sort_by_key(|report| report.id);
+        Ok(all)
     }
 
     fn ask<T>(&self, core: u16, letter: impl FnOnce(SyncSender<T>) -> Mail) -> Result<T, Failed> {
@@ -144,6 +281,10 @@ fn wait<T>(answer: &Receiver<T>) -> Result<T, Failed> {
     })
 }
 
+fn refused(message: String) -> Failed {
+    Failed { kind: FailedKind::Refused, message }
+}
+
 fn failed(error: StoreError) -> Failed {
     let kind = match &error {
         error if error.is_no_space() => FailedKind::NoSpace,
@@ -160,8 +301,11 @@ impl Agent for EngineAgent {
             Command::Apply(state) => self.apply(state),
             Command::Delete(id) => self.delete(id),
             Command::SetBalances(id, balances) => self.set_balances(id, balances),
+            Command::ApplyHost(state) => self.apply_host(state),
+            Command::DeleteHost(id) => self.delete_host(id),
+            Command::Calibrated(model) => self.calibrated(model),
             Command::Report => match self.report() {
-                Ok(reports) => return Reply::Report(reports),
+                Ok(report) => return Reply::Report(report),
                 Err(failed) => Err(failed),
             },
         };

@@ -1,10 +1,10 @@
 //! Which volumes there are, for whom, and on which core: what the handshake has to know, wherever
 //! it happens to run. Written by the agent, read by reactors once per connection.
 
-use evenkeel_core::ids::VolumeId;
+use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::limits::REQUEST_BYTES_MAX;
 use evenkeel_store::Geometry;
-use evenkeel_wire::agent::HostAddress;
+use evenkeel_wire::agent::{Attachment, HostAddress};
 use evenkeel_wire::nbd::ExportInfo;
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
@@ -17,7 +17,13 @@ pub struct Entry {
     /// Size and block sizes.
     pub geometry: Geometry,
     /// Hosts that may connect.
-    pub hosts: Vec<HostAddress>,
+    pub attachments: Vec<Attachment>,
+}
+
+impl Entry {
+    fn allows(&self, peer: HostAddress) -> bool {
+        self.attachments.iter().any(|attachment| attachment.address == peer)
+    }
 }
 
 /// See the module's text.
@@ -49,7 +55,7 @@ impl Directory {
     pub fn export(&self, name: &str, peer: HostAddress) -> Option<(ExportInfo, u16)> {
         let volumes = self.read();
         let entry = volumes.get(&name.parse().ok()?)?;
-        if !entry.hosts.contains(&peer) {
+        if !entry.allows(peer) {
             return None;
         }
         let mut export = ExportInfo::new(name.to_owned(), entry.geometry.size.0);
@@ -63,8 +69,15 @@ impl Directory {
     #[must_use]
     pub fn names(&self, peer: HostAddress) -> Vec<String> {
         let volumes = self.read();
-        let seen = volumes.iter().filter(|(_, entry)| entry.hosts.contains(&peer));
+        let seen = volumes.iter().filter(|(_, entry)| entry.allows(peer));
         seen.map(|(id, _)| id.to_string()).collect()
+    }
+
+    /// Whether any volume is attached to a host.
+    #[must_use]
+    pub fn is_attached(&self, host: InstanceId) -> bool {
+        let is_to = |entry: &Entry| entry.attachments.iter().any(|a| a.host == host);
+        self.read().values().any(is_to)
     }
 
     /// The core with the fewest volumes; the first of equals.
@@ -94,7 +107,9 @@ mod tests {
             block_bytes_min: 512,
             block_bytes_preferred: 4_096,
         };
-        Entry { home, geometry, hosts: hosts.to_vec() }
+        let host = InstanceId::from_bits(1);
+        let attachments = hosts.iter().map(|&address| Attachment { host, address }).collect();
+        Entry { home, geometry, attachments }
     }
 
     #[test]

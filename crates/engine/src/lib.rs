@@ -4,10 +4,12 @@
 #![deny(missing_docs)]
 
 mod agent;
+pub mod board;
 pub mod buffers;
 pub mod clock;
 pub mod directory;
 pub mod driver;
+mod homes;
 mod listener;
 pub mod output;
 pub mod patience;
@@ -17,6 +19,7 @@ pub mod session;
 pub mod threads;
 
 use agent::EngineAgent;
+use board::Board;
 use clock::Clock;
 use directory::Directory;
 use driver::{Driver, Waker};
@@ -149,8 +152,9 @@ impl Engine {
         };
         let io = choose(config.io)?;
         let clock = Clock::new();
+        let board = Arc::new(Board::new(mailboxes.len() as u16));
         for core in 0..mailboxes.len() as u16 {
-            engine.start_reactor(core, io, &directory, clock)?;
+            engine.start_reactor(core, io, (&directory, &board), clock)?;
         }
         let stop = engine.stop_listening.clone();
         let thread = std::thread::Builder::new().name("listener".to_owned());
@@ -163,10 +167,11 @@ impl Engine {
         &mut self,
         core: u16,
         io: IoMode,
-        directory: &Arc<Directory>,
+        (directory, board): (&Arc<Directory>, &Arc<Board>),
         clock: Clock,
     ) -> Result<(), EngineError> {
-        let (mailboxes, directory) = (Arc::clone(&self.mailboxes), Arc::clone(directory));
+        let mailboxes = Arc::clone(&self.mailboxes);
+        let shared = (Arc::clone(directory), Arc::clone(board));
         let (started, start) = sync_channel(1);
         let thread = std::thread::Builder::new().name(format!("core-{core}"));
         let reactor = thread.spawn(move || {
@@ -175,9 +180,9 @@ impl Engine {
             let result = match io {
                 // A ring belongs to the thread that makes it.
                 IoMode::Auto | IoMode::Uring => started_with(Ring::new(waker, clock), &started)
-                    .map(|ring| Reactor::new(core, mailboxes, directory, clock, ring).run()),
+                    .map(|ring| Reactor::new(core, mailboxes, shared, clock, ring).run()),
                 IoMode::Pread => started_with(Threads::new(waker), &started)
-                    .map(|threads| Reactor::new(core, mailboxes, directory, clock, threads).run()),
+                    .map(|threads| Reactor::new(core, mailboxes, shared, clock, threads).run()),
             };
             if let Some(Err(error)) = result {
                 tracing::error!(core, %error, "a core has stopped serving");

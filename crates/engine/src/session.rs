@@ -2,6 +2,7 @@
 
 use crate::output::Output;
 use evenkeel_core::limits::{CONNECTION_BYTES_MAX, CONNECTION_REQUESTS_MAX, QUANTUM_BYTES_MAX};
+use evenkeel_core::qos::scheduler::AttachmentIndex;
 use evenkeel_core::time::Instant;
 use evenkeel_store::buffer::Buffer;
 use evenkeel_wire::agent::HostAddress;
@@ -72,6 +73,8 @@ pub struct Session {
     pub peer: HostAddress,
     /// Where in the protocol.
     pub phase: Phase,
+    /// By which of its volume's attachments its requests come; `None` is the first.
+    pub line: Option<AttachmentIndex>,
     /// Received bytes; those from `start` to `end` are not consumed.
     pub input: Box<[u8]>,
     /// First byte that is not consumed.
@@ -129,6 +132,7 @@ impl Session {
             fd,
             peer,
             phase: Phase::Handshake(Box::new(Server::new())),
+            line: None,
             input: vec![0; INPUT_BYTES].into_boxed_slice(),
             start: 0,
             end: 0,

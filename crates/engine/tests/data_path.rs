@@ -376,7 +376,8 @@ fn a_detached_host_is_cut_off_at_once_and_may_come_back() {
         for block in 0..1_000 {
             client.send(WRITE, block * 512, 512, &[1; 512]);
         }
-        let detached = evenkeel_wire::agent::VolumeState { hosts: Vec::new(), ..state.clone() };
+        let detached =
+            evenkeel_wire::agent::VolumeState { attachments: Vec::new(), ..state.clone() };
         served.apply(detached);
         // Ten seconds' worth was queued: none of it is waited for.
         while client.receive().is_some() {}
@@ -428,7 +429,10 @@ fn a_volume_in_use_is_deleted_whole() {
         assert_eq!(served.call(Command::Delete(id(1))), Reply::Done, "again does nothing");
         let left: Vec<_> = std::fs::read_dir(folder.path().join("volumes")).unwrap().collect();
         assert!(left.is_empty(), "{left:?}");
-        assert_eq!(served.call(Command::Report), Reply::Report(Vec::new()));
+        assert_eq!(
+            served.call(Command::Report),
+            Reply::Report(evenkeel_wire::agent::Report::default())
+        );
     }
 }
 

@@ -7,8 +7,10 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::IpAddr;
-use evenkeel_core::ids::VolumeId;
+use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::qos::Exceeded;
 use evenkeel_core::qos::pacing::{Balances, Pacing};
+use evenkeel_core::qos::sharing::{Claim, DeviceModel, InstanceCounters, InstancePacing};
 use evenkeel_core::units::ByteCount;
 
 /// Version of the conversation. Both ends live in one binary today, so it is only compared in
@@ -24,6 +26,29 @@ pub enum HostAddress {
     Remote(IpAddr),
 }
 
+/// A host that may reach a volume.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Attachment {
+    /// Which host, and so whose limits the volume's requests share. Without limits if the data
+    /// plane was never told of it ([`Command::ApplyHost`]).
+    pub host: InstanceId,
+    /// Where it connects from. Several hosts may share an address; a connection from there counts
+    /// as the first one's.
+    pub address: HostAddress,
+}
+
+/// The desired state of one host, whole: the client instance that volumes are attached to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HostState {
+    /// Which host.
+    pub id: InstanceId,
+    /// What all its volumes may do together. A change acts at once and never refills a bucket.
+    pub pacing: InstancePacing,
+    /// Credit balances to start from. Read only when the data plane does not know the host yet;
+    /// `None` in a dimension that has credits means a full bucket.
+    pub balances: Balances,
+}
+
 /// The desired state of one volume, whole.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VolumeState {
@@ -36,8 +61,11 @@ pub struct VolumeState {
     /// Credit balances to start from. Read only when the data plane does not hold the volume yet;
     /// `None` in a dimension that has credits means a full bucket.
     pub balances: Balances,
+    /// What it is sure of at the device, and its weight beside others. Without effect while the
+    /// device is not calibrated.
+    pub claim: Claim,
     /// Hosts that may connect; empty while the volume is not attached.
-    pub hosts: Vec<HostAddress>,
+    pub attachments: Vec<Attachment>,
 }
 
 /// What the control plane asks for.
@@ -49,10 +77,16 @@ pub enum Command {
     Apply(VolumeState),
     /// Forget the volume and delete its bytes. Done if there is none.
     Delete(VolumeId),
+    /// Make a host so, before volumes are attached to it.
+    ApplyHost(HostState),
+    /// Forget a host. Refused while volumes are attached to it; done if there is none.
+    DeleteHost(InstanceId),
+    /// The device below the store is like this: from now on volumes share it by their claims.
+    Calibrated(DeviceModel),
     /// Set credit balances; a dimension that is `None` stays. Values above the capacity are
     /// clamped.
     SetBalances(VolumeId, Balances),
-    /// Tell how all volumes are.
+    /// Tell how all volumes and hosts are.
     Report,
 }
 
@@ -73,6 +107,28 @@ pub struct VolumeReport {
     pub bytes_read: u64,
     /// Bytes written since the server started.
     pub bytes_written: u64,
+    /// Time its requests were held up, by what held them up.
+    pub exceeded: Exceeded,
+}
+
+/// How one host is, as the data plane sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HostReport {
+    /// Which host.
+    pub id: InstanceId,
+    /// Present credit balances.
+    pub balances: Balances,
+    /// What its volumes have done together since the server started.
+    pub counters: InstanceCounters,
+}
+
+/// How everything is, as the data plane sees it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// All volumes, in the order of ids.
+    pub volumes: Vec<VolumeReport>,
+    /// All hosts with limits, in the order of ids.
+    pub hosts: Vec<HostReport>,
 }
 
 /// The data plane's answer.
@@ -80,8 +136,8 @@ pub struct VolumeReport {
 pub enum Reply {
     /// The command is in force.
     Done,
-    /// Answer to [`Command::Report`], in the order of ids.
-    Report(Vec<VolumeReport>),
+    /// Answer to [`Command::Report`].
+    Report(Report),
     /// The command had no effect.
     Failed(Failed),
 }

@@ -35,8 +35,8 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
 
 /// All balances in the data plane.
 pub fn now(plane: &Plane) -> Result<BTreeMap<VolumeId, Balances>, ApiError> {
-    let reports = plane.report()?;
-    Ok(reports.into_iter().map(|report| (report.id, report.balances)).collect())
+    let volumes = plane.report()?.volumes;
+    Ok(volumes.into_iter().map(|report| (report.id, report.balances)).collect())
 }
 
 /// One volume's credits; dimensions without credits are left out.

@@ -11,10 +11,15 @@ use std::time::{Duration, SystemTime};
 
 use evenkeel_control::credentials::{self, Credentials};
 use evenkeel_control::{ControlConfig, ControlError, ModifyPolicy, Timeouts};
-use evenkeel_core::ids::VolumeId;
+use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::qos::Exceeded;
 use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
+use evenkeel_core::qos::sharing::InstanceCounters;
 use evenkeel_core::volume::Rules;
-use evenkeel_wire::agent::{Agent, Command, Failed, FailedKind, Reply, VolumeReport, VolumeState};
+use evenkeel_wire::agent::{
+    Agent, Command, Failed, FailedKind, HostReport, HostState, Reply, Report, VolumeReport,
+    VolumeState,
+};
 use evenkeel_wire::aws::query;
 use evenkeel_wire::aws::sigv4::{self, Scope};
 use evenkeel_wire::aws::xml::Element;
@@ -31,6 +36,8 @@ pub struct FakeAgent {
 pub struct FakeState {
     /// Volumes as last applied, with their present balances.
     pub volumes: BTreeMap<VolumeId, VolumeState>,
+    /// Hosts with limits as last applied, with their present balances.
+    pub hosts: BTreeMap<InstanceId, HostState>,
     /// Everything that was asked for but reports.
     pub log: Vec<Command>,
     /// What the next commands (not reports) are answered with.
@@ -76,8 +83,17 @@ impl Agent for FakeAgent {
                 operations: 0,
                 bytes_read: 0,
                 bytes_written: 0,
+                exceeded: Exceeded::default(),
             };
-            return Reply::Report(state.volumes.values().map(report).collect());
+            let host = |state: &HostState| HostReport {
+                id: state.id,
+                balances: state.balances,
+                counters: InstanceCounters::default(),
+            };
+            return Reply::Report(Report {
+                volumes: state.volumes.values().map(report).collect(),
+                hosts: state.hosts.values().map(host).collect(),
+            });
         }
         state.log.push(command.clone());
         if let Some(kind) = state.fail_next.take() {
@@ -97,6 +113,13 @@ impl Agent for FakeAgent {
                 state.volumes.insert(new.id, new);
             }
             Command::Delete(id) => drop(state.volumes.remove(&id)),
+            Command::ApplyHost(mut new) => {
+                let (held, full) = (state.hosts.get(&new.id), new.pacing.as_volume());
+                new.balances = clamped(held.map_or(new.balances, |h| h.balances), &full, u64::MAX);
+                state.hosts.insert(new.id, new);
+            }
+            Command::DeleteHost(id) => drop(state.hosts.remove(&id)),
+            Command::Calibrated(_) => {}
             Command::SetBalances(id, balances) => {
                 let Some(held) = state.volumes.get_mut(&id) else {
                     return failed(FailedKind::NotFound);

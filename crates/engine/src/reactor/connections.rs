@@ -35,7 +35,8 @@ impl<D: Driver> Reactor<D> {
             return;
         };
         if self.may_connect() {
-            let session = Session::arrived(moved, slot, self.now);
+            let mut session = Session::arrived(moved, slot, self.now);
+            session.line = self.volumes[slot as usize].line_of(session.peer);
             let id = self.sessions.insert(session) as u32;
             self.proceed(id);
         }
@@ -135,6 +136,7 @@ impl<D: Driver> Reactor<D> {
                     match volume.and_then(|volume| self.by_id.get(&volume)) {
                         Some(&slot) => {
                             session.phase = Phase::Transmission(slot, negotiated.terms());
+                            session.line = self.volumes[slot as usize].line_of(session.peer);
                         }
                         None => session.closing = true,
                     }

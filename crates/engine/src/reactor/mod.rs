@@ -3,35 +3,41 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `mod.rs` | the loop, the mailbox, what the other three share |
+//! | `mod.rs` | the loop, the mailbox, what the others share |
 //! | `connections.rs` | a connection's life: handshake, receiving, sending, the end |
 //! | `requests.rs` | a request's life: head, payload, tokens, store, reply |
-//! | `volumes.rs` | a volume's life: applied, reported, removed |
+//! | `volumes.rs` | a volume's life: applied, reported, removed or moved |
+//! | `sharing.rs` | what volumes share: hosts' limits, the device |
 
 mod connections;
 mod requests;
+mod sharing;
 mod volumes;
 
+use crate::board::Board;
 use crate::buffers::BufferPool;
 use crate::clock::Clock;
 use crate::directory::Directory;
 use crate::driver::{Driver, Event, Waker};
 use crate::session::{Moved, Phase, Session};
-use evenkeel_core::ids::VolumeId;
+use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::limits::CORE_PAYLOAD_BYTES_MAX;
 use evenkeel_core::qos::pacing::Balances;
-use evenkeel_core::qos::scheduler::{Dispatch, Scheduler};
+use evenkeel_core::qos::scheduler::{Dispatch, InstanceIndex, Scheduler};
+use evenkeel_core::qos::sharing::DeviceModel;
 use evenkeel_core::time::{Duration, Instant};
 use evenkeel_store::Store;
 use evenkeel_store::buffer::Buffer;
-use evenkeel_wire::agent::{HostAddress, VolumeReport, VolumeState};
+use evenkeel_wire::agent::{HostAddress, HostReport, HostState, Report, VolumeState};
 use requests::Active;
+use sharing::{Device, Flight};
 use slab::Slab;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+pub use volumes::Released;
 use volumes::Volume;
 
 /// How often connections are looked at that owe us something.
@@ -52,10 +58,20 @@ pub enum Mail {
     Apply(Box<VolumeState>, Option<Box<dyn Store>>, SyncSender<Result<(), String>>),
     /// Close a volume's connections and its store; whether there was one.
     Remove(VolumeId, SyncSender<bool>),
+    /// Close a volume's connections and give it away; `None` if there is none.
+    Release(VolumeId, SyncSender<Option<Box<Released>>>),
+    /// Take a volume over from another core.
+    Adopt(Box<VolumeState>, Box<Released>, SyncSender<Result<(), String>>),
+    /// The desired state of a host whose volumes are here.
+    ApplyHost(Box<HostState>, SyncSender<Result<(), String>>),
+    /// Forget a host; how it was, if it was known.
+    DeleteHost(InstanceId, SyncSender<Option<HostReport>>),
+    /// The device below the store is like this.
+    Calibrated(DeviceModel, SyncSender<Result<(), String>>),
     /// Set balances; whether there is such a volume.
     SetBalances(VolumeId, Balances, SyncSender<bool>),
-    /// Tell how all volumes are.
-    Report(SyncSender<Vec<VolumeReport>>),
+    /// Tell how all volumes and hosts are.
+    Report(SyncSender<Report>),
     /// End.
     Stop,
 }
@@ -110,6 +126,7 @@ pub struct Reactor<D: Driver> {
     core: u16,
     mailboxes: Arc<[Mailbox]>,
     directory: Arc<Directory>,
+    board: Arc<Board>,
     clock: Clock,
     /// When this turn of the loop began.
     now: Instant,
@@ -120,6 +137,14 @@ pub struct Reactor<D: Driver> {
     by_id: BTreeMap<VolumeId, u32>,
     sessions: Slab<Session>,
     active: Slab<Active>,
+    /// What the stores work on.
+    flights: Slab<Flight>,
+    /// Hosts with limits whose volumes are here.
+    hosts: BTreeMap<InstanceId, InstanceIndex>,
+    /// Present once it is calibrated.
+    device: Option<Device>,
+    /// Device time that the volumes here reserve, in nanoseconds per second.
+    reserved_ns: u64,
     /// Lists of finished requests' buffers, kept for their memory.
     spare: Vec<Vec<Option<Buffer>>>,
     /// Reads that may go and wait for memory, in the order they came: small ones, and those of
@@ -150,7 +175,7 @@ impl<D: Driver> Reactor<D> {
     pub fn new(
         core: u16,
         mailboxes: Arc<[Mailbox]>,
-        directory: Arc<Directory>,
+        (directory, board): (Arc<Directory>, Arc<Board>),
         clock: Clock,
         driver: D,
     ) -> Self {
@@ -161,6 +186,7 @@ impl<D: Driver> Reactor<D> {
             core,
             mailboxes,
             directory,
+            board,
             clock,
             now,
             driver,
@@ -170,6 +196,10 @@ impl<D: Driver> Reactor<D> {
             by_id: BTreeMap::new(),
             sessions: Slab::new(),
             active: Slab::new(),
+            flights: Slab::new(),
+            hosts: BTreeMap::new(),
+            device: None,
+            reserved_ns: 0,
             spare: Vec::new(),
             starved: Default::default(),
             memory_waiters: VecDeque::new(),
@@ -191,6 +221,7 @@ impl<D: Driver> Reactor<D> {
     pub fn run(mut self) -> io::Result<()> {
         loop {
             self.scheduler.poll(self.now);
+            self.keep_to_our_part();
             self.dispatch();
             self.memory_seen = self.pool.gave_back();
             self.feed_the_starved();
@@ -256,13 +287,14 @@ impl<D: Driver> Reactor<D> {
             Mail::Moved(moved) => self.arrive(*moved),
             Mail::Apply(state, store, ack) => self.apply(*state, store, ack),
             Mail::Remove(id, ack) => self.remove(id, ack),
-            Mail::SetBalances(id, balances, ack) => {
-                // Whoever asked may have given up; that is no concern of ours, here and below.
-                let _ = ack.send(self.set_balances(id, balances));
-            }
-            Mail::Report(ack) => {
-                let _ = ack.send(self.report());
-            }
+            Mail::Release(id, ack) => self.release_volume(id, ack),
+            Mail::Adopt(state, released, ack) => self.adopt(*state, *released, ack),
+            // Whoever asked may have given up; that is no concern of ours, here and below.
+            Mail::ApplyHost(state, ack) => _ = ack.send(self.apply_host(&state)),
+            Mail::DeleteHost(id, ack) => _ = ack.send(self.delete_host(id)),
+            Mail::Calibrated(model, ack) => _ = ack.send(self.calibrated(&model)),
+            Mail::SetBalances(id, balances, ack) => _ = ack.send(self.set_balances(id, balances)),
+            Mail::Report(ack) => _ = ack.send(self.report()),
             Mail::Stop => self.stop(),
         }
     }

@@ -1,6 +1,7 @@
 //! A request's life: head, payload, tokens, store, reply.
 
 use super::Reactor;
+use super::sharing::Flight;
 use crate::driver::Driver;
 use crate::session::{Bound, Incoming, Phase};
 use evenkeel_core::limits::QUANTUM_BYTES_MAX;
@@ -168,7 +169,10 @@ impl<D: Driver> Reactor<D> {
         let io = Io { operation, offset, length, handle };
         // Nobody passes those who wait, so that a large request gets its room in the end.
         let result = if has_turn || volume.waiters.is_empty() {
-            self.scheduler.submit(self.now, volume.index, io)
+            match session.line {
+                None => self.scheduler.submit(self.now, volume.index, io),
+                Some(line) => self.scheduler.submit_from(self.now, line, io),
+            }
         } else {
             Err(SubmitError::QueueFull)
         };
@@ -249,6 +253,8 @@ impl<D: Driver> Reactor<D> {
                 self.starved[line].pop_front();
             }
         }
+        // What was served at once has made room at the device.
+        self.dispatch();
     }
 
     /// In which line a read waits for memory: small ones do not wait behind large ones.
@@ -287,8 +293,9 @@ impl<D: Driver> Reactor<D> {
         }
         let active = &mut self.active[dispatch.handle as usize];
         active.in_store += 1;
+        let flight = Flight { handle: dispatch.handle, quantum, ticket: dispatch.ticket };
         let submission = Submission {
-            ticket: u64::from(dispatch.handle) << 32 | u64::from(quantum),
+            ticket: self.flights.insert(flight) as u64,
             operation,
             offset: dispatch.offset,
             length: total,
@@ -314,7 +321,8 @@ impl<D: Driver> Reactor<D> {
     }
 
     fn complete(&mut self, completion: Completion) {
-        let (handle, quantum) = ((completion.ticket >> 32) as u32, completion.ticket as u32);
+        let Flight { handle, quantum, ticket } = self.flights.remove(completion.ticket as usize);
+        self.scheduler.complete(self.now, ticket);
         let active = &mut self.active[handle as usize];
         if let Err(failure) = completion.result {
             active.failure.get_or_insert(failure);
@@ -393,7 +401,13 @@ impl<D: Driver> Reactor<D> {
         let starved = self.starved.iter().flatten().map(|dispatch| dispatch.handle);
         cancelled.extend(starved.filter(|&handle| ours(handle)));
         for line in &mut self.starved {
-            line.retain(|dispatch| !ours(dispatch.handle));
+            line.retain(|dispatch| {
+                let stays = !ours(dispatch.handle);
+                if !stays {
+                    self.scheduler.complete(self.now, dispatch.ticket);
+                }
+                stays
+            });
         }
         cancelled.sort_unstable();
         cancelled.dedup();

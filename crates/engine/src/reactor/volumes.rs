@@ -1,13 +1,14 @@
-//! A volume's life: applied, reported, removed.
+//! A volume's life: applied, reported, removed or moved to another core.
 
 use super::Reactor;
+use super::sharing::Lines;
 use crate::driver::Driver;
 use crate::session::Phase;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::Balances;
-use evenkeel_core::qos::scheduler::VolumeIndex;
+use evenkeel_core::qos::scheduler::{Exported, VolumeIndex};
 use evenkeel_store::Store;
-use evenkeel_wire::agent::{HostAddress, VolumeReport, VolumeState};
+use evenkeel_wire::agent::{Attachment, HostAddress, Report, VolumeReport, VolumeState};
 use std::collections::VecDeque;
 use std::sync::mpsc::SyncSender;
 
@@ -16,6 +17,7 @@ pub(super) struct Volume {
     pub(super) state: VolumeState,
     pub(super) index: VolumeIndex,
     pub(super) store: Box<dyn Store>,
+    pub(super) lines: Lines,
     /// Quanta the store works on.
     pub(super) in_store: u32,
     /// Connections with a request that did not fit the queue, in the order they came.
@@ -23,12 +25,25 @@ pub(super) struct Volume {
     /// Who waits until nothing of the hosts that were detached is in the store.
     applied: Vec<SyncSender<Result<(), String>>>,
     /// Who waits until the volume is closed.
-    removed: Vec<SyncSender<bool>>,
+    leaving: Vec<Farewell>,
+}
+
+/// Who waits until a volume is gone from here, and why it goes.
+enum Farewell {
+    Removed(SyncSender<bool>),
+    Moved(SyncSender<Option<Box<Released>>>),
+}
+
+/// A volume between two cores: nobody is connected to it, nothing of it is in flight.
+pub struct Released {
+    store: Box<dyn Store>,
+    exported: Exported,
 }
 
 impl Volume {
     pub(super) fn allows(&self, peer: HostAddress) -> bool {
-        self.removed.is_empty() && self.state.hosts.contains(&peer)
+        let from_there = |attachment: &Attachment| attachment.address == peer;
+        self.leaving.is_empty() && self.state.attachments.iter().any(from_there)
     }
 }
 
@@ -40,16 +55,39 @@ impl<D: Driver> Reactor<D> {
         ack: SyncSender<Result<(), String>>,
     ) {
         let slot = match (self.by_id.get(&state.id), store) {
-            (Some(&slot), _) => slot,
-            (None, Some(store)) => match self.open(&state, store) {
-                Ok(slot) => slot,
-                Err(error) => {
-                    let _ = ack.send(Err(error));
-                    return;
-                }
-            },
-            (None, None) => {
-                let _ = ack.send(Err(format!("volume {} is not open here", state.id)));
+            (Some(&slot), _) => Ok(slot),
+            (None, Some(store)) => self.open(&state, store),
+            (None, None) => Err(format!("volume {} is not open here", state.id)),
+        };
+        self.become_so(slot, state, ack);
+    }
+
+    /// Takes a volume over from another core, with its exact levels.
+    pub(super) fn adopt(
+        &mut self,
+        state: VolumeState,
+        released: Released,
+        ack: SyncSender<Result<(), String>>,
+    ) {
+        let Released { store, exported } = released;
+        let imported = self.scheduler.import(self.now, exported, &state.pacing, (None, None));
+        let slot = imported
+            .map(|index| self.keep(&state, store, index))
+            .map_err(|(_, error)| error.to_string());
+        self.become_so(slot, state, ack);
+    }
+
+    fn become_so(
+        &mut self,
+        slot: Result<u32, String>,
+        state: VolumeState,
+        ack: SyncSender<Result<(), String>>,
+    ) {
+        let slot = match slot {
+            Ok(slot) => slot,
+            Err(error) => {
+                // Whoever asked may have given up; that is no concern of ours, here and below.
+                let _ = ack.send(Err(error));
                 return;
             }
         };
@@ -61,28 +99,34 @@ impl<D: Driver> Reactor<D> {
             volume.store.resized(state.size);
         }
         volume.state = state;
-        volume.applied.push(ack);
-        self.dispatch();
         self.disconnect_strangers(slot);
+        match self.line_up(slot) {
+            Ok(()) => self.volumes[slot as usize].applied.push(ack),
+            Err(error) => _ = ack.send(Err(error)),
+        }
+        self.dispatch();
         self.settle(slot);
     }
 
     fn open(&mut self, state: &VolumeState, store: Box<dyn Store>) -> Result<u32, String> {
-        let index = self
-            .scheduler
-            .add(self.now, &state.pacing, state.balances)
-            .map_err(|error| error.to_string())?;
+        let added = self.scheduler.add(self.now, &state.pacing, state.balances);
+        let index = added.map_err(|error| error.to_string())?;
+        Ok(self.keep(state, store, index))
+    }
+
+    fn keep(&mut self, state: &VolumeState, store: Box<dyn Store>, index: VolumeIndex) -> u32 {
         let slot = self.volumes.insert(Volume {
             state: state.clone(),
             index,
             store,
+            lines: Lines::default(),
             in_store: 0,
             waiters: VecDeque::new(),
             applied: Vec::new(),
-            removed: Vec::new(),
+            leaving: Vec::new(),
         }) as u32;
         self.by_id.insert(state.id, slot);
-        Ok(slot)
+        slot
     }
 
     /// Closes connections of hosts the volume is no longer attached to.
@@ -104,7 +148,7 @@ impl<D: Driver> Reactor<D> {
     /// Answers those who wait for the store to be done with hosts that were detached.
     pub(super) fn settle(&mut self, slot: u32) {
         let Some(volume) = self.volumes.get(slot as usize) else { return };
-        if volume.applied.is_empty() && volume.removed.is_empty() {
+        if volume.applied.is_empty() && volume.leaving.is_empty() {
             return;
         }
         let busy = self.active.iter().any(|(_, active)| {
@@ -119,13 +163,30 @@ impl<D: Driver> Reactor<D> {
         // A connection's slot refers to the volume until it is free.
         let on_it = |phase: &Phase| matches!(phase, Phase::Transmission(of, _) if *of == slot);
         let connected = self.sessions.iter().any(|(_, session)| on_it(&session.phase));
-        if !self.volumes[slot as usize].removed.is_empty() && !connected {
-            let volume = self.volumes.remove(slot as usize);
-            self.by_id.remove(&volume.state.id);
-            drop(self.scheduler.remove(self.now, volume.index));
-            drop(volume.store);
-            for ack in volume.removed {
-                let _ = ack.send(true);
+        if !self.volumes[slot as usize].leaving.is_empty() && !connected {
+            self.let_go(slot);
+        }
+    }
+
+    /// Gives up a volume that nobody is connected to: to whoever asked first for all of it.
+    fn let_go(&mut self, slot: u32) {
+        let volume = self.volumes.remove(slot as usize);
+        self.by_id.remove(&volume.state.id);
+        self.give_up_reservation(&volume.lines);
+        let mut exported = self.scheduler.export(self.now, volume.index).ok();
+        drop(self.scheduler.remove(self.now, volume.index));
+        let mut store = Some(volume.store);
+        for farewell in volume.leaving {
+            match farewell {
+                Farewell::Removed(ack) => {
+                    store = None;
+                    let _ = ack.send(true);
+                }
+                Farewell::Moved(ack) => {
+                    let released = store.take().zip(exported.take());
+                    let released = released.map(|(store, exported)| Released { store, exported });
+                    let _ = ack.send(released.map(Box::new));
+                }
             }
         }
     }
@@ -135,7 +196,20 @@ impl<D: Driver> Reactor<D> {
             let _ = ack.send(false);
             return;
         };
-        self.volumes[slot as usize].removed.push(ack);
+        self.say_farewell(slot, Farewell::Removed(ack));
+    }
+
+    /// Gives a volume away to another core, once nobody is connected to it.
+    pub(super) fn release_volume(&mut self, id: VolumeId, ack: SyncSender<Option<Box<Released>>>) {
+        let Some(&slot) = self.by_id.get(&id) else {
+            let _ = ack.send(None);
+            return;
+        };
+        self.say_farewell(slot, Farewell::Moved(ack));
+    }
+
+    fn say_farewell(&mut self, slot: u32, farewell: Farewell) {
+        self.volumes[slot as usize].leaving.push(farewell);
         self.disconnect_strangers(slot);
         self.settle(slot);
     }
@@ -148,7 +222,7 @@ impl<D: Driver> Reactor<D> {
         true
     }
 
-    pub(super) fn report(&mut self) -> Vec<VolumeReport> {
+    pub(super) fn report(&mut self) -> Report {
         let mut connections = vec![0; self.volumes.capacity()];
         for (_, session) in &self.sessions {
             if let Phase::Transmission(slot, _) = session.phase {
@@ -168,8 +242,9 @@ impl<D: Driver> Reactor<D> {
                 operations: counters.operations,
                 bytes_read: counters.bytes_read,
                 bytes_written: counters.bytes_written,
+                exceeded: counters.exceeded,
             });
         }
-        reports
+        Report { volumes: reports, hosts: self.host_reports() }
     }
 }

@@ -3,6 +3,7 @@
 
 use super::{ANSWER_MAX, Nbd};
 use evenkeel_core::time::Duration;
+use evenkeel_engine::board::Board;
 use evenkeel_engine::clock::Clock;
 use evenkeel_engine::directory::{Directory, Entry};
 use evenkeel_engine::driver::{Driver, Event, Waker};
@@ -117,16 +118,17 @@ impl Cores {
     ) -> Self {
         let mailboxes: Arc<[Mailbox]> = (0..count).map(|_| Mailbox::new().unwrap()).collect();
         let directory = Arc::new(Directory::default());
-        let clock = Clock::new();
+        let (clock, board) = (Clock::new(), Arc::new(Board::new(count)));
         let (mut watches, mut threads) = (Vec::new(), Vec::new());
         for core in 0..count {
             let watch = Watch(Arc::new((Mutex::new(Rest::Awake), Condvar::new())));
             watches.push(watch.clone());
-            let (mailboxes, directory) = (Arc::clone(&mailboxes), Arc::clone(&directory));
+            let mailboxes = Arc::clone(&mailboxes);
+            let shared = (Arc::clone(&directory), Arc::clone(&board));
             threads.push(std::thread::spawn(move || {
                 let driver = driver(mailboxes[usize::from(core)].waker(), clock)?;
                 let driver = Watched { driver, watch, idle_turns: 0 };
-                Reactor::new(core, mailboxes, directory, clock, driver).run()
+                Reactor::new(core, mailboxes, shared, clock, driver).run()
             }));
         }
         Self { mailboxes, directory, pool: MemoryPool::new(), watches, threads }
@@ -136,11 +138,11 @@ impl Cores {
     pub fn apply(&self, home: u16, state: &VolumeState) {
         self.pool.create(state.id, state.size).unwrap();
         let store = self.pool.open(state.id).unwrap();
-        let (geometry, hosts) = (store.geometry(), state.hosts.clone());
+        let (geometry, attachments) = (store.geometry(), state.attachments.clone());
         let (ack, answer) = sync_channel(1);
         self.post(home, Mail::Apply(Box::new(state.clone()), Some(store), ack));
         answer.recv_timeout(ANSWER_MAX).unwrap().unwrap();
-        self.directory.insert(state.id, Entry { home, geometry, hosts });
+        self.directory.insert(state.id, Entry { home, geometry, attachments });
     }
 
     /// A client on this machine whose connection was dealt to this core; it has shaken no hands.

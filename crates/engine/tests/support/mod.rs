@@ -3,14 +3,17 @@
 
 pub mod cores;
 
-use evenkeel_core::ids::VolumeId;
+use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::limits::REQUEST_BYTES_MAX;
 use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
+use evenkeel_core::qos::sharing::Claim;
 use evenkeel_core::request::{Operation, Request};
 use evenkeel_core::units::ByteCount;
 use evenkeel_engine::{Engine, EngineConfig, IoMode};
 use evenkeel_store::Pool;
-use evenkeel_wire::agent::{Command, HostAddress, Reply, VolumeReport, VolumeState};
+use evenkeel_wire::agent::{
+    Attachment, Command, HostAddress, Reply, Report, VolumeReport, VolumeState,
+};
 use evenkeel_wire::nbd::handshake::{Client, ClientGoal, ClientPlan, ClientStep};
 use evenkeel_wire::nbd::transmission::{ErrorCode, Event, ReplyReader, RequestHeader};
 use std::collections::BTreeMap;
@@ -48,13 +51,26 @@ impl Served {
     }
 
     pub fn report(&self, id: VolumeId) -> VolumeReport {
-        let Reply::Report(reports) = self.call(Command::Report) else { panic!("no report") };
+        let reports = self.report_all().volumes;
         reports.into_iter().find(|report| report.id == id).unwrap()
+    }
+
+    pub fn report_all(&self) -> Report {
+        let Reply::Report(report) = self.call(Command::Report) else { panic!("no report") };
+        report
     }
 
     pub fn connect(&self, id: VolumeId) -> Nbd {
         Nbd::connect(&self.socket, id, true).expect("the export is there")
     }
+}
+
+/// A host without limits.
+pub const LOCAL: InstanceId = InstanceId::from_bits(0x10ca1);
+
+/// An attachment to a host on this machine.
+pub const fn on(host: InstanceId) -> Attachment {
+    Attachment { host, address: HostAddress::Local }
 }
 
 /// An attached volume without limits.
@@ -64,7 +80,8 @@ pub fn unlimited(id: VolumeId, bytes: u64) -> VolumeState {
         size: ByteCount(bytes),
         pacing: Pacing::UNLIMITED,
         balances: Balances::default(),
-        hosts: vec![HostAddress::Local],
+        claim: Claim::NONE,
+        attachments: vec![on(LOCAL)],
     }
 }
 

@@ -104,6 +104,21 @@ impl Scheduler {
         self.pump(device.0);
     }
 
+    /// Says which part of a device is this scheduler's, in thousandths, where several schedulers
+    /// use one device. At first it is all of it. What waits is looked at again at once.
+    pub fn set_device_part(&mut self, now: Instant, device: DeviceIndex, per_mille: u32) {
+        self.set_now(now);
+        let Some(shop) = self.sharing.shops.get_mut(index(device.0)) else { return };
+        shop.device.window.set_part(per_mille);
+        self.pump(device.0);
+    }
+
+    /// Whether requests wait for room at a device.
+    #[must_use]
+    pub fn is_device_wanted(&self, device: DeviceIndex) -> bool {
+        self.sharing.shops.get(index(device.0)).is_some_and(|shop| shop.device.is_wanted())
+    }
+
     /// What a device has done.
     #[must_use]
     pub fn device_counters(&self, device: DeviceIndex) -> DeviceCounters {

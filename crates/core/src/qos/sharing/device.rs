@@ -9,7 +9,7 @@
 
 use super::heap::Heap;
 use super::model::{Claim, DeviceModel};
-use super::window::{Correction, InFlight, SMALL_BYTES_MAX, crowding};
+use super::window::{Correction, InFlight, SMALL_BYTES_MAX};
 use crate::request::Operation;
 use crate::time::{Duration, Instant};
 
@@ -277,7 +277,7 @@ impl Device {
         let small = done.length <= SMALL_BYTES_MAX && done.moves_bytes;
         self.window.completed(now, done.cost_ns, small, service);
         if done.moves_bytes {
-            let crowding = crowding(done.in_flight, self.model.channels);
+            let crowding = self.window.crowding(done.in_flight);
             let (correction, cost) = if done.is_write {
                 (&mut self.write, &self.model.write)
             } else {

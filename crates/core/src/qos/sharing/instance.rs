@@ -12,7 +12,7 @@ use super::model::InstancePacing;
 use crate::qos::cost::Cost;
 use crate::qos::gate::{Exceeded, Gate, Reserves};
 use crate::qos::pacer::{Pacer, Tolerance};
-use crate::qos::pacing::{Balances, CountingRule, Pacing};
+use crate::qos::pacing::Balances;
 use crate::request::Operation;
 use crate::time::{Duration, Instant};
 
@@ -91,14 +91,9 @@ pub(crate) struct Instance {
     pub held_by: HeldBy,
 }
 
-fn as_volume(pacing: &InstancePacing) -> Pacing {
-    let InstancePacing { tolerance, operations, bytes, .. } = *pacing;
-    Pacing { counting: CountingRule::SSD, tolerance, operations, bytes }
-}
-
 impl Instance {
     pub fn new(now: Instant, pacing: &InstancePacing, balances: Balances) -> Self {
-        let limits = as_volume(pacing);
+        let limits = pacing.as_volume();
         let tolerance = Tolerance::new(pacing.tolerance);
         let mut instance = Self {
             gate: Gate::new(now, &limits),
@@ -123,7 +118,7 @@ impl Instance {
     /// Puts other limits in force; nothing is refilled.
     pub fn repace(&mut self, now: Instant, pacing: &InstancePacing) {
         self.reopen(now);
-        self.gate.repace(&mut self.reserves, &as_volume(pacing));
+        self.gate.repace(&mut self.reserves, &pacing.as_volume());
         let Link { read, write, tolerance, .. } = &mut self.link;
         *tolerance = Tolerance::new(pacing.tolerance);
         read.set_rate(pacing.read_bytes_per_second, *tolerance);

@@ -1,6 +1,6 @@
 //! What the scheduler must know of devices, instances and claims on them, as plain numbers.
 
-use crate::qos::pacing::{Limit, Pacing};
+use crate::qos::pacing::{CountingRule, Limit, Pacing};
 use crate::time::Duration;
 
 /// Device time of one kind of request: linear in its length, as measured at calibration.
@@ -113,6 +113,13 @@ pub struct InstancePacing {
 }
 
 impl InstancePacing {
+    /// The limits that volumes have too: what of an instance's can be told in a volume's terms.
+    #[must_use]
+    pub const fn as_volume(&self) -> Pacing {
+        let Self { tolerance, operations, bytes, .. } = *self;
+        Pacing { counting: CountingRule::SSD, tolerance, operations, bytes }
+    }
+
     /// No limit at all.
     pub const UNLIMITED: Self = Self {
         tolerance: Duration::from_ms(50),

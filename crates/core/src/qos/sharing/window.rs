@@ -26,6 +26,8 @@ const SMOOTHING: u64 = 64;
 #[derive(Debug)]
 pub(crate) struct InFlight {
     channels: u64,
+    /// The part of the device that is this scheduler's, in 1,024ths.
+    part: u64,
     rule: Window,
     /// In 1,024ths of a slot.
     slots: u64,
@@ -43,6 +45,7 @@ impl InFlight {
     pub fn new(now: Instant, model: &DeviceModel) -> Self {
         let mut in_flight = Self {
             channels: 1,
+            part: ONE,
             rule: model.window,
             slots: 0,
             slot_ns: model.reference_ns().saturating_mul(PER_SLOT),
@@ -76,7 +79,20 @@ impl InFlight {
 
     /// The window in nanoseconds of channel time.
     pub const fn window_ns(&self) -> u64 {
-        (self.slots / 32).saturating_mul(self.slot_ns / 32) / (PER_SLOT / 32) / (PER_SLOT / 32)
+        let whole =
+            (self.slots / 32).saturating_mul(self.slot_ns / 32) / (PER_SLOT / 32) / (PER_SLOT / 32);
+        whole / ONE * self.part + whole % ONE * self.part / ONE
+    }
+
+    /// Gives this scheduler a part of the device, in thousandths; others have the rest.
+    pub fn set_part(&mut self, per_mille: u32) {
+        self.part = (u64::from(per_mille.min(1_000)) * ONE).div_ceil(1_000).max(1);
+    }
+
+    /// How many requests share a channel at present, in 1,024ths and at least one, if the others
+    /// use their parts as this scheduler uses its own.
+    pub fn crowding(&self, in_flight: u32) -> u64 {
+        (u64::from(in_flight) * ONE * ONE / (self.channels * self.part)).max(ONE)
     }
 
     /// The window in whole requests of the present mean cost.
@@ -165,11 +181,6 @@ impl Correction {
     }
 }
 
-/// How many requests share a channel, in 1,024ths: what [`Correction::learn`] takes.
-pub(crate) fn crowding(in_flight: u32, channels: u32) -> u64 {
-    (u64::from(in_flight) * ONE / u64::from(channels.max(1))).max(ONE)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::model::OperationCost;
@@ -181,6 +192,21 @@ mod tests {
     }
 
     const ADAPTIVE: Window = Window::Adaptive { small_p99: Duration::from_us(200) };
+
+    #[test]
+    fn a_part_of_the_device_is_a_part_of_the_window() {
+        let mut window = InFlight::new(Instant::ZERO, &model(Window::Slots(40)));
+        let whole = window.window_ns();
+        assert_eq!((window.crowding(16), window.crowding(64)), (ONE, 2 * ONE));
+        window.set_part(250);
+        assert!(window.window_ns().abs_diff(whole / 4) <= 1);
+        assert_eq!(window.crowding(16), 2 * ONE);
+        // However small the part, an idle device takes any request.
+        window.set_part(0);
+        assert!(window.has_room_for(whole));
+        window.set_part(1_000);
+        assert_eq!(window.window_ns(), whole);
+    }
 
     #[test]
     fn a_window_of_so_many_slots_takes_so_many_requests_of_one_size() {

@@ -1,0 +1,118 @@
+//! Who wants the device: where several cores use one device, each keeps to a part of its window.
+//!
+//! A core's part is what its volumes have reserved, and an even part of what nobody has reserved.
+//! A core nobody waits at leaves its part to the others. Nothing is locked: each core writes its
+//! own line, and reads the others' at most once a millisecond while somebody waits.
+
+use evenkeel_core::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A core wants the device for so long after somebody waited there.
+const RECENT: Duration = Duration::from_ms(50);
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Board {
+    cores: Box<[Line]>,
+}
+
+/// What one core says. A cache line of its own, so that cores do not disturb each other.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Line {
+    /// When somebody last waited, in nanoseconds of the engine's clock; 0 is never.
+    wanted_at: AtomicU64,
+    /// Device time reserved by the core's volumes, in nanoseconds per second.
+    reserved_ns: AtomicU64,
+}
+
+impl Board {
+    /// The board of so many cores.
+    #[must_use]
+    pub fn new(cores: u16) -> Self {
+        Self { cores: (0..cores.max(1)).map(|_| Line::default()).collect() }
+    }
+
+    /// Whether there is anybody to share with.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.cores.len() > 1
+    }
+
+    /// Notes what a core's volumes have reserved, in nanoseconds of device time per second.
+    pub fn reserve(&self, core: u16, reserved_ns: u64) {
+        self.cores[usize::from(core)].reserved_ns.store(reserved_ns, Ordering::Relaxed);
+    }
+
+    /// Notes that somebody waits at a core.
+    pub fn want(&self, core: u16, now: Instant) {
+        self.cores[usize::from(core)].wanted_at.store(now.ns.max(1), Ordering::Relaxed);
+    }
+
+    /// A core's part of the device, in thousandths. `capacity_ns` is what the device can do, in
+    /// nanoseconds of device time per second.
+    #[must_use]
+    pub fn part(&self, core: u16, now: Instant, capacity_ns: u64) -> u32 {
+        let (mut wanting, mut sum) = (0u128, 0u128);
+        let mut own = 0u128;
+        for (number, line) in self.cores.iter().enumerate() {
+            let wanted_at = line.wanted_at.load(Ordering::Relaxed);
+            let is_own = number == usize::from(core);
+            if !is_own && (wanted_at == 0 || now.since(Instant::from_ns(wanted_at)) > RECENT) {
+                continue;
+            }
+            let reserved = u128::from(line.reserved_ns.load(Ordering::Relaxed));
+            wanting += 1;
+            sum += reserved;
+            if is_own {
+                own = reserved;
+            }
+        }
+        let capacity = u128::from(capacity_ns.max(1)).max(sum);
+        let part = own + (capacity - sum) / wanting.max(1);
+        u32::try_from((part * 1_000).div_ceil(capacity)).unwrap_or(1_000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_ns(ms * 1_000_000)
+    }
+
+    #[test]
+    fn alone_a_core_has_the_whole_device() {
+        let board = Board::new(4);
+        board.reserve(1, 500);
+        assert_eq!(board.part(0, at(1_000), 1_000), 1_000);
+        assert_eq!(board.part(1, at(1_000), 1_000), 1_000);
+        assert!(!Board::new(1).is_shared());
+    }
+
+    #[test]
+    fn what_is_reserved_goes_first_and_the_rest_is_even() {
+        let board = Board::new(3);
+        board.reserve(0, 600);
+        board.want(0, at(1_000));
+        board.want(1, at(1_000));
+        assert_eq!(board.part(0, at(1_010), 1_000), 800);
+        assert_eq!(board.part(1, at(1_010), 1_000), 200);
+        // The third one counts itself in once it looks.
+        assert_eq!(board.part(2, at(1_010), 1_000), 133);
+        // Whoever has not wanted it for a while has left its part to the others.
+        board.want(1, at(1_100));
+        assert_eq!(board.part(1, at(1_100), 1_000), 1_000);
+    }
+
+    #[test]
+    fn oversold_parts_follow_what_is_reserved() {
+        let board = Board::new(2);
+        board.reserve(0, 3_000);
+        board.reserve(1, 1_000);
+        board.want(0, at(1));
+        board.want(1, at(1));
+        assert_eq!((board.part(0, at(2), 1_000), board.part(1, at(2), 1_000)), (750, 250));
+    }
+}

@@ -1,0 +1,209 @@
+//! What volumes share: their hosts' limits and the device.
+
+use super::Reactor;
+use crate::driver::Driver;
+use crate::session::Phase;
+use evenkeel_core::ids::InstanceId;
+use evenkeel_core::qos::scheduler::{AttachmentIndex, DeviceIndex, Ticket};
+use evenkeel_core::qos::sharing::DeviceModel;
+use evenkeel_core::time::{Duration, Instant};
+use evenkeel_wire::agent::{HostAddress, HostReport, HostState};
+
+/// How often a core looks at its part of the device while somebody waits there.
+const PART_EVERY: Duration = Duration::from_ms(1);
+
+/// A quantum that the store works on.
+pub(super) struct Flight {
+    /// The request it is of.
+    pub(super) handle: u32,
+    /// Its number among the request's.
+    pub(super) quantum: u32,
+    /// What the scheduler waits to hear of.
+    pub(super) ticket: Ticket,
+}
+
+/// The device below the store, as this core sees it.
+pub(super) struct Device {
+    pub(super) index: DeviceIndex,
+    pub(super) model: DeviceModel,
+    /// This core's part of it, in thousandths.
+    part: u32,
+    /// When to look at the part again.
+    look_at: Instant,
+}
+
+/// By which ways a volume's requests come to the scheduler: the first serves one host, or all of
+/// them while they have nothing to share.
+#[derive(Default)]
+pub(super) struct Lines {
+    /// The host whose requests come by the first way.
+    first: Option<InstanceId>,
+    /// All others.
+    more: Vec<(InstanceId, AttachmentIndex)>,
+    /// The volume has a claim. Once it has, it keeps it.
+    has_claim: bool,
+    /// Device time reserved, in nanoseconds per second.
+    reserved_ns: u64,
+}
+
+impl Lines {
+    /// By which way requests of a host come.
+    fn of(&self, host: InstanceId) -> Option<AttachmentIndex> {
+        self.more.iter().find(|(other, _)| *other == host).map(|(_, line)| *line)
+    }
+}
+
+impl<D: Driver> Reactor<D> {
+    /// Puts a host's limits in force.
+    pub(super) fn apply_host(&mut self, state: &HostState) -> Result<(), String> {
+        if let Some(&index) = self.hosts.get(&state.id) {
+            self.scheduler.repace_instance(self.now, index, &state.pacing);
+        } else {
+            let added = self.scheduler.add_instance(self.now, &state.pacing, state.balances);
+            self.hosts.insert(state.id, added.map_err(|error| error.to_string())?);
+            // Volumes of a host that was unknown until now.
+            let slots: Vec<u32> = self.by_id.values().copied().collect();
+            for slot in slots {
+                let attachments = &self.volumes[slot as usize].state.attachments;
+                if attachments.iter().any(|attachment| attachment.host == state.id) {
+                    self.line_up(slot)?;
+                }
+            }
+        }
+        self.dispatch();
+        Ok(())
+    }
+
+    /// Forgets a host; how it was, if it was known here.
+    pub(super) fn delete_host(&mut self, id: InstanceId) -> Option<HostReport> {
+        let report = self.host_report(id);
+        if let Some(index) = self.hosts.remove(&id) {
+            self.scheduler.remove_instance(self.now, index);
+            self.dispatch();
+        }
+        report
+    }
+
+    pub(super) fn host_reports(&mut self) -> Vec<HostReport> {
+        let ids: Vec<InstanceId> = self.hosts.keys().copied().collect();
+        ids.into_iter().filter_map(|id| self.host_report(id)).collect()
+    }
+
+    fn host_report(&mut self, id: InstanceId) -> Option<HostReport> {
+        let index = *self.hosts.get(&id)?;
+        let balances = self.scheduler.instance_balances(self.now, index);
+        let counters = self.scheduler.instance_counters(index);
+        Some(HostReport { id, balances, counters })
+    }
+
+    /// Shares the device by this model from now on.
+    pub(super) fn calibrated(&mut self, model: &DeviceModel) -> Result<(), String> {
+        match &mut self.device {
+            Some(device) => {
+                device.model = *model;
+                self.scheduler.set_device(self.now, device.index, model);
+            }
+            None => {
+                let added = self.scheduler.add_device(self.now, model);
+                let index = added.map_err(|error| error.to_string())?;
+                let look_at = self.now;
+                self.device = Some(Device { index, model: *model, part: 1_000, look_at });
+            }
+        }
+        let slots: Vec<u32> = self.by_id.values().copied().collect();
+        for slot in slots {
+            self.line_up(slot)?;
+        }
+        self.dispatch();
+        Ok(())
+    }
+
+    /// Makes the scheduler's view of a volume's claim and attachments fit its state, and binds its
+    /// connections to them.
+    pub(super) fn line_up(&mut self, slot: u32) -> Result<(), String> {
+        let volume = &mut self.volumes[slot as usize];
+        let attachments = &volume.state.attachments;
+        let is_attached =
+            |host: InstanceId| attachments.iter().any(|attachment| attachment.host == host);
+        let has_limits = attachments.iter().any(|a| self.hosts.contains_key(&a.host));
+        let lines = &mut volume.lines;
+        lines.first = lines.first.filter(|&first| is_attached(first));
+        lines.more.retain(|&(host, line)| {
+            let stays = is_attached(host);
+            if !stays {
+                // Its connections are closed, so nothing of it waits.
+                drop(self.scheduler.detach(self.now, line));
+            }
+            stays
+        });
+        if self.device.is_none() && !has_limits && !lines.has_claim {
+            return Ok(());
+        }
+        let mut unbound: Vec<InstanceId> = attachments.iter().map(|a| a.host).collect();
+        unbound.retain(|&host| lines.first != Some(host) && lines.of(host).is_none());
+        unbound.dedup();
+        let mut unbound = unbound.into_iter();
+        lines.first = lines.first.or_else(|| unbound.next());
+        let instance_of = |host: InstanceId| self.hosts.get(&host).copied();
+        let at = (self.device.as_ref().map(|d| d.index), lines.first.and_then(instance_of));
+        let (pacing, claim) = (&volume.state.pacing, &volume.state.claim);
+        self.scheduler
+            .share(self.now, volume.index, pacing, at, claim)
+            .map_err(|error| error.to_string())?;
+        lines.has_claim = true;
+        for host in unbound {
+            let line = self.scheduler.attach(self.now, volume.index, instance_of(host));
+            lines.more.push((host, line.map_err(|error| error.to_string())?));
+        }
+        let reference_ns = self.device.as_ref().map_or(0, |device| device.model.reference_ns());
+        let reserved_ns = u64::from(claim.reservation_per_second).saturating_mul(reference_ns);
+        let before_ns = std::mem::replace(&mut lines.reserved_ns, reserved_ns);
+        self.reserve_instead(before_ns, reserved_ns);
+        for (_, session) in &mut self.sessions {
+            if matches!(session.phase, Phase::Transmission(of, _) if of == slot) {
+                session.line = self.volumes[slot as usize].line_of(session.peer);
+            }
+        }
+        Ok(())
+    }
+
+    /// A volume reserves so much device time instead of what it did before.
+    fn reserve_instead(&mut self, before_ns: u64, now_ns: u64) {
+        self.reserved_ns = self.reserved_ns.saturating_sub(before_ns).saturating_add(now_ns);
+        self.board.reserve(self.core, self.reserved_ns);
+    }
+
+    /// A volume goes away, and what it reserved.
+    pub(super) fn give_up_reservation(&mut self, lines: &Lines) {
+        self.reserve_instead(lines.reserved_ns, 0);
+    }
+
+    /// Keeps this core to its part of the device, where there are others.
+    pub(super) fn keep_to_our_part(&mut self) {
+        let Some(device) = self.device.as_mut().filter(|_| self.board.is_shared()) else { return };
+        if self.now < device.look_at {
+            return;
+        }
+        let wanted = self.scheduler.is_device_wanted(device.index);
+        if wanted {
+            self.board.want(self.core, self.now);
+        }
+        if wanted || device.part < 1_000 {
+            device.look_at = self.now + PART_EVERY;
+            let capacity_ns = u64::from(device.model.channels).saturating_mul(1_000_000_000);
+            let part = self.board.part(self.core, self.now, capacity_ns);
+            if part != device.part {
+                device.part = part;
+                self.scheduler.set_device_part(self.now, device.index, part);
+            }
+        }
+    }
+}
+
+impl super::volumes::Volume {
+    /// By which way the requests of a connection from `peer` come.
+    pub(super) fn line_of(&self, peer: HostAddress) -> Option<AttachmentIndex> {
+        let of_peer = self.state.attachments.iter().find(|a| a.address == peer);
+        of_peer.and_then(|attachment| self.lines.of(attachment.host))
+    }
+}

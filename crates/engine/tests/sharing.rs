@@ -1,0 +1,194 @@
+//! What volumes share, through the whole data plane: a host's limits, a device.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::qos::pacing::{Balances, CreditLimit, Limit};
+use evenkeel_core::qos::sharing::{Claim, DeviceModel, InstancePacing, OperationCost, Window};
+use evenkeel_core::request::Operation;
+use evenkeel_core::time::Duration;
+use evenkeel_engine::IoMode;
+use evenkeel_engine::clock::Clock;
+use evenkeel_store::memory::MemoryPool;
+use evenkeel_wire::agent::{
+    Command, Failed, FailedKind, HostReport, HostState, Reply, VolumeState,
+};
+use std::sync::Arc;
+use support::{Answer, Nbd, Served, on, paced, unlimited};
+
+const MIB: u64 = 1 << 20;
+const KIB: u32 = 1 << 10;
+const HOST: InstanceId = InstanceId::from_bits(0x1);
+
+fn served() -> Served {
+    Served::new(IoMode::Pread, Arc::new(MemoryPool::new()))
+}
+
+fn id(number: u32) -> VolumeId {
+    VolumeId::from_bits(number.into())
+}
+
+fn limit(per_second: u64) -> Option<Limit> {
+    Some(Limit { per_second, credit: None })
+}
+
+/// The limits of a host of so many IOPS.
+fn iops(per_second: u64) -> InstancePacing {
+    InstancePacing { operations: limit(per_second), ..InstancePacing::UNLIMITED }
+}
+
+fn host(served: &Served, id: InstanceId, pacing: InstancePacing) -> Reply {
+    served.call(Command::ApplyHost(HostState { id, pacing, balances: Balances::default() }))
+}
+
+fn host_report(served: &Served, id: InstanceId) -> HostReport {
+    served.report_all().hosts.into_iter().find(|report| report.id == id).unwrap()
+}
+
+/// Keeps so many reads in flight on each connection for so many rounds; reads answered on each.
+fn read_rounds(clients: &mut [Nbd], depth: usize, length: u32, rounds: u32) -> Vec<u64> {
+    let mut answered = vec![0; clients.len()];
+    for client in clients.iter_mut() {
+        for _ in 0..depth {
+            client.send(Operation::Read, 0, length, &[]);
+        }
+    }
+    for _ in 0..rounds {
+        for (client, answered) in clients.iter_mut().zip(&mut answered) {
+            // One answer of each in turn: nobody is waited for who has nothing coming.
+            assert!(matches!(client.receive().unwrap().1, Answer::Done(_)));
+            *answered += 1;
+            client.send(Operation::Read, 0, length, &[]);
+        }
+    }
+    answered
+}
+
+#[test]
+fn a_host_s_volumes_share_its_limits_exactly_wherever_they_were() {
+    let served = served();
+    assert_eq!(host(&served, HOST, iops(2_000)), Reply::Done);
+    // Made without a host, the volumes are spread over the cores. They come together.
+    for attachments in [Vec::new(), vec![on(HOST)]] {
+        for number in 0..4 {
+            let attachments = attachments.clone();
+            served.apply(VolumeState { attachments, ..paced(id(number), 8 * MIB, 1_000) });
+        }
+    }
+    let mut clients: Vec<Nbd> = (0..4).map(|number| served.connect(id(number))).collect();
+    let clock = Clock::new();
+    let begin = clock.now();
+    let answered = read_rounds(&mut clients, 4, 4 * KIB, 400);
+    let elapsed = clock.now().since(begin);
+    let charged = host_report(&served, HOST).counters.operations;
+    // In any span at most the rate, what may be saved, and one request.
+    let bound = elapsed.ns * 2_000 / 1_000_000_000 + 100 + 1;
+    assert!(charged <= bound, "{charged} I/Os in {elapsed:?}, at most {bound}");
+    assert!(charged >= answered.iter().sum());
+    // Each answer was waited for in turn, so the counts say that all went on; the counters say who
+    // was held up by what.
+    let held: Vec<u64> =
+        (0..4).map(|n| served.report(id(n)).exceeded.instance_operations_ns).collect();
+    assert!(held.iter().all(|held| *held > 0), "{held:?}");
+}
+
+#[test]
+fn volumes_move_to_their_host_s_core_with_their_balances_and_bytes() {
+    let served = served();
+    let credit = Some(CreditLimit { refill_per_second: 1, capacity: 1_000_000 });
+    let burst = |number| {
+        let mut state = paced(id(number), 8 * MIB, 100_000);
+        state.pacing.operations = Some(Limit { per_second: 100_000, credit });
+        state.balances = Balances { operations: Some(500_000), bytes: None };
+        state
+    };
+    // Two volumes on two cores, used there.
+    for number in 0..2 {
+        served.apply(burst(number));
+        let mut client = served.connect(id(number));
+        let payload = vec![number as u8 + 1; 4_096];
+        let write = Operation::Write { fua: false };
+        for _ in 0..100 {
+            assert_eq!(client.ask(write, 0, 4_096, &payload), Answer::Done(Vec::new()));
+        }
+    }
+    // Detached from the machine, attached to a host with limits: on one core from now on.
+    assert_eq!(host(&served, HOST, iops(50_000)), Reply::Done);
+    for number in 0..2 {
+        let state = burst(number);
+        served.apply(VolumeState { attachments: Vec::new(), ..state.clone() });
+        served.apply(VolumeState { attachments: vec![on(HOST)], ..state });
+        let report = served.report(id(number));
+        let left = report.balances.operations.unwrap();
+        assert!((499_900..499_960).contains(&left), "{left} credits after 100 writes");
+        assert_eq!(report.operations, 100, "the counters went with it");
+        let mut client = served.connect(id(number));
+        let bytes = vec![number as u8 + 1; 4_096];
+        assert_eq!(client.ask(Operation::Read, 0, 4_096, &[]), Answer::Done(bytes));
+    }
+    assert_eq!(host_report(&served, HOST).counters.operations, 2, "both count as the host's");
+}
+
+#[test]
+fn a_volume_in_use_is_not_taken_to_another_core() {
+    let served = served();
+    let others = [InstanceId::from_bits(2), InstanceId::from_bits(3)];
+    for other in others {
+        assert_eq!(host(&served, other, iops(1_000)), Reply::Done);
+    }
+    // The two hosts are on different cores, because their first volumes were.
+    for (number, other) in others.into_iter().enumerate() {
+        let mut state = unlimited(id(number as u32), MIB);
+        state.attachments = vec![on(other)];
+        served.apply(state);
+    }
+    let mut shared = unlimited(id(0), MIB);
+    shared.attachments = others.map(on).to_vec();
+    let Reply::Failed(Failed { kind, message }) = served.call(Command::Apply(shared.clone()))
+    else {
+        panic!("one volume on two cores")
+    };
+    assert_eq!(kind, FailedKind::Refused);
+    assert!(message.contains("serve with one core"), "{message}");
+    let mut client = served.connect(id(0));
+    assert_eq!(client.ask(Operation::Read, 0, 512, &[]), Answer::Done(vec![0; 512]));
+    // A host that nothing else holds comes to the volume.
+    served.apply(VolumeState { attachments: Vec::new(), ..unlimited(id(1), MIB) });
+    served.apply(shared);
+    let answer = served.call(Command::DeleteHost(others[1]));
+    assert!(matches!(answer, Reply::Failed(Failed { kind: FailedKind::Refused, .. })));
+}
+
+#[test]
+fn everything_is_answered_while_a_device_is_shared() {
+    let served = served();
+    for number in 0..6 {
+        let reserved = Claim { reservation_per_second: 100, ..Claim::NONE };
+        let mut state = unlimited(id(number), 8 * MIB);
+        state.claim = if number % 2 == 0 { reserved } else { Claim::NONE };
+        served.apply(state);
+    }
+    let mut clients: Vec<Nbd> = (0..6).map(|number| served.connect(id(number))).collect();
+    let cost = OperationCost { base: Duration::from_us(80), byte_ps: 4_000 };
+    // The window is smaller than what the clients keep in flight: they wait for it in turns.
+    let model = DeviceModel { channels: 2, read: cost, write: cost, window: Window::Slots(3) };
+    assert_eq!(served.call(Command::Calibrated(model)), Reply::Done);
+    let answered = read_rounds(&mut clients, 8, 16 * KIB, 300);
+    assert!(answered.iter().all(|count| *count > 0), "{answered:?}");
+    // Another calibration while it is in use; volumes come and go.
+    let model = DeviceModel { channels: 4, window: Window::Slots(5), ..model };
+    assert_eq!(served.call(Command::Calibrated(model)), Reply::Done);
+    let gone = VolumeState { attachments: Vec::new(), ..unlimited(id(5), 8 * MIB) };
+    served.apply(gone);
+    assert_eq!(served.call(Command::Delete(id(5))), Reply::Done);
+    clients.pop();
+    let more = read_rounds(&mut clients, 1, 256 * KIB, 100);
+    assert!(more.iter().all(|count| *count > 0), "{more:?}");
+    for client in &mut clients {
+        while client.outstanding() > 0 {
+            assert!(matches!(client.receive().unwrap().1, Answer::Done(_)));
+        }
+    }
+    assert_eq!(served.report(id(0)).queued, 0);
+}
