@@ -217,7 +217,7 @@ impl Plane {
         match self.agent.call(AgentCommand::Report) {
             Reply::Report(report) => Ok(report),
             Reply::Failed(failed) => Err(PlaneError::Agent(failed)),
-            Reply::Done => Err(PlaneError::Agent(unexpected("Report was answered with Done"))),
+            _ => Err(PlaneError::Agent(unexpected("Report was answered with something else"))),
         }
     }
 
@@ -364,7 +364,7 @@ impl Plane {
         match self.agent.call(command) {
             Reply::Done => Ok(()),
             Reply::Failed(failed) => Err(failed),
-            Reply::Report(_) => Err(unexpected("a command was answered with a report")),
+            _ => Err(unexpected("a command was answered with a report")),
         }
     }
 

@@ -16,6 +16,7 @@ extern crate std;
 
 pub mod ids;
 pub mod instance;
+pub mod latency;
 pub mod limits;
 pub mod price;
 pub mod qos;

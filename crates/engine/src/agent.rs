@@ -5,6 +5,7 @@ use crate::directory::{Directory, Entry};
 use crate::homes::Homes;
 use crate::reactor::{Mail, Mailbox, Released};
 use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::latency::Latencies;
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::qos::sharing::DeviceModel;
 use evenkeel_store::{Pool, Store, StoreError};
@@ -254,6 +255,18 @@ impl EngineAgent {
         Ok(all)
     }
 
+    fn latencies(&self, of: Option<VolumeId>) -> Result<Vec<(VolumeId, Box<Latencies>)>, Failed> {
+        let cores = 0..self.mailboxes.len() as u16;
+        let answers: Vec<_> =
+            cores.map(|core| self.post(core, |ack| Mail::Latencies(of, ack))).collect();
+        let mut all = Vec::new();
+        for answer in &answers {
+            all.append(&mut wait(answer)?);
+        }
+        all.sort_by_key(|(id, _)| *id);
+        Ok(all)
+    }
+
     fn ask<T>(&self, core: u16, letter: impl FnOnce(SyncSender<T>) -> Mail) -> Result<T, Failed> {
         wait(&self.post(core, letter))
     }
@@ -301,6 +314,10 @@ impl Agent for EngineAgent {
             Command::Apply(state) => self.apply(state),
             Command::Delete(id) => self.delete(id),
             Command::SetBalances(id, balances) => self.set_balances(id, balances),
+            Command::Latencies(of) => match self.latencies(of) {
+                Ok(latencies) => return Reply::Latencies(latencies),
+                Err(failed) => Err(failed),
+            },
             Command::ApplyHost(state) => self.apply_host(state),
             Command::DeleteHost(id) => self.delete_host(id),
             Command::Calibrated(model) => self.calibrated(model),

@@ -4,12 +4,14 @@
 mod support;
 
 use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::latency::Stage;
 use evenkeel_core::qos::pacing::{Balances, CreditLimit, Limit};
 use evenkeel_core::qos::sharing::{Claim, DeviceModel, InstancePacing, OperationCost, Window};
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::Duration;
 use evenkeel_engine::IoMode;
 use evenkeel_engine::clock::Clock;
+use evenkeel_store::local::LocalPool;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_wire::agent::{
     Command, Failed, FailedKind, HostReport, HostState, Reply, VolumeState,
@@ -162,7 +164,10 @@ fn a_volume_in_use_is_not_taken_to_another_core() {
 
 #[test]
 fn everything_is_answered_while_a_device_is_shared() {
-    let served = served();
+    // The store in memory is done at once: nobody ever waits for that one.
+    let folder = tempfile::tempdir().unwrap();
+    let pool = LocalPool::open(folder.path()).unwrap();
+    let served = Served::new(IoMode::Pread, Arc::new(pool));
     for number in 0..6 {
         let reserved = Claim { reservation_per_second: 100, ..Claim::NONE };
         let mut state = unlimited(id(number), 8 * MIB);
@@ -191,4 +196,20 @@ fn everything_is_answered_while_a_device_is_shared() {
         }
     }
     assert_eq!(served.report(id(0)).queued, 0);
+    let Reply::Latencies(all) = served.call(Command::Latencies(None)) else { panic!("no answer") };
+    assert_eq!(
+        all.iter().map(|(id, _)| *id).collect::<Vec<_>>(),
+        (0..5).map(id).collect::<Vec<_>>()
+    );
+    for (volume, latencies) in &all {
+        let reads = &latencies.reads;
+        // Every nanosecond between a request's head and its reply is some stage's.
+        let stages: u64 = Stage::ALL.into_iter().map(|stage| reads.spent(stage).ns).sum();
+        assert_eq!(stages, reads.total.sum().ns, "{volume}");
+        assert!(reads.spent(Stage::DeviceQueue).ns > 0, "{volume}: nobody waited for the device");
+        assert_eq!(reads.total.count(), reads.device.count(), "{volume}: one quantum each");
+        assert_eq!(latencies.writes.total.count(), 0);
+    }
+    let Reply::Latencies(one) = served.call(Command::Latencies(Some(id(3)))) else { panic!() };
+    assert_eq!(one, [all[3].clone()]);
 }

@@ -4,10 +4,12 @@
 //! Desired state goes down as whole, idempotent statements ("this volume looks like this"), never
 //! as differences, so that a restart of either side is repaired by saying everything again.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::latency::Latencies;
 use evenkeel_core::qos::Exceeded;
 use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::qos::sharing::{Claim, DeviceModel, InstanceCounters, InstancePacing};
@@ -88,6 +90,8 @@ pub enum Command {
     SetBalances(VolumeId, Balances),
     /// Tell how all volumes and hosts are.
     Report,
+    /// Tell where requests spent their time, of all volumes or of one.
+    Latencies(Option<VolumeId>),
 }
 
 /// How one volume is, as the data plane sees it.
@@ -138,6 +142,9 @@ pub enum Reply {
     Done,
     /// Answer to [`Command::Report`].
     Report(Report),
+    /// Answer to [`Command::Latencies`], in the order of ids; volumes nobody has used since the
+    /// server started are left out.
+    Latencies(Vec<(VolumeId, Box<Latencies>)>),
     /// The command had no effect.
     Failed(Failed),
 }

@@ -119,6 +119,7 @@ impl Agent for FakeAgent {
                 state.hosts.insert(new.id, new);
             }
             Command::DeleteHost(id) => drop(state.hosts.remove(&id)),
+            Command::Latencies(_) => return Reply::Latencies(Vec::new()),
             Command::Calibrated(_) => {}
             Command::SetBalances(id, balances) => {
                 let Some(held) = state.volumes.get_mut(&id) else {

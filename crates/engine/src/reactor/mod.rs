@@ -21,6 +21,7 @@ use crate::directory::Directory;
 use crate::driver::{Driver, Event, Waker};
 use crate::session::{Moved, Phase, Session};
 use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::latency::Latencies;
 use evenkeel_core::limits::CORE_PAYLOAD_BYTES_MAX;
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::qos::scheduler::{Dispatch, InstanceIndex, Scheduler};
@@ -72,6 +73,8 @@ pub enum Mail {
     SetBalances(VolumeId, Balances, SyncSender<bool>),
     /// Tell how all volumes and hosts are.
     Report(SyncSender<Report>),
+    /// Tell where requests spent their time, of all volumes or of one.
+    Latencies(Option<VolumeId>, SyncSender<Vec<(VolumeId, Box<Latencies>)>>),
     /// End.
     Stop,
 }
@@ -295,6 +298,7 @@ impl<D: Driver> Reactor<D> {
             Mail::Calibrated(model, ack) => _ = ack.send(self.calibrated(&model)),
             Mail::SetBalances(id, balances, ack) => _ = ack.send(self.set_balances(id, balances)),
             Mail::Report(ack) => _ = ack.send(self.report()),
+            Mail::Latencies(of, ack) => _ = ack.send(self.latencies(of)),
             Mail::Stop => self.stop(),
         }
     }

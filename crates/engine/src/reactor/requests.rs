@@ -4,9 +4,11 @@ use super::Reactor;
 use super::sharing::Flight;
 use crate::driver::Driver;
 use crate::session::{Bound, Incoming, Phase};
+use evenkeel_core::latency::{Latencies, Latency, Stage};
 use evenkeel_core::limits::QUANTUM_BYTES_MAX;
 use evenkeel_core::qos::scheduler::{Dispatch, Io, SubmitError};
 use evenkeel_core::request::{Failure, Operation, Request};
+use evenkeel_core::time::Instant;
 use evenkeel_store::buffer::Buffer;
 use evenkeel_store::{Completion, Extent, Submission};
 use evenkeel_wire::nbd::transmission::{Command, REQUEST_BYTES, RequestHeader, Terms, reply};
@@ -24,6 +26,10 @@ pub(super) struct Active {
     quanta_left: u32,
     /// Quanta the store works on.
     in_store: u32,
+    /// When its head was there.
+    arrived_at: Instant,
+    /// When its payload was there, too, and the scheduler had it.
+    submitted_at: Instant,
     failure: Option<Failure>,
     extents: Vec<Extent>,
 }
@@ -36,6 +42,28 @@ impl Active {
     pub(super) fn session(&self) -> u32 {
         self.session
     }
+}
+
+/// Where to note the time of a volume's request; `None` if it moves no payload.
+fn latency_of(
+    latencies: &mut Option<Box<Latencies>>,
+    operation: Operation,
+) -> Option<&mut Latency> {
+    // Made for the first request: volumes nobody uses take no memory for it.
+    match operation {
+        Operation::Read => Some(&mut latencies.get_or_insert_default().reads),
+        Operation::Write { .. } => Some(&mut latencies.get_or_insert_default().writes),
+        _ => None,
+    }
+}
+
+/// Notes what a quantum waited for between its submission and now, when the store gets it.
+fn note_waits(latency: &mut Latency, dispatch: &Dispatch, submitted_at: Instant, now: Instant) {
+    let for_limits = dispatch.past_limits_at.since(submitted_at);
+    latency.spend(dispatch.limit.into(), for_limits);
+    let beyond = now.since(dispatch.past_limits_at.max(submitted_at));
+    latency.spend(dispatch.held_by.map_or(Stage::Memory, Stage::from), beyond);
+    latency.waits.record(now.since(submitted_at));
 }
 
 impl<D: Driver> Reactor<D> {
@@ -122,6 +150,8 @@ impl<D: Driver> Reactor<D> {
             buffers,
             quanta_left: bytes.div_ceil(QUANTUM_BYTES_MAX).max(1),
             in_store: 0,
+            arrived_at: self.now,
+            submitted_at: self.now,
             failure: None,
             extents: Vec::new(),
         }) as u32;
@@ -177,7 +207,10 @@ impl<D: Driver> Reactor<D> {
             Err(SubmitError::QueueFull)
         };
         match result {
-            Ok(()) => true,
+            Ok(()) => {
+                self.active[handle as usize].submitted_at = self.now;
+                true
+            }
             Err(SubmitError::QueueFull) => {
                 session.parked = Some(Bound::Queue);
                 if !std::mem::replace(&mut session.in_queue_waiters, true) {
@@ -293,7 +326,9 @@ impl<D: Driver> Reactor<D> {
         }
         let active = &mut self.active[dispatch.handle as usize];
         active.in_store += 1;
-        let flight = Flight { handle: dispatch.handle, quantum, ticket: dispatch.ticket };
+        let (ticket, started_at) = (dispatch.ticket, self.now);
+        let flight = Flight { handle: dispatch.handle, quantum, ticket, started_at };
+        let submitted_at = active.submitted_at;
         let submission = Submission {
             ticket: self.flights.insert(flight) as u64,
             operation,
@@ -302,6 +337,9 @@ impl<D: Driver> Reactor<D> {
             buffer: active.buffers.get_mut(quantum as usize).and_then(Option::take),
         };
         let volume = &mut self.volumes[slot as usize];
+        if let Some(latency) = latency_of(&mut volume.latencies, operation) {
+            note_waits(latency, &dispatch, submitted_at, self.now);
+        }
         volume.in_store += 1;
         volume.store.submit(submission, &mut self.driver.disk(slot));
         self.wake_waiter(slot);
@@ -321,9 +359,16 @@ impl<D: Driver> Reactor<D> {
     }
 
     fn complete(&mut self, completion: Completion) {
-        let Flight { handle, quantum, ticket } = self.flights.remove(completion.ticket as usize);
+        let flight = self.flights.remove(completion.ticket as usize);
+        let Flight { handle, quantum, ticket, started_at } = flight;
         self.scheduler.complete(self.now, ticket);
         let active = &mut self.active[handle as usize];
+        let volume = &mut self.volumes[active.volume as usize];
+        if let Some(latency) = latency_of(&mut volume.latencies, active.request.operation) {
+            let service = self.now.since(started_at);
+            latency.device.record(service);
+            latency.spend(Stage::Device, service);
+        }
         if let Err(failure) = completion.result {
             active.failure.get_or_insert(failure);
         }
@@ -342,6 +387,11 @@ impl<D: Driver> Reactor<D> {
     fn reply(&mut self, handle: u32) {
         let active = &mut self.active[handle as usize];
         let (id, cookie, request) = (active.session, active.cookie, active.request);
+        let volume = &mut self.volumes[active.volume as usize];
+        if let Some(latency) = latency_of(&mut volume.latencies, request.operation) {
+            latency.total.record(self.now.since(active.arrived_at));
+            latency.spend(Stage::Socket, active.submitted_at.since(active.arrived_at));
+        }
         let session = &mut self.sessions[id as usize];
         session.ended(request.payload_bytes());
         if !session.shut

@@ -20,6 +20,8 @@ pub(super) struct Flight {
     pub(super) quantum: u32,
     /// What the scheduler waits to hear of.
     pub(super) ticket: Ticket,
+    /// When the store got it.
+    pub(super) started_at: Instant,
 }
 
 /// The device below the store, as this core sees it.

@@ -5,6 +5,7 @@ use super::sharing::Lines;
 use crate::driver::Driver;
 use crate::session::Phase;
 use evenkeel_core::ids::VolumeId;
+use evenkeel_core::latency::Latencies;
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::qos::scheduler::{Exported, VolumeIndex};
 use evenkeel_store::Store;
@@ -18,6 +19,8 @@ pub(super) struct Volume {
     pub(super) index: VolumeIndex,
     pub(super) store: Box<dyn Store>,
     pub(super) lines: Lines,
+    /// Where its requests spent their time; once there were any.
+    pub(super) latencies: Option<Box<Latencies>>,
     /// Quanta the store works on.
     pub(super) in_store: u32,
     /// Connections with a request that did not fit the queue, in the order they came.
@@ -38,6 +41,7 @@ enum Farewell {
 pub struct Released {
     store: Box<dyn Store>,
     exported: Exported,
+    latencies: Option<Box<Latencies>>,
 }
 
 impl Volume {
@@ -69,11 +73,14 @@ impl<D: Driver> Reactor<D> {
         released: Released,
         ack: SyncSender<Result<(), String>>,
     ) {
-        let Released { store, exported } = released;
+        let Released { store, exported, latencies } = released;
         let imported = self.scheduler.import(self.now, exported, &state.pacing, (None, None));
         let slot = imported
             .map(|index| self.keep(&state, store, index))
             .map_err(|(_, error)| error.to_string());
+        if let Ok(slot) = slot {
+            self.volumes[slot as usize].latencies = latencies;
+        }
         self.become_so(slot, state, ack);
     }
 
@@ -120,6 +127,7 @@ impl<D: Driver> Reactor<D> {
             index,
             store,
             lines: Lines::default(),
+            latencies: None,
             in_store: 0,
             waiters: VecDeque::new(),
             applied: Vec::new(),
@@ -175,7 +183,7 @@ impl<D: Driver> Reactor<D> {
         self.give_up_reservation(&volume.lines);
         let mut exported = self.scheduler.export(self.now, volume.index).ok();
         drop(self.scheduler.remove(self.now, volume.index));
-        let mut store = Some(volume.store);
+        let (mut store, mut latencies) = (Some(volume.store), volume.latencies);
         for farewell in volume.leaving {
             match farewell {
                 Farewell::Removed(ack) => {
@@ -184,8 +192,11 @@ impl<D: Driver> Reactor<D> {
                 }
                 Farewell::Moved(ack) => {
                     let released = store.take().zip(exported.take());
-                    let released = released.map(|(store, exported)| Released { store, exported });
-                    let _ = ack.send(released.map(Box::new));
+                    let released = released.map(|(store, exported)| {
+                        let latencies = latencies.take();
+                        Box::new(Released { store, exported, latencies })
+                    });
+                    let _ = ack.send(released);
                 }
             }
         }
@@ -220,6 +231,14 @@ impl<D: Driver> Reactor<D> {
         self.scheduler.set_balances(self.now, index, balances);
         self.dispatch();
         true
+    }
+
+    /// Where requests spent their time, of all volumes or of one.
+    pub(super) fn latencies(&self, of: Option<VolumeId>) -> Vec<(VolumeId, Box<Latencies>)> {
+        let volumes = self.by_id.iter().filter(|(id, _)| of.is_none_or(|of| of == **id));
+        let used = volumes
+            .filter_map(|(id, slot)| Some((*id, self.volumes[*slot as usize].latencies.clone()?)));
+        used.collect()
     }
 
     pub(super) fn report(&mut self) -> Report {

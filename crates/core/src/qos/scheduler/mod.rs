@@ -36,11 +36,11 @@ pub use turns::MADE_WHOLE_MAX;
 
 use self::share::Sharing;
 use super::cost::Counting;
-use super::gate::{Exceeded, Forfeited, Gate, Reserves};
+use super::gate::{Dimension, Exceeded, Forfeited, Gate, Reserves};
 use super::pacing::{Balances, Pacing};
 use super::queue::{Cancelled, Nodes, Queue};
 use super::sharing::device::Ground;
-use super::sharing::flow::NIL;
+use super::sharing::flow::{HeldBy, NIL};
 use super::wheel::{LINK_BYTES, Wheel};
 use crate::limits::VOLUMES_PER_CORE_MAX;
 use crate::request::Operation;
@@ -110,6 +110,13 @@ pub struct Dispatch {
     pub device_ns: u64,
     /// Whether it went by the urgent lane.
     pub urgent: bool,
+    /// When its volume's limits let it pass: before, it waited for them, or behind requests that
+    /// did.
+    pub past_limits_at: Instant,
+    /// The limit of its volume that held a request up last.
+    pub limit: Dimension,
+    /// What it waited for after that, if it did.
+    pub held_by: Option<HeldBy>,
 }
 
 /// Why a request was not taken. Nothing was charged or kept.
@@ -520,6 +527,9 @@ impl Scheduler {
                 ground: Ground::Weight,
                 device_ns: 0,
                 urgent: false,
+                past_limits_at: self.now,
+                limit: volume.gate.last_shut_by(),
+                held_by: None,
             });
         }
         if !volume.queue.is_empty() {

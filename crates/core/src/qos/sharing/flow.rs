@@ -36,11 +36,14 @@ pub(crate) enum Waits {
     AtDevice,
 }
 
-/// Why a flow waits beyond its volume's limits.
+/// What a request waits for beyond its volume's limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum HeldBy {
+pub enum HeldBy {
+    /// Its instance's limit in I/Os, or its turn at it.
     InstanceOperations,
+    /// Its instance's limits in bytes, or its turn at them.
     InstanceBytes,
+    /// Room at its device.
     Device,
 }
 

@@ -1,0 +1,325 @@
+//! Where requests spend their time: histograms of bounded error and size, and a sum for each cause.
+
+use crate::qos::Dimension;
+use crate::qos::sharing::HeldBy;
+use crate::time::Duration;
+
+/// Everything shorter than 2^10 ns is in the first bucket.
+const SHORTEST_LOG2: u32 = 10;
+/// Everything from 2^36 ns (68.7 s) on is in the last one.
+const LONGEST_LOG2: u32 = 36;
+/// Buckets of equal width in each doubling, as a power of two.
+const SUB_LOG2: u32 = 3;
+/// The first, eight for each doubling in between, and the last.
+const BUCKETS: usize = 210;
+const _: () = assert!(BUCKETS == 2 + 26 * 8 && LONGEST_LOG2 - SHORTEST_LOG2 == 26 && SUB_LOG2 == 3);
+
+/// Counts of durations, each told to an eighth of its value from 1 us to 68 s.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Histogram {
+    counts: [u64; BUCKETS],
+    count: u64,
+    sum_ns: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self { counts: [0; BUCKETS], count: 0, sum_ns: 0 }
+    }
+}
+
+impl Histogram {
+    /// Counts one duration.
+    pub fn record(&mut self, duration: Duration) {
+        self.counts[bucket_of(duration.ns)] += 1;
+        self.count += 1;
+        self.sum_ns = self.sum_ns.saturating_add(duration.ns);
+    }
+
+    /// Durations counted.
+    #[must_use]
+    pub const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Their exact sum.
+    #[must_use]
+    pub const fn sum(&self) -> Duration {
+        Duration::from_ns(self.sum_ns)
+    }
+
+    /// Durations of at most `bound`, to within a bucket: those in the bucket that `bound` lies in
+    /// count as shorter only if it is the bucket's end.
+    #[must_use]
+    pub fn at_most(&self, bound: Duration) -> u64 {
+        let ended = |bucket: &usize| end_of(*bucket).is_some_and(|end| end.ns <= bound.ns);
+        (0..BUCKETS).take_while(ended).map(|bucket| self.counts[bucket]).sum()
+    }
+
+    /// A duration that so many thousandths of all do not exceed, at most an eighth too long; zero
+    /// if there are none. What is beyond the last bucket's beginning is told as that.
+    #[must_use]
+    pub fn quantile(&self, per_mille: u64) -> Duration {
+        let rank = (u128::from(self.count) * u128::from(per_mille.min(1_000))).div_ceil(1_000);
+        let mut seen = 0_u128;
+        for (bucket, count) in self.counts.iter().enumerate() {
+            seen += u128::from(*count);
+            if *count > 0 && seen >= rank {
+                let last = Duration::from_ns(1 << LONGEST_LOG2);
+                return end_of(bucket).unwrap_or(last);
+            }
+        }
+        Duration::ZERO
+    }
+
+    /// Counts all that `other` has counted, too.
+    pub fn add(&mut self, other: &Self) {
+        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+            *count += more;
+        }
+        self.count += other.count;
+        self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
+    }
+
+    /// What was counted since `earlier`, an earlier state of this histogram.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut since = self.clone();
+        for (count, before) in since.counts.iter_mut().zip(&earlier.counts) {
+            *count = count.saturating_sub(*before);
+        }
+        since.count = since.count.saturating_sub(earlier.count);
+        since.sum_ns = since.sum_ns.saturating_sub(earlier.sum_ns);
+        since
+    }
+}
+
+fn bucket_of(ns: u64) -> usize {
+    if ns < 1 << SHORTEST_LOG2 {
+        return 0;
+    }
+    let log2 = ns.ilog2();
+    if log2 >= LONGEST_LOG2 {
+        return BUCKETS - 1;
+    }
+    let sub = ns >> (log2 - SUB_LOG2) & ((1 << SUB_LOG2) - 1);
+    let doubling = u64::from(log2 - SHORTEST_LOG2) << SUB_LOG2;
+    usize::try_from(1 + doubling + sub).unwrap_or(BUCKETS - 1)
+}
+
+/// The first duration that a bucket does not hold any more; `None` for the last.
+fn end_of(bucket: usize) -> Option<Duration> {
+    let bucket = u32::try_from(bucket).ok()?;
+    if bucket + 1 >= u32::try_from(BUCKETS).ok()? {
+        return None;
+    }
+    let log2 = SHORTEST_LOG2 + (bucket >> SUB_LOG2);
+    let sub = u64::from(bucket & ((1 << SUB_LOG2) - 1));
+    Some(Duration::from_ns((1 << log2) + (sub << (log2 - SUB_LOG2))))
+}
+
+/// What a request spends its time on, in the order of its way.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Stage {
+    /// Its payload arrives.
+    Socket,
+    /// Its volume's limit in I/Os, or its guard.
+    VolumeOperations,
+    /// Its volume's limit in bytes.
+    VolumeBytes,
+    /// Its instance's limit in I/Os.
+    InstanceOperations,
+    /// Its instance's limits in bytes.
+    InstanceBytes,
+    /// Room at the device.
+    DeviceQueue,
+    /// Memory for its payload.
+    Memory,
+    /// The store and the device below it.
+    Device,
+}
+
+impl Stage {
+    /// All of them, in the order of a request's way.
+    pub const ALL: [Self; 8] = [
+        Self::Socket,
+        Self::VolumeOperations,
+        Self::VolumeBytes,
+        Self::InstanceOperations,
+        Self::InstanceBytes,
+        Self::DeviceQueue,
+        Self::Memory,
+        Self::Device,
+    ];
+
+    /// Its name in metrics and tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Socket => "socket",
+            Self::VolumeOperations => "volume_iops",
+            Self::VolumeBytes => "volume_bytes",
+            Self::InstanceOperations => "instance_iops",
+            Self::InstanceBytes => "instance_bytes",
+            Self::DeviceQueue => "device_queue",
+            Self::Memory => "memory",
+            Self::Device => "device",
+        }
+    }
+
+    const fn place(self) -> usize {
+        match self {
+            Self::Socket => 0,
+            Self::VolumeOperations => 1,
+            Self::VolumeBytes => 2,
+            Self::InstanceOperations => 3,
+            Self::InstanceBytes => 4,
+            Self::DeviceQueue => 5,
+            Self::Memory => 6,
+            Self::Device => 7,
+        }
+    }
+}
+
+impl From<Dimension> for Stage {
+    fn from(limit: Dimension) -> Self {
+        match limit {
+            Dimension::Operations | Dimension::Guard => Self::VolumeOperations,
+            Dimension::Bytes => Self::VolumeBytes,
+        }
+    }
+}
+
+impl From<HeldBy> for Stage {
+    fn from(held_by: HeldBy) -> Self {
+        match held_by {
+            HeldBy::InstanceOperations => Self::InstanceOperations,
+            HeldBy::InstanceBytes => Self::InstanceBytes,
+            HeldBy::Device => Self::DeviceQueue,
+        }
+    }
+}
+
+/// Where the requests of one kind of one volume spent their time.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Latency {
+    /// From a request's arrival to its reply.
+    pub total: Histogram,
+    /// Time in the store and the device below it, quantum by quantum.
+    pub device: Histogram,
+    /// Time waited for limits, turns, room and memory, quantum by quantum.
+    pub waits: Histogram,
+    /// Sums in nanoseconds, by stage.
+    sums_ns: [u64; 8],
+}
+
+impl Latency {
+    /// Adds time spent in a stage to its sum.
+    pub const fn spend(&mut self, stage: Stage, time: Duration) {
+        let sum = &mut self.sums_ns[stage.place()];
+        *sum = sum.saturating_add(time.ns);
+    }
+
+    /// Time spent in a stage, by all requests together.
+    #[must_use]
+    pub const fn spent(&self, stage: Stage) -> Duration {
+        Duration::from_ns(self.sums_ns[stage.place()])
+    }
+
+    /// What was added since `earlier`, an earlier state of this.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut sums_ns = self.sums_ns;
+        for (sum, before) in sums_ns.iter_mut().zip(&earlier.sums_ns) {
+            *sum = sum.saturating_sub(*before);
+        }
+        Self {
+            total: self.total.since(&earlier.total),
+            device: self.device.since(&earlier.device),
+            waits: self.waits.since(&earlier.waits),
+            sums_ns,
+        }
+    }
+}
+
+/// Where the requests of one volume spent their time. Requests that move no payload are in neither.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Latencies {
+    /// Reads.
+    pub reads: Latency,
+    /// Writes.
+    pub writes: Latency,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    proptest! {
+        /// Against sorting them all.
+        #[test]
+        fn quantiles_are_an_eighth_too_long_at_most(
+            times_ns in proptest::collection::vec(
+                prop_oneof![0..5_000_u64, 0..100_000_000_u64, 0..(1_u64 << LONGEST_LOG2)],
+                1..300,
+            ),
+            per_mille in 1..=1_000_u64,
+        ) {
+            let mut histogram = Histogram::default();
+            for ns in &times_ns {
+                histogram.record(Duration::from_ns(*ns));
+            }
+            let mut sorted: Vec<u64> = times_ns.clone();
+            sorted.sort_unstable();
+            let length = u64::try_from(sorted.len()).unwrap();
+            let rank = usize::try_from((length * per_mille).div_ceil(1_000)).unwrap();
+            let exact = sorted[rank.max(1) - 1];
+            let told = histogram.quantile(per_mille).ns;
+            prop_assert!(told >= exact, "{told} {exact}");
+            prop_assert!(told <= (exact + exact / 8 + 1).max(1 << SHORTEST_LOG2), "{told} {exact}");
+            prop_assert_eq!(histogram.count(), length);
+            prop_assert_eq!(histogram.sum().ns, times_ns.iter().sum::<u64>());
+            let end = histogram.quantile(per_mille);
+            let below = sorted.iter().filter(|ns| **ns < end.ns).count();
+            prop_assert_eq!(usize::try_from(histogram.at_most(end)).unwrap(), below);
+        }
+    }
+
+    #[test]
+    fn buckets_lie_side_by_side() {
+        for bucket in 0..BUCKETS - 1 {
+            let end = end_of(bucket).unwrap().ns;
+            assert_eq!((bucket_of(end - 1), bucket_of(end)), (bucket, bucket + 1), "{bucket}");
+        }
+        assert_eq!((bucket_of(0), bucket_of(u64::MAX)), (0, BUCKETS - 1));
+    }
+
+    #[test]
+    fn a_difference_is_what_came_since() {
+        let (mut all, mut later) = (Latency::default(), Latency::default());
+        let record = |latency: &mut Latency, us| {
+            latency.total.record(Duration::from_us(us));
+            latency.spend(Stage::Device, Duration::from_us(us));
+        };
+        record(&mut all, 100);
+        let before = all.clone();
+        for us in [7, 70_000] {
+            record(&mut all, us);
+            record(&mut later, us);
+        }
+        assert_eq!(all.since(&before), later);
+        let mut sum = before.total;
+        sum.add(&later.total);
+        assert_eq!(sum, all.total);
+    }
+
+    #[test]
+    fn stages_have_places_and_names_of_their_own() {
+        for (place, stage) in Stage::ALL.into_iter().enumerate() {
+            assert_eq!(stage.place(), place);
+            assert!(Stage::ALL[..place].iter().all(|other| other.name() != stage.name()));
+        }
+    }
+}
