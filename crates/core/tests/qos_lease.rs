@@ -11,6 +11,8 @@ mod adversary;
 mod rules;
 #[path = "qos_lease/schemes.rs"]
 mod schemes;
+#[path = "support/mod.rs"]
+mod support;
 #[path = "qos_lease/table.rs"]
 mod table;
 #[path = "qos_lease/world.rs"]

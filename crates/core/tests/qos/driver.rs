@@ -1,25 +1,11 @@
 //! The few lines every test of the scheduler needs.
 
-use evenkeel_core::qos::pacing::{Balances, CountingRule, Limit, Pacing};
+use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::qos::scheduler::{Dispatch, Io, Scheduler, VolumeIndex};
 use evenkeel_core::request::Operation;
-use evenkeel_core::time::{Duration, Instant};
+use evenkeel_core::time::Instant;
 
-pub const NS_PER_S: u64 = 1_000_000_000;
-pub const KIB: u32 = 1 << 10;
-
-pub fn at(ns: u64) -> Instant {
-    Instant::from_ns(ns)
-}
-
-pub fn limit(per_second: u64) -> Option<Limit> {
-    Some(Limit { per_second, credit: None })
-}
-
-pub fn pacing(operations: Option<Limit>, bytes: Option<Limit>) -> Pacing {
-    let tolerance = Duration::from_ms(50);
-    Pacing { counting: CountingRule::SSD, tolerance, operations, bytes }
-}
+pub use crate::support::{KIB, NS_PER_S, at, limit, pacing};
 
 pub fn read(handle: u32, offset: u64, length: u32) -> Io {
     Io { operation: Operation::Read, offset, length, handle }

@@ -15,3 +15,5 @@ mod promise;
 mod reference;
 mod scheduler;
 mod simulation;
+#[path = "../support/mod.rs"]
+mod support;

@@ -9,48 +9,10 @@ use evenkeel_core::qos::scheduler::{Io, Scheduler, SubmitError, VolumeIndex};
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::Instant;
 
-const NS_PER_S: u64 = 1_000_000_000;
+use crate::support::{NS_PER_S, Rng};
+
 /// The window in which bursts are looked for.
 pub const WINDOW_NS: u64 = 10_000_000;
-
-/// A small generator (SplitMix64), so that a seed is all it takes to repeat a run.
-pub struct Rng {
-    seed: u64,
-    state: u64,
-}
-
-impl Rng {
-    /// Seeded by `EVENKEEL_SEED`, or by a constant: a plain run is always the same run.
-    pub fn from_environment() -> Self {
-        let seed = std::env::var("EVENKEEL_SEED").ok().and_then(|seed| seed.parse().ok());
-        let seed = seed.unwrap_or(20_251_121);
-        Self { seed, state: seed }
-    }
-
-    pub fn replay(&self, test: &str) -> String {
-        let seed = self.seed;
-        format!("replay: EVENKEEL_SEED={seed} cargo test -p evenkeel-core --test qos {test}")
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Uniform in `0..bound`.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        u64::try_from((u128::from(self.next()) * u128::from(bound)) >> 64).unwrap()
-    }
-
-    /// Exponential with the given mean.
-    pub fn exponential(&mut self, mean: f64) -> u64 {
-        let uniform = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
-        (-mean * (1.0 - uniform).ln()) as u64
-    }
-}
 
 /// How late the reactor wakes up.
 #[derive(Clone, Copy)]

@@ -102,7 +102,7 @@ impl FixedGrabs {
             shards: vec![(0, false); shards],
             mail: BTreeMap::new(),
             posted: 0,
-            rng: Rng(seed),
+            rng: Rng::new(seed),
         }
     }
 

@@ -107,7 +107,7 @@ fn run(scheme: &mut dyn Scheme, loads: [Load; SHARDS]) -> Outcome {
     let outcome = Outcome { tokens: vec![[0; SECONDS]; SHARDS], waits_ns: vec![] };
     let issued_at = loads.map(|load| (load != Load::Idle).then_some(START));
     let next_io = [None; SHARDS];
-    Run { scheme, loads, issued_at, next_io, outcome, now: START, rng: Rng(SEED) }.finish()
+    Run { scheme, loads, issued_at, next_io, outcome, now: START, rng: Rng::new(SEED) }.finish()
 }
 
 /// Static split, fixed grabs, leases.

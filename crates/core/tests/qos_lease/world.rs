@@ -6,28 +6,7 @@ use std::collections::BTreeMap;
 use evenkeel_core::qos::lease::{Cap, Grant, Holder, HolderIndex, Home, ToHome};
 use evenkeel_core::time::Instant;
 
-/// A small generator (SplitMix64), so that a seed is all it takes to repeat a run.
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Uniform in `low..=high`.
-    pub fn between(&mut self, low: u64, high: u64) -> u64 {
-        let span = u128::from(high - low) + 1;
-        low + u64::try_from((u128::from(self.next()) * span) >> 64).unwrap()
-    }
-
-    pub fn happens(&mut self, ppm: u64) -> bool {
-        self.between(0, 999_999) < ppm
-    }
-}
+pub use crate::support::Rng;
 
 /// What becomes of a message on its way.
 #[derive(Clone, Copy, Debug)]
@@ -77,7 +56,7 @@ pub struct World {
 
 impl World {
     pub fn new(cap: Cap, holders: usize, net: Net, seed: u64) -> Self {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let now = 1_000_000_000;
         let error = cap.timing.clock_error.ns;
         let mut machine = || Machine { stalled_until: 0, clock_ahead_ns: rng.between(0, error) };

@@ -90,15 +90,18 @@ fn p21_base_goes_before_burst() {
 fn a_log_writer_keeps_its_latency_beside_a_neighbour_that_saturates_the_device() {
     let mut log = Client::greedy(1, 16 * KIB).reserved(6_000);
     log.operation = LOG_WRITE;
-    let p99 = |clients: &[Client]| {
-        let mut world = World::new(Some(device(SLOTS)), &[], clients);
+    let p99 = |clients: &[Client], seed: u64| {
+        let mut world = World::new(Some(device(SLOTS)), &[], clients).seeded(seed);
         world.run_until(3 * NS_PER_S);
         (world.percentile(0, 990), world.latencies[0].len())
     };
-    let (alone, _) = p99(&[log]);
-    let (beside, served) = p99(&[log, Client::greedy(120, 256 * KIB)]);
-    assert!(beside <= 2 * alone + 100_000, "p99 {beside} ns beside, {alone} ns alone");
-    assert!(served > 6_000, "{served}");
+    // Of seeds 0 to 39 the worst is 334 us beside and 175 us alone: 1.91.
+    for seed in 0..8 {
+        let (alone, _) = p99(&[log], seed);
+        let (beside, served) = p99(&[log, Client::greedy(120, 256 * KIB)], seed);
+        assert!(beside <= 2 * alone, "seed {seed}: p99 {beside} ns beside, {alone} ns alone");
+        assert!(served > 6_000, "seed {seed}: {served}");
+    }
 }
 
 /// 20: the urgent lane is no way around anything: it has its own bound, and the volume's limits

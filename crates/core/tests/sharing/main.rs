@@ -5,5 +5,7 @@
 mod devices;
 mod instances;
 mod moves;
+#[path = "../support/mod.rs"]
+mod support;
 mod whole;
 mod world;

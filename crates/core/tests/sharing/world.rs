@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::ops::Range;
 
-use evenkeel_core::qos::pacing::{Balances, CountingRule, Limit, Pacing};
+use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::qos::scheduler::{
     DeviceIndex, Dispatch, InstanceIndex, Io, Scheduler, VolumeIndex,
 };
@@ -15,45 +15,16 @@ use evenkeel_core::qos::sharing::{
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::{Duration, Instant};
 
-pub const NS_PER_S: u64 = 1_000_000_000;
-pub const KIB: u32 = 1 << 10;
+use crate::support::Rng;
+pub use crate::support::{KIB, NS_PER_S, at, limit, pacing};
+
 pub const READ: Operation = Operation::Read;
 pub const LOG_WRITE: Operation = Operation::Write { fua: true };
-
-pub fn at(ns: u64) -> Instant {
-    Instant::from_ns(ns)
-}
-
-pub fn limit(per_second: u64) -> Option<Limit> {
-    Some(Limit { per_second, credit: None })
-}
-
-pub fn pacing(operations: Option<Limit>, bytes: Option<Limit>) -> Pacing {
-    let tolerance = Duration::from_ms(50);
-    Pacing { counting: CountingRule::SSD, tolerance, operations, bytes }
-}
 
 /// The device of the paper's tables: 32 channels, 80 us and 4 ns per byte.
 pub fn device(window: Window) -> DeviceModel {
     let cost = OperationCost { base: Duration::from_us(80), byte_ps: 4_000 };
     DeviceModel { channels: 32, read: cost, write: cost, window }
-}
-
-/// A small generator (SplitMix64).
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, bound: u64) -> u64 {
-        u64::try_from((u128::from(self.next()) * u128::from(bound)) >> 64).unwrap()
-    }
 }
 
 /// One client of one volume.
@@ -180,7 +151,7 @@ impl World {
             clients: clients.to_vec(),
             model,
             names,
-            rng: Rng(20_261_121),
+            rng: Rng::new(20_261_121),
             next_handle: 0,
             submitted: BTreeMap::new(),
             backlog: VecDeque::new(),
@@ -195,6 +166,12 @@ impl World {
             }
         }
         world
+    }
+
+    /// The same with other chance from now on.
+    pub fn seeded(mut self, seed: u64) -> Self {
+        self.rng = Rng::new(seed);
+        self
     }
 
     /// Submits one more request of a client.
