@@ -16,36 +16,12 @@ use evenkeel_lab::checker::stream::{
     Cause, Checkers, Completed, Counter, Direction, Dispatched, Event, Piece, Report, Rule, Sample,
     Submitted, System, VolumePromise,
 };
+use evenkeel_lab::sim::random::Random;
 
 const NS_PER_MS: u64 = 1_000_000;
 const NS_PER_S: u64 = 1_000_000_000;
 /// A poll that is later than this is told as a stall of ours.
 const LATE_TOLD_NS: u64 = 500_000;
-
-/// A small generator (SplitMix64), so that a seed is all it takes to repeat a run.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        u64::try_from((u128::from(self.next()) * u128::from(bound)) >> 64).unwrap()
-    }
-
-    fn one_in(&mut self, count: u64) -> bool {
-        self.below(count) == 0
-    }
-
-    fn among<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[usize::try_from(self.below(choices.len() as u64)).unwrap()]
-    }
-}
 
 /// What is done wrong on purpose, to see that it is noticed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,7 +70,7 @@ struct Open {
 
 /// The world: one scheduler, its volumes, a device that takes its time, and the checkers.
 struct World {
-    rng: Rng,
+    rng: Random,
     scheduler: Scheduler,
     checkers: Checkers,
     now: u64,
@@ -112,7 +88,7 @@ impl World {
         let mut system = System::default();
         system.bounds.answer_ns = Some(NS_PER_S);
         Self {
-            rng: Rng(seed),
+            rng: Random::from_state(seed),
             scheduler: Scheduler::new(Instant::ZERO),
             checkers: Checkers::new(system),
             now: 0,

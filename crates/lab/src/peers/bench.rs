@@ -13,9 +13,10 @@ use evenkeel_core::request::Operation;
 use evenkeel_core::time::{Duration, Instant};
 use serde::Serialize;
 
-use super::noise::{Quantiles, Random};
+use super::noise::Quantiles;
 use crate::histogram::LatencyHistogram;
 use crate::sim::policy::{Dispatch, Policy, Request};
+use crate::sim::random::Random;
 
 const SECOND_NS: u64 = 1_000_000_000;
 const PEAK_WINDOW_NS: u64 = 10_000_000;
@@ -23,7 +24,7 @@ const PEAK_WINDOW_NS: u64 = 10_000_000;
 /// Spread of the device's service times.
 const SERVICE_SIGMA: f64 = 0.35;
 const LATENESS_MEAN_NS: u64 = 15_000;
-const STALLS_IN_A_MILLION: u64 = 1_000;
+const STALLS_PPM: u32 = 1_000;
 const STALL_NS: u64 = 1_500_000;
 
 /// Polls in a row that a policy may ask for at one instant before time has to pass.
@@ -147,7 +148,7 @@ pub fn run<P: Policy + ?Sized>(policy: &mut P, load: &Load, noise: &Noise, seed:
         policy,
         load,
         noise,
-        random: Random::new(seed),
+        random: Random::from_state(seed),
         slots: vec![slot; load.depth as usize],
         refused: VecDeque::new(),
         in_device: BinaryHeap::new(),
@@ -197,7 +198,7 @@ impl<P: Policy + ?Sized> Bench<'_, P> {
         }
         self.timer = wanted.map(|at| {
             let mut late_ns = self.noise.lateness.draw(&mut self.random, LATENESS_MEAN_NS);
-            if self.random.in_a_million(STALLS_IN_A_MILLION) {
+            if self.random.chance_ppm(STALLS_PPM) {
                 late_ns += STALL_NS;
             }
             (at, at.max(now) + Duration::from_ns(late_ns))

@@ -12,10 +12,11 @@ use evenkeel_core::request::Operation;
 use evenkeel_core::time::{Duration, Instant};
 use serde::Serialize;
 
-use super::noise::{Quantiles, Random};
+use super::noise::Quantiles;
 use super::windowed::DeviceCost;
 use crate::histogram::{LatencyHistogram, LatencySummary};
 use crate::sim::policy::{Dispatch, Policy, Request};
+use crate::sim::random::Random;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -127,7 +128,7 @@ pub fn run<P: Policy + ?Sized>(
         policy,
         device,
         service: Quantiles::log_normal(device.sigma),
-        random: Random::new(seed),
+        random: Random::from_state(seed),
         slots: Vec::new(),
         volumes: clients.iter().map(volume).collect(),
         events: BinaryHeap::new(),

@@ -1,16 +1,16 @@
 //! Every scheduler beside a neighbour that wants the whole device: `evenkeel sim run isolation`.
 
-use evenkeel_core::qos::sharing::Window;
 use evenkeel_core::request::Operation;
-use evenkeel_core::time::{Duration, Instant};
+use evenkeel_core::time::Duration;
 
 use super::device_bench::{self, Client, Device, Got};
 use super::mclock::MClock;
 use super::orders::{Fifo, RoundRobin, VirtualTime};
-use super::product::Product;
+use super::product;
 use super::table::{Cell, Section, Table};
 use super::windowed::{Share, Windowed};
 use crate::sim::policy::Policy;
+use crate::sim::setup::WindowSetup;
 use crate::text;
 
 const KIB: u32 = 1 << 10;
@@ -96,12 +96,11 @@ fn mclock_beside<const WINDOW: u32>(shares: &[Share]) -> Box<dyn Policy> {
 }
 
 fn product<const SLOTS: u32>(shares: &[Share]) -> Box<dyn Policy> {
-    Box::new(Product::on_device(Instant::ZERO, &Device::NVME, Window::Slots(SLOTS), shares))
+    Box::new(product::on_device(&Device::NVME, WindowSetup::Slots(SLOTS), shares))
 }
 
 fn product_adaptive(shares: &[Share]) -> Box<dyn Policy> {
-    let window = Window::Adaptive { small_p99: SMALL_P99 };
-    Box::new(Product::on_device(Instant::ZERO, &Device::NVME, window, shares))
+    Box::new(product::on_device(&Device::NVME, WindowSetup::Adaptive(SMALL_P99.ns), shares))
 }
 
 pub(super) const NEIGHBOUR_SCHEMES: [Scheme; 8] = [

@@ -9,7 +9,7 @@ use super::gcra::Gcra;
 use super::librbd::Librbd;
 use super::limited::{Limited, Limiter, Rates};
 use super::nbdkit::Nbdkit;
-use super::product::Product;
+use super::product;
 use super::qemu::Qemu;
 use super::spdk::Spdk;
 use super::table::{Cell, Section, Table};
@@ -38,8 +38,7 @@ fn nbdkit(iops: u64, length: u32) -> Box<dyn Policy> {
 }
 
 fn product<const TOLERANCE_MS: u64>(iops: u64, _: u32) -> Box<dyn Policy> {
-    let tolerance = Duration::from_ms(TOLERANCE_MS);
-    Box::new(Product::new(Instant::ZERO, &[Rates::operations(iops)], tolerance))
+    Box::new(product::limited(&[Rates::operations(iops)], Duration::from_ms(TOLERANCE_MS)))
 }
 
 /// The rows of the tables, in their order.

@@ -1,43 +1,17 @@
-//! Noise that is the same on every machine: a seeded generator, and distributions as tables of
-//! quantiles that are made with nothing but additions, multiplications and divisions.
+//! Noise that is the same on every machine: distributions as tables of quantiles that are made with
+//! nothing but additions, multiplications and divisions.
 //!
 //! The platform's `exp` and `ln` may differ in the last bit from one machine to the next, and one
 //! bit is enough to send two simulations different ways. IEEE 754 fixes the four basic operations,
 //! so what is built of them alone is the same everywhere.
+
+use crate::sim::random::Random;
 
 /// Intervals of a table of quantiles: 12 bits of a draw choose one, 20 more a point in it.
 const INTERVALS: usize = 1 << 12;
 
 /// Steps in which a density is summed up to find the quantiles.
 const SUM_STEPS: u32 = 1 << 15;
-
-/// SplitMix64 (Steele, Lea and Flood 2014).
-#[derive(Clone, Debug)]
-pub struct Random {
-    state: u64,
-}
-
-impl Random {
-    /// A generator; the same seed gives the same draws.
-    #[must_use]
-    pub const fn new(seed: u64) -> Self {
-        Self { state: seed }
-    }
-
-    /// The next 64 bits.
-    pub const fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    /// Whether an event of this many in a million happens.
-    pub const fn in_a_million(&mut self, events: u64) -> bool {
-        (self.next() >> 32) * 1_000_000 < events << 32
-    }
-}
 
 /// A distribution of positive values as its quantiles, with straight lines between them.
 #[derive(Clone, Debug)]
@@ -87,7 +61,7 @@ impl Quantiles {
 
     /// A draw, multiplied by `unit`.
     pub fn draw(&self, random: &mut Random, unit: u64) -> u64 {
-        let bits = random.next();
+        let bits = random.next_u64();
         let index = (bits >> 52) as usize;
         let part = (bits >> 32) & 0xF_FFFF;
         let (low, high) = (self.values[index], self.values[index + 1]);
@@ -117,7 +91,7 @@ mod tests {
     use super::*;
 
     fn draws(quantiles: &Quantiles, unit: u64, count: usize) -> Vec<u64> {
-        let mut random = Random::new(7);
+        let mut random = Random::from_state(7);
         let mut draws: Vec<u64> = (0..count).map(|_| quantiles.draw(&mut random, unit)).collect();
         draws.sort_unstable();
         draws
@@ -153,7 +127,7 @@ mod tests {
     /// Pinned: were these to differ on another machine, so would every simulation.
     #[test]
     fn the_draws_are_the_same_everywhere() {
-        let mut random = Random::new(1);
+        let mut random = Random::from_state(1);
         let service = Quantiles::log_normal(0.35);
         let drawn: Vec<u64> = (0..4).map(|_| service.draw(&mut random, 250_000)).collect();
         assert_eq!(drawn, PINNED);

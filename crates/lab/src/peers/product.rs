@@ -1,30 +1,20 @@
-//! The product's own scheduler behind the [`Policy`] of the models.
+//! The product beside the models: how the limits and shares that they are given are said to it.
 
 use evenkeel_core::qos::pacing::{Balances, CountingRule, Limit, Pacing};
-use evenkeel_core::qos::scheduler::{Io, Scheduler, Ticket, VolumeIndex};
-use evenkeel_core::qos::sharing::{Claim, DeviceModel, OperationCost, Window};
-use evenkeel_core::request::Operation;
-use evenkeel_core::time::{Duration, Instant};
+use evenkeel_core::time::Duration;
 
 use super::device_bench::Device;
 use super::limited::Rates;
 use super::windowed::Share;
-use crate::sim::policy::{Dispatch, Policy, Request};
+use crate::sim::product::{NotSimulated, Product};
+use crate::sim::setup::{
+    DeviceSetup, PollerSetup, ServiceCost, Setup, ShareSetup, VolumeSetup, WindowSetup,
+};
 
-/// The scheduler with volumes numbered from 0.
-#[derive(Debug)]
-pub(super) struct Product {
-    scheduler: Scheduler,
-    volumes: Vec<VolumeIndex>,
-    /// What the requests do and of which volume they are, by handle.
-    notes: Vec<(u32, Operation)>,
-    /// Keys of the dispatches in the device, by the ticket that the caller has of them.
-    tickets: Vec<Ticket>,
-    vacant: Vec<usize>,
-}
+/// What a volume may save where the models have no such number.
+const TOLERANCE: Duration = Duration::from_ms(50);
 
-/// How the product is told of limits: as of a volume of an SSD type with this much time's worth of
-/// saved tokens.
+/// Limits as those of a volume of an SSD type with this much time's worth of saved tokens.
 pub(super) fn pacing(rates: &Rates, tolerance: Duration) -> Pacing {
     let limit = |per_second| Limit { per_second, credit: None };
     Pacing {
@@ -35,105 +25,62 @@ pub(super) fn pacing(rates: &Rates, tolerance: Duration) -> Pacing {
     }
 }
 
-impl Product {
-    /// Volumes with these limits, and no device that they share.
-    pub(super) fn new(now: Instant, rates: &[Rates], tolerance: Duration) -> Self {
-        let mut scheduler = Scheduler::new(now);
-        let volumes = rates
-            .iter()
-            .filter_map(|rates| {
-                scheduler.add(now, &pacing(rates, tolerance), Balances::default()).ok()
-            })
-            .collect();
-        Self { scheduler, volumes, notes: Vec::new(), tickets: Vec::new(), vacant: Vec::new() }
-    }
+/// Volumes with these limits, and no device that they share.
+pub(super) fn limited(rates: &[Rates], tolerance: Duration) -> Product {
+    // No request is put on this device: the bench has its own.
+    let device = DeviceSetup::ideal(0);
+    let volumes = rates.iter().map(|rates| volume(pacing(rates, tolerance), None)).collect();
+    made(volumes, device)
+}
 
-    /// Volumes without limits that share a device by claims.
-    pub(super) fn on_device(
-        now: Instant,
-        device: &Device,
-        window: Window,
-        shares: &[Share],
-    ) -> Self {
-        let tolerance = Duration::from_ms(50);
-        let unlimited = vec![Rates::default(); shares.len()];
-        let mut product = Self::new(now, &unlimited, tolerance);
-        let cost = OperationCost {
-            base: Duration::from_ns(device.cost.request_ns),
-            byte_ps: (device.cost.byte_ns * 1_000) as u32,
-        };
-        let model = DeviceModel { channels: device.channels, read: cost, write: cost, window };
-        if let Ok(device) = product.scheduler.add_device(now, &model) {
-            for (volume, share) in product.volumes.iter().zip(shares) {
-                let claim = Claim {
-                    reservation_per_second: share.reservation as u32,
-                    weight: share.weight,
-                    surplus_per_second: None,
-                };
-                // Cannot fail: both were made above.
-                let pacing = pacing(&Rates::default(), tolerance);
-                let at = (Some(device), None);
-                let _ = product.scheduler.share(now, *volume, &pacing, at, &claim);
-            }
-        }
-        product
-    }
+/// Volumes without limits that share a device.
+pub(super) fn on_device(device: &Device, window: WindowSetup, shares: &[Share]) -> Product {
+    let cost =
+        ServiceCost { base_ns: device.cost.request_ns, ns_per_kib: device.cost.byte_ns * 1_024 };
+    let device = DeviceSetup {
+        channels: Some(device.channels),
+        read: cost,
+        write: cost,
+        window: Some(window),
+        ..DeviceSetup::ideal(0)
+    };
+    let unlimited = pacing(&Rates::default(), TOLERANCE);
+    let share = |share: &Share| ShareSetup {
+        reservation_per_second: share.reservation,
+        weight: Some(share.weight),
+        conserve: false,
+    };
+    made(shares.iter().map(|given| volume(unlimited, Some(share(given)))).collect(), device)
+}
 
-    fn keep(&mut self, ticket: Ticket) -> u64 {
-        let at = self.vacant.pop().unwrap_or_else(|| {
-            self.tickets.push(Ticket::NONE);
-            self.tickets.len() - 1
-        });
-        self.tickets[at] = ticket;
-        at as u64
+fn volume(pacing: Pacing, share: Option<ShareSetup>) -> VolumeSetup {
+    VolumeSetup {
+        name: String::new(),
+        kind: String::new(),
+        size_bytes: u64::MAX,
+        pacing,
+        balances: Balances::default(),
+        spec: None,
+        instance: None,
+        share,
     }
 }
 
-impl Policy for Product {
-    fn submit(&mut self, now: Instant, request: &Request) -> bool {
-        let Request { volume, operation, offset, length, handle, .. } = *request;
-        let at = handle as usize;
-        if at >= self.notes.len() {
-            self.notes.resize(at + 1, (0, Operation::Read));
-        }
-        self.notes[at] = (volume, operation);
-        let Some(volume) = self.volumes.get(volume as usize) else { return false };
-        self.scheduler.submit(now, *volume, Io { operation, offset, length, handle }).is_ok()
-    }
-
-    fn poll(&mut self, now: Instant) {
-        self.scheduler.poll(now);
-    }
-
-    fn poll_output(&mut self) -> Option<Dispatch> {
-        let out = self.scheduler.poll_output()?;
-        let (volume, operation) = self.notes[out.handle as usize];
-        Some(Dispatch {
-            volume,
-            handle: out.handle,
-            operation,
-            offset: out.offset,
-            length: out.length,
-            last: out.last,
-            ticket: self.keep(out.ticket),
-        })
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.scheduler.poll_timeout()
-    }
-
-    fn complete(&mut self, now: Instant, dispatch: &Dispatch, _: Duration) {
-        let at = dispatch.ticket as usize;
-        let Some(ticket) = self.tickets.get_mut(at) else { return };
-        let ticket = std::mem::replace(ticket, Ticket::NONE);
-        self.vacant.push(at);
-        self.scheduler.complete(now, ticket);
-    }
-
-    fn repace(&mut self, now: Instant, volume: u32, pacing: &Pacing) -> bool {
-        let Some(volume) = self.volumes.get(volume as usize) else { return false };
-        self.scheduler.repace(now, *volume, pacing);
-        true
+fn made(volumes: Vec<VolumeSetup>, device: DeviceSetup) -> Product {
+    let setup = Setup {
+        duration_ns: 0,
+        sample_ns: 0,
+        volumes,
+        instances: Vec::new(),
+        stripes: Vec::new(),
+        clients: Vec::new(),
+        device,
+        poller: PollerSetup::default(),
+        changes: Vec::new(),
+    };
+    match Product::new(&setup) {
+        Ok(product) => product,
+        // A table of this file's callers that the scheduler has no room for: a mistake of ours.
+        Err(NotSimulated { what }) => unreachable!("{what}"),
     }
 }

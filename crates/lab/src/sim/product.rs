@@ -185,13 +185,14 @@ impl Policy for Product {
     #[inline]
     fn submit(&mut self, now: Instant, request: &Request) -> bool {
         let Request { volume, operation, offset, length, handle, .. } = *request;
+        let Some(name) = self.volumes.get(volume as usize).copied() else { return false };
         let place = handle as usize;
         if self.notes.len() <= place {
             self.notes.resize(place + 1, (0, Operation::Flush));
         }
         self.notes[place] = (volume, operation);
         let io = Io { operation, offset, length, handle };
-        self.scheduler.submit(now, self.volumes[volume as usize], io).is_ok()
+        self.scheduler.submit(now, name, io).is_ok()
     }
 
     #[inline]
@@ -223,12 +224,14 @@ impl Policy for Product {
     }
 
     fn set_balances(&mut self, now: Instant, volume: u32, balances: Balances) -> bool {
-        self.scheduler.set_balances(now, self.volumes[volume as usize], balances);
+        let Some(name) = self.volumes.get(volume as usize) else { return false };
+        self.scheduler.set_balances(now, *name, balances);
         true
     }
 
     fn repace(&mut self, now: Instant, volume: u32, pacing: &Pacing) -> bool {
-        self.scheduler.repace(now, self.volumes[volume as usize], pacing);
+        let Some(name) = self.volumes.get(volume as usize) else { return false };
+        self.scheduler.repace(now, *name, pacing);
         true
     }
 }

@@ -13,11 +13,17 @@ const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 const ONE: u64 = 1 << 32;
 
 impl Random {
+    /// The generator as published, for who needs one stream only.
+    #[must_use]
+    pub const fn from_state(state: u64) -> Self {
+        Self { state }
+    }
+
     /// A generator of its own for each `stream` of a seed, so that another client in a scenario
     /// does not change what the first one does.
     #[must_use]
     pub fn new(seed: u64, stream: u64) -> Self {
-        let mut mixer = Self { state: seed };
+        let mut mixer = Self::from_state(seed);
         let base = mixer.next_u64();
         let mut mixer = Self { state: base ^ stream.wrapping_mul(STEP) };
         Self { state: mixer.next_u64() }
@@ -37,6 +43,19 @@ impl Random {
     pub fn below(&mut self, bound: u64) -> u64 {
         let wide = u128::from(self.next_u64()) * u128::from(bound);
         u64::try_from(wide >> 64).unwrap_or(0)
+    }
+
+    /// Whether something happens that does once in `count` times.
+    pub fn one_in(&mut self, count: u64) -> bool {
+        self.below(count) == 0
+    }
+
+    /// One of some choices, each about as likely.
+    ///
+    /// # Panics
+    /// If there is nothing to choose from.
+    pub fn among<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[usize::try_from(self.below(choices.len() as u64)).unwrap_or(0)]
     }
 
     /// Whether something with a chance of `ppm` in a million happens.
@@ -100,7 +119,7 @@ mod tests {
 
     #[test]
     fn the_generator_is_the_published_one() {
-        let mut random = Random { state: 1_234_567 };
+        let mut random = Random::from_state(1_234_567);
         let first: Vec<u64> = (0..3).map(|_| random.next_u64()).collect();
         let published =
             [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423];

@@ -14,7 +14,7 @@ use super::super::isolation_table::{NEIGHBOUR_SCHEMES, RESERVATION_SCHEMES};
 use super::super::librbd::Librbd;
 use super::super::limited::{Limited, QUEUE_REQUESTS_MAX, Rates};
 use super::super::nbdkit::Nbdkit;
-use super::super::product::Product;
+use super::super::product;
 use super::super::qemu::Qemu;
 use super::super::spdk::Spdk;
 use super::super::windowed::Share;
@@ -39,7 +39,7 @@ fn models() -> Vec<(&'static str, Box<dyn Policy>, bool)> {
         ("Crucible", Box::new(Limited::<Crucible>::new(zero, &rates)), true),
         ("GCRA", Box::new(Limited::<Gcra>::new(zero, &rates)), true),
         ("nbdkit", Box::new(Nbdkit::new(zero, &rates)), false),
-        ("evenkeel", Box::new(Product::new(zero, &rates, Duration::from_ms(50))), true),
+        ("evenkeel", Box::new(product::limited(&rates, Duration::from_ms(50))), true),
     ];
     let share = |reservation| Share { weight: 2, reservation, limit: 5_000 };
     let shares = [share(100), share(0), Share::weight(1)];

@@ -11,7 +11,7 @@ use super::super::limited::{Limited, Limiter, Rates};
 use super::super::mclock::MClock;
 use super::super::nbdkit::{Bucket, Nbdkit};
 use super::super::orders::{RoundRobin, VirtualTime};
-use super::super::product::{Product, pacing};
+use super::super::product::{self, pacing};
 use super::super::qemu::Qemu;
 use super::super::spdk::Spdk;
 use super::super::windowed::{DeviceCost, Share, Windowed};
@@ -267,7 +267,7 @@ fn changing_a_limit_to_and_fro_is_a_burst_for_free() {
     near("GCRA", toggled_limiter::<Gcra>(), 1.0);
     near("Crucible", toggled_limiter::<Crucible>(), 1.0);
     let saved = Duration::from_ms(50);
-    let mut product = Product::new(Instant::ZERO, &[Rates::operations(1_000)], saved);
+    let mut product = product::limited(&[Rates::operations(1_000)], saved);
     let gained = toggled(&mut product, |product, now, rate| {
         assert!(product.repace(now, 0, &pacing(&Rates::operations(rate), saved)));
     });
