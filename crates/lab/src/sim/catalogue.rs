@@ -1,34 +1,67 @@
-//! The scenarios that come with the program.
+//! The scenarios that come with the program, and the test of each.
 
-/// Name and text of each, sorted by name. The files lie in `crates/lab/scenarios/`.
-pub const SCENARIOS: [(&str, &str); 26] = [
-    ("batch-beside-oltp", include_str!("../../scenarios/batch-beside-oltp.toml")),
-    ("database-gp2", include_str!("../../scenarios/database-gp2.toml")),
-    ("database-io1", include_str!("../../scenarios/database-io1.toml")),
-    ("fio-40", include_str!("../../scenarios/fio-40.toml")),
-    ("fio-4000", include_str!("../../scenarios/fio-4000.toml")),
-    ("five-minute-job", include_str!("../../scenarios/five-minute-job.toml")),
-    ("gp2-2000", include_str!("../../scenarios/gp2-2000.toml")),
-    ("gp2-500", include_str!("../../scenarios/gp2-500.toml")),
-    ("gp2-burst", include_str!("../../scenarios/gp2-burst.toml")),
-    ("gp2-hour", include_str!("../../scenarios/gp2-hour.toml")),
-    ("gp2-pair", include_str!("../../scenarios/gp2-pair.toml")),
-    ("hdd-burst", include_str!("../../scenarios/hdd-burst.toml")),
-    ("hierarchy", include_str!("../../scenarios/hierarchy.toml")),
-    ("instance-burst", include_str!("../../scenarios/instance-burst.toml")),
-    ("log-writer", include_str!("../../scenarios/log-writer.toml")),
-    ("modify-step", include_str!("../../scenarios/modify-step.toml")),
-    ("piops-stripe", include_str!("../../scenarios/piops-stripe.toml")),
-    ("reservations", include_str!("../../scenarios/reservations.toml")),
-    ("sc1-sizes", include_str!("../../scenarios/sc1-sizes.toml")),
-    ("slow-device", include_str!("../../scenarios/slow-device.toml")),
-    ("smoothness", include_str!("../../scenarios/smoothness.toml")),
-    ("st1-large", include_str!("../../scenarios/st1-large.toml")),
-    ("st1-sizes", include_str!("../../scenarios/st1-sizes.toml")),
-    ("stalls", include_str!("../../scenarios/stalls.toml")),
-    ("stripe", include_str!("../../scenarios/stripe.toml")),
-    ("surplus", include_str!("../../scenarios/surplus.toml")),
-];
+/// Makes the list and the tests of one table: file name, name of the test, and how many of its runs
+/// the test makes. `cargo x scenarios` makes all of them.
+macro_rules! scenarios {
+    ($($name:literal $(: $test:ident($($runs:tt)+))?),+ $(,)?) => {
+        const COUNT: usize = [$($name),+].len();
+
+        /// Name and text of each, sorted by name. The files lie in `crates/lab/scenarios/`.
+        pub const SCENARIOS: [(&str, &str); COUNT] = [
+            $(($name, include_str!(concat!("../../scenarios/", $name, ".toml")))),+
+        ];
+
+        #[cfg(test)]
+        mod come_as_expected {
+            $($(
+                #[test]
+                fn $test() {
+                    super::tests::comes_as_expected($name, runs!($($runs)+));
+                }
+            )?)+
+        }
+    };
+}
+
+#[cfg(test)]
+macro_rules! runs {
+    (all) => {
+        None
+    };
+    (first $count:literal) => {
+        Some($count)
+    };
+}
+
+scenarios! {
+    "batch-beside-oltp": batch_beside_oltp(all),
+    "database-gp2": database_gp2(all),
+    "database-io1": database_io1(all),
+    "fio-40": fio_40(all),
+    "fio-4000": fio_4000(first 1),
+    // Four weeks are hundreds of millions of I/Os: at full length only.
+    "five-minute-job",
+    "gp2-2000": gp2_2000(all),
+    "gp2-500": gp2_500(all),
+    "gp2-burst": gp2_burst(first 1),
+    "gp2-hour": gp2_hour(first 1),
+    "gp2-pair": gp2_pair(all),
+    "hdd-burst": hdd_burst(all),
+    "hierarchy": hierarchy(all),
+    "instance-burst": instance_burst(first 2),
+    "log-writer": log_writer(all),
+    "modify-step": modify_step(all),
+    "piops-stripe": piops_stripe(all),
+    "reservations": reservations(all),
+    "sc1-sizes": sc1_sizes(all),
+    "slow-device": slow_device(all),
+    "smoothness": smoothness(all),
+    "st1-large": st1_large(all),
+    "st1-sizes": st1_sizes(all),
+    "stalls": stalls(all),
+    "stripe": stripe(all),
+    "surplus": surplus(all),
+}
 
 /// The text of the scenario called `name`.
 #[must_use]
