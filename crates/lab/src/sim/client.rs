@@ -18,6 +18,8 @@ pub struct Client {
     /// What it was told.
     pub setup: ClientSetup,
     random: Random,
+    /// Blocks in the range.
+    blocks: u64,
     /// Of each thread: the next offset of its sequential run.
     cursors: Vec<u64>,
     /// Requests sent and not answered.
@@ -88,6 +90,7 @@ impl Client {
         Self {
             setup: setup.clone(),
             random,
+            blocks: (setup.shape.span_bytes / block).max(1),
             cursors: (0..threads).map(|thread| share * u64::from(thread)).collect(),
             under_way: 0,
             dropped: 0,
@@ -149,7 +152,7 @@ impl Client {
     }
 
     /// What it does when a request of `thread` was answered.
-    #[inline]
+    #[inline(always)]
     pub fn answered(&mut self, now: u64, thread: u16) -> Step {
         self.under_way -= 1;
         if now >= self.setup.stop_ns {
@@ -181,18 +184,17 @@ impl Client {
     }
 
     /// The next request of a thread.
-    #[inline]
+    #[inline(always)]
     pub fn next_request(&mut self, thread: u16) -> Wanted {
         let Shape { read_percent, block_bytes, sequential, span_bytes, .. } = self.setup.shape;
         let block = u64::from(block_bytes.max(1));
-        let blocks = (span_bytes / block).max(1);
         let offset = if sequential {
             let cursor = &mut self.cursors[usize::from(thread)];
             let offset = *cursor;
             *cursor = if offset + 2 * block > span_bytes { 0 } else { offset + block };
             offset
         } else {
-            self.random.below(blocks) * block
+            self.random.below(self.blocks) * block
         };
         let is_read = match read_percent {
             100 => true,

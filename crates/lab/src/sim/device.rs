@@ -31,6 +31,8 @@ pub struct Device {
     /// The device's time while it stands still.
     still_at: u64,
     work: Work,
+    /// When it is done with something next, in its own time; the end of time for never.
+    next_own: u64,
     /// Bytes in the write cache as of `cache_at` of the device's time.
     cache_bytes: u64,
     cache_at: u64,
@@ -76,6 +78,7 @@ impl Device {
             paused_ns: 0,
             still_at: 0,
             work,
+            next_own: u64::MAX,
             cache_bytes: 0,
             cache_at: 0,
             written_since_pause: 0,
@@ -99,50 +102,55 @@ impl Device {
     }
 
     /// Gives it work.
+    #[inline(always)]
     pub fn give(&mut self, now: u64, dispatch: Dispatch) {
         self.collect_garbage(now, &dispatch);
         let own_now = self.own_time(now);
         let done = Done { dispatch, given_at: now };
-        if let Work::Fifo(queue) = &mut self.work {
-            queue.push_back((own_now + self.setup.read.base_ns, done));
-            return;
+        match &mut self.work {
+            Work::Fifo(queue) => queue.push_back((own_now + self.setup.read.base_ns, done)),
+            Work::Channels { free, waiting, under_way, .. } => {
+                let slot = u32::try_from(under_way.insert(done)).unwrap_or(u32::MAX);
+                if *free == 0 {
+                    waiting.push_back(slot);
+                } else {
+                    *free -= 1;
+                    self.begin(own_now, slot);
+                }
+            }
         }
-        let Work::Channels { free, waiting, under_way, .. } = &mut self.work else { return };
-        let slot = u32::try_from(under_way.insert(done)).unwrap_or(u32::MAX);
-        if *free == 0 {
-            waiting.push_back(slot);
-        } else {
-            *free -= 1;
-            self.begin(own_now, slot);
-        }
+        self.look_ahead();
     }
 
-    /// When it is done with something next.
+    /// When it is done with something next; the end of time for never.
     #[must_use]
-    pub fn next_at(&self) -> Option<u64> {
-        let own = match &self.work {
-            Work::Fifo(queue) => queue.front().map(|(at, _)| *at),
-            Work::Channels { ends, .. } => ends.first_at(),
-        };
-        own.map(|at| at.saturating_add(self.paused_ns))
+    pub fn next_at(&self) -> u64 {
+        self.next_own.saturating_add(self.paused_ns)
     }
 
     /// What it is done with by `now`; one after the other.
+    #[inline(always)]
     pub fn poll(&mut self, now: u64) -> Option<Done> {
         let own_now = self.own_time(now);
-        if let Work::Fifo(queue) = &mut self.work {
-            queue.front().filter(|(at, _)| *at <= own_now)?;
-            return queue.pop_front().map(|(_, done)| done);
-        }
-        let Work::Channels { free, waiting, ends, under_way } = &mut self.work else { return None };
-        let (ended_at, slot) = ends.pop_due(own_now)?;
-        let done = under_way.remove(slot as usize);
-        match waiting.pop_front() {
-            // The channel went on when it was free, not when somebody looked.
-            Some(next) => self.begin(ended_at, next),
-            None => *free += 1,
-        }
-        Some(done)
+        if own_now < self.next_own { None } else { self.finish(own_now) }
+    }
+
+    fn finish(&mut self, own_now: u64) -> Option<Done> {
+        let done = match &mut self.work {
+            Work::Fifo(queue) => queue.pop_front().map(|(_, done)| done),
+            Work::Channels { free, waiting, ends, under_way } => {
+                let (ended_at, slot) = ends.pop_due(own_now)?;
+                let done = under_way.remove(slot as usize);
+                match waiting.pop_front() {
+                    // The channel went on when it was free, not when somebody looked.
+                    Some(next) => self.begin(ended_at, next),
+                    None => *free += 1,
+                }
+                Some(done)
+            }
+        };
+        self.look_ahead();
+        done
     }
 
     /// Lets it stand still for so long from now on, or after the pause that it is in.
@@ -155,6 +163,15 @@ impl Device {
     /// works on are not affected.
     pub fn set_percent(&mut self, percent: u32) {
         self.percent = percent.into();
+    }
+
+    /// Keeps `next_own`, which every turn of the world looks at several times.
+    fn look_ahead(&mut self) {
+        let own = match &self.work {
+            Work::Fifo(queue) => queue.front().map(|(at, _)| *at),
+            Work::Channels { ends, .. } => ends.first_at(),
+        };
+        self.next_own = own.unwrap_or(u64::MAX);
     }
 
     fn own_time(&self, now: u64) -> u64 {
@@ -247,7 +264,8 @@ mod tests {
     /// When each is done, by handle.
     fn ends(device: &mut Device) -> Vec<(u64, u32)> {
         let mut ends = Vec::new();
-        while let Some(at) = device.next_at() {
+        while !device.is_empty() {
+            let at = device.next_at();
             assert!(device.poll(at - 1).is_none(), "done before its time");
             let done = device.poll(at).expect("due");
             ends.push((at, done.dispatch.handle));

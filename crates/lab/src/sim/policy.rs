@@ -44,7 +44,8 @@ pub struct Dispatch {
 /// A scheduler in virtual time. Calls come with a `now` that never steps back; after each of
 /// [`submit`](Policy::submit), [`poll`](Policy::poll) and [`complete`](Policy::complete) the caller
 /// empties [`poll_output`](Policy::poll_output) and asks [`poll_timeout`](Policy::poll_timeout)
-/// when to poll at the latest.
+/// when to poll at the latest. The answer changes with these calls only, never by itself: whoever
+/// has told nothing since need not ask again.
 pub trait Policy {
     /// Takes a request; `false` if the volume's queue is full, and the caller tries again after the
     /// volume's next dispatch.

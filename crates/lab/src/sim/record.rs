@@ -135,6 +135,7 @@ impl Recorder {
     }
 
     /// A request went to the device.
+    #[inline(always)]
     pub fn dispatched(&mut self, now: u64) {
         self.current.dispatched += 1;
         if now >= self.short_ends_at {
@@ -147,6 +148,7 @@ impl Recorder {
     }
 
     /// A request was answered.
+    #[inline(always)]
     pub fn completed(&mut self, now: u64, latency_ns: u64, length: u32) {
         self.current.completed += 1;
         self.current.completed_bytes += u64::from(length);
