@@ -123,6 +123,7 @@ fn count(result: isize) -> Result<u32, Errno> {
 pub(crate) mod conformance {
     use super::*;
     use evenkeel_store::buffer::Buffer;
+    use evenkeel_store::clock::Timer;
     use evenkeel_store::disk::{DiskAction, DiskOp};
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
@@ -137,6 +138,7 @@ pub(crate) mod conformance {
         a_closed_connection_ends_a_receive(with().0);
         another_thread_wakes_it_again_and_again(with());
         many_disk_operations_all_end_with_their_buffers(with().0);
+        descriptors_that_become_readable_are_told_and_hold_up_nothing(with().0);
     }
 
     fn next<D: Driver>(driver: &mut D) -> Event {
@@ -240,6 +242,32 @@ pub(crate) mod conformance {
             assert_eq!(done.result, Ok(8));
             assert_eq!(done.buffer.unwrap().bytes()[..8], done.token.to_le_bytes());
             assert!(!std::mem::replace(&mut seen[done.token as usize], true), "ended twice");
+        }
+    }
+    /// More of them than there are workers, each again and again, beside a file.
+    fn descriptors_that_become_readable_are_told_and_hold_up_nothing<D: Driver>(mut driver: D) {
+        let file = tempfile::tempfile().unwrap();
+        let timers: Vec<Timer> = (0..50).map(|_| Timer::new().unwrap()).collect();
+        for round in 0..3 {
+            let start = evenkeel_store::clock::now();
+            for (token, timer) in timers.iter().enumerate() {
+                timer.set(start + Duration::from_secs(3_600));
+                driver.disk(4).submit(DiskOp::readable(token as u64, timer.fd()));
+            }
+            let (fd, action) = (file.as_raw_fd(), DiskAction::Sync);
+            let (token, buffer) = (round, None);
+            let op = DiskOp { token, fd, action, offset: 0, length: 0, buffer, buffer_offset: 0 };
+            driver.disk(3).submit(op);
+            let Event::Disk(3, done) = next(&mut driver) else { panic!("a timer goes off") };
+            assert_eq!((done.token, done.result), (round, Ok(0)));
+            // One that waits already may be set to another time.
+            timers.iter().for_each(|timer| timer.set(start));
+            let mut seen = vec![false; timers.len()];
+            for _ in 0..timers.len() {
+                let Event::Disk(4, done) = next(&mut driver) else { panic!("not store 4's disk") };
+                assert!(done.result.is_ok(), "{done:?}");
+                assert!(!std::mem::replace(&mut seen[done.token as usize], true), "ended twice");
+            }
         }
     }
 }

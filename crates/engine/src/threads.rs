@@ -3,10 +3,11 @@
 
 use crate::driver::{Driver, Event, Waker, receive_now, send_now};
 use evenkeel_core::time::Duration;
-use evenkeel_store::disk::{Disk, DiskDone, DiskOp};
+use evenkeel_store::disk::{Disk, DiskAction, DiskDone, DiskOp};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
+use slab::Slab;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
@@ -18,9 +19,11 @@ const WORKERS: usize = 16;
 /// Readiness fetched with one system call.
 const EVENTS_MAX: usize = 256;
 
-/// Epoll data of what is no connection.
+/// Epoll data of what is no connection. Connections are their numbers, which have 32 bits.
 const DATA_WAKE: u64 = u64::MAX;
 const DATA_DISK: u64 = u64::MAX - 1;
+/// With the number of a [`Threads::readable`] operation in the lower half.
+const DATA_READABLE: u64 = 1 << 32;
 
 /// Transfers that wait for a socket to become ready.
 #[derive(Clone, Copy, Default)]
@@ -50,6 +53,8 @@ pub struct Threads {
     pending: Vec<Pending>,
     ready: VecDeque<Event>,
     waker: Waker,
+    /// Operations that wait for a descriptor to become readable: no worker has to.
+    readable: Slab<(u32, DiskOp)>,
     shop: Arc<Shop>,
     workers: Vec<JoinHandle<()>>,
 }
@@ -71,6 +76,7 @@ impl Threads {
             pending: Vec::new(),
             ready: VecDeque::new(),
             waker,
+            readable: Slab::new(),
             shop,
             workers: Vec::with_capacity(WORKERS),
         };
@@ -109,16 +115,36 @@ impl Threads {
         let mut interest = EventFlags::ONESHOT;
         interest.set(EventFlags::IN, pending.receive.is_some());
         interest.set(EventFlags::OUT, pending.send.is_some());
-        if interest != EventFlags::ONESHOT {
-            let (fd, data) = (borrow(pending.fd), EventData::new_u64(u64::from(connection)));
-            // The kernel forgets a socket when it is closed, so a new one has to be added.
-            let result = match epoll::modify(&self.epoll, fd, data, interest) {
-                Err(Errno::NOENT) => epoll::add(&self.epoll, fd, data, interest),
-                result => result,
-            };
-            if let Err(errno) = result {
-                self.fail(connection, errno);
-            }
+        let fd = pending.fd;
+        if interest != EventFlags::ONESHOT
+            && let Err(errno) = self.watch(fd, u64::from(connection), interest)
+        {
+            self.fail(connection, errno);
+        }
+    }
+
+    fn watch(&self, fd: RawFd, data: u64, interest: EventFlags) -> Result<(), Errno> {
+        let (fd, data) = (borrow(fd), EventData::new_u64(data));
+        // The kernel forgets a descriptor when it is closed, so a new one has to be added.
+        match epoll::modify(&self.epoll, fd, data, interest) {
+            Err(Errno::NOENT) => epoll::add(&self.epoll, fd, data, interest),
+            result => result,
+        }
+    }
+
+    fn await_readable(&mut self, store: u32, op: DiskOp) {
+        let fd = op.fd;
+        let slot = self.readable.insert((store, op)) as u32;
+        let data = DATA_READABLE | u64::from(slot);
+        if let Err(errno) = self.watch(fd, data, EventFlags::IN | EventFlags::ONESHOT) {
+            self.became_readable(slot, Err(errno));
+        }
+    }
+
+    fn became_readable(&mut self, slot: u32, result: Result<u32, Errno>) {
+        if let Some((store, op)) = self.readable.try_remove(slot as usize) {
+            let done = DiskDone { token: op.token, result, buffer: op.buffer };
+            self.ready.push_back(Event::Disk(store, done));
         }
     }
 
@@ -157,7 +183,7 @@ impl Driver for Threads {
     }
 
     fn disk(&mut self, store: u32) -> StoreDisk<'_> {
-        StoreDisk { shop: &self.shop, store }
+        StoreDisk { threads: self, store }
     }
 
     fn wait(&mut self, timeout: Option<Duration>, _hasty: bool) -> io::Result<()> {
@@ -185,6 +211,7 @@ impl Driver for Threads {
                     let done = std::mem::take(&mut *lock(&self.shop.done));
                     self.ready.extend(done.into_iter().map(|(store, d)| Event::Disk(store, d)));
                 }
+                data if data & DATA_READABLE != 0 => self.became_readable(data as u32, Ok(0)),
                 connection => self.advance(connection as u32),
             }
         }
@@ -238,14 +265,18 @@ impl Shop {
 
 /// The workers on behalf of one store.
 pub struct StoreDisk<'a> {
-    shop: &'a Shop,
+    threads: &'a mut Threads,
     store: u32,
 }
 
 impl Disk for StoreDisk<'_> {
     fn submit(&mut self, op: DiskOp) {
-        lock(&self.shop.jobs).queue.push_back((self.store, op));
-        self.shop.more.notify_one();
+        if op.action == DiskAction::Readable {
+            return self.threads.await_readable(self.store, op);
+        }
+        let shop = &self.threads.shop;
+        lock(&shop.jobs).queue.push_back((self.store, op));
+        shop.more.notify_one();
     }
 }
 

@@ -18,14 +18,14 @@ pub type Run<'a> = dyn FnMut(&mut dyn Store, Submission) -> Completion + 'a;
 /// Runs a submission with blocking system calls.
 pub fn blocking(store: &mut dyn Store, submission: Submission) -> Completion {
     let mut disk = BlockingDisk::default();
+    let mut ended = None;
     store.submit(submission, &mut disk);
     loop {
-        if let Some(completion) = store.poll() {
-            return completion;
-        }
+        ended = ended.or_else(|| store.poll());
+        // The disk answers all it was given, also when the request has ended.
         match disk.poll() {
             Some(done) => store.disk_done(done, &mut disk),
-            None => panic!("a request ended neither in the store nor on the disk"),
+            None => return ended.expect("a request ended neither in the store nor on the disk"),
         }
     }
 }
@@ -45,12 +45,13 @@ impl RingDisk {
     /// Runs one submission.
     pub fn run(&mut self, store: &mut dyn Store, submission: Submission) -> Completion {
         let mut queue = Queue::default();
+        let mut ended = None;
         store.submit(submission, &mut queue);
         loop {
-            if let Some(completion) = store.poll() {
-                return completion;
-            }
-            let op = queue.0.pop().expect("a request ended neither in the store nor on the disk");
+            ended = ended.or_else(|| store.poll());
+            let Some(op) = queue.0.pop() else {
+                return ended.expect("a request ended neither in the store nor on the disk");
+            };
             let done = self.execute(op);
             store.disk_done(done, &mut queue);
         }

@@ -3,6 +3,7 @@
 
 use crate::buffer::Buffer;
 use io_uring::{opcode, squeue, types};
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use std::io::{IoSlice, IoSliceMut};
@@ -24,6 +25,9 @@ pub enum DiskAction {
     PunchHole,
     /// Make the range read as zeroes and keep it allocated.
     ZeroRange,
+    /// Wait until an eventfd or a timer can be read, and leave what it holds. It must become
+    /// readable by itself some day: whoever closes the disk waits for it.
+    Readable,
 }
 
 /// One file operation. The store that submits it keeps `fd` open until it is done.
@@ -50,7 +54,7 @@ pub struct DiskOp {
 pub struct DiskDone {
     /// As submitted.
     pub token: u64,
-    /// Bytes transferred (may be fewer than asked), or why it failed.
+    /// Bytes transferred (may be fewer than asked; meaningless where none are), or why it failed.
     pub result: Result<u32, Errno>,
     /// The buffer that was submitted.
     pub buffer: Option<Buffer>,
@@ -63,6 +67,13 @@ pub trait Disk {
 }
 
 impl DiskOp {
+    /// Tells the store when `fd` can be read: see [`DiskAction::Readable`].
+    #[must_use]
+    pub fn readable(token: u64, fd: RawFd) -> Self {
+        let action = DiskAction::Readable;
+        Self { token, fd, action, offset: 0, length: 0, buffer: None, buffer_offset: 0 }
+    }
+
     fn memory(&self) -> (*mut u8, u32) {
         let Some(buffer) = &self.buffer else { return (std::ptr::null_mut(), 0) };
         let start = self.buffer_offset as usize;
@@ -88,6 +99,7 @@ impl DiskOp {
             DiskAction::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
             DiskAction::PunchHole => self.fallocate_entry(punch_hole()),
             DiskAction::ZeroRange => self.fallocate_entry(FallocateFlags::ZERO_RANGE),
+            DiskAction::Readable => opcode::PollAdd::new(fd, libc::POLLIN as u32).build(),
         }
     }
 
@@ -127,6 +139,9 @@ impl DiskOp {
             (DiskAction::Sync, _) => rustix::fs::fdatasync(fd).map(|()| 0)?,
             (DiskAction::PunchHole, _) => self.fallocate(fd, punch_hole())?,
             (DiskAction::ZeroRange, _) => self.fallocate(fd, FallocateFlags::ZERO_RANGE)?,
+            (DiskAction::Readable, _) => {
+                rustix::event::poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], None)?
+            }
         };
         Ok(u32::try_from(count).unwrap_or(u32::MAX))
     }

@@ -12,14 +12,16 @@
 //!   error, never data.
 //! - Requests in flight together may take effect in any order. Order is the caller's business.
 //! - `submit` never blocks on the device: work goes to the [`Disk`] it is handed, and results come
-//!   back through `disk_done`. A store with threads of its own submits a read of an eventfd there
-//!   and is woken by it.
+//!   back through `disk_done`. A store with threads or timers of its own has the disk wait for an
+//!   eventfd or a timerfd there ([`disk::DiskAction::Readable`]) and is woken by it. It does so
+//!   only while it owes a completion: a store that owes none may be dropped at any time.
 //! - What was never written, or was discarded or zeroed, reads as zeroes.
 //!
 //! [`conformance`] checks all of this; every store's tests call it.
 #![deny(missing_docs)]
 
 pub mod buffer;
+pub mod clock;
 pub mod conformance;
 pub mod disk;
 pub mod folder;

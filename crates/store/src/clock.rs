@@ -1,0 +1,79 @@
+//! The only file of the stores that asks the operating system for the time, and the timer that
+//! wakes a store without a thread of its own.
+
+use evenkeel_core::time::Instant;
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
+    timerfd_create, timerfd_settime,
+};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// The time of the system's monotonic clock.
+#[must_use]
+pub fn now() -> Instant {
+    let time = clock_gettime(ClockId::Monotonic);
+    // Neither part is ever negative on this clock.
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let ns = u64::try_from(time.tv_nsec).unwrap_or(0);
+    Instant::from_ns(seconds.saturating_mul(NS_PER_S).saturating_add(ns))
+}
+
+/// A descriptor that can be read from a set time on. The kernel keeps it to the nanosecond, without
+/// the slack that it gives to sleeping threads.
+#[derive(Debug)]
+pub struct Timer(OwnedFd);
+
+impl Timer {
+    /// A timer that is not set.
+    ///
+    /// # Errors
+    /// When the process has too many open files.
+    pub fn new() -> io::Result<Self> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        Ok(Self(timerfd_create(TimerfdClockId::Monotonic, flags)?))
+    }
+
+    /// Sets it to `at`, in place of any earlier time; at once if that is over.
+    pub fn set(&self, at: Instant) {
+        // All zeroes would mean never.
+        let ns = at.ns.max(1);
+        let value = Timespec {
+            tv_sec: i64::try_from(ns / NS_PER_S).unwrap_or(i64::MAX),
+            tv_nsec: i64::try_from(ns % NS_PER_S).unwrap_or(0) as _,
+        };
+        let interval = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let spec = Itimerspec { it_interval: interval, it_value: value };
+        // The descriptor and the value are valid: there is nothing else that could be refused.
+        let _ = timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &spec);
+    }
+
+    /// The descriptor to wait for.
+    #[must_use]
+    pub fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::{BlockingDisk, Disk, DiskOp};
+    use evenkeel_core::time::Duration;
+
+    #[test]
+    fn a_timer_is_readable_once_its_time_has_come_and_not_before() {
+        let timer = Timer::new().unwrap();
+        let at = now() + Duration::from_ms(20);
+        timer.set(at);
+        let mut disk = BlockingDisk::default();
+        disk.submit(DiskOp::readable(7, timer.fd()));
+        assert!(now() >= at);
+        assert_eq!(disk.poll().unwrap().token, 7);
+        timer.set(Instant::ZERO);
+        disk.submit(DiskOp::readable(8, timer.fd()));
+        assert_eq!(disk.poll().unwrap().token, 8, "a time that is over is due at once");
+    }
+}
