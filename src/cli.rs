@@ -11,9 +11,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 mod sim;
+mod store;
 mod volume;
 
 pub use sim::{Sim, SimRun, SimSwarm, SimVerb};
+pub use store::{Bytes, StoreKind};
 pub use volume::{Volume, VolumeAttach, VolumeCreate, VolumeDetach, VolumeModify, VolumeVerb};
 
 const AFTER_HELP: &str = "\
@@ -62,15 +64,6 @@ pub enum Verb {
     Completions(Completions),
     /// Print the manual page, or the reference of all verbs.
     Man(Man),
-}
-
-/// Where the bytes of the volumes are kept.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum StoreKind {
-    /// Sparse files in the data folder.
-    Local,
-    /// Memory: fast, and gone with the process.
-    Memory,
 }
 
 /// How the server talks to disks and sockets.
@@ -127,8 +120,11 @@ pub struct Serve {
     )]
     pub modify_policy: ModifyPolicy,
 
-    /// Where the bytes of the volumes are kept.
+    /// Where the bytes of the volumes are kept: `local` (sparse files in the data folder), `memory`
+    /// (gone with the process), or either behind a device of your choice, such as
+    /// `faulty:memory,channels=8,read_us=80`; docs/reference/faulty.md has its parameters.
     #[arg(long, env = "EVENKEEL_STORE", default_value = "local", value_name = "STORE")]
+    #[arg(value_parser = store)]
     pub store: StoreKind,
 
     /// How the server talks to disks and sockets.
@@ -213,8 +209,9 @@ pub struct Demo {
     #[arg(long, default_value = "30s", value_name = "TIME", value_parser = span)]
     pub time: Duration,
 
-    /// Where the bytes of the volumes are kept: memory, or a temporary folder.
-    #[arg(long, default_value = "local", value_name = "STORE")]
+    /// Where the bytes of the volumes are kept: `local` (a temporary folder), `memory`, or either
+    /// behind a device of your choice, as for `serve`.
+    #[arg(long, default_value = "local", value_name = "STORE", value_parser = store)]
     pub store: StoreKind,
 
     /// How the server talks to disks and sockets.
@@ -414,6 +411,10 @@ fn instance_id(text: &str) -> Result<InstanceId, String> {
 }
 
 fn volume_type(text: &str) -> Result<VolumeType, String> {
+    parsed(text)
+}
+
+fn store(text: &str) -> Result<StoreKind, String> {
     parsed(text)
 }
 

@@ -1,11 +1,12 @@
 //! Wires store, engine and control plane together: the whole server in one screen.
 
-use crate::cli::{self, Io, Serve, StoreKind};
+use crate::cli::{self, Bytes, Io, Serve, StoreKind};
 use crate::message::{Exit, Failure};
 use evenkeel_control::{ControlConfig, ModifyPolicy, Timeouts};
 use evenkeel_core::volume::Rules;
 use evenkeel_engine::{Engine, EngineConfig, IoMode};
 use evenkeel_store::Pool;
+use evenkeel_store::faulty::FaultyPool;
 use evenkeel_store::folder::Folder;
 use evenkeel_store::local::LocalPool;
 use evenkeel_store::memory::MemoryPool;
@@ -82,14 +83,7 @@ pub fn run(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), Failure> {
     raise_open_files();
-    // Held to the end: it keeps a second server out of the folder. The local store has its own.
-    let (pool, _folder): (Arc<dyn Pool>, Option<Folder>) = match config.store {
-        StoreKind::Local => (Arc::new(LocalPool::open(&config.data_dir).map_err(failed)?), None),
-        StoreKind::Memory => {
-            let folder = Folder::claim(&config.data_dir).map_err(failed)?;
-            (Arc::new(MemoryPool::new()), Some(folder))
-        }
-    };
+    let (pool, _folder) = open_pool(config)?;
     let engine = Engine::start(EngineConfig {
         cores: config.cores,
         io: config.io.into(),
@@ -112,6 +106,22 @@ pub fn run(
     let result = evenkeel_control::run(control, engine.agent(), ready, shutdown).map_err(failed);
     engine.shutdown();
     result
+}
+
+/// The pool, and what keeps a second server out of the data folder until it is dropped: the local
+/// store sees to that itself.
+fn open_pool(config: &Config) -> Result<(Arc<dyn Pool>, Option<Folder>), Failure> {
+    let (pool, folder): (Arc<dyn Pool>, _) = match config.store.bytes {
+        Bytes::Local => (Arc::new(LocalPool::open(&config.data_dir).map_err(failed)?), None),
+        Bytes::Memory => {
+            let folder = Folder::claim(&config.data_dir).map_err(failed)?;
+            (Arc::new(MemoryPool::new()), Some(folder))
+        }
+    };
+    Ok(match &config.store.device {
+        Some(device) => (Arc::new(FaultyPool::new(pool, device)), folder),
+        None => (pool, folder),
+    })
 }
 
 /// Every connection and every volume takes a descriptor, and the limit that a shell hands down is

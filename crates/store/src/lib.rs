@@ -24,6 +24,7 @@ pub mod buffer;
 pub mod clock;
 pub mod conformance;
 pub mod disk;
+pub mod faulty;
 pub mod folder;
 pub mod local;
 pub mod memory;

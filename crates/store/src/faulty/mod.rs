@@ -1,0 +1,68 @@
+//! A pool over another one that behaves like a device of one's choice: real timing with channels,
+//! costs, a write cache, stalls and slowdowns, and operations that fail by chance. For tests and
+//! demonstrations: what a scheduler does on a device can be shown on a machine without one.
+//!
+//! The bytes are moved by the pool below, at once; what takes time is the answer. All volumes of a
+//! pool share one device, across the threads that serve them, and each has a timer of its own that
+//! wakes it when the next answer is due.
+
+mod device;
+mod random;
+pub mod setup;
+mod volume;
+
+use crate::clock;
+use crate::{Pool, Store, StoreError};
+use device::Device;
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::units::ByteCount;
+use setup::Setup;
+use std::sync::{Arc, Mutex};
+
+/// See the module's text.
+pub struct FaultyPool {
+    below: Arc<dyn Pool>,
+    setup: Setup,
+    device: Arc<Mutex<Device>>,
+}
+
+impl FaultyPool {
+    /// The volumes of `below` behind a device like `setup`, whose time begins now.
+    #[must_use]
+    pub fn new(below: Arc<dyn Pool>, setup: &Setup) -> Self {
+        let device = Arc::new(Mutex::new(Device::new(setup, clock::now())));
+        Self { below, setup: *setup, device }
+    }
+}
+
+impl Pool for FaultyPool {
+    fn describe(&self) -> String {
+        format!("{}, behind a device of {}", self.below.describe(), self.setup)
+    }
+
+    fn create(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
+        self.below.create(id, size)
+    }
+
+    fn open(&self, id: VolumeId) -> Result<Box<dyn Store>, StoreError> {
+        let timer = clock::Timer::new().map_err(|e| StoreError::io("make a timer", e))?;
+        let below = self.below.open(id)?;
+        let device = Arc::clone(&self.device);
+        Ok(Box::new(volume::FaultyStore::new(id, below, device, timer, &self.setup)))
+    }
+
+    fn resize(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
+        self.below.resize(id, size)
+    }
+
+    fn delete(&self, id: VolumeId) -> Result<(), StoreError> {
+        self.below.delete(id)
+    }
+
+    fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError> {
+        self.below.list()
+    }
+}
+
+#[cfg(test)]
+mod tests;

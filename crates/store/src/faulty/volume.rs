@@ -1,0 +1,209 @@
+//! One open volume behind the faulty pool's device: requests go to the store below at once, their
+//! answers wait until the device would have given them.
+//!
+//! The store asks its [`Disk`] to be told when its timer can be read, and does so only while it
+//! holds an answer back: as long as the disk has something of it to do, so has its caller, who
+//! therefore keeps it open.
+
+use super::device::Device;
+use super::random::Random;
+use super::setup::Setup;
+use crate::clock::{self, Timer};
+use crate::disk::{Disk, DiskDone, DiskOp};
+use crate::{Completion, Geometry, Store, Submission};
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::request::{Failure, Operation};
+use evenkeel_core::time::Instant;
+use evenkeel_core::units::ByteCount;
+use rustix::io::Errno;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The token of the one operation that is this store's own; those below count from 0.
+const TIMER_TOKEN: u64 = u64::MAX;
+
+/// See the module's text.
+pub(super) struct FaultyStore {
+    below: Box<dyn Store>,
+    device: Arc<Mutex<Device>>,
+    random: Random,
+    fail_ppm: u32,
+    timer: Timer,
+    /// What the timer is set to, while the disk waits for it.
+    waiting_for: Option<Instant>,
+    /// By the number that the store below knows a request by.
+    held: Vec<Option<Held>>,
+    free: Vec<u32>,
+    /// Answers that are not due or not there yet, by the time they are due.
+    due: BinaryHeap<Reverse<(Instant, u32)>>,
+    finished: VecDeque<Completion>,
+}
+
+/// A request whose answer the device has not given yet.
+struct Held {
+    ticket: u64,
+    /// What the store below said, once it did.
+    answer: Option<Completion>,
+}
+
+impl FaultyStore {
+    pub fn new(
+        id: VolumeId,
+        below: Box<dyn Store>,
+        device: Arc<Mutex<Device>>,
+        timer: Timer,
+        setup: &Setup,
+    ) -> Self {
+        // The high bits of an id are no more random than the low ones.
+        let stream = u64::try_from(id.bits() & u128::from(u64::MAX)).unwrap_or(0);
+        Self {
+            below,
+            device,
+            random: Random::new(setup.seed, stream | 1),
+            fail_ppm: setup.fail_ppm,
+            timer,
+            waiting_for: None,
+            held: Vec::new(),
+            free: Vec::new(),
+            due: BinaryHeap::new(),
+            finished: VecDeque::new(),
+        }
+    }
+
+    /// A place for a request that is answered from `due_at` on.
+    fn hold(&mut self, ticket: u64, due_at: Instant) -> u32 {
+        let held = Some(Held { ticket, answer: None });
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.held[slot as usize] = held;
+                slot
+            }
+            None => {
+                self.held.push(held);
+                (self.held.len() - 1) as u32
+            }
+        };
+        self.due.push(Reverse((due_at, slot)));
+        slot
+    }
+
+    /// Takes what the store below has finished.
+    fn collect(&mut self) {
+        while let Some(answer) = self.below.poll() {
+            if let Some(held) = self.held.get_mut(answer.ticket as usize).and_then(Option::as_mut) {
+                held.answer = Some(answer);
+            }
+        }
+    }
+
+    /// Gives out what is due by `now`, in the order in which it became so, and sees to it that the
+    /// next is not missed.
+    fn release(&mut self, now: Instant, disk: &mut dyn Disk) {
+        self.collect();
+        let mut unanswered = Vec::new();
+        while let Some(&Reverse((due_at, slot))) = self.due.peek() {
+            if due_at > now {
+                break;
+            }
+            // One stays as long as the disk waits: see the module's text.
+            if self.waiting_for.is_some() && self.due.len() + unanswered.len() == 1 {
+                break;
+            }
+            self.due.pop();
+            match self.held[slot as usize].take_if(|held| held.answer.is_some()) {
+                Some(Held { ticket, answer: Some(answer), .. }) => {
+                    self.free.push(slot);
+                    self.finished.push_back(Completion { ticket, ..answer });
+                }
+                _ => unanswered.push(Reverse((due_at, slot))),
+            }
+        }
+        self.due.extend(unanswered);
+        self.set_timer(now, disk);
+    }
+
+    /// Sets the timer to the first answer that is there, or is not due yet. An answer that is due
+    /// and not there comes with a [`DiskDone`] of its own.
+    fn set_timer(&mut self, now: Instant, disk: &mut dyn Disk) {
+        let is_there =
+            |slot: u32| self.held[slot as usize].as_ref().is_some_and(|held| held.answer.is_some());
+        let next = match self.due.peek() {
+            None => return,
+            Some(&Reverse((due_at, slot))) if due_at > now || is_there(slot) => due_at,
+            // Rare: the store below is slower than the device is meant to be.
+            Some(_) => {
+                let rest =
+                    self.due.iter().filter(|Reverse((at, slot))| *at > now || is_there(*slot));
+                let Some(next) = rest.map(|Reverse((at, _))| *at).min() else { return };
+                next
+            }
+        };
+        match self.waiting_for {
+            Some(set_to) if set_to <= next => {}
+            Some(_) => {
+                self.timer.set(next);
+                self.waiting_for = Some(next);
+            }
+            None => {
+                self.timer.set(next);
+                self.waiting_for = Some(next);
+                disk.submit(DiskOp::readable(TIMER_TOKEN, self.timer.fd()));
+            }
+        }
+    }
+
+    fn timer_fired(&mut self, result: Result<u32, Errno>, disk: &mut dyn Disk) {
+        self.waiting_for = None;
+        match result {
+            Ok(_) | Err(Errno::INTR | Errno::AGAIN) => self.release(clock::now(), disk),
+            // Without a timer nobody is to wait for ever: the timing is lost, nothing else.
+            Err(_) => self.release(Instant::from_ns(u64::MAX), disk),
+        }
+    }
+}
+
+impl Store for FaultyStore {
+    fn geometry(&self) -> Geometry {
+        self.below.geometry()
+    }
+
+    fn submit(&mut self, mut submission: Submission, disk: &mut dyn Disk) {
+        let Submission { ticket, operation, length, .. } = submission;
+        let now = clock::now();
+        let device = self.device.lock();
+        let mut device = device.unwrap_or_else(PoisonError::into_inner);
+        let due_at = device.give(now, operation, length);
+        drop(device);
+        let slot = self.hold(ticket, due_at);
+        let may_fail = !matches!(operation, Operation::BlockStatus | Operation::Cache);
+        if may_fail && self.random.chance_ppm(self.fail_ppm) {
+            let (result, buffer) = (Err(Failure::Io), submission.buffer.take());
+            let answer = Completion { ticket, result, buffer, extents: Vec::new() };
+            if let Some(held) = &mut self.held[slot as usize] {
+                held.answer = Some(answer);
+            }
+        } else {
+            submission.ticket = u64::from(slot);
+            self.below.submit(submission, disk);
+            self.collect();
+        }
+        self.set_timer(now, disk);
+    }
+
+    fn disk_done(&mut self, done: DiskDone, disk: &mut dyn Disk) {
+        if done.token == TIMER_TOKEN {
+            return self.timer_fired(done.result, disk);
+        }
+        self.below.disk_done(done, disk);
+        self.release(clock::now(), disk);
+    }
+
+    fn poll(&mut self) -> Option<Completion> {
+        self.finished.pop_front()
+    }
+
+    fn resized(&mut self, size: ByteCount) {
+        self.below.resized(size);
+    }
+}

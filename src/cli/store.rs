@@ -1,0 +1,85 @@
+//! The value of `--store`: where the bytes of the volumes are kept, and behind what.
+
+use evenkeel_store::faulty::setup::Setup;
+use std::fmt;
+use std::str::FromStr;
+
+/// Where the bytes of the volumes are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StoreKind {
+    pub bytes: Bytes,
+    /// A device with faults that all of it seems to lie on.
+    pub device: Option<Setup>,
+}
+
+/// What really holds the bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bytes {
+    /// Sparse files in the data folder.
+    Local,
+    /// Memory: fast, and gone with the process.
+    Memory,
+}
+
+const BYTES: [(&str, Bytes); 2] = [("local", Bytes::Local), ("memory", Bytes::Memory)];
+
+/// What stands before the device's parameters.
+const FAULTY: &str = "faulty:";
+
+fn bytes(text: &str) -> Option<Bytes> {
+    BYTES.iter().find(|(name, _)| *name == text).map(|(_, bytes)| *bytes)
+}
+
+impl FromStr for StoreKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(bytes) = bytes(text) {
+            return Ok(Self { bytes, device: None });
+        }
+        let Some(faulty) = text.strip_prefix(FAULTY) else {
+            return Err("expected local, memory or faulty:memory,channels=8,read_us=80".to_owned());
+        };
+        let (below, device) = faulty.split_once(',').unwrap_or((faulty, ""));
+        let Some(bytes) = bytes(below) else {
+            return Err(format!("\"{below}\" after {FAULTY} is neither local nor memory"));
+        };
+        let device: Setup = device.parse().map_err(|error| format!("{FAULTY}{below}: {error}"))?;
+        Ok(Self { bytes, device: Some(device) })
+    }
+}
+
+/// Writes what [`StoreKind::from_str`] reads.
+impl fmt::Display for StoreKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name =
+            BYTES.iter().find(|(_, bytes)| *bytes == self.bytes).map_or("", |(name, _)| name);
+        match &self.device {
+            None => f.write_str(name),
+            Some(device) => write!(f, "{FAULTY}{name},{device}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_is_written_as_it_is_read() {
+        for text in ["local", "memory", "faulty:memory,channels=8,read_us=80,read_ns_per_byte=4"] {
+            assert_eq!(text.parse::<StoreKind>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_store_is_told_so() {
+        let wrong = |text: &str| text.parse::<StoreKind>().unwrap_err();
+        assert_eq!(wrong("disk"), "expected local, memory or faulty:memory,channels=8,read_us=80");
+        assert_eq!(wrong("faulty:disk"), "\"disk\" after faulty: is neither local nor memory");
+        assert_eq!(
+            wrong("faulty:memory"),
+            "faulty:memory: channels is missing: requests that the device works on at once"
+        );
+    }
+}
