@@ -1,8 +1,14 @@
 //! Admission: worked numbers, the words of a refusal, and the books against an oracle that adds
-//! everything up anew.
+//! everything up anew; what measurements of devices that are known come to.
 
 #![allow(clippy::unwrap_used)] // a test may fail by unwrapping, in its helpers too
 
+#[path = "qos_admission/calibration.rs"]
+mod calibration;
+#[path = "qos_admission/disk.rs"]
+mod disk;
+#[path = "qos_admission/drift.rs"]
+mod drift;
 #[path = "qos_admission/oracle.rs"]
 mod oracle;
 #[path = "qos_admission/properties.rs"]

@@ -24,6 +24,7 @@
 
 mod accounts;
 mod answer;
+pub mod calibration;
 mod model;
 
 use alloc::collections::BTreeMap;

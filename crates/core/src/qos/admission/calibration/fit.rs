@@ -1,0 +1,111 @@
+//! A straight line through measured costs: least squares of the relative errors, in integers.
+
+use super::super::model::{LinearCost, PPM};
+use crate::time::Duration;
+
+/// Points a fit takes at most; the sums below have room for as many.
+pub const POINTS_MAX: usize = 64;
+
+/// Fixed-point one of the weights. Sums of [`POINTS_MAX`] products stay below 2^62, their products
+/// below 2^124.
+const ONE: u128 = 1 << 28;
+
+/// Bits behind the point of the solutions.
+const BITS: u32 = 20;
+
+/// What requests of one length take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Point {
+    /// Bytes.
+    pub length: u32,
+    /// Picoseconds; 0 counts as 1.
+    pub ps: u64,
+}
+
+/// A line, and how far it is off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fit {
+    /// The line: neither part is negative.
+    pub cost: LinearCost,
+    /// The largest relative distance of a point from the line, in millionths of the point.
+    pub off_ppm: u32,
+}
+
+/// The line whose relative errors have the least sum of squares, among those that neither begin nor
+/// fall below zero. Relative, because a request of 4 KiB is sold as exactly as one of 256 KiB;
+/// squares of nanoseconds would see the long ones only. `None` without points; those after
+/// [`POINTS_MAX`] are not looked at.
+#[must_use]
+pub fn fit(points: &[Point]) -> Option<Fit> {
+    let points = points.get(..POINTS_MAX).unwrap_or(points);
+    let least_ps = points.iter().map(|point| point.ps.max(1)).min()?;
+    let longest = points.iter().map(|point| point.length).max()?.max(1);
+    let sums = Sums::of(points, least_ps, longest);
+    let (base, slope) = sums.solve();
+    // From units of the least cost, and of it over the longest length, to picoseconds.
+    let ps = |solution: i128, over: u32| {
+        let scaled = solution.saturating_mul(i128::from(least_ps)) / i128::from(over);
+        u128::try_from(scaled >> BITS).unwrap_or(0)
+    };
+    let cost = LinearCost {
+        base: Duration::from_ns(u64::try_from(ps(base, 1).div_ceil(1_000)).unwrap_or(u64::MAX)),
+        byte_ps: u32::try_from(ps(slope, longest)).unwrap_or(u32::MAX),
+    };
+    let off_ppm = points.iter().map(|point| off_ppm(cost, point)).max()?;
+    Some(Fit { cost, off_ppm })
+}
+
+fn off_ppm(cost: LinearCost, point: &Point) -> u32 {
+    let measured = u128::from(point.ps.max(1));
+    let difference = (cost.ns(point.length) * 1_000).abs_diff(measured);
+    u32::try_from(difference * u128::from(PPM) / measured).unwrap_or(u32::MAX)
+}
+
+/// With each point divided by its own cost y, the line `base + slope x = y` becomes
+/// `base u + slope v = 1` where `u = 1 / y` and `v = x / y`. These are the sums of the normal
+/// equations of that.
+struct Sums {
+    uu: i128,
+    uv: i128,
+    vv: i128,
+    u: i128,
+    v: i128,
+}
+
+impl Sums {
+    fn of(points: &[Point], least_ps: u64, longest: u32) -> Self {
+        let mut sums = Self { uu: 0, uv: 0, vv: 0, u: 0, v: 0 };
+        for point in points {
+            let (least, cost) = (u128::from(least_ps), u128::from(point.ps.max(1)));
+            let u = ONE * least / cost;
+            let v = ONE * least * u128::from(point.length) / (cost * u128::from(longest));
+            // Both are at most ONE.
+            let [one, u, v] = [ONE, u, v].map(|part| i128::try_from(part).unwrap_or(0));
+            sums.uu += u * u;
+            sums.uv += u * v;
+            sums.vv += v * v;
+            sums.u += u * one;
+            sums.v += v * one;
+        }
+        sums
+    }
+
+    /// Base and slope, with [`BITS`] bits behind the point.
+    fn solve(&self) -> (i128, i128) {
+        let Self { uu, uv, vv, u, v } = *self;
+        let quotient = |above: i128, below: i128| above / (below >> BITS).max(1);
+        let determinant = uu * vv - uv * uv;
+        // One length only, or as good as that: there is no slope to be seen.
+        if determinant >> (2 * BITS) == 0 {
+            return (quotient(u, uu), 0);
+        }
+        let base = quotient(u * vv - v * uv, determinant);
+        let slope = quotient(uu * v - uv * u, determinant);
+        match (base < 0, slope < 0) {
+            (false, false) => (base, slope),
+            // The best line that begins at zero; or, below, that is level.
+            (true, _) => (0, quotient(v, vv)),
+            (false, true) => (quotient(u, uu), 0),
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! From what was measured to what may be sold. A calibration measures counts and times; what they
+//! mean is decided here, by pure functions, so that a record that was written years ago still says
+//! what it said:
+//!
+//! ```text
+//! Measurements ─▶ Calibration ─▶ DeviceModel           for the scheduler
+//!  (counts, times)     │    └──▶ DeviceFloor, DomainFloor for the ledger
+//!                      └── Drift ─▶ less of the floor, while the device is slower
+//! ```
+//!
+//! *Channels* are the requests that must be in flight to keep the device busy: by Little's law, the
+//! most reads per second times what one takes alone. What a request takes of them is read off the
+//! rate of many, not off the latency of one, so that channels divided by cost is exactly what was
+//! delivered, whatever of the latency was not the device's.
+
+pub mod drift;
+pub mod fit;
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::model::{
+    Costs, DeviceFloor, DomainFloor, LinearCost, PPM, REFERENCE_BYTES, Reservation,
+};
+use super::{DeviceIndex, Ledger};
+use crate::ids::VolumeId;
+use crate::qos::sharing::{DeviceModel, OperationCost, Window};
+use crate::time::Duration;
+use fit::{Fit, Point, fit};
+
+/// Channels a calibration finds at most.
+pub const CHANNELS_MAX: u32 = 1_024;
+
+/// The p99 that may be told, in milliseconds: the least of them at which most of what the device
+/// can do is there.
+pub const TARGETS_MS: [u64; 10] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000];
+
+/// "Most of what the device can do".
+const MOST_PPM: u64 = 900_000;
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// How fast requests of one kind went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rate {
+    /// Bytes of each.
+    pub length: u32,
+    /// Requests in flight all the time.
+    pub depth: u32,
+    /// Requests that ended.
+    pub requests: u64,
+    /// In which time.
+    pub elapsed: Duration,
+    /// Time of cores that the whole process took meanwhile.
+    pub cpu: Duration,
+}
+
+impl Rate {
+    /// Requests per second.
+    #[must_use]
+    pub fn per_second(&self) -> u64 {
+        per_second(self.requests, self.elapsed)
+    }
+}
+
+fn per_second(requests: u64, elapsed: Duration) -> u64 {
+    let wide = u128::from(requests) * u128::from(NS_PER_S) / u128::from(elapsed.ns.max(1));
+    u64::try_from(wide).unwrap_or(u64::MAX)
+}
+
+/// Load and latency: one point of the curve.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CurvePoint {
+    /// Requests in flight all the time.
+    pub depth: u32,
+    /// Requests of 16 KiB per second, half of them writes.
+    pub per_second: u64,
+    /// Half of them took no longer.
+    pub p50: Duration,
+    /// 99 of 100 took no longer.
+    pub p99: Duration,
+}
+
+/// A part of a long mixed run of 16 KiB requests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MixedPart {
+    /// Reads that ended.
+    pub reads: u64,
+    /// Writes that ended.
+    pub writes: u64,
+    /// In which time.
+    pub elapsed: Duration,
+}
+
+/// All that was measured.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Measurements {
+    /// What a read of 16 KiB takes on average when it is alone.
+    pub alone: Duration,
+    /// Reads of 16 KiB at growing depths.
+    pub depths: Vec<Rate>,
+    /// Reads of growing lengths, as many in flight as are useful.
+    pub reads: Vec<Rate>,
+    /// Writes, the same, after what is fast only for a while was used up.
+    pub writes: Vec<Rate>,
+    /// Mixed loads at growing depths.
+    pub curve: Vec<CurvePoint>,
+    /// A mixed load that lasts, part after part.
+    pub lasting: Vec<MixedPart>,
+}
+
+/// Why measurements have no meaning.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unusable {
+    /// What was not measured.
+    pub missing: &'static str,
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ended in the time there was; measure for longer", self.missing)
+    }
+}
+
+/// A device as calibration found it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Calibration {
+    /// Requests that must be in flight to keep it busy.
+    pub channels: u32,
+    /// Channel time of requests.
+    pub costs: Costs,
+    /// How far the costs are off what was measured at most, in millionths.
+    pub off_ppm: u32,
+    /// Channel time that it delivers in every second of a lasting mixed load, within
+    /// [`Self::p99_target`]; in nanoseconds, never more than the channels have.
+    pub floor_ns_per_second: u64,
+    /// Time of cores that requests take on their way to the device and back: the store's part.
+    pub cpu_costs: Costs,
+    /// What 99 of 100 mixed requests of 16 KiB keep to, when as much is asked for as the floor
+    /// gives. `None` if not even a second was kept.
+    pub p99_target: Option<Duration>,
+}
+
+impl Calibration {
+    /// What the measurements mean.
+    ///
+    /// # Errors
+    /// When something was not measured at all.
+    pub fn of(measured: &Measurements) -> Result<Self, Unusable> {
+        let channels = channels(measured)?;
+        let reads = channel_costs(channels, &measured.reads, "no read")?;
+        let writes = channel_costs(channels, &measured.writes, "no write")?;
+        let cpu = |rates: &[Rate]| fit(&points(rates, |rate| rate.cpu, 1));
+        let cpu = |rates| cpu(rates).map_or(LinearCost::ZERO, |fit: Fit| fit.cost);
+        let mut calibration = Self {
+            channels,
+            costs: Costs { read: reads.cost, write: writes.cost },
+            off_ppm: reads.off_ppm.max(writes.off_ppm),
+            floor_ns_per_second: 0,
+            cpu_costs: Costs { read: cpu(&measured.reads), write: cpu(&measured.writes) },
+            p99_target: None,
+        };
+        let lasting = calibration
+            .lasting(&measured.lasting)
+            .ok_or(Unusable { missing: "no request of the lasting load" })?;
+        let (target, kept_per_second) = target(&measured.curve);
+        let kept = u128::from(kept_per_second.unwrap_or(u64::MAX)) * calibration.mixed_ns();
+        let floor = lasting.min(kept).min(u128::from(channels) * u128::from(NS_PER_S));
+        calibration.floor_ns_per_second = u64::try_from(floor).unwrap_or(u64::MAX);
+        calibration.p99_target = target;
+        Ok(calibration)
+    }
+
+    /// Channel time of the load that reservations are sold in: 16 KiB, half reads, half writes.
+    /// Rounded up, at least 1.
+    #[must_use]
+    pub fn mixed_ns(&self) -> u128 {
+        let Costs { read, write } = self.costs;
+        (read.ns(REFERENCE_BYTES) + write.ns(REFERENCE_BYTES)).div_ceil(2).max(1)
+    }
+
+    /// Mixed requests of 16 KiB per second that the floor gives.
+    #[must_use]
+    pub fn mixed_per_second(&self) -> u64 {
+        u64::try_from(u128::from(self.floor_ns_per_second) / self.mixed_ns()).unwrap_or(u64::MAX)
+    }
+
+    /// The device as the scheduler must know it. Its window keeps small requests within the target.
+    #[must_use]
+    pub fn device_model(&self) -> DeviceModel {
+        let cost = |LinearCost { base, byte_ps }: LinearCost| OperationCost { base, byte_ps };
+        let worst = Duration::from_ms(TARGETS_MS[TARGETS_MS.len() - 1]);
+        DeviceModel {
+            channels: self.channels,
+            read: cost(self.costs.read),
+            write: cost(self.costs.write),
+            window: Window::Adaptive { small_p99: self.p99_target.unwrap_or(worst) },
+        }
+    }
+
+    /// The device as the ledger must know it.
+    #[must_use]
+    pub fn device_floor(&self) -> DeviceFloor {
+        DeviceFloor { time_ns_per_second: self.floor_ns_per_second, costs: self.costs }
+    }
+
+    /// The machine as the ledger must know it, with `cores` that serve. What its network carries is
+    /// not measured: that is not the store's.
+    #[must_use]
+    pub fn domain_floor(&self, cores: u16) -> DomainFloor {
+        DomainFloor {
+            cpu_ns_per_second: Some(u64::from(cores.max(1)) * NS_PER_S),
+            cpu_costs: self.cpu_costs,
+            ..DomainFloor::UNLIMITED
+        }
+    }
+
+    /// An empty ledger of this one device, which sells `sold_share_ppm` of it.
+    #[must_use]
+    pub fn ledger(&self, cores: u16, sold_share_ppm: u32) -> Option<(Ledger, DeviceIndex)> {
+        let mut ledger = Ledger::new(sold_share_ppm);
+        let domain = ledger.add_domain(self.domain_floor(cores)).ok()?;
+        let device = ledger.add_device(domain, self.device_floor()).ok()??;
+        Some((ledger, device))
+    }
+
+    /// The most mixed IOPS of 16 KiB that may be sold in all, if `sold_share_ppm` of it may.
+    #[must_use]
+    pub fn sells_up_to(&self, cores: u16, sold_share_ppm: u32) -> u32 {
+        let Some((ledger, device)) = self.ledger(cores, sold_share_ppm) else { return 0 };
+        ledger.per_second_max(VolumeId::from_bits(0), &Reservation::of_iops(0, [device].to_vec()))
+    }
+
+    /// The least channel time per second of any second of the lasting load; of all of it, if that
+    /// is no longer. Parts at the end that make no whole second count with the second before.
+    fn lasting(&self, parts: &[MixedPart]) -> Option<u128> {
+        let mut seconds: Vec<MixedPart> = Vec::new();
+        for part in parts {
+            match seconds.last_mut().filter(|second| second.elapsed.ns < NS_PER_S) {
+                Some(second) => *second = together(second, part),
+                None => seconds.push(*part),
+            }
+        }
+        if let [.., before, last] = seconds.as_mut_slice()
+            && last.elapsed.ns < NS_PER_S
+        {
+            *before = together(before, last);
+            seconds.pop();
+        }
+        let costs = self.costs;
+        let delivered = |second: &MixedPart| {
+            let time = u128::from(second.reads) * costs.read.ns(REFERENCE_BYTES)
+                + u128::from(second.writes) * costs.write.ns(REFERENCE_BYTES);
+            time * u128::from(NS_PER_S) / u128::from(second.elapsed.ns.max(1))
+        };
+        seconds.iter().map(delivered).min().filter(|&time| time > 0)
+    }
+}
+
+fn together(one: &MixedPart, other: &MixedPart) -> MixedPart {
+    MixedPart {
+        reads: one.reads + other.reads,
+        writes: one.writes + other.writes,
+        elapsed: one.elapsed + other.elapsed,
+    }
+}
+
+/// Little's law: the most reads per second times what one takes alone, rounded to whole ones.
+fn channels(measured: &Measurements) -> Result<u32, Unusable> {
+    let best = measured
+        .depths
+        .iter()
+        .filter(|rate| rate.requests > 0)
+        .max_by_key(|rate| rate.per_second());
+    let best = best.ok_or(Unusable { missing: "no read at any depth" })?;
+    let alone = u128::from(measured.alone.ns) * u128::from(best.requests);
+    let twice = alone * 2 / u128::from(best.elapsed.ns.max(1));
+    Ok(u32::try_from(twice.div_ceil(2)).unwrap_or(u32::MAX).clamp(1, CHANNELS_MAX))
+}
+
+fn channel_costs(channels: u32, rates: &[Rate], missing: &'static str) -> Result<Fit, Unusable> {
+    fit(&points(rates, |rate| rate.elapsed, channels)).ok_or(Unusable { missing })
+}
+
+/// What a request of each length took of a time that `channels` had.
+fn points(rates: &[Rate], time: impl Fn(&Rate) -> Duration, channels: u32) -> Vec<Point> {
+    let point = |rate: &Rate| {
+        let ps = u128::from(time(rate).ns) * 1_000 * u128::from(channels);
+        let ps = u64::try_from(ps / u128::from(rate.requests)).unwrap_or(u64::MAX);
+        Point { length: rate.length, ps }
+    };
+    rates.iter().filter(|rate| rate.requests > 0).map(point).collect()
+}
+
+/// The least target within which most of what the curve shows at best is there, and how much that
+/// is.
+fn target(curve: &[CurvePoint]) -> (Option<Duration>, Option<u64>) {
+    let best = curve.iter().map(|point| point.per_second).max().unwrap_or(0);
+    let most = u128::from(best) * u128::from(MOST_PPM) / u128::from(PPM);
+    let kept = TARGETS_MS.iter().find_map(|&ms| {
+        let target = Duration::from_ms(ms);
+        let within = curve.iter().filter(|point| point.p99 <= target);
+        let kept = within.map(|point| point.per_second).max()?;
+        (u128::from(kept) >= most).then_some((target, kept))
+    });
+    kept.map_or((None, None), |(target, kept)| (Some(target), Some(kept)))
+}

@@ -1,0 +1,137 @@
+//! Drift on simulated devices: what is noticed, when, and what is not.
+
+use super::disk::{Disk, NS_PER_S, service};
+use evenkeel_core::qos::admission::calibration::drift::{
+    Drift, DriftChange, SOLD_MIN_PPM, expected_ns,
+};
+use evenkeel_core::qos::admission::{Costs, DeviceFloor, LinearCost};
+use evenkeel_core::time::{Duration, Instant};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+const KIB: u32 = 1 << 10;
+
+fn disk() -> Disk {
+    Disk::new(8, (80_000, 4_096), (80_000, 4_096))
+}
+
+/// Keeps `depth` requests under way on a device that `change` may alter before each second; the
+/// changes of what may be sold, with the second in which they came.
+fn run(
+    mut disk: Disk,
+    depth: usize,
+    length: u32,
+    seconds: u64,
+    change: impl Fn(u64, &mut Disk),
+) -> (Drift, Vec<(u64, DriftChange)>) {
+    let predicted = service((80_000, 4_096), length);
+    let mut drift = Drift::new(Instant::ZERO);
+    let mut changes = Vec::new();
+    let mut under_way = BinaryHeap::new();
+    let mut second = 0;
+    change(0, &mut disk);
+    for _ in 0..depth {
+        under_way.push(Reverse((disk.give(0, false, length), 0, under_way.len() + 1)));
+    }
+    while let Some(Reverse((end, given, in_flight))) = under_way.pop() {
+        while end / NS_PER_S > second {
+            second += 1;
+            change(second, &mut disk);
+        }
+        if second >= seconds {
+            break;
+        }
+        let expected = expected_ns(predicted, u32::try_from(in_flight).unwrap(), 8);
+        let service = Duration::from_ns(end - given);
+        let told = drift.completed(Instant::from_ns(end), expected, service);
+        changes.extend(told.map(|told| (second, told)));
+        under_way.push(Reverse((disk.give(end, false, length), end, under_way.len() + 1)));
+    }
+    (drift, changes)
+}
+
+#[test]
+fn a_device_that_is_what_it_was_changes_nothing() {
+    for depth in [1, 4, 8, 64] {
+        for length in [4 * KIB, 16 * KIB, 256 * KIB] {
+            let (drift, changes) = run(disk(), depth, length, 20, |_, _| {});
+            assert_eq!(changes, []);
+            assert!((990_000..=1_010_000).contains(&drift.ratio_ppm()), "{drift:?}");
+        }
+    }
+}
+
+#[test]
+fn a_device_that_slows_down_is_noticed_within_seconds_and_less_is_sold() {
+    for depth in [1, 8, 64] {
+        let (drift, changes) = run(disk(), depth, 16 * KIB, 40, |second, disk| {
+            disk.percent = if second < 10 { 100 } else { 130 };
+        });
+        let (first, told) = changes[0];
+        assert!((11..=16).contains(&first), "{changes:?}");
+        assert_eq!(told.before_ppm, 1_000_000);
+        assert_eq!(drift.sold_ppm(), 750_000, "{changes:?}");
+        assert!(changes.len() <= 3, "{changes:?}");
+        let costs = Costs { read: LinearCost::ZERO, write: LinearCost::ZERO };
+        let floor = DeviceFloor { time_ns_per_second: 8 * NS_PER_S, costs };
+        assert_eq!(drift.floor(&floor).time_ns_per_second, 6 * NS_PER_S);
+    }
+}
+
+#[test]
+fn it_is_sold_again_only_after_it_has_lasted() {
+    let (drift, changes) = run(disk(), 16, 16 * KIB, 120, |second, disk| {
+        disk.percent = if (10..50).contains(&second) { 200 } else { 100 };
+    });
+    assert_eq!(drift.sold_ppm(), 1_000_000);
+    let lowest = changes.iter().map(|(_, told)| told.sold_ppm).min().unwrap();
+    assert_eq!(lowest, 500_000);
+    let (last, told) = changes.last().unwrap();
+    assert!((80..=95).contains(last), "{changes:?}");
+    assert!(told.before_ppm < told.sold_ppm);
+}
+
+#[test]
+fn a_broken_device_still_sells_something() {
+    let (drift, _) = run(disk(), 8, 16 * KIB, 60, |_, disk| disk.percent = 100_000);
+    assert_eq!(drift.sold_ppm(), SOLD_MIN_PPM.max(1_000_000 / 8 / 50_000 * 50_000));
+}
+
+/// A stall now and then is not a slow device, however little is under way.
+#[test]
+fn stalls_are_no_drift() {
+    for depth in [1, 8, 64] {
+        let (_, changes) = run(disk(), depth, 16 * KIB, 60, |second, disk| {
+            if second % 10 == 5 {
+                disk.stalled_until = second * NS_PER_S + NS_PER_S / 10;
+            }
+        });
+        assert_eq!(changes, [], "depth {depth}");
+    }
+}
+
+/// A few requests say nothing, however slow.
+#[test]
+fn little_is_not_enough() {
+    let mut drift = Drift::new(Instant::ZERO);
+    for second in 1..200 {
+        let told =
+            drift.completed(Instant::from_ns(second * NS_PER_S), 1_000, Duration::from_ms(5));
+        assert_eq!(told, None);
+    }
+    assert_eq!(drift.ratio_ppm(), 1_000_000);
+}
+
+#[test]
+fn it_is_told_in_words() {
+    let told = DriftChange { ratio_ppm: 1_318_000, before_ppm: 1_000_000, sold_ppm: 750_000 };
+    assert_eq!(
+        told.to_string(),
+        "the device takes 1.32 times as long as at its calibration: 75 % of what was measured then \
+         may be sold, 100 % until now; look after the device, or calibrate it anew"
+    );
+    let told = DriftChange { ratio_ppm: 1_000_000, before_ppm: 750_000, sold_ppm: 1_000_000 };
+    assert!(
+        told.to_string().ends_with("100 % of what was measured then may be sold, 75 % until now")
+    );
+}
