@@ -1,6 +1,7 @@
 //! The only file of the data plane that asks the operating system for the time.
 
-use evenkeel_core::time::Instant;
+use evenkeel_core::time::{Duration, Instant};
+use rustix::time::{ClockId, clock_gettime};
 
 /// A monotonic clock whose origin is the moment it was made.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +30,17 @@ impl Default for Clock {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Time of cores that this process has taken since it began, with the threads that the kernel runs
+/// for it.
+#[must_use]
+pub fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    // Neither part is ever negative on this clock.
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let ns = u64::try_from(time.tv_nsec).unwrap_or(0);
+    Duration::from_secs(seconds) + Duration::from_ns(ns)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 mod agent;
 pub mod board;
 pub mod buffers;
+pub mod calibrate;
 pub mod clock;
 pub mod directory;
 pub mod driver;

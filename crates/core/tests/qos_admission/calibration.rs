@@ -163,6 +163,7 @@ fn plain(curve: Vec<CurvePoint>, lasting: Vec<MixedPart>) -> Measurements {
         depths: vec![rate(REFERENCE)],
         reads: rates.clone(),
         writes: rates,
+        settling: Vec::new(),
         curve,
         lasting,
     }
@@ -208,6 +209,17 @@ fn the_floor_is_the_worst_whole_second() {
     check(vec![part(4_100, 100), part(3_100, 100)], 36_000);
     // What is left at the end belongs to the second before.
     check(vec![half(), half(), part(100, 10)], 40_693);
+}
+
+#[test]
+fn writes_have_settled_when_their_rate_no_longer_falls() {
+    let settled = |counts: &[u64]| {
+        let settling = counts.iter().map(|&count| part(count, 500)).collect();
+        Measurements { settling, ..plain(Vec::new(), Vec::new()) }.has_settled()
+    };
+    assert!(settled(&[9_000, 3_000, 1_050, 1_000]));
+    assert!(!settled(&[9_000, 3_000, 1_000]));
+    assert!(!settled(&[1_000]) && !settled(&[]));
 }
 
 #[test]

@@ -101,12 +101,40 @@ pub struct Measurements {
     pub depths: Vec<Rate>,
     /// Reads of growing lengths, as many in flight as are useful.
     pub reads: Vec<Rate>,
-    /// Writes, the same, after what is fast only for a while was used up.
+    /// Writes that use up what is fast only for a while, part after part.
+    pub settling: Vec<MixedPart>,
+    /// Writes of growing lengths, right after that.
     pub writes: Vec<Rate>,
     /// Mixed loads at growing depths.
     pub curve: Vec<CurvePoint>,
     /// A mixed load that lasts, part after part.
     pub lasting: Vec<MixedPart>,
+}
+
+impl Measurements {
+    /// Requests that must be in flight to keep the device busy: by Little's law, the most reads per
+    /// second times what one takes alone, rounded to whole ones.
+    ///
+    /// # Errors
+    /// When no read ended.
+    pub fn channels(&self) -> Result<u32, Unusable> {
+        let rates = self.depths.iter().filter(|rate| rate.requests > 0);
+        let best = rates.max_by_key(|rate| rate.per_second());
+        let best = best.ok_or(Unusable { missing: "no read at any depth" })?;
+        let alone = u128::from(self.alone.ns) * u128::from(best.requests);
+        let twice = alone * 2 / u128::from(best.elapsed.ns.max(1));
+        Ok(u32::try_from(twice.div_ceil(2)).unwrap_or(u32::MAX).clamp(1, CHANNELS_MAX))
+    }
+
+    /// Whether lasting writes had found their rate: the last part is within a tenth of the one
+    /// before.
+    #[must_use]
+    pub fn has_settled(&self) -> bool {
+        let [.., before, last] = self.settling.as_slice() else { return false };
+        let [before, last] =
+            [before, last].map(|part| per_second(part.reads + part.writes, part.elapsed));
+        before.abs_diff(last) <= before / 10
+    }
 }
 
 /// Why measurements have no meaning.
@@ -147,7 +175,7 @@ impl Calibration {
     /// # Errors
     /// When something was not measured at all.
     pub fn of(measured: &Measurements) -> Result<Self, Unusable> {
-        let channels = channels(measured)?;
+        let channels = measured.channels()?;
         let reads = channel_costs(channels, &measured.reads, "no read")?;
         let writes = channel_costs(channels, &measured.writes, "no write")?;
         let cpu = |rates: &[Rate]| fit(&points(rates, |rate| rate.cpu, 1));
@@ -263,19 +291,6 @@ fn together(one: &MixedPart, other: &MixedPart) -> MixedPart {
         writes: one.writes + other.writes,
         elapsed: one.elapsed + other.elapsed,
     }
-}
-
-/// Little's law: the most reads per second times what one takes alone, rounded to whole ones.
-fn channels(measured: &Measurements) -> Result<u32, Unusable> {
-    let best = measured
-        .depths
-        .iter()
-        .filter(|rate| rate.requests > 0)
-        .max_by_key(|rate| rate.per_second());
-    let best = best.ok_or(Unusable { missing: "no read at any depth" })?;
-    let alone = u128::from(measured.alone.ns) * u128::from(best.requests);
-    let twice = alone * 2 / u128::from(best.elapsed.ns.max(1));
-    Ok(u32::try_from(twice.div_ceil(2)).unwrap_or(u32::MAX).clamp(1, CHANNELS_MAX))
 }
 
 fn channel_costs(channels: u32, rates: &[Rate], missing: &'static str) -> Result<Fit, Unusable> {

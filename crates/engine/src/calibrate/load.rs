@@ -1,0 +1,266 @@
+//! A load on one store through a driver: so many requests in flight all the time, for so long, and
+//! what became of them.
+
+use super::CalibrateError;
+use crate::clock::{self, Clock};
+use crate::driver::{Driver, Event};
+use evenkeel_core::limits::QUANTUM_BYTES_MAX;
+use evenkeel_core::qos::admission::calibration::MixedPart;
+use evenkeel_core::request::Operation;
+use evenkeel_core::time::{Duration, Instant};
+use evenkeel_store::buffer::Buffer;
+use evenkeel_store::{Completion, Store, Submission};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Latencies kept of one load. Of more, the first ones are.
+const LATENCIES_MAX: usize = 1 << 20;
+
+/// A load goes on for longer until this many requests ended, ...
+const REQUESTS_MIN: u64 = 16;
+
+/// ... but not for longer than so many times its time.
+const LONGER_MAX: u64 = 4;
+
+/// The longest sleep, so that a wish to stop is noticed.
+const WAIT_MAX: Duration = Duration::from_ms(50);
+
+/// What requests do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Reads,
+    Writes,
+    /// Every other one is a write.
+    Mixed,
+    /// Writes one after the other from the first byte to the last, once.
+    Fill,
+}
+
+/// See the module's text.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    pub kind: Kind,
+    pub length: u32,
+    pub depth: u32,
+    /// Measured time, after a fifth of it that is not.
+    pub time: Duration,
+    /// Counts are told for so many parts of the time.
+    pub parts: u32,
+}
+
+/// What became of a load.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Observed {
+    pub total: MixedPart,
+    pub cpu: Duration,
+    /// In nanoseconds, sorted.
+    pub latencies_ns: Vec<u32>,
+    pub parts: Vec<MixedPart>,
+    /// Requests that were begun, counted or not.
+    pub submitted: u64,
+}
+
+impl Observed {
+    pub fn requests(&self) -> u64 {
+        self.total.reads + self.total.writes
+    }
+
+    /// The latency that so many of a thousand did not exceed.
+    pub fn quantile(&self, per_mille: usize) -> Duration {
+        let last = self.latencies_ns.len().saturating_sub(1);
+        let at = self.latencies_ns.get(last * per_mille / 1_000);
+        Duration::from_ns(at.copied().unwrap_or(0).into())
+    }
+
+    pub fn mean(&self) -> Duration {
+        let sum: u64 = self.latencies_ns.iter().map(|&ns| u64::from(ns)).sum();
+        Duration::from_ns(sum / (self.latencies_ns.len() as u64).max(1))
+    }
+}
+
+/// A store, and what puts a load on it.
+pub(super) struct Generator<'a, D> {
+    pub driver: D,
+    pub store: Box<dyn Store>,
+    pub clock: Clock,
+    /// Bytes of the volume that were written: the rest reads as holes, which cost nothing.
+    pub span: u64,
+    pub stop: &'a AtomicBool,
+    /// Payload, one buffer for each request in flight.
+    pub buffers: Vec<Buffer>,
+    pub random: u64,
+}
+
+/// A load under way.
+struct Run {
+    load: Load,
+    /// When each was submitted, by its ticket, which is the number of a place in flight.
+    submitted_at: Vec<Instant>,
+    in_flight: u32,
+    submitted: u64,
+    /// When it may begin to count.
+    warm_at: Instant,
+    /// When it began to count, by the end of a request.
+    since: Option<(Instant, Duration)>,
+    part: MixedPart,
+    part_since: Instant,
+    observed: Observed,
+    is_over: bool,
+    failed: Option<CalibrateError>,
+}
+
+/// The store's number at the driver: it is the only one.
+const STORE: u32 = 0;
+
+impl<D: Driver> Generator<'_, D> {
+    /// Runs `load` to its end.
+    pub fn run(&mut self, load: Load) -> Result<Observed, CalibrateError> {
+        let now = self.clock.now();
+        let mut run = Run {
+            load,
+            submitted_at: vec![now; load.depth as usize],
+            in_flight: 0,
+            submitted: 0,
+            warm_at: now + Duration::from_ns(load.time.ns / 5),
+            since: None,
+            part: MixedPart::default(),
+            part_since: now,
+            observed: Observed::default(),
+            is_over: false,
+            failed: None,
+        };
+        for place in 0..load.depth {
+            self.submit(&mut run, place, now);
+        }
+        while run.in_flight > 0 {
+            while let Some(completion) = self.store.poll() {
+                self.ended(&mut run, completion);
+            }
+            if run.in_flight > 0 {
+                self.driver.wait(Some(WAIT_MAX), false).map_err(CalibrateError::Driver)?;
+                while let Some(event) = self.driver.poll() {
+                    if let Event::Disk(_, done) = event {
+                        self.store.disk_done(done, &mut self.driver.disk(STORE));
+                    }
+                }
+            }
+            run.is_over |= self.stop.load(Ordering::Relaxed);
+        }
+        match run.failed {
+            Some(error) => Err(error),
+            None if self.stop.load(Ordering::Relaxed) => Err(CalibrateError::Stopped),
+            None => {
+                run.observed.latencies_ns.sort_unstable();
+                run.observed.submitted = run.submitted;
+                Ok(run.observed)
+            }
+        }
+    }
+
+    fn submit(&mut self, run: &mut Run, place: u32, now: Instant) {
+        let Load { kind, length, .. } = run.load;
+        let Some(offset) = self.offset(kind, length, run.submitted) else { return };
+        let is_write = match kind {
+            Kind::Reads => false,
+            Kind::Writes | Kind::Fill => true,
+            Kind::Mixed => run.submitted.is_multiple_of(2),
+        };
+        let operation = if is_write { Operation::Write { fua: false } } else { Operation::Read };
+        let buffer = self.buffers.pop().unwrap_or_else(|| incompressible(&mut self.random));
+        run.submitted += 1;
+        run.in_flight += 1;
+        run.submitted_at[place as usize] = now;
+        // The lowest bit of a ticket says what the request was.
+        let ticket = u64::from(place) << 1 | u64::from(is_write);
+        let submission = Submission { ticket, operation, offset, length, buffer: Some(buffer) };
+        self.store.submit(submission, &mut self.driver.disk(STORE));
+    }
+
+    /// Where the next request goes; none when all is filled.
+    fn offset(&mut self, kind: Kind, length: u32, submitted: u64) -> Option<u64> {
+        let length = u64::from(length);
+        let blocks = self.span / length;
+        if kind == Kind::Fill {
+            return (submitted < blocks).then(|| submitted * length);
+        }
+        let block = (u128::from(next_random(&mut self.random)) * u128::from(blocks)) >> 64;
+        Some(block as u64 * length)
+    }
+
+    fn ended(&mut self, run: &mut Run, completion: Completion) {
+        let now = self.clock.now();
+        run.in_flight -= 1;
+        self.buffers.extend(completion.buffer);
+        let (place, is_write) = ((completion.ticket >> 1) as u32, completion.ticket & 1 == 1);
+        if let Err(failure) = completion.result {
+            let length = run.load.length;
+            run.failed = Some(CalibrateError::Request { is_write, length, failure });
+            run.is_over = true;
+        }
+        if self.stop.load(Ordering::Relaxed) {
+            run.is_over = true;
+        }
+        if !run.is_over {
+            run.count(now, place, is_write);
+        }
+        if !run.is_over {
+            self.submit(run, place, now);
+        }
+    }
+}
+
+impl Run {
+    /// Counts a request that ended; the first after the warm-up only starts the watch, and the one
+    /// that ends after the time is the last: so a device that stands still at the end is seen to.
+    fn count(&mut self, now: Instant, place: u32, is_write: bool) {
+        let Some((since, cpu_since)) = self.since else {
+            if now >= self.warm_at {
+                self.since = Some((now, clock::cpu_time()));
+                self.part_since = now;
+            }
+            return;
+        };
+        *(if is_write { &mut self.part.writes } else { &mut self.part.reads }) += 1;
+        *(if is_write {
+            &mut self.observed.total.writes
+        } else {
+            &mut self.observed.total.reads
+        }) += 1;
+        if self.observed.latencies_ns.len() < LATENCIES_MAX {
+            let latency = now.since(self.submitted_at[place as usize]).ns;
+            self.observed.latencies_ns.push(u32::try_from(latency).unwrap_or(u32::MAX));
+        }
+        let (elapsed, time) = (now.since(since), self.load.time.ns);
+        let few = self.observed.requests() < REQUESTS_MIN;
+        self.is_over = elapsed.ns >= if few { time * LONGER_MAX } else { time };
+        let part_elapsed = now.since(self.part_since);
+        if part_elapsed.ns >= time / u64::from(self.load.parts.max(1)) || self.is_over {
+            self.part.elapsed = part_elapsed;
+            self.observed.parts.push(std::mem::take(&mut self.part));
+            self.part_since = now;
+        }
+        if self.is_over {
+            self.observed.total.elapsed = elapsed;
+            self.observed.cpu =
+                Duration::from_ns(clock::cpu_time().ns.saturating_sub(cpu_since.ns));
+        }
+    }
+}
+
+/// SplitMix64.
+fn next_random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// A buffer of the longest request: some devices are faster with zeroes, and with what they can
+/// compress.
+fn incompressible(state: &mut u64) -> Buffer {
+    let mut buffer = Buffer::new(QUANTUM_BYTES_MAX as usize);
+    for word in buffer.bytes_mut().chunks_exact_mut(8) {
+        word.copy_from_slice(&next_random(state).to_le_bytes());
+    }
+    buffer
+}

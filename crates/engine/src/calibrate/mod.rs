@@ -1,0 +1,314 @@
+//! Measures the device under a pool through the pool's own path: a volume of it, opened as the data
+//! plane opens one, driven by the data plane's own driver. What the counts and times mean is
+//! decided in [`evenkeel_core::qos::admission::calibration`].
+//!
+//! The order is part of the method. The volume is written once, for holes are read for nothing;
+//! reads come next; then writes that last, so that caches are full and erased blocks used up, and
+//! right after them the writes that are counted; then mixed loads at growing depths, and one that
+//! lasts. Everything is bounded in time: a plan says how long all of it takes, and each load has
+//! its part of that.
+
+mod load;
+#[cfg(test)]
+mod tests;
+
+use crate::clock::Clock;
+use crate::driver::{Driver, Waker};
+use crate::ring::Ring;
+use crate::threads::Threads;
+use crate::{EngineError, IoMode};
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::limits::QUANTUM_BYTES_MAX;
+use evenkeel_core::qos::admission::REFERENCE_BYTES;
+use evenkeel_core::qos::admission::calibration::{
+    CHANNELS_MAX, CurvePoint, Measurements, Rate, Unusable,
+};
+use evenkeel_core::request::Failure;
+use evenkeel_core::time::Duration;
+use evenkeel_core::units::ByteCount;
+use evenkeel_store::{Pool, Store, StoreError};
+use load::{Generator, Kind, Load, Observed};
+use std::fmt;
+use std::io;
+use std::sync::atomic::AtomicBool;
+
+/// The volume that is measured with: made before, deleted after, and nobody else's.
+pub const VOLUME: VolumeId = VolumeId::from_bits(0xca1_1b7a_7e00_0000_0001);
+
+/// Requests in flight at most.
+pub const DEPTH_MAX: u32 = 256;
+
+/// Lengths that costs are fitted through.
+const LENGTHS: [u32; 4] = [4 << 10, 16 << 10, 64 << 10, QUANTUM_BYTES_MAX];
+
+/// More depth is of no use when it brought less than this part more, twice in a row.
+const GAIN_MIN: u64 = 33;
+
+/// A load that keeps requests waiting for longer than this is loaded enough.
+const P99_MAX: Duration = Duration::from_secs(1);
+
+/// Parts of the loads that last.
+const PARTS: u32 = 6;
+
+const _: () = assert!(DEPTH_MAX <= CHANNELS_MAX);
+
+/// How long to measure, on how much.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Plan {
+    /// Measured time; warming up takes a fifth more.
+    pub time: Duration,
+    /// Size of the volume: what is read and written is anywhere in it.
+    pub span: ByteCount,
+}
+
+impl Plan {
+    /// A minute, of which a third is writes that last.
+    pub const FULL: Self = Self { time: Duration::from_secs(52), span: ByteCount(2 << 30) };
+    /// Three seconds: enough for costs and channels, not for the end of a large write cache.
+    pub const QUICK: Self = Self { time: Duration::from_ms(2_500), span: ByteCount(128 << 20) };
+
+    /// So many thousandths of the time.
+    const fn part(&self, per_mille: u64) -> Duration {
+        Duration::from_ns(self.time.ns / 1_000 * per_mille)
+    }
+}
+
+/// Why a device could not be measured.
+#[derive(Debug)]
+pub enum CalibrateError {
+    /// The volume could not be made, opened or deleted.
+    Store(StoreError),
+    /// There is no driver.
+    Engine(EngineError),
+    /// The driver broke.
+    Driver(io::Error),
+    /// A request failed.
+    Request {
+        /// A write, or a read.
+        is_write: bool,
+        /// Its bytes.
+        length: u32,
+        /// Why.
+        failure: Failure,
+    },
+    /// Too little ended in the time there was.
+    Unusable(Unusable),
+    /// It was told to stop.
+    Stopped,
+}
+
+impl fmt::Display for CalibrateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Store(error) => error.fmt(f),
+            Self::Engine(error) => error.fmt(f),
+            Self::Driver(error) => write!(f, "the driver failed while measuring: {error}"),
+            Self::Request { is_write, length, failure } => {
+                let what = if *is_write { "write" } else { "read" };
+                let why = match failure {
+                    Failure::NoSpace => "no space is left",
+                    _ => "the device reports an error; see the kernel's log",
+                };
+                write!(
+                    f,
+                    "a {what} of {} failed while measuring: {why}",
+                    ByteCount((*length).into())
+                )
+            }
+            Self::Unusable(error) => error.fmt(f),
+            Self::Stopped => f.write_str("stopped before everything was measured"),
+        }
+    }
+}
+
+impl std::error::Error for CalibrateError {}
+
+/// Removes what a calibration that was killed has left in the pool; whether there was something.
+///
+/// # Errors
+/// When the pool below fails.
+pub fn clean(pool: &dyn Pool) -> Result<bool, StoreError> {
+    let is_there = pool.list()?.iter().any(|(id, _)| *id == VOLUME);
+    pool.delete(VOLUME)?;
+    Ok(is_there)
+}
+
+/// Measures `pool`, which nobody else uses meanwhile; `told` hears what is measured next. When it
+/// returns, the pool is as it was. Once `stop` is true it ends within the time of a request.
+///
+/// # Errors
+/// See [`CalibrateError`].
+pub fn measure(
+    pool: &dyn Pool,
+    io: IoMode,
+    plan: &Plan,
+    stop: &AtomicBool,
+    told: &mut (dyn FnMut(&str) + Send),
+) -> Result<Measurements, CalibrateError> {
+    let io = crate::choose(io).map_err(CalibrateError::Engine)?;
+    clean(pool).map_err(CalibrateError::Store)?;
+    let scratch = Scratch(pool);
+    pool.create(VOLUME, plan.span).map_err(CalibrateError::Store)?;
+    let store = pool.open(VOLUME).map_err(CalibrateError::Store)?;
+    // A ring belongs to the thread that makes it, and so does what the kernel has to tidy up of it.
+    let result = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("calibrate".to_owned());
+        let measuring = thread.spawn_scoped(scope, || {
+            let waker = Waker::new().map_err(CalibrateError::Driver)?;
+            let clock = Clock::new();
+            match io {
+                IoMode::Auto | IoMode::Uring => {
+                    let ring = Ring::new(waker, clock);
+                    let ring = ring.map_err(|e| CalibrateError::Engine(EngineError::Uring(e)))?;
+                    Session::new(ring, store, clock, plan, stop, told).measure()
+                }
+                IoMode::Pread => {
+                    let threads = Threads::new(waker).map_err(CalibrateError::Driver)?;
+                    Session::new(threads, store, clock, plan, stop, told).measure()
+                }
+            }
+        });
+        let ended = measuring.map_err(CalibrateError::Driver)?.join();
+        ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    });
+    let deleted = pool.delete(VOLUME).map_err(CalibrateError::Store);
+    drop(scratch);
+    let measured = result?;
+    deleted?;
+    Ok(measured)
+}
+
+/// Deletes the volume, however measuring ends.
+struct Scratch<'a>(&'a dyn Pool);
+
+impl Drop for Scratch<'_> {
+    fn drop(&mut self) {
+        // Whoever can be told was told already.
+        let _ = self.0.delete(VOLUME);
+    }
+}
+
+/// One calibration on one driver.
+struct Session<'a, D> {
+    generator: Generator<'a, D>,
+    plan: &'a Plan,
+    told: &'a mut (dyn FnMut(&str) + Send),
+    measured: Measurements,
+}
+
+impl<'a, D: Driver> Session<'a, D> {
+    fn new(
+        driver: D,
+        store: Box<dyn Store>,
+        clock: Clock,
+        plan: &'a Plan,
+        stop: &'a AtomicBool,
+        told: &'a mut (dyn FnMut(&str) + Send),
+    ) -> Self {
+        let span = plan.span.0;
+        let generator =
+            Generator { driver, store, clock, span, stop, buffers: Vec::new(), random: 1 };
+        Self { generator, plan, told, measured: Measurements::default() }
+    }
+
+    fn measure(mut self) -> Result<Measurements, CalibrateError> {
+        self.fill()?;
+        self.read_depths()?;
+        let channels = self.measured.channels().map_err(CalibrateError::Unusable)?;
+        // Twice as many as are useful: the device never waits for the next.
+        let depth = channels.saturating_mul(2).clamp(2, DEPTH_MAX);
+        (self.told)("reads of several lengths");
+        for length in LENGTHS {
+            let rate = self.rate(Kind::Reads, length, depth)?;
+            self.measured.reads.push(rate);
+        }
+        (self.told)("writes, until what is fast only for a while is used up");
+        let (kind, length) = (Kind::Writes, QUANTUM_BYTES_MAX);
+        let lasting = Load { kind, length, depth, time: self.plan.part(300), parts: PARTS };
+        self.measured.settling = self.generator.run(lasting)?.parts;
+        (self.told)("writes of several lengths");
+        // The longest first: they find the caches as full as they were left.
+        for length in LENGTHS.into_iter().rev() {
+            let rate = self.rate(Kind::Writes, length, depth)?;
+            self.measured.writes.push(rate);
+        }
+        self.curve(depth)?;
+        (self.told)("a mixed load that lasts");
+        let (kind, length) = (Kind::Mixed, REFERENCE_BYTES);
+        let lasting = Load { kind, length, depth, time: self.plan.part(120), parts: PARTS };
+        self.measured.lasting = self.generator.run(lasting)?.parts;
+        Ok(self.measured)
+    }
+
+    /// Writes the volume once, or as much of it as there is time for.
+    fn fill(&mut self) -> Result<(), CalibrateError> {
+        (self.told)("filling a volume");
+        let length = QUANTUM_BYTES_MAX;
+        let time = self.plan.part(100);
+        let fill = Load { kind: Kind::Fill, length, depth: 16, time, parts: 1 };
+        let filled = self.generator.run(fill)?.submitted * u64::from(length);
+        self.generator.span = self.generator.span.min(filled);
+        Ok(())
+    }
+
+    /// One read alone, then more and more at once until that brings nothing.
+    fn read_depths(&mut self) -> Result<(), CalibrateError> {
+        (self.told)("reads of 16 KiB at growing depths");
+        let (mut best, mut useless) = (0, 0);
+        for depth in depths() {
+            let seen = self.run(Kind::Reads, REFERENCE_BYTES, depth, 12)?;
+            if depth == 1 {
+                self.measured.alone = seen.mean();
+            }
+            let rate = rate(REFERENCE_BYTES, depth, &seen);
+            self.measured.depths.push(rate);
+            let per_second = rate.per_second();
+            useless = if per_second > best + best / GAIN_MIN { 0 } else { useless + 1 };
+            best = best.max(per_second);
+            if useless == 2 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Mixed loads, up to twice the depth at which the device is always busy.
+    fn curve(&mut self, depth_busy: u32) -> Result<(), CalibrateError> {
+        (self.told)("mixed loads of 16 KiB at growing depths");
+        for depth in depths().take_while(|&depth| depth / 2 <= depth_busy) {
+            let seen = self.run(Kind::Mixed, REFERENCE_BYTES, depth, 12)?;
+            let per_second = rate(REFERENCE_BYTES, depth, &seen).per_second();
+            let (p50, p99) = (seen.quantile(500), seen.quantile(990));
+            self.measured.curve.push(CurvePoint { depth, per_second, p50, p99 });
+            if p99 > P99_MAX {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn rate(&mut self, kind: Kind, length: u32, depth: u32) -> Result<Rate, CalibrateError> {
+        let seen = self.run(kind, length, depth, 20)?;
+        Ok(rate(length, depth, &seen))
+    }
+
+    fn run(
+        &mut self,
+        kind: Kind,
+        length: u32,
+        depth: u32,
+        per_mille: u64,
+    ) -> Result<Observed, CalibrateError> {
+        let time = self.plan.part(per_mille);
+        self.generator.run(Load { kind, length, depth, time, parts: 1 })
+    }
+}
+
+fn rate(length: u32, depth: u32, seen: &Observed) -> Rate {
+    let (requests, elapsed) = (seen.requests(), seen.total.elapsed);
+    Rate { length, depth, requests, elapsed, cpu: seen.cpu }
+}
+
+fn depths() -> impl Iterator<Item = u32> {
+    (0..).map(|exponent| 1 << exponent).take_while(|&depth| depth <= DEPTH_MAX)
+}
