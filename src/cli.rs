@@ -10,10 +10,12 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+mod calibrate;
 mod sim;
 mod store;
 mod volume;
 
+pub use calibrate::{Calibrate, CalibrateWhen};
 pub use sim::{Sim, SimRun, SimSwarm, SimVerb};
 pub use store::{Bytes, StoreKind};
 pub use volume::{Volume, VolumeAttach, VolumeCreate, VolumeDetach, VolumeModify, VolumeVerb};
@@ -54,6 +56,11 @@ pub enum Verb {
     Volume(Volume),
     /// Register the client hosts that volumes are attached to.
     Host(Host),
+    /// Measure the device under a store, and say what may be sold of it.
+    ///
+    /// The server must be stopped, and nothing else should use the device. Takes a minute, or three
+    /// seconds with --quick. Nothing that was there is touched, and what is made for it is removed.
+    Calibrate(Calibrate),
     /// Check this machine, and say what to do about what is wrong.
     Doctor(Doctor),
     /// Run scenarios on the product's scheduler in virtual time: hours in seconds.
@@ -75,6 +82,17 @@ pub enum Io {
     Uring,
     /// Plain system calls on threads.
     Pread,
+}
+
+impl Io {
+    /// Its name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Uring => "uring",
+            Self::Pread => "pread",
+        }
+    }
 }
 
 #[derive(Args, Clone, Debug)]
@@ -126,6 +144,10 @@ pub struct Serve {
     #[arg(long, env = "EVENKEEL_STORE", default_value = "local", value_name = "STORE")]
     #[arg(value_parser = store)]
     pub store: StoreKind,
+
+    /// When the store is measured, so that what may be sold of it is known.
+    #[arg(long, env = "EVENKEEL_CALIBRATE", default_value = "first-start", value_name = "WHEN")]
+    pub calibrate: CalibrateWhen,
 
     /// How the server talks to disks and sockets.
     #[arg(long, env = "EVENKEEL_IO", default_value = "auto", value_name = "WAY")]

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 mod api;
+mod calibration;
 mod cli;
 mod clock;
 mod cmd;

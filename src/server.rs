@@ -1,6 +1,7 @@
 //! Wires store, engine and control plane together: the whole server in one screen.
 
-use crate::cli::{self, Bytes, Io, Serve, StoreKind};
+use crate::calibration;
+use crate::cli::{self, Bytes, CalibrateWhen, Io, Serve, StoreKind};
 use crate::message::{Exit, Failure};
 use evenkeel_control::{ControlConfig, ModifyPolicy, Timeouts};
 use evenkeel_core::volume::Rules;
@@ -12,7 +13,7 @@ use evenkeel_store::local::LocalPool;
 use evenkeel_store::memory::MemoryPool;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Everything a server must know.
@@ -28,6 +29,7 @@ pub struct Config {
     pub rules: &'static Rules,
     pub modify_policy: ModifyPolicy,
     pub store: StoreKind,
+    pub calibrate: CalibrateWhen,
     pub io: Io,
     pub cores: u16,
 }
@@ -63,6 +65,7 @@ impl Config {
                 cli::ModifyPolicy::Aws => ModifyPolicy::Aws,
             },
             store: arguments.store,
+            calibrate: arguments.calibrate,
             io: arguments.io,
             cores: arguments.cores.unwrap_or_else(cores),
         })
@@ -83,7 +86,8 @@ pub fn run(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), Failure> {
     raise_open_files();
-    let (pool, _folder) = open_pool(config)?;
+    let (pool, _folder) = open_pool(&config.store, &config.data_dir)?;
+    calibration::at_start(config, &*pool)?;
     let engine = Engine::start(EngineConfig {
         cores: config.cores,
         io: config.io.into(),
@@ -110,18 +114,26 @@ pub fn run(
 
 /// The pool, and what keeps a second server out of the data folder until it is dropped: the local
 /// store sees to that itself.
-fn open_pool(config: &Config) -> Result<(Arc<dyn Pool>, Option<Folder>), Failure> {
-    let (pool, folder): (Arc<dyn Pool>, _) = match config.store.bytes {
-        Bytes::Local => (Arc::new(LocalPool::open(&config.data_dir).map_err(failed)?), None),
+pub fn open_pool(
+    store: &StoreKind,
+    data_dir: &Path,
+) -> Result<(Arc<dyn Pool>, Option<Folder>), Failure> {
+    let (pool, folder): (Arc<dyn Pool>, _) = match store.bytes {
+        Bytes::Local => (Arc::new(LocalPool::open(data_dir).map_err(failed)?), None),
         Bytes::Memory => {
-            let folder = Folder::claim(&config.data_dir).map_err(failed)?;
+            let folder = Folder::claim(data_dir).map_err(failed)?;
             (Arc::new(MemoryPool::new()), Some(folder))
         }
     };
-    Ok(match &config.store.device {
-        Some(device) => (Arc::new(FaultyPool::new(pool, device)), folder),
-        None => (pool, folder),
-    })
+    Ok((behind(pool, store), folder))
+}
+
+/// The pool behind the device that the store is to have, if it is to have one.
+pub fn behind(pool: Arc<dyn Pool>, store: &StoreKind) -> Arc<dyn Pool> {
+    match &store.device {
+        Some(device) => Arc::new(FaultyPool::new(pool, device)),
+        None => pool,
+    }
 }
 
 /// Every connection and every volume takes a descriptor, and the limit that a shell hands down is

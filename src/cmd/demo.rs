@@ -3,7 +3,7 @@
 
 use super::{serve, temporary_folder, volume};
 use crate::api::{Client, Keys};
-use crate::cli::{Demo, VolumeCreate, Wait};
+use crate::cli::{CalibrateWhen, Demo, VolumeCreate, Wait};
 use crate::message::{self, Failure};
 use crate::server::{self, Addresses, Config};
 use evenkeel_control::{ModifyPolicy, credentials};
@@ -72,6 +72,8 @@ pub fn run(arguments: &Demo) -> Result<(), Failure> {
         rules: Rules::newest(),
         modify_policy: ModifyPolicy::Immediate,
         store: arguments.store,
+        // Its volumes are held to their limits; nothing is sold.
+        calibrate: CalibrateWhen::Never,
         io: arguments.io,
         cores: server::cores(),
     };

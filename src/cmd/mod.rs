@@ -12,6 +12,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 mod bench;
+mod calibrate;
 mod demo;
 mod doctor;
 mod env;
@@ -30,6 +31,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Env(arguments) => env::run(&arguments),
         Verb::Volume(arguments) => volume::run(&arguments),
         Verb::Host(arguments) => host::run(&arguments),
+        Verb::Calibrate(arguments) => calibrate::run(&arguments),
         Verb::Doctor(arguments) => doctor::run(&arguments),
         Verb::Sim(arguments) => sim::run(&arguments),
         Verb::Bench(arguments) => match arguments.verb {

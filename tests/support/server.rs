@@ -109,8 +109,12 @@ impl Server {
             Some(open_files) => limited_evenkeel(self.folder.path(), open_files),
         };
         command.args(["serve", "--listen", "127.0.0.1:0", "--nbd-listen", "127.0.0.1:0"]);
-        command.arg("--data-dir").arg(&self.data_dir).args(&self.options);
-        let mut process = start(command.stdin(Stdio::null()));
+        command.arg("--data-dir").arg(&self.data_dir);
+        // Three seconds for each new folder would be most of the time that the tests take.
+        if !self.options.iter().any(|option| option == "--calibrate") {
+            command.args(["--calibrate", "never"]);
+        }
+        let mut process = start(command.args(&self.options).stdin(Stdio::null()));
         let address = |line: &str, before: &str, after: char| -> SocketAddr {
             let text = line.split(before).nth(1).and_then(|rest| rest.split(after).next());
             text.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("greeting: {line}"))

@@ -48,6 +48,19 @@ impl Folder {
         Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
+    /// Whether [`Self::claim`] would take the folder `path`, which exists: it is ours, or empty.
+    ///
+    /// # Errors
+    /// When it cannot be listed.
+    pub fn may_claim(path: &Path) -> Result<bool, StoreError> {
+        match refuse_if_occupied(path) {
+            _ if path.join(MARKER).exists() => Ok(true),
+            Ok(()) => Ok(true),
+            Err(StoreError::NotOurs { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -102,6 +115,7 @@ mod tests {
         drop(Folder::claim(&path).unwrap());
         let again = Folder::claim(&path).unwrap();
         assert_eq!(again.path(), path);
+        assert!(Folder::may_claim(&path).unwrap());
     }
 
     #[test]
@@ -110,6 +124,7 @@ mod tests {
         fs::write(parent.path().join("thesis.tex"), "years of work").unwrap();
         let error = Folder::claim(parent.path()).unwrap_err();
         assert!(error.to_string().contains("thesis.tex"), "{error}");
+        assert!(!Folder::may_claim(parent.path()).unwrap());
         assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 1);
     }
 

@@ -158,6 +158,13 @@ pub enum StoreError {
         /// The first thing found in it.
         found: String,
     },
+    /// A file that must be empty is not.
+    NotEmpty {
+        /// The file.
+        path: PathBuf,
+        /// What it is instead.
+        found: String,
+    },
     /// The folder was written by a format this version does not read.
     Format {
         /// The marker file.
@@ -219,6 +226,12 @@ impl fmt::Display for StoreError {
                 f,
                 "{} is not empty and not an Evenkeel data folder (it holds {found:?}); \
                  name an empty or a new folder",
+                path.display()
+            ),
+            Self::NotEmpty { path, found } => write!(
+                f,
+                "{} is not empty ({found}), and what it holds is not ours; name an empty file, or \
+                 a folder on the same device",
                 path.display()
             ),
             Self::Format { path, found } => write!(

@@ -70,11 +70,6 @@ impl Observed {
         let at = self.latencies_ns.get(last * per_mille / 1_000);
         Duration::from_ns(at.copied().unwrap_or(0).into())
     }
-
-    pub fn mean(&self) -> Duration {
-        let sum: u64 = self.latencies_ns.iter().map(|&ns| u64::from(ns)).sum();
-        Duration::from_ns(sum / (self.latencies_ns.len() as u64).max(1))
-    }
 }
 
 /// A store, and what puts a load on it.

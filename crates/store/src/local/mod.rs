@@ -4,7 +4,10 @@
 //!
 //! The file is the volume, byte for byte: any tool can read it while the server is down.
 
+mod single;
 mod volume;
+
+pub use single::SingleFile;
 
 use crate::disk::{DiskAction, DiskOp};
 use crate::folder::{self, Folder};
@@ -190,17 +193,20 @@ fn probe(folder: &Path) -> Result<Abilities, StoreError> {
     let path = folder.join("probe.tmp");
     let failed = |e: Errno| StoreError::io(format!("try out {}", path.display()), e);
     let scratch = open(&path, OFlags::CREATE).map_err(failed)?;
-    let probed = probe_file(&path, &scratch).map_err(failed);
+    let stretched = rustix::fs::ftruncate(&scratch, PROBE_BYTES);
+    let probed = stretched.and_then(|()| probe_file(&path, &scratch)).map_err(failed);
     let _ = std::fs::remove_file(&path);
     probed
 }
 
+/// What is tried is tried within so many bytes.
+const PROBE_BYTES: u64 = 64 << 10;
+
+/// Tries a file that is [`PROBE_BYTES`] long or longer, and holds nothing there.
 fn probe_file(path: &Path, scratch: &OwnedFd) -> Result<Abilities, Errno> {
-    const SCRATCH_BYTES: u64 = 64 << 10;
-    rustix::fs::ftruncate(scratch, SCRATCH_BYTES)?;
     let file = File::from(scratch.try_clone().map_err(|_| Errno::MFILE)?);
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    let can = |flags| rustix::fs::fallocate(&file, flags, 0, SCRATCH_BYTES).is_ok();
+    let can = |flags| rustix::fs::fallocate(&file, flags, 0, PROBE_BYTES).is_ok();
     let (punch_hole, zero_range) = (can(punch), can(FallocateFlags::ZERO_RANGE));
     let direct = open(path, OFlags::DIRECT).ok();
     let block_bytes_min = direct.as_ref().and_then(|direct| {

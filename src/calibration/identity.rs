@@ -1,0 +1,133 @@
+//! Which device a folder lies on, as far as the kernel tells.
+
+use crate::cli::{Bytes, StoreKind};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// What a calibration was made on. What the kernel does not tell is absent.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Identity {
+    /// `ext4`, `xfs`, `tmpfs`; `memory` for the store that is nowhere else.
+    pub filesystem: String,
+    /// Major and minor number of the device, such as `259:1`.
+    pub device: Option<String>,
+    pub model: Option<String>,
+    pub serial: Option<String>,
+    /// Size of the device.
+    pub bytes: Option<u64>,
+}
+
+impl Identity {
+    /// The device below a store in `folder`.
+    pub fn of_store(store: &StoreKind, folder: &Path) -> Self {
+        match store.bytes {
+            Bytes::Local => Self::of_path(folder),
+            Bytes::Memory => Self { filesystem: "memory".to_owned(), ..Self::default() },
+        }
+    }
+
+    /// The device that a file or a folder is on.
+    pub fn of_path(path: &Path) -> Self {
+        let Ok(metadata) = fs::metadata(path) else { return Self::default() };
+        let number = |dev: u64| format!("{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
+        let device = number(metadata.dev());
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let sys = sys_folder(&device);
+        let named = |names: &[&str]| {
+            let sys = sys.as_deref()?;
+            let texts = names.iter().filter_map(|name| fs::read_to_string(sys.join(name)).ok());
+            texts.map(|text| text.trim().to_owned()).find(|text| !text.is_empty())
+        };
+        let sectors = named(&["size"]).and_then(|text| text.parse::<u64>().ok());
+        Self {
+            filesystem: filesystem_of(&mounts, &device).unwrap_or("unknown").to_owned(),
+            model: named(&["device/model"]),
+            serial: named(&["device/serial", "serial", "device/wwid", "wwid"]),
+            bytes: sectors.map(|sectors| sectors.saturating_mul(512)),
+            device: Some(device),
+        }
+    }
+
+    /// Whether both may be the same device. Numbers of devices change when a machine starts again,
+    /// serial numbers do not; what neither tells is taken to be the same.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let differ = |one: &Option<String>, other: &Option<String>| {
+            one.is_some() && other.is_some() && one != other
+        };
+        self.filesystem == other.filesystem
+            && self.bytes == other.bytes
+            && !differ(&self.model, &other.model)
+            && !differ(&self.serial, &other.serial)
+    }
+
+    /// One line for people.
+    pub fn describe(&self) -> String {
+        let mut text = self.filesystem.clone();
+        if let Some(device) = &self.device {
+            text.push_str(&format!(" on device {device}"));
+        }
+        for (name, value) in [("model", &self.model), ("serial", &self.serial)] {
+            if let Some(value) = value {
+                text.push_str(&format!(", {name} {value}"));
+            }
+        }
+        if let Some(bytes) = self.bytes {
+            text.push_str(&format!(", {} GiB", bytes >> 30));
+        }
+        text
+    }
+}
+
+/// The kernel's folder of a whole device: a partition's holds little.
+fn sys_folder(device: &str) -> Option<PathBuf> {
+    let folder = fs::canonicalize(format!("/sys/dev/block/{device}")).ok()?;
+    let is_partition = folder.join("partition").is_file();
+    if is_partition { folder.parent().map(Path::to_owned) } else { Some(folder) }
+}
+
+/// The type of the filesystem on a device, from the text of `/proc/self/mountinfo`.
+fn filesystem_of<'a>(mounts: &'a str, device: &str) -> Option<&'a str> {
+    let of_device = |line: &&str| line.split(' ').nth(2) == Some(device);
+    let line = mounts.lines().rfind(of_device)?;
+    line.split_once(" - ")?.1.split(' ').next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_tells_its_filesystem() {
+        let mounts = "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
+                      30 22 0:27 / /tmp rw master:3 - tmpfs tmpfs rw,size=1g\n";
+        assert_eq!(filesystem_of(mounts, "254:0"), Some("ext4"));
+        assert_eq!(filesystem_of(mounts, "0:27"), Some("tmpfs"));
+        assert_eq!(filesystem_of(mounts, "9:9"), None);
+    }
+
+    #[test]
+    fn a_device_is_known_by_its_serial_number_and_not_by_its_place() {
+        let device = |number: &str, serial: Option<&str>| Identity {
+            filesystem: "xfs".to_owned(),
+            device: Some(number.to_owned()),
+            model: Some("M".to_owned()),
+            serial: serial.map(str::to_owned),
+            bytes: Some(1 << 40),
+        };
+        let first = device("259:0", Some("a"));
+        assert!(first.is_same(&device("259:3", Some("a"))));
+        assert!(first.is_same(&device("259:3", None)));
+        assert!(!first.is_same(&device("259:0", Some("b"))));
+        assert!(!first.is_same(&Identity { bytes: Some(1 << 41), ..first.clone() }));
+        assert_eq!(first.describe(), "xfs on device 259:0, model M, serial a, 1024 GiB");
+    }
+
+    #[test]
+    fn this_machine_tells_something() {
+        let identity = Identity::of_path(Path::new("/proc"));
+        assert_eq!(identity.filesystem, "proc");
+        assert!(identity.device.is_some());
+    }
+}

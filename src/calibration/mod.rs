@@ -1,0 +1,111 @@
+//! Calibration as the binary does it: measure, write the record, read it again at every start.
+
+pub mod identity;
+pub mod record;
+#[cfg(test)]
+mod tests;
+
+use crate::cli::{Bytes, CalibrateWhen, Io, StoreKind};
+use crate::clock;
+use crate::message::Failure;
+use crate::server::{self, Config};
+use evenkeel_engine::calibrate::{self, CalibrateError, Plan};
+use evenkeel_store::Pool;
+use identity::Identity;
+use record::{FILE, Method, Record};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+/// Room that is left to others while a calibration fills its volume.
+const SPARE_BYTES: u64 = 64 << 20;
+
+/// What is measured, and how.
+pub struct Subject<'a> {
+    pub pool: &'a dyn Pool,
+    pub store: StoreKind,
+    pub device: Identity,
+    pub io: Io,
+    pub plan: Plan,
+}
+
+/// Measures; nobody else uses the pool meanwhile.
+pub fn measure(
+    subject: &Subject<'_>,
+    stop: &AtomicBool,
+    told: &mut (dyn FnMut(&str) + Send),
+) -> Result<Record, CalibrateError> {
+    let Subject { pool, store, device, io, plan } = subject;
+    let measured = calibrate::measure(*pool, (*io).into(), plan, stop, told)?;
+    let method = Method::of(plan, io.name());
+    let record = Record::new(&measured, store, device.clone(), method, clock::unix_s());
+    record.map_err(CalibrateError::Unusable)
+}
+
+/// What is missing of the room that a plan takes in `folder` for a while; `None` if nothing is.
+pub fn missing_room(store: &StoreKind, folder: &Path, plan: &Plan) -> Option<String> {
+    if store.bytes == Bytes::Memory {
+        return None;
+    }
+    // A filesystem that does not tell will say so when it is full.
+    let filesystem = rustix::fs::statvfs(folder).ok()?;
+    let free_mib = filesystem.f_bavail.saturating_mul(filesystem.f_frsize) >> 20;
+    let needed_mib = (plan.span.0 + SPARE_BYTES) >> 20;
+    (free_mib < needed_mib).then(|| {
+        format!("{} has {free_mib} MiB free; measuring takes {needed_mib} MiB", folder.display())
+    })
+}
+
+/// The record of a server that starts: the one in its data folder if that is of this store on this
+/// device, else a new one, measured quickly. What is sold goes by it, so it is told in words.
+///
+/// A store that cannot be measured is served all the same, and nothing is promised of it.
+pub fn at_start(config: &Config, pool: &dyn Pool) -> Result<Option<Record>, Failure> {
+    match calibrate::clean(pool) {
+        Ok(true) => tracing::info!("removed the volume of a calibration that did not end"),
+        Ok(false) => {}
+        Err(error) => tracing::warn!(%error, "what a calibration may have left is still there"),
+    }
+    let path = config.data_dir.join(FILE);
+    let device = Identity::of_store(&config.store, &config.data_dir);
+    if let Some(record) = Record::load(&path)? {
+        match record.misfit(&config.store, &device) {
+            None => {
+                tell(&record);
+                return Ok(Some(record));
+            }
+            Some(why) => tracing::warn!("the calibration {} does not count: {why}", record.id),
+        }
+    }
+    if config.calibrate == CalibrateWhen::Never {
+        tracing::warn!(
+            "the store is not calibrated: nothing is known of what it can deliver; see \
+             `evenkeel calibrate`"
+        );
+        return Ok(None);
+    }
+    let plan = Plan::QUICK;
+    if let Some(why) = missing_room(&config.store, &config.data_dir, &plan) {
+        tracing::warn!("the store is not calibrated: {why}");
+        return Ok(None);
+    }
+    tracing::info!("calibrating the store, for three seconds and only at the first start");
+    let subject = Subject { pool, store: config.store, device, io: config.io, plan };
+    match measure(&subject, &AtomicBool::new(false), &mut |_| {}) {
+        Ok(record) => {
+            record.save(&path)?;
+            tell(&record);
+            Ok(Some(record))
+        }
+        Err(error) => {
+            tracing::warn!(%error, "the store is not calibrated: run `evenkeel calibrate`");
+            Ok(None)
+        }
+    }
+}
+
+fn tell(record: &Record) {
+    tracing::info!("calibration {}: {}", record.id, record.words(server::cores()));
+    for text in record.reservations() {
+        tracing::info!("calibration {}: {text}", record.id);
+    }
+}

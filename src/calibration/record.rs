@@ -1,0 +1,296 @@
+//! The calibration record: what was measured, on what, how and when, as a file in the data folder.
+//! docs/reference/calibration.md explains every field.
+
+use super::identity::Identity;
+use crate::cli::StoreKind;
+use crate::message::{self, Failure, Item};
+use evenkeel_core::qos::admission::calibration::{
+    CHANNELS_MAX, Calibration, Measurements, Unusable,
+};
+use evenkeel_core::qos::admission::{Costs, LinearCost, SOLD_SHARE_PPM};
+use evenkeel_core::time::Duration;
+use evenkeel_engine::calibrate::Plan;
+use evenkeel_lab::text::thousands;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read, Write};
+use std::path::Path;
+
+/// The record's name in the data folder.
+pub const FILE: &str = "calibration.json";
+
+/// Name and version of the record's form.
+const SCHEMA: &str = "evenkeel.calibration/1";
+
+/// A record is a few kilobytes; nothing longer is read.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// See the module's text. Times are nanoseconds, shares millionths.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Record {
+    pub schema: String,
+    /// `cal-` and 16 hexadecimal digits that follow from everything else.
+    pub id: String,
+    /// When it was over, in UTC.
+    pub date: String,
+    /// Version of the program.
+    pub version: String,
+    /// What `--store` was.
+    pub store: String,
+    pub device: Identity,
+    pub method: Method,
+    pub channels: u32,
+    pub read: Cost,
+    pub write: Cost,
+    pub cost_off_ppm: u32,
+    pub cpu_read: Cost,
+    pub cpu_write: Cost,
+    pub floor_ns_per_second: u64,
+    pub p99_target_ns: Option<u64>,
+    pub mixed_iops: u64,
+    pub writes_settled: bool,
+    pub curve: Vec<Point>,
+    pub read_depths: Vec<Depth>,
+}
+
+/// How it was measured.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Method {
+    /// `full` or `quick`.
+    pub plan: String,
+    /// What `--io` was.
+    pub io: String,
+    pub time_ns: u64,
+    pub span_bytes: u64,
+}
+
+/// A time that is linear in the length.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Cost {
+    pub base_ns: u64,
+    pub byte_ps: u32,
+}
+
+/// A point of the curve: mixed requests of 16 KiB.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Point {
+    pub depth: u32,
+    pub iops: u64,
+    pub p50_ns: u64,
+    pub p99_ns: u64,
+}
+
+/// Reads of 16 KiB at a depth.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Depth {
+    pub depth: u32,
+    pub iops: u64,
+}
+
+impl From<LinearCost> for Cost {
+    fn from(cost: LinearCost) -> Self {
+        Self { base_ns: cost.base.ns, byte_ps: cost.byte_ps }
+    }
+}
+
+impl From<Cost> for LinearCost {
+    fn from(cost: Cost) -> Self {
+        Self { base: Duration::from_ns(cost.base_ns), byte_ps: cost.byte_ps }
+    }
+}
+
+impl Item for Point {
+    const SCHEMA: &'static str = SCHEMA;
+    const FIELD: &'static str = "curve";
+    const COLUMNS: &'static [&'static str] = &["DEPTH", "IOPS", "P50_US", "P99_US"];
+
+    fn cells(&self) -> Vec<String> {
+        let us = |ns: u64| (ns.saturating_add(500) / 1_000).to_string();
+        vec![self.depth.to_string(), self.iops.to_string(), us(self.p50_ns), us(self.p99_ns)]
+    }
+}
+
+impl Record {
+    /// What was measured, with where and how. `unix_s` is the time.
+    ///
+    /// # Errors
+    /// When too little was measured.
+    pub fn new(
+        measured: &Measurements,
+        store: &StoreKind,
+        device: Identity,
+        method: Method,
+        unix_s: u64,
+    ) -> Result<Self, Unusable> {
+        let found = Calibration::of(measured)?;
+        let mut record = Self {
+            schema: SCHEMA.to_owned(),
+            id: String::new(),
+            date: evenkeel_wire::aws::timestamp::extended(unix_s.saturating_mul(1_000)),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            store: store.to_string(),
+            device,
+            method,
+            channels: found.channels,
+            read: found.costs.read.into(),
+            write: found.costs.write.into(),
+            cost_off_ppm: found.off_ppm,
+            cpu_read: found.cpu_costs.read.into(),
+            cpu_write: found.cpu_costs.write.into(),
+            floor_ns_per_second: found.floor_ns_per_second,
+            p99_target_ns: found.p99_target.map(|target| target.ns),
+            mixed_iops: found.mixed_per_second(),
+            writes_settled: measured.has_settled(),
+            curve: measured
+                .curve
+                .iter()
+                .map(|point| Point {
+                    depth: point.depth,
+                    iops: point.per_second,
+                    p50_ns: point.p50.ns,
+                    p99_ns: point.p99.ns,
+                })
+                .collect(),
+            read_depths: measured
+                .depths
+                .iter()
+                .map(|rate| Depth { depth: rate.depth, iops: rate.per_second() })
+                .collect(),
+        };
+        record.id = record.right_id();
+        Ok(record)
+    }
+
+    /// What it says to the scheduler and the ledger.
+    pub fn calibration(&self) -> Calibration {
+        Calibration {
+            channels: self.channels,
+            costs: Costs { read: self.read.into(), write: self.write.into() },
+            off_ppm: self.cost_off_ppm,
+            floor_ns_per_second: self.floor_ns_per_second,
+            cpu_costs: Costs { read: self.cpu_read.into(), write: self.cpu_write.into() },
+            p99_target: self.p99_target_ns.map(Duration::from_ns),
+        }
+    }
+
+    /// What may be sold, in words, on so many cores.
+    pub fn words(&self, cores: u16) -> String {
+        let sold = self.calibration().sells_up_to(cores, SOLD_SHARE_PPM);
+        let target = match self.p99_target_ns {
+            Some(ns) => format!("at p99 <= {} ms", ns / 1_000_000),
+            None => "at a p99 above 1 s".to_owned(),
+        };
+        let (iops, sold) = (thousands(self.mixed_iops), thousands(sold.into()));
+        format!("{iops} mixed 16 KiB IOPS {target}; sells up to {sold}")
+    }
+
+    /// What should be known beside the words.
+    pub fn reservations(&self) -> Vec<&'static str> {
+        let mut texts = Vec::new();
+        if self.method.plan == QUICK {
+            texts.push(
+                "measured in seconds: a write cache that takes longer to fill is not seen; \
+                 `evenkeel calibrate` without --quick takes a minute",
+            );
+        }
+        if !self.writes_settled {
+            texts.push("writes had not found their lasting rate when the time was over");
+        }
+        if self.cost_off_ppm > 250_000 {
+            texts.push("no straight line fits the costs: some lengths are off by more than 25 %");
+        }
+        texts
+    }
+
+    /// Why it is not one of this store on this device; `None` if it is.
+    pub fn misfit(&self, store: &StoreKind, device: &Identity) -> Option<String> {
+        let store = store.to_string();
+        if self.store != store {
+            return Some(format!("it is of the store \"{}\", this is \"{store}\"", self.store));
+        }
+        (!self.device.is_same(device)).then(|| {
+            format!("it was made on {}, this is {}", self.device.describe(), device.describe())
+        })
+    }
+
+    /// Reads the record of a data folder; none if there is none.
+    ///
+    /// # Errors
+    /// When there is one that cannot be read, or does not say what was written.
+    pub fn load(path: &Path) -> Result<Option<Self>, Failure> {
+        let failed = |why: String| {
+            Failure::new(format!("{}: {why}", path.display()))
+                .hint("remove it, and the next start calibrates anew; or run `evenkeel calibrate`")
+        };
+        let mut text = String::new();
+        match File::open(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            file => file.and_then(|file| file.take(BYTES_MAX).read_to_string(&mut text)),
+        }
+        .map_err(|error| failed(error.to_string()))?;
+        let value: serde_json::Value = serde_json::from_str(&text)
+            .map_err(|error| failed(format!("not a calibration record: {error}")))?;
+        match value.get("schema").and_then(serde_json::Value::as_str) {
+            Some(SCHEMA) => {}
+            Some(other) => {
+                return Err(failed(format!("a record of the form {other}; {SCHEMA} is read")));
+            }
+            None => return Err(failed("not a calibration record: it has no schema".to_owned())),
+        }
+        let record: Self = serde_json::from_value(value)
+            .map_err(|error| failed(format!("not a calibration record: {error}")))?;
+        if record.id != record.right_id() {
+            return Err(failed(format!(
+                "changed since it was written: {} is not its id",
+                record.id
+            )));
+        }
+        if !(1..=CHANNELS_MAX).contains(&record.channels) {
+            let message = format!("{} channels; 1 to {CHANNELS_MAX} can be", record.channels);
+            return Err(failed(message));
+        }
+        Ok(Some(record))
+    }
+
+    /// Writes it so that it is there whole or not at all.
+    pub fn save(&self, path: &Path) -> Result<(), Failure> {
+        let draft = path.with_extension("json.new");
+        let text = message::json(&serde_json::to_value(self).unwrap_or_default());
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let written = File::create(&draft)
+            .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
+            .and_then(|()| fs::rename(&draft, path))
+            .and_then(|()| File::open(folder)?.sync_all());
+        written.map_err(|error| {
+            let _ = fs::remove_file(&draft);
+            Failure::new(format!("{}: {error}", path.display()))
+        })
+    }
+
+    /// FNV-1a over all fields but the id: two records are one if they say the same, and one that
+    /// was edited by hand is noticed.
+    fn right_id(&self) -> String {
+        let bare = Self { id: String::new(), ..self.clone() };
+        let text = serde_json::to_string(&bare).unwrap_or_default();
+        let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        format!("cal-{hash:016x}")
+    }
+}
+
+/// What [`Method::plan`] says.
+pub const QUICK: &str = "quick";
+pub const FULL: &str = "full";
+
+impl Method {
+    /// The method of a plan.
+    pub fn of(plan: &Plan, io: &str) -> Self {
+        Self {
+            plan: if *plan == Plan::QUICK { QUICK } else { FULL }.to_owned(),
+            io: io.to_owned(),
+            time_ns: plan.time.ns,
+            span_bytes: plan.span.0,
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! `evenkeel calibrate`: measures the device under a store, and says what may be sold of it.
+
+use super::serve;
+use crate::calibration::identity::Identity;
+use crate::calibration::record::{FILE, Record};
+use crate::calibration::{self, Subject};
+use crate::cli::{Bytes, Calibrate};
+use crate::message::{self, Exit, Failure, Format};
+use crate::server;
+use evenkeel_core::qos::admission::LinearCost;
+use evenkeel_core::time::Duration;
+use evenkeel_engine::calibrate::{self, CalibrateError, Plan, VOLUME};
+use evenkeel_lab::text::{latency, thousands};
+use evenkeel_store::Pool;
+use evenkeel_store::folder::Folder;
+use evenkeel_store::local::{LocalPool, SingleFile};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The folder that is made in one that is not ours.
+const SCRATCH: &str = "evenkeel-calibration";
+
+/// As a shell reports a program that SIGINT ended.
+const INTERRUPTED: i32 = 130;
+
+/// What is measured, and where its record goes.
+struct Target {
+    pool: Arc<dyn Pool>,
+    /// Where the volume takes room.
+    folder: PathBuf,
+    device: Identity,
+    record: Option<PathBuf>,
+    /// Removed at the end.
+    scratch: Option<PathBuf>,
+    /// Keeps a server out of the data folder meanwhile.
+    _folder: Option<Folder>,
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if let Some(scratch) = &self.scratch {
+            let _ = fs::remove_dir_all(scratch);
+        }
+    }
+}
+
+pub fn run(arguments: &Calibrate) -> Result<(), Failure> {
+    serve::log_to_stderr("warn")?;
+    let stop = stop_when_told_to()?;
+    let plan = if arguments.quick { Plan::QUICK } else { Plan::FULL };
+    let target = target(arguments)?;
+    calibrate::clean(&*target.pool).map_err(failed)?;
+    if let Some(why) = calibration::missing_room(&arguments.store, &target.folder, &plan) {
+        let hint = if arguments.quick { "make room" } else { "make room, or take --quick" };
+        return Err(Failure::new(why).hint(hint));
+    }
+    let subject = Subject {
+        pool: &*target.pool,
+        store: arguments.store,
+        device: target.device.clone(),
+        io: arguments.io,
+        plan,
+    };
+    let measured = calibration::measure(&subject, &stop, &mut |what| eprintln!("{what}"));
+    let record = match measured {
+        Err(CalibrateError::Stopped) => {
+            drop(target);
+            eprintln!("interrupted");
+            std::process::exit(INTERRUPTED);
+        }
+        measured => measured.map_err(failed)?,
+    };
+    if let Some(path) = &target.record {
+        record.save(path)?;
+    }
+    message::print(&match arguments.output.format {
+        Format::Json => message::json(&serde_json::to_value(&record).unwrap_or_default()),
+        Format::Csv => message::listing(&record.curve, Format::Csv, ""),
+        Format::Text => text(&record, &target),
+    })
+}
+
+/// Turns true when the process is asked to end; asked twice, it does at once.
+fn stop_when_told_to() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&stop);
+    let wait = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        if let Ok(runtime) = runtime {
+            runtime.block_on(serve::stop_signal());
+            told.store(true, Ordering::Relaxed);
+            runtime.block_on(serve::stop_signal());
+            std::process::exit(INTERRUPTED);
+        }
+    };
+    let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(wait);
+    thread.map_err(|error| Failure::new(format!("a thread for signals: {error}")))?;
+    Ok(stop)
+}
+
+/// Decides by what is there: nothing there, an empty folder and a folder of ours are data folders;
+/// in any other a folder is made for the time; a file is used if it is empty.
+fn target(arguments: &Calibrate) -> Result<Target, Failure> {
+    let path = std::path::absolute(&arguments.target)
+        .map_err(|error| Failure::new(format!("{}: {error}", arguments.target.display())))?;
+    let is_foreign = match fs::metadata(&path) {
+        Ok(metadata) if metadata.is_dir() => !Folder::may_claim(&path).map_err(failed)?,
+        Ok(_) => return file(arguments, &path),
+        Err(_) => false,
+    };
+    if is_foreign {
+        return beside(arguments, &path);
+    }
+    let (pool, folder) = server::open_pool(&arguments.store, &path)?;
+    Ok(Target {
+        pool,
+        device: Identity::of_store(&arguments.store, &path),
+        record: Some(path.join(FILE)),
+        folder: path,
+        scratch: None,
+        _folder: folder,
+    })
+}
+
+/// A folder for the time in one that holds somebody else's files.
+fn beside(arguments: &Calibrate, path: &Path) -> Result<Target, Failure> {
+    only_files(arguments, path)?;
+    let scratch = path.join(SCRATCH);
+    let pool = LocalPool::open(&scratch).map_err(failed)?;
+    let volumes = pool.list().map_err(failed)?;
+    if let Some((id, _)) = volumes.iter().find(|(id, _)| *id != VOLUME) {
+        let message = format!("{} holds volume {id}: it is a data folder", scratch.display());
+        return Err(Failure::new(message).hint("name that folder, or move it away"));
+    }
+    Ok(Target {
+        pool: server::behind(Arc::new(pool), &arguments.store),
+        folder: path.to_owned(),
+        device: Identity::of_path(path),
+        record: None,
+        scratch: Some(scratch),
+        _folder: None,
+    })
+}
+
+fn file(arguments: &Calibrate, path: &Path) -> Result<Target, Failure> {
+    only_files(arguments, path)?;
+    let pool = SingleFile::open(path).map_err(failed)?;
+    let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
+    Ok(Target {
+        pool: server::behind(Arc::new(pool), &arguments.store),
+        folder,
+        device: Identity::of_path(path),
+        record: None,
+        scratch: None,
+        _folder: None,
+    })
+}
+
+fn only_files(arguments: &Calibrate, path: &Path) -> Result<(), Failure> {
+    if arguments.store.bytes == Bytes::Local {
+        return Ok(());
+    }
+    let message = format!(
+        "{} is not a data folder, and the store \"{}\" is not there",
+        path.display(),
+        arguments.store
+    );
+    Err(Failure::new(message).exit(Exit::Usage).hint("name a data folder, or leave out --store"))
+}
+
+/// Width of the longest bar of the curve.
+const BAR_COLUMNS: u64 = 40;
+
+fn text(record: &Record, target: &Target) -> String {
+    let Record { id, date, method, store, device, .. } = record;
+    let mut text = format!("calibration {id} of {date}\n");
+    let _ = writeln!(text, "  store     {store}, {} below", device.describe());
+    let time = Duration::from_ns(method.time_ns);
+    let _ = writeln!(
+        text,
+        "  method    {}: {time} on {} MiB, --io {}",
+        method.plan,
+        thousands(method.span_bytes >> 20),
+        method.io
+    );
+    let _ = writeln!(text, "  channels  {}", record.channels);
+    for (name, cost) in [("read", record.read), ("write", record.write)] {
+        let cost = LinearCost::from(cost);
+        let per_second = |length: u32| {
+            let ns = u64::try_from(cost.ns(length)).unwrap_or(u64::MAX).max(1);
+            thousands(u64::from(record.channels) * 1_000_000_000 / ns)
+        };
+        let _ = writeln!(
+            text,
+            "  {name:<8}  {} + {}.{:03} ns a byte: at most {} of 16 KiB, {} of 256 KiB a second",
+            latency(cost.base.ns),
+            cost.byte_ps / 1_000,
+            cost.byte_ps % 1_000,
+            per_second(16 << 10),
+            per_second(256 << 10),
+        );
+    }
+    text.push_str("\n  mixed 16 KiB, half of them writes\n");
+    let _ = writeln!(text, "  {:>5} {:>12} {:>10} {:>10}", "DEPTH", "IOPS", "P50", "P99");
+    let best = record.curve.iter().map(|point| point.iops).max().unwrap_or(0).max(1);
+    for point in &record.curve {
+        let bar = "#".repeat(usize::try_from(point.iops * BAR_COLUMNS / best).unwrap_or(0));
+        let _ = writeln!(
+            text,
+            "  {:>5} {:>12} {:>10} {:>10}  {bar}",
+            point.depth,
+            thousands(point.iops),
+            latency(point.p50_ns),
+            latency(point.p99_ns),
+        );
+    }
+    let _ = writeln!(text, "\n{}", record.words(server::cores()));
+    for reservation in record.reservations() {
+        let _ = writeln!(text, "note: {reservation}");
+    }
+    let _ = match &target.record {
+        Some(path) => writeln!(text, "record: {}", path.display()),
+        None => writeln!(text, "no record is kept: this is not a data folder"),
+    };
+    text
+}
+
+fn failed(error: impl std::fmt::Display) -> Failure {
+    Failure::new(error.to_string())
+}
