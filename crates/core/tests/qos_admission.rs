@@ -9,6 +9,8 @@ mod calibration;
 mod disk;
 #[path = "qos_admission/drift.rs"]
 mod drift;
+#[path = "qos_admission/figures.rs"]
+mod figures;
 #[path = "qos_admission/oracle.rs"]
 mod oracle;
 #[path = "qos_admission/properties.rs"]

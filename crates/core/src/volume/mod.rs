@@ -7,6 +7,7 @@
 mod date;
 mod error;
 mod pacing;
+mod reserved;
 mod resolve;
 mod rules;
 

@@ -25,7 +25,10 @@
 mod accounts;
 mod answer;
 pub mod calibration;
+mod figure;
 mod model;
+mod oversell;
+mod reserved;
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -35,11 +38,14 @@ pub use answer::{
     Account, Admitted, Headroom, InvalidReservation, LedgerFull, Oversold, Place, Refused,
     Resource, Shortage, Usage,
 };
+pub use figure::{Figure, FigureDisagrees};
 pub use model::{
     CARRIERS_MAX, Costs, DEVICES_MAX, DOMAINS_MAX, DeviceFloor, DeviceIndex, DomainFloor,
     DomainIndex, LinearCost, Oversell, PPM, REFERENCE_BYTES, Reservation, SOLD_SHARE_PPM,
     VOLUMES_MAX,
 };
+pub use oversell::MalformedOversell;
+pub use reserved::Reserved;
 
 use crate::ids::VolumeId;
 

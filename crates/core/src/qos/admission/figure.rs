@@ -1,0 +1,121 @@
+//! Floors from elsewhere than a measurement, and in other words than channel time.
+
+use core::fmt;
+use core::ops::RangeInclusive;
+
+use super::model::{Costs, DeviceFloor, LinearCost, PPM, REFERENCE_BYTES};
+use crate::time::Duration;
+
+/// What an operator says may be sold, all of it: either so many I/Os, or so many bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Figure {
+    operations_per_second: u32,
+    mibps: u32,
+}
+
+/// No device with costs that are linear in the length delivers both numbers of a figure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FigureDisagrees {
+    /// I/Os of 16 KiB per second.
+    pub operations_per_second: u32,
+    /// MiB per second.
+    pub mibps: u32,
+}
+
+impl fmt::Display for FigureDisagrees {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { operations_per_second: operations, mibps } = self;
+        write!(f, "{operations} IOPS of 16 KiB and {mibps} MiB/s do not go together: ")?;
+        let range = mibps_range(*operations);
+        if range.is_empty() || *operations == 0 {
+            return f.write_str("give at least 2 IOPS");
+        }
+        write!(f, "give {} to {} MiB/s with so many IOPS", range.start(), range.end())
+    }
+}
+
+impl core::error::Error for FigureDisagrees {}
+
+/// The MiB per second that go with so many I/Os: what they carry, up to a MiB for every two of
+/// them.
+const fn mibps_range(operations_per_second: u32) -> RangeInclusive<u32> {
+    const REFERENCES_PER_MIB: u32 = (1 << 20) / REFERENCE_BYTES;
+    operations_per_second.div_ceil(REFERENCES_PER_MIB)..=operations_per_second / 2
+}
+
+/// What a byte takes of a figure's device: so much that whole nanoseconds are precise enough for
+/// the rest of a request.
+const BYTE: LinearCost = LinearCost { base: Duration::ZERO, byte_ps: 1_000_000 };
+
+impl Figure {
+    /// Either `operations_per_second` I/Os of 16 KiB, or `mibps` I/Os of 1 MiB, or any mix of both.
+    ///
+    /// # Errors
+    ///
+    /// If the MiB are fewer than the I/Os carry, or more than half as many as the I/Os.
+    pub fn new(operations_per_second: u32, mibps: u32) -> Result<Self, FigureDisagrees> {
+        if operations_per_second > 0 && mibps_range(operations_per_second).contains(&mibps) {
+            Ok(Self { operations_per_second, mibps })
+        } else {
+            Err(FigureDisagrees { operations_per_second, mibps })
+        }
+    }
+
+    /// I/Os of 16 KiB per second.
+    #[must_use]
+    pub const fn operations_per_second(self) -> u32 {
+        self.operations_per_second
+    }
+
+    /// MiB per second, in I/Os of 1 MiB.
+    #[must_use]
+    pub const fn mibps(self) -> u32 {
+        self.mibps
+    }
+
+    /// A device that delivers just that, and not one I/O more.
+    #[must_use]
+    pub fn floor(self) -> DeviceFloor {
+        let (small, large) = (u128::from(self.operations_per_second), u128::from(self.mibps));
+        // What a request takes beside its bytes, so that `small` of 16 KiB take as long as `large`
+        // of 1 MiB. There are at least twice as many of the former, so it is below 2^32 ns.
+        let spare = large * BYTE.ns(1 << 20) - small * BYTE.ns(REFERENCE_BYTES);
+        let base = u64::try_from(spare / (small - large)).unwrap_or(u64::MAX);
+        let cost = LinearCost { base: Duration::from_ns(base), ..BYTE };
+        let time = (small * cost.ns(REFERENCE_BYTES)).max(large * cost.ns(1 << 20));
+        let time_ns_per_second = u64::try_from(time).unwrap_or(u64::MAX);
+        DeviceFloor { time_ns_per_second, costs: Costs { read: cost, write: cost } }
+    }
+}
+
+impl DeviceFloor {
+    /// The same device once its requests cost `drift_ppm` millionths of what was measured: slower,
+    /// it delivers so much less; faster, it sells no more than was measured.
+    #[must_use]
+    pub fn drifted(self, drift_ppm: u32) -> Self {
+        let (time, drift) = (u128::from(self.time_ns_per_second), drift_ppm.max(PPM));
+        let left = time * u128::from(PPM) / u128::from(drift);
+        Self { time_ns_per_second: u64::try_from(left).unwrap_or(u64::MAX), ..self }
+    }
+
+    /// How many I/Os of 16 KiB, half of them writes, `ns` of channel time are worth: rounded down.
+    /// Whatever number it is, if they take no time at all.
+    #[must_use]
+    pub fn reference_operations(&self, ns: u128) -> u64 {
+        let (twice, pair) = (ns.saturating_mul(2), self.reference_pair_ns());
+        u64::try_from(twice.checked_div(pair).unwrap_or(u128::MAX)).unwrap_or(u64::MAX)
+    }
+
+    /// The same, rounded up; 0 if they take no time at all.
+    #[must_use]
+    pub fn reference_operations_up(&self, ns: u128) -> u64 {
+        let (twice, pair) = (ns.saturating_mul(2), self.reference_pair_ns());
+        let up = if pair == 0 { 0 } else { twice.div_ceil(pair) };
+        u64::try_from(up).unwrap_or(u64::MAX)
+    }
+
+    /// Channel time of a 16 KiB read and a 16 KiB write.
+    fn reference_pair_ns(&self) -> u128 {
+        self.costs.read.ns(REFERENCE_BYTES) + self.costs.write.ns(REFERENCE_BYTES)
+    }
+}
