@@ -8,6 +8,7 @@ use evenkeel_wire::aws::{query, xml::Element};
 use std::io;
 use std::time::Duration;
 
+pub mod capacity;
 pub mod model;
 
 /// The version of EC2's API that we speak.

@@ -4,6 +4,7 @@
 use crate::message::Format;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::qos::admission::Oversell;
 use evenkeel_core::volume::{Date, VolumeType};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -137,6 +138,19 @@ pub struct Serve {
         value_name = "POLICY"
     )]
     pub modify_policy: ModifyPolicy,
+
+    /// IOPS of 16 KiB that may be sold in all, half of them writes; never more than was measured.
+    #[arg(long, env = "EVENKEEL_SELL_IOPS", value_name = "N")]
+    pub sell_iops: Option<u32>,
+
+    /// MiB/s that may be sold instead, in I/Os of 1 MiB; goes with --sell-iops.
+    #[arg(long, env = "EVENKEEL_SELL_THROUGHPUT", value_name = "MIB/S")]
+    pub sell_throughput: Option<u32>,
+
+    /// Volume types that are sold more than once, such as gp3=2,io1=1.5.
+    #[arg(long, env = "EVENKEEL_OVERSELL", value_name = "TYPE=FACTOR", value_delimiter = ',')]
+    #[arg(value_parser = oversell)]
+    pub oversell: Vec<(VolumeType, Oversell)>,
 
     /// Where the bytes of the volumes are kept: `local` (sparse files in the data folder), `memory`
     /// (gone with the process), or either behind a device of your choice, such as
@@ -310,6 +324,10 @@ pub struct Doctor {
     #[arg(value_name = "ADDR", value_delimiter = ',')]
     pub nbd_listen: Vec<SocketAddr>,
 
+    /// Region of the server, should one run here.
+    #[arg(long, env = "EVENKEEL_REGION", default_value = "local-1", value_name = "NAME")]
+    pub region: String,
+
     #[command(flatten)]
     pub output: Output,
 }
@@ -442,6 +460,11 @@ fn store(text: &str) -> Result<StoreKind, String> {
 
 fn date(text: &str) -> Result<Date, String> {
     parsed(text)
+}
+
+fn oversell(text: &str) -> Result<(VolumeType, Oversell), String> {
+    let (volume_type, factor) = text.split_once('=').ok_or("expected TYPE=FACTOR")?;
+    Ok((parsed(volume_type)?, parsed(factor)?))
 }
 
 fn tag(text: &str) -> Result<(String, String), String> {

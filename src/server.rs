@@ -4,7 +4,8 @@ use crate::calibration;
 use crate::cli::{self, Bytes, CalibrateWhen, Io, Serve, StoreKind};
 use crate::message::{Exit, Failure};
 use evenkeel_control::{ControlConfig, ModifyPolicy, Timeouts};
-use evenkeel_core::volume::Rules;
+use evenkeel_core::qos::admission::{Figure, Oversell};
+use evenkeel_core::volume::{Rules, VolumeType};
 use evenkeel_engine::{Engine, EngineConfig, IoMode};
 use evenkeel_store::Pool;
 use evenkeel_store::faulty::FaultyPool;
@@ -12,6 +13,7 @@ use evenkeel_store::folder::Folder;
 use evenkeel_store::local::LocalPool;
 use evenkeel_store::memory::MemoryPool;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,6 +30,10 @@ pub struct Config {
     pub zone: String,
     pub rules: &'static Rules,
     pub modify_policy: ModifyPolicy,
+    /// What the operator says may be sold.
+    pub figure: Option<Figure>,
+    /// Types that are sold more than once.
+    pub oversell: BTreeMap<VolumeType, Oversell>,
     pub store: StoreKind,
     pub calibrate: CalibrateWhen,
     pub io: Io,
@@ -64,12 +70,42 @@ impl Config {
                 cli::ModifyPolicy::Immediate => ModifyPolicy::Immediate,
                 cli::ModifyPolicy::Aws => ModifyPolicy::Aws,
             },
+            figure: figure(arguments)?,
+            oversell: oversell(arguments)?,
             store: arguments.store,
             calibrate: arguments.calibrate,
             io: arguments.io,
             cores: arguments.cores.unwrap_or_else(cores),
         })
     }
+}
+
+/// The figure that the two flags make together.
+fn figure(arguments: &Serve) -> Result<Option<Figure>, Failure> {
+    let usage = |message: String| Failure::new(message).exit(Exit::Usage);
+    let (iops, mibps) = match (arguments.sell_iops, arguments.sell_throughput) {
+        (None, None) => return Ok(None),
+        (Some(iops), Some(mibps)) => (iops, mibps),
+        (Some(_), None) => {
+            return Err(usage("sell-iops: sell-throughput must be set beside it".to_owned()));
+        }
+        (None, Some(_)) => {
+            return Err(usage("sell-throughput: sell-iops must be set beside it".to_owned()));
+        }
+    };
+    let figure = Figure::new(iops, mibps);
+    figure.map(Some).map_err(|error| usage(format!("sell-iops and sell-throughput: {error}")))
+}
+
+fn oversell(arguments: &Serve) -> Result<BTreeMap<VolumeType, Oversell>, Failure> {
+    let mut factors = BTreeMap::new();
+    for (volume_type, factor) in &arguments.oversell {
+        if factors.insert(*volume_type, *factor).is_some() {
+            let twice = format!("oversell: {volume_type} has two factors: give it one");
+            return Err(Failure::new(twice).exit(Exit::Usage));
+        }
+    }
+    Ok(factors)
 }
 
 /// Cores that this process may use.
@@ -87,7 +123,7 @@ pub fn run(
 ) -> Result<(), Failure> {
     raise_open_files();
     let (pool, _folder) = open_pool(&config.store, &config.data_dir)?;
-    calibration::at_start(config, &*pool)?;
+    let calibration = calibration::at_start(config, &*pool)?;
     let engine = Engine::start(EngineConfig {
         cores: config.cores,
         io: config.io.into(),
@@ -96,6 +132,9 @@ pub fn run(
         pool,
     })
     .map_err(failed)?;
+    if let Some(record) = calibration {
+        engine.set_capacity(record.capacity(config.cores));
+    }
     let nbd = engine.tcp_addresses();
     let control = ControlConfig {
         data_dir: config.data_dir.clone(),
@@ -104,6 +143,8 @@ pub fn run(
         zone: config.zone.clone(),
         rules: config.rules,
         modify_policy: config.modify_policy,
+        figure: config.figure,
+        oversell: config.oversell.clone(),
         timeouts: Timeouts::default(),
     };
     let ready = |api| ready(&Addresses { api, nbd });

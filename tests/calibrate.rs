@@ -69,6 +69,15 @@ fn a_known_device_is_found_and_its_record_is_the_servers() {
     let mut server = Server::start_in(folder, data_dir.clone(), &options);
     assert_eq!(server.list("volume ls").len(), 0);
     assert_eq!(self::record(&data_dir), record, "it was measured anew");
+    let told = server.evenkeel("volume capacity -o json").ok();
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    let calibration = &told["capacity"]["calibration"];
+    assert_eq!(calibration["calibration_id"], record["id"]);
+    assert_eq!(calibration["measured"], record["date"]);
+    // Ten times what the device could do at best.
+    let refused = server.evenkeel("volume create --type io2 --size 300 --iops 240000");
+    let refused = refused.fails_with(4);
+    assert!(refused.contains("not enough device time left to sell (as calibrated)"), "{refused}");
     let in_use = quick(&data_dir, "").fails_with(1);
     assert!(in_use.contains("is in use by another evenkeel process"), "{in_use}");
     server.stop();

@@ -8,7 +8,13 @@ use support::server::Server;
 use support::tools::{absent, in_venv};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
-const PAGES: [&str; 3] = ["README.md", "docs/start.md", "docs/operating/calibrate.md"];
+/// Pages, and the server that they are about.
+const PAGES: [(&str, &str); 4] = [
+    ("README.md", ""),
+    ("docs/start.md", ""),
+    ("docs/operating/calibrate.md", ""),
+    ("docs/operating/capacity.md", "--sell-iops 10000 --sell-throughput 500 --oversell gp3=2"),
+];
 
 /// Programs whose commands are tried. The others build this very program, talk to the kernel, or
 /// need an image of a virtual machine.
@@ -70,8 +76,8 @@ fn the_commands_of_the_first_pages_run() {
     if absent(&[&in_venv("aws"), "fio", "nbdinfo"]) {
         return;
     }
-    for path in PAGES {
-        let server = Server::start("--store memory");
+    for (path, options) in PAGES {
+        let server = Server::start(&format!("--store memory {options}"));
         let mut script = LATEST.to_owned();
         let mut tried = 0;
         for command in commands(&page(path)) {

@@ -158,11 +158,11 @@ impl Balance {
     }
 }
 
-fn text(element: &Element, name: &str) -> String {
+pub(super) fn text(element: &Element, name: &str) -> String {
     element.child_text(name).unwrap_or_default().to_owned()
 }
 
-fn number(element: &Element, name: &str) -> Option<u64> {
+pub(super) fn number(element: &Element, name: &str) -> Option<u64> {
     element.child_text(name)?.parse().ok()
 }
 

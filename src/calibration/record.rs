@@ -7,10 +7,11 @@ use crate::message::{self, Failure, Item};
 use evenkeel_core::qos::admission::calibration::{
     CHANNELS_MAX, Calibration, Measurements, Unusable,
 };
-use evenkeel_core::qos::admission::{Costs, LinearCost, SOLD_SHARE_PPM};
+use evenkeel_core::qos::admission::{Costs, LinearCost, PPM, SOLD_SHARE_PPM};
 use evenkeel_core::time::Duration;
 use evenkeel_engine::calibrate::Plan;
 use evenkeel_lab::text::thousands;
+use evenkeel_wire::agent::{Capacity, Measured};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
@@ -171,6 +172,18 @@ impl Record {
             cpu_costs: Costs { read: self.cpu_read.into(), write: self.cpu_write.into() },
             p99_target: self.p99_target_ns.map(Duration::from_ns),
         }
+    }
+
+    /// What may be sold of the device, on so many cores.
+    pub fn capacity(&self, cores: u16) -> Capacity {
+        let calibration = self.calibration();
+        Capacity::Measured(Measured {
+            calibration: self.id.clone(),
+            date: self.date.clone(),
+            device: calibration.device_floor(),
+            domain: calibration.domain_floor(cores),
+            left_ppm: PPM,
+        })
     }
 
     /// What may be sold, in words, on so many cores.

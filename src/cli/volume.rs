@@ -46,6 +46,8 @@ pub enum VolumeVerb {
         #[arg(required = true, value_name = "VOLUME", value_parser = volume_id)]
         volumes: Vec<VolumeId>,
     },
+    /// Tell what may be sold, what is sold, and what each volume type reserves.
+    Capacity,
     /// Show the credit balances of a gp2, st1 or sc1 volume, or set one.
     Credits {
         /// The volume's id.

@@ -14,6 +14,7 @@ use evenkeel_lab::bench::fio::VolumeProgress;
 use evenkeel_lab::checker::{Bands, Promise};
 use evenkeel_lab::demo::{self, DemoVolume};
 use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -71,6 +72,8 @@ pub fn run(arguments: &Demo) -> Result<(), Failure> {
         zone: "local-1a".to_owned(),
         rules: Rules::newest(),
         modify_policy: ModifyPolicy::Immediate,
+        figure: None,
+        oversell: BTreeMap::new(),
         store: arguments.store,
         // Its volumes are held to their limits; nothing is sold.
         calibrate: CalibrateWhen::Never,

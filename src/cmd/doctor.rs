@@ -1,6 +1,9 @@
 //! `evenkeel doctor`: checks this machine, and says what to do about what is wrong.
 
-use crate::cli::Doctor;
+use super::capacity::MEASURE;
+use crate::api::Client;
+use crate::api::capacity::Capacity;
+use crate::cli::{Connection, Doctor};
 use crate::message::{self, Exit, Failure, Item};
 use evenkeel_engine::{Engine, EngineConfig, IoMode};
 use evenkeel_store::memory::MemoryPool;
@@ -89,6 +92,7 @@ pub fn run(arguments: &Doctor) -> Result<(), Failure> {
     }));
     checks.extend(data_folder(&arguments.data_dir));
     checks.push(fio());
+    checks.extend(server_runs.then(|| capacity(sold(arguments))));
     message::print(&message::listing(&checks, arguments.output.format, ""))?;
     let failed = checks.iter().filter(|check| check.verdict == Verdict::Fail).count();
     if failed == 0 {
@@ -271,6 +275,35 @@ fn direct_io(folder: &Path) -> Check {
     }
 }
 
+/// What the server that runs here has sold.
+fn sold(arguments: &Doctor) -> Result<Capacity, Failure> {
+    Capacity::get(&Client::new(&Connection {
+        endpoint: format!("http://{}", arguments.listen),
+        data_dir: arguments.data_dir.clone(),
+        region: arguments.region.clone(),
+    })?)
+}
+
+fn capacity(sold: Result<Capacity, Failure>) -> Check {
+    const WHAT: &str = "capacity";
+    const LESS: &str = "volumes keep what they have and may get less than they were promised: \
+                        modify some down, delete some, or move them to another server";
+    let capacity = match sold {
+        Ok(capacity) => capacity,
+        Err(error) => {
+            return Check::warn(WHAT, error.message, "name the server's --data-dir and --region");
+        }
+    };
+    let found = capacity.summary().join("; ");
+    if !capacity.is_known() {
+        Check::warn(WHAT, found, MEASURE)
+    } else if capacity.is_short() {
+        Check::warn(WHAT, found, LESS)
+    } else {
+        Check::ok(WHAT, found)
+    }
+}
+
 fn fio() -> Check {
     const INSTALL: &str = "needed by `demo` and `bench` only: `apt-get install fio`";
     match Command::new("fio").arg("--version").output() {
@@ -285,6 +318,7 @@ fn fio() -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::capacity::Sold;
 
     #[test]
     fn each_check_knows_good_from_bad() {
@@ -309,6 +343,24 @@ mod tests {
             assert_eq!(check.verdict, verdict, "{check:?}");
             assert_eq!(check.advice.is_empty(), verdict == Ok, "{check:?}");
         }
+    }
+
+    #[test]
+    fn what_is_sold_is_told_and_more_than_there_is_warned_of() {
+        let sold = |sold, short_by| {
+            let line = Sold { sold, for_sale: 10, short_by, ..Sold::default() };
+            capacity(Ok(Capacity { sold: vec![line], ..Capacity::default() }))
+        };
+        for (check, verdict) in [
+            (sold(10, 0), Verdict::Ok),
+            (sold(11, 1), Verdict::Warn),
+            (capacity(Ok(Capacity::default())), Verdict::Warn),
+            (capacity(Err(Failure::new("no keys"))), Verdict::Warn),
+        ] {
+            assert_eq!(check.verdict, verdict, "{check:?}");
+            assert_eq!(check.advice.is_empty(), verdict == Verdict::Ok, "{check:?}");
+        }
+        assert!(sold(11, 1).found.ends_with("that is 1 more than there is"));
     }
 
     #[test]

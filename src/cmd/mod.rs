@@ -13,6 +13,7 @@ use tempfile::TempDir;
 
 mod bench;
 mod calibrate;
+mod capacity;
 mod demo;
 mod doctor;
 mod env;

@@ -1,6 +1,6 @@
 //! `evenkeel volume`: everything through the API, as any other client would do it.
 
-use super::host;
+use super::{capacity, host};
 use crate::api::Client;
 use crate::api::model::{Balance, Credits, Volume};
 use crate::cli::{self, VolumeAttach, VolumeCreate, VolumeDetach, VolumeModify, VolumeVerb, Wait};
@@ -26,7 +26,7 @@ pub fn run(arguments: &cli::Volume) -> Result<(), Failure> {
         }
         VolumeVerb::Ls => {
             let volumes = Volume::set(&client.call("DescribeVolumes", &[])?);
-            message::print(&message::listing(&volumes, format, NO_VOLUMES))
+            message::print(&capacity::volumes(&client, &volumes, format, NO_VOLUMES)?)
         }
         VolumeVerb::Show { volume, nbd_listen } => {
             show(&client, arguments, &volume.to_string(), nbd_listen)
@@ -41,6 +41,7 @@ pub fn run(arguments: &cli::Volume) -> Result<(), Failure> {
         VolumeVerb::Rm { volumes } => volumes.iter().try_for_each(|volume| {
             client.call("DeleteVolume", &[("VolumeId", &volume.to_string())]).map(|_| ())
         }),
+        VolumeVerb::Capacity => capacity::run(&client, format),
         VolumeVerb::Credits { volume, set } => credits(&client, &volume.to_string(), *set, format),
     }
 }

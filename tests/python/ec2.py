@@ -129,6 +129,24 @@ def world(ec2):
     expect(local["Instances"][0]["State"]["Name"], "running")
 
 
+def capacity(ec2):
+    """On a server that sells 10,000 IOPS."""
+    new = dict(AvailabilityZone=ZONE, Size=100, VolumeType="io2")
+    short = dict(status=500)
+    volume = create(ec2, 100, "io2", Iops=6000)
+    once = dict(ClientToken="once", **new)
+    refused("InsufficientVolumeCapacity", ec2.create_volume, Iops=4001, **once, **short)
+    refused("InsufficientVolumeCapacity", ec2.create_volume, Iops=4001, DryRun=True, **new, **short)
+    refused("InsufficientVolumeCapacity", ec2.modify_volume, VolumeId=volume, Iops=10001, **short)
+    expect(len(ec2.describe_volumes()["Volumes"]), 1)
+    # A token that was refused was not used; and one that was used is not judged again.
+    made = [ec2.create_volume(Iops=4000, **once)["VolumeId"] for _ in range(2)]
+    expect(made[0], made[1])
+    ec2.attach_volume(VolumeId=volume, InstanceId=local_instance(ec2), Device="/dev/sdf")
+    ec2.delete_volume(VolumeId=made[0])
+    ec2.modify_volume(VolumeId=volume, Iops=10000)
+
+
 def errors(ec2):
     volume = create(ec2, 10, "gp3")
     instance = local_instance(ec2)

@@ -193,12 +193,12 @@ impl Server {
         command
     }
 
-    /// The same as [`Self::evenkeel`] for a listing: the objects of its one field beside `schema`.
+    /// The same as [`Self::evenkeel`] for a listing: the objects of its one field that is a list.
     #[track_caller]
     pub fn list(&self, verb: &str) -> Vec<Value> {
         let text = self.evenkeel(&format!("{verb} -o json")).ok();
         let Ok(Value::Object(object)) = serde_json::from_str(&text) else { panic!("JSON: {text}") };
-        let items = object.into_iter().find(|(name, _)| name != "schema");
+        let items = object.into_iter().find(|(_, value)| value.is_array());
         let Some((_, Value::Array(items))) = items else { panic!("a listing: {text}") };
         items
     }

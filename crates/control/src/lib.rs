@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`model`] | what exists and what may be done with it; pure |
 //! | [`reconcile`] | what the data plane is to be told; pure |
+//! | [`capacity`] | what the data plane says may be sold, and what the log is told of it |
 //! | [`credits`] | what balances are worth after a stop; pure |
 //! | [`db`] | SQL |
 //! | [`plane`] | the order of things: decide, store, tell, store, reply |
@@ -15,6 +16,7 @@
 #![deny(missing_docs)]
 
 pub mod api;
+pub mod capacity;
 mod clock;
 pub mod credentials;
 pub mod credits;
@@ -25,6 +27,7 @@ pub mod plane;
 pub mod reconcile;
 mod reserve;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{File, TryLockError};
 use std::io;
@@ -32,7 +35,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use evenkeel_core::volume::Rules;
+use evenkeel_core::qos::admission::{Figure, Oversell};
+use evenkeel_core::volume::{Rules, VolumeType};
 use evenkeel_wire::agent::Agent;
 use tracing::info;
 
@@ -64,6 +68,10 @@ pub struct ControlConfig {
     pub rules: &'static Rules,
     /// How modifications are rationed.
     pub modify_policy: ModifyPolicy,
+    /// What the operator says may be sold; `None` leaves it to what is measured.
+    pub figure: Option<Figure>,
+    /// Types that are sold more than once, and how many times over.
+    pub oversell: BTreeMap<VolumeType, Oversell>,
     /// How long clients of the API may dawdle.
     pub timeouts: Timeouts,
 }
@@ -133,6 +141,8 @@ pub fn run(
         zone: config.zone,
         rules: config.rules,
         modify_policy: config.modify_policy,
+        figure: config.figure,
+        oversell: config.oversell,
     };
     // Before anything else is touched: the most likely thing to fail.
     let listener =

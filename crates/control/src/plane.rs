@@ -17,10 +17,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_wire::agent::{
-    Agent, Command as AgentCommand, Failed, FailedKind, HostAddress, Reply, Report,
+    Agent, Capacity, Command as AgentCommand, Failed, FailedKind, HostAddress, Reply, Report,
 };
 use tracing::{error, info, warn};
 
+use crate::capacity::Known;
 use crate::model::{
     Attachment, AttachmentState, Command, Event, Host, LOCAL_TYPE, Model, Phase, Refusal, Settings,
     Settled, Tags, UnixMs, Volume,
@@ -117,6 +118,7 @@ pub struct Plane {
     agent: Arc<dyn Agent>,
     model: RwLock<Model>,
     writer: Mutex<Writer>,
+    capacity: Mutex<Known>,
 }
 
 impl Plane {
@@ -147,15 +149,17 @@ impl Plane {
             let instance_type = LOCAL_TYPE.into();
             let (address, tags) = (HostAddress::Local, Tags::new());
             let command = Command::RegisterHost { id, instance_type, address, tags };
-            events = model.decide(&settings, &command, now)?.events;
+            events = model.decide(&settings, &Capacity::Unknown, &command, now)?.events;
         }
         db.commit(&events, &stored, now)?;
         events.into_iter().for_each(|event| model.apply(event));
         reserve.keep();
         let writer = Mutex::new(Writer { db, stored, reserve, report_failed: false });
-        let plane = Self { settings, agent, model: RwLock::new(model), writer };
+        let (model, capacity) = (RwLock::new(model), Mutex::default());
+        let plane = Self { settings, agent, model, writer, capacity };
         plane.bring_up_hosts()?;
         plane.bring_up_all()?;
+        plane.capacity();
         Ok(plane)
     }
 
@@ -172,7 +176,8 @@ impl Plane {
     pub fn execute(&self, command: &Command, dry_run: bool) -> Result<Outcome, PlaneError> {
         let mut writer = self.writer()?;
         let now = clock::now();
-        let decision = self.model().decide(&self.settings, command, now)?;
+        let capacity = self.capacity();
+        let decision = self.model().decide(&self.settings, &capacity, command, now)?;
         if dry_run {
             return Err(PlaneError::DryRun);
         }
@@ -221,6 +226,17 @@ impl Plane {
         }
     }
 
+    /// What may be sold, as the data plane says now; or as it said last, while it does not answer.
+    /// The log is told of what has changed.
+    pub fn capacity(&self) -> Capacity {
+        let answer = self.agent.call(AgentCommand::Capacity);
+        let mut known = self.capacity.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Reply::Capacity(capacity) = answer {
+            known.learn(capacity, &self.settings, || self.model());
+        }
+        known.now().clone()
+    }
+
     /// Sets credit balances in the data plane and stores them.
     ///
     /// # Errors
@@ -233,10 +249,11 @@ impl Plane {
         self.commit(&mut writer, vec![], &changed, clock::now())
     }
 
-    /// Once a second: stores the balances that changed, and settles what could not be settled
-    /// before.
+    /// Once a second: notices how much may be sold now, stores the balances that changed, and
+    /// settles what could not be settled before.
     pub fn tick(&self) {
         let Ok(mut writer) = self.writer() else { return };
+        self.capacity();
         let unsettled = reconcile::unsettled(&self.model());
         for id in unsettled {
             if let Err(error) = self.settle(&mut writer, id) {
@@ -364,7 +381,7 @@ impl Plane {
         match self.agent.call(command) {
             Reply::Done => Ok(()),
             Reply::Failed(failed) => Err(failed),
-            _ => Err(unexpected("a command was answered with a report")),
+            _ => Err(unexpected("a command was answered with something else")),
         }
     }
 

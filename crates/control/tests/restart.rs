@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command as Process, Stdio};
@@ -33,7 +34,8 @@ struct Hanging {
 
 impl Agent for Hanging {
     fn call(&self, command: Command) -> Reply {
-        if command != Command::Report && self.changes_left.fetch_sub(1, Ordering::SeqCst) == 1 {
+        let asks = matches!(command, Command::Report | Command::Capacity);
+        if !asks && self.changes_left.fetch_sub(1, Ordering::SeqCst) == 1 {
             loop {
                 std::thread::park();
             }
@@ -377,6 +379,8 @@ fn plane(folder: &Path, agent: &Arc<FakeAgent>) -> Plane {
         zone: "local-1a".into(),
         rules: Rules::newest(),
         modify_policy: ModifyPolicy::Immediate,
+        figure: None,
+        oversell: BTreeMap::new(),
     };
     let agent = Arc::clone(agent) as Arc<dyn Agent>;
     Plane::start(&folder.join(DATABASE_FILE_NAME), settings, agent).unwrap()

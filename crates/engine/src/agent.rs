@@ -10,7 +10,7 @@ use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::qos::sharing::DeviceModel;
 use evenkeel_store::{Pool, Store, StoreError};
 use evenkeel_wire::agent::{
-    Agent, Attachment, Command, Failed, FailedKind, HostState, Reply, Report, VolumeState,
+    Agent, Attachment, Capacity, Command, Failed, FailedKind, HostState, Reply, Report, VolumeState,
 };
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,6 +27,8 @@ pub(crate) struct EngineAgent {
     /// Which hosts have limits, and where they are. Held while a volume or a host is made, changed
     /// or deleted: one at a time.
     homes: Mutex<Homes>,
+    /// What may be sold; unknown until somebody has measured it.
+    capacity: Mutex<Capacity>,
 }
 
 /// What a volume is applied with when its home does not hold it yet.
@@ -45,7 +47,17 @@ impl EngineAgent {
         mailboxes: Arc<[Mailbox]>,
         directory: Arc<Directory>,
     ) -> Self {
-        Self { pool, mailboxes, directory, homes: Mutex::default() }
+        let (homes, capacity) = (Mutex::default(), Mutex::default());
+        Self { pool, mailboxes, directory, homes, capacity }
+    }
+
+    /// What control is told from now on when it asks what may be sold.
+    pub(crate) fn set_capacity(&self, capacity: Capacity) {
+        *self.capacity.lock().unwrap_or_else(PoisonError::into_inner) = capacity;
+    }
+
+    fn capacity(&self) -> Capacity {
+        self.capacity.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn apply(&self, state: VolumeState) -> Result<(), Failed> {
@@ -325,6 +337,7 @@ impl Agent for EngineAgent {
                 Ok(report) => return Reply::Report(report),
                 Err(failed) => Err(failed),
             },
+            Command::Capacity => return Reply::Capacity(self.capacity()),
         };
         result.map_or_else(Reply::Failed, |()| Reply::Done)
     }

@@ -25,7 +25,7 @@ use clock::Clock;
 use directory::Directory;
 use driver::{Driver, Waker};
 use evenkeel_store::Pool;
-use evenkeel_wire::agent::Agent;
+use evenkeel_wire::agent::{Agent, Capacity};
 use listener::Listeners;
 use reactor::{Mail, Mailbox, Reactor};
 use ring::Ring;
@@ -202,6 +202,12 @@ impl Engine {
     #[must_use]
     pub fn agent(&self) -> Arc<dyn Agent> {
         Arc::clone(&self.agent) as Arc<dyn Agent>
+    }
+
+    /// What the control plane is told when it asks what may be sold: a calibration, and again
+    /// whenever drift changes what it is worth. [`Capacity::Unknown`] until then.
+    pub fn set_capacity(&self, capacity: Capacity) {
+        self.agent.set_capacity(capacity);
     }
 
     /// The addresses that are listened on, with their real ports.

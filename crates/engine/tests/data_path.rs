@@ -5,13 +5,15 @@
 mod support;
 
 use evenkeel_core::ids::VolumeId;
+use evenkeel_core::qos::admission::{Costs, DeviceFloor, DomainFloor, LinearCost};
 use evenkeel_core::qos::pacing::Limit;
 use evenkeel_core::request::Operation;
+use evenkeel_core::time::Duration;
 use evenkeel_engine::IoMode;
 use evenkeel_store::EXTENTS_MAX;
 use evenkeel_store::local::LocalPool;
 use evenkeel_store::memory::MemoryPool;
-use evenkeel_wire::agent::{Command, Reply};
+use evenkeel_wire::agent::{Capacity, Command, Measured, Reply};
 use evenkeel_wire::nbd::transmission::ErrorCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -433,6 +435,27 @@ fn a_volume_in_use_is_deleted_whole() {
             served.call(Command::Report),
             Reply::Report(evenkeel_wire::agent::Report::default())
         );
+    }
+}
+
+/// Nobody has measured anything at first; after that the last word counts.
+#[test]
+fn what_may_be_sold_is_told_as_it_was_set_last() {
+    let served = Served::new(IoMode::Pread, Arc::new(MemoryPool::new()));
+    let told = || served.call(Command::Capacity);
+    assert_eq!(told(), Reply::Capacity(Capacity::Unknown));
+    let cost = LinearCost { base: Duration::from_us(80), byte_ps: 4_000 };
+    let costs = Costs { read: cost, write: cost };
+    for left_ppm in [1_000_000, 750_000] {
+        let measured = Capacity::Measured(Measured {
+            calibration: "cal-1".to_owned(),
+            date: "2026-11-21T04:00:00.000Z".into(),
+            device: DeviceFloor { time_ns_per_second: 8_000_000_000, costs },
+            domain: DomainFloor::UNLIMITED,
+            left_ppm,
+        });
+        served.engine.as_ref().unwrap().set_capacity(measured.clone());
+        assert_eq!(told(), Reply::Capacity(measured));
     }
 }
 

@@ -11,6 +11,7 @@ use core::net::IpAddr;
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::latency::Latencies;
 use evenkeel_core::qos::Exceeded;
+use evenkeel_core::qos::admission::{DeviceFloor, DomainFloor};
 use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::qos::sharing::{Claim, DeviceModel, InstanceCounters, InstancePacing};
 use evenkeel_core::units::ByteCount;
@@ -92,6 +93,42 @@ pub enum Command {
     Report,
     /// Tell where requests spent their time, of all volumes or of one.
     Latencies(Option<VolumeId>),
+    /// Tell what may be sold. Asked before every decision about it, so answered from memory.
+    Capacity,
+}
+
+/// What may be sold, as far as the data plane knows. It may change while the server runs.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Capacity {
+    /// Nothing was measured. Nothing is refused then, and whoever lists what is sold says so.
+    #[default]
+    Unknown,
+    /// A calibration is in force.
+    Measured(Measured),
+}
+
+/// What a calibration found, and how much of it is there now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Measured {
+    /// Id of the calibration's record.
+    pub calibration: String,
+    /// When it was made, in UTC, as its record says it.
+    pub date: String,
+    /// The device under the store, as measured.
+    pub device: DeviceFloor,
+    /// What all devices of this data plane share, as measured.
+    pub domain: DomainFloor,
+    /// How much of what was measured of the device is there now, in millionths: all of it, until
+    /// the device turns out to be slower than it was.
+    pub left_ppm: u32,
+}
+
+impl Measured {
+    /// The device as it is now.
+    #[must_use]
+    pub fn device_now(&self) -> DeviceFloor {
+        self.device.part(self.left_ppm)
+    }
 }
 
 /// How one volume is, as the data plane sees it.
@@ -145,6 +182,8 @@ pub enum Reply {
     /// Answer to [`Command::Latencies`], in the order of ids; volumes nobody has used since the
     /// server started are left out.
     Latencies(Vec<(VolumeId, Box<Latencies>)>),
+    /// Answer to [`Command::Capacity`].
+    Capacity(Capacity),
     /// The command had no effect.
     Failed(Failed),
 }

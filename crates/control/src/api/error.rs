@@ -13,6 +13,7 @@ use evenkeel_wire::aws::timestamp;
 use evenkeel_wire::aws::xml::Element;
 use tracing::error;
 
+use super::shortage;
 use crate::model::{ATTACHMENTS_MAX, HOSTS_MAX, Refusal, TAGS_MAX, VOLUMES_MAX};
 use crate::plane::PlaneError;
 
@@ -87,6 +88,11 @@ impl ApiError {
     pub fn dry_run() -> Self {
         let message = "Request would have succeeded, but DryRun flag is set.".into();
         Self { status: 412, code: "DryRunOperation", message }
+    }
+
+    /// The server has not got what is asked for. One of EC2's server errors.
+    pub fn no_capacity(message: impl Into<String>) -> Self {
+        Self { status: 500, code: "InsufficientVolumeCapacity", message: message.into() }
     }
 
     /// The server failed; the reason is in its log.
@@ -171,7 +177,7 @@ impl From<PlaneError> for ApiError {
             PlaneError::Refused(refusal) => refusal.into(),
             PlaneError::DryRun => Self::dry_run(),
             PlaneError::Agent(Failed { kind: FailedKind::NoSpace, message }) => {
-                Self { status: 500, code: "InsufficientVolumeCapacity", message }
+                Self::no_capacity(message)
             }
             other => Self::internal(other),
         }
@@ -182,6 +188,7 @@ impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Spec(invalid) => invalid.into(),
+            Refusal::Capacity(shortfall) => shortage::error(&shortfall),
             Refusal::VolumesNotFound(_)
             | Refusal::InstancesNotFound(_)
             | Refusal::UnknownZone(_)

@@ -15,6 +15,7 @@ mod delete_tags;
 mod delete_volume;
 mod deregister_host;
 mod describe_availability_zones;
+mod describe_capacity;
 mod describe_instance_types;
 mod describe_instances;
 mod describe_tags;
@@ -25,6 +26,7 @@ mod detach_volume;
 mod modify_volume;
 mod register_host;
 mod set_volume_credits;
+mod shortage;
 
 use std::sync::Arc;
 
@@ -67,6 +69,7 @@ pub const ACTIONS: &[Action] = &[
     delete_volume::ACTION,
     deregister_host::ACTION,
     describe_availability_zones::ACTION,
+    describe_capacity::ACTION,
     describe_instance_types::ACTION,
     describe_instances::ACTION,
     describe_tags::ACTION,

@@ -20,6 +20,7 @@
 //! delete     available -> deleting    gone                available
 //! ```
 
+mod admission;
 mod attachments;
 mod hosts;
 mod modify;
@@ -29,14 +30,18 @@ mod tags;
 mod volumes;
 
 #[cfg(test)]
+mod admission_tests;
+#[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 
 use evenkeel_core::ids::{InstanceId, VolumeId};
-use evenkeel_core::volume::{Rules, VolumeChange, VolumeRequest, VolumeSpec};
-use evenkeel_wire::agent::HostAddress;
+use evenkeel_core::qos::admission::{Figure, Oversell};
+use evenkeel_core::volume::{Rules, VolumeChange, VolumeRequest, VolumeSpec, VolumeType};
+use evenkeel_wire::agent::{Capacity, HostAddress};
 
+pub use admission::{Books, Line, Shortfall, Source, TypeSold};
 pub use hosts::LOCAL_TYPE;
 pub use modify::ModifyPolicy;
 pub use refusal::Refusal;
@@ -383,6 +388,10 @@ pub struct Settings {
     pub rules: &'static Rules,
     /// How modifications are rationed.
     pub modify_policy: ModifyPolicy,
+    /// What the operator says may be sold, whatever was measured; never more than that.
+    pub figure: Option<Figure>,
+    /// Types that the operator sells more than once, and how many times over.
+    pub oversell: BTreeMap<VolumeType, Oversell>,
 }
 
 /// Everything that exists.
@@ -397,11 +406,24 @@ pub struct Model {
 }
 
 impl Model {
-    /// What `command` comes to, or why it is refused. Changes nothing.
+    /// What `command` comes to where so much may be sold, or why it is refused. Changes nothing.
     ///
     /// # Errors
     /// See [`Refusal`].
     pub fn decide(
+        &self,
+        settings: &Settings,
+        capacity: &Capacity,
+        command: &Command,
+        now: UnixMs,
+    ) -> Result<Decision, Refusal> {
+        let decision = self.consider(settings, command, now)?;
+        // Last: who asks for what is not legal is to hear that, whatever is left.
+        self.admit(settings, capacity, &decision.events)?;
+        Ok(decision)
+    }
+
+    fn consider(
         &self,
         settings: &Settings,
         command: &Command,

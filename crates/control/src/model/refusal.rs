@@ -3,7 +3,7 @@
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::volume::InvalidSpec;
 
-use super::{UnixMs, VolumeState};
+use super::{Shortfall, UnixMs, VolumeState};
 
 /// Why a command is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -14,6 +14,8 @@ pub enum Refusal {
     InstancesNotFound(Vec<InstanceId>),
     /// Type, size and limits do not go together.
     Spec(InvalidSpec),
+    /// There is not enough left to sell.
+    Capacity(Box<Shortfall>),
     /// There is no such zone.
     UnknownZone(String),
     /// Volume and host are in different zones.

@@ -16,7 +16,8 @@ const DEVICES: [&str; 3] = ["/dev/sdf", "/dev/sdg", "xvdh"];
 
 fn settings(modify_policy: ModifyPolicy) -> Settings {
     let rules = Rules::newest();
-    Settings { region: "local-1".into(), zone: ZONE.into(), rules, modify_policy }
+    let (figure, oversell) = (None, BTreeMap::new());
+    Settings { region: "local-1".into(), zone: ZONE.into(), rules, modify_policy, figure, oversell }
 }
 
 fn vol(number: u8) -> VolumeId {
@@ -80,10 +81,15 @@ impl World {
         world
     }
 
+    /// Where nobody knows how much may be sold.
+    fn decide(&self, command: &Command) -> Result<Decision, Refusal> {
+        self.model.decide(&self.settings, &Capacity::Unknown, command, self.now)
+    }
+
     /// Decides, stores, applies; then settles as the data plane would have answered.
     fn run(&mut self, command: &Command, done: bool) -> Result<(), Refusal> {
         self.now = self.now.plus_ms(1);
-        let decision = self.model.decide(&self.settings, command, self.now)?;
+        let decision = self.decide(command)?;
         self.commit(decision.events);
         if let Some(id) = decision.volume
             && self.model.volumes.get(&id).is_some_and(|volume| !volume.is_settled())
@@ -250,7 +256,7 @@ proptest! {
         world.run(&create(0, 4, true), true).unwrap();
         world.run(&attach(0, 1, DEVICES[0]), true).unwrap();
         world.run(&create(1, 4, false), true).unwrap();
-        let Ok(decision) = world.model.decide(&world.settings, &step.command(), world.now) else {
+        let Ok(decision) = world.decide(&step.command()) else {
             return Ok(());
         };
         world.commit(decision.events);
@@ -340,7 +346,7 @@ fn client_tokens_make_a_request_once() {
     world.run(&with(0, "a"), false).unwrap();
     assert_eq!((world.model.volumes.len(), world.model.tokens.len()), (0, 0));
     world.run(&with(1, "a"), true).unwrap();
-    let again = world.model.decide(&world.settings, &with(2, "a"), world.now).unwrap();
+    let again = world.decide(&with(2, "a")).unwrap();
     assert_eq!(again, Decision { events: vec![], volume: Some(vol(1)) });
     assert_eq!(world.run(&with(2, "b"), true), Err(Refusal::TokenReused("t".into())));
     world.run(&Command::DeleteVolume { id: vol(1) }, true).unwrap();

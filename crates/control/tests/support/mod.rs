@@ -17,8 +17,8 @@ use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
 use evenkeel_core::qos::sharing::InstanceCounters;
 use evenkeel_core::volume::Rules;
 use evenkeel_wire::agent::{
-    Agent, Command, Failed, FailedKind, HostReport, HostState, Reply, Report, VolumeReport,
-    VolumeState,
+    Agent, Capacity, Command, Failed, FailedKind, HostReport, HostState, Reply, Report,
+    VolumeReport, VolumeState,
 };
 use evenkeel_wire::aws::query;
 use evenkeel_wire::aws::sigv4::{self, Scope};
@@ -38,7 +38,9 @@ pub struct FakeState {
     pub volumes: BTreeMap<VolumeId, VolumeState>,
     /// Hosts with limits as last applied, with their present balances.
     pub hosts: BTreeMap<InstanceId, HostState>,
-    /// Everything that was asked for but reports.
+    /// What may be sold.
+    pub capacity: Capacity,
+    /// Everything that was asked for but reports and capacity.
     pub log: Vec<Command>,
     /// What the next commands (not reports) are answered with.
     pub fail_next: Option<FailedKind>,
@@ -95,6 +97,9 @@ impl Agent for FakeAgent {
                 hosts: state.hosts.values().map(host).collect(),
             });
         }
+        if command == Command::Capacity {
+            return Reply::Capacity(state.capacity.clone());
+        }
         state.log.push(command.clone());
         if let Some(kind) = state.fail_next.take() {
             return failed(kind);
@@ -131,7 +136,7 @@ impl Agent for FakeAgent {
                 };
                 held.balances = clamped(either, &held.pacing, 0);
             }
-            Command::Report => {}
+            Command::Report | Command::Capacity => {}
         }
         Reply::Done
     }
@@ -154,6 +159,8 @@ pub fn config(data_dir: &Path) -> ControlConfig {
         zone: "local-1a".into(),
         rules: Rules::newest(),
         modify_policy: ModifyPolicy::Immediate,
+        figure: None,
+        oversell: BTreeMap::new(),
         timeouts: Timeouts::default(),
     }
 }

@@ -1,4 +1,4 @@
-//! Floors that an operator names, floors that drift, and reservations of I/Os and bytes at once.
+//! Floors that an operator names, parts of a floor, and reservations of I/Os and bytes at once.
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::admission::{
@@ -62,13 +62,13 @@ fn numbers_that_no_device_delivers_together_are_refused() {
 }
 
 #[test]
-fn a_device_that_drifts_sells_less_and_never_more_than_was_measured() {
+fn a_part_of_a_device_sells_so_much_less_and_never_more_than_all() {
     let floor = figure(10_000, 500).floor();
     let worth = |ppm| {
-        let drifted = floor.drifted(ppm);
-        drifted.reference_operations(drifted.time_ns_per_second.into())
+        let part = floor.part(ppm);
+        part.reference_operations(part.time_ns_per_second.into())
     };
-    assert_eq!([500_000, PPM, 2 * PPM, u32::MAX].map(worth), [10_000, 10_000, 5_000, 2]);
+    assert_eq!([0, PPM / 2, PPM, 2 * PPM, u32::MAX].map(worth), [0, 5_000, 10_000, 10_000, 10_000]);
 }
 
 #[test]

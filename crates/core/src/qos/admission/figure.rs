@@ -89,13 +89,12 @@ impl Figure {
 }
 
 impl DeviceFloor {
-    /// The same device once its requests cost `drift_ppm` millionths of what was measured: slower,
-    /// it delivers so much less; faster, it sells no more than was measured.
+    /// A device that delivers so many millionths of this one, at most all of it.
     #[must_use]
-    pub fn drifted(self, drift_ppm: u32) -> Self {
-        let (time, drift) = (u128::from(self.time_ns_per_second), drift_ppm.max(PPM));
-        let left = time * u128::from(PPM) / u128::from(drift);
-        Self { time_ns_per_second: u64::try_from(left).unwrap_or(u64::MAX), ..self }
+    pub fn part(self, ppm: u32) -> Self {
+        let (time, ppm) = (u128::from(self.time_ns_per_second), u128::from(ppm.min(PPM)));
+        let part = time * ppm / u128::from(PPM);
+        Self { time_ns_per_second: u64::try_from(part).unwrap_or(u64::MAX), ..self }
     }
 
     /// How many I/Os of 16 KiB, half of them writes, `ns` of channel time are worth: rounded down.

@@ -145,9 +145,7 @@ impl Drift {
     /// The floor that may be sold of, where `calibrated` was measured.
     #[must_use]
     pub fn floor(&self, calibrated: &DeviceFloor) -> DeviceFloor {
-        let time = u128::from(calibrated.time_ns_per_second) * u128::from(self.sold_ppm);
-        let time_ns_per_second = u64::try_from(time / u128::from(PPM)).unwrap_or(u64::MAX);
-        DeviceFloor { time_ns_per_second, ..*calibrated }
+        calibrated.part(self.sold_ppm)
     }
 
     fn judge(&mut self) -> Option<DriftChange> {

@@ -1,0 +1,89 @@
+//! DescribeCapacity (not EC2's): what may be sold, what is sold, and what each type reserves.
+
+use evenkeel_core::volume::{Reservation, VolumeType};
+use evenkeel_wire::agent::Capacity;
+use evenkeel_wire::aws::xml::Element;
+
+use super::error::ApiError;
+use super::{Action, Call, shortage};
+use crate::model::{Line, Model, Settings, Source};
+
+pub const ACTION: Action = Action { name: "DescribeCapacity", mutates: false, run };
+
+fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
+    // Takes no parameters: there is one store.
+    call.args.done()?;
+    let settings = &call.plane.settings;
+    let capacity = call.plane.capacity();
+    let model = call.plane.model();
+    let books = model.books(settings, &capacity);
+    let state = if books.is_limited() { "limited" } else { "unknown" };
+    let types = VolumeType::ALL
+        .into_iter()
+        .filter_map(|volume_type| of_type(settings, &model, volume_type));
+    let mut reply = vec![Element::text("capacityState", state)];
+    reply.extend(calibration(&capacity));
+    reply.extend(figure(settings));
+    reply.push(Element::list("soldSet", books.lines().iter().map(line)));
+    reply.push(Element::list("volumeTypeSet", types));
+    Ok(reply)
+}
+
+fn calibration(capacity: &Capacity) -> Option<Element> {
+    let Capacity::Measured(measured) = capacity else { return None };
+    let fields = [
+        Element::text("calibrationId", &measured.calibration),
+        Element::text("measuredTime", &measured.date),
+        Element::text("leftPpm", measured.left_ppm),
+    ];
+    Some(Element::list("calibration", fields))
+}
+
+fn figure(settings: &Settings) -> Option<Element> {
+    let figure = settings.figure?;
+    let fields = [
+        Element::text("iops", figure.operations_per_second()),
+        Element::text("throughput", figure.mibps()),
+    ];
+    Some(Element::list("operatorFigure", fields))
+}
+
+fn line(line: &Line) -> Element {
+    let source = match line.source {
+        Source::Calibration => "calibration",
+        Source::Operator => "operator",
+    };
+    let fields = [
+        Element::text("source", source),
+        Element::text("resource", line.resource),
+        Element::text("unit", shortage::unit(line.resource)),
+        Element::text("sold", line.sold),
+        Element::text("forSale", line.for_sale),
+        Element::text("shortBy", line.short_by()),
+    ];
+    Element::list("item", fields)
+}
+
+/// A type that is offered, or of which there are volumes.
+fn of_type(settings: &Settings, model: &Model, volume_type: VolumeType) -> Option<Element> {
+    let sold = model.sold(settings, volume_type);
+    let rules = settings.rules.of(volume_type);
+    if rules.is_none() && sold.volumes == 0 {
+        return None;
+    }
+    let policy = rules.map(|rules| match rules.reservation {
+        Reservation::Nothing => "nothing",
+        Reservation::Provisioned => "provisioned",
+        Reservation::Baseline => "baseline",
+        Reservation::BaseThroughput => "base throughput",
+    });
+    let fields = [
+        Element::text("volumeType", volume_type),
+        Element::text("reservation", policy.unwrap_or("by its first rules")),
+        Element::text("volumes", sold.volumes),
+        Element::text("iops", sold.operations_per_second),
+        Element::text("bytesPerSecond", sold.bytes_per_second),
+        Element::text("oversell", settings.oversell(volume_type)),
+    ];
+    Some(Element::list("item", fields))
+}

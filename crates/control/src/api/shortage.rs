@@ -1,0 +1,63 @@
+//! `InsufficientVolumeCapacity`: what is short and by how much, and what would fit.
+
+use std::fmt::Write as _;
+
+use evenkeel_core::qos::admission::{Oversell, Resource};
+use evenkeel_core::volume::VolumeSpec;
+
+use super::error::ApiError;
+use crate::model::{Shortfall, Source};
+
+/// In what the amounts of a resource are told.
+pub(super) const fn unit(resource: Resource) -> &'static str {
+    match resource {
+        Resource::DeviceTime => "I/Os of 16 KiB per second",
+        Resource::NetworkIn | Resource::NetworkOut => "bytes per second",
+        Resource::Cpu | Resource::Standby => "ns per second",
+    }
+}
+
+/// Who says how much there is, in words.
+const fn source(source: Source) -> &'static str {
+    match source {
+        Source::Calibration => "as calibrated",
+        Source::Operator => "as the operator has set it",
+    }
+}
+
+/// The error of a volume that is not sold.
+pub(super) fn error(shortfall: &Shortfall) -> ApiError {
+    let Shortfall { asked, oversell, source: from, resource, needed, left, fits, .. } = shortfall;
+    let (from, unit, volume_type) = (source(*from), unit(*resource), asked.volume_type);
+    let mut text = format!(
+        "There is not enough {resource} left to sell ({from}) for {volume}: it reserves what is \
+         worth {needed} {unit}, {left} are left, short by {}.",
+        needed.saturating_sub(*left),
+        volume = described(asked),
+    );
+    if *oversell != Oversell::NONE {
+        let _ = write!(text, " This is with {volume_type} sold {oversell} times over.");
+    }
+    let _ = match fits {
+        Some(fits) => write!(text, " What would fit is {}: ask for no more,", described(fits)),
+        None => write!(text, " No {volume_type} volume would fit:"),
+    };
+    text.push_str(
+        " choose a type that reserves less, or make room; `evenkeel volume capacity` lists what is \
+         sold.",
+    );
+    ApiError::no_capacity(text)
+}
+
+/// A volume in words: its type, its size, what is bought of it.
+fn described(spec: &VolumeSpec) -> String {
+    let article = if spec.volume_type.name().starts_with('i') { "an" } else { "a" };
+    let mut text = format!("{article} {} volume of {} GiB", spec.volume_type, spec.size_gib);
+    if let Some(iops) = spec.iops {
+        let _ = write!(text, " with {iops} IOPS");
+    }
+    if let Some(mibps) = spec.throughput_mibps {
+        let _ = write!(text, " and {mibps} MiB/s");
+    }
+    text
+}

@@ -1,0 +1,366 @@
+//! What may be sold, what is sold, and whether one more volume fits.
+//!
+//! A volume reserves from the moment it is created until it is gone, attached or not: as on EBS,
+//! who has a volume may count on it. So CreateVolume and ModifyVolume sell; AttachVolume sells
+//! nothing that is not sold, and an instance's limits are ceilings that several volumes share,
+//! never a reason to refuse one. Whatever a command makes of a volume is asked about here all the
+//! same: who reserves no more than before is never refused.
+//!
+//! Nothing of this is kept. The books are written anew from the volumes whenever they are needed,
+//! so a restart, a deletion and a change of the capacity need no code of their own, and what exists
+//! is never taken away: where less may be sold than is, that is only told.
+
+use evenkeel_core::qos::admission::{
+    Account, DeviceFloor, DeviceIndex, DomainFloor, DomainIndex, Figure, Ledger, Oversell, PPM,
+    Place, Refused, Reserved, Resource, Shortage,
+};
+use evenkeel_core::volume::{IopsRule, ThroughputRule, VolumeRequest, VolumeSpec, VolumeType};
+use evenkeel_wire::agent::{Capacity, Measured};
+
+use super::{Event, Model, Refusal, Settings, Volume};
+
+/// Who says how much there is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Source {
+    /// A calibration measured it.
+    Calibration,
+    /// The operator has set it.
+    Operator,
+}
+
+/// Amounts of one resource. Device time is counted in the I/Os of 16 KiB a second that it is worth,
+/// half of them writes; networks in bytes a second; CPU time in nanoseconds a second.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Line {
+    /// Who says how much there is.
+    pub source: Source,
+    /// Of what.
+    pub resource: Resource,
+    /// What is reserved, rounded up.
+    pub sold: u64,
+    /// What may be, rounded down.
+    pub for_sale: u64,
+}
+
+impl Line {
+    /// By how much more is sold than may be.
+    #[must_use]
+    pub const fn short_by(&self) -> u64 {
+        self.sold.saturating_sub(self.for_sale)
+    }
+}
+
+/// Why a volume is not sold.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Shortfall {
+    /// The volume as asked for.
+    pub asked: VolumeSpec,
+    /// What it would reserve.
+    pub reserves: Reserved,
+    /// How many times over its type is sold.
+    pub oversell: Oversell,
+    /// Who says how much there is.
+    pub source: Source,
+    /// What is short; amounts as in [`Line`].
+    pub resource: Resource,
+    /// What the volume would take of it, rounded up.
+    pub needed: u64,
+    /// What is left for it (with what it has already), rounded down.
+    pub left: u64,
+    /// The largest volume of the type that would fit: fewer IOPS, less throughput, or smaller;
+    /// `None` if none does.
+    pub fits: Option<VolumeSpec>,
+}
+
+/// What all volumes of a type reserve.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TypeSold {
+    /// Volumes.
+    pub volumes: u64,
+    /// I/Os per second.
+    pub operations_per_second: u64,
+    /// Bytes per second.
+    pub bytes_per_second: u64,
+}
+
+/// One account book, and where it comes from.
+#[derive(Debug)]
+struct Book {
+    source: Source,
+    floor: DeviceFloor,
+    ledger: Ledger,
+    domain: DomainIndex,
+    device: DeviceIndex,
+}
+
+/// Everything that is sold. Empty while nobody has said what may be.
+#[derive(Debug, Default)]
+pub struct Books {
+    books: Vec<Book>,
+}
+
+impl Settings {
+    /// How many times over a type is sold.
+    #[must_use]
+    pub fn oversell(&self, volume_type: VolumeType) -> Oversell {
+        self.oversell.get(&volume_type).copied().unwrap_or(Oversell::NONE)
+    }
+
+    /// What `volume` reserves, and how many times over that is sold. While a modification is under
+    /// way: what the volume before or the volume after it needs.
+    fn reserved(&self, volume: &Volume) -> (Reserved, Oversell) {
+        let reserved = |spec: &VolumeSpec| self.rules.reserved(spec);
+        let (now, oversell) = (reserved(&volume.spec), self.oversell(volume.spec.volume_type));
+        let before = volume.modification.as_ref().filter(|_| volume.is_being_modified());
+        let Some(before) = before.map(|modification| &modification.original) else {
+            return (now, oversell);
+        };
+        (now.either(reserved(before)), oversell.min(self.oversell(before.volume_type)))
+    }
+}
+
+impl Model {
+    /// What is sold, by the volumes there are.
+    #[must_use]
+    pub fn books(&self, settings: &Settings, capacity: &Capacity) -> Books {
+        let mut books = Books::empty(settings.figure, capacity);
+        for volume in self.volumes.values() {
+            let (reserved, oversell) = settings.reserved(volume);
+            books.enter(volume, reserved, oversell);
+        }
+        books
+    }
+
+    /// What the volumes of `volume_type` reserve together.
+    #[must_use]
+    pub fn sold(&self, settings: &Settings, volume_type: VolumeType) -> TypeSold {
+        let of_type = self.volumes.values().filter(|v| v.spec.volume_type == volume_type);
+        of_type.fold(TypeSold::default(), |sum, volume| {
+            let (reserved, _) = settings.reserved(volume);
+            TypeSold {
+                volumes: sum.volumes + 1,
+                operations_per_second: sum.operations_per_second
+                    + u64::from(reserved.operations_per_second),
+                bytes_per_second: sum.bytes_per_second.saturating_add(reserved.bytes_per_second),
+            }
+        })
+    }
+
+    /// Whether what `events` make of a volume may be sold.
+    ///
+    /// # Errors
+    /// [`Refusal::Capacity`].
+    pub(super) fn admit(
+        &self,
+        settings: &Settings,
+        capacity: &Capacity,
+        events: &[Event],
+    ) -> Result<(), Refusal> {
+        for event in events {
+            let Event::Volume(after) = event else { continue };
+            let before = self.volumes.get(&after.id);
+            // Most changes are of something else, and the books are many lines.
+            if before.is_some_and(|before| before.spec == after.spec) {
+                continue;
+            }
+            let books = self.books(settings, capacity);
+            books
+                .admit(settings, before, after)
+                .map_err(|short| Refusal::Capacity(short.into()))?;
+        }
+        Ok(())
+    }
+}
+
+impl Books {
+    /// What may be sold, with nothing sold. A figure of the operator's stands beside what was
+    /// measured: only what both allow is sold.
+    fn empty(figure: Option<Figure>, capacity: &Capacity) -> Self {
+        let measured = match capacity {
+            Capacity::Unknown => None,
+            Capacity::Measured(measured) => Book::measured(measured),
+        };
+        let figure = figure.and_then(Book::figure);
+        Self { books: measured.into_iter().chain(figure).collect() }
+    }
+
+    /// Whether anything limits what is sold.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        !self.books.is_empty()
+    }
+
+    fn enter(&mut self, volume: &Volume, reserved: Reserved, oversell: Oversell) {
+        for book in &mut self.books {
+            let reservation = reserved.reservation(oversell, vec![book.device]);
+            // Only a ledger's own bounds can refuse it: no more volumes fit into the model.
+            let _ = book.ledger.restore(volume.id, reservation);
+        }
+    }
+
+    /// Everything that is limited: first what was measured, then the operator's figure.
+    #[must_use]
+    pub fn lines(&self) -> Vec<Line> {
+        let resources =
+            [Resource::DeviceTime, Resource::NetworkIn, Resource::NetworkOut, Resource::Cpu];
+        let lines = self
+            .books
+            .iter()
+            .flat_map(|book| resources.into_iter().filter_map(|resource| book.line(resource)));
+        lines.collect()
+    }
+
+    fn admit(
+        &self,
+        settings: &Settings,
+        before: Option<&Volume>,
+        after: &Volume,
+    ) -> Result<(), Shortfall> {
+        let reserves = settings.rules.reserved(&after.spec);
+        let oversell = settings.oversell(after.spec.volume_type);
+        let Some((book, shortage)) = self.shortage(after, reserves, oversell) else {
+            return Ok(());
+        };
+        let resource = shortage.account.resource;
+        Err(Shortfall {
+            asked: after.spec,
+            reserves,
+            oversell,
+            source: book.source,
+            resource,
+            needed: book.shown_up(resource, shortage.needed),
+            left: book.shown(resource, shortage.available.into()),
+            fits: self.largest(settings, before, after),
+        })
+    }
+
+    /// The first thing that is short if `volume` reserved so much.
+    fn shortage(
+        &self,
+        volume: &Volume,
+        reserved: Reserved,
+        oversell: Oversell,
+    ) -> Option<(&Book, Shortage)> {
+        self.books.iter().find_map(|book| {
+            let reservation = reserved.reservation(oversell, vec![book.device]);
+            match book.ledger.consult(volume.id, &reservation) {
+                Err(Refused::Short(shortage)) => Some((book, shortage)),
+                _ => None,
+            }
+        })
+    }
+
+    /// The largest volume like `asked` that fits, for whoever may ask for less. A volume that
+    /// exists does not become smaller.
+    fn largest(
+        &self,
+        settings: &Settings,
+        before: Option<&Volume>,
+        asked: &Volume,
+    ) -> Option<VolumeSpec> {
+        let rules = settings.rules.of(asked.spec.volume_type)?;
+        let request = asked.spec.request();
+        let oversell = settings.oversell(asked.spec.volume_type);
+        let fitting = |request: VolumeRequest| {
+            let spec = settings.rules.resolve(&request).ok()?;
+            let short = self.shortage(asked, settings.rules.reserved(&spec), oversell);
+            short.is_none().then_some(spec)
+        };
+        let IopsRule::Provisioned { min, .. } = rules.iops else {
+            let least = before.map_or(rules.size_gib_min, |volume| volume.spec.size_gib);
+            return largest(least, request.size_gib, |size_gib| {
+                fitting(VolumeRequest { size_gib, ..request })
+            });
+        };
+        // As much throughput takes at least so many IOPS.
+        let needed = match (rules.throughput, request.throughput_mibps) {
+            (ThroughputRule::Provisioned { mibps_per_iops: ratio, .. }, Some(mibps)) => {
+                let iops = (u64::from(mibps) * ratio.denominator).div_ceil(ratio.numerator);
+                u32::try_from(iops).unwrap_or(u32::MAX)
+            }
+            _ => 0,
+        };
+        let fewer = largest(min.max(needed), request.iops.unwrap_or(min), |iops| {
+            fitting(VolumeRequest { iops: Some(iops), ..request })
+        });
+        let (ThroughputRule::Provisioned { min_mibps, .. }, Some(mibps)) =
+            (rules.throughput, request.throughput_mibps)
+        else {
+            return fewer;
+        };
+        fewer.or_else(|| {
+            largest(min_mibps, mibps, |mibps| {
+                let (iops, throughput_mibps) = (Some(min), Some(mibps));
+                fitting(VolumeRequest { iops, throughput_mibps, ..request })
+            })
+        })
+    }
+}
+
+/// What the largest number from `least` to `most` gives that gives anything; what a number gives,
+/// all lower ones do.
+fn largest<T>(least: u32, most: u32, gives: impl Fn(u32) -> Option<T>) -> Option<T> {
+    let mut found = gives(least)?;
+    let (mut low, mut high) = (least, most);
+    while low < high {
+        let middle = low + (high - low).div_ceil(2);
+        match gives(middle) {
+            Some(better) => (found, low) = (better, middle),
+            None => high = middle - 1,
+        }
+    }
+    Some(found)
+}
+
+impl Book {
+    fn measured(measured: &Measured) -> Option<Self> {
+        let ledger = Ledger::default();
+        Self::new(Source::Calibration, ledger, measured.domain, measured.device_now())
+    }
+
+    fn figure(figure: Figure) -> Option<Self> {
+        Self::new(Source::Operator, Ledger::new(PPM), DomainFloor::UNLIMITED, figure.floor())
+    }
+
+    /// None only if a ledger had no room for its first device.
+    fn new(
+        source: Source,
+        mut ledger: Ledger,
+        domain: DomainFloor,
+        floor: DeviceFloor,
+    ) -> Option<Self> {
+        let domain = ledger.add_domain(domain).ok()?;
+        let device = ledger.add_device(domain, floor).ok()??;
+        Some(Self { source, floor, ledger, domain, device })
+    }
+
+    fn line(&self, resource: Resource) -> Option<Line> {
+        let place = match resource {
+            Resource::DeviceTime => Place::Device(self.device),
+            _ => Place::Domain(self.domain),
+        };
+        let usage = self.ledger.usage(Account { lost: None, place, resource })?;
+        Some(Line {
+            source: self.source,
+            resource,
+            sold: self.shown_up(resource, usage.sold),
+            for_sale: self.shown(resource, usage.sellable?.into()),
+        })
+    }
+
+    /// An amount as people count it, rounded down.
+    fn shown(&self, resource: Resource, amount: u128) -> u64 {
+        match resource {
+            Resource::DeviceTime => self.floor.reference_operations(amount),
+            _ => u64::try_from(amount).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// The same, rounded up.
+    fn shown_up(&self, resource: Resource, amount: u128) -> u64 {
+        match resource {
+            Resource::DeviceTime => self.floor.reference_operations_up(amount),
+            _ => u64::try_from(amount).unwrap_or(u64::MAX),
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! What is sold, against an oracle that adds everything up by itself.
+
+use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::qos::admission::{
+    Costs, DeviceFloor, DomainFloor, Figure, LinearCost, Oversell, Resource,
+};
+use evenkeel_core::time::Duration;
+use evenkeel_core::volume::{Rules, VolumeChange, VolumeRequest, VolumeType};
+use evenkeel_wire::agent::{HostAddress, Measured};
+use proptest::prelude::*;
+
+use super::*;
+
+/// A device on which a byte takes 1 ns and a request nothing else: 16 KiB a second cost 16,384 ns.
+/// 80 % of `iops` x 1.25 of them are for sale.
+fn measured(iops: u64) -> Capacity {
+    let cost = LinearCost { base: Duration::ZERO, byte_ps: 1_000 };
+    let costs = Costs { read: cost, write: cost };
+    Capacity::Measured(Measured {
+        calibration: "cal-test".into(),
+        date: "2026-11-21T04:00:00.000Z".into(),
+        device: DeviceFloor { time_ns_per_second: iops * 16_384 * 5 / 4, costs },
+        domain: DomainFloor::UNLIMITED,
+        left_ppm: 1_000_000,
+    })
+}
+
+fn vol(number: u8) -> VolumeId {
+    VolumeId::from_bits(number.into())
+}
+
+const HOST: u128 = 7;
+
+/// A model with one host, and what a caller does around it.
+struct World {
+    settings: Settings,
+    capacity: Capacity,
+    model: Model,
+    now: UnixMs,
+}
+
+impl World {
+    fn selling(capacity: Capacity) -> Self {
+        let settings = Settings {
+            region: "local-1".into(),
+            zone: "z".into(),
+            rules: Rules::newest(),
+            modify_policy: ModifyPolicy::Immediate,
+            figure: None,
+            oversell: BTreeMap::new(),
+        };
+        let mut world = Self { settings, capacity, model: Model::default(), now: UnixMs(1) };
+        let id = InstanceId::from_bits(HOST);
+        let (instance_type, address) = ("m5.large".into(), HostAddress::Local);
+        let tags = Tags::new();
+        world.run(&Command::RegisterHost { id, instance_type, address, tags }).unwrap();
+        world
+    }
+
+    /// Decides and applies, and leaves what the data plane must do undone.
+    fn begin(&mut self, command: &Command) -> Result<Option<VolumeId>, Refusal> {
+        self.now = self.now.plus_ms(1);
+        let decision = self.model.decide(&self.settings, &self.capacity, command, self.now)?;
+        decision.events.into_iter().for_each(|event| self.model.apply(event));
+        Ok(decision.volume)
+    }
+
+    fn settle(&mut self, id: VolumeId, done: bool) {
+        let settled = if done { Settled::Done } else { Settled::Failed("no") };
+        let events = self.model.settle(&self.settings, id, settled, self.now);
+        events.into_iter().for_each(|event| self.model.apply(event));
+    }
+
+    fn run(&mut self, command: &Command) -> Result<(), Refusal> {
+        let volume = self.begin(command)?;
+        if let Some(id) = volume {
+            self.settle(id, true);
+        }
+        Ok(())
+    }
+
+    fn line(&self) -> Line {
+        self.model.books(&self.settings, &self.capacity).lines()[0]
+    }
+}
+
+fn create(number: u8, volume_type: VolumeType, size_gib: u32, iops: Option<u32>) -> Command {
+    let (throughput_mibps, multi_attach) = (None, false);
+    let request = VolumeRequest { volume_type, size_gib, iops, throughput_mibps, multi_attach };
+    let (zone, tags) = ("z".into(), Tags::new());
+    Command::CreateVolume { id: vol(number), request, zone, tags, token: None }
+}
+
+fn modify(number: u8, change: VolumeChange) -> Command {
+    Command::ModifyVolume { id: vol(number), change }
+}
+
+fn to_iops(iops: u32) -> VolumeChange {
+    VolumeChange { iops: Some(iops), ..VolumeChange::default() }
+}
+
+fn attach(number: u8) -> Command {
+    let device = format!("/dev/sd{}", char::from(b'f' + number));
+    Command::AttachVolume { id: vol(number), instance: InstanceId::from_bits(HOST), device }
+}
+
+fn short(result: Result<(), Refusal>) -> Shortfall {
+    match result {
+        Err(Refusal::Capacity(shortfall)) => *shortfall,
+        other => panic!("not short: {other:?}"),
+    }
+}
+
+#[test]
+fn while_nothing_is_known_nothing_is_refused() {
+    let mut world = World::selling(Capacity::Unknown);
+    for number in 0..4 {
+        world.run(&create(number, VolumeType::Io2, 1_000, Some(256_000))).unwrap();
+    }
+    let books = world.model.books(&world.settings, &world.capacity);
+    assert!(!books.is_limited() && books.lines().is_empty());
+    // Once it is known, what there is stays, and is told.
+    world.capacity = measured(10_000);
+    assert_eq!(world.line().sold, 4 * 256_000);
+    assert_eq!(world.line().short_by(), 4 * 256_000 - 10_000);
+    assert_eq!(short(world.run(&create(9, VolumeType::Io2, 10, Some(100)))).left, 0);
+    world.run(&create(9, VolumeType::Standard, 10, None)).unwrap();
+    world.run(&attach(1)).unwrap();
+    world.run(&modify(0, to_iops(200_000))).unwrap();
+    world.run(&Command::DeleteVolume { id: vol(0) }).unwrap();
+}
+
+#[test]
+fn the_last_volume_fits_to_the_io_and_the_next_hears_what_would() {
+    let mut world = World::selling(measured(10_000));
+    world.run(&create(0, VolumeType::Io2, 100, Some(6_000))).unwrap();
+    let shortfall = short(world.run(&create(1, VolumeType::Io2, 100, Some(4_001))));
+    assert_eq!((shortfall.source, shortfall.resource), (Source::Calibration, Resource::DeviceTime));
+    assert_eq!((shortfall.needed, shortfall.left), (4_001, 4_000));
+    assert_eq!(shortfall.fits.unwrap().iops, Some(4_000));
+    world.run(&create(1, VolumeType::Io2, 100, Some(4_000))).unwrap();
+    let Line { sold, for_sale, .. } = world.line();
+    assert_eq!((sold, for_sale), (10_000, 10_000));
+    // To modify: what it has counts as left for it.
+    let shortfall = short(world.run(&modify(1, to_iops(4_001))));
+    assert_eq!((shortfall.needed, shortfall.left), (4_001, 4_000));
+    world.run(&modify(0, to_iops(5_000))).unwrap();
+    world.run(&modify(1, to_iops(5_000))).unwrap();
+    assert_eq!(short(world.run(&create(2, VolumeType::Io1, 10, Some(100)))).fits, None);
+    world.run(&Command::DeleteVolume { id: vol(0) }).unwrap();
+    assert_eq!(world.line().sold, 5_000);
+}
+
+#[test]
+fn what_fits_is_told_in_what_the_type_sells() {
+    let mut world = World::selling(measured(10_000));
+    // gp3: 125 MiB/s are worth 8,000 I/Os; fewer IOPS first, then less throughput.
+    let gp3 = |iops, mibps| {
+        let mut command = create(0, VolumeType::Gp3, 100, Some(iops));
+        let Command::CreateVolume { request, .. } = &mut command else { unreachable!() };
+        request.throughput_mibps = Some(mibps);
+        command
+    };
+    let bought = |shortfall: Shortfall| {
+        shortfall.fits.map(|spec| (spec.iops.unwrap(), spec.throughput_mibps.unwrap()))
+    };
+    // Here only bytes cost anything: 156.25 MiB/s are for sale, and the rest is IOPS' own.
+    assert_eq!(bought(short(world.run(&gp3(4_000, 1_000)))), Some((3_000, 156)));
+    world.run(&create(1, VolumeType::Gp2, 700, None)).unwrap();
+    assert_eq!(bought(short(world.run(&gp3(3_000, 125)))), None, "it takes 8,000, 7,900 are left");
+    // gp2: the largest size.
+    let shortfall = short(world.run(&create(2, VolumeType::Gp2, 4_000, None)));
+    assert_eq!(shortfall.fits.map(|spec| spec.size_gib), Some(7_900 / 3));
+    // st1: the same, by its base throughput.
+    let fits = short(world.run(&create(2, VolumeType::St1, 16_000, None))).fits.unwrap();
+    let base = |size_gib: u32| u64::from(size_gib) * 40 * 1_024;
+    assert!((7_897 * 16_384..=7_900 * 16_384).contains(&base(fits.size_gib)), "{fits:?}");
+    // A volume that exists does not shrink.
+    world.run(&create(2, VolumeType::Gp2, 2_000, None)).unwrap();
+    let grow = VolumeChange { size_gib: Some(16_000), ..VolumeChange::default() };
+    let shortfall = short(world.run(&modify(1, grow)));
+    assert_eq!(shortfall.fits.map(|spec| spec.size_gib), Some(1_333));
+    world.capacity = measured(2_000);
+    assert_eq!(short(world.run(&modify(1, grow))).fits.map(|spec| spec.size_gib), Some(700));
+}
+
+#[test]
+fn a_type_that_is_oversold_counts_so_many_times_less() {
+    let mut world = World::selling(measured(10_000));
+    world.settings.oversell.insert(VolumeType::Io1, "2.5".parse().unwrap());
+    world.run(&create(0, VolumeType::Io1, 1_000, Some(24_999))).unwrap();
+    assert_eq!(world.line().sold, 10_000);
+    let shortfall = short(world.run(&create(1, VolumeType::Io1, 100, Some(100))));
+    assert_eq!(shortfall.oversell, Oversell::from_ppm(2_500_000).unwrap());
+    assert_eq!((shortfall.needed, shortfall.left), (40, 0));
+    // Changed into a type that is sold once, it needs all of it.
+    let change = VolumeChange {
+        volume_type: Some(VolumeType::Io2),
+        iops: Some(10_001),
+        ..VolumeChange::default()
+    };
+    assert_eq!(short(world.run(&modify(0, change))).needed, 10_001);
+    world.run(&modify(0, VolumeChange { iops: Some(10_000), ..change })).unwrap();
+}
+
+#[test]
+fn an_operator_s_figure_sells_less_than_was_measured_and_never_more() {
+    let mut world = World::selling(Capacity::Unknown);
+    world.settings.figure = Some(Figure::new(4_000, 100).unwrap());
+    world.run(&create(0, VolumeType::Io2, 100, Some(4_000))).unwrap();
+    let shortfall = short(world.run(&create(1, VolumeType::Io2, 100, Some(100))));
+    assert_eq!((shortfall.source, shortfall.left), (Source::Operator, 0));
+    world.capacity = measured(3_000);
+    let lines = world.model.books(&world.settings, &world.capacity).lines();
+    let short_by: Vec<_> = lines.iter().map(|line| (line.source, line.short_by())).collect();
+    assert_eq!(short_by, [(Source::Calibration, 1_000), (Source::Operator, 0)]);
+    world.capacity = measured(1_000_000);
+    let shortfall = short(world.run(&create(1, VolumeType::Io2, 100, Some(100))));
+    assert_eq!(shortfall.source, Source::Operator);
+}
+
+#[test]
+fn a_change_under_way_holds_both_what_was_and_what_will_be() {
+    let mut world = World::selling(measured(10_000));
+    world.run(&create(0, VolumeType::Io2, 100, Some(9_000))).unwrap();
+    world.begin(&modify(0, to_iops(1_000))).unwrap();
+    assert_eq!(world.line().sold, 9_000, "it may still be taken back");
+    assert_eq!(short(world.run(&create(1, VolumeType::Io2, 100, Some(2_000)))).left, 1_000);
+    world.settle(vol(0), false);
+    assert_eq!(world.line().sold, 9_000);
+    world.begin(&modify(0, to_iops(1_000))).unwrap();
+    world.settle(vol(0), true);
+    assert_eq!(world.line().sold, 1_000);
+    // A volume that is being deleted may come back.
+    world.begin(&Command::DeleteVolume { id: vol(0) }).unwrap();
+    assert_eq!(world.line().sold, 1_000);
+    world.settle(vol(0), true);
+    assert_eq!(world.line().sold, 0);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Create(u8, usize, u32, u32),
+    Modify(u8, u32, u32),
+    Convert(u8, usize),
+    Attach(u8),
+    Detach(u8),
+    Delete(u8),
+    /// For sale from now on.
+    Capacity(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let volume = || 0_u8..8;
+    let (size, iops) = (125_u32..3_000, 100_u32..8_000);
+    let of_type = || 0..VolumeType::ALL.len();
+    prop_oneof![
+        4 => (volume(), of_type(), size.clone(), iops.clone())
+            .prop_map(|(v, t, s, i)| Step::Create(v, t, s, i)),
+        3 => (volume(), size, iops).prop_map(|(v, s, i)| Step::Modify(v, s, i)),
+        2 => (volume(), of_type()).prop_map(|(v, t)| Step::Convert(v, t)),
+        1 => volume().prop_map(Step::Attach),
+        1 => volume().prop_map(Step::Detach),
+        2 => volume().prop_map(Step::Delete),
+        1 => (0_u64..30_000).prop_map(Step::Capacity),
+    ]
+}
+
+fn sells_iops(volume_type: VolumeType) -> bool {
+    matches!(volume_type, VolumeType::Gp3 | VolumeType::Io1 | VolumeType::Io2)
+}
+
+impl Step {
+    fn command(&self, model: &Model) -> Option<Command> {
+        Some(match *self {
+            Self::Create(v, t, size, iops) => {
+                let volume_type = VolumeType::ALL[t];
+                let iops = Some(iops.max(3_000)).filter(|_| sells_iops(volume_type));
+                create(v, volume_type, size.min(1_024), iops)
+            }
+            Self::Modify(v, size, iops) => {
+                let sells = model
+                    .volumes
+                    .get(&vol(v))
+                    .is_some_and(|volume| sells_iops(volume.spec.volume_type));
+                let iops = Some(iops).filter(|_| sells);
+                modify(v, VolumeChange { size_gib: Some(size), iops, ..VolumeChange::default() })
+            }
+            Self::Convert(v, t) => {
+                let volume_type = Some(VolumeType::ALL[t]);
+                modify(v, VolumeChange { volume_type, ..VolumeChange::default() })
+            }
+            Self::Attach(v) => attach(v),
+            Self::Detach(v) => Command::DetachVolume { id: vol(v), instance: None, device: None },
+            Self::Delete(v) => Command::DeleteVolume { id: vol(v) },
+            Self::Capacity(_) => return None,
+        })
+    }
+}
+
+/// What a volume is worth in bytes a second, by the published rules and nothing else: on this
+/// device only bytes cost anything.
+fn bytes_reserved(spec: &VolumeSpec) -> u64 {
+    let (iops, size) = (u64::from(spec.iops.unwrap_or(0)), u64::from(spec.size_gib));
+    let mib = 1 << 20;
+    match spec.volume_type {
+        VolumeType::Standard => 0,
+        VolumeType::St1 => (size * 40 * 1_024).min(500 * mib),
+        VolumeType::Sc1 => (size * 12 * 1_024).min(192 * mib),
+        VolumeType::Gp2 => (iops * 16_384).min(if size <= 170 { 128 * mib } else { 250 * mib }),
+        VolumeType::Gp3 => u64::from(spec.throughput_mibps.unwrap()) * mib,
+        VolumeType::Io1 | VolumeType::Io2 => iops * 16_384,
+    }
+}
+
+/// The same for all, rounded up to whole requests as admission must: by less than a byte for each.
+fn bounds(world: &World) -> (u64, u64) {
+    world.model.volumes.values().fold((0, 0), |(low, high), volume| {
+        let bytes = bytes_reserved(&volume.spec);
+        let requests = world.settings.rules.reserved(&volume.spec).operations_per_second;
+        (low + bytes, high + bytes + u64::from(requests))
+    })
+}
+
+proptest! {
+    /// Whatever happens: who is admitted fits into what is for sale at that moment, whoever is
+    /// refused for want of capacity would not have, nobody is thrown out, and when all volumes are
+    /// gone everything can be sold again.
+    #[test]
+    fn no_history_sells_more_than_there_is(
+        steps in prop::collection::vec((step(), prop::bool::weighted(0.9)), 1..60),
+    ) {
+        let mut for_sale = 12_000_u64;
+        let mut world = World::selling(measured(for_sale));
+        for (step, done) in steps {
+            let Some(command) = step.command(&world.model) else {
+                let Step::Capacity(iops) = step else { unreachable!() };
+                let before = world.model.clone();
+                for_sale = iops;
+                world.capacity = measured(iops);
+                prop_assert_eq!(&world.model, &before);
+                continue;
+            };
+            let (before, _) = bounds(&world);
+            match world.begin(&command) {
+                Ok(Some(id)) => {
+                    let (after, _) = bounds(&world);
+                    prop_assert!(after <= before || after <= for_sale * 16_384, "{:?}", command);
+                    world.settle(id, done);
+                }
+                Ok(None) => {}
+                Err(Refusal::Capacity(shortfall)) => {
+                    prop_assert!(
+                        matches!(step, Step::Create(..) | Step::Modify(..) | Step::Convert(..)),
+                        "{:?} sells nothing", step
+                    );
+                    let asked = bytes_reserved(&shortfall.asked);
+                    let has = match &command {
+                        Command::ModifyVolume { id, .. } => {
+                            bytes_reserved(&world.model.volumes[id].spec)
+                        }
+                        _ => 0,
+                    };
+                    let (_, high) = bounds(&world);
+                    let rounded = u64::from(shortfall.reserves.operations_per_second);
+                    prop_assert!(high - has + asked + rounded > for_sale * 16_384);
+                    prop_assert!(shortfall.needed > shortfall.left);
+                    if let Some(fits) = shortfall.fits {
+                        let fits = bytes_reserved(&fits);
+                        prop_assert!(fits <= asked);
+                        prop_assert!(before - has + fits <= for_sale * 16_384 || fits <= has);
+                    }
+                }
+                Err(_) => {}
+            }
+            // The books are what adding up gives: in I/Os of 16 KiB, rounded up.
+            let (low, high) = bounds(&world);
+            let sold = world.line().sold;
+            prop_assert!((low.div_ceil(16_384)..=high.div_ceil(16_384)).contains(&sold));
+        }
+        let ids: Vec<VolumeId> = world.model.volumes.keys().copied().collect();
+        for id in ids {
+            let instance = None;
+            let _ = world.run(&Command::DetachVolume { id, instance, device: None });
+            world.run(&Command::DeleteVolume { id }).unwrap();
+        }
+        world.capacity = measured(12_000);
+        world.run(&create(0, VolumeType::Io2, 1_000, Some(12_000))).unwrap();
+        short(world.run(&create(1, VolumeType::Io2, 1_000, Some(100))));
+    }
+}

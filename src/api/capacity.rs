@@ -1,0 +1,242 @@
+//! What the API tells of capacity: what may be sold, what is, and what each type reserves.
+
+use super::Client;
+use super::model::{number, text};
+use crate::message::{Failure, Item};
+use evenkeel_wire::aws::xml::Element;
+use serde::Serialize;
+
+/// An answer to DescribeCapacity.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Capacity {
+    /// `limited`, or `unknown`: then nothing is refused.
+    pub state: String,
+    /// The calibration in force, if there is one.
+    pub calibration: Option<Calibration>,
+    /// What the operator has set, if anything.
+    pub operator_figure: Option<Figure>,
+    /// Each resource that is limited.
+    pub sold: Vec<Sold>,
+    /// Each volume type.
+    pub types: Vec<TypeSold>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Calibration {
+    pub calibration_id: String,
+    /// ISO 8601.
+    pub measured: String,
+    /// How much of what was measured is there now, in millionths.
+    pub left_ppm: u64,
+}
+
+/// What the operator sells: either of both.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Figure {
+    /// At 16 KiB.
+    pub iops: u64,
+    pub throughput_mibps: u64,
+}
+
+/// How much of one resource is sold.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Sold {
+    /// Who says how much there is: `calibration` or `operator`.
+    pub source: String,
+    pub resource: String,
+    /// Of the three numbers.
+    pub unit: String,
+    pub sold: u64,
+    pub for_sale: u64,
+    /// By how much more is sold than there is.
+    pub short_by: u64,
+}
+
+/// What all volumes of a type reserve.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct TypeSold {
+    pub volume_type: String,
+    /// The policy: `nothing`, `provisioned`, `baseline`, `base throughput`.
+    pub reservation: String,
+    pub volumes: u64,
+    pub iops: u64,
+    pub bytes_per_second: u64,
+    /// How many times over the type is sold: `1`, `1.5`.
+    pub oversell: String,
+}
+
+impl Capacity {
+    /// As it is now.
+    pub fn get(client: &Client) -> Result<Self, Failure> {
+        client.call("DescribeCapacity", &[]).map(|answer| Self::read(&answer))
+    }
+
+    fn read(answer: &Element) -> Self {
+        let value = |element: &Element, name| number(element, name).unwrap_or_default();
+        Self {
+            state: text(answer, "capacityState"),
+            calibration: answer.child("calibration").map(|item| Calibration {
+                calibration_id: text(item, "calibrationId"),
+                measured: text(item, "measuredTime"),
+                left_ppm: value(item, "leftPpm"),
+            }),
+            operator_figure: answer.child("operatorFigure").map(|item| Figure {
+                iops: value(item, "iops"),
+                throughput_mibps: value(item, "throughput"),
+            }),
+            sold: answer.items("soldSet").iter().map(Sold::read).collect(),
+            types: answer.items("volumeTypeSet").iter().map(TypeSold::read).collect(),
+        }
+    }
+
+    /// Whether anything limits what is sold.
+    pub fn is_known(&self) -> bool {
+        !self.sold.is_empty()
+    }
+
+    /// Whether more is sold of something than there is.
+    pub fn is_short(&self) -> bool {
+        self.sold.iter().any(|sold| sold.short_by > 0)
+    }
+
+    /// Where the numbers are from, a line each.
+    pub fn sources(&self) -> Vec<String> {
+        let calibration = self.calibration.as_ref().map(|calibration| {
+            let Calibration { calibration_id, measured, left_ppm } = calibration;
+            let mut line = format!("calibration {calibration_id} of {measured}");
+            if *left_ppm < 1_000_000 {
+                let percent = left_ppm / 10_000;
+                line.push_str(&format!("; the device has become slower: {percent} % of it counts"));
+            }
+            line
+        });
+        let figure = self.operator_figure.as_ref().map(|Figure { iops, throughput_mibps }| {
+            format!("operator's figure: {iops} IOPS or {throughput_mibps} MiB/s")
+        });
+        calibration.into_iter().chain(figure).collect()
+    }
+
+    /// What is sold and what is oversold: what stands below every list of volumes.
+    pub fn summary(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self.sold.iter().map(Sold::line).collect();
+        if lines.is_empty() {
+            lines.push(UNKNOWN.to_owned());
+        }
+        let factors: Vec<String> = self
+            .types
+            .iter()
+            .filter(|of_type| of_type.oversell != "1")
+            .map(|of_type| format!("{} {} times over", of_type.volume_type, of_type.oversell))
+            .collect();
+        if !factors.is_empty() {
+            lines.push(format!("oversold by the operator: {}", factors.join(", ")));
+        }
+        lines
+    }
+}
+
+/// What is said while nobody has measured or set anything.
+const UNKNOWN: &str =
+    "sold: capacity is unknown, so nothing is refused; see `evenkeel volume capacity`";
+
+impl Sold {
+    fn read(item: &Element) -> Self {
+        let value = |name| number(item, name).unwrap_or_default();
+        Self {
+            source: text(item, "source"),
+            resource: text(item, "resource"),
+            unit: text(item, "unit"),
+            sold: value("sold"),
+            for_sale: value("forSale"),
+            short_by: value("shortBy"),
+        }
+    }
+
+    fn line(&self) -> String {
+        let Self { source, resource, unit, sold, for_sale, short_by } = self;
+        let mut line = format!("sold: {resource} worth {sold} of {for_sale} {unit} ({source})");
+        if *short_by > 0 {
+            line.push_str(&format!("; that is {short_by} more than there is"));
+        }
+        line
+    }
+}
+
+impl TypeSold {
+    fn read(item: &Element) -> Self {
+        let value = |name| number(item, name).unwrap_or_default();
+        Self {
+            volume_type: text(item, "volumeType"),
+            reservation: text(item, "reservation"),
+            volumes: value("volumes"),
+            iops: value("iops"),
+            bytes_per_second: value("bytesPerSecond"),
+            oversell: text(item, "oversell"),
+        }
+    }
+}
+
+impl Item for TypeSold {
+    const SCHEMA: &'static str = "evenkeel.capacity/1";
+    const FIELD: &'static str = "types";
+    const COLUMNS: &'static [&'static str] =
+        &["TYPE", "RESERVES", "VOLUMES", "IOPS", "MIB/S", "TIMES SOLD"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.volume_type.clone(),
+            self.reservation.clone(),
+            self.volumes.to_string(),
+            self.iops.to_string(),
+            self.bytes_per_second.div_ceil(1 << 20).to_string(),
+            self.oversell.clone(),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOLD: &str = "<DescribeCapacityResponse><capacityState>limited</capacityState>\
+        <calibration><calibrationId>cal-1</calibrationId><measuredTime>2026-11-21T04:00:00.000Z\
+        </measuredTime><leftPpm>750000</leftPpm></calibration><operatorFigure><iops>9000</iops>\
+        <throughput>500</throughput></operatorFigure><soldSet><item><source>calibration</source>\
+        <resource>device time</resource><unit>I/Os of 16 KiB per second</unit><sold>6000</sold>\
+        <forSale>5000</forSale><shortBy>1000</shortBy></item></soldSet><volumeTypeSet><item>\
+        <volumeType>io2</volumeType><reservation>provisioned</reservation><volumes>2</volumes>\
+        <iops>9000</iops><bytesPerSecond>147456001</bytesPerSecond><oversell>1.5</oversell></item>\
+        </volumeTypeSet></DescribeCapacityResponse>";
+
+    #[test]
+    fn what_is_sold_is_read_and_shown() {
+        let capacity = Capacity::read(&Element::parse(SOLD).unwrap());
+        assert!(capacity.is_known() && capacity.is_short());
+        assert_eq!(
+            capacity.sources(),
+            [
+                "calibration cal-1 of 2026-11-21T04:00:00.000Z; the device has become slower: \
+                 75 % of it counts",
+                "operator's figure: 9000 IOPS or 500 MiB/s"
+            ]
+        );
+        assert_eq!(
+            capacity.summary(),
+            [
+                "sold: device time worth 6000 of 5000 I/Os of 16 KiB per second (calibration); \
+                 that is 1000 more than there is",
+                "oversold by the operator: io2 1.5 times over"
+            ]
+        );
+        assert_eq!(capacity.types[0].cells(), ["io2", "provisioned", "2", "9000", "141", "1.5"]);
+    }
+
+    #[test]
+    fn that_nothing_is_known_is_said() {
+        let text = "<DescribeCapacityResponse><capacityState>unknown</capacityState><soldSet/>\
+                    <volumeTypeSet/></DescribeCapacityResponse>";
+        let capacity = Capacity::read(&Element::parse(text).unwrap());
+        assert!(!capacity.is_known() && !capacity.is_short() && capacity.sources().is_empty());
+        assert_eq!(capacity.summary(), [UNKNOWN]);
+    }
+}

@@ -1,0 +1,57 @@
+//! `evenkeel volume capacity`, and what other listings say of it.
+
+use crate::api::Client;
+use crate::api::capacity::{Capacity, TypeSold};
+use crate::api::model::Volume;
+use crate::message::{self, Failure, Format, Item, listing};
+use serde_json::json;
+
+/// What to do where nobody has said what may be sold.
+pub const MEASURE: &str =
+    "run `evenkeel calibrate`, or set sell-iops and sell-throughput: docs/operating/capacity.md";
+
+/// What each type reserves, how much that is of what there is, and who says so.
+pub fn run(client: &Client, format: Format) -> Result<(), Failure> {
+    let capacity = Capacity::get(client)?;
+    message::print(&match format {
+        Format::Csv => listing(&capacity.types, Format::Csv, ""),
+        Format::Json => message::json(&json!({ "schema": TypeSold::SCHEMA, "capacity": capacity })),
+        Format::Text => {
+            let mut lines = capacity.summary();
+            lines.extend(capacity.sources());
+            if !capacity.is_known() {
+                lines.push(MEASURE.to_owned());
+            }
+            below(listing(&capacity.types, Format::Text, ""), &lines)
+        }
+    })
+}
+
+/// A list of volumes, and what is sold with them.
+pub fn volumes(
+    client: &Client,
+    volumes: &[Volume],
+    format: Format,
+    when_empty: &str,
+) -> Result<String, Failure> {
+    let list = listing(volumes, format, when_empty);
+    Ok(match format {
+        Format::Csv => list,
+        Format::Json => {
+            let capacity = Capacity::get(client)?;
+            let (schema, field) = (Volume::SCHEMA, Volume::FIELD);
+            message::json(&json!({ "schema": schema, field: volumes, "capacity": capacity }))
+        }
+        Format::Text => below(list, &Capacity::get(client)?.summary()),
+    })
+}
+
+/// A table with remarks below.
+fn below(mut table: String, lines: &[String]) -> String {
+    table.push('\n');
+    for line in lines {
+        table.push_str(line);
+        table.push('\n');
+    }
+    table
+}

@@ -1,0 +1,141 @@
+//! What cannot be guaranteed is refused: seen by aws-cli, boto3 and our own command line.
+
+mod support;
+
+use serde_json::Value;
+use support::process::run;
+use support::server::Server;
+use support::tools::{absent, in_venv};
+
+/// 10,000 IOPS of 16 KiB, or 500 MiB/s.
+const SELLS: &str = "--store memory --sell-iops 10000 --sell-throughput 500";
+const IO2_6000: &str = "--type io2 --size 100 --iops 6000";
+
+fn json(server: &Server, verb: &str) -> Value {
+    serde_json::from_str(&server.evenkeel(&format!("{verb} -o json")).ok()).expect("JSON")
+}
+
+#[test]
+fn a_refusal_says_what_would_fit_and_that_fits() {
+    let server = Server::start(SELLS);
+    server.create(IO2_6000);
+    let refused = server.evenkeel(&format!("volume create {IO2_6000}")).fails_with(4);
+    assert!(refused.contains("InsufficientVolumeCapacity"), "{refused}");
+    assert!(refused.contains("4000 are left, short by 2000"), "{refused}");
+    let fits = refused.split("What would fit is an io2 volume of 100 GiB with ").nth(1);
+    let iops = fits.and_then(|rest| rest.split(' ').next()).expect("what would fit");
+    let second = server.create(&format!("--type io2 --size 100 --iops {iops}"));
+    let one_more = server.evenkeel("volume create --type io1 --size 10 --iops 100").fails_with(4);
+    assert!(one_more.contains("No io1 volume would fit"), "{one_more}");
+    server.evenkeel(&format!("volume modify {second} --iops 4001")).fails_with(4);
+    server.evenkeel(&format!("volume modify {second} --iops 3900")).ok();
+    server.create("--type io1 --size 10 --iops 100 --attach");
+    server.create("--type standard --size 10 --attach");
+    server.evenkeel(&format!("volume attach {second} --wait")).ok();
+}
+
+#[test]
+fn listings_say_what_is_sold() {
+    let mut server = Server::start(&format!("{SELLS} --oversell io2=2,gp3=1.5"));
+    server.create("--type io2 --size 100 --iops 12000");
+    let sold = "sold: device time worth 6000 of 10000 I/Os of 16 KiB per second (operator)\n\
+                oversold by the operator: gp3 1.5 times over, io2 2 times over\n";
+    let list = server.evenkeel("volume ls").ok();
+    assert!(list.ends_with(&format!("\n\n{sold}")), "{list}");
+    let listed = json(&server, "volume ls");
+    assert_eq!(listed["capacity"]["sold"][0]["sold"], 6_000);
+    let figure = "operator's figure: 10000 IOPS or 500 MiB/s\n";
+    let capacity = server.evenkeel("volume capacity").ok();
+    assert!(capacity.ends_with(&format!("\n\n{sold}{figure}")), "{capacity}");
+    let value = json(&server, "volume capacity");
+    assert_eq!(value["schema"], "evenkeel.capacity/1");
+    let of_type = |volume_type: &str| {
+        let types = value["capacity"]["types"].as_array().expect("types");
+        types.iter().find(|of| of["volume_type"] == volume_type).expect("the type").clone()
+    };
+    let io2 = of_type("io2");
+    assert_eq!((&io2["iops"], &io2["oversell"]), (&12_000.into(), &"2".into()));
+    assert_eq!(of_type("st1")["reservation"], "base throughput");
+    let csv = server.evenkeel("volume capacity -o csv").ok();
+    assert!(csv.contains("\nio2,provisioned,1,12000,188,2\n"), "{csv}");
+    // Nothing is kept but the volumes, so a crash changes nothing.
+    server.kill_9();
+    server.restart();
+    assert_eq!(json(&server, "volume ls")["capacity"]["sold"][0]["sold"], 6_000);
+}
+
+#[test]
+fn that_capacity_is_unknown_is_said() {
+    let server = Server::start("--store memory");
+    server.create("--type io2 --size 1000 --iops 256000");
+    for verb in ["volume ls", "volume capacity"] {
+        let text = server.evenkeel(verb).ok();
+        assert!(text.contains("sold: capacity is unknown, so nothing is refused"), "{text}");
+    }
+    assert_eq!(json(&server, "volume capacity")["capacity"]["state"], "unknown");
+}
+
+#[test]
+fn doctor_tells_what_is_sold() {
+    let server = Server::start(SELLS);
+    server.create(IO2_6000);
+    let flags = format!("--listen {} --nbd-listen {}", server.api, server.nbd);
+    let checks = server.list(&format!("doctor {flags}"));
+    let capacity = checks.iter().find(|check| check["what"] == "capacity").expect("a check");
+    assert_eq!(capacity["verdict"], "ok");
+    let found = capacity["found"].as_str().expect("a text");
+    assert_eq!(found, "sold: device time worth 6000 of 10000 I/Os of 16 KiB per second (operator)");
+}
+
+#[test]
+fn settings_that_make_no_sense_are_refused() {
+    let server = Server::start("--store memory");
+    for (flags, words) in [
+        ("--sell-iops 1000", "sell-iops: sell-throughput must be set beside it"),
+        ("--sell-throughput 100", "sell-throughput: sell-iops must be set beside it"),
+        (
+            "--sell-iops 10000 --sell-throughput 100",
+            "10000 IOPS of 16 KiB and 100 MiB/s do not go together: give 157 to 5000 MiB/s",
+        ),
+        ("--oversell gp3=2,gp3=3", "oversell: gp3 has two factors"),
+        ("--oversell gp3=0.5", "expected a factor from 1 to 1000"),
+        ("--oversell gp9=2", "expected standard, st1, sc1, gp2, gp3, io1 or io2"),
+        ("--oversell gp3", "expected TYPE=FACTOR"),
+    ] {
+        let refused = server.evenkeel(&format!("serve --data-dir other {flags}")).fails_with(2);
+        assert!(refused.contains(words), "{flags}: {refused}");
+    }
+}
+
+#[test]
+fn aws_cli_is_refused_with_ec2_s_code() {
+    if absent(&[&in_venv("aws")]) {
+        return;
+    }
+    let server = Server::start(SELLS);
+    let script = "
+        export AWS_MAX_ATTEMPTS=1
+        new='aws ec2 create-volume --availability-zone local-1a --volume-type io2 --size 100'
+        V=$($new --iops 6000 --query VolumeId --output text)
+        $new --iops 4001 || echo refused
+        aws ec2 modify-volume --volume-id $V --iops 10001 || echo refused
+        aws ec2 modify-volume --volume-id $V --iops 5999 --output text >/dev/null
+        $new --iops 4001 --query Iops --output text
+    ";
+    let output = run(&mut server.shell(script));
+    let stderr = output.stderr.clone();
+    assert_eq!(output.ok().lines().collect::<Vec<_>>(), ["refused", "refused", "4001"]);
+    assert_eq!(stderr.matches("(InsufficientVolumeCapacity)").count(), 2, "{stderr}");
+    assert!(stderr.contains("4000 are left, short by 1."), "{stderr}");
+}
+
+#[test]
+fn boto3_is_refused_with_ec2_s_code_and_status() {
+    let python = in_venv("python");
+    if absent(&[&python]) {
+        return;
+    }
+    let server = Server::start(SELLS);
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/ec2.py");
+    run(&mut server.shell(&format!("exec {python} -B {script} capacity"))).ok();
+}
