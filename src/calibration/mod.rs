@@ -92,7 +92,9 @@ pub fn at_start(config: &Config, pool: &dyn Pool) -> Result<Option<Record>, Fail
     let subject = Subject { pool, store: config.store, device, io: config.io, plan };
     match measure(&subject, &AtomicBool::new(false), &mut |_| {}) {
         Ok(record) => {
-            record.save(&path)?;
+            if let Err(failure) = record.save(&path) {
+                tracing::warn!("the next start calibrates again: {}", failure.message);
+            }
             tell(&record);
             Ok(Some(record))
         }

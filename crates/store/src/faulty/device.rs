@@ -17,7 +17,7 @@ use std::collections::BinaryHeap;
 /// See the module's text. Times inside are nanoseconds of the device's own time, which begins with
 /// the device and stands still while it is stalled.
 #[derive(Debug)]
-pub(super) struct Device {
+pub struct Device {
     setup: Setup,
     origin: Instant,
     random: Random,
@@ -30,6 +30,7 @@ pub(super) struct Device {
 
 impl Device {
     /// A device at rest, whose stalls and slowdowns are counted from `origin`.
+    #[must_use]
     pub fn new(setup: &Setup, origin: Instant) -> Self {
         Self {
             setup: *setup,

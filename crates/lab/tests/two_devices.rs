@@ -1,0 +1,110 @@
+//! The device of the simulator and that of the faulty store are one model: the same requests at the
+//! same times are done at the same nanosecond, so that what is shown on one is true of the other.
+
+use evenkeel_core::request::Operation;
+use evenkeel_core::time::Instant;
+use evenkeel_lab::sim::device::Device as Simulated;
+use evenkeel_lab::sim::policy::Dispatch;
+use evenkeel_lab::sim::random::Random;
+use evenkeel_lab::sim::setup::{self as sim, DeviceSetup};
+use evenkeel_store::faulty::device::Device as Timed;
+use evenkeel_store::faulty::setup::{self as faulty, Setup};
+
+/// When each request is given, and what it is.
+fn requests(random: &mut Random, count: u32) -> Vec<(u64, Operation, u32)> {
+    let mut at = 0;
+    let mut request = || {
+        at += random.below(40_000);
+        let length = 4_096 << random.below(7);
+        let operation = match random.below(8) {
+            0..4 => Operation::Read,
+            4..6 => Operation::Write { fua: false },
+            6 => Operation::Write { fua: true },
+            _ => Operation::Flush,
+        };
+        (at, operation, length)
+    };
+    (0..count).map(|_| request()).collect()
+}
+
+/// A setup for each of them, by chance.
+fn devices(random: &mut Random) -> (DeviceSetup, Setup) {
+    let mut cost = || (10_000 + random.below(200_000), random.below(8_192));
+    let (read, write) = (cost(), cost());
+    let channels = 1 + random.below(16) as u32;
+    let cache = (random.below(2) == 0).then(|| (random.below(4 << 20), 1 + random.below(1 << 30)));
+    let simulated = DeviceSetup {
+        channels: Some(channels),
+        read: sim::ServiceCost { base_ns: read.0, ns_per_kib: read.1 },
+        write: sim::ServiceCost { base_ns: write.0, ns_per_kib: write.1 },
+        cache: cache.map(|(bytes, drain_bytes_per_second)| sim::WriteCache {
+            bytes,
+            drain_bytes_per_second,
+        }),
+        ..DeviceSetup::ideal(0)
+    };
+    let time = |(base_ns, ns_per_kib)| faulty::ServiceTime { base_ns, ns_per_kib };
+    let timed = Setup {
+        write: time(write),
+        cache: cache.map(|(bytes, drain_bytes_per_second)| faulty::WriteCache {
+            bytes,
+            drain_bytes_per_second,
+        }),
+        ..Setup::new(channels, time(read))
+    };
+    (simulated, timed)
+}
+
+#[test]
+fn both_devices_are_done_at_the_same_nanosecond() {
+    let mut compared = 0;
+    for seed in 0..300 {
+        let mut random = Random::new(seed, 0);
+        let (simulated, mut timed) = devices(&mut random);
+        let mut simulated = Simulated::new(&simulated, Random::new(seed, 1));
+        let mut requests = requests(&mut random, 400);
+        // A stall in the middle, which the simulated device is told of when it comes.
+        let stall = (random.below(2) == 0).then(|| (4_000_000, 1 + random.below(3_000_000)));
+        if let Some((every_ns, length_ns)) = stall {
+            timed.stalls = Some(faulty::Stalls { every_ns, length_ns });
+            requests.retain(|(at, ..)| *at < 2 * every_ns);
+        }
+        let mut timed = Timed::new(&timed, Instant::ZERO);
+        let mut ends = Vec::new();
+        let mut expected = Vec::new();
+        let has_stall = stall.is_some();
+        let mut stall = stall;
+        for (handle, &(at, operation, length)) in requests.iter().enumerate() {
+            if let Some((from, length_ns)) = stall.filter(|(from, _)| *from <= at) {
+                collect(&mut simulated, from, &mut ends);
+                simulated.pause(from, length_ns);
+                stall = None;
+            }
+            collect(&mut simulated, at, &mut ends);
+            let handle = handle as u32;
+            let dispatch =
+                Dispatch { volume: 0, handle, operation, offset: 0, length, last: true, ticket: 0 };
+            simulated.give(at, dispatch);
+            expected.push((timed.give(Instant::from_ns(at), operation, length).ns, handle));
+        }
+        collect(&mut simulated, u64::MAX, &mut ends);
+        ends.sort_unstable();
+        expected.sort_unstable();
+        if has_stall {
+            // The simulated device knows nothing of the second one.
+            ends.retain(|(at, _)| *at < 8_000_000);
+            expected.retain(|(at, _)| *at < 8_000_000);
+        }
+        assert_eq!(ends, expected, "seed {seed}");
+        compared += ends.len();
+    }
+    assert!(compared > 60_000, "only {compared} requests were compared");
+}
+
+/// What is done by `now`, with the time at which it was.
+fn collect(device: &mut Simulated, now: u64, ends: &mut Vec<(u64, u32)>) {
+    while let Some(at) = device.next_at().filter(|at| *at <= now) {
+        let done = device.poll(at).expect("due");
+        ends.push((at, done.dispatch.handle));
+    }
+}
