@@ -4,7 +4,7 @@
 //!
 //! The order is part of the method. The volume is written once, for holes are read for nothing;
 //! reads come next; then writes that last, so that caches are full and erased blocks used up, and
-//! right after them the writes that are counted; then mixed loads at growing depths, and one that
+//! right after them the writes that are counted; then mixed loads at falling depths, and one that
 //! lasts. Everything is bounded in time: a plan says how long all of it takes, and each load has
 //! its part of that.
 
@@ -43,9 +43,6 @@ const LENGTHS: [u32; 4] = [4 << 10, 16 << 10, 64 << 10, QUANTUM_BYTES_MAX];
 
 /// More depth is of no use when it brought less than this part more, twice in a row.
 const GAIN_MIN: u64 = 33;
-
-/// A load that keeps requests waiting for longer than this is loaded enough.
-const P99_MAX: Duration = Duration::from_secs(1);
 
 /// Parts of the loads that last.
 const PARTS: u32 = 6;
@@ -273,18 +270,18 @@ impl<'a, D: Driver> Session<'a, D> {
         Ok(())
     }
 
-    /// Mixed loads, up to twice the depth at which the device is always busy.
+    /// Mixed loads, from twice the depth at which the device is always busy downwards: a load that
+    /// the device does not keep up finds the caches as full as the one before left them.
     fn curve(&mut self, depth_busy: u32) -> Result<(), CalibrateError> {
-        (self.told)("mixed loads of 16 KiB at growing depths");
-        for depth in depths().take_while(|&depth| depth / 2 <= depth_busy) {
+        (self.told)("mixed loads of 16 KiB at falling depths");
+        let depths: Vec<u32> = depths().take_while(|&depth| depth / 2 <= depth_busy).collect();
+        for depth in depths.into_iter().rev() {
             let seen = self.run(Kind::Mixed, REFERENCE_BYTES, depth, 12)?;
             let per_second = rate(REFERENCE_BYTES, depth, &seen).per_second();
             let (p50, p99) = (seen.quantile(500), seen.quantile(990));
             self.measured.curve.push(CurvePoint { depth, per_second, p50, p99 });
-            if p99 > P99_MAX {
-                break;
-            }
         }
+        self.measured.curve.reverse();
         Ok(())
     }
 
