@@ -1,19 +1,29 @@
 //! The product under the checkers: everything that happens to it is told to them.
 
 use super::policy::{Dispatch, Policy, Request};
-use super::product::{NotSimulated, Product, device_model, instance_pacing};
-use super::setup::{ChangeKind, Setup, VolumeSetup};
+use super::product::{NotSimulated, Product, instance_pacing};
+use super::setup::{ChangeKind, DeviceSetup, ServiceCost, Setup, VolumeSetup, WindowSetup};
 use crate::checker::stream::{
-    Cause, Checkers, Completed, Counter, Direction, Dispatched, Event, Floor, InstancePromise,
-    Piece, Report, Rule, Sample, Submitted, System, VolumePromise,
+    Alone, Cause, Checkers, Completed, Counter, DevicePromise, DeviceWork, Direction, Dispatched,
+    Event, Floor, InstancePromise, Piece, Report, Sample, Submitted, System, Tier, VolumePromise,
 };
 use evenkeel_core::qos::pacing::{Balances, Pacing};
+use evenkeel_core::qos::scheduler;
+use evenkeel_core::qos::sharing::Ground;
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::{Duration, Instant};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Nothing that its volume's own limits let pass waits longer than this.
 const WAIT_MAX_NS: u64 = 2_000_000_000;
+
+/// A request of this size is what reservations are counted in.
+const REFERENCE_BYTES: u32 = 16 << 10;
+
+/// A tag is told in whole nanoseconds and a timer goes off in its own time: what a reservation
+/// covers may be so much early or late. A promise that is kept is far closer, one that is broken is
+/// broken by more and more.
+const BASE_SLACK_NS: u64 = 1_000_000;
 
 /// A request that is not answered.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,6 +43,8 @@ pub(super) struct Watched {
     /// What is promised for each volume, and how its requests count.
     volumes: Vec<(VolumePromise, Counter)>,
     instances: u32,
+    /// What each volume has reserved, by its own choice.
+    reserved: Vec<u64>,
     /// What went, told already: it went all at once, whenever it is asked for.
     output: VecDeque<Dispatch>,
     /// By handle.
@@ -40,20 +52,27 @@ pub(super) struct Watched {
     /// When nothing is done, and by whom, in order; told just before.
     stalls: Vec<(u64, u64, Cause)>,
     next_stall: usize,
+    /// What the pieces on the device were worth, by ticket.
+    on_device: BTreeMap<u64, u64>,
+    /// The window as it was told last.
+    window_ns: Option<u64>,
 }
 
 impl Watched {
-    /// The product with everything in a setup, and what that promises.
+    /// The product with everything in a setup, and what that promises; beside it what is known of
+    /// volumes that were alone.
     ///
     /// # Errors
     /// When the product does not take the setup.
-    pub(super) fn new(setup: &Setup) -> Result<Self, NotSimulated> {
+    pub(super) fn new(setup: &Setup, alone: &[Alone]) -> Result<Self, NotSimulated> {
         let product = Product::new(setup)?;
-        let reference_ns = device_model(&setup.device).map(|model| model.reference_ns());
+        let work = work(&setup.device);
         let promises: Vec<VolumePromise> =
-            setup.volumes.iter().map(|volume| promise(volume, reference_ns)).collect();
-        let unseen_room = setup.device.window.is_some();
-        let mut system = System { volumes: promises.clone(), unseen_room, ..System::default() };
+            setup.volumes.iter().map(|volume| promise(volume, work.as_ref())).collect();
+        let mut system = System { volumes: promises.clone(), ..System::default() };
+        system.device = work.map(|work| DevicePromise { window_ns: 0, work: Some(work) });
+        system.alone = alone.to_vec();
+        system.bounds.base_slack_ns = BASE_SLACK_NS;
         for instance in &setup.instances {
             let pacing = instance_pacing(instance)?;
             system.instances.push(InstancePromise {
@@ -67,16 +86,21 @@ impl Watched {
         system.bounds.wait_ns = Some(WAIT_MAX_NS);
         let counters = setup.volumes.iter().map(|volume| Counter::new(volume.pacing.counting));
         let volumes = promises.into_iter().zip(counters).collect();
-        Ok(Self {
+        let mut watched = Self {
             product,
-            checkers: Checkers::only(system, &rules(setup)),
+            checkers: Checkers::new(system),
             volumes,
             instances: u32::try_from(setup.instances.len()).unwrap_or(u32::MAX),
+            reserved: setup.volumes.iter().map(reserved).collect(),
             output: VecDeque::new(),
             open: Vec::new(),
             stalls: stalls(setup),
             next_stall: 0,
-        })
+            on_device: BTreeMap::new(),
+            window_ns: None,
+        };
+        watched.tell_window(Instant::ZERO);
+        Ok(watched)
     }
 
     /// What the checkers found.
@@ -97,12 +121,26 @@ impl Watched {
 
     fn collect(&mut self, now: Instant) {
         while let Some((dispatch, told)) = self.product.poll_dispatch() {
-            self.dispatched(now, &dispatch, told.device_ns, told.urgent);
+            self.dispatched(now, &dispatch, &told);
             self.output.push_back(dispatch);
+        }
+        self.tell_window(now);
+    }
+
+    /// Tells the window if it is another by now.
+    fn tell_window(&mut self, now: Instant) {
+        let told = self.product.device_counters().map(|device| device.window_ns);
+        if let Some(cost_ns) = told.filter(|_| told != self.window_ns) {
+            self.window_ns = told;
+            let sample = Sample::Window { cost_ns };
+            self.tell(now, &Event::Sampled { at: now.ns, sample });
         }
     }
 
-    fn dispatched(&mut self, now: Instant, dispatch: &Dispatch, device_ns: u64, urgent: bool) {
+    fn dispatched(&mut self, now: Instant, dispatch: &Dispatch, told: &scheduler::Dispatch) {
+        if told.device_ns > 0 {
+            self.on_device.insert(dispatch.ticket, told.device_ns);
+        }
         let direction = direction(dispatch.operation);
         let open = &mut self.open[dispatch.handle as usize];
         let piece = Piece {
@@ -138,22 +176,17 @@ impl Watched {
             operations,
             bytes,
             guard,
-            device_cost_ns: device_ns,
-            tier: None,
-            urgent,
+            device_cost_ns: told.device_ns,
+            tier: (told.device_ns > 0).then_some(match told.ground {
+                Ground::Reserved => Tier::Base,
+                Ground::Weight => Tier::Burst,
+                Ground::Surplus => Tier::Surplus,
+            }),
+            urgent: told.urgent,
             last: dispatch.last,
         });
         self.tell(now, &event);
     }
-}
-
-/// The rules that judge a setup. Where the scheduler is told of a device, volumes wait for its
-/// room, which the checkers do not see: what says that a volume goes evenly, at once or as much as
-/// its equals is not asked then.
-fn rules(setup: &Setup) -> Vec<Rule> {
-    let of_room = [Rule::Peak10Ms, Rule::Modify, Rule::Fairness, Rule::SteadySecond];
-    let scheduled = setup.device.window.is_some();
-    Rule::ALL.into_iter().filter(|rule| !scheduled || !of_room.contains(rule)).collect()
 }
 
 /// When nothing is done: pauses of the server, and of the device.
@@ -174,16 +207,41 @@ fn stalls(setup: &Setup) -> Vec<(u64, u64, Cause)> {
     stalls
 }
 
-/// What a volume is promised: its limits; and on a device that others use, its reservation.
-fn promise(volume: &VolumeSetup, reference_ns: Option<u64>) -> VolumePromise {
-    let promise = VolumePromise::from_pacing(&volume.pacing, volume.balances);
-    let reserved = volume.share.map_or(0, |share| share.reservation_per_second);
-    let floor = match reference_ns {
-        None => Floor::Limit,
-        Some(_) if reserved == 0 => Floor::None,
-        Some(reference_cost_ns) => Floor::Reserved { per_second: reserved, reference_cost_ns },
+/// What the device does, if the scheduler is told of it.
+fn work(device: &DeviceSetup) -> Option<DeviceWork> {
+    let window = device.window?;
+    let channels = u64::from(device.channels.unwrap_or(u32::MAX));
+    let kind = |cost: ServiceCost| (cost.base_ns, cost.ns_per_kib * 1_000 / 1_024);
+    let slots_max = match window {
+        WindowSetup::Slots(slots) => slots.into(),
+        WindowSetup::Adaptive(_) => channels.saturating_mul(4),
     };
-    VolumePromise { instance: volume.instance, floor, ..promise }
+    Some(DeviceWork { channels, slots_max, read: kind(device.read), write: kind(device.write) })
+}
+
+/// What a volume is promised: its limits; and on a device that others use, its reservation.
+fn promise(volume: &VolumeSetup, work: Option<&DeviceWork>) -> VolumePromise {
+    let promise = VolumePromise::from_pacing(&volume.pacing, volume.balances);
+    let rate = volume.pacing.operations.map(|limit| limit.per_second);
+    let by_rate = rate.and_then(|rate| u32::try_from(rate).ok()).unwrap_or(u32::MAX);
+    let weight = volume.share.and_then(|share| share.weight).unwrap_or(by_rate);
+    let surplus = rate.filter(|_| volume.share.is_some_and(|share| share.conserve));
+    let floor = work.map_or(Floor::Limit, |work| Floor::Reserved {
+        per_second: reserved(volume).max(least(&volume.pacing)),
+        reference_cost_ns: work.read.0 + u64::from(REFERENCE_BYTES) * work.read.1 / 1_000,
+    });
+    VolumePromise { instance: volume.instance, floor, weight, surplus, ..promise }
+}
+
+fn reserved(volume: &VolumeSetup) -> u64 {
+    volume.share.map_or(0, |share| share.reservation_per_second)
+}
+
+/// What even a volume that has reserved nothing is sure of: a hundredth of its limit and at least
+/// 20 I/Os a second, as far as its limit allows.
+fn least(pacing: &Pacing) -> u64 {
+    let rate = pacing.operations.map(|limit| limit.per_second);
+    (rate.unwrap_or(0) / 100).max(20).min(rate.unwrap_or(u64::MAX))
 }
 
 const fn direction(operation: Operation) -> Direction {
@@ -241,7 +299,7 @@ impl Policy for Watched {
             volume: dispatch.volume,
             handle: dispatch.handle.into(),
             length: dispatch.length,
-            device_cost_ns: 0,
+            device_cost_ns: self.on_device.remove(&dispatch.ticket).unwrap_or(0),
             last,
         });
         self.tell(now, &event);
@@ -268,7 +326,11 @@ impl Policy for Watched {
     fn repace(&mut self, now: Instant, volume: u32, pacing: &Pacing) -> bool {
         let (promise, counter) = &mut self.volumes[volume as usize];
         let new = VolumePromise::from_pacing(pacing, promise.balances);
-        *promise = VolumePromise { instance: promise.instance, floor: promise.floor, ..new };
+        let VolumePromise { instance, floor, weight, surplus, .. } = *promise;
+        *promise = VolumePromise { instance, floor, weight, surplus, ..new };
+        if let Floor::Reserved { per_second, .. } = &mut promise.floor {
+            *per_second = self.reserved[volume as usize].max(least(pacing));
+        }
         counter.set_rule(pacing.counting);
         let promise = Box::new(*promise);
         self.tell(now, &Event::Modified { at: now.ns, volume, promise });

@@ -21,8 +21,10 @@ pub enum Direction {
 pub enum Tier {
     /// Covered by the reservation or the baseline.
     Base,
-    /// Allowed by credits alone: the first to wait when the device is short.
+    /// Allowed by credits or weight alone: the first to wait when the device is short.
     Burst,
+    /// Beyond the volume's limits, which it is not charged to: nobody else wanted the device.
+    Surplus,
 }
 
 /// A request was taken and waits.
@@ -272,9 +274,12 @@ impl Event {
 }
 
 impl Dispatched {
-    /// What it is worth to its volume: I/Os, bytes, passes of the guard.
+    /// What it is worth to its volume: I/Os, bytes, passes of the guard. A surplus costs nothing.
     #[must_use]
     pub fn charge(&self) -> [u64; DIMENSIONS] {
+        if self.tier == Some(Tier::Surplus) {
+            return [0; DIMENSIONS];
+        }
         [u64::from(self.operations), self.bytes, u64::from(self.guard)]
     }
 }

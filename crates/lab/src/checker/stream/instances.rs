@@ -78,15 +78,25 @@ impl Instance {
         }
     }
 
-    /// Whether all of its limits let one more pass at `now`, which is not before the last settling.
-    pub(super) fn lets_pass(&self, now: u64) -> bool {
+    /// Whether all of its limits let one more pass at `now`, which is not before the last settling,
+    /// and for how long they have.
+    pub(super) fn lets_pass_for(&self, now: u64) -> Option<u64> {
         let span_ns = now.saturating_sub(self.settled_at);
         let open = |level: &Level| level.rate > 0 && level.raised(span_ns) >= 0;
         let limits = self.limits.iter().flatten();
         let pacers =
             limits.clone().map(|limited| &limited.pacer).chain(self.links.iter().flatten());
         let credits = limits.filter_map(|limited| limited.credit.as_ref());
-        pacers.chain(credits).all(open)
+        let mut levels = pacers.chain(credits);
+        if !levels.clone().all(open) {
+            return None;
+        }
+        let for_ns = levels.try_fold(span_ns, |for_ns, level| {
+            let ready_ns = level.ready_for(level.raised(span_ns), span_ns);
+            (ready_ns > 0 || span_ns == 0).then_some(for_ns.min(ready_ns))
+        });
+        let for_ns = for_ns.unwrap_or(0);
+        Some(if for_ns == span_ns { for_ns + self.stretch_ns } else { for_ns })
     }
 
     pub(super) fn charge(&mut self, dispatched: &Dispatched) {

@@ -16,6 +16,7 @@
 //! docs/internals/checkers.md.
 
 mod counting;
+mod device;
 mod event;
 mod instances;
 mod level;
@@ -33,8 +34,8 @@ pub use counting::{Counter, Piece};
 pub use event::{Cause, Completed, Direction, Dispatched, Event, Sample, Submitted, Tier};
 pub use report::{Finding, Report, Rule, Violation};
 pub use system::{
-    Alone, Bounds, DIMENSIONS, DevicePromise, Floor, InstancePromise, MadeWhole, Margins, System,
-    VolumePromise,
+    Alone, Bounds, DIMENSIONS, DevicePromise, DeviceWork, Floor, InstancePromise, MadeWhole,
+    Margins, System, VolumePromise,
 };
 
 use self::report::Findings;

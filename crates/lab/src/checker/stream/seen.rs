@@ -4,6 +4,7 @@
 //! An event is taken in two steps. [`Seen::arrive`] lets the time up to it pass; then the rules
 //! look, so that they see the levels and queues just before it; then [`Seen::apply`] takes it in.
 
+use super::device::Device;
 use super::event::{Dispatched, Event, Sample};
 use super::instances::Instance;
 use super::level::worth;
@@ -31,17 +32,6 @@ pub(super) struct Seen {
     pub(super) stalls: Stalls,
 }
 
-/// The device: what is on it, and for how long it had room.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Device {
-    pub(super) pieces: u64,
-    pub(super) cost_ns: u64,
-    /// `u64::MAX` when no window is known.
-    pub(super) window_ns: u64,
-    /// Nanoseconds in which less than the window was in flight.
-    pub(super) room_ns: u64,
-}
-
 /// When nobody could do anything.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stalls {
@@ -53,10 +43,7 @@ pub(super) struct Stalls {
 
 impl Seen {
     pub(super) fn new(system: System) -> Self {
-        let device = Device {
-            window_ns: system.device.map_or(u64::MAX, |device| device.window_ns),
-            ..Device::default()
-        };
+        let device = Device::new(system.device);
         let volume = |promise| Some(Box::new(Volume::new(0, promise)));
         let volumes = system.volumes.iter().map(volume).collect();
         let instances = system.instances.iter().map(Instance::new).collect();
@@ -80,9 +67,7 @@ impl Seen {
     pub(super) fn arrive(&mut self, event: &Event) {
         // A clock that steps back earns nothing and undoes nothing.
         let at = event.at().min(TIME_MAX_NS).max(self.now);
-        if self.device.cost_ns < self.device.window_ns {
-            self.device.room_ns += at - self.now;
-        }
+        self.device.pass(self.now, at);
         self.now = at;
         match event {
             Event::Dispatched(dispatched) => self.settle_instance(dispatched.instance),
@@ -118,7 +103,7 @@ impl Seen {
         let (now, made_whole) = (self.now, self.system.made_whole);
         let Some(Some(volume)) = self.volumes.get_mut(number as usize) else { return };
         let stalled_ns = self.stalls.overlap(volume.settled_at, now);
-        volume.settle(now, others, stalled_ns, made_whole.time_ns);
+        volume.settle(now, others, &self.device, stalled_ns, made_whole.time_ns);
     }
 
     /// The counters of others: an instance that limits nothing is open all the time.
@@ -128,7 +113,7 @@ impl Seen {
             .map_or((self.now, self.now, self.now), |instance| {
                 (instance.open_ns, instance.idle_ns, instance.idle_until)
             });
-        Others { open_ns, idle_ns, idle_until, room_ns: self.device.room_ns }
+        Others { open_ns, idle_ns, idle_until }
     }
 
     /// Takes the event in.
@@ -162,6 +147,7 @@ impl Seen {
                 }
             }
             Event::Submitted(submitted) => {
+                self.device.submitted(submitted);
                 if let Some(volume) = self.volume_mut(submitted.volume) {
                     let seq = volume.next_seq;
                     volume.enqueue(submitted.handle, Request::new(submitted, seq));
@@ -174,8 +160,7 @@ impl Seen {
             }
             Event::Dispatched(dispatched) => self.dispatch(dispatched),
             Event::Completed(completed) => {
-                self.device.pieces = self.device.pieces.saturating_sub(1);
-                self.device.cost_ns = self.device.cost_ns.saturating_sub(completed.device_cost_ns);
+                self.device.completed(completed.device_cost_ns);
                 if let Some(volume) = self.volume_mut(completed.volume) {
                     volume.complete(completed);
                 }
@@ -189,8 +174,7 @@ impl Seen {
     }
 
     fn dispatch(&mut self, dispatched: &Dispatched) {
-        self.device.pieces += 1;
-        self.device.cost_ns += dispatched.device_cost_ns;
+        self.device.dispatched(dispatched);
         if let Some(instance) = self.instances.get_mut(dispatched.instance as usize) {
             instance.charge(dispatched);
         }

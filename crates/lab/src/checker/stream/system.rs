@@ -3,6 +3,8 @@
 use evenkeel_core::limits::{VOLUME_QUEUED_BYTES_MAX, VOLUME_QUEUED_REQUESTS_MAX};
 use evenkeel_core::qos::pacing::{Balances, CreditLimit, Limit, Pacing};
 
+use super::event::Direction;
+
 /// What is limited of a volume: I/Os, bytes, and the guard on requests that cost no byte.
 pub const DIMENSIONS: usize = 3;
 
@@ -42,6 +44,10 @@ pub struct VolumePromise {
     pub balances: Balances,
     /// What it is sure of.
     pub floor: Floor,
+    /// Its part of what reservations leave of a device, beside the others'; equals have the same.
+    pub weight: u32,
+    /// I/Os per second beyond its limits that it may have while nobody else wants the device.
+    pub surplus: Option<u64>,
 }
 
 /// What was promised for all volumes of one client host together.
@@ -62,9 +68,46 @@ pub struct InstancePromise {
 /// What stands below: measured once, not promised by us.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DevicePromise {
-    /// Cost that may be in flight, in nanoseconds of a channel. A dispatch is allowed while less
-    /// is.
+    /// Cost that may be in flight at the start, in nanoseconds of a channel. Where nothing is known
+    /// of the device but this, a dispatch is allowed while less is.
     pub window_ns: u64,
+    /// What it was measured to do. Then the window is what [`Sample::Window`] tells, within bounds
+    /// that follow from this; and a dispatch is allowed if it fits into it, or is alone.
+    ///
+    /// [`Sample::Window`]: super::Sample::Window
+    pub work: Option<DeviceWork>,
+}
+
+/// How long a device takes for what.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DeviceWork {
+    /// Requests it works on at once.
+    pub channels: u64,
+    /// The window is never more than so many requests of the dearest kind.
+    pub slots_max: u64,
+    /// Nanoseconds for any read, and picoseconds for each byte of it.
+    pub read: (u64, u64),
+    /// The same for a write, and for whatever moves no byte.
+    pub write: (u64, u64),
+}
+
+impl DeviceWork {
+    /// Nanoseconds of a channel that a request takes.
+    pub(super) fn cost_ns(&self, direction: Direction, length: u32) -> u64 {
+        let (kind, length) = match direction {
+            Direction::Read => (self.read, length),
+            Direction::Write => (self.write, length),
+            Direction::None => (self.write, 0),
+        };
+        kind.0 + u64::from(length).saturating_mul(kind.1).div_ceil(1_000)
+    }
+
+    /// The least window that leaves no channel idle: the channels' worth of the cheapest requests,
+    /// which may have been found to take half of what was measured.
+    pub(super) fn window_min_ns(&self) -> u64 {
+        // A thirty-second less: a window is a number of slots times a mean, both rounded down.
+        self.channels * self.read.0.min(self.write.0) / 2 / 32 * 31
+    }
 }
 
 /// The 99th percentile of a volume at queue depth 1 with nobody beside it.
@@ -146,9 +189,6 @@ pub struct System {
     pub alone: Vec<Alone>,
     /// Bounds of queues and of waiting.
     pub bounds: Bounds,
-    /// Volumes also wait for room at a device that nothing is told of: what those of a client host
-    /// get together then says nothing about its limits.
-    pub unseen_room: bool,
     /// The made-whole rule.
     pub made_whole: MadeWhole,
     /// How close is close enough.
@@ -207,6 +247,8 @@ impl VolumePromise {
             tolerance_ns: pacing.tolerance.ns,
             balances,
             floor: Floor::Limit,
+            weight: 1,
+            surplus: None,
         }
     }
 

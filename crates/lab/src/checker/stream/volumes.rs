@@ -2,6 +2,7 @@
 
 use evenkeel_core::qos::pacing::Limit;
 
+use super::device::Device;
 use super::event::{Completed, Dispatched};
 use super::level::{Level, UNIT, worth};
 use super::requests::{Request, Requests};
@@ -48,6 +49,8 @@ pub(super) struct Volume {
     pub(super) held_up: HeldUp,
     /// In the span that was settled last, all of it at its end.
     pub(super) last_held_up_ns: u64,
+    /// Without a break until then, since it was served last.
+    pub(super) unserved_ns: u64,
     /// When its queue was last empty; meaningless while it is.
     pub(super) backlogged_since: u64,
     pub(super) modifications: u64,
@@ -55,7 +58,7 @@ pub(super) struct Volume {
     others: Others,
 }
 
-/// Counters of a volume's instance and of the device, in nanoseconds.
+/// Counters of a volume's instance, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Others {
     /// In which its instance let one more pass.
@@ -64,8 +67,6 @@ pub(super) struct Others {
     pub(super) idle_ns: u64,
     /// When that was for the last time.
     pub(super) idle_until: u64,
-    /// In which the device had room.
-    pub(super) room_ns: u64,
 }
 
 impl Volume {
@@ -85,6 +86,7 @@ impl Volume {
             settled_at: now,
             held_up: HeldUp::default(),
             last_held_up_ns: 0,
+            unserved_ns: 0,
             backlogged_since: now,
             modifications: 0,
             others: Others::default(),
@@ -110,13 +112,19 @@ impl Volume {
         (0..DIMENSIONS).filter_map(wait).max().map(|(_, dimension)| dimension)
     }
 
-    /// Lets time pass up to `now`. `others` are the present counters of its instance and of the
-    /// device; `stalled_ns` of the time since the last settling nobody could do anything.
-    pub(super) fn settle(&mut self, now: u64, others: Others, stalled_ns: u64, made_whole_ns: u64) {
+    /// Lets time pass up to `now`. `others` are the present counters of its instance; `stalled_ns`
+    /// of the time since the last settling nobody could do anything.
+    pub(super) fn settle(
+        &mut self,
+        now: u64,
+        others: Others,
+        device: &Device,
+        stalled_ns: u64,
+        made_whole_ns: u64,
+    ) {
         let span_ns = now - self.settled_at;
         let open = others.open_ns.saturating_sub(self.others.open_ns);
         let idle = others.idle_ns.saturating_sub(self.others.idle_ns);
-        let room = others.room_ns.saturating_sub(self.others.room_ns);
         (self.settled_at, self.others) = (now, others);
         self.last_held_up_ns = 0;
         if span_ns == 0 {
@@ -128,8 +136,11 @@ impl Volume {
             let ready = self.limits.iter().flatten().map(ready_for).min().unwrap_or(span_ns);
             owed_ns = ready.min(open);
             self.last_held_up_ns = ready;
+            self.unserved_ns = if ready == span_ns { self.unserved_ns + ready } else { ready };
             self.held_up.all_ns += ready;
             self.held_up.past_instance_ns += owed_ns;
+            // It was ready at the end of the span: room before that was of no use to it.
+            let room = device.room_ns(now - ready, now);
             self.held_up.unexcused_ns += owed_ns.min(room).saturating_sub(stalled_ns);
             // It was ready at the end of the span: what its instance did before does not count.
             let idle = idle.min(others.idle_until.saturating_sub(now - ready)).min(ready);
@@ -173,6 +184,7 @@ impl Volume {
     pub(super) fn enqueue(&mut self, handle: u64, request: Request) {
         if !self.is_backlogged() {
             self.backlogged_since = self.settled_at;
+            self.unserved_ns = 0;
         }
         self.next_seq += 1;
         self.requests.insert(handle, request);
@@ -184,6 +196,7 @@ impl Volume {
                 limited.take(units);
             }
         }
+        self.unserved_ns = 0;
         self.requests.dispatch(dispatched);
     }
 
@@ -240,7 +253,7 @@ impl Limited {
     }
 
     /// Whether there is something left to be made whole.
-    fn catches_up(&self) -> bool {
+    pub(super) fn catches_up(&self) -> bool {
         self.generous.level > self.pacer.level
     }
 

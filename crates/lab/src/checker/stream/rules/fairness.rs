@@ -27,6 +27,8 @@ struct Group {
     since: Option<u64>,
     /// Balances were set since: what own limits had is not known.
     disturbed: bool,
+    /// All of them had been backlogged for a second before.
+    steady: bool,
     largest: u64,
 }
 
@@ -67,8 +69,14 @@ impl Fairness {
         }
         let same = |group: &Group| group.promise == *promise;
         let group = self.groups.iter().position(same).unwrap_or_else(|| {
-            let (members, since, disturbed, largest) = (Vec::new(), None, false, 0);
-            self.groups.push(Group { promise: *promise, members, since, disturbed, largest });
+            self.groups.push(Group {
+                promise: *promise,
+                members: Vec::new(),
+                since: None,
+                disturbed: false,
+                steady: false,
+                largest: 0,
+            });
             self.groups.len() - 1
         });
         let members = &mut self.groups[group].members;
@@ -139,7 +147,7 @@ impl Group {
     }
 
     fn begin(&mut self, seen: &Seen) {
-        (self.since, self.disturbed) = (Some(seen.now), false);
+        (self.since, self.disturbed, self.steady) = (Some(seen.now), false, false);
         for member in &mut self.members {
             *member = Member::new(member.volume, member.backlogged);
             let Some(volume) = seen.volume(member.volume) else { continue };
@@ -154,7 +162,9 @@ impl Group {
         let saturated = self.members.iter().all(|member| waited(member) * 2 >= SECOND_NS);
         let used = || self.members.iter().map(|member| member.used);
         let (least, most) = (used().min().unwrap_or(0), used().max().unwrap_or(0));
-        if saturated && !self.disturbed {
+        // At a device, turns go back to before the window: who was ahead then is behind now.
+        let begun = seen.device.work.is_none() || self.steady;
+        if saturated && begun && !self.disturbed {
             let share = MILLION - u64::from(seen.system.margins.fairness_ppm);
             let due = u128::from(most) * u128::from(share) / u128::from(MILLION);
             // Turns are not divided: one turn may have gone to one and not to the other yet.
@@ -170,6 +180,7 @@ impl Group {
             });
         }
         self.begin(seen);
+        self.steady = true;
     }
 }
 

@@ -1,6 +1,6 @@
 //! Line 5: the limits of a client host and of the device hold beside those of a volume.
 
-use super::super::event::{Dispatched, Event};
+use super::super::event::{Dispatched, Event, Sample};
 use super::super::instances;
 use super::super::level::Level;
 use super::super::report::{Findings, Rule, Whose};
@@ -12,9 +12,16 @@ pub(super) struct Hierarchy;
 
 impl Watcher for Hierarchy {
     fn observe(&mut self, event: &Event, seen: &Seen, findings: &mut Findings) {
-        let Event::Dispatched(dispatched) = event else { return };
-        of_instance(dispatched, seen, findings);
-        of_device(dispatched, seen, findings);
+        match event {
+            Event::Dispatched(dispatched) => {
+                of_instance(dispatched, seen, findings);
+                of_device(dispatched, seen, findings);
+            }
+            Event::Sampled { sample: Sample::Window { cost_ns }, .. } => {
+                window(*cost_ns, seen, findings);
+            }
+            _ => {}
+        }
     }
 }
 
@@ -40,15 +47,31 @@ fn of_instance(dispatched: &Dispatched, seen: &Seen, findings: &mut Findings) {
 }
 
 fn of_device(dispatched: &Dispatched, seen: &Seen, findings: &mut Findings) {
-    let device = seen.device;
+    let device = &seen.device;
     if device.window_ns == u64::MAX || dispatched.device_cost_ns == 0 {
         return;
     }
+    // What is told of a window is its present size; when this one went it may have been another.
+    let (before_ns, most_ns) = match &device.work {
+        None => (device.cost_ns, device.window_ns.saturating_sub(1)),
+        Some(work) => {
+            let dearest_ns = device.dearest_ns().max(dispatched.device_cost_ns);
+            (device.cost_ns + dispatched.device_cost_ns, work.slots_max.saturating_mul(dearest_ns))
+        }
+    };
     // A window smaller than one request lets one through at a time.
-    let kept = device.cost_ns < device.window_ns || device.pieces == 0;
+    let kept = before_ns <= most_ns || device.pieces == 0;
     findings.judge(Rule::Hierarchy, kept, seen.now, Whose::Node, || {
-        let window_ns = device.window_ns;
-        let expected = format!("less than {window_ns} ns of device in flight before one more");
-        (expected, format!("{} ns in {} pieces", device.cost_ns, device.pieces))
+        let expected = format!("at most {most_ns} ns of device in flight");
+        (expected, format!("{before_ns} ns, {} pieces before one more", device.pieces))
+    });
+}
+
+/// A window that is told is no excuse for leaving channels idle.
+fn window(told_ns: u64, seen: &Seen, findings: &mut Findings) {
+    let Some(work) = &seen.device.work else { return };
+    let least_ns = work.window_min_ns();
+    findings.judge(Rule::Hierarchy, told_ns >= least_ns, seen.now, Whose::Node, || {
+        (format!("a window of at least {least_ns} ns"), format!("{told_ns} ns"))
     });
 }

@@ -76,12 +76,9 @@ pub(super) fn watchers(system: &System, findings: &Findings) -> Vec<Box<dyn Watc
         wants(&[Rule::Hierarchy]) && (shared || system.device.is_some()),
         Box::new(hierarchy::Hierarchy),
     );
-    add(
-        wants(&[Rule::Hierarchy]) && shared && !system.unseen_room,
-        Box::new(sums::Sums::new(system)),
-    );
+    add(wants(&[Rule::Hierarchy]) && shared, Box::new(sums::Sums::new(system)));
     add(wants(&[Rule::Fairness]) && shared, Box::new(fairness::Fairness::new(system)));
-    add(wants(&[Rule::BaseBeforeBurst]), Box::new(tiers::Tiers::new(system)));
+    add(wants(&[Rule::BaseBeforeBurst, Rule::Ceiling]), Box::new(tiers::Tiers::new(system)));
     add(
         wants(&[Rule::Isolation]) && !system.alone.is_empty(),
         Box::new(isolation::Isolation::new(system)),

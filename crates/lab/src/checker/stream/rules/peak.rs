@@ -25,6 +25,8 @@ const MILLION: i128 = 1_000_000;
 struct Steady {
     /// From when on windows may begin; meaningless while the limit does not bind.
     from: u64,
+    /// Held up by others, it has not been paid back all of it.
+    catches_up: bool,
     recent: VecDeque<(u64, u64)>,
     sum: u64,
     largest: u64,
@@ -90,6 +92,7 @@ impl OfVolume {
                 let owed_ns = steady.from.saturating_sub(seen.now + WINDOW_NS) / 4 + excused;
                 let until = seen.now + 4 * owed_ns.min(most_ns) + WINDOW_NS;
                 steady.from = steady.from.max(until);
+                steady.catches_up = true;
                 steady.clear();
             }
         }
@@ -114,6 +117,11 @@ impl OfVolume {
                 continue;
             };
             steady.note_credits(limited, units, seen.now);
+            // What it waits while it catches up adds to what it is owed.
+            steady.catches_up &= limited.catches_up();
+            if steady.catches_up {
+                steady.from = steady.from.max(seen.now + WINDOW_NS);
+            }
             // The dispatch that spends the last saved token is not of the steady time yet.
             if units == 0 || since.max(steady.from) >= seen.now {
                 continue;
@@ -133,7 +141,7 @@ impl OfVolume {
 impl Steady {
     fn restart(&mut self) {
         self.clear();
-        (self.from, self.largest) = (0, 0);
+        (self.from, self.largest, self.catches_up) = (0, 0, false);
         (self.spent_since, self.spent_until) = (None, 0);
     }
 

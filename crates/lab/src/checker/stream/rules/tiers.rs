@@ -2,7 +2,8 @@
 //!
 //! Each volume with a baseline has a level of its own for it, a few milliseconds deep. While that
 //! is not in debt, the first of its queue is base. A burst goes only when no other volume's base
-//! could: due, let pass by its volume's limits and its instance's, for longer than the slack.
+//! could: due, let pass by its volume's limits and its instance's, for longer than the slack. A
+//! surplus goes only when nobody else could go at all, and within a rate of its own (line 1).
 
 use std::collections::BTreeSet;
 
@@ -21,7 +22,11 @@ const LOOKS_MAX: usize = 64;
 #[derive(Debug, Default)]
 struct OfVolume {
     base: Option<Level>,
+    /// What it may have beyond its limits.
+    surplus: Option<Level>,
     settled_at: u64,
+    /// Whether its last dispatch was urgent.
+    after_urgent: bool,
     /// Its place among those that are due, if it waits.
     due: Option<u64>,
 }
@@ -39,7 +44,7 @@ impl Tiers {
         let depth_ns = system.bounds.base_depth_ns;
         let mut tiers = Self { volumes: PerVolume::new(), due: BTreeSet::new(), depth_ns };
         for (number, promise) in (0..).zip(&system.volumes) {
-            tiers.volumes.of(number).base = base(promise, depth_ns);
+            *tiers.volumes.of(number) = OfVolume::new(promise, depth_ns, 0);
         }
         tiers
     }
@@ -48,19 +53,22 @@ impl Tiers {
         let of = self.volumes.of(number);
         let span_ns = now - of.settled_at;
         of.settled_at = now;
-        if let Some(base) = &mut of.base {
-            base.pass(span_ns, 0);
+        for level in [&mut of.base, &mut of.surplus].into_iter().flatten() {
+            level.pass(span_ns, 0);
         }
     }
 
-    /// Puts a volume where it belongs among those that are due.
-    fn place(&mut self, number: u32, waits: bool) {
+    /// Puts a volume where it belongs among those that are due; anew if it was served.
+    fn place(&mut self, number: u32, waits: bool, served: bool) {
         let of = self.volumes.of(number);
         let due = of.base.as_ref().filter(|base| waits && base.rate > 0).map(|base| {
             let debt = u128::try_from(-base.level).unwrap_or(0);
             let wait = debt.div_ceil(u128::from(base.rate));
             of.settled_at.saturating_add(u64::try_from(wait).unwrap_or(u64::MAX))
         });
+        // Another that comes behind it does not make it due later.
+        let earlier = of.due.filter(|before| !served && *before <= of.settled_at);
+        let due = due.map(|due| earlier.unwrap_or(due));
         if due != of.due {
             if let Some(before) = of.due {
                 self.due.remove(&(before, number));
@@ -77,17 +85,24 @@ impl Tiers {
         let Some(volume) = seen.volume(number) else { return };
         let waits = volume.requests.queued > u64::from(dispatched.last);
         let whose = Whose::Volume(number);
+        // The urgent lane has a bound of its own, and now and then a request of the normal one has
+        // its turn; what goes so is spent all the same.
+        let of = self.volumes.of(number);
+        let urgent = dispatched.urgent || of.after_urgent;
+        of.after_urgent = dispatched.urgent;
         match dispatched.tier {
-            None => self.place(number, waits),
+            None => self.place(number, waits, true),
             Some(Tier::Base) => {
                 let Some(base) = &mut self.volumes.of(number).base else { return };
-                let level = base.level;
-                findings.judge(Rule::BaseBeforeBurst, level >= 0, seen.now, whose, || {
+                let (level, least) =
+                    (base.level, -worth(base.rate, seen.system.bounds.base_slack_ns));
+                let kept = urgent || level >= least;
+                findings.judge(Rule::BaseBeforeBurst, kept, seen.now, whose, || {
                     let over = units_text(-level);
                     ("base is what the baseline covers".to_string(), format!("{over} beyond it"))
                 });
                 base.take(charge(dispatched, &volume.promise));
-                self.place(number, waits);
+                self.place(number, waits, true);
             }
             Some(Tier::Burst) => {
                 let passed = self.passed_over(number, seen);
@@ -96,23 +111,65 @@ impl Tiers {
                     let expected = "no burst while base is due".to_string();
                     (expected, format!("base of volume {other} was due"))
                 });
-                self.place(number, waits);
+                self.place(number, waits, true);
+            }
+            Some(Tier::Surplus) => {
+                self.surplus(dispatched, seen, findings);
+                self.place(number, waits, true);
             }
         }
+    }
+
+    fn surplus(&mut self, dispatched: &Dispatched, seen: &Seen, findings: &mut Findings) {
+        let number = dispatched.volume;
+        let whose = Whose::Volume(number);
+        let level = self.volumes.of(number).surplus.as_mut().map(|surplus| {
+            let level = surplus.level;
+            surplus.take(dispatched.operations.into());
+            (level, surplus.rate)
+        });
+        let kept = level.is_some_and(|(level, _)| level >= 0);
+        findings.judge(Rule::Ceiling, kept, seen.now, whose, || {
+            let (level, rate) = level.unwrap_or_default();
+            let expected = format!("at most {rate} I/Os a second beyond its limits");
+            (expected, format!("{} ahead before one more", units_text(-level)))
+        });
+        let wants = |(other, volume): (u32, &Volume)| {
+            (other != number && volume.is_backlogged() && could_go(volume, seen)).then_some(other)
+        };
+        let wanted = seen.each_volume().take(LOOKS_MAX).find_map(wants);
+        findings.judge(Rule::BaseBeforeBurst, wanted.is_none(), seen.now, whose, || {
+            let other = wanted.unwrap_or(number);
+            let expected = "no surplus while others could go".to_string();
+            (expected, format!("volume {other} could"))
+        });
     }
 
     /// Another volume whose base is due and that nothing but us holds up.
     fn passed_over(&self, burst: u32, seen: &Seen) -> Option<u32> {
         let slack_ns = seen.system.bounds.base_slack_ns;
-        let ready = |number: u32| {
-            let Some(volume) = seen.volume(number) else { return false };
-            let span_ns = seen.now - volume.settled_at;
-            let passes = |limited: &Limited| lets_pass(limited, span_ns, slack_ns);
-            volume.limits.iter().flatten().all(passes) && instance_lets_pass(volume, seen)
-        };
+        let ready = |number: u32| seen.volume(number).is_some_and(|volume| could_go(volume, seen));
         let due = self.due.iter().take_while(|(due, _)| due + slack_ns <= seen.now);
         let others = due.take(LOOKS_MAX).map(|(_, number)| *number);
         others.filter(|number| *number != burst).find(|number| ready(*number))
+    }
+}
+
+impl OfVolume {
+    fn new(promise: &VolumePromise, depth_ns: u64, now: u64) -> Self {
+        // Nothing is saved before there was anything to save.
+        let empty = |mut level: Level| {
+            level.level = 0;
+            level
+        };
+        let surplus = promise.surplus.map(|rate| empty(Level::pacer(rate, promise.tolerance_ns)));
+        Self {
+            base: base(promise, depth_ns).map(empty),
+            surplus,
+            settled_at: now,
+            after_urgent: false,
+            due: None,
+        }
     }
 }
 
@@ -120,28 +177,38 @@ impl Watcher for Tiers {
     fn observe(&mut self, event: &Event, seen: &Seen, findings: &mut Findings) {
         let Some(number) = event.volume() else { return };
         if let Event::Added { promise, .. } = event {
-            let base = base(promise, self.depth_ns);
-            *self.volumes.of(number) = OfVolume { base, settled_at: seen.now, due: None };
+            *self.volumes.of(number) = OfVolume::new(promise, self.depth_ns, seen.now);
             return;
         }
-        if self.volumes.of(number).base.is_none() && !matches!(event, Event::Modified { .. }) {
+        let of = self.volumes.of(number);
+        let told = matches!(event, Event::Dispatched(dispatched) if dispatched.tier.is_some());
+        let modified = matches!(event, Event::Modified { .. });
+        if of.base.is_none() && of.surplus.is_none() && !told && !modified {
             return;
         }
         self.settle(number, seen.now);
         let Some(volume) = seen.volume(number) else { return };
         match event {
-            Event::Submitted(_) => self.place(number, true),
+            Event::Submitted(_) => self.place(number, true, false),
             Event::Dispatched(dispatched) => self.dispatched(dispatched, seen, findings),
-            Event::Cancelled { .. } => self.place(number, volume.requests.queued > 1),
-            Event::Removed { .. } => self.place(number, false),
+            Event::Cancelled { .. } => self.place(number, volume.requests.queued > 1, false),
+            Event::Removed { .. } => self.place(number, false, false),
             Event::Modified { promise, .. } => {
                 let of = self.volumes.of(number);
-                let fresh = base(promise, self.depth_ns);
-                of.base = fresh.map(|mut fresh| {
-                    fresh.level = of.base.map_or(0, |base| base.level).min(fresh.depth);
-                    fresh
-                });
-                self.place(number, volume.is_backlogged());
+                let fresh = OfVolume::new(promise, self.depth_ns, seen.now);
+                // What is not due yet is due when it was.
+                let kept = |fresh: Option<Level>, old: Option<Level>| {
+                    let mut fresh = fresh?;
+                    let old = old.filter(|old| old.rate > 0);
+                    let by_rate = |old: Level| {
+                        old.level.saturating_mul(fresh.rate.into()) / i128::from(old.rate)
+                    };
+                    fresh.level = old.map_or(0, by_rate).min(fresh.depth);
+                    Some(fresh)
+                };
+                of.base = kept(fresh.base, of.base);
+                of.surplus = kept(fresh.surplus, of.surplus);
+                self.place(number, volume.is_backlogged(), true);
             }
             _ => {}
         }
@@ -164,15 +231,25 @@ fn charge(dispatched: &Dispatched, promise: &VolumePromise) -> u64 {
     }
 }
 
-/// Whether a limit that was settled `span_ns` ago has let one more pass for at least `slack_ns`.
-fn lets_pass(limited: &Limited, span_ns: u64, slack_ns: u64) -> bool {
-    let over = |level: &Level| {
-        level.rate > 0 && level.raised(span_ns) >= worth(level.rate, slack_ns).min(level.depth)
-    };
-    over(&limited.pacer) && limited.credit.as_ref().is_none_or(over)
-}
-
-fn instance_lets_pass(volume: &Volume, seen: &Seen) -> bool {
-    let instance = volume.promise.instance.and_then(|number| seen.instance(number));
-    instance.is_none_or(|instance| instance.lets_pass(seen.now))
+/// Whether the first of a queue has been let pass by its volume's limits and its instance's for
+/// longer than the slack, not counting time in which nobody could do anything.
+fn could_go(volume: &Volume, seen: &Seen) -> bool {
+    let slack_ns = seen.system.bounds.base_slack_ns;
+    let span_ns = seen.now - volume.settled_at;
+    let open = |level: &Level| level.rate > 0 && level.raised(span_ns) >= 0;
+    let passes =
+        |limited: &Limited| open(&limited.pacer) && limited.credit.as_ref().is_none_or(open);
+    if !volume.limits.iter().flatten().all(passes) {
+        return false;
+    }
+    let ready_for = |limited: &Limited| limited.ready_for(span_ns);
+    let mut for_ns = volume.limits.iter().flatten().map(ready_for).min().unwrap_or(span_ns);
+    if for_ns == span_ns {
+        for_ns += volume.unserved_ns;
+    }
+    if let Some(instance) = volume.promise.instance.and_then(|number| seen.instance(number)) {
+        let Some(open_ns) = instance.lets_pass_for(seen.now) else { return false };
+        for_ns = for_ns.min(open_ns);
+    }
+    for_ns >= slack_ns + seen.stalls.overlap(seen.now - for_ns, seen.now)
 }

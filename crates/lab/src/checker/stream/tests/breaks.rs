@@ -1,6 +1,6 @@
 //! One broken stream for each rule, which no other rule minds.
 
-use super::super::{Alone, Bounds, DevicePromise, Sample};
+use super::super::{Alone, Bounds, Completed, DevicePromise, DeviceWork, Sample};
 use super::*;
 
 fn breaks(rule: Rule, system: &System, events: Vec<Event>) {
@@ -150,7 +150,7 @@ fn hierarchy_of_a_device_with_too_much_in_flight() {
     let mut system = system(&[volume]);
     // 500 us each, up to 100,000 a second: fifty at once.
     let events = serve(&system, &[STEADY], S / 10, MS / 2, Fault::default());
-    system.device = Some(DevicePromise { window_ns: 32 * MS / 2 });
+    system.device = Some(DevicePromise { window_ns: 32 * MS / 2, work: None });
     breaks(Rule::Hierarchy, &system, events);
 }
 
@@ -201,9 +201,7 @@ fn of_volume_1(event: &Event) -> Event {
             let tier = Some(Tier::Base);
             Event::Dispatched(Dispatched { volume, tier, ..*dispatched })
         }
-        Event::Completed(completed) => {
-            Event::Completed(super::super::Completed { volume, ..*completed })
-        }
+        Event::Completed(completed) => Event::Completed(Completed { volume, ..*completed }),
         other => other.clone(),
     }
 }
@@ -266,6 +264,112 @@ fn modify_that_acts_late_on_an_idle_host() {
     }
     let report = judge(&system, &in_time(events));
     assert!(report.broken().contains(&Rule::Modify), "{report}");
+}
+
+/// What waits for a full device does not wait for the modification; but for one with room it does.
+#[test]
+fn modify_that_acts_late_beside_a_busy_device() {
+    let (system, events) = modified(0, 2 * MS);
+    let mut system = System { volumes: [system.volumes, vec![NEIGHBOUR]].concat(), ..system };
+    let work = Some(DeviceWork { slots_max: 1_000, ..WORK });
+    system.device = Some(DevicePromise { window_ns: 200 * MS, work });
+    let beside = |from: u64, to: u64| {
+        let mut busy = request(0, from, 0, to - from).map_volume(1);
+        set_cost(&mut busy, 200 * MS);
+        in_time([busy, events.clone()].concat())
+    };
+    // The neighbour has the device until the volume goes.
+    kept(&judge(&system, &beside(MS, 2 * S + 2 * MS)));
+    let report = judge(&system, &beside(MS, 2 * S));
+    assert_eq!(report.broken(), [Rule::Modify], "{report}");
+}
+
+#[test]
+fn hierarchy_of_a_window_beyond_the_device() {
+    let mut system = system(&[NEIGHBOUR]);
+    system.device = Some(DevicePromise { window_ns: 10 * MS, work: Some(WORK) });
+    let mut events: Vec<Event> = (0..5).flat_map(|handle| request(handle, 0, 0, MS)).collect();
+    set_cost(&mut events, 2 * WORK.read.0);
+    // Four of the dearest are 8 ms.
+    kept(&judge(&system, &in_time(events[..12].to_vec())));
+    breaks(Rule::Hierarchy, &system, events);
+    // And one that is told too small is no excuse for idle channels.
+    let told = |cost_ns| vec![Event::Sampled { at: 0, sample: Sample::Window { cost_ns } }];
+    kept(&judge(&system, &told(MS)));
+    breaks(Rule::Hierarchy, &system, told(MS / 2));
+}
+
+#[test]
+fn ceiling_of_a_surplus() {
+    let promise =
+        VolumePromise { surplus: Some(1_000), floor: Floor::None, ..VolumePromise::iops(1_000) };
+    let two = system(&[promise, NEIGHBOUR]);
+    let surplus = |each_ns: u64| {
+        let goes = |handle| request(handle, MS + handle * each_ns, 0, 10);
+        let mut events: Vec<Event> = (0..200).flat_map(goes).collect();
+        set_tier(&mut events, Tier::Surplus);
+        events
+    };
+    let report = judge(&two, &surplus(MS));
+    kept(&report);
+    assert_eq!(judged(&report, Rule::Ceiling), 200);
+    breaks(Rule::Ceiling, &two, surplus(MS - 10_000));
+    // Who has none may have none.
+    breaks(Rule::Ceiling, &system(&[VolumePromise { surplus: None, ..promise }]), surplus(MS));
+    // Nor while somebody else could go.
+    let waits = request(0, 10 * MS, 2 * MS, 10).map_volume(1);
+    breaks(Rule::BaseBeforeBurst, &two, [surplus(MS), waits].concat());
+}
+
+const NEIGHBOUR: VolumePromise = VolumePromise {
+    instance: None,
+    operations: None,
+    bytes: None,
+    guard: None,
+    tolerance_ns: 50 * MS,
+    balances: Balances { operations: None, bytes: None },
+    floor: Floor::None,
+    weight: 1,
+    surplus: None,
+};
+
+/// Two channels, 1 ms for whatever it is.
+const WORK: DeviceWork = DeviceWork { channels: 2, slots_max: 4, read: (MS, 0), write: (MS, 0) };
+
+trait MapVolume {
+    fn map_volume(self, volume: u32) -> Self;
+}
+
+impl MapVolume for Vec<Event> {
+    fn map_volume(mut self, number: u32) -> Self {
+        for event in &mut self {
+            match event {
+                Event::Submitted(Submitted { volume, .. })
+                | Event::Dispatched(Dispatched { volume, .. })
+                | Event::Completed(Completed { volume, .. }) => *volume = number,
+                _ => {}
+            }
+        }
+        self
+    }
+}
+
+fn set_cost(events: &mut [Event], cost_ns: u64) {
+    for event in events {
+        match event {
+            Event::Dispatched(Dispatched { device_cost_ns, .. })
+            | Event::Completed(Completed { device_cost_ns, .. }) => *device_cost_ns = cost_ns,
+            _ => {}
+        }
+    }
+}
+
+fn set_tier(events: &mut [Event], tier: Tier) {
+    for event in events {
+        if let Event::Dispatched(dispatched) = event {
+            dispatched.tier = Some(tier);
+        }
+    }
 }
 
 #[test]
