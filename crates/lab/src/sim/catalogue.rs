@@ -35,8 +35,6 @@ macro_rules! runs {
 
 scenarios! {
     "batch-beside-oltp": batch_beside_oltp(all),
-    "database-gp2": database_gp2(all),
-    "database-io1": database_io1(all),
     "fio-40": fio_40(all),
     "fio-4000": fio_4000(first 1),
     // Four weeks are hundreds of millions of I/Os: at full length only.
