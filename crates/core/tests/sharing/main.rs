@@ -4,6 +4,7 @@
 
 mod devices;
 mod instances;
+mod lost;
 mod moves;
 #[path = "../support/mod.rs"]
 mod support;
