@@ -5,6 +5,7 @@ use crate::cli::{self, Bytes, CalibrateWhen, Io, Serve, StoreKind};
 use crate::message::{Exit, Failure};
 use evenkeel_control::{ControlConfig, ModifyPolicy, Timeouts};
 use evenkeel_core::qos::admission::{Figure, Oversell};
+use evenkeel_core::qos::sharing::DeviceModel;
 use evenkeel_core::volume::{Rules, VolumeType};
 use evenkeel_engine::{Engine, EngineConfig, IoMode};
 use evenkeel_store::Pool;
@@ -12,6 +13,7 @@ use evenkeel_store::faulty::FaultyPool;
 use evenkeel_store::folder::Folder;
 use evenkeel_store::local::LocalPool;
 use evenkeel_store::memory::MemoryPool;
+use evenkeel_wire::agent::{Command, Reply};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -134,6 +136,10 @@ pub fn run(
     .map_err(failed)?;
     if let Some(record) = calibration {
         engine.set_capacity(record.capacity(config.cores));
+        // A store in memory is done at once: nothing ever waits there that could be put in order.
+        if config.store.has_device() {
+            share_device(&engine, &record.calibration().device_model())?;
+        }
     }
     let nbd = engine.tcp_addresses();
     let control = ControlConfig {
@@ -151,6 +157,14 @@ pub fn run(
     let result = evenkeel_control::run(control, engine.agent(), ready, shutdown).map_err(failed);
     engine.shutdown();
     result
+}
+
+/// From now on volumes share the device by what they have reserved.
+fn share_device(engine: &Engine, model: &DeviceModel) -> Result<(), Failure> {
+    match engine.agent().call(Command::Calibrated(*model)) {
+        Reply::Failed(failure) => Err(Failure::new(failure.message)),
+        _ => Ok(()),
+    }
 }
 
 /// The pool, and what keeps a second server out of the data folder until it is dropped: the local

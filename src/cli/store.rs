@@ -12,6 +12,13 @@ pub struct StoreKind {
     pub device: Option<Setup>,
 }
 
+impl StoreKind {
+    /// Whether requests take their time on a device, real or pretended.
+    pub fn has_device(&self) -> bool {
+        self.bytes == Bytes::Local || self.device.is_some()
+    }
+}
+
 /// What really holds the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bytes {

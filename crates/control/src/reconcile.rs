@@ -39,7 +39,9 @@ fn state(
     attachments: Vec<Attachment>,
 ) -> VolumeState {
     let pacing = pacing(settings, volume);
-    let claim = Claim::best_effort(&pacing);
+    // What was sold with it is what it is sure of; what is left goes by its limit.
+    let reservation_per_second = settings.rules.reserved(&volume.spec).operations_per_second;
+    let claim = Claim { reservation_per_second, ..Claim::best_effort(&pacing) };
     let size = ByteCount::from_gib(volume.spec.size_gib);
     VolumeState { id: volume.id, size, pacing, balances, claim, attachments }
 }

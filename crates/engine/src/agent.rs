@@ -1,6 +1,7 @@
 //! The control plane's commands: what may block (files made, grown, deleted) is done in the
 //! caller's thread, the rest by the volume's home reactor.
 
+use crate::board::Board;
 use crate::directory::{Directory, Entry};
 use crate::homes::Homes;
 use crate::reactor::{Mail, Mailbox, Released};
@@ -24,6 +25,7 @@ pub(crate) struct EngineAgent {
     pool: Arc<dyn Pool>,
     mailboxes: Arc<[Mailbox]>,
     directory: Arc<Directory>,
+    board: Arc<Board>,
     /// Which hosts have limits, and where they are. Held while a volume or a host is made, changed
     /// or deleted: one at a time.
     homes: Mutex<Homes>,
@@ -46,9 +48,10 @@ impl EngineAgent {
         pool: Arc<dyn Pool>,
         mailboxes: Arc<[Mailbox]>,
         directory: Arc<Directory>,
+        board: Arc<Board>,
     ) -> Self {
         let (homes, capacity) = (Mutex::default(), Mutex::default());
-        Self { pool, mailboxes, directory, homes, capacity }
+        Self { pool, mailboxes, directory, board, homes, capacity }
     }
 
     /// What control is told from now on when it asks what may be sold.
@@ -57,7 +60,11 @@ impl EngineAgent {
     }
 
     fn capacity(&self) -> Capacity {
-        self.capacity.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let mut capacity = self.capacity.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Capacity::Measured(measured) = &mut capacity {
+            measured.left_ppm = measured.left_ppm.min(self.board.sold_ppm());
+        }
+        capacity
     }
 
     fn apply(&self, state: VolumeState) -> Result<(), Failed> {

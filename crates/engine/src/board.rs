@@ -5,7 +5,10 @@
 //! own line, and reads the others' at most once a millisecond while somebody waits.
 
 use evenkeel_core::time::{Duration, Instant};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Millionths in the whole.
+const PPM: u32 = 1_000_000;
 
 /// A core wants the device for so long after somebody waited there.
 const RECENT: Duration = Duration::from_ms(50);
@@ -24,6 +27,8 @@ struct Line {
     wanted_at: AtomicU64,
     /// Device time reserved by the core's volumes, in nanoseconds per second.
     reserved_ns: AtomicU64,
+    /// What of the calibrated device is gone, as this core sees it, in millionths.
+    lost_ppm: AtomicU32,
 }
 
 impl Board {
@@ -47,6 +52,19 @@ impl Board {
     /// Notes that somebody waits at a core.
     pub fn want(&self, core: u16, now: Instant) {
         self.cores[usize::from(core)].wanted_at.store(now.ns.max(1), Ordering::Relaxed);
+    }
+
+    /// Notes what of the calibrated device may be sold by what a core has seen, in millionths.
+    pub fn may_sell(&self, core: u16, sold_ppm: u32) {
+        let lost_ppm = PPM.saturating_sub(sold_ppm);
+        self.cores[usize::from(core)].lost_ppm.store(lost_ppm, Ordering::Relaxed);
+    }
+
+    /// What may be sold, in millionths of what was calibrated: by the core that has seen the worst.
+    #[must_use]
+    pub fn sold_ppm(&self) -> u32 {
+        let lost = self.cores.iter().map(|line| line.lost_ppm.load(Ordering::Relaxed)).max();
+        PPM.saturating_sub(lost.unwrap_or(0))
     }
 
     /// A core's part of the device, in thousandths. `capacity_ns` is what the device can do, in
@@ -104,6 +122,17 @@ mod tests {
         // Whoever has not wanted it for a while has left its part to the others.
         board.want(1, at(1_100));
         assert_eq!(board.part(1, at(1_100), 1_000), 1_000);
+    }
+
+    #[test]
+    fn the_worst_that_a_core_has_seen_counts() {
+        let board = Board::new(2);
+        assert_eq!(board.sold_ppm(), PPM);
+        board.may_sell(1, 700_000);
+        board.may_sell(0, 900_000);
+        assert_eq!(board.sold_ppm(), 700_000);
+        board.may_sell(1, PPM);
+        assert_eq!(board.sold_ppm(), 900_000);
     }
 
     #[test]

@@ -142,7 +142,9 @@ impl Engine {
         let mailboxes: Arc<[Mailbox]> = mailboxes.map_err(EngineError::Resources)?.into();
         let directory = Arc::new(Directory::default());
         let (pool, agent_directory) = (config.pool, Arc::clone(&directory));
-        let agent = EngineAgent::new(pool, Arc::clone(&mailboxes), agent_directory);
+        let board = Arc::new(Board::new(mailboxes.len() as u16));
+        let agent =
+            EngineAgent::new(pool, Arc::clone(&mailboxes), agent_directory, Arc::clone(&board));
         let mut engine = Self {
             agent: Arc::new(agent),
             tcp,
@@ -153,7 +155,6 @@ impl Engine {
         };
         let io = choose(config.io)?;
         let clock = Clock::new();
-        let board = Arc::new(Board::new(mailboxes.len() as u16));
         for core in 0..mailboxes.len() as u16 {
             engine.start_reactor(core, io, (&directory, &board), clock)?;
         }

@@ -103,7 +103,8 @@ fn both_devices_are_done_at_the_same_nanosecond() {
 
 /// What is done by `now`, with the time at which it was.
 fn collect(device: &mut Simulated, now: u64, ends: &mut Vec<(u64, u32)>) {
-    while let Some(at) = device.next_at().filter(|at| *at <= now) {
+    while !device.is_empty() && device.next_at() <= now {
+        let at = device.next_at();
         let done = device.poll(at).expect("due");
         ends.push((at, done.dispatch.handle));
     }

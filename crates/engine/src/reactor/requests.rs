@@ -327,7 +327,14 @@ impl<D: Driver> Reactor<D> {
         let active = &mut self.active[dispatch.handle as usize];
         active.in_store += 1;
         let (ticket, started_at) = (dispatch.ticket, self.now);
-        let flight = Flight { handle: dispatch.handle, quantum, ticket, started_at };
+        let flight = Flight {
+            handle: dispatch.handle,
+            quantum,
+            ticket,
+            started_at,
+            in_flight: self.flights.len() as u32 + 1,
+            length: total,
+        };
         let submitted_at = active.submitted_at;
         let submission = Submission {
             ticket: self.flights.insert(flight) as u64,
@@ -360,8 +367,9 @@ impl<D: Driver> Reactor<D> {
 
     fn complete(&mut self, completion: Completion) {
         let flight = self.flights.remove(completion.ticket as usize);
-        let Flight { handle, quantum, ticket, started_at } = flight;
+        let Flight { handle, quantum, ticket, started_at, .. } = flight;
         self.scheduler.complete(self.now, ticket);
+        self.watch_device(&flight, self.active[handle as usize].request.operation);
         let active = &mut self.active[handle as usize];
         let volume = &mut self.volumes[active.volume as usize];
         if let Some(latency) = latency_of(&mut volume.latencies, active.request.operation) {

@@ -4,8 +4,11 @@ use super::Reactor;
 use crate::driver::Driver;
 use crate::session::Phase;
 use evenkeel_core::ids::InstanceId;
+use evenkeel_core::qos::admission::PPM;
+use evenkeel_core::qos::admission::calibration::drift::{Drift, expected_ns};
 use evenkeel_core::qos::scheduler::{AttachmentIndex, DeviceIndex, Ticket};
 use evenkeel_core::qos::sharing::DeviceModel;
+use evenkeel_core::request::Operation;
 use evenkeel_core::time::{Duration, Instant};
 use evenkeel_wire::agent::{HostAddress, HostReport, HostState};
 
@@ -22,12 +25,18 @@ pub(super) struct Flight {
     pub(super) ticket: Ticket,
     /// When the store got it.
     pub(super) started_at: Instant,
+    /// What the store had of this core then, itself included.
+    pub(super) in_flight: u32,
+    /// Its length in bytes.
+    pub(super) length: u32,
 }
 
 /// The device below the store, as this core sees it.
 pub(super) struct Device {
     pub(super) index: DeviceIndex,
     pub(super) model: DeviceModel,
+    /// Whether it still is what it was when it was calibrated.
+    drift: Drift,
     /// This core's part of it, in thousandths.
     part: u32,
     /// When to look at the part again.
@@ -103,21 +112,46 @@ impl<D: Driver> Reactor<D> {
         match &mut self.device {
             Some(device) => {
                 device.model = *model;
+                device.drift = Drift::new(self.now);
                 self.scheduler.set_device(self.now, device.index, model);
             }
             None => {
                 let added = self.scheduler.add_device(self.now, model);
                 let index = added.map_err(|error| error.to_string())?;
-                let look_at = self.now;
-                self.device = Some(Device { index, model: *model, part: 1_000, look_at });
+                let (drift, look_at) = (Drift::new(self.now), self.now);
+                let model = *model;
+                self.device = Some(Device { index, model, drift, part: 1_000, look_at });
             }
         }
+        self.board.may_sell(self.core, PPM);
         let slots: Vec<u32> = self.by_id.values().copied().collect();
         for slot in slots {
             self.line_up(slot)?;
         }
         self.dispatch();
         Ok(())
+    }
+
+    /// Compares what a read or a write took with what calibration says it should have.
+    pub(super) fn watch_device(&mut self, flight: &Flight, operation: Operation) {
+        let Some(device) = &mut self.device else { return };
+        let cost = match operation {
+            Operation::Read => &device.model.read,
+            Operation::Write { .. } => &device.model.write,
+            _ => return,
+        };
+        // The other cores use their parts of the channels.
+        let channels = (device.model.channels.saturating_mul(device.part) / 1_000).max(1);
+        let expected = expected_ns(cost.ns(flight.length), flight.in_flight, channels);
+        let service = self.now.since(flight.started_at);
+        if let Some(change) = device.drift.completed(self.now, expected, service) {
+            if change.sold_ppm < change.before_ppm {
+                tracing::warn!(core = self.core, "{change}");
+            } else {
+                tracing::info!(core = self.core, "{change}");
+            }
+            self.board.may_sell(self.core, change.sold_ppm);
+        }
     }
 
     /// Makes the scheduler's view of a volume's claim and attachments fit its state, and binds its

@@ -39,10 +39,13 @@ impl DeviceModel {
     /// The request reservations are counted in: 16 KiB.
     pub const REFERENCE_BYTES: u32 = 16 << 10;
 
-    /// Channel time of the request that reservations are counted in: a read of 16 KiB.
+    /// Channel time of the request that reservations are counted in: 16 KiB, half read and half
+    /// write, as they are sold.
     #[must_use]
     pub fn reference_ns(&self) -> u64 {
-        self.read.ns(Self::REFERENCE_BYTES)
+        let read = self.read.ns(Self::REFERENCE_BYTES);
+        let write = self.write.ns(Self::REFERENCE_BYTES);
+        read.saturating_add(write).div_ceil(2)
     }
 }
 
@@ -63,8 +66,9 @@ pub enum Window {
 /// A volume's claim on its device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Claim {
-    /// 16 KiB reads a second that it gets whatever the others do; requests that cost more take more
-    /// of it. No less than [`Claim::least_reservation`] is in force, so nobody starves.
+    /// Requests of 16 KiB a second, half of them writes, that it gets whatever the others do;
+    /// requests that cost more take more of it. No less than [`Claim::least_reservation`] is in
+    /// force, so nobody starves.
     pub reservation_per_second: u32,
     /// Its part of what is left, beside the others' weights. 0 counts as 1.
     pub weight: u32,
