@@ -14,6 +14,9 @@ pub enum Scope {
     Fast,
 }
 
+/// Runs of `cargo x fuzz scheduler`: a minute or two.
+pub const FUZZ_RUNS: u32 = 1_000;
+
 /// Cases per seed-driven test of `cargo x fuzz`.
 pub const FUZZ_CASES: u32 = 20_000;
 
@@ -68,6 +71,15 @@ pub fn fuzz(root: &Path, cases: u32) -> Result<(), String> {
     let mut command = run::cargo(root, &["test", "--workspace", "--release", "--lib"]);
     command.env("PROPTEST_CASES", cases.to_string());
     command.env("EVENKEEL_FUZZ_CASES", cases.to_string());
+    run::status(&mut command)
+}
+
+/// Random calls to the scheduler with the checkers watching, one run for each seed from 1 on. A
+/// failure prints the command that repeats its run.
+pub fn fuzz_scheduler(root: &Path, runs: u32) -> Result<(), String> {
+    let target = ["test", "-p", "evenkeel-lab", "--release", "--test", "scheduler_promise"];
+    let mut command = run::cargo(root, &target);
+    command.env("EVENKEEL_FUZZ_CASES", runs.to_string());
     run::status(&mut command)
 }
 

@@ -19,6 +19,7 @@ usage: cargo x <verb>
   setup            install what the tests and the demo need (Debian packages, a Python venv)
   docs             regenerate docs/reference/cli.md and docs/reference/evenkeel.1
   fuzz [CASES]     the seed-driven tests with more seeds (default 20000 per test)
+  fuzz scheduler [RUNS]  random calls to the scheduler under the checkers (default 1000 runs)
   scenarios        build for release and run every scenario at its full length
   mutations [N...] break the rule behind each property on purpose and see that its test fails
   bench nbd [...]  build for release and compare with other NBD servers, side by side
@@ -38,6 +39,11 @@ fn main() -> ExitCode {
         ["setup"] => setup::run(&root),
         ["docs"] => tidy::reference::regenerate(&root),
         ["fuzz"] => ci::fuzz(&root, ci::FUZZ_CASES),
+        ["fuzz", "scheduler"] => ci::fuzz_scheduler(&root, ci::FUZZ_RUNS),
+        ["fuzz", "scheduler", runs] => match runs.parse() {
+            Ok(runs) => ci::fuzz_scheduler(&root, runs),
+            Err(_) => Err(format!("fuzz scheduler: {runs:?} is not a number of runs")),
+        },
         ["fuzz", cases] => match cases.parse() {
             Ok(cases) => ci::fuzz(&root, cases),
             Err(_) => Err(format!("fuzz: {cases:?} is not a number of cases")),

@@ -67,7 +67,22 @@ impl Watcher for Peak {
             }
             Event::Submitted(_) if !volume.is_backlogged() => of.restart(),
             Event::Cancelled { .. } if volume.requests.queued <= 1 => of.restart(),
-            Event::Modified { .. } | Event::Credited { .. } | Event::Removed { .. } => of.restart(),
+            Event::Modified { .. } => {
+                of.restart();
+                // What was made whole by then, while another limit held it, it keeps as tokens.
+                for (steady, limited) in of.limits.iter_mut().zip(&volume.limits) {
+                    steady.catches_up = limited.as_ref().is_some_and(Limited::catches_up);
+                }
+            }
+            Event::Removed { .. } => of.restart(),
+            // What it is owed, it is owed still.
+            Event::Credited { .. } => {
+                let owed = of.limits.each_ref().map(|steady| (steady.from, steady.catches_up));
+                of.restart();
+                for (steady, owed) in of.limits.iter_mut().zip(owed) {
+                    (steady.from, steady.catches_up) = owed;
+                }
+            }
             _ => {}
         }
     }
