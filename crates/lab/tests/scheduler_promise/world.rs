@@ -469,13 +469,9 @@ impl World {
     }
 
     fn modify(&mut self, number: u32) {
-        let (mut pacing, _) = self.pacing();
+        let (pacing, _) = self.pacing();
         let now = Instant::from_ns(self.now);
         let volume = self.volumes.get_mut(&number).unwrap();
-        if volume.claim.surplus_per_second.is_some() {
-            // What a surplus may save is of the tolerance that it began with.
-            pacing.tolerance = volume.pacing.tolerance;
-        }
         volume.pacing = pacing;
         volume.counter.set_rule(pacing.counting);
         let (index, claim, instance) = (volume.index, volume.claim, volume.instance);

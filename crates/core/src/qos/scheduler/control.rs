@@ -276,7 +276,7 @@ impl Scheduler {
         let flow = self.sharing.shares[index(share)].flows;
         self.move_share(share, device);
         let model = self.sharing.shops.get(index(device)).map(|shop| *shop.device.model());
-        self.sharing.terms[index(share)].set(pacing, claim);
+        self.sharing.terms[index(share)].set(self.now, pacing, claim);
         let entry = &mut self.sharing.shares[index(share)];
         entry.may_have_surplus = claim.surplus_per_second.is_some();
         entry.place.set_weight(claim.weight);

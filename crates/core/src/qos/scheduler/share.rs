@@ -171,8 +171,14 @@ impl Terms {
         }
     }
 
-    /// Puts another claim or other limits in force.
-    pub(super) fn set(&mut self, pacing: &Pacing, claim: &Claim) {
+    /// Puts another claim or other limits in force from `now` on: until then the old ones were.
+    pub(super) fn set(&mut self, now: Instant, pacing: &Pacing, claim: &Claim) {
+        self.urgent.settle(now.since(self.urgent_at));
+        self.urgent_at = now;
+        if let Some(surplus) = &mut self.surplus {
+            surplus.settle(now.since(self.surplus_at));
+        }
+        self.surplus_at = now;
         self.claim = *claim;
         let depth = Depth::time(pacing.tolerance);
         self.urgent.set_rate(urgent_rate(pacing, claim), depth);
@@ -365,7 +371,7 @@ impl Scheduler {
     pub(super) fn repace_share(&mut self, share: u32, pacing: &Pacing) {
         let terms = &mut self.sharing.terms[index(share)];
         let claim = terms.claim;
-        terms.set(pacing, &claim);
+        terms.set(self.now, pacing, &claim);
         let entry = &mut self.sharing.shares[index(share)];
         // What was lost at another rate is not paid at this one.
         entry.owe(Duration::ZERO);
