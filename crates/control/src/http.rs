@@ -30,10 +30,14 @@ use tracing::{debug, warn};
 
 use crate::api::Api;
 use crate::api::error::ApiError;
+use crate::metrics::{self, Scraper};
 use crate::{clock, credits};
 
-/// Threads for what blocks: one for changes, one for the tick, the others for reads.
-pub const BLOCKING_THREADS_MAX: usize = 4;
+/// Threads for what blocks: one each for changes, the tick and a scrape, the others for reads.
+pub const BLOCKING_THREADS_MAX: usize = 5;
+/// How long a scrape may wait for the one before it and for the data plane: as long as Prometheus
+/// does, if not told otherwise.
+const SCRAPE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connections served at once; further ones wait in the listen queue.
 const CONNECTIONS_MAX: usize = 256;
 /// How long connections may still take when the server stops.
@@ -68,6 +72,8 @@ struct Shared {
     body_timeout: Duration,
     /// Held by whoever changes something.
     turn: Arc<Mutex<()>>,
+    /// Held by whoever scrapes: one at a time, however many ask.
+    scraper: Arc<Mutex<Scraper>>,
 }
 
 /// Takes the address, before anything else is touched.
@@ -177,11 +183,33 @@ async fn connection(
 }
 
 fn router(api: Arc<Api>, body_timeout: Duration) -> Router {
-    let shared = Arc::new(Shared { api, body_timeout, turn: Arc::default() });
+    let (turn, scraper) = (Arc::default(), Arc::default());
+    let shared = Arc::new(Shared { api, body_timeout, turn, scraper });
     Router::new()
         .route("/healthz", get(|| async { "ok" }))
+        .route("/metrics", get(scraped))
         .route("/", get(ec2).post(ec2))
         .with_state(shared)
+}
+
+/// `/metrics`, for whoever can connect: numbers and ids, no data and no keys.
+async fn scraped(State(shared): State<Arc<Shared>>) -> Response {
+    let scrape = async {
+        let mut scraper = Arc::clone(&shared.scraper).lock_owned().await;
+        let plane = Arc::clone(shared.api.plane());
+        // It goes on when nobody waits for it any more; the next one then waits for its end.
+        tokio::task::spawn_blocking(move || scraper.scrape(&plane)).await
+    };
+    let problem = match timeout(SCRAPE_TIMEOUT, scrape).await {
+        Ok(Ok(Ok(text))) => {
+            return ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response();
+        }
+        Ok(Ok(Err(error))) => error.to_string(),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("the data plane did not answer within {SCRAPE_TIMEOUT:?}"),
+    };
+    debug!(problem, "a scrape failed");
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{problem}\n")).into_response()
 }
 
 /// EC2's actions, by GET or POST.

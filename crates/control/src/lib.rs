@@ -9,6 +9,7 @@
 //! | [`db`] | SQL |
 //! | [`plane`] | the order of things: decide, store, tell, store, reply |
 //! | [`api`] | EC2's actions, one file each |
+//! | `metrics` | what `/metrics` tells |
 //! | `http` | the listener |
 //!
 //! It meets the data plane only in [`evenkeel_wire::agent`], and the data plane keeps its promise
@@ -22,6 +23,7 @@ pub mod credentials;
 pub mod credits;
 pub mod db;
 mod http;
+mod metrics;
 pub mod model;
 pub mod plane;
 pub mod reconcile;

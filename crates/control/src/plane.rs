@@ -15,6 +15,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use evenkeel_core::ids::VolumeId;
+use evenkeel_core::latency::Latencies;
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_wire::agent::{
     Agent, Capacity, Command as AgentCommand, Failed, FailedKind, HostAddress, Reply, Report,
@@ -235,6 +236,21 @@ impl Plane {
             known.learn(capacity, &self.settings, || self.model());
         }
         known.now().clone()
+    }
+
+    /// Where requests spent their time: of all volumes that were used, or of one.
+    ///
+    /// # Errors
+    /// [`PlaneError::Agent`].
+    pub fn latencies(
+        &self,
+        of: Option<VolumeId>,
+    ) -> Result<Vec<(VolumeId, Box<Latencies>)>, PlaneError> {
+        match self.agent.call(AgentCommand::Latencies(of)) {
+            Reply::Latencies(latencies) => Ok(latencies),
+            Reply::Failed(failed) => Err(PlaneError::Agent(failed)),
+            _ => Err(PlaneError::Agent(unexpected("Latencies was answered with something else"))),
+        }
     }
 
     /// Sets credit balances in the data plane and stores them.

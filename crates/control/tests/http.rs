@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_control::{ControlConfig, ControlError, Timeouts};
+use evenkeel_wire::agent::FailedKind;
 use evenkeel_wire::aws::sigv4::{self, Scope};
 use evenkeel_wire::aws::xml::Element;
-use support::{Client, FakeAgent, REGION, Server, config, raw, raw_and_end, unix_s};
+use support::{Client, FakeAgent, REGION, Server, config, create, raw, raw_and_end, unix_s};
 
 const DESCRIBE: &str = "Action=DescribeVolumes&Version=2016-11-15";
 
@@ -37,6 +38,59 @@ fn health_needs_no_signature() {
     assert_eq!(answer.status, 404);
     let answer = client.send("PUT", "/", &[("host".into(), "x".into())], b"");
     assert_eq!(answer.status, 405);
+}
+
+#[test]
+fn metrics_need_no_signature_and_say_when_there_are_none() {
+    let (_folder, server, client) = started();
+    let volume = create(&client, &[("VolumeType", "gp3")]);
+    let scrape = || client.send("GET", "/metrics", &[("host".into(), "x".into())], b"");
+    let answer = scrape();
+    assert_eq!(answer.status, 200);
+    let labels = format!("{{volume_id=\"{volume}\",volume_type=\"gp3\"}}");
+    let sample = format!("\nevenkeel_provisioned_iops{labels} 3000\n");
+    assert!(answer.body.contains(&sample), "{}", answer.body);
+    assert!(answer.body.ends_with("\n# EOF\n"), "{}", answer.body);
+    server.agent.with(|state| state.fail_always = Some(FailedKind::Down));
+    let answer = scrape();
+    let problem = "the data plane: told to fail with Down\n";
+    assert_eq!((answer.status, answer.body.as_str()), (503, problem));
+    server.agent.with(|state| state.fail_always = None);
+    assert_eq!(scrape().status, 200);
+}
+
+#[test]
+fn scrapes_of_a_slow_data_plane_hold_nobody_up() {
+    let (_folder, server, client) = started();
+    let scrapes: Vec<_> = server.agent.with(|_| {
+        // While this runs, the data plane answers nobody.
+        let scrape = |_| {
+            let mut stream = TcpStream::connect(server.address).unwrap();
+            let request = b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+            stream.write_all(request).unwrap();
+            stream
+        };
+        let scrapes = (0..20).map(scrape).collect();
+        for _ in 0..3 {
+            let health = client.send("GET", "/healthz", &[("host".into(), "x".into())], b"");
+            assert_eq!(health.status, 200);
+            client.call("DescribeVolumes", &[]).unwrap();
+        }
+        scrapes
+    });
+    for mut stream in scrapes {
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        // Where this machine stood still meanwhile, the scrape says that it waited for too long.
+        if answer.starts_with("HTTP/1.1 503 ") {
+            assert!(answer.ends_with("the data plane did not answer within 10s\n"), "{answer}");
+            continue;
+        }
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        let kind = "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n";
+        assert!(answer.contains(kind), "{answer}");
+    }
 }
 
 #[test]

@@ -1,0 +1,454 @@
+//! The metrics: name, meaning, unit, and where each value is found. docs/reference/metrics.md lists
+//! them; a test compares both.
+
+use std::fmt;
+use std::time;
+
+use evenkeel_core::latency::{Histogram, Latencies, Latency, Stage};
+use evenkeel_core::time::Duration;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Unit;
+
+use super::{HostNow, Snapshot, VolumeNow, assured, filled, real};
+
+/// Bounds of histograms, as powers of two in nanoseconds: 131 us, 262 us, 524 us, 1.05 ms, 4.2 ms,
+/// 16.8 ms, 134 ms, 1.07 s. Powers of two end buckets of [`Histogram`], so every count is exact.
+const BOUNDS_LOG2: [u32; 8] = [17, 18, 19, 20, 22, 24, 27, 30];
+
+/// Stages that are the wait for a limit.
+const LIMITS: [Stage; 4] =
+    [Stage::VolumeOperations, Stage::VolumeBytes, Stage::InstanceOperations, Stage::InstanceBytes];
+
+/// One value.
+enum Value {
+    Count(u64),
+    Real(f64),
+}
+
+/// Where a family's samples come from.
+enum Of {
+    /// One for each volume that has the value.
+    Volume(fn(&VolumeNow) -> Option<Value>),
+    /// One for each host that has the value.
+    Host(fn(&HostNow) -> Option<Value>),
+    /// As the function says.
+    Each(fn(&Snapshot, &mut MetricEncoder<'_>) -> fmt::Result),
+}
+
+/// All samples of one name.
+pub(super) struct Family {
+    /// With its unit, without `evenkeel_` and, on counters, `_total`.
+    name: &'static str,
+    kind: MetricType,
+    help: &'static str,
+    of: Of,
+}
+
+impl Family {
+    const fn counter(name: &'static str, help: &'static str, of: Of) -> Self {
+        Self { name, kind: MetricType::Counter, help, of }
+    }
+
+    const fn gauge(name: &'static str, help: &'static str, of: Of) -> Self {
+        Self { name, kind: MetricType::Gauge, help, of }
+    }
+
+    /// Writes what it is, and its samples.
+    pub(super) fn encode(
+        &self,
+        snapshot: &Snapshot,
+        encoder: &mut DescriptorEncoder<'_>,
+    ) -> fmt::Result {
+        let (name, unit) = split(self.name);
+        let mut metric = encoder.encode_descriptor(name, self.help, unit.as_ref(), self.kind)?;
+        match self.of {
+            Of::Volume(value) => snapshot.volumes.iter().try_for_each(|volume| {
+                let Some(value) = value(volume) else { return Ok(()) };
+                self.sample(&mut metric, &volume_labels(volume), value)
+            }),
+            Of::Host(value) => snapshot.hosts.iter().try_for_each(|host| {
+                let Some(value) = value(host) else { return Ok(()) };
+                self.sample(&mut metric, &host_labels(host), value)
+            }),
+            Of::Each(encode) => encode(snapshot, &mut metric),
+        }
+    }
+
+    fn sample<const N: usize>(
+        &self,
+        metric: &mut MetricEncoder<'_>,
+        labels: &[(&str, &str); N],
+        value: Value,
+    ) -> fmt::Result {
+        match self.kind {
+            MetricType::Counter => count(metric, labels, value),
+            _ => level(metric, labels, value),
+        }
+    }
+}
+
+/// A family's unit is told apart from its name, so that it can be declared.
+fn split(name: &'static str) -> (&'static str, Option<Unit>) {
+    let seconds = name.strip_suffix("_seconds").map(|name| (name, Some(Unit::Seconds)));
+    let bytes = || name.strip_suffix("_bytes").map(|name| (name, Some(Unit::Bytes)));
+    seconds.or_else(bytes).unwrap_or((name, None))
+}
+
+fn volume_labels(volume: &VolumeNow) -> [(&'static str, &str); 2] {
+    [("volume_id", &volume.name), ("volume_type", &volume.volume_type)]
+}
+
+fn host_labels(host: &HostNow) -> [(&'static str, &str); 2] {
+    [("instance_id", &host.name), ("instance_type", &host.instance_type)]
+}
+
+fn count<const N: usize>(
+    metric: &mut MetricEncoder<'_>,
+    labels: &[(&str, &str); N],
+    value: Value,
+) -> fmt::Result {
+    let mut sample = metric.encode_family(labels)?;
+    match value {
+        Value::Count(value) => sample.encode_counter::<NoLabelSet, _, f64>(&value, None),
+        Value::Real(value) => sample.encode_counter::<NoLabelSet, _, f64>(&value, None),
+    }
+}
+
+fn level<const N: usize>(
+    metric: &mut MetricEncoder<'_>,
+    labels: &[(&str, &str); N],
+    value: Value,
+) -> fmt::Result {
+    let mut sample = metric.encode_family(labels)?;
+    match value {
+        Value::Count(value) => sample.encode_gauge(&value),
+        Value::Real(value) => sample.encode_gauge(&value),
+    }
+}
+
+fn counted(count: u64) -> Option<Value> {
+    Some(Value::Count(count))
+}
+
+fn seconds(ns: u64) -> Option<Value> {
+    Some(Value::Real(time::Duration::from_nanos(ns).as_secs_f64()))
+}
+
+/// A value of the requests of one kind; zero of a volume that nobody has used.
+fn of_requests(volume: &VolumeNow, op: Op, value: fn(&Latency) -> u64) -> u64 {
+    volume.latencies.as_ref().map_or(0, |latencies| value(op.of(latencies)))
+}
+
+#[derive(Clone, Copy)]
+enum Op {
+    Read,
+    Write,
+}
+
+impl Op {
+    const ALL: [Self; 2] = [Self::Read, Self::Write];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+
+    const fn of(self, latencies: &Latencies) -> &Latency {
+        match self {
+            Self::Read => &latencies.reads,
+            Self::Write => &latencies.writes,
+        }
+    }
+}
+
+/// Every metric, in the order of the reference.
+pub(super) const ALL: &[Family] = &[
+    Family::counter(
+        "read_ops",
+        "Read requests answered since the server started.",
+        Of::Volume(|v| counted(of_requests(v, Op::Read, |reads| reads.total.count()))),
+    ),
+    Family::counter(
+        "write_ops",
+        "Write requests answered since the server started.",
+        Of::Volume(|v| counted(of_requests(v, Op::Write, |writes| writes.total.count()))),
+    ),
+    Family::counter(
+        "counted_ios",
+        "I/Os as the limit in IOPS counts them, after splitting and merging, started since the \
+         server started.",
+        Of::Volume(|v| counted(v.report.operations)),
+    ),
+    Family::counter(
+        "read_bytes",
+        "Bytes of read requests started since the server started.",
+        Of::Volume(|v| counted(v.report.bytes_read)),
+    ),
+    Family::counter(
+        "write_bytes",
+        "Bytes of write requests started since the server started.",
+        Of::Volume(|v| counted(v.report.bytes_written)),
+    ),
+    Family::counter(
+        "read_seconds",
+        "Seconds from arrival to reply, of all read requests together.",
+        Of::Volume(|v| seconds(of_requests(v, Op::Read, |reads| reads.total.sum().ns))),
+    ),
+    Family::counter(
+        "write_seconds",
+        "Seconds from arrival to reply, of all write requests together.",
+        Of::Volume(|v| seconds(of_requests(v, Op::Write, |writes| writes.total.sum().ns))),
+    ),
+    Family {
+        name: "io_latency_seconds",
+        kind: MetricType::Histogram,
+        help: "Seconds that requests took. Stage total: from arrival to reply, once a request; \
+               stage wait: for limits, turns, room and memory, stage device: in the store and the \
+               device below it, both once for each part that a request is carried out in.",
+        of: Of::Each(latency_histograms),
+    },
+    Family::counter(
+        "io_stage_seconds",
+        "Seconds that requests spent in a stage of their way, all together.",
+        Of::Each(|snapshot, metric| stage_sums(snapshot, metric, "stage", &Stage::ALL)),
+    ),
+    Family::counter(
+        "token_wait_seconds",
+        "Seconds that requests waited for a limit, all together: those stages of \
+         evenkeel_io_stage_seconds_total that a larger volume or instance would shorten.",
+        Of::Each(|snapshot, metric| stage_sums(snapshot, metric, "limit", &LIMITS)),
+    ),
+    Family::gauge(
+        "queue_length",
+        "Requests that wait or are being carried out at present.",
+        Of::Volume(|v| counted(v.report.queued.into())),
+    ),
+    Family::gauge(
+        "connections",
+        "Connections of clients to the volume at present.",
+        Of::Volume(|v| counted(v.report.connections.into())),
+    ),
+    Family::gauge(
+        "provisioned_iops",
+        "I/Os a second that the volume may do at any time: provisioned, or its type's baseline.",
+        Of::Volume(|v| counted(assured(v.pacing.operations?))),
+    ),
+    Family::gauge(
+        "provisioned_throughput_bytes",
+        "Bytes a second that the volume may move at any time: provisioned, or its type's baseline.",
+        Of::Volume(|v| counted(assured(v.pacing.bytes?))),
+    ),
+    Family::gauge(
+        "burst_iops",
+        "I/Os a second that the volume may do while its credits last.",
+        Of::Volume(|v| v.pacing.operations.filter(|l| l.credit.is_some()).map(burst)),
+    ),
+    Family::gauge(
+        "burst_throughput_bytes",
+        "Bytes a second that the volume may move while its credits last.",
+        Of::Volume(|v| v.pacing.bytes.filter(|limit| limit.credit.is_some()).map(burst)),
+    ),
+    Family::gauge(
+        "burst_balance_ratio",
+        "Credits the volume has, as a ratio of what it may save: 0 to 1.",
+        Of::Volume(|v| {
+            let balances = v.report.balances;
+            let operations = filled(v.pacing.operations, balances.operations);
+            operations.or_else(|| filled(v.pacing.bytes, balances.bytes)).map(Value::Real)
+        }),
+    ),
+    Family::gauge(
+        "burst_empty_eta_seconds",
+        "Seconds until the volume's credits are spent at the rate since an earlier scrape; +Inf \
+         while they do not become fewer.",
+        Of::Volume(burst_empty_eta),
+    ),
+    Family::counter(
+        "exceeded_iops_seconds",
+        "Seconds in which the volume's limit in IOPS held it up.",
+        Of::Volume(|v| seconds(v.report.exceeded.operations_ns)),
+    ),
+    Family::counter(
+        "exceeded_tp_seconds",
+        "Seconds in which the volume's limit in throughput held it up.",
+        Of::Volume(|v| seconds(v.report.exceeded.bytes_ns)),
+    ),
+    Family::counter(
+        "exceeded_guard_seconds",
+        "Seconds in which the guard of flushes and discards held the volume up.",
+        Of::Volume(|v| seconds(v.report.exceeded.guard_ns)),
+    ),
+    Family::counter(
+        "exceeded_instance_iops_seconds",
+        "Seconds in which its instance's limit in IOPS held the volume up.",
+        Of::Volume(|v| seconds(v.report.exceeded.instance_operations_ns)),
+    ),
+    Family::counter(
+        "exceeded_instance_tp_seconds",
+        "Seconds in which its instance's limits in throughput held the volume up.",
+        Of::Volume(|v| seconds(v.report.exceeded.instance_bytes_ns)),
+    ),
+    Family::counter(
+        "exceeded_device_seconds",
+        "Seconds in which the volume was held up by the device: within its limits, so our part.",
+        Of::Volume(|v| seconds(v.report.exceeded.device_ns)),
+    ),
+    Family {
+        name: "attachment",
+        kind: MetricType::Info,
+        help: "Which volume is attached to which instance, under which device name.",
+        of: Of::Each(attachments),
+    },
+    Family::gauge(
+        "volumes",
+        "Volumes that exist, by state.",
+        Of::Each(|snapshot, metric| {
+            snapshot.states.iter().try_for_each(|(state, volumes)| {
+                level(metric, &[("state", state)], Value::Count(*volumes))
+            })
+        }),
+    ),
+    Family::counter(
+        "host_ios",
+        "I/Os of all volumes of the instance, as its limit in IOPS counts them.",
+        Of::Host(|host| counted(host.counters.operations)),
+    ),
+    Family::counter(
+        "host_bytes",
+        "Bytes of all volumes of the instance, as its limits in throughput count them.",
+        Of::Host(|host| counted(host.counters.bytes)),
+    ),
+    Family::gauge(
+        "host_waiting_volumes",
+        "Volumes that wait for the instance's limits at present.",
+        Of::Host(|host| counted(host.counters.waiting.into())),
+    ),
+    Family::gauge(
+        "host_provisioned_iops",
+        "I/Os a second that the instance's volumes may do together at any time.",
+        Of::Host(|host| counted(assured(host.pacing.operations?))),
+    ),
+    Family::gauge(
+        "host_provisioned_throughput_bytes",
+        "Bytes a second that the instance's volumes may move together at any time.",
+        Of::Host(|host| counted(assured(host.pacing.bytes?))),
+    ),
+    Family::gauge(
+        "host_burst_balance_ratio",
+        "Credits the instance has, as a ratio of what it may save: 0 to 1.",
+        Of::Each(host_burst_balances),
+    ),
+    Family::counter(
+        "host_exceeded_iops_seconds",
+        "Seconds in which the instance's limit in IOPS held its volumes up.",
+        Of::Host(|host| seconds(host.counters.exceeded.operations_ns)),
+    ),
+    Family::counter(
+        "host_exceeded_tp_seconds",
+        "Seconds in which the instance's limits in throughput held its volumes up.",
+        Of::Host(|host| seconds(host.counters.exceeded.bytes_ns)),
+    ),
+    Family {
+        name: "build",
+        kind: MetricType::Info,
+        help: "The program that answers.",
+        of: Of::Each(|_, metric| metric.encode_info(&[("version", env!("CARGO_PKG_VERSION"))])),
+    },
+];
+
+fn burst(limit: evenkeel_core::qos::pacing::Limit) -> Value {
+    Value::Count(limit.per_second)
+}
+
+fn burst_empty_eta(volume: &VolumeNow) -> Option<Value> {
+    let (balance, drain) = (super::the_one(volume.report.balances)?, volume.drain_per_second?);
+    let eta_s = if drain > 0.0 { real(balance) / drain } else { f64::INFINITY };
+    Some(Value::Real(eta_s))
+}
+
+/// Those that have counted anything: most volumes are only read, or only written, or idle.
+fn latency_histograms(snapshot: &Snapshot, metric: &mut MetricEncoder<'_>) -> fmt::Result {
+    for volume in &snapshot.volumes {
+        let Some(latencies) = &volume.latencies else { continue };
+        for op in Op::ALL {
+            let Latency { total, device, waits, .. } = op.of(latencies);
+            for (stage, histogram) in [("total", total), ("wait", waits), ("device", device)] {
+                if histogram.count() > 0 {
+                    let [id, volume_type] = volume_labels(volume);
+                    let labels = [id, volume_type, ("op", op.name()), ("stage", stage)];
+                    encode_histogram(metric, labels, histogram)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn encode_histogram(
+    metric: &mut MetricEncoder<'_>,
+    labels: [(&str, &str); 4],
+    histogram: &Histogram,
+) -> fmt::Result {
+    let mut before = 0;
+    let mut buckets = [(f64::INFINITY, 0); BOUNDS_LOG2.len() + 1];
+    for (bucket, log2) in buckets.iter_mut().zip(BOUNDS_LOG2) {
+        let ns = 1 << log2;
+        let at_most = histogram.at_most(Duration::from_ns(ns));
+        *bucket = (time::Duration::from_nanos(ns).as_secs_f64(), at_most - before);
+        before = at_most;
+    }
+    buckets[BOUNDS_LOG2.len()].1 = histogram.count() - before;
+    let sum_s = time::Duration::from_nanos(histogram.sum().ns).as_secs_f64();
+    let mut sample = metric.encode_family(&labels)?;
+    sample.encode_histogram::<NoLabelSet>(sum_s, histogram.count(), &buckets, None)
+}
+
+/// Of volumes that were used: all others have spent no time anywhere.
+fn stage_sums(
+    snapshot: &Snapshot,
+    metric: &mut MetricEncoder<'_>,
+    label: &'static str,
+    stages: &[Stage],
+) -> fmt::Result {
+    for volume in &snapshot.volumes {
+        let Some(latencies) = &volume.latencies else { continue };
+        for op in Op::ALL {
+            for stage in stages {
+                let [id, volume_type] = volume_labels(volume);
+                let labels = [id, volume_type, ("op", op.name()), (label, stage.name())];
+                let spent = op.of(latencies).spent(*stage);
+                let spent_s = time::Duration::from_nanos(spent.ns).as_secs_f64();
+                count(metric, &labels, Value::Real(spent_s))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn attachments(snapshot: &Snapshot, metric: &mut MetricEncoder<'_>) -> fmt::Result {
+    snapshot.attachments.iter().try_for_each(|attachment| {
+        metric.encode_info(&[
+            ("volume_id", attachment.volume.as_str()),
+            ("instance_id", &attachment.instance),
+            ("device", &attachment.device),
+            ("state", attachment.state),
+        ])
+    })
+}
+
+fn host_burst_balances(snapshot: &Snapshot, metric: &mut MetricEncoder<'_>) -> fmt::Result {
+    for host in &snapshot.hosts {
+        let operations = filled(host.pacing.operations, host.balances.operations);
+        let bytes = filled(host.pacing.bytes, host.balances.bytes);
+        for (limit, ratio) in [("iops", operations), ("throughput", bytes)] {
+            if let Some(ratio) = ratio {
+                let [id, instance_type] = host_labels(host);
+                level(metric, &[id, instance_type, ("limit", limit)], Value::Real(ratio))?;
+            }
+        }
+    }
+    Ok(())
+}

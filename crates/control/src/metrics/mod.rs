@@ -1,0 +1,220 @@
+//! `/metrics`: how everything is, in the text format of OpenMetrics.
+//!
+//! A scrape asks the data plane twice (for its report, and for where requests spent their time) and
+//! keeps nothing of the answers but credit balances, from which the next scrape tells when they
+//! will be spent.
+
+mod families;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::latency::Latencies;
+use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
+use evenkeel_core::qos::sharing::InstanceCounters;
+use evenkeel_wire::agent::VolumeReport;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, text};
+use prometheus_client::registry::Registry;
+
+use crate::model::{Attachment, Model, UnixMs};
+use crate::plane::{Plane, PlaneError};
+use crate::{clock, reconcile};
+
+/// What the answer of a scrape is, as HTTP says it.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// What all names begin with.
+const PREFIX: &str = "evenkeel";
+/// Balances are compared over at least this long, in milliseconds: over less, a few I/Os would look
+/// like a trend.
+const TREND_MS_MIN: u64 = 1_000;
+
+/// Answers scrapes.
+#[derive(Debug, Default)]
+pub struct Scraper {
+    trend: Trend,
+}
+
+impl Scraper {
+    /// How everything is now.
+    ///
+    /// # Errors
+    /// [`PlaneError::Agent`].
+    pub fn scrape(&mut self, plane: &Plane) -> Result<String, PlaneError> {
+        let (report, latencies) = (plane.report()?, plane.latencies(None)?);
+        self.trend.follow(clock::now(), &report.volumes);
+        let mut latencies: BTreeMap<VolumeId, Box<Latencies>> = latencies.into_iter().collect();
+        let model = plane.model();
+        // What is just being made or deleted is known to one side only.
+        let volumes = report.volumes.into_iter().filter_map(|report| {
+            let volume = model.volumes.get(&report.id)?;
+            Some(VolumeNow {
+                name: report.id.to_string(),
+                volume_type: volume.spec.volume_type.to_string(),
+                pacing: reconcile::pacing(&plane.settings, volume),
+                drain_per_second: self.trend.drain(report.id),
+                latencies: latencies.remove(&report.id),
+                report,
+            })
+        });
+        let hosts = report.hosts.into_iter().filter_map(|report| {
+            let host = model.hosts.get(&report.id)?;
+            Some(HostNow {
+                name: report.id.to_string(),
+                instance_type: host.instance_type.clone(),
+                pacing: reconcile::host_pacing(host)?.as_volume(),
+                balances: report.balances,
+                counters: report.counters,
+            })
+        });
+        let snapshot = Snapshot {
+            volumes: volumes.collect(),
+            hosts: hosts.collect(),
+            attachments: attachments(&model),
+            states: states(&model),
+        };
+        drop(model);
+        Ok(snapshot.encoded())
+    }
+}
+
+fn attachments(model: &Model) -> Vec<AttachmentNow> {
+    let all = model.volumes.values().flat_map(|v| v.attachments.iter().map(move |a| (v.id, a)));
+    let now = all.map(|(volume, attachment): (VolumeId, &Attachment)| AttachmentNow {
+        volume: volume.to_string(),
+        instance: attachment.instance.to_string(),
+        device: attachment.device.clone(),
+        state: attachment.state.name(),
+    });
+    now.collect()
+}
+
+fn states(model: &Model) -> BTreeMap<&'static str, u64> {
+    let mut states = BTreeMap::new();
+    for volume in model.volumes.values() {
+        *states.entry(volume.state().name()).or_default() += 1;
+    }
+    states
+}
+
+/// How fast balances fall, told from two scrapes.
+#[derive(Debug, Default)]
+struct Trend {
+    looked: Option<UnixMs>,
+    balances: BTreeMap<VolumeId, u64>,
+    /// Credits a second that go, on balance; zero or less while the balance stays or grows.
+    drain_per_second: BTreeMap<VolumeId, f64>,
+}
+
+impl Trend {
+    /// Looks again, unless the last look is too near.
+    fn follow(&mut self, now: UnixMs, volumes: &[VolumeReport]) {
+        let elapsed_ms = match self.looked {
+            // The clock was set back: nothing can be compared.
+            Some(looked) if looked > now => None,
+            Some(looked) if now.ms_since(looked) < TREND_MS_MIN => return,
+            looked => looked.map(|looked| now.ms_since(looked)),
+        };
+        let balances: BTreeMap<VolumeId, u64> =
+            volumes.iter().filter_map(|v| Some((v.id, the_one(v.balances)?))).collect();
+        self.drain_per_second.clear();
+        if let Some(elapsed_ms) = elapsed_ms {
+            let drain = |(id, balance): (&VolumeId, &u64)| {
+                let gone = real(*self.balances.get(id)?) - real(*balance);
+                Some((*id, gone * 1_000.0 / real(elapsed_ms)))
+            };
+            self.drain_per_second = balances.iter().filter_map(drain).collect();
+        }
+        self.balances = balances;
+        self.looked = Some(now);
+    }
+
+    fn drain(&self, id: VolumeId) -> Option<f64> {
+        self.drain_per_second.get(&id).copied()
+    }
+}
+
+/// No volume type has credits of both kinds.
+fn the_one(balances: Balances) -> Option<u64> {
+    balances.operations.or(balances.bytes)
+}
+
+/// A count as a sample shows it: exact up to 2^53.
+#[allow(clippy::cast_precision_loss)]
+const fn real(count: u64) -> f64 {
+    count as f64
+}
+
+/// What it may do at any time: the provisioned rate, or the baseline of a type with credits.
+fn assured(limit: Limit) -> u64 {
+    limit.credit.map_or(limit.per_second, |credit| credit.refill_per_second.min(limit.per_second))
+}
+
+/// What part of its credits a bucket holds.
+fn filled(limit: Option<Limit>, balance: Option<u64>) -> Option<f64> {
+    let capacity = limit?.credit?.capacity;
+    (capacity > 0).then_some(real(balance?) / real(capacity))
+}
+
+/// One volume.
+#[derive(Debug)]
+struct VolumeNow {
+    name: String,
+    volume_type: String,
+    pacing: Pacing,
+    report: VolumeReport,
+    /// `None` if nobody has used it.
+    latencies: Option<Box<Latencies>>,
+    /// Credits a second that go; `None` as long as there was no earlier look.
+    drain_per_second: Option<f64>,
+}
+
+/// One host with limits.
+#[derive(Debug)]
+struct HostNow {
+    name: String,
+    instance_type: String,
+    pacing: Pacing,
+    balances: Balances,
+    counters: InstanceCounters,
+}
+
+/// Which volume is attached where.
+#[derive(Debug)]
+struct AttachmentNow {
+    volume: String,
+    instance: String,
+    device: String,
+    state: &'static str,
+}
+
+/// Everything that one answer shows.
+#[derive(Debug, Default)]
+struct Snapshot {
+    volumes: Vec<VolumeNow>,
+    hosts: Vec<HostNow>,
+    attachments: Vec<AttachmentNow>,
+    /// How many volumes are in each state.
+    states: BTreeMap<&'static str, u64>,
+}
+
+impl Snapshot {
+    fn encoded(self) -> String {
+        let mut registry = Registry::with_prefix(PREFIX);
+        registry.register_collector(Box::new(self));
+        let mut answer = String::new();
+        // A `String` takes everything; nothing else here can fail.
+        let _ = text::encode(&mut answer, &registry);
+        answer
+    }
+}
+
+impl Collector for Snapshot {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        families::ALL.iter().try_for_each(|family| family.encode(self, &mut encoder))
+    }
+}
+
+#[cfg(test)]
+mod tests;
