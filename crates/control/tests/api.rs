@@ -389,6 +389,46 @@ fn credits_are_shown_and_set() {
 }
 
 #[test]
+fn metrics_of_volumes_come_with_their_limits_and_in_pages() {
+    let Fixture { server, client, _folder } = fixture();
+    let gp2 = create(&client, &[("VolumeType", "gp2"), ("Size", "100")]);
+    let gp3 = create(&client, &[("VolumeType", "gp3")]);
+    let one = client.call("DescribeVolumeMetrics", &[("VolumeId.1", &gp2)]).unwrap();
+    let [item] = one.items("volumeMetricSet") else { panic!("{one:?}") };
+    assert_eq!((text(item, "volumeId"), text(item, "volumeType")), (gp2.as_str(), "gp2"));
+    assert_eq!((text(item, "countedIos"), text(item, "queueLength")), ("0", "0"));
+    assert!(text(item, "sampleTimeMs").parse::<u64>().unwrap() > 0);
+    let limit = item.child("operations").unwrap();
+    let shown = ["perSecond", "refillPerSecond", "capacity", "balance"].map(|n| text(limit, n));
+    assert_eq!(shown, ["3000", "300", "5400000", "5400000"]);
+    assert_eq!(text(item.child("reads").unwrap(), "count"), "0");
+    let mut seen = vec![];
+    let mut token: Option<String> = None;
+    loop {
+        let mut params = vec![("MaxResults", "1")];
+        params.extend(token.as_deref().map(|token| ("NextToken", token)));
+        let page = client.call("DescribeVolumeMetrics", &params).unwrap();
+        seen.extend(page.items("volumeMetricSet").iter().map(|i| text(i, "volumeId").to_owned()));
+        token = page.child_text("nextToken").map(str::to_owned);
+        if token.is_none() {
+            break;
+        }
+    }
+    let mut all = vec![gp2, gp3];
+    all.sort();
+    assert_eq!(seen, all);
+    let absent = [("VolumeId.1", "vol-0000000000000dead")];
+    assert_eq!(client.code("DescribeVolumeMetrics", &absent), "InvalidVolume.NotFound");
+    assert_eq!(
+        client.code("DescribeVolumeMetrics", &[("MaxResults", "0")]),
+        "InvalidParameterValue"
+    );
+    server.agent.with(|state| state.fail_always = Some(FailedKind::Down));
+    assert_eq!(client.code("DescribeVolumeMetrics", &[]), "InternalError");
+    server.agent.with(|state| state.fail_always = None);
+}
+
+#[test]
 fn the_rules_of_2012_can_be_served() {
     let folder = tempfile::tempdir().unwrap();
     let mut config = config(folder.path());

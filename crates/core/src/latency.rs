@@ -36,6 +36,24 @@ impl Histogram {
         self.sum_ns = self.sum_ns.saturating_add(duration.ns);
     }
 
+    /// Counts so many durations that are alike.
+    pub fn record_many(&mut self, duration: Duration, count: u64) {
+        let bucket = &mut self.counts[bucket_of(duration.ns)];
+        *bucket = bucket.saturating_add(count);
+        self.count = self.count.saturating_add(count);
+        self.sum_ns = self.sum_ns.saturating_add(duration.ns.saturating_mul(count));
+    }
+
+    /// The first duration of each bucket that has counted anything, and its count: recording these
+    /// elsewhere gives the same counts (and a sum that is up to an eighth too small).
+    pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
+        let starts = (0..BUCKETS).map(|bucket| match bucket.checked_sub(1) {
+            Some(before) => end_of(before).unwrap_or(Duration::ZERO),
+            None => Duration::ZERO,
+        });
+        starts.zip(self.counts.iter().copied()).filter(|(_, count)| *count > 0)
+    }
+
     /// Durations counted.
     #[must_use]
     pub const fn count(&self) -> u64 {
@@ -284,6 +302,11 @@ mod tests {
             let end = histogram.quantile(per_mille);
             let below = sorted.iter().filter(|ns| **ns < end.ns).count();
             prop_assert_eq!(usize::try_from(histogram.at_most(end)).unwrap(), below);
+            let mut copy = Histogram::default();
+            for (start, count) in histogram.buckets() {
+                copy.record_many(start, count);
+            }
+            prop_assert_eq!((copy.counts, copy.count), (histogram.counts, histogram.count));
         }
     }
 

@@ -20,6 +20,7 @@ mod describe_instance_types;
 mod describe_instances;
 mod describe_tags;
 mod describe_volume_credits;
+mod describe_volume_metrics;
 mod describe_volumes;
 mod describe_volumes_modifications;
 mod detach_volume;
@@ -74,6 +75,7 @@ pub const ACTIONS: &[Action] = &[
     describe_instances::ACTION,
     describe_tags::ACTION,
     describe_volume_credits::ACTION,
+    describe_volume_metrics::ACTION,
     describe_volumes::ACTION,
     describe_volumes_modifications::ACTION,
     detach_volume::ACTION,

@@ -23,6 +23,12 @@ impl Page {
         Ok(Self { max, after })
     }
 
+    /// The same with at most `max` results, also where no number was asked for.
+    #[must_use]
+    pub fn at_most(self, max: usize) -> Self {
+        Self { max: Some(self.max.map_or(max, |wanted| wanted.min(max))), ..self }
+    }
+
     /// Whether a page was asked for at all.
     #[must_use]
     pub fn is_given(&self) -> bool {
