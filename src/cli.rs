@@ -14,11 +14,13 @@ use std::time::Duration;
 mod calibrate;
 mod sim;
 mod store;
+mod top;
 mod volume;
 
 pub use calibrate::{Calibrate, CalibrateWhen};
 pub use sim::{Sim, SimRun, SimSwarm, SimVerb};
 pub use store::{Bytes, StoreKind};
+pub use top::{Top, TopSort};
 pub use volume::{Volume, VolumeAttach, VolumeCreate, VolumeDetach, VolumeModify, VolumeVerb};
 
 const AFTER_HELP: &str = "\
@@ -62,6 +64,8 @@ pub enum Verb {
     /// The server must be stopped, and nothing else should use the device. Takes a minute, or three
     /// seconds with --quick. Nothing that was there is touched, and what is made for it is removed.
     Calibrate(Calibrate),
+    /// Show live what volumes do, what they may do, and where their time goes.
+    Top(Top),
     /// Check this machine, and say what to do about what is wrong.
     Doctor(Doctor),
     /// Run scenarios on the product's scheduler in virtual time: hours in seconds.

@@ -11,6 +11,7 @@ mod config;
 mod message;
 mod reference;
 mod server;
+mod top;
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();

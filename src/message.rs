@@ -158,7 +158,8 @@ pub fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
     // With a unit behind it or not; an address is none.
     let is_number = |text: &str| {
         let number = text.split(' ').next().unwrap_or_default();
-        text == "-" || (!number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+        let starts_so = number.starts_with(|c: char| c.is_ascii_digit());
+        text == "-" || (starts_so && number.parse::<f64>().is_ok())
     };
     let numeric: Vec<bool> =
         (0..columns.len()).map(|i| rows.iter().all(|row| is_number(&cell(row, i)))).collect();

@@ -9,11 +9,12 @@ use support::tools::{absent, in_venv};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 /// Pages, and the server that they are about.
-const PAGES: [(&str, &str); 4] = [
+const PAGES: [(&str, &str); 5] = [
     ("README.md", ""),
     ("docs/start.md", ""),
     ("docs/operating/calibrate.md", ""),
     ("docs/operating/capacity.md", "--sell-iops 10000 --sell-throughput 500 --oversell gp3=2"),
+    ("docs/operating/watching.md", ""),
 ];
 
 /// Programs whose commands are tried. The others build this very program, talk to the kernel, or

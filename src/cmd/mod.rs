@@ -20,8 +20,9 @@ mod env;
 mod host;
 mod limits;
 mod man;
-mod serve;
+pub mod serve;
 mod sim;
+mod top;
 mod volume;
 
 /// Carries out what the command line says.
@@ -33,6 +34,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Volume(arguments) => volume::run(&arguments),
         Verb::Host(arguments) => host::run(&arguments),
         Verb::Calibrate(arguments) => calibrate::run(&arguments),
+        Verb::Top(arguments) => top::run(&arguments),
         Verb::Doctor(arguments) => doctor::run(&arguments),
         Verb::Sim(arguments) => sim::run(&arguments),
         Verb::Bench(arguments) => match arguments.verb {

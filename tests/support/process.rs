@@ -168,6 +168,11 @@ impl Running {
         self.reaped.is_none()
     }
 
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What the kernel keeps about it, such as `/proc/PID/status`.
     pub fn proc_file(&self, name: &str) -> String {
         let path = format!("/proc/{}/{name}", self.child.id());

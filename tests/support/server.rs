@@ -144,6 +144,11 @@ impl Server {
         self.process.as_mut().expect("it runs")
     }
 
+    /// The process's id.
+    pub fn pid(&self) -> u32 {
+        self.process.as_ref().expect("it runs").id()
+    }
+
     /// The folder around the data folder, for the test's own files.
     pub fn folder(&self) -> &Path {
         self.folder.path()

@@ -1,0 +1,28 @@
+//! `evenkeel top`: who does how much, and what holds them up.
+
+use crate::api::Client;
+use crate::cli::Top;
+use crate::clock::Deadline;
+use crate::message::{self, Failure, Format};
+use crate::top::{rows, sample, screen};
+use std::io::IsTerminal;
+
+const NO_VOLUMES: &str =
+    "no volumes yet; make one with `evenkeel volume create --size 100 --attach`";
+
+pub fn run(arguments: &Top) -> Result<(), Failure> {
+    let client = Client::new(&arguments.connection)?;
+    let format = arguments.output.format;
+    // Before the screen is taken: that there is no server is told as everywhere else.
+    let first = sample::take(&client)?;
+    let is_live = !arguments.once && format == Format::Text && std::io::stdout().is_terminal();
+    if is_live {
+        return screen::run(client, first, arguments);
+    }
+    let _ = Deadline::after(arguments.interval * 2).pause(arguments.interval);
+    let second = sample::take(&client)?;
+    let mut rows = rows::between(&first, &second);
+    rows::sort(&mut rows, arguments.sort);
+    rows.truncate(arguments.rows.unwrap_or(usize::MAX));
+    message::print(&message::listing(&rows, format, NO_VOLUMES))
+}

@@ -1,0 +1,131 @@
+//! What all volumes have done so far, asked of the server page by page.
+
+use crate::api::Client;
+use crate::message::Failure;
+use evenkeel_core::latency::Histogram;
+use evenkeel_core::time::Duration;
+use evenkeel_wire::aws::xml::Element;
+use std::collections::BTreeMap;
+
+/// Pages of one sample: those of twice as many volumes as a server holds.
+const PAGES_MAX: u32 = 264;
+
+/// Every volume, by id.
+pub type Sample = BTreeMap<String, Volume>;
+
+/// One volume at one time.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Volume {
+    pub volume_type: String,
+    /// On the server's clock.
+    pub time_ms: u64,
+    pub connections: u64,
+    pub queue_length: u64,
+    /// I/Os as the limit in IOPS counts them.
+    pub counted_ios: u64,
+    pub read_bytes: u64,
+    pub write_bytes: u64,
+    pub reads: Requests,
+    pub writes: Requests,
+    pub operations: Option<Limit>,
+    pub bytes: Option<Limit>,
+}
+
+/// Requests of one kind.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Requests {
+    pub count: u64,
+    /// Time spent in each stage, in nanoseconds.
+    pub stages: BTreeMap<String, u64>,
+    /// Buckets that have counted anything: a duration of theirs in nanoseconds, and the count.
+    buckets: Vec<(u64, u64)>,
+}
+
+impl Requests {
+    /// How long each took, from arrival to reply.
+    pub fn latencies(&self) -> Histogram {
+        let mut histogram = Histogram::default();
+        for (ns, count) in &self.buckets {
+            histogram.record_many(Duration::from_ns(*ns), *count);
+        }
+        histogram
+    }
+}
+
+/// One limit of a volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Limit {
+    pub per_second: u64,
+    pub credit: Option<Credit>,
+}
+
+/// What pays for a limit that is a burst.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Credit {
+    pub refill_per_second: u64,
+    pub capacity: u64,
+    pub balance: u64,
+}
+
+/// Asks how all volumes are.
+pub fn take(client: &Client) -> Result<Sample, Failure> {
+    let mut sample = Sample::new();
+    let mut token: Option<String> = None;
+    for _ in 0..PAGES_MAX {
+        let parameters: Vec<_> =
+            token.as_deref().map(|token| ("NextToken", token)).into_iter().collect();
+        let answer = client.call("DescribeVolumeMetrics", &parameters)?;
+        sample.extend(read(&answer));
+        token = answer.child_text("nextToken").map(str::to_owned);
+        if token.is_none() {
+            return Ok(sample);
+        }
+    }
+    Err(Failure::new(format!("DescribeVolumeMetrics has more than {PAGES_MAX} pages")))
+}
+
+/// The volumes of one answer.
+pub fn read(answer: &Element) -> impl Iterator<Item = (String, Volume)> {
+    let volume = |item: &Element| {
+        let volume = Volume {
+            volume_type: item.child_text("volumeType").unwrap_or_default().to_owned(),
+            time_ms: number(item, "sampleTimeMs"),
+            connections: number(item, "connections"),
+            queue_length: number(item, "queueLength"),
+            counted_ios: number(item, "countedIos"),
+            read_bytes: number(item, "readBytes"),
+            write_bytes: number(item, "writeBytes"),
+            reads: item.child("reads").map(requests).unwrap_or_default(),
+            writes: item.child("writes").map(requests).unwrap_or_default(),
+            operations: item.child("operations").map(limit),
+            bytes: item.child("bytes").map(limit),
+        };
+        (item.child_text("volumeId").unwrap_or_default().to_owned(), volume)
+    };
+    answer.items("volumeMetricSet").iter().map(volume)
+}
+
+fn requests(item: &Element) -> Requests {
+    let stage = |item: &Element| {
+        (item.child_text("stage").unwrap_or_default().to_owned(), number(item, "spentNs"))
+    };
+    let bucket = |item: &Element| (number(item, "startNs"), number(item, "count"));
+    Requests {
+        count: number(item, "count"),
+        stages: item.items("stageSet").iter().map(stage).collect(),
+        buckets: item.items("latencySet").iter().map(bucket).collect(),
+    }
+}
+
+fn limit(item: &Element) -> Limit {
+    let credit = item.child("capacity").map(|_| Credit {
+        refill_per_second: number(item, "refillPerSecond"),
+        capacity: number(item, "capacity"),
+        balance: number(item, "balance"),
+    });
+    Limit { per_second: number(item, "perSecond"), credit }
+}
+
+fn number(item: &Element, name: &str) -> u64 {
+    item.child_text(name).and_then(|text| text.parse().ok()).unwrap_or_default()
+}

@@ -1,0 +1,149 @@
+//! The terminal: one thread asks the server, this one draws and listens to keys, so that a slow
+//! server never holds up a key.
+
+use super::rows;
+use super::sample::{self, Sample};
+use super::view::View;
+use crate::api::Client;
+use crate::cli::Top;
+use crate::clock::Deadline;
+use crate::cmd::serve::stop_signal;
+use crate::message::Failure;
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Duration;
+
+/// Longest time until an answer of the server, or the wish to stop, is noticed.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Gives the terminal back, however this ends.
+struct Restored;
+
+impl Drop for Restored {
+    fn drop(&mut self) {
+        ratatui::restore();
+    }
+}
+
+/// Shows the table until somebody asks for its end.
+pub fn run(client: Client, first: Sample, arguments: &Top) -> Result<(), Failure> {
+    let stop = stop_flag()?;
+    let answers = ask(client, arguments.interval)?;
+    let view = View::new(&arguments.connection.endpoint, arguments.sort);
+    let _restored = Restored;
+    let mut terminal = ratatui::try_init().map_err(|error| broken(&error))?;
+    show(&mut terminal, view, first, &answers, &stop).map_err(|error| broken(&error))
+}
+
+fn broken(error: &io::Error) -> Failure {
+    Failure::new(format!("the terminal: {error}")).hint("--once prints one sample without one")
+}
+
+/// Asks for samples, one after the other, and an interval after each.
+fn ask(client: Client, interval: Duration) -> Result<Receiver<Result<Sample, Failure>>, Failure> {
+    // Whoever looks at old samples is not served newer ones.
+    let (to, answers) = sync_channel(1);
+    let work = move || {
+        loop {
+            let _ = Deadline::after(interval * 2).pause(interval);
+            if to.send(sample::take(&client)).is_err() {
+                return;
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("samples".to_owned()).spawn(work);
+    thread.map_err(|error| Failure::new(format!("a thread for samples: {error}")))?;
+    Ok(answers)
+}
+
+/// Becomes true when the process is asked to stop. Ctrl-C is a key while the screen is ours.
+fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
+    let flag = Arc::new(AtomicBool::new(false));
+    let its = Arc::clone(&flag);
+    let wait = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        if let Ok(runtime) = runtime {
+            runtime.block_on(stop_signal());
+            its.store(true, Ordering::Release);
+        }
+    };
+    let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(wait);
+    thread.map_err(|error| Failure::new(format!("a thread for signals: {error}")))?;
+    Ok(flag)
+}
+
+fn show(
+    terminal: &mut DefaultTerminal,
+    mut view: View,
+    mut earlier: Sample,
+    answers: &Receiver<Result<Sample, Failure>>,
+    stop: &AtomicBool,
+) -> io::Result<()> {
+    view.update(rows::between(&Sample::new(), &earlier));
+    while !stop.load(Ordering::Acquire) {
+        while let Ok(answer) = answers.try_recv() {
+            match answer {
+                Ok(sample) => {
+                    view.update(rows::between(&earlier, &sample));
+                    earlier = sample;
+                }
+                // It may come back: what was seen last stays, and says so.
+                Err(failure) => view.fail(failure.message),
+            }
+        }
+        terminal.draw(|frame| view.draw(frame))?;
+        if event::poll(LOOK_INTERVAL)?
+            && let Event::Key(key) = event::read()?
+            && !obey(&mut view, key)
+        {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// Does what a key says; false if it says to stop.
+fn obey(view: &mut View, key: KeyEvent) -> bool {
+    if key.kind == KeyEventKind::Release {
+        return true;
+    }
+    let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+    match key.code {
+        KeyCode::Char('c') if is_control => return false,
+        KeyCode::Char('q') | KeyCode::Esc => return false,
+        KeyCode::Char('s') | KeyCode::Right => view.sort_by_next(),
+        KeyCode::Char('S') | KeyCode::Left => view.sort_by_previous(),
+        KeyCode::Char('r') => view.reverse(),
+        KeyCode::Down | KeyCode::Char('j') => view.scroll(1),
+        KeyCode::Up | KeyCode::Char('k') => view.scroll(-1),
+        KeyCode::PageDown | KeyCode::Char(' ') => view.scroll_pages(1),
+        KeyCode::PageUp => view.scroll_pages(-1),
+        KeyCode::Home => view.scroll(isize::MIN),
+        KeyCode::End => view.scroll(isize::MAX),
+        _ => {}
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::TopSort;
+
+    #[test]
+    fn keys_end_it() {
+        let mut view = View::new("http://127.0.0.1:8650", TopSort::Iops);
+        let mut press = |code, modifiers| obey(&mut view, KeyEvent::new(code, modifiers));
+        assert!(!press(KeyCode::Char('q'), KeyModifiers::NONE));
+        assert!(!press(KeyCode::Esc, KeyModifiers::NONE));
+        assert!(!press(KeyCode::Char('c'), KeyModifiers::CONTROL));
+        assert!(press(KeyCode::Char('c'), KeyModifiers::NONE));
+        for code in [KeyCode::Home, KeyCode::End, KeyCode::PageDown, KeyCode::Up, KeyCode::Left] {
+            assert!(press(code, KeyModifiers::NONE), "{code}");
+        }
+    }
+}

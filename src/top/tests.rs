@@ -1,0 +1,208 @@
+//! A fixed pair of samples, as the server tells them, in every form that they are shown in.
+
+use super::rows::{self, Row};
+use super::sample::{self, Sample};
+use super::view::View;
+use crate::cli::TopSort;
+use crate::message::{Format, listing};
+use evenkeel_wire::aws::xml::Element;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+
+/// An io2 volume that waits for its limit, a gp2 volume in its burst, and from the second sample on
+/// an idle st1 volume. They are two seconds apart.
+fn samples() -> [Sample; 2] {
+    [answer(10_000, 0, 5_400_000, ""), answer(12_000, 1, 5_394_600, IDLE)]
+}
+
+const IDLE: &str = "<item><volumeId>vol-0000000000000000c</volumeId><volumeType>st1</volumeType>\
+    <sampleTimeMs>12000</sampleTimeMs><queueLength>0</queueLength><countedIos>0</countedIos>\
+    <bytes><perSecond>131072000</perSecond><refillPerSecond>20971520</refillPerSecond>\
+    <capacity>1000</capacity><balance>0</balance></bytes></item>";
+
+fn answer(time_ms: u64, times: u64, balance: u64, more: &str) -> Sample {
+    let requests = |kind: &str, count: u64, start_ns: u64, wait_ns: u64, device_ns: u64| {
+        format!(
+            "<{kind}><count>{count}</count><stageSet>\
+             <item><stage>volume_iops</stage><spentNs>{wait_ns}</spentNs></item>\
+             <item><stage>device</stage><spentNs>{device_ns}</spentNs></item></stageSet>\
+             <latencySet><item><startNs>{start_ns}</startNs><count>{count}</count></item>\
+             </latencySet></{kind}>"
+        )
+    };
+    let item = |id: char, kind: &str, counters: String, limit: String| {
+        format!(
+            "<item><volumeId>vol-0000000000000000{id}</volumeId><volumeType>{kind}</volumeType>\
+             <sampleTimeMs>{time_ms}</sampleTimeMs><connections>1</connections>\
+             <queueLength>31</queueLength>{counters}<operations>{limit}</operations></item>"
+        )
+    };
+    let (second, ms) = (1_000_000_000 * times, 1 << 20);
+    let io2 = format!(
+        "<countedIos>{}</countedIos><readBytes>{}</readBytes><writeBytes>0</writeBytes>{}",
+        100 + 2_000 * times,
+        2_000 * times * 16_384,
+        requests("reads", 2_000 * times, ms, 9 * second, second),
+    );
+    let gp2 = format!(
+        "<countedIos>{}</countedIos><readBytes>0</readBytes><writeBytes>{}</writeBytes>{}",
+        6_000 * times,
+        6_000 * times * 4_096,
+        requests("writes", 6_000 * times, 4 * ms, 0, 3 * second),
+    );
+    let credit = format!(
+        "<perSecond>3000</perSecond><refillPerSecond>300</refillPerSecond>\
+         <capacity>5400000</capacity><balance>{balance}</balance>"
+    );
+    let items = [
+        item('a', "io2", io2, "<perSecond>1000</perSecond>".to_owned()),
+        item('b', "gp2", gp2, credit),
+    ];
+    let text = format!(
+        "<DescribeVolumeMetricsResponse><volumeMetricSet>{}{more}</volumeMetricSet>\
+         </DescribeVolumeMetricsResponse>",
+        items.concat()
+    );
+    sample::read(&Element::parse(&text).unwrap()).collect()
+}
+
+fn rows(by: TopSort) -> Vec<Row> {
+    let [earlier, later] = samples();
+    let mut rows = rows::between(&earlier, &later);
+    rows::sort(&mut rows, by);
+    rows
+}
+
+fn order(by: TopSort) -> String {
+    rows(by).iter().filter_map(|row| row.volume_id.chars().last()).collect()
+}
+
+#[test]
+fn a_sample_in_text() {
+    let text = listing(&rows(TopSort::Iops), Format::Text, "");
+    assert_eq!(text, include_str!("sample.txt"));
+}
+
+#[test]
+fn a_sample_in_csv_and_json() {
+    let csv = listing(&rows(TopSort::Volume), Format::Csv, "");
+    assert_eq!(
+        csv.lines().take(2).collect::<Vec<_>>(),
+        [
+            "volume,type,iops,iops_limit,mib_s,mib_s_limit,p50_us,p99_us,queue,credits_pct,\
+             empty_in,device_pct,time_goes_to",
+            "vol-0000000000000000a,io2,1000,1000,15.6,,1180,1180,31,,,25,\
+             volume_iops 90% device 10%",
+        ]
+    );
+    let json = listing(&rows(TopSort::Volume), Format::Json, "");
+    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(value["schema"], "evenkeel.top/1");
+    let [io2, gp2, st1] = [0, 1, 2].map(|index| &value["volumes"][index]);
+    assert_eq!(io2["time_shares"], serde_json::json!({"device": 0.1, "volume_iops": 0.9}));
+    assert_eq!((&io2["iops"], &io2["device_share"]), (&1_000.0.into(), &0.25.into()));
+    assert_eq!(gp2["credits_empty_in_s"], 1_998);
+    assert_eq!(gp2["writes_per_second"], 3_000.0);
+    // Its credits are spent: what it may do is its baseline. Nothing is known of its rates yet.
+    assert_eq!(st1["bytes_per_second_limit"], 20_971_520);
+    assert_eq!(st1["iops"], serde_json::Value::Null);
+}
+
+#[test]
+fn rows_stand_in_the_order_asked_for() {
+    assert_eq!(order(TopSort::Iops), "bac");
+    assert_eq!(order(TopSort::Throughput), "abc");
+    assert_eq!(order(TopSort::P99), "bac");
+    assert_eq!(order(TopSort::Queue), "abc");
+    assert_eq!(order(TopSort::Credits), "bca");
+    assert_eq!(order(TopSort::Device), "bac");
+    assert_eq!(order(TopSort::Volume), "abc");
+}
+
+#[test]
+fn a_server_that_began_anew_gives_no_rates_once() {
+    let [earlier, later] = samples();
+    // The counters went back; then time did.
+    for (before, now) in [(&later, answer(20_000, 0, 7, "")), (&later, earlier)] {
+        let rows = rows::between(before, &now);
+        assert_eq!(rows.len(), 2);
+        assert!(rows.iter().all(|row| row.iops.is_none() && row.p99_us.is_none()), "{rows:?}");
+        assert_eq!(rows[0].iops_limit, Some(1_000));
+    }
+}
+
+fn screen(view: &mut View, width: u16, height: u16) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| view.draw(frame)).unwrap();
+    let buffer = terminal.backend().buffer();
+    let cells: Vec<&str> = buffer.content().iter().map(|cell| cell.symbol()).collect();
+    let lines = cells.chunks(width.into()).map(|line| line.concat().trim_end().to_owned());
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_screen_of_eighty_columns() {
+    let mut view = View::new("http://127.0.0.1:8650", TopSort::Device);
+    view.update(rows(TopSort::Volume));
+    assert_eq!(
+        screen(&mut view, 80, 8),
+        "http://127.0.0.1:8650: 3 volumes, 4000 IOPS, 27.3 MiB/s; sorted by device\n\
+         device held by: vol-0000000000000000b 75%, vol-0000000000000000a 25%\n\
+         VOLUME                TYPE        IOPS IOPS LIMIT    MIB/S MIB/S LIMIT    P50 US\n\
+         vol-0000000000000000b gp2         3000       3000     11.7           -      4719\n\
+         vol-0000000000000000a io2         1000       1000     15.6           -      1180\n\
+         vol-0000000000000000c st1            -          -        -        20.0         -\n\
+         \n\
+         q quit  s/S sort by  r reverse  up down page-up page-down scroll"
+    );
+}
+
+#[test]
+fn a_screen_without_room_still_draws() {
+    let mut view = View::new("http://127.0.0.1:8650", TopSort::Iops);
+    for (width, height) in [(1, 1), (3, 2), (20, 3), (400, 4)] {
+        view.update(rows(TopSort::Iops));
+        screen(&mut view, width, height);
+        view.update(vec![]);
+        screen(&mut view, width, height);
+    }
+}
+
+#[test]
+fn ten_thousand_volumes_are_scrolled_through() {
+    let row = |number: u32| Row { volume_id: format!("vol-{number:017x}"), ..Row::default() };
+    let mut view = View::new("http://127.0.0.1:8650", TopSort::Volume);
+    view.update((0..10_000).map(row).collect());
+    let shown = |view: &mut View| -> Vec<u32> {
+        let screen = screen(view, 30, 10);
+        let ids = screen.lines().filter_map(|line| line.strip_prefix("vol-"));
+        let ids = ids.map(|id| id.split(' ').next().unwrap_or_default());
+        ids.map(|id| u32::from_str_radix(id, 16).unwrap()).collect()
+    };
+    assert_eq!(shown(&mut view), [0, 1, 2, 3, 4, 5]);
+    view.scroll_pages(2);
+    assert_eq!(shown(&mut view), [12, 13, 14, 15, 16, 17]);
+    view.scroll(-13);
+    assert_eq!(shown(&mut view), [0, 1, 2, 3, 4, 5]);
+    view.scroll(isize::MAX);
+    assert_eq!(shown(&mut view), [9_994, 9_995, 9_996, 9_997, 9_998, 9_999]);
+    view.reverse();
+    view.scroll(isize::MIN);
+    assert_eq!(shown(&mut view), [9_999, 9_998, 9_997, 9_996, 9_995, 9_994]);
+    // Most are deleted: there is nothing to scroll past any more.
+    view.scroll(5_000);
+    view.update((0..3).map(row).collect());
+    assert_eq!(shown(&mut view), [2, 1, 0]);
+}
+
+#[test]
+fn a_server_that_is_away_leaves_what_was_seen_last() {
+    let mut view = View::new("http://127.0.0.1:8650", TopSort::Iops);
+    view.update(rows(TopSort::Iops));
+    view.fail("no server at 127.0.0.1:8650".to_owned());
+    let away = screen(&mut view, 80, 8);
+    assert!(away.ends_with("no newer sample: no server at 127.0.0.1:8650; trying again"), "{away}");
+    assert!(away.contains("vol-0000000000000000b gp2"), "{away}");
+    view.update(rows(TopSort::Iops));
+    assert!(screen(&mut view, 80, 8).ends_with("scroll"));
+}
