@@ -1,7 +1,6 @@
 //! Where requests spend their time: histograms of bounded error and size, and a sum for each cause.
 
-use crate::qos::Dimension;
-use crate::qos::sharing::HeldBy;
+use crate::qos::Exceeded;
 use crate::time::Duration;
 
 /// Everything shorter than 2^10 ns is in the first bucket.
@@ -151,8 +150,8 @@ pub enum Stage {
     InstanceBytes,
     /// Room at the device.
     DeviceQueue,
-    /// Memory for its payload.
-    Memory,
+    /// The server itself: memory for its payload, and our own lateness.
+    Server,
     /// The store and the device below it.
     Device,
 }
@@ -166,7 +165,7 @@ impl Stage {
         Self::InstanceOperations,
         Self::InstanceBytes,
         Self::DeviceQueue,
-        Self::Memory,
+        Self::Server,
         Self::Device,
     ];
 
@@ -180,7 +179,7 @@ impl Stage {
             Self::InstanceOperations => "instance_iops",
             Self::InstanceBytes => "instance_bytes",
             Self::DeviceQueue => "device_queue",
-            Self::Memory => "memory",
+            Self::Server => "server",
             Self::Device => "device",
         }
     }
@@ -193,27 +192,8 @@ impl Stage {
             Self::InstanceOperations => 3,
             Self::InstanceBytes => 4,
             Self::DeviceQueue => 5,
-            Self::Memory => 6,
+            Self::Server => 6,
             Self::Device => 7,
-        }
-    }
-}
-
-impl From<Dimension> for Stage {
-    fn from(limit: Dimension) -> Self {
-        match limit {
-            Dimension::Operations | Dimension::Guard => Self::VolumeOperations,
-            Dimension::Bytes => Self::VolumeBytes,
-        }
-    }
-}
-
-impl From<HeldBy> for Stage {
-    fn from(held_by: HeldBy) -> Self {
-        match held_by {
-            HeldBy::InstanceOperations => Self::InstanceOperations,
-            HeldBy::InstanceBytes => Self::InstanceBytes,
-            HeldBy::Device => Self::DeviceQueue,
         }
     }
 }
@@ -236,6 +216,30 @@ impl Latency {
     pub const fn spend(&mut self, stage: Stage, time: Duration) {
         let sum = &mut self.sums_ns[stage.place()];
         *sum = sum.saturating_add(time.ns);
+    }
+
+    /// Notes what a request waited for, in all `wait`: what grew of its volume's account meanwhile,
+    /// in the order of its way, and what is left was the server's.
+    pub fn waited(&mut self, wait: Duration, before: &Exceeded, after: &Exceeded) {
+        self.waits.record(wait);
+        let mut left_ns = wait.ns;
+        for (stage, before_ns, after_ns) in [
+            (Stage::VolumeOperations, before.operations_ns, after.operations_ns),
+            (Stage::VolumeOperations, before.guard_ns, after.guard_ns),
+            (Stage::VolumeBytes, before.bytes_ns, after.bytes_ns),
+            (
+                Stage::InstanceOperations,
+                before.instance_operations_ns,
+                after.instance_operations_ns,
+            ),
+            (Stage::InstanceBytes, before.instance_bytes_ns, after.instance_bytes_ns),
+            (Stage::DeviceQueue, before.device_ns, after.device_ns),
+        ] {
+            let spent_ns = after_ns.saturating_sub(before_ns).min(left_ns);
+            self.spend(stage, Duration::from_ns(spent_ns));
+            left_ns -= spent_ns;
+        }
+        self.spend(Stage::Server, Duration::from_ns(left_ns));
     }
 
     /// Time spent in a stage, by all requests together.
@@ -336,6 +340,23 @@ mod tests {
         let mut sum = before.total;
         sum.add(&later.total);
         assert_eq!(sum, all.total);
+    }
+
+    #[test]
+    fn a_wait_is_what_grew_of_the_account_and_the_rest_is_ours() {
+        let before = Exceeded { operations_ns: 10, device_ns: 5, ..Exceeded::default() };
+        let after = Exceeded { operations_ns: 40, device_ns: 1_005, ..Exceeded::default() };
+        let mut latency = Latency::default();
+        latency.waited(Duration::from_ns(1_100), &before, &after);
+        let spent = |stage| latency.spent(stage).ns;
+        assert_eq!((spent(Stage::VolumeOperations), spent(Stage::DeviceQueue)), (30, 1_000));
+        assert_eq!(spent(Stage::Server), 70);
+        // Several flows of a volume may wait at once: never more than there was.
+        latency.waited(Duration::from_ns(100), &before, &after);
+        assert_eq!(
+            latency.waits.sum().ns,
+            Stage::ALL.into_iter().map(|s| latency.spent(s).ns).sum()
+        );
     }
 
     #[test]

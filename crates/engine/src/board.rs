@@ -25,6 +25,8 @@ pub struct Board {
 struct Line {
     /// When somebody last waited, in nanoseconds of the engine's clock; 0 is never.
     wanted_at: AtomicU64,
+    /// When the core's part of the device served an urgent request last; 0 is never.
+    urgent_at: AtomicU64,
     /// Device time reserved by the core's volumes, in nanoseconds per second.
     reserved_ns: AtomicU64,
     /// What of the calibrated device is gone, as this core sees it, in millionths.
@@ -65,6 +67,16 @@ impl Board {
     pub fn sold_ppm(&self) -> u32 {
         let lost = self.cores.iter().map(|line| line.lost_ppm.load(Ordering::Relaxed)).max();
         PPM.saturating_sub(lost.unwrap_or(0))
+    }
+
+    /// Notes when a core has served an urgent request, and says when another one has.
+    pub fn urgent(&self, core: u16, own: Option<Instant>) -> Option<Instant> {
+        if let Some(at) = own {
+            self.cores[usize::from(core)].urgent_at.store(at.ns.max(1), Ordering::Relaxed);
+        }
+        let others = self.cores.iter().enumerate().filter(|(n, _)| *n != usize::from(core));
+        let last = others.map(|(_, line)| line.urgent_at.load(Ordering::Relaxed)).max();
+        last.filter(|at| *at > 0).map(Instant::from_ns)
     }
 
     /// A core's part of the device, in thousandths. `capacity_ns` is what the device can do, in
@@ -133,6 +145,16 @@ mod tests {
         assert_eq!(board.sold_ppm(), 700_000);
         board.may_sell(1, PPM);
         assert_eq!(board.sold_ppm(), 900_000);
+    }
+
+    #[test]
+    fn the_others_hear_of_urgent_requests() {
+        let board = Board::new(3);
+        assert_eq!(board.urgent(0, None), None);
+        assert_eq!(board.urgent(1, Some(at(5))), None);
+        assert_eq!(board.urgent(2, Some(at(3))), Some(at(5)));
+        assert_eq!(board.urgent(0, None), Some(at(5)));
+        assert_eq!(board.urgent(1, Some(at(7))), Some(at(3)));
     }
 
     #[test]

@@ -73,8 +73,6 @@ pub(crate) struct Gate {
     forfeited: Forfeited,
     tolerance: Tolerance,
     shut_by: Option<Dimension>,
-    /// What shut it last.
-    last_shut_by: Dimension,
     burstable: bool,
 }
 
@@ -109,7 +107,6 @@ impl Gate {
             forfeited: Forfeited::default(),
             tolerance,
             shut_by: None,
-            last_shut_by: Dimension::Operations,
             burstable: is_burstable(pacing),
         }
     }
@@ -231,7 +228,6 @@ impl Gate {
         self.shut_since = now;
         self.shut_until = until;
         self.shut_by = Some(by);
-        self.last_shut_by = by;
         Some(until).filter(|until| *until < NEVER)
     }
 
@@ -299,11 +295,6 @@ impl Gate {
     /// Counts a quantum that is not charged.
     pub fn count_only(&mut self, cost: &Cost) {
         self.operations_charged += u64::from(cost.operations);
-    }
-
-    /// The limit that last held a request up.
-    pub const fn last_shut_by(&self) -> Dimension {
-        self.last_shut_by
     }
 
     /// Whether it is a limit in bytes that holds up the first request.

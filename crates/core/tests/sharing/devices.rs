@@ -95,12 +95,12 @@ fn a_log_writer_keeps_its_latency_beside_a_neighbour_that_saturates_the_device()
         world.run_until(3 * NS_PER_S);
         (world.percentile(0, 990), world.latencies[0].len())
     };
-    // Of seeds 0 to 39 the worst is 334 us beside and 175 us alone: 1.91.
+    // Of these seeds the worst is 264 us beside and 175 us alone: 1.51. Promised is 2.
     for seed in 0..8 {
         let (alone, _) = p99(&[log], seed);
         let (beside, served) = p99(&[log, Client::greedy(120, 256 * KIB)], seed);
-        assert!(beside <= 2 * alone, "seed {seed}: p99 {beside} ns beside, {alone} ns alone");
-        assert!(served > 6_000, "seed {seed}: {served}");
+        assert!(10 * beside <= 16 * alone, "seed {seed}: p99 {beside} ns beside, {alone} ns alone");
+        assert!(served > 18_000, "seed {seed}: {served}");
     }
 }
 

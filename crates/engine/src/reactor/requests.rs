@@ -6,6 +6,7 @@ use crate::driver::Driver;
 use crate::session::{Bound, Incoming, Phase};
 use evenkeel_core::latency::{Latencies, Latency, Stage};
 use evenkeel_core::limits::QUANTUM_BYTES_MAX;
+use evenkeel_core::qos::Exceeded;
 use evenkeel_core::qos::scheduler::{Dispatch, Io, SubmitError};
 use evenkeel_core::request::{Failure, Operation, Request};
 use evenkeel_core::time::Instant;
@@ -30,6 +31,8 @@ pub(super) struct Active {
     arrived_at: Instant,
     /// When its payload was there, too, and the scheduler had it.
     submitted_at: Instant,
+    /// Its volume's account then.
+    exceeded: Exceeded,
     failure: Option<Failure>,
     extents: Vec<Extent>,
 }
@@ -55,15 +58,6 @@ fn latency_of(
         Operation::Write { .. } => Some(&mut latencies.get_or_insert_default().writes),
         _ => None,
     }
-}
-
-/// Notes what a quantum waited for between its submission and now, when the store gets it.
-fn note_waits(latency: &mut Latency, dispatch: &Dispatch, submitted_at: Instant, now: Instant) {
-    let for_limits = dispatch.past_limits_at.since(submitted_at);
-    latency.spend(dispatch.limit.into(), for_limits);
-    let beyond = now.since(dispatch.past_limits_at.max(submitted_at));
-    latency.spend(dispatch.held_by.map_or(Stage::Memory, Stage::from), beyond);
-    latency.waits.record(now.since(submitted_at));
 }
 
 impl<D: Driver> Reactor<D> {
@@ -152,6 +146,7 @@ impl<D: Driver> Reactor<D> {
             in_store: 0,
             arrived_at: self.now,
             submitted_at: self.now,
+            exceeded: Exceeded::default(),
             failure: None,
             extents: Vec::new(),
         }) as u32;
@@ -208,7 +203,9 @@ impl<D: Driver> Reactor<D> {
         };
         match result {
             Ok(()) => {
-                self.active[handle as usize].submitted_at = self.now;
+                let active = &mut self.active[handle as usize];
+                active.submitted_at = self.now;
+                active.exceeded = self.scheduler.exceeded(volume.index);
                 true
             }
             Err(SubmitError::QueueFull) => {
@@ -335,7 +332,7 @@ impl<D: Driver> Reactor<D> {
             in_flight: self.flights.len() as u32 + 1,
             length: total,
         };
-        let submitted_at = active.submitted_at;
+        let (submitted_at, before) = (active.submitted_at, active.exceeded);
         let submission = Submission {
             ticket: self.flights.insert(flight) as u64,
             operation,
@@ -345,7 +342,8 @@ impl<D: Driver> Reactor<D> {
         };
         let volume = &mut self.volumes[slot as usize];
         if let Some(latency) = latency_of(&mut volume.latencies, operation) {
-            note_waits(latency, &dispatch, submitted_at, self.now);
+            let after = self.scheduler.exceeded(volume.index);
+            latency.waited(self.now.since(submitted_at), &before, &after);
         }
         volume.in_store += 1;
         volume.store.submit(submission, &mut self.driver.disk(slot));

@@ -220,12 +220,17 @@ impl<D: Driver> Reactor<D> {
         if self.now < device.look_at {
             return;
         }
+        device.look_at = self.now + PART_EVERY;
+        // Urgent requests of one core's volumes need room that the other cores keep free, too.
+        let own = self.scheduler.urgent_at(device.index);
+        if let Some(at) = self.board.urgent(self.core, own) {
+            self.scheduler.note_urgent(device.index, at);
+        }
         let wanted = self.scheduler.is_device_wanted(device.index);
         if wanted {
             self.board.want(self.core, self.now);
         }
         if wanted || device.part < 1_000 {
-            device.look_at = self.now + PART_EVERY;
             let capacity_ns = u64::from(device.model.channels).saturating_mul(1_000_000_000);
             let part = self.board.part(self.core, self.now, capacity_ns);
             if part != device.part {

@@ -48,6 +48,7 @@ scenarios! {
     "hierarchy": hierarchy(all),
     "instance-burst": instance_burst(first 2),
     "log-writer": log_writer(all),
+    "log-writer-few-channels": log_writer_few_channels(all),
     "modify-step": modify_step(all),
     "piops-stripe": piops_stripe(all),
     "reservations": reservations(all),

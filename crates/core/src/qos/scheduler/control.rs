@@ -5,6 +5,7 @@ use core::fmt;
 use super::share::{Share, Shop, Terms};
 use super::{Cancelled, Counters, Io, Queue, Scheduler, SubmitError, VolumeIndex, index};
 use crate::limits::{DEVICES_PER_CORE_MAX, INSTANCES_PER_CORE_MAX, VOLUMES_PER_CORE_MAX};
+use crate::qos::gate::Exceeded;
 use crate::qos::pacing::{Balances, Pacing};
 use crate::qos::sharing::device::{Device, Place};
 use crate::qos::sharing::flow::{Flow, NIL, Waits};
@@ -111,6 +112,20 @@ impl Scheduler {
         let Some(shop) = self.sharing.shops.get_mut(index(device.0)) else { return };
         shop.device.window.set_part(per_mille);
         self.pump(device.0);
+    }
+
+    /// When a device served an urgent request last.
+    #[must_use]
+    pub fn urgent_at(&self, device: DeviceIndex) -> Option<Instant> {
+        self.sharing.shops.get(index(device.0))?.device.urgent_at()
+    }
+
+    /// Notes that another scheduler of a device served an urgent request: room is kept for the next
+    /// one.
+    pub fn note_urgent(&mut self, device: DeviceIndex, at: Instant) {
+        if let Some(shop) = self.sharing.shops.get_mut(index(device.0)) {
+            shop.device.note_urgent(at);
+        }
     }
 
     /// Whether requests wait for room at a device.
@@ -491,27 +506,37 @@ impl Scheduler {
         queue
     }
 
-    /// Adds to a volume's counters what its share knows.
-    pub(super) fn with_share(&self, slot: u32, mut counters: Counters) -> Counters {
-        let Some(share) = self.sharing.shares.get(index(self.volumes[index(slot)].share)) else {
-            return counters;
-        };
-        let terms = &self.sharing.terms[index(self.volumes[index(slot)].share)];
-        let mut held = terms.held;
+    /// Time in which the first request of a volume was held up, up to now.
+    pub(super) fn exceeded_of(&self, slot: u32) -> Exceeded {
+        let volume = &self.volumes[index(slot)];
+        let mut exceeded = volume.gate.exceeded(&self.reserves[index(slot)], self.now);
+        let Some(share) = self.sharing.shares.get(index(volume.share)) else { return exceeded };
+        let mut held = self.sharing.terms[index(volume.share)].held;
         let mut flow = share.flows;
         while let Some(entry) = self.sharing.flows.get(index(flow)) {
-            counters.queued_requests += entry.requests();
-            counters.queued_bytes += entry.bytes();
             if matches!(entry.waits, Waits::AtInstance | Waits::AtDevice) {
                 held.add(entry.held_by, self.now.since(entry.held_since));
             }
             flow = entry.sibling;
         }
-        counters.exceeded.instance_operations_ns = held.instance_operations_ns;
-        counters.exceeded.instance_bytes_ns = held.instance_bytes_ns;
-        counters.exceeded.device_ns = held.device_ns;
-        counters.made_whole = terms.made_whole;
-        counters.in_flight = share.in_flight;
+        exceeded.instance_operations_ns = held.instance_operations_ns;
+        exceeded.instance_bytes_ns = held.instance_bytes_ns;
+        exceeded.device_ns = held.device_ns;
+        exceeded
+    }
+
+    /// Adds to a volume's counters what its share knows.
+    pub(super) fn with_share(&self, slot: u32, mut counters: Counters) -> Counters {
+        let share = self.volumes[index(slot)].share;
+        let Some(entry) = self.sharing.shares.get(index(share)) else { return counters };
+        let mut flow = entry.flows;
+        while let Some(entry) = self.sharing.flows.get(index(flow)) {
+            counters.queued_requests += entry.requests();
+            counters.queued_bytes += entry.bytes();
+            flow = entry.sibling;
+        }
+        counters.made_whole = self.sharing.terms[index(share)].made_whole;
+        counters.in_flight = entry.in_flight;
         counters
     }
 }

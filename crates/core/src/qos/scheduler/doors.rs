@@ -80,7 +80,9 @@ impl Scheduler {
         if device != NIL {
             let device = &self.sharing.shops[index(device)].device;
             let ns = device.cost_ns(operation, next.portion.quantum_bytes());
-            if (from != Waits::AtDevice && device.is_wanted()) || !device.window.has_room_for(ns) {
+            // An urgent one passes those who wait for the room that is kept free for it.
+            let must_wait = from != Waits::AtDevice && device.is_wanted() && !next.urgent;
+            if must_wait || !device.has_room_for(ns, next.urgent, self.now) {
                 return Passed::DeviceShut { urgent: next.urgent };
             }
             cost_ns = Some(ns);
@@ -99,9 +101,7 @@ impl Scheduler {
         cost_ns: Option<u64>,
         ground: Option<Ground>,
     ) {
-        let Flow { volume: slot, instance, waits, held_by, first_since, .. } =
-            self.sharing.flows[index(flow)];
-        let waited_beyond = matches!(waits, Waits::AtInstance | Waits::AtDevice);
+        let Flow { volume: slot, instance, .. } = self.sharing.flows[index(flow)];
         let name = VolumeIndex { slot, generation: self.generations[index(slot)] };
         let volume = &mut self.volumes[index(slot)];
         let portion = &next.portion;
@@ -114,7 +114,6 @@ impl Scheduler {
             volume.gate.count_only(cost);
         }
         volume.count(portion.operation, length, last);
-        let limit = volume.gate.last_shut_by();
         self.sharing.flows[index(flow)].consume(&mut self.nodes, next, length);
         if instance != NIL {
             let cost = instance_cost(cost, portion);
@@ -130,9 +129,6 @@ impl Scheduler {
             ground: ground.unwrap_or(Ground::Weight),
             device_ns: cost_ns.unwrap_or(0),
             urgent: next.urgent,
-            past_limits_at: if waited_beyond { first_since } else { self.now },
-            limit,
-            held_by: waited_beyond.then_some(held_by),
         };
         if let Some(cost_ns) = cost_ns {
             self.give_to_device(flow, next, &mut dispatch, cost_ns);

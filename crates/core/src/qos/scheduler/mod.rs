@@ -36,11 +36,11 @@ pub use turns::MADE_WHOLE_MAX;
 
 use self::share::Sharing;
 use super::cost::Counting;
-use super::gate::{Dimension, Exceeded, Forfeited, Gate, Reserves};
+use super::gate::{Exceeded, Forfeited, Gate, Reserves};
 use super::pacing::{Balances, Pacing};
 use super::queue::{Cancelled, Nodes, Queue};
 use super::sharing::device::Ground;
-use super::sharing::flow::{HeldBy, NIL};
+use super::sharing::flow::NIL;
 use super::wheel::{LINK_BYTES, Wheel};
 use crate::limits::VOLUMES_PER_CORE_MAX;
 use crate::request::Operation;
@@ -110,13 +110,6 @@ pub struct Dispatch {
     pub device_ns: u64,
     /// Whether it went by the urgent lane.
     pub urgent: bool,
-    /// When its volume's limits let it pass: before, it waited for them, or behind requests that
-    /// did.
-    pub past_limits_at: Instant,
-    /// The limit of its volume that held a request up last.
-    pub limit: Dimension,
-    /// What it waited for after that, if it did.
-    pub held_by: Option<HeldBy>,
 }
 
 /// Why a request was not taken. Nothing was charged or kept.
@@ -418,7 +411,6 @@ impl Scheduler {
     pub fn counters(&self, volume: VolumeIndex) -> Counters {
         let Some(slot) = self.live(volume) else { return Counters::default() };
         let volume = &self.volumes[index(slot)];
-        let reserves = &self.reserves[index(slot)];
         let counters = Counters {
             operations: volume.gate.operations_charged(),
             requests: volume.requests,
@@ -426,12 +418,20 @@ impl Scheduler {
             bytes_written: volume.bytes_written,
             queued_requests: volume.queue.requests(),
             queued_bytes: volume.queue.bytes(),
-            exceeded: volume.gate.exceeded(reserves, self.now),
+            exceeded: self.exceeded_of(slot),
             late_ns: volume.gate.late_ns(self.now),
             forfeited: volume.gate.forfeited(),
             ..Counters::default()
         };
         self.with_share(slot, counters)
+    }
+
+    /// Time in which the first request of a volume was held up, by what held it up, from when it
+    /// was added until the scheduler's last `now`. What grows of it while a request waits is what
+    /// that request waited for, whether it was the first or stood behind it.
+    #[must_use]
+    pub fn exceeded(&self, volume: VolumeIndex) -> Exceeded {
+        self.live(volume).map_or_else(Exceeded::default, |slot| self.exceeded_of(slot))
     }
 
     /// How often a caller's `now` was before an earlier one. Such a time counts as the earlier one:
@@ -527,9 +527,6 @@ impl Scheduler {
                 ground: Ground::Weight,
                 device_ns: 0,
                 urgent: false,
-                past_limits_at: self.now,
-                limit: volume.gate.last_shut_by(),
-                held_by: None,
             });
         }
         if !volume.queue.is_empty() {

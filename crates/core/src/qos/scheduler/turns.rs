@@ -324,35 +324,49 @@ impl Scheduler {
                 self.sharing.shops[index(device)].interrupted = true;
                 return;
             }
-            let Flow { volume: slot, held_since, instance, .. } = self.sharing.flows[index(flow)];
-            let share = self.volumes[index(slot)].share;
+            let share = self.volumes[index(self.sharing.flows[index(flow)].volume)].share;
             if ground == Ground::Reserved && self.is_stale(device, share, flow) {
                 continue;
             }
-            // What others had before its reservation was due was never promised to it.
-            let due = self.sharing.shares[index(share)].place.tag;
-            let delay = self.now.since(held_since.max(due));
-            self.settle_volume(slot, share, Waits::AtDevice, delay);
-            if instance != NIL {
-                self.sharing.instances[index(instance)].look(self.now);
+            if self.serve_waiting(flow) {
+                continue;
             }
-            match self.try_pass(flow, Waits::AtDevice) {
-                Passed::Dispatched(_) => {
-                    self.sharing.withdraw(self.now, share, flow);
-                    if !self.sharing.flows[index(flow)].is_empty() {
-                        self.sharing.line_up(share, flow);
-                        self.look_again(slot);
-                    }
-                }
-                Passed::Nothing => self.sharing.withdraw(self.now, share, flow),
-                Passed::Full | Passed::DeviceShut { .. } => return,
-                Passed::VolumeShut(_) => self.back_to_volume(slot, share, flow),
-                Passed::InstanceShut(cost, operation) => {
-                    self.wait_for_instance(share, flow, (&cost, operation), true);
-                }
+            // What the first one may not have is kept free for urgent ones.
+            let urgent = self.sharing.shops[index(device)].device.first_urgent();
+            if !urgent.is_some_and(|urgent| urgent != flow && self.serve_waiting(urgent)) {
+                return;
             }
         }
         self.hand_out_surplus(device);
+    }
+
+    /// Serves a flow that waits for its device; `false` if there is no room for it.
+    fn serve_waiting(&mut self, flow: u32) -> bool {
+        let Flow { volume: slot, held_since, instance, .. } = self.sharing.flows[index(flow)];
+        let share = self.volumes[index(slot)].share;
+        // What others had before its reservation was due was never promised to it.
+        let due = self.sharing.shares[index(share)].place.tag;
+        let delay = self.now.since(held_since.max(due));
+        self.settle_volume(slot, share, Waits::AtDevice, delay);
+        if instance != NIL {
+            self.sharing.instances[index(instance)].look(self.now);
+        }
+        match self.try_pass(flow, Waits::AtDevice) {
+            Passed::Dispatched(_) => {
+                self.sharing.withdraw(self.now, share, flow);
+                if !self.sharing.flows[index(flow)].is_empty() {
+                    self.sharing.line_up(share, flow);
+                    self.look_again(slot);
+                }
+            }
+            Passed::Nothing => self.sharing.withdraw(self.now, share, flow),
+            Passed::Full | Passed::DeviceShut { .. } => return false,
+            Passed::VolumeShut(_) => self.back_to_volume(slot, share, flow),
+            Passed::InstanceShut(cost, operation) => {
+                self.wait_for_instance(share, flow, (&cost, operation), true);
+            }
+        }
+        true
     }
 
     /// Another flow of the same volume has used the reservation that this one was in line for: it
@@ -408,7 +422,7 @@ impl Scheduler {
             let shop = &self.sharing.shops[index(device)];
             let length = next.portion.quantum_bytes();
             let cost_ns = shop.device.cost_ns(next.portion.operation, length);
-            if !shop.device.window.has_room_for(cost_ns)
+            if !shop.device.has_room_for(cost_ns, next.urgent, self.now)
                 || self.output.len() >= OUTPUT_DISPATCHES_MAX
                 || !self.instance_allows(flow, &next, &at_instance, Waits::AtVolume)
             {

@@ -22,6 +22,12 @@ const LATE: Duration = Duration::from_ms(1);
 /// After a late reservation nobody gets a surplus for so long.
 const SNAP_BACK: Duration = Duration::from_ms(10);
 
+/// So long after an urgent request the next one is expected.
+const URGENT_RECENT: Duration = Duration::from_ms(100);
+
+/// A request is large that takes more than so many times what the reference request takes.
+const LARGE: u64 = 4;
+
 const NS_PER_S: u64 = 1_000_000_000;
 
 /// Virtual time of one nanosecond of device time at weight 1.
@@ -125,6 +131,10 @@ pub(crate) struct Device {
     by_tag: Heap,
     /// All flows that wait, by virtual time.
     by_virtual_time: Heap,
+    /// Those whose first request is urgent, by when they came.
+    urgent: Heap,
+    /// When an urgent request was served last.
+    urgent_at: Option<Instant>,
     /// The virtual time of what was served last by weight.
     virtual_now: u64,
     late_at: Option<Instant>,
@@ -140,6 +150,8 @@ impl Device {
             window: InFlight::new(now, model),
             by_tag: Heap::default(),
             by_virtual_time: Heap::default(),
+            urgent: Heap::default(),
+            urgent_at: None,
             virtual_now: 0,
             late_at: None,
             read: Correction::NONE,
@@ -163,6 +175,7 @@ impl Device {
     pub fn grow(&mut self, flows: usize) {
         self.by_tag.grow(flows);
         self.by_virtual_time.grow(flows);
+        self.urgent.grow(flows);
     }
 
     /// Channel time of a quantum, in nanoseconds.
@@ -199,12 +212,43 @@ impl Device {
             self.by_tag.set(flow, due.ns);
         }
         self.by_virtual_time.set(flow, place.virtual_time);
+        if urgent {
+            self.urgent.set(flow, since.ns);
+        }
     }
 
     /// Takes a flow out of the line.
     pub fn forget(&mut self, flow: u32) {
         self.by_tag.remove(flow);
         self.by_virtual_time.remove(flow);
+        self.urgent.remove(flow);
+    }
+
+    /// Whether there is room for a quantum.
+    ///
+    /// As long as urgent requests come, the last channel is not given to a large one: so that an
+    /// urgent one need not wait until one of many that take long is done. Where all of them take
+    /// equally long, that is as long as each of them takes, not a channel's part of it.
+    pub fn has_room_for(&self, cost_ns: u64, urgent: bool, now: Instant) -> bool {
+        let expects_urgent = || self.urgent_at.is_some_and(|at| now.since(at) < URGENT_RECENT);
+        let is_large = || cost_ns > LARGE * self.model.reference_ns();
+        let room = self.window.has_room_for(cost_ns);
+        room && (urgent || !is_large() || self.window.leaves_a_channel() || !expects_urgent())
+    }
+
+    /// Of those whose first request is urgent, who came first.
+    pub fn first_urgent(&self) -> Option<u32> {
+        self.urgent.first().map(|(_, flow)| flow)
+    }
+
+    /// When an urgent request was served last, here or at another scheduler of this device.
+    pub const fn urgent_at(&self) -> Option<Instant> {
+        self.urgent_at
+    }
+
+    /// Notes that an urgent request was served at another scheduler of this device.
+    pub fn note_urgent(&mut self, at: Instant) {
+        self.urgent_at = self.urgent_at.max(Some(at));
     }
 
     /// Who would be served now, and on what ground.
@@ -255,6 +299,9 @@ impl Device {
             self.counters.by_weight += 1;
             Ground::Weight
         };
+        if urgent {
+            self.urgent_at = Some(now);
+        }
         self.forget(flow);
         self.window.dispatched(cost_ns);
         ground

@@ -198,8 +198,12 @@ impl Flow {
 
 /// Whether a request belongs into the urgent lane of a volume with so many requests in flight.
 pub(crate) const fn is_urgent(io: &Io, in_flight: u32, after_flush: bool) -> bool {
-    let Operation::Write { fua } = io.operation else { return false };
-    (fua || after_flush) && io.length <= URGENT_BYTES_MAX && in_flight <= URGENT_IN_FLIGHT_MAX
+    let waited_for = match io.operation {
+        Operation::Write { fua } => (fua || after_flush) && io.length <= URGENT_BYTES_MAX,
+        Operation::Flush => true,
+        _ => false,
+    };
+    waited_for && in_flight <= URGENT_IN_FLIGHT_MAX
 }
 
 #[cfg(test)]
@@ -266,6 +270,7 @@ mod tests {
     fn small_durable_writes_of_a_quiet_volume_are_urgent() {
         let plain = Io { operation: Operation::Write { fua: false }, ..write(0, 16 << 10) };
         let read = Io { operation: Operation::Read, ..plain };
+        let flush = Io { operation: Operation::Flush, length: 0, ..plain };
         for (io, in_flight, after_flush, urgent) in [
             (write(0, 16 << 10), 0, false, true),
             (write(0, 64 << 10), 0, false, false),
@@ -273,6 +278,8 @@ mod tests {
             (plain, 0, false, false),
             (plain, 0, true, true),
             (read, 0, true, false),
+            (flush, 2, false, true),
+            (flush, 3, false, false),
         ] {
             assert_eq!(is_urgent(&io, in_flight, after_flush), urgent, "{io:?} {in_flight}");
         }

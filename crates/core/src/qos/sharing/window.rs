@@ -77,6 +77,13 @@ impl InFlight {
         self.requests == 0 || self.cost_ns.saturating_add(cost_ns) <= self.window_ns()
     }
 
+    /// Whether a channel of this scheduler's part stays free if one more is taken. Where there is
+    /// only one, that does not count.
+    pub fn leaves_a_channel(&self) -> bool {
+        let channels = self.channels * self.part / ONE;
+        channels < 2 || u64::from(self.requests) + 1 < channels
+    }
+
     /// The window in nanoseconds of channel time.
     pub const fn window_ns(&self) -> u64 {
         let whole =
