@@ -167,14 +167,22 @@ pub fn run(
     stopped.inspect(|()| info!("stopped cleanly"))
 }
 
+/// A lock may outlive its server by a moment: a child that whoever ran the server has just forked
+/// holds it, too, until it becomes another program.
+const LOCK_TRIES: u32 = 20;
+const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
+
 /// Two servers on one folder would overwrite each other's state.
 fn lock(data_dir: &Path) -> Result<File, ControlError> {
     let path = data_dir.join(LOCK_FILE_NAME);
     let io = |error| ControlError::DataDir(path.clone(), error);
     let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(io)?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(ControlError::InUse(data_dir.into())),
-        Err(TryLockError::Error(error)) => Err(io(error)),
+    for _ in 0..LOCK_TRIES {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) => clock::pause(LOCK_PAUSE),
+            Err(TryLockError::Error(error)) => return Err(io(error)),
+        }
     }
+    Err(ControlError::InUse(data_dir.into()))
 }
