@@ -11,12 +11,17 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+mod bench;
 mod calibrate;
 mod sim;
 mod store;
 mod top;
 mod volume;
 
+pub use bench::{
+    Bench, BenchIdle, BenchInstance, BenchIsolation, BenchLimits, BenchNbd, BenchReservation,
+    BenchVerb, Export,
+};
 pub use calibrate::{Calibrate, CalibrateWhen};
 pub use sim::{Sim, SimRun, SimSwarm, SimVerb};
 pub use store::{Bytes, StoreKind};
@@ -334,77 +339,6 @@ pub struct Doctor {
 
     #[command(flatten)]
     pub output: Output,
-}
-
-#[derive(Args, Debug)]
-pub struct Bench {
-    #[command(subcommand)]
-    pub verb: BenchVerb,
-}
-
-#[derive(Subcommand, Debug)]
-pub enum BenchVerb {
-    /// An unlimited volume beside nbdkit and qemu-storage-daemon, runs in turn, under the same fio
-    /// jobs.
-    Nbd(BenchNbd),
-    /// One volume after another at its limit, from 100 to 16,000 IOPS, then ten at once; each
-    /// judged as strictly as the published figures.
-    Limits(BenchLimits),
-    /// Serve one unlimited volume in memory: the subject of `bench nbd`.
-    #[command(hide = true)]
-    Export(Export),
-}
-
-#[derive(Args, Debug)]
-pub struct BenchNbd {
-    /// Time of each run, such as 3s.
-    #[arg(long, default_value = "3s", value_name = "TIME", value_parser = span)]
-    pub time: Duration,
-
-    /// Runs of each row on each server; the median is shown.
-    #[arg(long, default_value = "3", value_name = "N")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub rounds: u32,
-
-    #[command(flatten)]
-    pub output: Output,
-}
-
-#[derive(Args, Debug)]
-pub struct BenchLimits {
-    /// Time of each run, such as 30s.
-    #[arg(long, default_value = "30s", value_name = "TIME", value_parser = span)]
-    pub time: Duration,
-
-    /// How the server talks to disks and sockets.
-    #[arg(long, default_value = "auto", value_name = "WAY")]
-    pub io: Io,
-
-    #[command(flatten)]
-    pub output: Output,
-}
-
-#[derive(Args, Debug)]
-pub struct Export {
-    /// Unix socket to listen on.
-    #[arg(long, value_name = "PATH")]
-    pub unix: Option<PathBuf>,
-
-    /// Address to listen on.
-    #[arg(long, value_name = "ADDR", required_unless_present = "unix")]
-    pub tcp: Option<SocketAddr>,
-
-    /// Size in bytes.
-    #[arg(long, value_name = "BYTES")]
-    pub size: u64,
-
-    /// How the server talks to disks and sockets.
-    #[arg(long, default_value = "auto", value_name = "WAY")]
-    pub io: Io,
-
-    /// Threads of the data plane. [default: the number of cores]
-    #[arg(long, value_name = "N")]
-    pub cores: Option<u16>,
 }
 
 #[derive(Args, Debug)]

@@ -32,6 +32,25 @@ impl Deadline {
     }
 }
 
+/// Measures how long something takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopwatch {
+    started: Instant,
+}
+
+impl Stopwatch {
+    /// Starts to measure.
+    #[allow(clippy::disallowed_methods)]
+    pub fn start() -> Self {
+        Self { started: Instant::now() }
+    }
+
+    /// How long it has been until now.
+    pub fn elapsed(self) -> Duration {
+        self.started.elapsed()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

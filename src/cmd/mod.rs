@@ -1,6 +1,6 @@
 //! One file a verb.
 
-use crate::cli::{BenchVerb, Cli, Verb};
+use crate::cli::{Cli, Verb};
 use crate::message::Failure;
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::pacing::{Balances, Pacing};
@@ -18,7 +18,6 @@ mod demo;
 mod doctor;
 mod env;
 mod host;
-mod limits;
 mod man;
 pub mod serve;
 mod sim;
@@ -37,11 +36,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Top(arguments) => top::run(&arguments),
         Verb::Doctor(arguments) => doctor::run(&arguments),
         Verb::Sim(arguments) => sim::run(&arguments),
-        Verb::Bench(arguments) => match arguments.verb {
-            BenchVerb::Nbd(arguments) => bench::nbd(&arguments),
-            BenchVerb::Limits(arguments) => limits::run(&arguments),
-            BenchVerb::Export(arguments) => bench::export(&arguments),
-        },
+        Verb::Bench(arguments) => bench::run(&arguments.verb),
         Verb::Completions(arguments) => man::completions(&arguments),
         Verb::Man(arguments) => man::run(&arguments),
     }

@@ -24,8 +24,12 @@ usage: cargo x <verb>
   mutations [N...] break the rule behind each property on purpose and see that its test fails
   bench nbd [...]  build for release and compare with other NBD servers, side by side
   bench limits     build for release and drive volumes at their limits
+  bench isolation|reservation|instance|idle [...]  the same, of what volumes share
   bench instructions  count the scheduler's instructions per I/O (with valgrind)
 ";
+
+/// Verbs of `evenkeel bench`.
+const BENCHES: [&str; 6] = ["nbd", "limits", "isolation", "reservation", "instance", "idle"];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -51,7 +55,7 @@ fn main() -> ExitCode {
         ["scenarios"] => scenarios(&root),
         ["mutations", properties @ ..] => mutations::run(&root, properties),
         ["bench", "instructions"] => instructions::run(&root),
-        ["bench", what @ ("nbd" | "limits"), rest @ ..] => bench(&root, what, rest),
+        ["bench", what, rest @ ..] if BENCHES.contains(what) => bench(&root, what, rest),
         [] | ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;

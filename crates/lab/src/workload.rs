@@ -38,6 +38,9 @@ pub struct Workload {
     pub queue_depth: u32,
     /// Length in whole seconds.
     pub duration_s: u32,
+    /// Only so many MiB from the start of the volume on are visited; all of it without this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub span_mib: Option<u32>,
     /// Seed of the offsets and of the read/write coin: the same seed visits the same blocks.
     pub seed: u64,
 }
@@ -52,6 +55,7 @@ impl Workload {
             read_percent: 100,
             queue_depth,
             duration_s,
+            span_mib: None,
             seed: 1,
         }
     }
@@ -79,6 +83,9 @@ impl Workload {
         }
         if self.queue_depth == 0 || self.queue_depth > QUEUE_DEPTH_MAX {
             return bad(format!("queue depth {}; use 1 to {QUEUE_DEPTH_MAX}", self.queue_depth));
+        }
+        if self.span_mib == Some(0) {
+            return bad("a span of 0 MiB; use 1 or more".to_owned());
         }
         if self.duration_s == 0 || self.duration_s > DURATION_S_MAX {
             return bad(format!("{} s long; use 1 to {DURATION_S_MAX} s", self.duration_s));
@@ -127,6 +134,7 @@ mod tests {
             (Workload { read_percent: 101, ..good }, "% reads"),
             (Workload { queue_depth: 0, ..good }, "depth"),
             (Workload { queue_depth: QUEUE_DEPTH_MAX + 1, ..good }, "depth"),
+            (Workload { span_mib: Some(0), ..good }, "span"),
             (Workload { duration_s: 0, ..good }, "long"),
             (Workload { duration_s: DURATION_S_MAX + 1, ..good }, "long"),
         ] {

@@ -20,7 +20,7 @@ const READER_WAIT: Duration = Duration::from_secs(2);
 
 /// A running program. Dropping it kills it and waits until it is gone.
 #[derive(Debug)]
-pub(crate) struct Guarded {
+pub struct Guarded {
     child: Child,
     pidfd: OwnedFd,
     stderr: Option<mpsc::Receiver<String>>,
@@ -33,7 +33,7 @@ impl Guarded {
     ///
     /// # Errors
     /// [`LabError::ToolMissing`] when there is no such program; `package` is what holds it.
-    pub(crate) fn spawn(command: &mut Command, package: &'static str) -> Result<Self, LabError> {
+    pub fn spawn(command: &mut Command, package: &'static str) -> Result<Self, LabError> {
         let tool = command.get_program().to_string_lossy().into_owned();
         command.stdin(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| match error.kind() {
@@ -52,17 +52,19 @@ impl Guarded {
         }
     }
 
-    pub(crate) fn id(&self) -> u32 {
+    /// Its process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// The program's standard output, once, if it was asked for.
-    pub(crate) fn take_stdout(&mut self) -> Option<std::process::ChildStdout> {
+    pub fn take_stdout(&mut self) -> Option<std::process::ChildStdout> {
         self.child.stdout.take()
     }
 
     /// Waits until the program ends or the deadline passes (`None`).
-    pub(crate) fn wait_until(&mut self, deadline: Instant) -> Option<ExitStatus> {
+    pub fn wait_until(&mut self, deadline: Instant) -> Option<ExitStatus> {
         loop {
             if let Some(status) = self.status {
                 return Some(status);
@@ -83,7 +85,7 @@ impl Guarded {
     }
 
     /// Asks the program to end (SIGTERM), kills it when it has not within `grace`.
-    pub(crate) fn stop(&mut self, grace: Duration) {
+    pub fn stop(&mut self, grace: Duration) {
         let _ = pidfd_send_signal(&self.pidfd, Signal::TERM);
         if self.wait_until(clock::now() + grace).is_none() {
             self.kill();
@@ -91,7 +93,7 @@ impl Guarded {
     }
 
     /// Kills it and waits until it is gone.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         if self.status.is_none() {
             let _ = self.child.kill();
             self.status = self.child.wait().ok();
@@ -99,7 +101,7 @@ impl Guarded {
     }
 
     /// The end of what it wrote to its standard error. Call it after the program has ended.
-    pub(crate) fn stderr(&mut self) -> String {
+    pub fn stderr(&mut self) -> String {
         self.kill();
         self.stderr.take().map(|reader| result_of(&reader)).unwrap_or_default()
     }

@@ -1,12 +1,15 @@
-//! Experiments on real servers: fio as the load generator, and servers side by side.
+//! Experiments on real servers: fio as the load generator, a log writer of our own, and servers
+//! side by side.
 //!
 //! Every program is started by `child`, which guarantees that it is gone when we are done with
 //! it.
 
-mod child;
+pub mod child;
 pub mod compare;
+pub mod durable;
 pub mod fio;
-mod usage;
+pub mod isolation;
+pub mod usage;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -33,6 +36,16 @@ impl NbdUri {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+/// The median; 0 of nothing.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => 0.0,
+        count if count % 2 == 1 => values[count / 2],
+        count => f64::midpoint(values[count / 2 - 1], values[count / 2]),
     }
 }
 

@@ -1,4 +1,4 @@
-//! CPU time that a process has used, from the kernel's books.
+//! CPU time and memory that a process has used, from the kernel's books.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::LabError;
 ///
 /// # Errors
 /// When there is no such process.
-pub(crate) fn cpu_seconds(pid: u32) -> Result<f64, LabError> {
+pub fn cpu_seconds(pid: u32) -> Result<f64, LabError> {
     let path = format!("/proc/{pid}/stat");
     let stat = fs::read_to_string(&path).map_err(LabError::io("cannot read", path))?;
     let ticks = cpu_ticks(&stat).ok_or_else(|| LabError::BadOutput {
@@ -17,6 +17,21 @@ pub(crate) fn cpu_seconds(pid: u32) -> Result<f64, LabError> {
         what: format!("no fields 14 and 15 in {stat:?}"),
     })?;
     Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// Bytes of memory that a process has in use now.
+///
+/// # Errors
+/// When there is no such process.
+pub fn resident_bytes(pid: u32) -> Result<u64, LabError> {
+    let path = format!("/proc/{pid}/status");
+    let status = fs::read_to_string(&path).map_err(LabError::io("cannot read", path))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kib.map(|kib| kib << 10).ok_or_else(|| LabError::BadOutput {
+        tool: "/proc/<pid>/status",
+        what: format!("no VmRSS in {status:?}"),
+    })
 }
 
 /// utime + stime: fields 14 and 15. The second field, the name, may itself hold spaces and
@@ -45,5 +60,7 @@ mod tests {
     fn this_process_has_books() {
         assert!(cpu_seconds(std::process::id()).unwrap() >= 0.0);
         assert!(cpu_seconds(u32::MAX).is_err());
+        assert!(resident_bytes(std::process::id()).unwrap() > 0);
+        assert!(resident_bytes(u32::MAX).is_err());
     }
 }

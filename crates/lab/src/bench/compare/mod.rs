@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 pub use peer::{Peer, PeerSize, Transport, nbdkit_file, nbdkit_memory, qemu_file, qemu_null};
 
-use self::peer::Running;
+pub(crate) use self::peer::{Place, Running, qemu_limited};
 use crate::bench::fio::{self, Detail, Job};
 use crate::bench::usage::cpu_seconds;
 use crate::environment::Environment;
@@ -92,13 +92,7 @@ impl Cell {
     #[must_use]
     pub fn median(&self) -> Sample {
         let median = |value: fn(&Sample) -> f64| {
-            let mut values: Vec<f64> = self.samples.iter().map(value).collect();
-            values.sort_by(f64::total_cmp);
-            match values.len() {
-                0 => 0.0,
-                count if count % 2 == 1 => values[count / 2],
-                count => f64::midpoint(values[count / 2 - 1], values[count / 2]),
-            }
+            crate::bench::median(self.samples.iter().map(value).collect())
         };
         Sample {
             iops: median(|sample| sample.iops),
@@ -139,11 +133,13 @@ pub fn compare(
     // Only the load before the comparison: during it, the load is our own.
     let warnings: Vec<String> = fio::load_warning("before").into_iter().collect();
     let deadline = clock::now() + config.deadline;
+    let CompareConfig { folder, memory_folder: files, size, .. } = config;
+    let place = Place { folder, files, size: *size };
     let mut servers: Vec<Running> = Vec::new();
     for (index, peer) in config.peers.iter().enumerate() {
         for &transport in &config.transports {
             progress(&format!("starting {} on {transport}", peer.name));
-            servers.push(peer.start(transport, index, config)?);
+            servers.push(peer.start(transport, index, place)?);
         }
     }
     for server in &servers {

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::CompareConfig;
 use crate::bench::NbdUri;
 use crate::bench::child::Guarded;
 use crate::{LabError, clock, text};
@@ -60,12 +59,25 @@ pub struct Peer {
     pub keeps_bytes: bool,
 }
 
+/// Where servers put what they need.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'a> {
+    /// For sockets.
+    pub(crate) folder: &'a Path,
+    /// For files that hold exports.
+    pub(crate) files: &'a Path,
+    /// Of each export.
+    pub(crate) size: PeerSize,
+}
+
 /// A server that accepts connections. Dropping it stops it and removes what it left.
-pub(super) struct Running {
-    pub(super) name: String,
-    pub(super) transport: Transport,
-    pub(super) uri: NbdUri,
-    pub(super) command: String,
+pub(crate) struct Running {
+    pub(crate) name: String,
+    pub(crate) transport: Transport,
+    pub(crate) uri: NbdUri,
+    pub(crate) command: String,
+    /// Where it listens, if that is a unix socket.
+    pub(crate) socket: PathBuf,
     child: Guarded,
     litter: Vec<PathBuf>,
 }
@@ -84,7 +96,7 @@ pub fn nbdkit_memory() -> Peer {
     nbdkit("nbdkit memory", "memory", "size={size}", false)
 }
 
-/// nbdkit's file plugin on a file in memory.
+/// nbdkit's file plugin on a file.
 #[must_use]
 pub fn nbdkit_file() -> Peer {
     nbdkit("nbdkit file", "file", "{file}", true)
@@ -102,6 +114,24 @@ pub fn qemu_file() -> Peer {
 #[must_use]
 pub fn qemu_null() -> Peer {
     qemu("qemu null", "driver=null-co,node-name=disk,size={size},read-zeroes=off", false)
+}
+
+/// qemu-storage-daemon on a file of a disk, past the page cache, held to so many I/Os of up to
+/// 256 KiB per second by a throttle group.
+#[must_use]
+pub(crate) fn qemu_limited(iops: u32) -> Peer {
+    let mut peer = qemu(
+        "qemu throttle",
+        "driver=throttle,node-name=disk,throttle-group=limits,\
+         file.driver=file,file.filename={file},file.cache.direct=on,file.aio=io_uring",
+        true,
+    );
+    let group =
+        format!("throttle-group,id=limits,limits.iops-total={iops},limits.iops-size={}", 256 << 10);
+    for command in [&mut peer.unix, &mut peer.tcp] {
+        command.splice(1..1, ["--object".to_owned(), group.clone()]);
+    }
+    peer
 }
 
 fn nbdkit(name: &str, plugin: &str, parameter: &str, needs_file: bool) -> Peer {
@@ -143,20 +173,20 @@ fn qemu(name: &str, device: &str, needs_file: bool) -> Peer {
 impl Peer {
     /// Starts the server and waits until it accepts connections. `index` keeps its files apart from
     /// those of other servers.
-    pub(super) fn start(
+    pub(crate) fn start(
         &self,
         transport: Transport,
         index: usize,
-        config: &CompareConfig,
+        place: Place<'_>,
     ) -> Result<Running, LabError> {
-        let socket = config.folder.join(format!("server-{index}.socket"));
-        let file = config.memory_folder.join(format!("server-{index}-{transport}.disk"));
+        let socket = place.folder.join(format!("server-{index}.socket"));
+        let file = place.files.join(format!("server-{index}-{transport}.disk"));
         let mut litter = Vec::new();
         if self.needs_file {
             let disk =
                 std::fs::File::create_new(&file).map_err(LabError::io("cannot create", &file))?;
             litter.push(file.clone());
-            disk.set_len(config.size.bytes()).map_err(LabError::io("cannot size", &file))?;
+            disk.set_len(place.size.bytes()).map_err(LabError::io("cannot size", &file))?;
         }
         let (template, address) = match transport {
             Transport::Unix => (&self.unix, SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
@@ -167,7 +197,7 @@ impl Peer {
                 .replace("{socket}", &socket.to_string_lossy())
                 .replace("{port}", &address.port().to_string())
                 .replace("{file}", &file.to_string_lossy())
-                .replace("{size}", &config.size.bytes().to_string())
+                .replace("{size}", &place.size.bytes().to_string())
         };
         let arguments: Vec<String> = template.iter().map(fill).collect();
         let command = text::command_line(&arguments);
@@ -184,10 +214,11 @@ impl Peer {
         if transport == Transport::Unix {
             litter.push(socket.clone());
         }
+        let place_of = socket.clone();
         let mut running =
-            Running { name: self.name.clone(), transport, uri, command, child, litter };
+            Running { name: self.name.clone(), transport, uri, command, socket, child, litter };
         running.wait_ready(|| match transport {
-            Transport::Unix => UnixStream::connect(&socket).is_ok(),
+            Transport::Unix => UnixStream::connect(&place_of).is_ok(),
             Transport::Tcp => TcpStream::connect(address).is_ok(),
         })?;
         Ok(running)
@@ -195,7 +226,7 @@ impl Peer {
 }
 
 impl Running {
-    pub(super) fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 

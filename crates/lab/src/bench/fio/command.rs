@@ -45,7 +45,7 @@ pub(super) fn arguments(jobs: &[Job], detail: Detail, log_prefixes: &[PathBuf]) 
 }
 
 fn job_arguments(job: &Job, arguments: &mut Vec<String>) {
-    let Workload { pattern, block_bytes, read_percent, queue_depth, duration_s, seed } =
+    let Workload { pattern, block_bytes, read_percent, queue_depth, duration_s, span_mib, seed } =
         job.workload;
     let rw = match (pattern, read_percent) {
         (Pattern::Random, 100) => "randread",
@@ -64,6 +64,7 @@ fn job_arguments(job: &Job, arguments: &mut Vec<String>) {
     arguments.push(format!("--bs={block_bytes}"));
     arguments.push(format!("--iodepth={queue_depth}"));
     arguments.push(format!("--runtime={duration_s}"));
+    arguments.extend(span_mib.map(|mib| format!("--size={mib}m")));
     arguments.push(format!("--randseed={seed}"));
 }
 

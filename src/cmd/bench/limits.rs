@@ -1,7 +1,7 @@
 //! `evenkeel bench limits`: one volume after another at its limit, driven by fio over NBD, each
 //! judged as strictly as the published figures.
 
-use super::{apply, serve, temporary_folder};
+use super::super::{apply, serve, temporary_folder};
 use crate::cli::BenchLimits;
 use crate::message::{self, Failure, Format};
 use crate::server;

@@ -1,6 +1,6 @@
 //! `evenkeel bench`: an unlimited volume beside other servers, under the same load.
 
-use super::{apply, serve, temporary_folder};
+use super::super::{apply, serve, temporary_folder};
 use crate::cli::{BenchNbd, Export};
 use crate::message::{self, Failure, Format};
 use crate::server;

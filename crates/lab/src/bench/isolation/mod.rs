@@ -1,0 +1,315 @@
+//! A log writer beside large neighbours: does the small durable write stay fast?
+//!
+//! The log is 16 KiB sequential writes with FUA, one at a time. Its neighbours, each on a volume of
+//! its own, read and write 256 KiB at random, 64 at once. Servers are visited in turn, round by
+//! round, because a shared machine drifts; what counts is how much longer a write takes beside
+//! neighbours than alone.
+
+mod peers;
+mod table;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub use peers::{Disks, Limits};
+
+use crate::LabError;
+use crate::bench::NbdUri;
+use crate::bench::durable::{self, LogRun};
+use crate::bench::fio::{self, Detail, Job};
+use crate::environment::Environment;
+use crate::workload::Workload;
+use crate::{clock, text};
+
+/// Beside neighbours the 99th percentile of a durable write is to be at most so many times what it
+/// is alone.
+pub const P99_TIMES_MAX: f64 = 2.0;
+
+/// What the neighbours are made of.
+const NEIGHBOUR_BLOCK_BYTES: u32 = 256 << 10;
+const NEIGHBOUR_DEPTH: u32 = 64;
+
+/// Neighbours run so much longer than the log writer, in seconds: until all of them are up, and
+/// for the last of its writes.
+const NEIGHBOURS_LONGER_S: u32 = 4;
+
+/// One export of a server on a unix socket.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Export {
+    /// Where the server listens.
+    pub socket: PathBuf,
+    /// What the server calls it.
+    pub name: String,
+}
+
+/// A server with three volumes.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// What the table calls it.
+    pub name: String,
+    /// The log.
+    pub log: Export,
+    /// The volume of the neighbour that reads.
+    pub reads: Export,
+    /// The volume of the neighbour that writes.
+    pub writes: Export,
+}
+
+/// Who else is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Beside {
+    /// The log is alone.
+    Nobody,
+    /// A neighbour that reads.
+    Reads,
+    /// A neighbour that writes.
+    Writes,
+    /// Both.
+    Both,
+}
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct IsolationConfig {
+    /// The servers, in the order in which they are visited. They are started already.
+    pub subjects: Vec<Subject>,
+    /// Seconds of each run.
+    pub run_s: u32,
+    /// Times each server is visited in each situation; the median is reported.
+    pub rounds: u32,
+    /// The part of each volume that is used, in MiB; it is written first.
+    pub span_mib: u32,
+    /// An empty folder for what is needed meanwhile.
+    pub folder: PathBuf,
+}
+
+/// One run.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Sample {
+    /// Durable writes of the log per second.
+    pub log_writes_per_second: f64,
+    /// Their median.
+    pub p50_ns: u64,
+    /// Their 99th percentile.
+    pub p99_ns: u64,
+    /// What the neighbours moved together, in bytes per second.
+    pub neighbours_bytes_per_second: f64,
+}
+
+/// All rounds of one server in one situation.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Cell {
+    /// The server's name.
+    pub subject: String,
+    /// Who else was there.
+    pub beside: Beside,
+    /// One a round.
+    pub samples: Vec<Sample>,
+}
+
+/// What was found.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Isolation {
+    /// Names the shape of this document: `evenkeel.isolation/1`.
+    pub schema: String,
+    /// What the volumes lay on.
+    pub device: String,
+    /// When it was measured.
+    pub measured_at: String,
+    /// On what machine.
+    pub environment: Environment,
+    /// Situations outermost, servers within.
+    pub cells: Vec<Cell>,
+    /// What a reader should know before believing the figures.
+    pub warnings: Vec<String>,
+}
+
+impl Beside {
+    /// All, the quietest first.
+    pub const ALL: [Self; 4] = [Self::Nobody, Self::Reads, Self::Writes, Self::Both];
+
+    fn reads(self) -> bool {
+        matches!(self, Self::Reads | Self::Both)
+    }
+
+    fn writes(self) -> bool {
+        matches!(self, Self::Writes | Self::Both)
+    }
+}
+
+impl fmt::Display for Beside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nobody => "alone",
+            Self::Reads => "beside reads",
+            Self::Writes => "beside writes",
+            Self::Both => "beside both",
+        })
+    }
+}
+
+impl Export {
+    fn uri(&self) -> NbdUri {
+        NbdUri::unix(&self.socket, &self.name)
+    }
+}
+
+impl Cell {
+    /// The median of each figure over the rounds.
+    #[must_use]
+    pub fn median(&self) -> Sample {
+        let median = |value: fn(&Sample) -> f64| {
+            crate::bench::median(self.samples.iter().map(value).collect())
+        };
+        Sample {
+            log_writes_per_second: median(|sample| sample.log_writes_per_second),
+            p50_ns: median(|sample| sample.p50_ns as f64).round() as u64,
+            p99_ns: median(|sample| sample.p99_ns as f64).round() as u64,
+            neighbours_bytes_per_second: median(|sample| sample.neighbours_bytes_per_second),
+        }
+    }
+}
+
+impl Isolation {
+    /// How many times as long as alone a server's log writes take beside neighbours, at the 99th
+    /// percentile; `None` if one of the two was not measured.
+    #[must_use]
+    pub fn p99_times(&self, subject: &str, beside: Beside) -> Option<f64> {
+        let p99 = |beside: Beside| {
+            let of = |cell: &&Cell| cell.subject == subject && cell.beside == beside;
+            self.cells.iter().find(of).map(|cell| cell.median().p99_ns as f64)
+        };
+        Some(p99(beside)? / p99(Beside::Nobody)?.max(1.0))
+    }
+
+    /// Whether a server's log is as fast beside neighbours as it is to be, in every situation.
+    #[must_use]
+    pub fn holds(&self, subject: &str) -> bool {
+        let times = Beside::ALL.map(|beside| self.p99_times(subject, beside));
+        times.iter().flatten().all(|&times| times <= P99_TIMES_MAX)
+    }
+}
+
+/// Fills what is used of all volumes, then visits the servers in every situation, round by round.
+/// `progress` is told what runs next.
+///
+/// # Errors
+/// When fio is missing, a server fails or refuses something.
+pub fn measure(
+    device: &str,
+    config: &IsolationConfig,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Isolation, LabError> {
+    let environment = Environment::read(fio::version()?);
+    let warnings: Vec<String> = fio::load_warning("before").into_iter().collect();
+    for subject in &config.subjects {
+        progress(&format!("filling the volumes of {}", subject.name));
+        fill(subject, config)?;
+    }
+    let mut cells = Vec::new();
+    for beside in Beside::ALL {
+        let names = config.subjects.iter().map(|subject| subject.name.clone());
+        cells.extend(names.map(|subject| Cell { subject, beside, samples: Vec::new() }));
+    }
+    for round in 1..=config.rounds.max(1) {
+        for cell in &mut cells {
+            let is_of = |subject: &&Subject| subject.name == cell.subject;
+            let Some(subject) = config.subjects.iter().find(is_of) else { continue };
+            progress(&format!("round {round}: {} {}", cell.subject, cell.beside));
+            cell.samples.push(run(subject, cell.beside, config)?);
+        }
+    }
+    Ok(Isolation {
+        schema: "evenkeel.isolation/1".to_owned(),
+        device: device.to_owned(),
+        measured_at: clock::utc_now(),
+        environment,
+        cells,
+        warnings,
+    })
+}
+
+/// What was never written would be read for nothing.
+fn fill(subject: &Subject, config: &IsolationConfig) -> Result<(), LabError> {
+    let bytes = u64::from(config.span_mib) << 20;
+    let exports = [&subject.log, &subject.reads, &subject.writes];
+    exports.into_iter().try_for_each(|export| durable::fill(&export.socket, &export.name, bytes))
+}
+
+fn run(subject: &Subject, beside: Beside, config: &IsolationConfig) -> Result<Sample, LabError> {
+    let time = Duration::from_secs(config.run_s.into());
+    let jobs = neighbours(subject, beside, config);
+    if jobs.is_empty() {
+        return Ok(sample(&log(subject, time)?, 0.0));
+    }
+    let (up, are_up) = mpsc::channel();
+    let (log_run, neighbours) = std::thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            let mut progress = |_: &[fio::VolumeProgress]| _ = up.send(());
+            let run = fio::run(&jobs, Detail::Totals, &config.folder, &mut progress);
+            drop(up);
+            run
+        });
+        // Nobody reports if fio fails; its own error tells more then than what the log saw.
+        let log_run = are_up.recv().ok().map(|()| log(subject, time));
+        (log_run, load.join())
+    });
+    let neighbours = neighbours.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    let Some(log_run) = log_run else {
+        return Err(LabError::Unjudgeable("fio ended before its first second".to_owned()));
+    };
+    let mut moved = 0.0;
+    for measurement in &neighbours.measurements {
+        if let Some(error) = &measurement.error {
+            return Err(LabError::ToolFailed {
+                tool: "fio".to_owned(),
+                how: format!("{} on {}: {error}", measurement.name, subject.name),
+                said: String::new(),
+                command: neighbours.command,
+            });
+        }
+        let bytes = measurement.ios_total as f64 * f64::from(NEIGHBOUR_BLOCK_BYTES);
+        moved += bytes * 1_000.0 / measurement.runtime_ms.max(1) as f64;
+    }
+    Ok(sample(&log_run?, moved))
+}
+
+fn log(subject: &Subject, time: Duration) -> Result<LogRun, LabError> {
+    durable::write_log(&subject.log.socket, &subject.log.name, time)
+}
+
+fn sample(log: &LogRun, neighbours_bytes_per_second: f64) -> Sample {
+    Sample {
+        log_writes_per_second: log.writes_per_second,
+        p50_ns: log.latency.p50_ns,
+        p99_ns: log.latency.p99_ns,
+        neighbours_bytes_per_second,
+    }
+}
+
+fn neighbours(subject: &Subject, beside: Beside, config: &IsolationConfig) -> Vec<Job> {
+    let duration_s = config.run_s + NEIGHBOURS_LONGER_S;
+    let workload = Workload {
+        span_mib: Some(config.span_mib),
+        ..Workload::random_read(NEIGHBOUR_BLOCK_BYTES, NEIGHBOUR_DEPTH, duration_s)
+    };
+    let mut jobs = Vec::new();
+    if beside.reads() {
+        jobs.push(Job { name: "reads".to_owned(), uri: subject.reads.uri(), workload });
+    }
+    if beside.writes() {
+        let workload = Workload { read_percent: 0, ..workload };
+        jobs.push(Job { name: "writes".to_owned(), uri: subject.writes.uri(), workload });
+    }
+    jobs
+}
+
+/// What the neighbours do, in words.
+fn neighbours_text() -> String {
+    format!("{}, {NEIGHBOUR_DEPTH} at once", text::bytes(u64::from(NEIGHBOUR_BLOCK_BYTES)))
+}

@@ -1,0 +1,153 @@
+//! The flags of `evenkeel bench`.
+
+use super::{Io, Output, StoreKind, span, store};
+use clap::{Args, Subcommand, ValueHint};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Args, Debug)]
+pub struct Bench {
+    #[command(subcommand)]
+    pub verb: BenchVerb,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum BenchVerb {
+    /// An unlimited volume beside nbdkit and qemu-storage-daemon, runs in turn, under the same fio
+    /// jobs.
+    Nbd(BenchNbd),
+    /// One volume after another at its limit, from 100 to 16,000 IOPS, then ten at once; each
+    /// judged as strictly as the published figures.
+    Limits(BenchLimits),
+    /// A log writer beside large neighbours: how much longer do its durable writes take? On a
+    /// device of known speed, and on this disk beside nbdkit and qemu-storage-daemon.
+    Isolation(BenchIsolation),
+    /// A device sold as far as it may be, and greedy neighbours: does every reserved volume get its
+    /// IOPS in every second?
+    Reservation(BenchReservation),
+    /// Ten volumes of an instance that can carry less than they are provisioned with: does it get
+    /// its limit, shared evenly?
+    Instance(BenchInstance),
+    /// Attached volumes nobody uses: what do they cost in memory and processor time, and how long
+    /// does a server with them take to start?
+    Idle(BenchIdle),
+    /// Serve one unlimited volume in memory: the subject of `bench nbd`.
+    #[command(hide = true)]
+    Export(Export),
+}
+
+#[derive(Args, Debug)]
+pub struct BenchNbd {
+    /// Time of each run, such as 3s.
+    #[arg(long, default_value = "3s", value_name = "TIME", value_parser = span)]
+    pub time: Duration,
+
+    /// Runs of each row on each server; the median is shown.
+    #[arg(long, default_value = "3", value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rounds: u32,
+
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Args, Debug)]
+pub struct BenchLimits {
+    /// Time of each run, such as 30s.
+    #[arg(long, default_value = "30s", value_name = "TIME", value_parser = span)]
+    pub time: Duration,
+
+    /// How the server talks to disks and sockets.
+    #[arg(long, default_value = "auto", value_name = "WAY")]
+    pub io: Io,
+
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Args, Debug)]
+pub struct Export {
+    /// Unix socket to listen on.
+    #[arg(long, value_name = "PATH")]
+    pub unix: Option<PathBuf>,
+
+    /// Address to listen on.
+    #[arg(long, value_name = "ADDR", required_unless_present = "unix")]
+    pub tcp: Option<SocketAddr>,
+
+    /// Size in bytes.
+    #[arg(long, value_name = "BYTES")]
+    pub size: u64,
+
+    /// How the server talks to disks and sockets.
+    #[arg(long, default_value = "auto", value_name = "WAY")]
+    pub io: Io,
+
+    /// Threads of the data plane. [default: the number of cores]
+    #[arg(long, value_name = "N")]
+    pub cores: Option<u16>,
+}
+
+#[derive(Args, Debug)]
+pub struct BenchIsolation {
+    /// Time of each run, such as 5s.
+    #[arg(long, default_value = "5s", value_name = "TIME", value_parser = span)]
+    pub time: Duration,
+
+    /// Runs of each situation on each server; the median is shown.
+    #[arg(long, default_value = "3", value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rounds: u32,
+
+    /// Measure on this store only, such as local or faulty:memory,channels=8,read_us=80.
+    /// [default: a device of four channels, then the disk of DIR]
+    #[arg(long, value_name = "STORE", value_parser = store)]
+    pub store: Option<StoreKind>,
+
+    /// A folder on the disk to measure. [default: that of temporary files]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub dir: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Args, Debug)]
+pub struct BenchReservation {
+    /// Time of the run, such as 60s.
+    #[arg(long, default_value = "60s", value_name = "TIME", value_parser = span)]
+    pub time: Duration,
+
+    /// The store, as for `serve`. [default: a device of four channels]
+    #[arg(long, value_name = "STORE", value_parser = store)]
+    pub store: Option<StoreKind>,
+
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Args, Debug)]
+pub struct BenchInstance {
+    /// Time of the run, such as 30s.
+    #[arg(long, default_value = "30s", value_name = "TIME", value_parser = span)]
+    pub time: Duration,
+
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Args, Debug)]
+pub struct BenchIdle {
+    /// Attached volumes.
+    #[arg(long, default_value = "10000", value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    pub volumes: u32,
+
+    /// Time over which processor time is measured, such as 30s.
+    #[arg(long, default_value = "30s", value_name = "TIME", value_parser = span)]
+    pub time: Duration,
+
+    #[command(flatten)]
+    pub output: Output,
+}

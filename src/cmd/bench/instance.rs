@@ -1,0 +1,141 @@
+//! `evenkeel bench instance`: ten volumes of an instance that can carry less than they are
+//! provisioned with, beside a volume of another instance.
+
+use super::failed;
+use super::served::{Served, provisioned, wait};
+use crate::api::model::Host;
+use crate::cli::BenchInstance;
+use crate::cmd::{serve, temporary_folder, volume};
+use crate::message::{self, Failure, Format};
+use evenkeel_core::volume::VolumeType;
+use evenkeel_lab::bench::NbdUri;
+use evenkeel_lab::bench::fio::{self, Detail, Job, Measurement};
+use evenkeel_lab::demo;
+use evenkeel_lab::text;
+use evenkeel_lab::workload::Workload;
+use serde::Serialize;
+use std::fmt::Write as _;
+
+/// An instance type of 500 Mbit/s, baseline and maximum: nothing is saved up.
+const INSTANCE_TYPE: &str = "c4.large";
+const CAP_BYTES_PER_SECOND: f64 = 500e6 / 8.0;
+const VOLUMES: u32 = 10;
+const IOPS: u32 = 1_000;
+const BLOCK_BYTES: u32 = 16 << 10;
+const DEPTH: u32 = 32;
+/// The volume of another instance, which the first one's limit does not concern.
+const WITNESS_IOPS: u32 = 4_000;
+
+/// The sum may miss the cap by so much, the smallest share the largest.
+const SUM_WITHIN: f64 = 0.01;
+const EVEN_WITHIN: f64 = 0.01;
+const WITNESS_WITHIN: f64 = 0.005;
+
+#[derive(Serialize)]
+struct Found {
+    schema: &'static str,
+    instance_type: &'static str,
+    cap_bytes_per_second: f64,
+    bytes_per_second: f64,
+    /// Of each volume.
+    iops: Vec<f64>,
+    /// The smallest of them to the largest.
+    evenness: f64,
+    witness_iops: f64,
+    pass: bool,
+}
+
+pub fn run(arguments: &BenchInstance) -> Result<(), Failure> {
+    serve::log_to_stderr("warn")?;
+    let folder = temporary_folder(&std::env::temp_dir(), "evenkeel-instance-")?;
+    serve::end_when_told_to(vec![folder.path().to_owned()])?;
+    let server = Served::start(&folder.path().join("data"), "memory", &["--calibrate", "never"])?;
+    let answer = server.client.call("RegisterHost", &[("InstanceType", INSTANCE_TYPE)])?;
+    let host = answer.child("instance").map(|host| Host::read(host).host_id).unwrap_or_default();
+    let seconds = u32::try_from(arguments.time.as_secs()).unwrap_or(u32::MAX);
+    let mut jobs = Vec::new();
+    for number in 1..=VOLUMES {
+        let id = server.create(&provisioned(VolumeType::Io2, IOPS), false)?;
+        volume::attach(&server.client, &id, Some(host.clone()), None, &wait())?;
+        jobs.push(job(&server, &format!("v{number}"), &id, number, seconds));
+    }
+    let witness = server.volume(&provisioned(VolumeType::Io2, WITNESS_IOPS))?;
+    jobs.push(job(&server, "witness", &witness, VOLUMES + 1, seconds));
+    let run = fio::run(&jobs, Detail::Totals, folder.path(), &mut |volumes| {
+        eprintln!("{}", demo::progress_line(volumes));
+    })
+    .map_err(failed)?;
+    server.stop();
+    let found = judge(&run.measurements)?;
+    message::print(&match arguments.output.format {
+        Format::Json => message::json(&serde_json::to_value(&found).unwrap_or_default()),
+        Format::Text | Format::Csv => shown(&found),
+    })?;
+    if found.pass { Ok(()) } else { Err(Failure::new("the instance's limit was not met exactly")) }
+}
+
+fn job(server: &Served, name: &str, id: &str, seed: u32, seconds: u32) -> Job {
+    let workload =
+        Workload { seed: seed.into(), ..Workload::random_read(BLOCK_BYTES, DEPTH, seconds) };
+    Job { name: name.to_owned(), uri: NbdUri::unix(&server.socket, id), workload }
+}
+
+fn judge(measurements: &[Measurement]) -> Result<Found, Failure> {
+    for measurement in measurements {
+        if let Some(error) = &measurement.error {
+            return Err(Failure::new(format!("fio on {}: {error}", measurement.name)));
+        }
+    }
+    let rate = |m: &Measurement| m.ios_total as f64 * 1_000.0 / m.runtime_ms.max(1) as f64;
+    let mut iops: Vec<f64> = measurements.iter().map(rate).collect();
+    let witness_iops = iops.pop().unwrap_or_default();
+    let bytes_per_second = iops.iter().sum::<f64>() * f64::from(BLOCK_BYTES);
+    let least = iops.iter().copied().fold(f64::MAX, f64::min);
+    let most = iops.iter().copied().fold(0.0, f64::max);
+    let evenness = if most > 0.0 { least / most } else { 0.0 };
+    let off = |value: f64, of: f64| (value / of - 1.0).abs();
+    let pass = off(bytes_per_second, CAP_BYTES_PER_SECOND) <= SUM_WITHIN
+        && evenness >= 1.0 - EVEN_WITHIN
+        && off(witness_iops, WITNESS_IOPS.into()) <= WITNESS_WITHIN;
+    Ok(Found {
+        schema: "evenkeel.instance/1",
+        instance_type: INSTANCE_TYPE,
+        cap_bytes_per_second: CAP_BYTES_PER_SECOND,
+        bytes_per_second,
+        iops,
+        evenness,
+        witness_iops,
+        pass,
+    })
+}
+
+fn shown(found: &Found) -> String {
+    let mut out = String::new();
+    let least = found.iops.iter().copied().fold(f64::MAX, f64::min);
+    let most = found.iops.iter().copied().fold(0.0, f64::max);
+    let percent = |value: f64, of: f64| (value / of - 1.0) * 100.0;
+    let _ = writeln!(
+        out,
+        "{INSTANCE_TYPE}: {VOLUMES} volumes of {IOPS} IOPS, {} random reads",
+        text::bytes(BLOCK_BYTES.into())
+    );
+    let _ = writeln!(
+        out,
+        "  together   {:.2} MB/s of {:.2} MB/s ({:+.2} %)",
+        found.bytes_per_second / 1e6,
+        CAP_BYTES_PER_SECOND / 1e6,
+        percent(found.bytes_per_second, CAP_BYTES_PER_SECOND)
+    );
+    let _ = writeln!(
+        out,
+        "  each       {least:.1} to {most:.1} IOPS, the least to the most {:.4}",
+        found.evenness
+    );
+    let _ = writeln!(
+        out,
+        "  elsewhere  {:.1} of {WITNESS_IOPS} IOPS ({:+.2} %)",
+        found.witness_iops,
+        percent(found.witness_iops, WITNESS_IOPS.into())
+    );
+    out
+}
