@@ -2,7 +2,8 @@
 
 use super::policy::{Dispatch, Policy, Request};
 use super::setup::{DeviceSetup, InstanceSetup, ServiceCost, Setup, VolumeSetup, WindowSetup};
-use evenkeel_core::qos::pacing::{Balances, CreditLimit, Limit, Pacing};
+use evenkeel_core::instance::burst_limit;
+use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::qos::scheduler::{
     self, Counters, DeviceIndex, InstanceIndex, Io, Scheduler, Ticket, VolumeIndex,
 };
@@ -12,10 +13,6 @@ use evenkeel_core::qos::sharing::{
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::{Duration, Instant};
 use std::fmt;
-
-/// An instance's burst lasts so long from a full balance: "at least 30 minutes, once in 24 hours"
-/// (EC2 user guide, EBS-optimized instances).
-const INSTANCE_BURST_S: u64 = 1_800;
 
 /// The product's scheduler and what it leaves to its caller to remember.
 #[derive(Debug)]
@@ -147,15 +144,6 @@ fn claim(volume: &VolumeSetup) -> Claim {
     }
 }
 
-/// Baseline and most as a limit with credits, where they differ.
-fn limit(baseline: u64, most: u64) -> Option<Limit> {
-    let credit = CreditLimit {
-        refill_per_second: baseline,
-        capacity: most.saturating_sub(baseline).saturating_mul(INSTANCE_BURST_S),
-    };
-    Some(Limit { per_second: most, credit: Some(credit).filter(|_| most > baseline) })
-}
-
 pub(super) fn instance_pacing(instance: &InstanceSetup) -> Result<InstancePacing, NotSimulated> {
     let efficient = |bytes: u64| {
         let ppm = u128::from(bytes) * u128::from(instance.efficiency_ppm) / 1_000_000;
@@ -163,10 +151,10 @@ pub(super) fn instance_pacing(instance: &InstanceSetup) -> Result<InstancePacing
     };
     let baseline = efficient(instance.baseline_bytes_per_second);
     let most = efficient(instance.bytes_per_second_max);
-    let operations = limit(instance.baseline_iops, instance.iops_max);
+    let operations = Some(burst_limit(instance.baseline_iops, instance.iops_max));
     let unlimited = InstancePacing { operations, ..InstancePacing::UNLIMITED };
     if !instance.per_direction {
-        return Ok(InstancePacing { bytes: limit(baseline, most), ..unlimited });
+        return Ok(InstancePacing { bytes: Some(burst_limit(baseline, most)), ..unlimited });
     }
     if most > baseline {
         let what = format!(
