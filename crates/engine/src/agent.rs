@@ -9,7 +9,7 @@ use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::latency::Latencies;
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::qos::sharing::DeviceModel;
-use evenkeel_store::{Pool, Store, StoreError};
+use evenkeel_store::{Geometry, Pool, Store, StoreError};
 use evenkeel_wire::agent::{
     Agent, Attachment, Capacity, Command, Failed, FailedKind, HostState, Reply, Report, VolumeState,
 };
@@ -88,53 +88,57 @@ impl EngineAgent {
         }
         let store = self.pool.open(id).map_err(failed)?;
         let home = home.unwrap_or_else(|| self.directory.least_loaded(self.mailboxes.len() as u16));
-        let (geometry, attachments) = (store.geometry(), state.attachments.clone());
         self.settle_hosts(homes, home, &state)?;
-        self.tell(home, state, Held::Opened(store))?;
-        self.directory.insert(id, Entry { home, geometry, attachments });
-        Ok(())
+        self.bring(home, store.geometry(), state, Held::Opened(store))
     }
 
-    fn change(
-        &self,
-        homes: &mut Homes,
-        mut entry: Entry,
-        state: VolumeState,
-    ) -> Result<(), Failed> {
-        let before = entry.clone();
-        let home = self.home_of(homes, &before, &state)?;
-        let present = entry.geometry.size;
-        if present != state.size {
+    fn change(&self, homes: &mut Homes, entry: Entry, state: VolumeState) -> Result<(), Failed> {
+        let id = state.id;
+        let home = self.home_of(homes, &entry, &state)?;
+        if entry.geometry.size != state.size {
             // Refuses to shrink.
-            self.pool.resize(state.id, state.size).map_err(failed)?;
+            self.pool.resize(id, state.size).map_err(failed)?;
         }
-        // First of all, so that no host that is being detached slips in meanwhile. A client that
-        // already sees the new size can only be told that the range is not there yet.
-        entry.geometry.size = state.size;
-        entry.attachments.clone_from(&state.attachments);
-        let mut held = Held::Already;
-        if home != entry.home {
-            // Nobody may come to the old home any more, nor to the new one before it is there.
-            entry.attachments.clear();
-            self.directory.insert(state.id, entry.clone());
-            let gone = || Failed {
-                kind: FailedKind::Internal,
-                message: format!("volume {} was lost on its way to core {home}", state.id),
-            };
-            let released = self.ask(entry.home, |ack| Mail::Release(state.id, ack))?;
-            held = Held::Released(released.ok_or_else(gone)?);
-            entry.home = home;
-        } else {
-            self.directory.insert(state.id, entry.clone());
-        }
+        // Whatever is refused until here leaves the volume where it was, as it was.
         self.settle_hosts(homes, home, &state)?;
-        let (id, attachments) = (state.id, state.attachments.clone());
-        self.tell(home, state, held)?;
-        if home != before.home {
-            entry.attachments = attachments;
-            self.directory.insert(id, entry);
+        let geometry = Geometry { size: state.size, ..entry.geometry };
+        if home == entry.home {
+            // Before its home hears of it, so that no host that is being detached slips in
+            // meanwhile. A client that already sees the new size can only be told that the range is
+            // not there yet.
+            let attachments = state.attachments.clone();
+            self.directory.insert(id, Entry { home, geometry, attachments });
+            return self.tell(home, state, Held::Already);
         }
-        Ok(())
+        // Nobody may come to the old home any more, nor to the new one before it is there.
+        let attachments = Vec::new();
+        self.directory.insert(id, Entry { home: entry.home, geometry, attachments });
+        let held = match self.ask(entry.home, |ack| Mail::Release(id, ack))? {
+            Some(released) => Held::Released(released),
+            // It was released to somebody who no longer waited, and so closed.
+            None => Held::Opened(self.pool.open(id).map_err(failed)?),
+        };
+        self.bring(home, geometry, state, held)
+    }
+
+    /// Makes a core a volume's home, and tells everybody. A volume that is refused there is closed
+    /// and struck out: when it is applied again, it is opened again.
+    fn bring(
+        &self,
+        home: u16,
+        geometry: Geometry,
+        state: VolumeState,
+        held: Held,
+    ) -> Result<(), Failed> {
+        let (id, attachments) = (state.id, state.attachments.clone());
+        let told = self.tell(home, state, held);
+        if told.is_ok() {
+            self.directory.insert(id, Entry { home, geometry, attachments });
+        } else {
+            self.ask(home, |ack| Mail::Remove(id, ack))?;
+            self.directory.remove(id);
+        }
+        told
     }
 
     /// The core that a volume has to be on: where the hosts with limits are to which it is

@@ -5,6 +5,7 @@ mod support;
 
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::latency::Stage;
+use evenkeel_core::limits::{INSTANCES_PER_CORE_MAX, VOLUMES_PER_CORE_MAX};
 use evenkeel_core::qos::pacing::{Balances, CreditLimit, Limit};
 use evenkeel_core::qos::sharing::{Claim, DeviceModel, InstancePacing, OperationCost, Window};
 use evenkeel_core::request::Operation;
@@ -17,7 +18,7 @@ use evenkeel_wire::agent::{
     Command, Failed, FailedKind, HostReport, HostState, Reply, VolumeState,
 };
 use std::sync::Arc;
-use support::{Answer, Nbd, Served, on, paced, unlimited};
+use support::{Answer, LOCAL, Nbd, Served, on, paced, unlimited};
 
 const MIB: u64 = 1 << 20;
 const KIB: u32 = 1 << 10;
@@ -160,6 +161,61 @@ fn a_volume_in_use_is_not_taken_to_another_core() {
     served.apply(shared);
     let answer = served.call(Command::DeleteHost(others[1]));
     assert!(matches!(answer, Reply::Failed(Failed { kind: FailedKind::Refused, .. })));
+}
+
+/// Applies a state that is refused, and after it one that is not: the volume is there, with what
+/// was written to it.
+fn is_refused_and_still_there(served: &Served, state: VolumeState, reason: &str) {
+    let then = VolumeState { attachments: vec![on(LOCAL)], ..state.clone() };
+    let Reply::Failed(Failed { kind, message }) = served.call(Command::Apply(state)) else {
+        panic!("more than a core may have")
+    };
+    assert_eq!(kind, FailedKind::Refused);
+    assert!(message.contains(reason), "{message}");
+    let id = then.id;
+    served.apply(then);
+    let mut client = served.connect(id);
+    assert_eq!(client.ask(Operation::Read, 0, 512, &[]), Answer::Done(vec![7; 512]));
+}
+
+#[test]
+fn a_volume_is_not_lost_on_its_way_to_a_core_that_is_full() {
+    let served = served();
+    // As many hosts as a core may know, on the first volume's core one after the other.
+    let hosts: Vec<InstanceId> =
+        (1..=INSTANCES_PER_CORE_MAX as u128).map(InstanceId::from_bits).collect();
+    for of_them in hosts.chunks(64) {
+        for &known in of_them {
+            assert_eq!(host(&served, known, iops(1_000)), Reply::Done);
+        }
+        let attachments = of_them.iter().copied().map(on).collect();
+        served.apply(VolumeState { attachments, ..unlimited(id(0), MIB) });
+    }
+    // A volume on the other core.
+    served.apply(unlimited(id(1), MIB));
+    let mut client = served.connect(id(1));
+    let write = Operation::Write { fua: false };
+    assert_eq!(client.ask(write, 0, 512, &[7; 512]), Answer::Done(Vec::new()));
+    let detached = VolumeState { attachments: Vec::new(), ..unlimited(id(1), MIB) };
+    served.apply(detached.clone());
+    // It would have to go to the first, with a host that is one too many there: it does not leave.
+    let one_too_many = InstanceId::from_bits(u128::MAX);
+    assert_eq!(host(&served, one_too_many, iops(1_000)), Reply::Done);
+    let attachments = vec![on(hosts[0]), on(one_too_many)];
+    is_refused_and_still_there(
+        &served,
+        VolumeState { attachments, ..detached.clone() },
+        "this core knows 4096 instances",
+    );
+    served.apply(detached.clone());
+    // There is room for its host, but not for so many attachments: it arrives and is sent back.
+    let crowd = (0..=VOLUMES_PER_CORE_MAX as u128).map(|n| on(InstanceId::from_bits(1 << 64 | n)));
+    let attachments = std::iter::once(on(hosts[0])).chain(crowd).collect();
+    is_refused_and_still_there(
+        &served,
+        VolumeState { attachments, ..detached },
+        "attachments, the most it may",
+    );
 }
 
 #[test]
