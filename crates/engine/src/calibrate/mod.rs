@@ -144,44 +144,42 @@ pub fn measure(
 ) -> Result<Measurements, CalibrateError> {
     let io = crate::choose(io).map_err(CalibrateError::Engine)?;
     clean(pool).map_err(CalibrateError::Store)?;
-    let scratch = Scratch(pool);
-    pool.create(VOLUME, plan.span).map_err(CalibrateError::Store)?;
-    let store = pool.open(VOLUME).map_err(CalibrateError::Store)?;
     // A ring belongs to the thread that makes it, and so does what the kernel has to tidy up of it.
-    let result = std::thread::scope(|scope| {
+    let ended = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("calibrate".to_owned());
-        let measuring = thread.spawn_scoped(scope, || {
-            let waker = Waker::new().map_err(CalibrateError::Driver)?;
-            let clock = Clock::new();
-            match io {
-                IoMode::Auto | IoMode::Uring => {
-                    let ring = Ring::new(waker, clock);
-                    let ring = ring.map_err(|e| CalibrateError::Engine(EngineError::Uring(e)))?;
-                    Session::new(ring, store, clock, plan, stop, told).measure()
-                }
-                IoMode::Pread => {
-                    let threads = Threads::new(waker).map_err(CalibrateError::Driver)?;
-                    Session::new(threads, store, clock, plan, stop, told).measure()
-                }
-            }
-        });
-        let ended = measuring.map_err(CalibrateError::Driver)?.join();
-        ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let measuring = thread.spawn_scoped(scope, || measure_here(pool, io, plan, stop, told));
+        measuring.map(std::thread::ScopedJoinHandle::join)
     });
+    // However that ended.
     let deleted = pool.delete(VOLUME).map_err(CalibrateError::Store);
-    drop(scratch);
-    let measured = result?;
+    let measured = ended.map_err(CalibrateError::Driver)?;
+    let measured = measured.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     deleted?;
     Ok(measured)
 }
 
-/// Deletes the volume, however measuring ends.
-struct Scratch<'a>(&'a dyn Pool);
-
-impl Drop for Scratch<'_> {
-    fn drop(&mut self) {
-        // Whoever can be told was told already.
-        let _ = self.0.delete(VOLUME);
+/// Measures in this thread with a volume that is left in the pool.
+fn measure_here(
+    pool: &dyn Pool,
+    io: IoMode,
+    plan: &Plan,
+    stop: &AtomicBool,
+    told: &mut (dyn FnMut(&str) + Send),
+) -> Result<Measurements, CalibrateError> {
+    pool.create(VOLUME, plan.span).map_err(CalibrateError::Store)?;
+    let store = pool.open(VOLUME).map_err(CalibrateError::Store)?;
+    let waker = Waker::new().map_err(CalibrateError::Driver)?;
+    let clock = Clock::new();
+    match io {
+        IoMode::Auto | IoMode::Uring => {
+            let ring = Ring::new(waker, clock);
+            let ring = ring.map_err(|e| CalibrateError::Engine(EngineError::Uring(e)))?;
+            Session::new(ring, store, clock, plan, stop, told).measure()
+        }
+        IoMode::Pread => {
+            let threads = Threads::new(waker).map_err(CalibrateError::Driver)?;
+            Session::new(threads, store, clock, plan, stop, told).measure()
+        }
     }
 }
 
