@@ -5,10 +5,10 @@ use evenkeel_core::request::Operation;
 use evenkeel_core::time::Instant;
 use evenkeel_lab::sim::device::Device as Simulated;
 use evenkeel_lab::sim::policy::Dispatch;
-use evenkeel_lab::sim::random::Random;
 use evenkeel_lab::sim::setup::{self as sim, DeviceSetup};
 use evenkeel_store::faulty::device::Device as Timed;
 use evenkeel_store::faulty::setup::{self as faulty, Setup};
+use evenkeel_store::random::Random;
 
 /// When each request is given, and what it is.
 fn requests(random: &mut Random, count: u32) -> Vec<(u64, Operation, u32)> {

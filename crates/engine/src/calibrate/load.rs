@@ -9,6 +9,7 @@ use evenkeel_core::qos::admission::calibration::MixedPart;
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::{Duration, Instant};
 use evenkeel_store::buffer::Buffer;
+use evenkeel_store::random::Random;
 use evenkeel_store::{Completion, Store, Submission};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -82,7 +83,7 @@ pub(super) struct Generator<'a, D> {
     pub stop: &'a AtomicBool,
     /// Payload, one buffer for each request in flight.
     pub buffers: Vec<Buffer>,
-    pub random: u64,
+    pub random: Random,
 }
 
 /// A load under way.
@@ -177,8 +178,7 @@ impl<D: Driver> Generator<'_, D> {
         if kind == Kind::Fill {
             return (submitted < blocks).then(|| submitted * length);
         }
-        let block = (u128::from(next_random(&mut self.random)) * u128::from(blocks)) >> 64;
-        Some(block as u64 * length)
+        Some(self.random.below(blocks) * length)
     }
 
     fn ended(&mut self, run: &mut Run, completion: Completion) {
@@ -241,21 +241,12 @@ impl Run {
     }
 }
 
-/// SplitMix64.
-fn next_random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 /// A buffer of the longest request: some devices are faster with zeroes, and with what they can
 /// compress.
-fn incompressible(state: &mut u64) -> Buffer {
+fn incompressible(random: &mut Random) -> Buffer {
     let mut buffer = Buffer::new(QUANTUM_BYTES_MAX as usize);
     for word in buffer.bytes_mut().chunks_exact_mut(8) {
-        word.copy_from_slice(&next_random(state).to_le_bytes());
+        word.copy_from_slice(&random.next_u64().to_le_bytes());
     }
     buffer
 }

@@ -26,6 +26,7 @@ use evenkeel_core::qos::admission::calibration::{
 use evenkeel_core::request::Failure;
 use evenkeel_core::time::Duration;
 use evenkeel_core::units::ByteCount;
+use evenkeel_store::random::Random;
 use evenkeel_store::{Pool, Store, StoreError};
 use load::{Generator, Kind, Load, Observed};
 use std::fmt;
@@ -201,8 +202,8 @@ impl<'a, D: Driver> Session<'a, D> {
         told: &'a mut (dyn FnMut(&str) + Send),
     ) -> Self {
         let span = plan.span.0;
-        let generator =
-            Generator { driver, store, clock, span, stop, buffers: Vec::new(), random: 1 };
+        let (buffers, random) = (Vec::new(), Random::from_state(1));
+        let generator = Generator { driver, store, clock, span, stop, buffers, random };
         Self { generator, plan, told, measured: Measurements::default() }
     }
 

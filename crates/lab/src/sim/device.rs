@@ -6,9 +6,9 @@
 
 use super::events::Heap;
 use super::policy::Dispatch;
-use super::random::Random;
 use super::setup::{DeviceSetup, ServiceCost};
 use evenkeel_core::request::Operation;
+use evenkeel_store::random::Random;
 use slab::Slab;
 use std::collections::VecDeque;
 

@@ -9,7 +9,6 @@ pub mod events;
 pub mod expect;
 pub mod policy;
 pub mod product;
-pub mod random;
 pub mod record;
 pub mod run;
 pub mod scenario;

@@ -2,7 +2,6 @@
 //! modified and stalled on the way. A world is decided by its seed alone.
 
 use super::product::{NotSimulated, Product};
-use super::random::Random;
 use super::setup::{
     Change, ChangeKind, ClientSetup, DeviceSetup, InstanceSetup, Load, PollerSetup, ServiceCost,
     Setup, Shape, ShareSetup, Target, Think, VolumeSetup, WindowSetup,
@@ -13,6 +12,7 @@ use crate::checker::stream::{Alone, Report, Rule};
 use evenkeel_core::qos::pacing::{Balances, CountingRule, CreditLimit, Limit, Pacing};
 use evenkeel_core::time::Duration;
 use evenkeel_core::units::GIB;
+use evenkeel_store::random::Random;
 
 const NS_PER_MS: u64 = 1_000_000;
 const NS_PER_S: u64 = 1_000_000_000;

@@ -16,11 +16,11 @@ use super::client::{BACKLOG_MAX, BatchRecord, Client, NO_THREAD, Step, Wanted};
 use super::device::{Device, Done};
 use super::events::Heap;
 use super::policy::{Dispatch, Policy, Request};
-use super::random::Random;
 use super::record::{Record, Recorder, Span};
 use super::setup::{ChangeKind, PollerSetup, Setup, StripeSetup, Target};
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::time::{Duration, Instant};
+use evenkeel_store::random::Random;
 use slab::Slab;
 use std::collections::VecDeque;
 

@@ -16,7 +16,7 @@ use evenkeel_lab::checker::stream::{
     Cause, Checkers, Completed, Counter, DevicePromise, DeviceWork, Direction, Dispatched, Event,
     Floor, InstancePromise, Piece, Report, Sample, Submitted, System, Tier, VolumePromise,
 };
-use evenkeel_lab::sim::random::Random;
+use evenkeel_store::random::Random;
 
 const NS_PER_MS: u64 = 1_000_000;
 pub const NS_PER_S: u64 = 1_000_000_000;

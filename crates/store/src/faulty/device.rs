@@ -7,8 +7,8 @@
 //! time at which it was free, not from the time at which somebody looked; so a late timer delays
 //! answers and costs no throughput.
 
-use super::random::Random;
 use super::setup::{ServiceTime, Setup, Stalls};
+use crate::random::Random;
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::Instant;
 use std::cmp::Reverse;

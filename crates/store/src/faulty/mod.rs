@@ -7,7 +7,6 @@
 //! wakes it when the next answer is due.
 
 pub mod device;
-mod random;
 pub mod setup;
 mod volume;
 

@@ -6,10 +6,10 @@
 //! therefore keeps it open.
 
 use super::device::Device;
-use super::random::Random;
 use super::setup::Setup;
 use crate::clock::{self, Timer};
 use crate::disk::{Disk, DiskDone, DiskOp};
+use crate::random::Random;
 use crate::{Completion, Geometry, Store, Submission};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::request::{Failure, Operation};
