@@ -2,7 +2,6 @@
 //! them; a test compares both.
 
 use std::fmt;
-use std::time;
 
 use evenkeel_core::latency::{Histogram, Latencies, Latency, Stage};
 use evenkeel_core::time::Duration;
@@ -132,7 +131,11 @@ fn counted(count: u64) -> Option<Value> {
 }
 
 fn seconds(ns: u64) -> Option<Value> {
-    Some(Value::Real(time::Duration::from_nanos(ns).as_secs_f64()))
+    Some(Value::Real(in_seconds(Duration::from_ns(ns))))
+}
+
+fn in_seconds(time: Duration) -> f64 {
+    std::time::Duration::from_nanos(time.ns).as_secs_f64()
 }
 
 /// A value of the requests of one kind; zero of a volume that nobody has used.
@@ -395,13 +398,13 @@ fn encode_histogram(
     let mut before = 0;
     let mut buckets = [(f64::INFINITY, 0); BOUNDS_LOG2.len() + 1];
     for (bucket, log2) in buckets.iter_mut().zip(BOUNDS_LOG2) {
-        let ns = 1 << log2;
-        let at_most = histogram.at_most(Duration::from_ns(ns));
-        *bucket = (time::Duration::from_nanos(ns).as_secs_f64(), at_most - before);
+        let bound = Duration::from_ns(1 << log2);
+        let at_most = histogram.at_most(bound);
+        *bucket = (in_seconds(bound), at_most - before);
         before = at_most;
     }
     buckets[BOUNDS_LOG2.len()].1 = histogram.count() - before;
-    let sum_s = time::Duration::from_nanos(histogram.sum().ns).as_secs_f64();
+    let sum_s = in_seconds(histogram.sum());
     let mut sample = metric.encode_family(&labels)?;
     sample.encode_histogram::<NoLabelSet>(sum_s, histogram.count(), &buckets, None)
 }
@@ -420,8 +423,7 @@ fn stage_sums(
                 let [id, volume_type] = volume_labels(volume);
                 let labels = [id, volume_type, ("op", op.name()), (label, stage.name())];
                 let spent = op.of(latencies).spent(*stage);
-                let spent_s = time::Duration::from_nanos(spent.ns).as_secs_f64();
-                count(metric, &labels, Value::Real(spent_s))?;
+                count(metric, &labels, Value::Real(in_seconds(spent)))?;
             }
         }
     }
