@@ -1,7 +1,7 @@
 //! The only file of the data plane that asks the operating system for the time.
 
 use evenkeel_core::time::{Duration, Instant};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 
 /// A monotonic clock whose origin is the moment it was made.
 #[derive(Clone, Copy, Debug)]
@@ -36,11 +36,7 @@ impl Default for Clock {
 /// for it.
 #[must_use]
 pub fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    // Neither part is ever negative on this clock.
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    let ns = u64::try_from(time.tv_nsec).unwrap_or(0);
-    Duration::from_secs(seconds) + Duration::from_ns(ns)
+    evenkeel_store::clock::read(ClockId::ProcessCPUTime)
 }
 
 #[cfg(test)]

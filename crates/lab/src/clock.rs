@@ -3,7 +3,7 @@
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::thread::clock_nanosleep_absolute;
-use rustix::time::{ClockId, Timespec, clock_gettime};
+use rustix::time::{ClockId, Timespec};
 
 /// The present point on the monotonic clock.
 #[must_use]
@@ -14,9 +14,7 @@ pub fn now() -> Instant {
 
 /// Nanoseconds on the monotonic clock, as [`sleep_until_ns`] takes them.
 pub(crate) fn monotonic_ns() -> u64 {
-    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Monotonic);
-    let (seconds, ns) = (u64::try_from(tv_sec), u64::try_from(tv_nsec));
-    seconds.unwrap_or(0) * 1_000_000_000 + ns.unwrap_or(0)
+    evenkeel_store::clock::now().ns
 }
 
 /// Microseconds since 1970, for what has to be compared with the clock of another program.

@@ -1,7 +1,7 @@
 //! The only file of the stores that asks the operating system for the time, and the timer that
 //! wakes a store without a thread of its own.
 
-use evenkeel_core::time::Instant;
+use evenkeel_core::time::{Duration, Instant};
 use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
     timerfd_create, timerfd_settime,
@@ -14,11 +14,17 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// The time of the system's monotonic clock.
 #[must_use]
 pub fn now() -> Instant {
-    let time = clock_gettime(ClockId::Monotonic);
-    // Neither part is ever negative on this clock.
+    Instant::ZERO + read(ClockId::Monotonic)
+}
+
+/// What a clock that counts from its own beginning has counted.
+#[must_use]
+pub fn read(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
+    // Neither part is ever negative on such a clock.
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let ns = u64::try_from(time.tv_nsec).unwrap_or(0);
-    Instant::from_ns(seconds.saturating_mul(NS_PER_S).saturating_add(ns))
+    Duration::from_secs(seconds) + Duration::from_ns(ns)
 }
 
 /// A descriptor that can be read from a set time on. The kernel keeps it to the nanosecond, without
@@ -61,7 +67,6 @@ impl Timer {
 mod tests {
     use super::*;
     use crate::disk::{BlockingDisk, Disk, DiskOp};
-    use evenkeel_core::time::Duration;
 
     #[test]
     fn a_timer_is_readable_once_its_time_has_come_and_not_before() {
