@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Everything a server must know.
 #[derive(Clone, Debug)]
@@ -117,15 +118,21 @@ pub fn cores() -> u16 {
 }
 
 /// Serves until `shutdown` ends, then stops in the order that keeps what is promised: the API
-/// first, so that balances are saved exactly, then the data plane.
+/// first, so that balances are saved exactly, then the data plane. `is_stopped` tells before that
+/// `shutdown` has ended, or will, so that nobody waits for a server that is not wanted any more.
 pub fn run(
     config: &Config,
+    is_stopped: &AtomicBool,
     ready: impl FnOnce(&Addresses),
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), Failure> {
     raise_open_files();
     let (pool, _folder) = open_pool(&config.store, &config.data_dir)?;
-    let calibration = calibration::at_start(config, &*pool)?;
+    let calibration = calibration::at_start(config, &*pool, is_stopped)?;
+    if is_stopped.load(Ordering::Acquire) {
+        // Nothing is open yet that would have to be closed.
+        return Ok(());
+    }
     let engine = Engine::start(EngineConfig {
         cores: config.cores,
         io: config.io.into(),

@@ -2,9 +2,11 @@
 
 mod support;
 
+use rustix::process::Signal;
 use serde_json::Value;
 use std::process::Stdio;
 use support::PATIENCE;
+use support::clock::Deadline;
 use support::nbd::Client;
 use support::process::start;
 use support::server::{FAST, Server};
@@ -96,9 +98,9 @@ fn volumes_attachments_limits_and_keys_survive() {
     for byte in 0..4 {
         check_reachable(&server, &volumes, byte);
         if byte % 2 == 0 {
-            server.kill_9()
+            server.kill_9();
         } else {
-            server.stop()
+            server.stop();
         }
         server.restart();
         assert_eq!(inventory(&server), before);
@@ -129,6 +131,51 @@ fn credit_balances_survive_and_a_crash_gives_none() {
     server.kill_9();
     server.restart();
     assert!(server.credits(&volume) < EARNED_MAX);
+}
+
+/// What a server says at its start if the one before it ended in any other way than it should.
+const NOT_CLEAN: &str = "not stopped cleanly";
+
+#[test]
+fn a_stop_that_comes_with_the_greeting_is_clean() {
+    let mut server = Server::start("");
+    let volume = server.attached("--type gp2 --size 10");
+    server.evenkeel(&format!("volume credits {volume} --set 1000000")).ok();
+    server.stop();
+    for _ in 0..25 {
+        server.restart();
+        let logged = server.stop();
+        assert!(!logged.contains(NOT_CLEAN), "{logged}");
+    }
+    server.restart();
+    let left = server.credits(&volume);
+    assert!((1_000_000..1_000_000 + EARNED_MAX).contains(&left), "{left}");
+    // That the sign is there where it should be.
+    server.kill_9();
+    server.restart();
+    let logged = server.stop();
+    assert!(logged.contains(NOT_CLEAN), "{logged}");
+}
+
+#[test]
+fn a_stop_before_the_greeting_is_clean_and_is_not_waited_for() {
+    let mut server = Server::start("");
+    let volume = server.attached("--type gp2 --size 10");
+    server.stop();
+    // What a first start does takes three seconds, which is long enough to be stopped in.
+    server.option("--calibrate first-start");
+    let mut starting = server.launch();
+    let begun = || starting.logged().contains("calibrating the store");
+    Deadline::after(PATIENCE).ask("the calibration", begun);
+    starting.signal(Signal::TERM);
+    let output = starting.finish();
+    assert!(output.status.success() && output.stdout.is_empty(), "{output}");
+    assert!(!server.data_dir().join("calibration.json").exists(), "{output}");
+    server.restart();
+    check_reads_zeroes(&server, &volume);
+    let logged = server.stop();
+    assert!(!logged.contains(NOT_CLEAN), "{logged}");
+    assert!(logged.contains("calibrating the store"), "{logged}");
 }
 
 #[test]

@@ -58,8 +58,13 @@ pub fn missing_room(store: &StoreKind, folder: &Path, plan: &Plan) -> Option<Str
 /// The record of a server that starts: the one in its data folder if that is of this store on this
 /// device, else a new one, measured quickly. What is sold goes by it, so it is told in words.
 ///
-/// A store that cannot be measured is served all the same, and nothing is promised of it.
-pub fn at_start(config: &Config, pool: &dyn Pool) -> Result<Option<Record>, Failure> {
+/// A store that cannot be measured is served all the same, and nothing is promised of it. Once
+/// `stop` is true it is not measured any further.
+pub fn at_start(
+    config: &Config,
+    pool: &dyn Pool,
+    stop: &AtomicBool,
+) -> Result<Option<Record>, Failure> {
     match calibrate::clean(pool) {
         Ok(true) => tracing::info!("removed the volume of a calibration that did not end"),
         Ok(false) => {}
@@ -90,13 +95,17 @@ pub fn at_start(config: &Config, pool: &dyn Pool) -> Result<Option<Record>, Fail
     }
     tracing::info!("calibrating the store, for three seconds and only at the first start");
     let subject = Subject { pool, store: config.store, device, io: config.io, plan };
-    match measure(&subject, &AtomicBool::new(false), &mut |_| {}) {
+    match measure(&subject, stop, &mut |_| {}) {
         Ok(record) => {
             if let Err(failure) = record.save(&path) {
                 tracing::warn!("the next start calibrates again: {}", failure.message);
             }
             tell(&record);
             Ok(Some(record))
+        }
+        Err(CalibrateError::Stopped) => {
+            tracing::info!("told to stop before the store was calibrated: the next start does it");
+            Ok(None)
         }
         Err(error) => {
             tracing::warn!(%error, "the store is not calibrated: run `evenkeel calibrate`");

@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -210,7 +211,7 @@ impl Running {
                 let ready = |addresses: &Addresses| {
                     let _ = ready.send(addresses.clone());
                 };
-                server::run(&config, ready, until)
+                server::run(&config, &AtomicBool::new(false), ready, until)
             })
             .map_err(|error| Failure::new(format!("a thread for the server: {error}")))?;
         let unready = || Failure::new("the server ended before it was ready");

@@ -7,11 +7,16 @@ use rustix::process::Pid;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
-use tokio::signal::unix::{SignalKind, signal};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
 
 pub fn run(arguments: &Serve) -> Result<(), Failure> {
     log_to_stderr(&arguments.log)?;
+    // Before anything is opened: whoever waits for a sign of life may stop us with the next breath.
+    let stop = StopRequest::awaited()?;
     let config = Config::of(arguments)?;
     let shown = config.clone();
     // Whoever starts us from a script waits for this text: by then every address answers. One who
@@ -21,7 +26,8 @@ pub fn run(arguments: &Serve) -> Result<(), Failure> {
         let _ = stdout.write_all(greeting(&shown, addresses).as_bytes());
         let _ = stdout.flush();
     };
-    server::run(&config, ready, stop_signal())
+    // The listening thread ends only after it has sent.
+    server::run(&config, &stop.made, ready, async { drop(stop.comes.await) })
 }
 
 /// Logs what passes `filter` to standard error, in colour on a terminal.
@@ -39,20 +45,74 @@ pub fn log_to_stderr(filter: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Ends when the process is asked to: by Ctrl-C, or by whoever manages services.
-pub async fn stop_signal() {
-    let mut signals = Vec::new();
-    for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
-        match signal(kind) {
-            Ok(signal) => signals.push(signal),
-            Err(error) => tracing::error!(%error, "no handler for a signal: it ends us at once"),
+/// The signals by which the process is asked to stop: Ctrl-C, or whoever manages services.
+struct StopSignals(Vec<Signal>);
+
+impl StopSignals {
+    /// Counts from now on; before, each of them ends the process at once.
+    fn registered() -> Self {
+        let mut signals = Vec::new();
+        for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
+            match signal(kind) {
+                Ok(signal) => signals.push(signal),
+                Err(error) => {
+                    tracing::error!(%error, "no handler for a signal: it ends us at once")
+                }
+            }
         }
+        Self(signals)
     }
-    let next = std::future::poll_fn(|context| {
-        let received = signals.iter_mut().any(|signal| signal.poll_recv(context).is_ready());
-        if received { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
-    });
-    next.await;
+
+    async fn next(&mut self) {
+        let next = std::future::poll_fn(|context| {
+            let received = self.0.iter_mut().any(|signal| signal.poll_recv(context).is_ready());
+            if received { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        });
+        next.await;
+    }
+}
+
+/// Ends when the process is asked to, counted from the first poll on.
+pub async fn stop_signal() {
+    StopSignals::registered().next().await;
+}
+
+/// The request to stop, made at any time of the server's life.
+struct StopRequest {
+    /// Whether it was made, for work that looks up now and then.
+    made: Arc<AtomicBool>,
+    /// Ends when it is made.
+    comes: oneshot::Receiver<()>,
+}
+
+impl StopRequest {
+    /// Once this returns no request is missed. A thread listens, because the server's own runtime
+    /// runs only when everything is open.
+    fn awaited() -> Result<Self, Failure> {
+        let made = Arc::new(AtomicBool::new(false));
+        let (come, comes) = oneshot::channel();
+        let (listening, listens) = std::sync::mpsc::channel();
+        let flag = Arc::clone(&made);
+        let listen = move || {
+            let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(listening.send(Err(error))),
+            };
+            runtime.block_on(async {
+                let mut signals = StopSignals::registered();
+                let _ = listening.send(Ok(()));
+                signals.next().await;
+            });
+            flag.store(true, Ordering::Release);
+            let _ = come.send(());
+        };
+        let failed = |error| Failure::new(format!("a thread for signals: {error}"));
+        let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(listen);
+        thread.map_err(failed)?;
+        // It answers before it ends.
+        listens.recv().unwrap_or(Ok(())).map_err(failed)?;
+        Ok(Self { made, comes })
+    }
 }
 
 /// Lets Ctrl-C end a benchmark in the middle without leaving its folders behind.

@@ -97,13 +97,8 @@ impl Running {
         let deadline = Deadline::after(PATIENCE);
         loop {
             match self.next_event(deadline) {
-                Some(Event::Stdout(line)) => {
-                    self.stdout.push_str(&line);
-                    if line.contains(wanted) {
-                        return line;
-                    }
-                }
-                Some(Event::Stderr(line)) => self.stderr.push_str(&line),
+                Some(Event::Stdout(line)) if line.contains(wanted) => return line,
+                Some(Event::Stdout(_) | Event::Stderr(_)) => {}
                 Some(Event::End) if self.streams_open > 0 => {}
                 Some(Event::End) | None => {
                     let Self { name, stdout, stderr, .. } = self;
@@ -111,6 +106,14 @@ impl Running {
                 }
             }
         }
+    }
+
+    /// Everything that it has logged so far.
+    pub fn logged(&mut self) -> &str {
+        while let Ok(event) = self.events.try_recv() {
+            self.keep(&event);
+        }
+        &self.stderr
     }
 
     /// Writes a line to its standard input.
@@ -126,14 +129,9 @@ impl Running {
         let deadline = Deadline::after(PATIENCE);
         drop(self.child.stdin.take());
         while self.streams_open > 0 {
-            match self.next_event(deadline) {
-                Some(Event::Stdout(line)) => self.stdout.push_str(&line),
-                Some(Event::Stderr(line)) => self.stderr.push_str(&line),
-                Some(Event::End) => {}
-                None => {
-                    let Self { name, stdout, stderr, .. } = &self;
-                    panic!("{name} does not end\nstdout:\n{stdout}\nstderr:\n{stderr}")
-                }
+            if self.next_event(deadline).is_none() {
+                let Self { name, stdout, stderr, .. } = &self;
+                panic!("{name} does not end\nstdout:\n{stdout}\nstderr:\n{stderr}")
             }
         }
         let what = format!("end of {}", self.name);
@@ -181,10 +179,18 @@ impl Running {
 
     fn next_event(&mut self, deadline: Deadline) -> Option<Event> {
         let event = self.events.recv_timeout(deadline.left().max(Duration::from_millis(1))).ok();
-        if matches!(event, Some(Event::End)) {
-            self.streams_open -= 1;
+        if let Some(event) = &event {
+            self.keep(event);
         }
         event
+    }
+
+    fn keep(&mut self, event: &Event) {
+        match event {
+            Event::Stdout(line) => self.stdout.push_str(line),
+            Event::Stderr(line) => self.stderr.push_str(line),
+            Event::End => self.streams_open -= 1,
+        }
     }
 }
 

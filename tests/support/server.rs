@@ -104,17 +104,7 @@ impl Server {
     #[track_caller]
     pub fn restart(&mut self) {
         assert!(self.process.is_none(), "the server runs");
-        let mut command = match self.open_files {
-            None => evenkeel(self.folder.path()),
-            Some(open_files) => limited_evenkeel(self.folder.path(), open_files),
-        };
-        command.args(["serve", "--listen", "127.0.0.1:0", "--nbd-listen", "127.0.0.1:0"]);
-        command.arg("--data-dir").arg(&self.data_dir);
-        // Three seconds for each new folder would be most of the time that the tests take.
-        if !self.options.iter().any(|option| option == "--calibrate") {
-            command.args(["--calibrate", "never"]);
-        }
-        let mut process = start(command.args(&self.options).stdin(Stdio::null()));
+        let mut process = self.launch();
         let address = |line: &str, before: &str, after: char| -> SocketAddr {
             let text = line.split(before).nth(1).and_then(|rest| rest.split(after).next());
             text.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("greeting: {line}"))
@@ -126,17 +116,39 @@ impl Server {
         self.process = Some(process);
     }
 
+    /// A process that starts on the same folder with the same options, and is the caller's.
+    pub fn launch(&self) -> Running {
+        let mut command = match self.open_files {
+            None => evenkeel(self.folder.path()),
+            Some(open_files) => limited_evenkeel(self.folder.path(), open_files),
+        };
+        command.args(["serve", "--listen", "127.0.0.1:0", "--nbd-listen", "127.0.0.1:0"]);
+        command.arg("--data-dir").arg(&self.data_dir);
+        // Three seconds for each new folder would be most of the time that the tests take.
+        if !self.options.iter().any(|option| option == "--calibrate") {
+            command.args(["--calibrate", "never"]);
+        }
+        start(command.args(&self.options).stdin(Stdio::null()))
+    }
+
+    /// Adds options for the starts to come.
+    pub fn option(&mut self, options: &str) {
+        self.options.extend(options.split_whitespace().map(str::to_owned));
+    }
+
     /// Kills it as a crash would.
     pub fn kill_9(&mut self) {
         self.process.take().expect("it runs").kill_9();
     }
 
-    /// Asks it to stop, and checks that it ends with exit code 0.
+    /// Asks it to stop, and checks that it ends with exit code 0. Returns what it logged.
     #[track_caller]
-    pub fn stop(&mut self) {
+    pub fn stop(&mut self) -> String {
         let process = self.process.take().expect("it runs");
         process.signal(Signal::TERM);
-        process.finish().ok();
+        let output = process.finish();
+        assert!(output.status.success(), "{output}");
+        output.stderr
     }
 
     /// The process.
