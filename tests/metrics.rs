@@ -3,30 +3,11 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
 use support::PATIENCE;
 use support::clock::Deadline;
+use support::metrics::Metrics;
 use support::nbd::Client;
 use support::server::{FAST, Server};
-
-/// The samples of one scrape, by name and labels as written.
-fn scrape(api: SocketAddr) -> BTreeMap<String, f64> {
-    let mut stream = TcpStream::connect_timeout(&api, PATIENCE).expect("the API's port");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
-    let request = format!("GET /metrics HTTP/1.1\r\nhost: {api}\r\nconnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).expect("it reads");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer in UTF-8");
-    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
-    assert!(head.starts_with("HTTP/1.1 200 "), "{answer}");
-    assert!(body.ends_with("# EOF\n"), "{body}");
-    let samples = body.lines().filter(|line| !line.starts_with('#')).map(|line| {
-        let (series, value) = line.rsplit_once(' ').expect("a value");
-        (series.to_owned(), value.parse().expect("a number"))
-    });
-    samples.collect()
-}
 
 #[test]
 fn metrics_agree_with_what_clients_did() {
@@ -52,7 +33,7 @@ fn metrics_agree_with_what_clients_did() {
     };
     // A request is counted once its reply is on its way, which may be a moment after it came.
     Deadline::after(PATIENCE).ask("the last read in the metrics", || {
-        samples = scrape(server.api);
+        samples = Metrics::of(&server).samples;
         of(&samples, "read_ops_total", &used, "") >= f64::from(READS)
     });
     for (name, more, value) in [

@@ -6,21 +6,13 @@
 mod support;
 
 use serde_json::Value;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use support::process::Running;
+use support::rates::{DEPTH, at_least_once, load};
 use support::server::Server;
-use support::tools::{absent, reports, start_fio};
+use support::tools::{absent, reports};
 
-const DEPTH: u64 = 32;
 /// Of what may have been saved up while idle, 50 ms, and what is lost in reading two clocks.
 const TOLERANCE_MS: u64 = 60;
-const ATTEMPTS: u32 = 3;
-
-/// One run at a time: they are about rates, and the machine has few cores.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// What a job had done at some moment of its run.
 #[derive(Clone, Copy, Debug)]
@@ -74,12 +66,6 @@ impl Count {
     }
 }
 
-/// Random I/O as fast as it goes, with a report each second.
-fn load(server: &Server, uri: &str, job: &str) -> Running {
-    let common = "--size=1g --time_based --status-interval=1 --eta=never";
-    start_fio(server, uri, &format!("{common} --iodepth={DEPTH} {job}"))
-}
-
 /// Its next reports, so many of them.
 fn next_reports(load: &mut Running, count: u32) {
     for _ in 0..count {
@@ -93,12 +79,6 @@ fn counts(load: Running) -> Vec<Count> {
     let output = load.finish();
     assert!(output.status.success(), "{output}");
     reports(&output.stdout).iter().map(Count::of).collect()
-}
-
-/// Repeats a run in which something fell short; too much of something panics in it.
-fn at_least_once(run: impl Fn() -> bool) {
-    let _alone = alone();
-    assert!((0..ATTEMPTS).any(|_| run()), "less than promised in each of {ATTEMPTS} runs");
 }
 
 #[test]

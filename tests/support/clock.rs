@@ -31,3 +31,29 @@ impl Deadline {
         }
     }
 }
+
+/// The time that has gone by since it was made.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopwatch {
+    since: Instant,
+}
+
+impl Stopwatch {
+    /// One that begins now.
+    #[allow(clippy::disallowed_methods)]
+    pub fn start() -> Self {
+        Self { since: Instant::now() }
+    }
+
+    /// Seconds since.
+    #[allow(clippy::disallowed_methods)]
+    pub fn seconds(self) -> f64 {
+        self.since.elapsed().as_secs_f64()
+    }
+}
+
+/// Lets time pass, for what is about what happens meanwhile; at least `span`.
+#[allow(clippy::disallowed_methods)]
+pub fn pass(span: Duration) {
+    std::thread::sleep(span);
+}

@@ -5,9 +5,11 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 pub mod clock;
+pub mod metrics;
 pub mod nbd;
 pub mod process;
 pub mod random;
+pub mod rates;
 pub mod server;
 pub mod tools;
 
