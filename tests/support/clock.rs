@@ -23,12 +23,20 @@ impl Deadline {
 
     /// Asks `question` until it is answered with yes. Another process's state has no event that
     /// we could wait on: it has to be asked again. Panics when the deadline comes first.
+    pub fn ask(self, what: &str, question: impl FnMut() -> bool) {
+        assert!(self.comes(question), "{what}: waited for in vain");
+    }
+
+    /// The same; whether the answer was yes before the deadline came.
     #[allow(clippy::disallowed_methods)]
-    pub fn ask(self, what: &str, mut question: impl FnMut() -> bool) {
+    pub fn comes(self, mut question: impl FnMut() -> bool) -> bool {
         while !question() {
-            assert!(!self.left().is_zero(), "{what}: waited for in vain");
+            if self.left().is_zero() {
+                return false;
+            }
             std::thread::sleep(Duration::from_millis(5));
         }
+        true
     }
 }
 
