@@ -10,7 +10,7 @@ use crate::time::{Duration, Instant};
 
 /// The kind of limit that holds a request up.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Dimension {
+pub(crate) enum Dimension {
     /// Counted I/Os per second, or I/O credits.
     Operations,
     /// Bytes per second, or byte credits.

@@ -33,5 +33,5 @@ pub mod scheduler;
 pub mod sharing;
 mod wheel;
 
-pub use gate::{Dimension, Exceeded, Forfeited};
+pub use gate::{Exceeded, Forfeited};
 pub use queue::Cancelled;

@@ -38,7 +38,7 @@ pub(crate) enum Waits {
 
 /// What a request waits for beyond its volume's limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum HeldBy {
+pub(crate) enum HeldBy {
     /// Its instance's limit in I/Os, or its turn at it.
     InstanceOperations,
     /// Its instance's limits in bytes, or its turn at them.

@@ -29,6 +29,5 @@ pub mod model;
 mod window;
 
 pub use device::{DeviceCounters, Ground};
-pub use flow::HeldBy;
 pub use instance::InstanceCounters;
 pub use model::{Claim, DeviceModel, InstancePacing, OperationCost, Window};
