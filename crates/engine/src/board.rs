@@ -4,6 +4,7 @@
 //! A core nobody waits at leaves its part to the others. Nothing is locked: each core writes its
 //! own line, and reads the others' at most once a millisecond while somebody waits.
 
+use evenkeel_core::qos::sharing::DeviceOthers;
 use evenkeel_core::time::{Duration, Instant};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -31,6 +32,23 @@ struct Line {
     reserved_ns: AtomicU64,
     /// What of the calibrated device is gone, as this core sees it, in millionths.
     lost_ppm: AtomicU32,
+    /// Requests that the core has in flight.
+    in_flight: AtomicU32,
+    /// How many may be in flight on the whole device, as this core finds it.
+    window_slots: AtomicU32,
+}
+
+/// What a core says about the device.
+#[derive(Clone, Copy, Debug)]
+pub struct Said {
+    /// Somebody waits there.
+    pub wanted: bool,
+    /// When it served an urgent request last.
+    pub urgent_at: Option<Instant>,
+    /// Requests that it has in flight.
+    pub in_flight: u32,
+    /// How many may be in flight on the whole device, as it finds it.
+    pub window_slots: u32,
 }
 
 impl Board {
@@ -51,9 +69,39 @@ impl Board {
         self.cores[usize::from(core)].reserved_ns.store(reserved_ns, Ordering::Relaxed);
     }
 
-    /// Notes that somebody waits at a core.
-    pub fn want(&self, core: u16, now: Instant) {
-        self.cores[usize::from(core)].wanted_at.store(now.ns.max(1), Ordering::Relaxed);
+    /// Notes what a core says.
+    pub fn say(&self, core: u16, now: Instant, said: &Said) {
+        let line = &self.cores[usize::from(core)];
+        if said.wanted {
+            line.wanted_at.store(now.ns.max(1), Ordering::Relaxed);
+        }
+        if let Some(at) = said.urgent_at {
+            line.urgent_at.store(at.ns.max(1), Ordering::Relaxed);
+        }
+        line.in_flight.store(said.in_flight, Ordering::Relaxed);
+        line.window_slots.store(said.window_slots, Ordering::Relaxed);
+    }
+
+    /// What the others have said. `capacity_ns` is what the device can do, in nanoseconds of device
+    /// time per second.
+    #[must_use]
+    pub fn others(&self, core: u16, now: Instant, capacity_ns: u64) -> DeviceOthers {
+        let part_per_mille = self.part(core, now, capacity_ns);
+        let mut others = DeviceOthers { part_per_mille, ..DeviceOthers::NONE };
+        let mut urgent_ns = 0;
+        for (number, line) in self.cores.iter().enumerate() {
+            if number == usize::from(core) {
+                continue;
+            }
+            others.in_flight += line.in_flight.load(Ordering::Relaxed);
+            urgent_ns = urgent_ns.max(line.urgent_at.load(Ordering::Relaxed));
+            if line.wants(now) {
+                let slots = line.window_slots.load(Ordering::Relaxed);
+                others.window_slots = Some(others.window_slots.map_or(slots, |s| s.min(slots)));
+            }
+        }
+        others.urgent_at = Some(urgent_ns).filter(|ns| *ns > 0).map(Instant::from_ns);
+        others
     }
 
     /// Notes what of the calibrated device may be sold by what a core has seen, in millionths.
@@ -69,26 +117,13 @@ impl Board {
         PPM.saturating_sub(lost.unwrap_or(0))
     }
 
-    /// Notes when a core has served an urgent request, and says when another one has.
-    pub fn urgent(&self, core: u16, own: Option<Instant>) -> Option<Instant> {
-        if let Some(at) = own {
-            self.cores[usize::from(core)].urgent_at.store(at.ns.max(1), Ordering::Relaxed);
-        }
-        let others = self.cores.iter().enumerate().filter(|(n, _)| *n != usize::from(core));
-        let last = others.map(|(_, line)| line.urgent_at.load(Ordering::Relaxed)).max();
-        last.filter(|at| *at > 0).map(Instant::from_ns)
-    }
-
-    /// A core's part of the device, in thousandths. `capacity_ns` is what the device can do, in
-    /// nanoseconds of device time per second.
-    #[must_use]
-    pub fn part(&self, core: u16, now: Instant, capacity_ns: u64) -> u32 {
+    /// A core's part of the device, in thousandths.
+    fn part(&self, core: u16, now: Instant, capacity_ns: u64) -> u32 {
         let (mut wanting, mut sum) = (0u128, 0u128);
         let mut own = 0u128;
         for (number, line) in self.cores.iter().enumerate() {
-            let wanted_at = line.wanted_at.load(Ordering::Relaxed);
             let is_own = number == usize::from(core);
-            if !is_own && (wanted_at == 0 || now.since(Instant::from_ns(wanted_at)) > RECENT) {
+            if !is_own && !line.wants(now) {
                 continue;
             }
             let reserved = u128::from(line.reserved_ns.load(Ordering::Relaxed));
@@ -104,9 +139,23 @@ impl Board {
     }
 }
 
+impl Line {
+    /// Whether somebody waited at this core lately.
+    fn wants(&self, now: Instant) -> bool {
+        let wanted_at = self.wanted_at.load(Ordering::Relaxed);
+        wanted_at > 0 && now.since(Instant::from_ns(wanted_at)) <= RECENT
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const NOTHING: Said = Said { wanted: false, urgent_at: None, in_flight: 0, window_slots: 9 };
+
+    fn want(board: &Board, core: u16, now: Instant) {
+        board.say(core, now, &Said { wanted: true, ..NOTHING });
+    }
 
     fn at(ms: u64) -> Instant {
         Instant::from_ns(ms * 1_000_000)
@@ -125,14 +174,14 @@ mod tests {
     fn what_is_reserved_goes_first_and_the_rest_is_even() {
         let board = Board::new(3);
         board.reserve(0, 600);
-        board.want(0, at(1_000));
-        board.want(1, at(1_000));
+        want(&board, 0, at(1_000));
+        want(&board, 1, at(1_000));
         assert_eq!(board.part(0, at(1_010), 1_000), 800);
         assert_eq!(board.part(1, at(1_010), 1_000), 200);
         // The third one counts itself in once it looks.
         assert_eq!(board.part(2, at(1_010), 1_000), 133);
         // Whoever has not wanted it for a while has left its part to the others.
-        board.want(1, at(1_100));
+        want(&board, 1, at(1_100));
         assert_eq!(board.part(1, at(1_100), 1_000), 1_000);
     }
 
@@ -150,11 +199,39 @@ mod tests {
     #[test]
     fn the_others_hear_of_urgent_requests() {
         let board = Board::new(3);
-        assert_eq!(board.urgent(0, None), None);
-        assert_eq!(board.urgent(1, Some(at(5))), None);
-        assert_eq!(board.urgent(2, Some(at(3))), Some(at(5)));
-        assert_eq!(board.urgent(0, None), Some(at(5)));
-        assert_eq!(board.urgent(1, Some(at(7))), Some(at(3)));
+        let heard = |core| board.others(core, at(8), 1_000).urgent_at;
+        assert_eq!(heard(0), None);
+        board.say(1, at(5), &Said { urgent_at: Some(at(5)), ..NOTHING });
+        board.say(2, at(5), &Said { urgent_at: Some(at(3)), ..NOTHING });
+        assert_eq!((heard(0), heard(1), heard(2)), (Some(at(5)), Some(at(3)), Some(at(5))));
+        // A core that has served none since takes nothing back.
+        board.say(1, at(7), &NOTHING);
+        assert_eq!(heard(0), Some(at(5)));
+    }
+
+    #[test]
+    fn what_is_in_flight_adds_up_and_the_narrowest_window_counts_while_it_is_wanted() {
+        let board = Board::new(3);
+        let say = |core, in_flight, window_slots| {
+            board.say(
+                core,
+                at(10),
+                &Said { wanted: true, urgent_at: None, in_flight, window_slots },
+            );
+        };
+        let heard = |core, ms| {
+            let others = board.others(core, at(ms), 1_000);
+            (others.in_flight, others.window_slots)
+        };
+        assert_eq!(heard(0, 10), (0, None));
+        say(0, 5, 16);
+        say(1, 7, 4);
+        say(2, 1, 8);
+        assert_eq!(
+            (heard(0, 20), heard(1, 20), heard(2, 20)),
+            ((8, Some(4)), (6, Some(8)), (12, Some(4)))
+        );
+        assert_eq!(heard(0, 100), (8, None));
     }
 
     #[test]
@@ -162,8 +239,8 @@ mod tests {
         let board = Board::new(2);
         board.reserve(0, 3_000);
         board.reserve(1, 1_000);
-        board.want(0, at(1));
-        board.want(1, at(1));
+        want(&board, 0, at(1));
+        want(&board, 1, at(1));
         assert_eq!((board.part(0, at(2), 1_000), board.part(1, at(2), 1_000)), (750, 250));
     }
 }

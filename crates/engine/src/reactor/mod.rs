@@ -224,7 +224,7 @@ impl<D: Driver> Reactor<D> {
     pub fn run(mut self) -> io::Result<()> {
         loop {
             self.scheduler.poll(self.now);
-            self.keep_to_our_part();
+            self.hear_the_others();
             self.dispatch();
             self.memory_seen = self.pool.gave_back();
             self.feed_the_starved();

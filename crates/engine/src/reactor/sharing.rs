@@ -1,19 +1,20 @@
 //! What volumes share: their hosts' limits and the device.
 
 use super::Reactor;
+use crate::board::Said;
 use crate::driver::Driver;
 use crate::session::Phase;
 use evenkeel_core::ids::InstanceId;
 use evenkeel_core::qos::admission::PPM;
 use evenkeel_core::qos::admission::calibration::drift::{Drift, expected_ns};
 use evenkeel_core::qos::scheduler::{AttachmentIndex, DeviceIndex, Ticket};
-use evenkeel_core::qos::sharing::DeviceModel;
+use evenkeel_core::qos::sharing::{DeviceModel, DeviceOthers};
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::{Duration, Instant};
 use evenkeel_wire::agent::{HostAddress, HostReport, HostState};
 
-/// How often a core looks at its part of the device while somebody waits there.
-const PART_EVERY: Duration = Duration::from_ms(1);
+/// How often a core tells the others about the device, and hears what they say.
+const HEAR_EVERY: Duration = Duration::from_ms(1);
 
 /// A quantum that the store works on.
 pub(super) struct Flight {
@@ -37,9 +38,11 @@ pub(super) struct Device {
     pub(super) model: DeviceModel,
     /// Whether it still is what it was when it was calibrated.
     drift: Drift,
-    /// This core's part of it, in thousandths.
-    part: u32,
-    /// When to look at the part again.
+    /// What the other cores do there.
+    others: DeviceOthers,
+    /// What the others were told last of what this core has in flight.
+    said_in_flight: u32,
+    /// When to look at the others again.
     look_at: Instant,
 }
 
@@ -119,8 +122,9 @@ impl<D: Driver> Reactor<D> {
                 let added = self.scheduler.add_device(self.now, model);
                 let index = added.map_err(|error| error.to_string())?;
                 let (drift, look_at) = (Drift::new(self.now), self.now);
-                let model = *model;
-                self.device = Some(Device { index, model, drift, part: 1_000, look_at });
+                let (model, others) = (*model, DeviceOthers::NONE);
+                let device = Device { index, model, drift, others, said_in_flight: 0, look_at };
+                self.device = Some(device);
             }
         }
         self.board.may_sell(self.core, PPM);
@@ -140,9 +144,8 @@ impl<D: Driver> Reactor<D> {
             Operation::Write { .. } => &device.model.write,
             _ => return,
         };
-        // The other cores use their parts of the channels.
-        let channels = (device.model.channels.saturating_mul(device.part) / 1_000).max(1);
-        let expected = expected_ns(cost.ns(flight.length), flight.in_flight, channels);
+        let in_flight = flight.in_flight.saturating_add(device.others.in_flight);
+        let expected = expected_ns(cost.ns(flight.length), in_flight, device.model.channels);
         let service = self.now.since(flight.started_at);
         if let Some(change) = device.drift.completed(self.now, expected, service) {
             if change.sold_ppm < change.before_ppm {
@@ -214,29 +217,30 @@ impl<D: Driver> Reactor<D> {
         self.reserve_instead(lines.reserved_ns, 0);
     }
 
-    /// Keeps this core to its part of the device, where there are others.
-    pub(super) fn keep_to_our_part(&mut self) {
+    /// Keeps this core to its part of the device, and to what the others find, where there are
+    /// others.
+    pub(super) fn hear_the_others(&mut self) {
         let Some(device) = self.device.as_mut().filter(|_| self.board.is_shared()) else { return };
-        if self.now < device.look_at {
+        // Once nothing is in flight, it may be long until anybody looks again.
+        let is_done = self.flights.is_empty() && device.said_in_flight > 0;
+        if self.now < device.look_at && !is_done {
             return;
         }
-        device.look_at = self.now + PART_EVERY;
-        // Urgent requests of one core's volumes need room that the other cores keep free, too.
-        let own = self.scheduler.urgent_at(device.index);
-        if let Some(at) = self.board.urgent(self.core, own) {
-            self.scheduler.note_urgent(device.index, at);
-        }
-        let wanted = self.scheduler.is_device_wanted(device.index);
-        if wanted {
-            self.board.want(self.core, self.now);
-        }
-        if wanted || device.part < 1_000 {
-            let capacity_ns = u64::from(device.model.channels).saturating_mul(1_000_000_000);
-            let part = self.board.part(self.core, self.now, capacity_ns);
-            if part != device.part {
-                device.part = part;
-                self.scheduler.set_device_part(self.now, device.index, part);
-            }
+        let counters = self.scheduler.device_counters(device.index);
+        device.look_at = self.now + HEAR_EVERY;
+        device.said_in_flight = counters.in_flight;
+        let said = Said {
+            wanted: self.scheduler.is_device_wanted(device.index),
+            urgent_at: self.scheduler.urgent_at(device.index),
+            in_flight: counters.in_flight,
+            window_slots: u32::try_from(counters.window_slots).unwrap_or(u32::MAX),
+        };
+        self.board.say(self.core, self.now, &said);
+        let capacity_ns = u64::from(device.model.channels).saturating_mul(1_000_000_000);
+        let others = self.board.others(self.core, self.now, capacity_ns);
+        if others != device.others {
+            device.others = others;
+            self.scheduler.set_device_others(self.now, device.index, &others);
         }
     }
 }

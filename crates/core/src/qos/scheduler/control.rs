@@ -10,7 +10,9 @@ use crate::qos::pacing::{Balances, Pacing};
 use crate::qos::sharing::device::{Device, Place};
 use crate::qos::sharing::flow::{Flow, NIL, Waits};
 use crate::qos::sharing::instance::Instance;
-use crate::qos::sharing::{Claim, DeviceCounters, DeviceModel, InstanceCounters, InstancePacing};
+use crate::qos::sharing::{
+    Claim, DeviceCounters, DeviceModel, DeviceOthers, InstanceCounters, InstancePacing,
+};
 use crate::qos::wheel::Wheel;
 use crate::time::{Duration, Instant};
 
@@ -105,12 +107,16 @@ impl Scheduler {
         self.pump(device.0);
     }
 
-    /// Says which part of a device is this scheduler's, in thousandths, where several schedulers
-    /// use one device. At first it is all of it. What waits is looked at again at once.
-    pub fn set_device_part(&mut self, now: Instant, device: DeviceIndex, per_mille: u32) {
+    /// Says what the others do where several schedulers use one device; at first there are none.
+    /// What waits is looked at again at once.
+    pub fn set_device_others(&mut self, now: Instant, device: DeviceIndex, others: &DeviceOthers) {
         self.set_now(now);
         let Some(shop) = self.sharing.shops.get_mut(index(device.0)) else { return };
-        shop.device.window.set_part(per_mille);
+        shop.device.window.set_part(others.part_per_mille);
+        shop.device.window.set_others(others.in_flight, others.window_slots);
+        if let Some(at) = others.urgent_at {
+            shop.device.note_urgent(at);
+        }
         self.pump(device.0);
     }
 
@@ -118,14 +124,6 @@ impl Scheduler {
     #[must_use]
     pub fn urgent_at(&self, device: DeviceIndex) -> Option<Instant> {
         self.sharing.shops.get(index(device.0))?.device.urgent_at()
-    }
-
-    /// Notes that another scheduler of a device served an urgent request: room is kept for the next
-    /// one.
-    pub fn note_urgent(&mut self, device: DeviceIndex, at: Instant) {
-        if let Some(shop) = self.sharing.shops.get_mut(index(device.0)) {
-            shop.device.note_urgent(at);
-        }
     }
 
     /// Whether requests wait for room at a device.

@@ -30,4 +30,4 @@ mod window;
 
 pub use device::{DeviceCounters, Ground};
 pub use instance::InstanceCounters;
-pub use model::{Claim, DeviceModel, InstancePacing, OperationCost, Window};
+pub use model::{Claim, DeviceModel, DeviceOthers, InstancePacing, OperationCost, Window};

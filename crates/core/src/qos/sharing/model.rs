@@ -1,7 +1,7 @@
 //! What the scheduler must know of devices, instances and claims on them, as plain numbers.
 
 use crate::qos::pacing::{CountingRule, Limit, Pacing};
-use crate::time::Duration;
+use crate::time::{Duration, Instant};
 
 /// Device time of one kind of request: linear in its length, as measured at calibration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -132,6 +132,26 @@ impl InstancePacing {
         read_bytes_per_second: None,
         write_bytes_per_second: None,
     };
+}
+
+/// What the other schedulers do that use the same device, as far as is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeviceOthers {
+    /// The part of the device that is this scheduler's all the same, in thousandths.
+    pub part_per_mille: u32,
+    /// Requests that the others have in flight.
+    pub in_flight: u32,
+    /// The narrowest window of those who want the device, in requests on the whole device; `None`
+    /// if nobody else wants it.
+    pub window_slots: Option<u32>,
+    /// When one of them served an urgent request last.
+    pub urgent_at: Option<Instant>,
+}
+
+impl DeviceOthers {
+    /// There are none.
+    pub const NONE: Self =
+        Self { part_per_mille: 1_000, in_flight: 0, window_slots: None, urgent_at: None };
 }
 
 #[cfg(test)]

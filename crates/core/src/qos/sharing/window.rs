@@ -28,9 +28,13 @@ pub(crate) struct InFlight {
     channels: u64,
     /// The part of the device that is this scheduler's, in 1,024ths.
     part: u64,
+    /// Requests that other schedulers of the device have in flight, as far as is known.
+    others: u32,
     rule: Window,
     /// In 1,024ths of a slot.
     slots: u64,
+    /// The narrowest window of the other schedulers, likewise.
+    slots_max: u64,
     /// Cost of a slot: the smoothed mean of what is dispatched, in 1,024ths of a nanosecond.
     slot_ns: u64,
     cost_ns: u64,
@@ -46,8 +50,10 @@ impl InFlight {
         let mut in_flight = Self {
             channels: 1,
             part: ONE,
+            others: 0,
             rule: model.window,
             slots: 0,
+            slots_max: u64::MAX,
             slot_ns: model.reference_ns().saturating_mul(PER_SLOT),
             cost_ns: 0,
             requests: 0,
@@ -73,7 +79,7 @@ impl InFlight {
 
     /// Whether a request of `cost_ns` may go. An idle device takes any, or one larger than the
     /// window could never go.
-    pub const fn has_room_for(&self, cost_ns: u64) -> bool {
+    pub fn has_room_for(&self, cost_ns: u64) -> bool {
         self.requests == 0 || self.cost_ns.saturating_add(cost_ns) <= self.window_ns()
     }
 
@@ -85,9 +91,10 @@ impl InFlight {
     }
 
     /// The window in nanoseconds of channel time.
-    pub const fn window_ns(&self) -> u64 {
-        let whole =
-            (self.slots / 32).saturating_mul(self.slot_ns / 32) / (PER_SLOT / 32) / (PER_SLOT / 32);
+    pub fn window_ns(&self) -> u64 {
+        let whole = (self.bounded_slots() / 32).saturating_mul(self.slot_ns / 32)
+            / (PER_SLOT / 32)
+            / (PER_SLOT / 32);
         whole / ONE * self.part + whole % ONE * self.part / ONE
     }
 
@@ -96,15 +103,27 @@ impl InFlight {
         self.part = (u64::from(per_mille.min(1_000)) * ONE).div_ceil(1_000).max(1);
     }
 
-    /// How many requests share a channel at present, in 1,024ths and at least one, if the others
-    /// use their parts as this scheduler uses its own.
-    pub fn crowding(&self, in_flight: u32) -> u64 {
-        (u64::from(in_flight) * ONE * ONE / (self.channels * self.part)).max(ONE)
+    /// Notes what the other schedulers of the device do: their requests in flight, and the
+    /// narrowest of their windows. Whoever finds the device crowded finds it so because of all, so
+    /// all keep to that window: or one whose own requests are quick would crowd out the others.
+    pub fn set_others(&mut self, in_flight: u32, slots_max: Option<u32>) {
+        self.others = in_flight;
+        self.slots_max = slots_max.map_or(u64::MAX, |slots| u64::from(slots) * PER_SLOT);
     }
 
-    /// The window in whole requests of the present mean cost.
+    /// How many requests share a channel, in 1,024ths and at least one, with so many of this
+    /// scheduler's in flight.
+    pub fn crowding(&self, in_flight: u32) -> u64 {
+        (u64::from(in_flight.saturating_add(self.others)) * ONE / self.channels).max(ONE)
+    }
+
+    /// The window in whole requests of the present mean cost, as this scheduler found it.
     pub const fn slots(&self) -> u64 {
         self.slots / PER_SLOT
+    }
+
+    fn bounded_slots(&self) -> u64 {
+        self.slots.min(self.slots_max)
     }
 
     pub const fn cost_ns(&self) -> u64 {
@@ -147,7 +166,8 @@ impl InFlight {
             if self.small_late * 100 > self.small {
                 self.slots -= self.slots / 10;
             } else if self.somebody_waited {
-                self.slots += PER_SLOT;
+                // What was never tried says nothing: not far beyond what the others allow.
+                self.slots = self.bounded_slots() + PER_SLOT;
             }
             let channels = self.channels * PER_SLOT;
             self.slots = self.slots.clamp(channels, 4 * channels);
@@ -207,12 +227,23 @@ mod tests {
         assert_eq!((window.crowding(16), window.crowding(64)), (ONE, 2 * ONE));
         window.set_part(250);
         assert!(window.window_ns().abs_diff(whole / 4) <= 1);
-        assert_eq!(window.crowding(16), 2 * ONE);
         // However small the part, an idle device takes any request.
         window.set_part(0);
         assert!(window.has_room_for(whole));
         window.set_part(1_000);
         assert_eq!(window.window_ns(), whole);
+    }
+
+    #[test]
+    fn what_others_have_in_flight_crowds_the_device_and_their_window_bounds_ours() {
+        let mut window = InFlight::new(Instant::ZERO, &model(ADAPTIVE));
+        let alone = window.window_ns();
+        assert_eq!((window.slots(), window.crowding(16)), (34, ONE));
+        window.set_others(48, Some(17));
+        assert_eq!(window.crowding(16), 2 * ONE);
+        assert!(window.window_ns().abs_diff(alone / 2) <= 1);
+        window.set_others(0, None);
+        assert_eq!((window.window_ns(), window.crowding(32)), (alone, ONE));
     }
 
     #[test]

@@ -95,7 +95,7 @@ pub struct MixedPart {
 /// All that was measured.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Measurements {
-    /// What a read of 16 KiB takes when it is alone: half of them no longer.
+    /// What a read of 16 KiB takes when it is alone: a quarter of them no longer.
     pub alone: Duration,
     /// Reads of 16 KiB at growing depths.
     pub depths: Vec<Rate>,
