@@ -5,9 +5,9 @@ use evenkeel_core::request::Operation;
 use evenkeel_core::time::Instant;
 use evenkeel_lab::sim::device::Device as Simulated;
 use evenkeel_lab::sim::policy::Dispatch;
-use evenkeel_lab::sim::setup::{self as sim, DeviceSetup};
+use evenkeel_lab::sim::setup::DeviceSetup;
 use evenkeel_store::faulty::device::Device as Timed;
-use evenkeel_store::faulty::setup::{self as faulty, Setup};
+use evenkeel_store::faulty::setup::{ServiceTime, Setup, Stalls, WriteCache};
 use evenkeel_store::random::Random;
 
 /// When each request is given, and what it is.
@@ -29,29 +29,17 @@ fn requests(random: &mut Random, count: u32) -> Vec<(u64, Operation, u32)> {
 
 /// A setup for each of them, by chance.
 fn devices(random: &mut Random) -> (DeviceSetup, Setup) {
-    let mut cost = || (10_000 + random.below(200_000), random.below(8_192));
-    let (read, write) = (cost(), cost());
+    let mut time =
+        || ServiceTime { base_ns: 10_000 + random.below(200_000), ns_per_kib: random.below(8_192) };
+    let (read, write) = (time(), time());
     let channels = 1 + random.below(16) as u32;
-    let cache = (random.below(2) == 0).then(|| (random.below(4 << 20), 1 + random.below(1 << 30)));
-    let simulated = DeviceSetup {
-        channels: Some(channels),
-        read: sim::ServiceCost { base_ns: read.0, ns_per_kib: read.1 },
-        write: sim::ServiceCost { base_ns: write.0, ns_per_kib: write.1 },
-        cache: cache.map(|(bytes, drain_bytes_per_second)| sim::WriteCache {
-            bytes,
-            drain_bytes_per_second,
-        }),
-        ..DeviceSetup::ideal(0)
-    };
-    let time = |(base_ns, ns_per_kib)| faulty::ServiceTime { base_ns, ns_per_kib };
-    let timed = Setup {
-        write: time(write),
-        cache: cache.map(|(bytes, drain_bytes_per_second)| faulty::WriteCache {
-            bytes,
-            drain_bytes_per_second,
-        }),
-        ..Setup::new(channels, time(read))
-    };
+    let cache = (random.below(2) == 0).then(|| WriteCache {
+        bytes: random.below(4 << 20),
+        drain_bytes_per_second: 1 + random.below(1 << 30),
+    });
+    let ideal = DeviceSetup::ideal(0);
+    let simulated = DeviceSetup { channels: Some(channels), read, write, cache, ..ideal };
+    let timed = Setup { write, cache, ..Setup::new(channels, read) };
     (simulated, timed)
 }
 
@@ -66,7 +54,7 @@ fn both_devices_are_done_at_the_same_nanosecond() {
         // A stall in the middle, which the simulated device is told of when it comes.
         let stall = (random.below(2) == 0).then(|| (4_000_000, 1 + random.below(3_000_000)));
         if let Some((every_ns, length_ns)) = stall {
-            timed.stalls = Some(faulty::Stalls { every_ns, length_ns });
+            timed.stalls = Some(Stalls { every_ns, length_ns });
             requests.retain(|(at, ..)| *at < 2 * every_ns);
         }
         let mut timed = Timed::new(&timed, Instant::ZERO);

@@ -8,7 +8,7 @@ use super::limited::Rates;
 use super::windowed::Share;
 use crate::sim::product::{NotSimulated, Product};
 use crate::sim::setup::{
-    DeviceSetup, PollerSetup, ServiceCost, Setup, ShareSetup, VolumeSetup, WindowSetup,
+    DeviceSetup, PollerSetup, ServiceTime, Setup, ShareSetup, VolumeSetup, WindowSetup,
 };
 
 /// What a volume may save where the models have no such number.
@@ -36,7 +36,7 @@ pub(super) fn limited(rates: &[Rates], tolerance: Duration) -> Product {
 /// Volumes without limits that share a device.
 pub(super) fn on_device(device: &Device, window: WindowSetup, shares: &[Share]) -> Product {
     let cost =
-        ServiceCost { base_ns: device.cost.request_ns, ns_per_kib: device.cost.byte_ns * 1_024 };
+        ServiceTime { base_ns: device.cost.request_ns, ns_per_kib: device.cost.byte_ns * 1_024 };
     let device = DeviceSetup {
         channels: Some(device.channels),
         read: cost,

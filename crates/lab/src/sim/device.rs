@@ -6,8 +6,9 @@
 
 use super::events::Heap;
 use super::policy::Dispatch;
-use super::setup::{DeviceSetup, ServiceCost};
+use super::setup::DeviceSetup;
 use evenkeel_core::request::Operation;
+use evenkeel_store::faulty::cache::Cache;
 use evenkeel_store::random::Random;
 use slab::Slab;
 use std::collections::VecDeque;
@@ -33,9 +34,7 @@ pub struct Device {
     work: Work,
     /// When it is done with something next, in its own time; the end of time for never.
     next_own: u64,
-    /// Bytes in the write cache as of `cache_at` of the device's time.
-    cache_bytes: u64,
-    cache_at: u64,
+    cache: Cache,
     written_since_pause: u64,
     /// What requests take, in percent of what the setup says.
     percent: u64,
@@ -79,8 +78,7 @@ impl Device {
             still_at: 0,
             work,
             next_own: u64::MAX,
-            cache_bytes: 0,
-            cache_at: 0,
+            cache: Cache::new(setup.cache),
             written_since_pause: 0,
             percent: 100,
         }
@@ -190,34 +188,17 @@ impl Device {
 
     /// How long a request takes once a channel works on it.
     fn service_ns(&mut self, own_now: u64, operation: Operation, length: u32) -> u64 {
-        let (cost, moved) = match operation {
+        let (time, moved) = match operation {
             Operation::Read => (self.setup.read, length),
             Operation::Write { .. } => (self.setup.write, length),
             _ => (self.setup.write, 0),
         };
-        let mean_ns = cost.of(moved);
+        let mean_ns = time.ns(moved);
         let noisy_ns = self.random.around(mean_ns * self.percent / 100, self.setup.noise_ppm);
         match operation {
-            Operation::Write { fua } => noisy_ns + self.cache_wait_ns(own_now, moved, fua),
+            Operation::Write { fua } => noisy_ns + self.cache.wait_ns(own_now, moved, fua),
             _ => noisy_ns,
         }
-    }
-
-    /// How long a write waits for room in the cache, or, if it must be durable, for its own way
-    /// through.
-    fn cache_wait_ns(&mut self, own_now: u64, length: u32, fua: bool) -> u64 {
-        let Some(cache) = self.setup.cache else { return 0 };
-        let length = u64::from(length);
-        let drain = cache.drain_bytes_per_second;
-        let drained = scaled(own_now.saturating_sub(self.cache_at), drain, 1_000_000_000);
-        if own_now >= self.cache_at {
-            self.cache_bytes = self.cache_bytes.saturating_sub(drained);
-            self.cache_at = own_now;
-        }
-        self.cache_bytes += length;
-        let over = self.cache_bytes.saturating_sub(cache.bytes);
-        let leaves_first = if fua { over.max(length) } else { over };
-        scaled(leaves_first, 1_000_000_000, drain)
     }
 
     fn collect_garbage(&mut self, now: u64, dispatch: &Dispatch) {
@@ -232,24 +213,10 @@ impl Device {
     }
 }
 
-impl ServiceCost {
-    /// Nanoseconds for a request of that length.
-    #[must_use]
-    pub fn of(&self, length: u32) -> u64 {
-        self.base_ns + u64::from(length) * self.ns_per_kib / 1_024
-    }
-}
-
-/// `value * by / over`, saturating.
-fn scaled(value: u64, by: u64, over: u64) -> u64 {
-    let wide = u128::from(value) * u128::from(by) / u128::from(over.max(1));
-    u64::try_from(wide).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::setup::{GarbageCollection, WriteCache};
+    use crate::sim::setup::{GarbageCollection, ServiceTime, WriteCache};
 
     const WRITE: Operation = Operation::Write { fua: false };
 
@@ -285,8 +252,8 @@ mod tests {
 
     #[test]
     fn channels_are_waited_for_in_turn() {
-        let cost = ServiceCost { base_ns: 100, ns_per_kib: 10 };
-        let setup = DeviceSetup { channels: Some(2), read: cost, ..DeviceSetup::ideal(300) };
+        let read = ServiceTime { base_ns: 100, ns_per_kib: 10 };
+        let setup = DeviceSetup { channels: Some(2), read, ..DeviceSetup::ideal(300) };
         let mut device = device(&setup);
         device.give(0, dispatch(0, Operation::Read, 10 << 10));
         device.give(0, dispatch(1, WRITE, 1 << 20));

@@ -1,7 +1,7 @@
 //! The product in the simulator: the very scheduler that runs in production, unchanged.
 
 use super::policy::{Dispatch, Policy, Request};
-use super::setup::{DeviceSetup, InstanceSetup, ServiceCost, Setup, VolumeSetup, WindowSetup};
+use super::setup::{DeviceSetup, InstanceSetup, ServiceTime, Setup, VolumeSetup, WindowSetup};
 use evenkeel_core::instance::burst_limit;
 use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::qos::scheduler::{
@@ -115,7 +115,7 @@ impl Product {
 
 /// The device as the scheduler is told of it: exactly as it behaves, without its noise.
 pub(super) fn device_model(setup: &DeviceSetup) -> Option<DeviceModel> {
-    let cost = |cost: ServiceCost| OperationCost {
+    let cost = |cost: ServiceTime| OperationCost {
         base: Duration::from_ns(cost.base_ns),
         byte_ps: u32::try_from(cost.ns_per_kib * 1_000 / 1_024).unwrap_or(u32::MAX),
     };

@@ -6,6 +6,9 @@
 use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::volume::VolumeSpec;
 
+// What a faulty pool is like is said in the same words, and means the same.
+pub use evenkeel_store::faulty::setup::{ServiceTime, WriteCache};
+
 /// Everything that is in a simulated world.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Setup {
@@ -196,9 +199,9 @@ pub struct DeviceSetup {
     /// Requests it works on at once; `None` is no bound.
     pub channels: Option<u32>,
     /// What a read takes.
-    pub read: ServiceCost,
+    pub read: ServiceTime,
     /// What a write takes.
-    pub write: ServiceCost,
+    pub write: ServiceTime,
     /// Relative standard deviation of what they take, in millionths.
     pub noise_ppm: u32,
     /// Where writes are fast until it is full.
@@ -216,24 +219,6 @@ pub enum WindowSetup {
     Slots(u32),
     /// What keeps 99 of 100 small requests within this many nanoseconds.
     Adaptive(u64),
-}
-
-/// A time that grows with the length.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ServiceCost {
-    /// For any request.
-    pub base_ns: u64,
-    /// For each 1,024 bytes, in nanoseconds.
-    pub ns_per_kib: u64,
-}
-
-/// Memory of the device that takes writes until it is full.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct WriteCache {
-    /// Bytes it holds.
-    pub bytes: u64,
-    /// Bytes per second that leave it.
-    pub drain_bytes_per_second: u64,
 }
 
 /// Pauses that writes bring about.
@@ -284,11 +269,11 @@ impl DeviceSetup {
     /// A device without queues or surprises: every request takes as long.
     #[must_use]
     pub const fn ideal(latency_ns: u64) -> Self {
-        let cost = ServiceCost { base_ns: latency_ns, ns_per_kib: 0 };
+        let time = ServiceTime { base_ns: latency_ns, ns_per_kib: 0 };
         Self {
             channels: None,
-            read: cost,
-            write: cost,
+            read: time,
+            write: time,
             noise_ppm: 0,
             cache: None,
             collection: None,

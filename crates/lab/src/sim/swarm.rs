@@ -3,7 +3,7 @@
 
 use super::product::{NotSimulated, Product};
 use super::setup::{
-    Change, ChangeKind, ClientSetup, DeviceSetup, InstanceSetup, Load, PollerSetup, ServiceCost,
+    Change, ChangeKind, ClientSetup, DeviceSetup, InstanceSetup, Load, PollerSetup, ServiceTime,
     Setup, Shape, ShareSetup, Target, Think, VolumeSetup, WindowSetup,
 };
 use super::watched::Watched;
@@ -226,7 +226,7 @@ impl Maker {
             return device;
         }
         let channels = self.random.among(&[4, 16, 32]);
-        let read = ServiceCost {
+        let read = ServiceTime {
             base_ns: 40_000 + self.random.below(80_000),
             ns_per_kib: 500 + self.random.below(4_000),
         };
@@ -289,10 +289,10 @@ impl Maker {
     /// what a small one does: on others a log waits longer for a channel than it is promised.
     fn fast(&mut self, device: &mut DeviceSetup) {
         let base_ns = device.read.base_ns;
-        let cost = ServiceCost { base_ns, ns_per_kib: base_ns / (40 + self.random.below(100)) };
+        let cost = ServiceTime { base_ns, ns_per_kib: base_ns / (40 + self.random.below(100)) };
         let channels = 32;
         device.window = Some(match device.window {
-            Some(WindowSetup::Adaptive(_)) => WindowSetup::Adaptive(2 * cost.of(16 << 10)),
+            Some(WindowSetup::Adaptive(_)) => WindowSetup::Adaptive(2 * cost.ns(16 << 10)),
             _ => WindowSetup::Slots(channels + 2),
         });
         (device.channels, device.read, device.write) = (Some(channels), cost, cost);
@@ -300,7 +300,7 @@ impl Maker {
 
     /// Makes a log of a volume: one small write at a time, all of it reserved.
     fn log(&mut self, volume: &mut VolumeSetup, client: &mut ClientSetup, device: &DeviceSetup) {
-        let per_second = LOG_PERCENT * NS_PER_S / device.write.of(16 << 10) / 100;
+        let per_second = LOG_PERCENT * NS_PER_S / device.write.ns(16 << 10) / 100;
         LOG.clone_into(&mut volume.kind);
         volume.instance = None;
         volume.pacing.operations = Some(Limit { per_second: 2 * per_second, credit: None });

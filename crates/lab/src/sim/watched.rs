@@ -2,7 +2,7 @@
 
 use super::policy::{Dispatch, Policy, Request};
 use super::product::{NotSimulated, Product, instance_pacing};
-use super::setup::{ChangeKind, DeviceSetup, ServiceCost, Setup, VolumeSetup, WindowSetup};
+use super::setup::{ChangeKind, DeviceSetup, ServiceTime, Setup, VolumeSetup, WindowSetup};
 use crate::checker::stream::{
     Alone, Cause, Checkers, Completed, Counter, DevicePromise, DeviceWork, Direction, Dispatched,
     Event, Floor, InstancePromise, Piece, Report, Sample, Submitted, System, Tier, VolumePromise,
@@ -211,7 +211,7 @@ fn stalls(setup: &Setup) -> Vec<(u64, u64, Cause)> {
 fn work(device: &DeviceSetup) -> Option<DeviceWork> {
     let window = device.window?;
     let channels = u64::from(device.channels.unwrap_or(u32::MAX));
-    let kind = |cost: ServiceCost| (cost.base_ns, cost.ns_per_kib * 1_000 / 1_024);
+    let kind = |cost: ServiceTime| (cost.base_ns, cost.ns_per_kib * 1_000 / 1_024);
     let slots_max = match window {
         WindowSetup::Slots(slots) => slots.into(),
         WindowSetup::Adaptive(_) => channels.saturating_mul(4),

@@ -7,7 +7,8 @@
 //! time at which it was free, not from the time at which somebody looked; so a late timer delays
 //! answers and costs no throughput.
 
-use super::setup::{ServiceTime, Setup, Stalls};
+use super::cache::Cache;
+use super::setup::{Setup, Stalls};
 use crate::random::Random;
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::Instant;
@@ -23,9 +24,7 @@ pub struct Device {
     random: Random,
     /// When each channel is free: one entry a channel.
     free_at: BinaryHeap<Reverse<u64>>,
-    /// Bytes in the write cache as of `cache_at`.
-    cache_bytes: u64,
-    cache_at: u64,
+    cache: Cache,
 }
 
 impl Device {
@@ -37,8 +36,7 @@ impl Device {
             origin,
             random: Random::new(setup.seed, 0),
             free_at: (0..setup.channels).map(|_| Reverse(0)).collect(),
-            cache_bytes: 0,
-            cache_at: 0,
+            cache: Cache::new(setup.cache),
         }
     }
 
@@ -59,10 +57,10 @@ impl Device {
             Operation::Write { .. } => (self.setup.write, length),
             _ => (self.setup.write, 0),
         };
-        let mean = service(time, moved).saturating_mul(self.percent(begin)) / 100;
+        let mean = time.ns(moved).saturating_mul(self.percent(begin)) / 100;
         let noisy = self.random.around(mean, self.setup.noise_ppm);
         match operation {
-            Operation::Write { fua } => noisy.saturating_add(self.cache_wait_ns(begin, moved, fua)),
+            Operation::Write { fua } => noisy.saturating_add(self.cache.wait_ns(begin, moved, fua)),
             _ => noisy,
         }
     }
@@ -74,35 +72,6 @@ impl Device {
             _ => 100,
         }
     }
-
-    /// How long a write waits for room in the cache, or, if it must be durable, for its own way
-    /// through.
-    fn cache_wait_ns(&mut self, begin: u64, length: u32, fua: bool) -> u64 {
-        let Some(cache) = self.setup.cache else { return 0 };
-        let length = u64::from(length);
-        let drain = cache.drain_bytes_per_second;
-        if begin >= self.cache_at {
-            let drained = scaled(begin - self.cache_at, drain, NS_PER_S);
-            self.cache_bytes = self.cache_bytes.saturating_sub(drained);
-            self.cache_at = begin;
-        }
-        self.cache_bytes = self.cache_bytes.saturating_add(length);
-        let over = self.cache_bytes.saturating_sub(cache.bytes);
-        let leaves_first = if fua { over.max(length) } else { over };
-        scaled(leaves_first, NS_PER_S, drain)
-    }
-}
-
-const NS_PER_S: u64 = 1_000_000_000;
-
-fn service(time: ServiceTime, length: u32) -> u64 {
-    time.base_ns + u64::from(length) * time.ns_per_kib / 1_024
-}
-
-/// `value * by / over`, saturating.
-fn scaled(value: u64, by: u64, over: u64) -> u64 {
-    let wide = u128::from(value) * u128::from(by) / u128::from(over.max(1));
-    u64::try_from(wide).unwrap_or(u64::MAX)
 }
 
 /// The device's own time at `at_ns` after its origin. A stall begins with every period but the
@@ -124,7 +93,7 @@ fn real_time(stalls: Option<Stalls>, own_ns: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::setup::{Slowdown, WriteCache};
+    use super::super::setup::{ServiceTime, Slowdown, WriteCache};
     use super::*;
     use proptest::prelude::*;
 

@@ -39,6 +39,15 @@ pub struct ServiceTime {
     pub ns_per_kib: u64,
 }
 
+impl ServiceTime {
+    /// Nanoseconds for a request of `length` bytes.
+    #[inline]
+    #[must_use]
+    pub fn ns(self, length: u32) -> u64 {
+        self.base_ns + u64::from(length) * self.ns_per_kib / 1_024
+    }
+}
+
 /// Memory of the device that takes writes until it is full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WriteCache {

@@ -3,7 +3,7 @@
 use super::ScenarioError;
 use super::reader::Reader;
 use crate::sim::setup::{
-    Change, ChangeKind, DeviceSetup, GarbageCollection, PollerSetup, ServiceCost, WindowSetup,
+    Change, ChangeKind, DeviceSetup, GarbageCollection, PollerSetup, ServiceTime, WindowSetup,
     WriteCache,
 };
 use evenkeel_core::units::MIB;
@@ -93,10 +93,10 @@ fn cost(
     reader: &Reader<'_>,
     base: &'static str,
     per_byte: &'static str,
-) -> Read<Option<ServiceCost>> {
+) -> Read<Option<ServiceTime>> {
     let ns_per_kib = reader.scaled(per_byte, 1_024.0, 0.0..=1e6)?.unwrap_or(0);
     let base_ns = reader.scaled(base, 1e3, 0.1..=1e8)?;
-    Ok(base_ns.map(|base_ns| ServiceCost { base_ns, ns_per_kib }))
+    Ok(base_ns.map(|base_ns| ServiceTime { base_ns, ns_per_kib }))
 }
 
 fn collection(reader: &Reader<'_>) -> Read<Option<GarbageCollection>> {
