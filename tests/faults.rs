@@ -8,10 +8,10 @@ use support::PATIENCE;
 use support::clock::{Deadline, Stopwatch, pass};
 use support::metrics::Metrics;
 use support::nbd::{self, Client};
-use support::process::Running;
+use support::process::{Running, run};
 use support::rates::{Done, alone, at_least_once, reads};
 use support::server::{FAST, Server};
-use support::tools::{absent, fio_result, start_fio};
+use support::tools::{absent, fio_result, start_fio, tool};
 
 /// A balance of credits in a server that runs, with what it can be worth some time later.
 struct Balance {
@@ -152,6 +152,7 @@ struct Moment {
     /// When it was known; it was asked for after `asked`.
     seconds: f64,
     asked: f64,
+    metrics: Metrics,
     ios: Vec<f64>,
     held_by_device_s: Vec<f64>,
 }
@@ -167,6 +168,7 @@ impl Moment {
             seconds: watch.seconds(),
             ios: of_all("counted_ios_total"),
             held_by_device_s: of_all("exceeded_device_seconds_total"),
+            metrics,
         }
     }
 
@@ -362,4 +364,93 @@ fn volumes_come_and_go_under_load_on_hosts_with_limits() {
         let told = told.sum("read_ops_total", &[volume]);
         assert!((done.count as f64..=done.count as f64 + 32.0).contains(&told), "{told}, {done:?}");
     }
+}
+
+/// The wall clock of a server, and of nobody else.
+struct WallClock {
+    file: std::path::PathBuf,
+}
+
+impl WallClock {
+    /// Starts the server anew with a clock of its own, which is the real one so far.
+    #[track_caller]
+    fn of(server: &mut Server) -> Self {
+        let clock = Self { file: server.folder().join("wall-clock") };
+        clock.jump("+0d");
+        let library = run(tool("faketime", "-f +0d sh -c").arg("echo $LD_PRELOAD")).ok();
+        let file = clock.file.display().to_string();
+        server.environment(vec![
+            ("LD_PRELOAD", library.trim().to_owned()),
+            ("FAKETIME_TIMESTAMP_FILE", file),
+            ("FAKETIME_NO_CACHE", "1".to_owned()),
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
+        ]);
+        server.stop();
+        server.restart();
+        clock
+    }
+
+    /// From now on it is so far from the real one.
+    fn jump(&self, offset: &str) {
+        // The file is read at any time, and must be whole then.
+        let new = self.file.with_extension("new");
+        std::fs::write(&new, offset).expect("written");
+        std::fs::rename(&new, &self.file).expect("in place");
+    }
+}
+
+/// A gp2 volume of 100 I/Os a second that bursts to 3,000: its credits and its I/Os at a moment.
+#[track_caller]
+fn credits_and_ios(server: &Server, gp2: &str, watch: Stopwatch) -> (f64, Moment) {
+    let moment = Moment::of(server, &[gp2], watch);
+    let ratio = moment.metrics.sum("burst_balance_ratio", &[gp2]);
+    (ratio * 5_400_000.0, moment)
+}
+
+#[test]
+fn a_wall_clock_that_jumps_changes_no_rate_and_no_balance() {
+    const REFILL: f64 = 100.0;
+    const BURST: f64 = 3_000.0;
+    if absent(&["fio", "faketime"]) {
+        return;
+    }
+    at_least_once(|| {
+        let watch = Stopwatch::start();
+        let mut server = Server::start("");
+        let clock = WallClock::of(&mut server);
+        let gp2 = server.attached("--type gp2 --size 10");
+        server.evenkeel(&format!("volume credits {gp2} --set 1000000")).ok();
+        let load = reads(&server, &server.unix_uri(&gp2), 64, 300);
+        let under_way = || Moment::of(&server, &[&gp2], watch).ios[0] > 200.0;
+        Deadline::after(PATIENCE).ask("it is under way", under_way);
+        let mut reached = true;
+        for offset in ["+400d", "-400d", "+1d", "+0d"] {
+            let (balance_before, before) = credits_and_ios(&server, &gp2, watch);
+            clock.jump(offset);
+            pass(Duration::from_millis(800));
+            // The jump is real: what is signed now is long past or to come.
+            if offset != "+0d" {
+                let refused = server.evenkeel("volume ls").fails_with(1);
+                assert!(refused.contains("RequestExpired"), "{refused}");
+            }
+            let (balance, now) = credits_and_ios(&server, &gp2, watch);
+            reached &= now.is_within(&before, 0, 85.0, BURST);
+            // Whatever was done was paid for, and earned is what the time is worth; 50 ms may be
+            // saved beside the balance, once before and once after.
+            let earned = balance - balance_before + now.ios[0] - before.ios[0];
+            let least = REFILL * (now.asked - before.seconds) - BURST / 20.0 - 1.0;
+            let most = REFILL * (now.seconds - before.asked) + BURST / 20.0 + 1.0;
+            assert!((least..=most).contains(&earned), "{offset}: {earned} in {least}..={most}");
+        }
+        drop(load);
+        // Down while the clock is set back: that earns nothing, and costs nothing.
+        let (before, moment) = credits_and_ios(&server, &gp2, watch);
+        server.stop();
+        clock.jump("-400d");
+        server.restart();
+        let (after, later) = credits_and_ios(&server, &gp2, watch);
+        let most = before + REFILL * (later.seconds - moment.asked) + 1.0;
+        assert!((before - 64.0..=most).contains(&after), "{after} after {before}, at most {most}");
+        reached
+    });
 }

@@ -39,14 +39,6 @@ fn seed() -> u64 {
     seed
 }
 
-/// Memory in use now, in bytes.
-fn resident(server: &mut Server) -> u64 {
-    let status = server.process().proc_file("status");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS");
-    let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
-    kib * 1_024
-}
-
 #[test]
 fn two_hundred_connections_work_on_one_volume() {
     const CONNECTIONS: u64 = 200;
@@ -236,11 +228,11 @@ fn silent_clients_hinder_nobody() {
 fn a_client_that_reads_no_replies_hinders_nobody() {
     const READS: u64 = 200;
     for options in ["--store memory", "--store local --io pread"] {
-        let mut server = Server::start(options);
+        let server = Server::start(options);
         let volume = server.attached(FAST);
         let other = server.attached(FAST);
         works(&server, &volume);
-        let before = resident(&mut server);
+        let before = server.resident_bytes();
         let mut lazy: Vec<Client> =
             (0..4).map(|_| Client::open(server.nbd, &volume).expect("attached")).collect();
         for client in &mut lazy {
@@ -251,7 +243,7 @@ fn a_client_that_reads_no_replies_hinders_nobody() {
         works(&server, &volume);
         works(&server, &other);
         // Of the 800 MiB that were asked for, each connection may hold 32 MiB.
-        let grown = resident(&mut server).saturating_sub(before);
+        let grown = server.resident_bytes().saturating_sub(before);
         assert!(grown < 256 * MIB, "{options}: {} MiB more", grown / MIB);
         // The replies come once they are read.
         let mut client = lazy.pop().expect("four");

@@ -20,6 +20,7 @@ pub struct Server {
     options: Vec<String>,
     /// The soft limit of open files it is started with, if not the tests' own.
     open_files: Option<u32>,
+    environment: Vec<(&'static str, String)>,
     /// The API's URL.
     pub endpoint: String,
     /// Where the API listens.
@@ -92,6 +93,7 @@ impl Server {
             data_dir,
             options: options.split_whitespace().map(str::to_owned).collect(),
             open_files,
+            environment: Vec::new(),
             endpoint: String::new(),
             api: nowhere,
             nbd: nowhere,
@@ -128,7 +130,13 @@ impl Server {
         if !self.options.iter().any(|option| option == "--calibrate") {
             command.args(["--calibrate", "never"]);
         }
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         start(command.args(&self.options).stdin(Stdio::null()))
+    }
+
+    /// Sets variables of the environment for the starts to come.
+    pub fn environment(&mut self, variables: Vec<(&'static str, String)>) {
+        self.environment = variables;
     }
 
     /// Adds options for the starts to come.
@@ -159,6 +167,14 @@ impl Server {
     /// The process's id.
     pub fn pid(&self) -> u32 {
         self.process.as_ref().expect("it runs").id()
+    }
+
+    /// Memory in use now, in bytes.
+    pub fn resident_bytes(&self) -> u64 {
+        let status = self.process.as_ref().expect("it runs").proc_file("status");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS");
+        let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
+        kib * 1_024
     }
 
     /// The folder around the data folder, for the test's own files.

@@ -19,7 +19,7 @@ enum What {
 }
 
 /// Debian 12's packages; qemu-storage-daemon is in qemu-system-common, nbdsh in python3-libnbd.
-const NEEDS: [Need; 11] = [
+const NEEDS: [Need; 12] = [
     Need { what: What::Program("fio"), package: "fio" },
     Need { what: What::Program("nbdinfo"), package: "libnbd-bin" },
     Need { what: What::Program("nbdcopy"), package: "libnbd-bin" },
@@ -29,6 +29,7 @@ const NEEDS: [Need; 11] = [
     Need { what: What::Program("qemu-img"), package: "qemu-utils" },
     Need { what: What::Program("qemu-io"), package: "qemu-utils" },
     Need { what: What::Program("qemu-storage-daemon"), package: "qemu-system-common" },
+    Need { what: What::Program("faketime"), package: "faketime" },
     Need { what: What::PythonModule("venv"), package: "python3-venv" },
     Need { what: What::PythonModule("ensurepip"), package: "python3-venv" },
 ];
@@ -192,7 +193,7 @@ mod tests {
         assert_eq!(missing_packages(|_| true), [""; 0]);
         let only_nbd = |what| !matches!(what, What::Program("nbdinfo" | "nbdcopy"));
         assert_eq!(missing_packages(only_nbd), ["libnbd-bin"]);
-        assert_eq!(missing_packages(|_| false).len(), 7);
+        assert_eq!(missing_packages(|_| false).len(), 8);
     }
 
     #[test]
