@@ -1,11 +1,10 @@
 //! All limits of one volume: lets a request pass all of them or says until when it may not, and
 //! keeps the account of the time it was shut.
 
-use super::bucket::{Bucket, Depth};
 use super::cost::Cost;
-use super::credit::Credit;
 use super::pacer::{Pacer, Tolerance};
-use super::pacing::{Balances, CreditLimit, Limit, Pacing};
+use super::pacing::{Limit, Pacing};
+use super::reserves::{Reserves, is_burstable};
 use crate::time::{Duration, Instant};
 
 /// The kind of limit that holds a request up.
@@ -74,16 +73,6 @@ pub(crate) struct Gate {
     tolerance: Tolerance,
     shut_by: Option<Dimension>,
     burstable: bool,
-}
-
-/// The limits that only some volumes or requests touch. They are settled when they are touched.
-#[derive(Debug)]
-pub(crate) struct Reserves {
-    guard: Option<Bucket>,
-    operation_credits: Option<Credit>,
-    byte_credits: Option<Credit>,
-    settled_at: Instant,
-    guard_exceeded_ns: u64,
 }
 
 /// Later than every deadline: closed until the limits change.
@@ -212,17 +201,8 @@ impl Gate {
         }
         if self.burstable || cost.guard > 0 {
             reserves.settle(now);
-            let credits = [
-                (cost.operations > 0, &reserves.operation_credits, Dimension::Operations),
-                (cost.bytes > 0, &reserves.byte_credits, Dimension::Bytes),
-            ];
-            for (touched, credit, dimension) in credits {
-                if let (true, Some(credit)) = (touched, credit) {
-                    hold(credit.wait(), dimension);
-                }
-            }
-            if let (true, Some(guard)) = (cost.guard > 0, &reserves.guard) {
-                hold(guard.wait(), Dimension::Guard);
+            for (wait, dimension) in reserves.waits(cost) {
+                hold(wait, dimension);
             }
         }
         self.shut_since = now;
@@ -236,6 +216,11 @@ impl Gate {
     /// pass.
     pub fn reopen(&mut self, reserves: &mut Reserves, now: Instant) {
         self.settle(now);
+        self.close_account(reserves, now);
+    }
+
+    /// Closes the account of a shut gate that has been settled; see [`Gate::reopen`].
+    pub fn close_account(&mut self, reserves: &mut Reserves, now: Instant) {
         if let Some(by) = self.shut_by.take() {
             let end = now.min(self.shut_until);
             let exceeded_ns = end.since(self.shut_since).ns;
@@ -322,135 +307,19 @@ impl Gate {
     /// balances are clamped down, debt is kept (see [`Bucket::set_rate`]), and a limit that comes
     /// into being starts with nothing saved.
     pub fn repace(&mut self, reserves: &mut Reserves, pacing: &Pacing) {
-        let depth = Depth::time(pacing.tolerance);
         reserves.settle(self.settled_at);
         self.tolerance = Tolerance::new(pacing.tolerance);
         self.operations.set_rate(pacing.operations.map(|l| l.per_second), self.tolerance);
         self.bytes.set_rate(pacing.bytes.map(|l| l.per_second), self.tolerance);
-        repace_guard(&mut reserves.guard, guard_rate(pacing), depth);
-        repace_credit(&mut reserves.operation_credits, credit_limit(pacing.operations));
-        repace_credit(&mut reserves.byte_credits, credit_limit(pacing.bytes));
+        reserves.repace(pacing);
         self.burstable = is_burstable(pacing);
-    }
-}
-
-impl Reserves {
-    /// The reserves of a new volume: guard full, credits as given or full.
-    pub fn new(now: Instant, pacing: &Pacing, balances: Balances) -> Self {
-        let depth = Depth::time(pacing.tolerance);
-        let mut reserves = Self {
-            guard: guard_rate(pacing).map(|rate| Bucket::full(rate, depth)),
-            operation_credits: credit_limit(pacing.operations).map(Credit::full),
-            byte_credits: credit_limit(pacing.bytes).map(Credit::full),
-            settled_at: now,
-            guard_exceeded_ns: 0,
-        };
-        reserves.set_balances(balances);
-        reserves
-    }
-
-    /// Brings all of them up to `now`.
-    pub fn settle(&mut self, now: Instant) {
-        let elapsed = now.since(self.settled_at);
-        self.settled_at = now;
-        if let Some(guard) = &mut self.guard {
-            guard.settle(elapsed);
-        }
-        for credit in [&mut self.operation_credits, &mut self.byte_credits].into_iter().flatten() {
-            credit.settle(elapsed);
-        }
-    }
-
-    /// The account of the guard.
-    pub const fn guard_exceeded_ns(&self) -> u64 {
-        self.guard_exceeded_ns
-    }
-
-    fn are_ready(&self, cost: &Cost) -> bool {
-        let ready = |credit: &Option<Credit>| credit.as_ref().is_none_or(Credit::is_ready);
-        (cost.operations == 0 || ready(&self.operation_credits))
-            && (cost.bytes == 0 || ready(&self.byte_credits))
-            && (cost.guard == 0 || self.guard.as_ref().is_none_or(Bucket::is_ready))
-    }
-
-    fn charge(&mut self, cost: &Cost) {
-        if let Some(guard) = &mut self.guard {
-            guard.charge(u64::from(cost.guard));
-        }
-        if let Some(credit) = &mut self.operation_credits {
-            credit.charge(u64::from(cost.operations));
-        }
-        if let Some(credit) = &mut self.byte_credits {
-            credit.charge(cost.bytes);
-        }
-    }
-
-    /// The balances as of the last settling.
-    pub fn balances(&self) -> Balances {
-        Balances {
-            operations: self.operation_credits.as_ref().map(Credit::balance),
-            bytes: self.byte_credits.as_ref().map(Credit::balance),
-        }
-    }
-
-    /// How long the credits last at so many I/Os and bytes a second; the shorter of both, `None`
-    /// where they last for ever or there are none.
-    pub fn time_to_empty(&self, (operations, bytes): (u64, u64)) -> Option<Duration> {
-        let lasts = |credit: &Option<Credit>, demand| credit.as_ref()?.time_to_empty(demand);
-        let both = [lasts(&self.operation_credits, operations), lasts(&self.byte_credits, bytes)];
-        both.into_iter().flatten().min()
-    }
-
-    /// Replaces the balances that are given as of the last settling; ignores those the volume does
-    /// not have.
-    pub fn set_balances(&mut self, balances: Balances) {
-        for (credit, balance) in [
-            (&mut self.operation_credits, balances.operations),
-            (&mut self.byte_credits, balances.bytes),
-        ] {
-            if let (Some(credit), Some(balance)) = (credit, balance) {
-                credit.set_balance(balance);
-            }
-        }
-    }
-}
-
-fn credit_limit(limit: Option<Limit>) -> Option<CreditLimit> {
-    limit.and_then(|limit| limit.credit)
-}
-
-fn is_burstable(pacing: &Pacing) -> bool {
-    credit_limit(pacing.operations).is_some() || credit_limit(pacing.bytes).is_some()
-}
-
-/// Requests that cost no byte may come as often as the volume's I/Os may: enough that no honest
-/// client notices, too few to overload what is below. A volume limited in bytes only may send one
-/// per counted unit; one without any limit has no guard either.
-fn guard_rate(pacing: &Pacing) -> Option<u64> {
-    let unit = u64::from(pacing.counting.unit_bytes.max(1));
-    let by_bytes = || pacing.bytes.map(|limit| limit.per_second.div_ceil(unit));
-    pacing.operations.map(|limit| limit.per_second).or_else(by_bytes)
-}
-
-fn repace_guard(pacer: &mut Option<Bucket>, per_second: Option<u64>, depth: Depth) {
-    match (pacer.as_mut(), per_second) {
-        (Some(bucket), Some(rate)) => bucket.set_rate(rate, depth),
-        (None, Some(rate)) => *pacer = Some(Bucket::empty(rate, depth)),
-        (_, None) => *pacer = None,
-    }
-}
-
-fn repace_credit(credit: &mut Option<Credit>, limit: Option<CreditLimit>) {
-    match (credit.as_mut(), limit) {
-        (Some(credit), Some(limit)) => credit.set_limit(limit),
-        (None, Some(limit)) => *credit = Some(Credit::empty(limit)),
-        (_, None) => *credit = None,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::pacing::CountingRule;
+    use super::super::pacing::{Balances, CountingRule, CreditLimit};
+    use super::super::reserves::guard_rate;
     use super::*;
 
     const OPERATION: Cost = Cost { operations: 1, bytes: 4_096, guard: 0 };

@@ -13,7 +13,7 @@
 //! | [`bucket`], [`credit`] | one limit as an exact level; a balance |
 //! | [`cost`] | what a request counts as |
 //! | `pacer` | a bucket that is milliseconds deep, in one word |
-//! | `gate` | all limits of one volume: check all, then charge all |
+//! | `gate`, `reserves` | all limits of one volume: check all, then charge all |
 //! | `queue`, `wheel` | who waits, and until when |
 //! | [`sharing`] | instances and devices that volumes share: reservations, weights, windows |
 //! | [`admission`] | what may be sold, so that all of it can be kept |
@@ -29,6 +29,7 @@ pub mod lease;
 mod pacer;
 pub mod pacing;
 mod queue;
+mod reserves;
 pub mod scheduler;
 pub mod sharing;
 mod wheel;

@@ -11,14 +11,17 @@ use crate::limits::{VOLUME_QUEUED_BYTES_MAX, VOLUME_QUEUED_REQUESTS_MAX};
 
 const NIL: u32 = u32::MAX;
 
-/// One waiting request.
+/// One waiting request: half a cache line, and never parts of two.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
 struct Node {
     io: Io,
     /// Bytes of it that have been dispatched already.
     done_bytes: u32,
     next: u32,
 }
+
+const _: () = assert!(size_of::<Node>() == 32);
 
 /// The nodes of all queues of a scheduler.
 #[derive(Debug)]
@@ -62,68 +65,43 @@ impl Nodes {
     }
 }
 
-/// The requests of one volume that wait.
-#[derive(Debug)]
-pub(crate) struct Queue {
+/// Requests in the order they came, without their number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lane {
     head: u32,
     tail: u32,
-    requests: u32,
-    /// Payload bytes waiting: of reads and writes only, the others carry none.
-    bytes: u32,
 }
 
-/// The first request of a queue: what is left of it, and whose it is.
+/// The first request of a lane: what is left of it, and whose it is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
     pub portion: Portion,
     pub handle: u32,
 }
 
-impl Queue {
-    pub const fn new() -> Self {
-        Self { head: NIL, tail: NIL, requests: 0, bytes: 0 }
-    }
+impl Lane {
+    pub const EMPTY: Self = Self { head: NIL, tail: NIL };
 
     pub const fn is_empty(&self) -> bool {
         self.head == NIL
     }
 
-    pub const fn requests(&self) -> u32 {
-        self.requests
-    }
-
-    pub const fn bytes(&self) -> u32 {
-        self.bytes
-    }
-
-    /// Appends a request; false if it does not fit. An empty queue takes any: otherwise a request
-    /// larger than the bound could never be served.
-    #[must_use]
-    pub fn push(&mut self, nodes: &mut Nodes, io: Io) -> bool {
-        let bytes = u64::from(self.bytes) + u64::from(io.payload_bytes());
-        let fits = usize::try_from(self.requests).is_ok_and(|n| n < VOLUME_QUEUED_REQUESTS_MAX)
-            && bytes <= VOLUME_QUEUED_BYTES_MAX;
-        if !fits && !self.is_empty() {
-            return false;
-        }
-        self.append(nodes, io);
-        true
-    }
-
-    /// Appends a request, whether it fits or not.
     pub fn append(&mut self, nodes: &mut Nodes, io: Io) {
         let at = nodes.take(io);
-        if self.tail == NIL {
-            self.head = at;
-        } else {
-            nodes.at(self.tail).next = at;
-        }
-        self.tail = at;
-        self.requests += 1;
-        self.bytes += io.payload_bytes();
+        self.append_nodes(nodes, Self { head: at, tail: at });
     }
 
-    /// The first request.
+    /// Appends all of another lane, which has something.
+    fn append_nodes(&mut self, nodes: &mut Nodes, other: Self) {
+        if self.tail == NIL {
+            self.head = other.head;
+        } else {
+            nodes.at(self.tail).next = other.head;
+        }
+        self.tail = other.tail;
+    }
+
+    #[inline]
     pub fn head(&self, nodes: &Nodes) -> Option<Head> {
         let node = nodes.nodes.get(usize::try_from(self.head).ok()?)?;
         let portion = Portion {
@@ -136,66 +114,155 @@ impl Queue {
         Some(Head { portion, handle: node.io.handle })
     }
 
-    /// Counts `bytes` of the first request as dispatched and drops it once nothing is left.
-    pub fn consume(&mut self, nodes: &mut Nodes, bytes: u32) {
+    /// Reads the first two requests and does nothing with them: a turn looks at both.
+    pub fn warm_up(&self, nodes: &Nodes) -> u32 {
+        let node = |at| nodes.nodes.get(usize::try_from(at).unwrap_or(usize::MAX));
+        node(self.head).and_then(|first| node(first.next)).map_or(0, |second| second.next)
+    }
+
+    /// Counts `bytes` of the first request as dispatched and drops it once nothing is left: then
+    /// one request waits less.
+    #[inline]
+    pub fn consume(&mut self, nodes: &mut Nodes, bytes: u32, waiting: &mut Waiting) {
         if self.head == NIL {
             return;
         }
         let at = self.head;
         let node = nodes.at(at);
         node.done_bytes += bytes;
-        let (next, finished) = (node.next, node.done_bytes == node.io.length);
         if node.io.payload_bytes() > 0 {
-            self.bytes -= bytes;
+            waiting.bytes -= bytes;
         }
-        if finished {
-            self.head = next;
-            if next == NIL {
+        if node.done_bytes == node.io.length {
+            self.head = node.next;
+            if self.head == NIL {
                 self.tail = NIL;
             }
-            self.requests -= 1;
+            waiting.requests -= 1;
             nodes.give_back(at);
         }
     }
 
-    /// Appends all of another queue.
-    pub fn append_all(&mut self, nodes: &mut Nodes, other: Self) {
-        if other.is_empty() {
-            return;
-        }
-        if self.tail == NIL {
-            self.head = other.head;
-        } else {
-            nodes.at(self.tail).next = other.head;
-        }
-        self.tail = other.tail;
-        self.requests += other.requests;
-        self.bytes += other.bytes;
-    }
-
     /// Moves the requests whose handle matches to a queue of their own, in their order.
-    pub fn extract(&mut self, nodes: &mut Nodes, mut matches: impl FnMut(u32) -> bool) -> Self {
-        let mut kept = Self::new();
-        let mut taken = Self::new();
+    pub fn extract(
+        &mut self,
+        nodes: &mut Nodes,
+        waiting: &mut Waiting,
+        mut matches: impl FnMut(u32) -> bool,
+    ) -> Queue {
+        let mut kept = Self::EMPTY;
+        let mut taken = Queue::new();
         let mut at = self.head;
         while at != NIL {
             let node = nodes.at(at);
             let (handle, next) = (node.io.handle, node.next);
-            let waiting_bytes = node.io.payload_bytes().saturating_sub(node.done_bytes);
+            let bytes = node.io.payload_bytes().saturating_sub(node.done_bytes);
             node.next = NIL;
-            let queue = if matches(handle) { &mut taken } else { &mut kept };
-            if queue.tail == NIL {
-                queue.head = at;
+            let one = Self { head: at, tail: at };
+            if matches(handle) {
+                taken.append_all(
+                    nodes,
+                    &Queue { lane: one, waiting: Waiting { requests: 1, bytes } },
+                );
+                waiting.requests -= 1;
+                waiting.bytes -= bytes;
             } else {
-                nodes.at(queue.tail).next = at;
+                kept.append_nodes(nodes, one);
             }
-            queue.tail = at;
-            queue.requests += 1;
-            queue.bytes += waiting_bytes;
             at = next;
         }
         *self = kept;
         taken
+    }
+}
+
+/// How much waits: in one lane, or in several that are bounded together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Waiting {
+    pub requests: u32,
+    /// Payload bytes: of reads and writes only, the others carry none.
+    pub bytes: u32,
+}
+
+impl Waiting {
+    pub const NOTHING: Self = Self { requests: 0, bytes: 0 };
+
+    /// Whether one more request fits. Where nothing waits any does: otherwise a request larger than
+    /// the bound could never be served.
+    #[inline]
+    pub fn has_room_for(&self, io: &Io) -> bool {
+        let bytes = u64::from(self.bytes) + u64::from(io.payload_bytes());
+        let fits = usize::try_from(self.requests).is_ok_and(|n| n < VOLUME_QUEUED_REQUESTS_MAX)
+            && bytes <= VOLUME_QUEUED_BYTES_MAX;
+        fits || self.requests == 0
+    }
+
+    #[inline]
+    pub fn add(&mut self, io: &Io) {
+        self.requests += 1;
+        self.bytes += io.payload_bytes();
+    }
+}
+
+/// The requests of one volume that wait.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    pub lane: Lane,
+    pub waiting: Waiting,
+}
+
+impl Queue {
+    pub const fn new() -> Self {
+        Self { lane: Lane::EMPTY, waiting: Waiting::NOTHING }
+    }
+
+    pub const fn is_empty(&self) -> bool {
+        self.lane.is_empty()
+    }
+
+    pub const fn requests(&self) -> u32 {
+        self.waiting.requests
+    }
+
+    pub const fn bytes(&self) -> u32 {
+        self.waiting.bytes
+    }
+
+    /// Appends a request; false if it does not fit.
+    #[must_use]
+    pub fn push(&mut self, nodes: &mut Nodes, io: Io) -> bool {
+        let fits = self.waiting.has_room_for(&io);
+        if fits {
+            self.waiting.add(&io);
+            self.lane.append(nodes, io);
+        }
+        fits
+    }
+
+    /// The first request.
+    #[inline]
+    pub fn head(&self, nodes: &Nodes) -> Option<Head> {
+        self.lane.head(nodes)
+    }
+
+    /// Counts `bytes` of the first request as dispatched and drops it once nothing is left.
+    #[inline]
+    pub fn consume(&mut self, nodes: &mut Nodes, bytes: u32) {
+        self.lane.consume(nodes, bytes, &mut self.waiting);
+    }
+
+    /// Appends all of another queue.
+    pub fn append_all(&mut self, nodes: &mut Nodes, other: &Self) {
+        if !other.is_empty() {
+            self.lane.append_nodes(nodes, other.lane);
+            self.waiting.requests += other.waiting.requests;
+            self.waiting.bytes += other.waiting.bytes;
+        }
+    }
+
+    /// Moves the requests whose handle matches to a queue of their own, in their order.
+    pub fn extract(&mut self, nodes: &mut Nodes, matches: impl FnMut(u32) -> bool) -> Self {
+        self.lane.extract(nodes, &mut self.waiting, matches)
     }
 }
 
@@ -215,20 +282,20 @@ impl Iterator for Cancelled<'_> {
     type Item = u32;
 
     fn next(&mut self) -> Option<u32> {
-        let at = self.queue.head;
+        let at = self.queue.lane.head;
         if at == NIL {
             return None;
         }
         let node = self.nodes.at(at);
         let (handle, next) = (node.io.handle, node.next);
-        self.queue.head = next;
-        self.queue.requests -= 1;
+        self.queue.lane.head = next;
+        self.queue.waiting.requests -= 1;
         self.nodes.give_back(at);
         Some(handle)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = usize::try_from(self.queue.requests).unwrap_or(usize::MAX);
+        let left = usize::try_from(self.queue.requests()).unwrap_or(usize::MAX);
         (left, Some(left))
     }
 }

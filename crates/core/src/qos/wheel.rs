@@ -130,27 +130,69 @@ impl Wheel {
         let mut moves = moves_max;
         while let Some(event) = self.next_event().filter(|event| event.tick() <= now_tick) {
             self.next_tick = self.next_tick.max(event.tick());
-            let list = event.list();
-            loop {
-                if moves == 0 {
-                    return;
-                }
-                let head = self.heads[usize::from(list)];
-                if head == NIL {
-                    break;
-                }
-                moves -= 1;
-                let _ = self.take_first(list);
-                match event {
-                    Event::Expire { .. } => self.push_due(head),
-                    Event::DealOut { .. } => {
-                        let slot = self.link(head).near_slot;
-                        self.push_near(head, slot);
-                    }
-                }
+            moves = match event {
+                Event::Expire { slot, .. } => self.expire(slot, moves),
+                Event::DealOut { slot, .. } => self.deal_out(NEAR_LISTS + slot, moves),
+            };
+            if moves == 0 {
+                return;
             }
         }
         self.next_tick = self.next_tick.max(now_tick + 1);
+    }
+
+    /// Moves entries of a near slot, which is not empty, to the end of the due list in their order.
+    /// The ring is cut and joined whole: one by one the entries are only told where they are. At
+    /// most `moves_max`, and at least one; returns how many more may be.
+    fn expire(&mut self, list: u16, moves_max: u32) -> u32 {
+        let head = self.heads[usize::from(list)];
+        let tail = self.link(head).previous;
+        let mut moves = moves_max - 1;
+        let mut last = head;
+        self.link(last).list = LIST_DUE;
+        while last != tail && moves > 0 {
+            last = self.link(last).next;
+            self.link(last).list = LIST_DUE;
+            moves -= 1;
+        }
+        if last == tail {
+            self.vacate(list);
+        } else {
+            let rest = self.link(last).next;
+            self.join(tail, rest);
+            self.heads[usize::from(list)] = rest;
+        }
+        self.append_due(head, last);
+        moves
+    }
+
+    /// Appends a chain of entries, which know already that they are due.
+    fn append_due(&mut self, first: u32, last: u32) {
+        let head = self.heads[usize::from(LIST_DUE)];
+        if head == NIL {
+            self.heads[usize::from(LIST_DUE)] = first;
+            self.join(last, first);
+        } else {
+            let tail = self.link(head).previous;
+            self.join(tail, first);
+            self.join(last, head);
+        }
+    }
+
+    /// Makes two entries neighbours.
+    fn join(&mut self, before: u32, after: u32) {
+        self.link(before).next = after;
+        self.link(after).previous = before;
+    }
+
+    /// Moves entries of a far slot to near ones; at most `moves_max`. Returns how many more may be.
+    fn deal_out(&mut self, list: u16, moves_max: u32) -> u32 {
+        for moves in (0..moves_max).rev() {
+            let Some(entry) = self.take_first(list) else { return moves + 1 };
+            let slot = self.link(entry).near_slot;
+            self.push_near(entry, slot);
+        }
+        0
     }
 
     /// Puts `entry`, which must be in no list, at the end of the due list.
@@ -277,13 +319,6 @@ impl Event {
     const fn tick(self) -> u64 {
         match self {
             Self::Expire { tick, .. } | Self::DealOut { tick, .. } => tick,
-        }
-    }
-
-    const fn list(self) -> u16 {
-        match self {
-            Self::Expire { slot, .. } => slot,
-            Self::DealOut { slot, .. } => NEAR_LISTS + slot,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::share::{Share, Shop, Terms};
+use super::share::{Shop, Terms};
 use super::{Cancelled, Counters, Io, Queue, Scheduler, SubmitError, VolumeIndex, index};
 use crate::limits::{DEVICES_PER_CORE_MAX, INSTANCES_PER_CORE_MAX, VOLUMES_PER_CORE_MAX};
 use crate::qos::gate::Exceeded;
@@ -101,9 +101,6 @@ impl Scheduler {
         self.set_now(now);
         let Some(shop) = self.sharing.shops.get_mut(index(device.0)) else { return };
         shop.device.set_model(model);
-        for share in self.sharing.shares.iter_mut().filter(|share| share.device == device.0) {
-            share.place.set_model(model);
-        }
         self.pump(device.0);
     }
 
@@ -286,17 +283,15 @@ impl Scheduler {
             NIL => self.add_share(slot, pacing, claim)?,
             share => share,
         };
-        let flow = self.sharing.shares[index(share)].flows;
         self.move_share(share, device);
-        let model = self.sharing.shops.get(index(device)).map(|shop| *shop.device.model());
         self.sharing.terms[index(share)].set(self.now, pacing, claim);
-        let entry = &mut self.sharing.shares[index(share)];
+        let entry = &mut self.sharing.flows[index(share)];
         entry.may_have_surplus = claim.surplus_per_second.is_some();
         entry.place.set_weight(claim.weight);
-        if let Some(model) = model {
-            entry.place.set_claim(&model, claim, Claim::least_reservation(pacing));
+        if device != NIL {
+            entry.place.set_claim(claim, Claim::least_reservation(pacing));
         }
-        self.move_flow(flow, instance);
+        self.move_flow(share, instance);
         Ok(())
     }
 
@@ -321,10 +316,10 @@ impl Scheduler {
             None => NIL,
             Some(instance) => self.live_instance(instance).ok_or(NoSuch::Instance)?,
         };
-        let flow = self.add_flow(Flow::new(slot, instance, self.now))?;
-        let first = self.sharing.shares[index(share)].flows;
-        self.sharing.flows[index(flow)].sibling = self.sharing.flows[index(first)].sibling;
-        self.sharing.flows[index(first)].sibling = flow;
+        let nothing = Terms::new(self.now, &Pacing::UNLIMITED, &Claim::NONE);
+        let flow = self.add_flow(slot, nothing)?;
+        self.sharing.flows[index(flow)].sibling = self.sharing.flows[index(share)].sibling;
+        self.sharing.flows[index(share)].sibling = flow;
         self.move_flow(flow, instance);
         Ok(AttachmentIndex { flow, generation: self.sharing.flow_generations[index(flow)] })
     }
@@ -339,7 +334,7 @@ impl Scheduler {
             let share = self.volumes[index(slot)].share;
             self.sharing.withdraw(self.now, share, flow);
             queue = self.sharing.flows[index(flow)].extract(&mut self.nodes, |_| true);
-            let mut before = self.sharing.shares[index(share)].flows;
+            let mut before = share;
             while before != NIL && self.sharing.flows[index(before)].sibling != flow {
                 before = self.sharing.flows[index(before)].sibling;
             }
@@ -365,7 +360,8 @@ impl Scheduler {
     ) -> Result<(), SubmitError> {
         self.set_now(now);
         let flow = self.live_attachment(attachment).ok_or(SubmitError::NoSuchVolume)?;
-        self.submit_to_flow(flow, io)
+        let slot = self.sharing.flows[index(flow)].volume;
+        self.submit_to_flow((slot, self.volumes[index(slot)].share, flow), io)
     }
 
     /// Completions that were nobody's: told twice, or made up.
@@ -385,37 +381,23 @@ impl Scheduler {
     }
 
     fn add_share(&mut self, slot: u32, pacing: &Pacing, claim: &Claim) -> Result<u32, NoSuch> {
-        let flow = self.add_flow(Flow::new(slot, NIL, self.now))?;
-        let share = Share::new(self.now, slot, flow, claim);
-        let terms = Terms::new(self.now, pacing, claim);
-        let sharing = &mut self.sharing;
-        let name = match sharing.vacant_shares.pop() {
-            Some(vacant) => {
-                sharing.shares[index(vacant)] = share;
-                sharing.terms[index(vacant)] = terms;
-                vacant
-            }
-            None => {
-                sharing.shares.push(share);
-                sharing.terms.push(terms);
-                u32::try_from(sharing.shares.len() - 1).unwrap_or(NIL)
-            }
-        };
-        self.volumes[index(slot)].share = name;
+        let share = self.add_flow(slot, Terms::new(self.now, pacing, claim))?;
+        self.volumes[index(slot)].share = share;
         // What waited for the volume's limits alone goes on waiting, now in its first flow.
-        let mut queue = Queue::new();
-        core::mem::swap(&mut self.volumes[index(slot)].queue, &mut queue);
+        let queue = core::mem::replace(&mut self.volumes[index(slot)].queue, Queue::new());
         if !queue.is_empty() {
-            self.sharing.flows[index(flow)].take_over(queue);
-            self.sharing.line_up(name, flow);
+            self.sharing.flows[index(share)].take_over(&queue);
+            self.sharing.line_up(share, share);
         }
-        Ok(name)
+        Ok(share)
     }
 
-    fn add_flow(&mut self, flow: Flow) -> Result<u32, NoSuch> {
+    fn add_flow(&mut self, volume: u32, terms: Terms) -> Result<u32, NoSuch> {
+        let flow = Flow::new(volume, NIL, self.now);
         let sharing = &mut self.sharing;
         if let Some(slot) = sharing.vacant_flows.pop() {
             sharing.flows[index(slot)] = flow;
+            sharing.terms[index(slot)] = terms;
             let generation = &mut sharing.flow_generations[index(slot)];
             *generation = generation.wrapping_add(1);
             return Ok(slot);
@@ -424,6 +406,7 @@ impl Scheduler {
             return Err(NoSuch::RoomForAttachments);
         }
         sharing.flows.push(flow);
+        sharing.terms.push(terms);
         sharing.flow_generations.push(1);
         let count = sharing.flows.len();
         for shop in &mut sharing.shops {
@@ -436,6 +419,7 @@ impl Scheduler {
         let sharing = &mut self.sharing;
         sharing.flows[index(flow)].volume = NIL;
         sharing.flows[index(flow)].instance = NIL;
+        sharing.flows[index(flow)].device = NIL;
         let generation = &mut sharing.flow_generations[index(flow)];
         *generation = generation.wrapping_add(1);
         sharing.vacant_flows.push(flow);
@@ -443,11 +427,11 @@ impl Scheduler {
 
     /// Moves a volume to another device; what waits for the old one is in line anew.
     fn move_share(&mut self, share: u32, device: u32) {
-        let old = self.sharing.shares[index(share)].device;
+        let old = self.sharing.flows[index(share)].device;
         if old == device {
             return;
         }
-        let mut flow = self.sharing.shares[index(share)].flows;
+        let mut flow = share;
         while flow != NIL {
             if self.sharing.flows[index(flow)].waits == Waits::AtDevice {
                 self.sharing.withdraw(self.now, share, flow);
@@ -456,7 +440,7 @@ impl Scheduler {
             flow = self.sharing.flows[index(flow)].sibling;
         }
         self.sharing.leave_spare(share);
-        let entry = &mut self.sharing.shares[index(share)];
+        let entry = &mut self.sharing.flows[index(share)];
         entry.device = device;
         entry.place = Place::new(self.now);
         entry.in_flight = 0;
@@ -469,7 +453,7 @@ impl Scheduler {
         self.sharing.withdraw(self.now, share, flow);
         self.sharing.flows[index(flow)].instance = instance;
         if let Some(entry) = self.sharing.instances.get_mut(index(instance)) {
-            let weight = u64::from(self.sharing.shares[index(share)].place.weight());
+            let weight = u64::from(self.sharing.flows[index(share)].place.weight());
             entry.weigh_in(weight);
         }
         if !self.sharing.flows[index(flow)].is_empty() {
@@ -492,14 +476,12 @@ impl Scheduler {
         }
         let queue = self.extract_shared(share, |_| true);
         self.sharing.leave_spare(share);
-        let mut flow = self.sharing.shares[index(share)].flows;
+        let mut flow = share;
         while flow != NIL {
             let sibling = self.sharing.flows[index(flow)].sibling;
             self.free_flow(flow);
             flow = sibling;
         }
-        self.sharing.shares[index(share)].device = NIL;
-        self.sharing.vacant_shares.push(share);
         self.volumes[index(slot)].share = NIL;
         queue
     }
@@ -508,9 +490,11 @@ impl Scheduler {
     pub(super) fn exceeded_of(&self, slot: u32) -> Exceeded {
         let volume = &self.volumes[index(slot)];
         let mut exceeded = volume.gate.exceeded(&self.reserves[index(slot)], self.now);
-        let Some(share) = self.sharing.shares.get(index(volume.share)) else { return exceeded };
+        if volume.share == NIL {
+            return exceeded;
+        }
         let mut held = self.sharing.terms[index(volume.share)].held;
-        let mut flow = share.flows;
+        let mut flow = volume.share;
         while let Some(entry) = self.sharing.flows.get(index(flow)) {
             if matches!(entry.waits, Waits::AtInstance | Waits::AtDevice) {
                 held.add(entry.held_by, self.now.since(entry.held_since));
@@ -526,15 +510,17 @@ impl Scheduler {
     /// Adds to a volume's counters what its share knows.
     pub(super) fn with_share(&self, slot: u32, mut counters: Counters) -> Counters {
         let share = self.volumes[index(slot)].share;
-        let Some(entry) = self.sharing.shares.get(index(share)) else { return counters };
-        let mut flow = entry.flows;
+        if share == NIL {
+            return counters;
+        }
+        let mut flow = share;
         while let Some(entry) = self.sharing.flows.get(index(flow)) {
             counters.queued_requests += entry.requests();
             counters.queued_bytes += entry.bytes();
             flow = entry.sibling;
         }
         counters.made_whole = self.sharing.terms[index(share)].made_whole;
-        counters.in_flight = entry.in_flight;
+        counters.in_flight = self.sharing.flows[index(share)].in_flight;
         counters
     }
 }

@@ -75,7 +75,8 @@ impl Scheduler {
         if !self.instance_allows(flow, &next, &at_instance, from) {
             return Passed::InstanceShut(at_instance, operation);
         }
-        let device = self.sharing.shares[index(self.volumes[index(slot)].share)].device;
+        let share = self.volumes[index(slot)].share;
+        let device = self.sharing.flows[index(share)].device;
         let mut cost_ns = None;
         if device != NIL {
             let device = &self.sharing.shops[index(device)].device;
@@ -101,12 +102,13 @@ impl Scheduler {
         cost_ns: Option<u64>,
         ground: Option<Ground>,
     ) {
-        let Flow { volume: slot, instance, .. } = self.sharing.flows[index(flow)];
-        let name = VolumeIndex { slot, generation: self.generations[index(slot)] };
-        let volume = &mut self.volumes[index(slot)];
         let portion = &next.portion;
         let length = portion.quantum_bytes();
         let last = length == portion.length;
+        let entry = &mut self.sharing.flows[index(flow)];
+        entry.consume(&mut self.nodes, next, length);
+        let Flow { volume: slot, instance, .. } = *entry;
+        let volume = &mut self.volumes[index(slot)];
         volume.counting.proceed(run);
         if ground.is_none() {
             volume.gate.charge(&mut self.reserves[index(slot)], cost);
@@ -114,13 +116,13 @@ impl Scheduler {
             volume.gate.count_only(cost);
         }
         volume.count(portion.operation, length, last);
-        self.sharing.flows[index(flow)].consume(&mut self.nodes, next, length);
+        let share = volume.share;
         if instance != NIL {
             let cost = instance_cost(cost, portion);
             self.sharing.instances[index(instance)].charge(&cost, portion.operation);
         }
         let mut dispatch = Dispatch {
-            volume: name,
+            volume: VolumeIndex { slot, generation: self.generations[index(slot)] },
             handle: next.handle,
             offset: portion.offset,
             length,
@@ -131,15 +133,21 @@ impl Scheduler {
             urgent: next.urgent,
         };
         if let Some(cost_ns) = cost_ns {
-            self.give_to_device(flow, next, &mut dispatch, cost_ns);
+            self.give_to_device((share, flow), next, &mut dispatch, cost_ns);
         }
         self.output.push_back(dispatch);
     }
 
-    fn give_to_device(&mut self, flow: u32, next: &Next, dispatch: &mut Dispatch, cost_ns: u64) {
-        let VolumeIndex { slot, generation } = dispatch.volume;
+    fn give_to_device(
+        &mut self,
+        (share, flow): (u32, u32),
+        next: &Next,
+        dispatch: &mut Dispatch,
+        cost_ns: u64,
+    ) {
         let operation = next.portion.operation;
-        let share = &mut self.sharing.shares[index(self.volumes[index(slot)].share)];
+        let name = share;
+        let share = &mut self.sharing.flows[index(name)];
         let device = &mut self.sharing.shops[index(share.device)].device;
         if dispatch.ground == Ground::Surplus {
             device.serve_surplus(cost_ns);
@@ -149,8 +157,8 @@ impl Scheduler {
         share.in_flight += 1;
         let in_service = InService {
             device: share.device,
-            volume: slot,
-            volume_generation: generation,
+            share: name,
+            share_generation: self.sharing.flow_generations[index(name)],
             dispatched_at: self.now,
             cost_ns,
             length: dispatch.length,
@@ -162,7 +170,7 @@ impl Scheduler {
         let device = share.device;
         dispatch.ticket = self.sharing.ticket(in_service);
         if let Some(amount) = rebase {
-            for share in self.sharing.shares.iter_mut().filter(|share| share.device == device) {
+            for share in self.sharing.flows.iter_mut().filter(|share| share.device == device) {
                 share.place.virtual_time = share.place.virtual_time.saturating_sub(amount);
             }
         }

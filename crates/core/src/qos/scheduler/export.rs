@@ -6,8 +6,8 @@ use core::fmt;
 use super::control::{DeviceIndex, InstanceIndex, NoSuch};
 use super::share::{Standing, Terms};
 use super::{Scheduler, Volume, VolumeIndex, index};
-use crate::qos::gate::Reserves;
 use crate::qos::pacing::Pacing;
+use crate::qos::reserves::Reserves;
 use crate::qos::sharing::flow::NIL;
 use crate::qos::sharing::model::Claim;
 use crate::time::Instant;
@@ -67,7 +67,7 @@ impl Scheduler {
         let standing = (share != NIL).then(|| {
             let nothing = Terms::new(self.now, &Pacing::UNLIMITED, &Claim::NONE);
             let terms = core::mem::replace(&mut self.sharing.terms[index(share)], nothing);
-            self.sharing.shares[index(share)].standing(terms)
+            Standing::of(&self.sharing.flows[index(share)], terms)
         });
         // A volume that is in no list: nothing but its place is taken from it.
         let vacant = Pacing::UNLIMITED;
@@ -110,7 +110,7 @@ impl Scheduler {
         if let Some(standing) = standing
             && share != NIL
         {
-            self.sharing.shares[index(share)].restore(&standing);
+            standing.restore(&mut self.sharing.flows[index(share)]);
             self.sharing.terms[index(share)] = standing.terms;
         }
         Ok(name)

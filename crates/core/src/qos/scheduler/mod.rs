@@ -36,9 +36,10 @@ pub use turns::MADE_WHOLE_MAX;
 
 use self::share::Sharing;
 use super::cost::Counting;
-use super::gate::{Exceeded, Forfeited, Gate, Reserves};
+use super::gate::{Exceeded, Forfeited, Gate};
 use super::pacing::{Balances, Pacing};
 use super::queue::{Cancelled, Nodes, Queue};
+use super::reserves::Reserves;
 use super::sharing::device::Ground;
 use super::sharing::flow::NIL;
 use super::wheel::{LINK_BYTES, Wheel};
@@ -194,8 +195,8 @@ struct Volume {
     share: u32,
 }
 
-// An idle volume is to be at most 320 bytes: this, its generation, and its link in the wheel.
-const _: () = assert!(size_of::<Volume>() + size_of::<Reserves>() + 4 + LINK_BYTES <= 320);
+// An idle volume is to be at most 256 bytes: this, its generation, and its link in the wheel.
+const _: () = assert!(size_of::<Volume>() + size_of::<Reserves>() + 4 + LINK_BYTES <= 256);
 const _: () = assert!(size_of::<Volume>() == 192);
 
 /// See the module's text.
@@ -274,7 +275,7 @@ impl Scheduler {
             self.wheel.remove(slot);
             core::mem::swap(&mut self.volumes[index(slot)].queue, &mut queue);
             let shared = self.remove_share(slot);
-            queue.append_all(&mut self.nodes, shared);
+            queue.append_all(&mut self.nodes, &shared);
             let generation = &mut self.generations[index(slot)];
             *generation = generation.wrapping_add(1);
             self.vacant.push(slot);
@@ -329,8 +330,9 @@ impl Scheduler {
     pub fn submit(&mut self, now: Instant, volume: VolumeIndex, io: Io) -> Result<(), SubmitError> {
         self.set_now(now);
         let slot = self.live(volume).ok_or(SubmitError::NoSuchVolume)?;
-        if let Some(share) = self.sharing.shares.get(index(self.volumes[index(slot)].share)) {
-            return self.submit_to_flow(share.flows, io);
+        let share = self.volumes[index(slot)].share;
+        if share != NIL {
+            return self.submit_to_flow((slot, share, share), io);
         }
         let queue = &mut self.volumes[index(slot)].queue;
         let idle = queue.is_empty();
@@ -470,19 +472,18 @@ impl Scheduler {
             let volume = &self.volumes[index(slot)];
             warm ^=
                 volume.gate.late_ns(self.now) ^ volume.gate.operations_charged() ^ volume.requests;
-            if let Some(share) = self.sharing.shares.get(index(volume.share)) {
-                warm ^= u64::from(share.flows);
+            if let Some(flow) = self.sharing.flows.get(index(volume.share)) {
+                warm ^= flow.front_at ^ u64::from(flow.in_flight);
             }
         }
         for slot in self.wheel.due().take(WARM_UP_VOLUMES) {
             let volume = &self.volumes[index(slot)];
-            warm ^= volume.queue.head(&self.nodes).map_or(0, |head| head.portion.offset);
-            if let Some(share) = self.sharing.shares.get(index(volume.share)) {
-                let flow = &self.sharing.flows[index(share.flows)];
-                warm ^= flow.next(&self.nodes).map_or(0, |next| next.portion.offset);
-            }
+            warm ^= u64::from(match self.sharing.flows.get(index(volume.share)) {
+                Some(flow) => flow.warm_up(&self.nodes),
+                None => volume.queue.lane.warm_up(&self.nodes),
+            });
             if volume.gate.is_burstable() {
-                warm ^= self.reserves[index(slot)].guard_exceeded_ns();
+                warm ^= u64::from(self.reserves[index(slot)].warm_up());
             }
         }
         core::hint::black_box(warm);

@@ -1,19 +1,19 @@
 //! What volumes with a claim have beside their limits, and who waits where.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::turns::MADE_WHOLE_MAX;
-use super::{Io, Scheduler, index};
+use super::{Scheduler, index};
 use crate::qos::bucket::{Bucket, Depth};
+use crate::qos::pacer::{Pacer, Tolerance};
 use crate::qos::pacing::Pacing;
 use crate::qos::queue::Queue;
-use crate::qos::sharing::device::{Device, InService, Place};
-use crate::qos::sharing::flow::{Flow, HeldBy, NIL, Waits, is_urgent};
+use crate::qos::sharing::device::{Device, InService};
+use crate::qos::sharing::flow::{Flow, HeldBy, NIL, Waits};
 use crate::qos::sharing::instance::{Instance, push_back, unlink};
 use crate::qos::sharing::model::Claim;
 use crate::qos::wheel::Wheel;
-use crate::request::Operation;
 use crate::time::{Duration, Instant};
 
 /// A request that was dispatched to a device: the key to its completion.
@@ -41,44 +41,35 @@ impl Ticket {
     }
 }
 
-/// What every request of a volume with a claim touches: one cache line.
-#[derive(Debug)]
-#[repr(align(64))]
-pub(super) struct Share {
-    pub(super) place: Place,
-    pub(super) volume: u32,
-    /// Slot of the device, or `NIL`.
-    pub(super) device: u32,
-    /// The first of its flows; the others are its siblings.
-    pub(super) flows: u32,
-    /// Flows whose turn it is at the volume: first of a ring, or `NIL`.
-    pub(super) ring: u32,
-    /// Time's worth of tokens that were lost through no fault of the tenant's, to be paid back; in
-    /// nanoseconds, at most a quarter of a second.
-    owed_ns: u32,
-    pub(super) in_flight: u32,
-    after_flush: bool,
-    /// Whether it may have more than its limit.
-    pub(super) may_have_surplus: bool,
-    /// Whether it is in its device's line of those who may.
-    pub(super) in_spare: bool,
-}
-
-const _: () = assert!(size_of::<Share>() == 64);
-// What a claim adds to an idle volume, beside twelve bytes of indices.
-const _: () = assert!(size_of::<Share>() + size_of::<Terms>() + size_of::<Flow>() <= 296);
+// What a claim adds to an idle volume, beside its indices.
+const _: () = assert!(size_of::<Flow>() + size_of::<Terms>() <= 216);
 
 /// What only some requests of a volume with a claim touch. It goes with the volume when it moves.
 #[derive(Debug)]
 pub(super) struct Terms {
     pub(super) claim: Claim,
     /// Bounds the urgent requests.
-    urgent: Bucket,
+    urgent: Pacer,
     urgent_at: Instant,
-    pub(super) surplus: Option<Bucket>,
-    pub(super) surplus_at: Instant,
+    tolerance: Tolerance,
+    /// Elsewhere, because most volumes have none.
+    surplus: Option<Box<Surplus>>,
     pub(super) made_whole: Duration,
     pub(super) held: Held,
+}
+
+/// Bounds what a volume may have more than its limit.
+#[derive(Debug)]
+struct Surplus {
+    bucket: Bucket,
+    settled_at: Instant,
+}
+
+impl Surplus {
+    fn settle(&mut self, now: Instant) {
+        self.bucket.settle(now.since(self.settled_at));
+        self.settled_at = now;
+    }
 }
 
 /// Time in which requests waited beyond the volume's own limits, in nanoseconds.
@@ -108,64 +99,30 @@ pub(super) struct Standing {
     after_flush: bool,
 }
 
-impl Share {
-    pub(super) fn new(now: Instant, volume: u32, flow: u32, claim: &Claim) -> Self {
-        Self {
-            place: Place::new(now),
-            volume,
-            device: NIL,
-            flows: flow,
-            ring: NIL,
-            owed_ns: 0,
-            in_flight: 0,
-            after_flush: false,
-            may_have_surplus: claim.surplus_per_second.is_some(),
-            in_spare: false,
-        }
-    }
-
-    /// What goes with the volume when it moves.
-    pub(super) const fn standing(&self, terms: Terms) -> Standing {
-        let Self { owed_ns, after_flush, .. } = *self;
-        Standing { terms, tag: self.place.tag, owed_ns, after_flush }
+impl Standing {
+    /// What goes with a volume when it moves; `flow` is its first.
+    pub(super) const fn of(flow: &Flow, terms: Terms) -> Self {
+        let Flow { owed_ns, after_flush, .. } = *flow;
+        Self { terms, tag: flow.place.tag, owed_ns, after_flush }
     }
 
     /// Puts in force what came with the volume, except its terms.
-    pub(super) const fn restore(&mut self, standing: &Standing) {
-        self.place.tag = standing.tag;
-        self.owed_ns = standing.owed_ns;
-        self.after_flush = standing.after_flush;
-    }
-
-    pub(super) fn owed(&self) -> Duration {
-        Duration::from_ns(self.owed_ns.into())
-    }
-
-    /// Replaces what is owed, at most [`MADE_WHOLE_MAX`].
-    pub(super) fn owe(&mut self, owed: Duration) {
-        self.owed_ns = u32::try_from(owed.min(MADE_WHOLE_MAX).ns).unwrap_or(u32::MAX);
-    }
-
-    /// Whether a request would be urgent, if there is no bound on them.
-    pub(super) fn is_urgent(&mut self, io: &Io) -> bool {
-        let after_flush = self.after_flush;
-        match io.operation {
-            Operation::Flush => self.after_flush = true,
-            operation if operation.is_write() => self.after_flush = false,
-            _ => {}
-        }
-        is_urgent(io, self.in_flight, after_flush)
+    pub(super) const fn restore(&self, flow: &mut Flow) {
+        flow.place.tag = self.tag;
+        flow.owed_ns = self.owed_ns;
+        flow.after_flush = self.after_flush;
     }
 }
 
 impl Terms {
     pub(super) fn new(now: Instant, pacing: &Pacing, claim: &Claim) -> Self {
+        let tolerance = Tolerance::new(pacing.tolerance);
         Self {
             claim: *claim,
-            urgent: Bucket::full(urgent_rate(pacing, claim), Depth::time(pacing.tolerance)),
+            urgent: Pacer::full(Some(urgent_rate(pacing, claim)), tolerance),
             urgent_at: now,
-            surplus: surplus(pacing, claim),
-            surplus_at: now,
+            tolerance,
+            surplus: surplus(now, pacing, claim),
             made_whole: Duration::ZERO,
             held: Held::default(),
         }
@@ -173,25 +130,31 @@ impl Terms {
 
     /// Puts another claim or other limits in force from `now` on: until then the old ones were.
     pub(super) fn set(&mut self, now: Instant, pacing: &Pacing, claim: &Claim) {
-        self.urgent.settle(now.since(self.urgent_at));
-        self.urgent_at = now;
-        if let Some(surplus) = &mut self.surplus {
-            surplus.settle(now.since(self.surplus_at));
-        }
-        self.surplus_at = now;
+        self.settle_urgent(now);
         self.claim = *claim;
-        let depth = Depth::time(pacing.tolerance);
-        self.urgent.set_rate(urgent_rate(pacing, claim), depth);
-        match (self.surplus.as_mut(), claim.surplus_per_second) {
-            (Some(old), Some(rate)) => old.set_rate(rate.into(), depth),
-            _ => self.surplus = surplus(pacing, claim),
+        self.tolerance = Tolerance::new(pacing.tolerance);
+        self.urgent.set_rate(Some(urgent_rate(pacing, claim)), self.tolerance);
+        match (self.surplus(now), claim.surplus_per_second) {
+            (Some(old), Some(rate)) => old.set_rate(rate.into(), Depth::time(pacing.tolerance)),
+            _ => self.surplus = surplus(now, pacing, claim),
         }
+    }
+
+    /// The bound on its surplus as of `now`, if it may have one.
+    pub(super) fn surplus(&mut self, now: Instant) -> Option<&mut Bucket> {
+        let surplus = self.surplus.as_mut()?;
+        surplus.settle(now);
+        Some(&mut surplus.bucket)
+    }
+
+    fn settle_urgent(&mut self, now: Instant) {
+        let _ = self.urgent.settle(now.since(self.urgent_at), self.tolerance);
+        self.urgent_at = now;
     }
 
     /// Counts an urgent request against the bound on them; `false` if there are too many.
     pub(super) fn may_be_urgent(&mut self, now: Instant) -> bool {
-        self.urgent.settle(now.since(self.urgent_at));
-        self.urgent_at = now;
+        self.settle_urgent(now);
         let ready = self.urgent.is_ready();
         if ready {
             self.urgent.charge(1);
@@ -209,9 +172,10 @@ fn urgent_rate(pacing: &Pacing, claim: &Claim) -> u64 {
     }
 }
 
-fn surplus(pacing: &Pacing, claim: &Claim) -> Option<Bucket> {
+fn surplus(now: Instant, pacing: &Pacing, claim: &Claim) -> Option<Box<Surplus>> {
     let rate = claim.surplus_per_second?;
-    Some(Bucket::empty(rate.into(), Depth::time(pacing.tolerance)))
+    let bucket = Bucket::empty(rate.into(), Depth::time(pacing.tolerance));
+    Some(Box::new(Surplus { bucket, settled_at: now }))
 }
 
 /// A device and the line of those who may have what nobody wants.
@@ -227,16 +191,20 @@ impl Shop {
     pub(super) const fn new(device: Device) -> Self {
         Self { device, spare: VecDeque::new(), interrupted: false }
     }
+
+    /// Whether anybody could go when there is room.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.device.is_wanted() || self.interrupted || !self.spare.is_empty()
+    }
 }
 
 /// Everything that is shared.
 #[derive(Debug, Default)]
 pub(super) struct Sharing {
-    pub(super) shares: Vec<Share>,
-    /// Of each share.
-    pub(super) terms: Vec<Terms>,
-    pub(super) vacant_shares: Vec<u32>,
+    /// Attachments. A volume's *share* is its first.
     pub(super) flows: Vec<Flow>,
+    /// Of each flow; those of a volume's other attachments are nobody's.
+    pub(super) terms: Vec<Terms>,
     pub(super) flow_generations: Vec<u32>,
     pub(super) vacant_flows: Vec<u32>,
     pub(super) instances: Vec<Instance>,
@@ -295,13 +263,13 @@ impl Sharing {
         let instance = self.flows[index(flow)].instance;
         match self.flows[index(flow)].waits {
             Waits::Nowhere => {}
-            Waits::AtVolume => unlink(&mut self.shares[index(share)].ring, &mut self.flows, flow),
+            Waits::AtVolume => self.leave_volume(share, flow),
             Waits::AtInstance => {
                 self.instances[index(instance)].leave(&mut self.flows, flow);
                 self.close_account(now, share, flow);
             }
             Waits::AtDevice => {
-                let device = self.shares[index(share)].device;
+                let device = self.flows[index(share)].device;
                 self.shops[index(device)].device.forget(flow);
                 self.close_account(now, share, flow);
             }
@@ -314,7 +282,7 @@ impl Sharing {
 
     /// Takes a share out of the line for surplus.
     pub(super) fn leave_spare(&mut self, share: u32) {
-        let entry = &mut self.shares[index(share)];
+        let entry = &mut self.flows[index(share)];
         if entry.in_spare {
             entry.in_spare = false;
             self.shops[index(entry.device)].spare.retain(|other| *other != share);
@@ -323,8 +291,16 @@ impl Sharing {
 
     /// Puts a flow in line at its volume.
     pub(super) fn line_up(&mut self, share: u32, flow: u32) {
-        push_back(&mut self.shares[index(share)].ring, &mut self.flows, flow);
+        let mut first = self.flows[index(share)].turns;
+        push_back(&mut first, &mut self.flows, flow);
+        self.flows[index(share)].turns = first;
         self.flows[index(flow)].waits = Waits::AtVolume;
+    }
+
+    fn leave_volume(&mut self, share: u32, flow: u32) {
+        let mut first = self.flows[index(share)].turns;
+        unlink(&mut first, &mut self.flows, flow);
+        self.flows[index(share)].turns = first;
     }
 
     /// Notes that a flow waits beyond its volume from now on.
@@ -353,12 +329,12 @@ impl Scheduler {
         mut matches: impl FnMut(u32) -> bool,
     ) -> Queue {
         let mut taken = Queue::new();
-        let mut flow = self.sharing.shares[index(share)].flows;
+        let mut flow = share;
         while flow != NIL {
             let entry = &mut self.sharing.flows[index(flow)];
             let more = entry.extract(&mut self.nodes, &mut matches);
             let (empty, sibling) = (entry.is_empty(), entry.sibling);
-            taken.append_all(&mut self.nodes, more);
+            taken.append_all(&mut self.nodes, &more);
             if empty {
                 self.sharing.withdraw(self.now, share, flow);
             }
@@ -372,12 +348,11 @@ impl Scheduler {
         let terms = &mut self.sharing.terms[index(share)];
         let claim = terms.claim;
         terms.set(self.now, pacing, &claim);
-        let entry = &mut self.sharing.shares[index(share)];
+        let entry = &mut self.sharing.flows[index(share)];
         // What was lost at another rate is not paid at this one.
         entry.owe(Duration::ZERO);
         if entry.device != NIL {
-            let model = *self.sharing.shops[index(entry.device)].device.model();
-            entry.place.set_claim(&model, &claim, Claim::least_reservation(pacing));
+            entry.place.set_claim(&claim, Claim::least_reservation(pacing));
         }
     }
 }

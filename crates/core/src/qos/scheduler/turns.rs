@@ -2,7 +2,7 @@
 //! among those who wait for room.
 
 use super::doors::{Passed, instance_cost};
-use super::share::{Share, Ticket};
+use super::share::Ticket;
 use super::{Io, OUTPUT_DISPATCHES_MAX, Scheduler, SubmitError, TURN_DISPATCHES_MAX, index};
 use crate::qos::cost::Cost;
 use crate::qos::sharing::device::Ground;
@@ -21,15 +21,16 @@ const DELAY_MIN: Duration = Duration::from_ms(1);
 const LIGHT_BYTES_MAX: u64 = 16 << 10;
 
 impl Scheduler {
-    /// Takes a request of a flow.
-    pub(super) fn submit_to_flow(&mut self, flow: u32, io: Io) -> Result<(), SubmitError> {
-        let slot = self.sharing.flows[index(flow)].volume;
-        let share = self.volumes[index(slot)].share;
-        let entry = &self.sharing.flows[index(flow)];
-        if !entry.has_room_for(&io) {
+    /// Takes a request of a flow, one of those of the volume in `slot`.
+    pub(super) fn submit_to_flow(
+        &mut self,
+        (slot, share, flow): (u32, u32, u32),
+        io: Io,
+    ) -> Result<(), SubmitError> {
+        if !self.sharing.flows[index(flow)].has_room_for(&io) {
             return Err(SubmitError::QueueFull);
         }
-        let urgent = self.sharing.shares[index(share)].is_urgent(&io)
+        let urgent = self.sharing.flows[index(share)].is_urgent(&io)
             && self.sharing.terms[index(share)].may_be_urgent(self.now);
         let entry = &mut self.sharing.flows[index(flow)];
         let idle = entry.is_empty();
@@ -37,7 +38,7 @@ impl Scheduler {
         if idle {
             if !self.is_backlogged_beside(share, flow) {
                 // Whoever had nothing waiting was not kept from anything.
-                self.sharing.shares[index(share)].owe(Duration::ZERO);
+                self.sharing.flows[index(share)].owe(Duration::ZERO);
             }
             self.sharing.line_up(share, flow);
             self.look_again(slot);
@@ -47,7 +48,7 @@ impl Scheduler {
 
     /// Whether another flow of the same volume has requests waiting.
     fn is_backlogged_beside(&self, share: u32, flow: u32) -> bool {
-        let mut other = self.sharing.shares[index(share)].flows;
+        let mut other = share;
         while let Some(entry) = self.sharing.flows.get(index(other)) {
             if other != flow && !entry.is_empty() {
                 return true;
@@ -81,14 +82,16 @@ impl Scheduler {
             self.sharing.unknown_completions += 1;
             return;
         };
-        self.sharing.shops[index(done.device)].device.completed(self.now, &done);
-        let current = self.generations[index(done.volume)] == done.volume_generation;
-        let share = self.volumes[index(done.volume)].share;
-        if current && share != NIL {
-            let share = &mut self.sharing.shares[index(share)];
+        let shop = &mut self.sharing.shops[index(done.device)];
+        shop.device.completed(self.now, &done);
+        let is_awaited = shop.is_awaited();
+        if self.sharing.flow_generations[index(done.share)] == done.share_generation {
+            let share = &mut self.sharing.flows[index(done.share)];
             share.in_flight = share.in_flight.saturating_sub(1);
         }
-        self.pump(done.device);
+        if is_awaited {
+            self.pump(done.device);
+        }
     }
 
     /// Brings the limits of a volume up to now, a request of which waited `from` somewhere. `delay`
@@ -97,7 +100,7 @@ impl Scheduler {
     fn settle_volume(&mut self, slot: u32, share: u32, from: Waits, delay: Duration) {
         let gate = &mut self.volumes[index(slot)].gate;
         let terms = &mut self.sharing.terms[index(share)];
-        let share = &mut self.sharing.shares[index(share)];
+        let share = &mut self.sharing.flows[index(share)];
         if delay < DELAY_MIN && share.owed() == Duration::ZERO {
             match from {
                 Waits::AtInstance => gate.settle_held(self.now),
@@ -118,9 +121,9 @@ impl Scheduler {
         let late = self.volumes[index(slot)].gate.late_now(self.now);
         self.settle_volume(slot, share, Waits::AtVolume, late);
         let gate = &mut self.volumes[index(slot)].gate;
-        gate.reopen(&mut self.reserves[index(slot)], self.now);
+        gate.close_account(&mut self.reserves[index(slot)], self.now);
         for _ in 0..TURN_DISPATCHES_MAX {
-            let flow = self.sharing.shares[index(share)].ring;
+            let flow = self.sharing.flows[index(share)].turns;
             if flow == NIL {
                 return;
             }
@@ -141,18 +144,20 @@ impl Scheduler {
                 Passed::DeviceShut { urgent } => self.wait_for_device(share, flow, urgent),
             }
         }
-        if self.sharing.shares[index(share)].ring != NIL {
+        if self.sharing.flows[index(share)].turns != NIL {
             self.wheel.push_due(slot);
         }
     }
 
     /// Whether it is the first flow's turn among the flows of a volume; if not, it went to the end.
     /// Alone it always is.
+    #[inline]
     fn has_volume_turn(&mut self, slot: u32, share: u32, flow: u32) -> bool {
+        self.sharing.flows[index(flow)].next == flow || self.has_turn_beside(slot, share, flow)
+    }
+
+    fn has_turn_beside(&mut self, slot: u32, share: u32, flow: u32) -> bool {
         let entry = &self.sharing.flows[index(flow)];
-        if entry.next == flow {
-            return true;
-        }
         let Some(next) = entry.next(&self.nodes) else { return true };
         let volume = &self.volumes[index(slot)];
         let (cost, _) = volume.counting.weigh(&next.portion);
@@ -161,7 +166,7 @@ impl Scheduler {
         if entry.may_take(share_ns, turn_ns) {
             return true;
         }
-        self.sharing.shares[index(share)].ring = entry.next;
+        self.sharing.flows[index(share)].turns = entry.next;
         false
     }
 
@@ -182,7 +187,7 @@ impl Scheduler {
         if let Some(deadline) = gate.shut(&mut self.reserves[index(slot)], cost) {
             self.wheel.insert(slot, deadline, self.now);
         }
-        let entry = &mut self.sharing.shares[index(share)];
+        let entry = &mut self.sharing.flows[index(share)];
         if entry.may_have_surplus && entry.device != NIL && !entry.in_spare {
             entry.in_spare = true;
             self.sharing.shops[index(entry.device)].spare.push_back(share);
@@ -225,7 +230,7 @@ impl Scheduler {
         self.sharing.withdraw(now, share, flow);
         self.sharing.hold(now, flow, Waits::AtDevice, HeldBy::Device);
         let since = self.sharing.flows[index(flow)].first_since;
-        let Share { device, place, .. } = &mut self.sharing.shares[index(share)];
+        let Flow { device, place, .. } = &mut self.sharing.flows[index(share)];
         self.sharing.shops[index(*device)].device.wait(flow, place, urgent, (since, now));
     }
 
@@ -277,7 +282,7 @@ impl Scheduler {
         let cost = instance_cost(&cost, &next.portion);
         let share = self.volumes[index(entry.volume)].share;
         let sharing = &mut self.sharing;
-        let weight = sharing.shares[index(share)].place.weight();
+        let weight = sharing.flows[index(share)].place.weight();
         let limits = &mut sharing.instances[index(instance)];
         let (share_ns, turn_ns) = (limits.share_ns(&cost), limits.turn_ns(weight.into()));
         if sharing.flows[index(flow)].may_take(share_ns, turn_ns) {
@@ -345,7 +350,7 @@ impl Scheduler {
         let Flow { volume: slot, held_since, instance, .. } = self.sharing.flows[index(flow)];
         let share = self.volumes[index(slot)].share;
         // What others had before its reservation was due was never promised to it.
-        let due = self.sharing.shares[index(share)].place.tag;
+        let due = self.sharing.flows[index(share)].place.tag;
         let delay = self.now.since(held_since.max(due));
         self.settle_volume(slot, share, Waits::AtDevice, delay);
         if instance != NIL {
@@ -372,14 +377,14 @@ impl Scheduler {
     /// Another flow of the same volume has used the reservation that this one was in line for: it
     /// goes back to where it belongs.
     fn is_stale(&mut self, device: u32, share: u32, flow: u32) -> bool {
-        let share = &mut self.sharing.shares[index(share)];
         let entry = &self.sharing.flows[index(flow)];
-        let alone = entry.sibling == NIL && share.flows == flow;
+        let alone = entry.sibling == NIL && share == flow;
         let urgent = entry.next(&self.nodes).is_some_and(|next| next.urgent);
+        let times = (entry.first_since, self.now);
+        let share = &mut self.sharing.flows[index(share)];
         if alone || urgent || share.place.tag <= self.now {
             return false;
         }
-        let times = (entry.first_since, self.now);
         let device = &mut self.sharing.shops[index(device)].device;
         device.wait(flow, &mut share.place, false, times);
         true
@@ -397,7 +402,7 @@ impl Scheduler {
             if self.dispatch_surplus(device, share) {
                 self.sharing.shops[index(device)].spare.push_back(share);
             } else {
-                self.sharing.shares[index(share)].in_spare = false;
+                self.sharing.flows[index(share)].in_spare = false;
             }
         }
     }
@@ -406,11 +411,9 @@ impl Scheduler {
     /// Whether it may stay in line.
     fn dispatch_surplus(&mut self, device: u32, share: u32) -> bool {
         for _ in 0..TURN_DISPATCHES_MAX {
-            let Share { ring: flow, volume: slot, .. } = self.sharing.shares[index(share)];
-            let entry = &mut self.sharing.terms[index(share)];
-            let Some(bucket) = entry.surplus.as_mut().filter(|_| flow != NIL) else { return false };
-            bucket.settle(self.now.since(entry.surplus_at));
-            entry.surplus_at = self.now;
+            let Flow { turns: flow, volume: slot, .. } = self.sharing.flows[index(share)];
+            let surplus = self.sharing.terms[index(share)].surplus(self.now);
+            let Some(bucket) = surplus.filter(|_| flow != NIL) else { return false };
             if !bucket.is_ready() {
                 return true;
             }
@@ -428,7 +431,7 @@ impl Scheduler {
             {
                 return true;
             }
-            if let Some(bucket) = &mut self.sharing.terms[index(share)].surplus {
+            if let Some(bucket) = self.sharing.terms[index(share)].surplus(self.now) {
                 bucket.charge(cost.operations.into());
             }
             self.commit(flow, &next, (&cost, run), Some(cost_ns), Some(Ground::Surplus));

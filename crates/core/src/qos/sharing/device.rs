@@ -43,9 +43,7 @@ pub(crate) struct Place {
     pub tag: Instant,
     /// Its virtual time: who is least is served first from what reservations leave.
     pub virtual_time: u64,
-    /// Device time a second it has reserved, in nanoseconds; 0 is none.
-    reserved_ns_per_s: u64,
-    /// Reference requests a second it has reserved.
+    /// Reference requests a second it has reserved; 0 is none.
     reserved_per_s: u32,
     weight: u32,
 }
@@ -53,19 +51,12 @@ pub(crate) struct Place {
 impl Place {
     /// A place without a claim.
     pub const fn new(now: Instant) -> Self {
-        Self { tag: now, virtual_time: 0, reserved_per_s: 0, reserved_ns_per_s: 0, weight: 1 }
-    }
-
-    /// Puts another model of the device in force.
-    pub fn set_model(&mut self, model: &DeviceModel) {
-        self.reserved_ns_per_s =
-            u64::from(self.reserved_per_s).saturating_mul(model.reference_ns());
+        Self { tag: now, virtual_time: 0, reserved_per_s: 0, weight: 1 }
     }
 
     /// Puts another claim in force; what was reserved under the old one is neither lost nor gained.
-    pub fn set_claim(&mut self, model: &DeviceModel, claim: &Claim, least: u32) {
+    pub fn set_claim(&mut self, claim: &Claim, least: u32) {
         self.reserved_per_s = claim.reservation_per_second.max(least);
-        self.set_model(model);
         self.set_weight(claim.weight);
     }
 
@@ -80,7 +71,12 @@ impl Place {
     }
 
     const fn has_reservation(&self) -> bool {
-        self.reserved_ns_per_s > 0
+        self.reserved_per_s > 0
+    }
+
+    /// Device time a second it has reserved, in nanoseconds.
+    fn reserved_ns_per_s(&self, reference_ns: u64) -> u64 {
+        u64::from(self.reserved_per_s).saturating_mul(reference_ns)
     }
 }
 
@@ -126,6 +122,8 @@ pub enum Ground {
 #[derive(Debug)]
 pub(crate) struct Device {
     model: DeviceModel,
+    /// Channel time of the request that reservations are counted in.
+    reference_ns: u64,
     pub window: InFlight,
     /// Flows by the time their reservation is due; only those that have one.
     by_tag: Heap,
@@ -147,6 +145,7 @@ impl Device {
     pub fn new(now: Instant, model: &DeviceModel) -> Self {
         Self {
             model: *model,
+            reference_ns: model.reference_ns(),
             window: InFlight::new(now, model),
             by_tag: Heap::default(),
             by_virtual_time: Heap::default(),
@@ -160,13 +159,10 @@ impl Device {
         }
     }
 
-    pub const fn model(&self) -> &DeviceModel {
-        &self.model
-    }
-
     /// Puts another model in force, for instance after a calibration.
     pub fn set_model(&mut self, model: &DeviceModel) {
         self.model = *model;
+        self.reference_ns = model.reference_ns();
         self.window.set_model(model);
         self.read = Correction::NONE;
         self.write = Correction::NONE;
@@ -219,6 +215,9 @@ impl Device {
 
     /// Takes a flow out of the line.
     pub fn forget(&mut self, flow: u32) {
+        if !self.is_wanted() {
+            return;
+        }
         self.by_tag.remove(flow);
         self.by_virtual_time.remove(flow);
         self.urgent.remove(flow);
@@ -231,7 +230,7 @@ impl Device {
     /// equally long, that is as long as each of them takes, not a channel's part of it.
     pub fn has_room_for(&self, cost_ns: u64, urgent: bool, now: Instant) -> bool {
         let expects_urgent = || self.urgent_at.is_some_and(|at| now.since(at) < URGENT_RECENT);
-        let is_large = || cost_ns > LARGE * self.model.reference_ns();
+        let is_large = || cost_ns > LARGE * self.reference_ns;
         let room = self.window.has_room_for(cost_ns);
         room && (urgent || !is_large() || self.window.leaves_a_channel() || !expects_urgent())
     }
@@ -285,9 +284,8 @@ impl Device {
                 self.counters.late_reservations += 1;
                 self.counters.late_max = self.counters.late_max.max(late);
             }
-            let step =
-                u128::from(cost_ns) * u128::from(NS_PER_S) / u128::from(place.reserved_ns_per_s);
-            let step = Duration::from_ns(u64::try_from(step).unwrap_or(u64::MAX));
+            let step = scale(cost_ns, NS_PER_S, place.reserved_ns_per_s(self.reference_ns));
+            let step = Duration::from_ns(step);
             place.tag = place.tag.max(hoarded(now)) + step;
             self.counters.reserved += 1;
             Ground::Reserved
@@ -364,9 +362,9 @@ impl Device {
 pub(crate) struct InService {
     /// Of which slot of the devices.
     pub device: u32,
-    /// Of which volume, if that is still there.
-    pub volume: u32,
-    pub volume_generation: u32,
+    /// Of which volume's first flow, if that is still there.
+    pub share: u32,
+    pub share_generation: u32,
     pub dispatched_at: Instant,
     /// What was charged to the window.
     pub cost_ns: u64,
@@ -376,6 +374,14 @@ pub(crate) struct InService {
     pub is_write: bool,
     /// Reads and writes do; the others say nothing about what bytes cost.
     pub moves_bytes: bool,
+}
+
+/// `a * b / c`, rounded down; saturates. `c` is not 0.
+fn scale(a: u64, b: u64, c: u64) -> u64 {
+    match a.checked_mul(b) {
+        Some(product) => product / c, // always, where a request takes less than 18 s
+        None => u64::try_from(u128::from(a) * u128::from(b) / u128::from(c)).unwrap_or(u64::MAX),
+    }
 }
 
 /// The earliest a tag may be.

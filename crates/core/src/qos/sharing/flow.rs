@@ -5,12 +5,12 @@
 //! normal request goes, and there is a bound on how many are urgent at all
 //! ([`super::super::scheduler`] keeps it). Each lane is first in, first out.
 
-use crate::limits::{VOLUME_QUEUED_BYTES_MAX, VOLUME_QUEUED_REQUESTS_MAX};
+use super::device::Place;
 use crate::qos::cost::Portion;
-use crate::qos::queue::{Nodes, Queue};
-use crate::qos::scheduler::Io;
+use crate::qos::queue::{Lane, Nodes, Queue, Waiting};
+use crate::qos::scheduler::{Io, MADE_WHOLE_MAX};
 use crate::request::Operation;
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 
 pub(crate) const NIL: u32 = u32::MAX;
 
@@ -55,7 +55,10 @@ pub(crate) struct Next {
     pub urgent: bool,
 }
 
+/// One attachment; the first of a volume carries what its volume has beside its limits, too. Every
+/// request touches nearly all of it: two cache lines.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct Flow {
     /// Slot of the volume.
     pub volume: u32,
@@ -68,7 +71,7 @@ pub(crate) struct Flow {
     pub previous: u32,
     pub waits: Waits,
     /// Which ring of its instance it is in.
-    pub ring: usize,
+    pub ring: u8,
     /// In the middle of its turn in the instance's ring.
     pub in_turn: bool,
     urgent_run: u8,
@@ -82,9 +85,28 @@ pub(crate) struct Flow {
     pub held_by: HeldBy,
     /// Since when its first request waits beyond its volume, wherever.
     pub first_since: Instant,
-    normal: Queue,
-    urgent: Queue,
+    normal: Lane,
+    urgent: Lane,
+    waiting: Waiting,
+    // Of the volume, in its first flow only:
+    /// Its place at the device.
+    pub place: Place,
+    /// Slot of the device, or `NIL`.
+    pub device: u32,
+    /// Flows whose turn it is at the volume: first of a ring, or `NIL`.
+    pub turns: u32,
+    /// Time's worth of tokens that were lost through no fault of the tenant's, to be paid back; in
+    /// nanoseconds, at most a quarter of a second.
+    pub owed_ns: u32,
+    pub in_flight: u32,
+    pub after_flush: bool,
+    /// Whether it may have more than its limit.
+    pub may_have_surplus: bool,
+    /// Whether it is in its device's line of those who may.
+    pub in_spare: bool,
 }
+
+const _: () = assert!(size_of::<Flow>() == 128);
 
 impl Flow {
     pub const fn new(volume: u32, instance: u32, now: Instant) -> Self {
@@ -104,9 +126,38 @@ impl Flow {
             held_since: now,
             held_by: HeldBy::Device,
             first_since: now,
-            normal: Queue::new(),
-            urgent: Queue::new(),
+            normal: Lane::EMPTY,
+            urgent: Lane::EMPTY,
+            waiting: Waiting::NOTHING,
+            place: Place::new(now),
+            device: NIL,
+            turns: NIL,
+            owed_ns: 0,
+            in_flight: 0,
+            after_flush: false,
+            may_have_surplus: false,
+            in_spare: false,
         }
+    }
+
+    pub fn owed(&self) -> Duration {
+        Duration::from_ns(self.owed_ns.into())
+    }
+
+    /// Replaces what is owed, at most [`MADE_WHOLE_MAX`].
+    pub fn owe(&mut self, owed: Duration) {
+        self.owed_ns = u32::try_from(owed.min(MADE_WHOLE_MAX).ns).unwrap_or(u32::MAX);
+    }
+
+    /// Whether a request of the volume would be urgent, if there is no bound on them.
+    pub fn is_urgent(&mut self, io: &Io) -> bool {
+        let after_flush = self.after_flush;
+        match io.operation {
+            Operation::Flush => self.after_flush = true,
+            operation if operation.is_write() => self.after_flush = false,
+            _ => {}
+        }
+        is_urgent(io, self.in_flight, after_flush)
     }
 
     /// Notes that its first request waits beyond its volume from now on, if it did not before.
@@ -117,34 +168,35 @@ impl Flow {
     }
 
     /// Takes over what waits of a volume; to be called while nothing waits here.
-    pub fn take_over(&mut self, queue: Queue) {
-        self.normal = queue;
+    pub const fn take_over(&mut self, queue: &Queue) {
+        self.normal = queue.lane;
+        self.waiting = queue.waiting;
     }
 
+    #[inline]
     pub const fn is_empty(&self) -> bool {
-        self.normal.is_empty() && self.urgent.is_empty()
+        self.waiting.requests == 0
     }
 
     pub const fn requests(&self) -> u32 {
-        self.normal.requests() + self.urgent.requests()
+        self.waiting.requests
     }
 
     pub const fn bytes(&self) -> u32 {
-        self.normal.bytes() + self.urgent.bytes()
+        self.waiting.bytes
     }
 
-    /// Whether one more request fits. Both lanes together are bounded as one queue; an empty one
-    /// takes any request.
+    /// Whether one more request fits. Both lanes together are bounded as one queue.
+    #[inline]
     pub fn has_room_for(&self, io: &Io) -> bool {
-        let requests = usize::try_from(self.requests()).unwrap_or(usize::MAX);
-        let bytes = u64::from(self.bytes()) + u64::from(io.payload_bytes());
-        let fits = requests < VOLUME_QUEUED_REQUESTS_MAX && bytes <= VOLUME_QUEUED_BYTES_MAX;
-        fits || self.is_empty()
+        self.waiting.has_room_for(io)
     }
 
     /// Appends a request, for which there is room, to a lane.
+    #[inline]
     pub fn push(&mut self, nodes: &mut Nodes, io: Io, urgent: bool) {
         let lane = if urgent { &mut self.urgent } else { &mut self.normal };
+        self.waiting.add(&io);
         lane.append(nodes, io);
     }
 
@@ -158,6 +210,7 @@ impl Flow {
     }
 
     /// The request that goes next.
+    #[inline]
     pub fn next(&self, nodes: &Nodes) -> Option<Next> {
         let urgent = self.started.unwrap_or_else(|| {
             !self.urgent.is_empty() && (self.urgent_run < URGENT_RUN_MAX || self.normal.is_empty())
@@ -167,10 +220,16 @@ impl Flow {
         Some(Next { portion: head.portion, handle: head.handle, urgent })
     }
 
+    /// Reads the first requests of both lanes and does nothing with them.
+    pub fn warm_up(&self, nodes: &Nodes) -> u32 {
+        self.normal.warm_up(nodes) ^ self.urgent.warm_up(nodes)
+    }
+
     /// Counts `bytes` of the next request as dispatched.
+    #[inline]
     pub fn consume(&mut self, nodes: &mut Nodes, next: &Next, bytes: u32) {
         let lane = if next.urgent { &mut self.urgent } else { &mut self.normal };
-        lane.consume(nodes, bytes);
+        lane.consume(nodes, bytes, &mut self.waiting);
         let finished = bytes == next.portion.length;
         self.started = if finished { None } else { Some(next.urgent) };
         if finished {
@@ -180,13 +239,12 @@ impl Flow {
 
     /// Takes everything whose handle matches.
     pub fn extract(&mut self, nodes: &mut Nodes, mut matches: impl FnMut(u32) -> bool) -> Queue {
-        let mut taken = self.urgent.extract(nodes, &mut matches);
-        let normal = self.normal.extract(nodes, &mut matches);
-        taken.append_all(nodes, normal);
+        let mut taken = self.urgent.extract(nodes, &mut self.waiting, &mut matches);
+        let normal = self.normal.extract(nodes, &mut self.waiting, &mut matches);
+        taken.append_all(nodes, &normal);
         // If the request that was dispatched in part is among them, no lane is bound any more; and
         // if not, its rest is the first of its lane and marked as started itself.
-        let first_started =
-            |queue: &Queue| queue.head(nodes).is_some_and(|head| head.portion.started);
+        let first_started = |lane: &Lane| lane.head(nodes).is_some_and(|head| head.portion.started);
         self.started = match (first_started(&self.urgent), first_started(&self.normal)) {
             (true, _) => Some(true),
             (_, true) => Some(false),

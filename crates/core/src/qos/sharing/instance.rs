@@ -10,9 +10,10 @@
 use super::flow::{Flow, HeldBy, NIL};
 use super::model::InstancePacing;
 use crate::qos::cost::Cost;
-use crate::qos::gate::{Exceeded, Gate, Reserves};
+use crate::qos::gate::{Exceeded, Gate};
 use crate::qos::pacer::{Pacer, Tolerance};
 use crate::qos::pacing::Balances;
+use crate::qos::reserves::Reserves;
 use crate::request::Operation;
 use crate::time::{Duration, Instant};
 
@@ -288,14 +289,14 @@ impl Instance {
             entry.served_ns = entry.served_ns.max(other_ns);
             self.rings[ring].opens_at = None;
         }
-        flows[at(flow)].ring = ring;
+        flows[at(flow)].ring = u8::from(ring == 1);
         push_back(&mut self.rings[ring].first, flows, flow);
         self.rings[ring].waiting += 1;
     }
 
     /// Takes a flow out of its ring.
     pub fn leave(&mut self, flows: &mut [Flow], flow: u32) {
-        let ring = &mut self.rings[flows[at(flow)].ring];
+        let ring = &mut self.rings[usize::from(flows[at(flow)].ring)];
         unlink(&mut ring.first, flows, flow);
         ring.waiting -= 1;
     }

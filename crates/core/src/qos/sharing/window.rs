@@ -114,7 +114,9 @@ impl InFlight {
     /// How many requests share a channel, in 1,024ths and at least one, with so many of this
     /// scheduler's in flight.
     pub fn crowding(&self, in_flight: u32) -> u64 {
-        (u64::from(in_flight.saturating_add(self.others)) * ONE / self.channels).max(ONE)
+        let requests = u64::from(in_flight.saturating_add(self.others));
+        // Most of the time there are channels enough: then without the division.
+        if requests <= self.channels { ONE } else { requests * ONE / self.channels }
     }
 
     /// The window in whole requests of the present mean cost, as this scheduler found it.

@@ -1,0 +1,177 @@
+//! The limits of a volume that only some volumes or requests touch: credits, and the guard.
+
+use alloc::boxed::Box;
+
+use super::cost::Cost;
+use super::credit::Credit;
+use super::gate::Dimension;
+use super::pacer::{Pacer, Tolerance};
+use super::pacing::{Balances, CreditLimit, Limit, Pacing};
+use crate::time::{Duration, Instant};
+
+/// The limits that only some volumes or requests touch. They are settled when they are touched.
+#[derive(Debug)]
+pub(crate) struct Reserves {
+    guard: Pacer,
+    /// Elsewhere, because most volumes have none.
+    credits: Option<Box<Credits>>,
+    settled_at: Instant,
+    /// Time in which the guard held up a request.
+    pub guard_exceeded_ns: u64,
+    tolerance: Tolerance,
+}
+
+#[derive(Debug)]
+struct Credits {
+    operations: Option<Credit>,
+    bytes: Option<Credit>,
+}
+
+impl Credits {
+    const NONE: Self = Self { operations: None, bytes: None };
+
+    fn are_ready(&self, cost: &Cost) -> bool {
+        let ready = |credit: &Option<Credit>| credit.as_ref().is_none_or(Credit::is_ready);
+        (cost.operations == 0 || ready(&self.operations)) && (cost.bytes == 0 || ready(&self.bytes))
+    }
+}
+
+impl Reserves {
+    /// The reserves of a new volume: guard full, credits as given or full.
+    pub fn new(now: Instant, pacing: &Pacing, balances: Balances) -> Self {
+        let tolerance = Tolerance::new(pacing.tolerance);
+        let full = |limit| credit_limit(limit).map(Credit::full);
+        let credits = is_burstable(pacing).then(|| {
+            Box::new(Credits { operations: full(pacing.operations), bytes: full(pacing.bytes) })
+        });
+        let mut reserves = Self {
+            guard: Pacer::full(guard_rate(pacing), tolerance),
+            credits,
+            settled_at: now,
+            guard_exceeded_ns: 0,
+            tolerance,
+        };
+        reserves.set_balances(balances);
+        reserves
+    }
+
+    /// Brings all of them up to `now`.
+    pub fn settle(&mut self, now: Instant) {
+        let elapsed = now.since(self.settled_at);
+        if elapsed == Duration::ZERO {
+            return; // several looks at the same time are usual
+        }
+        self.settled_at = now;
+        self.guard.settle(elapsed, self.tolerance);
+        if let Some(Credits { operations, bytes }) = self.credits.as_deref_mut() {
+            for credit in [operations, bytes].into_iter().flatten() {
+                credit.settle(elapsed);
+            }
+        }
+    }
+
+    /// How long everything here that `cost` touches makes it wait from the last settling on; `None`
+    /// is for ever.
+    pub fn waits(&self, cost: &Cost) -> impl Iterator<Item = (Option<Duration>, Dimension)> {
+        let Credits { operations, bytes } = self.credits.as_deref().unwrap_or(&Credits::NONE);
+        let credits = [
+            operations.as_ref().filter(|_| cost.operations > 0),
+            bytes.as_ref().filter(|_| cost.bytes > 0),
+        ];
+        let guard = (cost.guard > 0).then(|| (self.guard.wait(), Dimension::Guard));
+        let credits = credits.into_iter().zip([Dimension::Operations, Dimension::Bytes]);
+        credits.filter_map(|(credit, by)| Some((credit?.wait(), by))).chain(guard)
+    }
+
+    /// Puts other limits in force from the last settling on; see [`super::gate::Gate::repace`].
+    pub fn repace(&mut self, pacing: &Pacing) {
+        self.tolerance = Tolerance::new(pacing.tolerance);
+        self.guard.set_rate(guard_rate(pacing), self.tolerance);
+        if !is_burstable(pacing) {
+            self.credits = None;
+            return;
+        }
+        let credits = self.credits.get_or_insert_with(|| Box::new(Credits::NONE));
+        repace_credit(&mut credits.operations, credit_limit(pacing.operations));
+        repace_credit(&mut credits.bytes, credit_limit(pacing.bytes));
+    }
+
+    /// Reads the credits and does nothing with them.
+    pub fn warm_up(&self) -> bool {
+        self.are_ready(&Cost { operations: 1, bytes: 1, guard: 0 })
+    }
+
+    /// Whether everything here that `cost` touches is ready as of the last settling.
+    pub fn are_ready(&self, cost: &Cost) -> bool {
+        self.credits.as_ref().is_none_or(|credits| credits.are_ready(cost))
+            && (cost.guard == 0 || self.guard.is_ready())
+    }
+
+    /// Charges `cost`, which was allowed.
+    pub fn charge(&mut self, cost: &Cost) {
+        self.guard.charge(cost.guard.into());
+        let Some(Credits { operations, bytes }) = self.credits.as_deref_mut() else { return };
+        if let Some(credit) = operations {
+            credit.charge(cost.operations.into());
+        }
+        if let Some(credit) = bytes {
+            credit.charge(cost.bytes);
+        }
+    }
+
+    /// The balances as of the last settling.
+    pub fn balances(&self) -> Balances {
+        let Some(Credits { operations, bytes }) = self.credits.as_deref() else {
+            return Balances::default();
+        };
+        Balances {
+            operations: operations.as_ref().map(Credit::balance),
+            bytes: bytes.as_ref().map(Credit::balance),
+        }
+    }
+
+    /// How long the credits last at so many I/Os and bytes a second; the shorter of both, `None`
+    /// where they last for ever or there are none.
+    pub fn time_to_empty(&self, (operations, bytes): (u64, u64)) -> Option<Duration> {
+        let lasts = |credit: &Option<Credit>, demand| credit.as_ref()?.time_to_empty(demand);
+        let credits = self.credits.as_deref()?;
+        let both = [lasts(&credits.operations, operations), lasts(&credits.bytes, bytes)];
+        both.into_iter().flatten().min()
+    }
+
+    /// Replaces the balances that are given as of the last settling; ignores those the volume does
+    /// not have.
+    pub fn set_balances(&mut self, balances: Balances) {
+        let Some(Credits { operations, bytes }) = self.credits.as_deref_mut() else { return };
+        for (credit, balance) in [(operations, balances.operations), (bytes, balances.bytes)] {
+            if let (Some(credit), Some(balance)) = (credit, balance) {
+                credit.set_balance(balance);
+            }
+        }
+    }
+}
+
+fn credit_limit(limit: Option<Limit>) -> Option<CreditLimit> {
+    limit.and_then(|limit| limit.credit)
+}
+
+pub(super) fn is_burstable(pacing: &Pacing) -> bool {
+    credit_limit(pacing.operations).is_some() || credit_limit(pacing.bytes).is_some()
+}
+
+/// Requests that cost no byte may come as often as the volume's I/Os may: enough that no honest
+/// client notices, too few to overload what is below. A volume limited in bytes only may send one
+/// per counted unit; one without any limit has no guard either.
+pub(super) fn guard_rate(pacing: &Pacing) -> Option<u64> {
+    let unit = u64::from(pacing.counting.unit_bytes.max(1));
+    let by_bytes = || pacing.bytes.map(|limit| limit.per_second.div_ceil(unit));
+    pacing.operations.map(|limit| limit.per_second).or_else(by_bytes)
+}
+
+fn repace_credit(credit: &mut Option<Credit>, limit: Option<CreditLimit>) {
+    match (credit.as_mut(), limit) {
+        (Some(credit), Some(limit)) => credit.set_limit(limit),
+        (None, Some(limit)) => *credit = Some(Credit::empty(limit)),
+        (_, None) => *credit = None,
+    }
+}
