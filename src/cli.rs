@@ -19,8 +19,8 @@ mod top;
 mod volume;
 
 pub use bench::{
-    Bench, BenchIdle, BenchInstance, BenchIsolation, BenchLimits, BenchNbd, BenchReservation,
-    BenchVerb, Export,
+    Bench, BenchIdle, BenchInstance, BenchIsolation, BenchLimits, BenchNbd, BenchReplay,
+    BenchReservation, BenchVerb, Export,
 };
 pub use calibrate::{Calibrate, CalibrateWhen};
 pub use sim::{Sim, SimRun, SimSwarm, SimVerb};

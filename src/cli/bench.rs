@@ -32,6 +32,9 @@ pub enum BenchVerb {
     /// Attached volumes nobody uses: what do they cost in memory and processor time, and how long
     /// does a server with them take to start?
     Idle(BenchIdle),
+    /// A live load once more in virtual time: does the simulator dispatch the same requests at the
+    /// same times?
+    Replay(BenchReplay),
     /// Serve one unlimited volume in memory: the subject of `bench nbd`.
     #[command(hide = true)]
     Export(Export),
@@ -147,6 +150,20 @@ pub struct BenchIdle {
     /// Time over which processor time is measured, such as 30s.
     #[arg(long, default_value = "30s", value_name = "TIME", value_parser = span)]
     pub time: Duration,
+
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Args, Debug)]
+pub struct BenchReplay {
+    /// Time of the load, such as 10s.
+    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = span)]
+    pub time: Duration,
+
+    /// How the server talks to disks and sockets.
+    #[arg(long, default_value = "auto", value_name = "WAY")]
+    pub io: Io,
 
     #[command(flatten)]
     pub output: Output,

@@ -24,12 +24,13 @@ usage: cargo x <verb>
   mutations [N...] break the rule behind each property on purpose and see that its test fails
   bench nbd [...]  build for release and compare with other NBD servers, side by side
   bench limits     build for release and drive volumes at their limits
-  bench isolation|reservation|instance|idle [...]  the same, of what volumes share
+  bench isolation|reservation|instance|idle|replay [...]  the same for the other figures
   bench instructions  count the scheduler's instructions per I/O (with valgrind)
 ";
 
 /// Verbs of `evenkeel bench`.
-const BENCHES: [&str; 6] = ["nbd", "limits", "isolation", "reservation", "instance", "idle"];
+const BENCHES: [&str; 7] =
+    ["nbd", "limits", "isolation", "reservation", "instance", "idle", "replay"];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

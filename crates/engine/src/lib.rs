@@ -24,6 +24,7 @@ use board::Board;
 use clock::Clock;
 use directory::Directory;
 use driver::{Driver, Waker};
+use evenkeel_core::qos::trace::Trace;
 use evenkeel_store::Pool;
 use evenkeel_wire::agent::{Agent, Capacity};
 use listener::Listeners;
@@ -209,6 +210,28 @@ impl Engine {
     /// whenever drift changes what it is worth. [`Capacity::Unknown`] until then.
     pub fn set_capacity(&self, capacity: Capacity) {
         self.agent.set_capacity(capacity);
+    }
+
+    /// Notes from now on what each core's scheduler is asked and answers, so that it can be played
+    /// back: up to so many entries a core, whose memory is taken at once. To be called before there
+    /// is any volume: a replay begins with nothing.
+    pub fn record(&self, entries: usize) {
+        for mailbox in &*self.mailboxes {
+            mailbox.post(Mail::Record(entries));
+        }
+    }
+
+    /// Ends the recording; one trace of each core that recorded.
+    #[must_use]
+    pub fn recorded(&self) -> Vec<Trace> {
+        let mut traces = Vec::new();
+        for mailbox in &*self.mailboxes {
+            let (ack, answer) = sync_channel(1);
+            mailbox.post(Mail::Recorded(ack));
+            // A core that has ended answers nothing.
+            traces.extend(answer.recv().ok().flatten().map(|trace| *trace));
+        }
+        traces
     }
 
     /// The addresses that are listened on, with their real ports.

@@ -5,6 +5,7 @@ mod instance;
 mod isolation;
 mod limits;
 mod nbd;
+mod replay;
 mod reservation;
 mod served;
 
@@ -19,6 +20,7 @@ pub fn run(verb: &BenchVerb) -> Result<(), Failure> {
         BenchVerb::Reservation(arguments) => reservation::run(arguments),
         BenchVerb::Instance(arguments) => instance::run(arguments),
         BenchVerb::Idle(arguments) => idle::run(arguments),
+        BenchVerb::Replay(arguments) => replay::run(arguments),
         BenchVerb::Export(arguments) => nbd::export(arguments),
     }
 }

@@ -19,6 +19,7 @@
 //! | [`admission`] | what may be sold, so that all of it can be kept |
 //! | [`lease`] | one limit that several cores or nodes spend from |
 //! | [`scheduler`] | all of it for many volumes: the only part an engine talks to |
+//! | [`trace`] | what a scheduler was asked and answered, to be asked again |
 
 pub mod admission;
 pub mod bucket;
@@ -32,6 +33,7 @@ mod queue;
 mod reserves;
 pub mod scheduler;
 pub mod sharing;
+pub mod trace;
 mod wheel;
 
 pub use gate::{Exceeded, Forfeited};

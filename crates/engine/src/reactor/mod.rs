@@ -26,6 +26,7 @@ use evenkeel_core::limits::CORE_PAYLOAD_BYTES_MAX;
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::qos::scheduler::{Dispatch, InstanceIndex, Scheduler};
 use evenkeel_core::qos::sharing::DeviceModel;
+use evenkeel_core::qos::trace::{Call, Trace};
 use evenkeel_core::time::{Duration, Instant};
 use evenkeel_store::Store;
 use evenkeel_store::buffer::Buffer;
@@ -73,6 +74,10 @@ pub enum Mail {
     SetBalances(VolumeId, Balances, SyncSender<bool>),
     /// Tell how all volumes and hosts are.
     Report(SyncSender<Report>),
+    /// Note from now on what the scheduler is asked and answers, up to so many entries.
+    Record(usize),
+    /// End that, and hand it over.
+    Recorded(SyncSender<Option<Box<Trace>>>),
     /// Tell where requests spent their time, of all volumes or of one.
     Latencies(Option<VolumeId>, SyncSender<Vec<(VolumeId, Box<Latencies>)>>),
     /// End.
@@ -136,6 +141,8 @@ pub struct Reactor<D: Driver> {
     driver: D,
     pool: BufferPool,
     scheduler: Scheduler,
+    /// What it is asked and answers, while somebody wants to know.
+    trace: Option<Box<Trace>>,
     volumes: Slab<Volume>,
     by_id: BTreeMap<VolumeId, u32>,
     sessions: Slab<Session>,
@@ -195,6 +202,7 @@ impl<D: Driver> Reactor<D> {
             driver,
             pool: BufferPool::new(CORE_PAYLOAD_BYTES_MAX as usize),
             scheduler: Scheduler::new(now),
+            trace: None,
             volumes: Slab::new(),
             by_id: BTreeMap::new(),
             sessions: Slab::new(),
@@ -224,6 +232,7 @@ impl<D: Driver> Reactor<D> {
     pub fn run(mut self) -> io::Result<()> {
         loop {
             self.scheduler.poll(self.now);
+            self.note(Call::Poll);
             self.hear_the_others();
             self.dispatch();
             self.memory_seen = self.pool.gave_back();
@@ -298,8 +307,18 @@ impl<D: Driver> Reactor<D> {
             Mail::Calibrated(model, ack) => _ = ack.send(self.calibrated(&model)),
             Mail::SetBalances(id, balances, ack) => _ = ack.send(self.set_balances(id, balances)),
             Mail::Report(ack) => _ = ack.send(self.report()),
+            Mail::Record(entries) => self.trace = Some(Box::new(Trace::with_room(entries))),
+            Mail::Recorded(ack) => _ = ack.send(self.trace.take()),
             Mail::Latencies(of, ack) => _ = ack.send(self.latencies(of)),
             Mail::Stop => self.stop(),
+        }
+    }
+
+    /// Notes what the scheduler was asked or answered just now.
+    #[inline]
+    fn note(&mut self, call: Call) {
+        if let Some(trace) = &mut self.trace {
+            trace.push(self.now, call);
         }
     }
 

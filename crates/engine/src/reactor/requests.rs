@@ -8,6 +8,7 @@ use evenkeel_core::latency::{Latencies, Latency, Stage};
 use evenkeel_core::limits::QUANTUM_BYTES_MAX;
 use evenkeel_core::qos::Exceeded;
 use evenkeel_core::qos::scheduler::{Dispatch, Io, SubmitError};
+use evenkeel_core::qos::trace::Call;
 use evenkeel_core::request::{Failure, Operation, Request};
 use evenkeel_core::time::Instant;
 use evenkeel_store::buffer::Buffer;
@@ -203,9 +204,15 @@ impl<D: Driver> Reactor<D> {
         };
         match result {
             Ok(()) => {
-                let active = &mut self.active[handle as usize];
+                let (index, active) = (volume.index, &mut self.active[handle as usize]);
                 active.submitted_at = self.now;
-                active.exceeded = self.scheduler.exceeded(volume.index);
+                active.exceeded = self.scheduler.exceeded(index);
+                let by_line = session.line.is_some();
+                self.note(if by_line {
+                    Call::Other("submit_from")
+                } else {
+                    Call::Submit(index, io)
+                });
                 true
             }
             Err(SubmitError::QueueFull) => {
@@ -266,6 +273,7 @@ impl<D: Driver> Reactor<D> {
     /// Hands what may go to the stores.
     pub(super) fn dispatch(&mut self) {
         while let Some(dispatch) = self.scheduler.poll_output() {
+            self.note(Call::Dispatch(dispatch));
             let line = self.line_of(dispatch);
             if !self.start(dispatch, self.starved[line].is_empty()) {
                 self.starved[line].push_back(dispatch);
@@ -367,6 +375,7 @@ impl<D: Driver> Reactor<D> {
         let flight = self.flights.remove(completion.ticket as usize);
         let Flight { handle, quantum, ticket, started_at, .. } = flight;
         self.scheduler.complete(self.now, ticket);
+        self.note(Call::Complete(ticket));
         self.watch_device(&flight, self.active[handle as usize].request.operation);
         let active = &mut self.active[handle as usize];
         let volume = &mut self.volumes[active.volume as usize];
@@ -454,6 +463,9 @@ impl<D: Driver> Reactor<D> {
         let ours = |handle: u32| active[handle as usize].session == id;
         let mut cancelled: Vec<u32> =
             self.scheduler.cancel_queued(self.now, volume.index, ours).collect();
+        if let (false, Some(trace)) = (cancelled.is_empty(), &mut self.trace) {
+            trace.push(self.now, Call::Other("cancel_queued"));
+        }
         let starved = self.starved.iter().flatten().map(|dispatch| dispatch.handle);
         cancelled.extend(starved.filter(|&handle| ours(handle)));
         for line in &mut self.starved {

@@ -9,6 +9,7 @@ use evenkeel_core::qos::admission::PPM;
 use evenkeel_core::qos::admission::calibration::drift::{Drift, expected_ns};
 use evenkeel_core::qos::scheduler::{AttachmentIndex, DeviceIndex, Ticket};
 use evenkeel_core::qos::sharing::{DeviceModel, DeviceOthers};
+use evenkeel_core::qos::trace::Call;
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::{Duration, Instant};
 use evenkeel_wire::agent::{HostAddress, HostReport, HostState};
@@ -198,6 +199,7 @@ impl<D: Driver> Reactor<D> {
         let reserved_ns = u64::from(claim.reservation_per_second).saturating_mul(reference_ns);
         let before_ns = std::mem::replace(&mut lines.reserved_ns, reserved_ns);
         self.reserve_instead(before_ns, reserved_ns);
+        self.note(Call::Other("share"));
         for (_, session) in &mut self.sessions {
             if matches!(session.phase, Phase::Transmission(of, _) if of == slot) {
                 session.line = self.volumes[slot as usize].line_of(session.peer);

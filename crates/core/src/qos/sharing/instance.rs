@@ -22,6 +22,10 @@ use crate::time::{Duration, Instant};
 /// request.
 const TURN_SPREAD_MAX: u64 = 16;
 
+/// Rounds that one I/O of 16 KiB takes of a light flow at most. Weights that are further apart than
+/// any two volumes' rates count as if they were not: a round costs time, however little it gives.
+const TURNS_MAX: u64 = 1_024;
+
 /// What a turn is worth at a volume, and at an instance to a flow of the lightest weight.
 pub(crate) const TURN: Cost = Cost { operations: 1, bytes: 16 << 10, guard: 0 };
 
@@ -244,7 +248,7 @@ impl Instance {
         let unit = self.share_ns(&TURN);
         let (least, most) = self.weights;
         let one_turn = least.max(most / TURN_SPREAD_MAX).max(1);
-        (unit.saturating_mul(weight) / one_turn).max(1)
+        (unit.saturating_mul(weight) / one_turn).max(unit / TURNS_MAX).max(1)
     }
 
     pub const fn first(&self, ring: usize) -> u32 {
@@ -388,5 +392,7 @@ mod tests {
         instance.weigh_in(1_600 * 100);
         assert_eq!(instance.turn_ns(160_000), TURN_SPREAD_MAX * request_ns);
         assert_eq!(instance.turn_ns(100), request_ns / 100);
+        instance.weigh_in(u32::MAX.into());
+        assert_eq!(instance.turn_ns(1), request_ns / TURNS_MAX);
     }
 }

@@ -77,10 +77,13 @@ impl InFlight {
             };
     }
 
-    /// Whether a request of `cost_ns` may go. An idle device takes any, or one larger than the
-    /// window could never go.
+    /// Whether a request of `cost_ns` may go. One that finds a channel free keeps nobody waiting
+    /// who is there, however long it takes; without that a request larger than the window would
+    /// have to wait until nothing else is in flight, and all others until it is done.
     pub fn has_room_for(&self, cost_ns: u64) -> bool {
-        self.requests == 0 || self.cost_ns.saturating_add(cost_ns) <= self.window_ns()
+        let channels = self.channels.min(self.bounded_slots() / PER_SLOT);
+        u64::from(self.requests) < (channels * self.part / ONE).max(1)
+            || self.cost_ns.saturating_add(cost_ns) <= self.window_ns()
     }
 
     /// Whether a channel of this scheduler's part stays free if one more is taken. Where there is

@@ -52,8 +52,11 @@ impl Device {
     pub(super) fn has_room(&self) -> bool {
         match self.work {
             None => self.cost_ns < self.window_ns,
-            Some(_) => {
-                self.pieces == 0 || self.cost_ns.saturating_add(self.dearest_ns()) <= self.window_ns
+            Some(work) => {
+                // One channel may be kept free for urgent ones.
+                let channels = work.channels.min(work.slots_max).saturating_sub(1).max(1);
+                self.pieces < channels
+                    || self.cost_ns.saturating_add(self.dearest_ns()) <= self.window_ns
             }
         }
     }
