@@ -30,7 +30,7 @@ pub struct Server {
 }
 
 /// The built binary, deaf to the settings of whoever runs the tests.
-fn evenkeel(folder: &Path) -> Command {
+pub fn evenkeel(folder: &Path) -> Command {
     let mut command = without_settings(Command::new(env!("CARGO_BIN_EXE_evenkeel")));
     command.current_dir(folder);
     command

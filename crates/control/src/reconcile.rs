@@ -40,10 +40,15 @@ fn state(
 ) -> VolumeState {
     let pacing = pacing(settings, volume);
     // What was sold with it is what it is sure of; what is left goes by its limit.
-    let reservation_per_second = settings.rules.reserved(&volume.spec).operations_per_second;
+    let reservation_per_second = floor_iops(settings, volume);
     let claim = Claim { reservation_per_second, ..Claim::best_effort(&pacing) };
     let size = ByteCount::from_gib(volume.spec.size_gib);
     VolumeState { id: volume.id, size, pacing, balances, claim, attachments }
+}
+
+/// I/Os a second that a volume has reserved.
+pub fn floor_iops(settings: &Settings, volume: &Volume) -> u32 {
+    settings.rules.reserved(&volume.spec).operations_per_second
 }
 
 /// What the data plane is to know of a host; `None` for one without limits. `balances` count only

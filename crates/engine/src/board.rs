@@ -14,6 +14,9 @@ const PPM: u32 = 1_000_000;
 /// A core wants the device for so long after somebody waited there.
 const RECENT: Duration = Duration::from_ms(50);
 
+/// What a core has learnt about urgent requests counts for so long after the last of them.
+const URGENT_RECENT: Duration = Duration::from_ms(100);
+
 /// See the module's text.
 #[derive(Debug)]
 pub struct Board {
@@ -36,6 +39,8 @@ struct Line {
     in_flight: AtomicU32,
     /// How many may be in flight on the whole device, as this core finds it.
     window_slots: AtomicU32,
+    /// The same once a large one is added, while urgent ones come.
+    beside_urgent: AtomicU32,
 }
 
 /// What a core says about the device.
@@ -49,6 +54,8 @@ pub struct Said {
     pub in_flight: u32,
     /// How many may be in flight on the whole device, as it finds it.
     pub window_slots: u32,
+    /// The same once a large one is added, while urgent ones come.
+    pub beside_urgent: u32,
 }
 
 impl Board {
@@ -80,6 +87,7 @@ impl Board {
         }
         line.in_flight.store(said.in_flight, Ordering::Relaxed);
         line.window_slots.store(said.window_slots, Ordering::Relaxed);
+        line.beside_urgent.store(said.beside_urgent, Ordering::Relaxed);
     }
 
     /// What the others have said. `capacity_ns` is what the device can do, in nanoseconds of device
@@ -94,7 +102,12 @@ impl Board {
                 continue;
             }
             others.in_flight += line.in_flight.load(Ordering::Relaxed);
-            urgent_ns = urgent_ns.max(line.urgent_at.load(Ordering::Relaxed));
+            let urgent_at = line.urgent_at.load(Ordering::Relaxed);
+            urgent_ns = urgent_ns.max(urgent_at);
+            if urgent_at > 0 && now.since(Instant::from_ns(urgent_at)) <= URGENT_RECENT {
+                let most = line.beside_urgent.load(Ordering::Relaxed);
+                others.beside_urgent = Some(others.beside_urgent.map_or(most, |m| m.min(most)));
+            }
             if line.wants(now) {
                 let slots = line.window_slots.load(Ordering::Relaxed);
                 others.window_slots = Some(others.window_slots.map_or(slots, |s| s.min(slots)));
@@ -151,7 +164,8 @@ impl Line {
 mod tests {
     use super::*;
 
-    const NOTHING: Said = Said { wanted: false, urgent_at: None, in_flight: 0, window_slots: 9 };
+    const NOTHING: Said =
+        Said { wanted: false, urgent_at: None, in_flight: 0, window_slots: 9, beside_urgent: 3 };
 
     fn want(board: &Board, core: u16, now: Instant) {
         board.say(core, now, &Said { wanted: true, ..NOTHING });
@@ -204,6 +218,8 @@ mod tests {
         board.say(1, at(5), &Said { urgent_at: Some(at(5)), ..NOTHING });
         board.say(2, at(5), &Said { urgent_at: Some(at(3)), ..NOTHING });
         assert_eq!((heard(0), heard(1), heard(2)), (Some(at(5)), Some(at(3)), Some(at(5))));
+        let beside = |ms| board.others(0, at(ms), 1_000).beside_urgent;
+        assert_eq!((beside(8), beside(200)), (Some(3), None));
         // A core that has served none since takes nothing back.
         board.say(1, at(7), &NOTHING);
         assert_eq!(heard(0), Some(at(5)));
@@ -213,11 +229,7 @@ mod tests {
     fn what_is_in_flight_adds_up_and_the_narrowest_window_counts_while_it_is_wanted() {
         let board = Board::new(3);
         let say = |core, in_flight, window_slots| {
-            board.say(
-                core,
-                at(10),
-                &Said { wanted: true, urgent_at: None, in_flight, window_slots },
-            );
+            board.say(core, at(10), &Said { wanted: true, in_flight, window_slots, ..NOTHING });
         };
         let heard = |core, ms| {
             let others = board.others(core, at(ms), 1_000);

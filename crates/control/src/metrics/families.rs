@@ -245,6 +245,12 @@ pub(super) const ALL: &[Family] = &[
         Of::Volume(|v| counted(assured(v.pacing.bytes?))),
     ),
     Family::gauge(
+        "floor_iops",
+        "I/Os a second that the volume has reserved: on a calibrated device it gets them whatever \
+         its neighbours do.",
+        Of::Volume(|v| counted(v.floor_iops.into())),
+    ),
+    Family::gauge(
         "burst_iops",
         "I/Os a second that the volume may do while its credits last.",
         Of::Volume(|v| v.pacing.operations.filter(|l| l.credit.is_some()).map(burst)),

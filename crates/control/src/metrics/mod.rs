@@ -53,6 +53,7 @@ impl Scraper {
                 name: report.id.to_string(),
                 volume_type: volume.spec.volume_type.to_string(),
                 pacing: reconcile::pacing(&plane.settings, volume),
+                floor_iops: reconcile::floor_iops(&plane.settings, volume),
                 drain_per_second: self.trend.drain(report.id),
                 latencies: latencies.remove(&report.id),
                 report,
@@ -163,6 +164,8 @@ struct VolumeNow {
     name: String,
     volume_type: String,
     pacing: Pacing,
+    /// I/Os a second that it has reserved.
+    floor_iops: u32,
     report: VolumeReport,
     /// `None` if nobody has used it.
     latencies: Option<Box<Latencies>>,

@@ -19,6 +19,7 @@ fn volume(bits: u128, balance: u64) -> VolumeNow {
         name: id.to_string(),
         volume_type: "gp2".into(),
         pacing: Pacing { operations, bytes, ..Pacing::UNLIMITED },
+        floor_iops: 300,
         report: VolumeReport {
             id,
             balances: Balances { operations: Some(balance), bytes: None },
@@ -174,6 +175,7 @@ fn what_is_known_is_told_in_base_units() {
         ("read_seconds_total", FIRST, 5.0019),
         ("queue_length", FIRST, 7.0),
         ("provisioned_iops", FIRST, 300.0),
+        ("floor_iops", FIRST, 300.0),
         ("burst_iops", FIRST, 3_000.0),
         ("provisioned_throughput_bytes", FIRST, 134_217_728.0),
         ("burst_balance_ratio", FIRST, 0.25),

@@ -236,6 +236,7 @@ impl<D: Driver> Reactor<D> {
             urgent_at: self.scheduler.urgent_at(device.index),
             in_flight: counters.in_flight,
             window_slots: u32::try_from(counters.window_slots).unwrap_or(u32::MAX),
+            beside_urgent: counters.beside_urgent,
         };
         self.board.say(self.core, self.now, &said);
         let capacity_ns = u64::from(device.model.channels).saturating_mul(1_000_000_000);

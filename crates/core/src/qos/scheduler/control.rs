@@ -109,11 +109,7 @@ impl Scheduler {
     pub fn set_device_others(&mut self, now: Instant, device: DeviceIndex, others: &DeviceOthers) {
         self.set_now(now);
         let Some(shop) = self.sharing.shops.get_mut(index(device.0)) else { return };
-        shop.device.window.set_part(others.part_per_mille);
-        shop.device.window.set_others(others.in_flight, others.window_slots);
-        if let Some(at) = others.urgent_at {
-            shop.device.note_urgent(at);
-        }
+        shop.device.hear(others);
         self.pump(device.0);
     }
 

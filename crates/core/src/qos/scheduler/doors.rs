@@ -165,6 +165,7 @@ impl Scheduler {
             in_flight: device.window.requests(),
             is_write: operation.is_write(),
             moves_bytes: operation.payload_bytes(1) > 0,
+            is_urgent: next.urgent,
         };
         let rebase = device.rebase();
         let device = share.device;

@@ -8,7 +8,8 @@
 //! nothing.
 
 use super::heap::Heap;
-use super::model::{Claim, DeviceModel};
+use super::model::{Claim, DeviceModel, DeviceOthers};
+use super::spare::Spare;
 use super::window::{Correction, InFlight, SMALL_BYTES_MAX};
 use crate::request::Operation;
 use crate::time::{Duration, Instant};
@@ -101,6 +102,9 @@ pub struct DeviceCounters {
     pub late_reservations: u64,
     /// The latest of them.
     pub late_max: Duration,
+    /// Requests that may be in flight on the whole device once a large one is added, while urgent
+    /// ones come.
+    pub beside_urgent: u32,
     /// What reads really take beside the model, in thousandths.
     pub read_drift_per_mille: u64,
     /// What writes really take beside the model, in thousandths.
@@ -133,6 +137,7 @@ pub(crate) struct Device {
     urgent: Heap,
     /// When an urgent request was served last.
     urgent_at: Option<Instant>,
+    spare: Spare,
     /// The virtual time of what was served last by weight.
     virtual_now: u64,
     late_at: Option<Instant>,
@@ -151,6 +156,7 @@ impl Device {
             by_virtual_time: Heap::default(),
             urgent: Heap::default(),
             urgent_at: None,
+            spare: Spare::new(model.channels),
             virtual_now: 0,
             late_at: None,
             read: Correction::NONE,
@@ -164,6 +170,7 @@ impl Device {
         self.model = *model;
         self.reference_ns = model.reference_ns();
         self.window.set_model(model);
+        self.spare = Spare::new(model.channels);
         self.read = Correction::NONE;
         self.write = Correction::NONE;
     }
@@ -225,14 +232,15 @@ impl Device {
 
     /// Whether there is room for a quantum.
     ///
-    /// As long as urgent requests come, the last channel is not given to a large one: so that an
-    /// urgent one need not wait until one of many that take long is done. Where all of them take
-    /// equally long, that is as long as each of them takes, not a channel's part of it.
+    /// As long as urgent requests come, a channel is kept free of large ones: so that an urgent one
+    /// need not wait until one of many that take long is done. Where all of them take equally long,
+    /// that is as long as each of them takes, not a channel's part of it.
     pub fn has_room_for(&self, cost_ns: u64, urgent: bool, now: Instant) -> bool {
         let expects_urgent = || self.urgent_at.is_some_and(|at| now.since(at) < URGENT_RECENT);
         let is_large = || cost_ns > LARGE * self.reference_ns;
         let room = self.window.has_room_for(cost_ns);
-        room && (urgent || !is_large() || self.window.leaves_a_channel() || !expects_urgent())
+        let leaves_room = || self.spare.is_left(self.window.requests(), self.window.part());
+        room && (urgent || !is_large() || leaves_room() || !expects_urgent())
     }
 
     /// Of those whose first request is urgent, who came first.
@@ -245,9 +253,12 @@ impl Device {
         self.urgent_at
     }
 
-    /// Notes that an urgent request was served at another scheduler of this device.
-    pub fn note_urgent(&mut self, at: Instant) {
-        self.urgent_at = self.urgent_at.max(Some(at));
+    /// Notes what other schedulers of this device say.
+    pub fn hear(&mut self, others: &DeviceOthers) {
+        self.window.set_part(others.part_per_mille);
+        self.window.set_others(others.in_flight, others.window_slots);
+        self.spare.set_others(others.beside_urgent);
+        self.urgent_at = self.urgent_at.max(others.urgent_at);
     }
 
     /// Who would be served now, and on what ground.
@@ -330,6 +341,10 @@ impl Device {
             };
             correction.learn(cost.ns(done.length), service, crowding);
         }
+        if done.is_urgent {
+            let length = if done.moves_bytes { done.length } else { 0 };
+            self.spare.learn(service, self.model.write.ns(length));
+        }
     }
 
     /// By how much all virtual times are to be lowered now, if at all: the caller lowers those of
@@ -350,6 +365,7 @@ impl Device {
             in_flight_ns: self.window.cost_ns(),
             window_ns: self.window.window_ns(),
             window_slots: self.window.slots(),
+            beside_urgent: self.spare.most(),
             read_drift_per_mille: self.read.per_mille(),
             write_drift_per_mille: self.write.per_mille(),
             ..self.counters
@@ -374,6 +390,7 @@ pub(crate) struct InService {
     pub is_write: bool,
     /// Reads and writes do; the others say nothing about what bytes cost.
     pub moves_bytes: bool,
+    pub is_urgent: bool,
 }
 
 /// `a * b / c`, rounded down; saturates. `c` is not 0.

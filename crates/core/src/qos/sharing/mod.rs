@@ -26,6 +26,7 @@ pub(crate) mod flow;
 mod heap;
 pub(crate) mod instance;
 pub mod model;
+mod spare;
 mod window;
 
 pub use device::{DeviceCounters, Ground};

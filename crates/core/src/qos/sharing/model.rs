@@ -146,12 +146,20 @@ pub struct DeviceOthers {
     pub window_slots: Option<u32>,
     /// When one of them served an urgent request last.
     pub urgent_at: Option<Instant>,
+    /// The least that one of those whose urgent requests come allows to be in flight, on the whole
+    /// device, once a large request is added; `None` if there are none.
+    pub beside_urgent: Option<u32>,
 }
 
 impl DeviceOthers {
     /// There are none.
-    pub const NONE: Self =
-        Self { part_per_mille: 1_000, in_flight: 0, window_slots: None, urgent_at: None };
+    pub const NONE: Self = Self {
+        part_per_mille: 1_000,
+        in_flight: 0,
+        window_slots: None,
+        urgent_at: None,
+        beside_urgent: None,
+    };
 }
 
 #[cfg(test)]

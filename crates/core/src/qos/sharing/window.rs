@@ -86,11 +86,9 @@ impl InFlight {
             || self.cost_ns.saturating_add(cost_ns) <= self.window_ns()
     }
 
-    /// Whether a channel of this scheduler's part stays free if one more is taken. Where there is
-    /// only one, that does not count.
-    pub fn leaves_a_channel(&self) -> bool {
-        let channels = self.channels * self.part / ONE;
-        channels < 2 || u64::from(self.requests) + 1 < channels
+    /// This scheduler's part of the device, in 1,024ths.
+    pub const fn part(&self) -> u64 {
+        self.part
     }
 
     /// The window in nanoseconds of channel time.

@@ -1,0 +1,59 @@
+//! The published figures that a short run can carry, by the verbs that measure them.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use serde_json::Value;
+use support::process::run;
+use support::rates::alone;
+use support::server::evenkeel;
+use support::tools::absent;
+
+/// Runs `evenkeel bench` with these words and returns what it found.
+fn bench(words: &str) -> Value {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = evenkeel(folder.path());
+    command.arg("bench").args(words.split(' ')).args(["-o", "json"]);
+    let output = run(&mut command);
+    serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output}"))
+}
+
+/// The order and the times are exact; what is compared besides is no matter of speed.
+#[test]
+fn a_live_load_is_the_same_in_the_simulator() {
+    if absent(&["fio"]) {
+        return;
+    }
+    let _alone = alone();
+    let found = bench("replay --time 3s");
+    assert!(found["same"].as_u64().unwrap() > 5_000, "{found}");
+    for volume in found["volumes"].as_array().unwrap() {
+        assert_eq!(volume["same_order"], true, "{found}");
+        assert!(volume["live_earlier_max_ns"].as_u64().unwrap() <= 100_000, "{found}");
+    }
+}
+
+/// A pause of the machine takes the same from all volumes of the instance: the shares stay even,
+/// and what is too little then is never too much.
+#[test]
+fn an_instance_s_limit_is_met_and_shared_evenly() {
+    if absent(&["fio"]) {
+        return;
+    }
+    let _alone = alone();
+    let found = bench("instance --time 10s");
+    let number = |name: &str| found[name].as_f64().unwrap();
+    assert!(number("evenness") > 0.97, "{found}");
+    // What is saved at first is worth 50 ms, and so is the rate of a run of ten seconds.
+    let of_cap = number("bytes_per_second") / number("cap_bytes_per_second");
+    assert!((0.9..=1.01).contains(&of_cap), "{found}");
+}
+
+#[test]
+fn idle_volumes_cost_nothing() {
+    let _alone = alone();
+    let found = bench("idle --volumes 200 --time 3s");
+    // Two ticks of the kernel's books: what a server with none uses may fall on either side.
+    assert!(found["cpu_s"].as_f64().unwrap() <= found["cpu_s_empty"].as_f64().unwrap() + 0.021);
+    assert!(found["resident_bytes_per_volume"].as_f64().unwrap() < 32_768.0, "{found}");
+}
