@@ -49,11 +49,12 @@ fn an_instance_s_limit_is_met_and_shared_evenly() {
     assert!((0.9..=1.01).contains(&of_cap), "{found}");
 }
 
+/// The control plane looks once a second whether balances have changed; the data plane does
+/// nothing at all. Were it to poll, it would use all of a processor.
 #[test]
-fn idle_volumes_cost_nothing() {
+fn idle_volumes_cost_little() {
     let _alone = alone();
     let found = bench("idle --volumes 200 --time 3s");
-    // Two ticks of the kernel's books: what a server with none uses may fall on either side.
-    assert!(found["cpu_s"].as_f64().unwrap() <= found["cpu_s_empty"].as_f64().unwrap() + 0.021);
+    assert!(found["cpu_s"].as_f64().unwrap() < 0.5, "{found}");
     assert!(found["resident_bytes_per_volume"].as_f64().unwrap() < 32_768.0, "{found}");
 }

@@ -341,9 +341,9 @@ impl Device {
             };
             correction.learn(cost.ns(done.length), service, crowding);
         }
-        if done.is_urgent {
-            let length = if done.moves_bytes { done.length } else { 0 };
-            self.spare.learn(service, self.model.write.ns(length));
+        // A flush takes as long as there is to flush.
+        if done.is_urgent && done.moves_bytes {
+            self.spare.learn(service);
         }
     }
 
