@@ -157,7 +157,7 @@ pub struct BenchIdle {
 
 #[derive(Args, Debug)]
 pub struct BenchReplay {
-    /// Time of the load, such as 10s.
+    /// Time of the load, such as 10s; a minute at most.
     #[arg(long, default_value = "10s", value_name = "TIME", value_parser = span)]
     pub time: Duration,
 

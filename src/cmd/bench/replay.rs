@@ -4,7 +4,7 @@
 use super::failed;
 use crate::cli::BenchReplay;
 use crate::cmd::{apply, serve, temporary_folder};
-use crate::message::{self, Failure, Format};
+use crate::message::{self, Exit, Failure, Format};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::{CreditLimit, Limit, Pacing};
 use evenkeel_core::units::{ByteCount, GIB};
@@ -21,6 +21,9 @@ use std::sync::Arc;
 
 /// Room for so many entries a second: four for each request, and a poll now and then.
 const ENTRIES_PER_SECOND: u64 = 200_000;
+
+/// Longer loads would only fill more memory: about 16 MB for each second.
+const SECONDS_MAX: u32 = 60;
 
 /// Live, timers are late and machines pause, but nothing may go before it does in the simulator; a
 /// tick of the wheel is allowed, because the two began to count at different times.
@@ -40,6 +43,12 @@ fn volumes() -> [(&'static str, Pacing, u8); 3] {
 
 pub fn run(arguments: &BenchReplay) -> Result<(), Failure> {
     serve::log_to_stderr("warn")?;
+    let seconds = u32::try_from(arguments.time.as_secs()).unwrap_or(u32::MAX);
+    if seconds > SECONDS_MAX {
+        let message =
+            format!("time: {seconds} s of a trace are too many: use {SECONDS_MAX}s at most");
+        return Err(Failure::new(message).exit(Exit::Usage));
+    }
     let folder = temporary_folder(&std::env::temp_dir(), "evenkeel-replay-")?;
     serve::end_when_told_to(vec![folder.path().to_owned()])?;
     let socket = folder.path().join("nbd.sock");
@@ -52,7 +61,6 @@ pub fn run(arguments: &BenchReplay) -> Result<(), Failure> {
         pool: Arc::new(MemoryPool::new()),
     })
     .map_err(failed)?;
-    let seconds = u32::try_from(arguments.time.as_secs()).unwrap_or(u32::MAX);
     // Two more than it lasts: fio sets up before it begins, and ends in its own time.
     let entries = ENTRIES_PER_SECOND.saturating_mul(u64::from(seconds) + 2);
     engine.record(usize::try_from(entries).unwrap_or(usize::MAX));

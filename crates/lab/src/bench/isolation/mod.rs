@@ -199,12 +199,15 @@ impl Isolation {
 /// `progress` is told what runs next.
 ///
 /// # Errors
-/// When fio is missing, a server fails or refuses something.
+/// When a run is to take no time, fio is missing, a server fails or refuses something.
 pub fn measure(
     device: &str,
     config: &IsolationConfig,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Isolation, LabError> {
+    if config.run_s == 0 {
+        return Err(LabError::BadWorkload("runs of 0 s; use 1 s or more".to_owned()));
+    }
     let environment = Environment::read(fio::version()?);
     let warnings: Vec<String> = fio::load_warning("before").into_iter().collect();
     for subject in &config.subjects {
