@@ -343,7 +343,7 @@ impl Device {
         }
         // A flush takes as long as there is to flush.
         if done.is_urgent && done.moves_bytes {
-            self.spare.learn(service);
+            self.spare.learn(service, self.model.write.ns(done.length));
         }
     }
 

@@ -11,7 +11,8 @@ use crate::time::Duration;
 /// Fractions of a part.
 const ONE: u64 = 1_024;
 
-/// An urgent request is late that took more than so many times what the fastest took.
+/// An urgent request is late that took more than so many times what the fastest took, or what one
+/// takes by the model, if that is more.
 const LATE_TIMES: u64 = 2;
 
 /// Urgent requests are looked at in runs of so many.
@@ -72,12 +73,13 @@ impl Spare {
         u64::from(self.channels) * part / ONE < 2 || u64::from(in_flight) < most.max(1)
     }
 
-    /// Learns from what an urgent request took. It is not compared with the model, whose costs are
-    /// as far off as its channels: and what is slow for good is no reason to keep anybody waiting.
-    pub fn learn(&mut self, service: Duration) {
+    /// Learns from an urgent request: what it took, and what one like it takes by the model.
+    pub fn learn(&mut self, service: Duration, expected_ns: u64) {
+        // What is slow for good is no reason to keep anybody waiting, nor is what a device gives or
+        // takes of its own accord.
         self.fastest_ns = self.fastest_ns.min(service.ns);
         self.seen += 1;
-        if service.ns > LATE_TIMES.saturating_mul(self.fastest_ns) {
+        if service.ns > LATE_TIMES.saturating_mul(self.fastest_ns.max(expected_ns)) {
             self.late += 1;
         }
         self.fastest_ns = self.fastest_ns.saturating_add(self.fastest_ns / FORGET);
@@ -114,7 +116,7 @@ mod tests {
     fn late_urgent_requests_keep_more_free_and_calm_gives_it_back() {
         let mut spare = Spare::new(8);
         let learn = |spare: &mut Spare, count: u32, us: u64| {
-            (0..count).for_each(|_| spare.learn(Duration::from_us(us)));
+            (0..count).for_each(|_| spare.learn(Duration::from_us(us), 500_000));
             spare.most()
         };
         assert_eq!(learn(&mut spare, 640, 600), 7);
@@ -129,7 +131,7 @@ mod tests {
     fn what_is_slow_for_good_is_not_late() {
         let mut spare = Spare::new(8);
         for _ in 0..10_000 {
-            spare.learn(Duration::from_ms(5));
+            spare.learn(Duration::from_ms(5), 500_000);
         }
         assert_eq!(spare.most(), 7);
     }
