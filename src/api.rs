@@ -6,6 +6,8 @@ use crate::message::{Exit, Failure};
 use evenkeel_wire::aws::sigv4::{self, Credentials, Request, Scope};
 use evenkeel_wire::aws::{query, xml::Element};
 use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 pub mod capacity;
@@ -28,6 +30,12 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 pub struct Keys {
     pub access_key_id: String,
     pub secret_access_key: String,
+}
+
+impl From<evenkeel_control::credentials::Credentials> for Keys {
+    fn from(kept: evenkeel_control::credentials::Credentials) -> Self {
+        Self { access_key_id: kept.access_key_id, secret_access_key: kept.secret_access_key }
+    }
 }
 
 /// A server that can be asked.
@@ -59,6 +67,13 @@ impl Client {
             .build();
         let agent = config.new_agent();
         Ok(Self { authority, region: region.to_owned(), keys, agent })
+    }
+
+    /// A client of a server on this machine, with the keys that it keeps in its data folder.
+    pub fn of_server(api: SocketAddr, region: &str, data_dir: &Path) -> Result<Self, Failure> {
+        let kept = evenkeel_control::credentials::load(data_dir)
+            .map_err(|error| Failure::new(error.to_string()))?;
+        Self::with_keys(&format!("http://{api}"), region, kept.into())
     }
 
     /// Carries out one action and returns the answer's root element.
@@ -162,10 +177,7 @@ impl Client {
 pub fn keys(connection: &Connection) -> Result<Keys, Failure> {
     let variable = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
     match evenkeel_control::credentials::load(&connection.data_dir) {
-        Ok(credentials) => Ok(Keys {
-            access_key_id: credentials.access_key_id,
-            secret_access_key: credentials.secret_access_key,
-        }),
+        Ok(credentials) => Ok(credentials.into()),
         Err(error) => match (variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY")) {
             (Some(access_key_id), Some(secret_access_key)) => {
                 Ok(Keys { access_key_id, secret_access_key })

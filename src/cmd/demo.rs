@@ -2,11 +2,11 @@
 //! volume.
 
 use super::{serve, temporary_folder, volume};
-use crate::api::{Client, Keys};
+use crate::api::Client;
 use crate::cli::{CalibrateWhen, Demo, VolumeCreate, Wait};
 use crate::message::{self, Failure};
 use crate::server::{self, Addresses, Config};
-use evenkeel_control::{ModifyPolicy, credentials};
+use evenkeel_control::ModifyPolicy;
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
 use evenkeel_lab::bench::NbdUri;
@@ -109,10 +109,7 @@ fn drive(
     running: &Running,
     folder: &Path,
 ) -> Result<evenkeel_lab::report::Report, Failure> {
-    let keys = credentials::load(&config.data_dir).map_err(failed)?;
-    let keys =
-        Keys { access_key_id: keys.access_key_id, secret_access_key: keys.secret_access_key };
-    let client = Client::with_keys(&format!("http://{}", running.api), &config.region, keys)?;
+    let client = Client::of_server(running.api, &config.region, &config.data_dir)?;
     let duration_s = u32::try_from(arguments.time.as_secs()).unwrap_or(u32::MAX);
     let mut volumes = Vec::new();
     let mut balances = Vec::new();

@@ -19,16 +19,25 @@ pub fn run(arguments: &cli::Host) -> Result<(), Failure> {
             let mut parameters = vec![("InstanceType", instance_type.as_str())];
             parameters.extend(address.as_deref().map(|address| ("Address", address)));
             parameters.extend(tags.iter().map(|(name, value)| (name.as_str(), value.as_str())));
-            let answer = client.call("RegisterHost", &parameters)?;
-            let registered: Vec<Host> =
-                answer.child("instance").map(Host::read).into_iter().collect();
-            message::print(&message::listing(&registered, format, ""))
+            let registered = register_with(&client, &parameters)?;
+            message::print(&message::listing(&[registered], format, ""))
         }
         HostVerb::Rm { host } => {
             client.call("DeregisterHost", &[("InstanceId", &host.to_string())])?;
             Ok(())
         }
     }
+}
+
+/// Registers a host of this type on this machine.
+pub fn register(client: &Client, instance_type: &str) -> Result<Host, Failure> {
+    register_with(client, &[("InstanceType", instance_type)])
+}
+
+fn register_with(client: &Client, parameters: &[(&str, &str)]) -> Result<Host, Failure> {
+    let answer = client.call("RegisterHost", parameters)?;
+    let host = answer.child("instance").map(Host::read);
+    host.ok_or_else(|| Failure::new("the server does not tell which host it has registered"))
 }
 
 /// All hosts.

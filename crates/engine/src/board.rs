@@ -4,7 +4,7 @@
 //! A core nobody waits at leaves its part to the others. Nothing is locked: each core writes its
 //! own line, and reads the others' at most once a millisecond while somebody waits.
 
-use evenkeel_core::qos::sharing::DeviceOthers;
+use evenkeel_core::qos::sharing::{DeviceOthers, URGENT_RECENT};
 use evenkeel_core::time::{Duration, Instant};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -13,9 +13,6 @@ const PPM: u32 = 1_000_000;
 
 /// A core wants the device for so long after somebody waited there.
 const RECENT: Duration = Duration::from_ms(50);
-
-/// What a core has learnt about urgent requests counts for so long after the last of them.
-const URGENT_RECENT: Duration = Duration::from_ms(100);
 
 /// See the module's text.
 #[derive(Debug)]

@@ -42,6 +42,13 @@ impl Environment {
             memory_bytes: memory_bytes(&meminfo),
         }
     }
+
+    /// The line above a table: when it was measured, and on what.
+    #[must_use]
+    pub fn heading(&self, measured_at: &str) -> String {
+        let Self { evenkeel, fio, kernel, processors, .. } = self;
+        format!("{measured_at} · {kernel} · {fio} · {processors} processors · evenkeel {evenkeel}")
+    }
 }
 
 /// Processors that this process may use; 1 when the system does not tell.

@@ -1,12 +1,11 @@
 //! `evenkeel bench idle`: what attached volumes cost that nobody uses.
 
-use super::failed;
 use super::served::{Served, wait};
-use crate::api::model::Host;
+use super::{begin, failed, print};
 use crate::cli::BenchIdle;
 use crate::clock::Deadline;
-use crate::cmd::{serve, temporary_folder, volume};
-use crate::message::{self, Failure, Format};
+use crate::cmd::{host, volume};
+use crate::message::Failure;
 use evenkeel_core::volume::{VolumeRequest, VolumeType};
 use evenkeel_lab::bench::usage::{cpu_seconds, resident_bytes};
 use evenkeel_lab::text;
@@ -43,9 +42,7 @@ struct Found {
 }
 
 pub fn run(arguments: &BenchIdle) -> Result<(), Failure> {
-    serve::log_to_stderr("warn")?;
-    let folder = temporary_folder(&std::env::temp_dir(), "evenkeel-idle-")?;
-    serve::end_when_told_to(vec![folder.path().to_owned()])?;
+    let folder = begin(&std::env::temp_dir(), "evenkeel-idle-")?;
     let data_dir = folder.path().join("data");
     let server = start(&data_dir)?;
     fill(&server, arguments.volumes)?;
@@ -78,10 +75,7 @@ pub fn run(arguments: &BenchIdle) -> Result<(), Failure> {
     };
     full.stop();
     empty.stop();
-    message::print(&match arguments.output.format {
-        Format::Json => message::json(&serde_json::to_value(&found).unwrap_or_default()),
-        Format::Text | Format::Csv => shown(&found),
-    })?;
+    print(&arguments.output, &found, shown)?;
     if found.pass { Ok(()) } else { Err(Failure::new("idle volumes cost more than they should")) }
 }
 
@@ -101,10 +95,7 @@ fn fill(server: &Served, volumes: u32) -> Result<(), Failure> {
     let mut host = String::new();
     for number in 0..volumes {
         if number % VOLUMES_PER_HOST == 0 {
-            let answer =
-                server.client.call("RegisterHost", &[("InstanceType", "evenkeel.local")])?;
-            host =
-                answer.child("instance").map(|host| Host::read(host).host_id).unwrap_or_default();
+            host = host::register(&server.client, "evenkeel.local")?.host_id;
         }
         let id = server.create(&request, false)?;
         volume::attach(&server.client, &id, Some(host.clone()), None, &wait())?;

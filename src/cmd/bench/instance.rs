@@ -1,13 +1,11 @@
 //! `evenkeel bench instance`: ten volumes of an instance that can carry less than they are
 //! provisioned with, beside a volume of another instance.
 
-use super::failed;
-use super::served::{Served, provisioned, wait};
-use crate::api::model::Host;
+use super::served::{Served, io2, wait};
+use super::{begin, failed, print, seconds};
 use crate::cli::BenchInstance;
-use crate::cmd::{serve, temporary_folder, volume};
-use crate::message::{self, Failure, Format};
-use evenkeel_core::volume::VolumeType;
+use crate::cmd::{host, volume};
+use crate::message::Failure;
 use evenkeel_lab::bench::NbdUri;
 use evenkeel_lab::bench::fio::{self, Detail, Job, Measurement};
 use evenkeel_lab::demo;
@@ -46,20 +44,17 @@ struct Found {
 }
 
 pub fn run(arguments: &BenchInstance) -> Result<(), Failure> {
-    serve::log_to_stderr("warn")?;
-    let folder = temporary_folder(&std::env::temp_dir(), "evenkeel-instance-")?;
-    serve::end_when_told_to(vec![folder.path().to_owned()])?;
+    let folder = begin(&std::env::temp_dir(), "evenkeel-instance-")?;
     let server = Served::start(&folder.path().join("data"), "memory", &["--calibrate", "never"])?;
-    let answer = server.client.call("RegisterHost", &[("InstanceType", INSTANCE_TYPE)])?;
-    let host = answer.child("instance").map(|host| Host::read(host).host_id).unwrap_or_default();
-    let seconds = u32::try_from(arguments.time.as_secs()).unwrap_or(u32::MAX);
+    let host = host::register(&server.client, INSTANCE_TYPE)?.host_id;
+    let seconds = seconds(arguments.time);
     let mut jobs = Vec::new();
     for number in 1..=VOLUMES {
-        let id = server.create(&provisioned(VolumeType::Io2, IOPS), false)?;
+        let id = server.create(&io2(IOPS), false)?;
         volume::attach(&server.client, &id, Some(host.clone()), None, &wait())?;
         jobs.push(job(&server, &format!("v{number}"), &id, number, seconds));
     }
-    let witness = server.volume(&provisioned(VolumeType::Io2, WITNESS_IOPS))?;
+    let witness = server.volume(&io2(WITNESS_IOPS))?;
     jobs.push(job(&server, "witness", &witness, VOLUMES + 1, seconds));
     let run = fio::run(&jobs, Detail::Totals, folder.path(), &mut |volumes| {
         eprintln!("{}", demo::progress_line(volumes));
@@ -67,10 +62,7 @@ pub fn run(arguments: &BenchInstance) -> Result<(), Failure> {
     .map_err(failed)?;
     server.stop();
     let found = judge(&run.measurements)?;
-    message::print(&match arguments.output.format {
-        Format::Json => message::json(&serde_json::to_value(&found).unwrap_or_default()),
-        Format::Text | Format::Csv => shown(&found),
-    })?;
+    print(&arguments.output, &found, shown)?;
     if found.pass { Ok(()) } else { Err(Failure::new("the instance's limit was not met exactly")) }
 }
 

@@ -1,11 +1,10 @@
 //! `evenkeel bench isolation`: a log writer beside large neighbours, on several servers in turn.
 
-use super::failed;
-use super::served::{DEVICE, Served, provisioned};
+use super::served::{DEVICE, Served, io2};
+use super::{begin, failed, print, seconds};
 use crate::cli::{BenchIsolation, Bytes, StoreKind};
-use crate::cmd::{serve, temporary_folder};
-use crate::message::{self, Failure, Format};
-use evenkeel_core::volume::VolumeType;
+use crate::cmd::temporary_folder;
+use crate::message::Failure;
 use evenkeel_lab::bench::isolation::{
     self, Disks, Export, Isolation, IsolationConfig, Limits, P99_TIMES_MAX, Subject,
 };
@@ -23,10 +22,8 @@ const SPAN_MIB: u32 = 256;
 const OURS: &str = "evenkeel";
 
 pub fn run(arguments: &BenchIsolation) -> Result<(), Failure> {
-    serve::log_to_stderr("warn")?;
     let parent = arguments.dir.clone().unwrap_or_else(std::env::temp_dir);
-    let folder = temporary_folder(&parent, "evenkeel-isolation-")?;
-    serve::end_when_told_to(vec![folder.path().to_owned()])?;
+    let folder = begin(&parent, "evenkeel-isolation-")?;
     let mut results = Vec::new();
     match &arguments.store {
         Some(store) => results.push(on(store, arguments, folder.path())?),
@@ -37,12 +34,10 @@ pub fn run(arguments: &BenchIsolation) -> Result<(), Failure> {
             }
         }
     }
-    message::print(&match arguments.output.format {
-        Format::Json => message::json(&serde_json::to_value(&results).unwrap_or_default()),
-        Format::Text | Format::Csv => {
-            results.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
-        }
-    })?;
+    let words = |results: &Vec<Isolation>| {
+        results.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    };
+    print(&arguments.output, &results, words)?;
     if results.iter().all(|result| result.holds(OURS)) {
         return Ok(());
     }
@@ -81,7 +76,7 @@ fn on(store: &StoreKind, arguments: &BenchIsolation, folder: &Path) -> Result<Is
     subjects.extend(others.iter().map(Disks::subject));
     let config = IsolationConfig {
         subjects,
-        run_s: u32::try_from(arguments.time.as_secs()).unwrap_or(u32::MAX),
+        run_s: seconds(arguments.time),
         rounds: arguments.rounds,
         span_mib: SPAN_MIB,
         folder: folder.to_owned(),
@@ -92,7 +87,7 @@ fn on(store: &StoreKind, arguments: &BenchIsolation, folder: &Path) -> Result<Is
 /// The three volumes on a server of ours.
 fn subject(name: &str, server: &Served) -> Result<Subject, Failure> {
     let export = |iops| -> Result<Export, Failure> {
-        let name = server.volume(&provisioned(VolumeType::Io2, iops))?;
+        let name = server.volume(&io2(iops))?;
         Ok(Export { socket: server.socket.clone(), name })
     };
     Ok(Subject {

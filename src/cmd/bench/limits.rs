@@ -1,9 +1,10 @@
 //! `evenkeel bench limits`: one volume after another at its limit, driven by fio over NBD, each
 //! judged as strictly as the published figures.
 
-use super::super::{apply, serve, temporary_folder};
+use super::{begin, failed, print, seconds};
 use crate::cli::BenchLimits;
-use crate::message::{self, Failure, Format};
+use crate::cmd::apply;
+use crate::message::Failure;
 use crate::server;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
@@ -72,9 +73,7 @@ fn rows(seconds: u32) -> Vec<Row> {
 
 /// Drives every row and prints the table.
 pub fn run(arguments: &BenchLimits) -> Result<(), Failure> {
-    serve::log_to_stderr("warn")?;
-    let folder = temporary_folder(&std::env::temp_dir(), "evenkeel-limits-")?;
-    serve::end_when_told_to(vec![folder.path().to_owned()])?;
+    let folder = begin(&std::env::temp_dir(), "evenkeel-limits-")?;
     let engine = Engine::start(EngineConfig {
         cores: server::cores(),
         io: arguments.io.into(),
@@ -83,7 +82,7 @@ pub fn run(arguments: &BenchLimits) -> Result<(), Failure> {
         pool: Arc::new(MemoryPool::new()),
     })
     .map_err(failed)?;
-    let seconds = u32::try_from(arguments.time.as_secs()).unwrap_or(u32::MAX);
+    let seconds = seconds(arguments.time);
     fill(&engine, folder.path())?;
     let mut whole: Option<Report> = None;
     for row in rows(seconds) {
@@ -96,10 +95,7 @@ pub fn run(arguments: &BenchLimits) -> Result<(), Failure> {
     }
     engine.shutdown();
     let Some(report) = whole else { return Ok(()) };
-    message::print(&match arguments.output.format {
-        Format::Json => message::json(&serde_json::to_value(&report).unwrap_or_default()),
-        Format::Text | Format::Csv => format!("{}\n", report.to_text().trim_end()),
-    })?;
+    print(&arguments.output, &report, |report| format!("{}\n", report.to_text().trim_end()))?;
     if report.pass { Ok(()) } else { Err(Failure::new("not every limit was met exactly")) }
 }
 
@@ -150,8 +146,4 @@ fn drive(engine: &Engine, row: &Row, folder: &Path) -> Result<Report, Failure> {
     let title = "Limits, each alone, then ten volumes at once";
     let report = demo::run(title, &volumes, &Bands::FIGURES, logs.path(), &mut |_| {});
     report.map_err(failed)
-}
-
-fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::new(error.to_string())
 }

@@ -9,8 +9,13 @@ mod replay;
 mod reservation;
 mod served;
 
-use crate::cli::BenchVerb;
-use crate::message::Failure;
+use super::{serve, temporary_folder};
+use crate::cli::{BenchVerb, Output};
+use crate::message::{self, Failure, Format};
+use serde::Serialize;
+use std::path::Path;
+use std::time::Duration;
+use tempfile::TempDir;
 
 pub fn run(verb: &BenchVerb) -> Result<(), Failure> {
     match verb {
@@ -23,6 +28,32 @@ pub fn run(verb: &BenchVerb) -> Result<(), Failure> {
         BenchVerb::Replay(arguments) => replay::run(arguments),
         BenchVerb::Export(arguments) => nbd::export(arguments),
     }
+}
+
+/// Logs what goes wrong, and makes a folder that is gone when it is dropped or Ctrl-C ends the
+/// measurement.
+fn begin(parent: &Path, prefix: &str) -> Result<TempDir, Failure> {
+    serve::log_to_stderr("warn")?;
+    let folder = temporary_folder(parent, prefix)?;
+    serve::end_when_told_to(vec![folder.path().to_owned()])?;
+    Ok(folder)
+}
+
+/// The whole seconds of a time, as the laboratory takes them; it refuses what is too long.
+fn seconds(time: Duration) -> u32 {
+    u32::try_from(time.as_secs()).unwrap_or(u32::MAX)
+}
+
+/// Prints what was found: as JSON, or in words.
+fn print<T: Serialize>(
+    output: &Output,
+    found: &T,
+    words: impl FnOnce(&T) -> String,
+) -> Result<(), Failure> {
+    message::print(&match output.format {
+        Format::Json => message::json(&serde_json::to_value(found).map_err(failed)?),
+        Format::Text | Format::Csv => words(found),
+    })
 }
 
 /// The libraries' errors name the thing, the value and the next step themselves.

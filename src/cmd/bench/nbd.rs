@@ -1,8 +1,9 @@
 //! `evenkeel bench`: an unlimited volume beside other servers, under the same load.
 
-use super::super::{apply, serve, temporary_folder};
+use super::{print, seconds};
 use crate::cli::{BenchNbd, Export};
-use crate::message::{self, Failure, Format};
+use crate::cmd::{apply, serve, temporary_folder};
+use crate::message::Failure;
 use crate::server;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::Pacing;
@@ -29,7 +30,7 @@ pub fn nbd(arguments: &BenchNbd) -> Result<(), Failure> {
     let memory_folder = temporary_folder(Path::new("/dev/shm"), "evenkeel-bench-")?;
     let folders = [&folder, &memory_folder].map(|folder| folder.path().to_owned());
     serve::end_when_told_to(folders.to_vec())?;
-    let seconds = u32::try_from(arguments.time.as_secs()).unwrap_or(u32::MAX);
+    let seconds = seconds(arguments.time);
     let peers =
         vec![ours()?, compare::nbdkit_memory(), compare::nbdkit_file(), compare::qemu_file()];
     let rows = compare::standard_rows(seconds);
@@ -49,10 +50,7 @@ pub fn nbd(arguments: &BenchNbd) -> Result<(), Failure> {
     };
     let comparison = compare::compare(&config, &mut |what| eprintln!("{what}"))
         .map_err(|error| Failure::new(error.to_string()))?;
-    message::print(&match arguments.output.format {
-        Format::Json => message::json(&serde_json::to_value(&comparison).unwrap_or_default()),
-        Format::Text | Format::Csv => comparison.to_string(),
-    })
+    print(&arguments.output, &comparison, ToString::to_string)
 }
 
 /// This program, exporting one unlimited volume, as one server of the comparison.

@@ -1,10 +1,10 @@
 //! `evenkeel bench replay`: a live data plane is driven by fio while it notes what its scheduler is
 //! asked and answers; the same in virtual time has to be the same.
 
-use super::failed;
+use super::{begin, failed, print, seconds};
 use crate::cli::BenchReplay;
-use crate::cmd::{apply, serve, temporary_folder};
-use crate::message::{self, Exit, Failure, Format};
+use crate::cmd::apply;
+use crate::message::{Exit, Failure};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::{CreditLimit, Limit, Pacing};
 use evenkeel_core::units::{ByteCount, GIB};
@@ -42,15 +42,13 @@ fn volumes() -> [(&'static str, Pacing, u8); 3] {
 }
 
 pub fn run(arguments: &BenchReplay) -> Result<(), Failure> {
-    serve::log_to_stderr("warn")?;
-    let seconds = u32::try_from(arguments.time.as_secs()).unwrap_or(u32::MAX);
+    let seconds = seconds(arguments.time);
     if seconds > SECONDS_MAX {
         let message =
             format!("time: {seconds} s of a trace are too many: use {SECONDS_MAX}s at most");
         return Err(Failure::new(message).exit(Exit::Usage));
     }
-    let folder = temporary_folder(&std::env::temp_dir(), "evenkeel-replay-")?;
-    serve::end_when_told_to(vec![folder.path().to_owned()])?;
+    let folder = begin(&std::env::temp_dir(), "evenkeel-replay-")?;
     let socket = folder.path().join("nbd.sock");
     let engine = Engine::start(EngineConfig {
         // One scheduler: the order between volumes is compared, too.
@@ -84,10 +82,7 @@ pub fn run(arguments: &BenchReplay) -> Result<(), Failure> {
     engine.shutdown();
     eprintln!("playing back {} entries", trace.entries().len());
     let replay = live::replay(&trace).map_err(failed)?;
-    message::print(&match arguments.output.format {
-        Format::Json => message::json(&serde_json::to_value(&replay).unwrap_or_default()),
-        Format::Text | Format::Csv => shown(&replay),
-    })?;
+    print(&arguments.output, &replay, shown)?;
     let is_same = |volume: &live::VolumeReplay| {
         volume.same_order && volume.live_earlier_max_ns <= EARLIER_NS_MAX
     };

@@ -1,44 +1,41 @@
 //! `evenkeel bench reservation`: a device that is sold as far as it may be, and greedy neighbours.
 //! Every volume that has reserved its IOPS is held to its promise in every second.
 
-use super::failed;
-use super::served::{Served, provisioned, store_or_device};
+use super::served::{DEVICE, Served, io2};
+use super::{begin, failed, print, seconds};
 use crate::api::capacity::Capacity;
 use crate::cli::BenchReservation;
-use crate::cmd::{serve, temporary_folder};
-use crate::message::{self, Failure, Format};
+use crate::message::Failure;
 use evenkeel_core::qos::pacing::{Balances, Pacing};
-use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
 use evenkeel_lab::bench::NbdUri;
 use evenkeel_lab::checker::{Bands, Promise};
 use evenkeel_lab::demo::{self, DemoVolume};
+use evenkeel_lab::text;
 use evenkeel_lab::workload::Workload;
 
 /// Volumes that share what may be sold, each driven with so many I/Os at once.
 const RESERVED: u32 = 4;
 const RESERVED_DEPTH: u32 = 32;
 /// Their neighbours, each with three times that, by size of an I/O and share of reads.
-const GREEDY: [(u64, u8); 3] = [(16 << 10, 100), (16 << 10, 0), (256 << 10, 100)];
+const GREEDY: [(u32, u8); 3] = [(16 << 10, 100), (16 << 10, 0), (256 << 10, 100)];
 const GREEDY_DEPTH: u32 = 3 * RESERVED_DEPTH;
 /// A gp2 volume of this size has reserved its baseline of 102 IOPS and bursts to 3,000.
 const GREEDY_GIB: u32 = 34;
 const GREEDY_BASELINE: u64 = 102;
 
 pub fn run(arguments: &BenchReservation) -> Result<(), Failure> {
-    serve::log_to_stderr("warn")?;
-    let folder = temporary_folder(&std::env::temp_dir(), "evenkeel-reservation-")?;
-    serve::end_when_told_to(vec![folder.path().to_owned()])?;
-    let store = store_or_device(arguments.store.as_ref());
+    let folder = begin(&std::env::temp_dir(), "evenkeel-reservation-")?;
+    let store = arguments.store.map_or_else(|| DEVICE.to_owned(), |store| store.to_string());
     eprintln!("calibrating {store}");
     let server = Served::start(&folder.path().join("data"), &store, &[])?;
-    let seconds = u32::try_from(arguments.time.as_secs()).unwrap_or(u32::MAX);
+    let seconds = seconds(arguments.time);
     let for_sale = for_sale(&server)?;
     let left = for_sale.saturating_sub(GREEDY_BASELINE * GREEDY.len() as u64);
     let iops = u32::try_from(left / u64::from(RESERVED)).unwrap_or(u32::MAX);
     let mut volumes = Vec::new();
     for number in 1..=RESERVED {
-        let request = provisioned(VolumeType::Io2, iops);
+        let request = io2(iops);
         let pacing = Rules::newest().pacing(&Rules::newest().resolve(&request).map_err(failed)?);
         let workload = Workload {
             read_percent: 50,
@@ -59,10 +56,9 @@ pub fn run(arguments: &BenchReservation) -> Result<(), Failure> {
         let workload = Workload {
             read_percent,
             seed,
-            ..Workload::random_read(u32::try_from(block_bytes).unwrap_or(0), GREEDY_DEPTH, seconds)
+            ..Workload::random_read(block_bytes, GREEDY_DEPTH, seconds)
         };
-        let name =
-            format!("greedy-{number}-{}", ByteCount(block_bytes).to_string().replace(' ', ""));
+        let name = format!("greedy-{number}-{}", text::bytes(block_bytes.into()).replace(' ', ""));
         // Nothing but its baseline was promised to it, and that is what nobody doubts.
         volumes.push(driven(&server, &name, &request, Pacing::UNLIMITED, workload)?);
     }
@@ -76,10 +72,7 @@ pub fn run(arguments: &BenchReservation) -> Result<(), Failure> {
     })
     .map_err(failed)?;
     server.stop();
-    message::print(&match arguments.output.format {
-        Format::Json => message::json(&serde_json::to_value(&report).unwrap_or_default()),
-        Format::Text | Format::Csv => format!("{}\n", report.to_text().trim_end()),
-    })?;
+    print(&arguments.output, &report, |report| format!("{}\n", report.to_text().trim_end()))?;
     if report.pass { Ok(()) } else { Err(Failure::new("a reserved volume did not get its IOPS")) }
 }
 

@@ -2,12 +2,11 @@
 //! are its own, made ready and asked through the API as by anybody else.
 
 use super::failed;
-use crate::api::{Client, Keys};
-use crate::cli::{StoreKind, VolumeCreate, Wait};
+use crate::api::Client;
+use crate::cli::{VolumeCreate, Wait};
 use crate::clock::Stopwatch;
 use crate::cmd::volume;
 use crate::message::Failure;
-use evenkeel_control::credentials;
 use evenkeel_core::volume::{VolumeRequest, VolumeType};
 use evenkeel_lab::bench::child::Guarded;
 use std::io::{BufRead, BufReader};
@@ -76,10 +75,7 @@ impl Served {
                 .ok_or_else(|| Failure::new(format!("no {before} in the greeting of the server")))
         };
         let api = address("http://")?;
-        let keys = credentials::load(data_dir).map_err(failed)?;
-        let keys =
-            Keys { access_key_id: keys.access_key_id, secret_access_key: keys.secret_access_key };
-        let client = Client::with_keys(&format!("http://{api}"), "local-1", keys)?;
+        let client = Client::of_server(api, "local-1", data_dir)?;
         let socket = data_dir.join("nbd.sock");
         Ok(Self { child, _stdout: stdout, client, socket, start_time })
     }
@@ -122,24 +118,17 @@ pub fn wait() -> Wait {
     Wait { wait: true, timeout: VOLUME_WAIT_MAX }
 }
 
-/// A volume with so many provisioned IOPS, as small as its type may be with them.
-pub fn provisioned(volume_type: VolumeType, iops: u32) -> VolumeRequest {
-    let (iops_per_gib, gib_min) = match volume_type {
-        VolumeType::Io1 => (50, 4),
-        _ => (500, 4),
-    };
+/// An io2 volume with so many provisioned IOPS, as small as it may be with them.
+pub fn io2(iops: u32) -> VolumeRequest {
+    const IOPS_PER_GIB: u32 = 500;
+    const GIB_MIN: u32 = 4;
     VolumeRequest {
-        volume_type,
-        size_gib: iops.div_ceil(iops_per_gib).max(gib_min),
+        volume_type: VolumeType::Io2,
+        size_gib: iops.div_ceil(IOPS_PER_GIB).max(GIB_MIN),
         iops: Some(iops),
         throughput_mibps: None,
         multi_attach: false,
     }
-}
-
-/// The store that is asked for, or the device that the figures are published for.
-pub fn store_or_device(store: Option<&StoreKind>) -> String {
-    store.map_or_else(|| DEVICE.to_owned(), ToString::to_string)
 }
 
 /// The greeting's lines and what is left of the output; `None` if it ends or takes too long.

@@ -136,14 +136,6 @@ impl Trace {
         let mut same = 0;
         for (number, entry) in self.entries.iter().enumerate() {
             let Entry { at, call } = *entry;
-            if let Call::Dispatch(recorded) = call {
-                let replayed = scheduler.poll_output();
-                if replayed != Some(recorded) {
-                    return Err(Difference::Dispatch { after: same, recorded, replayed });
-                }
-                same += 1;
-                continue;
-            }
             // Answers are taken before the next question.
             let is_question = matches!(call, Call::Submit(..) | Call::Poll);
             if is_question && let Some(replayed) = scheduler.poll_output() {
@@ -162,8 +154,15 @@ impl Trace {
                     scheduler.complete(at, ticket);
                     true
                 }
+                Call::Dispatch(recorded) => {
+                    let replayed = scheduler.poll_output();
+                    if replayed != Some(recorded) {
+                        return Err(Difference::Dispatch { after: same, recorded, replayed });
+                    }
+                    same += 1;
+                    true
+                }
                 Call::Other(name) => return Err(Difference::Other { name }),
-                Call::Dispatch(_) => true,
             };
             if !is_done {
                 return Err(Difference::Refused { entry: number });

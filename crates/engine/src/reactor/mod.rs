@@ -129,6 +129,14 @@ impl Mailbox {
     }
 }
 
+/// Notes what a scheduler was asked or answered, while somebody wants to know.
+#[inline]
+fn note(trace: &mut Option<Box<Trace>>, now: Instant, call: Call) {
+    if let Some(trace) = trace {
+        trace.push(now, call);
+    }
+}
+
 /// The loop of one core.
 pub struct Reactor<D: Driver> {
     core: u16,
@@ -232,7 +240,7 @@ impl<D: Driver> Reactor<D> {
     pub fn run(mut self) -> io::Result<()> {
         loop {
             self.scheduler.poll(self.now);
-            self.note(Call::Poll);
+            note(&mut self.trace, self.now, Call::Poll);
             self.hear_the_others();
             self.dispatch();
             self.memory_seen = self.pool.gave_back();
@@ -311,14 +319,6 @@ impl<D: Driver> Reactor<D> {
             Mail::Recorded(ack) => _ = ack.send(self.trace.take()),
             Mail::Latencies(of, ack) => _ = ack.send(self.latencies(of)),
             Mail::Stop => self.stop(),
-        }
-    }
-
-    /// Notes what the scheduler was asked or answered just now.
-    #[inline]
-    fn note(&mut self, call: Call) {
-        if let Some(trace) = &mut self.trace {
-            trace.push(self.now, call);
         }
     }
 

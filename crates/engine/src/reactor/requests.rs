@@ -1,7 +1,7 @@
 //! A request's life: head, payload, tokens, store, reply.
 
-use super::Reactor;
 use super::sharing::Flight;
+use super::{Reactor, note};
 use crate::driver::Driver;
 use crate::session::{Bound, Incoming, Phase};
 use evenkeel_core::latency::{Latencies, Latency, Stage};
@@ -208,11 +208,11 @@ impl<D: Driver> Reactor<D> {
                 active.submitted_at = self.now;
                 active.exceeded = self.scheduler.exceeded(index);
                 let by_line = session.line.is_some();
-                self.note(if by_line {
-                    Call::Other("submit_from")
-                } else {
-                    Call::Submit(index, io)
-                });
+                note(
+                    &mut self.trace,
+                    self.now,
+                    if by_line { Call::Other("submit_from") } else { Call::Submit(index, io) },
+                );
                 true
             }
             Err(SubmitError::QueueFull) => {
@@ -273,7 +273,7 @@ impl<D: Driver> Reactor<D> {
     /// Hands what may go to the stores.
     pub(super) fn dispatch(&mut self) {
         while let Some(dispatch) = self.scheduler.poll_output() {
-            self.note(Call::Dispatch(dispatch));
+            note(&mut self.trace, self.now, Call::Dispatch(dispatch));
             let line = self.line_of(dispatch);
             if !self.start(dispatch, self.starved[line].is_empty()) {
                 self.starved[line].push_back(dispatch);
@@ -375,7 +375,7 @@ impl<D: Driver> Reactor<D> {
         let flight = self.flights.remove(completion.ticket as usize);
         let Flight { handle, quantum, ticket, started_at, .. } = flight;
         self.scheduler.complete(self.now, ticket);
-        self.note(Call::Complete(ticket));
+        note(&mut self.trace, self.now, Call::Complete(ticket));
         self.watch_device(&flight, self.active[handle as usize].request.operation);
         let active = &mut self.active[handle as usize];
         let volume = &mut self.volumes[active.volume as usize];
@@ -463,8 +463,8 @@ impl<D: Driver> Reactor<D> {
         let ours = |handle: u32| active[handle as usize].session == id;
         let mut cancelled: Vec<u32> =
             self.scheduler.cancel_queued(self.now, volume.index, ours).collect();
-        if let (false, Some(trace)) = (cancelled.is_empty(), &mut self.trace) {
-            trace.push(self.now, Call::Other("cancel_queued"));
+        if !cancelled.is_empty() {
+            note(&mut self.trace, self.now, Call::Other("cancel_queued"));
         }
         let starved = self.starved.iter().flatten().map(|dispatch| dispatch.handle);
         cancelled.extend(starved.filter(|&handle| ours(handle)));

@@ -1,6 +1,6 @@
 //! What volumes share: their hosts' limits and the device.
 
-use super::Reactor;
+use super::{Reactor, note};
 use crate::board::Said;
 use crate::driver::Driver;
 use crate::session::Phase;
@@ -199,7 +199,7 @@ impl<D: Driver> Reactor<D> {
         let reserved_ns = u64::from(claim.reservation_per_second).saturating_mul(reference_ns);
         let before_ns = std::mem::replace(&mut lines.reserved_ns, reserved_ns);
         self.reserve_instead(before_ns, reserved_ns);
-        self.note(Call::Other("share"));
+        note(&mut self.trace, self.now, Call::Other("share"));
         for (_, session) in &mut self.sessions {
             if matches!(session.phase, Phase::Transmission(of, _) if of == slot) {
                 session.line = self.volumes[slot as usize].line_of(session.peer);

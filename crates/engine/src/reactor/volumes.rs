@@ -1,7 +1,7 @@
 //! A volume's life: applied, reported, removed or moved to another core.
 
-use super::Reactor;
 use super::sharing::Lines;
+use super::{Reactor, note};
 use crate::driver::Driver;
 use crate::session::Phase;
 use evenkeel_core::ids::VolumeId;
@@ -76,7 +76,7 @@ impl<D: Driver> Reactor<D> {
     ) {
         let Released { store, exported, latencies } = released;
         let imported = self.scheduler.import(self.now, exported, &state.pacing, (None, None));
-        self.note(Call::Other("import"));
+        note(&mut self.trace, self.now, Call::Other("import"));
         let slot = imported
             .map(|index| self.keep(&state, store, index))
             .map_err(|(_, error)| error.to_string());
@@ -103,9 +103,7 @@ impl<D: Driver> Reactor<D> {
         let volume = &mut self.volumes[slot as usize];
         if volume.state.pacing != state.pacing {
             self.scheduler.repace(self.now, volume.index, &state.pacing);
-            if let Some(trace) = &mut self.trace {
-                trace.push(self.now, Call::Other("repace"));
-            }
+            note(&mut self.trace, self.now, Call::Other("repace"));
         }
         if volume.state.size != state.size {
             volume.store.resized(state.size);
@@ -123,7 +121,7 @@ impl<D: Driver> Reactor<D> {
     fn open(&mut self, state: &VolumeState, store: Box<dyn Store>) -> Result<u32, String> {
         let added = self.scheduler.add(self.now, &state.pacing, state.balances);
         let index = added.map_err(|error| error.to_string())?;
-        self.note(Call::Add(index, state.pacing, state.balances));
+        note(&mut self.trace, self.now, Call::Add(index, state.pacing, state.balances));
         Ok(self.keep(state, store, index))
     }
 
@@ -189,9 +187,7 @@ impl<D: Driver> Reactor<D> {
         self.give_up_reservation(&volume.lines);
         let mut exported = self.scheduler.export(self.now, volume.index).ok();
         drop(self.scheduler.remove(self.now, volume.index));
-        if let Some(trace) = &mut self.trace {
-            trace.push(self.now, Call::Other("remove"));
-        }
+        note(&mut self.trace, self.now, Call::Other("remove"));
         let (mut store, mut latencies) = (Some(volume.store), volume.latencies);
         for farewell in volume.leaving {
             match farewell {
@@ -238,7 +234,7 @@ impl<D: Driver> Reactor<D> {
         let Some(&slot) = self.by_id.get(&id) else { return false };
         let index = self.volumes[slot as usize].index;
         self.scheduler.set_balances(self.now, index, balances);
-        self.note(Call::Other("set_balances"));
+        note(&mut self.trace, self.now, Call::Other("set_balances"));
         self.dispatch();
         true
     }

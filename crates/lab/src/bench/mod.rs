@@ -39,8 +39,9 @@ impl NbdUri {
     }
 }
 
-/// The median; 0 of nothing.
-fn median(mut values: Vec<f64>) -> f64 {
+/// The median of a figure of each sample; 0 of nothing.
+fn median<T>(samples: &[T], figure: impl Fn(&T) -> f64) -> f64 {
+    let mut values: Vec<f64> = samples.iter().map(figure).collect();
     values.sort_by(f64::total_cmp);
     match values.len() {
         0 => 0.0,

@@ -24,7 +24,7 @@ const LATE: Duration = Duration::from_ms(1);
 const SNAP_BACK: Duration = Duration::from_ms(10);
 
 /// So long after an urgent request the next one is expected.
-const URGENT_RECENT: Duration = Duration::from_ms(100);
+pub const URGENT_RECENT: Duration = Duration::from_ms(100);
 
 /// A request is large that takes more than so many times what the reference request takes.
 const LARGE: u64 = 4;

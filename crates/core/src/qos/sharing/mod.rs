@@ -29,6 +29,6 @@ pub mod model;
 mod spare;
 mod window;
 
-pub use device::{DeviceCounters, Ground};
+pub use device::{DeviceCounters, Ground, URGENT_RECENT};
 pub use instance::InstanceCounters;
 pub use model::{Claim, DeviceModel, DeviceOthers, InstancePacing, OperationCost, Window};

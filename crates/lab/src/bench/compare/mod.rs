@@ -18,6 +18,7 @@ pub use peer::{Peer, PeerSize, Transport, nbdkit_file, nbdkit_memory, qemu_file,
 
 pub(crate) use self::peer::{Place, Running, qemu_limited};
 use crate::bench::fio::{self, Detail, Job};
+use crate::bench::median;
 use crate::bench::usage::cpu_seconds;
 use crate::environment::Environment;
 use crate::workload::{Pattern, Workload};
@@ -91,9 +92,7 @@ impl Cell {
     /// The median of each figure over the rounds.
     #[must_use]
     pub fn median(&self) -> Sample {
-        let median = |value: fn(&Sample) -> f64| {
-            crate::bench::median(self.samples.iter().map(value).collect())
-        };
+        let median = |figure: fn(&Sample) -> f64| median(&self.samples, figure);
         Sample {
             iops: median(|sample| sample.iops),
             p50_ns: median(|sample| sample.p50_ns as f64).round() as u64,

@@ -33,16 +33,7 @@ impl Comparison {
 
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let environment = &self.environment;
-        writeln!(
-            f,
-            "{} · {} · {} · {} processors · evenkeel {}",
-            self.measured_at,
-            environment.kernel,
-            environment.fio,
-            environment.processors,
-            environment.evenkeel
-        )?;
+        writeln!(f, "{}", self.environment.heading(&self.measured_at))?;
         let width = self.cells.iter().map(|cell| cell.peer.chars().count()).max().unwrap_or(6);
         for transport in self.transports() {
             writeln!(f, "\n{transport}: median of {} rounds", self.rounds())?;

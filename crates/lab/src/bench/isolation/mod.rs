@@ -18,9 +18,9 @@ use serde::{Deserialize, Serialize};
 pub use peers::{Disks, Limits};
 
 use crate::LabError;
-use crate::bench::NbdUri;
 use crate::bench::durable::{self, LogRun};
 use crate::bench::fio::{self, Detail, Job};
+use crate::bench::{NbdUri, median};
 use crate::environment::Environment;
 use crate::workload::Workload;
 use crate::{clock, text};
@@ -163,9 +163,7 @@ impl Cell {
     /// The median of each figure over the rounds.
     #[must_use]
     pub fn median(&self) -> Sample {
-        let median = |value: fn(&Sample) -> f64| {
-            crate::bench::median(self.samples.iter().map(value).collect())
-        };
+        let median = |figure: fn(&Sample) -> f64| median(&self.samples, figure);
         Sample {
             log_writes_per_second: median(|sample| sample.log_writes_per_second),
             p50_ns: median(|sample| sample.p50_ns as f64).round() as u64,

@@ -7,16 +7,7 @@ use crate::text;
 
 impl fmt::Display for Isolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let environment = &self.environment;
-        writeln!(
-            f,
-            "{} · {} · {} · {} processors · evenkeel {}",
-            self.measured_at,
-            environment.kernel,
-            environment.fio,
-            environment.processors,
-            environment.evenkeel
-        )?;
+        writeln!(f, "{}", self.environment.heading(&self.measured_at))?;
         let rounds = self.cells.iter().map(|cell| cell.samples.len()).max().unwrap_or(0);
         writeln!(
             f,
