@@ -2,7 +2,9 @@
 
 use evenkeel_core::qos::pacing::{CreditLimit, Limit};
 use evenkeel_core::qos::scheduler::{Io, Ticket};
-use evenkeel_core::qos::sharing::{Claim, Ground, Window};
+use evenkeel_core::qos::sharing::{
+    Claim, DeviceModel, DeviceOthers, Ground, OperationCost, Window,
+};
 use evenkeel_core::time::Duration;
 use proptest::prelude::*;
 
@@ -102,6 +104,32 @@ fn a_log_writer_keeps_its_latency_beside_a_neighbour_that_saturates_the_device()
         assert!(10 * beside <= 16 * alone, "seed {seed}: p99 {beside} ns beside, {alone} ns alone");
         assert!(served > 18_000, "seed {seed}: {served}");
     }
+}
+
+/// 12 and 18: half of a device of four channels, and a window that others found to be narrow: one
+/// large request takes longer than all of it. It goes all the same, as soon as a channel is free,
+/// and those who have reserved three quarters of two channels do not wait for it.
+#[test]
+fn p12_p18_a_request_larger_than_the_window_neither_starves_nor_stops_the_others() {
+    let cost = OperationCost { base: Duration::from_us(200), byte_ps: 20_000 };
+    let window = Window::Adaptive { small_p99: Duration::from_ms(5) };
+    let model = DeviceModel { channels: 4, read: cost, write: cost, window };
+    let mut clients = vec![Client::greedy(32, 16 * KIB).limited(700).reserved(700); 4];
+    clients.push(Client::greedy(96, 256 * KIB));
+    let mut world = World::new(Some(model), &[], &clients);
+    let half = DeviceOthers { part_per_mille: 500, window_slots: Some(6), ..DeviceOthers::NONE };
+    let name = world.device.unwrap();
+    world.scheduler.set_device_others(at(0), name, &half);
+    world.run_until(4 * NS_PER_S);
+    for volume in 0..4 {
+        for second in 1..4 {
+            let count = world.count(volume, second * NS_PER_S..(second + 1) * NS_PER_S);
+            assert!(count >= 693, "volume {volume}: {count} in second {second}");
+        }
+    }
+    // What is left of two channels are 3,787 less 2,800 of 528 us a second: 95 of 5.44 ms.
+    let large = world.count(4, NS_PER_S..4 * NS_PER_S) / 3;
+    assert!(large >= 90, "{large}");
 }
 
 /// 20: the urgent lane is no way around anything: it has its own bound, and the volume's limits
