@@ -45,13 +45,23 @@ pub fn hosts(client: &Client) -> Result<Vec<Host>, Failure> {
     Ok(Host::set(&client.call("DescribeInstances", &[])?))
 }
 
+/// One host; none if the server does not know it.
+pub fn get(client: &Client, id: &str) -> Result<Option<Host>, Failure> {
+    match client.call("DescribeInstances", &[("InstanceId.1", id)]) {
+        Ok(answer) => Ok(Host::set(&answer).into_iter().next()),
+        Err(failure) if failure.exit == Exit::NotFound => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
 /// The instance type of the server's own machine, which no EC2 type is called.
 const LOCAL_TYPE: &str = "evenkeel.local";
 
 /// The host that stands for the server's own machine: the first one of its type.
 pub fn local(client: &Client) -> Result<Host, Failure> {
-    let of_type = hosts(client)?.into_iter().filter(|host| host.instance_type == LOCAL_TYPE);
-    of_type.min_by(|a, b| a.registered.cmp(&b.registered)).ok_or_else(|| {
+    let of_type = [("Filter.1.Name", "instance-type"), ("Filter.1.Value.1", LOCAL_TYPE)];
+    let hosts = Host::set(&client.call("DescribeInstances", &of_type)?);
+    hosts.into_iter().min_by(|a, b| a.registered.cmp(&b.registered)).ok_or_else(|| {
         Failure::new("no registered host is this machine")
             .exit(Exit::NotFound)
             .hint("`evenkeel host ls` lists the hosts; name one with --host")

@@ -3,8 +3,8 @@
 use crate::cli::{Cli, Verb};
 use crate::message::Failure;
 use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::qos::admission::Reserved;
 use evenkeel_core::qos::pacing::{Balances, Pacing};
-use evenkeel_core::qos::sharing::Claim;
 use evenkeel_core::units::ByteCount;
 use evenkeel_engine::Engine;
 use evenkeel_wire::agent::{Attachment, Command, HostAddress, Reply, VolumeState};
@@ -53,8 +53,8 @@ fn temporary_folder(parent: &Path, prefix: &str) -> Result<TempDir, Failure> {
 fn apply(engine: &Engine, id: VolumeId, size: ByteCount, pacing: Pacing) -> Result<(), Failure> {
     // No host has limits here, so any name will do for this machine.
     let here = Attachment { host: InstanceId::from_bits(0), address: HostAddress::Local };
-    let (balances, claim) = (Balances::default(), Claim::best_effort(&pacing));
-    let state = VolumeState { id, size, pacing, balances, claim, attachments: vec![here] };
+    let (balances, reserved) = (Balances::default(), Reserved::NOTHING);
+    let state = VolumeState { id, size, pacing, balances, reserved, attachments: vec![here] };
     match engine.agent().call(Command::Apply(state)) {
         Reply::Failed(failure) => Err(Failure::new(failure.message)),
         _ => Ok(()),

@@ -143,7 +143,7 @@ pub fn attach(
     wait: &Wait,
 ) -> Result<(), Failure> {
     let known = match &host {
-        Some(host) => host::hosts(client)?.into_iter().find(|known| known.host_id == *host),
+        Some(host) => host::get(client, host)?,
         None => Some(host::local(client)?),
     };
     let used = known.as_ref().map(|host| host.devices.as_slice()).unwrap_or_default();

@@ -32,13 +32,6 @@ pub enum Stop {
     Crash,
 }
 
-/// The balances of a new volume: full.
-#[must_use]
-pub fn full(pacing: &Pacing) -> Balances {
-    let capacity = |limit: Option<Limit>| limit?.credit.map(|credit| credit.capacity);
-    Balances { operations: capacity(pacing.operations), bytes: capacity(pacing.bytes) }
-}
-
 /// The balances a volume starts with, from what was stored of it.
 #[must_use]
 pub fn after_stop(pacing: &Pacing, stored: Balances, stop: Stop, now: UnixMs) -> Balances {
@@ -116,8 +109,8 @@ mod tests {
         let stored = Balances { operations: Some(7), bytes: Some(7) };
         let after = after_stop(&Pacing::UNLIMITED, stored, Stop::Crash, UnixMs(0));
         assert_eq!(after, Balances::default());
-        assert_eq!(full(&Pacing::UNLIMITED), Balances::default());
-        assert_eq!(full(&gp2(2, 1, 9)), operations(9));
+        assert_eq!(Balances::full(&Pacing::UNLIMITED), Balances::default());
+        assert_eq!(Balances::full(&gp2(2, 1, 9)), operations(9));
     }
 
     proptest! {

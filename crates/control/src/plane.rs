@@ -18,7 +18,8 @@ use evenkeel_core::ids::VolumeId;
 use evenkeel_core::latency::Latencies;
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_wire::agent::{
-    Agent, Capacity, Command as AgentCommand, Failed, FailedKind, HostAddress, Reply, Report,
+    Agent, Capacity, Command as AgentCommand, CreditReport, Failed, FailedKind, HostAddress, Reply,
+    Report,
 };
 use tracing::{error, info, warn};
 
@@ -108,8 +109,9 @@ struct Writer {
     stored: db::Credits,
     /// Space that is given up for what frees space.
     reserve: Reserve,
-    /// Whether the last report failed; so that it is logged once and not every second.
-    report_failed: bool,
+    /// Whether balances could not be stored the last time: logged once and not every second, and
+    /// what was told then is asked for again.
+    behind: bool,
 }
 
 /// The control plane.
@@ -155,7 +157,7 @@ impl Plane {
         db.commit(&events, &stored, now)?;
         events.into_iter().for_each(|event| model.apply(event));
         reserve.keep();
-        let writer = Mutex::new(Writer { db, stored, reserve, report_failed: false });
+        let writer = Mutex::new(Writer { db, stored, reserve, behind: false });
         let (model, capacity) = (RwLock::new(model), Mutex::default());
         let plane = Self { settings, agent, model, writer, capacity };
         plane.bring_up_hosts()?;
@@ -186,14 +188,14 @@ impl Plane {
         let mut changed = db::Credits::default();
         for event in &decision.events {
             if let Event::Volume(Volume { phase: Phase::Creating, id, spec, .. }) = event {
-                let full = credits::full(&self.settings.rules.pacing(spec));
+                let full = Balances::full(&self.settings.rules.pacing(spec));
                 changed.volumes.insert(*id, full);
             }
             if let Event::Host(host) = event
                 && !writer.stored.hosts.contains_key(&host.id)
                 && let Some(pacing) = reconcile::host_pacing(host)
             {
-                changed.hosts.insert(host.id, credits::full(&pacing.as_volume()));
+                changed.hosts.insert(host.id, Balances::full(&pacing.as_volume()));
             }
         }
         let hosts: Vec<AgentCommand> = decision
@@ -261,7 +263,7 @@ impl Plane {
         let mut writer = self.writer()?;
         self.model().volume(id)?;
         self.call(AgentCommand::SetBalances(id, balances)).map_err(PlaneError::Agent)?;
-        let changed = changed(&writer.stored, &self.report()?);
+        let changed = changed(&writer.stored, credits_of(self.report()?));
         self.commit(&mut writer, vec![], &changed, clock::now())
     }
 
@@ -276,25 +278,34 @@ impl Plane {
                 warn!(volume = %id, %error, "could not be settled; trying again");
             }
         }
-        match self.report() {
-            Ok(report) => {
-                if std::mem::take(&mut writer.report_failed) {
-                    info!("the data plane answers again: credit balances are being stored");
-                }
-                let changed = changed(&writer.stored, &report);
-                if changed.is_empty() {
-                    return;
-                }
-                if let Err(error) = self.commit(&mut writer, vec![], &changed, clock::now()) {
-                    error!(%error, "credit balances could not be stored");
-                }
-            }
-            Err(error) => {
-                if !std::mem::replace(&mut writer.report_failed, true) {
-                    warn!(%error, "credit balances are not being stored");
-                }
-            }
+        let was_behind = writer.behind;
+        match self.store_moved(&mut writer) {
+            Ok(()) if was_behind => info!("credit balances are being stored again"),
+            Err(error) if !was_behind => warn!(%error, "credit balances are not being stored"),
+            _ => {}
         }
+    }
+
+    /// Stores the balances that moved; all of them if the last time failed.
+    fn store_moved(&self, writer: &mut Writer) -> Result<(), PlaneError> {
+        let told = match std::mem::replace(&mut writer.behind, true) {
+            true => credits_of(self.report()?),
+            false => match self.agent.call(AgentCommand::Balances) {
+                Reply::Balances(told) => told,
+                Reply::Failed(failed) => return Err(PlaneError::Agent(failed)),
+                _ => {
+                    return Err(PlaneError::Agent(unexpected(
+                        "Balances was answered with something else",
+                    )));
+                }
+            },
+        };
+        let changed = changed(&writer.stored, told);
+        if !changed.is_empty() {
+            self.commit(writer, vec![], &changed, clock::now())?;
+        }
+        writer.behind = false;
+        Ok(())
     }
 
     /// Stores the final balances. Volumes that spend credits are closed to their hosts before, so
@@ -322,7 +333,7 @@ impl Plane {
         for command in to_close {
             self.call(command).map_err(PlaneError::Agent)?;
         }
-        let changed = changed(&writer.stored, &self.report()?);
+        let changed = changed(&writer.stored, credits_of(self.report()?));
         writer.db.stop_cleanly(&changed, clock::now())?;
         Ok(())
     }
@@ -377,7 +388,9 @@ impl Plane {
         let events = self.model().settle(&self.settings, id, settled, now);
         // New limits may mean new credits: what they are must be on disk before anybody is told.
         let changed = match answer {
-            Ok(()) if modifying => changed(&writer.stored, &self.report().unwrap_or_default()),
+            Ok(()) if modifying => {
+                changed(&writer.stored, credits_of(self.report().unwrap_or_default()))
+            }
             _ => db::Credits::default(),
         };
         if !events.is_empty() || !changed.is_empty() {
@@ -449,18 +462,20 @@ impl Plane {
     }
 }
 
-/// The balances that are not yet in the database, of volumes and hosts that are in it.
-fn changed(stored: &db::Credits, report: &Report) -> db::Credits {
-    let volumes = report.volumes.iter().map(|report| (report.id, report.balances));
-    let hosts = report.hosts.iter().map(|report| (report.id, report.balances));
-    db::Credits {
-        volumes: volumes
-            .filter(|(id, new)| stored.volumes.get(id).is_some_and(|old| old != new))
-            .collect(),
-        hosts: hosts
-            .filter(|(id, new)| stored.hosts.get(id).is_some_and(|old| old != new))
-            .collect(),
+/// The balances in a report.
+fn credits_of(report: Report) -> CreditReport {
+    CreditReport {
+        volumes: report.volumes.iter().map(|report| (report.id, report.balances)).collect(),
+        hosts: report.hosts.iter().map(|report| (report.id, report.balances)).collect(),
     }
+}
+
+/// The balances that are not yet in the database, of volumes and hosts that are in it.
+fn changed(stored: &db::Credits, told: CreditReport) -> db::Credits {
+    let CreditReport { mut volumes, mut hosts } = told;
+    volumes.retain(|(id, new)| stored.volumes.get(id).is_some_and(|old| old != new));
+    hosts.retain(|(id, new)| stored.hosts.get(id).is_some_and(|old| old != new));
+    db::Credits { volumes: volumes.into_iter().collect(), hosts: hosts.into_iter().collect() }
 }
 
 /// What the balances of everything that exists are worth at a start.
@@ -480,7 +495,7 @@ fn balances_after(
         let pacing = reconcile::host_pacing(host)?.as_volume();
         let balances = found.hosts.get(&host.id).copied();
         // A host whose volumes were never used has its balance from its registration.
-        let balances = balances.unwrap_or_else(|| credits::full(&pacing));
+        let balances = balances.unwrap_or_else(|| Balances::full(&pacing));
         Some((host.id, credits::after_stop(&pacing, balances, stop, now)))
     });
     db::Credits { volumes: volumes.collect(), hosts: hosts.collect() }

@@ -6,7 +6,7 @@
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::instance::{self, InstanceType};
 use evenkeel_core::qos::pacing::{Balances, Pacing};
-use evenkeel_core::qos::sharing::{Claim, InstancePacing};
+use evenkeel_core::qos::sharing::InstancePacing;
 use evenkeel_core::units::ByteCount;
 use evenkeel_wire::agent::{Attachment, Command, HostState, VolumeState};
 
@@ -39,11 +39,10 @@ fn state(
     attachments: Vec<Attachment>,
 ) -> VolumeState {
     let pacing = pacing(settings, volume);
-    // What was sold with it is what it is sure of; what is left goes by its limit.
-    let reservation_per_second = floor_iops(settings, volume);
-    let claim = Claim { reservation_per_second, ..Claim::best_effort(&pacing) };
+    // What was sold with it is what it is sure of.
+    let reserved = settings.rules.reserved(&volume.spec);
     let size = ByteCount::from_gib(volume.spec.size_gib);
-    VolumeState { id: volume.id, size, pacing, balances, claim, attachments }
+    VolumeState { id: volume.id, size, pacing, balances, reserved, attachments }
 }
 
 /// I/Os a second that a volume has reserved.

@@ -34,7 +34,7 @@ struct Hanging {
 
 impl Agent for Hanging {
     fn call(&self, command: Command) -> Reply {
-        let asks = matches!(command, Command::Report | Command::Capacity);
+        let asks = matches!(command, Command::Report | Command::Balances | Command::Capacity);
         if !asks && self.changes_left.fetch_sub(1, Ordering::SeqCst) == 1 {
             loop {
                 std::thread::park();

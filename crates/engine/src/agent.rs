@@ -11,7 +11,8 @@ use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::qos::sharing::DeviceModel;
 use evenkeel_store::{Geometry, Pool, Store, StoreError};
 use evenkeel_wire::agent::{
-    Agent, Attachment, Capacity, Command, Failed, FailedKind, HostState, Reply, Report, VolumeState,
+    Agent, Attachment, Capacity, Command, CreditReport, Failed, FailedKind, HostState, Reply,
+    Report, VolumeState,
 };
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -278,6 +279,18 @@ impl EngineAgent {
         Ok(all)
     }
 
+    fn credit_report(&self) -> Result<CreditReport, Failed> {
+        let answers: Vec<Receiver<CreditReport>> =
+            (0..self.mailboxes.len()).map(|core| self.post(core as u16, Mail::Balances)).collect();
+        let mut all = CreditReport::default();
+        for answer in &answers {
+            let CreditReport { mut volumes, mut hosts } = wait(answer)?;
+            all.volumes.append(&mut volumes);
+            all.hosts.append(&mut hosts);
+        }
+        Ok(all)
+    }
+
     fn latencies(&self, of: Option<VolumeId>) -> Result<Vec<(VolumeId, Box<Latencies>)>, Failed> {
         let cores = 0..self.mailboxes.len() as u16;
         let answers: Vec<_> =
@@ -346,6 +359,10 @@ impl Agent for EngineAgent {
             Command::Calibrated(model) => self.calibrated(model),
             Command::Report => match self.report() {
                 Ok(report) => return Reply::Report(report),
+                Err(failed) => Err(failed),
+            },
+            Command::Balances => match self.credit_report() {
+                Ok(report) => return Reply::Balances(report),
                 Err(failed) => Err(failed),
             },
             Command::Capacity => return Reply::Capacity(self.capacity()),

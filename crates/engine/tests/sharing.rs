@@ -6,8 +6,9 @@ mod support;
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::latency::Stage;
 use evenkeel_core::limits::{INSTANCES_PER_CORE_MAX, VOLUMES_PER_CORE_MAX};
+use evenkeel_core::qos::admission::Reserved;
 use evenkeel_core::qos::pacing::{Balances, CreditLimit, Limit};
-use evenkeel_core::qos::sharing::{Claim, DeviceModel, InstancePacing, OperationCost, Window};
+use evenkeel_core::qos::sharing::{DeviceModel, InstancePacing, OperationCost, Window};
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::Duration;
 use evenkeel_engine::IoMode;
@@ -133,6 +134,54 @@ fn volumes_move_to_their_host_s_core_with_their_balances_and_bytes() {
     assert_eq!(host_report(&served, HOST).counters.operations, 2, "both count as the host's");
 }
 
+/// Whoever stores balances is told of those that move, and of nobody who rests.
+#[test]
+fn only_balances_that_may_have_moved_are_told() {
+    let served = served();
+    let told = || {
+        let Reply::Balances(told) = served.call(Command::Balances) else { panic!("no balances") };
+        told.volumes
+    };
+    let full = Balances { operations: Some(1_000), bytes: None };
+    let credit = Some(CreditLimit { refill_per_second: 1_000, capacity: 1_000 });
+    let burst = |number| {
+        let mut state = paced(id(number), 8 * MIB, 1_000_000);
+        state.pacing.operations = Some(Limit { per_second: 1_000_000, credit });
+        VolumeState { balances: full, ..state }
+    };
+    served.apply(burst(1));
+    served
+        .apply(VolumeState { balances: Balances { operations: Some(0), bytes: None }, ..burst(2) });
+    served.apply(paced(id(3), 8 * MIB, 1_000));
+    let first = told();
+    assert!(first.contains(&(id(1), full)), "{first:?}");
+    assert!(first.iter().any(|(of, _)| *of == id(2)), "{first:?}");
+    assert!(first.iter().all(|(of, _)| *of != id(3)), "it has no credits: {first:?}");
+    // Two is told of until it is full, that it is full, and then no more; one is at rest.
+    let clock = Clock::new();
+    let mut last = Vec::new();
+    loop {
+        let now = told();
+        assert!(now.iter().all(|(of, _)| *of == id(2)), "{now:?}");
+        if now.is_empty() {
+            break;
+        }
+        last = now;
+        assert!(clock.now() < evenkeel_core::time::Instant::from_ns(30_000_000_000), "{last:?}");
+    }
+    assert_eq!(last, [(id(2), full)]);
+    // It is told of again once it is used, and after its limits change.
+    let mut client = served.connect(id(1));
+    for _ in 0..50 {
+        assert!(matches!(client.ask(Operation::Read, 0, 4_096, &[]), Answer::Done(_)));
+    }
+    assert!(matches!(told()[..], [(of, _)] if of == id(1)));
+    let mut smaller = burst(2);
+    smaller.pacing.operations = Some(Limit { per_second: 500, credit });
+    served.apply(smaller);
+    assert!(told().contains(&(id(2), full)));
+}
+
 #[test]
 fn a_volume_in_use_is_not_taken_to_another_core() {
     let served = served();
@@ -225,10 +274,9 @@ fn everything_is_answered_while_a_device_is_shared() {
     let pool = LocalPool::open(folder.path()).unwrap();
     let served = Served::new(IoMode::Pread, Arc::new(pool));
     for number in 0..6 {
-        let reserved = Claim { reservation_per_second: 100, ..Claim::NONE };
-        let mut state = unlimited(id(number), 8 * MIB);
-        state.claim = if number % 2 == 0 { reserved } else { Claim::NONE };
-        served.apply(state);
+        let hundred = Reserved { operations_per_second: 100, bytes_per_second: 100 * 16 * 1_024 };
+        let reserved = if number % 2 == 0 { hundred } else { Reserved::NOTHING };
+        served.apply(VolumeState { reserved, ..unlimited(id(number), 8 * MIB) });
     }
     let mut clients: Vec<Nbd> = (0..6).map(|number| served.connect(id(number))).collect();
     let cost = OperationCost { base: Duration::from_us(80), byte_ps: 4_000 };

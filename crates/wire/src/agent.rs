@@ -11,9 +11,10 @@ use core::net::IpAddr;
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::latency::Latencies;
 use evenkeel_core::qos::Exceeded;
+use evenkeel_core::qos::admission::Reserved;
 use evenkeel_core::qos::admission::{DeviceFloor, DomainFloor};
 use evenkeel_core::qos::pacing::{Balances, Pacing};
-use evenkeel_core::qos::sharing::{Claim, DeviceModel, InstanceCounters, InstancePacing};
+use evenkeel_core::qos::sharing::{DeviceModel, InstanceCounters, InstancePacing};
 use evenkeel_core::units::ByteCount;
 
 /// Version of the conversation. Both ends live in one binary today, so it is only compared in
@@ -64,9 +65,9 @@ pub struct VolumeState {
     /// Credit balances to start from. Read only when the data plane does not hold the volume yet;
     /// `None` in a dimension that has credits means a full bucket.
     pub balances: Balances,
-    /// What it is sure of at the device, and its weight beside others. Without effect while the
-    /// device is not calibrated.
-    pub claim: Claim,
+    /// What it is sure of at the device, whatever others do; of what is left it gets a part by its
+    /// limit in I/Os. Without effect while the device is not calibrated.
+    pub reserved: Reserved,
     /// Hosts that may connect; empty while the volume is not attached.
     pub attachments: Vec<Attachment>,
 }
@@ -91,6 +92,9 @@ pub enum Command {
     SetBalances(VolumeId, Balances),
     /// Tell how all volumes and hosts are.
     Report,
+    /// Tell the credit balances that may have changed since this was asked last: a volume that
+    /// rests with full balances costs nothing. One that was just applied is told of.
+    Balances,
     /// Tell where requests spent their time, of all volumes or of one.
     Latencies(Option<VolumeId>),
     /// Tell what may be sold. Asked before every decision about it, so answered from memory.
@@ -172,6 +176,15 @@ pub struct Report {
     pub hosts: Vec<HostReport>,
 }
 
+/// Credit balances that may have changed.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CreditReport {
+    /// Of volumes that have credits.
+    pub volumes: Vec<(VolumeId, Balances)>,
+    /// Of all hosts with limits.
+    pub hosts: Vec<(InstanceId, Balances)>,
+}
+
 /// The data plane's answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reply {
@@ -179,6 +192,8 @@ pub enum Reply {
     Done,
     /// Answer to [`Command::Report`].
     Report(Report),
+    /// Answer to [`Command::Balances`].
+    Balances(CreditReport),
     /// Answer to [`Command::Latencies`], in the order of ids; volumes nobody has used since the
     /// server started are left out.
     Latencies(Vec<(VolumeId, Box<Latencies>)>),

@@ -17,8 +17,8 @@ use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
 use evenkeel_core::qos::sharing::InstanceCounters;
 use evenkeel_core::volume::Rules;
 use evenkeel_wire::agent::{
-    Agent, Capacity, Command, Failed, FailedKind, HostReport, HostState, Reply, Report,
-    VolumeReport, VolumeState,
+    Agent, Capacity, Command, CreditReport, Failed, FailedKind, HostReport, HostState, Reply,
+    Report, VolumeReport, VolumeState,
 };
 use evenkeel_wire::aws::query;
 use evenkeel_wire::aws::sigv4::{self, Scope};
@@ -38,6 +38,8 @@ pub struct FakeState {
     pub volumes: BTreeMap<VolumeId, VolumeState>,
     /// Hosts with limits as last applied, with their present balances.
     pub hosts: BTreeMap<InstanceId, HostState>,
+    /// Balances as they were told the last time only those that moved were asked for.
+    told: BTreeMap<VolumeId, Balances>,
     /// What may be sold.
     pub capacity: Capacity,
     /// Everything that was asked for but reports and capacity.
@@ -46,6 +48,42 @@ pub struct FakeState {
     pub fail_next: Option<FailedKind>,
     /// What everything is answered with.
     pub fail_always: Option<FailedKind>,
+}
+
+impl FakeState {
+    fn report(&self) -> Report {
+        let report = |state: &VolumeState| VolumeReport {
+            id: state.id,
+            balances: state.balances,
+            connections: 0,
+            queued: 0,
+            operations: 0,
+            bytes_read: 0,
+            bytes_written: 0,
+            exceeded: Exceeded::default(),
+        };
+        let host = |state: &HostState| HostReport {
+            id: state.id,
+            balances: state.balances,
+            counters: InstanceCounters::default(),
+        };
+        Report {
+            volumes: self.volumes.values().map(report).collect(),
+            hosts: self.hosts.values().map(host).collect(),
+        }
+    }
+
+    /// Of volumes only what has moved since the last time.
+    fn credit_report(&mut self) -> CreditReport {
+        let volumes: BTreeMap<_, _> =
+            self.volumes.values().map(|held| (held.id, held.balances)).collect();
+        let told = std::mem::replace(&mut self.told, volumes.clone());
+        let moved = |(id, balances): &(_, _)| told.get(id) != Some(balances);
+        CreditReport {
+            volumes: volumes.into_iter().filter(moved).collect(),
+            hosts: self.hosts.values().map(|held| (held.id, held.balances)).collect(),
+        }
+    }
 }
 
 impl FakeAgent {
@@ -76,26 +114,10 @@ impl Agent for FakeAgent {
         if let Some(kind) = state.fail_always {
             return failed(kind);
         }
-        if command == Command::Report {
-            let report = |state: &VolumeState| VolumeReport {
-                id: state.id,
-                balances: state.balances,
-                connections: 0,
-                queued: 0,
-                operations: 0,
-                bytes_read: 0,
-                bytes_written: 0,
-                exceeded: Exceeded::default(),
-            };
-            let host = |state: &HostState| HostReport {
-                id: state.id,
-                balances: state.balances,
-                counters: InstanceCounters::default(),
-            };
-            return Reply::Report(Report {
-                volumes: state.volumes.values().map(report).collect(),
-                hosts: state.hosts.values().map(host).collect(),
-            });
+        match command {
+            Command::Report => return Reply::Report(state.report()),
+            Command::Balances => return Reply::Balances(state.credit_report()),
+            _ => {}
         }
         if command == Command::Capacity {
             return Reply::Capacity(state.capacity.clone());
@@ -136,7 +158,7 @@ impl Agent for FakeAgent {
                 };
                 held.balances = clamped(either, &held.pacing, 0);
             }
-            Command::Report | Command::Capacity => {}
+            Command::Report | Command::Balances | Command::Capacity => {}
         }
         Reply::Done
     }

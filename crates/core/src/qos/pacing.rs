@@ -72,3 +72,12 @@ pub struct Balances {
     /// Byte credits (st1, sc1).
     pub bytes: Option<u64>,
 }
+
+impl Balances {
+    /// Those of a volume that has rested long enough: every bucket at its capacity.
+    #[must_use]
+    pub fn full(pacing: &Pacing) -> Self {
+        let capacity = |limit: Option<Limit>| limit?.credit.map(|credit| credit.capacity);
+        Self { operations: capacity(pacing.operations), bytes: capacity(pacing.bytes) }
+    }
+}

@@ -1,5 +1,6 @@
 //! Reservations, weights, windows, lanes and delays at a device.
 
+use evenkeel_core::qos::admission::Reserved;
 use evenkeel_core::qos::pacing::{CreditLimit, Limit};
 use evenkeel_core::qos::scheduler::{Io, Ticket};
 use evenkeel_core::qos::sharing::{
@@ -8,7 +9,7 @@ use evenkeel_core::qos::sharing::{
 use evenkeel_core::time::Duration;
 use proptest::prelude::*;
 
-use crate::world::{Client, KIB, LOG_WRITE, NS_PER_S, World, at, device, pacing};
+use crate::world::{Client, KIB, LOG_WRITE, NS_PER_S, World, at, device, limit, pacing};
 
 const SLOTS: Window = Window::Slots(34);
 
@@ -380,4 +381,25 @@ fn p16_claims_come_and_go_without_a_gain() {
     }
     let served = world.count(0, 0..now);
     assert!((1_998..=2_051).contains(&served), "{served}");
+}
+
+/// 12: what is sold by throughput is sure in bytes: an st1 of 40 MiB/s and a gp3 of 125 MiB/s, in
+/// large requests, beside a neighbour that takes whatever it gets.
+#[test]
+fn p12_a_reservation_of_throughput_is_kept_in_bytes() {
+    let model = device(Window::Adaptive { small_p99: Duration::from_ms(4) });
+    let of = |operations_per_second, bytes_per_second| {
+        let reserved = Reserved { operations_per_second, bytes_per_second };
+        let mut client = Client::greedy(32, 256 * KIB).reserved(model.reference_requests(reserved));
+        let operations = limit(u64::from(operations_per_second).max(500));
+        client.pacing = pacing(operations, limit(bytes_per_second));
+        client.claim.weight = 1;
+        client
+    };
+    let (hdd, ssd) = (of(40, 40 << 20), of(3_000, 125 << 20));
+    let mut world = World::new(Some(model), &[], &[hdd, ssd, Client::greedy(96, 256 * KIB)]);
+    world.run_until(5 * NS_PER_S);
+    let mib = |volume| world.count(volume, NS_PER_S..5 * NS_PER_S) / 16;
+    assert!(mib(0) >= 39, "{} MiB/s of 40", mib(0));
+    assert!(mib(1) >= 124, "{} MiB/s of 125", mib(1));
 }

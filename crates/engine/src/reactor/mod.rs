@@ -30,7 +30,7 @@ use evenkeel_core::qos::trace::{Call, Trace};
 use evenkeel_core::time::{Duration, Instant};
 use evenkeel_store::Store;
 use evenkeel_store::buffer::Buffer;
-use evenkeel_wire::agent::{HostAddress, HostReport, HostState, Report, VolumeState};
+use evenkeel_wire::agent::{CreditReport, HostAddress, HostReport, HostState, Report, VolumeState};
 use requests::Active;
 use sharing::{Device, Flight};
 use slab::Slab;
@@ -74,6 +74,8 @@ pub enum Mail {
     SetBalances(VolumeId, Balances, SyncSender<bool>),
     /// Tell how all volumes and hosts are.
     Report(SyncSender<Report>),
+    /// Tell the balances that may have changed since the last time.
+    Balances(SyncSender<CreditReport>),
     /// Note from now on what the scheduler is asked and answers, up to so many entries.
     Record(usize),
     /// End that, and hand it over.
@@ -153,6 +155,8 @@ pub struct Reactor<D: Driver> {
     trace: Option<Box<Trace>>,
     volumes: Slab<Volume>,
     by_id: BTreeMap<VolumeId, u32>,
+    /// Slots of the volumes whose credit balances may move.
+    restless: Vec<u32>,
     sessions: Slab<Session>,
     active: Slab<Active>,
     /// What the stores work on.
@@ -213,6 +217,7 @@ impl<D: Driver> Reactor<D> {
             trace: None,
             volumes: Slab::new(),
             by_id: BTreeMap::new(),
+            restless: Vec::new(),
             sessions: Slab::new(),
             active: Slab::new(),
             flights: Slab::new(),
@@ -315,6 +320,7 @@ impl<D: Driver> Reactor<D> {
             Mail::Calibrated(model, ack) => _ = ack.send(self.calibrated(&model)),
             Mail::SetBalances(id, balances, ack) => _ = ack.send(self.set_balances(id, balances)),
             Mail::Report(ack) => _ = ack.send(self.report()),
+            Mail::Balances(ack) => _ = ack.send(self.credit_report()),
             Mail::Record(entries) => self.trace = Some(Box::new(Trace::with_room(entries))),
             Mail::Recorded(ack) => _ = ack.send(self.trace.take()),
             Mail::Latencies(of, ack) => _ = ack.send(self.latencies(of)),

@@ -8,7 +8,7 @@ use evenkeel_core::ids::InstanceId;
 use evenkeel_core::qos::admission::PPM;
 use evenkeel_core::qos::admission::calibration::drift::{Drift, expected_ns};
 use evenkeel_core::qos::scheduler::{AttachmentIndex, DeviceIndex, Ticket};
-use evenkeel_core::qos::sharing::{DeviceModel, DeviceOthers};
+use evenkeel_core::qos::sharing::{Claim, DeviceModel, DeviceOthers};
 use evenkeel_core::qos::trace::Call;
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::{Duration, Instant};
@@ -186,7 +186,10 @@ impl<D: Driver> Reactor<D> {
         lines.first = lines.first.or_else(|| unbound.next());
         let instance_of = |host: InstanceId| self.hosts.get(&host).copied();
         let at = (self.device.as_ref().map(|d| d.index), lines.first.and_then(instance_of));
-        let (pacing, claim) = (&volume.state.pacing, &volume.state.claim);
+        let model = self.device.as_ref().map(|device| device.model);
+        let (pacing, reserved) = (&volume.state.pacing, volume.state.reserved);
+        let reservation_per_second = model.map_or(0, |model| model.reference_requests(reserved));
+        let claim = &Claim { reservation_per_second, ..Claim::best_effort(pacing) };
         self.scheduler
             .share(self.now, volume.index, pacing, at, claim)
             .map_err(|error| error.to_string())?;
@@ -195,8 +198,8 @@ impl<D: Driver> Reactor<D> {
             let line = self.scheduler.attach(self.now, volume.index, instance_of(host));
             lines.more.push((host, line.map_err(|error| error.to_string())?));
         }
-        let reference_ns = self.device.as_ref().map_or(0, |device| device.model.reference_ns());
-        let reserved_ns = u64::from(claim.reservation_per_second).saturating_mul(reference_ns);
+        let reference_ns = model.map_or(0, |model| model.reference_ns());
+        let reserved_ns = u64::from(reservation_per_second).saturating_mul(reference_ns);
         let before_ns = std::mem::replace(&mut lines.reserved_ns, reserved_ns);
         self.reserve_instead(before_ns, reserved_ns);
         note(&mut self.trace, self.now, Call::Other("share"));

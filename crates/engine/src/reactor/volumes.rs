@@ -10,7 +10,9 @@ use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::qos::scheduler::{Exported, VolumeIndex};
 use evenkeel_core::qos::trace::Call;
 use evenkeel_store::Store;
-use evenkeel_wire::agent::{Attachment, HostAddress, Report, VolumeReport, VolumeState};
+use evenkeel_wire::agent::{
+    Attachment, CreditReport, HostAddress, Report, VolumeReport, VolumeState,
+};
 use std::collections::VecDeque;
 use std::sync::mpsc::SyncSender;
 
@@ -24,6 +26,8 @@ pub(super) struct Volume {
     pub(super) latencies: Option<Box<Latencies>>,
     /// Quanta the store works on.
     pub(super) in_store: u32,
+    /// Whether it is among those whose balances may move.
+    restless: bool,
     /// Connections with a request that did not fit the queue, in the order they came.
     pub(super) waiters: VecDeque<u32>,
     /// Who waits until nothing of the hosts that were detached is in the store.
@@ -109,6 +113,7 @@ impl<D: Driver> Reactor<D> {
             volume.store.resized(state.size);
         }
         volume.state = state;
+        self.stir(slot);
         self.disconnect_strangers(slot);
         match self.line_up(slot) {
             Ok(()) => self.volumes[slot as usize].applied.push(ack),
@@ -133,11 +138,13 @@ impl<D: Driver> Reactor<D> {
             lines: Lines::default(),
             latencies: None,
             in_store: 0,
+            restless: true,
             waiters: VecDeque::new(),
             applied: Vec::new(),
             leaving: Vec::new(),
         }) as u32;
         self.by_id.insert(state.id, slot);
+        self.restless.push(slot);
         slot
     }
 
@@ -184,6 +191,7 @@ impl<D: Driver> Reactor<D> {
     fn let_go(&mut self, slot: u32) {
         let volume = self.volumes.remove(slot as usize);
         self.by_id.remove(&volume.state.id);
+        self.restless.retain(|other| *other != slot);
         self.give_up_reservation(&volume.lines);
         let mut exported = self.scheduler.export(self.now, volume.index).ok();
         drop(self.scheduler.remove(self.now, volume.index));
@@ -235,6 +243,7 @@ impl<D: Driver> Reactor<D> {
         let index = self.volumes[slot as usize].index;
         self.scheduler.set_balances(self.now, index, balances);
         note(&mut self.trace, self.now, Call::Other("set_balances"));
+        self.stir(slot);
         self.dispatch();
         true
     }
@@ -245,6 +254,32 @@ impl<D: Driver> Reactor<D> {
         let used = volumes
             .filter_map(|(id, slot)| Some((*id, self.volumes[*slot as usize].latencies.clone()?)));
         used.collect()
+    }
+
+    /// From now on a volume's balances may move.
+    pub(super) fn stir(&mut self, slot: u32) {
+        // Never grows here: all volumes were in it at once when the last one came.
+        if !std::mem::replace(&mut self.volumes[slot as usize].restless, true) {
+            self.restless.push(slot);
+        }
+    }
+
+    /// The balances that may have changed since the last time. Ten thousand volumes at rest would
+    /// otherwise be looked up every second for nothing.
+    pub(super) fn credit_report(&mut self) -> CreditReport {
+        let mut moved = CreditReport::default();
+        let (volumes, scheduler, now) = (&mut self.volumes, &mut self.scheduler, self.now);
+        self.restless.retain(|&slot| {
+            let volume = &mut volumes[slot as usize];
+            let balances = scheduler.balances(now, volume.index);
+            if balances != Balances::default() {
+                moved.volumes.push((volume.state.id, balances));
+            }
+            volume.restless = balances != Balances::full(&volume.state.pacing);
+            volume.restless
+        });
+        moved.hosts = self.host_reports().iter().map(|host| (host.id, host.balances)).collect();
+        moved
     }
 
     pub(super) fn report(&mut self) -> Report {

@@ -5,8 +5,8 @@ pub mod cores;
 
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::limits::REQUEST_BYTES_MAX;
+use evenkeel_core::qos::admission::Reserved;
 use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
-use evenkeel_core::qos::sharing::Claim;
 use evenkeel_core::request::{Operation, Request};
 use evenkeel_core::units::ByteCount;
 use evenkeel_engine::{Engine, EngineConfig, IoMode};
@@ -80,7 +80,7 @@ pub fn unlimited(id: VolumeId, bytes: u64) -> VolumeState {
         size: ByteCount(bytes),
         pacing: Pacing::UNLIMITED,
         balances: Balances::default(),
-        claim: Claim::NONE,
+        reserved: Reserved::NOTHING,
         attachments: vec![on(LOCAL)],
     }
 }

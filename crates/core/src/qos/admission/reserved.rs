@@ -27,19 +27,23 @@ impl Reserved {
         }
     }
 
+    /// Bytes of each I/O if all are made and each is of an equal part of the bytes, rounded up.
+    #[must_use]
+    pub fn io_bytes(self) -> u32 {
+        match u64::from(self.operations_per_second) {
+            0 => 0,
+            some => u32::try_from(self.bytes_per_second.div_ceil(some)).unwrap_or(u32::MAX),
+        }
+    }
+
     /// The same as a reservation on `carriers`, half of it writes: all I/Os, each of an equal part
     /// of the bytes. Costs are linear in the length, so of all that a volume may do within both of
     /// its limits this takes the most.
     #[must_use]
     pub fn reservation(self, oversell: Oversell, carriers: Vec<DeviceIndex>) -> Reservation {
-        let operations = u64::from(self.operations_per_second);
-        let io_bytes = match operations {
-            0 => 0,
-            _ => self.bytes_per_second.div_ceil(operations),
-        };
         Reservation {
             per_second: self.operations_per_second,
-            io_bytes: u32::try_from(io_bytes).unwrap_or(u32::MAX),
+            io_bytes: self.io_bytes(),
             write_ppm: PPM / 2,
             oversell,
             carriers,

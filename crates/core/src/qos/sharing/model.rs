@@ -1,5 +1,6 @@
 //! What the scheduler must know of devices, instances and claims on them, as plain numbers.
 
+use crate::qos::admission::Reserved;
 use crate::qos::pacing::{CountingRule, Limit, Pacing};
 use crate::time::{Duration, Instant};
 
@@ -46,6 +47,17 @@ impl DeviceModel {
         let read = self.read.ns(Self::REFERENCE_BYTES);
         let write = self.write.ns(Self::REFERENCE_BYTES);
         read.saturating_add(write).div_ceil(2)
+    }
+
+    /// How many requests of the reference size take as long as what is reserved: all its I/Os, each
+    /// of an equal part of the bytes, half of them writes. It is the most that the volume may do
+    /// within both, and what was sold.
+    #[must_use]
+    pub fn reference_requests(&self, reserved: Reserved) -> u32 {
+        let (io_bytes, reference_ns) = (reserved.io_bytes(), u128::from(self.reference_ns()));
+        let each = self.read.ns(io_bytes).saturating_add(self.write.ns(io_bytes)).div_ceil(2);
+        let ns_per_s = u128::from(reserved.operations_per_second) * u128::from(each);
+        u32::try_from(ns_per_s.div_ceil(reference_ns)).unwrap_or(u32::MAX)
     }
 }
 
@@ -166,6 +178,26 @@ impl DeviceOthers {
 mod tests {
     use super::*;
     use crate::qos::pacing::CountingRule;
+
+    /// What is reserved is what was sold: the device time of all I/Os and all bytes.
+    #[test]
+    fn a_reservation_counts_its_bytes() {
+        let read = OperationCost { base: Duration::from_us(80), byte_ps: 4_000 };
+        let write = OperationCost { base: Duration::from_us(40), byte_ps: 8_000 };
+        let window = Window::Slots(10);
+        let model = DeviceModel { channels: 8, read, write, window };
+        let requests = |operations_per_second, bytes_per_second| {
+            model.reference_requests(Reserved { operations_per_second, bytes_per_second })
+        };
+        assert_eq!(requests(0, 0), 0);
+        assert_eq!(requests(1_000, 1_000 * (16 << 10)), 1_000, "the reference, 158,304 ns");
+        // gp3: 3,000 I/Os of 43,691 bytes (60 us and 6 ns a byte), 322,146 ns.
+        assert_eq!(requests(3_000, 125 << 20), 6_105);
+        // st1: 20 I/Os of 1 MiB, 6,351,456 ns each.
+        assert_eq!(requests(20, 20 << 20), 803);
+        // Fewer bytes than 16 KiB an I/O take less.
+        assert_eq!(requests(1_000, 0), 380);
+    }
 
     #[test]
     fn the_paper_s_device_costs_what_it_says() {
