@@ -285,6 +285,54 @@ fn a_device_that_grows_slower_costs_bursts_first_and_is_told() {
     });
 }
 
+/// What was sold can be had, until the device does half of what it did: from then on each second
+/// counts as missed, and only of the volume that asks for all it bought.
+#[test]
+fn seconds_without_what_was_sold_are_counted() {
+    const SLOWER_AT_S: f64 = 9.0;
+    if absent(&["fio"]) {
+        return;
+    }
+    at_least_once(|| {
+        let watch = Stopwatch::start();
+        let device =
+            format!("channels=8,read_us=4000,device_percent=400,device_percent_at_s={SLOWER_AT_S}");
+        let options = format!("--calibrate first-start --store faulty:memory,{device}");
+        let server = Server::start(&options);
+        if !sells(&server, 1_100) {
+            return false;
+        }
+        let asks = server.attached("--type io2 --size 10 --iops 1000");
+        let rests = server.attached("--type io2 --size 10 --iops 100");
+        let _load = reads(&server, &server.unix_uri(&asks), 64, 300);
+        let _other = reads(&server, &server.unix_uri(&rests), 1, 300);
+        let counted = |of: &str| {
+            let metrics = Metrics::of(&server);
+            let sum = |name: &str| metrics.sum(&format!("contract_{name}seconds_total"), &[of]);
+            metrics
+                .samples
+                .keys()
+                .any(|series| series.contains("contract_") && series.contains(of))
+                .then(|| (sum(""), sum("missed_")))
+        };
+        let judged = |of: &str, seconds: f64| counted(of).is_some_and(|(of, _)| of >= seconds);
+        Deadline::after(PATIENCE).ask("a second is judged", || judged(&asks, 2.0));
+        let (seconds, missed) = counted(&asks).expect("it was judged");
+        if watch.seconds() > SLOWER_AT_S || missed > 0.0 {
+            println!("{missed} of {seconds} seconds missed after {} s", watch.seconds());
+            return false;
+        }
+        pass(Duration::from_secs_f64((SLOWER_AT_S - watch.seconds()).max(0.0)));
+        Deadline::after(PATIENCE)
+            .ask("seconds are missed", || counted(&asks).is_some_and(|(_, missed)| missed >= 3.0));
+        let ratio = Metrics::of(&server).sum("contract_met_ratio", &[&asks]);
+        assert!(ratio < 1.0, "{ratio}");
+        let (seconds, missed) = counted(&rests).expect("it was used");
+        println!("the other: {missed} of {seconds} seconds");
+        missed == 0.0
+    });
+}
+
 #[test]
 fn a_reserved_volume_is_modified_under_load_on_a_busy_device() {
     if absent(&["fio"]) {

@@ -13,6 +13,7 @@ use evenkeel_core::latency::Latencies;
 use evenkeel_core::qos::Exceeded;
 use evenkeel_core::qos::admission::Reserved;
 use evenkeel_core::qos::admission::{DeviceFloor, DomainFloor};
+use evenkeel_core::qos::contract::Contract;
 use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::qos::sharing::{DeviceModel, InstanceCounters, InstancePacing};
 use evenkeel_core::units::ByteCount;
@@ -154,6 +155,8 @@ pub struct VolumeReport {
     pub bytes_written: u64,
     /// Time its requests were held up, by what held them up.
     pub exceeded: Exceeded,
+    /// In how many of the seconds in which it was used it got what was sold with it.
+    pub contract: Contract,
 }
 
 /// How one host is, as the data plane sees it.

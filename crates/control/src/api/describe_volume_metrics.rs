@@ -74,6 +74,8 @@ fn item(
         Element::text("readBytes", report.bytes_read),
         Element::text("writeBytes", report.bytes_written),
         exceeded(&report.exceeded),
+        Element::text("contractSeconds", report.contract.seconds),
+        Element::text("contractMissedSeconds", report.contract.missed),
         requests("reads", &latencies.reads),
         requests("writes", &latencies.writes),
     ];

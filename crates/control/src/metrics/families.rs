@@ -305,6 +305,21 @@ pub(super) const ALL: &[Family] = &[
         "Seconds in which the volume was held up by the device: within its limits, so our part.",
         Of::Volume(|v| seconds(v.report.exceeded.device_ns)),
     ),
+    Family::counter(
+        "contract_seconds",
+        "Seconds in which the volume was used, and judged by what was sold with it.",
+        Of::Volume(|v| judged(v, v.report.contract.seconds)),
+    ),
+    Family::counter(
+        "contract_missed_seconds",
+        "Seconds in which it asked for what was sold with it and did not get it.",
+        Of::Volume(|v| judged(v, v.report.contract.missed)),
+    ),
+    Family::gauge(
+        "contract_met_ratio",
+        "Part of the seconds judged in which it got what was sold with it: 0 to 1.",
+        Of::Volume(|v| v.report.contract.met_ppm().map(|ppm| Value::Real(f64::from(ppm) / 1e6))),
+    ),
     Family {
         name: "attachment",
         kind: MetricType::Info,
@@ -370,6 +385,11 @@ pub(super) const ALL: &[Family] = &[
 
 fn burst(limit: evenkeel_core::qos::pacing::Limit) -> Value {
     Value::Count(limit.per_second)
+}
+
+/// A count of seconds, of volumes that were judged at all.
+fn judged(volume: &VolumeNow, seconds: u64) -> Option<Value> {
+    volume.report.contract.met_ppm().map(|_| Value::Count(seconds))
 }
 
 fn burst_empty_eta(volume: &VolumeNow) -> Option<Value> {

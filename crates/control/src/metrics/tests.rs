@@ -3,6 +3,7 @@
 use super::*;
 use evenkeel_core::latency::Stage;
 use evenkeel_core::qos::Exceeded;
+use evenkeel_core::qos::contract::Contract;
 use evenkeel_core::qos::pacing::CreditLimit;
 use evenkeel_core::time::Duration;
 use std::collections::BTreeSet;
@@ -29,6 +30,7 @@ fn volume(bits: u128, balance: u64) -> VolumeNow {
             bytes_read: 4_096,
             bytes_written: 8_192,
             exceeded: Exceeded { operations_ns: 1_500_000_000, ..Exceeded::default() },
+            contract: Contract::default(),
         },
         latencies: None,
         drain_per_second: None,
@@ -44,6 +46,7 @@ fn snapshot() -> Snapshot {
     latencies.reads.spend(Stage::VolumeOperations, Duration::from_ms(1_250));
     used.latencies = Some(Box::new(latencies));
     used.drain_per_second = Some(100.0);
+    used.report.contract = Contract { seconds: 8, missed: 2 };
     let host = HostNow {
         name: "i-0000000000000000b".into(),
         instance_type: "m5.large".into(),
@@ -185,6 +188,9 @@ fn what_is_known_is_told_in_base_units() {
         ("burst_throughput_bytes", THIRD, 3_000.0),
         ("burst_empty_eta_seconds", FIRST, 2.5),
         ("exceeded_iops_seconds_total", FIRST, 1.5),
+        ("contract_seconds_total", FIRST, 8.0),
+        ("contract_missed_seconds_total", FIRST, 2.0),
+        ("contract_met_ratio", FIRST, 0.75),
         ("volumes", "state=\"in-use\"", 1.0),
         ("host_ios_total", HOST, 9.0),
         ("host_exceeded_tp_seconds_total", HOST, 0.25),
@@ -195,6 +201,8 @@ fn what_is_known_is_told_in_base_units() {
     assert_eq!(read.get(&format!("evenkeel_token_wait_seconds_total{{{wait}}}")), 1.25);
     let absent = format!("evenkeel_burst_empty_eta_seconds{{{SECOND}}}");
     assert!(!read.samples.contains_key(&absent), "no rate yet");
+    let absent = format!("evenkeel_contract_met_ratio{{{SECOND}}}");
+    assert!(!read.samples.contains_key(&absent), "never judged");
     assert_eq!(read.kinds["evenkeel_attachment"], "info");
 }
 

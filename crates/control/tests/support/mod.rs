@@ -13,6 +13,7 @@ use evenkeel_control::credentials::{self, Credentials};
 use evenkeel_control::{ControlConfig, ControlError, ModifyPolicy, Timeouts};
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::Exceeded;
+use evenkeel_core::qos::contract::Contract;
 use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
 use evenkeel_core::qos::sharing::InstanceCounters;
 use evenkeel_core::volume::Rules;
@@ -61,6 +62,7 @@ impl FakeState {
             bytes_read: 0,
             bytes_written: 0,
             exceeded: Exceeded::default(),
+            contract: Contract::default(),
         };
         let host = |state: &HostState| HostReport {
             id: state.id,

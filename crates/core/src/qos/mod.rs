@@ -23,6 +23,7 @@
 
 pub mod admission;
 pub mod bucket;
+pub mod contract;
 pub mod cost;
 pub mod credit;
 mod gate;

@@ -10,6 +10,7 @@
 //! | `sharing.rs` | what volumes share: hosts' limits, the device |
 
 mod connections;
+mod contract;
 mod requests;
 mod sharing;
 mod volumes;
@@ -157,6 +158,7 @@ pub struct Reactor<D: Driver> {
     by_id: BTreeMap<VolumeId, u32>,
     /// Slots of the volumes whose credit balances may move.
     restless: Vec<u32>,
+    second: contract::Second,
     sessions: Slab<Session>,
     active: Slab<Active>,
     /// What the stores work on.
@@ -218,6 +220,7 @@ impl<D: Driver> Reactor<D> {
             volumes: Slab::new(),
             by_id: BTreeMap::new(),
             restless: Vec::new(),
+            second: contract::Second::default(),
             sessions: Slab::new(),
             active: Slab::new(),
             flights: Slab::new(),
@@ -253,6 +256,7 @@ impl<D: Driver> Reactor<D> {
             self.look_again();
             self.send_all();
             self.sweep();
+            self.judge_second();
             if self.is_finished() {
                 break;
             }

@@ -356,6 +356,7 @@ impl<D: Driver> Reactor<D> {
         volume.in_store += 1;
         volume.store.submit(submission, &mut self.driver.disk(slot));
         self.stir(slot);
+        self.use_in_second(slot);
         self.wake_waiter(slot);
         self.finish_store(slot);
         true

@@ -1,11 +1,13 @@
 //! A volume's life: applied, reported, removed or moved to another core.
 
+use super::contract::Judged;
 use super::sharing::Lines;
 use super::{Reactor, note};
 use crate::driver::Driver;
 use crate::session::Phase;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::latency::Latencies;
+use evenkeel_core::qos::contract::Contract;
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::qos::scheduler::{Exported, VolumeIndex};
 use evenkeel_core::qos::trace::Call;
@@ -28,6 +30,7 @@ pub(super) struct Volume {
     pub(super) in_store: u32,
     /// Whether it is among those whose balances may move.
     restless: bool,
+    pub(super) judged: Judged,
     /// Connections with a request that did not fit the queue, in the order they came.
     pub(super) waiters: VecDeque<u32>,
     /// Who waits until nothing of the hosts that were detached is in the store.
@@ -47,6 +50,7 @@ pub struct Released {
     store: Box<dyn Store>,
     exported: Exported,
     latencies: Option<Box<Latencies>>,
+    contract: Contract,
 }
 
 impl Volume {
@@ -78,7 +82,7 @@ impl<D: Driver> Reactor<D> {
         released: Released,
         ack: SyncSender<Result<(), String>>,
     ) {
-        let Released { store, exported, latencies } = released;
+        let Released { store, exported, latencies, contract } = released;
         let imported = self.scheduler.import(self.now, exported, &state.pacing, (None, None));
         note(&mut self.trace, self.now, Call::Other("import"));
         let slot = imported
@@ -86,6 +90,7 @@ impl<D: Driver> Reactor<D> {
             .map_err(|(_, error)| error.to_string());
         if let Ok(slot) = slot {
             self.volumes[slot as usize].latencies = latencies;
+            self.judge_from_now_on(slot, contract);
         }
         self.become_so(slot, state, ack);
     }
@@ -139,12 +144,14 @@ impl<D: Driver> Reactor<D> {
             latencies: None,
             in_store: 0,
             restless: true,
+            judged: Judged::default(),
             waiters: VecDeque::new(),
             applied: Vec::new(),
             leaving: Vec::new(),
         }) as u32;
         self.by_id.insert(state.id, slot);
         self.restless.push(slot);
+        self.second.make_room(self.volumes.len());
         slot
     }
 
@@ -192,11 +199,13 @@ impl<D: Driver> Reactor<D> {
         let volume = self.volumes.remove(slot as usize);
         self.by_id.remove(&volume.state.id);
         self.restless.retain(|other| *other != slot);
+        self.second.forget(slot);
         self.give_up_reservation(&volume.lines);
         let mut exported = self.scheduler.export(self.now, volume.index).ok();
         drop(self.scheduler.remove(self.now, volume.index));
         note(&mut self.trace, self.now, Call::Other("remove"));
         let (mut store, mut latencies) = (Some(volume.store), volume.latencies);
+        let contract = volume.judged.contract;
         for farewell in volume.leaving {
             match farewell {
                 Farewell::Removed(ack) => {
@@ -207,7 +216,7 @@ impl<D: Driver> Reactor<D> {
                     let released = store.take().zip(exported.take());
                     let released = released.map(|(store, exported)| {
                         let latencies = latencies.take();
-                        Box::new(Released { store, exported, latencies })
+                        Box::new(Released { store, exported, latencies, contract })
                     });
                     let _ = ack.send(released);
                 }
@@ -303,6 +312,7 @@ impl<D: Driver> Reactor<D> {
                 bytes_read: counters.bytes_read,
                 bytes_written: counters.bytes_written,
                 exceeded: counters.exceeded,
+                contract: volume.judged.contract,
             });
         }
         Report { volumes: reports, hosts: self.host_reports() }

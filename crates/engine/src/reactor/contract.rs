@@ -1,0 +1,91 @@
+//! Second by second: did the volumes that were used get what was sold with them?
+
+use super::Reactor;
+use super::volumes::Volume;
+use crate::driver::Driver;
+use evenkeel_core::qos::contract::{Contract, Seen};
+use evenkeel_core::qos::scheduler::Scheduler;
+use evenkeel_core::time::{Duration, Instant};
+
+const SECOND: Duration = Duration::from_ms(1_000);
+/// Of a longer time nobody can tell in which part of it the volume was used.
+const PERIOD_MAX: Duration = Duration::from_ms(1_500);
+
+/// What is known of a volume's contract.
+#[derive(Default)]
+pub(super) struct Judged {
+    /// Whether it is among those that were used in this second.
+    used: bool,
+    before: Seen,
+    pub(super) contract: Contract,
+}
+
+/// Who is to be judged, and when.
+#[derive(Default)]
+pub(super) struct Second {
+    began: Instant,
+    used: Vec<u32>,
+}
+
+impl Second {
+    /// Room for one more volume: none is made while requests are carried out.
+    pub(super) fn make_room(&mut self, volumes: usize) {
+        self.used.reserve(volumes.saturating_sub(self.used.len()));
+    }
+
+    /// A slot is free.
+    pub(super) fn forget(&mut self, slot: u32) {
+        self.used.retain(|other| *other != slot);
+    }
+}
+
+impl<D: Driver> Reactor<D> {
+    /// A volume is used in this second.
+    pub(super) fn use_in_second(&mut self, slot: u32) {
+        let judged = &mut self.volumes[slot as usize].judged;
+        if !std::mem::replace(&mut judged.used, true) {
+            self.second.used.push(slot);
+        }
+    }
+
+    /// At the end of a second, judges it. The control plane asks for balances every second, so
+    /// there is a turn in each.
+    pub(super) fn judge_second(&mut self) {
+        let period = self.now.since(self.second.began);
+        if period < SECOND {
+            return;
+        }
+        self.second.began = self.now;
+        // Without a calibrated device nothing was promised that could be missed.
+        let is_told = self.device.is_some() && period <= PERIOD_MAX;
+        let (volumes, scheduler) = (&mut self.volumes, &self.scheduler);
+        self.second.used.retain(|&slot| {
+            let volume = &mut volumes[slot as usize];
+            let (after, still_waits) = seen(scheduler, volume);
+            let judged = &mut volume.judged;
+            if is_told {
+                let before = &judged.before;
+                judged.contract.count(volume.state.reserved, period, before, &after);
+            }
+            judged.before = after;
+            // Whoever still waits may be kept waiting for all of the next second.
+            judged.used = still_waits;
+            judged.used
+        });
+    }
+
+    /// A volume has come with the counters it had.
+    pub(super) fn judge_from_now_on(&mut self, slot: u32, contract: Contract) {
+        let volume = &mut self.volumes[slot as usize];
+        let (before, _) = seen(&self.scheduler, volume);
+        volume.judged = Judged { used: volume.judged.used, before, contract };
+    }
+}
+
+/// A volume's counters, and whether something waits.
+fn seen(scheduler: &Scheduler, volume: &Volume) -> (Seen, bool) {
+    let counters = scheduler.counters(volume.index);
+    let bytes = counters.bytes_read.saturating_add(counters.bytes_written);
+    let seen = Seen { operations: counters.operations, bytes, exceeded: counters.exceeded };
+    (seen, counters.queued_requests > 0)
+}
