@@ -3,7 +3,8 @@
 //! The reading order is the order of the data: a [`workload`] is run by [`mod@bench`] (for real,
 //! with fio) and becomes a [`series`] and a [`histogram`]; the [`checker`] compares it with what
 //! was promised and returns a verdict; [`report`] prints it. [`demo`] is the four in a row. Beside
-//! them [`stalls`] watches the machine, so that nobody is blamed for its pauses.
+//! them [`stalls`] watches the machine, so that nobody is blamed for its pauses, and [`stats`] says
+//! what several runs come to.
 //!
 //! Absent on purpose: any knowledge of how volumes are created. The laboratory is given NBD
 //! addresses.
@@ -22,6 +23,7 @@ pub mod report;
 pub mod series;
 pub mod sim;
 pub mod stalls;
+pub mod stats;
 pub mod text;
 pub mod workload;
 

@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::stats::Sample;
+
 /// Milliseconds in a second.
 const SECOND_MS: usize = 1_000;
 
@@ -87,16 +89,8 @@ impl Spread {
     /// The mean and coefficient of variation of some values.
     #[must_use]
     pub fn of(values: &[f64]) -> Self {
-        let count = values.len() as f64;
-        if values.is_empty() {
-            return Self::default();
-        }
-        let mean = values.iter().sum::<f64>() / count;
-        if values.len() < 2 || mean <= 0.0 {
-            return Self { mean, cov: 0.0 };
-        }
-        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-        Self { mean, cov: (squares / (count - 1.0)).sqrt() / mean }
+        let Sample { mean, cov, .. } = Sample::of(values);
+        Self { mean, cov }
     }
 }
 

@@ -14,6 +14,8 @@ pub mod usage;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use crate::stats;
+
 /// The address of an NBD export, as fio, qemu and libnbd take it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NbdUri(String);
@@ -41,13 +43,8 @@ impl NbdUri {
 
 /// The median of a figure of each sample; 0 of nothing.
 fn median<T>(samples: &[T], figure: impl Fn(&T) -> f64) -> f64 {
-    let mut values: Vec<f64> = samples.iter().map(figure).collect();
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => 0.0,
-        count if count % 2 == 1 => values[count / 2],
-        count => f64::midpoint(values[count / 2 - 1], values[count / 2]),
-    }
+    let values: Vec<f64> = samples.iter().map(figure).collect();
+    stats::median(&values).unwrap_or_default()
 }
 
 /// Percent-encodes what has a meaning in a URI, so that any path and any export name can be named.
