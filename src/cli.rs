@@ -13,6 +13,7 @@ use std::time::Duration;
 
 mod bench;
 mod calibrate;
+mod prove;
 mod sim;
 mod store;
 mod top;
@@ -23,13 +24,15 @@ pub use bench::{
     BenchReservation, BenchVerb, Export,
 };
 pub use calibrate::{Calibrate, CalibrateWhen};
+pub use prove::Prove;
 pub use sim::{Sim, SimRun, SimSwarm, SimVerb};
 pub use store::{Bytes, StoreKind};
 pub use top::{Top, TopSort};
 pub use volume::{Volume, VolumeAttach, VolumeCreate, VolumeDetach, VolumeModify, VolumeVerb};
 
 const AFTER_HELP: &str = "\
-Exit codes: 0 ok, 1 failed check or error, 2 usage, 3 not found, 4 refused by admission, 5 timeout.
+Exit codes: 0 ok, 1 failed check or error, 2 usage, 3 not found, 4 refused by admission, 5 timeout,
+6 undecided.
 Settings: flag, then environment variable, then ./evenkeel.toml (or --config), then default.";
 
 /// Block storage with provisioned IOPS that you run yourself.
@@ -75,6 +78,13 @@ pub enum Verb {
     Doctor(Doctor),
     /// Run scenarios on the product's scheduler in virtual time: hours in seconds.
     Sim(Sim),
+    /// Put a volume, an NBD export, a file or a block device to the proof: does it keep what its
+    /// type promises?
+    ///
+    /// It is driven with fio and each line of the promise that applies is checked. Reads only,
+    /// unless --yes-destroy-data. Exit code 0: kept; 1: broken; 6: undecided, because the machine
+    /// was too busy to tell.
+    Prove(Prove),
     /// Measure against other servers.
     Bench(Bench),
     /// Print the completion script of a shell.
@@ -171,6 +181,11 @@ pub struct Serve {
     /// When the store is measured, so that what may be sold of it is known.
     #[arg(long, env = "EVENKEEL_CALIBRATE", default_value = "first-start", value_name = "WHEN")]
     pub calibrate: CalibrateWhen,
+
+    /// Hold volumes to their limits and keep nothing for them: no calibration counts, nothing is
+    /// refused, neighbours share as they come. To see what the guarantee is worth.
+    #[arg(long)]
+    pub no_guarantee: bool,
 
     /// How the server talks to disks and sockets.
     #[arg(long, env = "EVENKEEL_IO", default_value = "auto", value_name = "WAY")]

@@ -18,6 +18,8 @@ pub enum Exit {
     Refused,
     /// The wait was too long.
     Timeout,
+    /// What was measured allows no verdict.
+    Undecided,
 }
 
 impl Exit {
@@ -29,6 +31,7 @@ impl Exit {
             Self::NotFound => 3,
             Self::Refused => 4,
             Self::Timeout => 5,
+            Self::Undecided => 6,
         }
     }
 }
@@ -284,6 +287,7 @@ mod tests {
     fn exit_codes_are_the_documented_ones() {
         let exits = [Exit::Failed, Exit::Usage, Exit::NotFound, Exit::Refused, Exit::Timeout];
         assert_eq!(exits.map(Exit::code), [1, 2, 3, 4, 5]);
+        assert_eq!(Exit::Undecided.code(), 6);
     }
 
     #[test]

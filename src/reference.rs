@@ -130,7 +130,11 @@ mod tests {
         assert!(attach.contains("evenkeel volume attach [OPTIONS] <VOLUME>\n"), "{attach}");
         assert!(attach.contains("- `--timeout <TIME>`: Longest wait"), "{attach}");
         assert!(!attach.contains("--endpoint"), "shared flags are listed once");
-        assert_eq!(text.matches("- `--endpoint <URL>`: ").count(), 4, "volume, host, env, top");
+        assert_eq!(
+            text.matches("- `--endpoint <URL>`: ").count(),
+            5,
+            "volume, host, env, top, prove"
+        );
         assert!(text.contains(
             "- `--endpoint <URL>`: Address of the server's API. Default `http://127.0.0.1:8650`. \
              Variable `EVENKEEL_ENDPOINT`.\n"

@@ -39,6 +39,8 @@ pub struct Config {
     pub oversell: BTreeMap<VolumeType, Oversell>,
     pub store: StoreKind,
     pub calibrate: CalibrateWhen,
+    /// Whether what a calibration found is sold and kept; else volumes have limits and no more.
+    pub guarantee: bool,
     pub io: Io,
     pub cores: u16,
 }
@@ -77,6 +79,7 @@ impl Config {
             oversell: oversell(arguments)?,
             store: arguments.store,
             calibrate: arguments.calibrate,
+            guarantee: !arguments.no_guarantee,
             io: arguments.io,
             cores: arguments.cores.unwrap_or_else(cores),
         })

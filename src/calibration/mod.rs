@@ -70,6 +70,10 @@ pub fn at_start(
         Ok(false) => {}
         Err(error) => tracing::warn!(%error, "what a calibration may have left is still there"),
     }
+    if !config.guarantee {
+        tracing::warn!("--no-guarantee: volumes are held to their limits, and nothing is promised");
+        return Ok(None);
+    }
     let path = config.data_dir.join(FILE);
     let device = Identity::of_store(&config.store, &config.data_dir);
     if let Some(record) = Record::load(&path)? {

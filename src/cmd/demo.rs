@@ -78,6 +78,7 @@ pub fn run(arguments: &Demo) -> Result<(), Failure> {
         store: arguments.store,
         // Its volumes are held to their limits; nothing is sold.
         calibrate: CalibrateWhen::Never,
+        guarantee: true,
         io: arguments.io,
         cores: server::cores(),
     };

@@ -19,6 +19,7 @@ mod doctor;
 mod env;
 mod host;
 mod man;
+mod prove;
 pub mod serve;
 mod sim;
 mod top;
@@ -36,6 +37,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Top(arguments) => top::run(&arguments),
         Verb::Doctor(arguments) => doctor::run(&arguments),
         Verb::Sim(arguments) => sim::run(&arguments),
+        Verb::Prove(arguments) => prove::run(&arguments),
         Verb::Bench(arguments) => bench::run(&arguments.verb),
         Verb::Completions(arguments) => man::completions(&arguments),
         Verb::Man(arguments) => man::run(&arguments),

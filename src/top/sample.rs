@@ -126,6 +126,7 @@ fn limit(item: &Element) -> Limit {
     Limit { per_second: number(item, "perSecond"), credit }
 }
 
-fn number(item: &Element, name: &str) -> u64 {
+/// A number in an answer; 0 if there is none.
+pub fn number(item: &Element, name: &str) -> u64 {
     item.child_text(name).and_then(|text| text.parse().ok()).unwrap_or_default()
 }

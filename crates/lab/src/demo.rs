@@ -66,7 +66,7 @@ pub fn run(
 ) -> Result<Report, LabError> {
     let job = |volume: &DemoVolume| Job {
         name: volume.name.clone(),
-        uri: volume.uri.clone(),
+        target: volume.uri.clone().into(),
         workload: volume.workload,
     };
     let jobs: Vec<Job> = volumes.iter().map(job).collect();
@@ -102,12 +102,12 @@ pub fn run(
 }
 
 /// When a volume's load began, in microseconds since 1970.
-fn start_us(measurement: &Measurement) -> Option<u64> {
+pub(crate) fn start_us(measurement: &Measurement) -> Option<u64> {
     measurement.started_unix_ms.map(|start_ms| start_ms.saturating_mul(1_000))
 }
 
 /// A stall counts only when it is known where in every volume's series it lies.
-fn placeable(observed: Observed, measurements: &[Measurement]) -> Observed {
+pub(crate) fn placeable(observed: Observed, measurements: &[Measurement]) -> Observed {
     match measurements.iter().all(|measurement| measurement.started_unix_ms.is_some()) {
         true => observed,
         false => Observed::unwatched("fio did not tell when it began"),

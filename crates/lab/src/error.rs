@@ -44,6 +44,15 @@ pub enum LabError {
     BadWorkload(String),
     /// This experiment cannot say whether the promise was kept; the text says why.
     Unjudgeable(String),
+    /// What was named cannot be driven.
+    BadTarget {
+        /// What was named.
+        name: String,
+        /// Why not.
+        why: String,
+        /// What to do about it.
+        hint: String,
+    },
     /// A file or socket could not be used.
     Io {
         /// What was being done.
@@ -78,6 +87,7 @@ impl fmt::Display for LabError {
                 write!(f, "{what} was not done after {} s and was stopped", after.as_secs())
             }
             Self::BadOutput { tool, what } => write!(f, "cannot read the output of {tool}: {what}"),
+            Self::BadTarget { name, why, hint } => write!(f, "{name}: {why}; {hint}"),
             Self::BadWorkload(what) => write!(f, "this workload cannot be run: {what}"),
             Self::Unjudgeable(why) => write!(f, "no verdict is possible: {why}"),
             Self::Io { what, path, source } => write!(f, "{what} {}: {source}", path.display()),

@@ -53,7 +53,7 @@ fn nbdkit(folder: &Path, name: &str, arguments: &[&str]) -> Server {
 }
 
 fn job(name: &str, server: &Server, workload: Workload) -> Job {
-    Job { name: name.to_string(), uri: NbdUri::unix(&server.socket, ""), workload }
+    Job { name: name.to_string(), target: NbdUri::unix(&server.socket, "").into(), workload }
 }
 
 #[test]
@@ -159,7 +159,8 @@ fn nobody_listening_is_an_error_that_says_so() {
     let address = listener.local_addr().unwrap();
     drop(listener);
     let workload = Workload::random_read(4 << 10, 1, 1);
-    let jobs = [Job { name: "gone".to_string(), uri: NbdUri::tcp(address, "x"), workload }];
+    let jobs =
+        [Job { name: "gone".to_string(), target: NbdUri::tcp(address, "x").into(), workload }];
     let error = fio::run(&jobs, Detail::EveryIo, folder.path(), &mut |_| {}).unwrap_err();
     assert!(matches!(error, LabError::ToolFailed { .. }), "{error:?}");
     let text = error.to_string();

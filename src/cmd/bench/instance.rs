@@ -69,7 +69,7 @@ pub fn run(arguments: &BenchInstance) -> Result<(), Failure> {
 fn job(server: &Served, name: &str, id: &str, seed: u32, seconds: u32) -> Job {
     let workload =
         Workload { seed: seed.into(), ..Workload::random_read(BLOCK_BYTES, DEPTH, seconds) };
-    Job { name: name.to_owned(), uri: NbdUri::unix(&server.socket, id), workload }
+    Job { name: name.to_owned(), target: NbdUri::unix(&server.socket, id).into(), workload }
 }
 
 fn judge(measurements: &[Measurement]) -> Result<Found, Failure> {

@@ -110,7 +110,7 @@ fn fill(engine: &Engine, folder: &Path) -> Result<(), Failure> {
     };
     let job = Job {
         name: "fill".to_owned(),
-        uri: NbdUri::tcp(address(engine)?, &id.to_string()),
+        target: NbdUri::tcp(address(engine)?, &id.to_string()).into(),
         workload,
     };
     let logs = tempfile::tempdir_in(folder).map_err(failed)?;

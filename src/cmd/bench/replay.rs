@@ -72,7 +72,7 @@ pub fn run(arguments: &BenchReplay) -> Result<(), Failure> {
             ..Workload::random_read(16 << 10, 32, seconds)
         };
         let uri = NbdUri::unix(&socket, &id.to_string());
-        jobs.push(Job { name: name.to_owned(), uri, workload });
+        jobs.push(Job { name: name.to_owned(), target: uri.into(), workload });
     }
     fio::run(&jobs, Detail::Totals, folder.path(), &mut |volumes| {
         eprintln!("{}", demo::progress_line(volumes));

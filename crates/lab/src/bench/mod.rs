@@ -11,8 +11,13 @@ pub mod fio;
 pub mod isolation;
 pub mod usage;
 
+mod target;
+
 use std::net::SocketAddr;
 use std::path::Path;
+
+use crate::LabError;
+pub use target::{PathKind, Target};
 
 use crate::stats;
 
@@ -32,6 +37,22 @@ impl NbdUri {
     #[must_use]
     pub fn tcp(address: SocketAddr, export: &str) -> Self {
         Self(format!("nbd://{address}/{}", escape(export)))
+    }
+
+    /// An address somebody wrote: `nbd://host:port/export`, `nbd+unix:///export?socket=path`.
+    ///
+    /// # Errors
+    /// [`LabError::BadTarget`] when it does not begin so.
+    pub fn parse(text: &str) -> Result<Self, LabError> {
+        let schemes = ["nbd://", "nbd+unix://"];
+        match schemes.iter().any(|scheme| text.starts_with(scheme)) {
+            true => Ok(Self(text.to_owned())),
+            false => Err(LabError::BadTarget {
+                name: text.to_owned(),
+                why: "it is no NBD address".to_owned(),
+                hint: "write nbd://HOST:PORT/EXPORT or nbd+unix:///EXPORT?socket=PATH".to_owned(),
+            }),
+        }
     }
 
     /// The address as text.

@@ -124,6 +124,35 @@ impl Promise {
         self
     }
 
+    /// The same promise with these balances; where one is not given, it stays as it was.
+    #[must_use]
+    pub fn with_balances(mut self, balances: Balances) -> Self {
+        let set = |rate: &mut Option<Rate>, balance: Option<u64>| {
+            let credit = rate.as_mut().and_then(|rate| rate.credit.as_mut());
+            if let (Some(credit), Some(balance)) = (credit, balance) {
+                (credit.balance_min, credit.balance_max) = (balance, balance);
+            }
+        };
+        set(&mut self.operations, balances.operations);
+        set(&mut self.bytes, balances.bytes);
+        self
+    }
+
+    /// Which limit a workload meets first; `None` if it meets none, or now this and now that.
+    #[must_use]
+    pub fn binds(&self, workload: &Workload) -> Option<Dimension> {
+        Some(self.loads(workload).ok()?.first()?.dimension)
+    }
+
+    /// Requests a second that a workload may make while credits last, and for ever; `None` without
+    /// a limit.
+    #[must_use]
+    pub fn rates_of(&self, workload: &Workload) -> Option<(f64, f64)> {
+        let loads = self.loads(workload).ok()?;
+        let load = loads.first()?;
+        Some((load.iops(load.rate), load.iops(load.sustained())))
+    }
+
     /// The dimensions under a workload, the one that binds first.
     pub(super) fn loads(&self, workload: &Workload) -> Result<Vec<Load>, LabError> {
         let mut loads = Vec::with_capacity(2);

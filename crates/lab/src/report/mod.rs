@@ -192,6 +192,12 @@ impl Report {
         table::text(self)
     }
 
+    /// The table and the broken promises alone, for a text with words of its own.
+    #[must_use]
+    pub fn table(&self) -> String {
+        table::figures_and_faults(self)
+    }
+
     /// One HTML page with its charts inside; it loads nothing from anywhere.
     ///
     /// # Errors

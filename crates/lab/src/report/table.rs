@@ -13,6 +13,16 @@ const HEADINGS: [&str; 9] =
 const LEFT: [bool; 9] = [true, true, false, false, false, false, false, false, true];
 
 pub(super) fn text(report: &Report) -> String {
+    let mut out = figures_and_faults(report);
+    for warning in &report.warnings {
+        let _ = writeln!(out, "warning: {warning}");
+    }
+    let _ = writeln!(out, "{}", headline(report));
+    out
+}
+
+/// The table, every broken promise, and what to know of the machine's pauses.
+pub(super) fn figures_and_faults(report: &Report) -> String {
     let mut lines: Vec<[String; 9]> = vec![HEADINGS.map(String::from)];
     for volume in &report.volumes {
         lines.extend(volume_lines(volume));
@@ -30,10 +40,6 @@ pub(super) fn text(report: &Report) -> String {
     for sentence in report.stalls_sentences() {
         let _ = writeln!(out, "{sentence}");
     }
-    for warning in &report.warnings {
-        let _ = writeln!(out, "warning: {warning}");
-    }
-    let _ = writeln!(out, "{}", headline(report));
     out
 }
 

@@ -201,7 +201,8 @@ fn measure(
     workload: &Workload,
     config: &CompareConfig,
 ) -> Result<Sample, LabError> {
-    let job = Job { name: server.name.clone(), uri: server.uri.clone(), workload: *workload };
+    let job =
+        Job { name: server.name.clone(), target: server.uri.clone().into(), workload: *workload };
     let before = cpu_seconds(server.id())?;
     let run = fio::run(&[job], Detail::Totals, &config.folder, &mut |_| {})?;
     let used = cpu_seconds(server.id())? - before;

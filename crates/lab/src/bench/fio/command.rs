@@ -19,7 +19,6 @@ pub(super) fn arguments(jobs: &[Job], detail: Detail, log_prefixes: &[PathBuf]) 
         "--eta=never",
         // One process: killing it ends every job.
         "--thread=1",
-        "--ioengine=nbd",
         "--time_based=1",
         // The same clock as the server's. fio's own, calibrated at start, drifts by milliseconds a
         // minute.
@@ -56,7 +55,7 @@ fn job_arguments(job: &Job, arguments: &mut Vec<String>) {
         (Pattern::Sequential, _) => "rw",
     };
     arguments.push(format!("--name={}", job_name(&job.name)));
-    arguments.push(format!("--uri={}", job.uri.as_str()));
+    arguments.extend(job.target.fio_options(read_percent < 100));
     arguments.push(format!("--rw={rw}"));
     if !matches!(read_percent, 0 | 100) {
         arguments.push(format!("--rwmixread={read_percent}"));
@@ -82,7 +81,11 @@ mod tests {
     use std::path::Path;
 
     fn job(name: &str, workload: Workload) -> Job {
-        Job { name: name.to_string(), uri: NbdUri::unix(Path::new("/run/s"), "vol-1"), workload }
+        Job {
+            name: name.to_string(),
+            target: NbdUri::unix(Path::new("/run/s"), "vol-1").into(),
+            workload,
+        }
     }
 
     #[test]
@@ -94,9 +97,9 @@ mod tests {
         let (_, jobs_part) = line.split_once("--percentile_list=50:99:99.9 ").unwrap();
         assert_eq!(
             jobs_part,
-            "--name=log_disk '--uri=nbd+unix:///vol-1?socket=/run/s' --rw=randwrite --bs=4096 \
+            "--name=log_disk --ioengine=nbd '--uri=nbd+unix:///vol-1?socket=/run/s' --rw=randwrite --bs=4096 \
              --iodepth=1 --runtime=5 --randseed=1 --write_lat_log=/tmp/v0 --log_entries=1048576 \
-             --name=db '--uri=nbd+unix:///vol-1?socket=/run/s' --rw=randrw --rwmixread=70 \
+             --name=db --ioengine=nbd '--uri=nbd+unix:///vol-1?socket=/run/s' --rw=randrw --rwmixread=70 \
              --bs=16384 --iodepth=32 --runtime=30 --randseed=9 --write_lat_log=/tmp/v1 \
              --log_entries=1048576"
         );

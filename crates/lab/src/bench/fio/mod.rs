@@ -20,7 +20,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use self::output::{Framed, Snapshot};
-use crate::bench::NbdUri;
+use crate::bench::Target;
 use crate::bench::child::{self, Guarded};
 use crate::histogram::LatencySummary;
 use crate::series::Series;
@@ -46,7 +46,7 @@ pub struct Job {
     /// What the volume is called in progress and reports.
     pub name: String,
     /// Where it is.
-    pub uri: NbdUri,
+    pub target: Target,
     /// What to do to it.
     pub workload: Workload,
 }

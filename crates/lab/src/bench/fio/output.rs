@@ -240,7 +240,7 @@ mod tests {
     fn totals_and_progress() {
         let workload = Workload::random_read(4_096, 1, 1);
         let uri = NbdUri::unix(Path::new("/s"), "");
-        let jobs = [Job { name: "a".to_string(), uri, workload }];
+        let jobs = [Job { name: "a".to_string(), target: uri.into(), workload }];
         let first = parse(&document((100, 50), 1_000, 0)).unwrap();
         let second = parse(&document((400, 250), 2_500, 5)).unwrap();
         assert!((first.since(None, &jobs)[0].iops - 150.0).abs() < 1e-9);

@@ -301,11 +301,11 @@ fn neighbours(subject: &Subject, beside: Beside, config: &IsolationConfig) -> Ve
     };
     let mut jobs = Vec::new();
     if beside.reads() {
-        jobs.push(Job { name: "reads".to_owned(), uri: subject.reads.uri(), workload });
+        jobs.push(Job { name: "reads".to_owned(), target: subject.reads.uri().into(), workload });
     }
     if beside.writes() {
         let workload = Workload { read_percent: 0, ..workload };
-        jobs.push(Job { name: "writes".to_owned(), uri: subject.writes.uri(), workload });
+        jobs.push(Job { name: "writes".to_owned(), target: subject.writes.uri().into(), workload });
     }
     jobs
 }

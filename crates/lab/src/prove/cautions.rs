@@ -1,0 +1,191 @@
+//! What looks like a promise kept, or broken, and is something else.
+
+use serde::{Deserialize, Serialize};
+
+use super::Measured;
+use crate::bench::Target;
+use crate::bench::fio::Measurement;
+use crate::checker::{CreditPlan, Dimension, Promise, Verdict};
+use crate::stats;
+use crate::text;
+
+/// First reads that take so many times as long as the same reads again were cold.
+const COLD: f64 = 1.5;
+/// A first quarter that did so many times what the last did was served by a cache.
+const CACHED: f64 = 1.2;
+/// More of the time than this lost to pauses of the machine is worth a word, in parts of a hundred.
+const LOST_PERCENT: u64 = 1;
+/// Seconds of one run that a cache is looked for in at least.
+const QUARTERS_MIN: usize = 8;
+
+/// What kind of thing to know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CautionKind {
+    /// A burst was measured, and not what remains without credits.
+    MeasuredBurst,
+    /// Blocks took longer to read the first time.
+    ColdVolume,
+    /// Writes were fast until something was full.
+    WriteCache,
+    /// Something of this machine was in the way.
+    HostBusy,
+    /// The page cache cannot be passed by.
+    PageCache,
+}
+
+/// Something to know before believing a proof.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Caution {
+    /// What kind of thing.
+    pub kind: CautionKind,
+    /// In words, with the figures and the way out.
+    pub text: String,
+}
+
+impl Caution {
+    fn new(kind: CautionKind, text: String) -> Self {
+        Self { kind, text }
+    }
+}
+
+/// Whether the first reads of the same blocks took longer.
+pub(super) fn cold(first: &Measurement, again: &Measurement) -> Vec<Caution> {
+    let (was, is) = (first.latency.p50_ns, again.latency.p50_ns);
+    // Under a limit both wait for it, and nothing can be told.
+    if was as f64 <= is as f64 * COLD || is == 0 {
+        return Vec::new();
+    }
+    let text = format!(
+        "you measured a cold volume, or a cache: blocks took {} to read the first time and {} the \
+         second; read all of it once before you judge its latency",
+        text::latency(was),
+        text::latency(is),
+    );
+    vec![Caution::new(CautionKind::ColdVolume, text)]
+}
+
+/// Whether the subject cannot be read past the page cache.
+pub(super) fn page_cache(target: &Target) -> Option<Caution> {
+    let Target::Path { direct: false, path } = target else { return None };
+    let text = format!(
+        "{} cannot be opened with O_DIRECT: what was measured is memory as well as the device",
+        path.display()
+    );
+    Some(Caution::new(CautionKind::PageCache, text))
+}
+
+/// Whether this machine was in the way.
+pub(super) fn busy(warnings: &[String], measured: &[Measured]) -> Option<Caution> {
+    let seconds: u64 = measured.iter().map(|one| u64::from(one.step.workload.duration_s)).sum();
+    let lost_us: u64 = measured.iter().map(|one| one.observed.stalls.total_us()).sum();
+    let stood_still = lost_us * 100 > seconds * 1_000_000 * LOST_PERCENT;
+    if !stood_still && warnings.is_empty() {
+        return None;
+    }
+    let mut said: Vec<String> = warnings.to_vec();
+    said.sort();
+    said.dedup();
+    if stood_still {
+        said.push(format!("the machine stood still for {} ms of {seconds} s", lost_us / 1_000));
+    }
+    let text = format!(
+        "the host was busy: {}; prove it again when it is quiet, if that matters to the verdict",
+        said.join("; ")
+    );
+    Some(Caution::new(CautionKind::HostBusy, text))
+}
+
+/// Whether all that was seen is a burst.
+pub(super) fn burst(promise: &Promise, one: &Measured) -> Option<Caution> {
+    let workload = &one.step.workload;
+    let dimension = promise.binds(workload)?;
+    let rate = match dimension {
+        Dimension::Operations => promise.operations?,
+        Dimension::Bytes => promise.bytes?,
+    };
+    let credit = rate.credit?;
+    let (_, baseline) = promise.rates_of(workload)?;
+    let seconds = one.measurement.series.per_second();
+    let last = *seconds.last()?;
+    if last as f64 <= baseline * 1.05 {
+        return None;
+    }
+    let text = format!(
+        "you measured a burst: {} s at up to {}; when its credits are spent {} remain (full, they \
+         last {} s)",
+        seconds.len(),
+        dimension.rate_text(rate.per_second),
+        dimension.rate_text(credit.refill_per_second),
+        text::thousands(full_lasts_s(rate.per_second, &credit)),
+    );
+    Some(Caution::new(CautionKind::MeasuredBurst, text))
+}
+
+/// How long a full balance lasts: the subject's own promise begins with one.
+fn full_lasts_s(rate: u64, full: &CreditPlan) -> u64 {
+    let net = rate.saturating_sub(full.refill_per_second);
+    full.balance_max.checked_div(net).unwrap_or(0)
+}
+
+/// Whether writes were fast only at first.
+pub(super) fn write_cache(one: &Measured) -> Option<Caution> {
+    let seconds = one.measurement.series.per_second();
+    let quarter = seconds.len() / 4;
+    let burst = one.promise.rates_of(&one.step.workload).is_some_and(|(rate, base)| rate > base);
+    if one.step.workload.read_percent == 100 || seconds.len() < QUARTERS_MIN || burst {
+        return None;
+    }
+    let median = |counts: &[u64]| {
+        stats::median(&counts.iter().map(|count| *count as f64).collect::<Vec<_>>()).unwrap_or(0.0)
+    };
+    let (first, last) = (median(&seconds[..quarter]), median(&seconds[seconds.len() - quarter..]));
+    if first <= last * CACHED {
+        return None;
+    }
+    let text = format!(
+        "you measured a write cache: {} writes a second at first, {} in the end; write for longer \
+         than it lasts",
+        text::rate(first),
+        text::rate(last),
+    );
+    Some(Caution::new(CautionKind::WriteCache, text))
+}
+
+/// Why a load did not get what was promised, as far as that can be told.
+pub(super) fn reason(one: &Measured, verdict: &Verdict) -> Option<String> {
+    if verdict.pass {
+        return None;
+    }
+    let phase = verdict.summary.phases.first()?;
+    let promised = phase.promised_iops?;
+    let name = one.step.name;
+    if phase.measured_iops > promised * 1.005 {
+        return Some(format!(
+            "{name}: {} where {} were promised: nothing holds it to its limit",
+            text::rate(phase.measured_iops),
+            text::rate(promised)
+        ));
+    }
+    let seconds = f64::from(one.step.workload.duration_s);
+    match one.held_up {
+        Some(held) if held.device_s > 0.1 * seconds => Some(format!(
+            "{name}: within all its limits it waited for the device for {:.1} of {seconds:.0} s: \
+             neighbours took what was promised to it, or the device gives less than was sold",
+            held.device_s.min(seconds)
+        )),
+        Some(held) if held.instance_s > 0.1 * seconds => Some(format!(
+            "{name}: the limits of its instance held it up for {:.1} of {seconds:.0} s",
+            held.instance_s.min(seconds)
+        )),
+        _ => {
+            let (depth, took) = (one.step.workload.queue_depth, one.measurement.latency.mean_ns);
+            Some(format!(
+                "{name}: with {depth} requests at once each took {} on average, which is {} a \
+                 second: the subject gave no more",
+                text::latency(took),
+                text::rate(phase.measured_iops)
+            ))
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! A proof as text, CSV, JUnit and JSON.
+
+use std::fmt::Write as _;
+
+use super::{Outcome, Proof, SCHEMA};
+use crate::LabError;
+use crate::text;
+
+impl Outcome {
+    /// In one word, as it stands in headlines.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Kept => "kept",
+            Self::Broken => "broken",
+            Self::Undecided => "undecided",
+        }
+    }
+}
+
+impl Proof {
+    /// For a terminal.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut out = format!("{}: held to {}\n\n", self.target, self.promise);
+        out.push_str(&self.report.table());
+        let _ = writeln!(
+            out,
+            "\none read at a time: p50 {}, p99 {}",
+            text::latency(self.alone.p50_ns),
+            text::latency(self.alone.p99_ns)
+        );
+        for mean in &self.means {
+            let _ = write!(out, "{}: mean {} IOPS", mean.load, text::rate(mean.seconds.mean));
+            if let Some(interval) = mean.interval {
+                let (low, high) = (text::rate(interval.low), text::rate(interval.high));
+                let _ = write!(out, ", with 95 % confidence {low} to {high}");
+            }
+            let _ = writeln!(out, " ({} s)", mean.seconds.n);
+        }
+        for one in &self.unjudged {
+            let _ = writeln!(out, "not judged: {}: {}", one.load, one.why);
+        }
+        for reason in &self.reasons {
+            let _ = writeln!(out, "why: {reason}");
+        }
+        for caution in &self.cautions {
+            let _ = writeln!(out, "caution: {}", caution.text);
+        }
+        let _ = writeln!(out, "\nThe promise: {}", self.outcome.word());
+        out
+    }
+
+    /// A line for each second of each load.
+    #[must_use]
+    pub fn to_csv(&self) -> String {
+        let mut out = String::from("load,second,ios,p50_ns,p99_ns,max_ns\n");
+        for load in &self.report.volumes {
+            for (second, ios) in load.ios_per_second.iter().enumerate() {
+                let latency = load.latency_per_second.get(second).copied().unwrap_or_default();
+                let (p50, p99, max) = (latency.p50_ns, latency.p99_ns, latency.max_ns);
+                let _ = writeln!(out, "{},{second},{ios},{p50},{p99},{max}", load.name);
+            }
+        }
+        out
+    }
+
+    /// A test case for each check, as JUnit's readers take it.
+    #[must_use]
+    pub fn to_junit(&self) -> String {
+        let checks =
+            self.report.volumes.iter().map(|load| load.verdict.checks.len()).sum::<usize>();
+        let broken = |load: &crate::report::VolumeReport| {
+            load.verdict.checks.iter().filter(|check| !check.pass).count()
+        };
+        let failures: usize = self.report.volumes.iter().map(broken).sum();
+        let skipped = self.unjudged.len();
+        let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
+        let _ = writeln!(
+            out,
+            "<testsuite name=\"{}\" tests=\"{}\" failures=\"{failures}\" skipped=\"{skipped}\" \
+             timestamp=\"{}\">",
+            escaped(&self.report.title),
+            checks + skipped,
+            escaped(self.report.measured_at.trim_end_matches('Z')),
+        );
+        for load in &self.report.volumes {
+            for check in &load.verdict.checks {
+                let (class, name) = (escaped(&load.name), escaped(&check.name));
+                let _ = write!(out, "  <testcase classname=\"{class}\" name=\"{name}\"");
+                if check.pass {
+                    let _ = writeln!(out, "/>");
+                    continue;
+                }
+                let message =
+                    escaped(&format!("expected {}, measured {}", check.expected, check.measured));
+                let _ = writeln!(out, "><failure message=\"{message}\"/></testcase>");
+            }
+        }
+        for one in &self.unjudged {
+            let (class, why) = (escaped(&one.load), escaped(&one.why));
+            let _ = writeln!(
+                out,
+                "  <testcase classname=\"{class}\" name=\"judged\"><skipped message=\"{why}\"/>\
+                 </testcase>"
+            );
+        }
+        out.push_str("</testsuite>\n");
+        out
+    }
+
+    /// As JSON, from which all others can be made again.
+    ///
+    /// # Errors
+    /// Never in practice: no part of a proof lacks a JSON form.
+    pub fn to_json(&self) -> Result<String, LabError> {
+        serde_json::to_string_pretty(self).map_err(LabError::Json)
+    }
+
+    /// Reads a proof back.
+    ///
+    /// # Errors
+    /// When the text is not a proof, or one of another version.
+    pub fn from_json(text: &str) -> Result<Self, LabError> {
+        let proof: Self = serde_json::from_str(text).map_err(LabError::Json)?;
+        if proof.schema != SCHEMA {
+            let what =
+                format!("a proof of version {:?}, this program reads {SCHEMA:?}", proof.schema);
+            return Err(LabError::BadOutput { tool: "the proof", what });
+        }
+        Ok(proof)
+    }
+
+    /// One HTML page with its charts inside.
+    ///
+    /// # Errors
+    /// When a chart cannot be drawn.
+    pub fn to_html(&self) -> Result<String, LabError> {
+        self.report.to_html()
+    }
+}
+
+/// Text for an attribute of XML; what XML cannot hold at all becomes a question mark.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\n' | '\t' => out.push(' '),
+            c if c.is_control() => out.push('?'),
+            c => out.push(c),
+        }
+    }
+    out
+}

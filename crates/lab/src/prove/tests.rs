@@ -1,0 +1,211 @@
+//! Proofs of made-up measurements: what is judged, recognized and printed.
+
+use super::*;
+use crate::bench::NbdUri;
+use crate::checker::Dimension;
+use crate::series::Series;
+use crate::stalls::{Stall, Stalls};
+use crate::workload::Workload;
+use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
+
+/// A gp2 volume of 100 GiB: 300 IOPS, 3,000 while 5.4 million credits last.
+fn gp2() -> Promise {
+    let request = VolumeRequest {
+        volume_type: VolumeType::Gp2,
+        size_gib: 100,
+        iops: None,
+        throughput_mibps: None,
+        multi_attach: false,
+    };
+    let spec = Rules::newest().resolve(&request).unwrap();
+    Promise::from_pacing(&Rules::newest().pacing(&spec), Balances::default())
+}
+
+/// Seconds of so many I/Os each, spread evenly.
+fn series(seconds: &[u32]) -> Series {
+    let mut series = Series::new(seconds.len() as u32);
+    for (second, count) in seconds.iter().enumerate() {
+        for number in 0..*count {
+            series.record(second as u64 * 1_000 + u64::from(number) * 1_000 / u64::from(*count));
+        }
+    }
+    series
+}
+
+fn step(name: &'static str, read_percent: u8, seconds: u32) -> Step {
+    let workload = Workload { read_percent, ..Workload::random_read(16 << 10, 32, seconds) };
+    Step { name, workload }
+}
+
+fn measured(promise: Promise, step: Step, seconds: &[u32]) -> Measured {
+    let series = series(seconds);
+    let measurement = Measurement {
+        name: step.name.to_owned(),
+        workload: step.workload,
+        latency: LatencySummary { mean_ns: 10_000_000, ..LatencySummary::default() },
+        latency_per_second: vec![LatencySummary::default(); seconds.len()],
+        ios_total: series.total(),
+        runtime_ms: seconds.len() as u64 * 1_000,
+        started_unix_ms: Some(0),
+        error: None,
+        series,
+    };
+    Measured { step, measurement, observed: Observed::default(), promise, held_up: None }
+}
+
+fn proof(promise: Promise, all: Vec<Measured>) -> Proof {
+    let uri = NbdUri::parse("nbd://127.0.0.1:10809/x").unwrap();
+    let subject = Subject {
+        name: "<the \"disk\">".to_owned(),
+        target: uri.into(),
+        volume_type: "gp2".to_owned(),
+        size_gib: 100,
+        promise,
+    };
+    let prover = Prover {
+        subject: &subject,
+        folder: Path::new("/"),
+        insight: &mut Outside,
+        commands: vec!["fio".to_owned()],
+        warnings: Vec::new(),
+        version: "fio-3".to_owned(),
+    };
+    prover.proof(all, LatencySummary::default(), Vec::new())
+}
+
+fn kinds(proof: &Proof) -> Vec<CautionKind> {
+    proof.cautions.iter().map(|caution| caution.kind).collect()
+}
+
+/// Judged from outside, a gp2 volume may show its burst, its baseline, or the end of a burst; each
+/// is a promise kept, and a burst alone is said to be one.
+#[test]
+fn a_burst_is_recognized_from_outside() {
+    let load = step("reads", 100, 12);
+    let seen = |seconds: &[u32]| {
+        let promise = steps::assumed(&gp2(), &load.workload, &series(seconds));
+        proof(gp2(), vec![measured(promise, load, seconds)])
+    };
+    let burst = seen(&[3_000; 12]);
+    assert_eq!(burst.outcome, Outcome::Kept, "{}", burst.to_text());
+    assert_eq!(kinds(&burst), [CautionKind::MeasuredBurst]);
+    assert!(burst.cautions[0].text.contains("they last 2,000 s"), "{}", burst.cautions[0].text);
+    let baseline = seen(&[300; 12]);
+    assert_eq!((baseline.outcome, kinds(&baseline)), (Outcome::Kept, vec![]));
+    // 2,700 credits a second for five seconds and a half.
+    let ends = seen(&[3_000, 3_000, 3_000, 3_000, 3_000, 1_650, 300, 300, 300, 300, 300, 300]);
+    assert_eq!((ends.outcome, kinds(&ends)), (Outcome::Kept, vec![]), "{}", ends.to_text());
+    let half = seen(&[1_500; 12]);
+    assert_eq!(half.outcome, Outcome::Broken);
+    assert!(half.reasons[0].contains("the subject gave no more"), "{:?}", half.reasons);
+}
+
+#[test]
+fn what_broke_a_promise_is_named() {
+    let promise = Promise::iops(1_000);
+    let load = step("reads", 100, 10);
+    let fast = proof(promise, vec![measured(promise, load, &[2_000; 10])]);
+    assert_eq!(fast.outcome, Outcome::Broken);
+    assert!(fast.reasons[0].contains("nothing holds it to its limit"), "{:?}", fast.reasons);
+    let mut slow = measured(promise, load, &[600; 10]);
+    slow.held_up = Some(HeldUp { own_s: 0.0, instance_s: 1.0, device_s: 9.0 });
+    let slow = proof(promise, vec![slow]);
+    assert!(
+        slow.reasons[0].contains("waited for the device for 9.0 of 10 s"),
+        "{:?}",
+        slow.reasons
+    );
+}
+
+#[test]
+fn a_write_cache_is_recognized_and_a_burst_is_none() {
+    let promise = Promise::iops(3_000);
+    let writes = step("writes", 0, 12);
+    let fills = [3_000, 3_000, 3_000, 3_000, 2_000, 900, 900, 900, 900, 900, 900, 900];
+    let cached = proof(promise, vec![measured(promise, writes, &fills)]);
+    assert_eq!(kinds(&cached), [CautionKind::WriteCache]);
+    let reads = proof(promise, vec![measured(promise, step("reads", 100, 12), &fills)]);
+    assert_eq!(kinds(&reads), []);
+}
+
+/// A machine that stood still for a tenth of the time proves nothing.
+#[test]
+fn a_machine_that_stands_still_leaves_it_undecided() {
+    let promise = Promise::iops(1_000);
+    let load = step("reads", 100, 10);
+    let mut stopped = measured(promise, load, &[900; 10]);
+    let pause = Stall { start_us: 2_000_000, length_us: 1_000_000 };
+    stopped.observed.stalls = Stalls::merged(vec![pause]);
+    let busy = cautions::busy(&[], std::slice::from_ref(&stopped)).unwrap();
+    assert_eq!(busy.kind, CautionKind::HostBusy);
+    assert!(busy.text.contains("1000 ms of 10 s"), "{}", busy.text);
+    let undecided = proof(promise, vec![stopped]);
+    assert_eq!(undecided.outcome, Outcome::Undecided);
+    assert!(undecided.to_text().ends_with("The promise: undecided\n"));
+    let junit = undecided.to_junit();
+    assert!(junit.contains("skipped=\"1\"") && junit.contains("<skipped message="), "{junit}");
+    // Nothing measured is no promise kept.
+    assert_eq!(proof(promise, vec![]).outcome, Outcome::Undecided);
+}
+
+#[test]
+fn reads_that_are_slower_the_first_time_are_cold() {
+    let promise = Promise::iops(1_000);
+    let mut first = measured(promise, step("first reads", 100, 3), &[10; 3]).measurement;
+    let mut again = first.clone();
+    (first.latency.p50_ns, again.latency.p50_ns) = (900_000, 300_000);
+    let [cold] = &cautions::cold(&first, &again)[..] else { panic!("not seen") };
+    assert!(cold.text.contains("900 us to read the first time and 300 us"), "{}", cold.text);
+    assert_eq!(cautions::cold(&again, &first), []);
+}
+
+/// The queue is deep enough for the rate, writes come only if data may go, and large requests where
+/// bytes are the limit.
+#[test]
+fn the_loads_fit_the_promise() {
+    let plan = Plan { seconds: 30, writes: false, seed: 7 };
+    let names = |promise: &Promise, plan: &Plan| {
+        steps::loads(promise, plan, 100_000).iter().map(|step| step.name).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&Promise::iops(1_000), &plan), ["reads"]);
+    let mut gp3 = Promise::iops(3_000);
+    gp3.bytes = Some(crate::checker::Rate { per_second: 125 << 20, credit: None });
+    assert_eq!(names(&gp3, &plan), ["reads", "large-reads"]);
+    let writes = Plan { writes: true, ..plan };
+    let all = ["reads", "large-reads", "writes", "half-writes", "large-writes"];
+    assert_eq!(names(&gp3, &writes), all);
+    let large = &steps::loads(&gp3, &plan, 100_000)[1].workload;
+    assert_eq!((large.block_bytes, gp3.binds(large)), (256 << 10, Some(Dimension::Bytes)));
+    // 16,000 a second of 10 ms each need 160 at once.
+    assert_eq!(
+        steps::loads(&Promise::iops(16_000), &plan, 10_000_000)[0].workload.queue_depth,
+        256
+    );
+    assert_eq!(steps::loads(&Promise::iops(16_000), &plan, 4_000_000)[0].workload.queue_depth, 128);
+    assert_eq!(steps::loads(&Promise::iops(100), &plan, 0)[0].workload.queue_depth, 32);
+}
+
+#[test]
+fn every_form_holds_the_same() {
+    let promise = Promise::iops(1_000);
+    let load = step("reads", 100, 10);
+    let mut seconds = [1_000; 10];
+    seconds[4] = 700;
+    let broken = proof(promise, vec![measured(promise, load, &seconds)]);
+    assert_eq!(broken.outcome, Outcome::Broken);
+    let read = Proof::from_json(&broken.to_json().unwrap()).unwrap();
+    assert_eq!(read.to_text(), broken.to_text());
+    let other = broken.to_json().unwrap().replace("proof/1", "proof/2");
+    assert!(Proof::from_json(&other).unwrap_err().to_string().contains("proof/2"));
+    let csv = broken.to_csv();
+    assert_eq!(csv.lines().count(), 11);
+    assert_eq!(csv.lines().nth(5), Some("reads,4,700,0,0,0"));
+    let junit = broken.to_junit();
+    assert!(junit.contains("testsuite name=\"&lt;the &quot;disk&quot;&gt; held to"), "{junit}");
+    let failures = broken.report.volumes[0].verdict.checks.iter().filter(|c| !c.pass).count();
+    assert!(failures > 0 && junit.contains(&format!("failures=\"{failures}\"")), "{junit}");
+    assert_eq!(junit.matches("<failure ").count(), failures);
+    let text = broken.to_text();
+    assert!(text.contains("reads: mean 966.7 IOPS, with 95 % confidence "), "{text}");
+    assert!(broken.to_html().unwrap().contains("</html>"));
+}

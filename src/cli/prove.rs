@@ -1,0 +1,73 @@
+//! The flags of `evenkeel prove`.
+
+use super::{Connection, Output, date, size_gib, span, volume_type};
+use clap::{Args, ValueHint};
+use evenkeel_core::volume::{Date, VolumeType};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Args, Debug)]
+pub struct Prove {
+    /// A volume's id, an NBD address (nbd://HOST:PORT/EXPORT, nbd+unix:///EXPORT?socket=PATH), or
+    /// the path of a file or block device.
+    #[arg(value_name = "TARGET", value_hint = ValueHint::AnyPath)]
+    pub target: String,
+
+    /// The volume type whose promise it is held to; a volume of a server has its own.
+    #[arg(long = "type", value_name = "TYPE", value_parser = volume_type)]
+    pub volume_type: Option<VolumeType>,
+
+    /// Size, such as 100 or 2TiB, of the volume that is promised. [default: the target's own]
+    #[arg(long, value_name = "SIZE", value_parser = size_gib)]
+    pub size: Option<u32>,
+
+    /// Provisioned IOPS: io1, io2, gp3.
+    #[arg(long, value_name = "N")]
+    pub iops: Option<u32>,
+
+    /// Provisioned throughput in MiB/s: gp3.
+    #[arg(long, value_name = "MIB/S")]
+    pub throughput: Option<u32>,
+
+    /// The same from a TOML file, with the keys type, size, iops, throughput and as-of; without a
+    /// type, iops and throughput are steady limits of no volume type.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(conflicts_with_all = ["volume_type", "size", "iops", "throughput"])]
+    pub promise: Option<PathBuf>,
+
+    /// Volume rules of that day, such as 2012-08. [default: the newest]
+    #[arg(long, env = "EVENKEEL_AS_OF", value_name = "DATE", value_parser = date)]
+    pub as_of: Option<Date>,
+
+    /// Time of each load, such as 30s; at least 5s.
+    #[arg(long, default_value = "30s", value_name = "TIME", value_parser = span)]
+    pub time: Duration,
+
+    /// Overwrite the target's data: writes and mixed loads are put to the proof, too.
+    #[arg(long)]
+    pub yes_destroy_data: bool,
+
+    /// Of all offsets: the same seed visits the same blocks.
+    #[arg(long, default_value = "1", value_name = "N")]
+    pub seed: u64,
+
+    /// Write the report with its charts to this file.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub html: Option<PathBuf>,
+
+    /// Write a test case for each check, for a build server.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub junit: Option<PathBuf>,
+
+    /// Addresses of the server's NBD side; its unix socket is used where it is there.
+    #[arg(long, env = "EVENKEEL_NBD_LISTEN", default_value = "127.0.0.1:10809")]
+    #[arg(value_name = "ADDR", value_delimiter = ',')]
+    pub nbd_listen: Vec<SocketAddr>,
+
+    #[command(flatten)]
+    pub output: Output,
+
+    #[command(flatten)]
+    pub connection: Connection,
+}

@@ -1,0 +1,284 @@
+//! `evenkeel prove`: is it what it says it is?
+
+use super::{serve, temporary_folder, volume};
+use crate::api::Client;
+use crate::cli::Prove;
+use crate::message::{self, Exit, Failure, Format};
+use crate::top::sample::number;
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
+use evenkeel_core::units::{GIB, MIB};
+use evenkeel_core::volume::{Date, Rules, VolumeRequest, VolumeType};
+use evenkeel_lab::LabError;
+use evenkeel_lab::bench::fio::VolumeProgress;
+use evenkeel_lab::bench::{NbdUri, PathKind, Target};
+use evenkeel_lab::checker::Promise;
+use evenkeel_lab::demo;
+use evenkeel_lab::prove::{self, HeldUp, Insight, Outcome, Outside, Plan, SECONDS_MIN, Subject};
+use evenkeel_wire::aws::xml::Element;
+use serde::Deserialize;
+use std::path::Path;
+
+/// Without a terminal to show them on, only every so many lines of progress are printed.
+const PROGRESS_EVERY: u64 = 5;
+
+pub fn run(arguments: &Prove) -> Result<(), Failure> {
+    serve::log_to_stderr("warn")?;
+    let plan = plan(arguments)?;
+    let folder = temporary_folder(&std::env::temp_dir(), "evenkeel-prove-")?;
+    let asked = Asked::of(arguments)?;
+    let client;
+    let (subject, mut insight): (Subject, Box<dyn Insight>) =
+        match arguments.target.parse::<VolumeId>() {
+            Ok(id) => {
+                client = Client::new(&arguments.connection)?;
+                let subject = volume_subject(arguments, &asked, &client, id)?;
+                (subject, Box::new(Server { client: &client, volume: id.to_string() }))
+            }
+            Err(_) => (other_subject(arguments, &asked)?, Box::new(Outside)),
+        };
+    eprintln!("{}: {}", subject.name, subject.promise);
+    let mut lines = 0_u64;
+    let mut progress = |volumes: &[VolumeProgress]| {
+        if lines.is_multiple_of(PROGRESS_EVERY) {
+            eprintln!("{}", demo::progress_line(volumes));
+        }
+        lines += 1;
+    };
+    let proof = prove::run(&subject, &plan, &mut *insight, folder.path(), &mut progress);
+    let proof = proof.map_err(failed)?;
+    if let Some(path) = &arguments.html {
+        write(path, &proof.to_html().map_err(failed)?)?;
+    }
+    if let Some(path) = &arguments.junit {
+        write(path, &proof.to_junit())?;
+    }
+    message::print(&match arguments.output.format {
+        Format::Json => format!("{}\n", proof.to_json().map_err(failed)?),
+        Format::Csv => proof.to_csv(),
+        Format::Text => proof.to_text(),
+    })?;
+    match proof.outcome {
+        Outcome::Kept => Ok(()),
+        Outcome::Broken => Err(Failure::new(format!("{} does not keep its promise", subject.name))),
+        Outcome::Undecided => Err(Failure::new("no verdict could be reached")
+            .exit(Exit::Undecided)
+            .hint("prove it again on a quiet machine, or for longer with --time")),
+    }
+}
+
+fn plan(arguments: &Prove) -> Result<Plan, Failure> {
+    let seconds = u32::try_from(arguments.time.as_secs()).unwrap_or(u32::MAX);
+    if seconds < SECONDS_MIN {
+        let message = format!("--time {seconds}s: less than {SECONDS_MIN}s prove nothing");
+        return Err(Failure::new(message).exit(Exit::Usage));
+    }
+    Ok(Plan { seconds, writes: arguments.yes_destroy_data, seed: arguments.seed })
+}
+
+/// The promise as somebody asked for it, by flags or in a file.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+struct Written<'a> {
+    r#type: Option<&'a str>,
+    size: Option<u32>,
+    iops: Option<u32>,
+    throughput: Option<u32>,
+    as_of: Option<&'a str>,
+}
+
+/// The same, read.
+struct Asked {
+    volume_type: Option<VolumeType>,
+    size_gib: Option<u32>,
+    iops: Option<u32>,
+    throughput_mibps: Option<u32>,
+    rules: &'static Rules,
+}
+
+impl Asked {
+    fn of(arguments: &Prove) -> Result<Self, Failure> {
+        let Some(path) = &arguments.promise else {
+            return Ok(Self {
+                volume_type: arguments.volume_type,
+                size_gib: arguments.size,
+                iops: arguments.iops,
+                throughput_mibps: arguments.throughput,
+                rules: rules(arguments.as_of)?,
+            });
+        };
+        let usage = |said: String| {
+            Failure::new(format!("{}: {said}", path.display()))
+                .exit(Exit::Usage)
+                .hint("the keys are type, size (GiB), iops, throughput (MiB/s) and as-of")
+        };
+        let text = std::fs::read_to_string(path).map_err(|error| usage(error.to_string()))?;
+        let written: Written<'_> =
+            toml::from_str(&text).map_err(|error| usage(error.message().to_owned()))?;
+        let as_of = written.as_of.map(str::parse::<Date>).transpose();
+        let as_of = as_of.map_err(|error| usage(format!("as-of: {error}")))?;
+        let volume_type = written.r#type.map(str::parse::<VolumeType>).transpose();
+        Ok(Self {
+            volume_type: volume_type.map_err(|error| usage(format!("type: {error}")))?,
+            size_gib: written.size,
+            iops: written.iops,
+            throughput_mibps: written.throughput,
+            rules: rules(as_of.or(arguments.as_of))?,
+        })
+    }
+
+    /// The promise, for a target of this size.
+    fn promise(&self, size_gib: u32) -> Result<(String, Promise), Failure> {
+        let usage = |said: String| Failure::new(said).exit(Exit::Usage);
+        let Some(volume_type) = self.volume_type else {
+            let limit = |per_second: Option<u64>| {
+                per_second.map(|per_second| Limit { per_second, credit: None })
+            };
+            let bytes = self.throughput_mibps.map(|mibps| u64::from(mibps) * MIB);
+            let operations = limit(self.iops.map(u64::from));
+            let pacing = Pacing { operations, bytes: limit(bytes), ..Pacing::UNLIMITED };
+            if operations.is_none() && pacing.bytes.is_none() {
+                return Err(usage("nothing is promised of it".to_owned())
+                    .hint("say what it is held to: --type io2 --size 100 --iops 1000"));
+            }
+            return Ok(("-".to_owned(), Promise::from_pacing(&pacing, Balances::default())));
+        };
+        let request = VolumeRequest {
+            volume_type,
+            size_gib: self.size_gib.unwrap_or(size_gib),
+            iops: self.iops,
+            throughput_mibps: self.throughput_mibps,
+            multi_attach: false,
+        };
+        let spec = self.rules.resolve(&request).map_err(|error| usage(error.to_string()))?;
+        let pacing = self.rules.pacing(&spec);
+        Ok((volume_type.to_string(), Promise::from_pacing(&pacing, Balances::default())))
+    }
+}
+
+fn rules(as_of: Option<Date>) -> Result<&'static Rules, Failure> {
+    match as_of {
+        None => Ok(Rules::newest()),
+        Some(date) => {
+            Rules::as_of(date).map_err(|error| Failure::new(error.to_string()).exit(Exit::Usage))
+        }
+    }
+}
+
+/// A volume of a server of ours: its own promise, unless another one is asked for.
+fn volume_subject(
+    arguments: &Prove,
+    asked: &Asked,
+    client: &Client,
+    id: VolumeId,
+) -> Result<Subject, Failure> {
+    let id = id.to_string();
+    let known = volume::get(client, &id)?;
+    if known.state != "in-use" {
+        let message = format!("{id} is {}, and not attached to this machine", known.state);
+        return Err(Failure::new(message).hint(format!("evenkeel volume attach {id} --wait")));
+    }
+    let size_gib = u32::try_from(known.size_gib).unwrap_or(u32::MAX);
+    let narrow = |value: Option<u64>| value.and_then(|value| u32::try_from(value).ok());
+    let own = Asked {
+        volume_type: known.volume_type.parse().ok(),
+        size_gib: Some(size_gib),
+        iops: narrow(known.iops),
+        throughput_mibps: narrow(known.throughput_mibps),
+        rules: asked.rules,
+    }
+    .named();
+    let is_asked = asked.volume_type.is_some() || asked.iops.is_some();
+    let (volume_type, promise) = if is_asked { asked } else { &own }.promise(size_gib)?;
+    let socket = arguments.connection.data_dir.join("nbd.sock");
+    let uri = match (socket.exists(), arguments.nbd_listen.first()) {
+        (true, _) => {
+            let socket = std::path::absolute(&socket).unwrap_or(socket);
+            NbdUri::unix(&socket, &id)
+        }
+        (false, Some(address)) => NbdUri::tcp(*address, &id),
+        (false, None) => return Err(Failure::new("--nbd-listen names no address")),
+    };
+    Ok(Subject { name: id, target: uri.into(), volume_type, size_gib, promise })
+}
+
+impl Asked {
+    /// Without what its type does not let one choose: a gp2 volume has the IOPS of its size.
+    fn named(self) -> Self {
+        let chosen = |types: &[VolumeType]| self.volume_type.is_some_and(|t| types.contains(&t));
+        let iops =
+            self.iops.filter(|_| chosen(&[VolumeType::Io1, VolumeType::Io2, VolumeType::Gp3]));
+        let throughput_mibps = self.throughput_mibps.filter(|_| chosen(&[VolumeType::Gp3]));
+        Self { iops, throughput_mibps, ..self }
+    }
+}
+
+/// Anything else: seen from outside.
+fn other_subject(arguments: &Prove, asked: &Asked) -> Result<Subject, Failure> {
+    let name = arguments.target.clone();
+    let (target, size_gib) = if name.contains("://") {
+        let uri = NbdUri::parse(&name).map_err(|error| usage(&error))?;
+        (Target::Nbd(uri), 1)
+    } else {
+        let looked = Target::path(Path::new(&name), arguments.yes_destroy_data);
+        let (target, kind) = looked.map_err(|error| usage(&error))?;
+        let (PathKind::File(bytes) | PathKind::Device(bytes)) = kind;
+        (target, u32::try_from(bytes / GIB).unwrap_or(u32::MAX).max(1))
+    };
+    let (volume_type, promise) = asked.promise(size_gib)?;
+    let size_gib = asked.size_gib.unwrap_or(size_gib);
+    Ok(Subject { name, target, volume_type, size_gib, promise })
+}
+
+/// What a server of ours tells of a volume.
+struct Server<'a> {
+    client: &'a Client,
+    volume: String,
+}
+
+impl Server<'_> {
+    fn item(&self) -> Result<Element, Failure> {
+        let named = [("VolumeId.1", self.volume.as_str())];
+        let answer = self.client.call("DescribeVolumeMetrics", &named)?;
+        let item = answer.items("volumeMetricSet").first().cloned();
+        item.ok_or_else(|| Failure::new(format!("the server tells nothing of {}", self.volume)))
+    }
+}
+
+impl Insight for Server<'_> {
+    fn balances(&mut self) -> Result<Option<Balances>, LabError> {
+        let item = self
+            .item()
+            .map_err(|failure| LabError::BadOutput { tool: "the server", what: failure.message })?;
+        let balance = |name: &str| {
+            item.child(name).and_then(|limit| limit.child_text("balance"))?.parse().ok()
+        };
+        Ok(Some(Balances { operations: balance("operations"), bytes: balance("bytes") }))
+    }
+
+    fn held_up(&mut self) -> Option<HeldUp> {
+        let item = self.item().ok()?;
+        let exceeded = item.child("exceededNs")?;
+        let seconds = |causes: &[&str]| {
+            let ns = causes.iter().map(|cause| number(exceeded, cause)).sum::<u64>();
+            std::time::Duration::from_nanos(ns).as_secs_f64()
+        };
+        Some(HeldUp {
+            own_s: seconds(&["operations", "bytes", "guard"]),
+            instance_s: seconds(&["instanceOperations", "instanceBytes"]),
+            device_s: seconds(&["device"]),
+        })
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+}
+
+fn usage(error: &LabError) -> Failure {
+    Failure::new(error.to_string()).exit(Exit::Usage)
+}
+
+fn failed(error: LabError) -> Failure {
+    Failure::new(error.to_string())
+}
