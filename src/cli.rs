@@ -21,7 +21,7 @@ mod volume;
 
 pub use bench::{
     Bench, BenchIdle, BenchInstance, BenchIsolation, BenchLimits, BenchNbd, BenchReplay,
-    BenchReservation, BenchVerb, Export,
+    BenchReservation, BenchVerb, Export, Floor,
 };
 pub use calibrate::{Calibrate, CalibrateWhen};
 pub use prove::Prove;

@@ -38,6 +38,9 @@ pub enum BenchVerb {
     /// Serve one unlimited volume in memory: the subject of `bench nbd`.
     #[command(hide = true)]
     Export(Export),
+    /// Answer requests at the least cost there is, and keep nothing: the floor of `bench nbd`.
+    #[command(hide = true)]
+    Floor(Floor),
 }
 
 #[derive(Args, Debug)]
@@ -90,6 +93,21 @@ pub struct Export {
     /// Threads of the data plane. [default: the number of cores]
     #[arg(long, value_name = "N")]
     pub cores: Option<u16>,
+}
+
+#[derive(Args, Debug)]
+pub struct Floor {
+    /// Unix socket to listen on.
+    #[arg(long, value_name = "PATH")]
+    pub unix: Option<PathBuf>,
+
+    /// Address to listen on.
+    #[arg(long, value_name = "ADDR", required_unless_present = "unix", conflicts_with = "unix")]
+    pub tcp: Option<SocketAddr>,
+
+    /// Size in bytes.
+    #[arg(long, value_name = "BYTES")]
+    pub size: u64,
 }
 
 #[derive(Args, Debug)]

@@ -27,6 +27,7 @@ pub fn run(verb: &BenchVerb) -> Result<(), Failure> {
         BenchVerb::Idle(arguments) => idle::run(arguments),
         BenchVerb::Replay(arguments) => replay::run(arguments),
         BenchVerb::Export(arguments) => nbd::export(arguments),
+        BenchVerb::Floor(arguments) => nbd::floor(arguments),
     }
 }
 

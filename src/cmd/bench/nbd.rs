@@ -1,7 +1,7 @@
 //! `evenkeel bench`: an unlimited volume beside other servers, under the same load.
 
 use super::{print, seconds};
-use crate::cli::{BenchNbd, Export};
+use crate::cli::{BenchNbd, Export, Floor};
 use crate::cmd::{apply, serve, temporary_folder};
 use crate::message::Failure;
 use crate::server;
@@ -31,8 +31,13 @@ pub fn nbd(arguments: &BenchNbd) -> Result<(), Failure> {
     let folders = [&folder, &memory_folder].map(|folder| folder.path().to_owned());
     serve::end_when_told_to(folders.to_vec())?;
     let seconds = seconds(arguments.time);
-    let peers =
-        vec![ours()?, compare::nbdkit_memory(), compare::nbdkit_file(), compare::qemu_file()];
+    let peers = vec![
+        this_program("evenkeel", "export", true)?,
+        compare::nbdkit_memory(),
+        compare::nbdkit_file(),
+        compare::qemu_file(),
+        this_program(compare::FLOOR, "floor", false)?,
+    ];
     let rows = compare::standard_rows(seconds);
     let transports = vec![Transport::Unix, Transport::Tcp];
     let runs = rows.len() * transports.len() * peers.len();
@@ -53,24 +58,35 @@ pub fn nbd(arguments: &BenchNbd) -> Result<(), Failure> {
     print(&arguments.output, &comparison, ToString::to_string)
 }
 
-/// This program, exporting one unlimited volume, as one server of the comparison.
-fn ours() -> Result<Peer, Failure> {
+/// This program as one server of the comparison, called `name`: one of its hidden verbs.
+fn this_program(name: &str, verb: &str, keeps_bytes: bool) -> Result<Peer, Failure> {
     let program = std::env::current_exe()
         .map_err(|error| Failure::new(format!("where this program is: {error}")))?;
     let program = program.to_string_lossy().into_owned();
     let command = |listen: [&str; 2]| {
-        let arguments = ["bench", "export", "--size", "{size}"].into_iter().chain(listen);
+        let arguments = ["bench", verb, "--size", "{size}"].into_iter().chain(listen);
         [program.clone()].into_iter().chain(arguments.map(str::to_owned)).collect()
     };
     Ok(Peer {
-        name: "evenkeel".to_owned(),
+        name: name.to_owned(),
         package: "evenkeel",
         export: VOLUME.to_string(),
         unix: command(["--unix", "{socket}"]),
         tcp: command(["--tcp", "127.0.0.1:{port}"]),
         needs_file: false,
-        keeps_bytes: true,
+        keeps_bytes,
     })
+}
+
+/// Serves an export that keeps nothing, at the least cost, until it is killed.
+pub fn floor(arguments: &Floor) -> Result<(), Failure> {
+    let served = match (&arguments.unix, arguments.tcp) {
+        (Some(socket), _) => compare::floor::serve_unix(socket, arguments.size),
+        (None, Some(address)) => compare::floor::serve_tcp(address, arguments.size),
+        // The command line asks for one of them.
+        (None, None) => Ok(()),
+    };
+    served.map_err(|error| Failure::new(format!("the floor cannot serve: {error}")))
 }
 
 /// Serves one unlimited volume in memory, without a control plane, until told to stop.

@@ -52,14 +52,15 @@ pub fn fill(socket: &Path, export: &str, bytes: u64) -> Result<(), LabError> {
     filled.map_err(LabError::io("cannot fill a volume over", socket))
 }
 
-struct Connection {
+/// A client that has one request in flight at most.
+pub(super) struct Connection {
     stream: UnixStream,
     reader: ReplyReader,
     size_bytes: u64,
 }
 
 impl Connection {
-    fn open(socket: &Path, export: &str) -> io::Result<Self> {
+    pub(super) fn open(socket: &Path, export: &str) -> io::Result<Self> {
         let mut stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(ANSWER_MAX))?;
         stream.set_write_timeout(Some(ANSWER_MAX))?;
@@ -90,6 +91,12 @@ impl Connection {
         }
     }
 
+    /// For requests of another kind.
+    #[cfg(test)]
+    pub(super) fn stream(&mut self) -> &mut UnixStream {
+        &mut self.stream
+    }
+
     fn run(&mut self, time: Duration) -> io::Result<LogRun> {
         let mut latency = LatencyHistogram::new();
         let block = u64::from(LOG_BLOCK_BYTES);
@@ -109,7 +116,7 @@ impl Connection {
         Ok(LogRun { writes_per_second, latency: latency.summary() })
     }
 
-    fn fill(&mut self, bytes: u64) -> io::Result<()> {
+    pub(super) fn fill(&mut self, bytes: u64) -> io::Result<()> {
         let mut message = message(FILL_BLOCK_BYTES);
         let blocks = bytes.min(self.size_bytes) / u64::from(FILL_BLOCK_BYTES);
         for number in 0..blocks {

@@ -6,6 +6,7 @@
 //! is the figure, not the rate.
 
 mod figures;
+pub mod floor;
 mod peer;
 mod table;
 
@@ -23,6 +24,9 @@ use crate::bench::usage::cpu_seconds;
 use crate::environment::Environment;
 use crate::workload::{Pattern, Workload};
 use crate::{LabError, clock};
+
+/// What tables call the server of [`floor`].
+pub const FLOOR: &str = "floor";
 
 /// What to compare.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use super::{Cell, Comparison, Sample, Transport};
+use super::{Cell, Comparison, FLOOR, Sample, Transport};
 use crate::text;
 use crate::workload::Workload;
 
@@ -40,8 +40,8 @@ impl fmt::Display for Comparison {
             let (row, server) = ("row", "server");
             writeln!(
                 f,
-                "  {row:<34} {server:<width$} {:>10} {:>7} {:>9} {:>11} {:>7}",
-                "IOPS", "of best", "p50", "CPU s/M I/O", "of best"
+                "  {row:<34} {server:<width$} {:>10} {:>7} {:>9} {:>11} {:>7} {:>8}",
+                "IOPS", "of best", "p50", "CPU s/M I/O", "of best", "of floor"
             )?;
             for (workload, cells) in self.rows(transport) {
                 f.write_str(&row_text(&workload, &cells, width))?;
@@ -68,19 +68,22 @@ fn row_text(workload: &Workload, cells: &[&Cell], width: usize) -> String {
     let kept = || cells.iter().zip(&medians).filter(|(cell, _)| cell.keeps_bytes);
     let most = kept().map(|(_, median)| median.iops).fold(0.0, f64::max);
     let least = kept().map(|(_, median)| median.cpu_s_per_million).fold(f64::MAX, f64::min);
+    let is_floor = |cell: &&Cell| cell.peer == FLOOR;
+    let floor = cells.iter().position(is_floor).map_or(0.0, |at| medians[at].cpu_s_per_million);
     let mut text = String::new();
     let mut label = workload.to_string();
     for (cell, median) in cells.iter().zip(&medians) {
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,
-            "  {label:<34} {:<width$} {:>10} {:>7} {:>9} {:>11.2} {:>7}",
+            "  {label:<34} {:<width$} {:>10} {:>7} {:>9} {:>11.2} {:>7} {:>8}",
             cell.peer,
             text::thousands(median.iops.round() as u64),
             ratio(median.iops, most),
             text::latency(median.p50_ns),
             median.cpu_s_per_million,
             ratio(median.cpu_s_per_million, least),
+            ratio(median.cpu_s_per_million, floor),
         );
         label.clear();
     }
@@ -103,7 +106,7 @@ mod tests {
             workload: Workload::random_read(4_096, 32, 2),
             transport,
             peer: peer.to_string(),
-            keeps_bytes: peer != "qemu null",
+            keeps_bytes: peer != FLOOR,
             samples: vec![Sample { iops, p50_ns: 300_000, cpu_s_per_million: cpu }],
         };
         let comparison = Comparison {
@@ -114,7 +117,7 @@ mod tests {
             cells: vec![
                 cell("evenkeel", Transport::Unix, 110_000.0, 3.0),
                 cell("nbdkit memory", Transport::Unix, 55_000.0, 9.0),
-                cell("qemu null", Transport::Unix, 220_000.0, 1.5),
+                cell("floor", Transport::Unix, 220_000.0, 1.5),
                 cell("evenkeel", Transport::Tcp, 100.0, 0.0),
             ],
             warnings: vec!["busy".to_string()],
@@ -126,10 +129,10 @@ mod tests {
         };
         assert_eq!(
             line("4 KiB random read"),
-            "4 KiB random read, depth 32, 2 s evenkeel 110,000 1.00 300 us 3.00 1.00"
+            "4 KiB random read, depth 32, 2 s evenkeel 110,000 1.00 300 us 3.00 1.00 2.00"
         );
-        assert_eq!(line("qemu"), "qemu null 220,000 2.00 300 us 1.50 0.50");
-        assert_eq!(line("nbdkit"), "nbdkit memory 55,000 0.50 300 us 9.00 3.00");
+        assert_eq!(line("220,000"), "floor 220,000 2.00 300 us 1.50 0.50 1.00");
+        assert_eq!(line("nbdkit"), "nbdkit memory 55,000 0.50 300 us 9.00 3.00 6.00");
         assert!(
             text.contains("tcp: median of 1 rounds") && text.contains("warning: busy"),
             "{text}"
