@@ -59,20 +59,21 @@ impl Ring {
         Event::Disk(store, DiskDone { token: op.token, result, buffer: op.buffer })
     }
 
-    /// Watches for the first event without sleeping, for as long as that has paid lately.
-    fn watch(&mut self) {
+    /// Watches for the first event without sleeping, for as long as that has paid lately; whether
+    /// there was one.
+    fn watch(&mut self) -> bool {
         let budget = self.patience.budget();
         if budget.ns == 0 || self.ring.submit().is_err() {
-            return;
+            return false;
         }
         let start = self.clock.now();
         loop {
             // Both are memory shared with the kernel: no system call.
             if !self.ring.completion().is_empty() || self.ring.submission().taskrun() {
-                return;
+                return true;
             }
             if self.clock.now().since(start) >= budget {
-                return;
+                return false;
             }
             std::hint::spin_loop();
         }
@@ -144,9 +145,12 @@ impl Driver for Ring {
             return self.sleep(timeout);
         }
         let start = self.clock.now();
-        self.watch();
+        if self.watch() {
+            self.patience.caught();
+            return self.sleep(timeout);
+        }
         self.sleep(timeout)?;
-        self.patience.learn(self.clock.now().since(start));
+        self.patience.missed(self.clock.now().since(start));
         Ok(())
     }
 
