@@ -38,7 +38,8 @@ pub const CONNECTION_REQUESTS_MAX: usize = 1_024;
 /// back. A client that does not read its replies cannot hold more.
 pub const CONNECTION_BYTES_MAX: u32 = 32 << 20;
 
-/// Payload memory of one core: sixteen connections may each hold all they may before one waits.
+/// Payload memory of one core. A volume may hold no more of it than it leaves free: seven of its
+/// connections may each hold all they may before one waits.
 pub const CORE_PAYLOAD_BYTES_MAX: u32 = 512 << 20;
 
 /// The smallest block a client may address: what EBS shows to its guests.

@@ -104,15 +104,17 @@ impl BufferPool {
         self.in_use
     }
 
-    /// Whether a request of `bytes` can have all its buffers. Those of several quanta leave room
-    /// for small ones, so that a few large ones that nobody fetches do not stop everybody.
+    /// Whether a request of `bytes` can have all its buffers, for somebody who has `held_bytes` of
+    /// the memory: nobody may hold more than is left free. Those of several quanta leave room for
+    /// small ones, so that a few large ones that nobody fetches do not stop everybody.
     #[must_use]
-    pub fn has_room_for(&self, bytes: u32) -> bool {
+    pub fn has_room_for(&self, bytes: u32, held_bytes: usize) -> bool {
         let quantum = QUANTUM_BYTES_MAX as usize;
         let (whole, rest) = (bytes as usize / quantum, bytes as usize % quantum);
         let last = if rest > 0 { CLASS_BYTES[class_of(rest)] } else { 0 };
         let kept_for_small = if bytes > QUANTUM_BYTES_MAX { self.bytes_max / 8 } else { 0 };
-        self.in_use + whole * quantum + last + kept_for_small <= self.bytes_max
+        let needed = whole * quantum + last;
+        self.in_use + needed + held_bytes + kept_for_small <= self.bytes_max
     }
 
     /// Frees one kept buffer of another class to make room; the bytes gained.

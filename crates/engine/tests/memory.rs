@@ -5,6 +5,7 @@
 mod support;
 
 use evenkeel_core::ids::VolumeId;
+use evenkeel_core::limits::{CONNECTION_BYTES_MAX, CORE_PAYLOAD_BYTES_MAX};
 use evenkeel_core::request::{Operation, Request};
 use evenkeel_engine::IoMode;
 use evenkeel_engine::session::REPLY_HEADS_BYTES_MAX;
@@ -16,7 +17,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use support::{ANSWER_MAX, Nbd, Served, unlimited};
+use support::{ANSWER_MAX, Answer, Nbd, Served, unlimited};
 
 /// The system's allocator; it knows how many bytes are in use.
 struct Weighed;
@@ -140,5 +141,50 @@ fn lists_of_exports_that_nobody_reads_hold_a_bound() {
         // Whoever begins to read gets them all, one like the other.
         lazy.read_exact(&mut replies).unwrap();
         assert!(replies.chunks(list_bytes).all(|list| *list == replies[..list_bytes]));
+    }
+}
+
+/// More connections than a core has memory for, each with as many reads as it may have, in pieces
+/// that count as small; nobody fetches a reply.
+#[test]
+fn clients_of_one_volume_that_fetch_nothing_leave_memory_to_another() {
+    const CONNECTIONS: usize = 20;
+    const PIECE: u32 = 256 << 10;
+    const MIB: u32 = 1 << 20;
+    let _scales = SCALES.lock().unwrap_or_else(PoisonError::into_inner);
+    let pieces = CONNECTION_BYTES_MAX / PIECE;
+    assert!(CONNECTIONS > (CORE_PAYLOAD_BYTES_MAX / CONNECTION_BYTES_MAX) as usize);
+    for io in MODES {
+        let served = Served::new(io, Arc::new(MemoryPool::new()));
+        // The third is on the core of the first.
+        let [lazy, _, busy] = [1, 2, 3].map(|bits| {
+            let id = VolumeId::from_bits(bits);
+            served.apply(unlimited(id, 64 << 20));
+            id
+        });
+        let mut other = served.connect(busy);
+        other.stream.set_read_timeout(Some(ANSWER_MAX / 2)).unwrap();
+        let mut hogs: Vec<Nbd> = (0..CONNECTIONS).map(|_| served.connect(lazy)).collect();
+        for hog in &mut hogs {
+            for _ in 0..pieces {
+                hog.send(Operation::Read, 0, PIECE, &[]);
+            }
+        }
+        // Each answer is a turn of the core: in the first of them it takes all the reads in.
+        let payload = vec![7; MIB as usize];
+        for _ in 0..100 {
+            other.ask(Operation::Read, 0, 4_096, &[]);
+            other.ask(Operation::Write { fua: false }, 0, MIB, &payload);
+        }
+        assert_eq!(other.ask(Operation::Read, 0, MIB, &[]), Answer::Done(payload));
+        // Those that fetch in the end get everything, and others that wait behind them, too.
+        std::thread::scope(|scope| {
+            for hog in &mut hogs {
+                scope.spawn(move || {
+                    (0..pieces).for_each(|_| drop(hog.receive().unwrap()));
+                    assert_eq!(hog.outstanding(), 0);
+                });
+            }
+        });
     }
 }

@@ -1,6 +1,6 @@
 //! A connection's life: handshake, receiving, sending, the end.
 
-use super::{Mail, Reactor, STOP_MAX, SWEEP_EVERY};
+use super::{Mail, Reactor, STOP_MAX, SWEEP_EVERY, memory};
 use crate::driver::{Driver, send_now};
 use crate::session::{Bound, Moved, Phase, Session};
 use evenkeel_core::limits::CONNECTIONS_PER_CORE_MAX;
@@ -186,8 +186,8 @@ impl<D: Driver> Reactor<D> {
             // SAFETY: the session has just made the message.
             match unsafe { send_now(fd, message) } {
                 Ok(count) => {
-                    let pool = &mut self.pool;
-                    session.sent(count as usize, self.now, |buffer| pool.give(buffer));
+                    let shares = (&mut self.pool, &mut self.volumes);
+                    memory::left(session, count as usize, self.now, shares);
                 }
                 Err(Errno::AGAIN | Errno::INTR) => {
                     // SAFETY: the session keeps what the message points to while `in_send` is set,
@@ -206,8 +206,8 @@ impl<D: Driver> Reactor<D> {
 
     pub(super) fn sent(&mut self, id: u32, count: u32) {
         let Some(session) = self.sessions.get_mut(id as usize) else { return };
-        let pool = &mut self.pool;
-        session.sent(count as usize, self.now, |buffer| pool.give(buffer));
+        let shares = (&mut self.pool, &mut self.volumes);
+        memory::left(session, count as usize, self.now, shares);
         if count == 0 {
             return self.close(id);
         }
@@ -273,8 +273,7 @@ impl<D: Driver> Reactor<D> {
             return;
         }
         let mut session = self.sessions.remove(id as usize);
-        session.output.abandon(|buffer| self.pool.give(buffer));
-        session.sending.abandon(|buffer| self.pool.give(buffer));
+        memory::abandon(&mut session, (&mut self.pool, &mut self.volumes));
         if let Phase::Transmission(slot, _) = session.phase {
             self.settle(slot);
         }

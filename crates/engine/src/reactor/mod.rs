@@ -6,11 +6,13 @@
 //! | `mod.rs` | the loop, the mailbox, what the others share |
 //! | `connections.rs` | a connection's life: handshake, receiving, sending, the end |
 //! | `requests.rs` | a request's life: head, payload, tokens, store, reply |
+//! | `memory.rs` | payload memory among volumes: who may have some, who waits, who is next |
 //! | `volumes.rs` | a volume's life: applied, reported, removed or moved |
 //! | `sharing.rs` | what volumes share: hosts' limits, the device |
 
 mod connections;
 mod contract;
+mod memory;
 mod requests;
 mod sharing;
 mod volumes;
@@ -25,17 +27,18 @@ use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::latency::Latencies;
 use evenkeel_core::limits::CORE_PAYLOAD_BYTES_MAX;
 use evenkeel_core::qos::pacing::Balances;
-use evenkeel_core::qos::scheduler::{Dispatch, InstanceIndex, Scheduler};
+use evenkeel_core::qos::scheduler::{InstanceIndex, Scheduler};
 use evenkeel_core::qos::sharing::DeviceModel;
 use evenkeel_core::qos::trace::{Call, Trace};
 use evenkeel_core::time::{Duration, Instant};
 use evenkeel_store::Store;
 use evenkeel_store::buffer::Buffer;
 use evenkeel_wire::agent::{CreditReport, HostAddress, HostReport, HostState, Report, VolumeState};
+use memory::Hungry;
 use requests::Active;
 use sharing::{Device, Flight};
 use slab::Slab;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::SyncSender;
@@ -171,13 +174,8 @@ pub struct Reactor<D: Driver> {
     reserved_ns: u64,
     /// Lists of finished requests' buffers, kept for their memory.
     spare: Vec<Vec<Option<Buffer>>>,
-    /// Reads that may go and wait for memory, in the order they came: small ones, and those of
-    /// several quanta.
-    starved: [VecDeque<Dispatch>; 2],
-    /// Connections with a write that waits for memory.
-    memory_waiters: VecDeque<u32>,
-    /// How much memory had come back when those who wait for it were last looked at.
-    memory_seen: u64,
+    /// Volumes that wait for memory.
+    hungry: Hungry,
     /// Connections to look at again in this turn.
     ready: Vec<u32>,
     /// The memory of the list that was worked off last.
@@ -228,9 +226,7 @@ impl<D: Driver> Reactor<D> {
             device: None,
             reserved_ns: 0,
             spare: Vec::new(),
-            starved: Default::default(),
-            memory_waiters: VecDeque::new(),
-            memory_seen: 0,
+            hungry: Hungry::default(),
             ready: Vec::new(),
             ready_spare: Vec::new(),
             to_send: Vec::new(),
@@ -251,8 +247,7 @@ impl<D: Driver> Reactor<D> {
             note(&mut self.trace, self.now, Call::Poll);
             self.hear_the_others();
             self.dispatch();
-            self.memory_seen = self.pool.gave_back();
-            self.feed_the_starved();
+            self.feed_the_hungry();
             self.look_again();
             self.send_all();
             self.sweep();
@@ -283,9 +278,8 @@ impl<D: Driver> Reactor<D> {
 
     /// How long nothing has to be done unless something happens.
     fn timeout(&self) -> Option<Duration> {
-        let memory_came_back = self.pool.gave_back() != self.memory_seen
-            && !(self.starved.iter().all(VecDeque::is_empty) && self.memory_waiters.is_empty());
-        if !self.ready.is_empty() || !self.to_send.is_empty() || memory_came_back {
+        let may_feed = self.hungry.may_be_fed(self.pool.gave_back());
+        if !self.ready.is_empty() || !self.to_send.is_empty() || may_feed {
             return Some(Duration { ns: 0 });
         }
         let deadlines = [self.scheduler.poll_timeout(), self.next_sweep, self.stop_by];
@@ -334,12 +328,6 @@ impl<D: Driver> Reactor<D> {
 
     /// Looks again at connections that were held up by a bound, for as long as that helps.
     fn look_again(&mut self) {
-        for id in self.memory_waiters.drain(..) {
-            if let Some(session) = self.sessions.get_mut(id as usize) {
-                session.in_memory_waiters = false;
-            }
-            self.ready.push(id);
-        }
         // Those that are held up anew wait for the next turn.
         let mut ids = std::mem::replace(&mut self.ready, std::mem::take(&mut self.ready_spare));
         for id in ids.drain(..) {

@@ -18,9 +18,9 @@ use evenkeel_wire::nbd::transmission::{Command, REQUEST_BYTES, RequestHeader, Te
 /// A request that is in the server.
 pub(super) struct Active {
     session: u32,
-    volume: u32,
+    pub(super) volume: u32,
     cookie: u64,
-    request: Request,
+    pub(super) request: Request,
     one_extent: bool,
     /// Payload by quanta; empty while a read has no memory yet, and for requests without payload.
     pub(super) buffers: Vec<Option<Buffer>>,
@@ -127,13 +127,9 @@ impl<D: Driver> Reactor<D> {
         let bytes = request.payload_bytes();
         let is_write = matches!(request.operation, Operation::Write { .. });
         let mut buffers = self.spare.pop().unwrap_or_default();
-        if is_write && !self.take_buffers(&mut buffers, bytes) {
+        if is_write && !self.take_buffers(slot, &mut buffers, bytes) {
             self.spare.push(buffers);
-            let session = &mut self.sessions[id as usize];
-            session.parked = Some(Bound::Memory);
-            if !std::mem::replace(&mut session.in_memory_waiters, true) {
-                self.memory_waiters.push_back(id);
-            }
+            self.await_memory(id, slot);
             return false;
         }
         let handle = self.active.insert(Active {
@@ -163,24 +159,6 @@ impl<D: Driver> Reactor<D> {
             session.incoming = Some(Incoming { handle, received: 0, total: bytes });
         } else {
             self.dispatch();
-        }
-        true
-    }
-
-    /// All of a request's memory or none of it: a request that has begun can end.
-    fn take_buffers(&mut self, buffers: &mut Vec<Option<Buffer>>, bytes: u32) -> bool {
-        if !self.pool.has_room_for(bytes) {
-            return false;
-        }
-        let mut left = bytes;
-        while left > 0 {
-            let count = left.min(QUANTUM_BYTES_MAX);
-            let Some(buffer) = self.pool.take(count) else {
-                buffers.drain(..).flatten().for_each(|buffer| self.pool.give(buffer));
-                return false;
-            };
-            buffers.push(Some(buffer));
-            left -= count;
         }
         true
     }
@@ -274,30 +252,11 @@ impl<D: Driver> Reactor<D> {
     pub(super) fn dispatch(&mut self) {
         while let Some(dispatch) = self.scheduler.poll_output() {
             note(&mut self.trace, self.now, Call::Dispatch(dispatch));
-            let line = self.line_of(dispatch);
-            if !self.start(dispatch, self.starved[line].is_empty()) {
-                self.starved[line].push_back(dispatch);
+            let may_take = !self.others_starve(dispatch);
+            if !self.start(dispatch, may_take) {
+                self.starve(dispatch);
             }
         }
-    }
-
-    /// Reads that waited for memory, in their order.
-    pub(super) fn feed_the_starved(&mut self) {
-        for line in 0..self.starved.len() {
-            while let Some(&dispatch) = self.starved[line].front() {
-                if !self.start(dispatch, true) {
-                    break;
-                }
-                self.starved[line].pop_front();
-            }
-        }
-        // What was served at once has made room at the device.
-        self.dispatch();
-    }
-
-    /// In which line a read waits for memory: small ones do not wait behind large ones.
-    fn line_of(&self, dispatch: Dispatch) -> usize {
-        usize::from(self.active[dispatch.handle as usize].request.length > QUANTUM_BYTES_MAX)
     }
 
     /// There is room in a volume's queue for whoever has waited longest.
@@ -315,7 +274,7 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// Starts one quantum; `false` when it has to wait for memory, or for its turn to get some.
-    fn start(&mut self, dispatch: Dispatch, may_take: bool) -> bool {
+    pub(super) fn start(&mut self, dispatch: Dispatch, may_take: bool) -> bool {
         let active = &mut self.active[dispatch.handle as usize];
         let (slot, operation, total) = (active.volume, active.request.operation, dispatch.length);
         let quantum =
@@ -323,7 +282,7 @@ impl<D: Driver> Reactor<D> {
         if operation == Operation::Read && active.buffers.is_empty() {
             let bytes = active.request.length;
             let mut buffers = std::mem::take(&mut active.buffers);
-            let taken = may_take && self.take_buffers(&mut buffers, bytes);
+            let taken = may_take && self.take_buffers(slot, &mut buffers, bytes);
             self.active[dispatch.handle as usize].buffers = buffers;
             if !taken {
                 return false;
@@ -452,8 +411,8 @@ impl<D: Driver> Reactor<D> {
 
     /// Forgets a request that nobody works on; its memory goes back.
     fn release(&mut self, handle: u32) {
-        let mut buffers = self.active.remove(handle as usize).buffers;
-        buffers.drain(..).flatten().for_each(|buffer| self.pool.give(buffer));
+        let Active { volume, mut buffers, .. } = self.active.remove(handle as usize);
+        buffers.drain(..).flatten().for_each(|buffer| self.give_back(volume, buffer));
         self.spare.push(buffers);
     }
 
@@ -468,17 +427,7 @@ impl<D: Driver> Reactor<D> {
         if !cancelled.is_empty() {
             note(&mut self.trace, self.now, Call::Other("cancel_queued"));
         }
-        let starved = self.starved.iter().flatten().map(|dispatch| dispatch.handle);
-        cancelled.extend(starved.filter(|&handle| ours(handle)));
-        for line in &mut self.starved {
-            line.retain(|dispatch| {
-                let stays = !ours(dispatch.handle);
-                if !stays {
-                    self.scheduler.complete(self.now, dispatch.ticket);
-                }
-                stays
-            });
-        }
+        cancelled.extend(volume.share.cancel_starved(ours));
         cancelled.sort_unstable();
         cancelled.dedup();
         for handle in cancelled {

@@ -1,6 +1,7 @@
 //! A volume's life: applied, reported, removed or moved to another core.
 
 use super::contract::Judged;
+use super::memory::Share;
 use super::sharing::Lines;
 use super::{Reactor, note};
 use crate::driver::Driver;
@@ -33,6 +34,8 @@ pub(super) struct Volume {
     pub(super) judged: Judged,
     /// Connections with a request that did not fit the queue, in the order they came.
     pub(super) waiters: VecDeque<u32>,
+    /// The payload memory it holds, and what of it waits for some.
+    pub(super) share: Share,
     /// Who waits until nothing of the hosts that were detached is in the store.
     applied: Vec<SyncSender<Result<(), String>>>,
     /// Who waits until the volume is closed.
@@ -146,6 +149,7 @@ impl<D: Driver> Reactor<D> {
             restless: true,
             judged: Judged::default(),
             waiters: VecDeque::new(),
+            share: Share::default(),
             applied: Vec::new(),
             leaving: Vec::new(),
         }) as u32;

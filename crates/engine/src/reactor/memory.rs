@@ -1,0 +1,331 @@
+//! Payload memory among volumes: who may have some, who waits for it, who is next.
+//!
+//! A volume may hold as much as it leaves free. One alone gets half of a core's memory; two that
+//! want all they can get hold a third each, and a third stays free; and so on. So clients that ask
+//! and do not fetch, however many of one volume, never take what another volume needs to go on: who
+//! holds nothing may have all that is free. (Switches share their buffers among ports by this rule:
+//! Choudhury and Hahne, Dynamic queue length thresholds, 1998.)
+
+use super::Reactor;
+use super::volumes::Volume;
+use crate::buffers::BufferPool;
+use crate::driver::Driver;
+use crate::session::{Bound, Phase, Session};
+use evenkeel_core::limits::QUANTUM_BYTES_MAX;
+use evenkeel_core::qos::scheduler::{Dispatch, Ticket};
+use evenkeel_core::time::Instant;
+use evenkeel_store::buffer::Buffer;
+use slab::Slab;
+use std::collections::VecDeque;
+
+/// Volumes that are looked at in one turn when memory has come back: others are not held up.
+const FED_IN_TURN_MAX: usize = 64;
+
+/// Lines in which reads wait: small ones, and those of several quanta.
+const LINES: usize = 2;
+
+/// What a volume holds, and what of it waits for more.
+#[derive(Default)]
+pub(super) struct Share {
+    /// Bytes of payload memory that its requests and unfetched replies hold.
+    held_bytes: usize,
+    /// Reads that may go and wait for memory, in the order they came: small ones, and those of
+    /// several quanta.
+    starved: [VecDeque<Dispatch>; LINES],
+    /// Connections with a write that waits for memory.
+    writers: VecDeque<u32>,
+    /// It is in the list of the hungry.
+    is_listed: bool,
+}
+
+impl Share {
+    /// Drops the reads that are `ours` and wait for memory; their requests.
+    pub(super) fn cancel_starved(&mut self, ours: impl Fn(u32) -> bool) -> Vec<u32> {
+        let mut cancelled = Vec::new();
+        for line in &mut self.starved {
+            line.retain(|dispatch| {
+                let goes = ours(dispatch.handle);
+                if goes {
+                    cancelled.push(dispatch.handle);
+                }
+                !goes
+            });
+        }
+        cancelled
+    }
+
+    fn waits(&self) -> bool {
+        !(self.writers.is_empty() && self.starved.iter().all(VecDeque::is_empty))
+    }
+}
+
+/// The volumes that wait for memory, in the order in which they are looked at.
+#[derive(Default)]
+pub(super) struct Hungry {
+    slots: VecDeque<u32>,
+    /// How often memory had come back when they were last looked at.
+    seen: u64,
+    /// How many are still to be looked at because of that.
+    left: usize,
+    /// Connections that were looked at.
+    #[cfg(test)]
+    looks: usize,
+}
+
+impl Hungry {
+    /// Whether a look at them may help: memory has come back since the last.
+    pub(super) fn may_be_fed(&self, gave_back: u64) -> bool {
+        !self.slots.is_empty() && (self.left > 0 || gave_back != self.seen)
+    }
+}
+
+/// Takes note that so many bytes of a connection have left, and takes the memory back.
+pub(super) fn left(
+    session: &mut Session,
+    count: usize,
+    now: Instant,
+    (pool, volumes): (&mut BufferPool, &mut Slab<Volume>),
+) {
+    let before = pool.bytes_in_use();
+    session.sent(count, now, |buffer| pool.give(buffer));
+    gave_back(session, before, (pool, volumes));
+}
+
+/// Takes the memory of what a connection had to send.
+pub(super) fn abandon(
+    session: &mut Session,
+    (pool, volumes): (&mut BufferPool, &mut Slab<Volume>),
+) {
+    let before = pool.bytes_in_use();
+    session.output.abandon(|buffer| pool.give(buffer));
+    session.sending.abandon(|buffer| pool.give(buffer));
+    gave_back(session, before, (pool, volumes));
+}
+
+fn gave_back(session: &Session, before: usize, (pool, volumes): (&BufferPool, &mut Slab<Volume>)) {
+    if let Phase::Transmission(slot, _) = session.phase
+        && let Some(volume) = volumes.get_mut(slot as usize)
+    {
+        volume.share.held_bytes -= before - pool.bytes_in_use();
+    }
+}
+
+impl<D: Driver> Reactor<D> {
+    /// All of a request's memory or none of it: a request that has begun can end.
+    pub(super) fn take_buffers(
+        &mut self,
+        slot: u32,
+        buffers: &mut Vec<Option<Buffer>>,
+        bytes: u32,
+    ) -> bool {
+        let share = &mut self.volumes[slot as usize].share;
+        if !self.pool.has_room_for(bytes, share.held_bytes) {
+            return false;
+        }
+        let before = self.pool.bytes_in_use();
+        let mut left = bytes;
+        while left > 0 {
+            let count = left.min(QUANTUM_BYTES_MAX);
+            let Some(buffer) = self.pool.take(count) else {
+                buffers.drain(..).flatten().for_each(|buffer| self.pool.give(buffer));
+                return false;
+            };
+            buffers.push(Some(buffer));
+            left -= count;
+        }
+        share.held_bytes += self.pool.bytes_in_use() - before;
+        true
+    }
+
+    /// Takes a buffer back that a volume's request held.
+    pub(super) fn give_back(&mut self, slot: u32, buffer: Buffer) {
+        if let Some(volume) = self.volumes.get_mut(slot as usize) {
+            volume.share.held_bytes -= buffer.capacity();
+        }
+        self.pool.give(buffer);
+    }
+
+    /// A connection's write waits for memory.
+    pub(super) fn await_memory(&mut self, id: u32, slot: u32) {
+        let session = &mut self.sessions[id as usize];
+        session.parked = Some(Bound::Memory);
+        if !std::mem::replace(&mut session.in_memory_waiters, true) {
+            self.volumes[slot as usize].share.writers.push_back(id);
+            self.list(slot);
+        }
+    }
+
+    /// Whether reads of the same volume and of about its size wait for memory already.
+    pub(super) fn others_starve(&self, dispatch: Dispatch) -> bool {
+        let active = &self.active[dispatch.handle as usize];
+        !self.volumes[active.volume as usize].share.starved[self.line_of(dispatch)].is_empty()
+    }
+
+    /// A read that may go waits for memory.
+    pub(super) fn starve(&mut self, dispatch: Dispatch) {
+        let (slot, line) = (self.active[dispatch.handle as usize].volume, self.line_of(dispatch));
+        // What waits for its client does not keep others from the device.
+        self.scheduler.complete(self.now, dispatch.ticket);
+        super::note(&mut self.trace, self.now, super::Call::Complete(dispatch.ticket));
+        let dispatch = Dispatch { ticket: Ticket::NONE, ..dispatch };
+        self.volumes[slot as usize].share.starved[line].push_back(dispatch);
+        self.list(slot);
+    }
+
+    /// In which line a read waits for memory: small ones do not wait behind large ones.
+    fn line_of(&self, dispatch: Dispatch) -> usize {
+        usize::from(self.active[dispatch.handle as usize].request.length > QUANTUM_BYTES_MAX)
+    }
+
+    fn list(&mut self, slot: u32) {
+        if !std::mem::replace(&mut self.volumes[slot as usize].share.is_listed, true) {
+            self.hungry.slots.push_back(slot);
+        }
+    }
+
+    /// Gives memory that has come back to those who wait for it, volume by volume; at most so many
+    /// in a turn, the others in the next.
+    pub(super) fn feed_the_hungry(&mut self) {
+        let gave_back = self.pool.gave_back();
+        if self.hungry.seen != gave_back {
+            self.hungry.seen = gave_back;
+            self.hungry.left = self.hungry.slots.len();
+        }
+        for _ in 0..self.hungry.left.min(FED_IN_TURN_MAX) {
+            self.hungry.left -= 1;
+            let Some(slot) = self.hungry.slots.pop_front() else { break };
+            self.feed(slot);
+        }
+        // What was served at once has made room at the device.
+        self.dispatch();
+    }
+
+    /// Serves what of a volume waits for memory, as far as there is some.
+    fn feed(&mut self, slot: u32) {
+        for line in 0..LINES {
+            while let Some(dispatch) = self.share(slot).and_then(|s| s.starved[line].pop_front()) {
+                if !self.start(dispatch, true) {
+                    self.volumes[slot as usize].share.starved[line].push_front(dispatch);
+                    break;
+                }
+            }
+        }
+        while let Some(id) = self.share(slot).and_then(|share| share.writers.pop_front()) {
+            // The list may name connections that are gone, and others in their place.
+            let Some(session) = self.sessions.get_mut(id as usize) else { continue };
+            session.in_memory_waiters = false;
+            #[cfg(test)]
+            (self.hungry.looks += 1);
+            self.proceed(id);
+            if self.sessions.get(id as usize).is_some_and(|session| session.in_memory_waiters) {
+                // It keeps its place.
+                if let Some(share) = self.share(slot) {
+                    share.writers.rotate_right(1);
+                }
+                break;
+            }
+        }
+        let Some(share) = self.share(slot) else { return };
+        share.is_listed = share.waits();
+        if share.is_listed {
+            self.hungry.slots.push_back(slot);
+        }
+    }
+
+    /// A volume that was hungry may be gone.
+    fn share(&mut self, slot: u32) -> Option<&mut Share> {
+        self.volumes.get_mut(slot as usize).map(|volume| &mut volume.share)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::board::Board;
+    use crate::clock::Clock;
+    use crate::reactor::Mailbox;
+    use crate::threads::Threads;
+    use evenkeel_core::ids::{InstanceId, VolumeId};
+    use evenkeel_core::limits::CORE_PAYLOAD_BYTES_MAX;
+    use evenkeel_core::qos::admission::Reserved;
+    use evenkeel_core::qos::pacing::{Balances, Pacing};
+    use evenkeel_core::request::{Operation, Request};
+    use evenkeel_core::units::ByteCount;
+    use evenkeel_store::Pool;
+    use evenkeel_store::memory::MemoryPool;
+    use evenkeel_wire::agent::{Attachment, HostAddress, VolumeState};
+    use evenkeel_wire::nbd::transmission::{RequestHeader, Terms};
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+    use std::sync::mpsc::sync_channel;
+
+    /// Bytes of each write that waits.
+    const PIECE: u32 = 4_096;
+
+    /// A core with one volume, whose loop nobody runs.
+    fn reactor() -> Reactor<Threads> {
+        let mailboxes: Arc<[Mailbox]> = [Mailbox::new().unwrap()].into();
+        let (shared, driver) =
+            ((Arc::default(), Arc::new(Board::new(1))), Threads::new(mailboxes[0].waker()));
+        let mut core = Reactor::new(0, mailboxes, shared, Clock::new(), driver.unwrap());
+        let (id, size, pool) = (VolumeId::from_bits(1), ByteCount(1 << 30), MemoryPool::new());
+        pool.create(id, size).unwrap();
+        let here = Attachment { host: InstanceId::from_bits(1), address: HostAddress::Local };
+        let (pacing, balances, attachments) = (Pacing::UNLIMITED, Balances::default(), vec![here]);
+        let state =
+            VolumeState { id, size, pacing, balances, reserved: Reserved::NOTHING, attachments };
+        let (ack, applied) = sync_channel(1);
+        core.apply(state, Some(pool.open(id).unwrap()), ack);
+        applied.recv().unwrap().unwrap();
+        core
+    }
+
+    /// A connection that has sent the head of a write, and nothing else.
+    fn writer(core: &mut Reactor<Threads>) -> (u32, UnixStream) {
+        let terms = Terms {
+            size_bytes: 1 << 30,
+            block_bytes_min: 512,
+            payload_bytes_max: 32 << 20,
+            read_only: false,
+            structured_replies: false,
+            base_allocation: false,
+        };
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut session = Session::new(ours.into(), HostAddress::Local, core.now);
+        session.phase = Phase::Transmission(0, terms);
+        let operation = Operation::Write { fua: false };
+        let head = RequestHeader::new(1, &Request { operation, offset: 0, length: PIECE }, false);
+        let head = head.encode();
+        session.input[..head.len()].copy_from_slice(&head);
+        session.end = head.len();
+        let id = core.sessions.insert(session) as u32;
+        core.proceed(id);
+        (id, theirs)
+    }
+
+    #[test]
+    fn memory_that_comes_back_goes_to_those_first_in_line_and_the_others_are_left_alone() {
+        let mut core = reactor();
+        let mut held = Vec::new();
+        // Half of the memory, the last bit of it in small pieces.
+        for _ in 1..CORE_PAYLOAD_BYTES_MAX / QUANTUM_BYTES_MAX / 2 {
+            assert!(core.take_buffers(0, &mut held, QUANTUM_BYTES_MAX));
+        }
+        while core.take_buffers(0, &mut held, PIECE) {}
+        let (ids, _ends): (Vec<u32>, Vec<UnixStream>) = (0..400).map(|_| writer(&mut core)).unzip();
+        let served = |core: &Reactor<Threads>| -> Vec<u32> {
+            let is_served = |id: &&u32| core.sessions[**id as usize].incoming.is_some();
+            ids.iter().filter(is_served).copied().collect()
+        };
+        assert!(served(&core).is_empty() && !core.hungry.may_be_fed(core.pool.gave_back()));
+        for round in 1..=3 {
+            let small = held.pop().flatten().unwrap();
+            core.give_back(0, small);
+            assert!(core.hungry.may_be_fed(core.pool.gave_back()));
+            core.feed_the_hungry();
+            assert_eq!(served(&core), ids[..round]);
+            assert!(core.hungry.looks <= 2 * round, "{} looks", core.hungry.looks);
+        }
+        assert!(!core.hungry.may_be_fed(core.pool.gave_back()));
+    }
+}
