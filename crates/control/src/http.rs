@@ -39,9 +39,7 @@ pub const BLOCKING_THREADS_MAX: usize = 5;
 /// does, if not told otherwise.
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connections served at once; further ones wait in the listen queue.
-const CONNECTIONS_MAX: usize = 256;
-/// How long connections may still take when the server stops.
-const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+pub const CONNECTIONS_MAX: usize = 256;
 /// Bytes of a request's head: a presigned URL and a few headers.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Headers of a request.
@@ -58,12 +56,15 @@ pub struct Timeouts {
     pub connection: Duration,
     /// For a connection that is being closed to end, by taking its reply for instance.
     pub close: Duration,
+    /// For all connections to end when the server stops.
+    pub stop: Duration,
 }
 
 impl Default for Timeouts {
     fn default() -> Self {
         let seconds = Duration::from_secs;
-        Self { head: seconds(30), body: seconds(30), connection: seconds(600), close: seconds(30) }
+        let (head, body, close, stop) = (seconds(30), seconds(30), seconds(30), seconds(5));
+        Self { head, body, connection: seconds(600), close, stop }
     }
 }
 
@@ -131,7 +132,7 @@ pub async fn serve(
     drop(listener);
     let _ = stop.send(true);
     let all_closed = async { while connections.join_next().await.is_some() {} };
-    if timeout(STOP_TIMEOUT, all_closed).await.is_err() {
+    if timeout(timeouts.stop, all_closed).await.is_err() {
         warn!("some connections did not end in time and are cut");
     }
     Ok(())

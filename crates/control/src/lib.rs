@@ -42,7 +42,7 @@ use evenkeel_core::volume::{Rules, VolumeType};
 use evenkeel_wire::agent::Agent;
 use tracing::info;
 
-pub use http::Timeouts;
+pub use http::{CONNECTIONS_MAX, Timeouts};
 pub use model::ModifyPolicy;
 
 use crate::api::Api;

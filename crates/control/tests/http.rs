@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_control::{ControlConfig, ControlError, Timeouts};
+use evenkeel_control::{CONNECTIONS_MAX, ControlConfig, ControlError, Timeouts};
 use evenkeel_wire::agent::FailedKind;
 use evenkeel_wire::aws::sigv4::{self, Scope};
 use evenkeel_wire::aws::xml::Element;
@@ -216,7 +216,8 @@ fn dawdlers_do_not_block_others() {
 const LONG: Duration = Duration::from_secs(3_600);
 /// Long enough that a byte or a request arrives within it.
 const SHORT: Duration = Duration::from_millis(100);
-const PATIENT: Timeouts = Timeouts { head: LONG, body: LONG, connection: LONG, close: LONG };
+const PATIENT: Timeouts =
+    Timeouts { head: LONG, body: LONG, connection: LONG, close: LONG, stop: LONG };
 
 fn started_with(timeouts: Timeouts) -> (tempfile::TempDir, Server) {
     let folder = tempfile::tempdir().unwrap();
@@ -304,6 +305,43 @@ fn a_connection_that_is_being_closed_is_cut_in_the_end() {
     let timeouts = Timeouts { connection: SHORT, close: SHORT, ..PATIENT };
     let (_folder, server) = started_with(timeouts);
     assert_eq!(trickle(&server, HALF_A_BODY), "");
+}
+
+#[test]
+fn a_server_that_stops_waits_for_no_connection_for_ever() {
+    let (_folder, server) = started_with(Timeouts { stop: SHORT, ..PATIENT });
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    stream.write_all(HALF_A_BODY.as_bytes()).unwrap();
+    // It is served: the connections are accepted in their order.
+    let health = b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    assert!(raw(server.address, health).ends_with("ok"));
+    server.stop().unwrap();
+    // Cut without an answer, by a closed socket or a reset one.
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    assert_eq!(answer, b"");
+}
+
+#[test]
+fn so_many_connections_are_served_at_once_and_the_next_one_after_them() {
+    let (_folder, server) = started_with(PATIENT);
+    let connect = || {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream
+    };
+    let mut served: Vec<TcpStream> = (0..CONNECTIONS_MAX).map(|_| connect()).collect();
+    for stream in &mut served {
+        assert!(stream.read(&mut [0; 1_024]).unwrap() > 0);
+    }
+    let mut next = connect();
+    // Long enough to see an answer that must not come.
+    next.set_read_timeout(Some(SHORT)).unwrap();
+    assert_eq!(next.read(&mut [0; 1_024]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    served.pop();
+    next.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    assert!(next.read(&mut [0; 1_024]).unwrap() > 0);
 }
 
 #[test]
