@@ -20,6 +20,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::oneshot;
 
 /// Everything a server must know.
 #[derive(Clone, Debug)]
@@ -164,9 +165,45 @@ pub fn run(
         timeouts: Timeouts::default(),
     };
     let ready = |api| ready(&Addresses { api, nbd });
-    let result = evenkeel_control::run(control, engine.agent(), ready, shutdown).map_err(failed);
+    let (tell, fails) = oneshot::channel();
+    engine.when_failed(move |what| drop(tell.send(what)));
+    let mut failure = None;
+    let stops = stop_or_failure(shutdown, fails, &mut failure);
+    let result = evenkeel_control::run(control, engine.agent(), ready, stops).map_err(failed);
     engine.shutdown();
-    result
+    outcome(result, failure)
+}
+
+/// Ends when the server is to stop, or when the data plane fails, which is noted in `failure`.
+async fn stop_or_failure(
+    shutdown: impl Future<Output = ()>,
+    fails: oneshot::Receiver<String>,
+    failure: &mut Option<String>,
+) {
+    let fails = async {
+        match fails.await {
+            Ok(what) => what,
+            // Nobody is left to tell of a failure: there will be none.
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = shutdown => {}
+        what = fails => *failure = Some(what),
+    }
+}
+
+/// How the server ended. Without a part of the data plane the control plane cannot stop cleanly, so
+/// that is no news.
+fn outcome(result: Result<(), Failure>, failure: Option<String>) -> Result<(), Failure> {
+    let Some(what) = failure else { return result };
+    if let Err(error) = result {
+        tracing::warn!("{error}");
+    }
+    Err(Failure::new(format!(
+        "{what}; the server stops, so that nobody waits for what it no longer serves: volumes, \
+         data and credit balances are kept, start it again"
+    )))
 }
 
 /// From now on volumes share the device by what they have reserved.
@@ -224,4 +261,37 @@ impl From<Io> for IoMode {
 /// The libraries' errors name the thing, the value and the next step themselves.
 fn failed(error: impl std::fmt::Display) -> Failure {
     Failure::new(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Exit;
+
+    fn ends(
+        shutdown: impl Future<Output = ()>,
+        fails: oneshot::Receiver<String>,
+    ) -> Option<String> {
+        let mut failure = None;
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(stop_or_failure(shutdown, fails, &mut failure));
+        failure
+    }
+
+    #[test]
+    fn a_failure_of_the_data_plane_ends_the_server_and_is_its_outcome() {
+        let (tell, fails) = oneshot::channel();
+        tell.send("the data plane's thread core-1 has ended".to_owned()).unwrap();
+        let failure = ends(std::future::pending(), fails);
+        let clean = outcome(Ok(()), failure.clone()).unwrap_err();
+        assert!(clean.message.starts_with("the data plane's thread core-1 has ended; the server"));
+        let unclean = outcome(Err(Failure::new("not stopped cleanly".to_owned())), failure);
+        let unclean = unclean.unwrap_err();
+        assert_eq!((unclean.exit, &unclean.message), (Exit::Failed, &clean.message));
+        // Told to stop: whatever becomes of the threads then is their end.
+        let (tell, fails) = oneshot::channel();
+        drop(tell);
+        assert_eq!(ends(std::future::ready(()), fails), None);
+        assert!(outcome(Ok(()), None).is_ok());
+    }
 }

@@ -10,6 +10,7 @@ pub mod calibrate;
 pub mod clock;
 pub mod directory;
 pub mod driver;
+mod fate;
 mod homes;
 mod listener;
 pub mod output;
@@ -27,6 +28,7 @@ use driver::{Driver, Waker};
 use evenkeel_core::qos::trace::Trace;
 use evenkeel_store::Pool;
 use evenkeel_wire::agent::{Agent, Capacity};
+use fate::Fate;
 use listener::Listeners;
 use reactor::{Mail, Mailbox, Reactor};
 use ring::Ring;
@@ -125,6 +127,7 @@ pub struct Engine {
     agent: Arc<EngineAgent>,
     tcp: Vec<SocketAddr>,
     mailboxes: Arc<[Mailbox]>,
+    fate: Fate,
     stop_listening: Waker,
     listener: Option<JoinHandle<()>>,
     reactors: Vec<JoinHandle<()>>,
@@ -150,6 +153,7 @@ impl Engine {
             agent: Arc::new(agent),
             tcp,
             mailboxes: Arc::clone(&mailboxes),
+            fate: Fate::default(),
             stop_listening: Waker::new().map_err(EngineError::Resources)?,
             listener: None,
             reactors: Vec::new(),
@@ -161,7 +165,11 @@ impl Engine {
         }
         let stop = engine.stop_listening.clone();
         let thread = std::thread::Builder::new().name("listener".to_owned());
-        let listener = thread.spawn(move || listeners.run(&mailboxes, &stop));
+        let watch = engine.fate.watch("listener".to_owned());
+        let listener = thread.spawn(move || {
+            let _watch = watch;
+            listeners.run(&mailboxes, &stop);
+        });
         engine.listener = Some(listener.map_err(EngineError::Resources)?);
         Ok(engine)
     }
@@ -177,6 +185,7 @@ impl Engine {
         let shared = (Arc::clone(directory), Arc::clone(board));
         let (started, start) = sync_channel(1);
         let thread = std::thread::Builder::new().name(format!("core-{core}"));
+        let mut watch = self.fate.watch(format!("core-{core}"));
         let reactor = thread.spawn(move || {
             let _closer = Closer { mailboxes: Arc::clone(&mailboxes), core };
             let waker = mailboxes[usize::from(core)].waker();
@@ -188,7 +197,7 @@ impl Engine {
                     .map(|threads| Reactor::new(core, mailboxes, shared, clock, threads).run()),
             };
             if let Some(Err(error)) = result {
-                tracing::error!(core, %error, "a core has stopped serving");
+                watch.because(&error);
             }
         });
         self.reactors.push(reactor.map_err(EngineError::Resources)?);
@@ -234,6 +243,13 @@ impl Engine {
         traces
     }
 
+    /// Calls `tell` with what has happened when a thread of the data plane ends that was not told to
+    /// end; at once if one has. The volumes of such a core answer nobody any more, and no other core
+    /// can take them over: stop everything and start anew.
+    pub fn when_failed(&self, tell: impl FnOnce(String) + Send + 'static) {
+        self.fate.when_failed(tell);
+    }
+
     /// The addresses that are listened on, with their real ports.
     #[must_use]
     pub fn tcp_addresses(&self) -> Vec<SocketAddr> {
@@ -249,6 +265,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        self.fate.stop();
         self.stop_listening.wake();
         let listener = self.listener.take();
         for mailbox in self.mailboxes.iter() {

@@ -125,7 +125,7 @@ impl Mailbox {
         *self.lock() = None;
     }
 
-    fn take(&self) -> Vec<Mail> {
+    pub(crate) fn take(&self) -> Vec<Mail> {
         self.lock().as_mut().map(std::mem::take).unwrap_or_default()
     }
 
@@ -267,12 +267,6 @@ impl<D: Driver> Reactor<D> {
                 self.handle(event);
             }
         }
-        // What the kernel may still touch must outlive us.
-        for session in std::mem::take(&mut self.sessions).drain() {
-            if session.receiving || session.in_send {
-                std::mem::forget(session);
-            }
-        }
         Ok(())
     }
 
@@ -345,5 +339,20 @@ impl<D: Driver> Reactor<D> {
 
     fn is_finished(&self) -> bool {
         self.stop_by.is_some_and(|by| self.sessions.is_empty() || self.now >= by)
+    }
+}
+
+impl<D: Driver> Drop for Reactor<D> {
+    /// What the kernel may still touch must outlive us, in a panic, too.
+    fn drop(&mut self) {
+        for session in std::mem::take(&mut self.sessions).drain() {
+            if session.incoming.is_some() && session.receiving {
+                // It writes to the request's buffers.
+                std::mem::forget(std::mem::take(&mut self.active));
+            }
+            if session.receiving || session.in_send {
+                std::mem::forget(session);
+            }
+        }
     }
 }

@@ -1,0 +1,109 @@
+//! A core that panics: it is told, nobody waits for it in vain, and the other cores end in order.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::request::Operation;
+use evenkeel_core::units::ByteCount;
+use evenkeel_engine::IoMode;
+use evenkeel_store::disk::{Disk, DiskDone};
+use evenkeel_store::memory::MemoryPool;
+use evenkeel_store::{Completion, Geometry, Pool, Store, StoreError, Submission};
+use evenkeel_wire::agent::{Command, FailedKind, Reply};
+use std::sync::{Arc, mpsc};
+use support::{ANSWER_MAX, Answer, Served, unlimited};
+
+/// A store with a bug: it panics at the first flush.
+struct Faulty(Box<dyn Store>);
+
+impl Store for Faulty {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    fn submit(&mut self, submission: Submission, disk: &mut dyn Disk) {
+        assert!(submission.operation != Operation::Flush, "a bug");
+        self.0.submit(submission, disk);
+    }
+
+    fn disk_done(&mut self, done: DiskDone, disk: &mut dyn Disk) {
+        self.0.disk_done(done, disk);
+    }
+
+    fn poll(&mut self) -> Option<Completion> {
+        self.0.poll()
+    }
+
+    fn resized(&mut self, size: ByteCount) {
+        self.0.resized(size);
+    }
+}
+
+struct FaultyPool(MemoryPool);
+
+impl Pool for FaultyPool {
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+
+    fn create(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
+        self.0.create(id, size)
+    }
+
+    fn open(&self, id: VolumeId) -> Result<Box<dyn Store>, StoreError> {
+        self.0.open(id).map(|store| Box::new(Faulty(store)) as Box<dyn Store>)
+    }
+
+    fn resize(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
+        self.0.resize(id, size)
+    }
+
+    fn delete(&self, id: VolumeId) -> Result<(), StoreError> {
+        self.0.delete(id)
+    }
+
+    fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError> {
+        self.0.list()
+    }
+}
+
+#[test]
+fn a_core_that_panics_is_told_of_and_the_others_end_in_order() {
+    for io in [IoMode::Auto, IoMode::Pread] {
+        let mut served = Served::new(io, Arc::new(FaultyPool(MemoryPool::new())));
+        let [first, second] = [1, 2].map(VolumeId::from_bits);
+        served.apply(unlimited(first, 1 << 20));
+        served.apply(unlimited(second, 1 << 20));
+        let (tell, told) = mpsc::channel();
+        let engine = served.engine.as_ref().unwrap();
+        engine.when_failed(move |what| tell.send(what).unwrap());
+        let (mut doomed, mut other) = (served.connect(first), served.connect(second));
+        assert!(told.try_recv().is_err(), "nothing has failed yet");
+        doomed.send(Operation::Flush, 0, 0, &[]);
+        let what = told.recv_timeout(ANSWER_MAX).unwrap();
+        let expected = "the data plane's thread core-0 has ended: it panicked, see the log";
+        assert_eq!(what, expected);
+        // Who asks the core for anything is told at once.
+        let Reply::Failed(failed) = served.call(Command::Report) else { panic!("it answered") };
+        assert_eq!(failed.kind, FailedKind::Down);
+        // One who comes late hears it, too.
+        let (tell, told) = mpsc::channel();
+        let engine = served.engine.take().unwrap();
+        engine.when_failed(move |what| tell.send(what).unwrap());
+        assert_eq!(told.try_recv().unwrap(), expected);
+        assert_eq!(other.ask(Operation::Read, 0, 512, &[]), Answer::Done(vec![0; 512]));
+        engine.shutdown();
+        assert!(other.receive().is_none(), "closed in order");
+    }
+}
+
+#[test]
+fn an_end_that_was_asked_for_is_no_failure() {
+    let mut served = Served::new(IoMode::Auto, Arc::new(MemoryPool::new()));
+    let (tell, told) = mpsc::channel();
+    let engine = served.engine.take().unwrap();
+    engine.when_failed(move |what| tell.send(what).unwrap());
+    engine.shutdown();
+    assert!(told.recv().is_err(), "the sender is gone, and was not used");
+}
