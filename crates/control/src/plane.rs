@@ -21,7 +21,7 @@ use evenkeel_wire::agent::{
     Agent, Capacity, Command as AgentCommand, CreditReport, Failed, FailedKind, HostAddress, Reply,
     Report,
 };
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::capacity::Known;
 use crate::model::{
@@ -38,7 +38,7 @@ pub enum PlaneError {
     Refused(Refusal),
     /// It would have been done, but only a dry run was asked for.
     DryRun,
-    /// The data plane failed; what was begun is taken back.
+    /// The data plane failed; what was begun is taken back, unless it has not answered yet.
     Agent(Failed),
     /// The database failed.
     Db(db::DbError),
@@ -46,6 +46,13 @@ pub enum PlaneError {
     Random(getrandom::Error),
     /// An earlier mutation panicked; what is in memory is not to be trusted. Restart the server.
     Poisoned,
+}
+
+impl PlaneError {
+    /// Whether the data plane has not answered yet, and will be asked again.
+    fn is_unanswered(&self) -> bool {
+        matches!(self, Self::Agent(failed) if failed.kind == FailedKind::Unanswered)
+    }
 }
 
 impl fmt::Display for PlaneError {
@@ -274,8 +281,11 @@ impl Plane {
         self.capacity();
         let unsettled = reconcile::unsettled(&self.model());
         for id in unsettled {
-            if let Err(error) = self.settle(&mut writer, id) {
-                warn!(volume = %id, %error, "could not be settled; trying again");
+            match self.settle(&mut writer, id) {
+                Ok(()) => {}
+                // Whoever asked for it was told.
+                Err(error) if error.is_unanswered() => debug!(volume = %id, "still no answer"),
+                Err(error) => warn!(volume = %id, %error, "could not be settled; trying again"),
             }
         }
         let was_behind = writer.behind;
@@ -380,6 +390,12 @@ impl Plane {
         let Some(command) = self.desired(writer, id) else { return Ok(()) };
         let modifying = self.model().volumes.get(&id).is_some_and(Volume::is_being_modified);
         let answer = self.call(command);
+        if let Err(failed) = &answer
+            && failed.kind == FailedKind::Unanswered
+        {
+            // It may be done at any moment, so it is not taken back: the tick says it again.
+            return Err(PlaneError::Agent(failed.clone()));
+        }
         let now = clock::now();
         let settled = match &answer {
             Ok(()) => Settled::Done,
@@ -433,6 +449,7 @@ impl Plane {
         for id in ids {
             match self.settle(&mut writer, id) {
                 Ok(()) => {}
+                Err(error) if error.is_unanswered() => warn!(volume = %id, %error, "not up yet"),
                 Err(PlaneError::Agent(failed)) if failed.kind != FailedKind::Down => {
                     // What was begun before the stop is taken back now; try again without it.
                     self.bring_up_or_fail(&mut writer, id, &failed)?;
@@ -451,6 +468,7 @@ impl Plane {
     ) -> Result<(), PlaneError> {
         warn!(volume = %id, reason = first.message, "cannot be brought up as it was being changed");
         match self.settle(writer, id) {
+            Err(error) if error.is_unanswered() => Ok(()),
             Err(PlaneError::Agent(failed)) if failed.kind != FailedKind::Down => {
                 error!(volume = %id, reason = failed.message, "cannot be brought up");
                 let event = self.model().fail(id, &failed.message);

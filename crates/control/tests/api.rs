@@ -10,7 +10,7 @@ use evenkeel_control::api::ACTIONS;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::Rules;
-use evenkeel_wire::agent::{FailedKind, HostAddress};
+use evenkeel_wire::agent::{Command, FailedKind, HostAddress};
 use evenkeel_wire::aws::xml::Element;
 use support::{Client, FakeAgent, Refused, Server, config, create, local_instance, text};
 
@@ -281,6 +281,47 @@ fn what_the_data_plane_refuses_is_taken_back() {
     assert_eq!(client.code("DeleteVolume", &[("VolumeId", id)]), "InternalError");
     assert_eq!(state(), ("available".into(), "10".into()));
     client.call("DeleteVolume", &[("VolumeId", id)]).unwrap();
+}
+
+/// A disk that hangs for more than a minute: the volume is closed to its host all the same, and it
+/// must not be shown as attached again.
+#[test]
+fn a_detach_that_is_not_answered_goes_on_until_it_is() {
+    let Fixture { server, client, _folder } = fixture();
+    let id = support::create(&client, &[]);
+    let local = local_instance(&client);
+    let attach = [("VolumeId", id.as_str()), ("InstanceId", local.as_str()), ("Device", "sdf")];
+    client.call("AttachVolume", &attach).unwrap();
+    let attachments = || {
+        let reply = client.call("DescribeVolumes", &[("VolumeId.1", &id)]).unwrap();
+        let set = reply.items("volumeSet")[0].items("attachmentSet");
+        set.iter().map(|item| text(item, "status").to_owned()).collect::<Vec<_>>()
+    };
+    // While it is held, neither the tick nor anybody else reaches the data plane.
+    server.agent.with(|state| state.silent = true);
+    assert_eq!(client.code("DetachVolume", &[("VolumeId", &id)]), "InternalError");
+    assert_eq!(attachments(), ["detaching"]);
+    let again = client.code("DetachVolume", &[("VolumeId", &id)]);
+    assert_eq!((again.as_str(), attachments()), ("IncorrectState", vec!["detaching".to_owned()]));
+    server.agent.with(|state| {
+        state.silent = false;
+        state.log.clear();
+    });
+    // The tick asks again.
+    for _ in 0..600 {
+        if attachments().is_empty() {
+            let detached = |command: &Command| match command {
+                Command::Apply(state) => state.attachments.is_empty(),
+                _ => false,
+            };
+            assert!(server.agent.with(|state| state.log.iter().any(detached)));
+            client.call("DeleteVolume", &[("VolumeId", &id)]).unwrap();
+            return;
+        }
+        server.agent.with(|state| assert!(state.log.len() < 3, "{:?}", state.log));
+        std::thread::park_timeout(std::time::Duration::from_millis(100));
+    }
+    panic!("it is not asked again");
 }
 
 #[test]

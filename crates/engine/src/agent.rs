@@ -14,7 +14,8 @@ use evenkeel_wire::agent::{
     Agent, Attachment, Capacity, Command, CreditReport, Failed, FailedKind, HostState, Reply,
     Report, VolumeState,
 };
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -32,6 +33,10 @@ pub(crate) struct EngineAgent {
     homes: Mutex<Homes>,
     /// What may be sold; unknown until somebody has measured it.
     capacity: Mutex<Capacity>,
+    /// What volumes were told that their homes have not answered yet: one answer a volume.
+    unanswered: Mutex<BTreeMap<VolumeId, Receiver<Result<(), String>>>>,
+    /// How long a reactor may take to answer.
+    answer_max: Duration,
 }
 
 /// What a volume is applied with when its home does not hold it yet.
@@ -51,8 +56,16 @@ impl EngineAgent {
         directory: Arc<Directory>,
         board: Arc<Board>,
     ) -> Self {
-        let (homes, capacity) = (Mutex::default(), Mutex::default());
-        Self { pool, mailboxes, directory, board, homes, capacity }
+        Self {
+            pool,
+            mailboxes,
+            directory,
+            board,
+            homes: Mutex::default(),
+            capacity: Mutex::default(),
+            unanswered: Mutex::default(),
+            answer_max: ANSWER_MAX,
+        }
     }
 
     /// What control is told from now on when it asks what may be sold.
@@ -69,11 +82,23 @@ impl EngineAgent {
     }
 
     fn apply(&self, state: VolumeState) -> Result<(), Failed> {
+        self.hear_of(state.id)?;
         let mut homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
         match self.directory.get(state.id) {
             Some(entry) => self.change(&mut homes, entry, state),
             None => self.open(&mut homes, state),
         }
+    }
+
+    /// Whether a volume's home has answered what it was told before. Until it has, it is told nothing
+    /// new, and nobody waits for it again.
+    fn hear_of(&self, id: VolumeId) -> Result<(), Failed> {
+        let mut unanswered = self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
+        if unanswered.get(&id).is_some_and(|answer| answer.try_recv() == Err(TryRecvError::Empty)) {
+            return Err(self.no_answer());
+        }
+        unanswered.remove(&id);
+        Ok(())
     }
 
     /// Makes the bytes if there are none, grows them if they are too few, and opens them.
@@ -233,16 +258,27 @@ impl EngineAgent {
     }
 
     fn tell(&self, home: u16, state: VolumeState, held: Held) -> Result<(), Failed> {
-        let state = Box::new(state);
-        let answer = self.ask(home, |ack| match held {
+        let (id, state) = (state.id, Box::new(state));
+        let answer = self.post(home, |ack| match held {
             Held::Already => Mail::Apply(state, None, ack),
             Held::Opened(store) => Mail::Apply(state, Some(store), ack),
             Held::Released(released) => Mail::Adopt(state, released, ack),
-        })?;
-        answer.map_err(refused)
+        });
+        match self.wait(&answer) {
+            Ok(answer) => answer.map_err(refused),
+            Err(failed) => {
+                if failed.kind == FailedKind::Unanswered {
+                    let mut unanswered =
+                        self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
+                    unanswered.insert(id, answer);
+                }
+                Err(failed)
+            }
+        }
     }
 
     fn delete(&self, id: VolumeId) -> Result<(), Failed> {
+        self.hear_of(id)?;
         let _guard = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(mut entry) = self.directory.get(id) {
             entry.attachments.clear();
@@ -270,7 +306,7 @@ impl EngineAgent {
             (0..self.mailboxes.len()).map(|core| self.post(core as u16, Mail::Report)).collect();
         let mut all = Report::default();
         for answer in &answers {
-            let Report { mut volumes, mut hosts } = wait(answer)?;
+            let Report { mut volumes, mut hosts } = self.wait(answer)?;
             all.volumes.append(&mut volumes);
             all.hosts.append(&mut hosts);
         }
@@ -284,7 +320,7 @@ impl EngineAgent {
             (0..self.mailboxes.len()).map(|core| self.post(core as u16, Mail::Balances)).collect();
         let mut all = CreditReport::default();
         for answer in &answers {
-            let CreditReport { mut volumes, mut hosts } = wait(answer)?;
+            let CreditReport { mut volumes, mut hosts } = self.wait(answer)?;
             all.volumes.append(&mut volumes);
             all.hosts.append(&mut hosts);
         }
@@ -297,14 +333,14 @@ impl EngineAgent {
             cores.map(|core| self.post(core, |ack| Mail::Latencies(of, ack))).collect();
         let mut all = Vec::new();
         for answer in &answers {
-            all.append(&mut wait(answer)?);
+            all.append(&mut self.wait(answer)?);
         }
         all.sort_by_key(|(id, _)| *id);
         Ok(all)
     }
 
     fn ask<T>(&self, core: u16, letter: impl FnOnce(SyncSender<T>) -> Mail) -> Result<T, Failed> {
-        wait(&self.post(core, letter))
+        self.wait(&self.post(core, letter))
     }
 
     fn post<T>(&self, core: u16, letter: impl FnOnce(SyncSender<T>) -> Mail) -> Receiver<T> {
@@ -312,22 +348,27 @@ impl EngineAgent {
         self.mailboxes[usize::from(core)].post(letter(ack));
         answer
     }
-}
 
-fn wait<T>(answer: &Receiver<T>) -> Result<T, Failed> {
-    answer.recv_timeout(ANSWER_MAX).map_err(|error| match error {
-        RecvTimeoutError::Disconnected => Failed {
-            kind: FailedKind::Down,
-            message: "the data plane is not running; restart the server".to_owned(),
-        },
-        RecvTimeoutError::Timeout => Failed {
-            kind: FailedKind::Internal,
+    fn wait<T>(&self, answer: &Receiver<T>) -> Result<T, Failed> {
+        answer.recv_timeout(self.answer_max).map_err(|error| match error {
+            RecvTimeoutError::Disconnected => Failed {
+                kind: FailedKind::Down,
+                message: "the data plane is not running; restart the server".to_owned(),
+            },
+            RecvTimeoutError::Timeout => self.no_answer(),
+        })
+    }
+
+    fn no_answer(&self) -> Failed {
+        Failed {
+            kind: FailedKind::Unanswered,
             message: format!(
-                "the data plane did not answer within {} s: its disk hangs; see the kernel's log",
-                ANSWER_MAX.as_secs()
+                "the data plane has not answered within {} s: its disk hangs, see the kernel's \
+                 log; it is asked again until it answers",
+                self.answer_max.as_secs()
             ),
-        },
-    })
+        }
+    }
 }
 
 fn refused(message: String) -> Failed {
@@ -368,5 +409,50 @@ impl Agent for EngineAgent {
             Command::Capacity => return Reply::Capacity(self.capacity()),
         };
         result.map_or_else(Reply::Failed, |()| Reply::Done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_core::qos::admission::Reserved;
+    use evenkeel_core::qos::pacing::Pacing;
+    use evenkeel_core::units::ByteCount;
+    use evenkeel_store::memory::MemoryPool;
+
+    #[test]
+    fn a_home_that_does_not_answer_is_told_once_and_heard_later() {
+        let mailboxes: Arc<[Mailbox]> = [Mailbox::new().unwrap()].into();
+        let (pool, directory) = (Arc::new(MemoryPool::new()), Arc::new(Directory::default()));
+        let (board, letters) = (Arc::new(Board::new(1)), Arc::clone(&mailboxes));
+        let mut agent = EngineAgent::new(pool, mailboxes, Arc::clone(&directory), board);
+        agent.answer_max = Duration::from_millis(1);
+        let (id, size) = (VolumeId::from_bits(1), ByteCount(1 << 20));
+        let geometry = Geometry { size, block_bytes_min: 512, block_bytes_preferred: 4_096 };
+        directory.insert(id, Entry { home: 0, geometry, attachments: Vec::new() });
+        let detached = VolumeState {
+            id,
+            size,
+            pacing: Pacing::UNLIMITED,
+            balances: Balances::default(),
+            reserved: Reserved::NOTHING,
+            attachments: Vec::new(),
+        };
+        let kind = |reply| match reply {
+            Reply::Failed(failed) => failed.kind,
+            other => panic!("{other:?}"),
+        };
+        for _ in 0..3 {
+            let applied = agent.call(Command::Apply(detached.clone()));
+            assert_eq!(kind(applied), FailedKind::Unanswered);
+            assert_eq!(kind(agent.call(Command::Delete(id))), FailedKind::Unanswered);
+        }
+        let mut told = letters[0].take();
+        assert_eq!(told.len(), 1, "told once");
+        let Some(Mail::Apply(_, None, ack)) = told.pop() else { panic!("something else") };
+        ack.send(Ok(())).unwrap();
+        // Only now is there anything new to be said.
+        assert_eq!(kind(agent.call(Command::Apply(detached))), FailedKind::Unanswered);
+        assert_eq!(letters[0].take().len(), 1);
     }
 }

@@ -226,6 +226,8 @@ pub enum FailedKind {
     Refused,
     /// The store or the data plane failed.
     Internal,
+    /// It has not been done yet, and may be at any time: say it again to hear.
+    Unanswered,
     /// The data plane is not running.
     Down,
 }

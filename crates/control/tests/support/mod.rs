@@ -49,6 +49,8 @@ pub struct FakeState {
     pub fail_next: Option<FailedKind>,
     /// What everything is answered with.
     pub fail_always: Option<FailedKind>,
+    /// Whether volumes do what they are told without an answer.
+    pub silent: bool,
 }
 
 impl FakeState {
@@ -127,6 +129,9 @@ impl Agent for FakeAgent {
         state.log.push(command.clone());
         if let Some(kind) = state.fail_next.take() {
             return failed(kind);
+        }
+        if state.silent {
+            return failed(FailedKind::Unanswered);
         }
         match command {
             Command::Apply(mut new) => {
