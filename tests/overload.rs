@@ -9,7 +9,9 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Barrier;
+use std::time::Duration;
 use support::PATIENCE;
+use support::clock::{Stopwatch, pass};
 use support::nbd::{self, Client, OPTION_ABORT, OPTION_GO, REPLY_TOO_BIG, go, request};
 use support::process::run;
 use support::random::Random;
@@ -352,6 +354,53 @@ fn a_full_disk_is_an_error_and_no_end_with_io_uring() {
 #[test]
 fn a_full_disk_is_an_error_and_no_end_with_plain_calls() {
     a_full_disk_is_an_error_and_no_end("--io pread");
+}
+
+/// What was spent on a full disk must not come back with a restart, and the space that a detach
+/// needed must not go to other volumes: then nothing could be deleted any more.
+#[test]
+fn on_a_full_disk_credits_are_kept_and_volumes_can_still_be_deleted() {
+    let Some(mount) = Mount::tmpfs("size=24m") else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut server = Server::start_in(folder, mount.path().join("data"), "");
+    let (large, other) = (server.attached(FAST), server.attached(FAST));
+    let spender = server.attached("--type gp2 --size 10");
+    let mut spending = Client::open(server.nbd, &spender).expect("attached");
+    spending.write(0, &[1; 65_536]).expect("written");
+    let mut greedy = Client::open(server.nbd, &other).expect("attached");
+    let mut client = Client::open(server.nbd, &large).expect("attached");
+    assert_eq!(fill(&mut client).1, ENOSPC);
+    drop(client);
+    // To the last page, and again whenever there is one.
+    let mut next = 0;
+    let mut eat = || {
+        while greedy.write(next, &[9; 4_096]).is_ok() {
+            next += 4_096;
+        }
+    };
+    eat();
+    server.evenkeel(&format!("volume detach {large} --wait")).ok();
+    eat();
+    // Far more than a crash is assumed to have spent in the seconds that nobody reported.
+    let begin = server.credits(&spender);
+    for _ in 0..15_000 {
+        spending.read(0, 4_096).expect("read");
+    }
+    eat();
+    let (left, since) = (server.credits(&spender), Stopwatch::start());
+    // So that it has been reported.
+    pass(Duration::from_secs(3));
+    server.kill_9();
+    server.restart();
+    let after = server.credits(&spender);
+    // 100 a second are earned meanwhile.
+    let earned = (100.0 * since.seconds()).ceil() as u64 + 1;
+    assert!(after <= left + earned, "{after} after {left}: {begin} before");
+    for volume in [&large, &other, &spender] {
+        server.evenkeel(&format!("volume detach {volume} --wait"));
+        server.evenkeel(&format!("volume rm {volume}")).ok();
+    }
+    assert!(server.list("volume ls").is_empty());
 }
 
 #[test]

@@ -177,6 +177,17 @@ impl Db {
         })
     }
 
+    /// Puts what the log holds into the database's own pages, so that the next commit writes over the
+    /// log's beginning instead of growing it.
+    ///
+    /// # Errors
+    /// When the database itself would have to grow and cannot.
+    pub fn reuse_log(&mut self) -> Result<(), DbError> {
+        let checkpoint =
+            self.connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()));
+        checkpoint.map_err(|error| DbError::Sqlite(self.path.clone(), error))
+    }
+
     fn transaction(
         &mut self,
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()>,

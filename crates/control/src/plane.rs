@@ -121,6 +121,20 @@ struct Writer {
     behind: bool,
 }
 
+impl Writer {
+    /// Makes the database use its log from the beginning again. What the log holds may need new
+    /// pages in the database, once: those the reserve gives.
+    fn reuse_log(&mut self) -> Result<(), db::DbError> {
+        let reused = self.db.reuse_log();
+        if !reused.as_ref().is_err_and(db::DbError::is_disk_full) || !self.reserve.release() {
+            return reused;
+        }
+        let reused = self.db.reuse_log();
+        self.reserve.keep();
+        reused
+    }
+}
+
 /// The control plane.
 pub struct Plane {
     /// What is fixed while the server runs.
@@ -361,12 +375,19 @@ impl Plane {
         now: UnixMs,
     ) -> Result<(), PlaneError> {
         let mut stored = writer.db.commit(&events, changed, now);
-        // On a full disk a volume must still be detached and deleted, so that it is not for ever.
-        if stored.as_ref().is_err_and(db::DbError::is_disk_full)
-            && events.iter().any(leads_to_space)
-            && writer.reserve.release()
-        {
+        let is_full = |stored: &Result<(), db::DbError>| {
+            stored.as_ref().is_err_and(db::DbError::is_disk_full)
+        };
+        // Balances change every second, and what was spent must not be given back by a restart:
+        // they need no space that the database has not got already.
+        if is_full(&stored) && writer.reuse_log().is_ok() {
             stored = writer.db.commit(&events, changed, now);
+        }
+        // On a full disk a volume must still be detached and deleted, so that it is not for ever.
+        if is_full(&stored) && events.iter().any(leads_to_space) && writer.reserve.release() {
+            stored = writer.db.commit(&events, changed, now);
+            // At once, as far as it was not needed: other volumes would take it.
+            writer.reserve.keep();
         }
         stored?;
         if events.iter().any(|event| matches!(event, Event::VolumeGone(_))) {
