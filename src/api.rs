@@ -2,6 +2,7 @@
 
 use crate::cli::Connection;
 use crate::clock::{self, Deadline};
+use crate::endpoint;
 use crate::message::{Exit, Failure};
 use evenkeel_wire::aws::sigv4::{self, Credentials, Request, Scope};
 use evenkeel_wire::aws::{query, xml::Element};
@@ -51,7 +52,7 @@ impl Client {
     /// A client for the server that the flags name. Asks nothing yet.
     pub fn new(connection: &Connection) -> Result<Self, Failure> {
         let keys = keys(connection)?;
-        Self::with_keys(&connection.endpoint, &connection.region, keys)
+        Self::with_keys(&endpoint::of(connection), &connection.region, keys)
     }
 
     /// A client with keys from elsewhere.

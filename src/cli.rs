@@ -213,10 +213,11 @@ pub enum ModifyPolicy {
 /// How a verb finds the server, and proves who it is.
 #[derive(Args, Clone, Debug)]
 pub struct Connection {
-    /// Address of the server's API.
+    /// Address of the server's API. [default: that of the server on the data folder, else
+    /// http://127.0.0.1:8650]
     #[arg(long, global = true, env = "EVENKEEL_ENDPOINT", value_name = "URL")]
-    #[arg(default_value = "http://127.0.0.1:8650", help_heading = "Connection")]
-    pub endpoint: String,
+    #[arg(help_heading = "Connection")]
+    pub endpoint: Option<String>,
 
     /// The server's data folder: its credentials are used. Without them, AWS_ACCESS_KEY_ID and
     /// AWS_SECRET_ACCESS_KEY are.

@@ -8,6 +8,7 @@ mod cli;
 mod clock;
 mod cmd;
 mod config;
+mod endpoint;
 mod message;
 mod reference;
 mod server;

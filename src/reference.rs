@@ -136,8 +136,8 @@ mod tests {
             "volume, host, env, top, prove"
         );
         assert!(text.contains(
-            "- `--endpoint <URL>`: Address of the server's API. Default `http://127.0.0.1:8650`. \
-             Variable `EVENKEEL_ENDPOINT`.\n"
+            "- `--region <NAME>`: The server's region; requests are signed with it. Default \
+             `local-1`. Variable `EVENKEEL_REGION`.\n"
         ));
         assert!(text.contains("evenkeel volume create [OPTIONS] --size <SIZE>\n"), "{text}");
         assert!(text.contains("evenkeel volume rm [OPTIONS] <VOLUME>...\n"));

@@ -2,6 +2,7 @@
 
 use crate::calibration;
 use crate::cli::{self, Bytes, CalibrateWhen, Io, Serve, StoreKind};
+use crate::endpoint::Noted;
 use crate::message::{Exit, Failure};
 use evenkeel_control::{ControlConfig, ModifyPolicy, Timeouts};
 use evenkeel_core::qos::admission::{Figure, Oversell};
@@ -164,12 +165,22 @@ pub fn run(
         oversell: config.oversell.clone(),
         timeouts: Timeouts::default(),
     };
-    let ready = |api| ready(&Addresses { api, nbd });
+    let mut noted = None;
+    let ready = |api| {
+        match Noted::new(&config.data_dir, api) {
+            Ok(note) => noted = Some(note),
+            Err(error) => {
+                tracing::warn!(%error, "other verbs have to be told --endpoint http://{api}");
+            }
+        }
+        ready(&Addresses { api, nbd });
+    };
     let (tell, fails) = oneshot::channel();
     engine.when_failed(move |what| drop(tell.send(what)));
     let mut failure = None;
     let stops = stop_or_failure(shutdown, fails, &mut failure);
     let result = evenkeel_control::run(control, engine.agent(), ready, stops).map_err(failed);
+    drop(noted);
     engine.shutdown();
     outcome(result, failure)
 }

@@ -5,8 +5,27 @@ mod support;
 use serde_json::Value;
 use support::nbd::{Client, REPLY_UNKNOWN};
 use support::process::run;
-use support::server::Server;
+use support::server::{Server, evenkeel};
 use support::tools::{absent, in_venv};
+
+/// Who knows the data folder needs no port: it is noted there.
+#[test]
+fn env_names_the_port_that_the_server_of_the_data_folder_took() {
+    let mut server = Server::start("--store memory");
+    let printed = |server: &Server| {
+        let mut command = evenkeel(server.folder());
+        command.arg("env").arg("--data-dir").arg(server.data_dir());
+        let text = run(&mut command).ok();
+        let line = text.lines().find_map(|line| line.strip_prefix("export AWS_ENDPOINT_URL_EC2="));
+        line.unwrap_or_else(|| panic!("{text}")).trim_matches('\'').to_owned()
+    };
+    assert_eq!(printed(&server), server.endpoint);
+    server.kill_9();
+    server.restart();
+    assert_eq!(printed(&server), server.endpoint);
+    server.stop();
+    assert_eq!(printed(&server), "http://127.0.0.1:8650");
+}
 
 /// One check of tests/python/ec2.py, on a server of its own.
 fn boto3(check: &str) {

@@ -278,7 +278,7 @@ fn direct_io(folder: &Path) -> Check {
 /// What the server that runs here has sold.
 fn sold(arguments: &Doctor) -> Result<Capacity, Failure> {
     Capacity::get(&Client::new(&Connection {
-        endpoint: format!("http://{}", arguments.listen),
+        endpoint: Some(format!("http://{}", arguments.listen)),
         data_dir: arguments.data_dir.clone(),
         region: arguments.region.clone(),
     })?)

@@ -2,22 +2,24 @@
 
 use crate::api;
 use crate::cli::{Env, EnvShell};
+use crate::endpoint;
 use crate::message::{self, Failure};
 
 pub fn run(arguments: &Env) -> Result<(), Failure> {
     let connection = &arguments.connection;
     let keys = api::keys(connection)?;
+    let endpoint = endpoint::of(connection);
     // Whoever changes folders afterwards must still find the data folder.
     let data_dir = std::path::absolute(&connection.data_dir)
         .map_err(|error| Failure::new(format!("{}: {error}", connection.data_dir.display())))?;
     let data_dir = data_dir.display().to_string();
     let variables = [
-        ("AWS_ENDPOINT_URL_EC2", connection.endpoint.as_str()),
+        ("AWS_ENDPOINT_URL_EC2", endpoint.as_str()),
         ("AWS_ACCESS_KEY_ID", &keys.access_key_id),
         ("AWS_SECRET_ACCESS_KEY", &keys.secret_access_key),
         ("AWS_DEFAULT_REGION", &connection.region),
         ("AWS_REGION", &connection.region),
-        ("EVENKEEL_ENDPOINT", &connection.endpoint),
+        ("EVENKEEL_ENDPOINT", &endpoint),
         ("EVENKEEL_DATA_DIR", &data_dir),
         ("EVENKEEL_REGION", &connection.region),
     ];

@@ -8,6 +8,7 @@ use crate::api::Client;
 use crate::cli::Top;
 use crate::clock::Deadline;
 use crate::cmd::serve::stop_signal;
+use crate::endpoint;
 use crate::message::Failure;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -33,7 +34,7 @@ impl Drop for Restored {
 pub fn run(client: Client, first: Sample, arguments: &Top) -> Result<(), Failure> {
     let stop = stop_flag()?;
     let answers = ask(client, arguments.interval)?;
-    let view = View::new(&arguments.connection.endpoint, arguments.sort);
+    let view = View::new(&endpoint::of(&arguments.connection), arguments.sort);
     let _restored = Restored;
     let mut terminal = ratatui::try_init().map_err(|error| broken(&error))?;
     show(&mut terminal, view, first, &answers, &stop).map_err(|error| broken(&error))
