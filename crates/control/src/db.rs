@@ -177,8 +177,8 @@ impl Db {
         })
     }
 
-    /// Puts what the log holds into the database's own pages, so that the next commit writes over the
-    /// log's beginning instead of growing it.
+    /// Puts what the log holds into the database's own pages, so that the next commit writes over
+    /// the log's beginning instead of growing it.
     ///
     /// # Errors
     /// When the database itself would have to grow and cannot.

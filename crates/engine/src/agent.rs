@@ -90,8 +90,8 @@ impl EngineAgent {
         }
     }
 
-    /// Whether a volume's home has answered what it was told before. Until it has, it is told nothing
-    /// new, and nobody waits for it again.
+    /// Whether a volume's home has answered what it was told before. Until it has, it is told
+    /// nothing new, and nobody waits for it again.
     fn hear_of(&self, id: VolumeId) -> Result<(), Failed> {
         let mut unanswered = self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
         if unanswered.get(&id).is_some_and(|answer| answer.try_recv() == Err(TryRecvError::Empty)) {

@@ -243,9 +243,9 @@ impl Engine {
         traces
     }
 
-    /// Calls `tell` with what has happened when a thread of the data plane ends that was not told to
-    /// end; at once if one has. The volumes of such a core answer nobody any more, and no other core
-    /// can take them over: stop everything and start anew.
+    /// Calls `tell` with what has happened when a thread of the data plane ends that was not told
+    /// to end; at once if one has. The volumes of such a core answer nobody any more, and no other
+    /// core can take them over: stop everything and start anew.
     pub fn when_failed(&self, tell: impl FnOnce(String) + Send + 'static) {
         self.fate.when_failed(tell);
     }
