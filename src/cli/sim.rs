@@ -56,6 +56,11 @@ pub struct SimRun {
     #[arg(long, value_name = "DATE", value_parser = date)]
     pub as_of: Option<Date>,
 
+    /// Simulate every I/O, also of one volume's steady stretches, whose seconds repeat each other
+    /// exactly and are otherwise computed from the first: the same output, more slowly.
+    #[arg(long)]
+    pub stepwise: bool,
+
     /// Where to write a report with charts.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub html: Option<PathBuf>,

@@ -6,7 +6,7 @@ use evenkeel_lab::checker::stream::Rule;
 use evenkeel_lab::clock;
 use evenkeel_lab::peers;
 use evenkeel_lab::sim::catalogue;
-use evenkeel_lab::sim::run::{self, Results};
+use evenkeel_lab::sim::run::{self, Method, Results};
 use evenkeel_lab::sim::scenario::{self, Scenario, ScenarioError, Source};
 use evenkeel_lab::sim::swarm::{self, Judged, Tally};
 use evenkeel_lab::text::{self, nearest};
@@ -78,9 +78,11 @@ fn comparison(name: &str) -> Option<Comparison> {
 }
 
 fn compare_peers(arguments: &SimRun, compare: Comparison, format: Format) -> Result<(), Failure> {
-    for (flag, is_there) in
-        [("--as-of", arguments.as_of.is_some()), ("--html", arguments.html.is_some())]
-    {
+    for (flag, is_there) in [
+        ("--as-of", arguments.as_of.is_some()),
+        ("--html", arguments.html.is_some()),
+        ("--stepwise", arguments.stepwise),
+    ] {
         if is_there {
             let name = &arguments.scenario;
             let failure = Failure::new(format!("{flag} says nothing to `{name}`, a fixed table"));
@@ -172,8 +174,9 @@ fn run_scenario(arguments: &SimRun, format: Format) -> Result<(), Failure> {
     let seed = arguments.seed.unwrap_or(scenario.seed);
     let runs = scenario.cases.len();
     let mut done = 0;
+    let method = if arguments.stepwise { Method::Stepwise } else { Method::ClosedForm };
     let started = clock::now();
-    let results = run::run(&scenario, seed, &mut |case| {
+    let results = run::run(&scenario, seed, method, &mut |case| {
         done += 1;
         if runs > 1 && !case.pass {
             eprintln!("{done} of {runs}: {}: not as expected", case.label);

@@ -4,7 +4,7 @@
 //! `cargo bench -p evenkeel-lab --bench simulator`
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use evenkeel_lab::sim::run;
+use evenkeel_lab::sim::run::{self, Method};
 use evenkeel_lab::sim::scenario::{self, Scenario, Source};
 use evenkeel_lab::sim::swarm;
 use std::hint::black_box;
@@ -42,7 +42,7 @@ fn simulated(c: &mut Criterion) {
         let ios = 2_000_000 / iops * iops;
         group.throughput(Throughput::Elements(ios));
         group.bench_function(BenchmarkId::new(format!("depth {depth}"), iops), |b| {
-            b.iter(|| black_box(run::run(&scenario, 1, &mut |_| {}).is_ok()));
+            b.iter(|| black_box(run::run(&scenario, 1, Method::Stepwise, &mut |_| {}).is_ok()));
         });
     }
     group.finish();

@@ -181,6 +181,31 @@ impl Bucket {
         self.level = level.min(self.depth.level(self.rate_per_second));
     }
 
+    /// See [`Credit::repeated`](super::credit::Credit).
+    pub(crate) fn repeated(
+        &self,
+        (before, after): (&Self, &Self),
+        cycle: Duration,
+    ) -> Option<Self> {
+        let change = after.level - before.level;
+        if (after.rate_per_second, after.depth) != (before.rate_per_second, before.depth) {
+            return None;
+        }
+        if change == 0 && self == after {
+            return Some(*self);
+        }
+        // Nothing was forfeited and nobody waited if it had room for all that flowed in and enough
+        // for all that was taken, in whatever order.
+        let inflow = u128::from(self.rate_per_second) * u128::from(cycle.ns);
+        let depth = self.depth.level(self.rate_per_second);
+        let is_far_from_both_ends = |level: i128| {
+            let most = level.saturating_add_unsigned(inflow);
+            level.saturating_add(change).saturating_sub_unsigned(inflow) >= 0 && most <= depth
+        };
+        let same_way = is_far_from_both_ends(before.level) && is_far_from_both_ends(self.level);
+        same_way.then(|| Self { level: self.level + change, ..*self })
+    }
+
     /// Tokens per second that flow in.
     #[must_use]
     pub const fn rate_per_second(&self) -> u64 {

@@ -75,6 +75,17 @@ impl Credit {
         Some(Duration::from_ns(u64::try_from(ns).unwrap_or(u64::MAX)))
     }
 
+    /// What they are once all that brought them from `before` to `after`, in the time of a cycle,
+    /// has happened once more; `None` if that would not come the same way again, because they might
+    /// be full or spent on the way.
+    pub(crate) fn repeated(
+        &self,
+        (before, after): (&Self, &Self),
+        cycle: Duration,
+    ) -> Option<Self> {
+        self.0.repeated((&before.0, &after.0), cycle).map(Self)
+    }
+
     /// How long until the balance is full when nothing is driven, rounded up to the nanosecond;
     /// `None` when nothing is earned.
     #[must_use]

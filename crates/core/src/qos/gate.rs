@@ -4,6 +4,7 @@
 use super::cost::Cost;
 use super::pacer::{Pacer, Tolerance};
 use super::pacing::{Limit, Pacing};
+use super::phase::Phase;
 use super::reserves::{Reserves, is_burstable};
 use crate::time::{Duration, Instant};
 
@@ -291,6 +292,23 @@ impl Gate {
     pub fn shut_for_bytes(&mut self, until: Instant) {
         self.shut_until = until;
         self.shut_by = Some(Dimension::Bytes);
+    }
+
+    /// Tells what decides its future.
+    pub fn tell(&self, phase: &mut Phase) {
+        // How long an open gate has not been looked at makes no difference. What a shut one lost
+        // meanwhile may be made whole.
+        let elapsed = match self.shut_by {
+            None => phase.at().since(self.settled_at),
+            Some(_) => Duration::ZERO,
+        };
+        self.operations.tell(elapsed, self.tolerance, phase);
+        self.bytes.tell(elapsed, self.tolerance, phase);
+        phase.words([u64::from(self.shut_by.is_some())]);
+        if self.shut_by.is_some() {
+            phase.time(self.settled_at);
+            phase.time(self.shut_until);
+        }
     }
 
     /// Whether the volume has credits, in its [`Reserves`].

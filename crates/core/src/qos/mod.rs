@@ -19,6 +19,7 @@
 //! | [`admission`] | what may be sold, so that all of it can be kept |
 //! | [`lease`] | one limit that several cores or nodes spend from |
 //! | [`scheduler`] | all of it for many volumes: the only part an engine talks to |
+//! | `phase` | when a scheduler does again what it did before |
 //! | [`trace`] | what a scheduler was asked and answered, to be asked again |
 
 pub mod admission;
@@ -30,6 +31,7 @@ mod gate;
 pub mod lease;
 mod pacer;
 pub mod pacing;
+mod phase;
 mod queue;
 mod reserves;
 pub mod scheduler;
@@ -38,4 +40,5 @@ pub mod trace;
 mod wheel;
 
 pub use gate::{Exceeded, Forfeited};
+pub use phase::Phase;
 pub use queue::Cancelled;

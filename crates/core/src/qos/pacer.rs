@@ -7,6 +7,7 @@
 //! is a time that all pacers of a gate share, so it is not kept here but told.
 
 use super::bucket::{LEVEL_PER_TOKEN, MODIFY_WAIT_MAX};
+use super::phase::Phase;
 use crate::time::Duration;
 
 /// The most that is saved.
@@ -81,6 +82,13 @@ impl Pacer {
         }
         self.level = full;
         Duration::from_ns(elapsed.ns.saturating_sub(missing.div_ceil(self.rate)))
+    }
+
+    /// Tells what decides its future, so long after its last settling.
+    pub fn tell(&self, elapsed: Duration, tolerance: Tolerance, phase: &mut Phase) {
+        let mut pacer = *self;
+        let _ = pacer.settle(elapsed, tolerance);
+        phase.words([pacer.level.cast_unsigned(), pacer.rate, tolerance.ns.into()]);
     }
 
     /// Whether one more request may go, of any size.

@@ -6,8 +6,10 @@
 use alloc::vec::Vec;
 
 use super::cost::Portion;
+use super::phase::Phase;
 use super::scheduler::Io;
 use crate::limits::{VOLUME_QUEUED_BYTES_MAX, VOLUME_QUEUED_REQUESTS_MAX};
+use crate::request::Operation;
 
 const NIL: u32 = u32::MAX;
 
@@ -112,6 +114,23 @@ impl Lane {
             whole_length: node.io.length,
         };
         Some(Head { portion, handle: node.io.handle })
+    }
+
+    /// Tells how long what waits is, and its names; `None` if it is not reads and writes alone,
+    /// which cost what their length says.
+    pub fn tell(&self, nodes: &Nodes, phase: &mut Phase) -> Option<()> {
+        let node = |at| nodes.nodes.get(usize::try_from(at).unwrap_or(usize::MAX));
+        let mut at = self.head;
+        while let Some(Node { io, done_bytes, next }) = node(at) {
+            if !matches!(io.operation, Operation::Read | Operation::Write { .. }) {
+                return None;
+            }
+            phase.words([io.length.into(), u64::from(*done_bytes)]);
+            phase.handle(io.handle);
+            at = *next;
+        }
+        phase.words([u64::MAX]);
+        Some(())
     }
 
     /// Reads the first two requests and does nothing with them: a turn looks at both.
@@ -313,7 +332,6 @@ impl Drop for Cancelled<'_> {
 mod tests {
     use super::*;
     use crate::limits::REQUEST_BYTES_MAX;
-    use crate::request::Operation;
 
     fn io(handle: u32, length: u32) -> Io {
         Io { operation: Operation::Read, offset: 0, length, handle }

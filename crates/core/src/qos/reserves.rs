@@ -7,6 +7,7 @@ use super::credit::Credit;
 use super::gate::Dimension;
 use super::pacer::{Pacer, Tolerance};
 use super::pacing::{Balances, CreditLimit, Limit, Pacing};
+use super::phase::Phase;
 use crate::time::{Duration, Instant};
 
 /// The limits that only some volumes or requests touch. They are settled when they are touched.
@@ -117,6 +118,29 @@ impl Reserves {
         if let Some(credit) = bytes {
             credit.charge(cost.bytes);
         }
+    }
+
+    /// Tells what decides their future.
+    pub fn tell(&self, phase: &mut Phase) {
+        let elapsed = phase.at().since(self.settled_at);
+        self.guard.tell(elapsed, self.tolerance, phase);
+        for credit in self.credits() {
+            let mut credit = *credit;
+            credit.settle(elapsed);
+            phase.credit(credit);
+        }
+    }
+
+    /// The credits as of the last settling.
+    pub fn credits(&self) -> impl Iterator<Item = &Credit> {
+        let Credits { operations, bytes } = self.credits.as_deref().unwrap_or(&Credits::NONE);
+        operations.iter().chain(bytes)
+    }
+
+    /// The same to be replaced.
+    pub fn credits_mut(&mut self) -> impl Iterator<Item = &mut Credit> {
+        let credits = self.credits.as_deref_mut().into_iter();
+        credits.flat_map(|Credits { operations, bytes }| operations.iter_mut().chain(bytes))
     }
 
     /// The balances as of the last settling.

@@ -22,6 +22,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use super::phase::Phase;
 use crate::time::{Duration, Instant};
 
 /// The grain of deadlines. Debt keeps the mean exact whatever the grain; 50 us keeps a volume of
@@ -281,6 +282,22 @@ impl Wheel {
             (Some(far), _) => Some(far),
             (None, near) => near,
         }
+    }
+
+    /// Tells when the only entry there is comes out; `None` if it is in the far level.
+    pub fn tell(&self, entry: u32, phase: &mut Phase) -> Option<()> {
+        let tick = phase.at().ns / TICK.ns;
+        let list = self.links[index(entry)].list;
+        let ahead = match list {
+            NOWHERE => 0,
+            LIST_DUE => NEAR_SLOTS,
+            slot if slot < NEAR_LISTS => u64::from(slot).wrapping_sub(tick) % NEAR_SLOTS,
+            _ => return None,
+        };
+        // An empty wheel catches up by itself.
+        let behind = if list == NOWHERE { 0 } else { tick.wrapping_sub(self.next_tick) };
+        phase.words([phase.at().ns % TICK.ns, u64::from(list == NOWHERE), ahead, behind]);
+        Some(())
     }
 
     fn push_near(&mut self, entry: u32, slot: u16) {

@@ -204,6 +204,14 @@ impl Client {
         Wanted { operation: self.operation(is_read), offset, length: block_bytes }
     }
 
+    /// Arrivals of an even load in the second that is not over.
+    pub fn arrivals_of_second(&self) -> u64 {
+        match self.setup.load {
+            Load::Open { per_second, .. } => self.arrivals % per_second.max(1),
+            _ => 0,
+        }
+    }
+
     fn operation(&self, is_read: bool) -> Operation {
         if is_read { Operation::Read } else { Operation::Write { fua: self.setup.shape.fua } }
     }

@@ -56,12 +56,7 @@ impl Device {
     /// A device at the start of time, at rest.
     #[must_use]
     pub fn new(setup: &DeviceSetup, random: Random) -> Self {
-        let constant = setup.channels.is_none()
-            && setup.read == setup.write
-            && setup.read.ns_per_kib == 0
-            && setup.noise_ppm == 0
-            && setup.cache.is_none();
-        let work = if constant {
+        let work = if always_takes_as_long(setup) {
             Work::Fifo(VecDeque::new())
         } else {
             Work::Channels {
@@ -82,6 +77,27 @@ impl Device {
             written_since_pause: 0,
             percent: 100,
         }
+    }
+
+    /// Whether a device has neither queues nor surprises, and the scheduler is not told of it.
+    #[must_use]
+    pub const fn is_ideal(setup: &DeviceSetup) -> bool {
+        always_takes_as_long(setup) && setup.collection.is_none() && setup.window.is_none()
+    }
+
+    /// Tells what decides its future, times counted from `now`, and the handles of what it works
+    /// on; `None` if it is not ideal.
+    pub fn tell(&self, now: u64, words: &mut Vec<u64>, handles: &mut Vec<u32>) -> Option<()> {
+        let Work::Fifo(queue) = &self.work else { return None };
+        let own_now = self.own_time(now);
+        let goes_on_at = self.still_at.saturating_add(self.paused_ns);
+        words.push(goes_on_at.saturating_sub(now));
+        for (ends_at, Done { dispatch, given_at }) in queue {
+            words.extend([ends_at.wrapping_sub(own_now), now - given_at]);
+            words.extend([u64::from(dispatch.length), u64::from(dispatch.last)]);
+            handles.push(dispatch.handle);
+        }
+        Some(())
     }
 
     /// Pieces of work given to it and not done.
@@ -211,6 +227,17 @@ impl Device {
             }
         }
     }
+}
+
+/// Whether every request takes as long, and none waits.
+const fn always_takes_as_long(setup: &DeviceSetup) -> bool {
+    let DeviceSetup { read, write, .. } = setup;
+    setup.channels.is_none()
+        && read.base_ns == write.base_ns
+        && read.ns_per_kib == 0
+        && write.ns_per_kib == 0
+        && setup.noise_ppm == 0
+        && setup.cache.is_none()
 }
 
 #[cfg(test)]

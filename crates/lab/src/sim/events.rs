@@ -60,6 +60,27 @@ impl<T: Copy> Heap<T> {
         self.entries[hole] = entry;
     }
 
+    /// All entries, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, T)> {
+        self.entries.iter().map(|entry| (entry.at, entry.what))
+    }
+
+    /// All entries in the order in which they come out.
+    pub fn iter_in_order(&self) -> impl Iterator<Item = (u64, T)> + use<T> {
+        let mut entries = self.entries.clone();
+        entries.sort_unstable_by_key(|entry| (entry.at, entry.sequence));
+        entries.into_iter().map(|entry| (entry.at, entry.what))
+    }
+
+    /// Gives entries another time; the order of arrival stays.
+    pub fn move_in_time(&mut self, to: impl Fn(u64, T) -> u64) {
+        for entry in &mut self.entries {
+            entry.at = to(entry.at, entry.what);
+        }
+        // What is in order is a heap.
+        self.entries.sort_unstable_by_key(|entry| (entry.at, entry.sequence));
+    }
+
     /// Takes the first entry if it is due at `now`.
     pub fn pop_due(&mut self, now: u64) -> Option<(u64, T)> {
         let first = *self.entries.first().filter(|entry| entry.at <= now)?;

@@ -1,6 +1,7 @@
 //! What a scheduler is to the simulator: the product's own and the models of others, behind one
 //! trait, driven in the same way.
 
+use evenkeel_core::qos::Phase;
 use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::{Duration, Instant};
@@ -72,6 +73,18 @@ pub trait Policy {
     /// a scheduler that does not do so.
     fn made_whole(&self, _volume: u32) -> Duration {
         Duration::ZERO
+    }
+
+    /// Where in its cycle it is at `now`; none for a scheduler that cannot tell.
+    fn phase(&mut self, _now: Instant) -> Option<Phase> {
+        None
+    }
+
+    /// Lets credits be as if all that happened from one phase to a later one that is like it had
+    /// happened once more, in no time; `false`, and nothing has changed, if it would not come the
+    /// same way again.
+    fn repeat(&mut self, _before: &Phase, _after: &Phase) -> bool {
+        false
     }
 
     /// Replaces the balances that are given; `false` from a scheduler that knows no credits.

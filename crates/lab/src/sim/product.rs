@@ -3,6 +3,7 @@
 use super::policy::{Dispatch, Policy, Request};
 use super::setup::{DeviceSetup, InstanceSetup, ServiceTime, Setup, VolumeSetup, WindowSetup};
 use evenkeel_core::instance::burst_limit;
+use evenkeel_core::qos::Phase;
 use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::qos::scheduler::{
     self, Counters, DeviceIndex, InstanceIndex, Io, Scheduler, Ticket, VolumeIndex,
@@ -205,6 +206,15 @@ impl Policy for Product {
 
     fn balances(&mut self, now: Instant, volume: u32) -> Balances {
         self.scheduler.balances(now, self.volumes[volume as usize])
+    }
+
+    fn phase(&mut self, now: Instant) -> Option<Phase> {
+        let [only] = self.volumes.as_slice() else { return None };
+        self.scheduler.phase(now, *only)
+    }
+
+    fn repeat(&mut self, before: &Phase, after: &Phase) -> bool {
+        self.scheduler.repeat(before, after)
     }
 
     fn made_whole(&self, volume: u32) -> Duration {

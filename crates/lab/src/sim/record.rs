@@ -55,7 +55,8 @@ pub struct Recorder {
     bytes: u64,
     short_ends_at: u64,
     short_count: u32,
-    whole: LatencyHistogram,
+    /// Of the sample that is not over; of the whole run where there are no stretches.
+    latencies: LatencyHistogram,
     stretch: Option<Stretch>,
     watched: Vec<Watched>,
 }
@@ -64,14 +65,19 @@ pub struct Recorder {
 #[derive(Debug)]
 struct Watched {
     span: Span,
+    /// The same in the world's time, which is earlier once something was leapt over.
+    in_world: Span,
     dispatched: u64,
     histogram: LatencyHistogram,
 }
 
-/// Latencies of a part of the run that is not over.
+/// Latencies of a part of the run that is not over, and of all before it.
 #[derive(Debug)]
 struct Stretch {
+    whole: LatencyHistogram,
     histogram: LatencyHistogram,
+    /// Of the last sample that was over.
+    last: LatencyHistogram,
     samples: u64,
     samples_max: u64,
     summaries: Vec<LatencySummary>,
@@ -106,11 +112,13 @@ pub struct SpanRecord {
 }
 
 impl Recorder {
-    /// For a run of so many samples. A record with stretches takes twice the memory.
+    /// For a run of so many samples. A record with stretches takes four times the memory.
     #[must_use]
     pub fn new(samples: u64, with_stretches: bool) -> Self {
         let stretch = with_stretches.then(|| Stretch {
+            whole: LatencyHistogram::new(),
             histogram: LatencyHistogram::new(),
+            last: LatencyHistogram::new(),
             samples: 0,
             samples_max: samples.div_ceil(STRETCHES_MAX).max(1),
             summaries: Vec::new(),
@@ -121,7 +129,7 @@ impl Recorder {
             bytes: 0,
             short_ends_at: SHORT_WINDOW_NS,
             short_count: 0,
-            whole: LatencyHistogram::new(),
+            latencies: LatencyHistogram::new(),
             stretch,
             watched: Vec::new(),
         }
@@ -130,7 +138,8 @@ impl Recorder {
     /// Also keeps the count and latencies of this part of the run.
     pub fn watch(&mut self, span: Span) {
         if self.watched.iter().all(|watched| watched.span != span) {
-            self.watched.push(Watched { span, dispatched: 0, histogram: LatencyHistogram::new() });
+            let histogram = LatencyHistogram::new();
+            self.watched.push(Watched { span, in_world: span, dispatched: 0, histogram });
         }
     }
 
@@ -143,7 +152,7 @@ impl Recorder {
         }
         self.short_count += 1;
         for watched in &mut self.watched {
-            watched.dispatched += u64::from(watched.span.contains(now));
+            watched.dispatched += u64::from(watched.in_world.contains(now));
         }
     }
 
@@ -152,12 +161,9 @@ impl Recorder {
     pub fn completed(&mut self, now: u64, latency_ns: u64, length: u32) {
         self.current.completed += 1;
         self.current.completed_bytes += u64::from(length);
-        match &mut self.stretch {
-            Some(stretch) => stretch.histogram.record(latency_ns),
-            None => self.whole.record(latency_ns),
-        }
+        self.latencies.record(latency_ns);
         for watched in &mut self.watched {
-            if watched.span.contains(now) {
+            if watched.in_world.contains(now) {
                 watched.histogram.record(latency_ns);
             }
         }
@@ -172,10 +178,36 @@ impl Recorder {
         self.bytes += sample.completed_bytes;
         self.samples.push(sample);
         if let Some(stretch) = &mut self.stretch {
+            stretch.add(&mut self.latencies);
             stretch.samples += 1;
             if stretch.samples == stretch.samples_max {
-                stretch.close(&mut self.whole);
+                stretch.close();
             }
+        }
+    }
+
+    /// Lets the last sample, at the end of which it is `now`, be followed by another that is the
+    /// same but for the balances, in no time. Only a record with stretches knows how it was.
+    pub fn repeat_sample(&mut self, now: u64, balances: Balances) {
+        let (Some(stretch), Some(last)) = (&self.stretch, self.samples.last()) else { return };
+        self.current = *last;
+        self.latencies.add(&stretch.last);
+        for watched in self.watched.iter_mut().filter(|watched| watched.in_world.contains(now)) {
+            watched.dispatched += last.dispatched;
+            watched.histogram.add(&stretch.last);
+        }
+        self.close_sample(now, balances);
+    }
+
+    /// When the parts begin and end that somebody asked for.
+    pub fn edges(&self) -> impl Iterator<Item = u64> {
+        self.watched.iter().flat_map(|watched| [watched.in_world.from_ns, watched.in_world.to_ns])
+    }
+
+    /// Lets those of them that are still to come, come earlier.
+    pub fn bring_nearer(&mut self, nearer: impl Fn(u64) -> u64) {
+        for Watched { in_world: Span { from_ns, to_ns }, .. } in &mut self.watched {
+            (*from_ns, *to_ns) = (nearer(*from_ns), nearer(*to_ns));
         }
     }
 
@@ -184,17 +216,20 @@ impl Recorder {
     pub fn finish(mut self) -> Record {
         let mut record = Record::default();
         if let Some(mut stretch) = self.stretch.take() {
+            // What came after the last whole sample belongs to the stretch that it cuts short, or
+            // to none.
+            stretch.add(&mut self.latencies);
             if stretch.samples > 0 {
-                stretch.close(&mut self.whole);
-            } else {
-                self.whole.add(&stretch.histogram);
+                stretch.close();
             }
+            stretch.whole.add(&stretch.histogram);
+            self.latencies = stretch.whole;
             record.latency_samples = stretch.samples_max;
             record.latencies = stretch.summaries;
         }
         record.samples = self.samples;
         record.bytes = self.bytes + self.current.completed_bytes;
-        record.latency = self.whole.summary();
+        record.latency = self.latencies.summary();
         let spans = self.watched.iter().map(|watched| SpanRecord {
             span: watched.span,
             dispatched: watched.dispatched,
@@ -211,10 +246,23 @@ impl Recorder {
     }
 }
 
+/// Where in the world's time something is once `leapt_ns` of what followed `now` have passed in no
+/// time: what was past stays where it was.
+pub fn brought_nearer(at: u64, now: u64, leapt_ns: u64) -> u64 {
+    if at > now { at.saturating_sub(leapt_ns).max(now) } else { at }
+}
+
 impl Stretch {
-    fn close(&mut self, whole: &mut LatencyHistogram) {
+    /// Adds the latencies of a sample, which is over.
+    fn add(&mut self, sample: &mut LatencyHistogram) {
+        self.histogram.add(sample);
+        std::mem::swap(sample, &mut self.last);
+        sample.reset();
+    }
+
+    fn close(&mut self) {
         self.summaries.push(self.histogram.summary());
-        whole.add(&self.histogram);
+        self.whole.add(&self.histogram);
         self.histogram.reset();
         self.samples = 0;
     }

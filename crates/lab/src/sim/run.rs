@@ -108,6 +108,15 @@ pub struct SubjectResults {
     pub levels: Vec<(String, f64)>,
 }
 
+/// How a run comes to its results.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Method {
+    /// Every request is simulated.
+    Stepwise,
+    /// What repeats itself exactly is computed: the results are the same.
+    ClosedForm,
+}
+
 /// Runs the cases of a scenario on the product's scheduler, `each` hearing of every case that is
 /// done.
 ///
@@ -116,9 +125,10 @@ pub struct SubjectResults {
 pub fn run(
     scenario: &Scenario,
     seed: u64,
+    method: Method,
     each: &mut dyn FnMut(&CaseResults),
 ) -> Result<Results, NotSimulated> {
-    run_with(scenario, seed, Product::new, each)
+    run_with(scenario, (seed, method), Product::new, each)
 }
 
 /// The same on any scheduler.
@@ -127,14 +137,14 @@ pub fn run(
 /// What `policy` says.
 pub fn run_with<P: Policy, E>(
     scenario: &Scenario,
-    seed: u64,
+    (seed, method): (u64, Method),
     policy: impl Fn(&Setup) -> Result<P, E>,
     each: &mut dyn FnMut(&CaseResults),
 ) -> Result<Results, E> {
     let mut cases = Vec::with_capacity(scenario.cases.len());
     for (case, number) in scenario.cases.iter().zip(0_u64..) {
         let seed = seed.wrapping_add(number);
-        let results = run_case(case, seed, policy(&case.setup)?);
+        let results = run_case(case, (seed, method), policy(&case.setup)?);
         each(&results);
         cases.push(results);
     }
@@ -157,9 +167,12 @@ pub fn run_with<P: Policy, E>(
     })
 }
 
-fn run_case<P: Policy>(case: &Case, seed: u64, policy: P) -> CaseResults {
+fn run_case<P: Policy>(case: &Case, (seed, method): (u64, Method), policy: P) -> CaseResults {
     let setup = &case.setup;
     let mut world = World::new(setup, seed, policy);
+    if method == Method::ClosedForm {
+        world = world.leaping(setup);
+    }
     for expectation in case.expectations.iter().chain(&case.measures) {
         if expectation.needs_watch(setup.sample_ns) {
             for subject in &expectation.of {

@@ -265,6 +265,16 @@ pub enum ChangeKind {
     DevicePercent(u32),
 }
 
+impl Setup {
+    /// Whether only one client uses a volume, and no stripe does.
+    #[must_use]
+    pub fn is_sole(&self, target: Target) -> bool {
+        let Target::Volume(volume) = target else { return false };
+        let clients = self.clients.iter().filter(|client| client.target == target).count();
+        clients == 1 && !self.stripes.iter().any(|stripe| stripe.volumes.contains(&volume))
+    }
+}
+
 impl DeviceSetup {
     /// A device without queues or surprises: every request takes as long.
     #[must_use]

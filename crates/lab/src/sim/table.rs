@@ -267,7 +267,8 @@ mod tests {
 
     fn results(seed: u64) -> Results {
         let source = Source { file: "noise.toml", text: NOISY, folder: None, as_of: None };
-        run::run(&scenario::read(&source).unwrap(), seed, &mut |_| {}).unwrap()
+        run::run(&scenario::read(&source).unwrap(), seed, run::Method::Stepwise, &mut |_| {})
+            .unwrap()
     }
 
     #[test]

@@ -12,14 +12,24 @@
 //! Billions of requests pass here, and a tenth of their time would be calls: whatever happens to
 //! each of them is inlined into the turn by force, here, in the client, the device and the record.
 
-use super::client::{BACKLOG_MAX, BatchRecord, Client, NO_THREAD, Step, Wanted};
-use super::device::{Device, Done};
+mod poller;
+mod requests;
+mod steady;
+mod stripe;
+#[cfg(test)]
+mod tests;
+
+use self::poller::Poller;
+use self::requests::number_of;
+use self::steady::Snapshot;
+use super::client::{BatchRecord, Client, NO_THREAD, Step};
+use super::device::Device;
 use super::events::Heap;
-use super::policy::{Dispatch, Policy, Request};
+use super::policy::{Policy, Request};
 use super::record::{Record, Recorder, Span};
-use super::setup::{ChangeKind, PollerSetup, Setup, StripeSetup, Target};
+use super::setup::{ChangeKind, Setup, StripeSetup};
 use evenkeel_core::qos::pacing::Balances;
-use evenkeel_core::time::{Duration, Instant};
+use evenkeel_core::time::Instant;
 use evenkeel_store::random::Random;
 use slab::Slab;
 use std::collections::VecDeque;
@@ -128,17 +138,10 @@ pub struct World<P> {
     groups: Slab<Group>,
     submitted: u64,
     completed: u64,
-}
-
-/// When the policy is polled.
-#[derive(Debug)]
-struct Poller {
-    setup: PollerSetup,
-    random: Random,
-    next_pause: usize,
-    /// What the policy asked for, and when it is woken for that; the end of time for never.
-    asked: u64,
-    at: u64,
+    /// Whether what repeats itself is leapt over; see `steady.rs`.
+    may_leap: bool,
+    /// The state at the end of the last sample, if it is known.
+    snapshot: Option<Snapshot>,
 }
 
 impl<P: Policy> World<P> {
@@ -185,7 +188,19 @@ impl<P: Policy> World<P> {
             groups: Slab::new(),
             submitted: 0,
             completed: 0,
+            may_leap: false,
+            snapshot: None,
         }
+    }
+
+    /// Does not simulate again what repeats itself exactly, where that is possible at all: the
+    /// records and the census are the same, to the bit. What the policy counts by itself is not,
+    /// and of what is under way the places, and whether it reads, are those of earlier requests.
+    /// `setup` must be the one it was made of.
+    #[must_use]
+    pub fn leaping(mut self, setup: &Setup) -> Self {
+        self.may_leap = steady::may_repeat(setup);
+        self
     }
 
     /// Also keeps the latencies of a part of the run: of a volume, or of a client's own record.
@@ -232,6 +247,10 @@ impl<P: Policy> World<P> {
         let now = self.now;
         if self.next_sample <= now {
             self.close_samples(now);
+            self.leap_if_steady();
+            if self.end <= now {
+                return false;
+            }
         }
         // Only what it is told makes a policy ask for another time.
         let mut asked = Some(self.poller.asked);
@@ -284,18 +303,22 @@ impl<P: Policy> World<P> {
     fn close_samples(&mut self, now: u64) {
         while self.next_sample <= now {
             let at = self.next_sample;
-            for (volume, number) in self.volumes.iter_mut().zip(0..) {
-                let balances = match volume.has_credits {
-                    true => self.policy.balances(Instant::from_ns(at), number),
-                    false => Balances::default(),
-                };
-                volume.recorder.close_sample(at, balances);
+            for number in 0..self.volumes.len() {
+                let balances = self.balances_of(number, at);
+                self.volumes[number].recorder.close_sample(at, balances);
             }
             for recorder in self.clients.iter_mut().filter_map(|client| client.recorder.as_mut()) {
                 recorder.close_sample(at, Balances::default());
             }
             self.next_sample += self.sample_ns;
         }
+    }
+
+    fn balances_of(&mut self, volume: usize, at: u64) -> Balances {
+        if !self.volumes[volume].has_credits {
+            return Balances::default();
+        }
+        self.policy.balances(Instant::from_ns(at), number_of(volume))
     }
 
     fn handle_next(&mut self) {
@@ -331,230 +354,4 @@ impl<P: Policy> World<P> {
         }
         self.dispatch();
     }
-
-    fn carry_out(&mut self, client: u32, step: Step) {
-        match step {
-            Step::Send(requests) => {
-                for nth in 0..requests {
-                    let thread = self.clients[client as usize].thread(nth);
-                    self.send_next(client, thread);
-                }
-            }
-            Step::SendAs(thread) => self.send_next(client, thread),
-            Step::SendThis(wanted) => self.send(client, 0, wanted),
-            Step::Wait(until, thread) => self.events.push(until, Event::Wake(client, thread)),
-            Step::Rest => {}
-        }
-    }
-
-    #[inline(always)]
-    fn send_next(&mut self, client: u32, thread: u16) {
-        let wanted = self.clients[client as usize].next_request(thread);
-        self.send(client, thread, wanted);
-    }
-
-    /// Sends a client's request.
-    #[inline(always)]
-    fn send(&mut self, number: u32, thread: u16, wanted: Wanted) {
-        let client = &mut self.clients[number as usize];
-        if client.under_way >= BACKLOG_MAX {
-            client.dropped += 1;
-            return;
-        }
-        client.under_way += 1;
-        match client.setup.target {
-            Target::Volume(volume) => self.submit(volume, number, thread, NO_GROUP, wanted),
-            Target::Stripe(stripe) => self.send_striped(stripe as usize, number, thread, wanted),
-        }
-    }
-
-    /// Sends a request to a stripe, in as many parts as it has chunks there.
-    fn send_striped(&mut self, stripe: usize, number: u32, thread: u16, wanted: Wanted) {
-        let mut rest = wanted;
-        let Some((volume, part)) = self.stripes[stripe].first_part(&mut rest) else { return };
-        if rest.length == 0 {
-            self.submit(volume, number, thread, NO_GROUP, part);
-            return;
-        }
-        let parts = 1 + self.stripes[stripe].parts(&rest).count();
-        let parts = u32::try_from(parts).unwrap_or(u32::MAX);
-        let whole = Group { submitted_at: self.now, length: wanted.length, parts };
-        let group = number_of(self.groups.insert(whole));
-        self.submit(volume, number, thread, group, part);
-        while let Some((volume, part)) = self.stripes[stripe].first_part(&mut rest) {
-            self.submit(volume, number, thread, group, part);
-        }
-    }
-
-    #[inline(always)]
-    fn submit(&mut self, volume: u32, client: u32, thread: u16, group: u32, wanted: Wanted) {
-        let Wanted { operation, offset, length } = wanted;
-        let submitted_at = self.now;
-        let handle = number_of(self.requests.insert(UnderWay {
-            submitted_at,
-            client,
-            length,
-            group,
-            thread,
-            pieces: 0,
-            whole: false,
-        }));
-        self.submitted += 1;
-        let Volume { blocked, instance, .. } = &mut self.volumes[volume as usize];
-        let instance = *instance;
-        let request = Request { volume, instance, operation, offset, length, handle };
-        // Whoever waits already goes first.
-        if !blocked.is_empty() || !self.policy.submit(Instant::from_ns(self.now), &request) {
-            blocked.push_back(request);
-            return;
-        }
-        self.dispatch();
-    }
-
-    /// Gives the device what the policy lets go: mostly nothing.
-    #[inline(always)]
-    fn dispatch(&mut self) {
-        while let Some(dispatch) = self.policy.poll_output() {
-            self.give(dispatch);
-        }
-    }
-
-    #[inline(always)]
-    fn give(&mut self, dispatch: Dispatch) {
-        let volume = &mut self.volumes[dispatch.volume as usize];
-        let request = &mut self.requests[dispatch.handle as usize];
-        request.pieces += 1;
-        if dispatch.last {
-            request.whole = true;
-            volume.recorder.dispatched(self.now);
-        }
-        self.device.give(self.now, dispatch);
-        while let Some(request) = volume.blocked.front() {
-            if !self.policy.submit(Instant::from_ns(self.now), request) {
-                break;
-            }
-            volume.blocked.pop_front();
-        }
-    }
-
-    #[inline(always)]
-    fn complete(&mut self, done: &Done) {
-        let now = self.now;
-        let service = Duration::from_ns(now - done.given_at);
-        self.policy.complete(Instant::from_ns(now), &done.dispatch, service);
-        self.dispatch();
-        let handle = done.dispatch.handle as usize;
-        let request = &mut self.requests[handle];
-        request.pieces -= 1;
-        if request.pieces > 0 || !request.whole {
-            return;
-        }
-        let UnderWay { submitted_at, client, length, group, thread, .. } =
-            self.requests.remove(handle);
-        self.completed += 1;
-        let recorder = &mut self.volumes[done.dispatch.volume as usize].recorder;
-        recorder.completed(now, now - submitted_at, length);
-        if group == NO_GROUP {
-            self.answer(client, thread, submitted_at, length);
-            return;
-        }
-        let whole = &mut self.groups[group as usize];
-        whole.parts -= 1;
-        if whole.parts == 0 {
-            let Group { submitted_at, length, .. } = self.groups.remove(group as usize);
-            self.answer(client, thread, submitted_at, length);
-        }
-    }
-
-    #[inline(always)]
-    fn answer(&mut self, number: u32, thread: u16, submitted_at: u64, length: u32) {
-        let client = &mut self.clients[number as usize];
-        if let Some(recorder) = &mut client.recorder {
-            recorder.dispatched(submitted_at);
-            recorder.completed(self.now, self.now - submitted_at, length);
-        }
-        match client.answered(self.now, thread) {
-            // What nearly every closed loop does, without a call.
-            Step::SendAs(thread) => self.send_next(number, thread),
-            step => self.carry_out(number, step),
-        }
-    }
 }
-
-impl Poller {
-    fn new(setup: &PollerSetup, random: Random) -> Self {
-        Self { setup: setup.clone(), random, next_pause: 0, asked: u64::MAX, at: u64::MAX }
-    }
-
-    /// When the program that is woken at `at` runs.
-    fn wake(&mut self, at: u64) -> u64 {
-        let mut awake = at;
-        if at == self.at && self.setup.pause_ppm > 0 && self.random.chance_ppm(self.setup.pause_ppm)
-        {
-            awake = awake.saturating_add(self.setup.pause_ns);
-        }
-        while let Some(&(begin, length)) = self.setup.pauses.get(self.next_pause) {
-            if awake < begin {
-                break;
-            }
-            awake = awake.max(begin.saturating_add(length));
-            self.next_pause += 1;
-        }
-        awake
-    }
-
-    /// Sets the timer for what the policy asks for.
-    fn arm(&mut self, now: u64, asked: u64) {
-        if asked <= now {
-            self.at = now;
-        } else if asked != self.asked {
-            let late = match self.setup.late_mean_ns {
-                0 => 0,
-                mean_ns => self.random.exponential(mean_ns),
-            };
-            self.at = asked.saturating_add(late);
-        }
-        self.asked = asked;
-    }
-}
-
-impl StripeSetup {
-    /// The first part of a request and its volume; `rest` becomes what follows.
-    pub fn first_part(&self, rest: &mut Wanted) -> Option<(u32, Wanted)> {
-        if rest.length == 0 {
-            return None;
-        }
-        let chunk = u64::from(self.chunk_bytes);
-        let volumes = self.volumes.len() as u64;
-        let (chunk_number, within) = (rest.offset / chunk, rest.offset % chunk);
-        let length = u32::try_from(chunk - within).unwrap_or(u32::MAX).min(rest.length);
-        let offset = chunk_number / volumes * chunk + within;
-        let part = Wanted { operation: rest.operation, offset, length };
-        rest.offset += u64::from(length);
-        rest.length -= length;
-        Some((self.volumes[(chunk_number % volumes) as usize], part))
-    }
-
-    /// All parts of a request.
-    pub fn parts(&self, wanted: &Wanted) -> impl Iterator<Item = (u32, Wanted)> {
-        let mut rest = *wanted;
-        std::iter::from_fn(move || self.first_part(&mut rest))
-    }
-}
-
-impl Setup {
-    /// Whether only one client uses a volume, and no stripe does.
-    #[must_use]
-    pub fn is_sole(&self, target: Target) -> bool {
-        let Target::Volume(volume) = target else { return false };
-        let clients = self.clients.iter().filter(|client| client.target == target).count();
-        clients == 1 && !self.stripes.iter().any(|stripe| stripe.volumes.contains(&volume))
-    }
-}
-
-fn number_of(place: usize) -> u32 {
-    u32::try_from(place).unwrap_or(u32::MAX)
-}
-
-#[cfg(test)]
-mod tests;

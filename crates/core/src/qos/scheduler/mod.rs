@@ -22,6 +22,7 @@
 mod control;
 mod doors;
 mod export;
+mod phase;
 mod share;
 mod turns;
 

@@ -8,7 +8,8 @@ use super::{Scheduler, index};
 use crate::qos::bucket::{Bucket, Depth};
 use crate::qos::pacer::{Pacer, Tolerance};
 use crate::qos::pacing::Pacing;
-use crate::qos::queue::Queue;
+use crate::qos::phase::Phase;
+use crate::qos::queue::{Nodes, Queue};
 use crate::qos::sharing::device::{Device, InService};
 use crate::qos::sharing::flow::{Flow, HeldBy, NIL, Waits};
 use crate::qos::sharing::instance::{Instance, push_back, unlink};
@@ -226,6 +227,29 @@ impl Sharing {
             return Some(Instant::ZERO);
         }
         self.instance_wheel.as_ref()?.next_deadline()
+    }
+
+    /// Tells what decides the future of an only flow behind an only instance, if they are there;
+    /// `None` if there are more, or a bound on a surplus.
+    pub(super) fn tell(&self, nodes: &Nodes, phase: &mut Phase) -> Option<()> {
+        let Self { flows, terms, instances, .. } = self;
+        match (flows.as_slice(), terms.as_slice()) {
+            ([], []) => {}
+            ([flow], [Terms { urgent, urgent_at, tolerance, surplus: None, .. }]) => {
+                flow.tell(nodes, phase)?;
+                urgent.tell(phase.at().since(*urgent_at), *tolerance, phase);
+            }
+            _ => return None,
+        }
+        match (instances.as_slice(), &self.instance_wheel) {
+            ([], _) => {}
+            ([instance], Some(wheel)) => {
+                instance.tell(phase)?;
+                wheel.tell(0, phase)?;
+            }
+            _ => return None,
+        }
+        Some(())
     }
 
     pub(super) fn ticket(&mut self, in_service: InService) -> Ticket {

@@ -7,6 +7,7 @@
 
 use super::device::Place;
 use crate::qos::cost::Portion;
+use crate::qos::phase::Phase;
 use crate::qos::queue::{Lane, Nodes, Queue, Waiting};
 use crate::qos::scheduler::{Io, MADE_WHOLE_MAX};
 use crate::request::Operation;
@@ -218,6 +219,24 @@ impl Flow {
         let lane = if urgent { &self.urgent } else { &self.normal };
         let head = lane.head(nodes)?;
         Some(Next { portion: head.portion, handle: head.handle, urgent })
+    }
+
+    /// Tells what decides the future of an only flow, without a device; `None` if it is owed time
+    /// that will be made whole.
+    pub fn tell(&self, nodes: &Nodes, phase: &mut Phase) -> Option<()> {
+        let waits = match self.waits {
+            Waits::Nowhere => 0,
+            Waits::AtVolume => 1,
+            Waits::AtInstance => 2,
+            Waits::AtDevice => return None,
+        };
+        let started = self.started.map_or(2, u64::from);
+        phase.words([waits, u64::from(self.ring), self.in_turn.into(), self.deficit_ns]);
+        phase.words([started, self.urgent_run.into(), self.after_flush.into()]);
+        phase.words([self.place.weight().into(), self.in_flight.into()]);
+        self.normal.tell(nodes, phase)?;
+        self.urgent.tell(nodes, phase)?;
+        (self.owed_ns == 0).then_some(())
     }
 
     /// Reads the first requests of both lanes and does nothing with them.

@@ -13,6 +13,7 @@ use crate::qos::cost::Cost;
 use crate::qos::gate::{Exceeded, Gate};
 use crate::qos::pacer::{Pacer, Tolerance};
 use crate::qos::pacing::Balances;
+use crate::qos::phase::Phase;
 use crate::qos::reserves::Reserves;
 use crate::request::Operation;
 use crate::time::{Duration, Instant};
@@ -82,7 +83,7 @@ impl Ring {
 #[derive(Debug)]
 pub(crate) struct Instance {
     gate: Gate,
-    reserves: Reserves,
+    pub reserves: Reserves,
     link: Link,
     operations_per_second: Option<u64>,
     bytes_per_second: Option<u64>,
@@ -321,6 +322,20 @@ impl Instance {
             exceeded: self.gate.exceeded(&self.reserves, now),
             waiting: self.rings[0].waiting + self.rings[1].waiting,
         }
+    }
+
+    /// Tells what decides its future with one flow at most; `None` if it has links of a direction:
+    /// then it makes a difference which way the bytes go.
+    pub fn tell(&self, phase: &mut Phase) -> Option<()> {
+        self.gate.tell(phase);
+        self.reserves.tell(phase);
+        let Ring { waiting, opens_at, .. } = self.rings[0];
+        phase.words([waiting.into()]);
+        if waiting > 0 {
+            phase.time(opens_at.unwrap_or(phase.at()));
+        }
+        let has_links = [&self.link.read, &self.link.write].map(|link| link.rate_per_second());
+        (has_links == [None, None]).then_some(())
     }
 
     pub fn balances(&mut self, now: Instant) -> Balances {

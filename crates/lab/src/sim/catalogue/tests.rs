@@ -20,7 +20,7 @@ pub(super) fn comes_as_expected(name: &str, runs: Option<usize>) {
     if let Some(runs) = runs {
         scenario.keep(runs);
     }
-    let results = run::run(&scenario, scenario.seed, &mut |_| {}).unwrap();
+    let results = run::run(&scenario, scenario.seed, run::Method::ClosedForm, &mut |_| {}).unwrap();
     assert!(results.pass, "{}", results.to_text());
     let ios: u64 = results.cases.iter().map(|case| case.ios).sum();
     assert!(ios <= SHORT_IOS_MAX, "{name}: {ios} I/Os are too many for a test");

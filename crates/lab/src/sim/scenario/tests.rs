@@ -1,6 +1,7 @@
 //! What a person may write, and what is said when it makes no sense.
 
 use super::*;
+use crate::sim::run::Method;
 use crate::sim::setup::{Load, Target, WindowSetup};
 
 const SMALL: &str = "title = \"t\"\nduration_s = 10\n[[volume]]\nname = \"v\"\niops = 1_000\n";
@@ -269,7 +270,7 @@ fn the_documented_scenario_can_be_read_and_every_metric_is_explained() {
     let page = include_str!("../../../../../docs/reference/scenarios.md");
     let sample = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
     let scenario = try_read(sample).unwrap();
-    let results = crate::sim::run::run(&scenario, 1, &mut |_| {}).unwrap();
+    let results = crate::sim::run::run(&scenario, 1, Method::ClosedForm, &mut |_| {}).unwrap();
     assert!(results.pass, "{}", results.to_text());
     for (word, _) in crate::sim::expect::Metric::WORDS {
         assert!(page.contains(&format!("`{word}`")), "{word} is not explained");
@@ -286,7 +287,9 @@ fn instances_are_of_their_day_and_what_no_rule_covers_is_refused() {
     assert!(then.instances[0].per_direction);
     let bursting = format!("{SMALL}{}", instance.replace("m1.large", "m5.large"));
     let scenario = try_read(&bursting).unwrap();
-    let error = crate::sim::run::run(&scenario, 1, &mut |_| {}).unwrap_err().to_string();
+    let error = crate::sim::run::run(&scenario, 1, Method::ClosedForm, &mut |_| {})
+        .unwrap_err()
+        .to_string();
     assert!(
         error.starts_with("instance \"i\" has a link for each direction and bursts"),
         "{error}"
@@ -343,7 +346,7 @@ fn runs_are_compared() {
     let compared = |more: &str| try_read(&format!("{REPEATED}[[compare]]\n{more}\n"));
     let results = |more: &str| {
         let scenario = compared(more).unwrap();
-        crate::sim::run::run(&scenario, 1, &mut |_| {}).unwrap()
+        crate::sim::run::run(&scenario, 1, Method::ClosedForm, &mut |_| {}).unwrap()
     };
     let ratio = "metric = \"mean_iops\"\nfrom_s = 1\nof = \"w\"\ncase = \"beside\"\nto = ";
     let all = results(&format!("{ratio}{{ of = \"v\", case = \"alone\" }}\nequals = 0.5"));

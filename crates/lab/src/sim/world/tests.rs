@@ -1,17 +1,18 @@
 //! The world against what can be worked out by hand.
 
 use super::*;
+use crate::sim::client::{BACKLOG_MAX, Wanted};
 use crate::sim::product::Product;
 use crate::sim::setup::{
-    Arrival, Change, ClientSetup, DeviceSetup, Load, Shape, Think, VolumeSetup,
+    Arrival, Change, ClientSetup, DeviceSetup, Load, PollerSetup, Shape, Target, Think, VolumeSetup,
 };
 use evenkeel_core::qos::pacing::{Limit, Pacing};
 use evenkeel_core::request::Operation;
 use proptest::prelude::*;
 
-const SECOND: u64 = 1_000_000_000;
+pub(super) const SECOND: u64 = 1_000_000_000;
 
-fn volume(iops: Option<u64>) -> VolumeSetup {
+pub(super) fn volume(iops: Option<u64>) -> VolumeSetup {
     let limit = |per_second| Limit { per_second, credit: None };
     VolumeSetup {
         name: "v".to_owned(),
@@ -25,7 +26,7 @@ fn volume(iops: Option<u64>) -> VolumeSetup {
     }
 }
 
-fn client(target: Target, threads: u16, depth: u16) -> ClientSetup {
+pub(super) fn client(target: Target, threads: u16, depth: u16) -> ClientSetup {
     ClientSetup {
         name: "c".to_owned(),
         target,
@@ -42,7 +43,7 @@ fn client(target: Target, threads: u16, depth: u16) -> ClientSetup {
     }
 }
 
-fn setup(seconds: u64, volumes: Vec<VolumeSetup>, clients: Vec<ClientSetup>) -> Setup {
+pub(super) fn setup(seconds: u64, volumes: Vec<VolumeSetup>, clients: Vec<ClientSetup>) -> Setup {
     Setup {
         duration_ns: seconds * SECOND,
         sample_ns: SECOND,
