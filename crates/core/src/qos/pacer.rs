@@ -107,6 +107,9 @@ impl Pacer {
     /// How long after the last settling the pacer is ready, to the nanosecond: it is not ready one
     /// earlier. `None` is never.
     pub fn wait(&self) -> Option<Duration> {
+        if self.level >= 0 && self.rate > 0 {
+            return Some(Duration::ZERO); // of two limits one is ready as a rule
+        }
         let debt = if self.level < 0 { self.level.unsigned_abs() } else { 0 };
         (self.rate > 0).then(|| Duration::from_ns(debt.div_ceil(self.rate)))
     }

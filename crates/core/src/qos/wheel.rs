@@ -129,11 +129,15 @@ impl Wheel {
     pub fn advance(&mut self, now: Instant, moves_max: u32) {
         let now_tick = now.ns / TICK.ns;
         let mut moves = moves_max;
-        while let Some(event) = self.next_event().filter(|event| event.tick() <= now_tick) {
-            self.next_tick = self.next_tick.max(event.tick());
-            moves = match event {
-                Event::Expire { slot, .. } => self.expire(slot, moves),
-                Event::DealOut { slot, .. } => self.deal_out(NEAR_LISTS + slot, moves),
+        loop {
+            let Event { tick, list } = self.next_event();
+            if tick > now_tick {
+                break;
+            }
+            self.next_tick = self.next_tick.max(tick);
+            moves = match list {
+                near if near < NEAR_LISTS => self.expire(near, moves),
+                far => self.deal_out(far, moves),
             };
             if moves == 0 {
                 return;
@@ -255,33 +259,37 @@ impl Wheel {
         if self.heads[usize::from(LIST_DUE)] != NIL {
             return Some(Instant::ZERO);
         }
-        let event = self.next_event()?;
-        Some(Instant::from_ns(event.tick().saturating_mul(TICK.ns)))
+        let Event { tick, .. } = self.next_event();
+        (tick < Event::NEVER.tick).then(|| Instant::from_ns(tick.saturating_mul(TICK.ns)))
     }
 
     /// The earliest occupied slot of both levels. At the same tick the far one comes first, because
     /// what it holds may belong in the near one.
-    fn next_event(&self) -> Option<Event> {
-        let near =
-            self.near_occupied.next_from(low_bits(self.next_tick % NEAR_SLOTS)).map(|slot| {
-                let ahead = (u64::from(slot)).wrapping_sub(self.next_tick) % NEAR_SLOTS;
-                Event::Expire { tick: self.next_tick + ahead, slot }
-            });
+    fn next_event(&self) -> Event {
+        let near = match self.near_occupied.next_from(low_bits(self.next_tick)) {
+            None => Event::NEVER,
+            Some(slot) => {
+                let ahead = u64::from(slot).wrapping_sub(self.next_tick) % NEAR_SLOTS;
+                Event { tick: self.next_tick + ahead, list: slot }
+            }
+        };
         if self.far_occupied.is_empty() {
             return near;
         }
+        let far = self.next_deal_out();
+        if near.tick < far.tick { near } else { far }
+    }
+
+    /// The earliest occupied slot of the far level.
+    fn next_deal_out(&self) -> Event {
         let block = self.next_tick / NEAR_SLOTS;
-        let far = self.far_occupied.next_from(low_bits(block % FAR_SLOTS)).map(|slot| {
-            let ahead = (u64::from(slot)).wrapping_sub(block) % FAR_SLOTS;
-            // Ahead by nothing means it is being dealt out and was interrupted.
-            let tick = ((block + ahead) * NEAR_SLOTS).max(self.next_tick);
-            Event::DealOut { tick, slot }
-        });
-        match (far, near) {
-            (Some(far), Some(near)) if near.tick() < far.tick() => Some(near),
-            (Some(far), _) => Some(far),
-            (None, near) => near,
-        }
+        let Some(slot) = self.far_occupied.next_from(low_bits(block % FAR_SLOTS)) else {
+            return Event::NEVER;
+        };
+        let ahead = u64::from(slot).wrapping_sub(block) % FAR_SLOTS;
+        // Ahead by nothing means it is being dealt out and was interrupted.
+        let tick = ((block + ahead) * NEAR_SLOTS).max(self.next_tick);
+        Event { tick, list: NEAR_LISTS + slot }
     }
 
     /// Tells when the only entry there is comes out; `None` if it is in the far level.
@@ -323,21 +331,17 @@ impl Wheel {
     }
 }
 
-/// Something for the wheel to do at a tick.
+/// Something for the wheel to do at a tick: the entries of a near list become due, or those of a
+/// far one move to near ones. Two words that fit into registers: an enum in an option would go
+/// through memory, written in parts and read as a whole, which stalls every poll.
 #[derive(Clone, Copy)]
-enum Event {
-    /// A near slot's entries become due.
-    Expire { tick: u64, slot: u16 },
-    /// A far slot's entries move to near slots.
-    DealOut { tick: u64, slot: u16 },
+struct Event {
+    tick: u64,
+    list: u16,
 }
 
 impl Event {
-    const fn tick(self) -> u64 {
-        match self {
-            Self::Expire { tick, .. } | Self::DealOut { tick, .. } => tick,
-        }
-    }
+    const NEVER: Self = Self { tick: u64::MAX, list: NOWHERE };
 }
 
 /// Which of up to 64 x 64 slots are occupied, with a summary word so that the next one is found

@@ -146,25 +146,29 @@ impl Device {
     #[inline(always)]
     pub fn poll(&mut self, now: u64) -> Option<Done> {
         let own_now = self.own_time(now);
-        if own_now < self.next_own { None } else { self.finish(own_now) }
+        if own_now < self.next_own {
+            return None;
+        }
+        let Work::Fifo(queue) = &mut self.work else { return self.finish(own_now) };
+        let (_, done) = queue.pop_front()?;
+        self.next_own = queue.front().map_or(u64::MAX, |(at, _)| *at);
+        Some(done)
     }
 
+    /// What a channel is done with.
     fn finish(&mut self, own_now: u64) -> Option<Done> {
-        let done = match &mut self.work {
-            Work::Fifo(queue) => queue.pop_front().map(|(_, done)| done),
-            Work::Channels { free, waiting, ends, under_way } => {
-                let (ended_at, slot) = ends.pop_due(own_now)?;
-                let done = under_way.remove(slot as usize);
-                match waiting.pop_front() {
-                    // The channel went on when it was free, not when somebody looked.
-                    Some(next) => self.begin(ended_at, next),
-                    None => *free += 1,
-                }
-                Some(done)
-            }
+        let Work::Channels { free, waiting, ends, under_way } = &mut self.work else {
+            return None;
         };
+        let (ended_at, slot) = ends.pop_due(own_now)?;
+        let done = under_way.remove(slot as usize);
+        match waiting.pop_front() {
+            // The channel went on when it was free, not when somebody looked.
+            Some(next) => self.begin(ended_at, next),
+            None => *free += 1,
+        }
         self.look_ahead();
-        done
+        Some(done)
     }
 
     /// Lets it stand still for so long from now on, or after the pause that it is in.

@@ -58,6 +58,7 @@ impl Scheduler {
     /// Sends the next quantum of a flow through the doors, if they are open: then everything is
     /// charged. The volume's limits are settled, and so are the instance's unless it comes from its
     /// volume.
+    #[inline(always)] // what it returns would go through memory, and be waited for
     pub(super) fn try_pass(&mut self, flow: u32, from: Waits) -> Passed {
         let entry = &self.sharing.flows[index(flow)];
         let Some(next) = entry.next(&self.nodes) else { return Passed::Nothing };

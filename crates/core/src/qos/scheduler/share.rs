@@ -252,6 +252,8 @@ impl Sharing {
         Some(())
     }
 
+    /// Notes what a device works on from now on.
+    #[inline(always)] // written where it stays, instead of in parts that are then copied
     pub(super) fn ticket(&mut self, in_service: InService) -> Ticket {
         if let Some(slot) = self.vacant_tickets.pop() {
             let entry = &mut self.in_service[index(slot)];
@@ -264,16 +266,23 @@ impl Sharing {
         Ticket { slot, generation: 1 }
     }
 
-    /// What a ticket stands for, once.
-    pub(super) fn redeem(&mut self, ticket: Ticket) -> Option<InService> {
-        let entry = self.in_service.get_mut(index(ticket.slot))?;
-        if entry.1 != ticket.generation {
+    /// Tells a device that it is done with what a ticket stands for, once. Returns the device, and
+    /// whether anybody could go there now.
+    pub(super) fn redeem(&mut self, ticket: Ticket, now: Instant) -> Option<(u32, bool)> {
+        let (done, generation) = self.in_service.get_mut(index(ticket.slot))?;
+        if *generation != ticket.generation {
             return None;
         }
         // An even generation is nobody's ticket.
-        entry.1 = entry.1.wrapping_add(1);
+        *generation = generation.wrapping_add(1);
         self.vacant_tickets.push(ticket.slot);
-        Some(entry.0)
+        let shop = &mut self.shops[index(done.device)];
+        shop.device.completed(now, done);
+        if self.flow_generations[index(done.share)] == done.share_generation {
+            let share = &mut self.flows[index(done.share)];
+            share.in_flight = share.in_flight.saturating_sub(1);
+        }
+        Some((done.device, shop.is_awaited()))
     }
 
     /// Closes the account of a flow that waited beyond its volume.

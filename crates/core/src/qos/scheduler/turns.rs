@@ -78,19 +78,10 @@ impl Scheduler {
 
     /// Hears that a device is done with a dispatch.
     pub(super) fn complete_ticket(&mut self, ticket: Ticket) {
-        let Some(done) = self.sharing.redeem(ticket) else {
-            self.sharing.unknown_completions += 1;
-            return;
-        };
-        let shop = &mut self.sharing.shops[index(done.device)];
-        shop.device.completed(self.now, &done);
-        let is_awaited = shop.is_awaited();
-        if self.sharing.flow_generations[index(done.share)] == done.share_generation {
-            let share = &mut self.sharing.flows[index(done.share)];
-            share.in_flight = share.in_flight.saturating_sub(1);
-        }
-        if is_awaited {
-            self.pump(done.device);
+        match self.sharing.redeem(ticket, self.now) {
+            None => self.sharing.unknown_completions += 1,
+            Some((device, true)) => self.pump(device),
+            Some((_, false)) => {}
         }
     }
 

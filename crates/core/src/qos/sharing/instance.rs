@@ -144,13 +144,13 @@ impl Instance {
 
     /// Brings the limits up to `now` and closes the account of a wait.
     pub fn reopen(&mut self, now: Instant) {
-        self.gate.reopen(&mut self.reserves, now);
-        self.settle_link(now);
+        self.look(now);
+        self.gate.close_account(&mut self.reserves, now);
     }
 
     /// Brings the limits up to `now`.
     pub fn look(&mut self, now: Instant) {
-        self.gate.settle(now);
+        self.gate.settle_levels(now);
         self.settle_link(now);
     }
 
