@@ -49,6 +49,7 @@ scenarios! {
     "instance-burst": instance_burst(first 2),
     "log-writer": log_writer(all),
     "log-writer-few-channels": log_writer_few_channels(all),
+    "lost-device": lost_device(all),
     "modify-step": modify_step(all),
     "piops-stripe": piops_stripe(all),
     "reservations": reservations(all),

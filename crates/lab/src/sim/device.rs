@@ -45,6 +45,7 @@ enum Work {
     /// All take as long.
     Fifo(VecDeque<(u64, Done)>),
     Channels {
+        all: u32,
         free: u32,
         waiting: VecDeque<u32>,
         ends: Heap<u32>,
@@ -60,6 +61,7 @@ impl Device {
             Work::Fifo(VecDeque::new())
         } else {
             Work::Channels {
+                all: setup.channels.unwrap_or(u32::MAX),
                 free: setup.channels.unwrap_or(u32::MAX),
                 waiting: VecDeque::new(),
                 ends: Heap::new(),
@@ -157,7 +159,7 @@ impl Device {
 
     /// What a channel is done with.
     fn finish(&mut self, own_now: u64) -> Option<Done> {
-        let Work::Channels { free, waiting, ends, under_way } = &mut self.work else {
+        let Work::Channels { free, waiting, ends, under_way, .. } = &mut self.work else {
             return None;
         };
         let (ended_at, slot) = ends.pop_due(own_now)?;
@@ -181,6 +183,30 @@ impl Device {
     /// works on are not affected.
     pub fn set_percent(&mut self, percent: u32) {
         self.percent = percent.into();
+    }
+
+    /// From now on it has so many channels: a part of it was lost, or is back. Of what it works on,
+    /// as large a part is lost, too, and begun again before all that waits. Changes nothing where
+    /// no channel is ever waited for.
+    pub fn set_channels(&mut self, now: u64, channels: u32) {
+        let own_now = self.own_time(now);
+        let Work::Channels { all, free, waiting, ends, .. } = &mut self.work else { return };
+        let busy = *all - *free;
+        let lost = u64::from(busy) * u64::from(all.saturating_sub(channels));
+        let lost = u32::try_from(lost.div_ceil(u64::from(*all).max(1))).unwrap_or(busy);
+        let begun_again = ends.take_last(lost as usize);
+        for slot in begun_again.into_iter().rev() {
+            waiting.push_front(slot);
+        }
+        (*all, *free) = (channels, channels.saturating_sub(busy - lost));
+        while let Work::Channels { free, waiting, .. } = &mut self.work
+            && *free > 0
+            && let Some(next) = waiting.pop_front()
+        {
+            *free -= 1;
+            self.begin(own_now, next);
+        }
+        self.look_ahead();
     }
 
     /// Keeps `next_own`, which every turn of the world looks at several times.
@@ -330,6 +356,29 @@ mod tests {
         device.give(0, dispatch(1, WRITE, 1));
         device.set_percent(200);
         assert_eq!(ends(&mut device), [(100, 0), (300, 1)]);
+    }
+
+    #[test]
+    fn what_a_lost_part_worked_on_is_begun_again_and_the_rest_goes_on() {
+        let mut device = device(&DeviceSetup { channels: Some(4), ..DeviceSetup::ideal(100) });
+        for handle in 0..6 {
+            device.give(u64::from(handle), dispatch(handle, WRITE, 1));
+        }
+        // Half of it: what began last is begun again once the others have ended.
+        device.set_channels(50, 2);
+        assert_eq!(device.next_at(), 100);
+        let first = [100, 101].map(|at| device.poll(at).map(|done| done.dispatch.handle));
+        assert_eq!((first, device.len()), ([Some(0), Some(1)], 4));
+        device.set_channels(150, 4);
+        assert_eq!(ends(&mut device), [(200, 2), (201, 3), (250, 4), (250, 5)]);
+    }
+
+    #[test]
+    fn a_device_without_channels_has_none_to_lose() {
+        let mut device = device(&DeviceSetup::ideal(100));
+        device.give(0, dispatch(0, WRITE, 1));
+        device.set_channels(10, 1);
+        assert_eq!(ends(&mut device), [(100, 0)]);
     }
 
     #[test]

@@ -81,6 +81,13 @@ impl<T: Copy> Heap<T> {
         self.entries.sort_unstable_by_key(|entry| (entry.at, entry.sequence));
     }
 
+    /// Takes out those that would come last, so many of them; in their order.
+    pub fn take_last(&mut self, count: usize) -> Vec<T> {
+        self.entries.sort_unstable_by_key(|entry| (entry.at, entry.sequence));
+        let kept = self.entries.len().saturating_sub(count);
+        self.entries.split_off(kept).into_iter().map(|entry| entry.what).collect()
+    }
+
     /// Takes the first entry if it is due at `now`.
     pub fn pop_due(&mut self, now: u64) -> Option<(u64, T)> {
         let first = *self.entries.first().filter(|entry| entry.at <= now)?;

@@ -263,6 +263,8 @@ pub enum ChangeKind {
     Stall(u64),
     /// Requests take so many percent of what they took at first.
     DevicePercent(u32),
+    /// The device has so many channels: a part of it was lost, or is back.
+    DeviceChannels(u32),
 }
 
 impl Setup {

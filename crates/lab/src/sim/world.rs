@@ -351,6 +351,7 @@ impl<P: Policy> World<P> {
             }
             ChangeKind::Stall(length_ns) => self.device.pause(self.now, *length_ns),
             ChangeKind::DevicePercent(percent) => self.device.set_percent(*percent),
+            ChangeKind::DeviceChannels(count) => self.device.set_channels(self.now, *count),
         }
         self.dispatch();
     }

@@ -184,7 +184,13 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "[[change]]\nat_s = 1\ndevice_percent = 130",
-        "s.toml:8: [[change]] device_percent = 130: an ideal device always takes as long",
+        "s.toml:8: [[change]] device_percent = 130: of an ideal device cannot change; give \
+    [device] channels and read_us",
+    ),
+    (
+        "[[change]]\nat_s = 1\ndevice_channels = 3",
+        "s.toml:8: [[change]] device_channels = 3: of an ideal device cannot change; give \
+    [device] channels and read_us",
     ),
     (
         "[[expect]]\nmetric = \"mean_iop\"",

@@ -310,7 +310,7 @@ pub(super) fn changes(document: &Reader<'_>, rules: &Rules, setup: &Setup) -> Re
             continue;
         }
         let names = || setup.volumes.iter().map(|volume| volume.name.as_str());
-        let why = "whose, or a stall_ms or device_percent";
+        let why = "whose, or a stall_ms, device_percent or device_channels";
         let pattern = reader.need("volume", reader.text("volume")?, why)?;
         let found = matching(pattern, names());
         if found.is_empty() {
@@ -349,12 +349,18 @@ fn device_change(reader: &Reader<'_>, setup: &Setup) -> Read<Option<ChangeKind>>
     if let Some(ns) = reader.scaled("stall_ms", 1e6, 0.001..=1e7)? {
         return Ok(Some(ChangeKind::Stall(ns)));
     }
-    let Some(percent) = reader.small("device_percent", 1..=10_000)? else { return Ok(None) };
-    if setup.device.channels.is_none() {
-        let why = "an ideal device always takes as long; give [device] channels and read_us";
-        return Err(reader.fault("device_percent", why));
+    let of_channels = "of an ideal device cannot change; give [device] channels and read_us";
+    let change = match reader.small("device_percent", 1..=10_000)? {
+        Some(percent) => ("device_percent", ChangeKind::DevicePercent(percent)),
+        None => match reader.small("device_channels", 1..=65_536)? {
+            Some(count) => ("device_channels", ChangeKind::DeviceChannels(count)),
+            None => return Ok(None),
+        },
+    };
+    match (setup.device.channels, change) {
+        (None, (key, _)) => Err(reader.fault(key, of_channels)),
+        (Some(_), (_, kind)) => Ok(Some(kind)),
     }
-    Ok(Some(ChangeKind::DevicePercent(percent)))
 }
 
 fn change_of(
