@@ -25,7 +25,8 @@ pub(crate) fn unix_us() -> u64 {
 }
 
 /// Sleeps until a point of the monotonic clock. Only for [`crate::stalls`], whose subject is when
-/// a sleeper wakes. It may return early, after a signal.
+/// a sleeper wakes, and for tables of the kernel that tell nobody when they change. It may return
+/// early, after a signal.
 pub(crate) fn sleep_until_ns(deadline_ns: u64) {
     // Both parts are small enough for any of their types.
     let (seconds, ns) = (deadline_ns / 1_000_000_000, deadline_ns % 1_000_000_000);

@@ -25,6 +25,7 @@ pub mod series;
 pub mod sim;
 pub mod stalls;
 pub mod stats;
+pub mod suite;
 pub mod text;
 pub mod workload;
 

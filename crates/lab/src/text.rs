@@ -1,5 +1,7 @@
 //! Numbers as people read them. Every table and chart of the laboratory prints through these.
 
+use std::fmt::Write as _;
+
 use evenkeel_core::units::ByteCount;
 
 /// `16000` as `16,000`.
@@ -76,6 +78,28 @@ fn quote(argument: &str) -> String {
         return argument.to_string();
     }
     format!("'{}'", argument.replace('\'', r"'\''"))
+}
+
+/// Lines under a headline, in columns as wide as their widest cell; words stand `left`.
+pub(crate) fn columns(lines: &[Vec<String>], left: &[bool]) -> String {
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
+    let widths: Vec<usize> = (0..left.len()).map(|column| width(column).unwrap_or(0)).collect();
+    let mut out = String::new();
+    for (number, line) in lines.iter().enumerate() {
+        let mut row = String::new();
+        for ((cell, &width), &left) in line.iter().zip(&widths).zip(left) {
+            let _ = match left {
+                true => write!(row, "{cell:<width$}  "),
+                false => write!(row, "{cell:>width$}  "),
+            };
+        }
+        let _ = writeln!(out, "{}", row.trim_end());
+        if number == 0 {
+            let rule: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
+            let _ = writeln!(out, "{}", rule.join("  "));
+        }
+    }
+    out
 }
 
 /// The known word that `word` most likely was meant to be; none when all are too far away.

@@ -11,9 +11,9 @@ use crate::text;
 /// The deepest queue a workload may ask for: what one NVMe queue pair holds.
 pub const QUEUE_DEPTH_MAX: u32 = 1_024;
 
-/// The longest workload, in seconds. An hour of one-millisecond counts is 14 MB: bounded, and long
-/// enough to see the half-hour credit of a 2012 volume run out.
-pub const DURATION_S_MAX: u32 = 3_600;
+/// The longest workload, in seconds. An hour of one-millisecond counts is 14 MB: bounded, and two
+/// are long enough for the longest published run, of 4,000 s.
+pub const DURATION_S_MAX: u32 = 7_200;
 
 /// The order in which blocks are visited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -25,7 +25,8 @@ pub enum Pattern {
     Sequential,
 }
 
-/// A closed-loop workload on one volume: `queue_depth` requests are always in flight.
+/// A workload on one volume: `queue_depth` requests are always in flight, or, with a rate, as many
+/// as come and at most so many.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Workload {
     /// The order in which blocks are visited.
@@ -41,6 +42,13 @@ pub struct Workload {
     /// Only so many MiB from the start of the volume on are visited; all of it without this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub span_mib: Option<u32>,
+    /// Requests come so many a second, at exponentially distributed distances; without this, one
+    /// follows each answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_iops: Option<u32>,
+    /// Begins so many seconds after the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_s: Option<u32>,
     /// Seed of the offsets and of the read/write coin: the same seed visits the same blocks.
     pub seed: u64,
 }
@@ -56,6 +64,8 @@ impl Workload {
             queue_depth,
             duration_s,
             span_mib: None,
+            rate_iops: None,
+            start_s: None,
             seed: 1,
         }
     }
@@ -66,6 +76,12 @@ impl Workload {
         let mut workload = Self::random_read(block_bytes, queue_depth, duration_s);
         workload.read_percent = 0;
         workload
+    }
+
+    /// When it ends, in seconds after the first of its run begins.
+    #[must_use]
+    pub fn end_s(&self) -> u32 {
+        self.start_s.unwrap_or(0).saturating_add(self.duration_s)
     }
 
     /// Checks every bound, so that nothing downstream has to.
@@ -87,8 +103,12 @@ impl Workload {
         if self.span_mib == Some(0) {
             return bad("a span of 0 MiB; use 1 or more".to_owned());
         }
-        if self.duration_s == 0 || self.duration_s > DURATION_S_MAX {
-            return bad(format!("{} s long; use 1 to {DURATION_S_MAX} s", self.duration_s));
+        if self.rate_iops == Some(0) {
+            return bad("a rate of 0 IOPS; use 1 or more".to_owned());
+        }
+        let end_s = self.end_s();
+        if self.duration_s == 0 || end_s > DURATION_S_MAX {
+            return bad(format!("{end_s} s long; use 1 to {DURATION_S_MAX} s"));
         }
         Ok(())
     }
@@ -135,6 +155,7 @@ mod tests {
             (Workload { queue_depth: 0, ..good }, "depth"),
             (Workload { queue_depth: QUEUE_DEPTH_MAX + 1, ..good }, "depth"),
             (Workload { span_mib: Some(0), ..good }, "span"),
+            (Workload { rate_iops: Some(0), ..good }, "rate"),
             (Workload { duration_s: 0, ..good }, "long"),
             (Workload { duration_s: DURATION_S_MAX + 1, ..good }, "long"),
         ] {

@@ -127,7 +127,7 @@ pub(crate) fn result_of(reader: &mpsc::Receiver<String>) -> String {
 }
 
 /// Reads to the end, keeping the last bytes only.
-fn tail(mut pipe: impl Read) -> String {
+pub(crate) fn tail(mut pipe: impl Read) -> String {
     let mut kept: Vec<u8> = Vec::new();
     let mut chunk = [0_u8; 4_096];
     loop {

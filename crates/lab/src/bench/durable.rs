@@ -43,6 +43,54 @@ pub fn write_log(socket: &Path, export: &str, time: Duration) -> Result<LogRun, 
     run.map_err(LabError::io("cannot write durably over", socket))
 }
 
+/// Makes so many durable writes of `block_bytes`, one after the other; how long they took in
+/// nanoseconds.
+///
+/// # Errors
+/// As [`write_log`].
+pub fn write_batch(
+    socket: &Path,
+    export: &str,
+    writes: u64,
+    block_bytes: u32,
+) -> Result<u64, LabError> {
+    let started = clock::monotonic_ns();
+    let mut left = writes;
+    write_while(socket, export, block_bytes, &mut |_| {
+        left = left.saturating_sub(1);
+        left > 0
+    })?;
+    Ok(clock::monotonic_ns() - started)
+}
+
+/// Makes durable writes of `block_bytes` one after the other as long as `go_on` says so, which is
+/// told how many nanoseconds each took, and may let time pass.
+///
+/// # Errors
+/// As [`write_log`].
+pub fn write_while(
+    socket: &Path,
+    export: &str,
+    block_bytes: u32,
+    go_on: &mut dyn FnMut(u64) -> bool,
+) -> Result<(), LabError> {
+    let mut writes = || -> io::Result<()> {
+        let mut log = Connection::open(socket, export)?;
+        let mut message = message(block_bytes);
+        let blocks = (log.size_bytes / u64::from(block_bytes)).max(1);
+        for number in 0.. {
+            let sent_at = clock::monotonic_ns();
+            let offset = number % blocks * u64::from(block_bytes);
+            log.write(number, command_flag::FUA, offset, &mut message)?;
+            if !go_on(clock::monotonic_ns() - sent_at) {
+                break;
+            }
+        }
+        Ok(())
+    };
+    writes().map_err(LabError::io("cannot write durably over", socket))
+}
+
 /// Writes the first `bytes` of an export once, so that none of them is a hole, and flushes.
 ///
 /// # Errors

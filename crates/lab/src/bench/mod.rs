@@ -4,11 +4,14 @@
 //! Every program is started by `child`, which guarantees that it is gone when we are done with
 //! it.
 
+pub mod chain;
 pub mod child;
 pub mod compare;
 pub mod durable;
 pub mod fio;
+pub mod iomelt;
 pub mod isolation;
+pub mod live;
 pub mod usage;
 
 mod target;

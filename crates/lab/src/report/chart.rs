@@ -383,8 +383,8 @@ fn themed(svg: &str, label: &str) -> String {
     svg.replacen("<svg ", &format!("<svg class=\"chart\" role=\"img\" aria-label=\"{label}\" "), 1)
 }
 
-/// In the overview each volume's line has dashes of its own.
-fn dash_series(svg: String) -> String {
+/// Where lines of several share a chart, each has dashes of its own.
+pub(super) fn dash_series(svg: String) -> String {
     let mut svg = svg;
     for (index, dashes) in SERIES_DASHES.iter().enumerate().filter(|(_, dashes)| !dashes.is_empty())
     {

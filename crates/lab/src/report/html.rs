@@ -10,18 +10,10 @@ use crate::checker::Check;
 use crate::text::{self, thousands};
 
 /// The page's style, with the colours that the charts refer to.
-pub(super) const STYLE: &str = include_str!("style.css");
+const STYLE: &str = include_str!("style.css");
 
 pub(super) fn page(report: &Report) -> Result<String, LabError> {
-    let mut page = String::with_capacity(1 << 20);
-    let title = escape(&report.title);
-    let _ = write!(
-        page,
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <title>{title} · Evenkeel</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n"
-    );
+    let mut page = open_page(&report.title);
     head(&mut page, report);
     summary(&mut page, report);
     if !report.volumes.is_empty() {
@@ -38,8 +30,27 @@ pub(super) fn page(report: &Report) -> Result<String, LabError> {
         section(&mut page, volume, index)?;
     }
     provenance(&mut page, report);
-    page.push_str("</main>\n</body>\n</html>\n");
+    end_page(&mut page);
     Ok(page)
+}
+
+/// Everything before the first section of a page.
+pub(super) fn open_page(title: &str) -> String {
+    let mut page = String::with_capacity(1 << 20);
+    let title = escape(title);
+    let _ = write!(
+        page,
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <title>{title} · Evenkeel</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n"
+    );
+    page
+}
+
+/// Everything after its last section.
+pub(super) fn end_page(page: &mut String) {
+    page.push_str("</main>\n</body>\n</html>\n");
 }
 
 fn head(page: &mut String, report: &Report) {

@@ -3,7 +3,9 @@
 mod chart;
 mod curves;
 mod html;
+pub mod plots;
 pub(crate) mod simulated;
+mod suite;
 mod table;
 
 use serde::{Deserialize, Serialize};

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::curves::{self, Curve, Unit};
 use super::html::{
-    STYLE, close_table, escape, figure, note, number_column, open_table, text_column,
+    close_table, end_page, escape, figure, note, number_column, open_page, open_table, text_column,
 };
 use crate::LabError;
 use crate::sim::run::{CaseResults, Results, SubjectResults};
@@ -21,15 +21,7 @@ impl Results {
     /// # Errors
     /// When a chart cannot be drawn.
     pub fn to_html(&self) -> Result<String, LabError> {
-        let mut page = String::with_capacity(1 << 20);
-        let title = escape(&self.title);
-        let _ = write!(
-            page,
-            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <meta name=\"color-scheme\" content=\"light dark\">\n\
-             <title>{title} · Evenkeel</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n"
-        );
+        let mut page = open_page(&self.title);
         self.head(&mut page);
         self.checks_table(&mut page);
         self.subjects(&mut page);
@@ -40,7 +32,7 @@ impl Results {
             note(&mut page, &format!("Charts of the first {CHARTED_MAX} runs only."));
         }
         self.provenance(&mut page);
-        page.push_str("</main>\n</body>\n</html>\n");
+        end_page(&mut page);
         Ok(page)
     }
 

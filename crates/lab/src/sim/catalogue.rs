@@ -35,10 +35,12 @@ macro_rules! runs {
 
 scenarios! {
     "batch-beside-oltp": batch_beside_oltp(all),
+    "batch-beside-oltp-short": batch_beside_oltp_short(all),
     "fio-40": fio_40(all),
     "fio-4000": fio_4000(first 1),
     // Four weeks are hundreds of millions of I/Os: at full length only.
     "five-minute-job",
+    "five-minute-job-short": five_minute_job_short(all),
     "gp2-2000": gp2_2000(all),
     "gp2-500": gp2_500(all),
     "gp2-burst": gp2_burst(first 1),

@@ -1,7 +1,7 @@
 //! What a scenario expects of runs, volumes or times beside each other: that one figure is so many
 //! times another, or that repetitions of a run are alike.
 
-use super::expect::{Bounds, Checked};
+use super::expect::{Bounds, Checked, Metric};
 use crate::series::Spread;
 use crate::text;
 
@@ -14,6 +14,8 @@ pub struct Comparison {
     pub of: Vec<Measure>,
     /// How they are looked at.
     pub by: By,
+    /// What comes of it is multiplied by this: where a run is a fraction of what it stands for.
+    pub times: f64,
     /// What must come of it.
     pub bounds: Bounds,
 }
@@ -34,6 +36,8 @@ pub enum By {
     RatioTo(Vec<Measure>),
     /// Their standard deviation is divided by their mean, in percent.
     CovPercent,
+    /// Their mean is taken, as what it is.
+    Mean(Metric),
 }
 
 impl Comparison {
@@ -42,15 +46,15 @@ impl Comparison {
     pub fn is_within(&self, runs: usize) -> bool {
         let to: &[Measure] = match &self.by {
             By::RatioTo(to) => to,
-            By::CovPercent => &[],
+            By::CovPercent | By::Mean(_) => &[],
         };
         self.of.iter().chain(to).all(|measure| measure.run < runs)
     }
 
     /// Judges. `measured` has the figures of each run.
     #[must_use]
-    pub fn check(&self, measured: &[Vec<Option<f64>>]) -> Checked {
-        let value = self.value(measured);
+    pub fn check(&self, measured: &[&[Option<f64>]]) -> Checked {
+        let value = self.value(measured).map(|value| value * self.times);
         let pass = value.is_some_and(|value| (self.bounds.low..=self.bounds.high).contains(&value));
         Checked {
             what: self.what.clone(),
@@ -61,7 +65,7 @@ impl Comparison {
         }
     }
 
-    fn value(&self, measured: &[Vec<Option<f64>>]) -> Option<f64> {
+    fn value(&self, measured: &[&[Option<f64>]]) -> Option<f64> {
         let of = Spread::of(&figures(&self.of, measured)?);
         match &self.by {
             By::RatioTo(to) => {
@@ -69,12 +73,13 @@ impl Comparison {
                 (to > 0.0).then(|| of.mean / to)
             }
             By::CovPercent => (self.of.len() > 1).then_some(of.cov * 100.0),
+            By::Mean(_) => Some(of.mean),
         }
     }
 }
 
 /// None if there are none, or one is not known.
-fn figures(of: &[Measure], measured: &[Vec<Option<f64>>]) -> Option<Vec<f64>> {
+fn figures(of: &[Measure], measured: &[&[Option<f64>]]) -> Option<Vec<f64>> {
     let known = of.iter().map(|of| *measured.get(of.run)?.get(of.measure)?);
     known.collect::<Option<Vec<f64>>>().filter(|figures| !figures.is_empty())
 }
@@ -87,6 +92,7 @@ impl By {
             Self::RatioTo(_) if value >= 100.0 => text::rate(value),
             Self::RatioTo(_) => format!("{value:.3}"),
             Self::CovPercent => text::percent(value / 100.0),
+            Self::Mean(metric) => metric.shown(value),
         }
     }
 }
@@ -96,10 +102,11 @@ mod tests {
     use super::*;
 
     fn check(of: &[(usize, usize)], by: By, high: f64) -> Checked {
-        let measured = [vec![Some(10.0), None], vec![Some(14.0)], vec![Some(3.0), Some(0.0)]];
+        let measured: [&[Option<f64>]; 3] =
+            [&[Some(10.0), None], &[Some(14.0)], &[Some(3.0), Some(0.0)]];
         let of = of.iter().map(|&(run, measure)| Measure { run, measure }).collect();
         let bounds = Bounds { low: 0.0, high, words: String::new() };
-        Comparison { what: String::new(), of, by, bounds }.check(&measured)
+        Comparison { what: String::new(), of, by, times: 1.0, bounds }.check(&measured)
     }
 
     #[test]

@@ -65,6 +65,8 @@ pub enum Metric {
     Share,
     /// Time's worth of tokens that was lost to pauses and paid back by the end, in milliseconds.
     MadeWhole,
+    /// Requests that were answered divided by those that the server counted.
+    Counted,
     /// Requests per second of each batch: their mean.
     JobMeanIops,
     /// Requests per second of each batch: their coefficient of variation in percent.
@@ -123,6 +125,17 @@ pub struct Evidence<'a> {
     pub batch_ios: u64,
     /// What the scheduler has paid back to it.
     pub made_whole: Duration,
+    /// What both ends have counted; nothing of a client that is not all that a volume serves.
+    pub counts: Option<Counts>,
+}
+
+/// Requests of a whole run, as both ends counted them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Answers that the clients got.
+    pub answered: u64,
+    /// What the server charged for.
+    pub counted: u64,
 }
 
 impl Bounds {
@@ -197,13 +210,12 @@ impl Expectation {
             }
             Metric::Share => {
                 let each = evidence.iter().map(|one| self.ios(&[*one], sample_ns));
-                let (least, most) =
-                    each.fold((f64::MAX, 0.0_f64), |(l, m), ios| (l.min(ios), m.max(ios)));
-                (most > 0.0).then(|| least / most)
+                least_share(each)
             }
             Metric::MadeWhole => {
                 Some(evidence.iter().map(|of| of.made_whole.ns as f64 / 1e6).sum())
             }
+            Metric::Counted => counted_share(evidence),
             Metric::JobMeanIops => {
                 let rates = self.batch_rates(evidence);
                 (!rates.is_empty()).then(|| Spread::of(&rates).mean)
@@ -287,6 +299,20 @@ impl Expectation {
     }
 }
 
+/// The least divided by the largest; none if all are 0.
+fn least_share(each: impl Iterator<Item = f64>) -> Option<f64> {
+    let (least, most) = each.fold((f64::MAX, 0.0_f64), |(l, m), ios| (l.min(ios), m.max(ios)));
+    (most > 0.0).then(|| least / most)
+}
+
+/// What the clients got divided by what the server counted; none if it counted nothing.
+fn counted_share(evidence: &[Evidence<'_>]) -> Option<f64> {
+    let counts = || evidence.iter().filter_map(|of| of.counts);
+    let counted: u64 = counts().map(|counts| counts.counted).sum();
+    let answered: u64 = counts().map(|counts| counts.answered).sum();
+    (counted > 0).then(|| answered as f64 / counted as f64)
+}
+
 /// When rates fall below `level`, in samples; within the sample in which it happens, by its share
 /// of the rates before and after. None if they never do, or never were above.
 fn falls_below(rates: &[f64], level: f64) -> Option<f64> {
@@ -311,7 +337,7 @@ impl Quantile {
 
 impl Metric {
     /// Every metric by the word that scenarios use. Those with a number of their own get it later.
-    pub const WORDS: [(&'static str, Self); 20] = [
+    pub const WORDS: [(&'static str, Self); 21] = [
         ("mean_iops", Self::MeanIops),
         ("mean_mibps", Self::MeanMibps),
         ("total_ios", Self::TotalIos),
@@ -330,6 +356,7 @@ impl Metric {
         ("credits_gib", Self::CreditsGib),
         ("share", Self::Share),
         ("made_whole_ms", Self::MadeWhole),
+        ("counted", Self::Counted),
         ("job_mean_iops", Self::JobMeanIops),
         ("job_cov_percent", Self::JobCovPercent),
     ];
@@ -359,7 +386,7 @@ impl Metric {
             Self::FallsBelow(_) => format!("{value:.1} s"),
             Self::Credits => text::rate(value),
             Self::CreditsGib => format!("{} GiB", text::rate(value)),
-            Self::Share => format!("{value:.4}"),
+            Self::Share | Self::Counted => format!("{value:.4}"),
         }
     }
 
@@ -385,6 +412,7 @@ impl Metric {
             Self::CreditsGib => "byte credits".to_owned(),
             Self::Share => "least share / largest".to_owned(),
             Self::MadeWhole => "made whole".to_owned(),
+            Self::Counted => "answered / counted by the server".to_owned(),
             Self::JobMeanIops => "IOPS of the jobs".to_owned(),
             Self::JobCovPercent => "variation of the jobs".to_owned(),
         }

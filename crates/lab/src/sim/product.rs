@@ -145,7 +145,11 @@ fn claim(volume: &VolumeSetup) -> Claim {
     }
 }
 
-pub(super) fn instance_pacing(instance: &InstanceSetup) -> Result<InstancePacing, NotSimulated> {
+/// An instance's limits as the scheduler takes them.
+///
+/// # Errors
+/// When it has a link for each direction that bursts.
+pub fn instance_pacing(instance: &InstanceSetup) -> Result<InstancePacing, NotSimulated> {
     let efficient = |bytes: u64| {
         let ppm = u128::from(bytes) * u128::from(instance.efficiency_ppm) / 1_000_000;
         u64::try_from(ppm).unwrap_or(u64::MAX)

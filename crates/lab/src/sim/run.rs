@@ -1,13 +1,13 @@
 //! From a scenario to its results: every case in a world of its own, judged by what was expected.
 
 use super::client::BatchRecord;
-use super::expect::{Checked, Evidence, Expectation, Subject};
+use super::expect::{Checked, Counts, Evidence, Expectation, Subject};
 use super::policy::Policy;
 use super::product::{NotSimulated, Product};
-use super::record::Record;
+use super::record::{Record, Sample};
 use super::scenario::{Case, Scenario};
-use super::setup::{Load, Setup, Target};
-use super::world::{Outcome, World};
+use super::setup::{ClientSetup, Load, Setup, Target};
+use super::world::{ClientOutcome, World};
 use crate::histogram::LatencySummary;
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::time::Duration;
@@ -101,6 +101,8 @@ pub struct SubjectResults {
     pub latencies: Vec<LatencySummary>,
     /// Batches of a client: begin and length in nanoseconds.
     pub jobs: Vec<(u64, u64)>,
+    /// Requests in each of them.
+    pub job_ios: u64,
     /// Requests of a client that were not sent because too many were under way.
     pub dropped: u64,
     /// The levels that belong into a chart of the rate, with their names.
@@ -115,6 +117,21 @@ pub enum Method {
     Stepwise,
     /// What repeats itself exactly is computed: the results are the same.
     ClosedForm,
+}
+
+/// What was recorded of a case, in virtual time or live.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Recorded {
+    /// Of each volume, in the order of the set-up.
+    pub volumes: Vec<Record>,
+    /// Of each client.
+    pub clients: Vec<ClientOutcome>,
+    /// What the scheduler has paid back to each volume; nothing where it does not tell.
+    pub made_whole: Vec<Duration>,
+    /// What both ends of each volume counted.
+    pub counts: Vec<Counts>,
+    /// I/Os that were answered.
+    pub completed: u64,
 }
 
 /// Runs the cases of a scenario on the product's scheduler, `each` hearing of every case that is
@@ -148,12 +165,17 @@ pub fn run_with<P: Policy, E>(
         each(&results);
         cases.push(results);
     }
-    let measured: Vec<Vec<Option<f64>>> =
-        cases.iter_mut().map(|case| std::mem::take(&mut case.measured)).collect();
+    Ok(finish(scenario, seed, cases))
+}
+
+/// The results of a scenario whose cases are done.
+#[must_use]
+pub fn finish(scenario: &Scenario, seed: u64, cases: Vec<CaseResults>) -> Results {
+    let measured: Vec<&[Option<f64>]> = cases.iter().map(|case| &case.measured[..]).collect();
     let comparisons: Vec<Checked> =
         scenario.comparisons.iter().map(|comparison| comparison.check(&measured)).collect();
     let compared = comparisons.iter().all(|check| check.pass);
-    Ok(Results {
+    Results {
         schema: SCHEMA,
         scenario: scenario.name.clone(),
         title: scenario.title.clone(),
@@ -164,7 +186,7 @@ pub fn run_with<P: Policy, E>(
         pass: compared && cases.iter().all(|case| case.pass),
         cases,
         comparisons,
-    })
+    }
 }
 
 fn run_case<P: Policy>(case: &Case, (seed, method): (u64, Method), policy: P) -> CaseResults {
@@ -184,9 +206,30 @@ fn run_case<P: Policy>(case: &Case, (seed, method): (u64, Method), policy: P) ->
         }
     }
     let outcome = world.run();
+    let volumes = (0_u32..).zip(&outcome.volumes);
+    let recorded = Recorded {
+        made_whole: volumes.map(|(volume, _)| outcome.policy.made_whole(volume)).collect(),
+        counts: outcome.volumes.iter().map(counts).collect(),
+        volumes: outcome.volumes,
+        clients: outcome.clients,
+        completed: outcome.census.completed,
+    };
+    conclude(case, seed, &recorded)
+}
+
+/// In virtual time the scheduler and the clients are recorded apart.
+fn counts(record: &Record) -> Counts {
+    let total = |pick: fn(&Sample) -> u64| record.samples.iter().map(pick).sum();
+    Counts { answered: total(|at| at.completed), counted: total(|at| at.dispatched) }
+}
+
+/// Judges what was recorded of a case.
+#[must_use]
+pub fn conclude(case: &Case, seed: u64, recorded: &Recorded) -> CaseResults {
+    let setup = &case.setup;
     let check = |expectation: &Expectation| {
         let of: Vec<_> =
-            expectation.of.iter().filter_map(|of| evidence(setup, &outcome, *of)).collect();
+            expectation.of.iter().filter_map(|of| evidence(setup, recorded, *of)).collect();
         expectation.check(&of, setup.sample_ns)
     };
     let checks: Vec<Checked> = case.expectations.iter().map(check).collect();
@@ -196,12 +239,12 @@ fn run_case<P: Policy>(case: &Case, (seed, method): (u64, Method), policy: P) ->
         seed,
         duration_s: setup.duration_ns / 1_000_000_000,
         sample_s: setup.sample_ns / 1_000_000_000,
-        ios: outcome.census.completed,
+        ios: recorded.completed,
         pass: checks.iter().all(|check| check.pass),
         checks,
         measured,
-        volumes: volumes(setup, &outcome),
-        clients: clients(setup, &outcome),
+        volumes: volumes(setup, recorded),
+        clients: clients(setup, recorded),
     }
 }
 
@@ -219,35 +262,38 @@ fn resolved(setup: &Setup, subject: Subject) -> Subject {
 }
 
 /// What is known of a subject; never nothing, because a client without a record is its volume.
-fn evidence<'a, P: Policy>(
-    setup: &Setup,
-    outcome: &'a Outcome<P>,
-    subject: Subject,
-) -> Option<Evidence<'a>> {
+fn evidence<'a>(setup: &Setup, recorded: &'a Recorded, subject: Subject) -> Option<Evidence<'a>> {
     let record = match resolved(setup, subject) {
-        Subject::Volume(volume) => Some(&outcome.volumes[volume as usize]),
-        Subject::Client(client) => outcome.clients[client as usize].record.as_ref(),
+        Subject::Volume(volume) => Some(&recorded.volumes[volume as usize]),
+        Subject::Client(client) => recorded.clients[client as usize].record.as_ref(),
     };
     let (batches, batch_ios): (&[BatchRecord], u64) = match subject {
         Subject::Volume(_) => (&[], 0),
         Subject::Client(client) => {
-            let ios = match setup.clients[client as usize].load {
-                Load::Job { ios, .. } => ios,
-                _ => 0,
-            };
-            (&outcome.clients[client as usize].batches, ios)
+            let ios = job_ios(&setup.clients[client as usize]);
+            (&recorded.clients[client as usize].batches, ios)
         }
     };
     let volume = match resolved(setup, subject) {
         Subject::Volume(volume) => Some(volume),
         Subject::Client(_) => None,
     };
-    let made_whole = volume.map_or(Duration::ZERO, |volume| outcome.policy.made_whole(volume));
-    Some(Evidence { record: record?, batches, batch_ios, made_whole })
+    let made_whole = volume.and_then(|volume| recorded.made_whole.get(volume as usize).copied());
+    let made_whole = made_whole.unwrap_or(Duration::ZERO);
+    let counts = volume.and_then(|volume| recorded.counts.get(volume as usize).copied());
+    Some(Evidence { record: record?, batches, batch_ios, made_whole, counts })
 }
 
-fn volumes<P>(setup: &Setup, outcome: &Outcome<P>) -> Vec<SubjectResults> {
-    let both = setup.volumes.iter().zip(&outcome.volumes);
+/// Requests of a batch; none of a client that makes none.
+fn job_ios(client: &ClientSetup) -> u64 {
+    match client.load {
+        Load::Job { ios, .. } => ios,
+        _ => 0,
+    }
+}
+
+fn volumes(setup: &Setup, recorded: &Recorded) -> Vec<SubjectResults> {
+    let both = setup.volumes.iter().zip(&recorded.volumes);
     let results = both.map(|(volume, record)| {
         let promise = crate::checker::Promise::from_pacing(&volume.pacing, volume.balances);
         let mut levels = Vec::new();
@@ -266,11 +312,11 @@ fn volumes<P>(setup: &Setup, outcome: &Outcome<P>) -> Vec<SubjectResults> {
     results.collect()
 }
 
-fn clients<P>(setup: &Setup, outcome: &Outcome<P>) -> Vec<SubjectResults> {
+fn clients(setup: &Setup, recorded: &Recorded) -> Vec<SubjectResults> {
     let mut results = Vec::new();
-    for (number, (client, came)) in (0_u32..).zip(setup.clients.iter().zip(&outcome.clients)) {
+    for (number, (client, came)) in (0_u32..).zip(setup.clients.iter().zip(&recorded.clients)) {
         let of_volume = match resolved(setup, Subject::Client(number)) {
-            Subject::Volume(volume) => Some(&outcome.volumes[volume as usize]),
+            Subject::Volume(volume) => Some(&recorded.volumes[volume as usize]),
             Subject::Client(_) => None,
         };
         let tells_more = !came.batches.is_empty() || came.dropped > 0;
@@ -283,6 +329,7 @@ fn clients<P>(setup: &Setup, outcome: &Outcome<P>) -> Vec<SubjectResults> {
         };
         results.push(SubjectResults {
             jobs: came.batches.iter().map(|b| (b.started_ns, b.took_ns)).collect(),
+            job_ios: job_ios(client),
             dropped: came.dropped,
             ..subject(&client.name, &format!("on {target}"), record)
         });
@@ -311,6 +358,7 @@ fn subject(name: &str, kind: &str, record: &Record) -> SubjectResults {
         latency_samples: record.latency_samples,
         latencies: record.latencies.clone(),
         jobs: Vec::new(),
+        job_ios: 0,
         dropped: 0,
         levels: Vec::new(),
     }

@@ -7,7 +7,7 @@ use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::volume::VolumeSpec;
 
 // What a faulty pool is like is said in the same words, and means the same.
-pub use evenkeel_store::faulty::setup::{ServiceTime, WriteCache};
+pub use evenkeel_store::faulty::setup::{ServiceTime, Setup as FaultySetup, WriteCache};
 
 /// Everything that is in a simulated world.
 #[derive(Clone, PartialEq, Debug)]
@@ -291,6 +291,16 @@ impl DeviceSetup {
             collection: None,
             window: None,
         }
+    }
+
+    /// The same device under a store of real time; `None` if it has no channels, and so nothing
+    /// that a plain store has not.
+    #[must_use]
+    pub const fn faulty(&self) -> Option<FaultySetup> {
+        let Some(channels) = self.channels else { return None };
+        let device = FaultySetup::new(channels, self.read);
+        let (noise_ppm, cache) = (self.noise_ppm, self.cache);
+        Some(FaultySetup { write: self.write, noise_ppm, cache, ..device })
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::expect::Checked;
 use super::run::{CaseResults, Results, SubjectResults};
-use crate::text::{self, thousands};
+use crate::text::{self, columns, thousands};
 use std::fmt::Write as _;
 
 /// Parts of the run that are told of a volume at most.
@@ -209,28 +209,6 @@ fn words(words: &[&str]) -> Vec<String> {
 fn without_first(lines: Vec<Vec<String>>, keep: bool) -> Vec<Vec<String>> {
     let skip = usize::from(!keep);
     lines.into_iter().map(|line| line.into_iter().skip(skip).collect()).collect()
-}
-
-/// Lines under a headline, in columns as wide as their widest cell.
-fn columns(lines: &[Vec<String>], left: &[bool]) -> String {
-    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
-    let widths: Vec<usize> = (0..left.len()).map(|column| width(column).unwrap_or(0)).collect();
-    let mut out = String::new();
-    for (number, line) in lines.iter().enumerate() {
-        let mut row = String::new();
-        for ((cell, &width), &left) in line.iter().zip(&widths).zip(left) {
-            let _ = match left {
-                true => write!(row, "{cell:<width$}  "),
-                false => write!(row, "{cell:>width$}  "),
-            };
-        }
-        let _ = writeln!(out, "{}", row.trim_end());
-        if number == 0 {
-            let rule: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
-            let _ = writeln!(out, "{}", rule.join("  "));
-        }
-    }
-    out
 }
 
 fn csv_cell(text: &str) -> String {

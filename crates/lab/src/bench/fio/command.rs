@@ -44,8 +44,8 @@ pub(super) fn arguments(jobs: &[Job], detail: Detail, log_prefixes: &[PathBuf]) 
 }
 
 fn job_arguments(job: &Job, arguments: &mut Vec<String>) {
-    let Workload { pattern, block_bytes, read_percent, queue_depth, duration_s, span_mib, seed } =
-        job.workload;
+    let Workload { pattern, block_bytes, read_percent, queue_depth, duration_s, .. } = job.workload;
+    let Workload { span_mib, rate_iops, start_s, seed, .. } = job.workload;
     let rw = match (pattern, read_percent) {
         (Pattern::Random, 100) => "randread",
         (Pattern::Random, 0) => "randwrite",
@@ -63,7 +63,17 @@ fn job_arguments(job: &Job, arguments: &mut Vec<String>) {
     arguments.push(format!("--bs={block_bytes}"));
     arguments.push(format!("--iodepth={queue_depth}"));
     arguments.push(format!("--runtime={duration_s}"));
+    arguments.extend(start_s.map(|start_s| format!("--startdelay={start_s}")));
     arguments.extend(span_mib.map(|mib| format!("--size={mib}m")));
+    if let Some(rate) = rate_iops {
+        // fio holds reads and writes each to a rate of its own.
+        let reads = rate * u32::from(read_percent) / 100;
+        let rates = match read_percent {
+            0 | 100 => rate.to_string(),
+            _ => format!("{reads},{}", rate - reads),
+        };
+        arguments.extend([format!("--rate_iops={rates}"), "--rate_process=poisson".to_owned()]);
+    }
     arguments.push(format!("--randseed={seed}"));
 }
 
@@ -103,6 +113,21 @@ mod tests {
              --bs=16384 --iodepth=32 --runtime=30 --randseed=9 --write_lat_log=/tmp/v1 \
              --log_entries=1048576"
         );
+    }
+
+    #[test]
+    fn requests_that_come_at_a_rate() {
+        let workload = Workload { rate_iops: Some(10), ..Workload::random_read(4_096, 64, 1) };
+        let line = |workload| {
+            let jobs = [job("x", workload)];
+            arguments(&jobs, Detail::Totals, &["/tmp/v0".into()]).join(" ")
+        };
+        let reads = line(workload);
+        assert!(reads.contains("--iodepth=64 --runtime=1 --rate_iops=10 --rate_process=poisson"));
+        let late = line(Workload { start_s: Some(9), ..workload });
+        assert!(late.contains("--runtime=1 --startdelay=9 "), "{late}");
+        let mixed = line(Workload { read_percent: 70, ..workload });
+        assert!(mixed.contains("--rate_iops=7,3 "), "{mixed}");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use std::io::{BufRead, Read};
 use std::path::Path;
 
+use super::Completion;
 use crate::LabError;
 use crate::histogram::{LatencyRecorder, LatencySummary};
 use crate::series::Series;
@@ -27,8 +28,13 @@ pub(super) fn belongs_to(path: &Path, index: usize) -> bool {
     rest.is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Counts a log. Memory is bounded by the run's length, not by the number of I/Os.
-pub(super) fn read(mut log: impl BufRead, duration_s: u32) -> Result<Counted, LabError> {
+/// Counts a log; `each` hears of every I/O. Memory is bounded by the run's length, not by the
+/// number of I/Os.
+pub(super) fn read(
+    mut log: impl BufRead,
+    duration_s: u32,
+    each: &mut dyn FnMut(Completion),
+) -> Result<Counted, LabError> {
     let mut series = Series::new(duration_s);
     let mut latencies = LatencyRecorder::new(duration_s);
     let mut line = Vec::new();
@@ -38,26 +44,27 @@ pub(super) fn read(mut log: impl BufRead, duration_s: u32) -> Result<Counted, La
         if read.map_err(LabError::io("cannot read", "fio's log"))? == 0 {
             break;
         }
-        let (time_ms, latency_ns) = parse(&line).ok_or_else(|| LabError::BadOutput {
+        let completion = parse(&line).ok_or_else(|| LabError::BadOutput {
             tool: "fio",
             what: format!("line {number} of its log is {:?}", String::from_utf8_lossy(&line)),
         })?;
-        series.record(time_ms);
-        latencies.record(time_ms, latency_ns);
+        series.record(completion.time_ms);
+        latencies.record(completion.time_ms, completion.latency_ns);
+        each(completion);
     }
     let (latency, latency_per_second) = latencies.finish();
     Ok(Counted { series, latency, latency_per_second })
 }
 
-/// Time and latency of a whole line; `None` when it is cut short or not made of numbers.
-fn parse(line: &[u8]) -> Option<(u64, u64)> {
+/// What a whole line says; `None` when it is cut short or not made of numbers.
+fn parse(line: &[u8]) -> Option<Completion> {
     let line = std::str::from_utf8(line.strip_suffix(b"\n")?).ok()?;
     let mut fields = line.split(',').map(|field| field.trim().parse::<u64>().ok());
     let time_ms = fields.next()??;
     let latency_ns = fields.next()??;
     // Direction and size must be there: fewer fields are another kind of log, or half a line.
-    let (_direction, _size) = (fields.next()??, fields.next()??);
-    Some((time_ms, latency_ns))
+    let (_direction, bytes) = (fields.next()??, fields.next()??);
+    Some(Completion { time_ms, latency_ns, bytes })
 }
 
 #[cfg(test)]
@@ -69,7 +76,9 @@ mod tests {
     fn a_log_is_counted() {
         let log = "0, 601760, 0, 4096, 0\n999, 632730, 1, 4096, 0\n1000, 5, 0, 4096, 0, 0x0\n\
                    2003, 9, 0, 4096, 0\n";
-        let counted = read(log.as_bytes(), 2).unwrap();
+        let mut bytes = 0;
+        let counted = read(log.as_bytes(), 2, &mut |io| bytes += io.bytes).unwrap();
+        assert_eq!(bytes, 4 * 4_096);
         assert_eq!(counted.series.per_second(), [2, 1]);
         assert_eq!(counted.series.late(), 1);
         assert_eq!((counted.latency.count, counted.latency.max_ns), (4, 632_730));
@@ -85,7 +94,8 @@ mod tests {
             ("-1, 1, 0, 4096, 0\n", "line 1"),
             (&"9".repeat(1_000), "line 1"),
         ] {
-            let error = read(log.as_bytes(), 1).err().expect("must be refused").to_string();
+            let error =
+                read(log.as_bytes(), 1, &mut |_| {}).err().expect("must be refused").to_string();
             assert!(error.contains(line), "{error}");
         }
     }
@@ -102,7 +112,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
-            let _ = read(&bytes[..], 1);
+            let _ = read(&bytes[..], 1, &mut |_| {});
         }
     }
 }

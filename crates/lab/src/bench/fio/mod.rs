@@ -100,6 +100,25 @@ pub enum Detail {
     Totals,
 }
 
+/// One I/O of a job's log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Completion {
+    /// When it was done, in whole milliseconds after the job's start.
+    pub time_ms: u64,
+    /// From submission to completion.
+    pub latency_ns: u64,
+    /// Its size.
+    pub bytes: u64,
+}
+
+impl Completion {
+    /// The same I/O by a clock that began so much earlier.
+    #[must_use]
+    pub fn later(self, ms: u64) -> Self {
+        Self { time_ms: self.time_ms.saturating_add(ms), ..self }
+    }
+}
+
 /// A volume while fio is running.
 #[derive(Clone, PartialEq, Debug)]
 pub struct VolumeProgress {
@@ -148,6 +167,21 @@ pub fn run(
     folder: &Path,
     progress: &mut dyn FnMut(&[VolumeProgress]),
 ) -> Result<Run, LabError> {
+    run_each(jobs, detail, folder, progress, &mut |_, _| {})
+}
+
+/// The same; `each` hears of every I/O that was logged, with the number of its job: job after job,
+/// each in order of completion.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_each(
+    jobs: &[Job],
+    detail: Detail,
+    folder: &Path,
+    progress: &mut dyn FnMut(&[VolumeProgress]),
+    each: &mut dyn FnMut(usize, Completion),
+) -> Result<Run, LabError> {
     if jobs.is_empty() || jobs.len() > JOBS_MAX {
         let count = jobs.len();
         return Err(LabError::BadWorkload(format!("{count} volumes at once; use 1 to {JOBS_MAX}")));
@@ -171,7 +205,7 @@ pub fn run(
             Detail::Totals => totals.into_measurement(job),
             Detail::EveryIo => {
                 let mut measurement = totals.into_measurement(job);
-                read_log(folder, index, &mut measurement)?;
+                read_log(folder, index, &mut measurement, &mut |io| each(index, io))?;
                 measurement
             }
         });
@@ -187,7 +221,7 @@ fn drive(
     command: &str,
     progress: &mut dyn FnMut(&[VolumeProgress]),
 ) -> Result<Snapshot, LabError> {
-    let longest_s = jobs.iter().map(|job| job.workload.duration_s).max().unwrap_or(0);
+    let longest_s = jobs.iter().map(|job| job.workload.end_s()).max().unwrap_or(0);
     let after = Duration::from_secs(u64::from(longest_s)) + GRACE;
     let deadline = clock::now() + after;
     let mut fio = Command::new("fio");
@@ -251,7 +285,12 @@ fn watch(
     }
 }
 
-fn read_log(folder: &Path, index: usize, measurement: &mut Measurement) -> Result<(), LabError> {
+fn read_log(
+    folder: &Path,
+    index: usize,
+    measurement: &mut Measurement,
+    each: &mut dyn FnMut(Completion),
+) -> Result<(), LabError> {
     let Some(path) = logs(folder)?.into_iter().find(|path| log::belongs_to(path, index)) else {
         if measurement.error.is_none() {
             let what = format!("no log of {} in {}", measurement.name, folder.display());
@@ -260,7 +299,8 @@ fn read_log(folder: &Path, index: usize, measurement: &mut Measurement) -> Resul
         return Ok(());
     };
     let file = fs::File::open(&path).map_err(LabError::io("cannot open", &path))?;
-    let counted = log::read(std::io::BufReader::new(file), measurement.workload.duration_s)?;
+    let duration_s = measurement.workload.duration_s;
+    let counted = log::read(std::io::BufReader::new(file), duration_s, each)?;
     let (seen, told) = (counted.latency.count, measurement.ios_total);
     if seen != told && measurement.error.is_none() {
         let name = &measurement.name;

@@ -32,7 +32,9 @@ fn measured(metric: Metric, from_s: u64, to_s: u64, records: &[Record]) -> Optio
         BatchRecord { started_ns: 9 * SECOND, took_ns: 1 },
     ];
     let made_whole = Duration::from_ms(3);
-    let evidence = |record| Evidence { record, batches: &batches, batch_ios: 1_000, made_whole };
+    let counts = Some(Counts { answered: 99, counted: 200 });
+    let evidence =
+        |record| Evidence { record, batches: &batches, batch_ios: 1_000, made_whole, counts };
     let evidence: Vec<_> = records.iter().map(evidence).collect();
     expectation.check(&evidence, SECOND).value
 }
@@ -58,6 +60,7 @@ fn rates_and_totals() {
     assert_eq!(measured(Metric::Latency(Quantile::P50), 0, 4, &one), None, "not watched");
     assert_eq!(measured(Metric::UnderWay, 0, 4, &one), None, "not watched");
     assert_eq!(measured(Metric::MadeWhole, 0, 3, &two), Some(6.0));
+    assert_eq!(measured(Metric::Counted, 0, 3, &two), Some(0.495), "99 of 200 each");
 }
 
 #[test]
@@ -77,8 +80,13 @@ fn a_part_of_a_second_is_counted_by_itself() {
     let latency = LatencySummary { count: 50, mean_ns: 4_000_000, ..LatencySummary::default() };
     let spans = vec![SpanRecord { span, dispatched: 60, latency }];
     let record = Record { spans, ..record(&[1_000]) };
-    let evidence =
-        Evidence { record: &record, batches: &[], batch_ios: 0, made_whole: Duration::ZERO };
+    let evidence = Evidence {
+        record: &record,
+        batches: &[],
+        batch_ios: 0,
+        made_whole: Duration::ZERO,
+        counts: None,
+    };
     let measured = |metric, at_dispatch| {
         let bounds = Bounds { low: 0.0, high: 1e9, words: String::new() };
         let of_name = "v".to_owned();
@@ -104,7 +112,8 @@ fn bounds_are_inclusive_and_nothing_is_a_failure() {
     };
     let record = record(&[1_000]);
     let made_whole = Duration::ZERO;
-    let evidence = [Evidence { record: &record, batches: &[], batch_ios: 0, made_whole }];
+    let evidence =
+        [Evidence { record: &record, batches: &[], batch_ios: 0, made_whole, counts: None }];
     let checked = expectation(1_001.0, 1_001.0).check(&evidence, SECOND);
     assert!(checked.pass);
     assert_eq!(checked.what, "v: IOPS on average at dispatch, 0 to 1 s");

@@ -21,20 +21,30 @@ pub(super) fn comparisons(
     let Some(node) = node else { return Ok(Vec::new()) };
     let document = Table::from([("compare".to_owned(), node)]);
     let document = Reader::new(file, "", 1, &document);
-    document.tables("compare")?.into_iter().map(|reader| comparison(reader, cases)).collect()
+    let of_table = |reader: Reader<'_>| {
+        let compared = comparison(&reader, cases, false)?;
+        reader.done()?;
+        Ok(compared)
+    };
+    document.tables("compare")?.into_iter().map(of_table).collect()
 }
 
-fn comparison(reader: Reader<'_>, cases: &mut [Case]) -> Read<Comparison> {
+/// What one table compares; one that `may_be_alone` is compared with nothing.
+pub(super) fn comparison(
+    reader: &Reader<'_>,
+    cases: &mut [Case],
+    may_be_alone: bool,
+) -> Read<Comparison> {
     let across = reader.choice("across", &[("cov_percent", By::CovPercent)])?;
     let other = reader.table("to")?;
-    let (of, left) = measures(&reader, cases)?;
+    let (of, left) = measures(reader, cases)?;
     let (by, what) = match (across, &other) {
         (Some(across), None) => {
             let what = format!("{}{}, variation of {} runs", left.what, left.place(), of.len());
             (across, what)
         }
         (None, Some(other)) => {
-            let merged = merged(&reader, other)?;
+            let merged = merged(reader, other)?;
             let right = Reader::new(reader.file(), "[[compare]] to", other.line(), &merged);
             let (to, right) = measures(&right, cases)?;
             (By::RatioTo(to), left.over(&right))
@@ -42,20 +52,24 @@ fn comparison(reader: Reader<'_>, cases: &mut [Case]) -> Read<Comparison> {
         (Some(_), Some(_)) => {
             return Err(reader.fault("across", "does not go with to; remove one of them"));
         }
+        (None, None) if may_be_alone => {
+            let words = format!("{}{}", left.what, left.place());
+            (By::Mean(left.metric), words)
+        }
         (None, None) => {
             let why = "is missing: what it is divided by; or across, for runs that are alike";
             return Err(reader.fault("to", why));
         }
     };
-    let bounds = bounds(&reader, &|value| by.shown(value))?;
-    reader.done()?;
-    Ok(Comparison { what, of, by, bounds })
+    let bounds = bounds(reader, &|value| by.shown(value))?;
+    Ok(Comparison { what, of, by, times: 1.0, bounds })
 }
 
 /// One side of a comparison in words.
 struct Side<'a> {
     what: String,
     case: &'a str,
+    metric: Metric,
 }
 
 impl Side<'_> {
@@ -75,21 +89,21 @@ impl Side<'_> {
 fn measures<'a>(reader: &Reader<'a>, cases: &mut [Case]) -> Read<(Vec<Measure>, Side<'a>)> {
     let pattern = reader.text("case")?.unwrap_or("*");
     let mut found = Vec::new();
-    let mut what = String::new();
+    let mut last = None;
     for (run, case) in cases.iter_mut().enumerate() {
         if !matches(pattern, &case.name) {
             continue;
         }
         let measured = measure_in(reader, case)?;
-        what = measured.to_string();
+        last = Some((measured.to_string(), measured.metric));
         found.push(Measure { run, measure: case.measures.len() });
         case.measures.push(measured);
     }
-    if found.is_empty() {
+    let Some((what, metric)) = last else {
         let names = cases.iter().map(|case| case.name.as_str());
         return Err(super::nothing_called(reader, "case", "case", pattern, names));
-    }
-    Ok((found, Side { what, case: pattern }))
+    };
+    Ok((found, Side { what, case: pattern, metric }))
 }
 
 fn measure_in(reader: &Reader<'_>, case: &Case) -> Read<Expectation> {

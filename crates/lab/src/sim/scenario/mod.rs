@@ -9,6 +9,7 @@
 //! | `machine.rs` | device and poller |
 //! | `expectations.rs` | what is expected |
 //! | `comparisons.rs` | what is expected of runs beside each other |
+//! | `points.rs` | published figures, and what of a run is laid beside them |
 //!
 //! All keys are explained in docs/reference/scenarios.md.
 
@@ -16,6 +17,7 @@ mod clients;
 mod comparisons;
 mod expectations;
 mod machine;
+mod points;
 mod reader;
 mod tree;
 mod volumes;
@@ -24,6 +26,7 @@ use super::compare::Comparison;
 use super::expect::Expectation;
 use super::setup::Setup;
 use evenkeel_core::volume::{Date, Rules};
+pub use points::{Point, points};
 use reader::Reader;
 use std::fmt;
 use std::path::Path;

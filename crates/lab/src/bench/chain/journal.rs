@@ -1,0 +1,150 @@
+//! What was set up, written before it is: a line each, the process that did so first.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use crate::LabError;
+
+/// The journal's name in its folder.
+const NAME: &str = "chain.journal";
+
+/// Something of the system that must be taken down.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Step {
+    /// A FUSE mount there.
+    Fuse(PathBuf),
+    /// Loop devices of that file.
+    Loop(PathBuf),
+    /// A mount there.
+    Mount(PathBuf),
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fuse(path) => write!(f, "fuse {}", path.display()),
+            Self::Loop(path) => write!(f, "loop {}", path.display()),
+            Self::Mount(path) => write!(f, "mount {}", path.display()),
+        }
+    }
+}
+
+/// An open journal.
+#[derive(Debug)]
+pub(super) struct Journal {
+    path: PathBuf,
+}
+
+impl Journal {
+    /// Begins one in a folder, in the name of this process.
+    pub fn begin(folder: &Path) -> Result<Self, LabError> {
+        let path = folder.join(NAME);
+        let pid = std::process::id();
+        let began = started(pid).unwrap_or_default();
+        let mut file = File::create(&path).map_err(LabError::io("cannot make", &path))?;
+        writeln!(file, "process {pid} {began}")
+            .and_then(|()| file.sync_data())
+            .map_err(LabError::io("cannot write", &path))?;
+        Ok(Self { path })
+    }
+
+    /// Notes a step that comes next.
+    pub fn write(&self, step: &Step) -> Result<(), LabError> {
+        let mut options = OpenOptions::new();
+        let written = options.append(true).open(&self.path).and_then(|mut file| {
+            writeln!(file, "{step}")?;
+            file.sync_data()
+        });
+        written.map_err(LabError::io("cannot write", &self.path))
+    }
+}
+
+/// The steps of a journal, in their order; `None` where there is no journal. A last line that was
+/// cut short is no step: nothing was set up before it was whole.
+pub(super) fn read(folder: &Path) -> Option<Vec<Step>> {
+    let text = fs::read_to_string(folder.join(NAME)).ok()?;
+    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    let step = |line: &str| match line.split_once(' ')? {
+        ("fuse", path) => Some(Step::Fuse(path.into())),
+        ("loop", path) => Some(Step::Loop(path.into())),
+        ("mount", path) => Some(Step::Mount(path.into())),
+        _ => None,
+    };
+    Some(whole.lines().filter_map(step).collect())
+}
+
+/// Forgets the journal of a folder.
+pub(super) fn remove(folder: &Path) -> std::io::Result<()> {
+    fs::remove_file(folder.join(NAME))
+}
+
+/// Whether a folder has a journal whose process is no more: another one of the same number began
+/// at another time.
+pub(super) fn is_orphan(folder: &Path) -> bool {
+    let Ok(text) = fs::read_to_string(folder.join(NAME)) else { return false };
+    let mut words = text.lines().next().unwrap_or_default().split(' ').skip(1);
+    let pid = words.next().and_then(|pid| pid.parse::<u32>().ok());
+    let began = words.next().unwrap_or_default();
+    pid.is_none_or(|pid| started(pid).is_none_or(|now| now != began))
+}
+
+/// When a process began, in the kernel's ticks; `None` if there is none.
+fn started(pid: u32) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Counted from the name's last bracket: the name may hold anything.
+    let (_, after_name) = stat.rsplit_once(')')?;
+    after_name.split_whitespace().nth(19).map(str::to_owned)
+}
+
+/// Whether something is mounted right there.
+pub(super) fn is_mounted(at: &Path) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let wanted = at.to_string_lossy().replace(' ', "\\040");
+    mounts.lines().any(|line| line.split(' ').nth(4) == Some(&wanted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_read_as_they_were_written() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(read(folder.path()), None);
+        let journal = Journal::begin(folder.path()).unwrap();
+        let steps = [
+            Step::Fuse("/tmp/a b/fuse".into()),
+            Step::Loop("/tmp/a b/fuse/nbd".into()),
+            Step::Mount("/tmp/mnt".into()),
+        ];
+        steps.iter().for_each(|step| journal.write(step).unwrap());
+        assert_eq!(read(folder.path()).unwrap(), steps);
+        // A crash in the middle of a line.
+        let path = folder.path().join(NAME);
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, &text[..text.len() - 3]).unwrap();
+        assert_eq!(read(folder.path()).unwrap(), steps[..2]);
+    }
+
+    #[test]
+    fn whose_process_is_gone_is_an_orphan() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(!is_orphan(folder.path()), "no journal");
+        Journal::begin(folder.path()).unwrap();
+        assert!(!is_orphan(folder.path()));
+        let path = folder.path().join(NAME);
+        let own = std::process::id();
+        for first in ["process 4294967294 1", &format!("process {own} 1"), "process", ""] {
+            fs::write(&path, format!("{first}\n")).unwrap();
+            assert!(is_orphan(folder.path()), "{first}");
+        }
+    }
+
+    #[test]
+    fn mounts_are_seen() {
+        assert!(is_mounted(Path::new("/")) && is_mounted(Path::new("/proc")));
+        assert!(!is_mounted(Path::new("/no/such/mount")));
+    }
+}

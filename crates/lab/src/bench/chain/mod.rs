@@ -1,0 +1,287 @@
+//! A file system on an NBD export, for programs that know files only: nbdfuse makes the export a
+//! file, a loop device makes the file a disk, and a file system is made and mounted on it.
+//!
+//! It needs root and FUSE: [`probe`] says what is missing. Everything is written to a journal
+//! before it is set up, and taken down again when the chain is dropped, by [`clean`] after Ctrl-C,
+//! or by [`clean_leftovers`] after a crash.
+
+mod journal;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use self::journal::{Journal, Step};
+use super::NbdUri;
+use super::child::Guarded;
+use crate::{LabError, clock};
+
+/// Longest wait for one program of the chain: mkfs writes little, but perhaps at 100 IOPS.
+const STEP_MAX: Duration = Duration::from_secs(120);
+/// Longest wait for a loop device to let go of its file, which it does when nobody looks.
+const GONE_MAX: Duration = Duration::from_secs(20);
+/// Distance of two looks at a table of the kernel, which has no event to wait for.
+const LOOK: Duration = Duration::from_millis(20);
+/// Connections of nbdfuse: it serves ten requests at once with them, and three with one.
+const CONNECTIONS: &str = "16";
+
+/// A file system.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FileSystem {
+    /// Three device writes for each durable one: data, journal, commit.
+    Ext4,
+    /// Two.
+    Xfs,
+}
+
+impl FileSystem {
+    /// What makes one without telling the device that everything is unused, which would be
+    /// requests too.
+    fn make(self) -> (&'static [&'static str], &'static str) {
+        match self {
+            Self::Ext4 => (&["mkfs.ext4", "-q", "-F", "-E", EXT4_OPTIONS], "e2fsprogs"),
+            Self::Xfs => (&["mkfs.xfs", "-q", "-f", "-K"], "xfsprogs"),
+        }
+    }
+}
+
+/// Nothing is left to be initialised in the background, in the middle of a measurement.
+const EXT4_OPTIONS: &str = "nodiscard,lazy_itable_init=0,lazy_journal_init=0";
+
+/// A mounted file system on an NBD export. Dropping it takes everything down.
+#[derive(Debug)]
+pub struct Chain {
+    folder: PathBuf,
+    mount: PathBuf,
+    fuse: Option<Guarded>,
+    /// What was set up, in words, for the record.
+    pub described: String,
+}
+
+/// What this machine lacks for a chain; `None` if nothing.
+#[must_use]
+pub fn probe() -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("loop devices and mounts need root".to_owned());
+    }
+    for device in ["/dev/fuse", "/dev/loop-control"] {
+        if !Path::new(device).exists() {
+            return Some(format!("{device} is not there"));
+        }
+    }
+    for (program, package) in
+        [("nbdfuse", "libnbd-bin"), ("fusermount3", "fuse3"), ("losetup", "mount")]
+    {
+        if let Err(error) = output(&[program, "--version"], package) {
+            return Some(error.to_string());
+        }
+    }
+    None
+}
+
+impl Chain {
+    /// Sets one up below `folder`, which must exist and hold nothing else of this kind.
+    ///
+    /// # Errors
+    /// When a program is missing, fails or hangs; what was set up until then is taken down.
+    pub fn open(folder: &Path, uri: &NbdUri, system: FileSystem) -> Result<Self, LabError> {
+        let mut chain = Self {
+            folder: folder.to_path_buf(),
+            mount: folder.join("mnt"),
+            fuse: None,
+            described: String::new(),
+        };
+        // From here on dropping `chain` takes down whatever there is.
+        chain.set_up(uri, system)?;
+        Ok(chain)
+    }
+
+    /// Where the file system is mounted.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.mount
+    }
+
+    fn set_up(&mut self, uri: &NbdUri, system: FileSystem) -> Result<(), LabError> {
+        let folder = self.folder.clone();
+        let fuse = folder.join("fuse");
+        for made in [&fuse, &self.mount] {
+            fs::create_dir_all(made).map_err(LabError::io("cannot make", made))?;
+        }
+        let journal = Journal::begin(&folder)?;
+        journal.write(&Step::Fuse(fuse.clone()))?;
+        let file = fuse.join("nbd");
+        let mut command = Command::new("nbdfuse");
+        command.args(["-C", CONNECTIONS]).arg(&file).arg(uri.as_str()).stdout(Stdio::null());
+        self.fuse = Some(Guarded::spawn(&mut command, "libnbd-bin")?);
+        wait_until(&format!("{}", file.display()), || file.exists())?;
+        journal.write(&Step::Loop(file.clone()))?;
+        let words = ["losetup", "-f", "--show", "--direct-io=on", &file.to_string_lossy()];
+        let device = output(&words, "mount")?.trim().to_owned();
+        let (make, package) = system.make();
+        let mut words = make.to_vec();
+        words.push(&device);
+        output(&words, package)?;
+        journal.write(&Step::Mount(self.mount.clone()))?;
+        let at = self.mount.to_string_lossy();
+        output(&["mount", "-o", "noatime", &device, &at], "mount")?;
+        self.described = format!("{} with noatime on {device} {}", make[0], scheduler(&device));
+        Ok(())
+    }
+}
+
+impl Drop for Chain {
+    fn drop(&mut self) {
+        clean(&self.folder);
+        // Unmounted, it ends by itself.
+        if let Some(mut fuse) = self.fuse.take() {
+            let _ = fuse.wait_until(clock::now() + GONE_MAX);
+        }
+    }
+}
+
+/// Takes down what the journal in a folder tells of, the last first. What is not there any more is
+/// done; what does not go is left, and told.
+pub fn clean(folder: &Path) -> Vec<String> {
+    let mut left = Vec::new();
+    for step in journal::read(folder).unwrap_or_default().into_iter().rev() {
+        let gone = match &step {
+            Step::Mount(at) => unmount(at, &["umount"]),
+            Step::Loop(file) => detach(file),
+            Step::Fuse(at) => unmount(at, &["fusermount3", "-u"]),
+        };
+        if let Err(error) = gone {
+            left.push(format!("{step}: {error}"));
+        }
+    }
+    if left.is_empty() {
+        let _ = journal::remove(folder);
+    }
+    left
+}
+
+/// [`clean`] of every folder below one.
+#[must_use]
+pub fn clean_below(parent: &Path) -> Vec<String> {
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    entries.flat_map(|entry| clean(&entry.path())).collect()
+}
+
+/// Takes down what a run left that did not end well: of every folder in `parent` whose name begins
+/// with `prefix`, the chains whose process is no more. In words, a line each.
+#[must_use]
+pub fn clean_leftovers(parent: &Path, prefix: &str) -> Vec<String> {
+    let mut told = Vec::new();
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let run = entry.path();
+        if !entry.file_name().to_string_lossy().starts_with(prefix) {
+            continue;
+        }
+        let chains = fs::read_dir(&run).into_iter().flatten().flatten();
+        let chains: Vec<PathBuf> = chains.map(|chain| chain.path()).collect();
+        if !chains.iter().any(|chain| journal::is_orphan(chain)) {
+            continue;
+        }
+        let left: Vec<String> = chains.iter().flat_map(|chain| clean(chain)).collect();
+        let shown = run.display();
+        if left.is_empty() {
+            let _ = fs::remove_dir_all(&run);
+            told.push(format!("an earlier run had left {shown}: taken down"));
+        }
+        told.extend(
+            left.into_iter().map(|what| format!("an earlier run had left {shown}: {what}")),
+        );
+    }
+    told
+}
+
+/// Unmounts what is mounted there; gently first, then as soon as nobody uses it any more.
+fn unmount(at: &Path, words: &[&str]) -> Result<(), LabError> {
+    if !journal::is_mounted(at) {
+        return Ok(());
+    }
+    let shown = at.to_string_lossy();
+    let gently: Vec<&str> = words.iter().copied().chain([shown.as_ref()]).collect();
+    if output(&gently, "mount").is_err() {
+        output(&["umount", "-l", &shown], "mount")?;
+    }
+    wait_until(&format!("{shown} is unmounted"), || !journal::is_mounted(at))
+}
+
+/// Detaches every loop device of a file, and waits until the kernel has done so.
+fn detach(file: &Path) -> Result<(), LabError> {
+    let shown = file.to_string_lossy();
+    let devices = || output(&["losetup", "-n", "-O", "NAME", "-j", &shown], "mount");
+    for device in devices()?.lines() {
+        output(&["losetup", "-d", device.trim()], "mount")?;
+    }
+    wait_until(&format!("the loop device of {shown} is gone"), || {
+        devices().is_ok_and(|devices| devices.trim().is_empty())
+    })
+}
+
+/// The I/O scheduler of a block device, as the kernel tells it.
+fn scheduler(device: &str) -> String {
+    let name = device.rsplit('/').next().unwrap_or_default();
+    let text = fs::read_to_string(format!("/sys/block/{name}/queue/scheduler"));
+    text.map_or_else(|_| String::new(), |text| format!("(scheduler {})", text.trim()))
+}
+
+/// Looks until something has come.
+fn wait_until(what: &str, has_come: impl Fn() -> bool) -> Result<(), LabError> {
+    let deadline = clock::now() + GONE_MAX;
+    while !has_come() {
+        if clock::now() > deadline {
+            return Err(LabError::Deadline { what: what.to_owned(), after: GONE_MAX });
+        }
+        clock::sleep_until_ns(
+            clock::monotonic_ns() + u64::try_from(LOOK.as_nanos()).unwrap_or(u64::MAX),
+        );
+    }
+    Ok(())
+}
+
+/// Runs a program to its end; what it printed. Bounded in time.
+fn output(words: &[&str], package: &'static str) -> Result<String, LabError> {
+    let mut command = Command::new(words[0]);
+    let mut child = Guarded::spawn(command.args(&words[1..]).stdout(Stdio::piped()), package)?;
+    let printed =
+        child.take_stdout().map(|pipe| super::child::apart(move || super::child::tail(pipe)));
+    let Some(status) = child.wait_until(clock::now() + STEP_MAX) else {
+        return Err(LabError::Deadline { what: words.join(" "), after: STEP_MAX });
+    };
+    if !status.success() {
+        return Err(LabError::ToolFailed {
+            tool: words[0].to_owned(),
+            how: status.to_string(),
+            said: child.stderr(),
+            command: crate::text::command_line(words),
+        });
+    }
+    Ok(printed.map(|printed| super::child::result_of(&printed)).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_journal_of_nothing_that_is_there_is_cleaned() {
+        let folder = tempfile::Builder::new().prefix("evenkeel-chain-test-").tempdir().unwrap();
+        let journal = Journal::begin(folder.path()).unwrap();
+        journal.write(&Step::Mount(folder.path().join("mnt"))).unwrap();
+        assert!(!journal::is_orphan(folder.path()), "its process lives");
+        assert!(clean_leftovers(folder.path(), "no such prefix").is_empty());
+        assert_eq!(clean(folder.path()), Vec::<String>::new());
+        assert!(journal::read(folder.path()).is_none(), "a clean folder has no journal");
+    }
+
+    #[test]
+    fn a_program_that_fails_is_told_with_its_words() {
+        let error = output(&["sh", "-c", "echo why >&2; exit 3"], "dash").unwrap_err().to_string();
+        assert!(error.contains("why") && error.contains("sh -c"), "{error}");
+        assert_eq!(output(&["echo", "a b"], "coreutils").unwrap().trim(), "a b");
+        assert!(output(&["no-such-program"], "nowhere").is_err());
+    }
+}

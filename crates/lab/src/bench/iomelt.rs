@@ -1,0 +1,141 @@
+//! In the manner of IOMelt 0.6: one process, one call at a time, five passes over a small file that
+//! is open for synchronous writing, without `O_DIRECT`.
+//!
+//! IOMelt is in no distribution, and its newer versions measure something else unless told not to.
+//! The passes are the published ones: serial write, serial read, random rewrite, random reread,
+//! and a coin for each call of the mixed pass. Positions are drawn with replacement, the last
+//! block never; the page cache is asked to forget the file before the passes that read.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use evenkeel_store::random::Random;
+use rustix::fs::{Advice, OFlags, fadvise};
+
+use crate::{LabError, clock};
+
+/// Bytes of each call.
+const BLOCK_BYTES: u64 = 4 << 10;
+
+/// A pass over the file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pass {
+    /// The file from begin to end, written.
+    SerialWrite,
+    /// The same, read.
+    SerialRead,
+    /// Anywhere, written.
+    RandomRewrite,
+    /// Anywhere, read.
+    RandomReread,
+    /// Anywhere, read or written as a coin falls.
+    Mixed,
+}
+
+impl Pass {
+    /// In their order.
+    pub const ALL: [Self; 5] =
+        [Self::SerialWrite, Self::SerialRead, Self::RandomRewrite, Self::RandomReread, Self::Mixed];
+
+    /// As the published tables call it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SerialWrite => "serial write",
+            Self::SerialRead => "serial read",
+            Self::RandomRewrite => "random rewrite",
+            Self::RandomReread => "random reread",
+            Self::Mixed => "random read and write",
+        }
+    }
+
+    const fn is_serial(self) -> bool {
+        matches!(self, Self::SerialWrite | Self::SerialRead)
+    }
+
+    /// The rewrite comes right after a read of the whole file, and nothing is forgotten before it.
+    const fn forgets(self) -> bool {
+        matches!(self, Self::SerialRead | Self::RandomReread | Self::Mixed)
+    }
+}
+
+/// A file between two passes.
+#[derive(Debug)]
+pub struct Melt {
+    file: File,
+    calls: u64,
+    random: Random,
+}
+
+impl Melt {
+    /// A new file in `folder` of so many blocks, written in the first pass.
+    ///
+    /// # Errors
+    /// When there is no room for it.
+    pub fn new(folder: &Path, calls: u64, seed: u64) -> Result<Self, LabError> {
+        let path = folder.join("iomelt");
+        let flags = i32::try_from(OFlags::SYNC.bits()).unwrap_or_default();
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true).custom_flags(flags);
+        let file = options.open(&path).map_err(LabError::io("cannot make", &path))?;
+        Ok(Self { file, calls, random: Random::new(seed, 0) })
+    }
+
+    /// Runs a pass; how long it took in nanoseconds. [`Pass::SerialWrite`] must be the first.
+    ///
+    /// # Errors
+    /// When a call fails.
+    pub fn run(&mut self, pass: Pass) -> Result<u64, LabError> {
+        let fault = |what: &'static str| LabError::io(what, "the file of IOMelt's manner");
+        if pass.forgets() {
+            let forgotten = fadvise(&self.file, 0, None, Advice::DontNeed);
+            forgotten.map_err(|error| fault("cannot forget the pages of")(error.into()))?;
+        }
+        let mut block = [0x5a_u8; BLOCK_BYTES as usize];
+        let began = clock::now();
+        for call in 0..self.calls {
+            let number = match pass.is_serial() {
+                true => call,
+                false => self.random.below(self.calls.saturating_sub(1)),
+            };
+            let writes = match pass {
+                Pass::SerialWrite | Pass::RandomRewrite => true,
+                Pass::SerialRead | Pass::RandomReread => false,
+                Pass::Mixed => self.random.one_in(2),
+            };
+            let at = number * BLOCK_BYTES;
+            match writes {
+                true => self.file.write_all_at(&block, at).map_err(fault("cannot write to"))?,
+                false => self.file.read_exact_at(&mut block, at).map_err(fault("cannot read"))?,
+            }
+        }
+        let took = clock::now() - began;
+        Ok(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn five_passes_leave_a_whole_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut melt = Melt::new(folder.path(), 16, 1).unwrap();
+        for pass in Pass::ALL {
+            assert!(melt.run(pass).unwrap() > 0, "{}", pass.name());
+        }
+        let bytes = std::fs::read(folder.path().join("iomelt")).unwrap();
+        assert_eq!(bytes.len(), 16 * 4_096);
+        assert!(bytes.iter().all(|byte| *byte == 0x5a));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut melt = Melt::new(folder.path(), 16, 1).unwrap();
+        assert!(melt.run(Pass::SerialRead).is_err(), "nothing was written yet");
+        assert!(Melt::new(Path::new("/no/such/folder"), 16, 1).is_err());
+    }
+}

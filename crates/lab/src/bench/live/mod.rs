@@ -1,0 +1,426 @@
+//! A scenario for real: the same volumes, limits, instances and clients as in virtual time, on a
+//! running server and driven by fio, and judged by the same expectations.
+//!
+//! fio's `nbd` engine knows no stripes. A client on one is a job for each of its volumes, with the
+//! requests it keeps under way dealt out among them as evenly as they go.
+
+mod jobs;
+mod recorder;
+mod writer;
+
+use std::path::{Path, PathBuf};
+
+use self::recorder::LiveRecorder;
+use self::writer::Writer;
+use super::NbdUri;
+use super::fio::{self, Completion, Detail, Job, VolumeProgress};
+use crate::LabError;
+use crate::sim::expect::{Counts, Expectation, Metric, Subject};
+use crate::sim::run::{self, CaseResults, Recorded, Results};
+use crate::sim::scenario::{Case, Scenario};
+use crate::sim::setup::{ClientSetup, Load, Setup, Target, Think};
+use crate::sim::world::ClientOutcome;
+use crate::stalls::{Observed, Watch};
+use crate::workload::{Pattern, Workload};
+use evenkeel_core::qos::pacing::Pacing;
+
+/// Most of a volume that is visited: where a block lies means nothing to a limit, and memory that
+/// is touched for the first time is slow.
+const SPAN_BYTES_MAX: u64 = 256 << 20;
+
+/// What a run takes beside its load: a server made, fio started and its log read.
+const AROUND_A_RUN_S: u64 = 2;
+
+/// Requests of arrivals at a rate that are under way at most: fio holds later ones back.
+const OPEN_UNDER_WAY_MAX: u32 = 256;
+
+/// A server on which the volumes of a scenario can be made.
+pub trait Host {
+    /// Makes the world of a case afresh: its device, instances and volumes, with their balances.
+    /// Where each volume is, in the order of the set-up.
+    ///
+    /// # Errors
+    /// When the server cannot make it so.
+    fn open(&mut self, setup: &Setup) -> Result<Vec<Export>, LabError>;
+
+    /// What the bytes of the world that is open lie on, in words.
+    fn storage(&self) -> String;
+
+    /// I/Os that the server has counted of each volume since it was made.
+    ///
+    /// # Errors
+    /// When the server does not tell.
+    fn counted(&mut self) -> Result<Vec<u64>, LabError>;
+}
+
+/// Where a volume is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Export {
+    /// The unix socket of its server.
+    pub socket: PathBuf,
+    /// Its name there.
+    pub name: String,
+}
+
+impl Export {
+    /// Its address.
+    #[must_use]
+    pub fn uri(&self) -> NbdUri {
+        NbdUri::unix(&self.socket, &self.name)
+    }
+}
+
+/// With what batches of durable writes are made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Files {
+    /// A file system is mounted on the volume, and a program writes to a file in it.
+    Mounted,
+    /// The writes that a file system would make are made directly.
+    None,
+}
+
+/// A scenario that was run for real.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Live {
+    /// Judged as in virtual time.
+    pub results: Results,
+    /// The exact command lines, a run each.
+    pub commands: Vec<String>,
+    /// fio's version.
+    pub fio: String,
+    /// The machine's own pauses, a run each.
+    pub stalls: Vec<Observed>,
+    /// What the bytes lay on, each once.
+    pub storage: Vec<String>,
+    /// What a reader should know before believing the figures.
+    pub warnings: Vec<String>,
+}
+
+/// Runs every case of a scenario for real. Repetitions are interleaved: the first of every case,
+/// then the second, because a machine drifts. `progress` is told the case and its volumes about
+/// once a second; `folder` holds fio's logs while they are needed, and mounts.
+///
+/// # Errors
+/// When a case asks for what cannot be driven, the server cannot be made so, or fio fails.
+pub fn run(
+    scenario: &Scenario,
+    host: &mut dyn Host,
+    files: Files,
+    folder: &Path,
+    progress: &mut dyn FnMut(&str, &[VolumeProgress]),
+) -> Result<Live, LabError> {
+    for case in scenario.cases.iter().filter(|case| !jobs::are_all(&case.setup)) {
+        check(case)?;
+    }
+    let mut live = Live {
+        results: run::finish(scenario, scenario.seed, Vec::new()),
+        commands: Vec::new(),
+        fio: fio::version()?,
+        stalls: Vec::new(),
+        storage: Vec::new(),
+        warnings: Vec::new(),
+    };
+    let mut done: Vec<Option<CaseResults>> = vec![None; scenario.cases.len()];
+    for number in interleaved(&scenario.cases) {
+        let case = &scenario.cases[number];
+        let seed = scenario.seed.wrapping_add(number as u64);
+        let told = &mut |volumes: &[VolumeProgress]| progress(&case.label, volumes);
+        if jobs::are_all(&case.setup) {
+            let watch = Watch::start();
+            let batches = jobs::drive(case, seed, host, files, folder, told)?;
+            live.stalls.push(watch.finish());
+            live.commands.extend(batches.commands);
+            live.storage.extend(batches.storage);
+            let mut results = run::conclude(case, seed, &batches.recorded);
+            results.clients.extend(batches.more);
+            done[number] = Some(results);
+            continue;
+        }
+        let (recorded, ran, stalls) = drive(case, seed, host, folder, told)?;
+        live.commands.push(ran.command);
+        live.stalls.push(stalls);
+        // The load is different before every run, and one warning is enough.
+        if live.warnings.is_empty() {
+            live.warnings.extend(ran.warnings);
+        }
+        let storage = host.storage();
+        if !live.storage.contains(&storage) {
+            live.storage.push(storage);
+        }
+        done[number] = Some(run::conclude(case, seed, &recorded));
+    }
+    live.results = run::finish(scenario, scenario.seed, done.into_iter().flatten().collect());
+    Ok(live)
+}
+
+/// Whether a scenario has clients that make batches, for which file systems can be mounted.
+#[must_use]
+pub fn has_jobs(scenario: &Scenario) -> bool {
+    scenario.cases.iter().any(|case| jobs::are_all(&case.setup))
+}
+
+/// About how long a case takes for real, in seconds.
+#[must_use]
+pub fn length_s(case: &Case) -> u64 {
+    if jobs::are_all(&case.setup) {
+        return jobs::length_s(&case.setup);
+    }
+    case.setup.duration_ns / 1_000_000_000 + AROUND_A_RUN_S
+}
+
+/// Numbers of the runs: the first of every case, the second of every case, and so on.
+fn interleaved(cases: &[Case]) -> Vec<usize> {
+    let nth = |number: usize| {
+        cases[..number].iter().filter(|before| before.name == cases[number].name).count()
+    };
+    let mut order: Vec<usize> = (0..cases.len()).collect();
+    order.sort_by_cached_key(|number| nth(*number));
+    order
+}
+
+/// One job of fio: of which client, on which volume.
+struct Part {
+    client: usize,
+    volume: usize,
+    workload: Workload,
+}
+
+/// What a case means for fio; refuses what it cannot do.
+fn check(case: &Case) -> Result<Vec<Part>, LabError> {
+    let setup = &case.setup;
+    let refuse = |what: String| {
+        let label = if case.label.is_empty() { "the run" } else { &case.label };
+        Err(LabError::Unjudgeable(format!("{label} cannot be driven for real: {what}")))
+    };
+    for expectation in case.expectations.iter().chain(&case.measures) {
+        if expectation.at_dispatch || expectation.metric == Metric::Peak10ms {
+            return refuse(format!("{expectation}: when requests go to the device is not seen"));
+        }
+    }
+    if !setup.changes.is_empty() {
+        return refuse("it has [[change]]s".to_owned());
+    }
+    if setup.device.collection.is_some() || setup.device.window.is_some() {
+        return refuse("its [device] has gc_every_mib, or is scheduled".to_owned());
+    }
+    let mut parts = Vec::new();
+    for (number, client) in setup.clients.iter().enumerate() {
+        if Writer::of(number, client).is_some() {
+            continue;
+        }
+        match parts_of(setup, number, client) {
+            Ok(of_client) => parts.extend(of_client),
+            Err(what) => return refuse(format!("client \"{}\" {what}", client.name)),
+        }
+    }
+    Ok(parts)
+}
+
+fn parts_of(setup: &Setup, number: usize, client: &ClientSetup) -> Result<Vec<Part>, String> {
+    let (under_way, rate) = pace(&client.load)?;
+    if client.shape.fua {
+        // fio's nbd engine cannot ask for them.
+        return Err("makes durable writes, but not one at a time on one volume".to_owned());
+    }
+    if rate.is_some() && !matches!(client.target, Target::Volume(_)) {
+        return Err("comes at a rate, and so goes to one volume only".to_owned());
+    }
+    let volumes: Vec<usize> = match client.target {
+        Target::Volume(volume) => vec![volume as usize],
+        Target::Stripe(stripe) => {
+            setup.stripes[stripe as usize].volumes.iter().map(|volume| *volume as usize).collect()
+        }
+    };
+    let count = u32::try_from(volumes.len()).unwrap_or(u32::MAX).max(1);
+    let span = (client.shape.span_bytes / u64::from(count)).min(SPAN_BYTES_MAX) >> 20;
+    let start_s = seconds(client.start_ns);
+    let part = |(nth, volume): (u32, &usize)| Part {
+        client: number,
+        volume: *volume,
+        workload: Workload {
+            pattern: if client.shape.sequential { Pattern::Sequential } else { Pattern::Random },
+            block_bytes: client.shape.block_bytes,
+            read_percent: client.shape.read_percent,
+            queue_depth: under_way / count + u32::from(nth < under_way % count),
+            duration_s: seconds(client.stop_ns.min(setup.duration_ns)).saturating_sub(start_s),
+            span_mib: u32::try_from(span.max(1)).ok(),
+            rate_iops: rate,
+            start_s: (start_s > 0).then_some(start_s),
+            seed: 1,
+        },
+    };
+    let parts: Vec<Part> = (0_u32..).zip(&volumes).map(part).collect();
+    match parts.iter().try_for_each(|part| part.workload.validate()) {
+        Ok(()) => Ok(parts),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Requests under way, and the rate they come at. Threads that pause between two requests are as
+/// many requests as there are threads, and the rate that they come to when answers take no time.
+fn pace(load: &Load) -> Result<(u32, Option<u32>), String> {
+    let narrow = |rate: u64| Some(u32::try_from(rate).unwrap_or(u32::MAX));
+    match *load {
+        Load::Closed { threads, depth, think } => {
+            let under_way = u32::from(threads) * u32::from(depth);
+            let rate = match think {
+                Think::No | Think::Constant(0) | Think::Exponential(0) => None,
+                Think::Constant(ns) | Think::Exponential(ns) => {
+                    narrow(u64::from(under_way) * 1_000_000_000 / ns)
+                }
+            };
+            Ok((under_way, rate))
+        }
+        Load::Open { per_second, poisson: true } => Ok((OPEN_UNDER_WAY_MAX, narrow(per_second))),
+        _ => Err("is neither of threads that wait for answers nor of random arrivals".to_owned()),
+    }
+}
+
+fn seconds(ns: u64) -> u32 {
+    u32::try_from(ns / 1_000_000_000).unwrap_or(u32::MAX)
+}
+
+fn drive(
+    case: &Case,
+    seed: u64,
+    host: &mut dyn Host,
+    folder: &Path,
+    progress: &mut dyn FnMut(&[VolumeProgress]),
+) -> Result<(Recorded, fio::Run, Observed), LabError> {
+    let setup = &case.setup;
+    let parts = check(case)?;
+    let exports = host.open(&filled_to_the_brim(setup))?;
+    let jobs: Vec<Job> = (1_u64..)
+        .zip(&parts)
+        .map(|(nth, part)| Job {
+            name: setup.volumes[part.volume].name.clone(),
+            target: exports[part.volume].uri().into(),
+            workload: Workload {
+                seed: seed.wrapping_mul(1_000).wrapping_add(nth),
+                ..part.workload
+            },
+        })
+        .collect();
+    let mut recorders = Recorders::new(case);
+    let writers: Vec<Writer> =
+        setup.clients.iter().enumerate().filter_map(|(at, of)| Writer::of(at, of)).collect();
+    let watch = Watch::start();
+    let writing = writers.iter().map(|writer| writer.start(&exports[writer.volume], seed));
+    let writing: Vec<_> = writing.collect();
+    let ran = fio::run_each(&jobs, Detail::EveryIo, folder, progress, &mut |job, io| {
+        let Some(part) = parts.get(job) else { return };
+        let start_ms = u64::from(part.workload.start_s.unwrap_or(0)) * 1_000;
+        recorders.completed(part.client, part.volume, io.later(start_ms));
+    });
+    let written: Vec<_> = writing.into_iter().map(writer::Writing::finish).collect();
+    let observed = watch.finish();
+    let ran = ran?;
+    if let Some(failed) = ran.measurements.iter().find(|measured| measured.error.is_some()) {
+        let error = failed.error.as_deref().unwrap_or_default();
+        let what = format!("I/O errors on {} in \"{}\": {error}", failed.name, case.label);
+        return Err(LabError::Unjudgeable(what));
+    }
+    let started_ms = ran.measurements.iter().filter_map(|measured| measured.started_unix_ms).min();
+    let mut answered = vec![0; setup.volumes.len()];
+    for (part, measured) in parts.iter().zip(&ran.measurements) {
+        answered[part.volume] += measured.ios_total;
+    }
+    for (writer, written) in writers.iter().zip(written) {
+        let written = written?;
+        answered[writer.volume] += written.ios.len() as u64;
+        for io in written.since(started_ms) {
+            recorders.completed(writer.client, writer.volume, io);
+        }
+    }
+    let counted = host.counted()?.into_iter().zip(&answered);
+    let counts = counted.map(|(counted, answered)| Counts { answered: *answered, counted });
+    let recorded = Recorded { counts: counts.collect(), ..recorders.finish(setup) };
+    let recorded = Recorded { completed: answered.iter().sum(), ..recorded };
+    Ok((recorded, ran, during(&observed, started_ms, setup)))
+}
+
+/// The records of a case's volumes and clients while it runs.
+struct Recorders {
+    volumes: Vec<LiveRecorder>,
+    clients: Vec<LiveRecorder>,
+}
+
+impl Recorders {
+    fn new(case: &Case) -> Self {
+        let setup = &case.setup;
+        let of = |subject| LiveRecorder::new(setup, spans_of(case, subject));
+        let volumes = (0_u32..).zip(&setup.volumes).map(|(number, _)| of(Subject::Volume(number)));
+        let clients = (0_u32..).zip(&setup.clients).map(|(number, _)| of(Subject::Client(number)));
+        Self { volumes: volumes.collect(), clients: clients.collect() }
+    }
+
+    fn completed(&mut self, client: usize, volume: usize, io: Completion) {
+        self.clients[client].completed(io);
+        self.volumes[volume].completed(io);
+    }
+
+    fn finish(self, setup: &Setup) -> Recorded {
+        let came = setup.clients.iter().zip(self.clients).map(|(client, recorder)| ClientOutcome {
+            record: (!setup.is_sole(client.target)).then(|| recorder.finish()),
+            batches: Vec::new(),
+            dropped: 0,
+        });
+        Recorded {
+            clients: came.collect(),
+            volumes: self.volumes.into_iter().map(LiveRecorder::finish).collect(),
+            ..Recorded::default()
+        }
+    }
+}
+
+/// The same world; where the load begins at once, no bucket has room for more than it holds at the
+/// start: what would be earned until fio is there would make a shortened burst longer.
+fn filled_to_the_brim(setup: &Setup) -> Setup {
+    let mut full = setup.clone();
+    if setup.clients.iter().any(|client| client.start_ns > 0) {
+        return full;
+    }
+    for volume in &mut full.volumes {
+        let Pacing { operations, bytes, .. } = &mut volume.pacing;
+        for (limit, balance) in
+            [(operations, volume.balances.operations), (bytes, volume.balances.bytes)]
+        {
+            let credit = limit.as_mut().and_then(|limit| limit.credit.as_mut());
+            if let (Some(credit), Some(balance)) = (credit, balance) {
+                credit.capacity = credit.capacity.min(balance);
+            }
+        }
+    }
+    full
+}
+
+/// Parts of the run whose latencies are asked for, of one subject. A client that is all that its
+/// volume serves is looked for as the volume, and the other way round.
+fn spans_of(case: &Case, subject: Subject) -> Vec<crate::sim::record::Span> {
+    let setup = &case.setup;
+    let is_same = |of: &Subject| match (*of, subject) {
+        (Subject::Client(client), Subject::Volume(volume)) => {
+            setup.clients[client as usize].target == Target::Volume(volume)
+        }
+        (of, subject) => of == subject,
+    };
+    let all: Vec<&Expectation> = case.expectations.iter().chain(&case.measures).collect();
+    let asked = all.into_iter().filter(|expectation| expectation.needs_watch(setup.sample_ns));
+    let mut spans: Vec<_> =
+        asked.filter(|one| one.of.iter().any(is_same)).map(|one| one.span).collect();
+    spans.sort_unstable();
+    spans.dedup();
+    spans
+}
+
+/// The machine's pauses while the load ran.
+fn during(observed: &Observed, started_ms: Option<u64>, setup: &Setup) -> Observed {
+    let Some(started_ms) = started_ms else {
+        return Observed::unwatched("fio did not tell when it began");
+    };
+    let (from_us, length_us) = (started_ms.saturating_mul(1_000), setup.duration_ns / 1_000);
+    Observed { stalls: observed.stalls.during(from_us, length_us), ..observed.clone() }
+}
+
+#[cfg(test)]
+mod tests;

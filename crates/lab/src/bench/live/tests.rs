@@ -1,0 +1,88 @@
+//! What a scenario becomes for fio, without running it.
+
+use super::*;
+use crate::bench::fio::Completion;
+use crate::sim::catalogue;
+use crate::sim::record::Span;
+use crate::sim::scenario::{self, Source};
+
+fn scenario(text: &str) -> Scenario {
+    let source = Source { file: "s.toml", text, folder: None, as_of: None };
+    scenario::read(&source).unwrap()
+}
+
+fn known(name: &str) -> Scenario {
+    scenario(catalogue::find(name).unwrap())
+}
+
+#[test]
+fn threads_are_dealt_out_over_a_stripe() {
+    let stripe = known("piops-stripe");
+    let parts = check(&stripe.cases[0]).unwrap();
+    let depths: Vec<u32> = parts.iter().map(|part| part.workload.queue_depth).collect();
+    assert_eq!(depths, [2, 2, 2, 2, 2, 2, 1, 1, 1, 1], "16 threads on ten volumes");
+    assert!(parts.iter().all(|part| part.workload.span_mib == Some(256)));
+    assert!(parts.iter().all(|part| part.workload.duration_s == 7 && part.client == 0));
+}
+
+#[test]
+fn repetitions_are_interleaved() {
+    let stripe = known("piops-stripe");
+    let order = interleaved(&stripe.cases);
+    assert_eq!(order.len(), stripe.cases.len());
+    let labels: Vec<&str> = order.iter().map(|run| stripe.cases[*run].label.as_str()).collect();
+    assert_eq!(labels[..2], ["m1.large seqwr (1)", "m1.large seqrd (1)"]);
+    assert_eq!(labels.last(), Some(&"standard rndrw (9)"));
+}
+
+#[test]
+fn what_cannot_be_driven_is_refused_before_anything_runs() {
+    let even = "title = \"t\"\nduration_s = 9\n[[volume]]\nname = \"v\"\niops = 9\n[[client]]\n\
+                on = \"v\"\niops = 3\narrivals = \"even\"\n";
+    for (scenario, why) in [
+        (scenario(even), "is neither of threads that wait for answers nor of random arrivals"),
+        (known("modify-step"), "when requests go to the device is not seen"),
+    ] {
+        let refused = scenario.cases.iter().find_map(|case| check(case).err());
+        let text = refused.expect("must be refused").to_string();
+        assert!(text.contains(why), "{text}");
+    }
+}
+
+#[test]
+fn a_database_beside_a_batch_is_two_jobs_and_a_log_writer() {
+    let setup = &known("batch-beside-oltp-short").cases[0].setup;
+    let parts = check(&known("batch-beside-oltp-short").cases[0]).unwrap();
+    let [oltp, batch] = &parts[..] else { panic!("{} parts", parts.len()) };
+    assert_eq!((oltp.workload.rate_iops, oltp.workload.start_s), (Some(100), None));
+    let batch = batch.workload;
+    assert_eq!((batch.rate_iops, batch.queue_depth), (Some(1_600), 64), "64 threads of 40 ms");
+    assert_eq!((batch.start_s, batch.duration_s, batch.end_s()), (Some(10), 40, 50));
+    let writers: Vec<usize> = (0..)
+        .zip(&setup.clients)
+        .filter_map(|(number, client)| Some(Writer::of(number, client)?.client))
+        .collect();
+    assert_eq!(writers, [1], "the log");
+    assert_eq!(filled_to_the_brim(setup), *setup, "it earns until the batch begins");
+    let burst = &known("fio-40").cases[0].setup;
+    let credit = |setup: &Setup| setup.volumes[0].pacing.operations.unwrap().credit.unwrap();
+    assert_eq!(credit(burst).capacity, 5_400_000);
+    assert_eq!(credit(&filled_to_the_brim(burst)).capacity, 54_000);
+}
+
+#[test]
+fn logs_in_any_order_make_one_record() {
+    let setup = &known("fio-40").cases[0].setup;
+    let span = Span { from_ns: 1_000_000_000, to_ns: 2_000_000_000 };
+    let mut recorder = LiveRecorder::new(setup, vec![span]);
+    let io = |time_ms, latency_ns| Completion { time_ms, latency_ns, bytes: 4_096 };
+    for (time_ms, latency_ns) in [(39_999, 10), (1_500, 20), (0, 30), (1_999, 40), (40_000, 50)] {
+        recorder.completed(io(time_ms, latency_ns));
+    }
+    let record = recorder.finish();
+    let counts: Vec<u64> = record.samples.iter().map(|sample| sample.completed).collect();
+    assert_eq!((counts.len(), counts[0], counts[1], counts[39]), (40, 1, 2, 1));
+    assert_eq!(record.bytes, 4 * 4_096, "what is answered after the end counts nowhere");
+    assert_eq!((record.spans[0].latency.count, record.spans[0].latency.max_ns), (2, 40));
+    assert_eq!((record.latency.count, record.latencies.len()), (4, 40));
+}

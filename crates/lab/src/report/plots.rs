@@ -1,0 +1,326 @@
+//! Charts of several runs: how they lie, how they vary, and how one configuration does beside
+//! another.
+//!
+//! Every series has a shape or a dash of its own, so that nothing depends on colour.
+
+use plotters::prelude::*;
+
+use super::chart::{Area, Ink, SCALE, SERIES_COLOURS, dash_series, end_labels, figure};
+use crate::LabError;
+use crate::stats::{Density, percentile, sorted};
+use crate::text;
+
+/// Places at which a density is drawn.
+const DENSITY_PLACES: usize = 256;
+/// Points of a scatter or a staircase at most: more are not told apart.
+const POINTS_MAX: usize = 1_200;
+
+/// Values of one configuration: its runs, batches or seconds, in order.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Values {
+    /// What it is called.
+    pub name: String,
+    /// The values.
+    pub values: Vec<f64>,
+}
+
+/// A bar: its name, how high it is, and how far its error goes up and down.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Bar {
+    /// What stands below it.
+    pub name: String,
+    /// A bar for each way of measuring: its height and its standard error; none where there is no
+    /// value.
+    pub bars: Vec<Option<(f64, f64)>>,
+}
+
+/// A kernel density of each of some configurations, as R draws it.
+///
+/// # Errors
+/// When the chart cannot be drawn.
+pub fn density(label: &str, unit: &str, all: &[Values]) -> Result<String, LabError> {
+    let curves: Vec<(&Values, Density)> =
+        all.iter().map(|of| (of, Density::of(&of.values, DENSITY_PLACES))).collect();
+    let range = bounds(curves.iter().flat_map(|(_, curve)| curve.at.iter().copied()));
+    let densest = curves.iter().flat_map(|(_, curve)| curve.density.iter().copied());
+    let top = densest.fold(0.0, f64::max).max(f64::MIN_POSITIVE) * 1.15;
+    figure((940, 250), label, |area| {
+        let mut chart = frame(area, range, (0.0, top), unit, &|density| short(*density))?;
+        let mut labels = Vec::new();
+        for (number, (of, curve)) in curves.iter().enumerate() {
+            let ink = Ink::Series(number);
+            let points: Vec<(f64, f64)> =
+                curve.at.iter().copied().zip(curve.density.iter().copied()).collect();
+            let tip = points.iter().max_by(|a, b| a.1.total_cmp(&b.1));
+            if let Some(&tip) = tip {
+                labels.push((chart.backend_coord(&tip), of.name.clone(), ink));
+            }
+            chart.draw_series(LineSeries::new(points, ink.line(4)))?;
+        }
+        end_labels(area, labels)
+    })
+    .map(dash_series)
+}
+
+/// Every value at its place in the order, a configuration beside the other.
+///
+/// # Errors
+/// When the chart cannot be drawn.
+pub fn scatter(label: &str, unit: &str, all: &[Values]) -> Result<String, LabError> {
+    points(label, unit, all, false)
+}
+
+/// The same joined by lines: run to run.
+///
+/// # Errors
+/// When the chart cannot be drawn.
+pub fn runs(label: &str, unit: &str, all: &[Values]) -> Result<String, LabError> {
+    points(label, unit, all, true).map(dash_series)
+}
+
+fn points(label: &str, unit: &str, all: &[Values], is_joined: bool) -> Result<String, LabError> {
+    let longest = all.iter().map(|of| of.values.len()).max().unwrap_or(0);
+    let (low, high) = bounds(all.iter().flat_map(|of| of.values.iter().copied()));
+    // Run to run, nothing is hidden by leaving out the ground.
+    let range = if is_joined { (0.0, high * 1.12) } else { (low, high) };
+    figure((940, 250), label, |area| {
+        let across = (0.5, longest.max(1) as f64 + 0.5);
+        let mut chart = frame(area, across, range, "", &|value| with_unit(*value, unit))?;
+        let mut labels = Vec::new();
+        for (number, of) in all.iter().enumerate() {
+            let ink = Ink::Series(number);
+            let every = of.values.len().div_ceil(POINTS_MAX).max(1);
+            let at: Vec<(f64, f64)> = of
+                .values
+                .iter()
+                .enumerate()
+                .step_by(every)
+                .map(|(nth, value)| (nth as f64 + 1.0, *value))
+                .collect();
+            if is_joined {
+                chart.draw_series(LineSeries::new(at.iter().copied(), ink.line(4)))?;
+            }
+            // Coordinates within the chart, marks in its pixels: round, cross, triangle in turn.
+            let size = (if is_joined { 4 } else { 2 }) * SCALE as i32;
+            let style = ink.colour().filled();
+            match number % 3 {
+                0 => chart.draw_series(at.iter().map(|at| Circle::new(*at, size, style)))?,
+                1 => chart.draw_series(at.iter().map(|at| Cross::new(*at, size, ink.line(3))))?,
+                _ => {
+                    chart.draw_series(at.iter().map(|at| TriangleMarker::new(*at, size, style)))?
+                }
+            };
+            if let Some(&last) = at.last() {
+                labels.push((chart.backend_coord(&last), of.name.clone(), ink));
+            }
+        }
+        end_labels(area, labels)
+    })
+}
+
+/// Bars with their standard errors; `series` names what stands side by side in each.
+///
+/// # Errors
+/// When the chart cannot be drawn.
+pub fn bars(label: &str, unit: &str, series: &[&str], all: &[Bar]) -> Result<String, LabError> {
+    let heights = all.iter().flat_map(|bar| bar.bars.iter().flatten());
+    let top = heights.map(|(height, error)| height + error).fold(0.0, f64::max).max(1e-9) * 1.12;
+    let height = 60 + 22 * u32::try_from(all.len().max(1)).unwrap_or(u32::MAX).min(60);
+    figure((940, height), label, |area| {
+        // Lying, so that names of any length can be read.
+        let mut chart = ChartBuilder::on(area)
+            .margin_top(10 * SCALE)
+            .margin_right(90 * SCALE)
+            .x_label_area_size(28 * SCALE)
+            .y_label_area_size(230 * SCALE)
+            .build_cartesian_2d(0.0..top, 0.0..all.len().max(1) as f64)?;
+        let ink = Ink::Text.colour();
+        let style = TextStyle::from(("sans-serif", 12 * SCALE).into_font()).color(&ink);
+        let name_of = |place: f64| {
+            // The first stands at the top.
+            let nth = all.len() as f64 - place.round();
+            all.get(nth.max(0.0) as usize).map_or(String::new(), |bar| bar.name.clone())
+        };
+        chart
+            .configure_mesh()
+            .disable_y_mesh()
+            .disable_y_axis()
+            .y_labels(1)
+            .y_label_formatter(&|_| String::new())
+            .x_labels(8)
+            .bold_line_style(Ink::Grid.line(2))
+            .light_line_style(TRANSPARENT)
+            .axis_style(Ink::Grid.line(2))
+            .label_style(style.clone())
+            .x_label_formatter(&|value| with_unit(*value, unit))
+            .draw()?;
+        for (nth, bar) in all.iter().enumerate() {
+            let place = all.len() as f64 - nth as f64;
+            let (_, y) = chart.backend_coord(&(0.0, place - 0.5));
+            area.draw(&Text::new(
+                name_of(place),
+                (2 * SCALE as i32, y - 6 * SCALE as i32),
+                style.clone(),
+            ))?;
+            let width = 0.72 / series.len().max(1) as f64;
+            for (number, value) in bar.bars.iter().enumerate() {
+                let Some((height, error)) = *value else { continue };
+                let from = place - 0.14 - width * number as f64;
+                let ink = Ink::Series(number);
+                let corners = [(0.0, from - width * 0.9), (height, from)];
+                let fill = if number == 0 { ink.colour().filled() } else { ink.line(3) };
+                chart.draw_series([Rectangle::new(corners, fill)])?;
+                let middle = from - width * 0.45;
+                let whisker = [(height - error, middle), (height + error, middle)];
+                chart.draw_series(LineSeries::new(
+                    whisker,
+                    Ink::Limit.colour().stroke_width(SCALE),
+                ))?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// The share of values up to each value: from it any percentile is read.
+///
+/// # Errors
+/// When the chart cannot be drawn.
+pub fn cdf(label: &str, unit: &str, all: &[Values]) -> Result<String, LabError> {
+    let range = bounds(all.iter().flat_map(|of| of.values.iter().copied()));
+    figure((940, 250), label, |area| {
+        let mut chart = frame(area, range, (0.0, 104.0), unit, &|share| format!("{share:.0} %"))?;
+        let mut labels = Vec::new();
+        for (number, of) in all.iter().enumerate() {
+            let ink = Ink::Series(number);
+            let ascending = sorted(&of.values);
+            let places = ascending.len().clamp(2, POINTS_MAX);
+            let points: Vec<(f64, f64)> = (0..places)
+                .filter_map(|place| {
+                    let share = place as f64 * 100.0 / (places - 1) as f64;
+                    Some((percentile(&ascending, share)?, share))
+                })
+                .collect();
+            if let Some(&last) = points.last() {
+                labels.push((chart.backend_coord(&last), of.name.clone(), ink));
+            }
+            chart.draw_series(LineSeries::new(points, ink.line(4)))?;
+        }
+        end_labels(area, labels)
+    })
+    .map(dash_series)
+}
+
+type Chart<'a, 'b> = ChartContext<
+    'a,
+    SVGBackend<'b>,
+    Cartesian2d<plotters::coord::types::RangedCoordf64, plotters::coord::types::RangedCoordf64>,
+>;
+
+/// Axes with room for names on the right.
+fn frame<'a, 'b>(
+    area: &'a Area<'b>,
+    (from, to): (f64, f64),
+    (low, high): (f64, f64),
+    unit: &str,
+    format: &dyn Fn(&f64) -> String,
+) -> Result<Chart<'a, 'b>, Box<dyn std::error::Error>> {
+    let mut chart = ChartBuilder::on(area)
+        .margin_top(10 * SCALE)
+        .margin_right(170 * SCALE)
+        .x_label_area_size(28 * SCALE)
+        .y_label_area_size(84 * SCALE)
+        .build_cartesian_2d(from..to, low..high)?;
+    let ink = Ink::Text.colour();
+    let style = TextStyle::from(("sans-serif", 12 * SCALE).into_font()).color(&ink);
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .y_labels(5)
+        .x_labels(8)
+        .bold_line_style(Ink::Grid.line(2))
+        .light_line_style(TRANSPARENT)
+        .axis_style(Ink::Grid.line(2))
+        .label_style(style)
+        .x_label_formatter(&|value| with_unit(*value, unit))
+        .y_label_formatter(&format)
+        .draw()?;
+    Ok(chart)
+}
+
+/// Smallest and largest with air around them; something to draw even of nothing, or of one value.
+fn bounds(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let (low, high) =
+        values.fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)));
+    if low > high {
+        return (0.0, 1.0);
+    }
+    let air = ((high - low) * 0.06).max(high.abs() * 1e-3).max(1e-9);
+    (low - air, high + air)
+}
+
+fn with_unit(value: f64, unit: &str) -> String {
+    match unit {
+        "" => short(value),
+        unit => format!("{} {unit}", short(value)),
+    }
+}
+
+/// As many digits as tell neighbouring labels apart.
+fn short(value: f64) -> String {
+    match value.abs() {
+        size if size >= 1_000.0 => text::rate(value),
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        0.0 => "0".to_owned(),
+        _ => format!("{value:.4}"),
+    }
+}
+
+/// Configurations that fit into one chart, told apart by colour and dash.
+pub const TOGETHER_MAX: usize = SERIES_COLOURS;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(name: &str, count: u32, step: f64) -> Values {
+        let value = |i: u32| 1_000.0 + step * f64::from(i * 7_919 % 101);
+        Values { name: name.to_owned(), values: (0..count).map(value).collect() }
+    }
+
+    #[test]
+    fn every_chart_takes_its_colours_from_the_page() {
+        let all = [values("a", 30, 1.0), values("b", 9, 2.0), values("c <d>", 1, 0.0)];
+        let bar = |height| Bar {
+            name: "configuration".to_owned(),
+            bars: vec![Some((height, 3.0)), Some((height * 1.1, 0.0))],
+        };
+        let charts = [
+            density("density", "IOPS", &all),
+            scatter("scatter", "IOPS", &all),
+            runs("runs", "IOPS", &all),
+            cdf("cdf", "IOPS", &all),
+            bars("bars", "IOPS", &["live", "simulated"], &[bar(10.0), bar(20.0)]),
+        ];
+        for svg in charts.map(Result::unwrap) {
+            assert!(svg.contains("var(--series-0)") && svg.contains("role=\"img\""), "{svg}");
+            for (index, _) in svg.match_indices("\"#") {
+                // Only what plotters draws fully transparent may keep a colour.
+                let element = &svg[..index].rsplit_once('<').unwrap().1;
+                assert!(element.contains("opacity=\"0\""), "{element}");
+            }
+            assert!(!svg.contains("c <d>"), "names are escaped");
+        }
+    }
+
+    #[test]
+    fn nothing_can_be_drawn_too() {
+        let nothing = [Values { name: "nothing".to_owned(), values: Vec::new() }];
+        for all in [&nothing[..], &[]] {
+            assert!(density("", "", all).is_ok() && scatter("", "", all).is_ok());
+            assert!(runs("", "", all).is_ok() && cdf("", "", all).is_ok());
+        }
+        assert!(bars("", "", &[], &[]).is_ok());
+    }
+}

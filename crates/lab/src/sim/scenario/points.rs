@@ -1,0 +1,211 @@
+//! Published figures: what an article says, and what of our runs is laid beside it.
+//!
+//! A `[[point]]` says what is measured in the words of `[[compare]]`, in the article's own time. A
+//! run of a hundredth of that time has a hundredth of the credits: its spans are a hundredth, and
+//! its totals and times count a hundredfold.
+
+use super::comparisons::comparison;
+use super::reader::Reader;
+use super::tree::{self, Node, Table, Value};
+use super::{Scenario, ScenarioError};
+use crate::sim::compare::{By, Comparison};
+use crate::sim::expect::Metric;
+
+/// The spans of a table, in seconds.
+const TIMES: [&str; 3] = ["from_s", "to_s", "at_s"];
+
+type Read<T> = Result<T, ScenarioError>;
+
+/// A published figure and its place in our runs.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Point {
+    /// What it is called in results, in docs/experiments/ and when it fails.
+    pub id: String,
+    /// What was measured, in words.
+    pub what: String,
+    /// What the article says of it.
+    pub published: String,
+    /// What is wrong with that, or why ours is looked at in another way.
+    pub note: String,
+    /// Whether a run fails by it; else it is shown only.
+    pub is_gate: bool,
+    /// Where it is found in the runs of a scenario; `None` where none of them is of that case.
+    pub comparison: Option<Comparison>,
+}
+
+/// The `[[point]]` tables of a text, to be measured in the runs of a scenario: each second of the
+/// scenario stands for `times` of the article's. Every other key of the text is left to others.
+///
+/// # Errors
+/// When a point makes no sense, with its file and line.
+pub fn points(file: &str, text: &str, scenario: &mut Scenario, times: u32) -> Read<Vec<Point>> {
+    let document = tree::parse(file, text)?;
+    let Some(Node { value: Value::List(items), .. }) = document.get("point") else {
+        return Err(ScenarioError::new(file, 1, "no [[point]]: nothing to compare with"));
+    };
+    let mut points = Vec::with_capacity(items.len());
+    for item in items {
+        let Value::Table(table) = &item.value else {
+            return Err(ScenarioError::new(file, item.line, "point must be a [[point]] table"));
+        };
+        let table = compressed(table, times);
+        points.push(point(Reader::new(file, "[[point]]", item.line, &table), scenario, times)?);
+    }
+    let mut ids: Vec<&str> = points.iter().map(|point| point.id.as_str()).collect();
+    ids.sort_unstable();
+    match ids.windows(2).find(|pair| pair[0] == pair[1]) {
+        None => Ok(points),
+        Some(pair) => {
+            let message = format!("two points are called \"{}\"", pair[0]);
+            Err(ScenarioError::new(file, 1, message))
+        }
+    }
+}
+
+fn point(reader: Reader<'_>, scenario: &mut Scenario, times: u32) -> Read<Point> {
+    let text = |key, why: &str| reader.need(key, reader.text(key)?, why).map(str::to_owned);
+    let id = text("id", "what it is called")?;
+    let what = text("what", "what was measured")?;
+    let published = text("published", "what the article says")?;
+    let note = reader.text("note")?.unwrap_or_default().to_owned();
+    let is_gate = !reader.flag("report")?;
+    let comparison = if has_its_cases(&reader, scenario)? {
+        let mut compared = comparison(&reader, &mut scenario.cases, true)?;
+        compared.times = factor(&compared.by, times);
+        Some(compared)
+    } else {
+        None
+    };
+    if comparison.is_some() {
+        reader.done()?;
+    }
+    Ok(Point { id, what, published, note, is_gate, comparison })
+}
+
+/// Whether the scenario has runs of every case that the point names.
+fn has_its_cases(reader: &Reader<'_>, scenario: &Scenario) -> Read<bool> {
+    let is_there = |pattern: Option<&str>| {
+        let names = scenario.cases.iter().map(|case| &case.name);
+        pattern.is_none_or(|pattern| names.clone().any(|name| tree::matches(pattern, name)))
+    };
+    let other = match reader.table("to")? {
+        Some(other) => is_there(other.text("case")?),
+        None => true,
+    };
+    Ok(other && is_there(reader.text("case")?))
+}
+
+/// What one unit of a shortened run counts for: sums and times are longer by as much as the time
+/// is; rates, latencies and ratios are what they are.
+fn factor(by: &By, times: u32) -> f64 {
+    match by {
+        By::Mean(Metric::TotalIos | Metric::FallsBelow(_) | Metric::Credits) => f64::from(times),
+        By::Mean(_) | By::RatioTo(_) | By::CovPercent => 1.0,
+    }
+}
+
+/// The same table with its times divided.
+fn compressed(table: &Table, times: u32) -> Table {
+    let seconds = f64::from(times.max(1));
+    let of_node = |(key, node): (&String, &Node)| {
+        let value = match &node.value {
+            Value::Whole(second) if TIMES.contains(&key.as_str()) => {
+                Value::Number(*second as f64 / seconds)
+            }
+            Value::Number(second) if TIMES.contains(&key.as_str()) => {
+                Value::Number(second / seconds)
+            }
+            Value::Table(inner) => Value::Table(compressed(inner, times)),
+            value => value.clone(),
+        };
+        (key.clone(), Node { line: node.line, value })
+    };
+    table.iter().map(of_node).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Source, read};
+    use super::*;
+    use crate::sim::run;
+
+    const SCENARIO: &str = r#"
+title = "t"
+as_of = "2021-07-31"
+duration_s = 20
+[[volume]]
+name = "disk"
+type = "gp2"
+size_gib = 100
+credits = 27_000
+[[client]]
+name = "fio"
+on = "disk"
+depth = 32
+"#;
+
+    fn scenario() -> Scenario {
+        read(&Source { file: "s.toml", text: SCENARIO, folder: None, as_of: None }).unwrap()
+    }
+
+    fn fault(text: &str) -> String {
+        points("p.toml", text, &mut scenario(), 1).unwrap_err().message
+    }
+
+    #[test]
+    fn a_hundredth_of_the_time_counts_a_hundredfold() {
+        let text = r#"
+            [[point]]
+            id = "1"
+            what = "burst"
+            published = "1,000 s"
+            metric = "falls_below"
+            of = "disk"
+            iops = 1_000
+            equals = 1_000
+            within_percent = 2
+            [[point]]
+            id = "2"
+            what = "after it"
+            published = "300"
+            report = true
+            metric = "mean_iops"
+            of = "fio"
+            from_s = 1_200
+            equals = 300
+            within_percent = 2
+            [[point]]
+            id = "3"
+            what = "elsewhere"
+            published = "-"
+            case = "another"
+            metric = "mean_iops"
+            of = "fio"
+            equals = 300
+        "#;
+        let mut scenario = scenario();
+        let points = points("p.toml", text, &mut scenario, 100).unwrap();
+        for point in &points {
+            scenario.comparisons.extend(point.comparison.clone());
+        }
+        let results = run::run(&scenario, 1, run::Method::ClosedForm, &mut |_| {}).unwrap();
+        assert!(results.pass, "{}", results.to_text());
+        assert_eq!(results.comparisons.len(), 2, "the third has no case here");
+        let value = results.comparisons[0].value.unwrap();
+        assert!((980.0..1_020.0).contains(&value), "{value}");
+        assert_eq!((points[0].is_gate, points[1].is_gate), (true, false));
+    }
+
+    #[test]
+    fn nonsense_is_told_with_its_line() {
+        let good = "[[point]]\nid = \"1\"\nwhat = \"w\"\npublished = \"p\"\nof = \"fio\"\n\
+                    metric = \"mean_iops\"\nequals = 3\n";
+        assert!(points("p.toml", good, &mut scenario(), 1).is_ok());
+        assert_eq!(fault("a = 1"), "p.toml:1: no [[point]]: nothing to compare with");
+        assert_eq!(fault(&good.repeat(2)), "p.toml:1: two points are called \"1\"");
+        let wrong = format!("{good}equal = 4\n");
+        assert_eq!(fault(&wrong), "p.toml:8: [[point]] has no key \"equal\"");
+        let wrong = good.replace("what", "why");
+        assert_eq!(fault(&wrong), "p.toml:1: [[point]] what is missing: what was measured");
+    }
+}

@@ -1,0 +1,142 @@
+//! Two results beside each other: how many times one is the other, and how sure that is.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::result::{Configuration, Part, Run, SuiteResult};
+use crate::LabError;
+use crate::stats::{Bootstrap, Interval, Sample};
+use crate::text::{self, columns};
+
+/// Runs, or batches, from which on they are compared; of fewer, the samples in them are.
+const RUNS_MIN: usize = 3;
+
+/// The comparison of two results of one suite.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Comparison {
+    /// Names the shape of the JSON.
+    pub schema: &'static str,
+    /// The suite.
+    pub suite: String,
+    /// What both have run, and how it differs.
+    pub rows: Vec<Compared>,
+}
+
+/// One configuration in both.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Compared {
+    /// `live` or `simulated`.
+    pub part: &'static str,
+    /// The configuration.
+    pub name: String,
+    /// `runs` or `samples`: what the figures are of.
+    pub of: &'static str,
+    /// I/Os per second in the first.
+    pub a: Sample,
+    /// In the second.
+    pub b: Sample,
+    /// Mean of the first divided by mean of the second; none if that is 0.
+    pub ratio: Option<f64>,
+    /// Where that lies with 95 % confidence.
+    pub interval: Option<Interval>,
+}
+
+impl Compared {
+    /// Whether chance alone explains the difference: 1 lies in the interval.
+    #[must_use]
+    pub fn may_be_same(&self) -> bool {
+        self.interval.is_none_or(|interval| interval.low <= 1.0 && 1.0 <= interval.high)
+    }
+}
+
+/// Compares what two results have in common.
+///
+/// # Errors
+/// When they are of different suites, or have nothing in common.
+pub fn compare(a: &SuiteResult, b: &SuiteResult) -> Result<Comparison, LabError> {
+    if a.suite != b.suite {
+        let what = format!("one is of {}, the other of {}", a.suite, b.suite);
+        return Err(LabError::Unjudgeable(what));
+    }
+    let mut rows = Vec::new();
+    for (part, a, b) in [("live", &a.live, &b.live), ("simulated", &a.simulated, &b.simulated)] {
+        if let (Some(a), Some(b)) = (a, b) {
+            rows.extend(compared(part, a, b));
+        }
+    }
+    if rows.is_empty() {
+        let what = format!("the two results of {} have no configuration in common", a.suite);
+        return Err(LabError::Unjudgeable(what));
+    }
+    Ok(Comparison { schema: "evenkeel-comparison/1", suite: a.suite.clone(), rows })
+}
+
+fn compared<'a>(
+    part: &'static str,
+    a: &'a Part,
+    b: &'a Part,
+) -> impl Iterator<Item = Compared> + use<'a> {
+    a.configurations.iter().filter_map(move |left| {
+        let right = b.configurations.iter().find(|right| right.name == left.name)?;
+        let (a_rates, b_rates) = (left.rates(), right.rates());
+        let by_runs = a_rates.len() >= RUNS_MIN && b_rates.len() >= RUNS_MIN;
+        let samples =
+            |of: &Configuration| of.runs.iter().flat_map(Run::rates).collect::<Vec<f64>>();
+        let (left_values, right_values) = match by_runs {
+            true => (a_rates, b_rates),
+            false => (samples(left), samples(right)),
+        };
+        let (a, b) = (Sample::of(&left_values), Sample::of(&right_values));
+        Some(Compared {
+            part,
+            name: left.name.clone(),
+            of: if by_runs { "runs" } else { "samples" },
+            ratio: (b.mean > 0.0).then(|| a.mean / b.mean),
+            interval: Bootstrap::default().ratio(&left_values, &right_values),
+            a,
+            b,
+        })
+    })
+}
+
+impl Comparison {
+    /// A table for a terminal.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let head = ["", "configuration", "A", "CoV", "B", "CoV", "A / B", "95 % interval", "n", ""];
+        let mut lines = vec![head.map(str::to_owned).to_vec()];
+        lines.extend(self.rows.iter().map(line));
+        let left = [true, true, false, false, false, false, false, true, false, true];
+        let mut out = format!("{}: I/Os per second\n\n{}", self.suite, columns(&lines, &left));
+        let differ = self.rows.iter().filter(|row| !row.may_be_same()).count();
+        let _ = match differ {
+            0 => writeln!(out, "\nChance explains every difference."),
+            some => writeln!(out, "\n{some} of {} differ by more than chance.", self.rows.len()),
+        };
+        if self.rows.iter().any(|row| row.of == "samples") {
+            out.push_str(
+                "Fewer than three runs: their samples are compared, which are not independent.\n",
+            );
+        }
+        out
+    }
+}
+
+fn line(row: &Compared) -> Vec<String> {
+    let ratio = |value: f64| format!("{value:.4}");
+    let interval = row.interval.map(|at| format!("{} to {}", ratio(at.low), ratio(at.high)));
+    let verdict = if row.may_be_same() { "may be the same" } else { "differs" };
+    vec![
+        row.part.to_owned(),
+        row.name.clone(),
+        text::rate(row.a.mean),
+        text::percent(row.a.cov),
+        text::rate(row.b.mean),
+        text::percent(row.b.cov),
+        row.ratio.map_or_else(|| "-".to_owned(), ratio),
+        interval.unwrap_or_else(|| "-".to_owned()),
+        format!("{} + {}", row.a.n, row.b.n),
+        verdict.to_owned(),
+    ]
+}

@@ -1,0 +1,209 @@
+//! Published experiments, run again: what an article measured, the scenario that is the same
+//! workload, and the figures to be laid beside ours.
+//!
+//! A suite is a file in `crates/lab/suites/`. It names two scenarios of one workload: one at the
+//! article's full length for virtual time, and one, shortened by the rules of the file, to be run
+//! for real. Its `[[point]]` tables are the published figures: each says where ours is found, how
+//! far off it may be, and whether a run fails by it.
+
+pub mod compare;
+pub mod result;
+mod text;
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::LabError;
+use crate::sim::catalogue;
+use crate::sim::run::Results;
+use crate::sim::scenario::{self, Point, Scenario, ScenarioError, Source};
+use crate::sim::setup::Load;
+
+macro_rules! suites {
+    ($($name:literal),+ $(,)?) => {
+        /// Name and text of each, in the order of the reports. The files lie in
+        /// `crates/lab/suites/`.
+        pub const SUITES: &[(&str, &str)] = &[
+            $(($name, include_str!(concat!("../../suites/", $name, ".toml")))),+
+        ];
+    };
+}
+
+suites!["burst-and-stripe", "stripe-consistency", "five-minute-job", "batch-beside-oltp"];
+
+/// One published experiment.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Suite {
+    /// What it shows, in a few words.
+    pub title: String,
+    /// The article: what it is, when and where its figures come from.
+    pub article: String,
+    /// What was asked.
+    pub asked: String,
+    /// How it was measured, there and here.
+    pub method: String,
+    /// What is shortened for a run for real, and why that is safe.
+    pub scaled: String,
+    /// The workload in virtual time.
+    pub simulate: Plan,
+    /// The workload for real.
+    pub live: Plan,
+    /// The published figures; read by [`Suite::read`].
+    point: Vec<toml::Table>,
+}
+
+/// A scenario, and what it stands for.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// A scenario that comes with the program.
+    pub scenario: String,
+    /// Seconds of the article in each second of the scenario.
+    #[serde(default = "one")]
+    pub times: u32,
+    /// Repetitions of each case, where the scenario has more.
+    pub repeat: Option<u32>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// A scenario in which the points are measured, and nothing else is expected.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Ready {
+    /// Its comparisons are those of the points that have one, in their order.
+    pub scenario: Scenario,
+    /// Seconds of the article in each of its seconds.
+    pub times: u32,
+    /// The published figures.
+    pub points: Vec<Point>,
+    /// Whether there are fewer runs than the suite has, so that some figures may be missing.
+    pub is_part: bool,
+}
+
+/// Which part of a suite is run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Choice<'a> {
+    /// Only cases whose name begins so.
+    pub only: Option<&'a str>,
+    /// At most so many runs of each case, and so many batches of each client.
+    pub runs: Option<u32>,
+}
+
+impl Choice<'_> {
+    fn of(
+        &self,
+        suite: &str,
+        scenario: &mut Scenario,
+        repeat: Option<u32>,
+    ) -> Result<(), LabError> {
+        let mut names: Vec<String> =
+            scenario.cases.iter().map(|case| format!("\"{}\"", case.name)).collect();
+        if let Some(only) = self.only {
+            scenario.cases.retain(|case| case.name.starts_with(only));
+            if scenario.cases.is_empty() {
+                names.dedup();
+                let names = names.join(", ");
+                let what = format!("no case of {suite} begins with \"{only}\": there are {names}");
+                return Err(LabError::BadWorkload(what));
+            }
+        }
+        if let Some(runs) = [repeat, self.runs].into_iter().flatten().min() {
+            let mut seen: BTreeMap<String, u32> = BTreeMap::new();
+            scenario.cases.retain(|case| {
+                let nth = seen.entry(case.name.clone()).or_default();
+                *nth += 1;
+                *nth <= runs
+            });
+        }
+        for case in &mut scenario.cases {
+            for client in &case.setup.clients {
+                if let (Load::Job { every_ns, .. }, Some(runs)) = (&client.load, self.runs) {
+                    let batches_ns = every_ns.saturating_mul(runs.into());
+                    case.setup.duration_ns = case.setup.duration_ns.min(batches_ns);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The suite called `name`.
+///
+/// # Errors
+/// When there is none, or its file makes no sense.
+pub fn find(name: &str) -> Result<Suite, LabError> {
+    let Some((_, text)) = SUITES.iter().find(|(known, _)| *known == name) else {
+        let names: Vec<&str> = SUITES.iter().map(|(name, _)| *name).collect();
+        let near = crate::text::nearest(name, names.iter().copied());
+        let hint = near.map_or_else(
+            || format!("there are {}", names.join(", ")),
+            |near| format!("did you mean \"{near}\"?"),
+        );
+        return Err(LabError::BadWorkload(format!("no suite is called \"{name}\": {hint}")));
+    };
+    let parsed: Result<Suite, _> = toml::from_str(text);
+    parsed.map_err(|error| LabError::BadWorkload(format!("{name}.toml: {error}")))
+}
+
+impl Suite {
+    /// Published figures.
+    #[must_use]
+    pub fn points(&self) -> usize {
+        self.point.len()
+    }
+}
+
+impl Plan {
+    /// The scenario with the points of the suite called `suite`, to be run: all of it, or a part.
+    ///
+    /// # Errors
+    /// When a file makes no sense, with its line, or no case is of the name that was asked for.
+    pub fn read(&self, suite: &str, part: &Choice<'_>) -> Result<Ready, LabError> {
+        let wrong = |error: ScenarioError| LabError::BadWorkload(error.to_string());
+        let text = catalogue::find(&self.scenario).ok_or_else(|| {
+            LabError::BadWorkload(format!("{suite}.toml: no scenario \"{}\"", self.scenario))
+        })?;
+        let file = format!("{}.toml", self.scenario);
+        let source = Source { file: &file, text, folder: None, as_of: None };
+        let mut scenario = scenario::read(&source).map_err(wrong)?;
+        // What the scenario expects is judged by `sim run`; here the published figures are.
+        scenario.comparisons.clear();
+        for case in &mut scenario.cases {
+            case.expectations.clear();
+            case.measures.clear();
+        }
+        part.of(suite, &mut scenario, self.repeat)?;
+        let text = SUITES.iter().find(|(name, _)| *name == suite).map_or("", |(_, text)| *text);
+        let file = format!("{suite}.toml");
+        let points = scenario::points(&file, text, &mut scenario, self.times).map_err(wrong)?;
+        scenario.comparisons = points.iter().filter_map(|point| point.comparison.clone()).collect();
+        let is_part = part.runs.is_some();
+        Ok(Ready { scenario, times: self.times, points, is_part })
+    }
+}
+
+impl Ready {
+    /// What came of every point, `None` of those that this scenario has no case for.
+    #[must_use]
+    pub fn found(&self, results: &Results) -> Vec<Option<result::Found>> {
+        let mut checks = results.comparisons.iter();
+        let found = self.points.iter().map(|point| {
+            point.comparison.as_ref()?;
+            let check = checks.next()?;
+            // Fewer runs than the suite has do not vary, say.
+            (check.value.is_some() || !self.is_part).then(|| result::Found {
+                value: check.value,
+                shown: check.measured.clone(),
+                pass: check.pass,
+            })
+        });
+        found.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

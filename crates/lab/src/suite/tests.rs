@@ -1,0 +1,161 @@
+//! Every suite as far as virtual time goes, and what becomes of its results.
+
+use super::compare::compare;
+use super::result::{SCHEMA, SuiteResult};
+use super::*;
+use crate::sim::run;
+
+fn only_case(name: &str) -> Choice<'_> {
+    Choice { only: Some(name), runs: None }
+}
+
+/// A result in virtual time of one of the cases.
+fn result(only: &str) -> SuiteResult {
+    let (name, _) = SUITES[0];
+    let suite = find(name).unwrap();
+    let ready = suite.live.read(name, &only_case(only)).unwrap();
+    let results =
+        run::run(&ready.scenario, ready.scenario.seed, run::Method::ClosedForm, &mut |_| {})
+            .unwrap();
+    let mut result = SuiteResult::begin(name, &suite);
+    result.add_simulated(&ready, &results);
+    result
+}
+
+#[test]
+fn every_point_has_its_place_in_virtual_time_and_most_for_real() {
+    for (name, _) in SUITES {
+        let suite = find(name).unwrap();
+        assert!(suite.title.len() < 100 && !suite.asked.is_empty() && !suite.method.is_empty());
+        let full = suite.simulate.read(name, &Choice::default()).unwrap();
+        let live = suite.live.read(name, &Choice::default()).unwrap();
+        assert_eq!(full.points.len(), suite.points(), "{name}");
+        for (point, short) in full.points.iter().zip(&live.points) {
+            assert!(point.comparison.is_some(), "{name}: {} is measured nowhere", point.id);
+            assert_eq!(point.id, short.id);
+        }
+        let measured = live.points.iter().filter(|point| point.comparison.is_some()).count();
+        assert!(measured * 3 >= live.points.len(), "{name}: {measured} points for real");
+        assert_eq!(full.times, 1, "{name}: virtual time costs nothing, so nothing is shortened");
+    }
+}
+
+#[test]
+fn ids_are_in_the_page_of_the_suite() {
+    for (name, _) in SUITES {
+        let page = format!("{}/../../docs/experiments/{name}.md", env!("CARGO_MANIFEST_DIR"));
+        let page = std::fs::read_to_string(&page).unwrap();
+        for point in find(name).unwrap().simulate.read(name, &Choice::default()).unwrap().points {
+            let id = point.id.split(',').next().unwrap();
+            assert!(page.contains(id), "{name}: the page says nothing of {id}");
+        }
+    }
+}
+
+#[test]
+fn what_there_is_none_of_is_told() {
+    let text = find("burst-and-strip").unwrap_err().to_string();
+    assert!(text.contains("did you mean \"burst-and-stripe\"?"), "{text}");
+    let suite = find("burst-and-stripe").unwrap();
+    let text = suite.live.read("burst-and-stripe", &only_case("gp4")).unwrap_err().to_string();
+    assert!(text.contains("there are \"gp2 1 x 500\", "), "{text}");
+}
+
+#[test]
+fn a_short_run_is_judged_by_the_article_s_own_figures() {
+    let result = result("gp2 1 x 500");
+    let row = |id: &str| result.rows.iter().find(|row| row.id == id).unwrap();
+    let found = row("4.13").simulated.clone().unwrap();
+    let value = found.value.unwrap();
+    assert!(found.pass && (3_564.0..=3_636.0).contains(&value), "{found:?}");
+    assert_eq!((row("4.13").verdict(), row("4.12").verdict()), ("kept", "not run"));
+    assert!(result.pass, "{}", result.to_text());
+    assert!(result.to_text().contains("All "), "{}", result.to_text());
+}
+
+#[test]
+fn fewer_runs_leave_out_what_needs_more() {
+    let name = "stripe-consistency";
+    let suite = find(name).unwrap();
+    let part = Choice { only: Some("m1.large rnd"), runs: Some(1) };
+    let ready = suite.live.read(name, &part).unwrap();
+    assert_eq!(ready.scenario.cases.len(), 3);
+    let results = run::run(&ready.scenario, 1, run::Method::ClosedForm, &mut |_| {}).unwrap();
+    let mut result = SuiteResult::begin(name, &suite);
+    result.add_simulated(&ready, &results);
+    let row = |id: &str| result.rows.iter().find(|row| row.id == id).unwrap().verdict();
+    assert_eq!((row("0.5"), row("0.9"), row("0.11, rndrd")), ("kept", "kept", "not run"));
+    let jobs = find("five-minute-job").unwrap();
+    let part = Choice { only: None, runs: Some(2) };
+    let ready = jobs.live.read("five-minute-job", &part).unwrap();
+    assert_eq!(ready.scenario.cases[0].setup.duration_ns, 600_000_000_000, "two batches");
+}
+
+#[test]
+fn a_page_has_every_chart_and_loads_nothing() {
+    let name = "five-minute-job";
+    let suite = find(name).unwrap();
+    let ready = suite.live.read(name, &Choice::default()).unwrap();
+    let results = run::run(&ready.scenario, 1, run::Method::ClosedForm, &mut |_| {}).unwrap();
+    let mut result = SuiteResult::begin(name, &suite);
+    result.add_simulated(&ready, &results);
+    result.warnings.push("a <b> & c".to_owned());
+    let page = result.to_html().unwrap();
+    for needle in ["<script", "<link", "@import", "url(", "src=", "https://"] {
+        assert!(!page.contains(needle), "{needle}");
+    }
+    assert!(page.contains("a &lt;b&gt; &amp; c") && page.ends_with("</html>\n"));
+    for tag in ["section", "table", "tr", "td", "th", "figure", "details", "p", "dl", "svg"] {
+        let open =
+            page.matches(&format!("<{tag}>")).count() + page.matches(&format!("<{tag} ")).count();
+        assert_eq!(open, page.matches(&format!("</{tag}>")).count(), "{tag}");
+    }
+}
+
+#[test]
+fn a_gate_that_fails_fails_the_result() {
+    let suite = find("burst-and-stripe").unwrap();
+    let ready = suite.live.read("burst-and-stripe", &only_case("gp2 1 x 500")).unwrap();
+    let mut results = run::run(&ready.scenario, 1, run::Method::ClosedForm, &mut |_| {}).unwrap();
+    let mut result = SuiteResult::begin("burst-and-stripe", &suite);
+    results.comparisons[0].pass = false;
+    result.add_simulated(&ready, &results);
+    assert!(!result.pass && result.rows[0].verdict() == "BROKEN", "{}", result.to_text());
+    let mut shown = ready.clone();
+    shown.points[0].is_gate = false;
+    let mut result = SuiteResult::begin("burst-and-stripe", &suite);
+    result.add_simulated(&shown, &results);
+    assert!(result.pass && result.rows[0].verdict() == "shown", "{}", result.to_text());
+    assert!(!SuiteResult::begin("burst-and-stripe", &suite).pass, "nothing run is no pass");
+}
+
+#[test]
+fn json_is_the_master() {
+    let result = result("gp3 1 x 500");
+    let json = result.to_json().unwrap();
+    assert!(json.starts_with(&format!("{{\"schema\":\"{SCHEMA}\"")), "{}", &json[..80]);
+    assert_eq!(SuiteResult::from_json(&json).unwrap(), result);
+    let other = json.replacen("result/1", "result/2", 1);
+    assert!(SuiteResult::from_json(&other).unwrap_err().to_string().contains("result/2"));
+    let found = result.simulated.as_ref().unwrap();
+    assert_eq!(found.configurations.len(), 2, "without and with the instance's limit");
+    assert_eq!(found.configurations[0].runs[0].samples.len(), 40);
+}
+
+#[test]
+fn results_are_compared() {
+    let (one, other) = (result("gp3 1 x 500"), result("gp2 1 x 500"));
+    let same = compare(&one, &one).unwrap();
+    assert!(same.rows.iter().all(compare::Compared::may_be_same), "{}", same.to_text());
+    assert!(same.to_text().contains("Chance explains every difference."));
+    assert!(compare(&one, &other).is_err(), "no configuration in common");
+    let mut slower = one.clone();
+    for configuration in &mut slower.simulated.as_mut().unwrap().configurations {
+        configuration.runs[0].samples.iter_mut().for_each(|ios| *ios -= *ios / 10);
+    }
+    let differ = compare(&one, &slower).unwrap();
+    let ratio = differ.rows[0].ratio.unwrap();
+    assert!((ratio - 1.0 / 0.9).abs() < 0.001 && !differ.rows[0].may_be_same(), "{ratio}");
+    slower.suite = "another".to_owned();
+    assert!(compare(&one, &slower).is_err());
+}

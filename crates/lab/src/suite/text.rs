@@ -1,0 +1,56 @@
+//! A result as a table for a terminal.
+
+use std::fmt::Write as _;
+
+use super::result::{Found, NOT_RUN, Row, SuiteResult};
+use crate::text::columns;
+
+impl SuiteResult {
+    /// The published figures beside ours, then what a reader should know.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let head = ["point", "what", "published", "must be", "live", "simulated", "verdict"];
+        let mut lines = vec![head.map(str::to_owned).to_vec()];
+        let (run, not_run): (Vec<&Row>, Vec<&Row>) =
+            self.rows.iter().partition(|row| row.verdict() != NOT_RUN);
+        lines.extend(run.into_iter().map(line));
+        let mut out = format!("{}: {}\n{}\n\n", self.suite, self.title, self.article);
+        out.push_str(&columns(&lines, &[true, true, true, true, false, false, true]));
+        if !not_run.is_empty() {
+            let ids: Vec<&str> = not_run.iter().map(|row| row.id.as_str()).collect();
+            let _ = writeln!(out, "not run: {}", ids.join("; "));
+        }
+        for warning in &self.warnings {
+            let _ = writeln!(out, "warning: {warning}");
+        }
+        let _ = writeln!(out, "\n{}", self.headline());
+        out
+    }
+
+    /// The result in one sentence.
+    #[must_use]
+    pub fn headline(&self) -> String {
+        let broken = self.rows.iter().filter(|row| row.verdict() == "BROKEN").count();
+        let gates = self.rows.iter().filter(|row| row.gate && row.verdict() != NOT_RUN).count();
+        match (gates, broken) {
+            (0, _) => "Nothing was judged.".to_owned(),
+            (gates, 0) => format!("All {gates} gated figures are what they must be."),
+            (gates, broken) => format!("{broken} of {gates} gated figures are not."),
+        }
+    }
+}
+
+fn line(row: &Row) -> Vec<String> {
+    let shown = |found: &Option<Found>| {
+        found.as_ref().map_or_else(|| "-".to_owned(), |found| found.shown.clone())
+    };
+    vec![
+        row.id.clone(),
+        row.what.clone(),
+        row.published.clone(),
+        row.expected.clone(),
+        shown(&row.live),
+        shown(&row.simulated),
+        row.verdict().to_owned(),
+    ]
+}
