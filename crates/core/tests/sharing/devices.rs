@@ -133,6 +133,31 @@ fn p12_p18_a_request_larger_than_the_window_neither_starves_nor_stops_the_others
     assert!(large >= 90, "{large}");
 }
 
+/// 20: on few channels the last one is kept free of large requests while urgent ones come, so that
+/// these do not wait for one: a large one takes 5.4 ms there, a small one half a millisecond.
+#[test]
+fn p20_an_urgent_request_finds_a_channel_free() {
+    let cost = OperationCost { base: Duration::from_us(200), byte_ps: 20_000 };
+    let model = DeviceModel { channels: 4, read: cost, write: cost, window: Window::Slots(6) };
+    let mut log = Client::greedy(1, 16 * KIB).reserved(2_500);
+    log.operation = LOG_WRITE;
+    let p99 = |clients: &[Client]| {
+        let mut world = World::new(Some(model), &[], clients);
+        world.run_until(3 * NS_PER_S);
+        let large = clients
+            .iter()
+            .skip(1)
+            .zip(1..)
+            .map(|(_, volume)| world.count(volume, NS_PER_S..3 * NS_PER_S) / 2);
+        (world.percentile(0, 990), large.sum::<u64>())
+    };
+    let (alone, _) = p99(&[log]);
+    let (beside, large) = p99(&[log, Client::greedy(64, 256 * KIB)]);
+    assert!(beside <= 2 * alone, "p99 {beside} ns beside, {alone} ns alone");
+    // Half of the channels, if not three of the four, are the large ones'.
+    assert!(large >= 2 * 170, "{large}");
+}
+
 /// 20: the urgent lane is no way around anything: it has its own bound, and the volume's limits
 /// hold for it.
 #[test]
