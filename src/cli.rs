@@ -20,8 +20,8 @@ mod top;
 mod volume;
 
 pub use bench::{
-    Bench, BenchIdle, BenchInstance, BenchIsolation, BenchLimits, BenchNbd, BenchReplay,
-    BenchReservation, BenchVerb, Export, Floor,
+    Bench, BenchCompare, BenchIdle, BenchInstance, BenchIsolation, BenchLimits, BenchLs, BenchNbd,
+    BenchReplay, BenchReservation, BenchRun, BenchShow, BenchVerb, Export, Floor, Results,
 };
 pub use calibrate::{Calibrate, CalibrateWhen};
 pub use prove::Prove;

@@ -14,6 +14,15 @@ pub struct Bench {
 
 #[derive(Subcommand, Debug)]
 pub enum BenchVerb {
+    /// List the published experiments, the other benchmarks and the results that are kept.
+    Ls(BenchLs),
+    /// Run a published experiment again, for real and in virtual time, and lay the article's
+    /// figures beside ours; exit code 1 when one is not what it must be.
+    Run(BenchRun),
+    /// Show a result that was kept.
+    Show(BenchShow),
+    /// Compare two results of one experiment: ratios, and how sure they are.
+    Compare(BenchCompare),
     /// An unlimited volume beside nbdkit and qemu-storage-daemon, runs in turn, under the same fio
     /// jobs.
     Nbd(BenchNbd),
@@ -41,6 +50,100 @@ pub enum BenchVerb {
     /// Answer requests at the least cost there is, and keep nothing: the floor of `bench nbd`.
     #[command(hide = true)]
     Floor(Floor),
+}
+
+/// Where results are kept.
+#[derive(Args, Debug)]
+pub struct Results {
+    /// Folder in which results are kept. [default: evenkeel/results in XDG_DATA_HOME]
+    #[arg(long, env = "EVENKEEL_RESULTS", value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub results: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub struct BenchLs {
+    #[command(flatten)]
+    pub results: Results,
+
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Args, Debug)]
+pub struct BenchRun {
+    /// The experiment, as `bench ls` calls it.
+    #[arg(value_name = "SUITE")]
+    pub suite: String,
+
+    /// Only for real, shortened to minutes.
+    #[arg(long, group = "how")]
+    pub live: bool,
+
+    /// Only for real, and as long as the article: hours.
+    #[arg(long, group = "how")]
+    pub full: bool,
+
+    /// Only in virtual time, as long as the article.
+    #[arg(long, group = "how")]
+    pub simulate: bool,
+
+    /// Only the cases whose name begins so.
+    #[arg(long, value_name = "CASE")]
+    pub only: Option<String>,
+
+    /// At most so many runs of each case, and batches of each job; figures that need more are left
+    /// out.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub runs: Option<u32>,
+
+    /// Without file systems, even where this machine could mount them: their device writes are
+    /// made directly.
+    #[arg(long)]
+    pub no_mount: bool,
+
+    /// How the server talks to disks and sockets.
+    #[arg(long, env = "EVENKEEL_IO", default_value = "auto", value_name = "WAY")]
+    pub io: Io,
+
+    #[command(flatten)]
+    pub results: Results,
+
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Args, Debug)]
+pub struct BenchShow {
+    /// The result: its name in the folder, the name of an experiment for its newest, or a file.
+    #[arg(value_name = "RESULT", value_hint = ValueHint::FilePath)]
+    pub result: String,
+
+    /// Write the HTML report here.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub html: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub results: Results,
+
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Args, Debug)]
+pub struct BenchCompare {
+    /// A result, as for `bench show`.
+    #[arg(value_name = "A", value_hint = ValueHint::FilePath)]
+    pub a: String,
+
+    /// Another of the same experiment.
+    #[arg(value_name = "B", value_hint = ValueHint::FilePath)]
+    pub b: String,
+
+    #[command(flatten)]
+    pub results: Results,
+
+    #[command(flatten)]
+    pub output: Output,
 }
 
 #[derive(Args, Debug)]

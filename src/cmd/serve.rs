@@ -117,10 +117,19 @@ impl StopRequest {
 
 /// Lets Ctrl-C end a benchmark in the middle without leaving its folders behind.
 pub fn end_when_told_to(folders: Vec<PathBuf>) -> Result<(), Failure> {
+    end_when_told_to_after(folders, || {})
+}
+
+/// The same, with something to be done first.
+pub fn end_when_told_to_after(
+    folders: Vec<PathBuf>,
+    first: impl FnOnce() + Send + 'static,
+) -> Result<(), Failure> {
     let wait = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         if let Ok(runtime) = runtime {
             runtime.block_on(stop_signal());
+            first();
             interrupted(&folders);
         }
     };

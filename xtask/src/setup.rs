@@ -19,10 +19,12 @@ enum What {
 }
 
 /// Debian 12's packages; qemu-storage-daemon is in qemu-system-common, nbdsh in python3-libnbd.
-const NEEDS: [Need; 12] = [
+const NEEDS: [Need; 14] = [
     Need { what: What::Program("fio"), package: "fio" },
     Need { what: What::Program("nbdinfo"), package: "libnbd-bin" },
     Need { what: What::Program("nbdcopy"), package: "libnbd-bin" },
+    Need { what: What::Program("nbdfuse"), package: "libnbd-bin" },
+    Need { what: What::Program("fusermount3"), package: "fuse3" },
     Need { what: What::Program("nbdsh"), package: "python3-libnbd" },
     Need { what: What::PythonModule("nbd"), package: "python3-libnbd" },
     Need { what: What::Program("nbdkit"), package: "nbdkit" },
@@ -193,7 +195,7 @@ mod tests {
         assert_eq!(missing_packages(|_| true), [""; 0]);
         let only_nbd = |what| !matches!(what, What::Program("nbdinfo" | "nbdcopy"));
         assert_eq!(missing_packages(only_nbd), ["libnbd-bin"]);
-        assert_eq!(missing_packages(|_| false).len(), 8);
+        assert_eq!(missing_packages(|_| false).len(), 9);
     }
 
     #[test]

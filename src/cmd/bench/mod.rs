@@ -3,11 +3,14 @@
 mod idle;
 mod instance;
 mod isolation;
+mod kept;
 mod limits;
 mod nbd;
 mod replay;
 mod reservation;
 mod served;
+mod suite;
+mod world;
 
 use super::{serve, temporary_folder};
 use crate::cli::{BenchVerb, Output};
@@ -19,6 +22,10 @@ use tempfile::TempDir;
 
 pub fn run(verb: &BenchVerb) -> Result<(), Failure> {
     match verb {
+        BenchVerb::Ls(arguments) => kept::ls(arguments),
+        BenchVerb::Run(arguments) => suite::run(arguments),
+        BenchVerb::Show(arguments) => kept::show(arguments),
+        BenchVerb::Compare(arguments) => kept::compare(arguments),
         BenchVerb::Nbd(arguments) => nbd::nbd(arguments),
         BenchVerb::Limits(arguments) => limits::run(arguments),
         BenchVerb::Isolation(arguments) => isolation::run(arguments),

@@ -1,6 +1,6 @@
 //! A proof: one volume, file or device is driven and held to a promise, line by line.
 //!
-//! Pure orchestration, like [`demo`](crate::demo): whoever calls it knows where the subject is and
+//! Pure orchestration, like [`demo`]: whoever calls it knows where the subject is and
 //! what was promised for it. What can be told of the subject from within (balances, what held it
 //! up) comes through [`Insight`]; a device of another maker has none, and is judged by what a
 //! client sees.

@@ -168,7 +168,7 @@ pub fn bars(label: &str, unit: &str, series: &[&str], all: &[Bar]) -> Result<Str
                 let from = place - 0.14 - width * number as f64;
                 let ink = Ink::Series(number);
                 let corners = [(0.0, from - width * 0.9), (height, from)];
-                let fill = if number == 0 { ink.colour().filled() } else { ink.line(3) };
+                let fill = if number == 0 { ink.colour().filled() } else { ink.line(5) };
                 chart.draw_series([Rectangle::new(corners, fill)])?;
                 let middle = from - width * 0.45;
                 let whisker = [(height - error, middle), (height + error, middle)];

@@ -11,7 +11,7 @@ use super::html::{
 use super::plots::{self, Bar, TOGETHER_MAX, Values};
 use crate::LabError;
 use crate::stats::{Bootstrap, Sample};
-use crate::suite::result::{Configuration, Found, Part, Row, Run, SuiteResult};
+use crate::suite::result::{BROKEN, Configuration, Found, Part, Row, Run, SuiteResult};
 use crate::text;
 
 /// Runs from which on a chart goes from run to run.
@@ -187,7 +187,7 @@ fn shown(found: &Option<Found>) -> String {
 fn pill(row: &Row) -> String {
     let (class, mark) = match row.verdict() {
         "kept" => ("kept", "✓ kept"),
-        "BROKEN" => ("broken", "✗ broken"),
+        BROKEN => ("broken", "✗ broken"),
         other => return escape(other),
     };
     format!("<span class=\"pill {class}\">{mark}</span>")
@@ -238,7 +238,10 @@ fn statistics(page: &mut String, part: &Part) {
         cells.extend([min, max, sd, se].map(text::rate));
         cells.push(text::percent(cov));
         let ns = [latency.mean_ns, latency.p50_ns, latency.p99_ns, latency.p999_ns];
-        cells.extend(ns.map(text::latency));
+        cells.extend(ns.map(|ns| match latency.count {
+            0 => "–".to_owned(),
+            _ => text::latency(ns),
+        }));
         let _ = write!(page, "<tr><th scope=\"row\">{}</th>", escape(&configuration.name));
         for cell in cells {
             let _ = write!(page, "<td class=\"number\">{cell}</td>");

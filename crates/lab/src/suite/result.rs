@@ -21,6 +21,8 @@ const VALUES_MAX: usize = 600;
 /// Batches of a run that are kept at most; of more, every second, third, ... is.
 const BATCHES_MAX: usize = 1_200;
 
+/// The verdict of a point that is not what it must be.
+pub const BROKEN: &str = "BROKEN";
 /// The verdict of a point that no run had a case for.
 pub const NOT_RUN: &str = "not run";
 
@@ -71,10 +73,17 @@ pub struct Row {
     pub note: String,
     /// Whether a run fails by it; else it is shown only.
     pub gate: bool,
+    /// Whether a run for real fails by it, too.
+    #[serde(default = "yes")]
+    pub live_gate: bool,
     /// Ours, for real.
     pub live: Option<Found>,
     /// Ours, in virtual time.
     pub simulated: Option<Found>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// Our figure.
@@ -285,6 +294,7 @@ impl SuiteResult {
                     expected: String::new(),
                     note: point.note.clone(),
                     gate: point.is_gate,
+                    live_gate: point.is_live_gate,
                     live: None,
                     simulated: None,
                 });
@@ -297,10 +307,8 @@ impl SuiteResult {
             put(row, found);
         }
         self.load_after_hundredths = crate::environment::load_hundredths();
-        let is_kept = |found: &Option<Found>| found.as_ref().is_none_or(|found| found.pass);
-        let judged = self.rows.iter().any(|row| row.live.is_some() || row.simulated.is_some());
-        let kept = |row: &Row| !row.gate || (is_kept(&row.live) && is_kept(&row.simulated));
-        self.pass = judged && self.rows.iter().all(kept);
+        let is_any_run = self.rows.iter().any(|row| row.verdict() != NOT_RUN);
+        self.pass = is_any_run && !self.rows.iter().any(|row| row.verdict() == BROKEN);
     }
 
     /// As JSON.
@@ -332,12 +340,13 @@ impl Row {
     /// What the row says of a run.
     #[must_use]
     pub fn verdict(&self) -> &'static str {
-        let found: Vec<&Found> = self.live.iter().chain(&self.simulated).collect();
-        match (self.gate, found.iter().all(|found| found.pass)) {
-            _ if found.is_empty() => NOT_RUN,
-            (false, _) => "shown",
+        let gated = [(self.live_gate, &self.live), (self.gate, &self.simulated)];
+        let found = || gated.iter().filter_map(|(gate, found)| Some((*gate, found.as_ref()?)));
+        match (found().next().is_some(), found().any(|(gate, _)| gate)) {
+            (false, _) => NOT_RUN,
+            (true, false) => "shown",
+            (true, true) if found().any(|(gate, found)| gate && !found.pass) => BROKEN,
             (true, true) => "kept",
-            (true, false) => "BROKEN",
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::result::{Found, NOT_RUN, Row, SuiteResult};
+use super::result::{BROKEN, Found, NOT_RUN, Row, SuiteResult};
 use crate::text::columns;
 
 impl SuiteResult {
@@ -30,12 +30,15 @@ impl SuiteResult {
     /// The result in one sentence.
     #[must_use]
     pub fn headline(&self) -> String {
-        let broken = self.rows.iter().filter(|row| row.verdict() == "BROKEN").count();
-        let gates = self.rows.iter().filter(|row| row.gate && row.verdict() != NOT_RUN).count();
+        let broken = self.rows.iter().filter(|row| row.verdict() == BROKEN).count();
+        let is_judged = |row: &&Row| ["kept", BROKEN].contains(&row.verdict());
+        let gates = self.rows.iter().filter(is_judged).count();
         match (gates, broken) {
             (0, _) => "Nothing was judged.".to_owned(),
             (gates, 0) => format!("All {gates} gated figures are what they must be."),
-            (gates, broken) => format!("{broken} of {gates} gated figures are not."),
+            (gates, broken) => {
+                format!("{broken} of {gates} gated figures are not what they must be.")
+            }
         }
     }
 }

@@ -29,6 +29,8 @@ pub struct Point {
     pub note: String,
     /// Whether a run fails by it; else it is shown only.
     pub is_gate: bool,
+    /// Whether a run for real fails by it, too: not where it asks more than a small machine has.
+    pub is_live_gate: bool,
     /// Where it is found in the runs of a scenario; `None` where none of them is of that case.
     pub comparison: Option<Comparison>,
 }
@@ -69,6 +71,7 @@ fn point(reader: Reader<'_>, scenario: &mut Scenario, times: u32) -> Read<Point>
     let published = text("published", "what the article says")?;
     let note = reader.text("note")?.unwrap_or_default().to_owned();
     let is_gate = !reader.flag("report")?;
+    let is_live_gate = is_gate && !reader.flag("live_report")?;
     let comparison = if has_its_cases(&reader, scenario)? {
         let mut compared = comparison(&reader, &mut scenario.cases, true)?;
         compared.times = factor(&compared.by, times);
@@ -79,7 +82,7 @@ fn point(reader: Reader<'_>, scenario: &mut Scenario, times: u32) -> Read<Point>
     if comparison.is_some() {
         reader.done()?;
     }
-    Ok(Point { id, what, published, note, is_gate, comparison })
+    Ok(Point { id, what, published, note, is_gate, is_live_gate, comparison })
 }
 
 /// Whether the scenario has runs of every case that the point names.

@@ -1,0 +1,189 @@
+//! `evenkeel bench run`: a published experiment again, for real and in virtual time.
+
+use super::super::{serve, temporary_folder};
+use super::world::World;
+use super::{failed, kept, print};
+use crate::cli::BenchRun;
+use crate::clock::Stopwatch;
+use crate::message::{Exit, Failure};
+use evenkeel_lab::bench::chain;
+use evenkeel_lab::bench::fio::VolumeProgress;
+use evenkeel_lab::bench::live::{self, Files};
+use evenkeel_lab::sim::run;
+use evenkeel_lab::suite::result::SuiteResult;
+use evenkeel_lab::suite::{self, Choice, Plan, Ready, Suite};
+use evenkeel_lab::text;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+use std::time::Duration;
+
+/// What the folders of runs are called: those of runs that did not end well are found by it.
+const FOLDERS: &str = "evenkeel-suite-";
+
+pub fn run(arguments: &BenchRun) -> Result<(), Failure> {
+    let name = arguments.suite.as_str();
+    let suite = suite::find(name).map_err(|error| {
+        failed(error).exit(Exit::NotFound).hint("`evenkeel bench ls` lists them")
+    })?;
+    let part = Choice { only: arguments.only.as_deref(), runs: arguments.runs };
+    let ready =
+        |plan: &Plan| plan.read(name, &part).map_err(|error| failed(error).exit(Exit::Usage));
+    let mut result = SuiteResult::begin(name, &suite);
+    if !arguments.live && !arguments.full {
+        simulate(&ready(&suite.simulate)?, &mut result)?;
+    }
+    if !arguments.simulate {
+        let plan = if arguments.full { &suite.simulate } else { &suite.live };
+        drive(arguments, &suite, &ready(plan)?, &mut result)?;
+    }
+    let [json, html] = kept::keep(&arguments.results, &result)?;
+    print(&arguments.output, &result, SuiteResult::to_text)?;
+    eprintln!("result: {}\nreport: {}", json.display(), html.display());
+    if result.pass { Ok(()) } else { Err(Failure::new(result.headline())) }
+}
+
+/// Runs the workload in virtual time.
+fn simulate(ready: &Ready, result: &mut SuiteResult) -> Result<(), Failure> {
+    let scenario = &ready.scenario;
+    let cases = scenario.cases.len();
+    let bar = Progress::new(cases as u64);
+    let started = Stopwatch::start();
+    let mut done = 0;
+    let results = run::run(scenario, scenario.seed, run::Method::ClosedForm, &mut |case| {
+        done += 1;
+        bar.at(done, &format!("in virtual time, {done} of {cases}: {}", case.label));
+    });
+    let results = results.map_err(failed)?;
+    bar.done();
+    let ios: u64 = results.cases.iter().map(|case| case.ios).sum();
+    let seconds = started.elapsed().as_secs_f64();
+    eprintln!("{} I/Os in virtual time took {seconds:.1} s", text::thousands(ios));
+    result.add_simulated(ready, &results);
+    Ok(())
+}
+
+/// Runs it for real.
+fn drive(
+    arguments: &BenchRun,
+    suite: &Suite,
+    ready: &Ready,
+    result: &mut SuiteResult,
+) -> Result<(), Failure> {
+    serve::log_to_stderr("warn")?;
+    let parent = std::env::temp_dir();
+    for told in chain::clean_leftovers(&parent, FOLDERS) {
+        eprintln!("{told}");
+    }
+    let folder = temporary_folder(&parent, FOLDERS)?;
+    let mounts = folder.path().to_owned();
+    // The server must live until what is mounted on it is gone.
+    serve::end_when_told_to_after(vec![mounts.clone()], move || {
+        for left in chain::clean_below(&mounts) {
+            eprintln!("left behind: {left}");
+        }
+    })?;
+    let files = files(arguments, ready, result);
+    let mut world = World::new(folder.path().to_owned(), arguments.io);
+    let cases = &ready.scenario.cases;
+    let bar = Progress::new(cases.iter().map(live::length_s).sum());
+    eprintln!("for real: {} runs, about {}", cases.len(), left(bar.length));
+    eprintln!("{}", suite.scaled.trim().replace('\n', " "));
+    let mut current = String::new();
+    let mut before_s = 0;
+    let mut at_s = 0;
+    let live =
+        live::run(&ready.scenario, &mut world, files, folder.path(), &mut |label, volumes| {
+            if label != current {
+                before_s += at_s;
+                current = label.to_owned();
+            }
+            at_s = second(volumes);
+            bar.at(before_s + at_s, &line(label, volumes));
+        })
+        .map_err(failed)?;
+    bar.done();
+    result.add_live(ready, &live);
+    Ok(())
+}
+
+/// Whether file systems are mounted for the jobs of a scenario; what stands in the way is said.
+fn files(arguments: &BenchRun, ready: &Ready, result: &mut SuiteResult) -> Files {
+    if !live::has_jobs(&ready.scenario) || arguments.no_mount {
+        return Files::None;
+    }
+    match chain::probe() {
+        None => Files::Mounted,
+        Some(why) => {
+            let told = format!("no file systems: {why}; their device writes are made directly");
+            eprintln!("skipped: {told}");
+            result.warnings.push(told);
+            Files::None
+        }
+    }
+}
+
+fn second(volumes: &[VolumeProgress]) -> u64 {
+    volumes.iter().map(|volume| volume.runtime_ms / 1_000).max().unwrap_or(0)
+}
+
+fn line(label: &str, volumes: &[VolumeProgress]) -> String {
+    let iops: f64 = volumes.iter().map(|volume| volume.iops).sum();
+    let label = match volumes {
+        [volume] if label.is_empty() => &volume.name,
+        _ => label,
+    };
+    format!("{label}  {} s  {} IOPS", second(volumes), text::rate(iops.round()))
+}
+
+fn left(seconds: u64) -> String {
+    match seconds {
+        0..=90 => format!("{seconds} s"),
+        _ => format!("{} min", seconds.div_ceil(60)),
+    }
+}
+
+/// How far a suite is: a bar on a terminal, a line now and then elsewhere.
+struct Progress {
+    bar: Option<ProgressBar>,
+    length: u64,
+    told: std::cell::Cell<u64>,
+}
+
+/// Without a terminal, a line each so many seconds of load.
+const PLAIN_EVERY: u64 = 30;
+
+impl Progress {
+    fn new(length: u64) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new(length);
+            let template = "{wide_msg}  {bar:24} {percent:>3} %";
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                bar.set_style(style);
+            }
+            bar.enable_steady_tick(Duration::from_secs(1));
+            bar
+        });
+        Self { bar, length, told: std::cell::Cell::new(0) }
+    }
+
+    fn at(&self, position: u64, message: &str) {
+        let remaining = left(self.length.saturating_sub(position));
+        match &self.bar {
+            Some(bar) => {
+                bar.set_position(position);
+                bar.set_message(format!("{message}  ({remaining} left)"));
+            }
+            None if position >= self.told.get() + PLAIN_EVERY => {
+                self.told.set(position);
+                eprintln!("{message}  ({remaining} left)");
+            }
+            None => {}
+        }
+    }
+
+    fn done(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

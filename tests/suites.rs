@@ -1,0 +1,177 @@
+//! The published experiments in their short live form, what is kept of them, and what a run leaves
+//! behind: nothing.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use serde_json::Value;
+use std::path::Path;
+use std::time::Duration;
+use support::clock::Deadline;
+use support::process::{Output, run, start};
+use support::rates::{alone, at_least_once};
+use support::server::evenkeel;
+use support::tools::absent;
+
+/// `evenkeel bench` in a folder that is its own: results and temporary files lie in it.
+fn bench(folder: &Path, words: &[&str]) -> std::process::Command {
+    let mut command = evenkeel(folder);
+    command.env("TMPDIR", folder).env("EVENKEEL_RESULTS", folder.join("results"));
+    command.arg("bench").args(words);
+    command
+}
+
+/// Longest run of a suite in this file; a test is given up by then.
+const RUN_MAX: Duration = Duration::from_secs(240);
+
+/// Runs what takes longer than other programs may.
+fn run_long(mut command: std::process::Command) -> Output {
+    let mut running = start(&mut command);
+    assert!(Deadline::after(RUN_MAX).comes(|| !running.is_running()), "{command:?}");
+    running.finish()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output}"))
+}
+
+/// What the kernel tells of mounts below a folder.
+fn mounts(folder: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let below = folder.display().to_string();
+    text.lines().filter(|line| line.contains(&below)).map(str::to_owned).collect()
+}
+
+#[test]
+fn suites_and_results_are_listed_and_what_is_not_there_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let listed = json(&run(&mut bench(folder.path(), &["ls", "-o", "json"])));
+    assert_eq!(listed["schema"], "evenkeel.bench/1");
+    let names: Vec<&str> = listed["benchmarks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|b| b["name"].as_str())
+        .collect();
+    for name in ["burst-and-stripe", "stripe-consistency", "five-minute-job", "limits"] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    let text = run(&mut bench(folder.path(), &["run", "burst-and-strip"])).fails_with(3);
+    assert!(text.contains("did you mean \"burst-and-stripe\"?"), "{text}");
+    let text = run(&mut bench(folder.path(), &["show", "burst-and-stripe"])).fails_with(3);
+    assert!(text.contains("hint: `evenkeel bench ls` lists them"), "{text}");
+    std::fs::write(folder.path().join("x.json"), "{\"schema\": 1}").unwrap();
+    let path = folder.path().join("x.json").display().to_string();
+    let text = run(&mut bench(folder.path(), &["show", &path])).fails_with(1);
+    assert!(text.contains("not a report of this version"), "{text}");
+}
+
+/// A case of `burst-and-stripe` with one gp2 volume.
+const ONE_GP2: &str = "gp2 1 x 500 behind";
+
+/// A hundredth of the article's time: the fall at the hour comes after 36 s.
+#[test]
+fn a_burst_ends_when_the_article_says() {
+    if absent(&["fio"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let words = ["run", "burst-and-stripe", "--live", "--only", ONE_GP2, "-o", "json"];
+    at_least_once(|| {
+        let output = run_long(bench(folder.path(), &words));
+        let found = json(&output);
+        let rows = found["rows"].as_array().unwrap();
+        let counted = rows.iter().find(|row| row["id"] == "4.18").unwrap();
+        // Both ends count exactly, however busy the machine is.
+        assert_eq!(counted["live"]["value"], 1.0, "{counted}");
+        assert_eq!(found["schema"], "evenkeel-result/1");
+        let configuration = &found["live"]["configurations"][0];
+        let samples = configuration["runs"][0]["samples"].as_array().unwrap();
+        assert_eq!(samples.len(), 40, "{configuration}");
+        let between = |from: usize, to: usize| {
+            let ios: u64 = samples[from..to].iter().filter_map(Value::as_u64).sum();
+            ios as f64 / (to - from) as f64
+        };
+        (between(1, 35) - 3_000.0).abs() < 60.0 && (between(38, 40) - 1_500.0).abs() < 30.0
+    });
+    let shown = run(&mut bench(folder.path(), &["show", "burst-and-stripe"])).ok();
+    assert!(shown.contains("gated figures"), "{shown}");
+    let compared = run(&mut bench(
+        folder.path(),
+        &["compare", "burst-and-stripe", "burst-and-stripe", "-o", "json"],
+    ));
+    let compared = json(&compared);
+    assert_eq!(compared["rows"][0]["ratio"], 1.0, "{compared}");
+    let kept = std::fs::read_dir(folder.path().join("results")).unwrap();
+    let pages = kept.filter(|entry| {
+        entry.as_ref().is_ok_and(|entry| entry.path().extension().is_some_and(|end| end == "html"))
+    });
+    assert!(pages.count() >= 1, "a report lies beside the result");
+}
+
+/// Twice the link is twice the rate, and both ways at once are more than one.
+#[test]
+fn a_stripe_gets_what_its_link_carries() {
+    if absent(&["fio"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let words = ["run", "stripe-consistency", "--live", "--only", "m1.large rnd"];
+    let words = [&words[..], &["--runs", "1", "-o", "json"]].concat();
+    at_least_once(|| {
+        let found = json(&run_long(bench(folder.path(), &words)));
+        let rows = found["rows"].as_array().unwrap();
+        let is_kept = |id: &str| {
+            rows.iter().any(|row| row["id"] == id && row["live"]["pass"] == Value::Bool(true))
+        };
+        ["0.5", "0.9", "0.16"].iter().all(|id| is_kept(id))
+    });
+}
+
+/// With root and FUSE on an ext4, without them directly: three device writes for each call.
+#[test]
+fn a_job_s_calls_are_three_device_writes_each_and_nothing_stays_mounted() {
+    let folder = tempfile::tempdir().unwrap();
+    at_least_once(|| {
+        let words = ["run", "five-minute-job", "--live", "--runs", "1", "-o", "json"];
+        let found = json(&run_long(bench(folder.path(), &words)));
+        let rows = found["rows"].as_array().unwrap();
+        let row = |id: &str| rows.iter().find(|row| row["id"] == id).unwrap();
+        let counted = &row("1.1, writes")["live"];
+        assert_eq!(counted["pass"], true, "{counted}");
+        assert_eq!(mounts(folder.path()), Vec::<String>::new());
+        row("1.1, 100")["live"]["pass"] == Value::Bool(true)
+            && row("1.2")["live"]["pass"] == Value::Bool(true)
+    });
+}
+
+/// A run that is killed in the middle leaves a mount on a server that is gone. The next one takes
+/// it down.
+#[test]
+fn what_a_killed_run_left_mounted_is_taken_down_by_the_next() {
+    if absent(&["nbdfuse", "fusermount3"]) {
+        return;
+    }
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let words = ["run", "five-minute-job", "--live", "--runs", "1"];
+    let mut killed = start(&mut bench(folder.path(), &words));
+    let mounted = Deadline::after(Duration::from_secs(60)).comes(|| {
+        !killed.is_running() || mounts(folder.path()).iter().any(|line| line.contains("/mnt "))
+    });
+    if !mounted || !killed.is_running() {
+        // No root, or no FUSE: the program has said so, and went on without.
+        let output = killed.finish();
+        assert!(output.stderr.contains("skipped: no file systems"), "{output}");
+        return;
+    }
+    killed.kill_9();
+    assert!(!mounts(folder.path()).is_empty(), "nobody took it down");
+    let words = ["run", "burst-and-stripe", "--live", "--only", "no such case"];
+    let text = run(&mut bench(folder.path(), &words)).fails_with(2);
+    assert!(text.contains("there are \"gp2 1 x 500\""), "{text}");
+    let words = ["run", "five-minute-job", "--live", "--runs", "1", "--no-mount"];
+    let output = run_long(bench(folder.path(), &words));
+    assert!(output.stderr.contains("an earlier run had left"), "{output}");
+    assert_eq!(mounts(folder.path()), Vec::<String>::new());
+}
