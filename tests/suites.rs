@@ -4,11 +4,12 @@
 
 mod support;
 
+use rustix::process::Signal;
 use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
 use support::clock::Deadline;
-use support::process::{Output, run, start};
+use support::process::{Output, Running, run, start};
 use support::rates::{alone, at_least_once};
 use support::server::evenkeel;
 use support::tools::absent;
@@ -35,11 +36,15 @@ fn json(output: &Output) -> Value {
     serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output}"))
 }
 
-/// What the kernel tells of mounts below a folder.
+/// What the kernel tells of mounts and loop devices below a folder.
 fn mounts(folder: &Path) -> Vec<String> {
     let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     let below = folder.display().to_string();
-    text.lines().filter(|line| line.contains(&below)).map(str::to_owned).collect()
+    let devices = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let files = devices
+        .filter_map(|device| std::fs::read_to_string(device.path().join("loop/backing_file")).ok());
+    let lines = text.lines().map(str::to_owned);
+    lines.chain(files).filter(|line| line.contains(&below)).collect()
 }
 
 #[test]
@@ -128,6 +133,22 @@ fn a_stripe_gets_what_its_link_carries() {
     });
 }
 
+/// With IOPS that are provisioned, nobody notices the batch.
+#[test]
+fn a_log_does_not_wait_for_a_batch_on_provisioned_iops() {
+    if absent(&["fio"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let words = ["run", "batch-beside-oltp", "--live", "--only", "io1", "-o", "json"];
+    at_least_once(|| {
+        let found = json(&run_long(bench(folder.path(), &words)));
+        let rows = found["rows"].as_array().unwrap();
+        let log = rows.iter().find(|row| row["id"] == "2.13, log").unwrap();
+        log["live"]["pass"] == Value::Bool(true)
+    });
+}
+
 /// With root and FUSE on an ext4, without them directly: three device writes for each call.
 #[test]
 fn a_job_s_calls_are_three_device_writes_each_and_nothing_stays_mounted() {
@@ -145,6 +166,36 @@ fn a_job_s_calls_are_three_device_writes_each_and_nothing_stays_mounted() {
     });
 }
 
+/// Starts a run that mounts; none where there is no root or no FUSE, which it must have said.
+fn mounted_run(folder: &Path) -> Option<Running> {
+    let words = ["run", "five-minute-job", "--live", "--runs", "1"];
+    let mut running = start(&mut bench(folder, &words));
+    let mounted = Deadline::after(Duration::from_secs(60)).comes(|| {
+        !running.is_running() || mounts(folder).iter().any(|line| line.contains("/mnt "))
+    });
+    if mounted && running.is_running() {
+        return Some(running);
+    }
+    let output = running.finish();
+    assert!(output.stderr.contains("skipped: no file systems"), "{output}");
+    None
+}
+
+#[test]
+fn a_run_that_is_interrupted_unmounts_before_it_ends() {
+    if absent(&["nbdfuse", "fusermount3"]) {
+        return;
+    }
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let Some(running) = mounted_run(folder.path()) else { return };
+    running.signal(Signal::INT);
+    let output = running.finish();
+    assert!(!output.status.success(), "{output}");
+    assert_eq!(mounts(folder.path()), Vec::<String>::new(), "{output}");
+    assert!(!output.stderr.contains("left behind"), "{output}");
+}
+
 /// A run that is killed in the middle leaves a mount on a server that is gone. The next one takes
 /// it down.
 #[test]
@@ -154,17 +205,7 @@ fn what_a_killed_run_left_mounted_is_taken_down_by_the_next() {
     }
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
-    let words = ["run", "five-minute-job", "--live", "--runs", "1"];
-    let mut killed = start(&mut bench(folder.path(), &words));
-    let mounted = Deadline::after(Duration::from_secs(60)).comes(|| {
-        !killed.is_running() || mounts(folder.path()).iter().any(|line| line.contains("/mnt "))
-    });
-    if !mounted || !killed.is_running() {
-        // No root, or no FUSE: the program has said so, and went on without.
-        let output = killed.finish();
-        assert!(output.stderr.contains("skipped: no file systems"), "{output}");
-        return;
-    }
+    let Some(killed) = mounted_run(folder.path()) else { return };
     killed.kill_9();
     assert!(!mounts(folder.path()).is_empty(), "nobody took it down");
     let words = ["run", "burst-and-stripe", "--live", "--only", "no such case"];

@@ -4,10 +4,11 @@ use super::super::{serve, temporary_folder};
 use super::world::World;
 use super::{failed, kept, print};
 use crate::cli::BenchRun;
-use crate::clock::Stopwatch;
+use crate::clock::{Deadline, Stopwatch};
 use crate::message::{Exit, Failure};
 use evenkeel_lab::bench::chain;
 use evenkeel_lab::bench::fio::VolumeProgress;
+use evenkeel_lab::bench::iomelt;
 use evenkeel_lab::bench::live::{self, Files};
 use evenkeel_lab::sim::run;
 use evenkeel_lab::suite::result::SuiteResult;
@@ -19,6 +20,11 @@ use std::time::Duration;
 
 /// What the folders of runs are called: those of runs that did not end well are found by it.
 const FOLDERS: &str = "evenkeel-suite-";
+
+/// Longest wait, after Ctrl-C, until a run has taken down what it had mounted.
+const STOP_MAX: Duration = Duration::from_secs(60);
+/// Distance of two looks whether it has.
+const STOP_LOOK: Duration = Duration::from_millis(50);
 
 pub fn run(arguments: &BenchRun) -> Result<(), Failure> {
     let name = arguments.suite.as_str();
@@ -76,8 +82,12 @@ fn drive(
     }
     let folder = temporary_folder(&parent, FOLDERS)?;
     let mounts = folder.path().to_owned();
-    // The server must live until what is mounted on it is gone.
+    // The server must live until what is mounted on it is gone, and that is in use until the pass
+    // that runs has ended; then its own run takes it down.
     serve::end_when_told_to_after(vec![mounts.clone()], move || {
+        iomelt::stop();
+        let deadline = Deadline::after(STOP_MAX);
+        while chain::is_any_below(&mounts) && deadline.pause(STOP_LOOK) {}
         for left in chain::clean_below(&mounts) {
             eprintln!("left behind: {left}");
         }

@@ -9,11 +9,21 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use evenkeel_store::random::Random;
 use rustix::fs::{Advice, OFlags, fadvise};
 
 use crate::{LabError, clock};
+
+/// Whether passes end at their next call.
+static STOPPED: AtomicBool = AtomicBool::new(false);
+
+/// Ends every pass of this process at its next call: whoever runs one gets an error, and closes the
+/// file, without which nothing can be unmounted.
+pub fn stop() {
+    STOPPED.store(true, Ordering::Relaxed);
+}
 
 /// Bytes of each call.
 const BLOCK_BYTES: u64 = 4 << 10;
@@ -95,6 +105,9 @@ impl Melt {
         let mut block = [0x5a_u8; BLOCK_BYTES as usize];
         let began = clock::now();
         for call in 0..self.calls {
+            if STOPPED.load(Ordering::Relaxed) {
+                return Err(LabError::Unjudgeable("it was told to stop".to_owned()));
+            }
             let number = match pass.is_serial() {
                 true => call,
                 false => self.random.below(self.calls.saturating_sub(1)),

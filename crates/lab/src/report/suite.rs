@@ -11,7 +11,7 @@ use super::html::{
 use super::plots::{self, Bar, TOGETHER_MAX, Values};
 use crate::LabError;
 use crate::stats::{Bootstrap, Sample};
-use crate::suite::result::{BROKEN, Configuration, Found, Part, Row, Run, SuiteResult};
+use crate::suite::result::{BROKEN, Configuration, Found, KEPT, Part, Row, Run, SuiteResult};
 use crate::text;
 
 /// Runs from which on a chart goes from run to run.
@@ -186,7 +186,7 @@ fn shown(found: &Option<Found>) -> String {
 
 fn pill(row: &Row) -> String {
     let (class, mark) = match row.verdict() {
-        "kept" => ("kept", "✓ kept"),
+        KEPT => ("kept", "✓ kept"),
         BROKEN => ("broken", "✗ broken"),
         other => return escape(other),
     };

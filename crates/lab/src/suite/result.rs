@@ -23,6 +23,10 @@ const BATCHES_MAX: usize = 1_200;
 
 /// The verdict of a point that is not what it must be.
 pub const BROKEN: &str = "BROKEN";
+/// The verdict of one that is.
+pub const KEPT: &str = "kept";
+/// The verdict of one that is in virtual time, and for real is not, which is no gate.
+pub const KEPT_VIRTUALLY: &str = "kept in virtual time";
 /// The verdict of a point that no run had a case for.
 pub const NOT_RUN: &str = "not run";
 
@@ -346,7 +350,8 @@ impl Row {
             (false, _) => NOT_RUN,
             (true, false) => "shown",
             (true, true) if found().any(|(gate, found)| gate && !found.pass) => BROKEN,
-            (true, true) => "kept",
+            (true, true) if found().any(|(_, found)| !found.pass) => KEPT_VIRTUALLY,
+            (true, true) => KEPT,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Every suite as far as virtual time goes, and what becomes of its results.
 
 use super::compare::compare;
-use super::result::{SCHEMA, SuiteResult};
+use super::result::{Found, Row, SCHEMA, SuiteResult};
 use super::*;
 use crate::sim::run;
 
@@ -49,6 +49,19 @@ fn ids_are_in_the_page_of_the_suite() {
             let id = point.id.split(',').next().unwrap();
             assert!(page.contains(id), "{name}: the page says nothing of {id}");
         }
+    }
+}
+
+#[test]
+fn the_results_that_are_published_can_be_read_and_name_every_point() {
+    for (name, _) in SUITES {
+        let path = format!("{}/../../docs/experiments/{name}.json", env!("CARGO_MANIFEST_DIR"));
+        let result = SuiteResult::from_json(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let ready = find(name).unwrap().simulate.read(name, &Choice::default()).unwrap();
+        let ids: Vec<&str> = ready.points.iter().map(|point| point.id.as_str()).collect();
+        let published: Vec<&str> = result.rows.iter().map(|row| row.id.as_str()).collect();
+        assert_eq!(published, ids, "{name}: run it again");
+        assert!(result.to_html().unwrap().ends_with("</html>\n"));
     }
 }
 
@@ -122,11 +135,41 @@ fn a_gate_that_fails_fails_the_result() {
     result.add_simulated(&ready, &results);
     assert!(!result.pass && result.rows[0].verdict() == "BROKEN", "{}", result.to_text());
     let mut shown = ready.clone();
-    shown.points[0].is_gate = false;
+    (shown.points[0].is_gate, shown.points[0].is_live_gate) = (false, false);
     let mut result = SuiteResult::begin("burst-and-stripe", &suite);
     result.add_simulated(&shown, &results);
     assert!(result.pass && result.rows[0].verdict() == "shown", "{}", result.to_text());
     assert!(!SuiteResult::begin("burst-and-stripe", &suite).pass, "nothing run is no pass");
+}
+
+#[test]
+fn what_a_row_says_of_both_ways_of_running() {
+    let found = |pass| Found { value: Some(1.0), shown: "1".to_owned(), pass };
+    let (good, bad) = (Some(found(true)), Some(found(false)));
+    for (gate, live_gate, live, simulated, verdict) in [
+        (true, true, &good, &good, "kept"),
+        (true, true, &bad, &good, "BROKEN"),
+        (true, true, &good, &bad, "BROKEN"),
+        (true, false, &bad, &good, "kept in virtual time"),
+        (true, false, &good, &good, "kept"),
+        (true, false, &good, &bad, "BROKEN"),
+        (true, false, &bad, &None, "shown"),
+        (false, false, &bad, &bad, "shown"),
+        (true, true, &None, &None, "not run"),
+    ] {
+        let row = Row {
+            id: "1".to_owned(),
+            what: String::new(),
+            published: String::new(),
+            expected: String::new(),
+            note: String::new(),
+            gate,
+            live_gate,
+            live: live.clone(),
+            simulated: simulated.clone(),
+        };
+        assert_eq!(row.verdict(), verdict, "{row:?}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::result::{BROKEN, Found, NOT_RUN, Row, SuiteResult};
+use super::result::{BROKEN, Found, KEPT, KEPT_VIRTUALLY, NOT_RUN, Row, SuiteResult};
 use crate::text::columns;
 
 impl SuiteResult {
@@ -31,7 +31,7 @@ impl SuiteResult {
     #[must_use]
     pub fn headline(&self) -> String {
         let broken = self.rows.iter().filter(|row| row.verdict() == BROKEN).count();
-        let is_judged = |row: &&Row| ["kept", BROKEN].contains(&row.verdict());
+        let is_judged = |row: &&Row| [KEPT, KEPT_VIRTUALLY, BROKEN].contains(&row.verdict());
         let gates = self.rows.iter().filter(is_judged).count();
         match (gates, broken) {
             (0, _) => "Nothing was judged.".to_owned(),

@@ -161,6 +161,13 @@ pub fn clean(folder: &Path) -> Vec<String> {
     left
 }
 
+/// Whether a chain is set up in a folder below this one.
+#[must_use]
+pub fn is_any_below(parent: &Path) -> bool {
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    entries.map(|entry| journal::read(&entry.path())).any(|steps| steps.is_some())
+}
+
 /// [`clean`] of every folder below one.
 #[must_use]
 pub fn clean_below(parent: &Path) -> Vec<String> {
@@ -211,14 +218,22 @@ fn unmount(at: &Path, words: &[&str]) -> Result<(), LabError> {
 
 /// Detaches every loop device of a file, and waits until the kernel has done so.
 fn detach(file: &Path) -> Result<(), LabError> {
-    let shown = file.to_string_lossy();
-    let devices = || output(&["losetup", "-n", "-O", "NAME", "-j", &shown], "mount");
-    for device in devices()?.lines() {
-        output(&["losetup", "-d", device.trim()], "mount")?;
+    for device in loops_of(file) {
+        output(&["losetup", "-d", &device.to_string_lossy()], "mount")?;
     }
-    wait_until(&format!("the loop device of {shown} is gone"), || {
-        devices().is_ok_and(|devices| devices.trim().is_empty())
-    })
+    let what = format!("the loop device of {} is gone", file.display());
+    wait_until(&what, || loops_of(file).is_empty())
+}
+
+/// The loop devices of a file, by the kernel's own table: `losetup -j` looks at the file itself,
+/// and finds nothing where the server behind it is gone.
+fn loops_of(file: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let is_of_file = |entry: &fs::DirEntry| {
+        let backing = fs::read_to_string(entry.path().join("loop/backing_file"));
+        backing.is_ok_and(|backing| Path::new(backing.trim_end_matches('\n')) == file)
+    };
+    entries.filter(is_of_file).map(|entry| Path::new("/dev").join(entry.file_name())).collect()
 }
 
 /// The I/O scheduler of a block device, as the kernel tells it.

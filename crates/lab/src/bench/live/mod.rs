@@ -205,7 +205,7 @@ fn check(case: &Case) -> Result<Vec<Part>, LabError> {
     }
     let mut parts = Vec::new();
     for (number, client) in setup.clients.iter().enumerate() {
-        if Writer::of(number, client).is_some() {
+        if Writer::of(number, setup).is_some() {
             continue;
         }
         match parts_of(setup, number, client) {
@@ -303,7 +303,7 @@ fn drive(
         .collect();
     let mut recorders = Recorders::new(case);
     let writers: Vec<Writer> =
-        setup.clients.iter().enumerate().filter_map(|(at, of)| Writer::of(at, of)).collect();
+        (0..setup.clients.len()).filter_map(|number| Writer::of(number, setup)).collect();
     let watch = Watch::start();
     let writing = writers.iter().map(|writer| writer.start(&exports[writer.volume], seed));
     let writing: Vec<_> = writing.collect();

@@ -58,11 +58,10 @@ fn a_database_beside_a_batch_is_two_jobs_and_a_log_writer() {
     let batch = batch.workload;
     assert_eq!((batch.rate_iops, batch.queue_depth), (Some(1_600), 64), "64 threads of 40 ms");
     assert_eq!((batch.start_s, batch.duration_s, batch.end_s()), (Some(10), 40, 50));
-    let writers: Vec<usize> = (0..)
-        .zip(&setup.clients)
-        .filter_map(|(number, client)| Some(Writer::of(number, client)?.client))
-        .collect();
-    assert_eq!(writers, [1], "the log");
+    let writers: Vec<Writer> =
+        (0..setup.clients.len()).filter_map(|number| Writer::of(number, setup)).collect();
+    let [log] = writers[..] else { panic!("{writers:?}") };
+    assert_eq!((log.client, log.length_ns()), (1, 52_000_000_000), "it ends with the run");
     assert_eq!(filled_to_the_brim(setup), *setup, "it earns until the batch begins");
     let burst = &known("fio-40").cases[0].setup;
     let credit = |setup: &Setup| setup.volumes[0].pacing.operations.unwrap().credit.unwrap();

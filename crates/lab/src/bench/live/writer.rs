@@ -8,7 +8,7 @@ use evenkeel_store::random::Random;
 use super::Export;
 use crate::bench::durable;
 use crate::bench::fio::Completion;
-use crate::sim::setup::{ClientSetup, Load, Target, Think};
+use crate::sim::setup::{Load, Setup, Target, Think};
 use crate::{LabError, clock};
 
 /// A client that is one.
@@ -35,8 +35,9 @@ pub(super) struct Written {
 }
 
 impl Writer {
-    /// The client as a log writer; `None` if it is something else.
-    pub fn of(number: usize, client: &ClientSetup) -> Option<Self> {
+    /// The client of that number as a log writer; `None` if it is something else.
+    pub fn of(number: usize, setup: &Setup) -> Option<Self> {
+        let client = &setup.clients[number];
         let (Target::Volume(volume), Load::Closed { threads: 1, depth: 1, think }) =
             (client.target, &client.load)
         else {
@@ -48,8 +49,13 @@ impl Writer {
             volume: volume as usize,
             block_bytes: client.shape.block_bytes,
             think: *think,
-            length_ns: client.stop_ns,
+            length_ns: client.stop_ns.min(setup.duration_ns),
         })
+    }
+
+    /// How long it writes.
+    pub fn length_ns(&self) -> u64 {
+        self.length_ns
     }
 
     /// Begins to write.
@@ -74,7 +80,7 @@ impl Writer {
             if pause_ns > 0 {
                 clock::sleep_until_ns(clock::monotonic_ns().saturating_add(pause_ns));
             }
-            clock::monotonic_ns() - began < self.length_ns
+            clock::monotonic_ns() - began < self.length_ns()
         })?;
         Ok(written)
     }
