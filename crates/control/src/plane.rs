@@ -119,6 +119,9 @@ struct Writer {
     /// Whether balances could not be stored the last time: logged once and not every second, and
     /// what was told then is asked for again.
     behind: bool,
+    /// Whether the data plane was told everything when it was last looked, and nothing has happened
+    /// since.
+    is_settled: bool,
 }
 
 impl Writer {
@@ -178,7 +181,7 @@ impl Plane {
         db.commit(&events, &stored, now)?;
         events.into_iter().for_each(|event| model.apply(event));
         reserve.keep();
-        let writer = Mutex::new(Writer { db, stored, reserve, behind: false });
+        let writer = Mutex::new(Writer { db, stored, reserve, behind: false, is_settled: false });
         let (model, capacity) = (RwLock::new(model), Mutex::default());
         let plane = Self { settings, agent, model, writer, capacity };
         plane.bring_up_hosts()?;
@@ -293,7 +296,13 @@ impl Plane {
     pub fn tick(&self) {
         let Ok(mut writer) = self.writer() else { return };
         self.capacity();
-        let unsettled = reconcile::unsettled(&self.model());
+        // Nothing becomes unsettled but by an event: ten thousand volumes are not looked through
+        // every second.
+        let unsettled = match writer.is_settled {
+            true => Vec::new(),
+            false => reconcile::unsettled(&self.model()),
+        };
+        writer.is_settled = unsettled.is_empty();
         for id in unsettled {
             match self.settle(&mut writer, id) {
                 Ok(()) => {}
@@ -394,6 +403,7 @@ impl Plane {
             writer.reserve.keep();
         }
         writer.stored.extend(changed);
+        writer.is_settled &= events.is_empty();
         let mut model = self.model.write().unwrap_or_else(PoisonError::into_inner);
         for event in events {
             match event {
