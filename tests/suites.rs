@@ -161,11 +161,13 @@ fn a_job_s_calls_are_three_device_writes_each_and_nothing_stays_mounted() {
         let counted = &row("1.1, writes")["live"];
         assert_eq!(counted["pass"], true, "{counted}");
         assert_eq!(mounts(folder.path()), Vec::<String>::new());
-        // The gate is 99.9; what a file system does before the first and after the last of so few
-        // calls takes a tenth of a percent.
+        // The first pass makes the file grow, for which ext4 writes a few times more than thrice a
+        // call: 0.2 % of 512 calls (99.80), and nothing in the pass that writes the same blocks
+        // again (100.005), which is held to its gate.
         let iops = row("1.1, 100")["live"]["value"].as_f64().unwrap();
         println!("{iops} device writes a second, {}", row("1.2")["live"]);
-        (99.0..=103.5).contains(&iops) && row("1.2")["live"]["pass"] == Value::Bool(true)
+        (99.0..=103.5).contains(&iops)
+            && ["1.2", "1.4"].iter().all(|id| row(id)["live"]["pass"] == Value::Bool(true))
     });
 }
 
