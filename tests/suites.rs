@@ -154,20 +154,19 @@ fn a_log_does_not_wait_for_a_batch_on_provisioned_iops() {
 fn a_job_s_calls_are_three_device_writes_each_and_nothing_stays_mounted() {
     let folder = tempfile::tempdir().unwrap();
     at_least_once(|| {
-        let words = ["run", "five-minute-job", "--live", "--runs", "1", "-o", "json"];
+        // Twice: in the first pass on a new file system ext4 makes 0.2 % more writes than thrice a
+        // call.
+        let words = ["run", "five-minute-job", "--live", "--runs", "2", "-o", "json"];
         let found = json(&run_long(bench(folder.path(), &words)));
         let rows = found["rows"].as_array().unwrap();
         let row = |id: &str| rows.iter().find(|row| row["id"] == id).unwrap();
         let counted = &row("1.1, writes")["live"];
         assert_eq!(counted["pass"], true, "{counted}");
         assert_eq!(mounts(folder.path()), Vec::<String>::new());
-        // The first pass makes the file grow, for which ext4 writes a few times more than thrice a
-        // call: 0.2 % of 512 calls (99.80), and nothing in the pass that writes the same blocks
-        // again (100.005), which is held to its gate.
-        let iops = row("1.1, 100")["live"]["value"].as_f64().unwrap();
-        println!("{iops} device writes a second, {}", row("1.2")["live"]);
-        (99.0..=103.5).contains(&iops)
-            && ["1.2", "1.4"].iter().all(|id| row(id)["live"]["pass"] == Value::Bool(true))
+        ["1.1, 100", "1.2", "1.4"].iter().all(|id| {
+            println!("{id}: {}", row(id)["live"]);
+            row(id)["live"]["pass"] == Value::Bool(true)
+        })
     });
 }
 
