@@ -4,7 +4,7 @@
 use super::share::Ticket;
 use super::{Dispatch, OUTPUT_DISPATCHES_MAX, Scheduler, VolumeIndex, index};
 use crate::qos::cost::{Cost, Portion, Run};
-use crate::qos::sharing::device::{Ground, InService};
+use crate::qos::sharing::device::{Ground, InService, Quantum};
 use crate::qos::sharing::flow::{Flow, NIL, Next, Waits};
 use crate::request::Operation;
 
@@ -151,17 +151,21 @@ impl Scheduler {
         let share = &mut self.sharing.flows[index(name)];
         let device = &mut self.sharing.shops[index(share.device)].device;
         if dispatch.ground == Ground::Surplus {
-            device.serve_surplus(cost_ns);
+            device.serve_surplus();
         } else {
-            dispatch.ground = device.serve(flow, &mut share.place, cost_ns, next.urgent, self.now);
+            let quantum = Quantum { operation, length: dispatch.length, cost_ns };
+            let place = &mut share.place;
+            dispatch.ground = device.serve(flow, place, &quantum, next.urgent, self.now);
         }
         share.in_flight += 1;
+        let is_long = device.window.dispatched(cost_ns);
         let in_service = InService {
             device: share.device,
             share: name,
             share_generation: self.sharing.flow_generations[index(name)],
             dispatched_at: self.now,
             cost_ns,
+            is_long,
             length: dispatch.length,
             in_flight: device.window.requests(),
             is_write: operation.is_write(),

@@ -181,15 +181,24 @@ impl Device {
         self.urgent.grow(flows);
     }
 
-    /// Channel time of a quantum, in nanoseconds.
+    /// Channel time of a quantum as far as is known, in nanoseconds.
     pub fn cost_ns(&self, operation: Operation, length: u32) -> u64 {
+        let nominal_ns = self.nominal_ns(operation, length);
+        match operation {
+            Operation::Read | Operation::Cache | Operation::BlockStatus => nominal_ns,
+            _ => self.write.apply(nominal_ns),
+        }
+    }
+
+    /// Channel time of a quantum by the model: what reservations are sold by.
+    fn nominal_ns(&self, operation: Operation, length: u32) -> u64 {
         match operation {
             Operation::Read | Operation::Cache => self.model.read.ns(length),
-            Operation::Write { .. } => self.write.apply(self.model.write.ns(length)),
-            Operation::Discard { .. } | Operation::WriteZeroes { .. } | Operation::Flush => {
-                self.write.apply(self.model.write.ns(0))
-            }
             Operation::BlockStatus => self.model.read.ns(0),
+            Operation::Write { .. } => self.model.write.ns(length),
+            Operation::Discard { .. } | Operation::WriteZeroes { .. } | Operation::Flush => {
+                self.model.write.ns(0)
+            }
         }
     }
 
@@ -279,11 +288,15 @@ impl Device {
 
     /// Notes that a flow of this place is served now, whether it waited or not, and on what ground:
     /// whoever does not wait is served as reserved if that is due.
+    ///
+    /// A reservation is used up by what its requests cost by the model: were it by what they are
+    /// found to cost, volumes would get fewer I/Os of what they bought as soon as writes take
+    /// longer, or seem to, instead of burst making room for them.
     pub fn serve(
         &mut self,
         flow: u32,
         place: &mut Place,
-        cost_ns: u64,
+        quantum: &Quantum,
         urgent: bool,
         now: Instant,
     ) -> Ground {
@@ -295,7 +308,8 @@ impl Device {
                 self.counters.late_reservations += 1;
                 self.counters.late_max = self.counters.late_max.max(late);
             }
-            let step = scale(cost_ns, NS_PER_S, place.reserved_ns_per_s(self.reference_ns));
+            let nominal_ns = self.nominal_ns(quantum.operation, quantum.length);
+            let step = scale(nominal_ns, NS_PER_S, place.reserved_ns_per_s(self.reference_ns));
             let step = Duration::from_ns(step);
             place.tag = place.tag.max(hoarded(now)) + step;
             self.counters.reserved += 1;
@@ -303,7 +317,7 @@ impl Device {
         } else {
             let virtual_time = place.virtual_time.max(self.virtual_now);
             self.virtual_now = virtual_time;
-            let step = cost_ns.saturating_mul(VIRTUAL_PER_NS) / u64::from(place.weight);
+            let step = quantum.cost_ns.saturating_mul(VIRTUAL_PER_NS) / u64::from(place.weight);
             place.virtual_time = virtual_time.saturating_add(step);
             self.counters.by_weight += 1;
             Ground::Weight
@@ -312,14 +326,12 @@ impl Device {
             self.urgent_at = Some(now);
         }
         self.forget(flow);
-        self.window.dispatched(cost_ns);
         ground
     }
 
     /// Notes a surplus.
-    pub fn serve_surplus(&mut self, cost_ns: u64) {
+    pub const fn serve_surplus(&mut self) {
         self.counters.surplus += 1;
-        self.window.dispatched(cost_ns);
     }
 
     /// Whether a volume may have more than its limit now.
@@ -331,7 +343,7 @@ impl Device {
     pub fn completed(&mut self, now: Instant, done: &InService) {
         let service = now.since(done.dispatched_at);
         let small = done.length <= SMALL_BYTES_MAX && done.moves_bytes;
-        self.window.completed(now, done.cost_ns, small, service);
+        self.window.completed(now, (done.cost_ns, done.is_long), small, service);
         if done.moves_bytes {
             let crowding = self.window.crowding(done.in_flight);
             let (correction, cost) = if done.is_write {
@@ -373,6 +385,15 @@ impl Device {
     }
 }
 
+/// A quantum that goes to the device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Quantum {
+    pub operation: Operation,
+    pub length: u32,
+    /// Its channel time as far as is known.
+    pub cost_ns: u64,
+}
+
 /// A quantum that the device works on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InService {
@@ -382,8 +403,9 @@ pub(crate) struct InService {
     pub share: u32,
     pub share_generation: u32,
     pub dispatched_at: Instant,
-    /// What was charged to the window.
+    /// What was charged to the window, and whether as a long one.
     pub cost_ns: u64,
+    pub is_long: bool,
     pub length: u32,
     /// Requests in flight when it was dispatched, itself included.
     pub in_flight: u32,

@@ -37,8 +37,12 @@ pub(crate) struct InFlight {
     slots_max: u64,
     /// Cost of a slot: the smoothed mean of what is dispatched, in 1,024ths of a nanosecond.
     slot_ns: u64,
-    cost_ns: u64,
+    /// Channel time of those in flight that are not long, and of those that are.
+    short_ns: u64,
+    long_ns: u64,
     requests: u32,
+    /// How many of them are long.
+    long: u32,
     period_end: Instant,
     small: u32,
     small_late: u32,
@@ -55,8 +59,10 @@ impl InFlight {
             slots: 0,
             slots_max: u64::MAX,
             slot_ns: model.reference_ns().saturating_mul(PER_SLOT),
-            cost_ns: 0,
+            short_ns: 0,
+            long_ns: 0,
             requests: 0,
+            long: 0,
             period_end: now + PERIOD,
             small: 0,
             small_late: 0,
@@ -81,9 +87,31 @@ impl InFlight {
     /// who is there, however long it takes; without that a request larger than the window would
     /// have to wait until nothing else is in flight, and all others until it is done.
     pub fn has_room_for(&self, cost_ns: u64) -> bool {
+        let channels = self.own_channels();
+        if u64::from(self.requests) < channels {
+            return true;
+        }
+        let window_ns = self.window_ns();
+        let channel_ns = window_ns / channels;
+        let long_ns = self.long_ns.min(u64::from(self.long).saturating_mul(channel_ns));
+        let counted_ns = self.short_ns.saturating_add(long_ns);
+        counted_ns.saturating_add(cost_ns.min(channel_ns)) <= window_ns
+    }
+
+    /// Whether a request takes longer than a channel's part of the window. It counts as much as
+    /// that and no more, because it takes one channel only, for however long: if it counted in
+    /// full, one that takes longer than the whole window would hold up everybody until it is done,
+    /// reservations, too.
+    fn is_long(&self, cost_ns: u64) -> bool {
+        cost_ns.saturating_mul(self.own_channels()) > self.window_ns()
+    }
+
+    /// Channels that are this scheduler's, at least one. More than a quarter of one counts as one:
+    /// schedulers that all keep to less than their part would leave channels to nobody, and the
+    /// reservations were sold for all of them.
+    fn own_channels(&self) -> u64 {
         let channels = self.channels.min(self.bounded_slots() / PER_SLOT);
-        u64::from(self.requests) < (channels * self.part / ONE).max(1)
-            || self.cost_ns.saturating_add(cost_ns) <= self.window_ns()
+        ((channels * self.part + ONE - ONE / 4 - 1) / ONE).max(1)
     }
 
     /// This scheduler's part of the device, in 1,024ths.
@@ -130,18 +158,23 @@ impl InFlight {
     }
 
     pub const fn cost_ns(&self) -> u64 {
-        self.cost_ns
+        self.short_ns.saturating_add(self.long_ns)
     }
 
     pub const fn requests(&self) -> u32 {
         self.requests
     }
 
-    pub fn dispatched(&mut self, cost_ns: u64) {
-        self.cost_ns = self.cost_ns.saturating_add(cost_ns);
+    /// A request goes. Returns whether it is a long one, to be told when it is done.
+    pub fn dispatched(&mut self, cost_ns: u64) -> bool {
+        let is_long = self.is_long(cost_ns);
+        self.long += u32::from(is_long);
+        let sum = if is_long { &mut self.long_ns } else { &mut self.short_ns };
+        *sum = sum.saturating_add(cost_ns);
         self.requests += 1;
         let observed = cost_ns.saturating_mul(PER_SLOT) / SMOOTHING;
         self.slot_ns = self.slot_ns - self.slot_ns / SMOOTHING + observed;
+        is_long
     }
 
     /// Notes that somebody could have gone, had there been room.
@@ -149,9 +182,17 @@ impl InFlight {
         self.somebody_waited = true;
     }
 
-    /// A request is done: `service` after it was dispatched.
-    pub fn completed(&mut self, now: Instant, cost_ns: u64, small: bool, service: Duration) {
-        self.cost_ns = self.cost_ns.saturating_sub(cost_ns);
+    /// A request is done, `service` after it was dispatched.
+    pub fn completed(
+        &mut self,
+        now: Instant,
+        (cost_ns, is_long): (u64, bool),
+        small: bool,
+        service: Duration,
+    ) {
+        self.long = self.long.saturating_sub(u32::from(is_long));
+        let sum = if is_long { &mut self.long_ns } else { &mut self.short_ns };
+        *sum = sum.saturating_sub(cost_ns);
         self.requests = self.requests.saturating_sub(1);
         let Window::Adaptive { small_p99 } = self.rule else { return };
         if small {
@@ -255,8 +296,8 @@ mod tests {
             let mut window = InFlight::new(Instant::ZERO, &model(Window::Slots(slots)));
             for _ in 0..2_000 {
                 // The mean settles first.
-                window.dispatched(cost_ns);
-                window.completed(Instant::ZERO, cost_ns, false, Duration::ZERO);
+                let is_long = window.dispatched(cost_ns);
+                window.completed(Instant::ZERO, (cost_ns, is_long), false, Duration::ZERO);
             }
             let mut taken = 0;
             while window.has_room_for(cost_ns) {
@@ -287,7 +328,7 @@ mod tests {
                 for _ in 0..SMALL_MIN {
                     window.dispatched(1);
                     window.wanted();
-                    window.completed(now, 1, true, Duration::from_us(service_us));
+                    window.completed(now, (1, false), true, Duration::from_us(service_us));
                 }
             }
             window.slots()

@@ -101,7 +101,7 @@ impl Tiers {
                     let over = units_text(-level);
                     ("base is what the baseline covers".to_string(), format!("{over} beyond it"))
                 });
-                base.take(charge(dispatched, &volume.promise));
+                base.take(charge(dispatched, &volume.promise, seen));
                 self.place(number, waits, true);
             }
             Some(Tier::Burst) => {
@@ -224,9 +224,14 @@ fn base(promise: &VolumePromise, depth_ns: u64) -> Option<Level> {
     Some(Level::pacer(promise.baseline()?.saturating_mul(each), depth_ns))
 }
 
-fn charge(dispatched: &Dispatched, promise: &VolumePromise) -> u64 {
-    match promise.floor {
-        Floor::Reserved { reference_cost_ns: 1.., .. } => dispatched.device_cost_ns,
+/// What a dispatch takes of the baseline. Device time is as it was measured, however long requests
+/// are found to take since.
+fn charge(dispatched: &Dispatched, promise: &VolumePromise, seen: &Seen) -> u64 {
+    match (promise.floor, &seen.device.work) {
+        (Floor::Reserved { reference_cost_ns: 1.., .. }, Some(work)) => {
+            work.cost_ns(dispatched.direction, dispatched.length)
+        }
+        (Floor::Reserved { reference_cost_ns: 1.., .. }, None) => dispatched.device_cost_ns,
         _ => dispatched.operations.into(),
     }
 }

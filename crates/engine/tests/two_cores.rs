@@ -1,0 +1,281 @@
+//! Cores that share a device, in virtual time: the schedulers and the board that the server runs,
+//! clients that ask again as soon as they are answered, and a device of a few channels.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::cast_possible_truncation, reason = "the numbers are small")]
+
+use evenkeel_core::qos::pacing::{Balances, CountingRule, Limit, Pacing};
+use evenkeel_core::qos::scheduler::{DeviceIndex, Dispatch, Io, Scheduler, Ticket, VolumeIndex};
+use evenkeel_core::qos::sharing::{Claim, DeviceModel, OperationCost, Window};
+use evenkeel_core::request::Operation;
+use evenkeel_core::time::{Duration, Instant};
+use evenkeel_engine::board::{Board, Said};
+use std::collections::{BTreeSet, VecDeque};
+
+const CHANNELS: u32 = 4;
+const COST: OperationCost = OperationCost { base: Duration::from_us(200), byte_ps: 20_000 };
+const KIB: u32 = 1 << 10;
+/// As often as the server's cores tell each other.
+const HEAR_EVERY: Duration = Duration::from_ms(1);
+
+/// A volume and its only client.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    core: usize,
+    iops: u64,
+    reserved: u32,
+    /// Of 100.
+    reads: u64,
+    kib: u32,
+    depth: u32,
+}
+
+/// A request on the device, or in line for it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Work {
+    done_at: Instant,
+    core: usize,
+    ticket: Ticket,
+    load: usize,
+    last: bool,
+    length: u32,
+}
+
+/// How the device differs from its model.
+#[derive(Clone, Copy, Debug)]
+struct Fake {
+    /// Requests take up to so much longer.
+    jitter_us: u64,
+    /// So many of a thousand take 2 ms longer.
+    pauses_per_mille: u64,
+    /// What the window keeps small requests below.
+    p99: Duration,
+}
+
+struct Core {
+    scheduler: Scheduler,
+    device: DeviceIndex,
+    said_at: Instant,
+}
+
+struct World {
+    now: Instant,
+    cores: Vec<Core>,
+    board: Board,
+    loads: Vec<Load>,
+    volumes: Vec<VolumeIndex>,
+    random: u64,
+    device: Fake,
+    on_device: BTreeSet<Work>,
+    in_line: VecDeque<Work>,
+    /// Requests answered, of each load in each second.
+    answered: Vec<Vec<u32>>,
+}
+
+impl World {
+    fn new(cores: usize, device: Fake, loads: &[Load]) -> Self {
+        let now = Instant::from_ns(1_000_000_000);
+        let window = Window::Adaptive { small_p99: device.p99 };
+        let model = DeviceModel { channels: CHANNELS, read: COST, write: COST, window };
+        let board = Board::new(u16::try_from(cores).unwrap());
+        let cores = (0..cores).map(|_| {
+            let mut scheduler = Scheduler::new(now);
+            let device = scheduler.add_device(now, &model).unwrap();
+            Core { scheduler, device, said_at: now }
+        });
+        let mut world = Self {
+            now,
+            cores: cores.collect(),
+            board,
+            loads: loads.to_vec(),
+            volumes: Vec::new(),
+            random: 1,
+            device,
+            on_device: BTreeSet::new(),
+            in_line: VecDeque::new(),
+            answered: vec![Vec::new(); loads.len()],
+        };
+        let mut reserved = vec![0; world.cores.len()];
+        for load in loads {
+            let operations = Some(Limit { per_second: load.iops, credit: None });
+            let tolerance = Duration::from_ms(50);
+            let pacing = Pacing { counting: CountingRule::SSD, tolerance, operations, bytes: None };
+            let claim =
+                Claim { reservation_per_second: load.reserved, ..Claim::best_effort(&pacing) };
+            let core = &mut world.cores[load.core];
+            let volume = core.scheduler.add(now, &pacing, Balances::default()).unwrap();
+            let at = (Some(core.device), None);
+            core.scheduler.share(now, volume, &pacing, at, &claim).unwrap();
+            world.volumes.push(volume);
+            reserved[load.core] += u64::from(load.reserved) * model.reference_ns();
+        }
+        for (core, reserved) in (0..).zip(reserved) {
+            world.board.reserve(core, reserved);
+        }
+        for (load, Load { depth, .. }) in loads.iter().enumerate() {
+            for _ in 0..*depth {
+                world.ask(load);
+            }
+        }
+        world
+    }
+
+    fn ask(&mut self, load: usize) {
+        let Load { core, reads, kib, .. } = self.loads[load];
+        let random = self.random();
+        let write = Operation::Write { fua: false };
+        let operation = if random % 100 < reads { Operation::Read } else { write };
+        let (offset, length) = (random * u64::from(kib * KIB), kib * KIB);
+        let io = Io { operation, offset, length, handle: load as u32 };
+        self.cores[core].scheduler.submit(self.now, self.volumes[load], io).unwrap();
+    }
+
+    /// Everything that may go now goes to the device.
+    fn turn(&mut self, core: usize) {
+        let entry = &mut self.cores[core];
+        entry.scheduler.poll(self.now);
+        if self.now.since(entry.said_at) >= HEAR_EVERY {
+            entry.said_at = self.now;
+            let counters = entry.scheduler.device_counters(entry.device);
+            let number = u16::try_from(core).unwrap();
+            let said = Said {
+                wanted: entry.scheduler.is_device_wanted(entry.device),
+                urgent_at: entry.scheduler.urgent_at(entry.device),
+                in_flight: counters.in_flight,
+                window_slots: u32::try_from(counters.window_slots).unwrap(),
+                beside_urgent: counters.beside_urgent,
+            };
+            self.board.say(number, self.now, &said);
+            let capacity_ns = u64::from(CHANNELS) * 1_000_000_000;
+            let others = self.board.others(number, self.now, capacity_ns);
+            entry.scheduler.set_device_others(self.now, entry.device, &others);
+        }
+        while let Some(dispatch) = self.cores[core].scheduler.poll_output() {
+            let Dispatch { handle, ticket, last, length, .. } = dispatch;
+            let load = usize::try_from(handle).unwrap();
+            let work = Work { done_at: self.now, core, ticket, load, last, length };
+            self.in_line.push_back(work);
+        }
+        while self.on_device.len() < CHANNELS as usize {
+            let Some(work) = self.in_line.pop_front() else { break };
+            let service = Duration::from_ns(COST.ns(work.length)) + self.noise();
+            self.on_device.insert(Work { done_at: self.now + service, ..work });
+        }
+    }
+
+    /// Up to 2^31.
+    fn random(&mut self) -> u64 {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        self.random >> 33
+    }
+
+    /// How much longer than the model says a request takes.
+    fn noise(&mut self) -> Duration {
+        let pause = self.random() % 1_000 < self.device.pauses_per_mille;
+        let jitter = Duration::from_us(self.random() % (self.device.jitter_us + 1));
+        if pause { jitter + Duration::from_ms(2) } else { jitter }
+    }
+
+    fn run(&mut self, seconds: usize) {
+        let begin = self.now;
+        let end = begin + Duration::from_secs(seconds as u64);
+        self.answered.iter_mut().for_each(|counts| counts.resize(seconds, 0));
+        while self.now < end {
+            for core in 0..self.cores.len() {
+                self.turn(core);
+            }
+            let timeouts = self.cores.iter().filter_map(|core| core.scheduler.poll_timeout());
+            let hears = self.cores.iter().map(|core| core.said_at + HEAR_EVERY);
+            let done = self.on_device.first().map(|work| work.done_at);
+            let next = timeouts.chain(hears).chain(done).min().unwrap();
+            self.now = next.max(self.now);
+            while let Some(work) = self.on_device.first().copied() {
+                if work.done_at > self.now {
+                    break;
+                }
+                self.on_device.remove(&work);
+                self.cores[work.core].scheduler.complete(self.now, work.ticket);
+                if work.last {
+                    let second = self.now.since(begin).ns / 1_000_000_000;
+                    if let Some(count) = self.answered[work.load].get_mut(second as usize) {
+                        *count += 1;
+                    }
+                    self.ask(work.load);
+                }
+            }
+        }
+    }
+}
+
+/// A volume that reserves all of its limit, half of it writes.
+const RESERVED: Load =
+    Load { core: 0, iops: 1_298, reserved: 1_298, reads: 50, kib: 16, depth: 32 };
+/// A volume that is sure of little, and wants three times what a reserved one does.
+const GREEDY: Load = Load { iops: 3_000, reserved: 102, reads: 100, depth: 96, ..RESERVED };
+/// The same with requests ten times as long as small ones: longer than a core's whole window.
+const LARGE: Load = Load { kib: 256, ..GREEDY };
+
+/// A device of 7,575 I/Os of 16 KiB a second, the most that it can be late, and how much of it its
+/// tail is: six hundredths are lost to jitter, six more to pauses.
+fn fakes() -> impl Iterator<Item = Fake> {
+    let p99s = [Duration::from_us(1_056), Duration::from_ms(2)];
+    p99s.into_iter().flat_map(|p99| {
+        [(0, 0), (80, 0), (80, 5), (80, 20)].map(|(jitter_us, pauses_per_mille)| Fake {
+            jitter_us,
+            pauses_per_mille,
+            p99,
+        })
+    })
+}
+
+/// Runs a world for twenty seconds and judges every second but the first, in which what was saved
+/// is spent: reserved volumes get what they reserved, all but a hundredth, and of the device time
+/// that is left to greedy ones no core has less than two fifths of an even part.
+fn judge(cores: usize, device: Fake, loads: &[Load]) {
+    let mut world = World::new(cores, device, loads);
+    world.run(20);
+    let mut greedy = vec![0.0; cores];
+    for (load, counts) in loads.iter().zip(&world.answered) {
+        let steady = &counts[1..];
+        if load.reserved < load.iops as u32 {
+            let answered: u32 = steady.iter().sum();
+            greedy[load.core] += f64::from(answered) * COST.ns(load.kib * KIB) as f64;
+            continue;
+        }
+        let worst = steady.iter().min().unwrap();
+        let least = load.reserved - load.reserved.div_ceil(100);
+        assert!(*worst >= least, "{device:?}: {worst} of {load:?}: {counts:?}");
+    }
+    let even = greedy.iter().sum::<f64>() / greedy.len() as f64;
+    let fair = greedy.iter().all(|time| *time >= 0.4 * even);
+    assert!(fair, "{device:?}: greedy device time by core {greedy:?}");
+}
+
+#[test]
+fn reservations_hold_on_both_cores_beside_requests_longer_than_the_window() {
+    let on = |core, load: Load| Load { core, ..load };
+    let writes = Load { reads: 0, ..GREEDY };
+    let loads = [
+        on(0, RESERVED),
+        on(1, RESERVED),
+        on(0, RESERVED),
+        on(1, RESERVED),
+        on(0, GREEDY),
+        on(1, writes),
+        on(0, LARGE),
+    ];
+    for device in fakes() {
+        judge(2, device, &loads);
+    }
+}
+
+/// A third of four channels is more than one and less than two.
+#[test]
+fn reservations_hold_where_channels_cannot_be_divided() {
+    let on = |core, load: Load| Load { core, iops: 1_700, reserved: 1_700, ..load };
+    let greedy = |core| Load { core, ..GREEDY };
+    let loads =
+        [on(0, RESERVED), on(1, RESERVED), on(2, RESERVED), greedy(0), greedy(1), greedy(2)];
+    for device in fakes() {
+        judge(3, device, &loads);
+    }
+}
