@@ -21,7 +21,8 @@ mod volume;
 
 pub use bench::{
     Bench, BenchCompare, BenchIdle, BenchInstance, BenchIsolation, BenchLimits, BenchLs, BenchNbd,
-    BenchReplay, BenchReservation, BenchRun, BenchShow, BenchVerb, Export, Floor, Results,
+    BenchProve, BenchReplay, BenchReservation, BenchRun, BenchShow, BenchVerb, Export, Floor,
+    Results,
 };
 pub use calibrate::{Calibrate, CalibrateWhen};
 pub use prove::Prove;

@@ -35,6 +35,9 @@ pub enum BenchVerb {
     /// A device sold as far as it may be, and greedy neighbours: does every reserved volume get its
     /// IOPS in every second?
     Reservation(BenchReservation),
+    /// `evenkeel prove`, put to the proof: volumes that must keep their promise, one without the
+    /// guarantee that cannot, and limited disks of others held to the same.
+    Prove(BenchProve),
     /// Ten volumes of an instance that can carry less than they are provisioned with: does it get
     /// its limit, shared evenly?
     Instance(BenchInstance),
@@ -246,6 +249,16 @@ pub struct BenchReservation {
     /// The store, as for `serve`. [default: a device of four channels]
     #[arg(long, value_name = "STORE", value_parser = store)]
     pub store: Option<StoreKind>,
+
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Args, Debug)]
+pub struct BenchProve {
+    /// Time of each load, such as 30s; at least 5s.
+    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = span)]
+    pub time: Duration,
 
     #[command(flatten)]
     pub output: Output,

@@ -31,11 +31,12 @@ impl Item for Listed {
 }
 
 /// The benchmarks that are no published experiment: verbs of their own.
-const OTHERS: [(&str, &str); 7] = [
+const OTHERS: [(&str, &str); 8] = [
     ("nbd", "An unlimited volume beside nbdkit and qemu-storage-daemon"),
     ("limits", "One volume after another at its limit"),
     ("isolation", "A log writer beside large neighbours"),
     ("reservation", "A device sold as far as it may be, and greedy neighbours"),
+    ("prove", "`evenkeel prove`, put to the proof"),
     ("instance", "Ten volumes of an instance that can carry less"),
     ("idle", "What attached volumes cost that nobody uses"),
     ("replay", "A live load once more in virtual time"),

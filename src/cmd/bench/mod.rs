@@ -6,6 +6,7 @@ mod isolation;
 mod kept;
 mod limits;
 mod nbd;
+mod prove;
 mod replay;
 mod reservation;
 mod served;
@@ -30,6 +31,7 @@ pub fn run(verb: &BenchVerb) -> Result<(), Failure> {
         BenchVerb::Limits(arguments) => limits::run(arguments),
         BenchVerb::Isolation(arguments) => isolation::run(arguments),
         BenchVerb::Reservation(arguments) => reservation::run(arguments),
+        BenchVerb::Prove(arguments) => prove::run(arguments),
         BenchVerb::Instance(arguments) => instance::run(arguments),
         BenchVerb::Idle(arguments) => idle::run(arguments),
         BenchVerb::Replay(arguments) => replay::run(arguments),

@@ -11,6 +11,7 @@ pub mod durable;
 pub mod fio;
 pub mod iomelt;
 pub mod isolation;
+pub mod limited;
 pub mod live;
 pub mod usage;
 

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use peer::{Peer, PeerSize, Transport, nbdkit_file, nbdkit_memory, qemu_file, qemu_null};
 
-pub(crate) use self::peer::{Place, Running, qemu_limited};
+pub(crate) use self::peer::{Place, Running, nbdkit_limited, qemu_limited};
 use crate::bench::fio::{self, Detail, Job};
 use crate::bench::median;
 use crate::bench::usage::cpu_seconds;

@@ -134,6 +134,19 @@ pub(crate) fn qemu_limited(iops: u32) -> Peer {
     peer
 }
 
+/// nbdkit's memory plugin behind its `rate` filter: so many bytes per second for reads, and as many
+/// for writes.
+#[must_use]
+pub(crate) fn nbdkit_limited(bytes_per_second: u64) -> Peer {
+    let mut peer = nbdkit("nbdkit rate", "memory", "size={size}", false);
+    let rate = format!("rate={}", bytes_per_second.saturating_mul(8));
+    for command in [&mut peer.unix, &mut peer.tcp] {
+        command.insert(1, "--filter=rate".to_owned());
+        command.push(rate.clone());
+    }
+    peer
+}
+
 fn nbdkit(name: &str, plugin: &str, parameter: &str, needs_file: bool) -> Peer {
     let command = |listen: &[&str]| {
         let mut arguments = vec!["nbdkit", "--foreground", "--exit-with-parent"];

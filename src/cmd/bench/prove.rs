@@ -1,0 +1,249 @@
+//! `evenkeel bench prove`: the judge is put to the proof. Volumes that must keep their promise, one
+//! that cannot, and disks of others held to the same.
+
+use super::served::{DEVICE, Served, io2};
+use super::{begin, failed, print, seconds};
+use crate::cli::BenchProve;
+use crate::message::Failure;
+use evenkeel_core::volume::{VolumeRequest, VolumeType};
+use evenkeel_lab::bench::NbdUri;
+use evenkeel_lab::bench::child::Guarded;
+use evenkeel_lab::bench::limited::LimitedDisk;
+use evenkeel_lab::prove::{Outcome, Proof};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// What the disks of others are held to, too.
+const IOPS: u32 = 1_000;
+/// A type's I/O, by which nbdkit's limit in bytes is made of that in IOPS.
+const IO_BYTES: u64 = 16 << 10;
+/// The disks of others.
+const DISK_MIB: u32 = 256;
+/// A volume that is sold beside a greedy neighbour, on a device that does some 7,500 I/Os.
+const SOLD_IOPS: u32 = 2_000;
+/// Longer than any proof takes at the same time of each load: it makes at most five of them.
+const LOADS_MAX: u32 = 6;
+
+/// The most seconds that it may take to write a disk once.
+const FILL_S_MAX: u32 = 60;
+
+#[derive(Serialize)]
+struct Found {
+    schema: &'static str,
+    rows: Vec<Row>,
+    /// Whether every row that must be something is.
+    pass: bool,
+}
+
+#[derive(Serialize)]
+struct Row {
+    subject: String,
+    /// What must come out; none where it is only shown.
+    expected: Option<Outcome>,
+    proof: Proof,
+}
+
+pub fn run(arguments: &BenchProve) -> Result<(), Failure> {
+    let folder = begin(&std::env::temp_dir(), "evenkeel-bench-prove-")?;
+    let mut bench = Bench { seconds: seconds(arguments.time), rows: Vec::new() };
+    bench.own_volumes(&folder.path().join("own"))?;
+    for (guarantee, expected) in [(true, Outcome::Kept), (false, Outcome::Broken)] {
+        let name = if guarantee { "guaranteed" } else { "not-guaranteed" };
+        bench.beside_a_greedy_neighbour(&folder.path().join(name), guarantee, expected)?;
+    }
+    bench.disks_of_others(folder.path())?;
+    let rows = bench.rows;
+    let as_expected = |row: &Row| row.expected.is_none_or(|expected| row.proof.outcome == expected);
+    let pass = rows.iter().all(as_expected);
+    let found = Found { schema: "evenkeel.bench-prove/1", rows, pass };
+    print(&arguments.output, &found, shown)?;
+    if pass { Ok(()) } else { Err(Failure::new("a proof did not come out as it must")) }
+}
+
+struct Bench {
+    seconds: u32,
+    rows: Vec<Row>,
+}
+
+impl Bench {
+    /// A volume of each kind of promise, alone on a server.
+    fn own_volumes(&mut self, data_dir: &Path) -> Result<(), Failure> {
+        let server = Served::start(data_dir, "memory", &[])?;
+        let of = |volume_type, size_gib| VolumeRequest {
+            volume_type,
+            size_gib,
+            iops: None,
+            throughput_mibps: None,
+            multi_attach: false,
+        };
+        let requests = [
+            io2(IOPS),
+            of(VolumeType::Gp3, 100),
+            of(VolumeType::Gp2, 100),
+            of(VolumeType::St1, 500),
+        ];
+        for request in requests {
+            let id = server.volume(&request)?;
+            let subject = format!("{}, {} GiB", request.volume_type, request.size_gib);
+            let words = ["--yes-destroy-data".to_owned()];
+            self.prove(subject, Some(Outcome::Kept), &id, &own(&server, &words)?)?;
+        }
+        server.stop();
+        Ok(())
+    }
+
+    /// A volume that has reserved its IOPS beside one that wants more than the device can do.
+    fn beside_a_greedy_neighbour(
+        &mut self,
+        data_dir: &Path,
+        guarantee: bool,
+        expected: Outcome,
+    ) -> Result<(), Failure> {
+        let options: &[&str] = if guarantee { &[] } else { &["--no-guarantee"] };
+        let server = Served::start(data_dir, DEVICE, options)?;
+        let id = server.volume(&io2(SOLD_IOPS))?;
+        // Its baseline is little, and it has credits for 3,000 I/Os a second of 256 KiB.
+        let greedy = server.volume(&VolumeRequest {
+            volume_type: VolumeType::Gp2,
+            size_gib: 34,
+            iops: None,
+            throughput_mibps: None,
+            multi_attach: false,
+        })?;
+        let load = self.greedy_load(&NbdUri::unix(&server.socket, &greedy))?;
+        let without = if guarantee { "" } else { ", --no-guarantee" };
+        let subject = format!("io2, {SOLD_IOPS} IOPS beside a greedy neighbour{without}");
+        self.prove(subject, Some(expected), &id, &own(&server, &[])?)?;
+        drop(load);
+        server.stop();
+        Ok(())
+    }
+
+    /// 64 reads of 256 KiB at once. Dropping it ends it.
+    fn greedy_load(&self, uri: &NbdUri) -> Result<Guarded, Failure> {
+        let mut fio = Command::new("fio");
+        fio.args(["--name=greedy", "--thread", "--ioengine=nbd", "--rw=randread", "--bs=256k"]);
+        fio.args(["--iodepth=64", "--time_based", "--size=1g"]);
+        fio.arg(format!("--uri={}", uri.as_str()));
+        fio.arg(format!("--runtime={}", LOADS_MAX * (self.seconds + 10)));
+        Guarded::spawn(fio.stdout(Stdio::null()), "fio").map_err(failed)
+    }
+
+    /// What else calls itself limited, and what does not.
+    fn disks_of_others(&mut self, folder: &Path) -> Result<(), Failure> {
+        let held_to =
+            ["--type", "io2", "--size", "100", "--iops", &IOPS.to_string(), "--yes-destroy-data"]
+                .map(str::to_owned);
+        let place = |name: &str| -> Result<_, Failure> {
+            let folder = folder.join(name);
+            std::fs::create_dir(&folder)
+                .map_err(|error| failed(format!("{}: {error}", folder.display())))?;
+            Ok(folder)
+        };
+        let bytes_per_second = u64::from(IOPS) * IO_BYTES;
+        let nbdkit = LimitedDisk::nbdkit(&place("nbdkit")?, DISK_MIB, bytes_per_second);
+        let nbdkit = nbdkit.map_err(failed)?;
+        let subject = "nbdkit memory, rate filter of 1,000 x 16 KiB a second".to_owned();
+        self.prove(subject, None, nbdkit.uri().as_str(), &held_to)?;
+        drop(nbdkit);
+        let qemu = LimitedDisk::qemu(&place("qemu")?, DISK_MIB, IOPS).map_err(failed)?;
+        // Reads of what was never written pass its limiter.
+        write_all(qemu.uri())?;
+        let subject = "qemu-storage-daemon, throttle group of 1,000 IOPS".to_owned();
+        self.prove(subject, None, qemu.uri().as_str(), &held_to)?;
+        drop(qemu);
+        let path = folder.join("plain-file");
+        fill(&path).map_err(|error| failed(format!("{}: {error}", path.display())))?;
+        self.prove("a plain file".to_owned(), None, &path.to_string_lossy(), &held_to)
+    }
+
+    /// Runs `evenkeel prove` as anybody would, and keeps what it says.
+    fn prove(
+        &mut self,
+        subject: String,
+        expected: Option<Outcome>,
+        target: &str,
+        words: &[String],
+    ) -> Result<(), Failure> {
+        eprintln!("{subject}");
+        let program = std::env::current_exe()
+            .map_err(|error| Failure::new(format!("where this program is: {error}")))?;
+        let mut command = Command::new(program);
+        command.args(["prove", target, "-o", "json", "--time"]);
+        command.arg(format!("{}s", self.seconds)).args(words);
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("EVENKEEL_") {
+                command.env_remove(&name);
+            }
+        }
+        let mut child =
+            Guarded::spawn(command.stdout(Stdio::piped()), "evenkeel").map_err(failed)?;
+        let mut told = String::new();
+        if let Some(mut stdout) = child.take_stdout() {
+            // It ends by itself: every load has its time.
+            stdout.read_to_string(&mut told).map_err(failed)?;
+        }
+        let proof = Proof::from_json(&told)
+            .map_err(|error| failed(format!("{subject}: {error}; it said: {}", child.stderr())))?;
+        self.rows.push(Row { subject, expected, proof });
+        Ok(())
+    }
+}
+
+/// How a server's volume is named to `evenkeel prove`, with more words.
+fn own(server: &Served, more: &[String]) -> Result<Vec<String>, Failure> {
+    let data_dir = server.socket.parent().unwrap_or(Path::new("."));
+    let data_dir = data_dir.to_str().ok_or_else(|| Failure::new("a folder without a name"))?;
+    let mut words = vec!["--data-dir".to_owned(), data_dir.to_owned()];
+    words.extend_from_slice(more);
+    Ok(words)
+}
+
+/// Writes a whole disk once.
+fn write_all(uri: &NbdUri) -> Result<(), Failure> {
+    let mut fio = Command::new("fio");
+    fio.args(["--name=fill", "--thread", "--ioengine=nbd", "--rw=write", "--bs=256k"]);
+    fio.args(["--iodepth=16", &format!("--runtime={FILL_S_MAX}"), &format!("--size={DISK_MIB}m")]);
+    let output = fio.arg(format!("--uri={}", uri.as_str())).output().map_err(failed)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(Failure::new(format!("{} cannot be written: {said}", uri.as_str())))
+}
+
+/// A file whose blocks are all there.
+fn fill(path: &Path) -> std::io::Result<()> {
+    let mut file = File::create_new(path)?;
+    let block = vec![0xA5; 1 << 20];
+    for _ in 0..DISK_MIB {
+        file.write_all(&block)?;
+    }
+    file.sync_all()
+}
+
+fn shown(found: &Found) -> String {
+    let width = found.rows.iter().map(|row| row.subject.len()).max().unwrap_or(0);
+    let mut out = format!("{:width$}  must be    is         why\n", "held to its promise");
+    for row in &found.rows {
+        let must = row.expected.map_or("-", Outcome::word);
+        let is = row.proof.outcome.word();
+        let _ = write!(out, "{:width$}  {must:<9}  {is:<9}", row.subject);
+        let _ = writeln!(out, "  {}", why(&row.proof));
+    }
+    out
+}
+
+/// What was broken first, or what to know before one believes it.
+fn why(proof: &Proof) -> String {
+    let broken = proof.report.volumes.iter().find_map(|load| {
+        let check = load.verdict.checks.iter().find(|check| !check.pass)?;
+        let (expected, measured) = (&check.expected, &check.measured);
+        Some(format!("{}: {}: expected {expected}, measured {measured}", load.name, check.name))
+    });
+    broken.or_else(|| Some(proof.cautions.first()?.text.clone())).unwrap_or_default()
+}
