@@ -141,6 +141,7 @@ impl Gate {
     }
 
     /// Adds what flows in during `inflow` and returns how long all limits were full.
+    #[inline]
     fn settle_by(&mut self, inflow: Duration, now: Instant) -> Duration {
         if inflow == Duration::ZERO {
             return inflow; // several look at it at the same time
@@ -168,23 +169,24 @@ impl Gate {
 
     /// Whether every limit that `cost` touches is ready as of the last settling.
     #[must_use]
+    #[inline]
     pub fn allows(&self, reserves: &mut Reserves, cost: &Cost) -> bool {
-        if (cost.operations > 0 && !self.operations.is_ready())
-            || (cost.bytes > 0 && !self.bytes.is_ready())
-        {
-            return false;
-        }
-        if self.burstable || cost.guard > 0 {
-            reserves.settle(self.settled_at);
-            return reserves.are_ready(cost);
-        }
-        true
+        (cost.operations == 0 || self.operations.is_ready())
+            && (cost.bytes == 0 || self.bytes.is_ready())
+            && (!self.touches_reserves(cost) || reserves.allow(self.settled_at, *cost))
+    }
+
+    /// Whether `cost` is of those few that concern the reserves.
+    #[inline]
+    const fn touches_reserves(&self, cost: &Cost) -> bool {
+        self.burstable || cost.guard > 0
     }
 
     /// Charges `cost`, which [`Gate::allows`] has let pass as of the last settling.
+    #[inline]
     pub fn charge(&mut self, reserves: &mut Reserves, cost: &Cost) {
-        if self.burstable || cost.guard > 0 {
-            reserves.charge(cost);
+        if self.touches_reserves(cost) {
+            reserves.charge(*cost);
         }
         let operations = u64::from(cost.operations);
         self.operations.charge(operations);
@@ -210,7 +212,7 @@ impl Gate {
         if cost.bytes > 0 {
             hold(self.bytes.wait(), Dimension::Bytes);
         }
-        if self.burstable || cost.guard > 0 {
+        if self.touches_reserves(cost) {
             reserves.settle(now);
             for (wait, dimension) in reserves.waits(cost) {
                 hold(wait, dimension);

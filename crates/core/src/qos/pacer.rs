@@ -11,7 +11,7 @@ use super::phase::Phase;
 use crate::time::Duration;
 
 /// The most that is saved.
-const LEVEL_MAX: i64 = 1 << 62;
+const LEVEL_MAX: u64 = 1 << 62;
 
 /// How long a pacer may save: the time in which its rate fills it. At most 4.29 s; more is clamped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,8 +26,7 @@ impl Tolerance {
 
     /// The highest level at `rate`.
     fn level(self, rate: u64) -> i64 {
-        let level = rate.saturating_mul(self.ns.into());
-        i64::try_from(level).unwrap_or(LEVEL_MAX).min(LEVEL_MAX)
+        rate.saturating_mul(self.ns.into()).min(LEVEL_MAX).cast_signed()
     }
 }
 
@@ -75,9 +74,10 @@ impl Pacer {
         }
         let inflow = self.rate.saturating_mul(elapsed.ns);
         let full = tolerance.level(self.rate);
-        let missing = full.abs_diff(self.level);
+        debug_assert!(self.level <= full, "whoever lowers rate or tolerance clamps the level");
+        let missing = full.wrapping_sub(self.level).cast_unsigned();
         if inflow <= missing {
-            self.level = self.level.saturating_add_unsigned(inflow);
+            self.level = self.level.wrapping_add_unsigned(inflow); // at most full
             return Duration::ZERO;
         }
         self.level = full;
@@ -99,8 +99,8 @@ impl Pacer {
     /// Takes `tokens`, into debt if need be.
     pub fn charge(&mut self, tokens: u64) {
         if self.is_limited() {
-            let cost = i64::try_from(tokens.saturating_mul(LEVEL_PER_TOKEN)).unwrap_or(i64::MAX);
-            self.level = self.level.saturating_sub(cost);
+            let cost = tokens.saturating_mul(LEVEL_PER_TOKEN).min(i64::MAX.cast_unsigned());
+            self.level = self.level.saturating_sub(cost.cast_signed());
         }
     }
 
@@ -199,11 +199,11 @@ mod tests {
     fn a_rate_beyond_its_range_saves_what_fits_and_never_wraps() {
         let tolerance = Tolerance::new(Duration::from_secs(4));
         let mut pacer = Pacer::full(Some(u64::MAX - 1), tolerance);
-        assert_eq!(pacer.level, LEVEL_MAX);
+        assert_eq!(pacer.level.cast_unsigned(), LEVEL_MAX);
         pacer.charge(u64::MAX);
         assert!(!pacer.is_ready());
         pacer.settle(Duration::from_ns(u64::MAX), tolerance);
-        assert_eq!(pacer.level, LEVEL_MAX);
+        assert_eq!(pacer.level.cast_unsigned(), LEVEL_MAX);
     }
 
     #[test]

@@ -88,6 +88,7 @@ impl Lane {
         self.head == NIL
     }
 
+    #[inline]
     pub fn append(&mut self, nodes: &mut Nodes, io: Io) {
         let at = nodes.take(io);
         self.append_nodes(nodes, Self { head: at, tail: at });
@@ -133,10 +134,13 @@ impl Lane {
         Some(())
     }
 
-    /// Reads the first two requests and does nothing with them: a turn looks at both.
+    /// Reads the first two requests and the last and does nothing with them: a turn looks at both,
+    /// and what is answered is followed by another request at the end.
     pub fn warm_up(&self, nodes: &Nodes) -> u32 {
         let node = |at| nodes.nodes.get(usize::try_from(at).unwrap_or(usize::MAX));
-        node(self.head).and_then(|first| node(first.next)).map_or(0, |second| second.next)
+        let next = |node: &Node| node.next;
+        let second = node(self.head).and_then(|first| node(first.next));
+        second.map_or(0, next) ^ node(self.tail).map_or(0, next)
     }
 
     /// Counts `bytes` of the first request as dispatched and drops it once nothing is left: then

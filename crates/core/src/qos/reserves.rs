@@ -102,14 +102,22 @@ impl Reserves {
         self.are_ready(&Cost { operations: 1, bytes: 1, guard: 0 })
     }
 
+    /// Whether everything here that `cost` touches is ready at `now`.
+    #[inline(never)] // few requests come here, and the others need not carry it along
+    pub fn allow(&mut self, now: Instant, cost: Cost) -> bool {
+        self.settle(now);
+        self.are_ready(&cost)
+    }
+
     /// Whether everything here that `cost` touches is ready as of the last settling.
-    pub fn are_ready(&self, cost: &Cost) -> bool {
+    fn are_ready(&self, cost: &Cost) -> bool {
         self.credits.as_ref().is_none_or(|credits| credits.are_ready(cost))
             && (cost.guard == 0 || self.guard.is_ready())
     }
 
     /// Charges `cost`, which was allowed.
-    pub fn charge(&mut self, cost: &Cost) {
+    #[inline(never)] // as above
+    pub fn charge(&mut self, cost: Cost) {
         self.guard.charge(cost.guard.into());
         let Some(Credits { operations, bytes }) = self.credits.as_deref_mut() else { return };
         if let Some(credit) = operations {

@@ -30,9 +30,12 @@ pub(super) fn instance_cost(cost: &Cost, portion: &Portion) -> Cost {
     Cost { bytes: bytes.into(), ..*cost }
 }
 
+// By force: what these take and return would go through memory, written in small parts and read in
+// large ones, and be waited for.
 impl Scheduler {
     /// Whether the instance lets a quantum pass that costs it so much. If it comes from its volume,
     /// those who wait for the instance go first.
+    #[inline(always)]
     pub(super) fn instance_allows(
         &mut self,
         flow: u32,
@@ -58,7 +61,7 @@ impl Scheduler {
     /// Sends the next quantum of a flow through the doors, if they are open: then everything is
     /// charged. The volume's limits are settled, and so are the instance's unless it comes from its
     /// volume.
-    #[inline(always)] // what it returns would go through memory, and be waited for
+    #[inline(always)]
     pub(super) fn try_pass(&mut self, flow: u32, from: Waits) -> Passed {
         let entry = &self.sharing.flows[index(flow)];
         let Some(next) = entry.next(&self.nodes) else { return Passed::Nothing };
@@ -67,6 +70,7 @@ impl Scheduler {
         }
         let slot = entry.volume;
         let volume = &self.volumes[index(slot)];
+        let share = volume.share;
         let (cost, run) = volume.counting.weigh(&next.portion);
         if !volume.gate.allows(&mut self.reserves[index(slot)], &cost) {
             return Passed::VolumeShut(cost);
@@ -76,7 +80,6 @@ impl Scheduler {
         if !self.instance_allows(flow, &next, &at_instance, from) {
             return Passed::InstanceShut(at_instance, operation);
         }
-        let share = self.volumes[index(slot)].share;
         let device = self.sharing.flows[index(share)].device;
         let mut cost_ns = None;
         if device != NIL {
@@ -95,6 +98,7 @@ impl Scheduler {
 
     /// Charges a quantum, as it was weighed, everywhere and dispatches it. A surplus is not charged
     /// to its volume's limits. `cost_ns` is its device time, if there is a device.
+    #[inline(always)]
     pub(super) fn commit(
         &mut self,
         flow: u32,
@@ -106,24 +110,24 @@ impl Scheduler {
         let portion = &next.portion;
         let length = portion.quantum_bytes();
         let last = length == portion.length;
-        let entry = &mut self.sharing.flows[index(flow)];
-        entry.consume(&mut self.nodes, next, length);
+        let Self { volumes, reserves, generations, sharing, nodes, .. } = self;
+        let entry = &mut sharing.flows[index(flow)];
+        entry.consume(nodes, next, length);
         let Flow { volume: slot, instance, .. } = *entry;
-        let volume = &mut self.volumes[index(slot)];
+        let volume = &mut volumes[index(slot)];
         volume.counting.proceed(run);
         if ground.is_none() {
-            volume.gate.charge(&mut self.reserves[index(slot)], cost);
+            volume.gate.charge(&mut reserves[index(slot)], cost);
         } else {
             volume.gate.count_only(cost);
         }
         volume.count(portion.operation, length, last);
-        let share = volume.share;
         if instance != NIL {
             let cost = instance_cost(cost, portion);
-            self.sharing.instances[index(instance)].charge(&cost, portion.operation);
+            sharing.instances[index(instance)].charge(&cost, portion.operation);
         }
         let mut dispatch = Dispatch {
-            volume: VolumeIndex { slot, generation: self.generations[index(slot)] },
+            volume: VolumeIndex { slot, generation: generations[index(slot)] },
             handle: next.handle,
             offset: portion.offset,
             length,
@@ -134,11 +138,13 @@ impl Scheduler {
             urgent: next.urgent,
         };
         if let Some(cost_ns) = cost_ns {
+            let share = volume.share;
             self.give_to_device((share, flow), next, &mut dispatch, cost_ns);
         }
         self.output.push_back(dispatch);
     }
 
+    #[inline(always)]
     fn give_to_device(
         &mut self,
         (share, flow): (u32, u32),
@@ -168,8 +174,7 @@ impl Scheduler {
             is_long,
             length: dispatch.length,
             in_flight: device.window.requests(),
-            is_write: operation.is_write(),
-            moves_bytes: operation.payload_bytes(1) > 0,
+            operation,
             is_urgent: next.urgent,
         };
         let rebase = device.rebase();

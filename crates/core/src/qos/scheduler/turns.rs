@@ -88,18 +88,26 @@ impl Scheduler {
     /// Brings the limits of a volume up to now, a request of which waited `from` somewhere. `delay`
     /// is how long it has waited for us; the tokens that could not be saved meanwhile are owed, and
     /// what is owed is paid back.
+    #[inline]
     fn settle_volume(&mut self, slot: u32, share: u32, from: Waits, delay: Duration) {
+        if delay >= DELAY_MIN || self.sharing.flows[index(share)].owed() > Duration::ZERO {
+            self.settle_owed(slot, share, delay);
+            return;
+        }
+        let gate = &mut self.volumes[index(slot)].gate;
+        match from {
+            Waits::AtInstance => gate.settle_held(self.now),
+            Waits::AtDevice => _ = gate.settle_backlogged(self.now, Duration::ZERO),
+            Waits::AtVolume | Waits::Nowhere => gate.settle(self.now),
+        }
+    }
+
+    /// The same where something is owed, or comes to be.
+    #[cold]
+    fn settle_owed(&mut self, slot: u32, share: u32, delay: Duration) {
         let gate = &mut self.volumes[index(slot)].gate;
         let terms = &mut self.sharing.terms[index(share)];
         let share = &mut self.sharing.flows[index(share)];
-        if delay < DELAY_MIN && share.owed() == Duration::ZERO {
-            match from {
-                Waits::AtInstance => gate.settle_held(self.now),
-                Waits::AtDevice => _ = gate.settle_backlogged(self.now, Duration::ZERO),
-                Waits::AtVolume | Waits::Nowhere => gate.settle(self.now),
-            }
-            return;
-        }
         let (lost, paid) = gate.settle_backlogged(self.now, share.owed());
         let lost = if delay < DELAY_MIN { Duration::ZERO } else { lost.min(delay) };
         share.owe(Duration::from_ns(share.owed().ns - paid.ns) + lost);

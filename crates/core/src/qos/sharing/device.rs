@@ -230,6 +230,7 @@ impl Device {
     }
 
     /// Takes a flow out of the line.
+    #[inline]
     pub fn forget(&mut self, flow: u32) {
         if !self.is_wanted() {
             return;
@@ -292,6 +293,7 @@ impl Device {
     /// A reservation is used up by what its requests cost by the model: were it by what they are
     /// found to cost, volumes would get fewer I/Os of what they bought as soon as writes take
     /// longer, or seem to, instead of burst making room for them.
+    #[inline(always)]
     pub fn serve(
         &mut self,
         flow: u32,
@@ -340,23 +342,24 @@ impl Device {
     }
 
     /// A quantum is done.
+    #[inline]
     pub fn completed(&mut self, now: Instant, done: &InService) {
         let service = now.since(done.dispatched_at);
-        let small = done.length <= SMALL_BYTES_MAX && done.moves_bytes;
-        self.window.completed(now, (done.cost_ns, done.is_long), small, service);
-        if done.moves_bytes {
-            let crowding = self.window.crowding(done.in_flight);
-            let (correction, cost) = if done.is_write {
-                (&mut self.write, &self.model.write)
-            } else {
-                (&mut self.read, &self.model.read)
-            };
-            correction.learn(cost.ns(done.length), service, crowding);
-        }
-        // A flush takes as long as there is to flush.
-        if done.is_urgent && done.moves_bytes {
+        let charged = (done.cost_ns, done.is_long);
+        let (correction, cost) = match done.operation {
+            Operation::Read => (&mut self.read, &self.model.read),
+            Operation::Write { .. } => (&mut self.write, &self.model.write),
+            // The others say nothing about what bytes cost; a flush takes as long as there is to
+            // flush.
+            _ => return self.window.completed(now, charged, None),
+        };
+        let crowding = self.window.crowding(done.in_flight);
+        correction.learn(cost.ns(done.length), service, crowding);
+        if done.is_urgent {
             self.spare.learn(service, self.model.write.ns(done.length));
         }
+        let small = done.length <= SMALL_BYTES_MAX;
+        self.window.completed(now, charged, small.then_some(service));
     }
 
     /// By how much all virtual times are to be lowered now, if at all: the caller lowers those of
@@ -409,9 +412,7 @@ pub(crate) struct InService {
     pub length: u32,
     /// Requests in flight when it was dispatched, itself included.
     pub in_flight: u32,
-    pub is_write: bool,
-    /// Reads and writes do; the others say nothing about what bytes cost.
-    pub moves_bytes: bool,
+    pub operation: Operation,
     pub is_urgent: bool,
 }
 

@@ -245,7 +245,7 @@ impl Flow {
     }
 
     /// Counts `bytes` of the next request as dispatched.
-    #[inline]
+    #[inline(always)] // what the next request is need not be in memory for it
     pub fn consume(&mut self, nodes: &mut Nodes, next: &Next, bytes: u32) {
         let lane = if next.urgent { &mut self.urgent } else { &mut self.normal };
         lane.consume(nodes, bytes, &mut self.waiting);

@@ -49,7 +49,13 @@ struct Link {
     read: Pacer,
     write: Pacer,
     tolerance: Tolerance,
-    settled_at: Instant,
+}
+
+impl Link {
+    fn settle(&mut self, elapsed: Duration) {
+        let _ = self.read.settle(elapsed, self.tolerance);
+        let _ = self.write.settle(elapsed, self.tolerance);
+    }
 }
 
 /// Flows in the order of their turns.
@@ -85,6 +91,8 @@ pub(crate) struct Instance {
     gate: Gate,
     pub reserves: Reserves,
     link: Link,
+    /// Of the link; and of the gate, whose limits are settled with it.
+    settled_at: Instant,
     operations_per_second: Option<u64>,
     bytes_per_second: Option<u64>,
     /// Who waits: those whose next quantum goes over the writing link, and all others. Without
@@ -108,8 +116,8 @@ impl Instance {
                 read: Pacer::full(pacing.read_bytes_per_second, tolerance),
                 write: Pacer::full(pacing.write_bytes_per_second, tolerance),
                 tolerance,
-                settled_at: now,
             },
+            settled_at: now,
             operations_per_second: None,
             bytes_per_second: None,
             rings: [Ring::EMPTY, Ring::EMPTY],
@@ -149,16 +157,15 @@ impl Instance {
     }
 
     /// Brings the limits up to `now`.
+    #[inline]
     pub fn look(&mut self, now: Instant) {
+        let elapsed = now.since(self.settled_at);
+        if elapsed == Duration::ZERO {
+            return; // several volumes at the same time are usual
+        }
+        self.settled_at = now;
         self.gate.settle_levels(now);
-        self.settle_link(now);
-    }
-
-    fn settle_link(&mut self, now: Instant) {
-        let elapsed = now.since(self.link.settled_at);
-        self.link.settled_at = now;
-        self.link.read.settle(elapsed, self.link.tolerance);
-        self.link.write.settle(elapsed, self.link.tolerance);
+        self.link.settle(elapsed);
     }
 
     fn link_of(&mut self, operation: Operation) -> Option<&mut Pacer> {
@@ -170,12 +177,14 @@ impl Instance {
     }
 
     /// Whether a quantum may go, as of the last settling. The bytes of its cost go over the link.
+    #[inline]
     pub fn allows(&mut self, cost: &Cost, operation: Operation) -> bool {
         self.gate.allows(&mut self.reserves, cost)
             && (cost.bytes == 0 || self.link_of(operation).is_none_or(|link| link.is_ready()))
     }
 
     /// Charges a quantum that was allowed.
+    #[inline]
     pub fn charge(&mut self, cost: &Cost, operation: Operation) {
         self.gate.charge(&mut self.reserves, cost);
         if let Some(link) = self.link_of(operation) {
@@ -187,7 +196,7 @@ impl Instance {
     /// Notes that the first quantum of a ring is held up from the last settling on, and by what.
     /// Returns when any ring may go on; `None` if only a change of the limits can let it.
     pub fn shut(&mut self, cost: &Cost, operation: Operation) -> Option<Instant> {
-        let now = self.link.settled_at;
+        let now = self.settled_at;
         let ring = self.ring_of(operation);
         let common = self.gate.shut(&mut self.reserves, cost);
         self.held_by = match self.gate.shut_by_bytes() {
@@ -258,6 +267,7 @@ impl Instance {
 
     /// Whether a quantum that has just arrived must wait because others do: in its own ring, or in
     /// the other one for what both share.
+    #[inline]
     pub fn must_wait(&self, operation: Operation) -> bool {
         let ring = self.ring_of(operation);
         let other = &self.rings[1 - ring];

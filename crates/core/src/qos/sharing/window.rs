@@ -182,20 +182,21 @@ impl InFlight {
         self.somebody_waited = true;
     }
 
-    /// A request is done, `service` after it was dispatched.
+    /// A request is done, which was charged so much, as a long one or not; `small` is how long a
+    /// small one took.
+    #[inline]
     pub fn completed(
         &mut self,
         now: Instant,
         (cost_ns, is_long): (u64, bool),
-        small: bool,
-        service: Duration,
+        small: Option<Duration>,
     ) {
         self.long = self.long.saturating_sub(u32::from(is_long));
         let sum = if is_long { &mut self.long_ns } else { &mut self.short_ns };
         *sum = sum.saturating_sub(cost_ns);
         self.requests = self.requests.saturating_sub(1);
         let Window::Adaptive { small_p99 } = self.rule else { return };
-        if small {
+        if let Some(service) = small {
             self.small += 1;
             self.small_late += u32::from(service > small_p99);
         }
@@ -297,7 +298,7 @@ mod tests {
             for _ in 0..2_000 {
                 // The mean settles first.
                 let is_long = window.dispatched(cost_ns);
-                window.completed(Instant::ZERO, (cost_ns, is_long), false, Duration::ZERO);
+                window.completed(Instant::ZERO, (cost_ns, is_long), None);
             }
             let mut taken = 0;
             while window.has_room_for(cost_ns) {
@@ -328,7 +329,7 @@ mod tests {
                 for _ in 0..SMALL_MIN {
                     window.dispatched(1);
                     window.wanted();
-                    window.completed(now, (1, false), true, Duration::from_us(service_us));
+                    window.completed(now, (1, false), Some(Duration::from_us(service_us)));
                 }
             }
             window.slots()
