@@ -86,7 +86,9 @@ impl Scheduler {
             let device = &self.sharing.shops[index(device)].device;
             let ns = device.cost_ns(operation, next.portion.quantum_bytes());
             // An urgent one passes those who wait for the room that is kept free for it.
-            let must_wait = from != Waits::AtDevice && device.is_wanted() && !next.urgent;
+            let must_wait = from != Waits::AtDevice
+                && device.is_wanted()
+                && !(next.urgent && self.sharing.may_pass(flow));
             if must_wait || !device.has_room_for(ns, next.urgent, self.now) {
                 return Passed::DeviceShut { urgent: next.urgent };
             }

@@ -285,6 +285,31 @@ impl Sharing {
         Some((done.device, shop.is_awaited()))
     }
 
+    /// The flow of an instance that still waits after it was sent back from its device.
+    fn sent_back(&self, instance: u32) -> Option<(u32, Waits)> {
+        let (flow, since) = self.instances.get(index(instance))?.sent_back;
+        let entry = self.flows.get(index(flow))?;
+        let is_beyond = matches!(entry.waits, Waits::AtInstance | Waits::AtDevice);
+        let still_waits = is_beyond && entry.first_since == since && entry.instance == instance;
+        still_waits.then_some((flow, entry.waits))
+    }
+
+    /// Notes that it was a flow's turn at its device while its instance's limits were used up.
+    pub(super) fn send_back(&mut self, flow: u32) {
+        let Flow { instance, first_since, .. } = self.flows[index(flow)];
+        if self.sent_back(instance).is_none() {
+            self.instances[index(instance)].sent_back = (flow, first_since);
+        }
+    }
+
+    /// Whether an urgent request of a flow may pass those who wait for its device. Not while one of
+    /// its own instance waits there for the second time: what the first time was used up before its
+    /// turn came would be used up by urgent ones every time.
+    pub(super) fn may_pass(&self, flow: u32) -> bool {
+        let sent_back = self.sent_back(self.flows[index(flow)].instance);
+        sent_back.is_none_or(|(first, waits)| first == flow || waits != Waits::AtDevice)
+    }
+
     /// Closes the account of a flow that waited beyond its volume.
     pub(super) fn close_account(&mut self, now: Instant, share: u32, flow: u32) {
         let Flow { held_since, held_by, .. } = self.flows[index(flow)];

@@ -337,7 +337,8 @@ impl Scheduler {
             }
             // What the first one may not have is kept free for urgent ones.
             let urgent = self.sharing.shops[index(device)].device.first_urgent();
-            if !urgent.is_some_and(|urgent| urgent != flow && self.serve_waiting(urgent)) {
+            let urgent = urgent.filter(|urgent| *urgent != flow && self.sharing.may_pass(*urgent));
+            if !urgent.is_some_and(|urgent| self.serve_waiting(urgent)) {
                 return;
             }
         }
@@ -368,6 +369,7 @@ impl Scheduler {
             Passed::VolumeShut(_) => self.back_to_volume(slot, share, flow),
             Passed::InstanceShut(cost, operation) => {
                 self.wait_for_instance(share, flow, (&cost, operation), true);
+                self.sharing.send_back(flow);
             }
         }
         true

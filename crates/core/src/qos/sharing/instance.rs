@@ -101,6 +101,9 @@ pub(crate) struct Instance {
     /// The weights of its lightest and its heaviest flow.
     weights: (u64, u64),
     bytes: u64,
+    /// A flow whose turn at its device had come when these limits were used up, and since when it
+    /// waits. It may have gone since.
+    pub sent_back: (u32, Instant),
     /// What held up the flow whose turn it was last.
     pub held_by: HeldBy,
 }
@@ -123,6 +126,7 @@ impl Instance {
             rings: [Ring::EMPTY, Ring::EMPTY],
             weights: (u64::MAX, 0),
             bytes: 0,
+            sent_back: (NIL, now),
             held_by: HeldBy::InstanceOperations,
         };
         instance.set_rates(pacing);
