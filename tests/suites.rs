@@ -58,7 +58,9 @@ fn suites_and_results_are_listed_and_what_is_not_there_is_told() {
         .iter()
         .filter_map(|b| b["name"].as_str())
         .collect();
-    for name in ["burst-and-stripe", "stripe-consistency", "five-minute-job", "limits"] {
+    for name in
+        ["burst-and-stripe", "stripe-consistency", "five-minute-job", "desktop-suite", "limits"]
+    {
         assert!(names.contains(&name), "{names:?}");
     }
     let text = run(&mut bench(folder.path(), &["run", "burst-and-strip"])).fails_with(3);
@@ -167,6 +169,39 @@ fn a_job_s_calls_are_three_device_writes_each_and_nothing_stays_mounted() {
             println!("{id}: {}", row(id)["live"]);
             row(id)["live"]["pass"] == Value::Bool(true)
         })
+    });
+}
+
+/// With root and FUSE the programs themselves, without them their requests: IOPS bind the file
+/// server, the link binds large blocks.
+#[test]
+fn desktop_programs_get_what_their_volume_and_its_link_give() {
+    if absent(&["fio", "sqlite3", "fs_mark"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let words = ["run", "desktop-suite", "--live", "--only", "M1", "--runs", "1", "-o", "json"];
+    at_least_once(|| {
+        let found = json(&run_long(bench(folder.path(), &words)));
+        assert_eq!(mounts(folder.path()), Vec::<String>::new());
+        let configurations = found["live"]["configurations"].as_array().unwrap();
+        let rate = |test: &str| {
+            let name = format!("M1 · {test}");
+            let known = configurations.iter().find(|of| of["name"] == name.as_str());
+            let rate = known.unwrap_or_else(|| panic!("no {name}"))["iops"]["mean"].as_f64();
+            println!("{test}: {rate:?}");
+            rate.unwrap()
+        };
+        for test in ["SQLite", "TIO write", "FS-Mark"] {
+            assert!(rate(test) > 0.0);
+        }
+        // 33.75 MB a second are 257 requests of 128 KiB; a saved 50 ms' worth is 3 % of the 2 s.
+        let (read, written) = (rate("IOzone read"), rate("IOzone write"));
+        assert!(read < 275.0 && written < 275.0, "more than the link carries");
+        // A saved 50 ms' worth is 0.7 % of the 7 s.
+        let server = rate("fio");
+        assert!(server < 1_020.0, "more than the volume is provisioned with");
+        read > 225.0 && written > 225.0 && server > 960.0
     });
 }
 

@@ -19,12 +19,16 @@ enum What {
 }
 
 /// Debian 12's packages; qemu-storage-daemon is in qemu-system-common, nbdsh in python3-libnbd.
-const NEEDS: [Need; 14] = [
+const NEEDS: [Need; 18] = [
     Need { what: What::Program("fio"), package: "fio" },
     Need { what: What::Program("nbdinfo"), package: "libnbd-bin" },
     Need { what: What::Program("nbdcopy"), package: "libnbd-bin" },
     Need { what: What::Program("nbdfuse"), package: "libnbd-bin" },
     Need { what: What::Program("fusermount3"), package: "fuse3" },
+    Need { what: What::Program("sqlite3"), package: "sqlite3" },
+    Need { what: What::Program("fs_mark"), package: "fsmark" },
+    Need { what: What::Program("dbench"), package: "dbench" },
+    Need { what: What::Program("postmark"), package: "postmark" },
     Need { what: What::Program("nbdsh"), package: "python3-libnbd" },
     Need { what: What::PythonModule("nbd"), package: "python3-libnbd" },
     Need { what: What::Program("nbdkit"), package: "nbdkit" },
@@ -195,7 +199,7 @@ mod tests {
         assert_eq!(missing_packages(|_| true), [""; 0]);
         let only_nbd = |what| !matches!(what, What::Program("nbdinfo" | "nbdcopy"));
         assert_eq!(missing_packages(only_nbd), ["libnbd-bin"]);
-        assert_eq!(missing_packages(|_| false).len(), 9);
+        assert_eq!(missing_packages(|_| false).len(), 13);
     }
 
     #[test]

@@ -19,6 +19,7 @@ pub mod environment;
 pub mod error;
 pub mod histogram;
 pub mod peers;
+pub mod program;
 pub mod prove;
 pub mod report;
 pub mod series;

@@ -40,7 +40,7 @@ pub fn run(arguments: &BenchRun) -> Result<(), Failure> {
     }
     if !arguments.simulate {
         let plan = if arguments.full { &suite.simulate } else { &suite.live };
-        drive(arguments, &suite, &ready(plan)?, &mut result)?;
+        drive(arguments, &suite, ready(plan)?, &mut result)?;
     }
     let [json, html] = kept::keep(&arguments.results, &result)?;
     print(&arguments.output, &result, SuiteResult::to_text)?;
@@ -72,7 +72,7 @@ fn simulate(ready: &Ready, result: &mut SuiteResult) -> Result<(), Failure> {
 fn drive(
     arguments: &BenchRun,
     suite: &Suite,
-    ready: &Ready,
+    mut ready: Ready,
     result: &mut SuiteResult,
 ) -> Result<(), Failure> {
     serve::log_to_stderr("warn")?;
@@ -92,7 +92,9 @@ fn drive(
             eprintln!("left behind: {left}");
         }
     })?;
-    let files = files(arguments, ready, result);
+    let files = files(arguments, &ready, result);
+    // Some programs have no meaning without a file system.
+    ready.is_part |= files == Files::None;
     let mut world = World::new(folder.path().to_owned(), arguments.io);
     let cases = &ready.scenario.cases;
     let bar = Progress::new(cases.iter().map(live::length_s).sum());
@@ -112,7 +114,7 @@ fn drive(
         })
         .map_err(failed)?;
     bar.done();
-    result.add_live(ready, &live);
+    result.add_live(&ready, &live);
     Ok(())
 }
 

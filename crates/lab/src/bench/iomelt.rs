@@ -25,6 +25,17 @@ pub fn stop() {
     STOPPED.store(true, Ordering::Relaxed);
 }
 
+/// Refuses to go on once [`stop`] was called.
+///
+/// # Errors
+/// Then.
+pub(super) fn go_on() -> Result<(), LabError> {
+    match STOPPED.load(Ordering::Relaxed) {
+        true => Err(LabError::Unjudgeable("it was told to stop".to_owned())),
+        false => Ok(()),
+    }
+}
+
 /// Bytes of each call.
 const BLOCK_BYTES: u64 = 4 << 10;
 
@@ -105,9 +116,7 @@ impl Melt {
         let mut block = [0x5a_u8; BLOCK_BYTES as usize];
         let began = clock::now();
         for call in 0..self.calls {
-            if STOPPED.load(Ordering::Relaxed) {
-                return Err(LabError::Unjudgeable("it was told to stop".to_owned()));
-            }
+            go_on()?;
             let number = match pass.is_serial() {
                 true => call,
                 false => self.random.below(self.calls.saturating_sub(1)),

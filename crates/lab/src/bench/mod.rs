@@ -7,6 +7,7 @@
 pub mod chain;
 pub mod child;
 pub mod compare;
+pub mod desktop;
 pub mod durable;
 pub mod fio;
 pub mod iomelt;

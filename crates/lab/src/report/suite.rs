@@ -281,7 +281,7 @@ fn over_time(page: &mut String, configurations: &[Configuration]) -> Result<(), 
 fn across_runs(page: &mut String, configurations: &[Configuration]) -> Result<(), LabError> {
     let of_runs = |of: &Configuration| Values {
         name: of.name.clone(),
-        values: of.runs.iter().map(Run::iops).collect(),
+        values: of.runs.iter().map(Run::rate).collect(),
     };
     let of_batches = |of: &Configuration| Values {
         name: of.name.clone(),

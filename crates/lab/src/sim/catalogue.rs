@@ -36,6 +36,8 @@ macro_rules! runs {
 scenarios! {
     "batch-beside-oltp": batch_beside_oltp(all),
     "batch-beside-oltp-short": batch_beside_oltp_short(all),
+    "desktop-suite": desktop_suite(all),
+    "desktop-suite-short": desktop_suite_short(all),
     "fio-40": fio_40(all),
     "fio-4000": fio_4000(first 1),
     // Four weeks are hundreds of millions of I/Os: at full length only.

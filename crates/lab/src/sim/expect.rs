@@ -71,6 +71,8 @@ pub enum Metric {
     JobMeanIops,
     /// Requests per second of each batch: their coefficient of variation in percent.
     JobCovPercent,
+    /// How long the batches took, all together, in seconds.
+    JobSeconds,
 }
 
 /// Which latency.
@@ -224,6 +226,7 @@ impl Expectation {
                 let rates = self.batch_rates(evidence);
                 (rates.len() > 1).then(|| Spread::of(&rates).cov * 100.0)
             }
+            Metric::JobSeconds => self.job_seconds(evidence),
         }
     }
 
@@ -289,13 +292,26 @@ impl Expectation {
     }
 
     fn batch_rates(&self, evidence: &[Evidence<'_>]) -> Vec<f64> {
-        let inside =
-            |batch: &&BatchRecord| (self.span.from_ns..self.span.to_ns).contains(&batch.started_ns);
         let each = evidence.iter().flat_map(|of| {
             let ios = of.batch_ios as f64 * 1e9;
-            of.batches.iter().filter(inside).map(move |batch| ios / batch.took_ns.max(1) as f64)
+            self.batches(of).map(move |batch| ios / batch.took_ns.max(1) as f64)
         });
         each.collect()
+    }
+
+    /// Of several that belong together, one that is missing leaves nothing to say.
+    fn job_seconds(&self, evidence: &[Evidence<'_>]) -> Option<f64> {
+        let took = |of: &Evidence<'_>| {
+            let each = self.batches(of).map(|batch| batch.took_ns as f64 / 1e9);
+            each.reduce(|sum, seconds| sum + seconds)
+        };
+        evidence.iter().map(took).sum()
+    }
+
+    /// The batches that began in the span.
+    fn batches<'r>(&self, of: &Evidence<'r>) -> impl Iterator<Item = &'r BatchRecord> + use<'r> {
+        let span = self.span;
+        of.batches.iter().filter(move |batch| span.contains(batch.started_ns))
     }
 }
 
@@ -337,7 +353,7 @@ impl Quantile {
 
 impl Metric {
     /// Every metric by the word that scenarios use. Those with a number of their own get it later.
-    pub const WORDS: [(&'static str, Self); 21] = [
+    pub const WORDS: [(&'static str, Self); 22] = [
         ("mean_iops", Self::MeanIops),
         ("mean_mibps", Self::MeanMibps),
         ("total_ios", Self::TotalIos),
@@ -359,6 +375,7 @@ impl Metric {
         ("counted", Self::Counted),
         ("job_mean_iops", Self::JobMeanIops),
         ("job_cov_percent", Self::JobCovPercent),
+        ("job_seconds", Self::JobSeconds),
     ];
 
     /// Whether it can be told of any part of the run, not only of whole samples.
@@ -383,7 +400,7 @@ impl Metric {
             Self::CovPercent | Self::JobCovPercent => text::percent(value / 100.0),
             Self::Latency(_) | Self::MadeWhole => text::latency((value * 1e6).round() as u64),
             Self::UnderWay => format!("{value:.2}"),
-            Self::FallsBelow(_) => format!("{value:.1} s"),
+            Self::FallsBelow(_) | Self::JobSeconds => format!("{value:.1} s"),
             Self::Credits => text::rate(value),
             Self::CreditsGib => format!("{} GiB", text::rate(value)),
             Self::Share | Self::Counted => format!("{value:.4}"),
@@ -415,6 +432,7 @@ impl Metric {
             Self::Counted => "answered / counted by the server".to_owned(),
             Self::JobMeanIops => "IOPS of the jobs".to_owned(),
             Self::JobCovPercent => "variation of the jobs".to_owned(),
+            Self::JobSeconds => "length of the jobs".to_owned(),
         }
     }
 }

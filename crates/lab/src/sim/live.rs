@@ -208,6 +208,7 @@ impl Live {
                 load: Load::Trace(volume.arrivals.clone()),
                 start_ns: 0,
                 stop_ns: self.end_ns.saturating_add(1),
+                program: None,
             });
         }
         Setup {

@@ -6,6 +6,8 @@
 use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::volume::VolumeSpec;
 
+use crate::program::ProgramSetup;
+
 // What a faulty pool is like is said in the same words, and means the same.
 pub use evenkeel_store::faulty::setup::{ServiceTime, Setup as FaultySetup, WriteCache};
 
@@ -120,6 +122,8 @@ pub struct ClientSetup {
     pub start_ns: u64,
     /// When it sends its last.
     pub stop_ns: u64,
+    /// What it stands for where it is run for real on a file system.
+    pub program: Option<ProgramSetup>,
 }
 
 /// What a client's requests are like.

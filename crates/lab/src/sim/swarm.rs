@@ -348,6 +348,7 @@ impl Maker {
             load,
             start_ns: if self.random.one_in(3) { self.random.below(NS_PER_S) } else { 0 },
             stop_ns: u64::MAX,
+            program: None,
         }
     }
 

@@ -30,7 +30,13 @@ macro_rules! suites {
     };
 }
 
-suites!["burst-and-stripe", "stripe-consistency", "five-minute-job", "batch-beside-oltp"];
+suites![
+    "burst-and-stripe",
+    "stripe-consistency",
+    "five-minute-job",
+    "batch-beside-oltp",
+    "desktop-suite",
+];
 
 /// One published experiment.
 #[derive(Clone, PartialEq, Debug, Deserialize)]

@@ -173,6 +173,16 @@ impl Run {
         self.ios as f64 / self.duration_s.max(1) as f64
     }
 
+    /// What the run came to: calls per second of its batches on average if it has some, else I/Os
+    /// per second.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        match self.batch_rates.len() {
+            0 => self.iops(),
+            batches => self.batch_rates.iter().sum::<f64>() / batches as f64,
+        }
+    }
+
     /// I/Os per second in each sample.
     #[must_use]
     pub fn rates(&self) -> Vec<f64> {

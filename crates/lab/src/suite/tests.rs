@@ -23,7 +23,7 @@ fn result(only: &str) -> SuiteResult {
 }
 
 #[test]
-fn every_point_has_its_place_in_virtual_time_and_most_for_real() {
+fn every_point_has_its_place_and_most_have_two() {
     for (name, _) in SUITES {
         let suite = find(name).unwrap();
         assert!(suite.title.len() < 100 && !suite.asked.is_empty() && !suite.method.is_empty());
@@ -31,7 +31,8 @@ fn every_point_has_its_place_in_virtual_time_and_most_for_real() {
         let live = suite.live.read(name, &Choice::default()).unwrap();
         assert_eq!(full.points.len(), suite.points(), "{name}");
         for (point, short) in full.points.iter().zip(&live.points) {
-            assert!(point.comparison.is_some(), "{name}: {} is measured nowhere", point.id);
+            let is_somewhere = point.comparison.is_some() || short.comparison.is_some();
+            assert!(is_somewhere, "{name}: {} is measured nowhere", point.id);
             assert_eq!(point.id, short.id);
         }
         let measured = live.points.iter().filter(|point| point.comparison.is_some()).count();

@@ -214,6 +214,17 @@ pub fn run_each(
     Ok(Run { measurements, command, version, elapsed, warnings })
 }
 
+/// Starts a load of which nobody wants to know more than that it is there; dropping it ends it.
+///
+/// # Errors
+/// When fio is missing.
+pub fn beside(jobs: &[Job]) -> Result<Guarded, LabError> {
+    jobs.iter().try_for_each(|job| job.workload.validate())?;
+    let prefixes = vec![PathBuf::new(); jobs.len()];
+    let arguments = command::arguments(jobs, Detail::Totals, &prefixes);
+    Guarded::spawn(Command::new("fio").args(&arguments[1..]).stdout(Stdio::null()), PACKAGE)
+}
+
 /// Starts fio, reports progress, and returns its last snapshot.
 fn drive(
     jobs: &[Job],

@@ -81,28 +81,15 @@ pub(super) fn drive(
     let places = places(setup)?;
     let exports = host.open(setup)?;
     let mut came = Came::new(setup, host.storage());
-    let mut mounted = Vec::new();
-    for place in &places {
-        let chain = match files {
-            Files::None => None,
-            Files::Mounted => {
-                let below = folder.join(format!("chain-{}", place.volume));
-                std::fs::create_dir_all(&below).map_err(LabError::io("cannot make", &below))?;
-                let uri = exports[place.volume].uri();
-                let chain = Chain::open(&below, &uri, FileSystem::Ext4)?;
-                came.batches.storage.push(format!("{}: {}", place.name, chain.described));
-                Some(chain)
-            }
-        };
-        mounted.push(chain);
-    }
+    let is_used = |volume| places.iter().any(|place| place.volume == volume);
+    let mounted = came.mount(setup, &exports, files, folder, is_used)?;
     let rounds = places.iter().map(|place| place.rounds).max().unwrap_or(0);
     for round in 0..rounds {
-        for (place, chain) in places.iter().zip(&mounted) {
+        for place in &places {
             if round >= place.rounds {
                 continue;
             }
-            match chain {
+            match &mounted[place.volume] {
                 Some(chain) => came.melt(place, chain, seed.wrapping_add(round), host)?,
                 None => came.direct(place, &exports[place.volume], host)?,
             }
@@ -144,15 +131,16 @@ fn places(setup: &Setup) -> Result<Vec<Place<'_>>, LabError> {
 }
 
 /// What has come so far.
-struct Came {
-    batches: Batches,
+pub(super) struct Came {
+    pub batches: Batches,
     began_ns: u64,
 }
 
 impl Came {
-    fn new(setup: &Setup, storage: String) -> Self {
-        let outcome = |_: &ClientSetup| ClientOutcome {
-            record: Some(Record::default()),
+    pub fn new(setup: &Setup, storage: String) -> Self {
+        // Nothing is recorded of those that only go on beside the batches.
+        let outcome = |client: &ClientSetup| ClientOutcome {
+            record: matches!(client.load, Load::Job { .. }).then(Record::default),
             batches: Vec::new(),
             dropped: 0,
         };
@@ -167,6 +155,30 @@ impl Came {
             batches: Batches { recorded, commands, storage, more },
             began_ns: clock::monotonic_ns(),
         }
+    }
+
+    /// A file system on each volume that is used, if there are to be any; of each volume in order.
+    pub fn mount(
+        &mut self,
+        setup: &Setup,
+        exports: &[Export],
+        files: Files,
+        folder: &Path,
+        is_used: impl Fn(usize) -> bool,
+    ) -> Result<Vec<Option<Chain>>, LabError> {
+        let mut mounted = Vec::new();
+        for (number, (volume, export)) in setup.volumes.iter().zip(exports).enumerate() {
+            if files == Files::None || !is_used(number) {
+                mounted.push(None);
+                continue;
+            }
+            let below = folder.join(format!("chain-{number}"));
+            std::fs::create_dir_all(&below).map_err(LabError::io("cannot make", &below))?;
+            let chain = Chain::open(&below, &export.uri(), FileSystem::Ext4)?;
+            self.batches.storage.push(format!("{}: {}", volume.name, chain.described));
+            mounted.push(Some(chain));
+        }
+        Ok(mounted)
     }
 
     /// The five passes on a file, each a batch.
@@ -185,7 +197,7 @@ impl Came {
             let batch = BatchRecord { started_ns: self.now_ns(), took_ns: melt.run(pass)? };
             let counted = host.counted()?[place.volume] - before;
             if matches!(pass, Pass::SerialWrite | Pass::RandomRewrite) {
-                self.count(place, calls * WRITES_PER_CALL, counted);
+                self.count(place.volume, calls * WRITES_PER_CALL, counted);
             }
             match place.clients.iter().find(|(_, of_client, _)| *of_client == pass) {
                 Some((client, ..)) => self.batch(*client, batch),
@@ -207,13 +219,13 @@ impl Came {
             let started_ns = self.now_ns();
             let took_ns = durable::write_batch(&export.socket, &export.name, *ios, 4 << 10)?;
             let counted = host.counted()?[place.volume] - before;
-            self.count(place, *ios, counted);
+            self.count(place.volume, *ios, counted);
             self.batch(*client, BatchRecord { started_ns, took_ns });
         }
         Ok(())
     }
 
-    fn now_ns(&self) -> u64 {
+    pub fn now_ns(&self) -> u64 {
         clock::monotonic_ns() - self.began_ns
     }
 
@@ -226,14 +238,14 @@ impl Came {
         last.unwrap_or(0.0)
     }
 
-    fn count(&mut self, place: &Place<'_>, answered: u64, counted: u64) {
-        let counts = &mut self.batches.recorded.counts[place.volume];
+    pub fn count(&mut self, volume: usize, answered: u64, counted: u64) {
+        let counts = &mut self.batches.recorded.counts[volume];
         counts.answered += answered;
         counts.counted += counted;
         self.batches.recorded.completed += counted;
     }
 
-    fn batch(&mut self, client: usize, batch: BatchRecord) {
+    pub fn batch(&mut self, client: usize, batch: BatchRecord) {
         self.batches.recorded.clients[client].batches.push(batch);
     }
 

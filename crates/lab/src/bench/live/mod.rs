@@ -5,6 +5,7 @@
 //! requests it keeps under way dealt out among them as evenly as they go.
 
 mod jobs;
+mod programs;
 mod recorder;
 mod writer;
 
@@ -109,7 +110,7 @@ pub fn run(
     folder: &Path,
     progress: &mut dyn FnMut(&str, &[VolumeProgress]),
 ) -> Result<Live, LabError> {
-    for case in scenario.cases.iter().filter(|case| !jobs::are_all(&case.setup)) {
+    for case in scenario.cases.iter().filter(|case| !has_batches(&case.setup)) {
         check(case)?;
     }
     let mut live = Live {
@@ -125,12 +126,18 @@ pub fn run(
         let case = &scenario.cases[number];
         let seed = scenario.seed.wrapping_add(number as u64);
         let told = &mut |volumes: &[VolumeProgress]| progress(&case.label, volumes);
-        if jobs::are_all(&case.setup) {
+        if has_batches(&case.setup) {
             let watch = Watch::start();
-            let batches = jobs::drive(case, seed, host, files, folder, told)?;
+            let batches = match programs::are_any(&case.setup) {
+                true => programs::drive(case, seed, host, files, folder, told)?,
+                false => jobs::drive(case, seed, host, files, folder, told)?,
+            };
             live.stalls.push(watch.finish());
             live.commands.extend(batches.commands);
-            live.storage.extend(batches.storage);
+            let news =
+                batches.storage.into_iter().filter(|storage| !live.storage.contains(storage));
+            let news: Vec<String> = news.collect();
+            live.storage.extend(news);
             let mut results = run::conclude(case, seed, &batches.recorded);
             results.clients.extend(batches.more);
             done[number] = Some(results);
@@ -156,12 +163,20 @@ pub fn run(
 /// Whether a scenario has clients that make batches, for which file systems can be mounted.
 #[must_use]
 pub fn has_jobs(scenario: &Scenario) -> bool {
-    scenario.cases.iter().any(|case| jobs::are_all(&case.setup))
+    scenario.cases.iter().any(|case| has_batches(&case.setup))
+}
+
+/// Whether a world's clients make batches one after the other, and not all at once.
+fn has_batches(setup: &Setup) -> bool {
+    jobs::are_all(setup) || programs::are_any(setup)
 }
 
 /// About how long a case takes for real, in seconds.
 #[must_use]
 pub fn length_s(case: &Case) -> u64 {
+    if programs::are_any(&case.setup) {
+        return programs::length_s(&case.setup);
+    }
     if jobs::are_all(&case.setup) {
         return jobs::length_s(&case.setup);
     }

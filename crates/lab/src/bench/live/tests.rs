@@ -85,3 +85,21 @@ fn logs_in_any_order_make_one_record() {
     assert_eq!((record.spans[0].latency.count, record.spans[0].latency.max_ns), (2, 40));
     assert_eq!((record.latency.count, record.latencies.len()), (4, 40));
 }
+
+#[test]
+fn programs_run_in_the_order_of_their_starts() {
+    let suite = known("desktop-suite-short");
+    let case = suite.cases.iter().find(|case| case.name == "S1").unwrap();
+    let tests = programs::tests(&case.setup).unwrap();
+    let order: Vec<&str> = tests.iter().map(programs::Test::name).collect();
+    assert_eq!(order.len(), 9);
+    assert_eq!(order[..3], ["IOzone write", "IOzone read", "FS-Mark"]);
+    assert_eq!(order[8], "TIO read");
+    assert!(has_jobs(&suite) && length_s(case) > 10);
+    let striped = "title = \"t\"\nduration_s = 9\n[[volume]]\nname = \"v\"\ncount = 2\n\
+                   [[stripe]]\nname = \"s\"\nvolumes = \"v-*\"\nchunk_kib = 64\n[[client]]\n\
+                   on = \"s\"\njob_ios = 1\njob_every_s = 9\nprogram = \"gzip\"\n\
+                   program_calls = 1\n";
+    let error = programs::tests(&scenario(striped).cases[0].setup).err().unwrap().to_string();
+    assert!(error.contains("is a program, and not on one volume"), "{error}");
+}

@@ -124,3 +124,26 @@ fn bounds_are_inclusive_and_nothing_is_a_failure() {
     let checked = job.check(&evidence, SECOND);
     assert!(!checked.pass && checked.measured == "nothing");
 }
+
+#[test]
+fn batches_of_several_clients_are_added_up_and_none_may_be_missing() {
+    let (record, made_whole) = (record(&[]), Duration::ZERO);
+    let batch = |started_ns| BatchRecord { started_ns, took_ns: 3 * SECOND / 2 };
+    let (two, late) = ([batch(0), batch(SECOND)], [batch(2 * SECOND)]);
+    let of =
+        |batches| Evidence { record: &record, batches, batch_ios: 9, made_whole, counts: None };
+    let seconds = |evidence: &[Evidence<'_>]| {
+        let lengths = Expectation {
+            metric: Metric::JobSeconds,
+            of: Vec::new(),
+            of_name: "c".to_owned(),
+            span: Span { from_ns: 0, to_ns: 2 * SECOND },
+            at_dispatch: false,
+            bounds: Bounds::none(),
+        };
+        lengths.check(evidence, SECOND).value
+    };
+    assert_eq!(seconds(&[of(&two)]), Some(3.0));
+    assert_eq!(seconds(&[of(&two), of(&two[1..])]), Some(4.5));
+    assert_eq!(seconds(&[of(&two), of(&late)]), None, "it began after the span");
+}

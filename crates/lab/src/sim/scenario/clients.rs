@@ -2,6 +2,7 @@
 
 use super::reader::Reader;
 use super::{ScenarioError, Source, matching, nothing_called};
+use crate::program::{Program, ProgramSetup};
 use crate::sim::setup::{Arrival, ClientSetup, Load, Setup, Shape, Target, Think};
 use evenkeel_core::limits::REQUEST_BYTES_MAX;
 use evenkeel_core::units::GIB;
@@ -9,6 +10,8 @@ use std::ops::RangeInclusive;
 
 const DEPTH: RangeInclusive<u32> = 1..=1_024;
 const CLIENTS_MAX: usize = 4_096;
+/// What a program does at most, in its own unit.
+const CALLS: RangeInclusive<u64> = 1..=1_000_000;
 /// Requests of a trace at most.
 const TRACE_MAX: usize = 10_000_000;
 
@@ -89,14 +92,25 @@ fn client(
     let end_s = setup.duration_ns as f64 / 1e9;
     let start_ns = reader.scaled("start_s", 1e9, 0.0..=end_s)?.unwrap_or(0);
     let stop_ns = reader.scaled("stop_s", 1e9, start_ns as f64 / 1e9..=end_s)?;
-    Ok(ClientSetup {
-        name,
-        target,
-        shape,
-        load: load(source, reader, size_bytes)?,
-        start_ns,
-        stop_ns: stop_ns.unwrap_or(u64::MAX),
-    })
+    let load = load(source, reader, size_bytes)?;
+    let program = program(reader, &load)?;
+    let stop_ns = stop_ns.unwrap_or(u64::MAX);
+    Ok(ClientSetup { name, target, shape, load, start_ns, stop_ns, program })
+}
+
+/// What a client with a batch stands for.
+fn program(reader: &Reader<'_>, load: &Load) -> Read<Option<ProgramSetup>> {
+    let program = reader.choice("program", &Program::WORDS)?;
+    let calls = reader.whole("program_calls", CALLS)?;
+    let Some(program) = program else {
+        let alone = calls.map(|_| Err(reader.fault("program_calls", "needs a program")));
+        return alone.unwrap_or(Ok(None));
+    };
+    if !matches!(load, Load::Job { .. }) {
+        return Err(reader.fault("program", "needs job_ios: what of it reaches the volume"));
+    }
+    let calls = reader.need("program_calls", calls, "how much it does, in its own unit")?;
+    Ok(Some(ProgramSetup { program, calls }))
 }
 
 fn shape(reader: &Reader<'_>, size_bytes: u64) -> Read<Shape> {

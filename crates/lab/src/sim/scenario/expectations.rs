@@ -116,7 +116,7 @@ fn check_jobs(
     subjects: &[(Subject, String)],
     setup: &Setup,
 ) -> Read<()> {
-    if !matches!(metric, Metric::JobMeanIops | Metric::JobCovPercent) {
+    if !matches!(metric, Metric::JobMeanIops | Metric::JobCovPercent | Metric::JobSeconds) {
         return Ok(());
     }
     let has_jobs = |subject: &Subject| match subject {

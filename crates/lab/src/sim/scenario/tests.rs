@@ -216,6 +216,18 @@ const MISTAKES: &[(&str, &str)] = &[
         "[[expect]]\nmetric = \"job_mean_iops\"\nof = \"v\"\nequals = 1",
         "s.toml:8: [[expect]] of = \"v\": \"v\" is no client with job_ios",
     ),
+    (
+        "[[client]]\nname = \"c\"\non = \"v\"\nprogram = \"sqlit\"",
+        "s.toml:9: [[client]] program = \"sqlit\": must be one of",
+    ),
+    (
+        "[[client]]\nname = \"c\"\non = \"v\"\nprogram = \"sqlite\"\nprogram_calls = 1",
+        "s.toml:9: [[client]] program = \"sqlite\": needs job_ios: what of it reaches the volume",
+    ),
+    (
+        "[[client]]\nname = \"c\"\non = \"v\"\nprogram_calls = 1",
+        "s.toml:9: [[client]] program_calls = 1: needs a program",
+    ),
     ("x = 99999999999999999999", "s.toml:6: 99999999999999999999 is too large a number"),
     ("x = nan", "s.toml:6: nan is not a finite number"),
     ("[[volume]]\nname = \"v\"", "s.toml:3: volume = a list: two volumes are called \"v\""),

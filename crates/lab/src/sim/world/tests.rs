@@ -40,6 +40,7 @@ pub(super) fn client(target: Target, threads: u16, depth: u16) -> ClientSetup {
         load: Load::Closed { threads, depth, think: Think::No },
         start_ns: 0,
         stop_ns: u64::MAX,
+        program: None,
     }
 }
 

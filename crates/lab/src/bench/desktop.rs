@@ -1,0 +1,400 @@
+//! The programs of a desktop benchmark on a mounted file system: the published ones where the
+//! distribution has them, fio in their manner where it has not.
+//!
+//! What a program did and how long it took is all that is wanted of it; whether its requests
+//! reached the volume is asked of the volume's server.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::child::{self, Guarded};
+use super::{Target, iomelt};
+use crate::program::{Program, ProgramSetup};
+use crate::sim::setup::Shape;
+use crate::{LabError, clock, text};
+
+/// Longest run of a program. Generous: it exists to end a hang.
+const PROGRAM_MAX: Duration = Duration::from_secs(600);
+/// Distance of two looks whether the whole run was told to stop.
+const STOP_LOOK: Duration = Duration::from_millis(200);
+/// Threads and files of the Threaded I/O Tester.
+const TESTER_THREADS: &str = "--numjobs=32";
+/// Shares of the block sizes of the file server, as fio's own example job has them.
+const FILE_SERVER_BLOCKS: &str = "--bssplit=512/10:1k/5:2k/5:4k/60:8k/2:16k/4:32k/4:64k/10";
+
+/// What a client of dbench does, as Debian has it.
+const DBENCH_CLIENT: &str = "/usr/share/dbench/client.txt";
+/// Seconds of a run of dbench.
+const DBENCH_S: &str = "2";
+/// What a run of dbench is told to have done in its time.
+const DBENCH_MEGABYTES: f64 = 100.0;
+
+/// Where programs run.
+#[derive(Clone, Copy, Debug)]
+pub struct Desk<'a> {
+    /// A folder on the file system that is tested.
+    pub folder: &'a Path,
+    /// A folder elsewhere, for what the programs print and are told.
+    pub scratch: &'a Path,
+}
+
+/// A program that was run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Score {
+    /// How long it took by the rules of its test.
+    pub took_ns: u64,
+    /// The exact command line.
+    pub command: String,
+}
+
+impl Desk<'_> {
+    /// Runs a program to its end.
+    ///
+    /// # Errors
+    /// When it is missing, fails, hangs, or prints what we do not understand.
+    pub fn run(&self, setup: ProgramSetup) -> Result<Score, LabError> {
+        let ProgramSetup { program, calls } = setup;
+        match program {
+            Program::Sqlite => self.sqlite(calls),
+            Program::FsMark => self.fs_mark(calls),
+            Program::Dbench => self.dbench(calls),
+            Program::Postmark => self.postmark(calls),
+            Program::Gzip => self.gzip(calls),
+            _ => self.fio(&fio_options(program, calls)),
+        }
+    }
+
+    /// fio with options of a test, on files in the folder; its own time of the job. Without a seed
+    /// it draws the same blocks and sizes again: how many there are would vary by 3 %.
+    fn fio(&self, options: &[String]) -> Result<Score, LabError> {
+        let mut words = vec!["fio".to_owned(), "--eta=never".to_owned()];
+        words.push(format!("--directory={}", self.folder.display()));
+        words.extend(options.iter().cloned());
+        fio_score(words, self.scratch)
+    }
+
+    /// A table of four columns, and rows each in a transaction of its own.
+    fn sqlite(&self, rows: u64) -> Result<Score, LabError> {
+        let statements = self.scratch.join("rows.sql");
+        let mut sql =
+            "CREATE TABLE desk (one INTEGER, two INTEGER, three TEXT, four TEXT);\n".to_owned();
+        for row in 0..rows {
+            let _ = writeln!(sql, "INSERT INTO desk VALUES ({row}, {}, 'row', '{row}');", row * 7);
+        }
+        fs::write(&statements, sql).map_err(LabError::io("cannot write", &statements))?;
+        let base = self.folder.join("desk.sqlite");
+        let read = format!(".read '{}'", statements.display());
+        self.timed(&["sqlite3", "-bail", &base.to_string_lossy(), &read], "sqlite3")
+    }
+
+    /// Clients that do what a recorded one did; the time for a hundred megabytes of it.
+    fn dbench(&self, clients: u64) -> Result<Score, LabError> {
+        let words = ["dbench", "-D", &self.folder.to_string_lossy(), "-t", DBENCH_S, "-c"];
+        let mut words = words.map(str::to_owned).to_vec();
+        words.extend([DBENCH_CLIENT.to_owned(), clients.to_string()]);
+        let told = self.finish(&words, "dbench")?;
+        let rate = dbench_rate(&told).ok_or_else(|| LabError::BadOutput {
+            tool: "dbench",
+            what: format!("no throughput in {:?}", told.lines().last()),
+        })?;
+        let took_ns = (DBENCH_MEGABYTES * 1e9 / rate).round() as u64;
+        Ok(Score { took_ns, command: text::command_line(&words) })
+    }
+
+    /// The published sizes; files are made and removed within the time.
+    fn postmark(&self, transactions: u64) -> Result<Score, LabError> {
+        let told = self.scratch.join("postmark");
+        let words = format!(
+            "set location {}\nset number 500\nset size 5120 524288\nset transactions \
+             {transactions}\nrun\nquit\n",
+            self.folder.display()
+        );
+        fs::write(&told, words).map_err(LabError::io("cannot write", &told))?;
+        self.timed(&["postmark", &told.to_string_lossy()], "postmark")
+    }
+
+    /// What was written is removed before it has reached the volume.
+    fn gzip(&self, mib: u64) -> Result<Score, LabError> {
+        let zeros = self.folder.join("zeros");
+        let made = fs::File::create(&zeros).and_then(|mut file| {
+            let block = vec![0; 1 << 20];
+            (0..mib).try_for_each(|_| std::io::Write::write_all(&mut file, &block))
+        });
+        made.map_err(LabError::io("cannot write", &zeros))?;
+        let score = self.timed(&["gzip", "-c", &zeros.to_string_lossy()], "gzip");
+        fs::remove_file(&zeros).map_err(LabError::io("cannot remove", &zeros))?;
+        score
+    }
+
+    /// A program from its begin to its end.
+    fn timed(&self, words: &[&str], package: &'static str) -> Result<Score, LabError> {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        let began = clock::now();
+        self.finish(&words, package)?;
+        let took_ns = u64::try_from((clock::now() - began).as_nanos()).unwrap_or(u64::MAX);
+        Ok(Score { took_ns, command: text::command_line(&words) })
+    }
+
+    fn finish(&self, words: &[String], package: &'static str) -> Result<String, LabError> {
+        finish(words, package, self.folder)
+    }
+
+    /// Files of 1 MiB, one after the other, by its own count of files per second.
+    fn fs_mark(&self, files: u64) -> Result<Score, LabError> {
+        let log = self.scratch.join("fs-mark.log");
+        // It takes no path of 40 bytes and more.
+        let words = ["fs_mark", "-d", "fs-mark", "-s", "1048576", "-n"];
+        let mut words = words.map(str::to_owned).to_vec();
+        let rest = [&files.to_string(), "-L", "1", "-l", &log.to_string_lossy()];
+        words.extend(rest.map(str::to_owned));
+        self.finish(&words, "fsmark")?;
+        let told = fs::read_to_string(&log).map_err(LabError::io("cannot read", &log))?;
+        let per_second = fs_mark_rate(&told).ok_or_else(|| LabError::BadOutput {
+            tool: "fs_mark",
+            what: format!("no line of figures in {told:?}"),
+        })?;
+        // The next run appends to a log that is there.
+        fs::remove_file(&log).map_err(LabError::io("cannot remove", &log))?;
+        let took_ns = (files as f64 * 1e9 / per_second).round() as u64;
+        Ok(Score { took_ns, command: text::command_line(&words) })
+    }
+}
+
+/// Requests straight to an export, as they would reach the volume of a program.
+///
+/// # Errors
+/// When fio is missing, fails, or prints what we do not understand.
+pub(super) fn batch(
+    target: &Target,
+    shape: &Shape,
+    (ios, depth): (u64, u16),
+    scratch: &Path,
+    seed: u64,
+) -> Result<Score, LabError> {
+    let mut words = vec!["fio".to_owned(), "--eta=never".to_owned(), "--name=batch".to_owned()];
+    words.extend(target.fio_options(shape.read_percent < 100));
+    let way = match (shape.sequential, shape.read_percent) {
+        (true, 100) => "read",
+        (true, 0) => "write",
+        (true, _) => "rw",
+        (false, 100) => "randread",
+        (false, 0) => "randwrite",
+        (false, _) => "randrw",
+    };
+    words.push(format!("--rw={way}"));
+    if !matches!(shape.read_percent, 0 | 100) {
+        words.push(format!("--rwmixread={}", shape.read_percent));
+    }
+    words.push(format!("--bs={}", shape.block_bytes));
+    words.push(format!("--iodepth={depth}"));
+    words.push(format!("--size={}", shape.span_bytes));
+    words.push(format!("--io_size={}", ios * u64::from(shape.block_bytes)));
+    words.extend(["--norandommap".to_owned(), format!("--randseed={seed}")]);
+    fio_score(words, scratch)
+}
+
+/// The options of fio that make a test.
+fn fio_options(program: Program, calls: u64) -> Vec<String> {
+    let size = format!("--size={calls}m");
+    let fixed: &[&str] = match program {
+        Program::IozoneWrite => &["--name=iozone", "--rw=write", "--bs=4k", "--end_fsync=1", &size],
+        // IOzone's file is larger than any memory: this one is forgotten before it is read.
+        Program::IozoneRead => &["--name=iozone", "--rw=read", "--bs=4k", "--invalidate=1", &size],
+        Program::FileServerLayout => {
+            &["--name=server", "--rw=write", "--bs=64k", "--end_fsync=1", &size]
+        }
+        Program::AioStress => &[
+            "--name=aio",
+            "--rw=randwrite",
+            "--bs=64k",
+            "--ioengine=libaio",
+            "--iodepth=64",
+            "--unlink=1",
+            &size,
+        ],
+        Program::FileServer => &[
+            "--name=server",
+            "--rw=randrw",
+            "--rwmixread=80",
+            FILE_SERVER_BLOCKS,
+            "--ioengine=libaio",
+            "--iodepth=64",
+            "--direct=1",
+            &size,
+        ],
+        _ => return tester_options(program, calls),
+    };
+    fixed.iter().map(|option| (*option).to_owned()).collect()
+}
+
+/// Of the Threaded I/O Tester: its calls visit a sixteenth of the blocks of a file, with
+/// replacement, as 1,000 of 16,384 do in the published test.
+fn tester_options(program: Program, calls: u64) -> Vec<String> {
+    let mut options = ["--name=tester", TESTER_THREADS, "--thread", "--group_reporting"]
+        .map(str::to_owned)
+        .to_vec();
+    let fixed: &[&str] = match program {
+        Program::ThreadedLayout => {
+            options.push(format!("--size={calls}k"));
+            &["--rw=write", "--bs=64k", "--end_fsync=1"]
+        }
+        Program::ThreadedWrite => &["--rw=randwrite", "--end_fsync=1"],
+        _ => &["--rw=randread", "--direct=1"],
+    };
+    options.extend(fixed.iter().map(|option| (*option).to_owned()));
+    if program != Program::ThreadedLayout {
+        options.extend(["--bs=4k", "--norandommap"].map(str::to_owned));
+        options.push(format!("--number_ios={calls}"));
+        options.push(format!("--size={}k", calls * TESTER_FILE_KIB_PER_CALL));
+    }
+    options
+}
+
+/// KiB of each file for each call on it: 64 MiB for 1,000.
+const TESTER_FILE_KIB_PER_CALL: u64 = 64;
+
+/// Runs fio; the longest time of its jobs, as it tells it.
+fn fio_score(mut words: Vec<String>, scratch: &Path) -> Result<Score, LabError> {
+    let output = scratch.join("fio.json");
+    words.push("--output-format=json".to_owned());
+    words.push(format!("--output={}", output.display()));
+    finish(&words, "fio", scratch)?;
+    let told = fs::read_to_string(&output).map_err(LabError::io("cannot read", &output))?;
+    let took_ns = fio_runtime_ns(&told).ok_or_else(|| LabError::BadOutput {
+        tool: "fio",
+        what: "no time of a job without errors in its JSON".to_owned(),
+    })?;
+    Ok(Score { took_ns, command: text::command_line(&words) })
+}
+
+/// The longest time that any job read or wrote; none if there is none, or one failed.
+fn fio_runtime_ns(told: &str) -> Option<u64> {
+    // Warnings may come before the JSON.
+    let json: Value = serde_json::from_str(told.get(told.find('{')?..)?).ok()?;
+    let jobs = json.get("jobs")?.as_array()?;
+    if jobs.iter().any(|job| job.get("error").and_then(Value::as_i64) != Some(0)) {
+        return None;
+    }
+    let runtime = |job: &Value, way: &str| job.get(way)?.get("runtime")?.as_u64();
+    let each = jobs.iter().flat_map(|job| ["read", "write"].map(|way| runtime(job, way)));
+    each.flatten().max().filter(|ms| *ms > 0).map(|ms| ms.saturating_mul(1_000_000))
+}
+
+/// Files per second in the table of `fs_mark`.
+fn fs_mark_rate(told: &str) -> Option<f64> {
+    let (_, rows) = told.split_once("Files/sec")?;
+    let figures = rows.lines().nth(1)?.split_whitespace().nth(3)?;
+    figures.parse().ok().filter(|rate: &f64| *rate > 0.0)
+}
+
+/// Megabytes per second in the last line of dbench.
+fn dbench_rate(told: &str) -> Option<f64> {
+    let (_, figures) = told.rsplit_once("Throughput ")?;
+    figures.split_whitespace().next()?.parse().ok().filter(|rate: &f64| *rate > 0.0)
+}
+
+/// Runs a program in a folder to its end, unless the whole run is told to stop before; the end of
+/// what it printed.
+fn finish(words: &[String], package: &'static str, folder: &Path) -> Result<String, LabError> {
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).current_dir(folder).stdout(Stdio::piped());
+    let mut child = Guarded::spawn(&mut command, package)?;
+    let printed = child.take_stdout().map(|pipe| child::apart(move || child::tail(pipe)));
+    let deadline = clock::now() + PROGRAM_MAX;
+    let status = loop {
+        if let Some(status) = child.wait_until(deadline.min(clock::now() + STOP_LOOK)) {
+            break status;
+        }
+        iomelt::go_on()?;
+        if clock::now() >= deadline {
+            return Err(LabError::Deadline { what: words.join(" "), after: PROGRAM_MAX });
+        }
+    };
+    if status.success() {
+        return Ok(printed.map(|printed| child::result_of(&printed)).unwrap_or_default());
+    }
+    Err(LabError::ToolFailed {
+        tool: words[0].clone(),
+        how: status.to_string(),
+        said: child.stderr(),
+        command: text::command_line(words),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_the_longest_of_a_run_without_errors() {
+        let told = r#"fio: a warning
+            {"jobs": [{"error": 0, "read": {"runtime": 12}, "write": {"runtime": 30}},
+                      {"error": 0, "read": {"runtime": 0}, "write": {"runtime": 29}}]}"#;
+        assert_eq!(fio_runtime_ns(told), Some(30_000_000));
+        assert_eq!(
+            fio_runtime_ns(&told.replace(
+                "\"error\": 0, \"read\": {\"runtime\": 12",
+                "\"error\": 5, \"read\": {\"runtime\": 12"
+            )),
+            None
+        );
+        for nothing in ["", "{}", "{\"jobs\": []}"] {
+            assert_eq!(fio_runtime_ns(nothing), None, "{nothing}");
+        }
+    }
+
+    #[test]
+    fn files_per_second_stand_in_the_fourth_column() {
+        let told = "#  fs_mark  -d x\n\nFSUse%        Count         Size    Files/sec     App \
+                    Overhead\n    11           48      1048576         60.5             1122\n";
+        assert_eq!(fs_mark_rate(told), Some(60.5));
+        for nothing in ["", "Files/sec", "Files/sec x\n1 2 3\n", "Files/sec\n1 2 3 0.0 5\n"] {
+            assert_eq!(fs_mark_rate(nothing), None, "{nothing}");
+        }
+    }
+
+    #[test]
+    fn megabytes_per_second_stand_behind_a_word() {
+        let told = "   4  12  Throughput 9 MB/sec\n\nThroughput 229.954 MB/sec  12 clients\n";
+        assert_eq!(dbench_rate(told), Some(229.954));
+        for nothing in ["", "Throughput ", "Throughput x", "Throughput 0 MB/sec"] {
+            assert_eq!(dbench_rate(nothing), None, "{nothing}");
+        }
+    }
+
+    /// Every program on an ordinary folder; what they do to a volume is measured elsewhere.
+    #[test]
+    fn programs_that_are_there_end_with_a_time() {
+        let (folder, scratch) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let desk = Desk { folder: folder.path(), scratch: scratch.path() };
+        for (name, program) in Program::WORDS {
+            let calls = match program {
+                // Its time is fixed, and a busy machine may get nothing done in it.
+                Program::Dbench => continue,
+                Program::ThreadedLayout => 16 * TESTER_FILE_KIB_PER_CALL,
+                // PostMark divides by a tenth of them.
+                _ => 16,
+            };
+            match desk.run(ProgramSetup { program, calls }) {
+                Ok(score) => assert!(score.took_ns > 0 && !score.command.is_empty(), "{name}"),
+                Err(error @ LabError::ToolMissing { .. }) => println!("{name}: {error}"),
+                Err(error) => panic!("{name}: {error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_fails_is_told_with_its_words() {
+        let words = ["sh", "-c", "echo why >&2; exit 3"].map(str::to_owned);
+        let error = finish(&words, "dash", Path::new("/")).unwrap_err().to_string();
+        assert!(error.contains("why") && error.contains("sh -c"), "{error}");
+        let words = ["no-such-program-here".to_owned()];
+        let error = finish(&words, "fsmark", Path::new("/")).unwrap_err().to_string();
+        assert!(error.contains("apt-get install fsmark"), "{error}");
+    }
+}

@@ -1,0 +1,155 @@
+//! Programs one after the other, each a batch: on a mounted file system the programs themselves,
+//! without one the requests of them that would reach the volume. Beside them, what other clients
+//! do to the same device.
+
+use std::path::Path;
+
+use super::jobs::{Batches, Came};
+use super::{Export, Files, Host, parts_of};
+use crate::LabError;
+use crate::bench::child::Guarded;
+use crate::bench::desktop::{self, Desk, Score};
+use crate::bench::durable;
+use crate::bench::fio::{self, Job, VolumeProgress};
+use crate::sim::client::BatchRecord;
+use crate::sim::scenario::Case;
+use crate::sim::setup::{ClientSetup, Load, Setup, Target};
+
+/// Making a file system and taking it down again, in seconds.
+const AROUND_S: u64 = 3;
+
+/// Whether a world's clients are programs, but for what goes on beside them.
+pub(super) fn are_any(setup: &Setup) -> bool {
+    setup.clients.iter().any(|client| client.program.is_some())
+}
+
+/// About how long the programs take, in seconds.
+pub(super) fn length_s(setup: &Setup) -> u64 {
+    let of_client = |client: &ClientSetup| {
+        let (Target::Volume(volume), Load::Job { ios, .. }) = (client.target, &client.load) else {
+            return 0;
+        };
+        let limit = setup.volumes[volume as usize].pacing.operations;
+        limit.map_or(1, |limit| ios / limit.per_second.max(1) + 1)
+    };
+    setup.clients.iter().map(of_client).sum::<u64>() + AROUND_S
+}
+
+/// One program of a case.
+pub(super) struct Test<'a> {
+    number: usize,
+    client: &'a ClientSetup,
+    volume: usize,
+    ios: u64,
+    depth: u16,
+}
+
+/// Runs every program of a case, in the order in which they start there.
+pub(super) fn drive(
+    case: &Case,
+    seed: u64,
+    host: &mut dyn Host,
+    files: Files,
+    folder: &Path,
+    progress: &mut dyn FnMut(&[VolumeProgress]),
+) -> Result<Batches, LabError> {
+    let setup = &case.setup;
+    let tests = tests(setup)?;
+    let exports = host.open(setup)?;
+    let mut came = Came::new(setup, host.storage());
+    let chains = came.mount(setup, &exports, files, folder, |volume| {
+        tests.iter().any(|test| test.volume == volume)
+    })?;
+    let _neighbours = neighbours(setup, &exports, seed)?;
+    for (nth, test) in (1..).zip(&tests) {
+        if !test.can_run(chains[test.volume].is_some()) {
+            continue;
+        }
+        let before = host.counted()?[test.volume];
+        let started_ns = came.now_ns();
+        let (score, manner) = match (&chains[test.volume], test.client.program) {
+            (Some(chain), Some(program)) => {
+                let desk = Desk { folder: chain.path(), scratch: folder };
+                (desk.run(program)?, program.program.manner())
+            }
+            _ => (test.direct(&exports[test.volume], folder, seed)?, "its requests"),
+        };
+        let counted = host.counted()?[test.volume] - before;
+        let name = test.name().to_owned();
+        came.batches.commands.push(format!(
+            "{}  # {}, {name}, {manner}: {counted} I/Os counted by the server",
+            score.command, case.label
+        ));
+        came.count(test.volume, test.ios, counted);
+        came.batch(test.number, BatchRecord { started_ns, took_ns: score.took_ns });
+        let iops = test.ios as f64 * 1e9 / score.took_ns.max(1) as f64;
+        let runtime_ms = came.now_ns() / 1_000_000;
+        progress(&[VolumeProgress { name, iops, ios_total: nth, runtime_ms }]);
+    }
+    Ok(came.batches)
+}
+
+/// The programs in the order of their starts.
+pub(super) fn tests(setup: &Setup) -> Result<Vec<Test<'_>>, LabError> {
+    let mut tests = Vec::new();
+    for (number, client) in setup.clients.iter().enumerate() {
+        if client.program.is_none() {
+            continue;
+        }
+        let (Target::Volume(volume), Load::Job { ios, depth, .. }) = (client.target, &client.load)
+        else {
+            let what = format!("client \"{}\" is a program, and not on one volume", client.name);
+            return Err(LabError::Unjudgeable(what));
+        };
+        let (volume, ios, depth) = (volume as usize, *ios, *depth);
+        tests.push(Test { number, client, volume, ios, depth });
+    }
+    tests.sort_by_key(|test| test.client.start_ns);
+    Ok(tests)
+}
+
+/// What goes on beside the programs, until it is dropped.
+fn neighbours(setup: &Setup, exports: &[Export], seed: u64) -> Result<Option<Guarded>, LabError> {
+    let mut jobs = Vec::new();
+    for (number, client) in setup.clients.iter().enumerate() {
+        if client.program.is_some() {
+            continue;
+        }
+        let parts = parts_of(setup, number, client)
+            .map_err(|what| LabError::Unjudgeable(format!("client \"{}\" {what}", client.name)))?;
+        jobs.extend(parts.into_iter().map(|part| Job {
+            name: setup.volumes[part.volume].name.clone(),
+            target: exports[part.volume].uri().into(),
+            workload: crate::workload::Workload { seed, ..part.workload },
+        }));
+    }
+    if jobs.is_empty() { Ok(None) } else { fio::beside(&jobs).map(Some) }
+}
+
+impl Test<'_> {
+    /// What it is called in the scenario.
+    pub fn name(&self) -> &str {
+        &self.client.name
+    }
+
+    fn can_run(&self, is_mounted: bool) -> bool {
+        is_mounted || self.client.program.is_none_or(|setup| setup.program.is_of_requests())
+    }
+
+    /// The program's requests, made directly: durable ones one at a time, others by fio.
+    fn direct(&self, export: &Export, folder: &Path, seed: u64) -> Result<Score, LabError> {
+        let shape = self.client.shape;
+        if shape.fua {
+            if self.depth != 1 || shape.read_percent != 0 {
+                let name = self.name();
+                let what = format!("client \"{name}\" does not make one durable write at a time");
+                return Err(LabError::Unjudgeable(what));
+            }
+            let (socket, name) = (&export.socket, &export.name);
+            let took_ns = durable::write_batch(socket, name, self.ios, shape.block_bytes)?;
+            let command = format!("{} durable writes of {} bytes", self.ios, shape.block_bytes);
+            return Ok(Score { took_ns, command });
+        }
+        desktop::batch(&export.uri().into(), &shape, (self.ios, self.depth), folder, seed)
+    }
+}

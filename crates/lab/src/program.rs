@@ -1,0 +1,90 @@
+//! Programs of a desktop benchmark: what a client of a scenario stands for where it is run for
+//! real on a file system.
+//!
+//! In virtual time, and without a file system, the client's batch of requests is what reaches the
+//! volume of such a program. `crate::bench::desktop` runs the programs themselves.
+
+/// A test, or what must be laid out before one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Program {
+    /// A file written from begin to end; calls are MiB.
+    IozoneWrite,
+    /// The same file, read from begin to end; calls are MiB.
+    IozoneRead,
+    /// The file of the file server, written; calls are MiB.
+    FileServerLayout,
+    /// Random reads and writes of 512 bytes to 64 KiB, 64 under way; calls are MiB of its file.
+    FileServer,
+    /// Rows inserted, each a transaction; calls are rows.
+    Sqlite,
+    /// Files of 1 MiB, each flushed before it is closed; calls are files.
+    FsMark,
+    /// The 32 files of the two tests that follow, written; calls are KiB of each.
+    ThreadedLayout,
+    /// 32 threads write 4 KiB anywhere in a file each, and flush it; calls are those of each.
+    ThreadedWrite,
+    /// 32 threads read 4 KiB anywhere in a file each, past the page cache; calls are those of each.
+    ThreadedRead,
+    /// Random writes of 64 KiB that nobody waits for; calls are MiB.
+    AioStress,
+    /// Clients of a file server, for some seconds; calls are clients.
+    Dbench,
+    /// Small files of a mail server, as the page cache has them; calls are transactions.
+    Postmark,
+    /// A file of zeros, compressed; calls are MiB.
+    Gzip,
+}
+
+/// A program, and how much of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ProgramSetup {
+    /// Which.
+    pub program: Program,
+    /// How much it does, in its own unit.
+    pub calls: u64,
+}
+
+impl Program {
+    /// Every program by the word that scenarios use.
+    pub const WORDS: [(&'static str, Self); 13] = [
+        ("iozone-write", Self::IozoneWrite),
+        ("iozone-read", Self::IozoneRead),
+        ("file-server-layout", Self::FileServerLayout),
+        ("file-server", Self::FileServer),
+        ("sqlite", Self::Sqlite),
+        ("fs-mark", Self::FsMark),
+        ("threaded-layout", Self::ThreadedLayout),
+        ("threaded-write", Self::ThreadedWrite),
+        ("threaded-read", Self::ThreadedRead),
+        ("aio-stress", Self::AioStress),
+        ("dbench", Self::Dbench),
+        ("postmark", Self::Postmark),
+        ("gzip", Self::Gzip),
+    ];
+
+    /// Whether it is known what of it reaches the volume, so that its requests can be made without
+    /// it. Of the others a client says how much they count themselves.
+    #[must_use]
+    pub const fn is_of_requests(self) -> bool {
+        !matches!(self, Self::AioStress | Self::Dbench | Self::Postmark | Self::Gzip)
+    }
+
+    /// Whether it is the published program itself, or one in its manner.
+    #[must_use]
+    pub const fn manner(self) -> &'static str {
+        match self {
+            Self::FileServer => "the published job of fio",
+            Self::Sqlite => "sqlite3 itself",
+            Self::FsMark => "fs_mark itself",
+            Self::Dbench => "dbench itself",
+            Self::Postmark => "postmark itself",
+            Self::Gzip => "gzip itself",
+            Self::AioStress => "in the manner of AIO-Stress, by fio",
+            Self::FileServerLayout => "the file of the published job of fio",
+            Self::IozoneWrite | Self::IozoneRead => "in the manner of IOzone, by fio",
+            Self::ThreadedLayout | Self::ThreadedWrite | Self::ThreadedRead => {
+                "in the manner of the Threaded I/O Tester, by fio"
+            }
+        }
+    }
+}
