@@ -280,9 +280,13 @@ fn fio_runtime_ns(told: &str) -> Option<u64> {
     if jobs.iter().any(|job| job.get("error").and_then(Value::as_i64) != Some(0)) {
         return None;
     }
-    let runtime = |job: &Value, way: &str| job.get(way)?.get("runtime")?.as_u64();
-    let each = jobs.iter().flat_map(|job| ["read", "write"].map(|way| runtime(job, way)));
-    each.flatten().max().filter(|ms| *ms > 0).map(|ms| ms.saturating_mul(1_000_000))
+    let runtime_ms = |job: &Value, way: &str| {
+        let of_way = |name: &str| job.get(way)?.get(name)?.as_u64();
+        // What took less than a millisecond took some time.
+        (of_way("total_ios")? > 0).then(|| of_way("runtime").map(|ms| ms.max(1)))?
+    };
+    let each = jobs.iter().flat_map(|job| ["read", "write"].map(|way| runtime_ms(job, way)));
+    each.flatten().max().map(|ms| ms.saturating_mul(1_000_000))
 }
 
 /// Files per second in the table of `fs_mark`.
@@ -332,17 +336,16 @@ mod tests {
 
     #[test]
     fn times_are_the_longest_of_a_run_without_errors() {
-        let told = r#"fio: a warning
-            {"jobs": [{"error": 0, "read": {"runtime": 12}, "write": {"runtime": 30}},
-                      {"error": 0, "read": {"runtime": 0}, "write": {"runtime": 29}}]}"#;
-        assert_eq!(fio_runtime_ns(told), Some(30_000_000));
-        assert_eq!(
-            fio_runtime_ns(&told.replace(
-                "\"error\": 0, \"read\": {\"runtime\": 12",
-                "\"error\": 5, \"read\": {\"runtime\": 12"
-            )),
-            None
-        );
+        let told = |error: u32, ios: u32, ms: u32| {
+            let way = |ms: u32| serde_json::json!({"total_ios": ios, "runtime": ms});
+            let first = serde_json::json!({"error": error, "read": way(ms)});
+            let second = serde_json::json!({"error": 0, "write": way(7)});
+            format!("fio: a warning\n{}", serde_json::json!({"jobs": [first, second]}))
+        };
+        assert_eq!(fio_runtime_ns(&told(0, 9, 30)), Some(30_000_000));
+        assert_eq!(fio_runtime_ns(&told(0, 9, 0)), Some(7_000_000));
+        assert_eq!(fio_runtime_ns(&told(0, 0, 30)), None, "it did nothing");
+        assert_eq!(fio_runtime_ns(&told(5, 9, 30)), None, "it failed");
         for nothing in ["", "{}", "{\"jobs\": []}"] {
             assert_eq!(fio_runtime_ns(nothing), None, "{nothing}");
         }
