@@ -10,7 +10,7 @@ use super::system::{DevicePromise, DeviceWork};
 const ROOMS_MAX: usize = 256;
 
 /// What requests are counted in.
-const REFERENCE_BYTES: u32 = 16 << 10;
+pub(super) const REFERENCE_BYTES: u32 = 16 << 10;
 
 const THOUSAND: u64 = 1_000;
 

@@ -31,6 +31,8 @@ pub enum Rule {
     BaseBeforeBurst,
     /// 6: a log writer's 99th percentile beside neighbours.
     Isolation,
+    /// 6: while urgent requests come, large ones leave the device a channel free.
+    FreeChannel,
     /// 7: modifications act at once, refill nothing and gain nothing.
     Modify,
     /// 2: nothing that waits is passed over for ever.
@@ -98,7 +100,7 @@ pub(super) enum Whose {
 
 impl Rule {
     /// Every rule, in the order of a report.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Ceiling,
         Self::FirstSecond,
         Self::SteadySecond,
@@ -109,6 +111,7 @@ impl Rule {
         Self::Fairness,
         Self::BaseBeforeBurst,
         Self::Isolation,
+        Self::FreeChannel,
         Self::Modify,
         Self::NoStarvation,
         Self::LaneOrder,
@@ -124,7 +127,7 @@ impl Rule {
             Self::Floor | Self::NoStarvation => 2,
             Self::Credits => 4,
             Self::Hierarchy | Self::Fairness | Self::BaseBeforeBurst => 5,
-            Self::Isolation => 6,
+            Self::Isolation | Self::FreeChannel => 6,
             Self::Modify => 7,
             Self::LaneOrder | Self::Conservation | Self::Bounded => 9,
         }
@@ -144,6 +147,7 @@ impl Rule {
             Self::Fairness => "the least of equals gets at least 99 % of the most",
             Self::BaseBeforeBurst => "no burst while what a baseline covers is due",
             Self::Isolation => "p99 at most twice that alone",
+            Self::FreeChannel => "no large request takes the last channel while urgent ones come",
             Self::Modify => "acts at once, refills nothing, gains nothing",
             Self::NoStarvation => "nobody is passed over beyond the bound",
             Self::LaneOrder => "first in, first out, in each lane",
@@ -166,6 +170,7 @@ impl fmt::Display for Rule {
             Self::Fairness => "fairness",
             Self::BaseBeforeBurst => "base before burst",
             Self::Isolation => "isolation",
+            Self::FreeChannel => "free channel",
             Self::Modify => "modify",
             Self::NoStarvation => "no starvation",
             Self::LaneOrder => "order in a lane",

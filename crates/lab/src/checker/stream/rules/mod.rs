@@ -6,6 +6,7 @@ mod ceiling;
 mod conservation;
 mod credits;
 mod fairness;
+mod free;
 mod hierarchy;
 mod isolation;
 mod modify;
@@ -83,6 +84,9 @@ pub(super) fn watchers(system: &System, findings: &Findings) -> Vec<Box<dyn Watc
         wants(&[Rule::Isolation]) && !system.alone.is_empty(),
         Box::new(isolation::Isolation::new(system)),
     );
+    if let Some(work) = system.device.and_then(|device| device.work) {
+        add(wants(&[Rule::FreeChannel]), Box::new(free::FreeChannel::new(&work)));
+    }
     add(wants(&[Rule::Modify]), Box::new(modify::Modify::new()));
     add(wants(&[Rule::NoStarvation]), Box::new(starvation::Starvation::new()));
     add(wants(&[Rule::LaneOrder]), Box::new(order::LaneOrder::new()));

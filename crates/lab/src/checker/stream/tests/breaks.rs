@@ -219,6 +219,50 @@ fn isolation_of_a_slow_answer_in_fifty() {
     breaks(Rule::Isolation, &system, answers(50));
 }
 
+/// Four channels, an urgent request at 0 and large ones from `at_ns` on: as many at once.
+fn beside_urgent(large: u64, at_ns: u64) -> (System, Vec<Event>) {
+    let (read, write) = ((100_000, 1_000), (100_000, 1_000));
+    let work = DeviceWork { channels: 4, slots_max: 6, read, write };
+    let device = DevicePromise { window_ns: 10 * S, work: Some(work) };
+    let promise = VolumePromise { floor: Floor::None, ..VolumePromise::iops(1_000) };
+    let system = System { device: Some(device), ..system(&[promise]) };
+    let mut events = Vec::new();
+    for handle in 0..=large {
+        let at = if handle == 0 { 0 } else { at_ns };
+        let [submitted, mut dispatched, mut completed] =
+            <[Event; 3]>::try_from(request(handle, at, 0, 5 * MS)).unwrap();
+        let cost_ns = if handle == 0 { 104_096 } else { 500_000 };
+        if let Event::Dispatched(dispatched) = &mut dispatched {
+            (dispatched.device_cost_ns, dispatched.urgent) = (cost_ns, handle == 0);
+        }
+        if let Event::Completed(completed) = &mut completed {
+            completed.device_cost_ns = cost_ns;
+        }
+        events.extend([submitted, dispatched, completed]);
+    }
+    (system, in_time(events))
+}
+
+#[test]
+fn free_channel_that_a_large_request_takes() {
+    let only = |(system, events): (System, Vec<Event>)| {
+        let mut checkers = Checkers::only(system, &[Rule::FreeChannel]);
+        events.iter().for_each(|event| checkers.observe(event));
+        checkers.finish()
+    };
+    // Three of four, the urgent one being done.
+    let report = only(beside_urgent(3, 50 * MS));
+    kept(&report);
+    assert_eq!(judged(&report, Rule::FreeChannel), 3);
+    assert_eq!(only(beside_urgent(4, 50 * MS)).broken(), [Rule::FreeChannel]);
+    // Beside the urgent one two, not three.
+    kept(&only(beside_urgent(2, MS)));
+    assert_eq!(only(beside_urgent(3, MS)).broken(), [Rule::FreeChannel]);
+    // Long after it all.
+    let report = only(beside_urgent(4, 100 * MS));
+    assert_eq!((report.pass(), judged(&report, Rule::FreeChannel)), (true, 0));
+}
+
 /// A backlog at 1,000 a second that is raised to 2,000 at 2 s, just when the next one is due.
 /// `gift` I/Os more go at once then, and the others `late_ns` late.
 fn modified(gift: u64, late_ns: u64) -> (System, Vec<Event>) {
