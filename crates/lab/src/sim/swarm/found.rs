@@ -188,6 +188,7 @@ fn client((number, written): (u32, &Volume)) -> ClientSetup {
         },
         start_ns: written.start,
         stop_ns: u64::MAX,
+        program: None,
     }
 }
 
