@@ -8,8 +8,12 @@ use crate::workload::Workload;
 /// Length of the loads that look for cold or cached blocks, in seconds.
 const ALONE_S: u32 = 3;
 
-/// What is asked of it at once at least: enough for a promise to be asked for in full.
+/// What is asked of it at once at least: enough for a promise to be asked for in full. Of large
+/// requests fewer: what a device may have saved is answered at once, and if that takes long to
+/// carry over, all of it at the same moment looks like more than was saved.
 const DEPTH_MIN: u64 = 32;
+const DEPTH_MIN_LARGE: u64 = 4;
+const LARGE_BYTES: u64 = 2 << 20;
 /// And at most: more only waits.
 const DEPTH_MAX: u64 = 256;
 
@@ -63,7 +67,9 @@ pub(super) fn loads(promise: &Promise, plan: &Plan, alone_ns: u64) -> Vec<Step> 
 fn depth(promise: &Promise, workload: &Workload, alone_ns: u64) -> u32 {
     let iops = promise.rates_of(workload).map_or(0.0, |(rate, _)| rate);
     let needed = (iops * alone_ns as f64 / 1e9 * 2.0).ceil().max(0.0) as u64;
-    u32::try_from(needed.clamp(DEPTH_MIN, DEPTH_MAX)).unwrap_or(32)
+    let large = LARGE_BYTES / u64::from(workload.block_bytes.max(1));
+    let least = large.clamp(DEPTH_MIN_LARGE, DEPTH_MIN);
+    u32::try_from(needed.clamp(least, DEPTH_MAX)).unwrap_or(32)
 }
 
 /// What a load is held to if nobody knows the balance it began with. From outside three things can

@@ -176,6 +176,7 @@ fn the_loads_fit_the_promise() {
     assert_eq!(names(&gp3, &writes), all);
     let large = &steps::loads(&gp3, &plan, 100_000)[1].workload;
     assert_eq!((large.block_bytes, gp3.binds(large)), (256 << 10, Some(Dimension::Bytes)));
+    assert_eq!(large.queue_depth, 8);
     // 16,000 a second of 10 ms each need 160 at once.
     assert_eq!(
         steps::loads(&Promise::iops(16_000), &plan, 10_000_000)[0].workload.queue_depth,
