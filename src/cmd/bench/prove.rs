@@ -1,21 +1,23 @@
 //! `evenkeel bench prove`: the judge is put to the proof. Volumes that must keep their promise, one
 //! that cannot, and disks of others held to the same.
 
-use super::served::{DEVICE, Served, io2};
+use super::served::{DEVICE, Served, io2, this_program};
 use super::{begin, failed, print, seconds};
 use crate::cli::BenchProve;
 use crate::message::Failure;
 use evenkeel_core::volume::{VolumeRequest, VolumeType};
 use evenkeel_lab::bench::NbdUri;
 use evenkeel_lab::bench::child::Guarded;
+use evenkeel_lab::bench::fio::{self, Job};
 use evenkeel_lab::bench::limited::LimitedDisk;
 use evenkeel_lab::prove::{Outcome, Proof};
+use evenkeel_lab::workload::Workload;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 /// What the disks of others are held to, too.
 const IOPS: u32 = 1_000;
@@ -29,9 +31,6 @@ const SOLD_IOPS: u32 = 2_000;
 const GREEDY: u32 = 3;
 /// Longer than any proof takes at the same time of each load: it makes at most five of them.
 const LOADS_MAX: u32 = 6;
-
-/// The most seconds that it may take to write a disk once.
-const FILL_S_MAX: u32 = 60;
 
 #[derive(Serialize)]
 struct Found {
@@ -51,7 +50,8 @@ struct Row {
 
 pub fn run(arguments: &BenchProve) -> Result<(), Failure> {
     let folder = begin(&std::env::temp_dir(), "evenkeel-bench-prove-")?;
-    let mut bench = Bench { seconds: seconds(arguments.time), rows: Vec::new() };
+    let seconds = seconds(arguments.time);
+    let mut bench = Bench { folder: folder.path().to_owned(), seconds, rows: Vec::new() };
     bench.own_volumes(&folder.path().join("own"))?;
     for (guarantee, expected) in [(true, Outcome::Kept), (false, Outcome::Broken)] {
         let name = if guarantee { "guaranteed" } else { "not-guaranteed" };
@@ -67,6 +67,8 @@ pub fn run(arguments: &BenchProve) -> Result<(), Failure> {
 }
 
 struct Bench {
+    /// Where nothing but what was made for the measurement is.
+    folder: PathBuf,
     seconds: u32,
     rows: Vec<Row>,
 }
@@ -103,27 +105,24 @@ impl Bench {
         let id = server.volume(&io2(SOLD_IOPS))?;
         // Their baseline is little, and they have credits for all that the device can do.
         let request = of_size(VolumeType::Gp2, 34);
-        let mut loads = Vec::new();
+        let mut jobs = Vec::new();
         for _ in 0..GREEDY {
             let greedy = server.volume(&request)?;
-            loads.push(self.greedy_load(&NbdUri::unix(&server.socket, &greedy))?);
+            let target = NbdUri::unix(&server.socket, &greedy).into();
+            let seconds = LOADS_MAX * (self.seconds + 10);
+            jobs.push(Job {
+                name: greedy,
+                target,
+                workload: Workload::random_read(256 << 10, 64, seconds),
+            });
         }
+        let load = fio::beside(&jobs).map_err(failed)?;
         let without = if guarantee { "" } else { ", --no-guarantee" };
         let subject = format!("io2, {SOLD_IOPS} IOPS beside greedy neighbours{without}");
         self.prove(subject, Some(expected), &id, &own(&server, &[])?)?;
-        drop(loads);
+        drop(load);
         server.stop();
         Ok(())
-    }
-
-    /// 64 reads of 256 KiB at once. Dropping it ends it.
-    fn greedy_load(&self, uri: &NbdUri) -> Result<Guarded, Failure> {
-        let mut fio = Command::new("fio");
-        fio.args(["--name=greedy", "--thread", "--ioengine=nbd", "--rw=randread", "--bs=256k"]);
-        fio.args(["--iodepth=64", "--time_based", "--size=1g"]);
-        fio.arg(format!("--uri={}", uri.as_str()));
-        fio.arg(format!("--runtime={}", LOADS_MAX * (self.seconds + 10)));
-        Guarded::spawn(fio.stdout(Stdio::null()), "fio").map_err(failed)
     }
 
     /// What else calls itself limited, and what does not.
@@ -144,8 +143,6 @@ impl Bench {
         self.prove(subject, None, nbdkit.uri().as_str(), &held_to)?;
         drop(nbdkit);
         let qemu = LimitedDisk::qemu(&place("qemu")?, DISK_MIB, IOPS).map_err(failed)?;
-        // Reads of what was never written pass its limiter.
-        write_all(qemu.uri())?;
         let subject = "qemu-storage-daemon, throttle group of 1,000 IOPS".to_owned();
         self.prove(subject, None, qemu.uri().as_str(), &held_to)?;
         drop(qemu);
@@ -163,16 +160,9 @@ impl Bench {
         words: &[String],
     ) -> Result<(), Failure> {
         eprintln!("{subject}");
-        let program = std::env::current_exe()
-            .map_err(|error| Failure::new(format!("where this program is: {error}")))?;
-        let mut command = Command::new(program);
+        let mut command = this_program(&self.folder)?;
         command.args(["prove", target, "-o", "json", "--time"]);
         command.arg(format!("{}s", self.seconds)).args(words);
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("EVENKEEL_") {
-                command.env_remove(&name);
-            }
-        }
         let mut child =
             Guarded::spawn(command.stdout(Stdio::piped()), "evenkeel").map_err(failed)?;
         let mut told = String::new();
@@ -199,19 +189,6 @@ fn own(server: &Served, more: &[String]) -> Result<Vec<String>, Failure> {
     let mut words = vec!["--data-dir".to_owned(), data_dir.to_owned()];
     words.extend_from_slice(more);
     Ok(words)
-}
-
-/// Writes a whole disk once.
-fn write_all(uri: &NbdUri) -> Result<(), Failure> {
-    let mut fio = Command::new("fio");
-    fio.args(["--name=fill", "--thread", "--ioengine=nbd", "--rw=write", "--bs=256k"]);
-    fio.args(["--iodepth=16", &format!("--runtime={FILL_S_MAX}"), &format!("--size={DISK_MIB}m")]);
-    let output = fio.arg(format!("--uri={}", uri.as_str())).output().map_err(failed)?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(Failure::new(format!("{} cannot be written: {said}", uri.as_str())))
 }
 
 /// A file whose blocks are all there.

@@ -45,19 +45,10 @@ pub struct Served {
 impl Served {
     /// Starts a server on a data folder and waits until it is ready.
     pub fn start(data_dir: &Path, store: &str, options: &[&str]) -> Result<Self, Failure> {
-        let program = std::env::current_exe()
-            .map_err(|error| Failure::new(format!("where this program is: {error}")))?;
-        let mut command = Command::new(program);
+        let mut command = this_program(data_dir.parent().unwrap_or(data_dir))?;
         command.args(["serve", "--listen", "127.0.0.1:0", "--nbd-listen", "127.0.0.1:0"]);
         command.args(["--store", store, "--log", "error"]).args(options);
         command.arg("--data-dir").arg(data_dir);
-        // Settings of the shell are meant for other servers, and so is a file in its folder.
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("EVENKEEL_") {
-                command.env_remove(&name);
-            }
-        }
-        command.current_dir(data_dir.parent().unwrap_or(data_dir));
         let started = Stopwatch::start();
         let mut child =
             Guarded::spawn(command.stdout(Stdio::piped()), "evenkeel").map_err(failed)?;
@@ -111,6 +102,21 @@ impl Served {
         };
         volume::create(&self.client, &create).map(|volume| volume.volume_id)
     }
+}
+
+/// This program, to be run in a folder without the settings of the shell, which are meant for other
+/// servers, and without those of a file in the folder one is in.
+pub fn this_program(folder: &Path) -> Result<Command, Failure> {
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::new(format!("where this program is: {error}")))?;
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("EVENKEEL_") {
+            command.env_remove(&name);
+        }
+    }
+    command.current_dir(folder);
+    Ok(command)
 }
 
 /// How long a volume may take to get where it is to be.

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::NbdUri;
 use super::compare::{Peer, PeerSize, Place, Running, Transport, nbdkit_limited, qemu_limited};
+use super::{NbdUri, durable};
 use crate::LabError;
 
 /// A server with one disk. Dropping it stops it and removes the disk.
@@ -22,12 +22,15 @@ impl LimitedDisk {
     }
 
     /// qemu-storage-daemon's disk in a file of `folder`, held to so many I/Os of up to 256 KiB per
-    /// second by a throttle group.
+    /// second by a throttle group. All of it is written: reads of what never was pass the limiter.
     ///
     /// # Errors
-    /// When qemu-storage-daemon is not installed or does not start.
+    /// When qemu-storage-daemon is not installed, does not start, or refuses the writes.
     pub fn qemu(folder: &Path, mib: u32, iops: u32) -> Result<Self, LabError> {
-        Self::start(&qemu_limited(iops), folder, mib)
+        let peer = qemu_limited(iops);
+        let disk = Self::start(&peer, folder, mib)?;
+        durable::fill(&disk.server.socket, &peer.export, PeerSize { mib }.bytes())?;
+        Ok(disk)
     }
 
     fn start(peer: &Peer, folder: &Path, mib: u32) -> Result<Self, LabError> {
