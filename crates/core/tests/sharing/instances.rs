@@ -2,7 +2,7 @@
 
 use evenkeel_core::qos::pacing::{CreditLimit, Limit};
 use evenkeel_core::qos::scheduler::Io;
-use evenkeel_core::qos::sharing::InstancePacing;
+use evenkeel_core::qos::sharing::{Claim, InstancePacing};
 use evenkeel_core::time::Duration;
 use proptest::prelude::*;
 
@@ -49,6 +49,27 @@ fn p19_an_instance_is_shared_by_provisioned_rate_and_cost() {
     let total: f64 = bytes.iter().sum::<f64>() / 4.0;
     assert!((total / (48_000.0 * 1_024.0) - 1.0).abs() < 0.002, "{total}");
     clients.truncate(1);
+}
+
+/// A volume that is limited in bytes alone, as hard disks' types are, is one of several: it is not
+/// to have all that it could take.
+#[test]
+fn p19_a_volume_limited_in_bytes_leaves_the_others_theirs() {
+    let credit = Some(CreditLimit { refill_per_second: 78 << 20, capacity: 1 << 40 });
+    let scan = crate::world::pacing(None, Some(Limit { per_second: 488 << 20, credit }));
+    let volume = Client::greedy(16, 16 * KIB).limited(1_000).on(0);
+    let scanner = Client {
+        pacing: scan,
+        claim: Claim::best_effort(&scan),
+        ..Client::greedy(8, 256 * KIB).on(0)
+    };
+    let mut world = World::new(None, &[instance(None, limit(62_500_000))], &[volume, scanner]);
+    world.run_until(5 * NS_PER_S);
+    let bytes = [0, 1].map(|volume| world.bytes(volume, span(1, 5)) / 4);
+    // 1,000 and 78 x 64 = 4,992 I/Os of 16 KiB.
+    let part = 62_500_000 * 1_000 / 5_992;
+    assert!(bytes[0].abs_diff(part) < part / 50, "{bytes:?}");
+    assert!((bytes[0] + bytes[1]).abs_diff(62_500_000) < 62_500, "{bytes:?}");
 }
 
 /// A link has a limit for each direction: both together carry twice one.

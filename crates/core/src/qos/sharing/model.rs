@@ -4,6 +4,9 @@ use crate::qos::admission::Reserved;
 use crate::qos::pacing::{CountingRule, Limit, Pacing};
 use crate::time::{Duration, Instant};
 
+/// Weight of a volume without limits: the IOPS of a large gp2 volume.
+const UNLIMITED_WEIGHT: u64 = 16_000;
+
 /// Device time of one kind of request: linear in its length, as measured at calibration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OperationCost {
@@ -93,11 +96,19 @@ impl Claim {
     /// No claim on anything but the least.
     pub const NONE: Self = Self { reservation_per_second: 0, weight: 1, surplus_per_second: None };
 
-    /// A claim on what others leave, by the volume's rate.
+    /// A claim on what others leave, by the volume's rate in I/Os. A volume limited in bytes alone,
+    /// as a hard disk's type is, weighs as many I/Os of 16 KiB as it can always have; and one
+    /// without limits, to which nobody promised anything, no more than a fast volume of an everyday
+    /// type. Were it as much as it may have, nothing would be left beside it.
     #[must_use]
     pub fn best_effort(pacing: &Pacing) -> Self {
-        let rate = pacing.operations.map_or(u64::from(u32::MAX), |limit| limit.per_second);
-        let weight = u32::try_from(rate).unwrap_or(u32::MAX);
+        let always = |limit: Limit| limit.credit.map_or(limit.per_second, |c| c.refill_per_second);
+        let weight = match (pacing.operations, pacing.bytes) {
+            (Some(limit), _) => limit.per_second,
+            (None, Some(limit)) => always(limit) / u64::from(DeviceModel::REFERENCE_BYTES),
+            (None, None) => UNLIMITED_WEIGHT,
+        };
+        let weight = u32::try_from(weight.max(1)).unwrap_or(u32::MAX);
         Self { reservation_per_second: 0, weight, surplus_per_second: None }
     }
 
@@ -177,7 +188,7 @@ impl DeviceOthers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::qos::pacing::CountingRule;
+    use crate::qos::pacing::{CountingRule, CreditLimit};
 
     /// What is reserved is what was sold: the device time of all I/Os and all bytes.
     #[test]
@@ -219,5 +230,19 @@ mod tests {
             assert_eq!(Claim::least_reservation(&pacing(rate)), least);
         }
         assert_eq!(Claim::least_reservation(&Pacing::UNLIMITED), 20);
+    }
+
+    #[test]
+    fn a_volume_weighs_what_it_can_have_not_everything() {
+        let weight = |operations, bytes| {
+            Claim::best_effort(&Pacing { operations, bytes, ..Pacing::UNLIMITED }).weight
+        };
+        let limit = |per_second| Some(Limit { per_second, credit: None });
+        assert_eq!(weight(limit(3_000), limit(125 << 20)), 3_000);
+        // st1 of 2,000 GiB: bursts of 488 MiB/s, 78 MiB/s for ever.
+        let credit = Some(CreditLimit { refill_per_second: 78 << 20, capacity: 2_000 << 30 });
+        assert_eq!(weight(None, Some(Limit { per_second: 488 << 20, credit })), 78 * 64);
+        assert_eq!(weight(None, limit(1)), 1);
+        assert_eq!(weight(None, None), 16_000);
     }
 }

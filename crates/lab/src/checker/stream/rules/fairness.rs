@@ -1,10 +1,10 @@
 //! Line 5: volumes with the same promise on a saturated client host get the same share of it.
 //!
-//! Judged over every second in which all of them were backlogged throughout and waited for somebody
-//! other than their own limits for at least half of it. A share is device cost where it is known,
-//! else what it takes of the host's limit that it takes most of, in time. Who got all that its own
-//! limits had for it is owed nothing, however much more others had saved: shares are fair in the
-//! sense of max-min.
+//! Judged over every second but the first in which all of them were backlogged throughout and
+//! waited for somebody other than their own limits for at least half of it. A share is device cost
+//! where it is known, else what it takes of the host's limit that it takes most of, in time. Who
+//! got all that its own limits had for it is owed nothing, however much more others had saved:
+//! shares are fair in the sense of max-min.
 
 use super::super::event::{Dispatched, Event};
 use super::super::instances;
@@ -162,13 +162,15 @@ impl Group {
         let saturated = self.members.iter().all(|member| waited(member) * 2 >= SECOND_NS);
         let used = || self.members.iter().map(|member| member.used);
         let (least, most) = (used().min().unwrap_or(0), used().max().unwrap_or(0));
-        // At a device, turns go back to before the window: who was ahead then is behind now.
-        let begun = seen.device.work.is_none() || self.steady;
-        if saturated && begun && !self.disturbed {
+        // Turns go back to before the window: who was ahead then is behind now, be it at a device
+        // or because its own limits hold it up until it is level with those who came later.
+        if saturated && self.steady && !self.disturbed {
             let share = MILLION - u64::from(seen.system.margins.fairness_ppm);
             let due = u128::from(most) * u128::from(share) / u128::from(MILLION);
-            // Turns are not divided: one turn may have gone to one and not to the other yet.
-            let turns = 2 * u128::from(self.largest);
+            // Turns are not divided: one turn may have gone to one and not to the other yet, at the
+            // host, and at the device if there is one.
+            let places = 1 + u128::from(seen.device.work.is_some());
+            let turns = 2 * places * u128::from(self.largest);
             let span_ns = seen.now - self.since.unwrap_or(seen.now);
             let kept = self.members.iter().all(|member| {
                 u128::from(member.used) + turns >= due || member.has_all_of_its_own(span_ns, share)

@@ -1,7 +1,9 @@
 //! Line 1: while a volume is steadily backlogged, no 10 ms carry much more than the average.
 //!
 //! A backlog is steady once the tokens saved before it are spent. While others hold the volume up
-//! or stand still it is not, nor for as long as it may take to catch up afterwards.
+//! or stand still it is not, nor for as long as it may take to catch up afterwards; at a device,
+//! which holds up one request after the other, that is also what its limits earned while it had no
+//! claim.
 
 use std::collections::VecDeque;
 
@@ -98,6 +100,12 @@ impl OfVolume {
     fn excuse(&mut self, volume: &Volume, seen: &Seen) {
         let unexcused = volume.held_up.unexcused_ns.saturating_sub(self.unexcused_ns);
         self.unexcused_ns = volume.held_up.unexcused_ns;
+        if unexcused > 0 && seen.device.work.is_some() {
+            for steady in &mut self.limits {
+                steady.from = steady.from.max(seen.now + WINDOW_NS);
+                steady.clear();
+            }
+        }
         let excused = volume.last_held_up_ns.saturating_sub(unexcused);
         if excused > 0 {
             let most_ns = seen.system.made_whole.time_ns;
