@@ -7,12 +7,13 @@ use evenkeel_lab::sim::device::Device as Simulated;
 use evenkeel_lab::sim::policy::Dispatch;
 use evenkeel_lab::sim::setup::DeviceSetup;
 use evenkeel_store::faulty::device::Device as Timed;
+use evenkeel_store::faulty::head::Head;
 use evenkeel_store::faulty::setup::{ServiceTime, Setup, Stalls, WriteCache};
 use evenkeel_store::random::Random;
 
 /// When each request is given, and what it is.
-fn requests(random: &mut Random, count: u32) -> Vec<(u64, Operation, u32)> {
-    let mut at = 0;
+fn requests(random: &mut Random, count: u32) -> Vec<(u64, Operation, (u64, u32))> {
+    let (mut at, mut offset) = (0, 0);
     let mut request = || {
         at += random.below(40_000);
         let length = 4_096 << random.below(7);
@@ -22,7 +23,13 @@ fn requests(random: &mut Random, count: u32) -> Vec<(u64, Operation, u32)> {
             6 => Operation::Write { fua: true },
             _ => Operation::Flush,
         };
-        (at, operation, length)
+        // Often a little further, and now and then somewhere else.
+        if random.below(4) == 0 {
+            offset = random.below(1 << 30);
+        }
+        let range = (offset, length);
+        offset += u64::from(length);
+        (at, operation, range)
     };
     (0..count).map(|_| request()).collect()
 }
@@ -37,9 +44,10 @@ fn devices(random: &mut Random) -> (DeviceSetup, Setup) {
         bytes: random.below(4 << 20),
         drain_bytes_per_second: 1 + random.below(1 << 30),
     });
+    let near_ns = (random.below(2) == 0).then(|| 1_000 + random.below(10_000));
     let ideal = DeviceSetup::ideal(0);
-    let simulated = DeviceSetup { channels: Some(channels), read, write, cache, ..ideal };
-    let timed = Setup { write, cache, ..Setup::new(channels, read) };
+    let simulated = DeviceSetup { channels: Some(channels), read, write, near_ns, cache, ..ideal };
+    let timed = Setup { write, near_ns, cache, ..Setup::new(channels, read) };
     (simulated, timed)
 }
 
@@ -58,11 +66,12 @@ fn both_devices_are_done_at_the_same_nanosecond() {
             requests.retain(|(at, ..)| *at < 2 * every_ns);
         }
         let mut timed = Timed::new(&timed, Instant::ZERO);
+        let mut head = Head::default();
         let mut ends = Vec::new();
         let mut expected = Vec::new();
         let has_stall = stall.is_some();
         let mut stall = stall;
-        for (handle, &(at, operation, length)) in requests.iter().enumerate() {
+        for (handle, &(at, operation, range)) in requests.iter().enumerate() {
             if let Some((from, length_ns)) = stall.filter(|(from, _)| *from <= at) {
                 collect(&mut simulated, from, &mut ends);
                 simulated.pause(from, length_ns);
@@ -70,10 +79,12 @@ fn both_devices_are_done_at_the_same_nanosecond() {
             }
             collect(&mut simulated, at, &mut ends);
             let handle = handle as u32;
+            let (offset, length) = range;
             let dispatch =
-                Dispatch { volume: 0, handle, operation, offset: 0, length, last: true, ticket: 0 };
+                Dispatch { volume: 0, handle, operation, offset, length, last: true, ticket: 0 };
             simulated.give(at, dispatch);
-            expected.push((timed.give(Instant::from_ns(at), operation, length).ns, handle));
+            let done_at = timed.give(Instant::from_ns(at), operation, range, &mut head);
+            expected.push((done_at.ns, handle));
         }
         collect(&mut simulated, u64::MAX, &mut ends);
         ends.sort_unstable();

@@ -6,9 +6,10 @@
 
 use super::events::Heap;
 use super::policy::Dispatch;
-use super::setup::DeviceSetup;
+use super::setup::{DeviceSetup, ServiceTime};
 use evenkeel_core::request::Operation;
 use evenkeel_store::faulty::cache::Cache;
+use evenkeel_store::faulty::head::Head;
 use evenkeel_store::random::Random;
 use slab::Slab;
 use std::collections::VecDeque;
@@ -35,6 +36,8 @@ pub struct Device {
     /// When it is done with something next, in its own time; the end of time for never.
     next_own: u64,
     cache: Cache,
+    /// Of each volume that something was done for.
+    heads: Vec<Head>,
     written_since_pause: u64,
     /// What requests take, in percent of what the setup says.
     percent: u64,
@@ -76,6 +79,7 @@ impl Device {
             work,
             next_own: u64::MAX,
             cache: Cache::new(setup.cache),
+            heads: Vec::new(),
             written_since_pause: 0,
             percent: 100,
         }
@@ -224,19 +228,19 @@ impl Device {
 
     fn begin(&mut self, own_now: u64, slot: u32) {
         let Work::Channels { under_way, .. } = &self.work else { return };
-        let Some(done) = under_way.get(slot as usize) else { return };
-        let Dispatch { operation, length, .. } = done.dispatch;
-        let service_ns = self.service_ns(own_now, operation, length);
+        let Some(&Done { dispatch, .. }) = under_way.get(slot as usize) else { return };
+        let service_ns = self.service_ns(own_now, &dispatch);
         if let Work::Channels { ends, .. } = &mut self.work {
             ends.push(own_now.saturating_add(service_ns), slot);
         }
     }
 
     /// How long a request takes once a channel works on it.
-    fn service_ns(&mut self, own_now: u64, operation: Operation, length: u32) -> u64 {
+    fn service_ns(&mut self, own_now: u64, dispatch: &Dispatch) -> u64 {
+        let Dispatch { operation, length, .. } = *dispatch;
         let (time, moved) = match operation {
-            Operation::Read => (self.setup.read, length),
-            Operation::Write { .. } => (self.setup.write, length),
+            Operation::Read => (self.time(self.setup.read, dispatch), length),
+            Operation::Write { .. } => (self.time(self.setup.write, dispatch), length),
             _ => (self.setup.write, 0),
         };
         let mean_ns = time.ns(moved);
@@ -245,6 +249,16 @@ impl Device {
             Operation::Write { fua } => noisy_ns + self.cache.wait_ns(own_now, moved, fua),
             _ => noisy_ns,
         }
+    }
+
+    /// What a request takes where the head of its volume is.
+    fn time(&mut self, time: ServiceTime, dispatch: &Dispatch) -> ServiceTime {
+        let Some(near_ns) = self.setup.near_ns else { return time };
+        let volume = dispatch.volume as usize;
+        if self.heads.len() <= volume {
+            self.heads.resize(volume + 1, Head::default());
+        }
+        self.heads[volume].time(Some(near_ns), time, (dispatch.offset, dispatch.length))
     }
 
     fn collect_garbage(&mut self, now: u64, dispatch: &Dispatch) {
@@ -266,6 +280,7 @@ const fn always_takes_as_long(setup: &DeviceSetup) -> bool {
         && read.base_ns == write.base_ns
         && read.ns_per_kib == 0
         && write.ns_per_kib == 0
+        && setup.near_ns.is_none()
         && setup.noise_ppm == 0
         && setup.cache.is_none()
 }
@@ -273,7 +288,7 @@ const fn always_takes_as_long(setup: &DeviceSetup) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::setup::{GarbageCollection, ServiceTime, WriteCache};
+    use crate::sim::setup::{GarbageCollection, WriteCache};
 
     const WRITE: Operation = Operation::Write { fua: false };
 

@@ -206,6 +206,9 @@ pub struct DeviceSetup {
     pub read: ServiceTime,
     /// What a write takes.
     pub write: ServiceTime,
+    /// What a read or a write takes before its bytes are counted if it begins near where the last
+    /// one of its volume ended; `None` if that makes no difference.
+    pub near_ns: Option<u64>,
     /// Relative standard deviation of what they take, in millionths.
     pub noise_ppm: u32,
     /// Where writes are fast until it is full.
@@ -290,6 +293,7 @@ impl DeviceSetup {
             channels: None,
             read: time,
             write: time,
+            near_ns: None,
             noise_ppm: 0,
             cache: None,
             collection: None,
@@ -303,8 +307,8 @@ impl DeviceSetup {
     pub const fn faulty(&self) -> Option<FaultySetup> {
         let Some(channels) = self.channels else { return None };
         let device = FaultySetup::new(channels, self.read);
-        let (noise_ppm, cache) = (self.noise_ppm, self.cache);
-        Some(FaultySetup { write: self.write, noise_ppm, cache, ..device })
+        let Self { write, near_ns, noise_ppm, cache, .. } = *self;
+        Some(FaultySetup { write, near_ns, noise_ppm, cache, ..device })
     }
 }
 

@@ -91,9 +91,9 @@ fn a_short_run_is_judged_by_the_article_s_own_figures() {
 fn fewer_runs_leave_out_what_needs_more() {
     let name = "stripe-consistency";
     let suite = find(name).unwrap();
-    let part = Choice { only: Some("m1.large rnd"), runs: Some(1) };
+    let part = Choice { only: Some("m1.large rndr"), runs: Some(1) };
     let ready = suite.live.read(name, &part).unwrap();
-    assert_eq!(ready.scenario.cases.len(), 3);
+    assert_eq!(ready.scenario.cases.len(), 4);
     let results = run::run(&ready.scenario, 1, run::Method::ClosedForm, &mut |_| {}).unwrap();
     let mut result = SuiteResult::begin(name, &suite);
     result.add_simulated(&ready, &results);

@@ -8,6 +8,7 @@
 //! answers and costs no throughput.
 
 use super::cache::Cache;
+use super::head::Head;
 use super::setup::{Setup, Stalls};
 use crate::random::Random;
 use evenkeel_core::request::Operation;
@@ -40,22 +41,35 @@ impl Device {
         }
     }
 
-    /// Gives it a request; when that will be done.
-    pub fn give(&mut self, now: Instant, operation: Operation, length: u32) -> Instant {
+    /// Gives it a request, for a range of a volume with a head of its own; when that will be done.
+    pub fn give(
+        &mut self,
+        now: Instant,
+        operation: Operation,
+        range: (u64, u32),
+        head: &mut Head,
+    ) -> Instant {
         let own_now = own_time(self.setup.stalls, now.since(self.origin).ns);
         let free_at = self.free_at.pop().map_or(0, |Reverse(at)| at);
         let begin = free_at.max(own_now);
-        let end = begin.saturating_add(self.service_ns(begin, operation, length));
+        let end = begin.saturating_add(self.service_ns(begin, operation, range, head));
         self.free_at.push(Reverse(end));
         Instant::from_ns(self.origin.ns.saturating_add(real_time(self.setup.stalls, end)))
     }
 
     /// How long a request takes once a channel works on it.
-    fn service_ns(&mut self, begin: u64, operation: Operation, length: u32) -> u64 {
+    fn service_ns(
+        &mut self,
+        begin: u64,
+        operation: Operation,
+        range: (u64, u32),
+        head: &mut Head,
+    ) -> u64 {
+        let Setup { read, write, near_ns, .. } = self.setup;
         let (time, moved) = match operation {
-            Operation::Read => (self.setup.read, length),
-            Operation::Write { .. } => (self.setup.write, length),
-            _ => (self.setup.write, 0),
+            Operation::Read => (head.time(near_ns, read, range), range.1),
+            Operation::Write { .. } => (head.time(near_ns, write, range), range.1),
+            _ => (write, 0),
         };
         let mean = time.ns(moved).saturating_mul(self.percent(begin)) / 100;
         let noisy = self.random.around(mean, self.setup.noise_ppm);
@@ -109,7 +123,7 @@ mod tests {
     }
 
     fn give(device: &mut Device, at: u64, operation: Operation, length: u32) -> u64 {
-        device.give(Instant::from_ns(at), operation, length).ns
+        device.give(Instant::from_ns(at), operation, (0, length), &mut Head::default()).ns
     }
 
     #[test]

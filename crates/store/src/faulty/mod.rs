@@ -8,6 +8,7 @@
 
 pub mod cache;
 pub mod device;
+pub mod head;
 pub mod setup;
 mod volume;
 

@@ -16,6 +16,9 @@ pub struct Setup {
     pub read: ServiceTime,
     /// What a write takes. Requests without payload take a write's base.
     pub write: ServiceTime,
+    /// What a read or a write takes before its bytes are counted if it begins near where the last
+    /// one of its volume ended; `None` if that makes no difference. See [`super::head`].
+    pub near_ns: Option<u64>,
     /// Relative standard deviation of that, in millionths.
     pub noise_ppm: u32,
     /// Where writes are fast until it is full.
@@ -83,6 +86,7 @@ impl Setup {
             channels,
             read: time,
             write: time,
+            near_ns: None,
             noise_ppm: 0,
             cache: None,
             stalls: None,
@@ -117,12 +121,13 @@ const fn key(name: &'static str, scale: f64, least: f64, most: f64) -> Key {
     Key { name, scale, least, most }
 }
 
-const KEYS: [Key; 14] = [
+const KEYS: [Key; 15] = [
     key("channels", 1.0, 1.0, CHANNELS_MAX as f64),
     key("read_us", 1e3, 0.1, 1e7),
     key("read_ns_per_byte", 1_024.0, 0.0, 1e5),
     key("write_us", 1e3, 0.1, 1e7),
     key("write_ns_per_byte", 1_024.0, 0.0, 1e5),
+    key("near_us", 1e3, 0.1, 1e7),
     key("noise_percent", 1e4, 0.0, 100.0),
     key("cache_mib", 1_048_576.0, 1.0, 1e9),
     key("drain_mibps", 1_048_576.0, 1.0, 1e9),
@@ -212,6 +217,7 @@ impl FromStr for Setup {
         }
         Ok(Self {
             write: values.time("write_us", "write_ns_per_byte")?.unwrap_or(read),
+            near_ns: values.get("near_us"),
             noise_ppm: values.small("noise_percent"),
             cache: values
                 .both("cache_mib", "drain_mibps")?
@@ -243,6 +249,7 @@ impl fmt::Display for Setup {
             named("read_ns_per_byte", slower(self.read)),
             named("write_us", write.map(|time| time.base_ns)),
             named("write_ns_per_byte", write.and_then(slower)),
+            named("near_us", self.near_ns),
             named("noise_percent", some(self.noise_ppm)),
             named("cache_mib", self.cache.map(|cache| cache.bytes)),
             named("drain_mibps", self.cache.map(|cache| cache.drain_bytes_per_second)),
@@ -278,12 +285,14 @@ mod tests {
         let read = ServiceTime { base_ns: 80_000, ns_per_kib: 4_096 };
         let setup: Setup = "channels=8,read_us=80,read_ns_per_byte=4".parse().unwrap();
         assert_eq!(setup, Setup::new(8, read));
-        let text = "channels=2,read_us=80.5,read_ns_per_byte=0.5,write_us=20,noise_percent=5,\
-                    cache_mib=64,drain_mibps=100,stall_ms=20,stall_every_ms=1000,\
-                    device_percent=130,device_percent_at_s=1.5,fail_percent=0.01,seed=7";
+        let text = "channels=2,read_us=80.5,read_ns_per_byte=0.5,write_us=20,near_us=0.5,\
+                    noise_percent=5,cache_mib=64,drain_mibps=100,stall_ms=20,\
+                    stall_every_ms=1000,device_percent=130,device_percent_at_s=1.5,\
+                    fail_percent=0.01,seed=7";
         let setup: Setup = text.parse().unwrap();
         assert_eq!(setup.read, ServiceTime { base_ns: 80_500, ns_per_kib: 512 });
         assert_eq!(setup.write, ServiceTime { base_ns: 20_000, ns_per_kib: 0 });
+        assert_eq!(setup.near_ns, Some(500));
         assert_eq!((setup.noise_ppm, setup.fail_ppm, setup.seed), (50_000, 100, 7));
         assert_eq!(setup.cache.unwrap().bytes, 64 << 20);
         assert_eq!(setup.stalls, Some(Stalls { every_ns: 1_000_000_000, length_ns: 20_000_000 }));

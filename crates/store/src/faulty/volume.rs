@@ -6,6 +6,7 @@
 //! therefore keeps it open.
 
 use super::device::Device;
+use super::head::Head;
 use super::setup::Setup;
 use crate::clock::{self, Timer};
 use crate::disk::{Disk, DiskDone, DiskOp};
@@ -27,6 +28,7 @@ const TIMER_TOKEN: u64 = u64::MAX;
 pub(super) struct FaultyStore {
     below: Box<dyn Store>,
     device: Arc<Mutex<Device>>,
+    head: Head,
     random: Random,
     fail_ppm: u32,
     timer: Timer,
@@ -60,6 +62,7 @@ impl FaultyStore {
         Self {
             below,
             device,
+            head: Head::default(),
             random: Random::new(setup.seed, stream | 1),
             fail_ppm: setup.fail_ppm,
             timer,
@@ -169,11 +172,11 @@ impl Store for FaultyStore {
     }
 
     fn submit(&mut self, mut submission: Submission, disk: &mut dyn Disk) {
-        let Submission { ticket, operation, length, .. } = submission;
+        let Submission { ticket, operation, offset, length, .. } = submission;
         let now = clock::now();
         let device = self.device.lock();
         let mut device = device.unwrap_or_else(PoisonError::into_inner);
-        let due_at = device.give(now, operation, length);
+        let due_at = device.give(now, operation, (offset, length), &mut self.head);
         drop(device);
         let slot = self.hold(ticket, due_at);
         let may_fail = !matches!(operation, Operation::BlockStatus | Operation::Cache);

@@ -18,7 +18,7 @@ pub(super) fn device(document: &Reader<'_>) -> Read<DeviceSetup> {
     let Some(reader) = document.table("device")? else { return Ok(DeviceSetup::ideal(IDEAL_NS)) };
     reader.has("stalls");
     let mut setup = if let Some(ns) = reader.scaled("ideal_us", 1e3, 0.1..=1e8)? {
-        for key in ["channels", "read_us", "write_us", "noise_percent", "cache_mib"] {
+        for key in ["channels", "read_us", "write_us", "near_us", "noise_percent", "cache_mib"] {
             if reader.has(key) {
                 return Err(reader.fault(key, "an ideal device has none; remove one of them"));
             }
@@ -39,6 +39,7 @@ fn real(reader: &Reader<'_>) -> Read<DeviceSetup> {
     let why = "what any read takes, in microseconds; or ideal_us";
     let read = reader.need("read_us", read, why)?;
     let write = cost(reader, "write_us", "write_ns_per_byte")?.unwrap_or(read);
+    let near_ns = reader.scaled("near_us", 1e3, 0.1..=1e8)?;
     let noise_ppm = reader.scaled("noise_percent", 10_000.0, 0.0..=100.0)?.unwrap_or(0);
     let cache = match reader.whole("cache_mib", 1..=1 << 30)? {
         None => None,
@@ -52,6 +53,7 @@ fn real(reader: &Reader<'_>) -> Read<DeviceSetup> {
         channels: Some(reader.need("channels", channels, "requests it works on at once")?),
         read,
         write,
+        near_ns,
         noise_ppm: u32::try_from(noise_ppm).unwrap_or(u32::MAX),
         cache,
         collection: None,

@@ -1,0 +1,62 @@
+//! A disk's head: what lies near where it is takes less time, because it need not go there.
+//!
+//! Each volume has a head of its own. On disks that many volumes share one head serves all of them,
+//! and what the others ask for moves it; there a sequence is a sequence as long as nobody else
+//! comes between. That is not in this model: others only take channels.
+
+use super::setup::ServiceTime;
+
+/// What is begun at most so far from where the last request of the volume ended is near: on the
+/// same or the next track, or in what the disk has read ahead.
+pub const NEAR_BYTES: u64 = 1 << 20;
+
+/// Where the head of a volume is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Head {
+    at: u64,
+}
+
+impl Head {
+    /// Moves to a range. What a request that takes `time` elsewhere takes here, where one that is
+    /// near takes `near_ns`, and no more than elsewhere, before its bytes are counted.
+    #[inline]
+    pub fn time(
+        &mut self,
+        near_ns: Option<u64>,
+        time: ServiceTime,
+        (offset, length): (u64, u32),
+    ) -> ServiceTime {
+        let Some(near_ns) = near_ns else { return time };
+        let is_near = offset.abs_diff(self.at) <= NEAR_BYTES;
+        self.at = offset.saturating_add(length.into());
+        let base_ns = if is_near { time.base_ns.min(near_ns) } else { time.base_ns };
+        ServiceTime { base_ns, ..time }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FAR: ServiceTime = ServiceTime { base_ns: 8_000, ns_per_kib: 3 };
+
+    #[test]
+    fn what_follows_is_near_and_what_jumps_is_not() {
+        let mut head = Head::default();
+        let mut base = |offset| head.time(Some(100), FAR, (offset, 4_096)).base_ns;
+        assert_eq!(base(0), 100);
+        assert_eq!(base(8_192), 100, "a little ahead: another thread of the same sequence");
+        assert_eq!(base(4_096), 100, "and a little behind");
+        assert_eq!(base(8_193 + NEAR_BYTES), 8_000);
+        assert_eq!(base(8_193 + NEAR_BYTES + 4_096), 100);
+        assert_eq!(base(0), 8_000);
+        assert_eq!(base(u64::MAX), 8_000, "the end of the range does not overflow");
+    }
+
+    #[test]
+    fn without_a_head_everywhere_is_the_same_and_near_is_never_slower() {
+        let mut head = Head::default();
+        assert_eq!(head.time(None, FAR, (0, 4_096)), FAR);
+        assert_eq!(head.time(Some(9_000), FAR, (0, 4_096)), FAR);
+    }
+}
