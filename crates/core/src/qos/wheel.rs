@@ -19,9 +19,12 @@
 //! list when its volume goes away: there are no stale entries to recognise. Bitmaps of the occupied
 //! slots make the next deadline a few instructions.
 
+mod bitmap;
+
 use alloc::vec;
 use alloc::vec::Vec;
 
+use self::bitmap::Bitmap;
 use super::phase::Phase;
 use crate::time::{Duration, Instant};
 
@@ -342,59 +345,6 @@ struct Event {
 
 impl Event {
     const NEVER: Self = Self { tick: u64::MAX, list: NOWHERE };
-}
-
-/// Which of up to 64 x 64 slots are occupied, with a summary word so that the next one is found
-/// without a walk.
-#[derive(Debug)]
-struct Bitmap<const WORDS: usize> {
-    summary: u64,
-    words: [u64; WORDS],
-}
-
-impl<const WORDS: usize> Bitmap<WORDS> {
-    const fn new() -> Self {
-        const { assert!(WORDS <= 64) };
-        Self { summary: 0, words: [0; WORDS] }
-    }
-
-    const fn is_empty(&self) -> bool {
-        self.summary == 0
-    }
-
-    fn set(&mut self, slot: u16) {
-        self.words[usize::from(slot / 64)] |= 1 << (slot % 64);
-        self.summary |= 1 << (slot / 64);
-    }
-
-    fn clear(&mut self, slot: u16) {
-        let word = &mut self.words[usize::from(slot / 64)];
-        *word &= !(1 << (slot % 64));
-        if *word == 0 {
-            self.summary &= !(1 << (slot / 64));
-        }
-    }
-
-    /// The first occupied slot at or after `slot`, around the corner if need be.
-    fn next_from(&self, slot: u16) -> Option<u16> {
-        if self.summary == 0 {
-            return None;
-        }
-        let word = slot / 64;
-        let rest = self.words[usize::from(word)] & (u64::MAX << (slot % 64));
-        if rest != 0 {
-            return Some(word * 64 + trailing_zeros(rest));
-        }
-        let after = self.summary & u64::MAX.checked_shl(u32::from(word) + 1).unwrap_or(0);
-        // No word after this one: around the corner, where this word's own low bits come last.
-        let word = trailing_zeros(if after == 0 { self.summary } else { after });
-        Some(word * 64 + trailing_zeros(self.words[usize::from(word)]))
-    }
-}
-
-/// At most 64, so the conversion cannot fail.
-fn trailing_zeros(word: u64) -> u16 {
-    u16::try_from(word.trailing_zeros()).unwrap_or(0)
 }
 
 /// The slot number in the low 12 bits: the conversion cannot fail.

@@ -1,9 +1,10 @@
 //! How devices, instances and claims come, change and go.
 
-use core::fmt;
-
 use super::share::{Shop, Terms};
-use super::{Cancelled, Counters, Io, Queue, Scheduler, SubmitError, VolumeIndex, index};
+use super::{
+    AttachmentIndex, Cancelled, Counters, DeviceIndex, InstanceIndex, Io, NoSuch, Queue, Scheduler,
+    SubmitError, VolumeIndex, index,
+};
 use crate::limits::{DEVICES_PER_CORE_MAX, INSTANCES_PER_CORE_MAX, VOLUMES_PER_CORE_MAX};
 use crate::qos::gate::Exceeded;
 use crate::qos::pacing::{Balances, Pacing};
@@ -15,68 +16,6 @@ use crate::qos::sharing::{
 };
 use crate::qos::wheel::Wheel;
 use crate::time::{Duration, Instant};
-
-/// A device's name within its scheduler. Devices are never removed.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct DeviceIndex(u32);
-
-/// An instance's name within its scheduler. It stays invalid after the instance is removed.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct InstanceIndex {
-    slot: u32,
-    generation: u32,
-}
-
-/// The name of one attachment of a volume within its scheduler. It stays invalid after the
-/// attachment or its volume is removed.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct AttachmentIndex {
-    flow: u32,
-    generation: u32,
-}
-
-/// What was asked for is not there, or as many as may be are there already.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NoSuch {
-    /// The volume was removed.
-    Volume,
-    /// The instance was removed.
-    Instance,
-    /// There is no such device.
-    Device,
-    /// No more volumes fit.
-    RoomForVolumes,
-    /// No more instances fit.
-    RoomForInstances,
-    /// No more devices fit.
-    RoomForDevices,
-    /// No more attachments fit.
-    RoomForAttachments,
-}
-
-impl fmt::Display for NoSuch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Volume => f.write_str("the volume is no longer scheduled here: it was removed"),
-            Self::Instance => f.write_str("the instance is no longer known here: it was removed"),
-            Self::Device => f.write_str("this core has no such device: add it first"),
-            Self::RoomForVolumes => {
-                write!(f, "this core carries {VOLUMES_PER_CORE_MAX} volumes, the most it may")
-            }
-            Self::RoomForInstances => {
-                write!(f, "this core knows {INSTANCES_PER_CORE_MAX} instances, the most it may")
-            }
-            Self::RoomForDevices => {
-                write!(f, "this core has {DEVICES_PER_CORE_MAX} devices, the most it may")
-            }
-            Self::RoomForAttachments => {
-                write!(f, "this core has {VOLUMES_PER_CORE_MAX} attachments, the most it may")
-            }
-        }
-    }
-}
-
-impl core::error::Error for NoSuch {}
 
 impl Scheduler {
     /// Adds a device that volumes can share.

@@ -3,8 +3,8 @@
 use alloc::boxed::Box;
 use core::fmt;
 
-use super::control::{DeviceIndex, InstanceIndex, NoSuch};
 use super::share::{Standing, Terms};
+use super::words::{DeviceIndex, InstanceIndex, NoSuch};
 use super::{Scheduler, Volume, VolumeIndex, index};
 use crate::qos::pacing::Pacing;
 use crate::qos::reserves::Reserves;

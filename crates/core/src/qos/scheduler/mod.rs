@@ -25,19 +25,22 @@ mod export;
 mod phase;
 mod share;
 mod turns;
+mod words;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::fmt;
 
-pub use control::{AttachmentIndex, DeviceIndex, InstanceIndex, NoSuch};
 pub use export::{ExportError, Exported};
 pub use share::Ticket;
 pub use turns::MADE_WHOLE_MAX;
+pub use words::{
+    AttachmentIndex, Counters, DeviceIndex, Dispatch, InstanceIndex, Io, NoSuch, SubmitError,
+    TooManyVolumes, VolumeIndex,
+};
 
 use self::share::Sharing;
 use super::cost::Counting;
-use super::gate::{Exceeded, Forfeited, Gate};
+use super::gate::{Exceeded, Gate};
 use super::pacing::{Balances, Pacing};
 use super::queue::{Cancelled, Nodes, Queue};
 use super::reserves::Reserves;
@@ -46,7 +49,7 @@ use super::sharing::flow::NIL;
 use super::wheel::{LINK_BYTES, Wheel};
 use crate::limits::VOLUMES_PER_CORE_MAX;
 use crate::request::Operation;
-use crate::time::{Duration, Instant};
+use crate::time::Instant;
 
 /// Dispatches the output queue holds, and so the most a poll or a submission makes before it lets
 /// the caller work: about a hundred microseconds' worth.
@@ -61,126 +64,6 @@ const WARM_UP_VOLUMES: usize = 8;
 
 /// Wheel entries a poll moves at most; each is a few nanoseconds.
 const POLL_MOVES_MAX: u32 = 4_096;
-
-/// A volume's name within its scheduler. It stays invalid after the volume is removed, even when
-/// another takes its place (for the first 2^31 of them).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct VolumeIndex {
-    slot: u32,
-    generation: u32,
-}
-
-/// One request of a volume.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Io {
-    /// What to do.
-    pub operation: Operation,
-    /// First byte of the range.
-    pub offset: u64,
-    /// Length of the range in bytes.
-    pub length: u32,
-    /// The caller's own name for it, returned with every dispatch or, once, when it is cancelled.
-    pub handle: u32,
-}
-
-impl Io {
-    /// Payload bytes it carries.
-    #[must_use]
-    pub const fn payload_bytes(&self) -> u32 {
-        self.operation.payload_bytes(self.length)
-    }
-}
-
-/// A request, or one quantum of it, that may go now and has been charged.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Dispatch {
-    /// Whose request it is.
-    pub volume: VolumeIndex,
-    /// The handle it was submitted with.
-    pub handle: u32,
-    /// First byte of this quantum.
-    pub offset: u64,
-    /// Length of this quantum in bytes.
-    pub length: u32,
-    /// Whether this is the last quantum of the request.
-    pub last: bool,
-    /// What to call [`Scheduler::complete`] with, if its volume is on a device.
-    pub ticket: Ticket,
-    /// On what ground its device served it; by weight where there is no device.
-    pub ground: Ground,
-    /// Device time it is worth, in nanoseconds; 0 where there is no device.
-    pub device_ns: u64,
-    /// Whether it went by the urgent lane.
-    pub urgent: bool,
-}
-
-/// Why a request was not taken. Nothing was charged or kept.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SubmitError {
-    /// As many requests or bytes wait as may. Try again once something of this volume was
-    /// dispatched or cancelled, and read nothing more from its clients until then.
-    QueueFull,
-    /// The volume was removed.
-    NoSuchVolume,
-}
-
-impl fmt::Display for SubmitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::QueueFull => "the volume's queue is full: submit again after its next dispatch",
-            Self::NoSuchVolume => "the volume is no longer scheduled here: it was removed",
-        })
-    }
-}
-
-impl core::error::Error for SubmitError {}
-
-/// The scheduler carries [`VOLUMES_PER_CORE_MAX`] volumes already.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TooManyVolumes;
-
-impl fmt::Display for TooManyVolumes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "this core carries {VOLUMES_PER_CORE_MAX} volumes, the most it may: \
-             detach one, or serve with more cores"
-        )
-    }
-}
-
-impl core::error::Error for TooManyVolumes {}
-
-/// What a volume has done, counted from when it was added.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counters {
-    /// Counted I/Os charged, after splitting and merging: what the limit in IOPS is about.
-    pub operations: u64,
-    /// Requests dispatched to their last quantum.
-    pub requests: u64,
-    /// Payload bytes of reads dispatched.
-    pub bytes_read: u64,
-    /// Payload bytes of writes dispatched.
-    pub bytes_written: u64,
-    /// Requests that wait at present.
-    pub queued_requests: u32,
-    /// Payload bytes that wait at present.
-    pub queued_bytes: u32,
-    /// Time the volume was held up, by the limit that held it up longest; up to the scheduler's
-    /// last `now`.
-    pub exceeded: Exceeded,
-    /// Nanoseconds that requests waited although their limits were ready: the rounding to a tick
-    /// and our own lateness. Tokens saved meanwhile make up for it while each wait is below the
-    /// tolerance.
-    pub late_ns: u64,
-    /// Time in which tokens were lost because nothing could be saved any more, as of the last
-    /// request.
-    pub forfeited: Forfeited,
-    /// Time's worth of tokens that was lost to delays of ours and paid back since.
-    pub made_whole: Duration,
-    /// Quanta the device works on.
-    pub in_flight: u32,
-}
 
 /// What a request touches of its volume: three cache lines.
 #[derive(Debug)]
