@@ -116,22 +116,52 @@ fn a_burst_ends_when_the_article_says() {
     assert!(pages.count() >= 1, "a report lies beside the result");
 }
 
-/// Twice the link is twice the rate, and both ways at once are more than one.
+/// Whether the points of these names were kept for real.
+fn are_kept(found: &Value, ids: &[&str]) -> bool {
+    let rows = found["rows"].as_array().unwrap();
+    let is_kept = |id: &&str| {
+        let row = rows.iter().find(|row| row["id"] == **id).unwrap();
+        println!("{id}: {}", row["live"]);
+        row["live"]["pass"] == Value::Bool(true)
+    };
+    ids.iter().all(is_kept)
+}
+
+/// Twice the link is twice the rate, and both ways at once are more than one: of sysbench itself on
+/// an XFS on ten volumes where the machine allows mounts, else of its requests.
 #[test]
 fn a_stripe_gets_what_its_link_carries() {
-    if absent(&["fio"]) {
+    if absent(&["fio", "sysbench"]) {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let words = ["run", "stripe-consistency", "--live", "--only", "m1.large rnd"];
     let words = [&words[..], &["--runs", "1", "-o", "json"]].concat();
     at_least_once(|| {
+        let output = run_long(bench(folder.path(), &words));
+        let found = json(&output);
+        assert_eq!(mounts(folder.path()), Vec::<String>::new());
+        let commands = found["live"]["commands"].as_array().unwrap();
+        let ran = |program: &str| commands.iter().any(|line| line.to_string().contains(program));
+        let is_skipped = output.stderr.contains("skipped: no file systems");
+        assert_eq!(ran("sysbench fileio"), !is_skipped, "{output}");
+        are_kept(&found, &["0.5", "0.9", "0.16"])
+    });
+}
+
+#[test]
+fn a_stripe_without_mounts_is_ten_volumes_side_by_side() {
+    if absent(&["fio"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let words = ["run", "stripe-consistency", "--live", "--only", "m1.large rndrd"];
+    let words = [&words[..], &["--runs", "1", "--no-mount", "-o", "json"]].concat();
+    at_least_once(|| {
         let found = json(&run_long(bench(folder.path(), &words)));
-        let rows = found["rows"].as_array().unwrap();
-        let is_kept = |id: &str| {
-            rows.iter().any(|row| row["id"] == id && row["live"]["pass"] == Value::Bool(true))
-        };
-        ["0.5", "0.9", "0.16"].iter().all(|id| is_kept(id))
+        let command = found["live"]["commands"][0].as_str().unwrap();
+        assert_eq!(command.matches("ioengine=nbd").count(), 10, "{command}");
+        are_kept(&found, &["0.5", "0.16"])
     });
 }
 
@@ -205,10 +235,15 @@ fn desktop_programs_get_what_their_volume_and_its_link_give() {
     });
 }
 
+/// Runs that mount: nbdfuse's file, and a striped one that the program itself serves.
+const MOUNTING: [&[&str]; 2] = [
+    &["run", "five-minute-job", "--live", "--runs", "1"],
+    &["run", "stripe-consistency", "--live", "--runs", "1", "--only", "m1.large rndrw"],
+];
+
 /// Starts a run that mounts; none where there is no root or no FUSE, which it must have said.
-fn mounted_run(folder: &Path) -> Option<Running> {
-    let words = ["run", "five-minute-job", "--live", "--runs", "1"];
-    let mut running = start(&mut bench(folder, &words));
+fn mounted_run(folder: &Path, words: &[&str]) -> Option<Running> {
+    let mut running = start(&mut bench(folder, words));
     let mounted = Deadline::after(Duration::from_secs(60)).comes(|| {
         !running.is_running() || mounts(folder).iter().any(|line| line.contains("/mnt "))
     });
@@ -222,36 +257,41 @@ fn mounted_run(folder: &Path) -> Option<Running> {
 
 #[test]
 fn a_run_that_is_interrupted_unmounts_before_it_ends() {
-    if absent(&["nbdfuse", "fusermount3"]) {
+    if absent(&["nbdfuse", "fusermount3", "sysbench"]) {
         return;
     }
     let _alone = alone();
-    let folder = tempfile::tempdir().unwrap();
-    let Some(running) = mounted_run(folder.path()) else { return };
-    running.signal(Signal::INT);
-    let output = running.finish();
-    assert!(!output.status.success(), "{output}");
-    assert_eq!(mounts(folder.path()), Vec::<String>::new(), "{output}");
-    assert!(!output.stderr.contains("left behind"), "{output}");
+    for words in MOUNTING {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(running) = mounted_run(folder.path(), words) else { return };
+        running.signal(Signal::INT);
+        let output = running.finish();
+        assert!(!output.status.success(), "{output}");
+        assert_eq!(mounts(folder.path()), Vec::<String>::new(), "{output}");
+        assert!(!output.stderr.contains("left behind"), "{output}");
+    }
 }
 
 /// A run that is killed in the middle leaves a mount on a server that is gone. The next one takes
 /// it down.
 #[test]
 fn what_a_killed_run_left_mounted_is_taken_down_by_the_next() {
-    if absent(&["nbdfuse", "fusermount3"]) {
+    if absent(&["nbdfuse", "fusermount3", "sysbench"]) {
         return;
     }
     let _alone = alone();
-    let folder = tempfile::tempdir().unwrap();
-    let Some(killed) = mounted_run(folder.path()) else { return };
-    killed.kill_9();
-    assert!(!mounts(folder.path()).is_empty(), "nobody took it down");
-    let words = ["run", "burst-and-stripe", "--live", "--only", "no such case"];
-    let text = run(&mut bench(folder.path(), &words)).fails_with(2);
-    assert!(text.contains("there are \"gp2 1 x 500\""), "{text}");
-    let words = ["run", "five-minute-job", "--live", "--runs", "1", "--no-mount"];
-    let output = run_long(bench(folder.path(), &words));
-    assert!(output.stderr.contains("an earlier run had left"), "{output}");
-    assert_eq!(mounts(folder.path()), Vec::<String>::new());
+    for words in MOUNTING {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(killed) = mounted_run(folder.path(), words) else { return };
+        killed.kill_9();
+        assert!(!mounts(folder.path()).is_empty(), "nobody took it down");
+        let words = ["run", "burst-and-stripe", "--live", "--only", "no such case"];
+        let text = run(&mut bench(folder.path(), &words)).fails_with(2);
+        assert!(text.contains("there are \"gp2 1 x 500\""), "{text}");
+        let words = ["run", "stripe-consistency", "--live", "--runs", "1", "--no-mount"];
+        let words = [&words[..], &["--only", "m1.large rndrd"]].concat();
+        let output = run_long(bench(folder.path(), &words));
+        assert!(output.stderr.contains("an earlier run had left"), "{output}");
+        assert_eq!(mounts(folder.path()), Vec::<String>::new());
+    }
 }

@@ -99,7 +99,7 @@ pub struct BenchRun {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub runs: Option<u32>,
 
-    /// Without file systems, even where this machine could mount them: their device writes are
+    /// Without file systems, even where this machine could mount them: their requests are
     /// made directly.
     #[arg(long)]
     pub no_mount: bool,

@@ -19,12 +19,14 @@ enum What {
 }
 
 /// Debian 12's packages; qemu-storage-daemon is in qemu-system-common, nbdsh in python3-libnbd.
-const NEEDS: [Need; 18] = [
+const NEEDS: [Need; 20] = [
     Need { what: What::Program("fio"), package: "fio" },
     Need { what: What::Program("nbdinfo"), package: "libnbd-bin" },
     Need { what: What::Program("nbdcopy"), package: "libnbd-bin" },
     Need { what: What::Program("nbdfuse"), package: "libnbd-bin" },
     Need { what: What::Program("fusermount3"), package: "fuse3" },
+    Need { what: What::Program("mkfs.xfs"), package: "xfsprogs" },
+    Need { what: What::Program("sysbench"), package: "sysbench" },
     Need { what: What::Program("sqlite3"), package: "sqlite3" },
     Need { what: What::Program("fs_mark"), package: "fsmark" },
     Need { what: What::Program("dbench"), package: "dbench" },
@@ -71,7 +73,10 @@ fn missing_packages(is_there: impl Fn(What) -> bool) -> Vec<&'static str> {
 
 fn is_there(what: What) -> bool {
     match what {
-        What::Program(name) => run::find(name).is_some(),
+        // What only root runs is not on the path of everybody.
+        What::Program(name) => {
+            run::find(name).is_some() || Path::new("/usr/sbin").join(name).is_file()
+        }
         What::PythonModule(name) => {
             let import = format!("import {name}");
             let output = Command::new(python()).args(["-c", &import]).output();
@@ -199,7 +204,7 @@ mod tests {
         assert_eq!(missing_packages(|_| true), [""; 0]);
         let only_nbd = |what| !matches!(what, What::Program("nbdinfo" | "nbdcopy"));
         assert_eq!(missing_packages(only_nbd), ["libnbd-bin"]);
-        assert_eq!(missing_packages(|_| false).len(), 13);
+        assert_eq!(missing_packages(|_| false).len(), 15);
     }
 
     #[test]

@@ -57,9 +57,18 @@ impl LatencyHistogram {
     /// Counts one I/O. Longer than a minute counts as a minute, except in the maximum.
     #[inline]
     pub fn record(&mut self, latency_ns: u64) {
+        self.record_all(latency_ns, 1);
+    }
+
+    /// Counts so many I/Os of one latency.
+    #[inline]
+    pub fn record_all(&mut self, latency_ns: u64, ios: u64) {
+        if ios == 0 {
+            return;
+        }
         let bucket = bucket_of(latency_ns.clamp(1, LATENCY_NS_MAX));
-        self.counts[bucket] += 1;
-        self.count += 1;
+        self.counts[bucket] += ios;
+        self.count += ios;
         self.longest_ns = self.longest_ns.max(latency_ns);
         self.lowest = self.lowest.min(bucket);
         self.end = self.end.max(bucket + 1);

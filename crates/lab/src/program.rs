@@ -3,6 +3,9 @@
 //!
 //! In virtual time, and without a file system, the client's batch of requests is what reaches the
 //! volume of such a program. `crate::bench::desktop` runs the programs themselves.
+//!
+//! sysbench's file test is of another kind: it lasts as long as its client, and its requests are
+//! the client's, whether there is a file system or not.
 
 /// A test, or what must be laid out before one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,6 +36,8 @@ pub enum Program {
     Postmark,
     /// A file of zeros, compressed; calls are MiB.
     Gzip,
+    /// sysbench's file test for the time of its client; calls are files.
+    Sysbench,
 }
 
 /// A program, and how much of it.
@@ -46,7 +51,7 @@ pub struct ProgramSetup {
 
 impl Program {
     /// Every program by the word that scenarios use.
-    pub const WORDS: [(&'static str, Self); 13] = [
+    pub const WORDS: [(&'static str, Self); 14] = [
         ("iozone-write", Self::IozoneWrite),
         ("iozone-read", Self::IozoneRead),
         ("file-server-layout", Self::FileServerLayout),
@@ -60,7 +65,15 @@ impl Program {
         ("dbench", Self::Dbench),
         ("postmark", Self::Postmark),
         ("gzip", Self::Gzip),
+        ("sysbench", Self::Sysbench),
     ];
+
+    /// Whether it lasts as long as its client does, and makes the client's requests; else it is a
+    /// batch.
+    #[must_use]
+    pub const fn is_timed(self) -> bool {
+        matches!(self, Self::Sysbench)
+    }
 
     /// Whether it is known what of it reaches the volume, so that its requests can be made without
     /// it. Of the others a client says how much they count themselves.
@@ -79,6 +92,7 @@ impl Program {
             Self::Dbench => "dbench itself",
             Self::Postmark => "postmark itself",
             Self::Gzip => "gzip itself",
+            Self::Sysbench => "sysbench itself",
             Self::AioStress => "in the manner of AIO-Stress, by fio",
             Self::FileServerLayout => "the file of the published job of fio",
             Self::IozoneWrite | Self::IozoneRead => "in the manner of IOzone, by fio",

@@ -118,15 +118,15 @@ fn drive(
     Ok(())
 }
 
-/// Whether file systems are mounted for the jobs of a scenario; what stands in the way is said.
+/// Whether file systems are mounted for a scenario; what stands in the way is said.
 fn files(arguments: &BenchRun, ready: &Ready, result: &mut SuiteResult) -> Files {
-    if !live::has_jobs(&ready.scenario) || arguments.no_mount {
+    if !live::has_files(&ready.scenario) || arguments.no_mount {
         return Files::None;
     }
-    match chain::probe() {
+    match live::lacks(&ready.scenario) {
         None => Files::Mounted,
         Some(why) => {
-            let told = format!("no file systems: {why}; their device writes are made directly");
+            let told = format!("no file systems: {why}; their requests are made directly");
             eprintln!("skipped: {told}");
             result.warnings.push(told);
             Files::None

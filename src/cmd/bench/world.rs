@@ -65,29 +65,34 @@ impl World {
             pool,
         })
         .map_err(failed)?;
-        for (number, instance) in (0_u32..).zip(&setup.instances) {
-            let pacing = instance_pacing(instance).map_err(failed)?;
-            let (id, balances) = (instance_id(number), Balances::default());
-            call(&engine, Command::ApplyHost(HostState { id, pacing, balances }))?;
-        }
-        for (number, volume) in (1..).zip(&setup.volumes) {
-            let id = VolumeId::from_bits(number);
-            let host = instance_id(volume.instance.unwrap_or(ELSEWHERE));
-            let state = VolumeState {
-                id,
-                size: ByteCount(volume.size_bytes),
-                pacing: volume.pacing,
-                balances: volume.balances,
-                reserved: Reserved::NOTHING,
-                attachments: vec![Attachment { host, address: HostAddress::Local }],
-            };
-            call(&engine, Command::Apply(state))?;
-            self.volumes.push(id);
-        }
+        apply(&engine, setup)?;
+        self.volumes = (1..).zip(&setup.volumes).map(|(id, _)| VolumeId::from_bits(id)).collect();
         self.engine = Some(engine);
         let export = |id: &VolumeId| Export { socket: self.socket.clone(), name: id.to_string() };
         Ok(self.volumes.iter().map(export).collect())
     }
+}
+
+/// Makes instances and volumes so, whether they are there or not.
+fn apply(engine: &Engine, setup: &Setup) -> Result<(), Failure> {
+    for (number, instance) in (0_u32..).zip(&setup.instances) {
+        let pacing = instance_pacing(instance).map_err(failed)?;
+        let (id, balances) = (instance_id(number), Balances::default());
+        call(engine, Command::ApplyHost(HostState { id, pacing, balances }))?;
+    }
+    for (number, volume) in (1..).zip(&setup.volumes) {
+        let host = instance_id(volume.instance.unwrap_or(ELSEWHERE));
+        let state = VolumeState {
+            id: VolumeId::from_bits(number),
+            size: ByteCount(volume.size_bytes),
+            pacing: volume.pacing,
+            balances: volume.balances,
+            reserved: Reserved::NOTHING,
+            attachments: vec![Attachment { host, address: HostAddress::Local }],
+        };
+        call(engine, Command::Apply(state))?;
+    }
+    Ok(())
 }
 
 fn instance_id(number: u32) -> InstanceId {
@@ -104,6 +109,13 @@ fn call(engine: &Engine, command: Command) -> Result<Reply, Failure> {
 impl Host for World {
     fn open(&mut self, setup: &Setup) -> Result<Vec<Export>, LabError> {
         self.make(setup).map_err(|failure| LabError::Unjudgeable(failure.message))
+    }
+
+    fn limit(&mut self, setup: &Setup) -> Result<(), LabError> {
+        let engine = self.engine.as_ref().ok_or_else(|| {
+            LabError::Unjudgeable("no world is open whose limits could change".to_owned())
+        })?;
+        apply(engine, setup).map_err(|failure| LabError::Unjudgeable(failure.message))
     }
 
     fn storage(&self) -> String {

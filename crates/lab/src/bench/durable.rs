@@ -139,6 +139,11 @@ impl Connection {
         }
     }
 
+    /// What is agreed on, for a client of another kind: the stream, and the export's bytes.
+    pub(super) fn into_stream(self) -> (UnixStream, u64) {
+        (self.stream, self.size_bytes)
+    }
+
     /// For requests of another kind.
     #[cfg(test)]
     pub(super) fn stream(&mut self) -> &mut UnixStream {

@@ -14,6 +14,8 @@ pub mod iomelt;
 pub mod isolation;
 pub mod limited;
 pub mod live;
+pub mod stripe;
+pub mod sysbench;
 pub mod usage;
 
 mod target;

@@ -56,6 +56,7 @@ scenarios! {
     "lost-device": lost_device(all),
     "modify-step": modify_step(all),
     "piops-stripe": piops_stripe(all),
+    "piops-stripe-xfs": piops_stripe_xfs(all),
     "reservations": reservations(all),
     "sc1-sizes": sc1_sizes(all),
     "slow-device": slow_device(all),

@@ -1,5 +1,6 @@
-//! A file system on an NBD export, for programs that know files only: nbdfuse makes the export a
-//! file, a loop device makes the file a disk, and a file system is made and mounted on it.
+//! A file system on NBD exports, for programs that know files only: nbdfuse makes an export a file,
+//! or [`Stripe`] makes one of several, a loop device makes the file a disk, and a file system is
+//! made and mounted on it.
 //!
 //! It needs root and FUSE: [`probe`] says what is missing. Everything is written to a journal
 //! before it is set up, and taken down again when the chain is dropped, by [`clean`] after Ctrl-C,
@@ -15,6 +16,7 @@ use std::time::Duration;
 use self::journal::{Journal, Step};
 use super::NbdUri;
 use super::child::Guarded;
+use super::stripe::{Member, Stripe};
 use crate::{LabError, clock};
 
 /// Longest wait for one program of the chain: mkfs writes little, but perhaps at 100 IOPS.
@@ -44,17 +46,55 @@ impl FileSystem {
             Self::Xfs => (&["mkfs.xfs", "-q", "-f", "-K"], "xfsprogs"),
         }
     }
+
+    /// Why it cannot be made; `None` if it can.
+    #[must_use]
+    pub fn lacks(self) -> Option<String> {
+        let (make, package) = self.make();
+        output(&[make[0], "-V"], package).err().map(|error| error.to_string())
+    }
+
+    /// What tells it of a stripe below, so that it lays files out along chunks.
+    fn along(self, front: &Front<'_>) -> Vec<String> {
+        match (self, front) {
+            (Self::Xfs, Front::Stripe { members, chunk_bytes }) => {
+                vec!["-d".to_owned(), format!("su={chunk_bytes},sw={}", members.len())]
+            }
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// Nothing is left to be initialised in the background, in the middle of a measurement.
 const EXT4_OPTIONS: &str = "nodiscard,lazy_itable_init=0,lazy_journal_init=0";
 
-/// A mounted file system on an NBD export. Dropping it takes everything down.
+/// What makes a file of exports.
+#[derive(Clone, Copy, Debug)]
+pub enum Front<'a> {
+    /// nbdfuse, of one.
+    Nbdfuse(&'a NbdUri),
+    /// A stripe of our own.
+    Stripe {
+        /// Its volumes.
+        members: &'a [Member<'a>],
+        /// Bytes in a row on one of them.
+        chunk_bytes: u32,
+    },
+}
+
+/// A front end that serves.
+#[derive(Debug)]
+enum Served {
+    Nbdfuse(Guarded),
+    Stripe(Stripe),
+}
+
+/// A mounted file system on NBD exports. Dropping it takes everything down.
 #[derive(Debug)]
 pub struct Chain {
     folder: PathBuf,
     mount: PathBuf,
-    fuse: Option<Guarded>,
+    front: Option<Served>,
     /// What was set up, in words, for the record.
     pub described: String,
 }
@@ -85,15 +125,15 @@ impl Chain {
     ///
     /// # Errors
     /// When a program is missing, fails or hangs; what was set up until then is taken down.
-    pub fn open(folder: &Path, uri: &NbdUri, system: FileSystem) -> Result<Self, LabError> {
+    pub fn open(folder: &Path, front: Front<'_>, system: FileSystem) -> Result<Self, LabError> {
         let mut chain = Self {
             folder: folder.to_path_buf(),
             mount: folder.join("mnt"),
-            fuse: None,
+            front: None,
             described: String::new(),
         };
         // From here on dropping `chain` takes down whatever there is.
-        chain.set_up(uri, system)?;
+        chain.set_up(front, system)?;
         Ok(chain)
     }
 
@@ -103,40 +143,65 @@ impl Chain {
         &self.mount
     }
 
-    fn set_up(&mut self, uri: &NbdUri, system: FileSystem) -> Result<(), LabError> {
+    fn set_up(&mut self, front: Front<'_>, system: FileSystem) -> Result<(), LabError> {
         let folder = self.folder.clone();
-        let fuse = folder.join("fuse");
-        for made in [&fuse, &self.mount] {
-            fs::create_dir_all(made).map_err(LabError::io("cannot make", made))?;
-        }
+        fs::create_dir_all(&self.mount).map_err(LabError::io("cannot make", &self.mount))?;
         let journal = Journal::begin(&folder)?;
-        journal.write(&Step::Fuse(fuse.clone()))?;
-        let file = fuse.join("nbd");
-        let mut command = Command::new("nbdfuse");
-        command.args(["-C", CONNECTIONS]).arg(&file).arg(uri.as_str()).stdout(Stdio::null());
-        self.fuse = Some(Guarded::spawn(&mut command, "libnbd-bin")?);
-        wait_until(&format!("{}", file.display()), || file.exists())?;
+        let file = self.serve(front, &journal)?;
         journal.write(&Step::Loop(file.clone()))?;
         let words = ["losetup", "-f", "--show", "--direct-io=on", &file.to_string_lossy()];
         let device = output(&words, "mount")?.trim().to_owned();
         let (make, package) = system.make();
+        let along = system.along(&front);
         let mut words = make.to_vec();
+        words.extend(along.iter().map(String::as_str));
         words.push(&device);
         output(&words, package)?;
         journal.write(&Step::Mount(self.mount.clone()))?;
         let at = self.mount.to_string_lossy();
         output(&["mount", "-o", "noatime", &device, &at], "mount")?;
-        self.described = format!("{} with noatime on {device} {}", make[0], scheduler(&device));
+        let made = [&make[..1], &along.iter().map(String::as_str).collect::<Vec<_>>()].concat();
+        let made = made.join(" ");
+        self.described = format!("{made} with noatime on {device} {}", scheduler(&device));
         Ok(())
+    }
+
+    /// Makes a file of the exports; where it is.
+    fn serve(&mut self, front: Front<'_>, journal: &Journal) -> Result<PathBuf, LabError> {
+        match front {
+            Front::Nbdfuse(uri) => {
+                let fuse = self.folder.join("fuse");
+                fs::create_dir_all(&fuse).map_err(LabError::io("cannot make", &fuse))?;
+                journal.write(&Step::Fuse(fuse.clone()))?;
+                let file = fuse.join("nbd");
+                let mut command = Command::new("nbdfuse");
+                command.args(["-C", CONNECTIONS]).arg(&file).arg(uri.as_str());
+                let child = Guarded::spawn(command.stdout(Stdio::null()), "libnbd-bin")?;
+                self.front = Some(Served::Nbdfuse(child));
+                wait_until(&format!("{}", file.display()), || file.exists())?;
+                Ok(file)
+            }
+            Front::Stripe { members, chunk_bytes } => {
+                let file = self.folder.join("stripe");
+                journal.write(&Step::Fuse(file.clone()))?;
+                let stripe = Stripe::mount(&file, members, chunk_bytes)?;
+                self.front = Some(Served::Stripe(stripe));
+                Ok(file)
+            }
+        }
     }
 }
 
 impl Drop for Chain {
     fn drop(&mut self) {
         clean(&self.folder);
-        // Unmounted, it ends by itself.
-        if let Some(mut fuse) = self.fuse.take() {
-            let _ = fuse.wait_until(clock::now() + GONE_MAX);
+        match self.front.take() {
+            // Unmounted, it ends by itself.
+            Some(Served::Nbdfuse(mut child)) => {
+                let _ = child.wait_until(clock::now() + GONE_MAX);
+            }
+            Some(Served::Stripe(stripe)) => drop(stripe),
+            None => {}
         }
     }
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use super::{Export, Files, Host};
 use crate::LabError;
-use crate::bench::chain::{Chain, FileSystem};
+use crate::bench::chain::{Chain, FileSystem, Front};
 use crate::bench::durable;
 use crate::bench::fio::VolumeProgress;
 use crate::bench::iomelt::{Melt, Pass};
@@ -174,7 +174,8 @@ impl Came {
             }
             let below = folder.join(format!("chain-{number}"));
             std::fs::create_dir_all(&below).map_err(LabError::io("cannot make", &below))?;
-            let chain = Chain::open(&below, &export.uri(), FileSystem::Ext4)?;
+            let uri = export.uri();
+            let chain = Chain::open(&below, Front::Nbdfuse(&uri), FileSystem::Ext4)?;
             self.batches.storage.push(format!("{}: {}", volume.name, chain.described));
             mounted.push(Some(chain));
         }

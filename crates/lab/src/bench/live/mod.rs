@@ -4,6 +4,7 @@
 //! fio's `nbd` engine knows no stripes. A client on one is a job for each of its volumes, with the
 //! requests it keeps under way dealt out among them as evenly as they go.
 
+mod files;
 mod jobs;
 mod programs;
 mod recorder;
@@ -13,10 +14,11 @@ use std::path::{Path, PathBuf};
 
 use self::recorder::LiveRecorder;
 use self::writer::Writer;
-use super::NbdUri;
 use super::fio::{self, Completion, Detail, Job, VolumeProgress};
+use super::{NbdUri, chain};
 use crate::LabError;
 use crate::sim::expect::{Counts, Expectation, Metric, Subject};
+use crate::sim::record::Span;
 use crate::sim::run::{self, CaseResults, Recorded, Results};
 use crate::sim::scenario::{Case, Scenario};
 use crate::sim::setup::{ClientSetup, Load, Setup, Target, Think};
@@ -43,6 +45,13 @@ pub trait Host {
     /// # Errors
     /// When the server cannot make it so.
     fn open(&mut self, setup: &Setup) -> Result<Vec<Export>, LabError>;
+
+    /// Puts the limits of this set-up in force in the world that is open, which has its volumes
+    /// and instances with other ones.
+    ///
+    /// # Errors
+    /// When the server cannot.
+    fn limit(&mut self, setup: &Setup) -> Result<(), LabError>;
 
     /// What the bytes of the world that is open lie on, in words.
     fn storage(&self) -> String;
@@ -143,27 +152,54 @@ pub fn run(
             done[number] = Some(results);
             continue;
         }
-        let (recorded, ran, stalls) = drive(case, seed, host, folder, told)?;
-        live.commands.push(ran.command);
-        live.stalls.push(stalls);
-        // The load is different before every run, and one warning is enough.
-        if live.warnings.is_empty() {
-            live.warnings.extend(ran.warnings);
-        }
-        let storage = host.storage();
-        if !live.storage.contains(&storage) {
-            live.storage.push(storage);
-        }
-        done[number] = Some(run::conclude(case, seed, &recorded));
+        let driven = match files == Files::Mounted && files::are_any(&case.setup) {
+            true => files::drive(case, seed, host, folder, told)?,
+            false => drive(case, seed, host, folder, told)?,
+        };
+        done[number] = Some(run::conclude(case, seed, &driven.recorded));
+        live.add(driven);
     }
     live.results = run::finish(scenario, scenario.seed, done.into_iter().flatten().collect());
     Ok(live)
 }
 
-/// Whether a scenario has clients that make batches, for which file systems can be mounted.
+/// A case that was driven for a time.
+struct Driven {
+    recorded: Recorded,
+    command: String,
+    stalls: Observed,
+    storage: Vec<String>,
+    warnings: Vec<String>,
+}
+
+impl Live {
+    fn add(&mut self, driven: Driven) {
+        self.commands.push(driven.command);
+        self.stalls.push(driven.stalls);
+        // The load is different before every run, and one warning is enough.
+        if self.warnings.is_empty() {
+            self.warnings.extend(driven.warnings);
+        }
+        for storage in driven.storage {
+            if !self.storage.contains(&storage) {
+                self.storage.push(storage);
+            }
+        }
+    }
+}
+
+/// Whether a scenario has clients for which file systems can be mounted.
 #[must_use]
-pub fn has_jobs(scenario: &Scenario) -> bool {
-    scenario.cases.iter().any(|case| has_batches(&case.setup))
+pub fn has_files(scenario: &Scenario) -> bool {
+    let is_one = |case: &Case| has_batches(&case.setup) || files::are_any(&case.setup);
+    scenario.cases.iter().any(is_one)
+}
+
+/// What this machine lacks to mount file systems for a scenario; `None` if nothing.
+#[must_use]
+pub fn lacks(scenario: &Scenario) -> Option<String> {
+    let is_striped = scenario.cases.iter().any(|case| files::are_any(&case.setup));
+    chain::probe().or_else(|| is_striped.then(files::lacks)?)
 }
 
 /// Whether a world's clients make batches one after the other, and not all at once.
@@ -179,6 +215,9 @@ pub fn length_s(case: &Case) -> u64 {
     }
     if jobs::are_all(&case.setup) {
         return jobs::length_s(&case.setup);
+    }
+    if files::are_any(&case.setup) {
+        return files::length_s(&case.setup);
     }
     case.setup.duration_ns / 1_000_000_000 + AROUND_A_RUN_S
 }
@@ -301,7 +340,7 @@ fn drive(
     host: &mut dyn Host,
     folder: &Path,
     progress: &mut dyn FnMut(&[VolumeProgress]),
-) -> Result<(Recorded, fio::Run, Observed), LabError> {
+) -> Result<Driven, LabError> {
     let setup = &case.setup;
     let parts = check(case)?;
     let exports = host.open(&filled_to_the_brim(setup))?;
@@ -351,7 +390,13 @@ fn drive(
     let counts = counted.map(|(counted, answered)| Counts { answered: *answered, counted });
     let recorded = Recorded { counts: counts.collect(), ..recorders.finish(setup) };
     let recorded = Recorded { completed: answered.iter().sum(), ..recorded };
-    Ok((recorded, ran, during(&observed, started_ms, setup)))
+    Ok(Driven {
+        recorded,
+        command: ran.command,
+        stalls: during(&observed, started_ms, setup),
+        storage: vec![host.storage()],
+        warnings: ran.warnings,
+    })
 }
 
 /// The records of a case's volumes and clients while it runs.
@@ -411,7 +456,7 @@ fn filled_to_the_brim(setup: &Setup) -> Setup {
 
 /// Parts of the run whose latencies are asked for, of one subject. A client that is all that its
 /// volume serves is looked for as the volume, and the other way round.
-fn spans_of(case: &Case, subject: Subject) -> Vec<crate::sim::record::Span> {
+fn spans_of(case: &Case, subject: Subject) -> Vec<Span> {
     let setup = &case.setup;
     let is_same = |of: &Subject| match (*of, subject) {
         (Subject::Client(client), Subject::Volume(volume)) => {

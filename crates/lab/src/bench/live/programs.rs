@@ -20,7 +20,9 @@ const AROUND_S: u64 = 3;
 
 /// Whether a world's clients are programs, but for what goes on beside them.
 pub(super) fn are_any(setup: &Setup) -> bool {
-    setup.clients.iter().any(|client| client.program.is_some())
+    let is_batch =
+        |client: &ClientSetup| client.program.is_some_and(|setup| !setup.program.is_timed());
+    setup.clients.iter().any(is_batch)
 }
 
 /// About how long the programs take, in seconds.
@@ -109,7 +111,11 @@ pub(super) fn tests(setup: &Setup) -> Result<Vec<Test<'_>>, LabError> {
 }
 
 /// What goes on beside the programs, until it is dropped.
-fn neighbours(setup: &Setup, exports: &[Export], seed: u64) -> Result<Option<Guarded>, LabError> {
+pub(super) fn neighbours(
+    setup: &Setup,
+    exports: &[Export],
+    seed: u64,
+) -> Result<Option<Guarded>, LabError> {
     let mut jobs = Vec::new();
     for (number, client) in setup.clients.iter().enumerate() {
         if client.program.is_some() {

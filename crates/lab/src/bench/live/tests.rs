@@ -3,7 +3,6 @@
 use super::*;
 use crate::bench::fio::Completion;
 use crate::sim::catalogue;
-use crate::sim::record::Span;
 use crate::sim::scenario::{self, Source};
 
 fn scenario(text: &str) -> Scenario {
@@ -95,7 +94,7 @@ fn programs_run_in_the_order_of_their_starts() {
     assert_eq!(order.len(), 9);
     assert_eq!(order[..3], ["IOzone write", "IOzone read", "FS-Mark"]);
     assert_eq!(order[8], "TIO read");
-    assert!(has_jobs(&suite) && length_s(case) > 10);
+    assert!(has_files(&suite) && length_s(case) > 10);
     let striped = "title = \"t\"\nduration_s = 9\n[[volume]]\nname = \"v\"\ncount = 2\n\
                    [[stripe]]\nname = \"s\"\nvolumes = \"v-*\"\nchunk_kib = 64\n[[client]]\n\
                    on = \"s\"\njob_ios = 1\njob_every_s = 9\nprogram = \"gzip\"\n\

@@ -98,7 +98,7 @@ fn client(
     Ok(ClientSetup { name, target, shape, load, start_ns, stop_ns, program })
 }
 
-/// What a client with a batch stands for.
+/// What a client stands for.
 fn program(reader: &Reader<'_>, load: &Load) -> Read<Option<ProgramSetup>> {
     let program = reader.choice("program", &Program::WORDS)?;
     let calls = reader.whole("program_calls", CALLS)?;
@@ -106,8 +106,14 @@ fn program(reader: &Reader<'_>, load: &Load) -> Read<Option<ProgramSetup>> {
         let alone = calls.map(|_| Err(reader.fault("program_calls", "needs a program")));
         return alone.unwrap_or(Ok(None));
     };
-    if !matches!(load, Load::Job { .. }) {
-        return Err(reader.fault("program", "needs job_ios: what of it reaches the volume"));
+    match (program.is_timed(), load) {
+        (false, Load::Job { .. }) | (true, Load::Closed { depth: 1, think: Think::No, .. }) => {}
+        (false, _) => {
+            return Err(reader.fault("program", "needs job_ios: what of it reaches the volume"));
+        }
+        (true, _) => {
+            return Err(reader.fault("program", "needs threads that wait for each answer"));
+        }
     }
     let calls = reader.need("program_calls", calls, "how much it does, in its own unit")?;
     Ok(Some(ProgramSetup { program, calls }))

@@ -1,0 +1,284 @@
+//! A striped file behind a kernel of our own: a socket that keeps messages apart stands for the
+//! FUSE device, and small servers in memory for the volumes. None of it needs root.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use evenkeel_wire::nbd::ExportInfo;
+use evenkeel_wire::nbd::constants::command;
+use evenkeel_wire::nbd::handshake::{Server as Greeter, Step};
+use evenkeel_wire::nbd::transmission::{ErrorCode, REQUEST_BYTES, RequestHeader, reply};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use super::*;
+
+const VOLUME_BYTES: u64 = 1 << 20;
+const CHUNK_BYTES: u32 = 4 << 10;
+
+/// A volume's bytes, and the requests that came: command, offset, length.
+type Kept = Arc<Mutex<(Vec<u8>, Vec<(u16, u64, u32)>)>>;
+
+/// A volume that answers pairs of requests in the wrong order where `swaps`, fails reads at
+/// `bad_offset`, and is gone after so many requests.
+#[derive(Clone, Copy)]
+struct Manner {
+    swaps: bool,
+    bad_offset: Option<u64>,
+    gone_after: usize,
+}
+
+const WELL: Manner = Manner { swaps: false, bad_offset: None, gone_after: usize::MAX };
+
+fn volume(socket: PathBuf, manner: Manner) -> Kept {
+    let kept = Kept::new(Mutex::new((vec![0; VOLUME_BYTES as usize], Vec::new())));
+    let (listener, own) = (UnixListener::bind(socket).unwrap(), kept.clone());
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        shake_hands(&mut stream);
+        let mut held: Option<Vec<u8>> = None;
+        for _ in 0..manner.gone_after {
+            let mut head = [0; REQUEST_BYTES];
+            if stream.read_exact(&mut head).is_err() {
+                return;
+            }
+            let answer = answer(&own, manner, &mut stream, &RequestHeader::decode(&head).unwrap());
+            match (manner.swaps, held.take()) {
+                (true, None) => held = Some(answer),
+                (_, before) => {
+                    stream.write_all(&answer).unwrap();
+                    stream.write_all(&before.unwrap_or_default()).unwrap();
+                }
+            }
+        }
+    });
+    kept
+}
+
+fn answer(own: &Kept, manner: Manner, stream: &mut UnixStream, request: &RequestHeader) -> Vec<u8> {
+    let mut kept = own.lock().unwrap();
+    kept.1.push((request.command, request.offset, request.length));
+    let at = request.offset as usize..request.offset as usize + request.length as usize;
+    let error = (manner.bad_offset == Some(request.offset)).then_some(ErrorCode::Io);
+    let mut answer = reply::simple(request.cookie, error).to_vec();
+    match request.command {
+        command::WRITE => stream.read_exact(&mut kept.0[at]).unwrap(),
+        command::READ if error.is_none() => answer.extend_from_slice(&kept.0[at]),
+        _ => {}
+    }
+    answer
+}
+
+fn shake_hands(stream: &mut UnixStream) {
+    let mut greeter = Greeter::new();
+    loop {
+        match greeter.poll_output() {
+            Some(Step::Send(bytes)) => stream.write_all(&bytes).unwrap(),
+            Some(Step::WantExport(name)) => {
+                greeter.export(Some(ExportInfo::new(name, VOLUME_BYTES)));
+            }
+            Some(Step::Ready(_)) => return,
+            Some(other) => panic!("{other:?}"),
+            None => {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                greeter.handle(&byte);
+            }
+        }
+    }
+}
+
+/// The kernel's end of a served stripe.
+struct Kernel {
+    device: File,
+    kept: Vec<Kept>,
+    unique: u64,
+    answers: BTreeMap<u64, Vec<u8>>,
+    service: Option<JoinHandle<()>>,
+    _folder: tempfile::TempDir,
+    stop: Option<OwnedFd>,
+}
+
+impl Kernel {
+    fn new(manners: &[Manner]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = |number: usize| folder.path().join(number.to_string());
+        let kept = (0..).zip(manners).map(|(nth, manner)| volume(socket(nth), *manner)).collect();
+        let open = |number| Volume::open(&socket(number), "v", clock::now()).unwrap().0;
+        let volumes: Vec<Volume> = (0..manners.len()).map(open).collect();
+        let flags = SocketFlags::CLOEXEC;
+        let (device, served) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        rustix::io::ioctl_fionbio(&served, true).unwrap();
+        let layout = Layout::new(manners.len(), CHUNK_BYTES);
+        let size_bytes = layout.size_bytes(VOLUME_BYTES);
+        let server = Server::new(File::from(served), volumes, layout, size_bytes);
+        let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let service = Some(std::thread::spawn(move || server.run(&stopped)));
+        let (answers, stop) = (BTreeMap::new(), Some(stop));
+        let device = File::from(device);
+        Self { device, kept, unique: 0, answers, service, _folder: folder, stop }
+    }
+
+    /// Asks for something without waiting for the answer; its number.
+    fn ask(&mut self, opcode: u32, offset: u64, bytes: usize, data: &[u8]) -> u64 {
+        self.unique += 1;
+        let mut message = vec![0; 80];
+        message[..4].copy_from_slice(&u32::try_from(80 + data.len()).unwrap().to_ne_bytes());
+        message[4..8].copy_from_slice(&opcode.to_ne_bytes());
+        message[8..16].copy_from_slice(&self.unique.to_ne_bytes());
+        message[48..56].copy_from_slice(&offset.to_ne_bytes());
+        message[56..60].copy_from_slice(&u32::try_from(bytes).unwrap().to_ne_bytes());
+        message.extend_from_slice(data);
+        self.device.write_all(&message).unwrap();
+        self.unique
+    }
+
+    /// The answer to that number, after whatever else is answered before it: error and bytes.
+    fn answer(&mut self, unique: u64) -> (i32, Vec<u8>) {
+        loop {
+            if let Some(answer) = self.answers.remove(&unique) {
+                let error = i32::from_ne_bytes(*answer[4..].first_chunk().unwrap());
+                return (error, answer[fuse::HEAD_BYTES..].to_vec());
+            }
+            let mut answer = vec![0; fuse::REQUEST_BYTES_MAX];
+            let count = self.device.read(&mut answer).unwrap();
+            assert!(count >= fuse::HEAD_BYTES, "the service has ended");
+            answer.truncate(count);
+            let of = u64::from_ne_bytes(*answer[8..].first_chunk().unwrap());
+            assert_eq!(u32::from_ne_bytes(*answer.first_chunk().unwrap()) as usize, count);
+            self.answers.insert(of, answer);
+        }
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8]) -> u64 {
+        self.ask(16, offset, data.len(), data)
+    }
+
+    fn read(&mut self, offset: u64, bytes: usize) -> u64 {
+        self.ask(15, offset, bytes, &[])
+    }
+
+    fn requests(&self, volume: usize) -> Vec<(u16, u64, u32)> {
+        self.kept[volume].lock().unwrap().1.clone()
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        self.service.take().unwrap().join().unwrap();
+    }
+}
+
+fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at % 251) as u8).collect()
+}
+
+fn errno(error: Errno) -> i32 {
+    -error.raw_os_error()
+}
+
+#[test]
+fn what_is_written_lies_on_all_volumes_and_is_read_again() {
+    let mut kernel = Kernel::new(&[WELL; 3]);
+    let data = pattern(40_960);
+    let written = kernel.write(2_048, &data);
+    assert_eq!(kernel.answer(written), (0, [&40_960_u32.to_ne_bytes()[..], &[0; 4]].concat()));
+    let read = kernel.read(2_048, data.len());
+    assert_eq!(kernel.answer(read), (0, data.clone()));
+    // The first two chunks' worth: the rest of chunk 0, and chunk 1 on the next volume.
+    assert_eq!(kernel.kept[0].lock().unwrap().0[2_048..4_096], data[..2_048]);
+    assert_eq!(kernel.kept[1].lock().unwrap().0[..4_096], data[2_048..6_144]);
+    assert_eq!(kernel.requests(0)[0], (command::WRITE, 2_048, 2_048));
+}
+
+#[test]
+fn many_requests_are_under_way_and_answered_in_any_order() {
+    let mut kernel = Kernel::new(&[Manner { swaps: true, ..WELL }, WELL]);
+    let block = |number: u64| vec![u8::try_from(number).unwrap(); 512];
+    // An even number on each volume, since the first answers pairs of them only.
+    let numbers = || 0..64_u64;
+    let asked: Vec<u64> = numbers().map(|n| kernel.write(n * 2_048, &block(n))).collect();
+    for unique in asked {
+        assert_eq!(kernel.answer(unique).0, 0);
+    }
+    let asked: Vec<u64> = numbers().map(|n| kernel.read(n * 2_048, 512)).collect();
+    let asked: Vec<(u64, u64)> = numbers().zip(asked).collect();
+    for (number, unique) in asked.into_iter().rev() {
+        assert_eq!(kernel.answer(unique), (0, block(number)));
+    }
+}
+
+#[test]
+fn a_flush_goes_to_every_volume() {
+    let mut kernel = Kernel::new(&[WELL; 3]);
+    let flushed = kernel.ask(20, 0, 0, &[]);
+    assert_eq!(kernel.answer(flushed), (0, Vec::new()));
+    for volume in 0..3 {
+        assert_eq!(kernel.requests(volume), [(command::FLUSH, 0, 0)]);
+    }
+}
+
+#[test]
+fn the_end_of_the_file_is_where_its_volumes_end() {
+    let mut kernel = Kernel::new(&[WELL; 2]);
+    let beyond = kernel.read(2 * VOLUME_BYTES - 512, 4_096);
+    assert_eq!(kernel.answer(beyond), (0, vec![0; 512]));
+    let beyond = kernel.read(2 * VOLUME_BYTES, 512);
+    assert_eq!(kernel.answer(beyond), (0, Vec::new()));
+    let beyond = kernel.write(2 * VOLUME_BYTES - 512, &[7; 1_024]);
+    assert_eq!(kernel.answer(beyond).0, errno(Errno::NOSPC));
+    let attributes = kernel.ask(3, 0, 0, &[]);
+    let (_, body) = kernel.answer(attributes);
+    assert_eq!(u64::from_ne_bytes(*body[24..].first_chunk().unwrap()), 2 * VOLUME_BYTES);
+    let list = kernel.ask(28, 0, 0, &[]);
+    assert_eq!(kernel.answer(list).0, errno(Errno::NOSYS));
+}
+
+#[test]
+fn a_request_fails_if_one_of_its_volumes_does_and_the_others_go_on() {
+    let mut kernel = Kernel::new(&[WELL, Manner { bad_offset: Some(0), ..WELL }]);
+    let both = kernel.read(0, 2 * CHUNK_BYTES as usize);
+    assert_eq!(kernel.answer(both).0, errno(Errno::IO));
+    let good = kernel.read(0, CHUNK_BYTES as usize);
+    assert_eq!(kernel.answer(good), (0, vec![0; CHUNK_BYTES as usize]));
+}
+
+/// Nothing waits for ever for a server that is gone, neither what it owes nor what comes after.
+#[test]
+fn a_volume_that_is_gone_is_an_error_and_no_hang() {
+    let gone = Manner { gone_after: 1, ..WELL };
+    let mut kernel = Kernel::new(&[WELL, gone]);
+    let at = u64::from(CHUNK_BYTES);
+    let first = kernel.read(at, 512);
+    assert_eq!(kernel.answer(first).0, 0);
+    let asked: Vec<u64> = (0..8).map(|_| kernel.read(at, 512)).collect();
+    for unique in asked {
+        assert_eq!(kernel.answer(unique).0, errno(Errno::IO));
+    }
+    let (flush, other) = (kernel.ask(20, 0, 0, &[]), kernel.read(0, 512));
+    assert_eq!(kernel.answer(flush).0, errno(Errno::IO));
+    assert_eq!(kernel.answer(other), (0, vec![0; 512]));
+}
+
+#[test]
+fn what_cannot_be_a_stripe_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, socket) = (folder.path().join("f"), folder.path().join("s"));
+    let member = Member { socket: &socket, export: "v" };
+    for (members, chunk, why) in [
+        (&[][..], 1, "a stripe of 0 volumes"),
+        (&[member; VOLUMES_MAX + 1][..], 1, "a stripe of 65 volumes"),
+        (&[member][..], 0, "chunks of 0 bytes"),
+        (&[member][..], 1, "cannot open a volume over"),
+    ] {
+        let error = Stripe::mount(&file, members, chunk).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    }
+    assert!(!file.exists(), "nothing is made for what cannot be served");
+}
