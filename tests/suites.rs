@@ -165,6 +165,40 @@ fn a_stripe_without_mounts_is_ten_volumes_side_by_side() {
     });
 }
 
+/// What fio gets of five volumes through a btrfs is less than they do, and never more.
+#[test]
+fn a_btrfs_on_five_volumes_does_more_than_fio_asks_for() {
+    if absent(&["fio", "mkfs.btrfs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let words = ["run", "burst-and-stripe", "--live", "--only", "btrfs 5", "-o", "json"];
+    at_least_once(|| {
+        let output = run_long(bench(folder.path(), &words));
+        let found = json(&output);
+        assert_eq!(mounts(folder.path()), Vec::<String>::new());
+        if output.stderr.contains("skipped: no file systems") {
+            return true;
+        }
+        let storage = found["live"]["storage"].to_string();
+        assert!(storage.contains("mkfs.btrfs -f -K -d raid0 -m raid0"), "{storage}");
+        let rows = found["rows"].as_array().unwrap();
+        let counted = rows.iter().find(|row| row["id"] == "4.18, btrfs").unwrap();
+        println!("{counted}");
+        let share = counted["live"]["value"].as_f64().unwrap();
+        // Both ends count exactly, however busy the machine is.
+        assert!(share <= 1.0, "fio has what no volume did: {counted}");
+        let samples = found["live"]["configurations"][0]["runs"][0]["samples"].clone();
+        let samples: Vec<u64> =
+            samples.as_array().unwrap().iter().filter_map(Value::as_u64).collect();
+        let (before, after) = (&samples[1..19], &samples[22..]);
+        let rate = |part: &[u64]| part.iter().sum::<u64>() as f64 / part.len() as f64;
+        println!("{} before the fall, {} after it", rate(before), rate(after));
+        assert!(rate(before) <= 1_530.0, "more than five bursts");
+        share > 0.5 && rate(before) > 4.0 * rate(after)
+    });
+}
+
 /// With IOPS that are provisioned, nobody notices the batch.
 #[test]
 fn a_log_does_not_wait_for_a_batch_on_provisioned_iops() {
@@ -235,10 +269,11 @@ fn desktop_programs_get_what_their_volume_and_its_link_give() {
     });
 }
 
-/// Runs that mount: nbdfuse's file, and a striped one that the program itself serves.
-const MOUNTING: [&[&str]; 2] = [
+/// Runs that mount: nbdfuse's file, a striped one that the program itself serves, and five of it.
+const MOUNTING: [&[&str]; 3] = [
     &["run", "five-minute-job", "--live", "--runs", "1"],
     &["run", "stripe-consistency", "--live", "--runs", "1", "--only", "m1.large rndrw"],
+    &["run", "burst-and-stripe", "--live", "--only", "btrfs 5"],
 ];
 
 /// Starts a run that mounts; none where there is no root or no FUSE, which it must have said.
@@ -257,7 +292,7 @@ fn mounted_run(folder: &Path, words: &[&str]) -> Option<Running> {
 
 #[test]
 fn a_run_that_is_interrupted_unmounts_before_it_ends() {
-    if absent(&["nbdfuse", "fusermount3", "sysbench"]) {
+    if absent(&["nbdfuse", "fusermount3", "sysbench", "mkfs.xfs", "mkfs.btrfs"]) {
         return;
     }
     let _alone = alone();
@@ -276,7 +311,7 @@ fn a_run_that_is_interrupted_unmounts_before_it_ends() {
 /// it down.
 #[test]
 fn what_a_killed_run_left_mounted_is_taken_down_by_the_next() {
-    if absent(&["nbdfuse", "fusermount3", "sysbench"]) {
+    if absent(&["nbdfuse", "fusermount3", "sysbench", "mkfs.xfs", "mkfs.btrfs"]) {
         return;
     }
     let _alone = alone();

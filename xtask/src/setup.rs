@@ -19,13 +19,14 @@ enum What {
 }
 
 /// Debian 12's packages; qemu-storage-daemon is in qemu-system-common, nbdsh in python3-libnbd.
-const NEEDS: [Need; 20] = [
+const NEEDS: [Need; 21] = [
     Need { what: What::Program("fio"), package: "fio" },
     Need { what: What::Program("nbdinfo"), package: "libnbd-bin" },
     Need { what: What::Program("nbdcopy"), package: "libnbd-bin" },
     Need { what: What::Program("nbdfuse"), package: "libnbd-bin" },
     Need { what: What::Program("fusermount3"), package: "fuse3" },
     Need { what: What::Program("mkfs.xfs"), package: "xfsprogs" },
+    Need { what: What::Program("mkfs.btrfs"), package: "btrfs-progs" },
     Need { what: What::Program("sysbench"), package: "sysbench" },
     Need { what: What::Program("sqlite3"), package: "sqlite3" },
     Need { what: What::Program("fs_mark"), package: "fsmark" },
@@ -204,7 +205,7 @@ mod tests {
         assert_eq!(missing_packages(|_| true), [""; 0]);
         let only_nbd = |what| !matches!(what, What::Program("nbdinfo" | "nbdcopy"));
         assert_eq!(missing_packages(only_nbd), ["libnbd-bin"]);
-        assert_eq!(missing_packages(|_| false).len(), 15);
+        assert_eq!(missing_packages(|_| false).len(), 16);
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //! In virtual time, and without a file system, the client's batch of requests is what reaches the
 //! volume of such a program. `crate::bench::desktop` runs the programs themselves.
 //!
-//! sysbench's file test is of another kind: it lasts as long as its client, and its requests are
-//! the client's, whether there is a file system or not.
+//! sysbench's file test and fio on files are of another kind: they last as long as their client,
+//! and their requests are the client's, whether there is a file system or not.
 
 /// A test, or what must be laid out before one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +38,8 @@ pub enum Program {
     Gzip,
     /// sysbench's file test for the time of its client; calls are files.
     Sysbench,
+    /// fio on files for the time of its client; calls are files.
+    Fio,
 }
 
 /// A program, and how much of it.
@@ -51,7 +53,7 @@ pub struct ProgramSetup {
 
 impl Program {
     /// Every program by the word that scenarios use.
-    pub const WORDS: [(&'static str, Self); 14] = [
+    pub const WORDS: [(&'static str, Self); 15] = [
         ("iozone-write", Self::IozoneWrite),
         ("iozone-read", Self::IozoneRead),
         ("file-server-layout", Self::FileServerLayout),
@@ -66,13 +68,14 @@ impl Program {
         ("postmark", Self::Postmark),
         ("gzip", Self::Gzip),
         ("sysbench", Self::Sysbench),
+        ("fio", Self::Fio),
     ];
 
     /// Whether it lasts as long as its client does, and makes the client's requests; else it is a
     /// batch.
     #[must_use]
     pub const fn is_timed(self) -> bool {
-        matches!(self, Self::Sysbench)
+        matches!(self, Self::Sysbench | Self::Fio)
     }
 
     /// Whether it is known what of it reaches the volume, so that its requests can be made without
@@ -93,6 +96,7 @@ impl Program {
             Self::Postmark => "postmark itself",
             Self::Gzip => "gzip itself",
             Self::Sysbench => "sysbench itself",
+            Self::Fio => "fio itself",
             Self::AioStress => "in the manner of AIO-Stress, by fio",
             Self::FileServerLayout => "the file of the published job of fio",
             Self::IozoneWrite | Self::IozoneRead => "in the manner of IOzone, by fio",

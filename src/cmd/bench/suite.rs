@@ -39,8 +39,7 @@ pub fn run(arguments: &BenchRun) -> Result<(), Failure> {
         simulate(&ready(&suite.simulate)?, &mut result)?;
     }
     if !arguments.simulate {
-        let plan = if arguments.full { &suite.simulate } else { &suite.live };
-        drive(arguments, &suite, ready(plan)?, &mut result)?;
+        drive(arguments, &suite, ready(suite.for_real(arguments.full))?, &mut result)?;
     }
     let [json, html] = kept::keep(&arguments.results, &result)?;
     print(&arguments.output, &result, SuiteResult::to_text)?;

@@ -22,6 +22,16 @@ pub enum Target {
         /// Whether it can be read and written past the page cache.
         direct: bool,
     },
+    /// Files of one size in a folder of a mounted file system, past the page cache. Several jobs
+    /// share them.
+    Files {
+        /// The folder.
+        folder: PathBuf,
+        /// How many files.
+        files: u64,
+        /// Bytes of each, in MiB.
+        mib: u64,
+    },
 }
 
 /// What a path is.
@@ -98,6 +108,15 @@ impl Target {
                 }
                 options
             }
+            Self::Files { folder, files, mib } => vec![
+                "--ioengine=libaio".to_owned(),
+                "--direct=1".to_owned(),
+                format!("--directory={}", folder.to_string_lossy().replace(':', "\\:")),
+                format!("--nrfiles={files}"),
+                format!("--filesize={mib}m"),
+                "--filename_format=f.$filenum".to_owned(),
+                "--file_service_type=random".to_owned(),
+            ],
         }
     }
 }

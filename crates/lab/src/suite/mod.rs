@@ -56,6 +56,8 @@ pub struct Suite {
     pub simulate: Plan,
     /// The workload for real.
     pub live: Plan,
+    /// The workload for real, as long as the article's; the one of virtual time without this.
+    pub full: Option<Plan>,
     /// The published figures; read by [`Suite::read`].
     point: Vec<toml::Table>,
 }
@@ -71,6 +73,8 @@ pub struct Plan {
     pub times: u32,
     /// Repetitions of each case, where the scenario has more.
     pub repeat: Option<u32>,
+    /// Another length of each run, in seconds.
+    pub duration_s: Option<u64>,
 }
 
 fn one() -> u32 {
@@ -156,6 +160,15 @@ pub fn find(name: &str) -> Result<Suite, LabError> {
 }
 
 impl Suite {
+    /// The workload for real, in minutes or as long as the article's.
+    #[must_use]
+    pub fn for_real(&self, is_full: bool) -> &Plan {
+        match is_full {
+            true => self.full.as_ref().unwrap_or(&self.simulate),
+            false => &self.live,
+        }
+    }
+
     /// Published figures.
     #[must_use]
     pub fn points(&self) -> usize {
@@ -181,6 +194,11 @@ impl Plan {
         for case in &mut scenario.cases {
             case.expectations.clear();
             case.measures.clear();
+        }
+        if let Some(duration_s) = self.duration_s {
+            for case in &mut scenario.cases {
+                case.setup.duration_ns = duration_s.saturating_mul(1_000_000_000);
+            }
         }
         part.of(suite, &mut scenario, self.repeat)?;
         let text = SUITES.iter().find(|(name, _)| *name == suite).map_or("", |(_, text)| *text);

@@ -203,3 +203,15 @@ fn results_are_compared() {
     slower.suite = "another".to_owned();
     assert!(compare(&one, &slower).is_err());
 }
+
+#[test]
+fn a_full_run_is_as_long_as_the_article_s() {
+    let suite = find("stripe-consistency").unwrap();
+    let full = suite.for_real(true).read("stripe-consistency", &Choice::default()).unwrap();
+    let cases = &full.scenario.cases;
+    assert_eq!(cases.len(), 12 * 9, "nine runs of each");
+    assert!(cases.iter().all(|case| case.setup.duration_ns == 300_000_000_000));
+    let other = find("burst-and-stripe").unwrap();
+    assert_eq!(other.for_real(true), &other.simulate);
+    assert_eq!(other.for_real(false), &other.live);
+}

@@ -1,6 +1,6 @@
 //! A file system on NBD exports, for programs that know files only: nbdfuse makes an export a file,
 //! or [`Stripe`] makes one of several, a loop device makes the file a disk, and a file system is
-//! made and mounted on it.
+//! made and mounted on it, or on several such disks.
 //!
 //! It needs root and FUSE: [`probe`] says what is missing. Everything is written to a journal
 //! before it is set up, and taken down again when the chain is dropped, by [`clean`] after Ctrl-C,
@@ -35,6 +35,9 @@ pub enum FileSystem {
     Ext4,
     /// Two.
     Xfs,
+    /// Every write goes to a new place, and its place and checksum are written later. Over several
+    /// disks it is a RAID 0 with chunks of 64 KiB.
+    Btrfs,
 }
 
 impl FileSystem {
@@ -44,6 +47,7 @@ impl FileSystem {
         match self {
             Self::Ext4 => (&["mkfs.ext4", "-q", "-F", "-E", EXT4_OPTIONS], "e2fsprogs"),
             Self::Xfs => (&["mkfs.xfs", "-q", "-f", "-K"], "xfsprogs"),
+            Self::Btrfs => (&["mkfs.btrfs", "-q", "-f", "-K"], "btrfs-progs"),
         }
     }
 
@@ -54,13 +58,32 @@ impl FileSystem {
         output(&[make[0], "-V"], package).err().map(|error| error.to_string())
     }
 
-    /// What tells it of a stripe below, so that it lays files out along chunks.
-    fn along(self, front: &Front<'_>) -> Vec<String> {
-        match (self, front) {
-            (Self::Xfs, Front::Stripe { members, chunk_bytes }) => {
+    /// What tells it of the disks below: so that an XFS lays files out along chunks, and a btrfs
+    /// writes everything once.
+    fn along(self, fronts: &[Front<'_>]) -> Vec<String> {
+        match (self, fronts) {
+            (Self::Xfs, [Front::Stripe { members, chunk_bytes }]) => {
                 vec!["-d".to_owned(), format!("su={chunk_bytes},sw={}", members.len())]
             }
+            (Self::Btrfs, _) => {
+                let profile = if fronts.len() == 1 { "single" } else { "raid0" };
+                ["-d", profile, "-m", profile].map(str::to_owned).to_vec()
+            }
             _ => Vec::new(),
+        }
+    }
+
+    /// How it is mounted on these disks. A btrfs is told all of them, since nobody has looked what
+    /// they hold.
+    fn mount_options(self, devices: &[String]) -> String {
+        match self {
+            // Telling the device what is unused would be requests, too.
+            Self::Btrfs => {
+                devices.iter().fold("noatime,nodiscard".to_owned(), |options, device| {
+                    format!("{options},device={device}")
+                })
+            }
+            Self::Ext4 | Self::Xfs => "noatime".to_owned(),
         }
     }
 }
@@ -94,7 +117,7 @@ enum Served {
 pub struct Chain {
     folder: PathBuf,
     mount: PathBuf,
-    front: Option<Served>,
+    fronts: Vec<Served>,
     /// What was set up, in words, for the record.
     pub described: String,
 }
@@ -125,15 +148,15 @@ impl Chain {
     ///
     /// # Errors
     /// When a program is missing, fails or hangs; what was set up until then is taken down.
-    pub fn open(folder: &Path, front: Front<'_>, system: FileSystem) -> Result<Self, LabError> {
+    pub fn open(folder: &Path, fronts: &[Front<'_>], system: FileSystem) -> Result<Self, LabError> {
         let mut chain = Self {
             folder: folder.to_path_buf(),
             mount: folder.join("mnt"),
-            front: None,
+            fronts: Vec::new(),
             described: String::new(),
         };
         // From here on dropping `chain` takes down whatever there is.
-        chain.set_up(front, system)?;
+        chain.set_up(fronts, system)?;
         Ok(chain)
     }
 
@@ -143,49 +166,56 @@ impl Chain {
         &self.mount
     }
 
-    fn set_up(&mut self, front: Front<'_>, system: FileSystem) -> Result<(), LabError> {
-        let folder = self.folder.clone();
+    fn set_up(&mut self, fronts: &[Front<'_>], system: FileSystem) -> Result<(), LabError> {
         fs::create_dir_all(&self.mount).map_err(LabError::io("cannot make", &self.mount))?;
-        let journal = Journal::begin(&folder)?;
-        let file = self.serve(front, &journal)?;
-        journal.write(&Step::Loop(file.clone()))?;
-        let words = ["losetup", "-f", "--show", "--direct-io=on", &file.to_string_lossy()];
-        let device = output(&words, "mount")?.trim().to_owned();
+        let journal = Journal::begin(&self.folder)?;
+        let mut devices = Vec::new();
+        for (number, front) in fronts.iter().enumerate() {
+            let file = self.serve(number, *front, &journal)?;
+            journal.write(&Step::Loop(file.clone()))?;
+            let words = ["losetup", "-f", "--show", "--direct-io=on", &file.to_string_lossy()];
+            devices.push(output(&words, "mount")?.trim().to_owned());
+        }
         let (make, package) = system.make();
-        let along = system.along(&front);
+        let along = system.along(fronts);
         let mut words = make.to_vec();
-        words.extend(along.iter().map(String::as_str));
-        words.push(&device);
+        words.extend(along.iter().chain(&devices).map(String::as_str));
         output(&words, package)?;
         journal.write(&Step::Mount(self.mount.clone()))?;
-        let at = self.mount.to_string_lossy();
-        output(&["mount", "-o", "noatime", &device, &at], "mount")?;
-        let made = [&make[..1], &along.iter().map(String::as_str).collect::<Vec<_>>()].concat();
-        let made = made.join(" ");
-        self.described = format!("{made} with noatime on {device} {}", scheduler(&device));
+        let first = devices.first().map_or("", String::as_str);
+        let (at, options) = (self.mount.to_string_lossy(), system.mount_options(&devices));
+        output(&["mount", "-o", &options, first, &at], "mount")?;
+        let words: Vec<&str> = words.into_iter().filter(|word| *word != "-q").collect();
+        let options = options.split(",device=").next().unwrap_or_default();
+        self.described = format!("{} with {options} {}", words.join(" "), scheduler(first));
         Ok(())
     }
 
-    /// Makes a file of the exports; where it is.
-    fn serve(&mut self, front: Front<'_>, journal: &Journal) -> Result<PathBuf, LabError> {
+    /// Makes a file of exports; where it is.
+    fn serve(
+        &mut self,
+        number: usize,
+        front: Front<'_>,
+        journal: &Journal,
+    ) -> Result<PathBuf, LabError> {
         match front {
             Front::Nbdfuse(uri) => {
-                let fuse = self.folder.join("fuse");
+                let fuse = self.folder.join(format!("fuse-{number}"));
                 fs::create_dir_all(&fuse).map_err(LabError::io("cannot make", &fuse))?;
                 journal.write(&Step::Fuse(fuse.clone()))?;
                 let file = fuse.join("nbd");
                 let mut command = Command::new("nbdfuse");
                 command.args(["-C", CONNECTIONS]).arg(&file).arg(uri.as_str());
                 let child = Guarded::spawn(command.stdout(Stdio::null()), "libnbd-bin")?;
-                self.front = Some(Served::Nbdfuse(child));
+                self.fronts.push(Served::Nbdfuse(child));
                 wait_until(&format!("{}", file.display()), || file.exists())?;
                 Ok(file)
             }
             Front::Stripe { members, chunk_bytes } => {
-                let file = self.folder.join("stripe");
+                let file = self.folder.join(format!("stripe-{number}"));
                 journal.write(&Step::Fuse(file.clone()))?;
                 let stripe = Stripe::mount(&file, members, chunk_bytes)?;
-                self.front = Some(Served::Stripe(stripe));
+                self.fronts.push(Served::Stripe(stripe));
                 Ok(file)
             }
         }
@@ -195,13 +225,14 @@ impl Chain {
 impl Drop for Chain {
     fn drop(&mut self) {
         clean(&self.folder);
-        match self.front.take() {
-            // Unmounted, it ends by itself.
-            Some(Served::Nbdfuse(mut child)) => {
-                let _ = child.wait_until(clock::now() + GONE_MAX);
+        for front in self.fronts.drain(..) {
+            match front {
+                // Unmounted, it ends by itself.
+                Served::Nbdfuse(mut child) => {
+                    let _ = child.wait_until(clock::now() + GONE_MAX);
+                }
+                Served::Stripe(stripe) => drop(stripe),
             }
-            Some(Served::Stripe(stripe)) => drop(stripe),
-            None => {}
         }
     }
 }

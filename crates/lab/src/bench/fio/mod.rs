@@ -20,8 +20,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use self::output::{Framed, Snapshot};
-use crate::bench::Target;
 use crate::bench::child::{self, Guarded};
+use crate::bench::{Target, iomelt};
 use crate::histogram::LatencySummary;
 use crate::series::Series;
 use crate::workload::Workload;
@@ -214,6 +214,28 @@ pub fn run_each(
     Ok(Run { measurements, command, version, elapsed, warnings })
 }
 
+/// Writes every file of a target once, from begin to end, so that none of them is a hole.
+///
+/// # Errors
+/// When fio is missing, fails, or takes longer than a minute.
+pub fn lay_out(files: &Target) -> Result<(), LabError> {
+    let mut words = ["fio", "--eta=never", "--name=layout"].map(str::to_owned).to_vec();
+    words.extend(files.fio_options(true));
+    words.extend(["--rw=write", "--bs=1m", "--iodepth=8", "--end_fsync=1"].map(str::to_owned));
+    let mut command = Command::new("fio");
+    let mut child = Guarded::spawn(command.args(&words[1..]).stdout(Stdio::null()), PACKAGE)?;
+    match child.wait_until(clock::now() + GRACE) {
+        Some(status) if status.success() => Ok(()),
+        None => Err(LabError::Deadline { what: words.join(" "), after: GRACE }),
+        Some(status) => Err(LabError::ToolFailed {
+            tool: words[0].clone(),
+            how: status.to_string(),
+            said: child.stderr(),
+            command: text::command_line(&words),
+        }),
+    }
+}
+
 /// Starts a load of which nobody wants to know more than that it is there; dropping it ends it.
 ///
 /// # Errors
@@ -249,7 +271,7 @@ fn drive(
     // Two are enough: the reader waits while we are busy, and fio while the pipe is full.
     let (sender, receiver) = mpsc::sync_channel(2);
     let noise = child::apart(move || output::frame(stdout, &sender));
-    let watched = watch(jobs, &receiver, deadline, progress);
+    let watched = watch(jobs, &receiver, deadline, progress)?;
     drop(receiver);
     let status = child.wait_until(deadline);
     if status.is_none() {
@@ -258,13 +280,14 @@ fn drive(
     }
     let said = [child::result_of(&noise), child.stderr()].join("\n").trim().to_string();
     let status_text = status.map(|status| status.to_string()).unwrap_or_default();
-    match watched? {
+    match watched {
         Some(last) if last.jobs.iter().any(|job| job.ran()) => Ok(last),
         _ => Err(failed(status_text, said)),
     }
 }
 
-/// Turns snapshots into progress until fio closes its output. `None` when it never printed one.
+/// Turns snapshots into progress until fio closes its output, or the whole run is told to stop.
+/// `None` when it never printed one.
 fn watch(
     jobs: &[Job],
     receiver: &mpsc::Receiver<Framed>,
@@ -278,6 +301,7 @@ fn watch(
             Ok(framed) => framed,
             Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => return Ok(last),
         };
+        iomelt::go_on()?;
         let mut snapshot = output::parse(&framed?)?;
         if snapshot.jobs.len() != jobs.len() {
             return Err(LabError::BadOutput {

@@ -1,18 +1,23 @@
 //! Programs that work on files for a time: a file system on the volumes of a stripe, and on it the
-//! published program itself.
+//! published program itself. sysbench gets an XFS on one striped file, fio a btrfs that spreads
+//! itself over volumes side by side, as in the articles.
 //!
 //! What is laid out before is no part of the experiment, so that the limits come into force when
 //! it is done.
 
 use std::path::Path;
 
-use super::{Driven, Export, Host, during, programs, spans_of};
+use super::recorder::LiveRecorder;
+use super::{Driven, Export, Host, during, filled_to_the_brim, programs, spans_of};
 use crate::LabError;
+use crate::bench::Target as FioTarget;
 use crate::bench::chain::{Chain, FileSystem, Front};
-use crate::bench::fio::VolumeProgress;
+use crate::bench::fio::{self, Detail, Job, VolumeProgress};
+use crate::bench::iomelt;
 use crate::bench::stripe::Member;
 use crate::bench::sysbench::{self, Test, Told};
 use crate::clock;
+use crate::program::Program;
 use crate::sim::expect::{Counts, Subject};
 use crate::sim::record::{Record, Sample, Span, SpanRecord};
 use crate::sim::run::Recorded;
@@ -20,7 +25,8 @@ use crate::sim::scenario::Case;
 use crate::sim::setup::{ClientSetup, InstanceSetup, Load, Setup, StripeSetup, Target};
 use crate::sim::world::ClientOutcome;
 use crate::stalls::Watch;
-use evenkeel_core::qos::pacing::Pacing;
+use crate::workload::{Pattern, Workload};
+use evenkeel_core::qos::pacing::{CreditLimit, Limit, Pacing};
 
 /// What files of a shortened run have in all: anywhere in them is anywhere on every volume, and
 /// memory that is touched for the first time is slow.
@@ -29,8 +35,8 @@ const FILES_MIB_MAX: u64 = 256;
 /// Making a file system, laying out files and taking it down again, in seconds.
 const AROUND_S: u64 = 5;
 
-/// More than anything that is laid out could use of an instance.
-const INSTANCE_UNBOUND: u64 = 1 << 40;
+/// More than anything that is laid out could use of a volume or an instance.
+const UNBOUND: u64 = 1 << 40;
 
 /// Whether a client of a world is such a program.
 pub(super) fn are_any(setup: &Setup) -> bool {
@@ -41,9 +47,14 @@ fn is_one(client: &ClientSetup) -> bool {
     client.program.is_some_and(|setup| setup.program.is_timed())
 }
 
-/// What is missing of the programs that are needed.
-pub(super) fn lacks() -> Option<String> {
-    FileSystem::Xfs.lacks().or_else(sysbench::lacks)
+/// What is missing of the programs that a world needs.
+pub(super) fn lacks(setup: &Setup) -> Option<String> {
+    let of = |program| match program {
+        Program::Sysbench => FileSystem::Xfs.lacks().or_else(sysbench::lacks),
+        Program::Fio => FileSystem::Btrfs.lacks(),
+        _ => None,
+    };
+    setup.clients.iter().find_map(|client| of(client.program?.program))
 }
 
 /// About how long a case takes, in seconds.
@@ -56,7 +67,23 @@ struct Plan<'a> {
     number: usize,
     client: &'a ClientSetup,
     stripe: &'a StripeSetup,
-    test: Test,
+    program: Program,
+    files: u64,
+    threads: u16,
+    depth: u16,
+    total_mib: u64,
+    duration_s: u64,
+    seed: u64,
+}
+
+/// What a program told.
+struct Came {
+    record: Record,
+    answered: u64,
+    command: String,
+    remark: String,
+    started_ms: Option<u64>,
+    warnings: Vec<String>,
 }
 
 /// Runs the program of a case.
@@ -68,89 +95,230 @@ pub(super) fn drive(
     progress: &mut dyn FnMut(&[VolumeProgress]),
 ) -> Result<Driven, LabError> {
     let setup = &case.setup;
-    let plan = plan(setup, seed)?;
-    let exports = host.open(&without_limits(setup))?;
-    let members: Vec<Member<'_>> =
-        plan.stripe.volumes.iter().map(|volume| member(&exports[*volume as usize])).collect();
-    let front = Front::Stripe { members: &members, chunk_bytes: plan.stripe.chunk_bytes };
-    let below = folder.join("chain");
-    std::fs::create_dir_all(&below).map_err(LabError::io("cannot make", &below))?;
-    let chain = Chain::open(&below, front, FileSystem::Xfs)?;
-    plan.test.prepare(chain.path())?;
-    host.limit(setup)?;
+    let plan = Plan::of(setup, seed)?;
+    iomelt::go_on()?;
+    let full = filled_to_the_brim(setup);
+    let exports = host.open(&without_limits(&full))?;
+    let chain = plan.mount(&exports, folder)?;
+    plan.lay_out(chain.path())?;
+    host.limit(&full)?;
     let neighbours = programs::neighbours(setup, &exports, seed)?;
     let before = counted(host, plan.stripe)?;
     let watch = Watch::start();
-    let started_ms = clock::unix_us() / 1_000;
-    let told = plan.test.run(chain.path())?;
+    let came = match plan.program {
+        Program::Sysbench => plan.sysbench(case, chain.path())?,
+        _ => plan.fio(case, chain.path(), folder, progress)?,
+    };
     let observed = watch.finish();
     let counted = counted(host, plan.stripe)? - before;
     drop(neighbours);
-    let answered = told.latency.count;
-    let iops = answered as f64 / plan.test.duration_s as f64;
-    let runtime_ms = plan.test.duration_s * 1_000;
-    let name = plan.client.name.clone();
+    let Came { record, answered, command, remark, started_ms, warnings } = came;
+    let (name, iops) = (plan.client.name.clone(), answered as f64 / plan.duration_s as f64);
+    let runtime_ms = plan.duration_s * 1_000;
     progress(&[VolumeProgress { name, iops, ios_total: answered, runtime_ms }]);
     Ok(Driven {
-        recorded: recorded(case, &plan, &told, counted),
+        recorded: plan.recorded(setup, record, Counts { answered, counted }),
         command: format!(
-            "{}  # {}, sysbench itself: 95 % within {} ms, {counted} I/Os counted by the server \
-             for {answered}",
-            told.command, case.label, told.rest.p95_ms
+            "{command}  # {}, {}{remark}: {counted} I/Os counted by the server for {answered}",
+            case.label,
+            plan.program.manner()
         ),
-        stalls: during(&observed, Some(started_ms), setup),
+        stalls: during(&observed, started_ms, setup),
         storage: vec![host.storage(), format!("{}: {}", plan.stripe.name, chain.described)],
-        warnings: Vec::new(),
+        warnings,
     })
+}
+
+impl<'a> Plan<'a> {
+    fn of(setup: &'a Setup, seed: u64) -> Result<Self, LabError> {
+        let refuse = |client: &ClientSetup, what: &str| {
+            LabError::Unjudgeable(format!("client \"{}\" {what}", client.name))
+        };
+        let mut programs = setup.clients.iter().enumerate().filter(|(_, client)| is_one(client));
+        let Some((number, client)) = programs.next() else {
+            return Err(LabError::Unjudgeable("no program works on files".to_owned()));
+        };
+        if let Some((_, second)) = programs.next() {
+            return Err(refuse(second, "is the second program that works on files"));
+        }
+        let (Target::Stripe(stripe), Load::Closed { threads, depth, .. }, Some(program)) =
+            (client.target, &client.load, client.program)
+        else {
+            return Err(refuse(client, "works on files, and not on a stripe"));
+        };
+        let is_as_sysbench = client.shape.block_bytes == sysbench::BLOCK_BYTES && *depth == 1;
+        if program.program == Program::Sysbench && !is_as_sysbench {
+            return Err(refuse(client, "is sysbench, and not one block of 16 KiB at a time"));
+        }
+        Ok(Self {
+            number,
+            client,
+            stripe: &setup.stripes[stripe as usize],
+            program: program.program,
+            files: program.calls.max(1),
+            threads: *threads,
+            depth: *depth,
+            total_mib: (client.shape.span_bytes >> 20).clamp(1, FILES_MIB_MAX),
+            duration_s: (setup.duration_ns / 1_000_000_000).max(2),
+            seed,
+        })
+    }
+
+    /// The file system on the volumes, as the article had it.
+    fn mount(&self, exports: &[Export], folder: &Path) -> Result<Chain, LabError> {
+        let below = folder.join("chain");
+        std::fs::create_dir_all(&below).map_err(LabError::io("cannot make", &below))?;
+        let volumes = self.stripe.volumes.iter();
+        let members: Vec<Member<'_>> =
+            volumes.map(|volume| member(&exports[*volume as usize])).collect();
+        let chunk_bytes = self.stripe.chunk_bytes;
+        if self.program == Program::Sysbench {
+            let front = Front::Stripe { members: &members, chunk_bytes };
+            return Chain::open(&below, &[front], FileSystem::Xfs);
+        }
+        let apart = members.chunks(1).map(|members| Front::Stripe { members, chunk_bytes });
+        Chain::open(&below, &apart.collect::<Vec<_>>(), FileSystem::Btrfs)
+    }
+
+    fn lay_out(&self, mounted: &Path) -> Result<(), LabError> {
+        match self.program {
+            Program::Sysbench => self.test().prepare(mounted),
+            _ => fio::lay_out(&self.target(mounted)),
+        }
+    }
+
+    fn test(&self) -> Test {
+        Test {
+            files: self.files,
+            total_mib: self.total_mib,
+            threads: self.threads,
+            sequential: self.client.shape.sequential,
+            read_percent: self.client.shape.read_percent,
+            duration_s: self.duration_s,
+            seed: self.seed,
+        }
+    }
+
+    fn target(&self, mounted: &Path) -> FioTarget {
+        let mib = (self.total_mib / self.files).max(1);
+        FioTarget::Files { folder: mounted.to_owned(), files: self.files, mib }
+    }
+
+    fn sysbench(&self, case: &Case, mounted: &Path) -> Result<Came, LabError> {
+        let started_ms = Some(clock::unix_us() / 1_000);
+        let told = self.test().run(mounted)?;
+        Ok(Came {
+            record: record(&case.setup, &told, &self.spans(case)),
+            answered: told.latency.count,
+            remark: format!(", 95 % within {} ms", told.rest.p95_ms),
+            command: told.command,
+            started_ms,
+            warnings: Vec::new(),
+        })
+    }
+
+    /// A job for each thread, all on the same files.
+    fn fio(
+        &self,
+        case: &Case,
+        mounted: &Path,
+        folder: &Path,
+        progress: &mut dyn FnMut(&[VolumeProgress]),
+    ) -> Result<Came, LabError> {
+        let shape = self.client.shape;
+        let workload = Workload {
+            pattern: if shape.sequential { Pattern::Sequential } else { Pattern::Random },
+            block_bytes: shape.block_bytes,
+            read_percent: shape.read_percent,
+            queue_depth: self.depth.into(),
+            duration_s: u32::try_from(self.duration_s).unwrap_or(u32::MAX),
+            span_mib: None,
+            rate_iops: None,
+            start_s: None,
+            seed: self.seed,
+        };
+        let job = |thread: u16| Job {
+            name: self.client.name.clone(),
+            target: self.target(mounted),
+            workload: Workload { seed: self.seed.wrapping_add(thread.into()), ..workload },
+        };
+        let jobs: Vec<Job> = (0..self.threads).map(job).collect();
+        let mut recorder = LiveRecorder::new(&case.setup, self.spans(case));
+        let ran = fio::run_each(&jobs, Detail::EveryIo, folder, progress, &mut |_, io| {
+            recorder.completed(io);
+        })?;
+        if let Some(error) = ran.measurements.iter().find_map(|of| of.error.as_deref()) {
+            let what = format!("I/O errors in \"{}\": {error}", case.label);
+            return Err(LabError::Unjudgeable(what));
+        }
+        Ok(Came {
+            record: recorder.finish(),
+            answered: ran.measurements.iter().map(|of| of.ios_total).sum(),
+            remark: String::new(),
+            started_ms: ran.measurements.iter().filter_map(|of| of.started_unix_ms).min(),
+            command: ran.command,
+            warnings: ran.warnings,
+        })
+    }
+
+    fn spans(&self, case: &Case) -> Vec<Span> {
+        spans_of(case, Subject::Client(u32::try_from(self.number).unwrap_or(u32::MAX)))
+    }
+
+    /// The program's record as that of its client. Of single volumes only their sum is known.
+    fn recorded(&self, setup: &Setup, record: Record, counts: Counts) -> Recorded {
+        let mut clients: Vec<ClientOutcome> = Vec::new();
+        for _ in &setup.clients {
+            let record = Some(Record::default());
+            clients.push(ClientOutcome { record, batches: Vec::new(), dropped: 0 });
+        }
+        clients[self.number].record = Some(record);
+        let mut of_volumes = vec![Counts::default(); setup.volumes.len()];
+        if let Some(first) = self.stripe.volumes.first() {
+            of_volumes[*first as usize] = counts;
+        }
+        Recorded {
+            clients,
+            volumes: vec![Record::default(); setup.volumes.len()],
+            counts: of_volumes,
+            completed: counts.answered,
+            ..Recorded::default()
+        }
+    }
+}
+
+/// Why no program of a world can be run.
+#[cfg(test)]
+pub(super) fn refusal(setup: &Setup) -> String {
+    Plan::of(setup, 1).err().map(|error| error.to_string()).unwrap_or_default()
 }
 
 fn member(export: &Export) -> Member<'_> {
     Member { socket: &export.socket, export: &export.name }
 }
 
-fn plan(setup: &Setup, seed: u64) -> Result<Plan<'_>, LabError> {
-    let refuse = |client: &ClientSetup, what: &str| {
-        LabError::Unjudgeable(format!("client \"{}\" {what}", client.name))
-    };
-    let mut found = None;
-    for (number, client) in setup.clients.iter().enumerate().filter(|(_, client)| is_one(client)) {
-        if found.is_some() {
-            return Err(refuse(client, "is the second program that works on files"));
-        }
-        let (Target::Stripe(stripe), Load::Closed { threads, .. }, Some(program)) =
-            (client.target, &client.load, client.program)
-        else {
-            return Err(refuse(client, "works on files, and not on a stripe"));
-        };
-        if client.shape.block_bytes != sysbench::BLOCK_BYTES {
-            return Err(refuse(client, "works on files, and not in blocks of 16 KiB"));
-        }
-        let test = Test {
-            files: program.calls,
-            total_mib: (client.shape.span_bytes >> 20).clamp(1, FILES_MIB_MAX),
-            threads: *threads,
-            sequential: client.shape.sequential,
-            read_percent: client.shape.read_percent,
-            duration_s: (setup.duration_ns / 1_000_000_000).max(2),
-            seed,
-        };
-        found = Some(Plan { number, client, stripe: &setup.stripes[stripe as usize], test });
-    }
-    found.ok_or_else(|| LabError::Unjudgeable("no program works on files".to_owned()))
-}
-
-/// The same world with limits that nothing reaches.
-fn without_limits(setup: &Setup) -> Setup {
+/// The same world with limits that nothing reaches. Credits stay: what is earned at such a rate is
+/// never less than what is spent.
+pub(super) fn without_limits(setup: &Setup) -> Setup {
     let mut free = setup.clone();
     for volume in &mut free.volumes {
-        volume.pacing = Pacing::UNLIMITED;
+        let unbound = |limit: Limit| {
+            let kept = |credit: CreditLimit| CreditLimit { refill_per_second: UNBOUND, ..credit };
+            Limit { per_second: UNBOUND, credit: limit.credit.map(kept) }
+        };
+        let Pacing { operations, bytes, .. } = volume.pacing;
+        volume.pacing = Pacing {
+            operations: operations.map(unbound),
+            bytes: bytes.map(unbound),
+            ..volume.pacing
+        };
     }
     for instance in &mut free.instances {
         *instance = InstanceSetup {
-            baseline_iops: INSTANCE_UNBOUND,
-            iops_max: INSTANCE_UNBOUND,
-            baseline_bytes_per_second: INSTANCE_UNBOUND,
-            bytes_per_second_max: INSTANCE_UNBOUND,
+            baseline_iops: UNBOUND,
+            iops_max: UNBOUND,
+            baseline_bytes_per_second: UNBOUND,
+            bytes_per_second_max: UNBOUND,
             ..instance.clone()
         };
     }
@@ -163,35 +331,7 @@ fn counted(host: &mut dyn Host, stripe: &StripeSetup) -> Result<u64, LabError> {
     Ok(stripe.volumes.iter().filter_map(|volume| counted.get(*volume as usize)).sum())
 }
 
-/// What the program told, as a record of its client. Of single volumes only their sum is known.
-fn recorded(case: &Case, plan: &Plan<'_>, told: &Told, counted: u64) -> Recorded {
-    let setup = &case.setup;
-    let of_client = |number: usize| match number == plan.number {
-        true => record(setup, told, &spans_of(case, client_subject(number))),
-        false => Record::default(),
-    };
-    let clients = (0..setup.clients.len()).map(|number| ClientOutcome {
-        record: Some(of_client(number)),
-        batches: Vec::new(),
-        dropped: 0,
-    });
-    let mut counts = vec![Counts::default(); setup.volumes.len()];
-    if let Some(first) = plan.stripe.volumes.first() {
-        counts[*first as usize] = Counts { answered: told.latency.count, counted };
-    }
-    Recorded {
-        clients: clients.collect(),
-        volumes: vec![Record::default(); setup.volumes.len()],
-        counts,
-        completed: told.latency.count,
-        ..Recorded::default()
-    }
-}
-
-fn client_subject(number: usize) -> Subject {
-    Subject::Client(u32::try_from(number).unwrap_or(u32::MAX))
-}
-
+/// What sysbench told, as a record. Percentiles are those of the whole run.
 fn record(setup: &Setup, told: &Told, spans: &[Span]) -> Record {
     let seconds = usize::try_from(setup.duration_ns / setup.sample_ns.max(1)).unwrap_or(0);
     let block_bytes = u64::from(sysbench::BLOCK_BYTES);

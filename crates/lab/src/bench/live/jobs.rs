@@ -175,7 +175,7 @@ impl Came {
             let below = folder.join(format!("chain-{number}"));
             std::fs::create_dir_all(&below).map_err(LabError::io("cannot make", &below))?;
             let uri = export.uri();
-            let chain = Chain::open(&below, Front::Nbdfuse(&uri), FileSystem::Ext4)?;
+            let chain = Chain::open(&below, &[Front::Nbdfuse(&uri)], FileSystem::Ext4)?;
             self.batches.storage.push(format!("{}: {}", volume.name, chain.described));
             mounted.push(Some(chain));
         }

@@ -152,7 +152,8 @@ pub fn run(
             done[number] = Some(results);
             continue;
         }
-        let driven = match files == Files::Mounted && files::are_any(&case.setup) {
+        let works_on_files = files == Files::Mounted && files::are_any(&case.setup);
+        let driven = match works_on_files {
             true => files::drive(case, seed, host, folder, told)?,
             false => drive(case, seed, host, folder, told)?,
         };
@@ -198,8 +199,8 @@ pub fn has_files(scenario: &Scenario) -> bool {
 /// What this machine lacks to mount file systems for a scenario; `None` if nothing.
 #[must_use]
 pub fn lacks(scenario: &Scenario) -> Option<String> {
-    let is_striped = scenario.cases.iter().any(|case| files::are_any(&case.setup));
-    chain::probe().or_else(|| is_striped.then(files::lacks)?)
+    let of_cases = || scenario.cases.iter().find_map(|case| files::lacks(&case.setup));
+    chain::probe().or_else(of_cases)
 }
 
 /// Whether a world's clients make batches one after the other, and not all at once.

@@ -102,3 +102,41 @@ fn programs_run_in_the_order_of_their_starts() {
     let error = programs::tests(&scenario(striped).cases[0].setup).err().unwrap().to_string();
     assert!(error.contains("is a program, and not on one volume"), "{error}");
 }
+
+#[test]
+fn what_works_on_files_is_told_apart_and_refused_where_it_cannot() {
+    let (xfs, btrfs) = (known("piops-stripe-xfs"), known("fio-40"));
+    assert!(has_files(&xfs) && has_files(&btrfs) && !has_files(&known("piops-stripe")));
+    let on_files = |scenario: &Scenario| {
+        scenario.cases.iter().filter(|case| files::are_any(&case.setup)).count()
+    };
+    assert_eq!(on_files(&xfs), xfs.cases.len());
+    assert_eq!(on_files(&btrfs), 2);
+    // Without mounts the same cases are ranges of volumes.
+    assert_eq!(check(&xfs.cases[0]).unwrap().len(), 10);
+    let one = "title = \"t\"\nduration_s = 9\n[[volume]]\nname = \"v\"\n[[client]]\non = \"v\"\n\
+               threads = 2\nprogram = \"fio\"\nprogram_calls = 1\n";
+    let error = files::refusal(&scenario(one).cases[0].setup);
+    assert!(error.contains("works on files, and not on a stripe"), "{error}");
+    let odd = "title = \"t\"\nduration_s = 9\n[[volume]]\nname = \"v\"\ncount = 2\n[[stripe]]\n\
+               name = \"s\"\nvolumes = \"v-*\"\n[[client]]\non = \"s\"\nthreads = 2\n\
+               block_kib = 4\n\
+               program = \"sysbench\"\nprogram_calls = 1\n";
+    let error = files::refusal(&scenario(odd).cases[0].setup);
+    assert!(error.contains("is sysbench, and not one block of 16 KiB at a time"), "{error}");
+}
+
+#[test]
+fn files_are_laid_out_without_limits_and_credits_stay() {
+    let burst = known("fio-40");
+    let case = burst.cases.iter().find(|case| case.name == "gp2 5 x 100").unwrap();
+    let full = filled_to_the_brim(&case.setup);
+    let free = files::without_limits(&full);
+    for (volume, before) in free.volumes.iter().zip(&full.volumes) {
+        let limit = volume.pacing.operations.unwrap();
+        let credit = limit.credit.unwrap();
+        assert!(credit.refill_per_second >= limit.per_second, "nothing is spent");
+        assert_eq!(credit.capacity, before.pacing.operations.unwrap().credit.unwrap().capacity);
+    }
+    assert_eq!(free.volumes.len(), 5);
+}

@@ -38,8 +38,8 @@ const VALID_S: u64 = 3_600;
 /// What the kernel asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ask<'a> {
-    /// To agree on a version and on bounds.
-    Begin { major: u32, minor: u32, readahead_bytes: u32 },
+    /// To agree on bounds. Kernels of a later version answer in ours.
+    Begin { readahead_bytes: u32 },
     /// What the file is like.
     Attributes,
     /// To open it.
@@ -65,11 +65,7 @@ pub(super) fn parse(message: &[u8]) -> Option<(u64, Ask<'_>)> {
     let unique = u64_at(message, 8)?;
     let body = message.get(IN_HEAD_BYTES..)?;
     let ask = match u32_at(message, 4)? {
-        26 => Ask::Begin {
-            major: u32_at(body, 0)?,
-            minor: u32_at(body, 4)?,
-            readahead_bytes: u32_at(body, 8)?,
-        },
+        26 => Ask::Begin { readahead_bytes: u32_at(body, 8)? },
         // A new size or mode changes nothing.
         3 | 4 => Ask::Attributes,
         14 => Ask::Open,

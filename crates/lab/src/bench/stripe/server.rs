@@ -142,7 +142,7 @@ impl Server {
     fn serve(&mut self, message: &[u8]) {
         let Some((unique, ask)) = fuse::parse(message) else { return };
         match ask {
-            Ask::Begin { readahead_bytes, .. } => self.say(&fuse::begun(unique, readahead_bytes)),
+            Ask::Begin { readahead_bytes } => self.say(&fuse::begun(unique, readahead_bytes)),
             Ask::Attributes => self.say(&fuse::attributes(unique, self.size_bytes)),
             Ask::Open => self.say(&fuse::opened(unique)),
             Ask::Done => self.say(&fuse::head(unique, fuse::HEAD_BYTES)),

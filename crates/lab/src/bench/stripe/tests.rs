@@ -266,6 +266,40 @@ fn a_volume_that_is_gone_is_an_error_and_no_hang() {
     assert_eq!(kernel.answer(other), (0, vec![0; 512]));
 }
 
+/// Nobody who answers.
+struct Nobody;
+
+impl volume::Answers for Nobody {
+    fn wants(&self, _: u64) -> Option<usize> {
+        None
+    }
+
+    fn bytes(&mut self, _: u64, _: usize, _: &[u8]) {}
+
+    fn done(&mut self, _: u64, _: bool) {}
+}
+
+#[test]
+fn a_volume_that_owes_an_answer_for_a_minute_is_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("s");
+    let _kept = volume(socket.clone(), Manner { swaps: true, ..WELL });
+    let now = clock::now();
+    let (mut volume, size_bytes) = Volume::open(&socket, "v", now).unwrap();
+    assert_eq!(size_bytes, VOLUME_BYTES);
+    let late = |seconds| now + std::time::Duration::from_secs(seconds);
+    assert!(!volume.is_given_up(late(600)), "it owes nothing");
+    // The first of a pair is not answered before the second.
+    let request =
+        |cookie| RequestHeader { flags: 0, command: command::FLUSH, cookie, offset: 0, length: 0 };
+    assert!(volume.send(&request(0), &[], late(600)));
+    assert!(!volume.is_given_up(late(659)) && volume.is_alive());
+    assert!(volume.is_given_up(late(661)) && !volume.is_alive());
+    assert!(!volume.is_given_up(late(662)), "that is told once");
+    assert!(!volume.send(&request(1), &[], late(662)));
+    volume.receive(&mut [0; 64], late(662), &mut Nobody);
+}
+
 #[test]
 fn what_cannot_be_a_stripe_is_refused() {
     let folder = tempfile::tempdir().unwrap();

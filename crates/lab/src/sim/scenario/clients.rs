@@ -107,7 +107,7 @@ fn program(reader: &Reader<'_>, load: &Load) -> Read<Option<ProgramSetup>> {
         return alone.unwrap_or(Ok(None));
     };
     match (program.is_timed(), load) {
-        (false, Load::Job { .. }) | (true, Load::Closed { depth: 1, think: Think::No, .. }) => {}
+        (false, Load::Job { .. }) | (true, Load::Closed { think: Think::No, .. }) => {}
         (false, _) => {
             return Err(reader.fault("program", "needs job_ios: what of it reaches the volume"));
         }

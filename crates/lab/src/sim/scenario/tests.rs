@@ -225,6 +225,10 @@ const MISTAKES: &[(&str, &str)] = &[
         "s.toml:9: [[client]] program = \"sqlite\": needs job_ios: what of it reaches the volume",
     ),
     (
+        "[[client]]\nname = \"c\"\non = \"v\"\niops = 9\nprogram = \"sysbench\"",
+        "s.toml:10: [[client]] program = \"sysbench\": needs threads that wait for each answer",
+    ),
+    (
         "[[client]]\nname = \"c\"\non = \"v\"\nprogram_calls = 1",
         "s.toml:9: [[client]] program_calls = 1: needs a program",
     ),
