@@ -58,13 +58,18 @@ pub(super) enum Ask<'a> {
     Unknown,
 }
 
-/// A request: its number, and what is asked for. `None` if it is none.
+/// A request: its number, and what is asked for. `None` if it is none, and so has no answer.
 pub(super) fn parse(message: &[u8]) -> Option<(u64, Ask<'_>)> {
     let length = usize::try_from(u32_at(message, 0)?).ok()?;
     let message = message.get(..length)?;
-    let unique = u64_at(message, 8)?;
+    let (opcode, unique) = (u32_at(message, 4)?, u64_at(message, 8)?);
     let body = message.get(IN_HEAD_BYTES..)?;
-    let ask = match u32_at(message, 4)? {
+    Some((unique, ask(opcode, body).unwrap_or(Ask::Unknown)))
+}
+
+/// What is asked for; `None` if the fields are not all there.
+fn ask(opcode: u32, body: &[u8]) -> Option<Ask<'_>> {
+    Some(match opcode {
         26 => Ask::Begin { readahead_bytes: u32_at(body, 8)? },
         // A new size or mode changes nothing.
         3 | 4 => Ask::Attributes,
@@ -81,8 +86,7 @@ pub(super) fn parse(message: &[u8]) -> Option<(u64, Ask<'_>)> {
         // Forget, interrupt, forget several.
         2 | 36 | 42 => Ask::Silent,
         _ => Ask::Unknown,
-    };
-    Some((unique, ask))
+    })
 }
 
 /// The head of an answer of so many bytes in all.
@@ -228,8 +232,9 @@ mod tests {
         for length in 0..write.len() {
             assert_eq!(parse(&write[..length]), None, "{length}");
         }
-        // More data is promised than there is.
-        assert_eq!(parse(&request(16, &transfer(512, 4, b"abc"))), None);
+        // More data is promised than there is: nobody may wait for an answer.
+        let torn = request(16, &transfer(512, 4, b"abc"));
+        assert_eq!(parse(&torn), Some((77, Ask::Unknown)));
     }
 
     #[test]

@@ -29,6 +29,8 @@ use crate::{LabError, clock};
 
 /// Volumes of a stripe at most.
 pub const VOLUMES_MAX: usize = 64;
+/// Chunks are multiples of this: a request has so many pieces at most, none of them part of a block.
+pub const CHUNK_BYTES_MIN: u32 = 4 << 10;
 
 /// An export of a stripe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,10 +59,11 @@ impl Stripe {
     /// # Errors
     /// When a member cannot be reached, or the file cannot be mounted, which needs root.
     pub fn mount(file: &Path, members: &[Member<'_>], chunk_bytes: u32) -> Result<Self, LabError> {
-        if members.is_empty() || members.len() > VOLUMES_MAX || chunk_bytes == 0 {
+        let is_whole = chunk_bytes > 0 && chunk_bytes.is_multiple_of(CHUNK_BYTES_MIN);
+        if members.is_empty() || members.len() > VOLUMES_MAX || !is_whole {
             let what = format!(
                 "a stripe of {} volumes with chunks of {chunk_bytes} bytes; use 1 to {VOLUMES_MAX} \
-                 volumes and chunks of 1 byte or more",
+                 volumes and chunks of a multiple of {CHUNK_BYTES_MIN} bytes",
                 members.len()
             );
             return Err(LabError::BadWorkload(what));

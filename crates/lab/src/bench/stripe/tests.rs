@@ -306,10 +306,11 @@ fn what_cannot_be_a_stripe_is_refused() {
     let (file, socket) = (folder.path().join("f"), folder.path().join("s"));
     let member = Member { socket: &socket, export: "v" };
     for (members, chunk, why) in [
-        (&[][..], 1, "a stripe of 0 volumes"),
-        (&[member; VOLUMES_MAX + 1][..], 1, "a stripe of 65 volumes"),
+        (&[][..], CHUNK_BYTES, "a stripe of 0 volumes"),
+        (&[member; VOLUMES_MAX + 1][..], CHUNK_BYTES, "a stripe of 65 volumes"),
         (&[member][..], 0, "chunks of 0 bytes"),
-        (&[member][..], 1, "cannot open a volume over"),
+        (&[member][..], CHUNK_BYTES + 512, "chunks of 4608 bytes"),
+        (&[member][..], CHUNK_BYTES, "cannot open a volume over"),
     ] {
         let error = Stripe::mount(&file, members, chunk).unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
