@@ -112,6 +112,25 @@ fn a_light_direction_of_a_link_does_not_starve_the_other() {
     }
 }
 
+/// Where both directions want the limit in I/Os, each volume has its part of it, and not each
+/// direction: five that read and one that writes are six.
+#[test]
+fn p19_directions_share_by_who_wants_them() {
+    let link = InstancePacing {
+        operations: limit(2_000),
+        read_bytes_per_second: Some(125_000_000),
+        write_bytes_per_second: Some(125_000_000),
+        ..InstancePacing::UNLIMITED
+    };
+    let reader = Client::greedy(16, 16 * KIB).limited(3_000).on(0);
+    let mut clients = vec![reader; 5];
+    clients.push(Client { operation: LOG_WRITE, ..reader });
+    let mut world = World::new(None, &[link], &clients);
+    world.run_until(7 * NS_PER_S);
+    let counts: Vec<u64> = (0..6).map(|volume| world.count(volume, span(1, 7))).collect();
+    assert!(counts.iter().all(|count| count.abs_diff(2_000) <= 20), "{counts:?}");
+}
+
 /// §5.3.4: an instance that bursts for thirty minutes, to the I/O: (max - baseline) x 1,800 s of
 /// credits last exactly so long, and then the baseline is exact.
 #[test]

@@ -209,10 +209,11 @@ impl Scheduler {
         let ring = entry.ring_of(operation);
         let first = entry.first(ring) == NIL;
         let light = sharing.flows[index(flow)].requests() == 1 && cost.bytes <= LIGHT_BYTES_MAX;
+        let weight = sharing.flows[index(share)].place.weight();
         if was_its_turn {
-            entry.join_front(&mut sharing.flows, flow, ring);
+            entry.join_front(&mut sharing.flows, flow, ring, weight);
         } else {
-            entry.join(&mut sharing.flows, flow, ring, light);
+            entry.join(&mut sharing.flows, flow, ring, (weight, light));
         }
         if first {
             entry.reopen(now);
@@ -307,7 +308,8 @@ impl Scheduler {
                 // It goes on in the other direction, at the end of that line.
                 let other = instance.ring_of(next.portion.operation);
                 instance.leave(&mut sharing.flows, flow);
-                instance.join(&mut sharing.flows, flow, other, false);
+                let weight = sharing.flows[index(share)].place.weight();
+                instance.join(&mut sharing.flows, flow, other, (weight, false));
             }
             Some(_) => {}
         }

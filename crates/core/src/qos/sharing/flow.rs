@@ -81,7 +81,9 @@ pub(crate) struct Flow {
     /// What it may still take in this turn and the next, in nanoseconds of the limits it shares.
     pub deficit_ns: u64,
     /// Its instance's count of turns when it was last let in at the front.
-    pub front_at: u64,
+    pub front_at: u32,
+    /// What it weighs in its instance's ring, as long as it is in one.
+    pub ring_weight: u32,
     pub held_since: Instant,
     pub held_by: HeldBy,
     /// Since when its first request waits beyond its volume, wherever.
@@ -124,6 +126,7 @@ impl Flow {
             started: None,
             deficit_ns: 0,
             front_at: 0,
+            ring_weight: 0,
             held_since: now,
             held_by: HeldBy::Device,
             first_since: now,

@@ -27,6 +27,9 @@ const TURN_SPREAD_MAX: u64 = 16;
 /// any two volumes' rates count as if they were not: a round costs time, however little it gives.
 const TURNS_MAX: u64 = 1_024;
 
+/// Virtual time of one nanosecond of the limits at weight 1.
+const VIRTUAL_PER_NS: u64 = 1 << 16;
+
 /// What a turn is worth at a volume, and at an instance to a flow of the lightest weight.
 pub(crate) const TURN: Cost = Cost { operations: 1, bytes: 16 << 10, guard: 0 };
 
@@ -64,11 +67,13 @@ struct Ring {
     /// First flow, or `NIL`.
     first: u32,
     waiting: u32,
+    /// Of those who wait, in all.
+    weight: u64,
     /// Turns that ended, ever.
-    turns: u64,
-    /// What its flows had, in nanoseconds of the limits; who begins to wait is put on a level with
-    /// the other ring.
-    served_ns: u64,
+    turns: u32,
+    /// What its flows had, in nanoseconds of the limits over their weight: how far each of them has
+    /// come. Who begins to wait is put on a level with the other ring.
+    virtual_time: u64,
     /// Its first flow is held up by what both rings share, not by its direction of the link.
     by_common_limit: bool,
     /// When its first flow may go, as of the last look.
@@ -79,8 +84,9 @@ impl Ring {
     const EMPTY: Self = Self {
         first: NIL,
         waiting: 0,
+        weight: 0,
         turns: 0,
-        served_ns: 0,
+        virtual_time: 0,
         by_common_limit: false,
         opens_at: None,
     };
@@ -220,6 +226,10 @@ impl Instance {
             self.gate.shut_for_bytes(opens_at.unwrap_or(now));
             self.held_by = HeldBy::InstanceBytes;
         }
+        if by_link {
+            // Its direction had all that it may have: it is owed nothing of what both share.
+            self.level(ring);
+        }
         self.rings[ring].by_common_limit = !by_link;
         self.rings[ring].opens_at = opens_at;
         let waited_for = self.rings.iter().filter(|ring| ring.waiting > 0);
@@ -237,13 +247,28 @@ impl Instance {
     /// The ring whose turn it is, of those in `candidates` that are waited for.
     pub fn next_ring(&self, candidates: [bool; 2]) -> Option<usize> {
         let waited_for = |ring: &usize| candidates[*ring] && self.rings[*ring].waiting > 0;
-        [0, 1].into_iter().filter(waited_for).min_by_key(|ring| self.rings[*ring].served_ns)
+        [0, 1].into_iter().filter(waited_for).min_by_key(|ring| self.rings[*ring].virtual_time)
     }
 
-    /// Notes what a ring's flow had.
-    pub const fn served(&mut self, ring: usize, share_ns: u64) {
+    /// Notes what a ring's flow had, as long as that is in it. Where both rings want what they share, many flows that go one
+    /// way get more of it than one that goes the other: as much as if they were in one ring.
+    pub fn served(&mut self, ring: usize, share_ns: u64) {
         let entry = &mut self.rings[ring];
-        entry.served_ns = entry.served_ns.saturating_add(share_ns);
+        let step = share_ns.saturating_mul(VIRTUAL_PER_NS) / entry.weight.max(1);
+        entry.virtual_time = entry.virtual_time.saturating_add(step.max(1));
+        if self.rings[1 - ring].waiting == 0 {
+            self.level(1 - ring); // as it will be when somebody waits there
+        }
+        // Only the difference counts: so there is no end of time.
+        let least = self.rings[0].virtual_time.min(self.rings[1].virtual_time);
+        self.rings.iter_mut().for_each(|ring| ring.virtual_time -= least);
+    }
+
+    /// Lets a ring catch up with nothing that it did not have before the other one.
+    fn level(&mut self, ring: usize) {
+        let other = self.rings[1 - ring].virtual_time;
+        let entry = &mut self.rings[ring];
+        entry.virtual_time = entry.virtual_time.max(other);
     }
 
     /// What a quantum takes of the limit it takes most of; see [`Cost::share_ns`].
@@ -280,13 +305,18 @@ impl Instance {
 
     /// Puts a flow at the end of a ring, or at the front if it is light and its last time there was
     /// a round ago.
-    pub fn join(&mut self, flows: &mut [Flow], flow: u32, ring: usize, light: bool) {
-        let round = u64::from(self.rings[ring].waiting);
-        let turns = self.rings[ring].turns;
+    pub fn join(
+        &mut self,
+        flows: &mut [Flow],
+        flow: u32,
+        ring: usize,
+        (weight, light): (u32, bool),
+    ) {
+        let Ring { waiting: round, turns, .. } = self.rings[ring];
         let entry = &mut flows[at(flow)];
-        let at_front = light && turns.saturating_sub(entry.front_at) >= round;
+        let at_front = light && turns.wrapping_sub(entry.front_at) >= round;
         entry.in_turn = false;
-        self.enter(flows, flow, ring);
+        self.enter(flows, flow, ring, weight);
         if at_front {
             flows[at(flow)].front_at = turns;
             self.rings[ring].first = flow;
@@ -294,30 +324,34 @@ impl Instance {
     }
 
     /// Puts a flow at the front of a ring: it was its turn.
-    pub fn join_front(&mut self, flows: &mut [Flow], flow: u32, ring: usize) {
-        self.enter(flows, flow, ring);
+    pub fn join_front(&mut self, flows: &mut [Flow], flow: u32, ring: usize, weight: u32) {
+        self.enter(flows, flow, ring, weight);
         self.rings[ring].first = flow;
     }
 
-    fn enter(&mut self, flows: &mut [Flow], flow: u32, ring: usize) {
+    fn enter(&mut self, flows: &mut [Flow], flow: u32, ring: usize, weight: u32) {
         if self.rings[ring].waiting == 0 {
             // It catches up with nothing; and who is always back before the other ring's turn is
             // not forgiven what it had, or it would go first for ever.
-            let other_ns = self.rings[1 - ring].served_ns;
-            let entry = &mut self.rings[ring];
-            entry.served_ns = entry.served_ns.max(other_ns);
+            self.level(ring);
             self.rings[ring].opens_at = None;
         }
-        flows[at(flow)].ring = u8::from(ring == 1);
+        let entry = &mut flows[at(flow)];
+        entry.ring = u8::from(ring == 1);
+        // As it is taken out again, whatever its volume weighs by then.
+        entry.ring_weight = weight;
         push_back(&mut self.rings[ring].first, flows, flow);
         self.rings[ring].waiting += 1;
+        self.rings[ring].weight += u64::from(weight);
     }
 
     /// Takes a flow out of its ring.
     pub fn leave(&mut self, flows: &mut [Flow], flow: u32) {
-        let ring = &mut self.rings[usize::from(flows[at(flow)].ring)];
+        let Flow { ring, ring_weight, .. } = flows[at(flow)];
+        let ring = &mut self.rings[usize::from(ring)];
         unlink(&mut ring.first, flows, flow);
         ring.waiting -= 1;
+        ring.weight -= u64::from(ring_weight);
     }
 
     /// Ends the turn of the first flow of a ring: it goes to the end.
@@ -326,7 +360,7 @@ impl Instance {
         let flow = &mut flows[at(ring.first)];
         flow.in_turn = false;
         ring.first = flow.next;
-        ring.turns += 1;
+        ring.turns = ring.turns.wrapping_add(1);
     }
 
     pub fn counters(&self, now: Instant) -> InstanceCounters {
@@ -408,6 +442,31 @@ fn at(flow: u32) -> usize {
 mod tests {
     use super::*;
     use crate::qos::pacing::Limit;
+
+    /// A direction that had all of its link is owed nothing of what both directions share.
+    #[test]
+    fn a_direction_held_up_by_its_link_saves_no_turns() {
+        let link = Some(1_000_000);
+        let pacing = InstancePacing {
+            operations: Some(Limit { per_second: 1_000, credit: None }),
+            read_bytes_per_second: link,
+            write_bytes_per_second: link,
+            ..InstancePacing::UNLIMITED
+        };
+        let mut instance = Instance::new(Instant::ZERO, &pacing, Balances::default());
+        let mut flows = [Flow::new(0, 0, Instant::ZERO), Flow::new(1, 0, Instant::ZERO)];
+        let cost = Cost { operations: 1, bytes: 256 << 10, guard: 0 };
+        let write = Operation::Write { fua: false };
+        instance.join(&mut flows, 0, 0, (1_000, false));
+        instance.join(&mut flows, 1, 1, (1_000, false));
+        instance.served(1, 1_000_000_000);
+        assert_eq!(instance.next_ring([true, true]), Some(0));
+        instance.charge(&cost, Operation::Read);
+        assert!(instance.shut(&cost, Operation::Read).is_some());
+        instance.served(0, 1_000);
+        assert_eq!(instance.next_ring([true, true]), Some(1));
+        assert_eq!(instance.ring_of(write), 1);
+    }
 
     #[test]
     fn turns_follow_weights_up_to_a_bound() {
