@@ -6,6 +6,8 @@ mod support;
 
 use rustix::process::Signal;
 use serde_json::Value;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 use support::clock::Deadline;
@@ -45,6 +47,18 @@ fn mounts(folder: &Path) -> Vec<String> {
         .filter_map(|device| std::fs::read_to_string(device.path().join("loop/backing_file")).ok());
     let lines = text.lines().map(str::to_owned);
     lines.chain(files).filter(|line| line.contains(&below)).collect()
+}
+
+/// Where the processes of a PostgreSQL work that are in folders below this one.
+fn databases(folder: &Path) -> Vec<String> {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let place = |process: std::fs::DirEntry| {
+        let program = std::fs::read_link(process.path().join("exe")).ok()?;
+        let place = std::fs::read_link(process.path().join("cwd")).ok()?;
+        let is_ours = program.ends_with("postgres") && place.starts_with(folder);
+        is_ours.then(|| place.display().to_string())
+    };
+    processes.filter_map(place).collect()
 }
 
 #[test]
@@ -215,6 +229,57 @@ fn a_log_does_not_wait_for_a_batch_on_provisioned_iops() {
     });
 }
 
+/// A folder that everybody may pass: PostgreSQL does not run as root.
+fn open_folder() -> tempfile::TempDir {
+    let mode = Permissions::from_mode(0o755);
+    tempfile::Builder::new().permissions(mode).tempdir().unwrap()
+}
+
+/// Whether nothing can be said of databases here, which a run has told.
+fn has_no_database(output: &Output) -> bool {
+    output.stderr.contains("skipped: no PostgreSQL")
+}
+
+/// Without credits a real database gets what its volume gives, and its log waits like all else.
+#[test]
+fn a_real_database_waits_for_a_batch_once_its_credits_are_gone() {
+    if absent(&["fio"]) {
+        return;
+    }
+    let folder = open_folder();
+    let words = ["run", "batch-beside-oltp", "--live", "--only", "PostgreSQL on gp2", "-o", "json"];
+    at_least_once(|| {
+        let output = run_long(bench(folder.path(), &words));
+        assert_eq!(mounts(folder.path()), Vec::<String>::new());
+        assert_eq!(databases(folder.path()), Vec::<String>::new());
+        if has_no_database(&output) {
+            return true;
+        }
+        let found = json(&output);
+        let configurations = found["live"]["configurations"].as_array().unwrap();
+        let run_of = |client: &str| {
+            let name = format!("PostgreSQL on gp2 · {client}");
+            let known = configurations.iter().find(|of| of["name"] == name.as_str());
+            &known.unwrap_or_else(|| panic!("no {name}"))["runs"][0]
+        };
+        for client in ["oltp", "log", "batch", "transactions"] {
+            let run = run_of(client);
+            assert!(run["ios"].as_u64().unwrap() > 0, "{client}: {run}");
+            assert_eq!(run["mean_latency_ns"].as_array().unwrap().len(), 52, "{client}: {run}");
+        }
+        let samples = run_of("volume")["samples"].as_array().unwrap();
+        let late: u64 = samples[38..50].iter().filter_map(Value::as_u64).sum();
+        // A second of saved credits, and one for a look that came late.
+        assert!(late <= 14 * 501, "more than the volume gives without credits: {samples:?}");
+        let row = |id: &str| found["rows"].as_array().unwrap().iter().find(|row| row["id"] == id);
+        ["2.3, PostgreSQL IOPS", "2.8, PostgreSQL"].iter().all(|id| {
+            let live = &row(id).unwrap()["live"];
+            println!("{id}: {live}");
+            live["pass"] == Value::Bool(true)
+        })
+    });
+}
+
 /// With root and FUSE on an ext4, without them directly: three device writes for each call.
 #[test]
 fn a_job_s_calls_are_three_device_writes_each_and_nothing_stays_mounted() {
@@ -288,6 +353,61 @@ fn mounted_run(folder: &Path, words: &[&str]) -> Option<Running> {
     let output = running.finish();
     assert!(output.stderr.contains("skipped: no file systems"), "{output}");
     None
+}
+
+/// Processes that a server has at least while it serves; the one that makes a cluster is alone.
+const PROCESSES: usize = 4;
+
+/// Without a file system the stand-in goes on, and the run says what it leaves out.
+#[test]
+fn a_run_that_may_not_mount_leaves_its_databases_out_aloud() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = ["run", "batch-beside-oltp", "--live", "--no-mount", "--only", "PostgreSQL"];
+    let text = run(&mut bench(folder.path(), &words)).fails_with(2);
+    assert!(text.contains("skipped: no PostgreSQL: "), "{text}");
+    assert!(text.contains("what was chosen of batch-beside-oltp has a database"), "{text}");
+}
+
+/// Starts a run with a database and waits until its server works; none where it cannot.
+fn database_run(folder: &Path) -> Option<Running> {
+    let words = ["run", "batch-beside-oltp", "--live", "--only", "PostgreSQL on io1"];
+    let mut running = start(&mut bench(folder, &words));
+    let works = Deadline::after(Duration::from_secs(60))
+        .comes(|| !running.is_running() || databases(folder).len() >= PROCESSES);
+    if works && running.is_running() {
+        return Some(running);
+    }
+    let output = running.finish();
+    assert!(has_no_database(&output), "{output}");
+    None
+}
+
+#[test]
+fn a_database_is_stopped_when_its_run_is_interrupted() {
+    let _alone = alone();
+    let folder = open_folder();
+    let Some(running) = database_run(folder.path()) else { return };
+    running.signal(Signal::INT);
+    let output = running.finish();
+    assert!(!output.status.success(), "{output}");
+    assert_eq!(databases(folder.path()), Vec::<String>::new(), "{output}");
+    assert_eq!(mounts(folder.path()), Vec::<String>::new(), "{output}");
+    assert!(!output.stderr.contains("left behind"), "{output}");
+}
+
+/// The server of a run that is killed goes on without a volume. The next run stops it.
+#[test]
+fn a_database_that_a_killed_run_left_is_stopped_by_the_next() {
+    let _alone = alone();
+    let folder = open_folder();
+    let Some(killed) = database_run(folder.path()) else { return };
+    killed.kill_9();
+    assert!(!mounts(folder.path()).is_empty(), "nobody took it down");
+    let words = ["run", "five-minute-job", "--live", "--runs", "1", "--no-mount"];
+    let output = run_long(bench(folder.path(), &words));
+    assert!(output.stderr.contains("an earlier run had left"), "{output}");
+    assert_eq!(databases(folder.path()), Vec::<String>::new(), "{output}");
+    assert_eq!(mounts(folder.path()), Vec::<String>::new(), "{output}");
 }
 
 #[test]

@@ -16,10 +16,12 @@ struct Need {
 enum What {
     Program(&'static str),
     PythonModule(&'static str),
+    /// A program of PostgreSQL, which Debian keeps in a folder for each version.
+    Postgres(&'static str),
 }
 
 /// Debian 12's packages; qemu-storage-daemon is in qemu-system-common, nbdsh in python3-libnbd.
-const NEEDS: [Need; 21] = [
+const NEEDS: [Need; 24] = [
     Need { what: What::Program("fio"), package: "fio" },
     Need { what: What::Program("nbdinfo"), package: "libnbd-bin" },
     Need { what: What::Program("nbdcopy"), package: "libnbd-bin" },
@@ -32,6 +34,9 @@ const NEEDS: [Need; 21] = [
     Need { what: What::Program("fs_mark"), package: "fsmark" },
     Need { what: What::Program("dbench"), package: "dbench" },
     Need { what: What::Program("postmark"), package: "postmark" },
+    Need { what: What::Postgres("initdb"), package: POSTGRES },
+    Need { what: What::Postgres("postgres"), package: POSTGRES },
+    Need { what: What::Postgres("pgbench"), package: POSTGRES },
     Need { what: What::Program("nbdsh"), package: "python3-libnbd" },
     Need { what: What::PythonModule("nbd"), package: "python3-libnbd" },
     Need { what: What::Program("nbdkit"), package: "nbdkit" },
@@ -42,6 +47,12 @@ const NEEDS: [Need; 21] = [
     Need { what: What::PythonModule("venv"), package: "python3-venv" },
     Need { what: What::PythonModule("ensurepip"), package: "python3-venv" },
 ];
+
+/// Debian's package of the newest version; it brings the clients and pgbench, too.
+const POSTGRES: &str = "postgresql";
+
+/// Where Debian has the versions of PostgreSQL.
+const POSTGRES_FOLDER: &str = "/usr/lib/postgresql";
 
 /// Whole attempts of an apt-get call; each retries its downloads on its own as well.
 const ATTEMPTS_MAX: u32 = 3;
@@ -55,6 +66,12 @@ pub fn run(root: &Path) -> Result<(), String> {
     if !missing.is_empty() {
         println!("setup: installing {}", missing.join(" "));
         install(&missing)?;
+        if missing.contains(&POSTGRES) {
+            println!(
+                "setup: Debian's {POSTGRES} makes a cluster \"main\" and may have started it; \
+                 nothing here uses it: pg_lsclusters shows it, pg_dropcluster --stop removes it"
+            );
+        }
         let still = missing_packages(is_there);
         if !still.is_empty() {
             let still = still.join(" ");
@@ -78,12 +95,19 @@ fn is_there(what: What) -> bool {
         What::Program(name) => {
             run::find(name).is_some() || Path::new("/usr/sbin").join(name).is_file()
         }
+        What::Postgres(name) => run::find(name).is_some() || has_version_with(name),
         What::PythonModule(name) => {
             let import = format!("import {name}");
             let output = Command::new(python()).args(["-c", &import]).output();
             output.is_ok_and(|output| output.status.success())
         }
     }
+}
+
+/// Whether a version of PostgreSQL has that program.
+fn has_version_with(program: &str) -> bool {
+    let versions = std::fs::read_dir(POSTGRES_FOLDER).into_iter().flatten().flatten();
+    versions.map(|version| version.path().join("bin").join(program)).any(|file| file.is_file())
 }
 
 fn python() -> PathBuf {
@@ -205,7 +229,7 @@ mod tests {
         assert_eq!(missing_packages(|_| true), [""; 0]);
         let only_nbd = |what| !matches!(what, What::Program("nbdinfo" | "nbdcopy"));
         assert_eq!(missing_packages(only_nbd), ["libnbd-bin"]);
-        assert_eq!(missing_packages(|_| false).len(), 16);
+        assert_eq!(missing_packages(|_| false).len(), 17);
     }
 
     #[test]

@@ -30,7 +30,8 @@ pub struct LatencyHistogram {
     longest_ns: u64,
 }
 
-/// What is reported of many latencies. All in nanoseconds; zero when nothing was measured.
+/// What is reported of many latencies. All in nanoseconds; zero when nothing was measured, or not
+/// that.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct LatencySummary {
     /// I/Os counted.
@@ -45,6 +46,14 @@ pub struct LatencySummary {
     pub p999_ns: u64,
     /// The longest, exact.
     pub max_ns: u64,
+}
+
+impl LatencySummary {
+    /// What somebody else has counted and summed up: of the rest nothing is known.
+    #[must_use]
+    pub fn of_sum(count: u64, sum_ns: u64) -> Self {
+        Self { count, mean_ns: sum_ns.checked_div(count).unwrap_or(0), ..Self::default() }
+    }
 }
 
 impl LatencyHistogram {

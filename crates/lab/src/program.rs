@@ -40,6 +40,10 @@ pub enum Program {
     Sysbench,
     /// fio on files for the time of its client; calls are files.
     Fio,
+    /// Transactions on a database, at a share of the most that it does; calls are percent. Its
+    /// load says what of it reaches the volume. The other clients of the same volume are the
+    /// database's log and a batch job on it.
+    Pgbench,
 }
 
 /// A program, and how much of it.
@@ -53,7 +57,7 @@ pub struct ProgramSetup {
 
 impl Program {
     /// Every program by the word that scenarios use.
-    pub const WORDS: [(&'static str, Self); 15] = [
+    pub const WORDS: [(&'static str, Self); 16] = [
         ("iozone-write", Self::IozoneWrite),
         ("iozone-read", Self::IozoneRead),
         ("file-server-layout", Self::FileServerLayout),
@@ -69,6 +73,7 @@ impl Program {
         ("gzip", Self::Gzip),
         ("sysbench", Self::Sysbench),
         ("fio", Self::Fio),
+        ("pgbench", Self::Pgbench),
     ];
 
     /// Whether it lasts as long as its client does, and makes the client's requests; else it is a
@@ -82,7 +87,10 @@ impl Program {
     /// it. Of the others a client says how much they count themselves.
     #[must_use]
     pub const fn is_of_requests(self) -> bool {
-        !matches!(self, Self::AioStress | Self::Dbench | Self::Postmark | Self::Gzip)
+        !matches!(
+            self,
+            Self::AioStress | Self::Dbench | Self::Postmark | Self::Gzip | Self::Pgbench
+        )
     }
 
     /// Whether it is the published program itself, or one in its manner.
@@ -97,6 +105,7 @@ impl Program {
             Self::Gzip => "gzip itself",
             Self::Sysbench => "sysbench itself",
             Self::Fio => "fio itself",
+            Self::Pgbench => "pgbench itself, on PostgreSQL",
             Self::AioStress => "in the manner of AIO-Stress, by fio",
             Self::FileServerLayout => "the file of the published job of fio",
             Self::IozoneWrite | Self::IozoneRead => "in the manner of IOzone, by fio",

@@ -10,6 +10,7 @@ use evenkeel_lab::bench::chain;
 use evenkeel_lab::bench::fio::VolumeProgress;
 use evenkeel_lab::bench::iomelt;
 use evenkeel_lab::bench::live::{self, Files};
+use evenkeel_lab::bench::postgres;
 use evenkeel_lab::sim::run;
 use evenkeel_lab::suite::result::SuiteResult;
 use evenkeel_lab::suite::{self, Choice, Plan, Ready, Suite};
@@ -31,15 +32,21 @@ pub fn run(arguments: &BenchRun) -> Result<(), Failure> {
     let suite = suite::find(name).map_err(|error| {
         failed(error).exit(Exit::NotFound).hint("`evenkeel bench ls` lists them")
     })?;
-    let part = Choice { only: arguments.only.as_deref(), runs: arguments.runs };
-    let ready =
-        |plan: &Plan| plan.read(name, &part).map_err(|error| failed(error).exit(Exit::Usage));
+    let mut part =
+        Choice { only: arguments.only.as_deref(), runs: arguments.runs, without_databases: false };
+    let ready = |plan: &Plan, part: &Choice<'_>| {
+        plan.read(name, part).map_err(|error| failed(error).exit(Exit::Usage))
+    };
     let mut result = SuiteResult::begin(name, &suite);
     if !arguments.live && !arguments.full {
-        simulate(&ready(&suite.simulate)?, &mut result)?;
+        simulate(&ready(&suite.simulate, &part)?, &mut result)?;
     }
     if !arguments.simulate {
-        drive(arguments, &suite, ready(suite.for_real(arguments.full))?, &mut result)?;
+        let plan = suite.for_real(arguments.full);
+        let all = ready(plan, &part)?;
+        let files = files(arguments, &all, &mut result);
+        part.without_databases = !can_have_databases(&all, files, &mut result);
+        drive(arguments, &suite, (ready(plan, &part)?, files), &mut result)?;
     }
     let [json, html] = kept::keep(&arguments.results, &result)?;
     print(&arguments.output, &result, SuiteResult::to_text)?;
@@ -71,7 +78,7 @@ fn simulate(ready: &Ready, result: &mut SuiteResult) -> Result<(), Failure> {
 fn drive(
     arguments: &BenchRun,
     suite: &Suite,
-    mut ready: Ready,
+    (mut ready, files): (Ready, Files),
     result: &mut SuiteResult,
 ) -> Result<(), Failure> {
     serve::log_to_stderr("warn")?;
@@ -91,7 +98,6 @@ fn drive(
             eprintln!("left behind: {left}");
         }
     })?;
-    let files = files(arguments, &ready, result);
     // Some programs have no meaning without a file system.
     ready.is_part |= files == Files::None;
     let mut world = World::new(folder.path().to_owned(), arguments.io);
@@ -119,11 +125,13 @@ fn drive(
 
 /// Whether file systems are mounted for a scenario; what stands in the way is said.
 fn files(arguments: &BenchRun, ready: &Ready, result: &mut SuiteResult) -> Files {
-    if !live::has_files(&ready.scenario) || arguments.no_mount {
+    let has_files = live::has_files(&ready.scenario);
+    if !has_files && !has_databases(ready) || arguments.no_mount {
         return Files::None;
     }
     match live::lacks(&ready.scenario) {
         None => Files::Mounted,
+        Some(_) if !has_files => Files::None,
         Some(why) => {
             let told = format!("no file systems: {why}; their requests are made directly");
             eprintln!("skipped: {told}");
@@ -131,6 +139,26 @@ fn files(arguments: &BenchRun, ready: &Ready, result: &mut SuiteResult) -> Files
             Files::None
         }
     }
+}
+
+fn has_databases(ready: &Ready) -> bool {
+    ready.scenario.cases.iter().any(live::has_database)
+}
+
+/// Whether all databases of a scenario can run; what stands in the way is said.
+fn can_have_databases(ready: &Ready, files: Files, result: &mut SuiteResult) -> bool {
+    if !has_databases(ready) {
+        return true;
+    }
+    let why = match files {
+        Files::None => chain::probe().or_else(|| Some("nothing is to be mounted".to_owned())),
+        Files::Mounted => postgres::probe(),
+    };
+    let Some(why) = why else { return true };
+    let told = format!("no PostgreSQL: {why}; the cases with one are left out");
+    eprintln!("skipped: {told}");
+    result.warnings.push(told);
+    false
 }
 
 fn second(volumes: &[VolumeProgress]) -> u64 {
@@ -143,7 +171,11 @@ fn line(label: &str, volumes: &[VolumeProgress]) -> String {
         [volume] if label.is_empty() => &volume.name,
         _ => label,
     };
-    format!("{label}  {} s  {} IOPS", second(volumes), text::rate(iops.round()))
+    let more: String = volumes
+        .iter()
+        .filter(|volume| !volume.told.is_empty())
+        .fold(String::new(), |more, volume| more + "  " + &volume.told);
+    format!("{label}  {} s  {} IOPS{more}", second(volumes), text::rate(iops.round()))
 }
 
 fn left(seconds: u64) -> String {

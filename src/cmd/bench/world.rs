@@ -115,7 +115,18 @@ impl Host for World {
         let engine = self.engine.as_ref().ok_or_else(|| {
             LabError::Unjudgeable("no world is open whose limits could change".to_owned())
         })?;
-        apply(engine, setup).map_err(|failure| LabError::Unjudgeable(failure.message))
+        let failed = |failure: Failure| LabError::Unjudgeable(failure.message);
+        apply(engine, setup).map_err(failed)?;
+        for (id, volume) in self.volumes.iter().zip(&setup.volumes) {
+            // Those of before are of the limits of before.
+            let full = Balances::full(&volume.pacing);
+            let balances = Balances {
+                operations: volume.balances.operations.or(full.operations),
+                bytes: volume.balances.bytes.or(full.bytes),
+            };
+            call(engine, Command::SetBalances(*id, balances)).map_err(failed)?;
+        }
+        Ok(())
     }
 
     fn storage(&self) -> String {

@@ -305,9 +305,14 @@ fn dbench_rate(told: &str) -> Option<f64> {
 /// Runs a program in a folder to its end, unless the whole run is told to stop before; the end of
 /// what it printed.
 fn finish(words: &[String], package: &'static str, folder: &Path) -> Result<String, LabError> {
-    let mut command = Command::new(&words[0]);
-    command.args(&words[1..]).current_dir(folder).stdout(Stdio::piped());
-    let mut child = Guarded::spawn(&mut command, package)?;
+    run_to_end(Command::new(&words[0]).args(&words[1..]).current_dir(folder), package)
+}
+
+/// The same of any command.
+pub(super) fn run_to_end(command: &mut Command, package: &'static str) -> Result<String, LabError> {
+    let words = [command.get_program()].into_iter().chain(command.get_args());
+    let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
+    let mut child = Guarded::spawn(command.stdout(Stdio::piped()), package)?;
     let printed = child.take_stdout().map(|pipe| child::apart(move || child::tail(pipe)));
     let deadline = clock::now() + PROGRAM_MAX;
     let status = loop {
@@ -326,7 +331,7 @@ fn finish(words: &[String], package: &'static str, folder: &Path) -> Result<Stri
         tool: words[0].clone(),
         how: status.to_string(),
         said: child.stderr(),
-        command: text::command_line(words),
+        command: text::command_line(&words),
     })
 }
 

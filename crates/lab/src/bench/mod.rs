@@ -14,6 +14,7 @@ pub mod iomelt;
 pub mod isolation;
 pub mod limited;
 pub mod live;
+pub mod postgres;
 pub mod stripe;
 pub mod sysbench;
 pub mod usage;

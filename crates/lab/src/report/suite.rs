@@ -11,7 +11,9 @@ use super::html::{
 use super::plots::{self, Bar, TOGETHER_MAX, Values};
 use crate::LabError;
 use crate::stats::{Bootstrap, Sample};
-use crate::suite::result::{BROKEN, Configuration, Found, KEPT, Part, Row, Run, SuiteResult};
+use crate::suite::result::{
+    BROKEN, Configuration, Found, KEPT, Part, Row, Run, SEPARATOR, SuiteResult,
+};
 use crate::text;
 
 /// Runs from which on a chart goes from run to run.
@@ -196,8 +198,12 @@ fn pill(row: &Row) -> String {
 fn section(page: &mut String, title: &str, part: &Part) -> Result<(), LabError> {
     let _ = writeln!(page, "<section>\n<h2>{title}</h2>");
     statistics(page, part);
-    for configurations in part.configurations.chunks(TOGETHER_MAX) {
-        over_time(page, configurations)?;
+    // The clients of one case belong together, and so do cases that have one each.
+    for together in part.configurations.chunk_by(|a, b| parts_of(a).0 == parts_of(b).0) {
+        for configurations in together.chunks(TOGETHER_MAX) {
+            over_time(page, configurations)?;
+            latency_over_time(page, configurations)?;
+        }
     }
     for configurations in part.configurations.chunks(TOGETHER_MAX) {
         across_runs(page, configurations)?;
@@ -238,9 +244,9 @@ fn statistics(page: &mut String, part: &Part) {
         cells.extend([min, max, sd, se].map(text::rate));
         cells.push(text::percent(cov));
         let ns = [latency.mean_ns, latency.p50_ns, latency.p99_ns, latency.p999_ns];
-        cells.extend(ns.map(|ns| match latency.count {
+        cells.extend(ns.map(|ns| match ns {
             0 => "–".to_owned(),
-            _ => text::latency(ns),
+            ns => text::latency(ns),
         }));
         let _ = write!(page, "<tr><th scope=\"row\">{}</th>", escape(&configuration.name));
         for cell in cells {
@@ -254,7 +260,8 @@ fn statistics(page: &mut String, part: &Part) {
 
 /// The first run of each, second by second.
 fn over_time(page: &mut String, configurations: &[Configuration]) -> Result<(), LabError> {
-    let first = |of: &Configuration| of.runs.first().map(|run| (of.name.clone(), run.clone()));
+    let first =
+        |of: &Configuration| of.runs.first().map(|run| (parts_of(of).1.to_owned(), run.clone()));
     let shown: Vec<(String, Run)> = configurations.iter().filter_map(first).collect();
     // Curves of a chart have their points at equal distances.
     let Some(sample_s) = shown.first().map(|(_, run)| run.sample_s) else { return Ok(()) };
@@ -270,10 +277,47 @@ fn over_time(page: &mut String, configurations: &[Configuration]) -> Result<(), 
     let label = "I/Os per second over time; the numbers follow in a table";
     let svg = curves::from_zero(label, Unit::Count, &curves, &[], sample_s as f64)?;
     let svg = dash_series(svg);
-    figure(page, &svg, "I/Os per second, of the first run each.");
+    let caption = match configurations.first().and_then(|of| parts_of(of).0) {
+        Some(case) => format!("{}: I/Os per second, of the first run each.", escape(case)),
+        None => "I/Os per second, of the first run each.".to_owned(),
+    };
+    figure(page, &svg, &caption);
     let columns: Vec<(&str, &[u64])> =
         alike.iter().map(|(name, run)| (name.as_str(), &run.samples[..])).collect();
     numbers(page, &format!("I/Os in each {sample_s} s"), &columns, |ios| text::thousands(*ios));
+    Ok(())
+}
+
+/// The case of a configuration that is one of several clients, and what it is called in it.
+fn parts_of(configuration: &Configuration) -> (Option<&str>, &str) {
+    match configuration.name.split_once(SEPARATOR) {
+        Some((case, client)) => (Some(case), client),
+        None => (None, &configuration.name),
+    }
+}
+
+/// How long the clients of one case waited, over time.
+fn latency_over_time(page: &mut String, configurations: &[Configuration]) -> Result<(), LabError> {
+    let first = |of: &Configuration| of.runs.first().map(|run| run.latency_s).unwrap_or(0);
+    let latency_s = configurations.iter().map(first).max().unwrap_or(0);
+    let shown = configurations.iter().filter(|of| latency_s > 0 && first(of) == latency_s);
+    let shown: Vec<(&str, &[u64])> = shown
+        .filter_map(|of| Some((parts_of(of).1, &of.runs.first()?.mean_latency_ns[..])))
+        .collect();
+    let case = configurations.first().and_then(|of| parts_of(of).0);
+    let Some(case) = case.filter(|_| !shown.is_empty()) else { return Ok(()) };
+    let values = |means: &[u64]| means.iter().map(|mean_ns| *mean_ns as f64).collect();
+    let curves: Vec<Curve> = (0..)
+        .zip(&shown)
+        .map(|(nth, (name, means))| Curve::new(name, nth, values(means)))
+        .collect();
+    let label = "Mean latency over time; the numbers follow in a table";
+    let svg = dash_series(curves::latencies(label, &curves, latency_s as f64)?);
+    figure(page, &svg, &format!("{}: mean latency, each {latency_s} s.", escape(case)));
+    numbers(page, &format!("mean latency in each {latency_s} s"), &shown, |ns| match ns {
+        0 => "–".to_owned(),
+        ns => text::latency(*ns),
+    });
     Ok(())
 }
 

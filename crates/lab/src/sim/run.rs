@@ -337,7 +337,8 @@ fn clients(setup: &Setup, recorded: &Recorded) -> Vec<SubjectResults> {
     results
 }
 
-fn subject(name: &str, kind: &str, record: &Record) -> SubjectResults {
+/// What came of a record, under a name.
+pub(crate) fn subject(name: &str, kind: &str, record: &Record) -> SubjectResults {
     let samples = &record.samples;
     let balances = |pick: fn(&Balances) -> Option<u64>| {
         samples.iter().filter_map(|sample| pick(&sample.balances)).collect()

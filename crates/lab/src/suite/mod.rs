@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use crate::LabError;
+use crate::bench::live;
 use crate::sim::catalogue;
 use crate::sim::run::Results;
 use crate::sim::scenario::{self, Point, Scenario, ScenarioError, Source};
@@ -101,6 +102,8 @@ pub struct Choice<'a> {
     pub only: Option<&'a str>,
     /// At most so many runs of each case, and so many batches of each client.
     pub runs: Option<u32>,
+    /// Without the cases that have a database, since no file system can be mounted for it.
+    pub without_databases: bool,
 }
 
 impl Choice<'_> {
@@ -120,6 +123,13 @@ impl Choice<'_> {
                 let what = format!("no case of {suite} begins with \"{only}\": there are {names}");
                 return Err(LabError::BadWorkload(what));
             }
+        }
+        if self.without_databases {
+            scenario.cases.retain(|case| !live::has_database(case));
+        }
+        if scenario.cases.is_empty() {
+            let what = format!("what was chosen of {suite} has a database on a file system");
+            return Err(LabError::BadWorkload(what));
         }
         if let Some(runs) = [repeat, self.runs].into_iter().flatten().min() {
             let mut seen: BTreeMap<String, u32> = BTreeMap::new();

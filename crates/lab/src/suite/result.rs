@@ -21,6 +21,9 @@ const VALUES_MAX: usize = 600;
 /// Batches of a run that are kept at most; of more, every second, third, ... is.
 const BATCHES_MAX: usize = 1_200;
 
+/// Stands between a case and one of its clients in the name of a configuration.
+pub const SEPARATOR: &str = " · ";
+
 /// The verdict of a point that is not what it must be.
 pub const BROKEN: &str = "BROKEN";
 /// The verdict of one that is.
@@ -84,6 +87,10 @@ pub struct Row {
     pub live: Option<Found>,
     /// Ours, in virtual time.
     pub simulated: Option<Found>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 fn yes() -> bool {
@@ -151,6 +158,13 @@ pub struct Run {
     pub sample_s: u64,
     /// I/Os answered, sample by sample.
     pub samples: Vec<u64>,
+    /// Seconds in each of `mean_latency_ns`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub latency_s: u64,
+    /// Mean latencies one after the other, zero where there was nothing; of the first run of a
+    /// client that is one of several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mean_latency_ns: Vec<u64>,
     /// Batches of a client: the calls per second of each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub batch_rates: Vec<f64>,
@@ -204,8 +218,20 @@ impl Run {
             latency: subject.latency,
             sample_s: case.sample_s * together as u64,
             samples: subject.completed.chunks(together).map(|ios| ios.iter().sum()).collect(),
+            latency_s: 0,
+            mean_latency_ns: Vec::new(),
             batch_rates: subject.jobs.iter().step_by(every).map(rate).collect(),
         }
+    }
+
+    /// The same with its latencies over time.
+    fn with_latencies(mut self, case: &CaseResults, subject: &SubjectResults) -> Self {
+        let means: Vec<u64> = subject.latencies.iter().map(|at| at.mean_ns).collect();
+        if means.iter().any(|mean_ns| *mean_ns > 0) {
+            self.latency_s = case.sample_s * subject.latency_samples;
+            self.mean_latency_ns = means;
+        }
+        self
     }
 }
 
@@ -237,12 +263,17 @@ fn configurations(results: &Results) -> Vec<Configuration> {
                 (1, "") => subject.name.clone(),
                 (1, case) => case.to_owned(),
                 (_, "") => subject.name.clone(),
-                (_, case) => format!("{case} · {}", subject.name),
+                (_, case) => format!("{case}{SEPARATOR}{}", subject.name),
             };
             let run = Run::of(case, subject);
             match found.iter_mut().find(|known| known.name == name) {
                 Some(known) => known.runs.push(run),
                 None => {
+                    // Who waits for whom is told by several that are there at once.
+                    let run = match subjects.len() {
+                        1 => run,
+                        _ => run.with_latencies(case, subject),
+                    };
                     found.push(Configuration { name, iops: Sample::default(), runs: vec![run] });
                 }
             }

@@ -6,7 +6,7 @@ use super::*;
 use crate::sim::run;
 
 fn only_case(name: &str) -> Choice<'_> {
-    Choice { only: Some(name), runs: None }
+    Choice { only: Some(name), runs: None, ..Choice::default() }
 }
 
 /// A result in virtual time of one of the cases.
@@ -91,16 +91,16 @@ fn a_short_run_is_judged_by_the_article_s_own_figures() {
 fn fewer_runs_leave_out_what_needs_more() {
     let name = "stripe-consistency";
     let suite = find(name).unwrap();
-    let part = Choice { only: Some("m1.large rndr"), runs: Some(1) };
+    let part = Choice { only: Some("m1.large rndr"), runs: Some(1), ..Choice::default() };
     let ready = suite.live.read(name, &part).unwrap();
-    assert_eq!(ready.scenario.cases.len(), 4);
+    assert_eq!(ready.scenario.cases.len(), 2);
     let results = run::run(&ready.scenario, 1, run::Method::ClosedForm, &mut |_| {}).unwrap();
     let mut result = SuiteResult::begin(name, &suite);
     result.add_simulated(&ready, &results);
     let row = |id: &str| result.rows.iter().find(|row| row.id == id).unwrap().verdict();
     assert_eq!((row("0.5"), row("0.9"), row("0.11, rndrd")), ("kept", "kept", "not run"));
     let jobs = find("five-minute-job").unwrap();
-    let part = Choice { only: None, runs: Some(2) };
+    let part = Choice { only: None, runs: Some(2), ..Choice::default() };
     let ready = jobs.live.read("five-minute-job", &part).unwrap();
     assert_eq!(ready.scenario.cases[0].setup.duration_ns, 600_000_000_000, "two batches");
 }
@@ -124,6 +124,39 @@ fn a_page_has_every_chart_and_loads_nothing() {
             page.matches(&format!("<{tag}>")).count() + page.matches(&format!("<{tag} ")).count();
         assert_eq!(open, page.matches(&format!("</{tag}>")).count(), "{tag}");
     }
+}
+
+#[test]
+fn databases_are_left_out_where_none_can_run() {
+    let name = "batch-beside-oltp";
+    let suite = find(name).unwrap();
+    let part = |only| Choice { only, runs: None, without_databases: true };
+    let ready = suite.live.read(name, &part(None)).unwrap();
+    let names: Vec<&str> = ready.scenario.cases.iter().map(|case| case.name.as_str()).collect();
+    assert_eq!(names, ["gp2", "gp2, twice as many waiting", "io1"]);
+    let of_database = |point: &&Point| point.id.contains("PostgreSQL");
+    assert!(ready.points.iter().filter(of_database).all(|point| point.comparison.is_none()));
+    let text = suite.live.read(name, &part(Some("PostgreSQL"))).unwrap_err().to_string();
+    assert!(text.contains("has a database on a file system"), "{text}");
+}
+
+#[test]
+fn clients_beside_each_other_show_how_long_they_wait() {
+    let name = "batch-beside-oltp";
+    let suite = find(name).unwrap();
+    let ready = suite.live.read(name, &only_case("io1")).unwrap();
+    let results = run::run(&ready.scenario, 1, run::Method::ClosedForm, &mut |_| {}).unwrap();
+    let mut result = SuiteResult::begin(name, &suite);
+    result.add_simulated(&ready, &results);
+    let configurations = &result.simulated.as_ref().unwrap().configurations;
+    let names: Vec<&str> = configurations.iter().map(|of| of.name.as_str()).collect();
+    assert_eq!(names, ["io1 · oltp", "io1 · log", "io1 · batch"]);
+    let log = &configurations[1].runs[0];
+    assert_eq!((log.latency_s, log.mean_latency_ns.len()), (1, 52));
+    assert!(log.mean_latency_ns.iter().all(|ns| (1_000_000..3_000_000).contains(ns)), "{log:?}");
+    assert!(result.to_html().unwrap().contains("io1: mean latency, each 1 s."));
+    let alone = self::result("gp3 1 x 500");
+    assert!(!alone.to_html().unwrap().contains("mean latency, each"), "nobody is beside it");
 }
 
 #[test]

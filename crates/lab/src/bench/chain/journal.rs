@@ -19,6 +19,8 @@ pub(super) enum Step {
     Loop(PathBuf),
     /// A mount there.
     Mount(PathBuf),
+    /// A database server that works in that folder.
+    Server(PathBuf),
 }
 
 impl fmt::Display for Step {
@@ -27,6 +29,7 @@ impl fmt::Display for Step {
             Self::Fuse(path) => write!(f, "fuse {}", path.display()),
             Self::Loop(path) => write!(f, "loop {}", path.display()),
             Self::Mount(path) => write!(f, "mount {}", path.display()),
+            Self::Server(path) => write!(f, "server {}", path.display()),
         }
     }
 }
@@ -50,6 +53,11 @@ impl Journal {
         Ok(Self { path })
     }
 
+    /// The one that this process has begun in a folder.
+    pub fn of(folder: &Path) -> Self {
+        Self { path: folder.join(NAME) }
+    }
+
     /// Notes a step that comes next.
     pub fn write(&self, step: &Step) -> Result<(), LabError> {
         let mut options = OpenOptions::new();
@@ -70,6 +78,7 @@ pub(super) fn read(folder: &Path) -> Option<Vec<Step>> {
         ("fuse", path) => Some(Step::Fuse(path.into())),
         ("loop", path) => Some(Step::Loop(path.into())),
         ("mount", path) => Some(Step::Mount(path.into())),
+        ("server", path) => Some(Step::Server(path.into())),
         _ => None,
     };
     Some(whole.lines().filter_map(step).collect())
@@ -118,6 +127,7 @@ mod tests {
             Step::Fuse("/tmp/a b/fuse".into()),
             Step::Loop("/tmp/a b/fuse/nbd".into()),
             Step::Mount("/tmp/mnt".into()),
+            Step::Server("/tmp/mnt/data".into()),
         ];
         steps.iter().for_each(|step| journal.write(step).unwrap());
         assert_eq!(read(folder.path()).unwrap(), steps);
@@ -125,7 +135,7 @@ mod tests {
         let path = folder.path().join(NAME);
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, &text[..text.len() - 3]).unwrap();
-        assert_eq!(read(folder.path()).unwrap(), steps[..2]);
+        assert_eq!(read(folder.path()).unwrap(), steps[..3]);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use std::time::Duration;
 use self::journal::{Journal, Step};
 use super::NbdUri;
 use super::child::Guarded;
+use super::postgres;
 use super::stripe::{Member, Stripe};
 use crate::{LabError, clock};
 
@@ -24,7 +25,7 @@ const STEP_MAX: Duration = Duration::from_secs(120);
 /// Longest wait for a loop device to let go of its file, which it does when nobody looks.
 const GONE_MAX: Duration = Duration::from_secs(20);
 /// Distance of two looks at a table of the kernel, which has no event to wait for.
-const LOOK: Duration = Duration::from_millis(20);
+pub(super) const LOOK: Duration = Duration::from_millis(20);
 /// Connections of nbdfuse: it serves ten requests at once with them, and three with one.
 const CONNECTIONS: &str = "16";
 
@@ -166,6 +167,25 @@ impl Chain {
         &self.mount
     }
 
+    /// Notes that a database server is to work in a folder of the file system: it is stopped before
+    /// anything else is taken down.
+    ///
+    /// # Errors
+    /// When it cannot be written down.
+    pub fn serves(&self, data: &Path) -> Result<(), LabError> {
+        Journal::of(&self.folder).write(&Step::Server(data.to_path_buf()))
+    }
+
+    /// Lets the file system send no flushes any more: as on a machine whose disks tell of no write
+    /// cache. Only for volumes whose bytes nobody needs again.
+    ///
+    /// # Errors
+    /// When it cannot be mounted so.
+    pub fn without_flushes(&self) -> Result<(), LabError> {
+        let at = self.mount.to_string_lossy();
+        output(&["mount", "-o", "remount,nobarrier", &at], "mount").map(drop)
+    }
+
     fn set_up(&mut self, fronts: &[Front<'_>], system: FileSystem) -> Result<(), LabError> {
         fs::create_dir_all(&self.mount).map_err(LabError::io("cannot make", &self.mount))?;
         let journal = Journal::begin(&self.folder)?;
@@ -208,7 +228,7 @@ impl Chain {
                 command.args(["-C", CONNECTIONS]).arg(&file).arg(uri.as_str());
                 let child = Guarded::spawn(command.stdout(Stdio::null()), "libnbd-bin")?;
                 self.fronts.push(Served::Nbdfuse(child));
-                wait_until(&format!("{}", file.display()), || file.exists())?;
+                wait_until(&format!("{}", file.display()), GONE_MAX, || file.exists())?;
                 Ok(file)
             }
             Front::Stripe { members, chunk_bytes } => {
@@ -243,6 +263,7 @@ pub fn clean(folder: &Path) -> Vec<String> {
     let mut left = Vec::new();
     for step in journal::read(folder).unwrap_or_default().into_iter().rev() {
         let gone = match &step {
+            Step::Server(data) => postgres::stop(data),
             Step::Mount(at) => unmount(at, &["umount"]),
             Step::Loop(file) => detach(file),
             Step::Fuse(at) => unmount(at, &["fusermount3", "-u"]),
@@ -309,7 +330,7 @@ fn unmount(at: &Path, words: &[&str]) -> Result<(), LabError> {
     if output(&gently, "mount").is_err() {
         output(&["umount", "-l", &shown], "mount")?;
     }
-    wait_until(&format!("{shown} is unmounted"), || !journal::is_mounted(at))
+    wait_until(&format!("{shown} is unmounted"), GONE_MAX, || !journal::is_mounted(at))
 }
 
 /// Detaches every loop device of a file, and waits until the kernel has done so.
@@ -318,7 +339,7 @@ fn detach(file: &Path) -> Result<(), LabError> {
         output(&["losetup", "-d", &device.to_string_lossy()], "mount")?;
     }
     let what = format!("the loop device of {} is gone", file.display());
-    wait_until(&what, || loops_of(file).is_empty())
+    wait_until(&what, GONE_MAX, || loops_of(file).is_empty())
 }
 
 /// The loop devices of a file, by the kernel's own table: `losetup -j` looks at the file itself,
@@ -340,11 +361,15 @@ fn scheduler(device: &str) -> String {
 }
 
 /// Looks until something has come.
-fn wait_until(what: &str, has_come: impl Fn() -> bool) -> Result<(), LabError> {
-    let deadline = clock::now() + GONE_MAX;
+pub(super) fn wait_until(
+    what: &str,
+    after: Duration,
+    has_come: impl Fn() -> bool,
+) -> Result<(), LabError> {
+    let deadline = clock::now() + after;
     while !has_come() {
         if clock::now() > deadline {
-            return Err(LabError::Deadline { what: what.to_owned(), after: GONE_MAX });
+            return Err(LabError::Deadline { what: what.to_owned(), after });
         }
         clock::sleep_until_ns(
             clock::monotonic_ns() + u64::try_from(LOOK.as_nanos()).unwrap_or(u64::MAX),

@@ -130,6 +130,8 @@ pub struct VolumeProgress {
     pub ios_total: u64,
     /// How long this job has run, in milliseconds.
     pub runtime_ms: u64,
+    /// What more there is to say of it, in words.
+    pub told: String,
 }
 
 /// fio's version as it prints it, for example `fio-3.33`.

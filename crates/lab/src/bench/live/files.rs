@@ -115,7 +115,13 @@ pub(super) fn drive(
     let Came { record, answered, command, remark, started_ms, warnings } = came;
     let (name, iops) = (plan.client.name.clone(), answered as f64 / plan.duration_s as f64);
     let runtime_ms = plan.duration_s * 1_000;
-    progress(&[VolumeProgress { name, iops, ios_total: answered, runtime_ms }]);
+    progress(&[VolumeProgress {
+        name,
+        iops,
+        ios_total: answered,
+        runtime_ms,
+        told: String::new(),
+    }]);
     Ok(Driven {
         recorded: plan.recorded(setup, record, Counts { answered, counted }),
         command: format!(

@@ -95,7 +95,13 @@ pub(super) fn drive(
             }
             let runtime_ms = came.now_ns() / 1_000_000;
             let (name, iops) = (place.name.to_owned(), came.last_rate(place));
-            progress(&[VolumeProgress { name, iops, ios_total: round + 1, runtime_ms }]);
+            progress(&[VolumeProgress {
+                name,
+                iops,
+                ios_total: round + 1,
+                runtime_ms,
+                told: String::new(),
+            }]);
         }
     }
     Ok(came.batches)

@@ -4,6 +4,7 @@
 //! fio's `nbd` engine knows no stripes. A client on one is a job for each of its volumes, with the
 //! requests it keeps under way dealt out among them as evenly as they go.
 
+mod database;
 mod files;
 mod jobs;
 mod programs;
@@ -46,11 +47,11 @@ pub trait Host {
     /// When the server cannot make it so.
     fn open(&mut self, setup: &Setup) -> Result<Vec<Export>, LabError>;
 
-    /// Puts the limits of this set-up in force in the world that is open, which has its volumes
-    /// and instances with other ones.
+    /// Gives the volumes of the world that is open other limits, and the balances that go with
+    /// them; their bytes stay.
     ///
     /// # Errors
-    /// When the server cannot.
+    /// When the server does not take them.
     fn limit(&mut self, setup: &Setup) -> Result<(), LabError>;
 
     /// What the bytes of the world that is open lie on, in words.
@@ -119,8 +120,12 @@ pub fn run(
     folder: &Path,
     progress: &mut dyn FnMut(&str, &[VolumeProgress]),
 ) -> Result<Live, LabError> {
-    for case in scenario.cases.iter().filter(|case| !has_batches(&case.setup)) {
-        check(case)?;
+    for case in &scenario.cases {
+        if database::is_in(&case.setup) {
+            database::check(case)?;
+        } else if !has_batches(&case.setup) {
+            check(case)?;
+        }
     }
     let mut live = Live {
         results: run::finish(scenario, scenario.seed, Vec::new()),
@@ -136,12 +141,8 @@ pub fn run(
         let seed = scenario.seed.wrapping_add(number as u64);
         let told = &mut |volumes: &[VolumeProgress]| progress(&case.label, volumes);
         if has_batches(&case.setup) {
-            let watch = Watch::start();
-            let batches = match programs::are_any(&case.setup) {
-                true => programs::drive(case, seed, host, files, folder, told)?,
-                false => jobs::drive(case, seed, host, files, folder, told)?,
-            };
-            live.stalls.push(watch.finish());
+            let (batches, stalls) = drive_batches(case, seed, host, files, folder, told)?;
+            live.stalls.push(stalls);
             live.commands.extend(batches.commands);
             let news =
                 batches.storage.into_iter().filter(|storage| !live.storage.contains(storage));
@@ -162,6 +163,26 @@ pub fn run(
     }
     live.results = run::finish(scenario, scenario.seed, done.into_iter().flatten().collect());
     Ok(live)
+}
+
+/// Runs a case of what knows files.
+fn drive_batches(
+    case: &Case,
+    seed: u64,
+    host: &mut dyn Host,
+    files: Files,
+    folder: &Path,
+    told: &mut dyn FnMut(&[VolumeProgress]),
+) -> Result<(jobs::Batches, Observed), LabError> {
+    if database::is_in(&case.setup) {
+        return database::drive(case, seed, host, folder, told);
+    }
+    let watch = Watch::start();
+    let batches = match programs::are_any(&case.setup) {
+        true => programs::drive(case, seed, host, files, folder, told)?,
+        false => jobs::drive(case, seed, host, files, folder, told)?,
+    };
+    Ok((batches, watch.finish()))
 }
 
 /// A case that was driven for a time.
@@ -189,10 +210,12 @@ impl Live {
     }
 }
 
-/// Whether a scenario has clients for which file systems can be mounted.
+/// Whether a scenario has clients for which file systems can be mounted, and others do without.
 #[must_use]
 pub fn has_files(scenario: &Scenario) -> bool {
-    let is_one = |case: &Case| has_batches(&case.setup) || files::are_any(&case.setup);
+    let is_one = |case: &Case| {
+        (has_batches(&case.setup) || files::are_any(&case.setup)) && !has_database(case)
+    };
     scenario.cases.iter().any(is_one)
 }
 
@@ -203,14 +226,23 @@ pub fn lacks(scenario: &Scenario) -> Option<String> {
     chain::probe().or_else(of_cases)
 }
 
-/// Whether a world's clients make batches one after the other, and not all at once.
+/// Whether a world's clients know files: batches one after the other, or a database.
 fn has_batches(setup: &Setup) -> bool {
-    jobs::are_all(setup) || programs::are_any(setup)
+    jobs::are_all(setup) || programs::are_any(setup) || database::is_in(setup)
+}
+
+/// Whether a case has a database, which nothing stands in for where no file system can be mounted.
+#[must_use]
+pub fn has_database(case: &Case) -> bool {
+    database::is_in(&case.setup)
 }
 
 /// About how long a case takes for real, in seconds.
 #[must_use]
 pub fn length_s(case: &Case) -> u64 {
+    if database::is_in(&case.setup) {
+        return database::length_s(&case.setup);
+    }
     if programs::are_any(&case.setup) {
         return programs::length_s(&case.setup);
     }

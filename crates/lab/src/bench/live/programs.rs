@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use super::database;
 use super::jobs::{Batches, Came};
 use super::{Export, Files, Host, parts_of};
 use crate::LabError;
@@ -22,7 +23,7 @@ const AROUND_S: u64 = 3;
 pub(super) fn are_any(setup: &Setup) -> bool {
     let is_batch =
         |client: &ClientSetup| client.program.is_some_and(|setup| !setup.program.is_timed());
-    setup.clients.iter().any(is_batch)
+    setup.clients.iter().any(is_batch) && !database::is_in(setup)
 }
 
 /// About how long the programs take, in seconds.
@@ -86,7 +87,7 @@ pub(super) fn drive(
         came.batch(test.number, BatchRecord { started_ns, took_ns: score.took_ns });
         let iops = test.ios as f64 * 1e9 / score.took_ns.max(1) as f64;
         let runtime_ms = came.now_ns() / 1_000_000;
-        progress(&[VolumeProgress { name, iops, ios_total: nth, runtime_ms }]);
+        progress(&[VolumeProgress { name, iops, ios_total: nth, runtime_ms, told: String::new() }]);
     }
     Ok(came.batches)
 }

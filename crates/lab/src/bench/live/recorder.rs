@@ -7,7 +7,7 @@ use crate::sim::record::{Record, Sample, Span, SpanRecord};
 use crate::sim::setup::Setup;
 
 /// Latencies are summed up in so many equal stretches at most: each is a histogram until the end.
-const STRETCHES_MAX: usize = 60;
+pub(super) const STRETCHES_MAX: usize = 60;
 
 /// See the module's text.
 pub(super) struct LiveRecorder {

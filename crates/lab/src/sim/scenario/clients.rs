@@ -106,14 +106,16 @@ fn program(reader: &Reader<'_>, load: &Load) -> Read<Option<ProgramSetup>> {
         let alone = calls.map(|_| Err(reader.fault("program_calls", "needs a program")));
         return alone.unwrap_or(Ok(None));
     };
-    match (program.is_timed(), load) {
-        (false, Load::Job { .. }) | (true, Load::Closed { think: Think::No, .. }) => {}
-        (false, _) => {
-            return Err(reader.fault("program", "needs job_ios: what of it reaches the volume"));
-        }
-        (true, _) => {
-            return Err(reader.fault("program", "needs threads that wait for each answer"));
-        }
+    let why = match (program, load) {
+        (Program::Pgbench, Load::Open { .. }) => None,
+        (Program::Pgbench, _) => Some("needs iops: what of it reaches the volume"),
+        (timed, Load::Closed { think: Think::No, .. }) if timed.is_timed() => None,
+        (timed, _) if timed.is_timed() => Some("needs threads that wait for each answer"),
+        (_, Load::Job { .. }) => None,
+        _ => Some("needs job_ios: what of it reaches the volume"),
+    };
+    if let Some(why) = why {
+        return Err(reader.fault("program", why));
     }
     let calls = reader.need("program_calls", calls, "how much it does, in its own unit")?;
     Ok(Some(ProgramSetup { program, calls }))

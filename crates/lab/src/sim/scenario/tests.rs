@@ -229,6 +229,10 @@ const MISTAKES: &[(&str, &str)] = &[
         "s.toml:10: [[client]] program = \"sysbench\": needs threads that wait for each answer",
     ),
     (
+        "[[client]]\nname = \"c\"\non = \"v\"\nprogram = \"pgbench\"\nprogram_calls = 20",
+        "s.toml:9: [[client]] program = \"pgbench\": needs iops: what of it reaches the volume",
+    ),
+    (
         "[[client]]\nname = \"c\"\non = \"v\"\nprogram_calls = 1",
         "s.toml:9: [[client]] program_calls = 1: needs a program",
     ),

@@ -1,0 +1,390 @@
+//! A database for real, where a scenario has its requests: transactions at a share of the most that
+//! the database does, its log, and a batch job of sessions that read pages.
+//!
+//! Everything is counted by the database itself, once a second: how many pages it has read of the
+//! transactions' and of the batch's tables and how long it waited for them, and how often and how
+//! long it waited for its log. The volume's own counter is its server's.
+
+mod roles;
+
+use std::path::Path;
+
+use self::roles::{Batch, Roles};
+use super::jobs::{Batches, Came};
+use super::recorder::STRETCHES_MAX;
+use super::{Files, Host, spans_of};
+use crate::bench::fio::VolumeProgress;
+use crate::bench::iomelt;
+use crate::bench::postgres::pgbench::{self, Running, Second};
+use crate::bench::postgres::{Row, Server, Session};
+use crate::histogram::LatencySummary;
+use crate::sim::expect::Subject;
+use crate::sim::record::{Record, Sample, Span, SpanRecord};
+use crate::sim::run::subject;
+use crate::sim::scenario::Case;
+use crate::sim::setup::Setup;
+use crate::stalls::{Observed, Watch};
+use crate::{LabError, clock, text};
+use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
+
+const NS_PER_S: u64 = 1_000_000_000;
+/// Making a cluster, its tables and the search for its maximum, in seconds.
+const AROUND_S: u64 = 20;
+
+/// Whether a world's clients are what goes on in a database.
+pub(super) fn is_in(setup: &Setup) -> bool {
+    setup.clients.iter().any(|client| roles::percent(client).is_some())
+}
+
+/// About how long it takes, in seconds.
+pub(super) fn length_s(setup: &Setup) -> u64 {
+    setup.duration_ns / NS_PER_S + AROUND_S
+}
+
+/// Refuses what cannot be driven.
+pub(super) fn check(case: &Case) -> Result<(), LabError> {
+    Roles::of(case).map(|_| ())
+}
+
+/// Runs the database of a case.
+pub(super) fn drive(
+    case: &Case,
+    seed: u64,
+    host: &mut dyn Host,
+    folder: &Path,
+    progress: &mut dyn FnMut(&[VolumeProgress]),
+) -> Result<(Batches, Observed), LabError> {
+    let setup = &case.setup;
+    let roles = Roles::of(case)?;
+    // Without limits, until all is laid out.
+    let exports = host.open(&held(setup, None))?;
+    let mut came = Came::new(setup, host.storage());
+    let chains =
+        came.mount(setup, &exports, Files::Mounted, folder, |volume| volume == roles.volume)?;
+    let mounted = chains.iter().flatten().next();
+    let chain = mounted.ok_or_else(|| LabError::Unjudgeable("nothing is mounted".to_owned()))?;
+    // EC2's disks told of no write cache ("flush: disabled"): a flush of the log was one request.
+    // The loop device would make two of it, one behind the other in its line.
+    chain.without_flushes()?;
+    let server = Server::start(chain, folder)?;
+    came.batches.storage.push(format!("{}; its file system has nobarrier", server.described));
+    let files = pgbench::prepare(&server)?;
+    let session = server.session(pgbench::NEITHER)?;
+    let mut run = Run { roles, server, files, session, seed, scratch: folder, counted: Vec::new() };
+    let per_second = run.rate(setup, host, &mut came)?;
+    let watch = Watch::start();
+    let started_ms = clock::unix_us() / 1_000;
+    let seconds = run.load(setup, per_second, host, &mut came, progress)?;
+    let observed = super::during(&watch.finish(), Some(started_ms), setup);
+    run.record(case, &mut came, &seconds, started_ms);
+    Ok((came.batches, observed))
+}
+
+/// The same world with its volumes held at a rate and without credits, or not held at all.
+fn held(setup: &Setup, per_second: Option<u64>) -> Setup {
+    let mut held = setup.clone();
+    for volume in &mut held.volumes {
+        let operations = per_second.map(|per_second| Limit { per_second, credit: None });
+        volume.pacing = Pacing { operations, ..Pacing::UNLIMITED };
+        volume.balances = Balances::default();
+    }
+    held
+}
+
+/// How often something was waited for, and how long all together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Waits {
+    count: u64,
+    sum_ns: u64,
+}
+
+/// What the database and the server of its volume count from their begin on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Counters {
+    /// Pages read of the transactions' tables, past the database's own cache.
+    data: Waits,
+    /// Those of the batch's.
+    batch: Waits,
+    /// Flushes of the log.
+    log: Waits,
+    transactions: u64,
+    volume: u64,
+}
+
+/// One row; times in milliseconds.
+const COUNTERS: &str = "\
+    SELECT o.blks_read, o.blk_read_time, b.blks_read, b.blk_read_time, w.wal_sync, \
+    w.wal_sync_time, o.xact_commit \
+    FROM pg_stat_database o, pg_stat_database b, pg_stat_wal w \
+    WHERE o.datname = 'oltp' AND b.datname = 'batch'";
+
+impl Counters {
+    fn read(session: &mut Session) -> Result<Self, LabError> {
+        let rows = session.rows(COUNTERS)?;
+        let of_row = |row: &Row| {
+            let count = |column: usize| row.get(column)?.parse::<u64>().ok();
+            let waits = |column: usize| {
+                let ms: f64 = row.get(column + 1)?.parse().ok()?;
+                Some(Waits { count: count(column)?, sum_ns: (ms * 1e6).round() as u64 })
+            };
+            Some(Self {
+                data: waits(0)?,
+                batch: waits(2)?,
+                log: waits(4)?,
+                transactions: count(6)?,
+                volume: 0,
+            })
+        };
+        rows.first().and_then(of_row).ok_or_else(|| LabError::BadOutput {
+            tool: "PostgreSQL",
+            what: format!("no figures in {rows:?}"),
+        })
+    }
+
+    fn since(&self, before: &Self) -> Self {
+        let waits = |now: Waits, before: Waits| Waits {
+            count: now.count.saturating_sub(before.count),
+            sum_ns: now.sum_ns.saturating_sub(before.sum_ns),
+        };
+        Self {
+            data: waits(self.data, before.data),
+            batch: waits(self.batch, before.batch),
+            log: waits(self.log, before.log),
+            transactions: self.transactions.saturating_sub(before.transactions),
+            volume: self.volume.saturating_sub(before.volume),
+        }
+    }
+}
+
+impl Waits {
+    fn summary(waits: &[Self]) -> LatencySummary {
+        let sum = |pick: fn(&Self) -> u64| waits.iter().map(pick).sum();
+        LatencySummary::of_sum(sum(|waits| waits.count), sum(|waits| waits.sum_ns))
+    }
+}
+
+/// A database that is ready.
+struct Run<'a> {
+    roles: Roles,
+    server: Server,
+    files: pgbench::Files,
+    session: Session,
+    seed: u64,
+    scratch: &'a Path,
+    /// What there was in each sample.
+    counted: Vec<Counters>,
+}
+
+impl Run<'_> {
+    /// Looks for the most that the database does, and leaves it as if nothing had been; the rate
+    /// that it is to have.
+    fn rate(
+        &mut self,
+        setup: &Setup,
+        host: &mut dyn Host,
+        came: &mut Came,
+    ) -> Result<f64, LabError> {
+        let Roles { probe_iops, percent, .. } = self.roles;
+        self.rest(host, &held(setup, Some(probe_iops)))?;
+        let maximum = pgbench::maximum(&self.server, self.seed)?;
+        came.batches.commands.push(format!(
+            "{}  # {:.1} transactions a second on {probe_iops} IOPS",
+            maximum.command, maximum.per_second
+        ));
+        self.rest(host, setup)?;
+        Ok(maximum.per_second * percent as f64 / 100.0)
+    }
+
+    /// Writes down what is to be written and forgets what was read, past all limits, before the
+    /// volumes have those that are given.
+    fn rest(&mut self, host: &mut dyn Host, limits: &Setup) -> Result<(), LabError> {
+        host.limit(&held(limits, None))?;
+        self.session.rows("CHECKPOINT")?;
+        self.server.forget(&self.files.transactions)?;
+        self.server.forget(&self.files.batch)?;
+        host.limit(limits)
+    }
+
+    /// The load, sample by sample; what pgbench has logged of its transactions.
+    fn load(
+        &mut self,
+        setup: &Setup,
+        per_second: f64,
+        host: &mut dyn Host,
+        came: &mut Came,
+        progress: &mut dyn FnMut(&[VolumeProgress]),
+    ) -> Result<Vec<Second>, LabError> {
+        let length_s = setup.duration_ns / NS_PER_S;
+        let began_ns = clock::monotonic_ns();
+        let mut before = self.look(host)?;
+        let rate = (per_second, self.seed);
+        let mut transactions = pgbench::transactions(&self.server, rate, length_s, self.scratch)?;
+        came.batches.commands.push(transactions.command());
+        let mut batches: Vec<Running> = Vec::new();
+        for sample in 1..=setup.duration_ns / setup.sample_ns {
+            let at_ns = sample * setup.sample_ns;
+            let next = self.roles.batches.get(batches.len());
+            if let Some(Batch { readers, .. }) = next.filter(|next| next.start_ns < at_ns) {
+                let begun = pgbench::readers(&self.server, readers, self.seed, self.scratch)?;
+                came.batches.commands.push(begun.command());
+                batches.push(begun);
+            }
+            clock::sleep_until_ns(began_ns + at_ns);
+            iomelt::go_on()?;
+            let now = self.look(host)?;
+            // A page of the batch's that is read again is read of the volume again. The others'
+            // would have to be written first, and are read again seldom enough.
+            self.server.forget(&self.files.batch)?;
+            let since = now.since(&before);
+            before = now;
+            self.counted.push(since);
+            progress(&[self.progress(setup, &since, at_ns)]);
+            transactions.is_well()?;
+            batches.iter_mut().try_for_each(Running::is_well)?;
+        }
+        batches.iter_mut().try_for_each(Running::finish)?;
+        transactions.finish()?;
+        transactions.log()
+    }
+
+    /// What is counted by now.
+    fn look(&mut self, host: &mut dyn Host) -> Result<Counters, LabError> {
+        let counters = Counters::read(&mut self.session)?;
+        let volume = host.counted()?.get(self.roles.volume).copied().unwrap_or(0);
+        Ok(Counters { volume, ..counters })
+    }
+
+    fn progress(&self, setup: &Setup, since: &Counters, at_ns: u64) -> VolumeProgress {
+        let sample_s = setup.sample_ns as f64 / 1e9;
+        let mean = |waits: Waits| text::latency(Waits::summary(&[waits]).mean_ns);
+        let told = format!(
+            "{} TPS, data reads {}, log flushes {}",
+            text::rate((since.transactions as f64 / sample_s).round()),
+            mean(since.data),
+            mean(since.log)
+        );
+        VolumeProgress {
+            name: setup.volumes[self.roles.volume].name.clone(),
+            iops: since.volume as f64 / sample_s,
+            ios_total: self.counted.iter().map(|sample| sample.volume).sum(),
+            runtime_ms: at_ns / 1_000_000,
+            told,
+        }
+    }
+
+    /// The records of the clients and of the volume, and the transactions as pgbench saw them.
+    fn record(&self, case: &Case, came: &mut Came, seconds: &[Second], started_ms: u64) {
+        let setup = &case.setup;
+        let of_client = |number: usize, pick: fn(&Counters) -> Waits| {
+            let waits: Vec<Waits> = self.counted.iter().map(pick).collect();
+            let number = u32::try_from(number).unwrap_or(u32::MAX);
+            record(&waits, setup, spans_of(case, Subject::Client(number)))
+        };
+        let recorded = &mut came.batches.recorded;
+        let Roles { transactions, log, volume, .. } = self.roles;
+        recorded.clients[transactions].record = Some(of_client(transactions, |at| at.data));
+        if let Some(log) = log {
+            recorded.clients[log].record = Some(of_client(log, |at| at.log));
+        }
+        for (nth, Batch { client, start_ns, .. }) in self.roles.batches.iter().enumerate() {
+            // The database counts them all together, and there is never more than one.
+            let next = self.roles.batches.get(nth + 1);
+            let span =
+                Span { from_ns: *start_ns, to_ns: next.map_or(u64::MAX, |next| next.start_ns) };
+            let its_own = |(nth, at): (u64, &Counters)| match span.contains(nth * setup.sample_ns) {
+                true => at.batch,
+                false => Waits::default(),
+            };
+            let waits: Vec<Waits> = (0..).zip(&self.counted).map(its_own).collect();
+            let subject = Subject::Client(u32::try_from(*client).unwrap_or(u32::MAX));
+            recorded.clients[*client].record = Some(record(&waits, setup, spans_of(case, subject)));
+        }
+        // How long its requests took there is not asked: the database's own waits are.
+        let ios: Vec<Waits> =
+            self.counted.iter().map(|at| Waits { count: at.volume, sum_ns: 0 }).collect();
+        recorded.completed = ios.iter().map(|ios| ios.count).sum();
+        let number = u32::try_from(volume).unwrap_or(u32::MAX);
+        let of_volume = record(&ios, setup, spans_of(case, Subject::Volume(number)));
+        let mut done = vec![Waits::default(); self.counted.len()];
+        for second in seconds {
+            let at_ms = (second.unix_s * 1_000).saturating_sub(started_ms);
+            let sample = usize::try_from(at_ms * 1_000_000 / setup.sample_ns);
+            if let Some(waits) = sample.ok().and_then(|sample| done.get_mut(sample)) {
+                waits.count += second.count;
+                waits.sum_ns += second.sum_us * 1_000;
+            }
+        }
+        let done = record(&done, setup, Vec::new());
+        let more = [
+            subject("transactions", "as pgbench sees them", &done),
+            subject("volume", "as its server counts", &of_volume),
+        ];
+        came.batches.more.extend(more);
+        came.batches.recorded.volumes[volume] = of_volume;
+    }
+}
+
+/// A record of what was counted in each sample.
+fn record(waits: &[Waits], setup: &Setup, spans: Vec<Span>) -> Record {
+    let sample = |waits: &Waits| Sample { completed: waits.count, ..Sample::default() };
+    let in_span = |span: Span| {
+        let at_ns = (0_u64..).map(|number| number * setup.sample_ns);
+        let inside = at_ns.zip(waits).filter(|(at_ns, _)| span.contains(*at_ns));
+        let inside: Vec<Waits> = inside.map(|(_, waits)| *waits).collect();
+        SpanRecord { span, dispatched: 0, latency: Waits::summary(&inside) }
+    };
+    let together = waits.len().div_ceil(STRETCHES_MAX).max(1);
+    Record {
+        samples: waits.iter().map(sample).collect(),
+        bytes: 0,
+        latency: Waits::summary(waits),
+        latency_samples: together as u64,
+        latencies: waits.chunks(together).map(Waits::summary).collect(),
+        spans: spans.into_iter().map(in_span).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::catalogue;
+    use crate::sim::scenario::{self, Source};
+
+    pub fn case_of(text: &str, name: &str) -> Case {
+        let source = Source { file: "s.toml", text, folder: None, as_of: None };
+        let mut cases = scenario::read(&source).unwrap().cases;
+        cases.retain(|case| case.name == name);
+        cases.remove(0)
+    }
+
+    #[test]
+    fn a_world_is_held_at_a_rate_or_not_at_all() {
+        let text = catalogue::find("batch-beside-oltp-short").unwrap();
+        let case = case_of(text, "PostgreSQL on gp2");
+        assert!(is_in(&case.setup) && !is_in(&case_of(text, "gp2").setup));
+        let limit = |setup: &Setup| setup.volumes[0].pacing.operations;
+        assert_eq!(limit(&held(&case.setup, None)), None);
+        let probed = limit(&held(&case.setup, Some(500))).unwrap();
+        assert_eq!((probed.per_second, probed.credit), (500, None));
+    }
+
+    #[test]
+    fn counters_become_a_record() {
+        let setup = case_of(catalogue::find("batch-beside-oltp-short").unwrap(), "gp2").setup;
+        let waits = |count, sum_ns| Waits { count, sum_ns };
+        let before = Counters { data: waits(7, 70), transactions: 5, ..Counters::default() };
+        let after = Counters { data: waits(10, 100), transactions: 4, ..Counters::default() };
+        let since = after.since(&before);
+        assert_eq!((since.data, since.transactions), (waits(3, 30), 0), "never less than nothing");
+        let seconds = [waits(2, 30), waits(0, 0), waits(4, 100)];
+        let span = Span { from_ns: NS_PER_S, to_ns: 3 * NS_PER_S };
+        let record = record(&seconds, &setup, vec![span]);
+        let counts: Vec<u64> = record.samples.iter().map(|sample| sample.completed).collect();
+        let means: Vec<u64> = record.latencies.iter().map(|at| at.mean_ns).collect();
+        assert_eq!((counts, means), (vec![2, 0, 4], vec![15, 0, 25]));
+        let [in_span] = record.spans[..] else { panic!("{record:?}") };
+        assert_eq!((in_span.latency.count, in_span.latency.mean_ns), (4, 25));
+        assert_eq!((record.latency.count, record.latency.mean_ns), (6, 21));
+        assert_eq!(record.latency.p99_ns, 0, "nobody knows it");
+    }
+}

@@ -1,0 +1,330 @@
+//! A PostgreSQL of our own on a file system that is tested, with pgbench's tables in it.
+//!
+//! The server refuses to run as root, and mounts need root: it runs as the user `postgres`, or
+//! `nobody`. It listens on a unix socket in the folder of the run and nowhere else. Its data folder
+//! is in the journal of the file system's [`Chain`] before it starts: whatever happens, it is
+//! stopped before the file system goes.
+
+pub mod pgbench;
+mod session;
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::fs::{Advice, fadvise};
+use rustix::process::{Pid, Signal, kill_process};
+
+pub use self::session::{Row, Session};
+use super::chain::{self, Chain};
+use super::child::Guarded;
+use super::{desktop, iomelt};
+use crate::{LabError, clock, text};
+
+/// The superuser of the cluster, whatever user of the system runs it.
+const SUPERUSER: &str = "postgres";
+/// Where Debian has the programs that are not on the `PATH`: a folder for each version.
+const DEBIAN: &str = "/usr/lib/postgresql";
+/// The package of all of them.
+const PACKAGE: &str = "postgresql";
+/// A socket's name is made of a port, though none is opened.
+const PORT: &str = "5432";
+/// What the socket is called.
+const SOCKET: &str = ".s.PGSQL.5432";
+/// Longest wait for a server to be ready, and to be gone.
+const READY_MAX: Duration = Duration::from_secs(60);
+/// A server that is told to end at once has so long before it is killed.
+const QUIT_MAX: Duration = Duration::from_secs(10);
+
+/// What the cluster is made with. What is not flushed then is so before anything is measured.
+const INITDB: [&str; 6] = [
+    "--no-sync",
+    "--auth=trust",
+    "--encoding=UTF8",
+    "--locale=C",
+    "--wal-segsize=64",
+    "--username=postgres",
+];
+
+/// What the server is told, beside its folders. Its own cache is small, so that reads are of the
+/// volume. Nothing goes on in the background that would be another load: no checkpoint, no vacuum,
+/// no writer ahead of need. Bulk loads are not logged.
+const SETTINGS: [(&str, &str); 17] = [
+    ("port", PORT),
+    ("listen_addresses", ""),
+    ("max_connections", "200"),
+    ("shared_buffers", "8MB"),
+    ("track_io_timing", "on"),
+    ("track_wal_io_timing", "on"),
+    ("synchronous_commit", "on"),
+    ("full_page_writes", "on"),
+    ("wal_level", "minimal"),
+    ("max_wal_senders", "0"),
+    ("checkpoint_timeout", "1h"),
+    ("max_wal_size", "8GB"),
+    ("autovacuum", "off"),
+    ("bgwriter_lru_maxpages", "0"),
+    ("max_parallel_workers_per_gather", "0"),
+    ("jit", "off"),
+    ("update_process_title", "off"),
+];
+
+/// What this machine lacks for a server; `None` if nothing.
+#[must_use]
+pub fn probe() -> Option<String> {
+    let missing = ["initdb", "postgres", "pgbench"].into_iter().find(|tool| find(tool).is_none());
+    let lacks =
+        missing.map(|tool| LabError::ToolMissing { tool: tool.to_owned(), package: PACKAGE });
+    lacks
+        .map(|error| error.to_string())
+        .or_else(|| User::find().err().map(|error| error.to_string()))
+}
+
+/// A program of PostgreSQL: on the `PATH`, or where Debian has the newest version of it.
+fn find(tool: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let on_path = std::env::split_paths(&path).map(|folder| folder.join(tool));
+    let versions = fs::read_dir(DEBIAN).into_iter().flatten().flatten();
+    let newest = versions
+        .filter_map(|version| version.file_name().to_str()?.parse::<u32>().ok())
+        .max()
+        .map(|version| Path::new(DEBIAN).join(version.to_string()).join("bin").join(tool));
+    on_path.chain(newest).find(|program| program.is_file())
+}
+
+fn program(tool: &str) -> Result<PathBuf, LabError> {
+    find(tool).ok_or_else(|| LabError::ToolMissing { tool: tool.to_owned(), package: PACKAGE })
+}
+
+/// Who runs the server.
+struct User {
+    name: &'static str,
+    uid: u32,
+    gid: u32,
+}
+
+impl User {
+    fn find() -> Result<Self, LabError> {
+        let known = fs::read_to_string("/etc/passwd").unwrap_or_default();
+        let of_name = |name: &'static str| {
+            let line = known.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+            let mut fields = line.split(':').skip(1);
+            let (uid, gid) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+            (uid != 0).then_some(Self { name, uid, gid })
+        };
+        ["postgres", "nobody"].into_iter().find_map(of_name).ok_or_else(|| {
+            LabError::Unjudgeable(
+                "PostgreSQL refuses to run as root, and there is no user postgres or nobody"
+                    .to_owned(),
+            )
+        })
+    }
+
+    fn may_have(&self, folder: &Path) -> Result<(), LabError> {
+        fs::create_dir(folder).map_err(LabError::io("cannot make", folder))?;
+        chown(folder, Some(self.uid), Some(self.gid))
+            .and_then(|()| fs::set_permissions(folder, Permissions::from_mode(0o700)))
+            .map_err(LabError::io("cannot give away", folder))
+    }
+
+    /// Lets the user pass through the folders of the run, which are ours; those above them must
+    /// let everybody pass.
+    fn may_pass(&self, own: &[&Path]) -> Result<(), LabError> {
+        for folder in own {
+            fs::set_permissions(folder, Permissions::from_mode(0o711))
+                .map_err(LabError::io("cannot open up", *folder))?;
+        }
+        for above in own.iter().flat_map(|folder| folder.ancestors()) {
+            let mode = fs::metadata(above).map_err(LabError::io("cannot look at", above))?.mode();
+            if mode & 0o001 == 0 {
+                return Err(LabError::BadTarget {
+                    name: above.display().to_string(),
+                    why: format!("the user {} may not pass, as whom PostgreSQL runs", self.name),
+                    hint: "set TMPDIR to a folder that everybody may pass, such as /tmp".to_owned(),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A running server. Dropping it stops it.
+#[derive(Debug)]
+pub struct Server {
+    data: PathBuf,
+    folder: PathBuf,
+    process: Guarded,
+    /// What it is, in words, for the record.
+    pub described: String,
+}
+
+impl Server {
+    /// Makes a cluster on a file system and starts a server of it. `folder` is one of the run, for
+    /// its socket.
+    ///
+    /// # Errors
+    /// When a program is missing or fails, or a folder cannot be passed.
+    pub fn start(chain: &Chain, folder: &Path) -> Result<Self, LabError> {
+        let user = User::find()?;
+        let data = chain.path().join("postgres");
+        user.may_pass(&[folder, chain.path().parent().unwrap_or(folder)])?;
+        let folder = folder.join("postgres");
+        chain.serves(&data)?;
+        user.may_have(&data)?;
+        user.may_have(&folder)?;
+        let mut make = Command::new(program("initdb")?);
+        make.args(INITDB).arg("-D").arg(&data).uid(user.uid).gid(user.gid).current_dir("/");
+        desktop::run_to_end(&mut make, PACKAGE)?;
+        let mut command = Command::new(program("postgres")?);
+        command.arg("-D").arg(&data).arg("-k").arg(&folder);
+        for (name, value) in SETTINGS {
+            command.args(["-c", &format!("{name}={value}")]);
+        }
+        command.uid(user.uid).gid(user.gid).current_dir("/").stdout(Stdio::null());
+        let process = Guarded::spawn(&mut command, PACKAGE)?;
+        let mut started = Self { data, folder, process, described: String::new() };
+        started.wait_until_ready()?;
+        started.describe(user.name)?;
+        Ok(started)
+    }
+
+    /// The folder of its socket, as `-h` of its programs takes it.
+    #[must_use]
+    pub fn host(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A session of one of its databases.
+    ///
+    /// # Errors
+    /// When there is no such database, or the server is gone.
+    pub fn session(&self, database: &str) -> Result<Session, LabError> {
+        Session::open(&self.folder.join(SOCKET), SUPERUSER, database)
+    }
+
+    /// Asks the kernel to forget what it has cached of these files of the cluster, named as the
+    /// server names them. Pages that are still to be written stay.
+    ///
+    /// # Errors
+    /// When there is no such file.
+    pub fn forget(&self, files: &[String]) -> Result<(), LabError> {
+        for name in files {
+            let path = self.data.join(name);
+            let forgotten = fs::File::open(&path)
+                .and_then(|file| Ok(fadvise(file, 0, None, Advice::DontNeed)?));
+            forgotten.map_err(LabError::io("cannot have the cache forget", &path))?;
+        }
+        Ok(())
+    }
+
+    fn wait_until_ready(&mut self) -> Result<(), LabError> {
+        let deadline = clock::now() + READY_MAX;
+        while self.session(SUPERUSER).is_err() {
+            iomelt::go_on()?;
+            if self.process.wait_until(clock::now() + chain::LOOK).is_some() {
+                return Err(LabError::ToolFailed {
+                    tool: "postgres".to_owned(),
+                    how: "it ended when it should have begun".to_owned(),
+                    said: self.process.stderr(),
+                    command: format!("postgres -D {}", self.data.display()),
+                });
+            }
+            if clock::now() > deadline {
+                let what = "the start of PostgreSQL".to_owned();
+                return Err(LabError::Deadline { what, after: READY_MAX });
+            }
+        }
+        Ok(())
+    }
+
+    fn describe(&mut self, user: &str) -> Result<(), LabError> {
+        let rows = self.session(SUPERUSER)?.rows("SHOW server_version")?;
+        let version = rows.first().and_then(|row| row.first()).cloned().unwrap_or_default();
+        let settings = SETTINGS.map(|(name, value)| format!("{name}={value}"));
+        let words: Vec<&str> = settings.iter().map(String::as_str).collect();
+        let settings = text::command_line(&words);
+        self.described =
+            format!("PostgreSQL {version} as {user}, WAL segments of 64 MiB, {settings}");
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // What does not go is told by whoever takes down the file system below it.
+        let _ = stop(&self.data);
+        let _ = self.process.wait_until(clock::now() + QUIT_MAX);
+        // The next server of this run has a folder of the same name.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Stops the server of a data folder, if one runs: at once, since nobody needs its data again. It
+/// is known by where it works, not by a number that may be another's by now.
+///
+/// # Errors
+/// When it does not go.
+pub(super) fn stop(data: &Path) -> Result<(), LabError> {
+    for signal in [Signal::QUIT, Signal::KILL] {
+        for process in processes_of(data) {
+            let _ = kill_process(process, signal);
+        }
+        let gone =
+            chain::wait_until("PostgreSQL is gone", QUIT_MAX, || processes_of(data).is_empty());
+        if signal == Signal::KILL || gone.is_ok() {
+            return gone;
+        }
+    }
+    Ok(())
+}
+
+/// The processes of PostgreSQL that work in a data folder: the server and its children.
+fn processes_of(data: &Path) -> Vec<Pid> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let of_entry = |entry: fs::DirEntry| {
+        let pid = Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?;
+        let works_in = fs::read_link(entry.path().join("cwd")).ok()?;
+        let is = fs::read_link(entry.path().join("exe")).ok()?;
+        (works_in == data && is.file_name()? == "postgres").then_some(pid)
+    };
+    entries.filter_map(of_entry).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_not_there_is_stopped() {
+        let folder = tempfile::tempdir().unwrap();
+        stop(&folder.path().join("postgres")).unwrap();
+    }
+
+    /// Something else in the very folder is not ours to stop.
+    #[test]
+    fn another_program_in_the_folder_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut sleeper = Command::new("sleep");
+        let mut sleeper =
+            Guarded::spawn(sleeper.arg("1000").current_dir(folder.path()), "coreutils").unwrap();
+        stop(folder.path()).unwrap();
+        assert_eq!(sleeper.wait_until(clock::now()), None, "it was stopped");
+    }
+
+    #[test]
+    fn a_folder_that_nobody_may_pass_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = folder.path().join("run");
+        fs::create_dir(&own).unwrap();
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o700)).unwrap();
+        let user = User { name: "postgres", uid: 1, gid: 1 };
+        let text = user.may_pass(&[&own]).unwrap_err().to_string();
+        let above = folder.path().display().to_string();
+        assert!(text.starts_with(&above) && text.contains("set TMPDIR"), "{text}");
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o711)).unwrap();
+        user.may_pass(&[&own]).unwrap();
+    }
+}
