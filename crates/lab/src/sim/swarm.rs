@@ -199,9 +199,12 @@ impl Maker {
             capacity: self.random.below(3 * rate),
         };
         let credit = Some(credit).filter(|_| self.random.one_in(3));
-        let bytes_per_second = self.random.among(&[4, 25, 125, 250, 1_000]) << 20;
-        let bytes = Some(Limit { per_second: bytes_per_second, credit: None });
         let bytes_alone = self.random.one_in(8);
+        // No heavier than the fastest of the others.
+        let rates: &[u64] =
+            if bytes_alone { &[4, 25, 125, 250] } else { &[4, 25, 125, 250, 1_000] };
+        let bytes_per_second = self.random.among(rates) << 20;
+        let bytes = Some(Limit { per_second: bytes_per_second, credit: None });
         let tolerance_ms = self.random.among(&[1, 5, 50, 50, 50, 200, 1_000]);
         Pacing {
             counting: CountingRule::SSD,

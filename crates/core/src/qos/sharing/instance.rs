@@ -250,8 +250,9 @@ impl Instance {
         [0, 1].into_iter().filter(waited_for).min_by_key(|ring| self.rings[*ring].virtual_time)
     }
 
-    /// Notes what a ring's flow had, as long as that is in it. Where both rings want what they share, many flows that go one
-    /// way get more of it than one that goes the other: as much as if they were in one ring.
+    /// Notes what a ring's flow had, as long as that is in it. Where both rings want what they
+    /// share, many flows that go one way get more of it than one that goes the other: as much as if
+    /// they were in one ring.
     pub fn served(&mut self, ring: usize, share_ns: u64) {
         let entry = &mut self.rings[ring];
         let step = share_ns.saturating_mul(VIRTUAL_PER_NS) / entry.weight.max(1);

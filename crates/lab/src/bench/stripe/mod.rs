@@ -29,7 +29,7 @@ use crate::{LabError, clock};
 
 /// Volumes of a stripe at most.
 pub const VOLUMES_MAX: usize = 64;
-/// Chunks are multiples of this: a request has so many pieces at most, none of them part of a block.
+/// Chunks are multiples of this: a request has so many pieces at most, and none is part of a block.
 pub const CHUNK_BYTES_MIN: u32 = 4 << 10;
 
 /// An export of a stripe.
