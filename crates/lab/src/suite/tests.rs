@@ -93,7 +93,7 @@ fn fewer_runs_leave_out_what_needs_more() {
     let suite = find(name).unwrap();
     let part = Choice { only: Some("m1.large rndr"), runs: Some(1), ..Choice::default() };
     let ready = suite.live.read(name, &part).unwrap();
-    assert_eq!(ready.scenario.cases.len(), 2);
+    assert_eq!(ready.scenario.cases.len(), 4);
     let results = run::run(&ready.scenario, 1, run::Method::ClosedForm, &mut |_| {}).unwrap();
     let mut result = SuiteResult::begin(name, &suite);
     result.add_simulated(&ready, &results);
@@ -242,7 +242,7 @@ fn a_full_run_is_as_long_as_the_article_s() {
     let suite = find("stripe-consistency").unwrap();
     let full = suite.for_real(true).read("stripe-consistency", &Choice::default()).unwrap();
     let cases = &full.scenario.cases;
-    assert_eq!(cases.len(), 12 * 9, "nine runs of each");
+    assert_eq!(cases.len(), 17 * 9, "nine runs of each");
     assert!(cases.iter().all(|case| case.setup.duration_ns == 300_000_000_000));
     let other = find("burst-and-stripe").unwrap();
     assert_eq!(other.for_real(true), &other.simulate);
