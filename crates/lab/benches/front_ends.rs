@@ -1,8 +1,9 @@
 //! What a file costs that is an NBD export: nbdfuse's beside our own, with the same server below
 //! and the same file system and program above, in turn.
 //!
-//! `cargo test --release -p evenkeel-lab --test front_ends -- --ignored --nocapture`, as root.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+//! `cargo bench -p evenkeel-lab --bench front_ends`, as root: two minutes, on a machine that does
+//! nothing else.
+#![allow(clippy::unwrap_used, reason = "a bench fails by panicking")]
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -49,11 +50,9 @@ fn measure(folder: &Path, front: Front<'_>, thread: &str, test: &Test) -> [f64; 
     [iops, latency.mean_ns as f64 / 1e6, told.rest.p95_ms, busy_us / all]
 }
 
-#[test]
-#[ignore = "a measurement of two minutes, as root, on a machine that does nothing else"]
-fn our_own_front_end_beside_nbdfuse() {
+fn main() {
     if let Some(why) = chain::probe() {
-        println!("skipped: {why}");
+        println!("front_ends: nothing is measured: {why}");
         return;
     }
     let folder = tempfile::Builder::new().prefix("evenkeel-front-").tempdir().unwrap();
