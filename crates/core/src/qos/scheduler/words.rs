@@ -51,7 +51,7 @@ pub struct Dispatch {
     pub length: u32,
     /// Whether this is the last quantum of the request.
     pub last: bool,
-    /// What to call [`Scheduler::complete`](super::Scheduler::complete) with, if its volume is on a device.
+    /// What to call [`complete`](super::Scheduler::complete) with, if its volume is on a device.
     pub ticket: Ticket,
     /// On what ground its device served it; by weight where there is no device.
     pub ground: Ground,
