@@ -91,6 +91,27 @@ pub struct Run {
     pub warnings: Vec<String>,
 }
 
+impl Run {
+    /// Refuses a run in which I/Os failed; `label` is what it is a run of.
+    ///
+    /// # Errors
+    /// When there is a job with I/O errors.
+    pub fn is_well(&self, label: &str) -> Result<(), LabError> {
+        let told = |of: &Measurement| {
+            let error = of.error.as_deref()?;
+            let what = format!("I/O errors on {} in \"{label}\": {error}", of.name);
+            Some(LabError::Unjudgeable(what))
+        };
+        self.measurements.iter().find_map(told).map_or(Ok(()), Err)
+    }
+
+    /// When the first job began, in milliseconds since 1970; `None` if fio did not tell.
+    #[must_use]
+    pub fn started_unix_ms(&self) -> Option<u64> {
+        self.measurements.iter().filter_map(|of| of.started_unix_ms).min()
+    }
+}
+
 /// How much of a run is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Detail {

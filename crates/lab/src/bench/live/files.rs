@@ -253,15 +253,12 @@ impl<'a> Plan<'a> {
         let ran = fio::run_each(&jobs, Detail::EveryIo, folder, progress, &mut |_, io| {
             recorder.completed(io);
         })?;
-        if let Some(error) = ran.measurements.iter().find_map(|of| of.error.as_deref()) {
-            let what = format!("I/O errors in \"{}\": {error}", case.label);
-            return Err(LabError::Unjudgeable(what));
-        }
+        ran.is_well(&case.label)?;
         Ok(Came {
             record: recorder.finish(),
             answered: ran.measurements.iter().map(|of| of.ios_total).sum(),
             remark: String::new(),
-            started_ms: ran.measurements.iter().filter_map(|of| of.started_unix_ms).min(),
+            started_ms: ran.started_unix_ms(),
             command: ran.command,
             warnings: ran.warnings,
         })

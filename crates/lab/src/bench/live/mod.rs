@@ -144,10 +144,7 @@ pub fn run(
             let (batches, stalls) = drive_batches(case, seed, host, files, folder, told)?;
             live.stalls.push(stalls);
             live.commands.extend(batches.commands);
-            let news =
-                batches.storage.into_iter().filter(|storage| !live.storage.contains(storage));
-            let news: Vec<String> = news.collect();
-            live.storage.extend(news);
+            live.lay_on(batches.storage);
             let mut results = run::conclude(case, seed, &batches.recorded);
             results.clients.extend(batches.more);
             done[number] = Some(results);
@@ -202,7 +199,12 @@ impl Live {
         if self.warnings.is_empty() {
             self.warnings.extend(driven.warnings);
         }
-        for storage in driven.storage {
+        self.lay_on(driven.storage);
+    }
+
+    /// Notes what the bytes of a run lay on.
+    fn lay_on(&mut self, storage: Vec<String>) {
+        for storage in storage {
             if !self.storage.contains(&storage) {
                 self.storage.push(storage);
             }
@@ -402,12 +404,8 @@ fn drive(
     let written: Vec<_> = writing.into_iter().map(writer::Writing::finish).collect();
     let observed = watch.finish();
     let ran = ran?;
-    if let Some(failed) = ran.measurements.iter().find(|measured| measured.error.is_some()) {
-        let error = failed.error.as_deref().unwrap_or_default();
-        let what = format!("I/O errors on {} in \"{}\": {error}", failed.name, case.label);
-        return Err(LabError::Unjudgeable(what));
-    }
-    let started_ms = ran.measurements.iter().filter_map(|measured| measured.started_unix_ms).min();
+    ran.is_well(&case.label)?;
+    let started_ms = ran.started_unix_ms();
     let mut answered = vec![0; setup.volumes.len()];
     for (part, measured) in parts.iter().zip(&ran.measurements) {
         answered[part.volume] += measured.ios_total;
