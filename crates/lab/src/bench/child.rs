@@ -10,8 +10,11 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use super::iomelt;
 use crate::{LabError, clock};
 
+/// Distance of two looks at whether the whole run is told to stop.
+const STOP_LOOK: Duration = Duration::from_millis(200);
 /// What is kept of a program's standard error: its end, where the reason for a failure is.
 const STDERR_BYTES_MAX: usize = 16 << 10;
 
@@ -104,6 +107,27 @@ impl Guarded {
     pub fn stderr(&mut self) -> String {
         self.kill();
         self.stderr.take().map(|reader| result_of(&reader)).unwrap_or_default()
+    }
+
+    /// Waits for its end, unless the whole run is told to stop before; `what` is it in words.
+    ///
+    /// # Errors
+    /// When it takes longer than `longest`, or the run is told to stop.
+    pub(crate) fn wait_to_end(
+        &mut self,
+        longest: Duration,
+        what: impl FnOnce() -> String,
+    ) -> Result<ExitStatus, LabError> {
+        let deadline = clock::now() + longest;
+        loop {
+            if let Some(status) = self.wait_until(deadline.min(clock::now() + STOP_LOOK)) {
+                return Ok(status);
+            }
+            iomelt::go_on()?;
+            if clock::now() >= deadline {
+                return Err(LabError::Deadline { what: what(), after: longest });
+            }
+        }
     }
 }
 

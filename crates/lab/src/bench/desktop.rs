@@ -12,16 +12,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::Target;
 use super::child::{self, Guarded};
-use super::{Target, iomelt};
 use crate::program::{Program, ProgramSetup};
 use crate::sim::setup::Shape;
 use crate::{LabError, clock, text};
 
 /// Longest run of a program. Generous: it exists to end a hang.
 const PROGRAM_MAX: Duration = Duration::from_secs(600);
-/// Distance of two looks whether the whole run was told to stop.
-const STOP_LOOK: Duration = Duration::from_millis(200);
 /// Threads and files of the Threaded I/O Tester.
 const TESTER_THREADS: &str = "--numjobs=32";
 /// Shares of the block sizes of the file server, as fio's own example job has them.
@@ -314,16 +312,7 @@ pub(super) fn run_to_end(command: &mut Command, package: &'static str) -> Result
     let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
     let mut child = Guarded::spawn(command.stdout(Stdio::piped()), package)?;
     let printed = child.take_stdout().map(|pipe| child::apart(move || child::tail(pipe)));
-    let deadline = clock::now() + PROGRAM_MAX;
-    let status = loop {
-        if let Some(status) = child.wait_until(deadline.min(clock::now() + STOP_LOOK)) {
-            break status;
-        }
-        iomelt::go_on()?;
-        if clock::now() >= deadline {
-            return Err(LabError::Deadline { what: words.join(" "), after: PROGRAM_MAX });
-        }
-    };
+    let status = child.wait_to_end(PROGRAM_MAX, || words.join(" "))?;
     if status.success() {
         return Ok(printed.map(|printed| child::result_of(&printed)).unwrap_or_default());
     }

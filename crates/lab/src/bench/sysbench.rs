@@ -9,16 +9,13 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::child::{self, Guarded};
-use super::iomelt;
 use crate::histogram::{LatencyHistogram, LatencySummary};
-use crate::{LabError, clock, text};
+use crate::{LabError, text};
 
 /// The package that holds it.
 const PACKAGE: &str = "sysbench";
 /// Time beyond the test's own to lay out files, begin and end. Generous: it exists to end a hang.
 const GRACE: Duration = Duration::from_secs(120);
-/// Distance of two looks whether the whole run was told to stop.
-const STOP_LOOK: Duration = Duration::from_millis(200);
 /// What is read of its output at most: a line each second, and a thousand of a histogram.
 const OUTPUT_BYTES_MAX: u64 = 4 << 20;
 /// Bytes of each request, as in the published test.
@@ -178,16 +175,7 @@ fn finish(words: &[String], longest: Duration) -> Result<String, LabError> {
             printed
         })
     });
-    let deadline = clock::now() + longest;
-    let status = loop {
-        if let Some(status) = child.wait_until(deadline.min(clock::now() + STOP_LOOK)) {
-            break status;
-        }
-        iomelt::go_on()?;
-        if clock::now() >= deadline {
-            return Err(LabError::Deadline { what: words.join(" "), after: longest });
-        }
-    };
+    let status = child.wait_to_end(longest, || words.join(" "))?;
     let printed = printed.map(|printed| child::result_of(&printed)).unwrap_or_default();
     match status.code() {
         Some(0) => Ok(printed),
