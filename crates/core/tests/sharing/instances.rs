@@ -131,6 +131,43 @@ fn p19_directions_share_by_who_wants_them() {
     assert!(counts.iter().all(|count| count.abs_diff(2_000) <= 20), "{counts:?}");
 }
 
+/// A volume whose own limits hold it up after each request, with next to nothing saved meanwhile,
+/// keeps what is left of its turns: where a request takes a fifth more than a turn is worth, it is
+/// not to pay for each with two.
+#[test]
+fn p19_a_volume_near_its_own_limit_keeps_the_rest_of_its_turns() {
+    let small = Client::greedy(16, 16 * KIB).limited(1_000).on(0);
+    let mut large = Client::greedy(16, 64 * KIB).limited(1_000).on(0);
+    large.pacing = crate::world::pacing(limit(1_000), limit(400 << 16));
+    large.pacing.tolerance = Duration::from_ms(1);
+    // An I/O takes 500 us of 2,000 a second, 64 KiB take 596 us of the bytes: in 533 turns there
+    // are 447 large ones, more than their own limit lets through.
+    let pacing = instance(limit(2_000), limit(110_000_000));
+    let mut world = World::new(None, &[pacing], &[small, small, small, large]);
+    world.run_until(5 * NS_PER_S);
+    let counts = [0, 1, 2, 3].map(|volume| world.count(volume, span(1, 5)) / 4);
+    // One turn in six is not enough for a request, and a round is more than it may save.
+    assert!((360..=400).contains(&counts[3]), "{counts:?}");
+}
+
+/// One whose own limits make it wait for a little longer than a round takes, again and again, has
+/// its turn when it comes back: what it may have is less than its share of the host.
+#[test]
+fn p19_who_comes_back_does_not_wait_for_another_round() {
+    let fast = Client::greedy(16, 16 * KIB).limited(3_000).on(0);
+    for (others, own) in [(3, 490), (3, 450), (7, 240), (7, 150), (15, 110)] {
+        let limited = Client::greedy(16, 16 * KIB).limited(own).on(0);
+        let mut slow = Client { claim: fast.claim, ..limited };
+        slow.pacing.tolerance = Duration::from_ms(1);
+        let mut clients = vec![fast; others];
+        clients.push(slow);
+        let mut world = World::new(None, &[instance(limit(2_000), None)], &clients);
+        world.run_until(5 * NS_PER_S);
+        let count = world.count(others, span(1, 5)) / 4;
+        assert!(count.abs_diff(own) <= own / 100, "{count} of {own} beside {others}");
+    }
+}
+
 /// §5.3.4: an instance that bursts for thirty minutes, to the I/O: (max - baseline) x 1,800 s of
 /// credits last exactly so long, and then the baseline is exact.
 #[test]

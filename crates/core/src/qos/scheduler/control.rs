@@ -387,6 +387,7 @@ impl Scheduler {
         let share = self.volumes[index(slot)].share;
         self.sharing.withdraw(self.now, share, flow);
         self.sharing.flows[index(flow)].instance = instance;
+        self.sharing.flows[index(flow)].deficit_ns = 0;
         if let Some(entry) = self.sharing.instances.get_mut(index(instance)) {
             let weight = u64::from(self.sharing.flows[index(share)].place.weight());
             entry.weigh_in(weight);

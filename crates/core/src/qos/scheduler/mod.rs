@@ -357,7 +357,7 @@ impl Scheduler {
             warm ^=
                 volume.gate.late_ns(self.now) ^ volume.gate.operations_charged() ^ volume.requests;
             if let Some(flow) = self.sharing.flows.get(index(volume.share)) {
-                warm ^= u64::from(flow.front_at ^ flow.in_flight);
+                warm ^= u64::from(flow.turn_at ^ flow.in_flight);
             }
         }
         for slot in self.wheel.due().take(WARM_UP_VOLUMES) {

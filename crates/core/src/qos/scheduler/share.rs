@@ -12,8 +12,9 @@ use crate::qos::phase::Phase;
 use crate::qos::queue::{Nodes, Queue};
 use crate::qos::sharing::device::{Device, InService};
 use crate::qos::sharing::flow::{Flow, HeldBy, NIL, Waits};
-use crate::qos::sharing::instance::{Instance, push_back, unlink};
+use crate::qos::sharing::instance::Instance;
 use crate::qos::sharing::model::Claim;
+use crate::qos::sharing::ring::{push_back, unlink};
 use crate::qos::wheel::Wheel;
 use crate::time::{Duration, Instant};
 
@@ -316,7 +317,9 @@ impl Sharing {
         self.terms[index(share)].held.add(held_by, now.since(held_since));
     }
 
-    /// Takes a flow out of whatever line it is in.
+    /// Takes a flow out of whatever line it is in. As long as it has something waiting it keeps what
+    /// is left of its turns: one whose own limits hold it up after every large request would
+    /// otherwise pay for each with whole turns, however little more than one it takes.
     pub(super) fn withdraw(&mut self, now: Instant, share: u32, flow: u32) {
         let instance = self.flows[index(flow)].instance;
         match self.flows[index(flow)].waits {
@@ -332,10 +335,14 @@ impl Sharing {
                 self.close_account(now, share, flow);
             }
         }
+        // Beside other attachments turns at the volume are counted in it, too, in another unit.
+        let alone = share == flow && self.flows[index(flow)].sibling == NIL;
         let flow = &mut self.flows[index(flow)];
         flow.waits = Waits::Nowhere;
         flow.in_turn = false;
-        flow.deficit_ns = 0;
+        if !alone || flow.is_empty() {
+            flow.deficit_ns = 0;
+        }
     }
 
     /// Takes a share out of the line for surplus.

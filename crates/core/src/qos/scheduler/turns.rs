@@ -305,11 +305,8 @@ impl Scheduler {
         match entry.next(&self.nodes) {
             None => sharing.withdraw(self.now, share, flow),
             Some(next) if instance.ring_of(next.portion.operation) != ring => {
-                // It goes on in the other direction, at the end of that line.
-                let other = instance.ring_of(next.portion.operation);
-                instance.leave(&mut sharing.flows, flow);
                 let weight = sharing.flows[index(share)].place.weight();
-                instance.join(&mut sharing.flows, flow, other, (weight, false));
+                instance.cross(&mut sharing.flows, flow, weight);
             }
             Some(_) => {}
         }
@@ -359,7 +356,8 @@ impl Scheduler {
             self.sharing.instances[index(instance)].look(self.now);
         }
         match self.try_pass(flow, Waits::AtDevice) {
-            Passed::Dispatched(_) => {
+            Passed::Dispatched(cost) => {
+                self.take_from_turns(flow, &cost);
                 self.sharing.withdraw(self.now, share, flow);
                 if !self.sharing.flows[index(flow)].is_empty() {
                     self.sharing.line_up(share, flow);
@@ -375,6 +373,16 @@ impl Scheduler {
             }
         }
         true
+    }
+
+    /// Takes what a quantum cost its instance from what is left of its flow's turns there.
+    fn take_from_turns(&mut self, flow: u32, cost: &Cost) {
+        let entry = &mut self.sharing.flows[index(flow)];
+        if entry.deficit_ns > 0
+            && let Some(instance) = self.sharing.instances.get(index(entry.instance))
+        {
+            entry.deficit_ns = entry.deficit_ns.saturating_sub(instance.share_ns(cost));
+        }
     }
 
     /// Another flow of the same volume has used the reservation that this one was in line for: it

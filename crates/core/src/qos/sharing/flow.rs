@@ -80,8 +80,8 @@ pub(crate) struct Flow {
     started: Option<bool>,
     /// What it may still take in this turn and the next, in nanoseconds of the limits it shares.
     pub deficit_ns: u64,
-    /// Its instance's count of turns when it was last let in at the front.
-    pub front_at: u32,
+    /// Its instance's count of turns when its last one ended.
+    pub turn_at: u32,
     /// What it weighs in its instance's ring, as long as it is in one.
     pub ring_weight: u32,
     pub held_since: Instant,
@@ -125,7 +125,7 @@ impl Flow {
             urgent_run: 0,
             started: None,
             deficit_ns: 0,
-            front_at: 0,
+            turn_at: 0,
             ring_weight: 0,
             held_since: now,
             held_by: HeldBy::Device,
@@ -207,7 +207,8 @@ impl Flow {
     /// Whether it may take so much in its turn, which is worth `turn_ns`; if not, its turn is over.
     pub fn may_take(&mut self, share_ns: u64, turn_ns: u64) -> bool {
         if !self.in_turn {
-            self.deficit_ns = self.deficit_ns.saturating_add(turn_ns);
+            // What is left is less than the next request takes, unless the turn was broken off.
+            self.deficit_ns = self.deficit_ns.min(share_ns).saturating_add(turn_ns);
         }
         self.in_turn = share_ns <= self.deficit_ns;
         self.in_turn
@@ -284,6 +285,11 @@ pub(crate) const fn is_urgent(io: &Io, in_flight: u32, after_flush: bool) -> boo
         _ => false,
     };
     waited_for && in_flight <= URGENT_IN_FLIGHT_MAX
+}
+
+/// Where a flow is in the list of them.
+pub(super) fn at(flow: u32) -> usize {
+    usize::try_from(flow).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

@@ -7,8 +7,9 @@
 //! gets five times as much as one of 3,000. A flow with a single small request is let in at the
 //! front once a round: it waits for one quantum at most.
 
-use super::flow::{Flow, HeldBy, NIL};
+use super::flow::{Flow, HeldBy, NIL, at};
 use super::model::InstancePacing;
+use super::ring::Ring;
 use crate::qos::cost::Cost;
 use crate::qos::gate::{Exceeded, Gate};
 use crate::qos::pacer::{Pacer, Tolerance};
@@ -61,37 +62,6 @@ impl Link {
     }
 }
 
-/// Flows in the order of their turns.
-#[derive(Debug)]
-struct Ring {
-    /// First flow, or `NIL`.
-    first: u32,
-    waiting: u32,
-    /// Of those who wait, in all.
-    weight: u64,
-    /// Turns that ended, ever.
-    turns: u32,
-    /// What its flows had, in nanoseconds of the limits over their weight: how far each of them has
-    /// come. Who begins to wait is put on a level with the other ring.
-    virtual_time: u64,
-    /// Its first flow is held up by what both rings share, not by its direction of the link.
-    by_common_limit: bool,
-    /// When its first flow may go, as of the last look.
-    opens_at: Option<Instant>,
-}
-
-impl Ring {
-    const EMPTY: Self = Self {
-        first: NIL,
-        waiting: 0,
-        weight: 0,
-        turns: 0,
-        virtual_time: 0,
-        by_common_limit: false,
-        opens_at: None,
-    };
-}
-
 #[derive(Debug)]
 pub(crate) struct Instance {
     gate: Gate,
@@ -104,6 +74,8 @@ pub(crate) struct Instance {
     /// Who waits: those whose next quantum goes over the writing link, and all others. Without
     /// limits of the link everybody is in the first.
     rings: [Ring; 2],
+    /// Turns that ended, ever.
+    turns: u32,
     /// The weights of its lightest and its heaviest flow.
     weights: (u64, u64),
     bytes: u64,
@@ -130,6 +102,7 @@ impl Instance {
             operations_per_second: None,
             bytes_per_second: None,
             rings: [Ring::EMPTY, Ring::EMPTY],
+            turns: 0,
             weights: (u64::MAX, 0),
             bytes: 0,
             sent_back: (NIL, now),
@@ -304,8 +277,8 @@ impl Instance {
         self.rings[ring].waiting > 0 || (other.waiting > 0 && other.by_common_limit)
     }
 
-    /// Puts a flow at the end of a ring, or at the front if it is light and its last time there was
-    /// a round ago.
+    /// Puts a flow in a ring, by when its last turn was; at the front if it is light and that was a
+    /// round ago.
     pub fn join(
         &mut self,
         flows: &mut [Flow],
@@ -313,55 +286,66 @@ impl Instance {
         ring: usize,
         (weight, light): (u32, bool),
     ) {
-        let Ring { waiting: round, turns, .. } = self.rings[ring];
-        let entry = &mut flows[at(flow)];
-        let at_front = light && turns.wrapping_sub(entry.front_at) >= round;
-        entry.in_turn = false;
-        self.enter(flows, flow, ring, weight);
-        if at_front {
-            flows[at(flow)].front_at = turns;
-            self.rings[ring].first = flow;
-        }
+        let round = self.rings[0].waiting + self.rings[1].waiting;
+        // Who was away for longer is owed no more than one who was there.
+        let age = self.turns.wrapping_sub(flows[at(flow)].turn_at).min(round);
+        flows[at(flow)].in_turn = false;
+        self.enter(flows, (flow, weight), ring, (age, light && age == round));
     }
 
     /// Puts a flow at the front of a ring: it was its turn.
     pub fn join_front(&mut self, flows: &mut [Flow], flow: u32, ring: usize, weight: u32) {
-        self.enter(flows, flow, ring, weight);
-        self.rings[ring].first = flow;
+        self.enter(flows, (flow, weight), ring, (0, true));
     }
 
-    fn enter(&mut self, flows: &mut [Flow], flow: u32, ring: usize, weight: u32) {
+    fn enter(
+        &mut self,
+        flows: &mut [Flow],
+        flow: (u32, u32),
+        ring: usize,
+        (age, at_front): (u32, bool),
+    ) {
         if self.rings[ring].waiting == 0 {
             // It catches up with nothing; and who is always back before the other ring's turn is
             // not forgiven what it had, or it would go first for ever.
             self.level(ring);
             self.rings[ring].opens_at = None;
         }
-        let entry = &mut flows[at(flow)];
-        entry.ring = u8::from(ring == 1);
-        // As it is taken out again, whatever its volume weighs by then.
-        entry.ring_weight = weight;
-        push_back(&mut self.rings[ring].first, flows, flow);
-        self.rings[ring].waiting += 1;
-        self.rings[ring].weight += u64::from(weight);
+        flows[at(flow.0)].ring = u8::from(ring == 1);
+        self.rings[ring].enter(flows, flow, (age, self.turns), at_front);
     }
 
-    /// Takes a flow out of its ring.
+    /// Takes a flow out of its ring, which ends its turn.
     pub fn leave(&mut self, flows: &mut [Flow], flow: u32) {
-        let Flow { ring, ring_weight, .. } = flows[at(flow)];
-        let ring = &mut self.rings[usize::from(ring)];
-        unlink(&mut ring.first, flows, flow);
-        ring.waiting -= 1;
-        ring.weight -= u64::from(ring_weight);
+        if flows[at(flow)].in_turn {
+            self.note_turn(&mut flows[at(flow)]);
+        }
+        self.rings[usize::from(flows[at(flow)].ring)].leave(flows, flow);
+    }
+
+    /// Lets a flow go on with its turn in the other ring, or wait for one there.
+    pub fn cross(&mut self, flows: &mut [Flow], flow: u32, weight: u32) {
+        let Flow { ring, in_turn, .. } = flows[at(flow)];
+        self.rings[usize::from(ring)].leave(flows, flow);
+        let other = 1 - usize::from(ring);
+        if in_turn {
+            self.join_front(flows, flow, other, weight);
+        } else {
+            self.join(flows, flow, other, (weight, false));
+        }
     }
 
     /// Ends the turn of the first flow of a ring: it goes to the end.
     pub fn end_turn(&mut self, flows: &mut [Flow], ring: usize) {
-        let ring = &mut self.rings[ring];
-        let flow = &mut flows[at(ring.first)];
+        let flow = &mut flows[at(self.rings[ring].first)];
+        self.rings[ring].first = flow.next;
+        self.note_turn(flow);
+    }
+
+    const fn note_turn(&mut self, flow: &mut Flow) {
+        self.turns = self.turns.wrapping_add(1);
+        flow.turn_at = self.turns;
         flow.in_turn = false;
-        ring.first = flow.next;
-        ring.turns = ring.turns.wrapping_add(1);
     }
 
     pub fn counters(&self, now: Instant) -> InstanceCounters {
@@ -402,41 +386,6 @@ impl Instance {
         self.reserves.settle(now);
         self.reserves.time_to_empty(demand)
     }
-}
-
-/// Appends a flow to a ring.
-pub(crate) fn push_back(first: &mut u32, flows: &mut [Flow], flow: u32) {
-    if *first == NIL {
-        *first = flow;
-        flows[at(flow)].next = flow;
-        flows[at(flow)].previous = flow;
-        return;
-    }
-    let tail = flows[at(*first)].previous;
-    flows[at(*first)].previous = flow;
-    flows[at(tail)].next = flow;
-    flows[at(flow)].next = *first;
-    flows[at(flow)].previous = tail;
-}
-
-/// Takes a flow out of the ring it is in.
-pub(crate) fn unlink(first: &mut u32, flows: &mut [Flow], flow: u32) {
-    let Flow { next, previous, .. } = flows[at(flow)];
-    if next == flow {
-        *first = NIL;
-    } else {
-        flows[at(next)].previous = previous;
-        flows[at(previous)].next = next;
-        if *first == flow {
-            *first = next;
-        }
-    }
-    flows[at(flow)].next = NIL;
-    flows[at(flow)].previous = NIL;
-}
-
-fn at(flow: u32) -> usize {
-    usize::try_from(flow).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@
 //! | --- | --- |
 //! | `model` | devices, claims and instances as plain numbers |
 //! | `flow` | the lanes of one attachment |
-//! | `instance` | the limits of an instance and whose turn it is |
+//! | `instance`, `ring` | the limits of an instance and whose turn it is |
 //! | `device`, `heap` | reservations before weights |
 //! | `window` | what may be in flight, learnt from completions |
 
@@ -26,6 +26,7 @@ pub(crate) mod flow;
 mod heap;
 pub(crate) mod instance;
 pub mod model;
+pub(crate) mod ring;
 mod spare;
 mod window;
 

@@ -1,0 +1,113 @@
+//! Flows in the order of their turns: whose last turn is longest ago is first.
+//!
+//! Who comes back within a round goes where it would be, had it stayed. At the end it would lose,
+//! with each request, as much as it was away, be it for its own limits or because its client had no
+//! more than that in flight; and so would get less than those who ask for more.
+
+use super::flow::{Flow, NIL, at};
+use crate::time::Instant;
+
+/// Who comes back passes at most so many.
+const PASSED_MAX: u32 = 64;
+
+#[derive(Debug)]
+pub(super) struct Ring {
+    /// First flow, or `NIL`.
+    pub first: u32,
+    pub waiting: u32,
+    /// Of those who wait, in all.
+    pub weight: u64,
+    /// What its flows had, in nanoseconds of the limits over their weight: how far each of them has
+    /// come. Who begins to wait is put on a level with the other ring.
+    pub virtual_time: u64,
+    /// Its first flow is held up by what both rings share, not by its direction of the link.
+    pub by_common_limit: bool,
+    /// When its first flow may go, as of the last look.
+    pub opens_at: Option<Instant>,
+}
+
+impl Ring {
+    pub const EMPTY: Self = Self {
+        first: NIL,
+        waiting: 0,
+        weight: 0,
+        virtual_time: 0,
+        by_common_limit: false,
+        opens_at: None,
+    };
+
+    /// Puts a flow in: at the front, or behind all but those who had a turn of the last `age`;
+    /// `turns` ended so far.
+    pub fn enter(
+        &mut self,
+        flows: &mut [Flow],
+        (flow, weight): (u32, u32),
+        (age, turns): (u32, u32),
+        at_front: bool,
+    ) {
+        // As it is taken out again, whatever its volume weighs by then.
+        flows[at(flow)].ring_weight = weight;
+        self.waiting += 1;
+        self.weight += u64::from(weight);
+        if self.first == NIL {
+            push_back(&mut self.first, flows, flow);
+            return;
+        }
+        let mut before = flows[at(self.first)].previous;
+        if !at_front {
+            let age_of = |flow: &Flow| turns.wrapping_sub(flow.turn_at);
+            let mut passed = 0;
+            while before != self.first && passed < PASSED_MAX && age_of(&flows[at(before)]) < age {
+                before = flows[at(before)].previous;
+                passed += 1;
+            }
+        }
+        insert_after(before, flows, flow);
+        if at_front {
+            self.first = flow;
+        }
+    }
+
+    /// Takes a flow out.
+    pub fn leave(&mut self, flows: &mut [Flow], flow: u32) {
+        self.waiting -= 1;
+        self.weight -= u64::from(flows[at(flow)].ring_weight);
+        unlink(&mut self.first, flows, flow);
+    }
+}
+
+/// Appends a flow to a ring.
+pub(crate) fn push_back(first: &mut u32, flows: &mut [Flow], flow: u32) {
+    if *first == NIL {
+        *first = flow;
+        flows[at(flow)].next = flow;
+        flows[at(flow)].previous = flow;
+        return;
+    }
+    let tail = flows[at(*first)].previous;
+    insert_after(tail, flows, flow);
+}
+
+fn insert_after(before: u32, flows: &mut [Flow], flow: u32) {
+    let after = flows[at(before)].next;
+    flows[at(before)].next = flow;
+    flows[at(after)].previous = flow;
+    flows[at(flow)].next = after;
+    flows[at(flow)].previous = before;
+}
+
+/// Takes a flow out of the ring it is in.
+pub(crate) fn unlink(first: &mut u32, flows: &mut [Flow], flow: u32) {
+    let Flow { next, previous, .. } = flows[at(flow)];
+    if next == flow {
+        *first = NIL;
+    } else {
+        flows[at(next)].previous = previous;
+        flows[at(previous)].next = next;
+        if *first == flow {
+            *first = next;
+        }
+    }
+    flows[at(flow)].next = NIL;
+    flows[at(flow)].previous = NIL;
+}
