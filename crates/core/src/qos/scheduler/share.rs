@@ -317,8 +317,8 @@ impl Sharing {
         self.terms[index(share)].held.add(held_by, now.since(held_since));
     }
 
-    /// Takes a flow out of whatever line it is in. As long as it has something waiting it keeps what
-    /// is left of its turns: one whose own limits hold it up after every large request would
+    /// Takes a flow out of whatever line it is in. As long as it has something waiting, it keeps
+    /// what is left of its turns: one whose own limits hold it up after every large request would
     /// otherwise pay for each with whole turns, however little more than one it takes.
     pub(super) fn withdraw(&mut self, now: Instant, share: u32, flow: u32) {
         let instance = self.flows[index(flow)].instance;
