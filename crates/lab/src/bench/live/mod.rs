@@ -9,6 +9,7 @@ mod files;
 mod jobs;
 mod programs;
 mod recorder;
+mod room;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -127,6 +128,7 @@ pub fn run(
             check(case)?;
         }
     }
+    room::check(&scenario.cases, folder)?;
     let mut live = Live {
         results: run::finish(scenario, scenario.seed, Vec::new()),
         commands: Vec::new(),

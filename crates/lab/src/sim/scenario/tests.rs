@@ -403,7 +403,7 @@ fn runs_are_compared() {
         ),
         (
             "metric = \"mean_iops\"\nof = \"v\"\nto = { depth = 1 }\nat_most = 1",
-            "s.toml:22: to: depth cannot differ; only case, of, from_s, to_s, at_s",
+            "s.toml:22: to: depth cannot differ; only case, of, volumes, from_s, to_s, at_s",
         ),
         (
             "metric = \"every_second\"\nof = \"v\"\nto = {}\nat_most = 1",
