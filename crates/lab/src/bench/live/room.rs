@@ -10,8 +10,8 @@ use crate::sim::scenario::Case;
 use crate::sim::setup::{Setup, VolumeSetup};
 use crate::text;
 
-/// What fio keeps of an I/O in memory until its run is over; the line of its log that it then writes
-/// has fewer.
+/// What fio keeps of an I/O in memory until its run is over; the line of its log that it then
+/// writes is shorter.
 const IO_BYTES: u64 = 40;
 
 /// Refuses cases of which the largest log has no room in memory, or in `folder`.
