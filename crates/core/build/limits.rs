@@ -303,9 +303,17 @@ fn promise(mut s: Section) -> Result<String> {
         ),
     };
     let latency = s.text("latency")?;
-    let durability = s.text("durability")?;
+    let durability = match s.section_if_any("durability_ppm")? {
+        None => "None".to_owned(),
+        Some(mut range) => {
+            let min = range.number("min", 1..=1_000_000)?;
+            let max = range.number("max", min..=1_000_000)?;
+            range.finish()?;
+            format!("Some(Durability {{ min_ppm: {min}, max_ppm: {max} }})")
+        }
+    };
     s.finish()?;
     Ok(format!(
-        "Promise {{ consistency: {consistency}, latency: {latency:?}, durability: {durability:?} }}"
+        "Promise {{ consistency: {consistency}, latency: {latency:?}, durability: {durability} }}"
     ))
 }

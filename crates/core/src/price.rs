@@ -290,6 +290,33 @@ mod tests {
         assert_eq!(monthly(3_001, 126), 8_000_000 + 5_000 + 40_000);
     }
 
+    /// A volume of 500 GiB in 2021, in millionths of a dollar; not all of these could be created.
+    fn in_2021(volume_type: VolumeType, iops: Option<u32>, throughput_mibps: Option<u32>) -> u64 {
+        let spec =
+            VolumeSpec { volume_type, size_gib: 500, iops, throughput_mibps, multi_attach: false };
+        let list = PriceList::as_of("2021-07-31".parse().unwrap()).unwrap();
+        list.monthly_micro_usd(&spec).unwrap()
+    }
+
+    #[test]
+    fn half_a_tebibyte_in_2021_costs_what_its_price_list_says() {
+        use VolumeType::{Gp2, Gp3, Io1, Io2, Sc1, St1, Standard};
+        assert_eq!(in_2021(Gp2, Some(1_500), None), 50_000_000);
+        assert_eq!(in_2021(Gp3, Some(3_000), Some(125)), 40_000_000);
+        assert_eq!(in_2021(Gp3, Some(4_000), Some(250)), 50_000_000);
+        assert_eq!(in_2021(Gp3, Some(4_015), Some(250)), 50_075_000);
+        assert_eq!(in_2021(Gp3, Some(3_000), Some(1_000)), 75_000_000);
+        assert_eq!(in_2021(Gp3, Some(16_000), Some(1_000)), 140_000_000);
+        for t in [Io1, Io2] {
+            assert_eq!(in_2021(t, Some(3_000), None), 257_500_000, "{t}");
+            assert_eq!(in_2021(t, Some(16_000), None), 1_102_500_000, "{t}");
+        }
+        assert_eq!(in_2021(Io1, Some(64_000), None), 4_222_500_000, "no tiers");
+        assert_eq!(in_2021(Io2, Some(64_000), None), 3_614_500_000, "half at the second tier");
+        let others = [Standard, St1, Sc1].map(|t| in_2021(t, None, None));
+        assert_eq!(others, [25_000_000, 22_500_000, 7_500_000]);
+    }
+
     #[test]
     fn a_minute_is_charged_at_least() {
         let month = Cost { storage: MONTH_SECONDS, iops: 0, throughput: 1 };
@@ -329,6 +356,8 @@ mod tests {
             (100_000, 100_000, 65_000)
         );
         assert!(list("2014-06-16").unwrap().of(VolumeType::Gp2).is_none());
+        let gp3 = |date| list(date).unwrap().of(VolumeType::Gp3).map(|gp3| gp3.gib_month);
+        assert_eq!((gp3("2021-05-16"), gp3("2021-05-17")), (None, Some(80_000)));
         let standard = |date| list(date).unwrap().of(VolumeType::Standard).unwrap().gib_month;
         assert_eq!((standard("2013-12"), standard("2015-01")), (100_000, 50_000));
         let error = list("2012-12-31").unwrap_err();

@@ -66,6 +66,11 @@ fn mistakes_in_limits_name_key_and_value() {
         ("policy = \"rolling\"", "policy = \"never\"", "modify.policy = never: expected one of"),
         ("date = \"2026-01-15\"", "date = \"2026-01-16\"", "date = 2026-01-16"),
         ("date = \"2026-01-15\"", "date = ", "not TOML"),
+        (
+            "min = 998000, max = 999000",
+            "min = 998000, max = 997999",
+            "st1.promise.durability_ppm.max = 997999: expected a whole number, 998000 to 1000000",
+        ),
         ("base_max_mibps = 500", "base_max_mibps = 501", "st1.throughput.burst_max_mibps = 500"),
     ];
     for (from, to, expected) in table {

@@ -39,7 +39,7 @@ impl Environment {
             ),
             processor: field(&cpuinfo, "model name").unwrap_or_default().to_string(),
             processors: processors(),
-            memory_bytes: memory_bytes(&meminfo),
+            memory_bytes: memory_field(&meminfo, "MemTotal").unwrap_or(0),
         }
     }
 
@@ -68,6 +68,12 @@ fn parse_load(loadavg: &str) -> Option<u64> {
     Some(whole.parse::<u64>().ok()? * 100 + hundredths.parse::<u64>().ok()?)
 }
 
+/// Memory that programs could still get, in bytes; `None` when the kernel does not tell.
+#[must_use]
+pub fn available_memory_bytes() -> Option<u64> {
+    memory_field(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable")
+}
+
 /// The value of the first `name : value` line.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines()
@@ -76,9 +82,9 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
         .map(|(_, value)| value.trim())
 }
 
-fn memory_bytes(meminfo: &str) -> u64 {
-    let kib = field(meminfo, "MemTotal").and_then(|value| value.strip_suffix(" kB"));
-    kib.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1_024
+fn memory_field(meminfo: &str, name: &str) -> Option<u64> {
+    let kib = field(meminfo, name)?.strip_suffix(" kB")?;
+    Some(kib.parse::<u64>().ok()? * 1_024)
 }
 
 #[cfg(test)]
@@ -89,8 +95,10 @@ mod tests {
     fn the_kernel_s_files_are_understood() {
         assert_eq!(parse_load("12.34 1.00 0.50 1/200 777\n"), Some(1_234));
         assert_eq!(parse_load(""), None);
-        assert_eq!(memory_bytes("MemTotal:       24689664 kB\nMemFree: 1 kB\n"), 24_689_664 << 10);
-        assert_eq!(memory_bytes("nonsense"), 0);
+        let meminfo = "MemTotal:       24689664 kB\nMemFree: 1 kB\nMemAvailable: 7 kB\n";
+        assert_eq!(memory_field(meminfo, "MemTotal"), Some(24_689_664 << 10));
+        assert_eq!(memory_field(meminfo, "MemAvailable"), Some(7 << 10));
+        assert_eq!(memory_field("nonsense", "MemTotal"), None);
         assert_eq!(
             field("processor\t: 0\nmodel name\t: Fast CPU\n", "model name"),
             Some("Fast CPU")

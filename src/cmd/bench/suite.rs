@@ -104,7 +104,9 @@ fn drive(
     let cases = &ready.scenario.cases;
     let bar = Progress::new(cases.iter().map(live::length_s).sum());
     eprintln!("for real: {} runs, about {}", cases.len(), left(bar.length));
-    eprintln!("{}", suite.scaled.trim().replace('\n', " "));
+    if !arguments.full {
+        eprintln!("{}", suite.scaled.trim().replace('\n', " "));
+    }
     let mut current = String::new();
     let mut before_s = 0;
     let mut at_s = 0;

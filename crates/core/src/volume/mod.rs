@@ -23,8 +23,9 @@ mod vector_tests;
 pub use date::{Date, MalformedDate};
 pub use error::{FrozenProperty, InvalidSpec};
 pub use rules::{
-    Axis, Consistency, IopsRule, LimitErrors, Measure, ModifyPolicy, ModifyRules, MultiAttach,
-    NoRules, Piece, PieceRate, Promise, Ratio, Reservation, Rules, ThroughputRule, TypeRules,
+    Axis, Consistency, Durability, IopsRule, LimitErrors, Measure, ModifyPolicy, ModifyRules,
+    MultiAttach, NoRules, Piece, PieceRate, Promise, Ratio, Reservation, Rules, ThroughputRule,
+    TypeRules,
 };
 
 use core::fmt;

@@ -360,8 +360,17 @@ pub struct Promise {
     pub consistency: Option<Consistency>,
     /// Latency, in the words of the source.
     pub latency: &'static str,
-    /// Durability, in the words of the source.
-    pub durability: &'static str,
+    /// How many volumes are whole after a year; `None` where that is not stated.
+    pub durability: Option<Durability>,
+}
+
+/// The share of volumes that are whole after a year: a range, since that is what is published.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Durability {
+    /// At least so many of a million,
+    pub min_ppm: u32,
+    /// at most so many.
+    pub max_ppm: u32,
 }
 
 /// How much of what was provisioned is delivered, how much of the time.

@@ -33,7 +33,8 @@ pub(super) enum Unit {
 }
 
 impl Unit {
-    fn shown(self, value: f64) -> String {
+    /// A value as it stands at the axis.
+    pub fn shown(self, value: f64) -> String {
         match self {
             Self::Count => text::thousands(value.max(0.0).round() as u64),
             Self::Bytes => format!("{} GiB", text::rate(value / f64::from(1 << 30))),

@@ -302,6 +302,38 @@ pub(super) fn close_table(page: &mut String) {
     page.push_str("</tbody>\n</table></div>\n");
 }
 
+/// Rows of the numbers behind a chart at most.
+const NUMBERS_MAX: usize = 600;
+
+/// The table alternative of a chart: a column for each series, and rows with a name each.
+pub(super) fn numbers_behind<T>(
+    page: &mut String,
+    (of, row_name): (&str, &dyn Fn(usize) -> String),
+    columns: &[(&str, &[T])],
+    cell: fn(&T) -> String,
+) {
+    page.push_str("<details>\n<summary>The numbers behind this chart</summary>\n");
+    let names: Vec<String> = columns.iter().map(|(name, _)| escape(name)).collect();
+    let mut headings = vec![number_column(of)];
+    headings.extend(names.iter().map(|name| number_column(name)));
+    open_table(page, "numbers", &headings);
+    let longest = columns.iter().map(|(_, values)| values.len()).max().unwrap_or(0);
+    for row in 0..longest.min(NUMBERS_MAX) {
+        let name = row_name(row);
+        let _ = write!(page, "<tr><th scope=\"row\" class=\"number\">{name}</th>");
+        for (_, values) in columns {
+            let shown = values.get(row).map_or_else(dash, cell);
+            let _ = write!(page, "<td class=\"number\">{shown}</td>");
+        }
+        page.push_str("</tr>\n");
+    }
+    close_table(page);
+    if longest > NUMBERS_MAX {
+        note(page, &format!("The first {NUMBERS_MAX} of {longest}; all are in the JSON."));
+    }
+    page.push_str("</details>\n");
+}
+
 pub(super) fn figure(page: &mut String, svg: &str, caption: &str) {
     let _ = writeln!(page, "<figure>{svg}<figcaption>{caption}</figcaption></figure>");
 }

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use super::curves::{self, Curve, Unit};
 use super::html::{
-    close_table, end_page, escape, figure, note, number_column, open_page, open_table, text_column,
+    close_table, end_page, escape, figure, note, number_column, numbers_behind, open_page,
+    open_table, text_column,
 };
 use crate::LabError;
 use crate::sim::run::{CaseResults, Results, SubjectResults};
@@ -14,6 +15,8 @@ use crate::text::{self, thousands};
 const CHARTED_MAX: usize = 24;
 /// Curves of a chart at most.
 const CURVES_MAX: usize = 6;
+/// Rows of the numbers behind a chart at most: longer runs are told in means.
+const ROWS_MAX: usize = 120;
 
 impl Results {
     /// One HTML page with its charts inside; it loads nothing from anywhere.
@@ -156,15 +159,18 @@ fn charts(page: &mut String, case: &CaseResults) -> Result<(), LabError> {
         let _ = write!(caption, " {left_out} more volumes are not drawn.");
     }
     figure(page, &svg, &caption);
+    numbers(page, &rates, sample_s, |rate| text::rate(*rate));
     let credits = curves_of(&|of| plain(&of.credits));
     if !credits.is_empty() {
         let svg = curves::from_zero("I/O credits", Unit::Count, &credits, &[], sample_s)?;
         figure(page, &svg, "I/O credits.");
+        numbers(page, &credits, sample_s, |credits| Unit::Count.shown(*credits));
     }
     let credits = curves_of(&|of| plain(&of.credits_bytes));
     if !credits.is_empty() {
         let svg = curves::from_zero("Byte credits", Unit::Bytes, &credits, &[], sample_s)?;
         figure(page, &svg, "Byte credits.");
+        numbers(page, &credits, sample_s, |credits| Unit::Bytes.shown(*credits));
     }
     latencies(page, &subjects, sample_s)?;
     page.push_str("</section>\n");
@@ -194,7 +200,25 @@ fn latencies(
     }
     let svg = curves::latencies("Latency", &curves, sample_s * samples as f64)?;
     figure(page, &svg, "Latency as the client saw it, logarithmic.");
+    numbers(page, &curves, sample_s * samples as f64, |ns| match *ns {
+        ns if ns > 0.0 => text::latency(ns.round() as u64),
+        _ => "–".to_owned(),
+    });
     Ok(())
+}
+
+/// The table alternative of a chart whose points lie `distance_s` apart.
+fn numbers(page: &mut String, curves: &[Curve], distance_s: f64, cell: fn(&f64) -> String) {
+    let longest = curves.iter().map(|curve| curve.values.len()).max().unwrap_or(0);
+    let together = longest.div_ceil(ROWS_MAX).max(1);
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    let means = |curve: &Curve| curve.values.chunks(together).map(mean).collect();
+    let means: Vec<Vec<f64>> = curves.iter().map(means).collect();
+    let columns: Vec<(&str, &[f64])> =
+        curves.iter().zip(&means).map(|(of, means)| (of.name.as_str(), &means[..])).collect();
+    let length_s = distance_s * together as f64;
+    let until = |row: usize| format!("{} s", (row + 1) as f64 * length_s);
+    numbers_behind(page, ("mean until", &until), &columns, cell);
 }
 
 /// The limits that all volumes share.

@@ -6,11 +6,12 @@ use std::fmt::Write as _;
 use super::chart::dash_series;
 use super::curves::{self, Curve, Unit};
 use super::html::{
-    close_table, end_page, escape, figure, note, number_column, open_page, open_table, text_column,
+    close_table, end_page, escape, figure, note, number_column, numbers_behind, open_page,
+    open_table, text_column,
 };
 use super::plots::{self, Bar, TOGETHER_MAX, Values};
 use crate::LabError;
-use crate::stats::{Bootstrap, Sample};
+use crate::stats::{Bootstrap, Sample, percentile, sorted};
 use crate::suite::result::{
     BROKEN, Configuration, Found, KEPT, Part, Row, Run, SEPARATOR, SuiteResult,
 };
@@ -20,8 +21,8 @@ use crate::text;
 const RUNS_MIN: usize = 3;
 /// Values from which on a density says more than the values themselves.
 const DENSITY_MIN: usize = 30;
-/// Rows of the numbers behind a chart at most.
-const NUMBERS_MAX: usize = 600;
+/// Shares of the samples, in percent, that the table of a distribution tells.
+const PERCENTILES: [f64; 11] = [0.0, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 100.0];
 
 impl SuiteResult {
     /// One HTML page with its charts inside; it loads nothing from anywhere.
@@ -122,13 +123,12 @@ impl SuiteResult {
         let svg = plots::bars("Mean rate of every configuration", "IOPS", &names, &bars)?;
         page.push_str("<section>\n<h2>Side by side</h2>\n");
         let caption = match &names[..] {
-            [one] => format!("Mean I/Os per second, {one}. Lines: standard error of the runs."),
-            _ => {
-                "Mean I/Os per second: filled for real, outlined in virtual time. Lines: standard \
-                  error of the runs."
-                    .to_owned()
-            }
+            [one] => format!("Mean I/Os per second, {one}."),
+            _ => "Mean I/Os per second: filled for real, outlined in virtual time.".to_owned(),
         };
+        let caption = format!(
+            "{caption} Lines: standard error of the runs. The numbers are in the tables below."
+        );
         figure(page, &svg, &caption);
         page.push_str("</section>\n");
         Ok(())
@@ -367,8 +367,22 @@ fn across_runs(page: &mut String, configurations: &[Configuration]) -> Result<()
         let label = "Share of the seconds up to each rate";
         let svg = plots::cdf(label, "IOPS", &samples)?;
         figure(page, &svg, "Share of the samples that reached at most so many I/Os per second.");
+        percentile_table(page, &samples);
     }
     Ok(())
+}
+
+/// The rates that so many percent of the samples reached at most.
+fn percentile_table(page: &mut String, all: &[Values]) {
+    let rates = |of: &Values| {
+        let ascending = sorted(&of.values);
+        PERCENTILES.iter().filter_map(|share| percentile(&ascending, *share)).collect()
+    };
+    let rates: Vec<Vec<f64>> = all.iter().map(rates).collect();
+    let columns: Vec<(&str, &[f64])> =
+        all.iter().zip(&rates).map(|(of, rates)| (of.name.as_str(), &rates[..])).collect();
+    let share = |row: usize| format!("{} %", PERCENTILES[row]);
+    numbers_behind(page, ("share of the samples", &share), &columns, |rate| text::rate(*rate));
 }
 
 fn value_table(page: &mut String, of: &str, all: &[Values]) {
@@ -377,25 +391,7 @@ fn value_table(page: &mut String, of: &str, all: &[Values]) {
     numbers(page, of, &columns, |value| format!("{value:.3}"));
 }
 
-/// The table alternative of a chart.
+/// The table alternative of a chart over time or over runs.
 fn numbers<T>(page: &mut String, of: &str, columns: &[(&str, &[T])], cell: fn(&T) -> String) {
-    page.push_str("<details>\n<summary>The numbers behind this chart</summary>\n");
-    let names: Vec<String> = columns.iter().map(|(name, _)| escape(name)).collect();
-    let mut headings = vec![number_column(of)];
-    headings.extend(names.iter().map(|name| number_column(name)));
-    open_table(page, "numbers", &headings);
-    let longest = columns.iter().map(|(_, values)| values.len()).max().unwrap_or(0);
-    for row in 0..longest.min(NUMBERS_MAX) {
-        let _ = write!(page, "<tr><th scope=\"row\" class=\"number\">{}</th>", row + 1);
-        for (_, values) in columns {
-            let shown = values.get(row).map_or_else(|| "–".to_owned(), cell);
-            let _ = write!(page, "<td class=\"number\">{shown}</td>");
-        }
-        page.push_str("</tr>\n");
-    }
-    close_table(page);
-    if longest > NUMBERS_MAX {
-        note(page, &format!("The first {NUMBERS_MAX} of {longest}; all are in the JSON."));
-    }
-    page.push_str("</details>\n");
+    numbers_behind(page, (of, &|row| (row + 1).to_string()), columns, cell);
 }

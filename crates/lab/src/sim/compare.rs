@@ -2,6 +2,7 @@
 //! times another, or that repetitions of a run are alike.
 
 use super::expect::{Bounds, Checked, Metric};
+use super::known::Known;
 use crate::series::Spread;
 use crate::text;
 
@@ -20,13 +21,18 @@ pub struct Comparison {
     pub bounds: Bounds,
 }
 
-/// A figure of a run: its number, and that of the measurement in it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Measure {
-    /// Number of the run.
-    pub run: usize,
-    /// Number of the measurement.
-    pub measure: usize,
+/// A figure, and where it comes from.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Measure {
+    /// Measured in a run.
+    Of {
+        /// Number of the run.
+        run: usize,
+        /// Number of the measurement in it.
+        measure: usize,
+    },
+    /// Known without any run.
+    Known(f64),
 }
 
 /// How figures are compared.
@@ -38,6 +44,8 @@ pub enum By {
     CovPercent,
     /// Their mean is taken, as what it is.
     Mean(Metric),
+    /// The same of what is known without a run.
+    Known(Known),
 }
 
 impl Comparison {
@@ -46,9 +54,13 @@ impl Comparison {
     pub fn is_within(&self, runs: usize) -> bool {
         let to: &[Measure] = match &self.by {
             By::RatioTo(to) => to,
-            By::CovPercent | By::Mean(_) => &[],
+            By::CovPercent | By::Mean(_) | By::Known(_) => &[],
         };
-        self.of.iter().chain(to).all(|measure| measure.run < runs)
+        let is_there = |measure: &Measure| match measure {
+            Measure::Of { run, .. } => *run < runs,
+            Measure::Known(_) => true,
+        };
+        self.of.iter().chain(to).all(is_there)
     }
 
     /// Judges. `measured` has the figures of each run.
@@ -73,15 +85,18 @@ impl Comparison {
                 (to > 0.0).then(|| of.mean / to)
             }
             By::CovPercent => (self.of.len() > 1).then_some(of.cov * 100.0),
-            By::Mean(_) => Some(of.mean),
+            By::Mean(_) | By::Known(_) => Some(of.mean),
         }
     }
 }
 
 /// None if there are none, or one is not known.
 fn figures(of: &[Measure], measured: &[&[Option<f64>]]) -> Option<Vec<f64>> {
-    let known = of.iter().map(|of| *measured.get(of.run)?.get(of.measure)?);
-    known.collect::<Option<Vec<f64>>>().filter(|figures| !figures.is_empty())
+    let figure = |of: &Measure| match *of {
+        Measure::Of { run, measure } => *measured.get(run)?.get(measure)?,
+        Measure::Known(value) => Some(value),
+    };
+    of.iter().map(figure).collect::<Option<Vec<f64>>>().filter(|figures| !figures.is_empty())
 }
 
 impl By {
@@ -93,6 +108,7 @@ impl By {
             Self::RatioTo(_) => format!("{value:.3}"),
             Self::CovPercent => text::percent(value / 100.0),
             Self::Mean(metric) => metric.shown(value),
+            Self::Known(known) => known.shown(value),
         }
     }
 }
@@ -104,14 +120,14 @@ mod tests {
     fn check(of: &[(usize, usize)], by: By, high: f64) -> Checked {
         let measured: [&[Option<f64>]; 3] =
             [&[Some(10.0), None], &[Some(14.0)], &[Some(3.0), Some(0.0)]];
-        let of = of.iter().map(|&(run, measure)| Measure { run, measure }).collect();
+        let of = of.iter().map(|&(run, measure)| Measure::Of { run, measure }).collect();
         let bounds = Bounds { low: 0.0, high, words: String::new() };
         Comparison { what: String::new(), of, by, times: 1.0, bounds }.check(&measured)
     }
 
     #[test]
     fn means_are_divided() {
-        let to = |run, measure| By::RatioTo(vec![Measure { run, measure }]);
+        let to = |run, measure| By::RatioTo(vec![Measure::Of { run, measure }]);
         let checked = check(&[(0, 0), (1, 0)], to(2, 0), 4.0);
         assert_eq!((checked.value, checked.measured.as_str()), (Some(4.0), "4.000"));
         assert!(checked.pass && !check(&[(0, 0), (1, 0)], to(2, 0), 3.9).pass);

@@ -7,6 +7,7 @@ pub mod compare;
 pub mod device;
 pub mod events;
 pub mod expect;
+pub mod known;
 pub mod live;
 pub mod policy;
 pub mod product;

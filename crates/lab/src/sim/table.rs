@@ -281,6 +281,8 @@ mod tests {
         assert_eq!(json["cases"][0]["volumes"][0]["credits"].as_array().unwrap().len(), 3);
         let page = results.to_html().unwrap();
         assert_eq!(page.matches("<svg ").count(), 3, "rate, credits, latency");
+        assert_eq!(page.matches("<summary>The numbers behind this chart</summary>").count(), 3);
+        assert!(page.contains("<tr><th scope=\"row\" class=\"number\">3 s</th>"), "{page}");
         for needle in ["<script", "<link", "url(", "src="] {
             assert!(!page.contains(needle), "{needle}");
         }

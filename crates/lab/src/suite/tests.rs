@@ -155,8 +155,9 @@ fn clients_beside_each_other_show_how_long_they_wait() {
     assert_eq!((log.latency_s, log.mean_latency_ns.len()), (1, 52));
     assert!(log.mean_latency_ns.iter().all(|ns| (1_000_000..3_000_000).contains(ns)), "{log:?}");
     assert!(result.to_html().unwrap().contains("io1: mean latency, each 1 s."));
-    let alone = self::result("gp3 1 x 500");
-    assert!(!alone.to_html().unwrap().contains("mean latency, each"), "nobody is beside it");
+    let alone = self::result("gp3 1 x 500").to_html().unwrap();
+    assert!(!alone.contains("mean latency, each"), "nobody is beside it");
+    assert!(alone.contains("share of the samples</th>") && alone.contains("\">99 %</th><td"));
 }
 
 #[test]

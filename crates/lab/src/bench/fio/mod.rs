@@ -30,9 +30,13 @@ use crate::{LabError, clock, environment, text};
 /// The package that holds fio.
 const PACKAGE: &str = "fio";
 
-/// Time beyond the workload's own that fio gets to connect, drain and write its logs. Generous: it
-/// exists to end a hang, not to judge.
+/// Time beyond the workload's own that fio gets to connect and drain. Generous: it exists to end a
+/// hang, not to judge.
 const GRACE: Duration = Duration::from_secs(60);
+
+/// The part of a workload's time that fio gets beyond it to write its logs, which it does at the
+/// end and all at once.
+const LOG_SHARE: u32 = 10;
 
 /// The shortest span of which progress is reported.
 const PROGRESS_MS_MIN: u64 = 500;
@@ -178,8 +182,8 @@ pub fn version() -> Result<String, LabError> {
 
 /// Runs all jobs at once and measures each. `progress` is called about once a second.
 ///
-/// `folder` must exist; the logs live in it while fio runs. Bounded in time: the longest workload
-/// plus a minute, then fio is killed.
+/// `folder` must exist; the logs live in it while fio runs. Bounded in time: the longest workload,
+/// a tenth of it and a minute, then fio is killed.
 ///
 /// # Errors
 /// When fio is missing, cannot connect, hangs, or prints what we do not understand. I/O errors of a
@@ -278,7 +282,7 @@ fn drive(
     progress: &mut dyn FnMut(&[VolumeProgress]),
 ) -> Result<Snapshot, LabError> {
     let longest_s = jobs.iter().map(|job| job.workload.end_s()).max().unwrap_or(0);
-    let after = Duration::from_secs(u64::from(longest_s)) + GRACE;
+    let after = Duration::from_secs(u64::from(longest_s + longest_s / LOG_SHARE)) + GRACE;
     let deadline = clock::now() + after;
     let mut fio = Command::new("fio");
     let mut child = Guarded::spawn(fio.args(&arguments[1..]).stdout(Stdio::piped()), PACKAGE)?;

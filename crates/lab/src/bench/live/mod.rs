@@ -9,6 +9,7 @@ mod files;
 mod jobs;
 mod programs;
 mod recorder;
+mod room;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -120,13 +121,8 @@ pub fn run(
     folder: &Path,
     progress: &mut dyn FnMut(&str, &[VolumeProgress]),
 ) -> Result<Live, LabError> {
-    for case in &scenario.cases {
-        if database::is_in(&case.setup) {
-            database::check(case)?;
-        } else if !has_batches(&case.setup) {
-            check(case)?;
-        }
-    }
+    scenario.cases.iter().try_for_each(can_be_driven)?;
+    room::check(&scenario.cases, folder)?;
     let mut live = Live {
         results: run::finish(scenario, scenario.seed, Vec::new()),
         commands: Vec::new(),
@@ -160,6 +156,17 @@ pub fn run(
     }
     live.results = run::finish(scenario, scenario.seed, done.into_iter().flatten().collect());
     Ok(live)
+}
+
+/// Refuses a case that asks for what cannot be driven.
+fn can_be_driven(case: &Case) -> Result<(), LabError> {
+    if database::is_in(&case.setup) {
+        return database::check(case);
+    }
+    if has_batches(&case.setup) {
+        return Ok(());
+    }
+    check(case).map(|_| ())
 }
 
 /// Runs a case of what knows files.

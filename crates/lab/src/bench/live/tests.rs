@@ -4,6 +4,7 @@ use super::*;
 use crate::bench::fio::Completion;
 use crate::sim::catalogue;
 use crate::sim::scenario::{self, Source};
+use crate::suite::{self, Choice};
 
 fn scenario(text: &str) -> Scenario {
     let source = Source { file: "s.toml", text, folder: None, as_of: None };
@@ -22,6 +23,20 @@ fn threads_are_dealt_out_over_a_stripe() {
     assert_eq!(depths, [2, 2, 2, 2, 2, 2, 1, 1, 1, 1], "16 threads on ten volumes");
     assert!(parts.iter().all(|part| part.workload.span_mib == Some(256)));
     assert!(parts.iter().all(|part| part.workload.duration_s == 7 && part.client == 0));
+}
+
+#[test]
+fn every_suite_can_be_driven_shortened_and_at_full_length() {
+    for (name, _) in suite::SUITES {
+        let suite = suite::find(name).unwrap();
+        for is_full in [false, true] {
+            let ready = suite.for_real(is_full).read(name, &Choice::default()).unwrap();
+            for case in &ready.scenario.cases {
+                let driven = can_be_driven(case);
+                assert!(driven.is_ok(), "{name}, full: {is_full}: {driven:?}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -3,26 +3,29 @@
 use super::expectations::{self, bounds, measure};
 use super::reader::Reader;
 use super::tree::{Node, Table, Value, matches};
-use super::{Case, ScenarioError};
+use super::{Case, ScenarioError, matching, volumes};
 use crate::sim::compare::{By, Comparison, Measure};
 use crate::sim::expect::{Expectation, Metric};
+use crate::sim::known::Known;
+use evenkeel_core::volume::{Date, VolumeSpec};
 
 type Read<T> = Result<T, ScenarioError>;
 
 /// The keys that `to` may have: those in which it differs.
-const DIFFERENT: [&str; 5] = ["case", "of", "from_s", "to_s", "at_s"];
+const DIFFERENT: [&str; 6] = ["case", "of", "volumes", "from_s", "to_s", "at_s"];
 
 /// The `[[compare]]` tables; what they compare is added to what is measured of each run.
 pub(super) fn comparisons(
     file: &str,
     node: Option<Node>,
     cases: &mut [Case],
+    as_of: Date,
 ) -> Read<Vec<Comparison>> {
     let Some(node) = node else { return Ok(Vec::new()) };
     let document = Table::from([("compare".to_owned(), node)]);
     let document = Reader::new(file, "", 1, &document);
     let of_table = |reader: Reader<'_>| {
-        let compared = comparison(&reader, cases, false)?;
+        let compared = comparison(&reader, cases, as_of, false)?;
         reader.done()?;
         Ok(compared)
     };
@@ -33,11 +36,12 @@ pub(super) fn comparisons(
 pub(super) fn comparison(
     reader: &Reader<'_>,
     cases: &mut [Case],
+    as_of: Date,
     may_be_alone: bool,
 ) -> Read<Comparison> {
     let across = reader.choice("across", &[("cov_percent", By::CovPercent)])?;
     let other = reader.table("to")?;
-    let (of, left) = measures(reader, cases)?;
+    let (of, left) = measures(reader, cases, as_of)?;
     let (by, what) = match (across, &other) {
         (Some(across), None) => {
             let what = format!("{}{}, variation of {} runs", left.what, left.place(), of.len());
@@ -46,7 +50,7 @@ pub(super) fn comparison(
         (None, Some(other)) => {
             let merged = merged(reader, other)?;
             let right = Reader::new(reader.file(), "[[compare]] to", other.line(), &merged);
-            let (to, right) = measures(&right, cases)?;
+            let (to, right) = measures(&right, cases, as_of)?;
             (By::RatioTo(to), left.over(&right))
         }
         (Some(_), Some(_)) => {
@@ -54,7 +58,7 @@ pub(super) fn comparison(
         }
         (None, None) if may_be_alone => {
             let words = format!("{}{}", left.what, left.place());
-            (By::Mean(left.metric), words)
+            (left.alone, words)
         }
         (None, None) => {
             let why = "is missing: what it is divided by; or across, for runs that are alike";
@@ -69,7 +73,8 @@ pub(super) fn comparison(
 struct Side<'a> {
     what: String,
     case: &'a str,
-    metric: Metric,
+    /// How it is looked at if there is no other side.
+    alone: By,
 }
 
 impl Side<'_> {
@@ -85,8 +90,17 @@ impl Side<'_> {
     }
 }
 
-/// Adds what is measured to every run of the cases that are named.
-fn measures<'a>(reader: &Reader<'a>, cases: &mut [Case]) -> Read<(Vec<Measure>, Side<'a>)> {
+/// Adds what is measured to every run of the cases that are named; what is known needs no run.
+fn measures<'a>(
+    reader: &Reader<'a>,
+    cases: &mut [Case],
+    as_of: Date,
+) -> Read<(Vec<Measure>, Side<'a>)> {
+    let of_runs = Metric::WORDS.map(|(word, _)| (word, None));
+    let known = Known::WORDS.map(|(word, known)| (word, Some(known)));
+    if let Some(Some(known)) = reader.choice("metric", &[&of_runs[..], &known].concat())? {
+        return knowledge(reader, cases, as_of, known);
+    }
     let pattern = reader.text("case")?.unwrap_or("*");
     let mut found = Vec::new();
     let mut last = None;
@@ -96,14 +110,72 @@ fn measures<'a>(reader: &Reader<'a>, cases: &mut [Case]) -> Read<(Vec<Measure>, 
         }
         let measured = measure_in(reader, case)?;
         last = Some((measured.to_string(), measured.metric));
-        found.push(Measure { run, measure: case.measures.len() });
+        found.push(Measure::Of { run, measure: case.measures.len() });
         case.measures.push(measured);
     }
     let Some((what, metric)) = last else {
         let names = cases.iter().map(|case| case.name.as_str());
         return Err(super::nothing_called(reader, "case", "case", pattern, names));
     };
-    Ok((found, Side { what, case: pattern, metric }))
+    Ok((found, Side { what, case: pattern, alone: By::Mean(metric) }))
+}
+
+/// What is known of the volumes that the table describes itself, or of those of a case.
+fn knowledge<'a>(
+    reader: &Reader<'a>,
+    cases: &[Case],
+    as_of: Date,
+    known: Known,
+) -> Read<(Vec<Measure>, Side<'a>)> {
+    let figure = |volumes: &[VolumeSpec]| {
+        let value = known.of(volumes, as_of).map_err(|error| reader.fault("metric", error))?;
+        Ok(Measure::Known(value))
+    };
+    let described = volumes::described(reader.tables("volumes")?, as_of)?;
+    let side = |of: &str, case| {
+        let what = format!("{of}: {}", known.words());
+        Side { what, case, alone: By::Known(known) }
+    };
+    if !described.is_empty() {
+        if reader.has("case") || reader.has("of") {
+            return Err(reader.fault("volumes", "does not go with case and of; remove one of them"));
+        }
+        return Ok((vec![figure(&described)?], side("volumes", "*")));
+    }
+    let pattern = reader.text("case")?.unwrap_or("*");
+    let of = reader.texts("of")?;
+    let of = reader.need("of", of, "which volumes of a case; or describe them: volumes")?;
+    let found = cases
+        .iter()
+        .filter(|case| matches(pattern, &case.name))
+        .map(|case| figure(&typed_volumes(reader, &of, case)?))
+        .collect::<Read<Vec<Measure>>>()?;
+    if found.is_empty() {
+        let names = cases.iter().map(|case| case.name.as_str());
+        return Err(super::nothing_called(reader, "case", "case", pattern, names));
+    }
+    Ok((found, side(&of.join(" + "), pattern)))
+}
+
+/// The volumes of a case that are named, none of raw limits.
+fn typed_volumes(reader: &Reader<'_>, of: &[&str], case: &Case) -> Read<Vec<VolumeSpec>> {
+    let names = || case.setup.volumes.iter().map(|volume| volume.name.as_str());
+    let mut specs = Vec::new();
+    for pattern in of {
+        let found = matching(pattern, names());
+        if found.is_empty() {
+            return Err(super::nothing_called(reader, "of", "volume", pattern, names()));
+        }
+        for number in found {
+            let volume = &case.setup.volumes[number as usize];
+            let raw = || {
+                let message = format!("\"{}\" has raw limits: it has no type", volume.name);
+                reader.fault("of", message)
+            };
+            specs.push(volume.spec.ok_or_else(raw)?);
+        }
+    }
+    Ok(specs)
 }
 
 fn measure_in(reader: &Reader<'_>, case: &Case) -> Read<Expectation> {

@@ -3,6 +3,7 @@
 use super::reader::Reader;
 use super::{ScenarioError, matching, nothing_called};
 use crate::sim::expect::{Bounds, Expectation, Metric, Subject};
+use crate::sim::known::Known;
 use crate::sim::record::Span;
 use crate::sim::setup::{Load, Setup};
 
@@ -40,6 +41,10 @@ fn of_table(reader: &Reader<'_>, setup: &Setup) -> Read<Vec<Expectation>> {
 
 /// What is measured, and when; of what and what it must be is left open.
 pub(super) fn measure(reader: &Reader<'_>, setup: &Setup) -> Read<Expectation> {
+    let word = reader.text("metric")?;
+    if Known::WORDS.iter().any(|(known, _)| word == Some(*known)) {
+        return Err(reader.fault("metric", "is known without a run: it stands in [[compare]]"));
+    }
     let metric = reader.choice("metric", &Metric::WORDS)?;
     let metric = reader.need("metric", metric, "what is measured")?;
     let metric = match metric {

@@ -146,9 +146,10 @@ pub fn read(source: &Source<'_>) -> Result<Scenario, ScenarioError> {
         let Binding { case: name, label, .. } = binding;
         cases.push(Case { name, label, setup, expectations, measures: Vec::new() });
     }
-    let comparisons = comparisons::comparisons(source.file, compared, &mut cases)?;
-    let scenario = scenario.map(|scenario| Scenario { cases, comparisons, ..scenario });
-    scenario.ok_or_else(|| ScenarioError::new(source.file, 1, "nothing to run"))
+    let scenario = scenario.ok_or_else(|| ScenarioError::new(source.file, 1, "nothing to run"))?;
+    let as_of = scenario.as_of;
+    let comparisons = comparisons::comparisons(source.file, compared, &mut cases, as_of)?;
+    Ok(Scenario { cases, comparisons, ..scenario })
 }
 
 fn head(source: &Source<'_>, reader: &Reader<'_>) -> Result<Scenario, ScenarioError> {

@@ -73,7 +73,8 @@ fn point(reader: Reader<'_>, scenario: &mut Scenario, times: u32) -> Read<Point>
     let is_gate = !reader.flag("report")?;
     let is_live_gate = is_gate && !reader.flag("live_report")?;
     let comparison = if has_its_cases(&reader, scenario)? {
-        let mut compared = comparison(&reader, &mut scenario.cases, true)?;
+        let as_of = scenario.as_of;
+        let mut compared = comparison(&reader, &mut scenario.cases, as_of, true)?;
         compared.times = factor(&compared.by, times);
         Some(compared)
     } else {
@@ -103,7 +104,7 @@ fn has_its_cases(reader: &Reader<'_>, scenario: &Scenario) -> Read<bool> {
 fn factor(by: &By, times: u32) -> f64 {
     match by {
         By::Mean(Metric::TotalIos | Metric::FallsBelow(_) | Metric::Credits) => f64::from(times),
-        By::Mean(_) | By::RatioTo(_) | By::CovPercent => 1.0,
+        By::Mean(_) | By::Known(_) | By::RatioTo(_) | By::CovPercent => 1.0,
     }
 }
 
@@ -197,6 +198,38 @@ depth = 32
         let value = results.comparisons[0].value.unwrap();
         assert!((980.0..1_020.0).contains(&value), "{value}");
         assert_eq!((points[0].is_gate, points[1].is_gate), (true, false));
+    }
+
+    #[test]
+    fn what_is_known_of_volumes_needs_no_run() {
+        let point = |id: u32, rest: &str| {
+            format!("[[point]]\nid = \"{id}\"\nwhat = \"w\"\npublished = \"p\"\n{rest}\n")
+        };
+        let io1 = "volumes = [{ type = \"io1\", size_gib = 500, iops = 5_000 }]";
+        let five = "to = { volumes = [{ type = \"gp3\", size_gib = 100, count = 5 }] }";
+        let text = [
+            point(1, &format!("metric = \"monthly_usd\"\n{io1}\nequals = 387.5")),
+            point(2, &format!("metric = \"monthly_usd\"\n{io1}\n{five}\nequals = 9.6875")),
+            point(3, "metric = \"durability_percent\"\nof = \"disk\"\nequals = 99.85"),
+            point(4, "metric = \"credits_full\"\nof = \"disk\"\nequals = 5_400_000"),
+        ];
+        let mut scenario = scenario();
+        let points = points("p.toml", &text.concat(), &mut scenario, 100).unwrap();
+        for point in &points {
+            let checked = point.comparison.as_ref().unwrap().check(&[]);
+            assert!(checked.pass, "{}: {checked:?}", point.id);
+        }
+        assert!(scenario.cases[0].measures.is_empty(), "nothing is measured for it");
+        let words = |point: &Point| point.comparison.as_ref().unwrap().bounds.words.clone();
+        let words: Vec<String> = points.iter().map(words).collect();
+        assert_eq!(words, ["$387.50", "9.688", "99.85 %", "5,400,000 credits"]);
+        let wrong = |rest: &str| fault(&point(1, &format!("metric = \"monthly_usd\"\n{rest}")));
+        assert!(wrong("equals = 3").contains("of is missing: which volumes of a case"));
+        assert!(wrong(&format!("{io1}\nof = \"disk\"")).contains("does not go with case and of"));
+        let raw = wrong("volumes = [{ size_gib = 5, iops = 9 }]");
+        assert_eq!(raw, "p.toml:6: [[volumes]] type is missing: raw limits have no price");
+        let refused = "volumes = [{ type = \"gp3\", size_gib = 500, throughput_mibps = 1_000 }]";
+        assert!(wrong(refused).contains("by the rules of 2021-07-20: "), "{}", wrong(refused));
     }
 
     #[test]

@@ -197,6 +197,10 @@ const MISTAKES: &[(&str, &str)] = &[
         "s.toml:7: [[expect]] metric = \"mean_iop\": must be one of",
     ),
     (
+        "[[expect]]\nmetric = \"monthly_usd\"\nof = \"v\"\nequals = 1",
+        "s.toml:7: [[expect]] metric = \"monthly_usd\": is known without a run: it stands in",
+    ),
+    (
         "[[expect]]\nmetric = \"mean_iops\"\nof = \"v\"",
         "s.toml:6: [[expect]] equals is missing: equals, at_least or at_most",
     ),
@@ -403,7 +407,7 @@ fn runs_are_compared() {
         ),
         (
             "metric = \"mean_iops\"\nof = \"v\"\nto = { depth = 1 }\nat_most = 1",
-            "s.toml:22: to: depth cannot differ; only case, of, from_s, to_s, at_s",
+            "s.toml:22: to: depth cannot differ; only case, of, volumes, from_s, to_s, at_s",
         ),
         (
             "metric = \"every_second\"\nof = \"v\"\nto = {}\nat_most = 1",

@@ -15,7 +15,7 @@ use evenkeel_core::volume::{Date, Rules, VolumeChange, VolumeRequest, VolumeSpec
 const IOPS_MAX: u64 = 100_000_000;
 const MIBPS_MAX: u32 = 1_000_000;
 const SIZE_GIB_MAX: u32 = 65_536;
-const COPIES_MAX: u64 = 4_096;
+const COPIES_MAX: u32 = 4_096;
 const CREDITS_MAX: u64 = 1 << 50;
 /// Changes of a run at most.
 const CHANGES_MAX: usize = 100_000;
@@ -114,7 +114,7 @@ pub(super) fn volumes(
 ) -> Read<Vec<VolumeSetup>> {
     let mut volumes: Vec<VolumeSetup> = Vec::new();
     for reader in document.tables("volume")? {
-        let copies = reader.whole("count", 1..=COPIES_MAX)?;
+        let copies = reader.small("count", 1..=COPIES_MAX)?;
         let volume = volume(reader, rules, instances)?;
         for copy in 1..=copies.unwrap_or(1) {
             let mut volume = volume.clone();
@@ -162,6 +162,20 @@ fn volume(reader: Reader<'_>, rules: &Rules, instances: &[InstanceSetup]) -> Rea
     };
     reader.done()?;
     Ok(setup)
+}
+
+/// Volumes that are described only, and not run: each as often as its `count` says.
+pub(super) fn described(readers: Vec<Reader<'_>>, as_of: Date) -> Read<Vec<VolumeSpec>> {
+    let mut volumes = Vec::new();
+    for reader in readers {
+        let rules = Rules::as_of(as_of).map_err(|error| reader.fault("type", error.to_string()))?;
+        let copies = reader.small("count", 1..=COPIES_MAX)?.unwrap_or(1);
+        let (spec, _) = limits(&reader, rules)?;
+        let spec = reader.need("type", spec, "raw limits have no price")?;
+        reader.done()?;
+        volumes.extend((0..copies).map(|_| spec));
+    }
+    Ok(volumes)
 }
 
 fn kind(spec: Option<&VolumeSpec>, size_bytes: u64) -> String {

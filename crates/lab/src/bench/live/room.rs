@@ -1,0 +1,114 @@
+//! Whether there is room for what fio notes of every I/O: at the article's full length that is
+//! gigabytes, and hours are lost when they do not fit.
+
+use std::path::Path;
+
+use super::has_batches;
+use crate::LabError;
+use crate::environment;
+use crate::sim::scenario::Case;
+use crate::sim::setup::{Setup, VolumeSetup};
+use crate::text;
+
+/// What fio keeps of an I/O in memory until its run is over; the line of its log that it then
+/// writes is shorter.
+const IO_BYTES: u64 = 40;
+
+/// Refuses cases of which the largest log has no room in memory, or in `folder`.
+///
+/// # Errors
+/// When there is too little of either.
+pub(super) fn check(cases: &[Case], folder: &Path) -> Result<(), LabError> {
+    let stat = rustix::fs::statvfs(folder).map_err(|error| {
+        LabError::io("cannot tell how full the disk is of", folder)(error.into())
+    })?;
+    let disk = stat.f_bavail.saturating_mul(stat.f_frsize);
+    let memory = environment::available_memory_bytes();
+    fits(cases, (folder, disk), memory.unwrap_or(u64::MAX))
+}
+
+fn fits(cases: &[Case], (folder, disk): (&Path, u64), memory: u64) -> Result<(), LabError> {
+    let of_case = |case: &Case| {
+        let bytes = ios_max(&case.setup)?.saturating_mul(IO_BYTES);
+        Some((bytes, if case.label.is_empty() { "the run" } else { &case.label }.to_owned()))
+    };
+    let logged = cases.iter().filter(|case| !has_batches(&case.setup));
+    let Some((bytes, label)) = logged.filter_map(of_case).max() else { return Ok(()) };
+    let place = format!("on the disk of {}", folder.display());
+    for (free, place, next) in [
+        (disk, place.as_str(), "let TMPDIR name a folder on a larger disk"),
+        (memory, "of memory", "leave out large cases with --only"),
+    ] {
+        if bytes > free {
+            let (bytes, free) = (gib(bytes), gib(free));
+            let what = format!(
+                "fio notes every I/O of \"{label}\", up to {bytes} GiB, and {free} GiB are free \
+                 {place}: {next}, or run it shortened, without --full"
+            );
+            return Err(LabError::BadWorkload(what));
+        }
+    }
+    Ok(())
+}
+
+/// The most I/Os that the volumes of a world let pass in its time; `None` if nothing limits them.
+fn ios_max(setup: &Setup) -> Option<u64> {
+    let seconds = setup.duration_ns / 1_000_000_000;
+    let of_volume = |volume: &VolumeSetup| {
+        let limit = volume.pacing.operations?;
+        let most = limit.per_second.saturating_mul(seconds);
+        let credit = limit.credit.map(|credit| {
+            let balance = volume.balances.operations.unwrap_or(credit.capacity);
+            credit.refill_per_second.saturating_mul(seconds).saturating_add(balance)
+        });
+        Some(credit.map_or(most, |ios| most.min(ios)))
+    };
+    let of_volumes: u64 = setup.volumes.iter().map(of_volume).sum::<Option<u64>>()?;
+    let is_attached = setup.volumes.iter().all(|volume| volume.instance.is_some());
+    let instances = setup.instances.iter().map(|of| of.iops_max);
+    let of_instances = instances.fold(0, u64::saturating_add).saturating_mul(seconds);
+    Some(if is_attached { of_volumes.min(of_instances) } else { of_volumes })
+}
+
+fn gib(bytes: u64) -> String {
+    text::rate(bytes as f64 / f64::from(1 << 30))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::catalogue;
+    use crate::sim::scenario::{self, Source};
+
+    fn cases(name: &str) -> Vec<Case> {
+        let text = catalogue::find(name).unwrap();
+        scenario::read(&Source { file: name, text, folder: None, as_of: None }).unwrap().cases
+    }
+
+    #[test]
+    fn a_case_has_as_many_ios_as_its_limits_and_credits_let_pass() {
+        let cases = cases("fio-4000");
+        let most = |name: &str| {
+            let case = cases.iter().find(|case| case.name == name).unwrap();
+            ios_max(&case.setup).unwrap()
+        };
+        assert_eq!(most("gp2 1 x 500"), 11_400_000);
+        assert_eq!(most("gp2 5 x 100"), 33_000_000);
+        assert_eq!(most("io1 18,000"), 72_000_000);
+        assert_eq!(most("io1 18,000 behind 8,000"), 32_000_000);
+    }
+
+    #[test]
+    fn what_has_no_room_is_refused_before_it_runs() {
+        let (cases, folder) = (cases("fio-4000"), Path::new("/tmp/x"));
+        let large = 72_000_000 * IO_BYTES;
+        assert!(fits(&cases, (folder, large), large).is_ok());
+        let told = |disk, memory| fits(&cases, (folder, disk), memory).unwrap_err().to_string();
+        let text = told(1 << 30, u64::MAX);
+        assert!(text.contains("\"io1 18,000\", up to 2.7 GiB, and 1 GiB are free on"), "{text}");
+        assert!(text.contains("the disk of /tmp/x: let TMPDIR"), "{text}");
+        assert!(told(large, large - 1).contains("free of memory: leave out"));
+        assert!(check(&self::cases("fio-40")[..1], Path::new("/")).is_ok());
+        assert!(check(&cases, Path::new("/no/such/folder")).is_err());
+    }
+}
