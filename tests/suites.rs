@@ -387,6 +387,10 @@ fn a_program_that_fails_is_told_and_the_others_go_on() {
     }
 }
 
+/// A run that takes down what an earlier one has left, and then finds no file system to work on.
+const NEXT: &[&str] =
+    &["run", "desktop-suite", "--live", "--only", "others S2", "--runs", "1", "--no-mount"];
+
 /// What the kernel tells of the file system of a run.
 const MOUNTED: &str = "/mnt ";
 
@@ -459,8 +463,7 @@ fn a_database_that_a_killed_run_left_is_stopped_by_the_next() {
     let Some(killed) = database_run(folder.path()) else { return };
     killed.kill_9();
     assert!(!mounts(folder.path()).is_empty(), "nobody took it down");
-    let words = ["run", "five-minute-job", "--live", "--runs", "1", "--no-mount"];
-    let output = run_long(bench(folder.path(), &words));
+    let output = run_long(bench(folder.path(), NEXT));
     assert!(output.stderr.contains("an earlier run had left"), "{output}");
     assert_eq!(databases(folder.path()), Vec::<String>::new(), "{output}");
     assert_eq!(mounts(folder.path()), Vec::<String>::new(), "{output}");
@@ -499,16 +502,14 @@ fn what_a_killed_run_left_mounted_is_taken_down_by_the_next() {
         let words = ["run", "burst-and-stripe", "--live", "--only", "no such case"];
         let text = run(&mut bench(folder.path(), &words)).fails_with(2);
         assert!(text.contains("there are \"gp2 1 x 500\""), "{text}");
-        let words = ["run", "stripe-consistency", "--live", "--runs", "1", "--no-mount"];
-        let words = [&words[..], &["--only", "m1.large rndrd"]].concat();
-        let output = run_long(bench(folder.path(), &words));
+        let output = run_long(bench(folder.path(), NEXT));
         assert!(output.stderr.contains("an earlier run had left"), "{output}");
         assert_eq!(mounts(folder.path()), Vec::<String>::new());
     }
 }
 
-/// The front end is mounted first, then its file is a loop device, then there is a file system on it:
-/// a run that is killed before, or while one of them is made, leaves nothing for good.
+/// The front end is mounted first, then its file is a loop device, then there is a file system on
+/// it: a run that is killed between two of them leaves nothing for good.
 #[test]
 fn a_run_that_is_killed_while_it_sets_up_is_taken_down_by_the_next() {
     if absent(&["nbdfuse", "fusermount3"]) {
@@ -519,9 +520,7 @@ fn a_run_that_is_killed_while_it_sets_up_is_taken_down_by_the_next() {
         let folder = tempfile::tempdir().unwrap();
         let Some(killed) = run_with(folder.path(), MOUNTING[0], sign) else { return };
         killed.kill_9();
-        let words = ["run", "stripe-consistency", "--live", "--runs", "1", "--no-mount"];
-        let words = [&words[..], &["--only", "m1.large rndrd"]].concat();
-        let output = run_long(bench(folder.path(), &words));
+        let output = run_long(bench(folder.path(), NEXT));
         assert!(output.stderr.contains("an earlier run had left"), "{sign}: {output}");
         assert_eq!(mounts(folder.path()), Vec::<String>::new(), "{sign}: {output}");
     }

@@ -464,9 +464,10 @@ mod tests {
             return;
         }
         let parent = tempfile::tempdir().unwrap();
-        let folder = parent.path().canonicalize().unwrap().join("killed/chain");
+        let above = parent.path().canonicalize().unwrap();
+        let (file, losetup) = (above.join("file"), above.join("losetup"));
+        let folder = above.join("killed/chain");
         fs::create_dir_all(&folder).unwrap();
-        let (file, losetup) = (folder.join("file"), folder.join("losetup"));
         fs::write(&file, vec![0; 1 << 20]).unwrap();
         fs::write(&losetup, "sleep 0.5; exec losetup -f \"$1\"").unwrap();
         let journal = Journal::begin(&folder).unwrap();

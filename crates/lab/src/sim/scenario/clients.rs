@@ -175,7 +175,7 @@ fn load(source: &Source<'_>, reader: &Reader<'_>, size_bytes: u64) -> Read<Load>
             let ios = reader.whole("job_ios", 1..=1 << 40)?.unwrap_or(1);
             let think = think(reader)?;
             if think != Think::No && depth > 1 {
-                let message = "goes with job_ios where depth is 1: one request at a time";
+                let message = "goes with job_ios where depth is 1";
                 return Err(reader.fault("think_us", message));
             }
             Ok(Load::Job { every_ns, ios, depth, think })
