@@ -502,7 +502,8 @@ fn filled_to_the_brim(setup: &Setup) -> Setup {
 }
 
 /// The same world without limits, for what is laid out before they are asked for: its volumes have
-/// none and no credits, and its instances such as nothing reaches.
+/// none and no credits, and its instances such as nothing reaches. Such a limit would be a volume's
+/// weight, too, and what that brought would still be felt when the real one has come.
 fn without_limits(setup: &Setup) -> Setup {
     let mut free = setup.clone();
     for volume in &mut free.volumes {
