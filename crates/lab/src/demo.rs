@@ -148,7 +148,7 @@ mod tests {
             iops,
             ios_total: 1,
             runtime_ms: 6_893,
-            told: String::new(),
+            ..VolumeProgress::default()
         };
         assert_eq!(
             progress_line(&[volume("io2", 999.6), volume("gp3", 3_000.2)]),

@@ -44,6 +44,8 @@ pub enum Program {
     /// load says what of it reaches the volume. The other clients of the same volume are the
     /// database's log and a batch job on it.
     Pgbench,
+    /// Transactions one after the other on a PostgreSQL of their own; calls are transactions.
+    PgbenchBatch,
 }
 
 /// A program, and how much of it.
@@ -57,7 +59,7 @@ pub struct ProgramSetup {
 
 impl Program {
     /// Every program by the word that scenarios use.
-    pub const WORDS: [(&'static str, Self); 16] = [
+    pub const WORDS: [(&'static str, Self); 17] = [
         ("iozone-write", Self::IozoneWrite),
         ("iozone-read", Self::IozoneRead),
         ("file-server-layout", Self::FileServerLayout),
@@ -74,7 +76,14 @@ impl Program {
         ("sysbench", Self::Sysbench),
         ("fio", Self::Fio),
         ("pgbench", Self::Pgbench),
+        ("pgbench-batch", Self::PgbenchBatch),
     ];
+
+    /// Whether it is one of a PostgreSQL, which must run beside it.
+    #[must_use]
+    pub const fn is_of_database(self) -> bool {
+        matches!(self, Self::Pgbench | Self::PgbenchBatch)
+    }
 
     /// Whether it lasts as long as its client does, and makes the client's requests; else it is a
     /// batch.
@@ -89,7 +98,12 @@ impl Program {
     pub const fn is_of_requests(self) -> bool {
         !matches!(
             self,
-            Self::AioStress | Self::Dbench | Self::Postmark | Self::Gzip | Self::Pgbench
+            Self::AioStress
+                | Self::Dbench
+                | Self::Postmark
+                | Self::Gzip
+                | Self::Pgbench
+                | Self::PgbenchBatch
         )
     }
 
@@ -105,7 +119,7 @@ impl Program {
             Self::Gzip => "gzip itself",
             Self::Sysbench => "sysbench itself",
             Self::Fio => "fio itself",
-            Self::Pgbench => "pgbench itself, on PostgreSQL",
+            Self::Pgbench | Self::PgbenchBatch => "pgbench itself, on PostgreSQL",
             Self::AioStress => "in the manner of AIO-Stress, by fio",
             Self::FileServerLayout => "the file of the published job of fio",
             Self::IozoneWrite | Self::IozoneRead => "in the manner of IOzone, by fio",

@@ -128,7 +128,7 @@ fn drive(
 /// Whether file systems are mounted for a scenario; what stands in the way is said.
 fn files(arguments: &BenchRun, ready: &Ready, result: &mut SuiteResult) -> Files {
     let has_files = live::has_files(&ready.scenario);
-    if !has_files && !has_databases(ready) || arguments.no_mount {
+    if !has_files && !live::needs_postgres(&ready.scenario) || arguments.no_mount {
         return Files::None;
     }
     match live::lacks(&ready.scenario) {
@@ -143,13 +143,9 @@ fn files(arguments: &BenchRun, ready: &Ready, result: &mut SuiteResult) -> Files
     }
 }
 
-fn has_databases(ready: &Ready) -> bool {
-    ready.scenario.cases.iter().any(live::has_database)
-}
-
 /// Whether all databases of a scenario can run; what stands in the way is said.
 fn can_have_databases(ready: &Ready, files: Files, result: &mut SuiteResult) -> bool {
-    if !has_databases(ready) {
+    if !live::needs_postgres(&ready.scenario) {
         return true;
     }
     let why = match files {
@@ -157,7 +153,7 @@ fn can_have_databases(ready: &Ready, files: Files, result: &mut SuiteResult) -> 
         Files::Mounted => postgres::probe(),
     };
     let Some(why) = why else { return true };
-    let told = format!("no PostgreSQL: {why}; the cases with one are left out");
+    let told = format!("no PostgreSQL: {why}; what needs one is left out");
     eprintln!("skipped: {told}");
     result.warnings.push(told);
     false

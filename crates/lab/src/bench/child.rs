@@ -1,8 +1,10 @@
 //! A child process that cannot outlive its purpose: waited for with a deadline, killed when
 //! dropped.
 
+use std::fs;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -11,8 +13,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::iomelt;
-use crate::{LabError, clock};
+use crate::{LabError, clock, text};
 
+/// Longest run of a program that ends by itself. Generous: it exists to end a hang.
+const PROGRAM_MAX: Duration = Duration::from_secs(600);
 /// Distance of two looks at whether the whole run is told to stop.
 const STOP_LOOK: Duration = Duration::from_millis(200);
 /// What is kept of a program's standard error: its end, where the reason for a failure is.
@@ -135,6 +139,38 @@ impl Drop for Guarded {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Runs a program to its end, unless the whole run is told to stop before; the end of what it
+/// printed.
+///
+/// # Errors
+/// When it is missing, fails or hangs, or the run is told to stop.
+pub(super) fn run_to_end(command: &mut Command, package: &'static str) -> Result<String, LabError> {
+    let words = [command.get_program()].into_iter().chain(command.get_args());
+    let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
+    let mut child = Guarded::spawn(command.stdout(Stdio::piped()), package)?;
+    let printed = child.take_stdout().map(|pipe| apart(move || tail(pipe)));
+    let status = child.wait_to_end(PROGRAM_MAX, || words.join(" "))?;
+    if status.success() {
+        return Ok(printed.map(|printed| result_of(&printed)).unwrap_or_default());
+    }
+    Err(LabError::ToolFailed {
+        tool: words[0].clone(),
+        how: status.to_string(),
+        said: child.stderr(),
+        command: text::command_line(&words),
+    })
+}
+
+/// The processes of which something is true, which is asked of their folders in `/proc`.
+pub(super) fn processes(is_one: impl Fn(&Path) -> bool) -> Vec<Pid> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let of_entry = |entry: fs::DirEntry| {
+        let pid = Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?;
+        is_one(&entry.path()).then_some(pid)
+    };
+    entries.filter_map(of_entry).collect()
 }
 
 /// Runs a reader of a pipe on a thread of its own; its result can be waited for with [`result_of`].

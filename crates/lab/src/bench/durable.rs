@@ -221,7 +221,7 @@ fn message(payload_bytes: u32) -> Vec<u8> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use evenkeel_wire::nbd::ExportInfo;
     use evenkeel_wire::nbd::handshake::{Server, Step};
@@ -251,7 +251,8 @@ mod tests {
         })
     }
 
-    fn shake_hands(stream: &mut UnixStream, size_bytes: u64) {
+    /// A server's part of the handshake, for an export of any name.
+    pub fn shake_hands(stream: &mut UnixStream, size_bytes: u64) {
         let mut server = Server::new();
         loop {
             match server.poll_output() {

@@ -62,6 +62,9 @@ impl SuiteResult {
         for warning in &self.warnings {
             let _ = writeln!(page, "<p class=\"warning\">Warning: {}</p>", escape(warning));
         }
+        for failure in &self.failures {
+            let _ = writeln!(page, "<p class=\"warning\">Failed: {}</p>", escape(failure));
+        }
         page.push_str("</header>\n");
     }
 

@@ -129,7 +129,8 @@ impl Client {
         match &self.setup.load {
             Load::Closed { .. } => Step::SendAs(thread),
             Load::Open { .. } => Step::SendAs(0),
-            Load::Job { .. } => self.begin_batch(now),
+            Load::Job { .. } if thread == NO_THREAD => self.begin_batch(now),
+            Load::Job { .. } => Step::SendAs(thread),
             Load::Trace(arrivals) => match arrivals.get(index(self.arrivals)) {
                 Some(arrival) => {
                     self.arrivals += 1;
@@ -159,18 +160,15 @@ impl Client {
             return Step::Rest;
         }
         match &self.setup.load {
-            Load::Closed { think, .. } => match *think {
-                Think::No => Step::SendAs(thread),
-                Think::Constant(ns) => Step::Wait(now.saturating_add(ns), thread),
-                Think::Exponential(mean_ns) => {
-                    let ns = self.random.exponential(mean_ns);
-                    Step::Wait(now.saturating_add(ns), thread)
-                }
-            },
-            Load::Job { every_ns, .. } => {
+            Load::Closed { think, .. } => {
+                let think = *think;
+                self.go_on(now, thread, think)
+            }
+            Load::Job { every_ns, think, .. } => {
                 if self.batch.left > 0 {
                     self.batch.left -= 1;
-                    return Step::SendAs(thread);
+                    let think = *think;
+                    return self.go_on(now, thread, think);
                 }
                 if self.under_way > 0 {
                     return Step::Rest;
@@ -180,6 +178,19 @@ impl Client {
                 Step::Wait(now.max(started_ns.saturating_add(*every_ns)), NO_THREAD)
             }
             Load::Open { .. } | Load::Trace(_) => Step::Rest,
+        }
+    }
+
+    /// What a thread does that is to send another request.
+    #[inline(always)]
+    fn go_on(&mut self, now: u64, thread: u16, think: Think) -> Step {
+        match think {
+            Think::No => Step::SendAs(thread),
+            Think::Constant(ns) => Step::Wait(now.saturating_add(ns), thread),
+            Think::Exponential(mean_ns) => {
+                let ns = self.random.exponential(mean_ns);
+                Step::Wait(now.saturating_add(ns), thread)
+            }
         }
     }
 

@@ -168,6 +168,8 @@ pub enum Load {
         ios: u64,
         /// Requests kept under way meanwhile.
         depth: u16,
+        /// Pause between answer and request, of a batch of one request at a time.
+        think: Think,
     },
     /// What was recorded.
     Trace(Vec<Arrival>),

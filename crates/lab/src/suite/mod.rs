@@ -91,7 +91,7 @@ pub struct Ready {
     pub times: u32,
     /// The published figures.
     pub points: Vec<Point>,
-    /// Whether there are fewer runs than the suite has, so that some figures may be missing.
+    /// Whether there is less to run than the suite has, so that some figures may be missing.
     pub is_part: bool,
 }
 
@@ -102,7 +102,7 @@ pub struct Choice<'a> {
     pub only: Option<&'a str>,
     /// At most so many runs of each case, and so many batches of each client.
     pub runs: Option<u32>,
-    /// Without the cases that have a database, since no file system can be mounted for it.
+    /// Without the cases of a database, since none can run; programs of one are then left out, too.
     pub without_databases: bool,
 }
 
@@ -215,7 +215,7 @@ impl Plan {
         let file = format!("{suite}.toml");
         let points = scenario::points(&file, text, &mut scenario, self.times).map_err(wrong)?;
         scenario.comparisons = points.iter().filter_map(|point| point.comparison.clone()).collect();
-        let is_part = part.runs.is_some();
+        let is_part = part.runs.is_some() || part.without_databases;
         Ok(Ready { scenario, times: self.times, points, is_part })
     }
 }

@@ -52,7 +52,7 @@ pub struct SuiteResult {
     pub load_before_hundredths: Option<u64>,
     /// The same after the last.
     pub load_after_hundredths: Option<u64>,
-    /// Whether no gate failed.
+    /// Whether no gate failed, and no program.
     pub pass: bool,
     /// The published figures and ours.
     pub rows: Vec<Row>,
@@ -62,6 +62,9 @@ pub struct SuiteResult {
     pub simulated: Option<Part>,
     /// What a reader should know before believing the figures.
     pub warnings: Vec<String>,
+    /// Programs that came to nothing: in which run, and why. A run with one does not pass.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<String>,
 }
 
 /// A published figure and ours.
@@ -303,6 +306,7 @@ impl SuiteResult {
             live: None,
             simulated: None,
             warnings: Vec::new(),
+            failures: Vec::new(),
         }
     }
 
@@ -324,6 +328,7 @@ impl SuiteResult {
         let news = live.warnings.iter().filter(|warning| !self.warnings.contains(warning));
         let news: Vec<String> = news.cloned().collect();
         self.warnings.extend(news);
+        self.failures.extend(live.failures.iter().cloned());
         self.add(ready, &live.results, |row, found| row.live = found);
     }
 
@@ -353,7 +358,8 @@ impl SuiteResult {
         }
         self.load_after_hundredths = crate::environment::load_hundredths();
         let is_any_run = self.rows.iter().any(|row| row.verdict() != NOT_RUN);
-        self.pass = is_any_run && !self.rows.iter().any(|row| row.verdict() == BROKEN);
+        let is_any_broken = self.rows.iter().any(|row| row.verdict() == BROKEN);
+        self.pass = is_any_run && !is_any_broken && self.failures.is_empty();
     }
 
     /// As JSON.

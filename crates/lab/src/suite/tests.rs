@@ -3,6 +3,7 @@
 use super::compare::compare;
 use super::result::{Found, Row, SCHEMA, SuiteResult};
 use super::*;
+use crate::bench::live::Live;
 use crate::sim::run;
 
 fn only_case(name: &str) -> Choice<'_> {
@@ -175,6 +176,39 @@ fn a_gate_that_fails_fails_the_result() {
     result.add_simulated(&shown, &results);
     assert!(result.pass && result.rows[0].verdict() == "shown", "{}", result.to_text());
     assert!(!SuiteResult::begin("burst-and-stripe", &suite).pass, "nothing run is no pass");
+}
+
+#[test]
+fn a_program_that_fails_fails_the_result() {
+    let suite = find("burst-and-stripe").unwrap();
+    let ready = suite.live.read("burst-and-stripe", &only_case("gp2 1 x 500")).unwrap();
+    let results = run::run(&ready.scenario, 1, run::Method::ClosedForm, &mut |_| {}).unwrap();
+    let of = |failures: &[&str]| {
+        let live = Live {
+            results: results.clone(),
+            commands: Vec::new(),
+            fio: String::new(),
+            stalls: Vec::new(),
+            storage: Vec::new(),
+            warnings: Vec::new(),
+            failures: failures.iter().map(|failure| (*failure).to_owned()).collect(),
+        };
+        let mut result = SuiteResult::begin("burst-and-stripe", &suite);
+        result.add_live(&ready, &live);
+        result
+    };
+    assert!(of(&[]).pass && !of(&[]).to_json().unwrap().contains("failures"));
+    let one = of(&["gp2 (1): dbench: no <room>"]);
+    assert!(!one.pass && one.rows.iter().all(|row| row.verdict() != "BROKEN"));
+    assert!(one.to_text().contains("\nfailed: gp2 (1): dbench: no <room>\n"), "{}", one.to_text());
+    assert!(
+        one.headline().ends_with(" what they must be. A program failed."),
+        "{}",
+        one.headline()
+    );
+    assert!(one.to_html().unwrap().contains("Failed: gp2 (1): dbench: no &lt;room&gt;"));
+    assert_eq!(SuiteResult::from_json(&one.to_json().unwrap()).unwrap(), one);
+    assert!(of(&["one", "two"]).headline().ends_with("2 runs of programs failed."));
 }
 
 #[test]

@@ -23,6 +23,9 @@ impl SuiteResult {
         for warning in &self.warnings {
             let _ = writeln!(out, "warning: {warning}");
         }
+        for failure in &self.failures {
+            let _ = writeln!(out, "failed: {failure}");
+        }
         let _ = writeln!(out, "\n{}", self.headline());
         out
     }
@@ -33,12 +36,17 @@ impl SuiteResult {
         let broken = self.rows.iter().filter(|row| row.verdict() == BROKEN).count();
         let is_judged = |row: &&Row| [KEPT, KEPT_VIRTUALLY, BROKEN].contains(&row.verdict());
         let gates = self.rows.iter().filter(is_judged).count();
-        match (gates, broken) {
+        let judged = match (gates, broken) {
             (0, _) => "Nothing was judged.".to_owned(),
             (gates, 0) => format!("All {gates} gated figures are what they must be."),
             (gates, broken) => {
                 format!("{broken} of {gates} gated figures are not what they must be.")
             }
+        };
+        match self.failures.len() {
+            0 => judged,
+            1 => format!("{judged} A program failed."),
+            failures => format!("{judged} {failures} runs of programs failed."),
         }
     }
 }

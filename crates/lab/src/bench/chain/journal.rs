@@ -99,6 +99,15 @@ pub(super) fn is_orphan(folder: &Path) -> bool {
     pid.is_none_or(|pid| started(pid).is_none_or(|now| now != began))
 }
 
+/// Makes the journal of a folder one of a process that is no more.
+#[cfg(test)]
+pub(super) fn disown(folder: &Path) {
+    let path = folder.join(NAME);
+    let text = fs::read_to_string(&path).unwrap();
+    let steps = text.split_once('\n').map_or("", |(_, steps)| steps);
+    fs::write(&path, format!("process 4294967294 1\n{steps}")).unwrap();
+}
+
 /// When a process began, in the kernel's ticks; `None` if there is none.
 fn started(pid: u32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

@@ -8,14 +8,18 @@
 
 mod journal;
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use self::journal::{Journal, Step};
 use super::NbdUri;
-use super::child::Guarded;
+use super::child::{self, Guarded};
 use super::postgres;
 use super::stripe::{Member, Stripe};
 use crate::{LabError, clock};
@@ -150,9 +154,11 @@ impl Chain {
     /// # Errors
     /// When a program is missing, fails or hangs; what was set up until then is taken down.
     pub fn open(folder: &Path, fronts: &[Front<'_>], system: FileSystem) -> Result<Self, LabError> {
+        // As the kernel names it, by whose tables everything is found again.
+        let folder = fs::canonicalize(folder).map_err(LabError::io("cannot find", folder))?;
         let mut chain = Self {
-            folder: folder.to_path_buf(),
             mount: folder.join("mnt"),
+            folder,
             fronts: Vec::new(),
             described: String::new(),
         };
@@ -258,18 +264,14 @@ impl Drop for Chain {
 }
 
 /// Takes down what the journal in a folder tells of, the last first. What is not there any more is
-/// done; what does not go is left, and told.
+/// done. What does not go is told, and left with everything below it: a loop device is found by its
+/// file, which has no name any more once its own mount is gone.
 pub fn clean(folder: &Path) -> Vec<String> {
     let mut left = Vec::new();
     for step in journal::read(folder).unwrap_or_default().into_iter().rev() {
-        let gone = match &step {
-            Step::Server(data) => postgres::stop(data),
-            Step::Mount(at) => unmount(at, &["umount"]),
-            Step::Loop(file) => detach(file),
-            Step::Fuse(at) => unmount(at, &["fusermount3", "-u"]),
-        };
-        if let Err(error) = gone {
+        if let Err(error) = take_down(&step) {
             left.push(format!("{step}: {error}"));
+            break;
         }
     }
     if left.is_empty() {
@@ -318,6 +320,48 @@ pub fn clean_leftovers(parent: &Path, prefix: &str) -> Vec<String> {
         );
     }
     told
+}
+
+/// Takes one thing down. The program that makes it may have outlived a run that was killed, and be
+/// at it still: it is waited for, or what it makes would be there when everybody has looked.
+fn take_down(step: &Step) -> Result<(), LabError> {
+    match step {
+        Step::Server(data) => postgres::stop(data),
+        Step::Mount(at) => {
+            wait_for_makers("mount", at)?;
+            unmount(at, &["umount"])
+        }
+        Step::Loop(file) => {
+            wait_for_makers("losetup", file)?;
+            detach(file)
+        }
+        Step::Fuse(at) => {
+            if !journal::is_mounted(at) {
+                // One that has not mounted yet would serve for ever.
+                for process in makers("nbdfuse", &at.join("nbd")) {
+                    let _ = kill_process(process, Signal::KILL);
+                }
+                wait_for_makers("nbdfuse", &at.join("nbd"))?;
+            }
+            unmount(at, &["fusermount3", "-u"])
+        }
+    }
+}
+
+fn wait_for_makers(tool: &str, path: &Path) -> Result<(), LabError> {
+    let what = format!("{tool} of {}", path.display());
+    wait_until(&what, GONE_MAX, || makers(tool, path).is_empty())
+}
+
+/// Processes of a program that were told of a path.
+fn makers(tool: &str, path: &Path) -> Vec<Pid> {
+    child::processes(|process| {
+        let line = fs::read(process.join("cmdline")).unwrap_or_default();
+        let mut words =
+            line.split(|byte| *byte == 0).map(|word| Path::new(OsStr::from_bytes(word)));
+        let is_tool = words.clone().any(|word| word.file_name() == Some(OsStr::new(tool)));
+        is_tool && words.any(|word| word == path)
+    })
 }
 
 /// Unmounts what is mounted there; gently first, then as soon as nobody uses it any more.
@@ -382,8 +426,7 @@ pub(super) fn wait_until(
 fn output(words: &[&str], package: &'static str) -> Result<String, LabError> {
     let mut command = Command::new(words[0]);
     let mut child = Guarded::spawn(command.args(&words[1..]).stdout(Stdio::piped()), package)?;
-    let printed =
-        child.take_stdout().map(|pipe| super::child::apart(move || super::child::tail(pipe)));
+    let printed = child.take_stdout().map(|pipe| child::apart(move || child::tail(pipe)));
     let Some(status) = child.wait_until(clock::now() + STEP_MAX) else {
         return Err(LabError::Deadline { what: words.join(" "), after: STEP_MAX });
     };
@@ -395,7 +438,7 @@ fn output(words: &[&str], package: &'static str) -> Result<String, LabError> {
             command: crate::text::command_line(words),
         });
     }
-    Ok(printed.map(|printed| super::child::result_of(&printed)).unwrap_or_default())
+    Ok(printed.map(|printed| child::result_of(&printed)).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -411,6 +454,33 @@ mod tests {
         assert!(clean_leftovers(folder.path(), "no such prefix").is_empty());
         assert_eq!(clean(folder.path()), Vec::<String>::new());
         assert!(journal::read(folder.path()).is_none(), "a clean folder has no journal");
+    }
+
+    /// losetup goes on when the run that started it is killed.
+    #[test]
+    fn a_loop_device_that_comes_after_its_run_is_gone_is_taken_down() {
+        if let Some(why) = probe() {
+            println!("SKIPPED: {why}");
+            return;
+        }
+        let parent = tempfile::tempdir().unwrap();
+        let above = parent.path().canonicalize().unwrap();
+        let (file, losetup) = (above.join("file"), above.join("losetup"));
+        let folder = above.join("killed/chain");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(&file, vec![0; 1 << 20]).unwrap();
+        fs::write(&losetup, "sleep 0.5; exec losetup -f \"$1\"").unwrap();
+        let journal = Journal::begin(&folder).unwrap();
+        journal.write(&Step::Loop(file.clone())).unwrap();
+        journal::disown(&folder);
+        let mut late = Command::new("sh");
+        let mut late = Guarded::spawn(late.args([&losetup, &file]), "dash").unwrap();
+        let told = clean_leftovers(parent.path(), "killed");
+        let ended = late.wait_until(clock::now() + STEP_MAX);
+        assert!(ended.is_some_and(|status| status.success()), "{}", late.stderr());
+        assert_eq!(loops_of(&file), Vec::<PathBuf>::new(), "{told:?}");
+        assert!(told.len() == 1 && told[0].ends_with("taken down"), "{told:?}");
+        assert!(!folder.exists());
     }
 
     #[test]

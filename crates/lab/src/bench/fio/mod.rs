@@ -145,7 +145,7 @@ impl Completion {
 }
 
 /// A volume while fio is running.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct VolumeProgress {
     /// The job's name.
     pub name: String,
@@ -244,23 +244,12 @@ pub fn run_each(
 /// Writes every file of a target once, from begin to end, so that none of them is a hole.
 ///
 /// # Errors
-/// When fio is missing, fails, or takes longer than a minute.
+/// When fio is missing, fails or hangs, or the whole run is told to stop.
 pub fn lay_out(files: &Target) -> Result<(), LabError> {
-    let mut words = ["fio", "--eta=never", "--name=layout"].map(str::to_owned).to_vec();
-    words.extend(files.fio_options(true));
-    words.extend(["--rw=write", "--bs=1m", "--iodepth=8", "--end_fsync=1"].map(str::to_owned));
     let mut command = Command::new("fio");
-    let mut child = Guarded::spawn(command.args(&words[1..]).stdout(Stdio::null()), PACKAGE)?;
-    match child.wait_until(clock::now() + GRACE) {
-        Some(status) if status.success() => Ok(()),
-        None => Err(LabError::Deadline { what: words.join(" "), after: GRACE }),
-        Some(status) => Err(LabError::ToolFailed {
-            tool: words[0].clone(),
-            how: status.to_string(),
-            said: child.stderr(),
-            command: text::command_line(&words),
-        }),
-    }
+    command.args(["--eta=never", "--name=layout"]).args(files.fio_options(true));
+    command.args(["--rw=write", "--bs=1m", "--iodepth=8", "--end_fsync=1"]);
+    child::run_to_end(&mut command, PACKAGE).map(drop)
 }
 
 /// Starts a load of which nobody wants to know more than that it is there; dropping it ends it.

@@ -153,7 +153,7 @@ impl Snapshot {
                 iops: if span_ms == 0 { 0.0 } else { done * 1_000.0 / span_ms as f64 },
                 ios_total: now.ios,
                 runtime_ms: now.runtime_ms,
-                told: String::new(),
+                ..VolumeProgress::default()
             }
         };
         self.jobs.iter().zip(jobs).enumerate().map(progress).collect()

@@ -8,7 +8,7 @@
 use std::path::Path;
 
 use super::recorder::LiveRecorder;
-use super::{Driven, Export, Host, during, filled_to_the_brim, programs, spans_of};
+use super::{Driven, Export, Host, during, filled_to_the_brim, programs, spans_of, without_limits};
 use crate::LabError;
 use crate::bench::Target as FioTarget;
 use crate::bench::chain::{Chain, FileSystem, Front};
@@ -22,11 +22,10 @@ use crate::sim::expect::{Counts, Subject};
 use crate::sim::record::{Record, Sample, Span, SpanRecord};
 use crate::sim::run::Recorded;
 use crate::sim::scenario::Case;
-use crate::sim::setup::{ClientSetup, InstanceSetup, Load, Setup, StripeSetup, Target};
+use crate::sim::setup::{ClientSetup, Load, Setup, StripeSetup, Target};
 use crate::sim::world::ClientOutcome;
 use crate::stalls::Watch;
 use crate::workload::{Pattern, Workload};
-use evenkeel_core::qos::pacing::{CreditLimit, Limit, Pacing};
 
 /// What files of a shortened run have in all: anywhere in them is anywhere on every volume, and
 /// memory that is touched for the first time is slow.
@@ -34,9 +33,6 @@ const FILES_MIB_MAX: u64 = 256;
 
 /// Making a file system, laying out files and taking it down again, in seconds.
 const AROUND_S: u64 = 5;
-
-/// More than anything that is laid out could use of a volume or an instance.
-const UNBOUND: u64 = 1 << 40;
 
 /// Whether a client of a world is such a program.
 pub(super) fn are_any(setup: &Setup) -> bool {
@@ -115,13 +111,8 @@ pub(super) fn drive(
     let Came { record, answered, command, remark, started_ms, warnings } = came;
     let (name, iops) = (plan.client.name.clone(), answered as f64 / plan.duration_s as f64);
     let runtime_ms = plan.duration_s * 1_000;
-    progress(&[VolumeProgress {
-        name,
-        iops,
-        ios_total: answered,
-        runtime_ms,
-        told: String::new(),
-    }]);
+    let ios_total = answered;
+    progress(&[VolumeProgress { name, iops, ios_total, runtime_ms, ..Default::default() }]);
     Ok(Driven {
         recorded: plan.recorded(setup, record, Counts { answered, counted }),
         command: format!(
@@ -298,34 +289,6 @@ pub(super) fn refusal(setup: &Setup) -> String {
 
 fn member(export: &Export) -> Member<'_> {
     Member { socket: &export.socket, export: &export.name }
-}
-
-/// The same world with limits that nothing reaches. Credits stay: what is earned at such a rate is
-/// never less than what is spent.
-pub(super) fn without_limits(setup: &Setup) -> Setup {
-    let mut free = setup.clone();
-    for volume in &mut free.volumes {
-        let unbound = |limit: Limit| {
-            let kept = |credit: CreditLimit| CreditLimit { refill_per_second: UNBOUND, ..credit };
-            Limit { per_second: UNBOUND, credit: limit.credit.map(kept) }
-        };
-        let Pacing { operations, bytes, .. } = volume.pacing;
-        volume.pacing = Pacing {
-            operations: operations.map(unbound),
-            bytes: bytes.map(unbound),
-            ..volume.pacing
-        };
-    }
-    for instance in &mut free.instances {
-        *instance = InstanceSetup {
-            baseline_iops: UNBOUND,
-            iops_max: UNBOUND,
-            baseline_bytes_per_second: UNBOUND,
-            bytes_per_second_max: UNBOUND,
-            ..instance.clone()
-        };
-    }
-    free
 }
 
 /// What the server has counted of the stripe's volumes.

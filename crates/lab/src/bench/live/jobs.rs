@@ -19,17 +19,20 @@ use crate::sim::expect::Counts;
 use crate::sim::record::Record;
 use crate::sim::run::{Recorded, SubjectResults};
 use crate::sim::scenario::Case;
-use crate::sim::setup::{ClientSetup, Load, Setup, Target};
+use crate::sim::setup::{ClientSetup, Load, Setup, Target, Think};
 use crate::sim::world::ClientOutcome;
 
 /// Device writes of a durable call on ext4.
 const WRITES_PER_CALL: u64 = 3;
 
 /// A case whose clients all make batches, run for real.
+#[derive(Default)]
 pub(super) struct Batches {
     pub recorded: Recorded,
     pub commands: Vec<String>,
     pub storage: Vec<String>,
+    /// Programs that came to nothing, and why.
+    pub failures: Vec<String>,
     /// Passes that no client stands for: those that read, which the page cache answers.
     pub more: Vec<SubjectResults>,
 }
@@ -95,13 +98,9 @@ pub(super) fn drive(
             }
             let runtime_ms = came.now_ns() / 1_000_000;
             let (name, iops) = (place.name.to_owned(), came.last_rate(place));
-            progress(&[VolumeProgress {
-                name,
-                iops,
-                ios_total: round + 1,
-                runtime_ms,
-                told: String::new(),
-            }]);
+            let ios_total = round + 1;
+            let told = VolumeProgress { name, iops, ios_total, runtime_ms, ..Default::default() };
+            progress(&[told]);
         }
     }
     Ok(came.batches)
@@ -110,7 +109,7 @@ pub(super) fn drive(
 fn places(setup: &Setup) -> Result<Vec<Place<'_>>, LabError> {
     let mut places: Vec<Place<'_>> = Vec::new();
     for (number, client) in setup.clients.iter().enumerate() {
-        let (Target::Volume(volume), Load::Job { every_ns, ios, depth: 1 }) =
+        let (Target::Volume(volume), Load::Job { every_ns, ios, depth: 1, think: Think::No }) =
             (client.target, &client.load)
         else {
             let what = format!("client \"{}\" does not make one call at a time", client.name);
@@ -156,9 +155,9 @@ impl Came {
             counts: vec![Counts::default(); setup.volumes.len()],
             ..Recorded::default()
         };
-        let (commands, storage, more) = (Vec::new(), vec![storage], Vec::new());
+        let storage = vec![storage];
         Self {
-            batches: Batches { recorded, commands, storage, more },
+            batches: Batches { recorded, storage, ..Batches::default() },
             began_ns: clock::monotonic_ns(),
         }
     }

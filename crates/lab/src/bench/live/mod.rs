@@ -27,7 +27,7 @@ use crate::sim::setup::{ClientSetup, Load, Setup, Target, Think};
 use crate::sim::world::ClientOutcome;
 use crate::stalls::{Observed, Watch};
 use crate::workload::{Pattern, Workload};
-use evenkeel_core::qos::pacing::Pacing;
+use evenkeel_core::qos::pacing::{Balances, Pacing};
 
 /// Most of a volume that is visited: where a block lies means nothing to a limit, and memory that
 /// is touched for the first time is slow.
@@ -35,6 +35,9 @@ const SPAN_BYTES_MAX: u64 = 256 << 20;
 
 /// What a run takes beside its load: a server made, fio started and its log read.
 const AROUND_A_RUN_S: u64 = 2;
+
+/// More than anything that is laid out could use of an instance.
+const UNBOUND: u64 = 1 << 40;
 
 /// Requests of arrivals at a rate that are under way at most: fio holds later ones back.
 const OPEN_UNDER_WAY_MAX: u32 = 256;
@@ -106,6 +109,8 @@ pub struct Live {
     pub storage: Vec<String>,
     /// What a reader should know before believing the figures.
     pub warnings: Vec<String>,
+    /// Programs that came to nothing: in which run, and why.
+    pub failures: Vec<String>,
 }
 
 /// Runs every case of a scenario for real. Repetitions are interleaved: the first of every case,
@@ -113,7 +118,8 @@ pub struct Live {
 /// once a second; `folder` holds fio's logs while they are needed, and mounts.
 ///
 /// # Errors
-/// When a case asks for what cannot be driven, the server cannot be made so, or fio fails.
+/// When a case asks for what cannot be driven, the server cannot be made so, or fio fails that is
+/// the load. A program of a desktop benchmark that fails is told in the result.
 pub fn run(
     scenario: &Scenario,
     host: &mut dyn Host,
@@ -130,6 +136,7 @@ pub fn run(
         stalls: Vec::new(),
         storage: Vec::new(),
         warnings: Vec::new(),
+        failures: Vec::new(),
     };
     let mut done: Vec<Option<CaseResults>> = vec![None; scenario.cases.len()];
     for number in interleaved(&scenario.cases) {
@@ -140,6 +147,7 @@ pub fn run(
             let (batches, stalls) = drive_batches(case, seed, host, files, folder, told)?;
             live.stalls.push(stalls);
             live.commands.extend(batches.commands);
+            live.failures.extend(batches.failures);
             live.lay_on(batches.storage);
             let mut results = run::conclude(case, seed, &batches.recorded);
             results.clients.extend(batches.more);
@@ -244,6 +252,14 @@ fn has_batches(setup: &Setup) -> bool {
 #[must_use]
 pub fn has_database(case: &Case) -> bool {
     database::is_in(&case.setup)
+}
+
+/// Whether a scenario has a program that a database server must run for.
+#[must_use]
+pub fn needs_postgres(scenario: &Scenario) -> bool {
+    let clients = scenario.cases.iter().flat_map(|case| &case.setup.clients);
+    let mut programs = clients.filter_map(|client| client.program);
+    programs.any(|setup| setup.program.is_of_database())
 }
 
 /// About how long a case takes for real, in seconds.
@@ -490,6 +506,23 @@ fn filled_to_the_brim(setup: &Setup) -> Setup {
         }
     }
     full
+}
+
+/// The same world without limits, for what is laid out before they are asked for: its volumes have
+/// none and no credits, and its instances such as nothing reaches. Such a limit would be a volume's
+/// weight, too, and what that brought would still be felt when the real one has come.
+fn without_limits(setup: &Setup) -> Setup {
+    let mut free = setup.clone();
+    for volume in &mut free.volumes {
+        (volume.pacing, volume.balances) = (Pacing::UNLIMITED, Balances::default());
+    }
+    for instance in &mut free.instances {
+        instance.baseline_iops = UNBOUND;
+        instance.iops_max = UNBOUND;
+        instance.baseline_bytes_per_second = UNBOUND;
+        instance.bytes_per_second_max = UNBOUND;
+    }
+    free
 }
 
 /// Parts of the run whose latencies are asked for, of one subject. A client that is all that its

@@ -8,10 +8,14 @@ use super::database;
 use super::jobs::{Batches, Came};
 use super::{Export, Files, Host, parts_of};
 use crate::LabError;
+use crate::bench::chain::Chain;
 use crate::bench::child::Guarded;
 use crate::bench::desktop::{self, Desk, Score};
 use crate::bench::durable;
 use crate::bench::fio::{self, Job, VolumeProgress};
+use crate::bench::iomelt;
+use crate::bench::postgres::{self, Server, pgbench};
+use crate::program::ProgramSetup;
 use crate::sim::client::BatchRecord;
 use crate::sim::scenario::Case;
 use crate::sim::setup::{ClientSetup, Load, Setup, Target};
@@ -47,7 +51,8 @@ pub(super) struct Test<'a> {
     depth: u16,
 }
 
-/// Runs every program of a case, in the order in which they start there.
+/// Runs every program of a case, in the order in which they start there. One that is missing, fails
+/// or makes no sense is told as the failure that it is, and the others go on.
 pub(super) fn drive(
     case: &Case,
     seed: u64,
@@ -65,31 +70,61 @@ pub(super) fn drive(
     })?;
     let _neighbours = neighbours(setup, &exports, seed)?;
     for (nth, test) in (1..).zip(&tests) {
-        if !test.can_run(chains[test.volume].is_some()) {
+        let chain = chains[test.volume].as_ref();
+        if !test.can_run(chain.is_some()) {
             continue;
         }
+        let ready = test.ready(chain, folder);
         let before = host.counted()?[test.volume];
         let started_ns = came.now_ns();
-        let (score, manner) = match (&chains[test.volume], test.client.program) {
-            (Some(chain), Some(program)) => {
-                let desk = Desk { folder: chain.path(), scratch: folder };
-                (desk.run(program)?, program.program.manner())
-            }
-            _ => (test.direct(&exports[test.volume], folder, seed)?, "its requests"),
-        };
+        let place = (&exports[test.volume], folder, seed);
+        let ran = ready.and_then(|ready| test.run(&ready, place).map(|score| (score, ready)));
         let counted = host.counted()?[test.volume] - before;
         let name = test.name().to_owned();
+        let (Score { took_ns, command }, ready) = match ran {
+            Ok(ran) => ran,
+            Err(error) => {
+                // When the whole run is told to stop, everything fails.
+                iomelt::go_on()?;
+                let why = error.to_string().lines().collect::<Vec<_>>().join("; ");
+                came.batches.failures.push(format!("{}: {name}: {why}", case.label));
+                continue;
+            }
+        };
+        let manner = test.manner(&ready);
         came.batches.commands.push(format!(
-            "{}  # {}, {name}, {manner}: {counted} I/Os counted by the server",
-            score.command, case.label
+            "{command}  # {}, {name}, {manner}: {counted} I/Os counted by the server",
+            case.label
         ));
+        came.batches.storage.extend(ready.described());
         came.count(test.volume, test.ios, counted);
-        came.batch(test.number, BatchRecord { started_ns, took_ns: score.took_ns });
-        let iops = test.ios as f64 * 1e9 / score.took_ns.max(1) as f64;
+        came.batch(test.number, BatchRecord { started_ns, took_ns });
+        let iops = test.ios as f64 * 1e9 / took_ns.max(1) as f64;
         let runtime_ms = came.now_ns() / 1_000_000;
-        progress(&[VolumeProgress { name, iops, ios_total: nth, runtime_ms, told: String::new() }]);
+        let told = VolumeProgress { name, iops, ios_total: nth, runtime_ms, ..Default::default() };
+        progress(&[told]);
     }
     Ok(came.batches)
+}
+
+/// Where a program runs, ready for it.
+enum Ready<'a> {
+    /// A mounted file system.
+    Desk(Desk<'a>),
+    /// A database on one.
+    Database(Server),
+    /// None: its requests are made directly.
+    Export,
+}
+
+impl Ready<'_> {
+    /// What is there beside the file system, in words.
+    fn described(&self) -> Option<String> {
+        match self {
+            Self::Database(server) => Some(server.described.clone()),
+            Self::Desk(_) | Self::Export => None,
+        }
+    }
 }
 
 /// The programs in the order of their starts.
@@ -139,8 +174,47 @@ impl Test<'_> {
         &self.client.name
     }
 
+    /// Nobody makes the requests of what needs a file system without one, or those of a database
+    /// where there is none.
     fn can_run(&self, is_mounted: bool) -> bool {
-        is_mounted || self.client.program.is_none_or(|setup| setup.program.is_of_requests())
+        let Some(ProgramSetup { program, .. }) = self.client.program else { return true };
+        match program.is_of_database() {
+            true => is_mounted && postgres::probe().is_none(),
+            false => is_mounted || program.is_of_requests(),
+        }
+    }
+
+    /// Makes ready what the program is not to be timed for.
+    fn ready<'a>(
+        &self,
+        chain: Option<&'a Chain>,
+        scratch: &'a Path,
+    ) -> Result<Ready<'a>, LabError> {
+        match (chain, self.client.program) {
+            (Some(chain), Some(setup)) if setup.program.is_of_database() => {
+                pgbench::ready(chain, scratch).map(Ready::Database)
+            }
+            (Some(chain), Some(_)) => Ok(Ready::Desk(Desk { folder: chain.path(), scratch })),
+            _ => Ok(Ready::Export),
+        }
+    }
+
+    /// Runs it; `place` is its export, a folder for what it is told and prints, and a seed.
+    fn run(&self, ready: &Ready<'_>, place: (&Export, &Path, u64)) -> Result<Score, LabError> {
+        let (export, folder, seed) = place;
+        match (ready, self.client.program) {
+            (Ready::Desk(desk), Some(setup)) => desk.run(setup),
+            (Ready::Database(server), Some(setup)) => pgbench::batch(server, setup.calls, seed),
+            _ => self.direct(export, folder, seed),
+        }
+    }
+
+    /// In what manner it runs there.
+    fn manner(&self, ready: &Ready<'_>) -> &'static str {
+        match (ready, self.client.program) {
+            (Ready::Desk(_) | Ready::Database(_), Some(setup)) => setup.program.manner(),
+            _ => "its requests",
+        }
     }
 
     /// The program's requests, made directly: durable ones one at a time, others by fio.

@@ -106,9 +106,10 @@ fn programs_run_in_the_order_of_their_starts() {
     let case = suite.cases.iter().find(|case| case.name == "S1").unwrap();
     let tests = programs::tests(&case.setup).unwrap();
     let order: Vec<&str> = tests.iter().map(programs::Test::name).collect();
-    assert_eq!(order.len(), 9);
+    assert_eq!(order.len(), 10);
     assert_eq!(order[..3], ["IOzone write", "IOzone read", "FS-Mark"]);
-    assert_eq!(order[8], "TIO read");
+    assert_eq!(order[8..], ["TIO read", "pgbench"]);
+    assert!(needs_postgres(&suite) && !suite.cases.iter().any(has_database));
     assert!(has_files(&suite) && length_s(case) > 10);
     let striped = "title = \"t\"\nduration_s = 9\n[[volume]]\nname = \"v\"\ncount = 2\n\
                    [[stripe]]\nname = \"s\"\nvolumes = \"v-*\"\nchunk_kib = 64\n[[client]]\n\
@@ -142,16 +143,16 @@ fn what_works_on_files_is_told_apart_and_refused_where_it_cannot() {
 }
 
 #[test]
-fn files_are_laid_out_without_limits_and_credits_stay() {
+fn what_is_laid_out_meets_no_limit_and_has_no_credits() {
     let burst = known("fio-40");
     let case = burst.cases.iter().find(|case| case.name == "gp2 5 x 100").unwrap();
-    let full = filled_to_the_brim(&case.setup);
-    let free = files::without_limits(&full);
-    for (volume, before) in free.volumes.iter().zip(&full.volumes) {
-        let limit = volume.pacing.operations.unwrap();
-        let credit = limit.credit.unwrap();
-        assert!(credit.refill_per_second >= limit.per_second, "nothing is spent");
-        assert_eq!(credit.capacity, before.pacing.operations.unwrap().credit.unwrap().capacity);
+    let free = without_limits(&filled_to_the_brim(&case.setup));
+    assert_eq!((free.volumes.len(), free.instances.len()), (5, case.setup.instances.len()));
+    for volume in &free.volumes {
+        assert_eq!((volume.pacing, volume.balances), (Pacing::UNLIMITED, Balances::default()));
     }
-    assert_eq!(free.volumes.len(), 5);
+    let behind = burst.cases.iter().find(|case| !case.setup.instances.is_empty()).unwrap();
+    for instance in without_limits(&behind.setup).instances {
+        assert_eq!([instance.iops_max, instance.bytes_per_second_max], [UNBOUND; 2]);
+    }
 }

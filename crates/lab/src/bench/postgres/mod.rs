@@ -15,13 +15,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rustix::fs::{Advice, fadvise};
+use rustix::fs::{Advice, fadvise, syncfs};
 use rustix::process::{Pid, Signal, kill_process};
 
 pub use self::session::{Row, Session};
 use super::chain::{self, Chain};
-use super::child::Guarded;
-use super::{desktop, iomelt};
+use super::child::{self, Guarded};
+use super::iomelt;
 use crate::{LabError, clock, text};
 
 /// The superuser of the cluster, whatever user of the system runs it.
@@ -177,7 +177,7 @@ impl Server {
         user.may_have(&folder)?;
         let mut make = Command::new(program("initdb")?);
         make.args(INITDB).arg("-D").arg(&data).uid(user.uid).gid(user.gid).current_dir("/");
-        desktop::run_to_end(&mut make, PACKAGE)?;
+        child::run_to_end(&mut make, PACKAGE)?;
         let mut command = Command::new(program("postgres")?);
         command.arg("-D").arg(&data).arg("-k").arg(&folder);
         for (name, value) in SETTINGS {
@@ -218,6 +218,16 @@ impl Server {
             forgotten.map_err(LabError::io("cannot have the cache forget", &path))?;
         }
         Ok(())
+    }
+
+    /// Has everything on its file system written, so that no earlier page is in the way of what
+    /// comes next.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn settle(&self) -> Result<(), LabError> {
+        let written = fs::File::open(&self.data).and_then(|folder| Ok(syncfs(folder)?));
+        written.map_err(LabError::io("cannot have the system write", &self.data))
     }
 
     fn wait_until_ready(&mut self) -> Result<(), LabError> {
@@ -283,14 +293,11 @@ pub(super) fn stop(data: &Path) -> Result<(), LabError> {
 
 /// The processes of PostgreSQL that work in a data folder: the server and its children.
 fn processes_of(data: &Path) -> Vec<Pid> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let of_entry = |entry: fs::DirEntry| {
-        let pid = Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?;
-        let works_in = fs::read_link(entry.path().join("cwd")).ok()?;
-        let is = fs::read_link(entry.path().join("exe")).ok()?;
-        (works_in == data && is.file_name()? == "postgres").then_some(pid)
-    };
-    entries.filter_map(of_entry).collect()
+    child::processes(|process| {
+        let works_there = fs::read_link(process.join("cwd")).is_ok_and(|at| at == data);
+        let program = || fs::read_link(process.join("exe"));
+        works_there && program().is_ok_and(|program| program.ends_with("postgres"))
+    })
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! pgbench on a server of our own: its tables, its transactions at a rate, and sessions of a batch
-//! job that read one page after the other anywhere in a table.
+//! pgbench on a server of our own: its tables, its transactions at a rate or one after the other,
+//! and sessions of a batch job that read one page after the other anywhere in a table.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,16 +7,17 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use super::{PACKAGE, PORT, SUPERUSER, Server, program};
-use crate::bench::child::Guarded;
-use crate::bench::desktop;
+use crate::bench::chain::Chain;
+use crate::bench::child::{self, Guarded};
+use crate::bench::desktop::Score;
 use crate::{LabError, clock, text};
 
 /// Hundred thousands of accounts: 256 MiB, thirty times the server's cache.
 const SCALE: u64 = 20;
 /// The database of the transactions.
 pub const TRANSACTIONS: &str = "oltp";
-/// A database that neither of both uses.
-pub const NEITHER: &str = "postgres";
+/// The database that a cluster is made with, which neither of both uses.
+pub const FIRST: &str = "postgres";
 /// That of the batch job: the same tables, which the server counts apart.
 pub const BATCH: &str = "batch";
 /// Sessions of the transactions: enough that a rate can be kept while each of them waits for a
@@ -82,12 +83,9 @@ pub struct Files {
 /// # Errors
 /// When pgbench or the server fails.
 pub fn prepare(server: &Server) -> Result<Files, LabError> {
-    let mut session = server.session(NEITHER)?;
+    let mut session = server.session(FIRST)?;
     session.rows(&format!("CREATE DATABASE {TRANSACTIONS}"))?;
-    let mut words = words_for(server, TRANSACTIONS, None)?;
-    words.extend(["-i", "-q", "-s"].map(str::to_owned));
-    words.push(SCALE.to_string());
-    desktop::run_to_end(Command::new(&words[0]).args(&words[1..]), PACKAGE)?;
+    fill(server, TRANSACTIONS, SCALE)?;
     // Copied as files: read again, rows would be marked as known to be committed, and written.
     let copied = format!("CREATE DATABASE {BATCH} TEMPLATE {TRANSACTIONS} STRATEGY file_copy");
     session.rows(&copied)?;
@@ -101,6 +99,44 @@ pub fn prepare(server: &Server) -> Result<Files, LabError> {
     Ok(Files { transactions: files(TRANSACTIONS)?, batch: files(BATCH)? })
 }
 
+/// Makes tables of so many hundred thousand accounts.
+fn fill(server: &Server, database: &str, scale: u64) -> Result<(), LabError> {
+    let mut words = words_for(server, database, None)?;
+    words.extend(["-i", "-q", "-s"].map(str::to_owned));
+    words.push(scale.to_string());
+    child::run_to_end(Command::new(&words[0]).args(&words[1..]), PACKAGE).map(drop)
+}
+
+/// A server with the tables of [`batch`], and nothing left to write but what transactions do.
+///
+/// # Errors
+/// As [`Server::start`], or when pgbench fails.
+pub fn ready(chain: &Chain, folder: &Path) -> Result<Server, LabError> {
+    let server = Server::start(chain, folder)?;
+    fill(&server, FIRST, 1)?;
+    server.session(FIRST)?.rows("CHECKPOINT")?;
+    server.settle()?;
+    Ok(server)
+}
+
+/// Makes transactions one after the other; how long they took, without the connection's making, by
+/// pgbench's own rate.
+///
+/// # Errors
+/// When pgbench fails or prints what we do not understand.
+pub fn batch(server: &Server, transactions: u64, seed: u64) -> Result<Score, LabError> {
+    let mut words = words_for(server, FIRST, Some(seed))?;
+    words.extend(["-c", "1", "-t", &transactions.to_string()].map(str::to_owned));
+    let told = child::run_to_end(Command::new(&words[0]).args(&words[1..]), PACKAGE)?;
+    let is_all = transactions_of(&told) == Some(transactions);
+    let rate = rate_of(&told).filter(|_| is_all).ok_or_else(|| LabError::BadOutput {
+        tool: "pgbench",
+        what: format!("no rate of {transactions} transactions in {told:?}"),
+    })?;
+    let took_ns = (transactions as f64 * 1e9 / rate).round() as u64;
+    Ok(Score { took_ns, command: text::command_line(&words) })
+}
+
 /// The most transactions a second that the server does: in a short time, and in that which it takes
 /// to write what they have left in memory. Without it, the page cache would lend what it never gets
 /// back.
@@ -111,13 +147,13 @@ pub fn maximum(server: &Server, seed: u64) -> Result<Maximum, LabError> {
     let mut words = words_for(server, TRANSACTIONS, Some(seed))?;
     words.extend(["-c", SESSIONS, "-T"].map(str::to_owned));
     words.push(PROBE_S.to_string());
-    let told = desktop::run_to_end(Command::new(&words[0]).args(&words[1..]), PACKAGE)?;
+    let told = child::run_to_end(Command::new(&words[0]).args(&words[1..]), PACKAGE)?;
     let count = transactions_of(&told).ok_or_else(|| LabError::BadOutput {
         tool: "pgbench",
         what: format!("no transactions in {:?}", told.lines().last()),
     })?;
     let since = clock::now();
-    server.session(NEITHER)?.rows("CHECKPOINT")?;
+    server.session(FIRST)?.rows("CHECKPOINT")?;
     let took_s = PROBE_S as f64 + (clock::now() - since).as_secs_f64();
     Ok(Maximum { per_second: count as f64 / took_s, command: text::command_line(&words) })
 }
@@ -255,6 +291,12 @@ fn transactions_of(told: &str) -> Option<u64> {
     figures.split(['/', '\n']).next()?.trim().parse().ok().filter(|count| *count > 0)
 }
 
+/// Transactions a second, without the time to connect.
+fn rate_of(told: &str) -> Option<f64> {
+    let (_, figures) = told.rsplit_once("tps = ")?;
+    figures.split_whitespace().next()?.parse().ok().filter(|rate: &f64| *rate > 0.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -266,6 +308,11 @@ mod tests {
         assert_eq!(transactions_of(told), Some(1_203));
         let none = ["number of transactions actually processed: 0", "no luck"].map(transactions_of);
         assert_eq!(none, [None, None]);
+        let told = "tps = 331.250000 (without initial connection time)\n";
+        assert_eq!(rate_of(told), Some(331.25));
+        for none in ["", "tps = ", "tps = x", "tps = 0.000000 (without initial connection time)"] {
+            assert_eq!(rate_of(none), None, "{none}");
+        }
         let line = "1795313404 1457 63664905 2849622601363 40143 121165 0 0 0 0 0 0 0 0 0";
         let expected = Second { unix_s: 1_795_313_404, count: 1_457, sum_us: 63_664_905 };
         assert_eq!(second(line), Some(expected));

@@ -8,14 +8,13 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use evenkeel_wire::nbd::ExportInfo;
 use evenkeel_wire::nbd::constants::command;
-use evenkeel_wire::nbd::handshake::{Server as Greeter, Step};
 use evenkeel_wire::nbd::transmission::{ErrorCode, REQUEST_BYTES, RequestHeader, reply};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::*;
+use crate::bench::durable::tests::shake_hands;
 
 const VOLUME_BYTES: u64 = 1 << 20;
 const CHUNK_BYTES: u32 = 4 << 10;
@@ -39,7 +38,7 @@ fn volume(socket: PathBuf, manner: Manner) -> Kept {
     let (listener, own) = (UnixListener::bind(socket).unwrap(), kept.clone());
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        shake_hands(&mut stream);
+        shake_hands(&mut stream, VOLUME_BYTES);
         let mut held: Option<Vec<u8>> = None;
         for _ in 0..manner.gone_after {
             let mut head = [0; REQUEST_BYTES];
@@ -71,25 +70,6 @@ fn answer(own: &Kept, manner: Manner, stream: &mut UnixStream, request: &Request
         _ => {}
     }
     answer
-}
-
-fn shake_hands(stream: &mut UnixStream) {
-    let mut greeter = Greeter::new();
-    loop {
-        match greeter.poll_output() {
-            Some(Step::Send(bytes)) => stream.write_all(&bytes).unwrap(),
-            Some(Step::WantExport(name)) => {
-                greeter.export(Some(ExportInfo::new(name, VOLUME_BYTES)));
-            }
-            Some(Step::Ready(_)) => return,
-            Some(other) => panic!("{other:?}"),
-            None => {
-                let mut byte = [0];
-                stream.read_exact(&mut byte).unwrap();
-                greeter.handle(&byte);
-            }
-        }
-    }
 }
 
 /// The kernel's end of a served stripe.

@@ -147,7 +147,7 @@ fn shape(reader: &Reader<'_>, size_bytes: u64) -> Read<Shape> {
 /// The keys of each kind of load: one of its own, and those that go with it.
 const LOADS: [(&str, &[&str]); 4] = [
     ("iops", &["arrivals"]),
-    ("job_ios", &["job_every_s", "depth"]),
+    ("job_ios", &["job_every_s", "depth", "think_us", "think"]),
     ("trace", &[]),
     ("depth", &["threads", "think_us", "think"]),
 ];
@@ -173,23 +173,32 @@ fn load(source: &Source<'_>, reader: &Reader<'_>, size_bytes: u64) -> Read<Load>
             let every_ns = reader.scaled("job_every_s", 1e9, 0.001..=1e9)?;
             let every_ns = reader.need("job_every_s", every_ns, "distance of the jobs' starts")?;
             let ios = reader.whole("job_ios", 1..=1 << 40)?.unwrap_or(1);
-            Ok(Load::Job { every_ns, ios, depth })
+            let think = think(reader)?;
+            if think != Think::No && depth > 1 {
+                let message = "goes with job_ios where depth is 1";
+                return Err(reader.fault("think_us", message));
+            }
+            Ok(Load::Job { every_ns, ios, depth, think })
         }
         "trace" => trace(source, reader, size_bytes),
         _ => {
             let threads = reader.small("threads", DEPTH)?.unwrap_or(1);
             let threads = u16::try_from(threads).unwrap_or(1);
-            let ns = reader.scaled("think_us", 1e3, 0.0..=1e12)?;
-            let words = [("constant", false), ("exponential", true)];
-            let exponential = reader.choice("think", &words)?.unwrap_or(false);
-            let think = match ns {
-                None | Some(0) => Think::No,
-                Some(ns) if exponential => Think::Exponential(ns),
-                Some(ns) => Think::Constant(ns),
-            };
-            Ok(Load::Closed { threads, depth, think })
+            Ok(Load::Closed { threads, depth, think: think(reader)? })
         }
     }
+}
+
+/// The pause between answer and request.
+fn think(reader: &Reader<'_>) -> Read<Think> {
+    let ns = reader.scaled("think_us", 1e3, 0.0..=1e12)?;
+    let words = [("constant", false), ("exponential", true)];
+    let exponential = reader.choice("think", &words)?.unwrap_or(false);
+    Ok(match ns {
+        None | Some(0) => Think::No,
+        Some(ns) if exponential => Think::Exponential(ns),
+        Some(ns) => Think::Constant(ns),
+    })
 }
 
 /// A file with a line `seconds,read|write,offset,length` for each request, in order of time.

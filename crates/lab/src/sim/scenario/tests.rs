@@ -237,6 +237,10 @@ const MISTAKES: &[(&str, &str)] = &[
         "s.toml:9: [[client]] program = \"pgbench\": needs iops: what of it reaches the volume",
     ),
     (
+        "[[client]]\non = \"v\"\njob_ios = 9\njob_every_s = 1\ndepth = 2\nthink_us = 5",
+        "s.toml:11: [[client]] think_us = 5: goes with job_ios where depth is 1",
+    ),
+    (
         "[[client]]\nname = \"c\"\non = \"v\"\nprogram_calls = 1",
         "s.toml:9: [[client]] program_calls = 1: needs a program",
     ),

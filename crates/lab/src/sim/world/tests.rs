@@ -100,7 +100,7 @@ fn clients_think_arrive_and_come_back() {
         (Load::Closed { threads: 2, depth: 2, think: Think::Constant(900_000) }, 4_000),
         (Load::Open { per_second: 700, poisson: false }, 700 - 1),
         // 2 ms at the device, ten times; the one that starts with the second ends after it.
-        (Load::Job { every_ns: 100_000_000, ios: 20, depth: 1 }, 200),
+        (Load::Job { every_ns: 100_000_000, ios: 20, depth: 1, think: Think::No }, 200),
     ];
     for (load, first_second) in loads {
         let what = format!("{load:?}");
@@ -117,7 +117,7 @@ fn clients_think_arrive_and_come_back() {
 #[test]
 fn jobs_start_in_time_or_at_once_when_late() {
     let base = client(Target::Volume(0), 1, 1);
-    let job = |ios| Load::Job { every_ns: 100_000_000, ios, depth: 4 };
+    let job = |ios| Load::Job { every_ns: 100_000_000, ios, depth: 4, think: Think::No };
     let batches = |ios| {
         let clients = vec![ClientSetup { load: job(ios), ..base.clone() }];
         run(&setup(1, vec![volume(None)], clients), 1).clients.remove(0).batches
@@ -131,6 +131,20 @@ fn jobs_start_in_time_or_at_once_when_late() {
     let long = batches(8_000);
     assert_eq!(long.len(), 4);
     assert!(long.windows(2).all(|two| two[0].started_ns + two[0].took_ns == two[1].started_ns));
+}
+
+/// Ten requests of 100 us with nine pauses between them; none before the next batch.
+#[test]
+fn a_job_may_pause_between_its_requests() {
+    let think = Think::Constant(400_000);
+    let load = Load::Job { every_ns: 100_000_000, ios: 10, depth: 1, think };
+    let clients = vec![ClientSetup { load, ..client(Target::Volume(0), 1, 1) }];
+    let batches = run(&setup(1, vec![volume(None)], clients), 1).clients.remove(0).batches;
+    assert_eq!(batches.len(), 10);
+    for (number, batch) in batches.iter().enumerate() {
+        assert_eq!(batch.started_ns, number as u64 * 100_000_000);
+        assert_eq!(batch.took_ns, 10 * 100_000 + 9 * 400_000);
+    }
 }
 
 #[test]

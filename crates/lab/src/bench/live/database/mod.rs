@@ -12,7 +12,7 @@ use std::path::Path;
 use self::roles::{Batch, Roles};
 use super::jobs::{Batches, Came};
 use super::recorder::STRETCHES_MAX;
-use super::{Files, Host, spans_of};
+use super::{Files, Host, spans_of, without_limits};
 use crate::bench::fio::VolumeProgress;
 use crate::bench::iomelt;
 use crate::bench::postgres::pgbench::{self, Running, Second};
@@ -25,7 +25,7 @@ use crate::sim::scenario::Case;
 use crate::sim::setup::Setup;
 use crate::stalls::{Observed, Watch};
 use crate::{LabError, clock, text};
-use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
+use evenkeel_core::qos::pacing::Limit;
 
 const NS_PER_S: u64 = 1_000_000_000;
 /// Making a cluster, its tables and the search for its maximum, in seconds.
@@ -57,7 +57,7 @@ pub(super) fn drive(
     let setup = &case.setup;
     let roles = Roles::of(case)?;
     // Without limits, until all is laid out.
-    let exports = host.open(&held(setup, None))?;
+    let exports = host.open(&without_limits(setup))?;
     let mut came = Came::new(setup, host.storage());
     let chains =
         came.mount(setup, &exports, Files::Mounted, folder, |volume| volume == roles.volume)?;
@@ -69,7 +69,7 @@ pub(super) fn drive(
     let server = Server::start(chain, folder)?;
     came.batches.storage.push(format!("{}; its file system has nobarrier", server.described));
     let files = pgbench::prepare(&server)?;
-    let session = server.session(pgbench::NEITHER)?;
+    let session = server.session(pgbench::FIRST)?;
     let mut run = Run { roles, server, files, session, seed, scratch: folder, counted: Vec::new() };
     let per_second = run.rate(setup, host, &mut came)?;
     let watch = Watch::start();
@@ -80,13 +80,11 @@ pub(super) fn drive(
     Ok((came.batches, observed))
 }
 
-/// The same world with its volumes held at a rate and without credits, or not held at all.
-fn held(setup: &Setup, per_second: Option<u64>) -> Setup {
-    let mut held = setup.clone();
+/// The same world with its volumes held at a rate, without credits.
+fn held(setup: &Setup, per_second: u64) -> Setup {
+    let mut held = without_limits(setup);
     for volume in &mut held.volumes {
-        let operations = per_second.map(|per_second| Limit { per_second, credit: None });
-        volume.pacing = Pacing { operations, ..Pacing::UNLIMITED };
-        volume.balances = Balances::default();
+        volume.pacing.operations = Some(Limit { per_second, credit: None });
     }
     held
 }
@@ -185,7 +183,7 @@ impl Run<'_> {
         came: &mut Came,
     ) -> Result<f64, LabError> {
         let Roles { probe_iops, percent, .. } = self.roles;
-        self.rest(host, &held(setup, Some(probe_iops)))?;
+        self.rest(host, &held(setup, probe_iops))?;
         let maximum = pgbench::maximum(&self.server, self.seed)?;
         came.batches.commands.push(format!(
             "{}  # {:.1} transactions a second on {probe_iops} IOPS",
@@ -198,7 +196,7 @@ impl Run<'_> {
     /// Writes down what is to be written and forgets what was read, past all limits, before the
     /// volumes have those that are given.
     fn rest(&mut self, host: &mut dyn Host, limits: &Setup) -> Result<(), LabError> {
-        host.limit(&held(limits, None))?;
+        host.limit(&without_limits(limits))?;
         self.session.rows("CHECKPOINT")?;
         self.server.forget(&self.files.transactions)?;
         self.server.forget(&self.files.batch)?;
@@ -358,13 +356,11 @@ mod tests {
     }
 
     #[test]
-    fn a_world_is_held_at_a_rate_or_not_at_all() {
+    fn a_world_is_held_at_a_rate_without_credits() {
         let text = catalogue::find("batch-beside-oltp-short").unwrap();
         let case = case_of(text, "PostgreSQL on gp2");
         assert!(is_in(&case.setup) && !is_in(&case_of(text, "gp2").setup));
-        let limit = |setup: &Setup| setup.volumes[0].pacing.operations;
-        assert_eq!(limit(&held(&case.setup, None)), None);
-        let probed = limit(&held(&case.setup, Some(500))).unwrap();
+        let probed = held(&case.setup, 500).volumes[0].pacing.operations.unwrap();
         assert_eq!((probed.per_second, probed.credit), (500, None));
     }
 
