@@ -86,7 +86,7 @@ pub enum Verb {
     /// unless --yes-destroy-data. Exit code 0: kept; 1: broken; 6: undecided, because the machine
     /// was too busy to tell.
     Prove(Prove),
-    /// Measure against other servers.
+    /// Run published experiments again, and measure against other servers.
     Bench(Bench),
     /// Print the completion script of a shell.
     Completions(Completions),

@@ -128,6 +128,12 @@ fn a_burst_ends_when_the_article_says() {
         entry.as_ref().is_ok_and(|entry| entry.path().extension().is_some_and(|end| end == "html"))
     });
     assert!(pages.count() >= 1, "a report lies beside the result");
+    let charts = folder.path().join("charts");
+    let words = ["show", "burst-and-stripe", "--svg", charts.to_str().unwrap()];
+    run(&mut bench(folder.path(), &words)).ok();
+    let charts = std::fs::read_dir(&charts).unwrap().map(|entry| entry.unwrap().path());
+    let charts: Vec<String> = charts.map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    assert!(charts.len() >= 2 && charts.iter().all(|chart| chart.starts_with("<svg ")));
 }
 
 /// Whether the points of these names were kept for real.

@@ -82,7 +82,8 @@ pub struct BenchRun {
     #[arg(long, group = "how")]
     pub live: bool,
 
-    /// Only for real, and as long as the article: hours.
+    /// Only for real, and as long as the article: hours, and three weeks for
+    /// `five-minute-job`.
     #[arg(long, group = "how")]
     pub full: bool,
 
@@ -124,6 +125,10 @@ pub struct BenchShow {
     /// Write the HTML report here.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub html: Option<PathBuf>,
+
+    /// Write each chart of the report into this folder, as a file of its own.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub svg: Option<PathBuf>,
 
     #[command(flatten)]
     pub results: Results,

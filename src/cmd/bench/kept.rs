@@ -3,6 +3,7 @@
 use super::{failed, print};
 use crate::cli::{BenchCompare, BenchLs, BenchShow, Results};
 use crate::message::{self, Exit, Failure, Item};
+use evenkeel_lab::report::standalone::{self, Chart};
 use evenkeel_lab::suite::{self, SUITES, compare as comparison, result::SuiteResult};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -69,6 +70,9 @@ pub fn show(arguments: &BenchShow) -> Result<(), Failure> {
         write(path, &result.to_html().map_err(failed)?)?;
         eprintln!("report: {}", path.display());
     }
+    if let Some(folder) = &arguments.svg {
+        write_charts(folder, &standalone::charts(&result.to_html().map_err(failed)?))?;
+    }
     print(&arguments.output, &result, SuiteResult::to_text)
 }
 
@@ -99,6 +103,16 @@ pub fn keep(results: &Results, result: &SuiteResult) -> Result<[PathBuf; 2], Fai
     write(&json, &result.to_json().map_err(failed)?)?;
     write(&html, &result.to_html().map_err(failed)?)?;
     Ok([json, html])
+}
+
+fn write_charts(folder: &Path, charts: &[Chart]) -> Result<(), Failure> {
+    std::fs::create_dir_all(folder)
+        .map_err(|error| Failure::new(format!("{}: {error}", folder.display())))?;
+    for (nth, chart) in (1..).zip(charts) {
+        write(&folder.join(chart.file_name(nth)), &chart.svg)?;
+    }
+    eprintln!("charts: {} in {}", charts.len(), folder.display());
+    Ok(())
 }
 
 /// The folder in which results are kept: the one that was named, or the user's own.

@@ -168,6 +168,50 @@ fn p19_who_comes_back_does_not_wait_for_another_round() {
     }
 }
 
+/// Flows with one small request go first once a round, and not as often as others of their kind
+/// had a turn: two of them that are back in time for each other do not keep a third out.
+#[test]
+fn p19_light_flows_leave_a_heavy_one_its_turns() {
+    let heavy = Client::greedy(16, 16 * KIB).limited(3_000).on(0);
+    let light = Client { depth: 0, ..heavy };
+    let mut world = World::new(None, &[instance(limit(1_000), None)], &[heavy, light, light]);
+    let (mut asked, mut again_at) = ([0; 2], [0; 2]);
+    for now in (NS_PER_S / 10..3 * NS_PER_S).step_by(100_000) {
+        world.run_until(now);
+        for number in 0..2 {
+            // It asks again 1.5 ms after it was served.
+            if world.count(1 + number, 0..now) == asked[number] {
+                again_at[number] = now + 1_500_000;
+                asked[number] += 1;
+            } else if again_at[number] == now {
+                world.submit(1 + number);
+            }
+        }
+    }
+    let count = world.count(0, span(1, 3)) / 2;
+    assert!(count >= 330, "{count} of 1,000 beside two light ones");
+}
+
+/// One that reads and writes is now in the line of one direction and now in the other's: all the
+/// same it has its part by weight, no more and no less.
+#[test]
+fn p19_who_reads_and_writes_has_its_part_by_weight() {
+    let link = InstancePacing {
+        operations: limit(2_000),
+        read_bytes_per_second: Some(125_000_000),
+        write_bytes_per_second: Some(125_000_000),
+        ..InstancePacing::UNLIMITED
+    };
+    let reader = Client::greedy(16, 16 * KIB).limited(2_000).on(0);
+    let writer = Client { operation: LOG_WRITE, ..reader };
+    let both = Client { writes_too: true, ..reader.limited(16_000) };
+    let mut world = World::new(None, &[link], &[both, reader, writer]);
+    world.run_until(5 * NS_PER_S);
+    let counts = [0, 1, 2].map(|volume| world.count(volume, span(1, 5)) / 4);
+    assert!(counts[0].abs_diff(1_600) <= 16, "{counts:?}");
+    assert!(counts[1..].iter().all(|count| count.abs_diff(200) <= 4), "{counts:?}");
+}
+
 /// §5.3.4: an instance that bursts for thirty minutes, to the I/O: (max - baseline) x 1,800 s of
 /// credits last exactly so long, and then the baseline is exact.
 #[test]

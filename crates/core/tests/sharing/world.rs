@@ -35,6 +35,8 @@ pub struct Client {
     /// Number of its instance.
     pub instance: Option<usize>,
     pub operation: Operation,
+    /// Half of its requests are writes instead.
+    pub writes_too: bool,
     pub depth: u32,
     pub length: u32,
 }
@@ -44,7 +46,7 @@ impl Client {
     pub fn greedy(depth: u32, length: u32) -> Self {
         let claim = Claim { reservation_per_second: 0, weight: 1_000, surplus_per_second: None };
         let pacing = Pacing::UNLIMITED;
-        Self { pacing, claim, instance: None, operation: READ, depth, length }
+        Self { pacing, claim, instance: None, operation: READ, writes_too: false, depth, length }
     }
 
     pub fn limited(mut self, per_second: u64) -> Self {
@@ -176,9 +178,11 @@ impl World {
 
     /// Submits one more request of a client.
     pub fn submit(&mut self, number: usize) {
-        let Client { operation, length, .. } = self.clients[number];
+        let Client { operation, writes_too, length, .. } = self.clients[number];
         let offset = self.rng.below(1 << 26) << 14;
         let handle = self.next_handle;
+        let writes = writes_too && self.rng.below(2) == 1;
+        let operation = if writes { LOG_WRITE } else { operation };
         self.next_handle += 1;
         self.submitted.insert(handle, (number, self.now));
         let io = Io { operation, offset, length, handle };

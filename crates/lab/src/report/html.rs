@@ -10,7 +10,7 @@ use crate::checker::Check;
 use crate::text::{self, thousands};
 
 /// The page's style, with the colours that the charts refer to.
-const STYLE: &str = include_str!("style.css");
+pub(super) const STYLE: &str = include_str!("style.css");
 
 pub(super) fn page(report: &Report) -> Result<String, LabError> {
     let mut page = open_page(&report.title);

@@ -5,6 +5,7 @@ mod curves;
 mod html;
 pub mod plots;
 pub(crate) mod simulated;
+pub mod standalone;
 mod suite;
 mod table;
 

@@ -210,7 +210,14 @@ impl Scheduler {
         let first = entry.first(ring) == NIL;
         let light = sharing.flows[index(flow)].requests() == 1 && cost.bytes <= LIGHT_BYTES_MAX;
         let weight = sharing.flows[index(share)].place.weight();
+        // A turn that was broken off leaves no more than the next request takes.
+        let share_ns = entry.share_ns(cost);
+        let left_ns = &mut sharing.flows[index(flow)].deficit_ns;
+        *left_ns = (*left_ns).min(share_ns);
         if was_its_turn {
+            // Where it had its turn before it went to its device, it is not given another.
+            let has_turn = *left_ns == share_ns;
+            sharing.flows[index(flow)].in_turn = has_turn;
             entry.join_front(&mut sharing.flows, flow, ring, weight);
         } else {
             entry.join(&mut sharing.flows, flow, ring, (weight, light));
@@ -247,6 +254,7 @@ impl Scheduler {
             let flow = self.sharing.instances[index(instance)].first(ring);
             let slot = self.sharing.flows[index(flow)].volume;
             let share = self.volumes[index(slot)].share;
+            let began = !self.sharing.flows[index(flow)].in_turn;
             self.settle_volume(slot, share, Waits::AtInstance, Duration::ZERO);
             if !self.has_instance_turn(instance, ring, flow) {
                 continue;
@@ -255,7 +263,11 @@ impl Scheduler {
                 Passed::Dispatched(cost) => self.after_instance_turn(share, flow, ring, &cost),
                 Passed::Nothing => self.sharing.withdraw(self.now, share, flow),
                 Passed::Full => break,
-                Passed::VolumeShut(_) => self.back_to_volume(slot, share, flow),
+                Passed::VolumeShut(_) => {
+                    // A turn in which it took nothing is none.
+                    self.sharing.flows[index(flow)].in_turn &= !began;
+                    self.back_to_volume(slot, share, flow);
+                }
                 Passed::InstanceShut(cost, operation) => {
                     let entry = &mut self.sharing.instances[index(instance)];
                     deadline = entry.shut(&cost, operation);
@@ -271,12 +283,11 @@ impl Scheduler {
     }
 
     /// Whether it is the first flow's turn in a ring of its instance; if not, it went to the end.
-    /// Alone it always is.
+    /// Alone it always is, for as many turns as it takes; they are counted, because who is away
+    /// meanwhile is owed one.
     fn has_instance_turn(&mut self, instance: u32, ring: usize, flow: u32) -> bool {
         let entry = &self.sharing.flows[index(flow)];
-        if entry.next == flow {
-            return true;
-        }
+        let alone = entry.next == flow;
         let Some(next) = entry.next(&self.nodes) else { return true };
         let (cost, _) = self.volumes[index(entry.volume)].counting.weigh(&next.portion);
         let cost = instance_cost(&cost, &next.portion);
@@ -285,11 +296,19 @@ impl Scheduler {
         let weight = sharing.flows[index(share)].place.weight();
         let limits = &mut sharing.instances[index(instance)];
         let (share_ns, turn_ns) = (limits.share_ns(&cost), limits.turn_ns(weight.into()));
-        if sharing.flows[index(flow)].may_take(share_ns, turn_ns) {
+        let entry = &mut sharing.flows[index(flow)];
+        if alone {
+            let ended = entry.take_alone(share_ns, turn_ns);
+            if ended > 0 {
+                limits.count_turns(entry, ended);
+            }
             return true;
         }
-        limits.end_turn(&mut sharing.flows, ring);
-        false
+        let may_take = entry.may_take(share_ns, turn_ns);
+        if !may_take {
+            limits.end_turn(&mut sharing.flows, ring);
+        }
+        may_take
     }
 
     fn after_instance_turn(&mut self, share: u32, flow: u32, ring: usize, cost: &Cost) {

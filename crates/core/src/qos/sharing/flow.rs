@@ -80,7 +80,7 @@ pub(crate) struct Flow {
     started: Option<bool>,
     /// What it may still take in this turn and the next, in nanoseconds of the limits it shares.
     pub deficit_ns: u64,
-    /// Its instance's count of turns when its last one ended.
+    /// The count of turns when its last one ended, of the instance that it was at then.
     pub turn_at: u32,
     /// What it weighs in its instance's ring, as long as it is in one.
     pub ring_weight: u32,
@@ -207,11 +207,22 @@ impl Flow {
     /// Whether it may take so much in its turn, which is worth `turn_ns`; if not, its turn is over.
     pub fn may_take(&mut self, share_ns: u64, turn_ns: u64) -> bool {
         if !self.in_turn {
-            // What is left is less than the next request takes, unless the turn was broken off.
-            self.deficit_ns = self.deficit_ns.min(share_ns).saturating_add(turn_ns);
+            self.deficit_ns = self.deficit_ns.saturating_add(turn_ns);
         }
         self.in_turn = share_ns <= self.deficit_ns;
         self.in_turn
+    }
+
+    /// Lets it take so much where nobody else waits: as many turns as that takes are its own, one
+    /// after the other. Returns how many of them ended.
+    pub fn take_alone(&mut self, share_ns: u64, turn_ns: u64) -> u32 {
+        if self.may_take(share_ns, turn_ns) {
+            return 0;
+        }
+        self.in_turn = true;
+        let turns = (share_ns - self.deficit_ns).div_ceil(turn_ns.max(1));
+        self.deficit_ns = self.deficit_ns.saturating_add(turns.saturating_mul(turn_ns));
+        u32::try_from(turns).unwrap_or(u32::MAX)
     }
 
     /// The request that goes next.
@@ -235,7 +246,8 @@ impl Flow {
             Waits::AtDevice => return None,
         };
         let started = self.started.map_or(2, u64::from);
-        phase.words([waits, u64::from(self.ring), self.in_turn.into(), self.deficit_ns]);
+        // What is left of its turns decides nothing while nobody else has any.
+        phase.words([waits, u64::from(self.ring)]);
         phase.words([started, self.urgent_run.into(), self.after_flush.into()]);
         phase.words([self.place.weight().into(), self.in_flight.into()]);
         self.normal.tell(nodes, phase)?;

@@ -277,8 +277,8 @@ impl Instance {
         self.rings[ring].waiting > 0 || (other.waiting > 0 && other.by_common_limit)
     }
 
-    /// Puts a flow in a ring, by when its last turn was; at the front if it is light and that was a
-    /// round ago.
+    /// Puts a flow in a ring, by when its last turn was; at the front if it is light, that was a
+    /// round ago, and the first of the ring had one since.
     pub fn join(
         &mut self,
         flows: &mut [Flow],
@@ -287,10 +287,13 @@ impl Instance {
         (weight, light): (u32, bool),
     ) {
         let round = self.rings[0].waiting + self.rings[1].waiting;
-        // Who was away for longer is owed no more than one who was there.
-        let age = self.turns.wrapping_sub(flows[at(flow)].turn_at).min(round);
+        let since = |flow: &Flow| self.turns.wrapping_sub(flow.turn_at);
+        let away = since(&flows[at(flow)]);
+        let first = flows.get(at(self.rings[ring].first)).map_or(0, since);
+        let at_front = light && away >= round && away >= first;
         flows[at(flow)].in_turn = false;
-        self.enter(flows, (flow, weight), ring, (age, light && age == round));
+        // Who was away for longer is owed no more than one who was there.
+        self.enter(flows, (flow, weight), ring, (away.min(round), at_front));
     }
 
     /// Puts a flow at the front of a ring: it was its turn.
@@ -342,9 +345,14 @@ impl Instance {
         self.note_turn(flow);
     }
 
-    const fn note_turn(&mut self, flow: &mut Flow) {
-        self.turns = self.turns.wrapping_add(1);
+    /// Counts turns that a flow had alone, in the middle of another one.
+    pub const fn count_turns(&mut self, flow: &mut Flow, turns: u32) {
+        self.turns = self.turns.wrapping_add(turns);
         flow.turn_at = self.turns;
+    }
+
+    const fn note_turn(&mut self, flow: &mut Flow) {
+        self.count_turns(flow, 1);
         flow.in_turn = false;
     }
 

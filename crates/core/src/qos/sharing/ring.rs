@@ -1,13 +1,14 @@
 //! Flows in the order of their turns: whose last turn is longest ago is first.
 //!
-//! Who comes back within a round goes where it would be, had it stayed. At the end it would lose,
-//! with each request, as much as it was away, be it for its own limits or because its client had no
-//! more than that in flight; and so would get less than those who ask for more.
+//! Who comes back within a round goes where it would be, had it stayed, or as far as [`PASSED_MAX`]
+//! allows. At the end it would lose, with each request, as much as it was away, be it for its own
+//! limits or because its client had no more than that in flight; and so would get less than those
+//! who ask for more.
 
 use super::flow::{Flow, NIL, at};
 use crate::time::Instant;
 
-/// Who comes back passes at most so many.
+/// Who comes back passes at most so many: what it costs is bounded.
 const PASSED_MAX: u32 = 64;
 
 #[derive(Debug)]

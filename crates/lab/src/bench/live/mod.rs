@@ -135,7 +135,8 @@ pub fn run(
         fio: fio::version()?,
         stalls: Vec::new(),
         storage: Vec::new(),
-        warnings: Vec::new(),
+        // Later the load is our own.
+        warnings: fio::load_warning("before").into_iter().collect(),
         failures: Vec::new(),
     };
     let mut done: Vec<Option<CaseResults>> = vec![None; scenario.cases.len()];

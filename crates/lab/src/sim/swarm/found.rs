@@ -244,5 +244,4 @@ worlds! {
     world_2227 "found/2227.toml"
     world_2260 "found/2260.toml"
     world_2605 "found/2605.toml"
-    world_4345 "found/4345.toml"
 }

@@ -1,0 +1,63 @@
+//! Charts as files of their own, for pages that show pictures and no HTML.
+
+use super::html::STYLE;
+
+/// A chart of a report, as a file of its own.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Chart {
+    /// What it shows, in words.
+    pub label: String,
+    /// An SVG document, in the colours of the report, light or dark as the reader has it.
+    pub svg: String,
+}
+
+impl Chart {
+    /// A name for the `nth` of them: `03-mean-rate-of-every-configuration.svg`.
+    #[must_use]
+    pub fn file_name(&self, nth: usize) -> String {
+        let words = self.label.split(|letter: char| !letter.is_ascii_alphanumeric());
+        let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+        format!("{nth:02}-{}.svg", words.join("-").to_ascii_lowercase())
+    }
+}
+
+/// The charts of a report in HTML, in its order.
+#[must_use]
+pub fn charts(report: &str) -> Vec<Chart> {
+    let one = |rest: &str| {
+        let (svg, _) = rest.split_once("</svg>")?;
+        let (head, body) = svg.split_once('>')?;
+        let (label, _) = head.split_once("aria-label=\"")?.1.split_once('"')?;
+        let style = format!("{}svg {{ background: var(--paper); }}", colours());
+        let svg = format!("<svg {head}>\n<style>\n{style}\n</style>{body}</svg>\n");
+        Some(Chart { label: label.to_owned(), svg })
+    };
+    report.split("<svg ").skip(1).filter_map(one).collect()
+}
+
+/// The rules that name the colours: they are the first of the style.
+fn colours() -> &'static str {
+    STYLE.split_once("* {").map_or("", |(colours, _)| colours)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_chart_of_a_report_stands_alone() {
+        let report = "<p>\n<svg class=\"chart\" aria-label=\"IOPS of a &amp; b\" xmlns=\"x\">\n\
+                      <line stroke=\"var(--grid)\"/>\n</svg></p><svg aria-label=\"Two\"></svg>";
+        let charts = charts(report);
+        let names: Vec<String> =
+            (1..).zip(&charts).map(|(nth, chart)| chart.file_name(nth)).collect();
+        assert_eq!(names, ["01-iops-of-a-amp-b.svg", "02-two.svg"]);
+        assert!(
+            charts[0].svg.starts_with("<svg class=\"chart\"")
+                && charts[0].svg.ends_with("</svg>\n")
+        );
+        let defined = |name: &str| charts[0].svg.contains(&format!("{name}: #"));
+        assert!(["--grid", "--paper", "--series-5"].into_iter().all(defined));
+        assert_eq!(charts[0].svg.matches("prefers-color-scheme: dark").count(), 1);
+    }
+}
