@@ -21,6 +21,14 @@ pub struct Limit {
     pub credit: Option<CreditLimit>,
 }
 
+impl Limit {
+    /// Units per second that it lets through for ever: without its credits.
+    #[must_use]
+    pub fn sustained_per_second(&self) -> u64 {
+        self.credit.map_or(self.per_second, |credit| credit.refill_per_second)
+    }
+}
+
 /// How requests are counted (one "I/O" of the bill).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CountingRule {

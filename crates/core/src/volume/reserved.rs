@@ -39,9 +39,7 @@ impl Rules {
 /// What a limit lets through for ever: without its credits. Where there is no limit, nothing can be
 /// reserved.
 fn sustained(limit: Option<Limit>) -> u64 {
-    let sustained =
-        |limit: Limit| limit.credit.map_or(limit.per_second, |credit| credit.refill_per_second);
-    limit.map_or(0, sustained)
+    limit.map_or(0, |limit| limit.sustained_per_second())
 }
 
 fn reserved(operations_per_second: u64, bytes_per_second: u64) -> Reserved {

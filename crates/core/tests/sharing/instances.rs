@@ -150,6 +150,69 @@ fn p19_a_volume_near_its_own_limit_keeps_the_rest_of_its_turns() {
     assert!((360..=400).contains(&counts[3]), "{counts:?}");
 }
 
+/// Four small ones of a weight each beside a large one of 1,000, whose limit is so many per mille
+/// of its part: an I/O is 500 us of 2,000 a second, which bind, and 64 KiB are charged 596 us of
+/// bytes.
+fn large_beside_small(weight: u64, per_mille: u64) -> (Vec<Client>, InstancePacing, u64) {
+    let fast = Client::greedy(16, 16 * KIB).limited(3_000).on(0);
+    let small = Client { claim: fast.limited(weight).claim, ..fast };
+    let part = 2_000 * 500 * 1_000 / (596 * 4 * weight + 500 * 1_000);
+    let mut large = Client::greedy(16, 64 * KIB).limited(1_000).on(0);
+    large.pacing = crate::world::pacing(limit(1_000), limit((part * per_mille / 1_000) << 16));
+    large.pacing.tolerance = Duration::from_ms(1);
+    let pacing = instance(limit(2_000), limit(110_000_000));
+    (vec![large, small, small, small, small], pacing, part)
+}
+
+/// A volume whose own limits break off its turns has the rest of them when it comes back, before
+/// the next round: where a turn is worth a request and a half, it is not to have one of each.
+#[test]
+fn p19_a_turn_that_own_limits_break_off_goes_on_afterwards() {
+    for weight in [250, 500, 700] {
+        let (clients, pacing, part) = large_beside_small(weight, 950);
+        let mut world = World::new(None, &[pacing], &clients);
+        world.run_until(5 * NS_PER_S);
+        let (count, own) = (world.count(0, span(1, 5)) / 4, part * 95 / 100);
+        // A request more or less in a turn.
+        assert!(count.abs_diff(own) <= own / 16, "{count} of {own} beside {weight}");
+    }
+}
+
+/// One whose limits would let it have more than its part is not given more for being held up by
+/// them when its turn comes: a turn in which it takes nothing is not kept for later.
+#[test]
+fn p19_a_turn_that_brings_nothing_is_none() {
+    for (weight, per_mille) in [(250, 1_050), (500, 1_200), (700, 1_100)] {
+        let (clients, pacing, part) = large_beside_small(weight, per_mille);
+        let mut world = World::new(None, &[pacing], &clients);
+        world.run_until(5 * NS_PER_S);
+        let count = world.count(0, span(1, 5)) / 4;
+        assert!(count <= part + part / 50, "{count} of {part}: {weight} {per_mille}");
+    }
+}
+
+/// A flow with one small request waits for a quantum at most beside those that come back to go on
+/// with their turns, too.
+#[test]
+fn light_flows_go_before_turns_that_go_on() {
+    let (clients, pacing, _) = large_beside_small(250, 950);
+    let mut large = clients[0];
+    large.pacing = crate::world::pacing(limit(1_000), limit(300 << 16));
+    large.pacing.tolerance = Duration::from_ms(1);
+    let light = Client { depth: 0, ..clients[1].limited(1_000) };
+    let clients = [large, large, large, large, clients[1], clients[2], light];
+    let mut world = World::new(None, &[pacing], &clients);
+    for step in 1..=400 {
+        // Every 20 ms, one I/O in forty: less than an even part.
+        world.run_until(NS_PER_S / 10 + step * 20_000_000);
+        world.submit(6);
+    }
+    world.run_until(9 * NS_PER_S);
+    // Service takes 100 us, its own I/O 500 us of the host's, the one before it 596 us.
+    let longest = world.percentile(6, 1_000);
+    assert!(longest <= 1_200_000, "{longest}");
+}
+
 /// One whose own limits make it wait for a little longer than a round takes, again and again, has
 /// its turn when it comes back: what it may have is less than its share of the host.
 #[test]

@@ -277,6 +277,12 @@ impl Scheduler {
                 let sibling = self.sharing.flows[index(flow)].sibling;
                 self.sharing.flows[index(before)].sibling = sibling;
             }
+            if let Some(last) = self.sharing.flows.get_mut(index(share))
+                && last.sibling == NIL
+            {
+                // What is left of its turns is of the volume's limits, not of its host's.
+                last.deficit_ns = 0;
+            }
             self.free_flow(flow);
             self.look_again(slot);
         }

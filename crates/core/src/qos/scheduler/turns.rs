@@ -210,15 +210,18 @@ impl Scheduler {
         let first = entry.first(ring) == NIL;
         let light = sharing.flows[index(flow)].requests() == 1 && cost.bytes <= LIGHT_BYTES_MAX;
         let weight = sharing.flows[index(share)].place.weight();
-        // A turn that was broken off leaves no more than the next request takes.
+        // A turn that its own limits broke off goes on where what is left of it is enough for the
+        // next request: waiting for another would cost it a part of each.
         let share_ns = entry.share_ns(cost);
         let left_ns = &mut sharing.flows[index(flow)].deficit_ns;
-        *left_ns = (*left_ns).min(share_ns);
+        *left_ns = (*left_ns).min(share_ns.saturating_add(entry.turn_ns(weight.into())));
+        let goes_on = *left_ns >= share_ns;
+        sharing.flows[index(flow)].in_turn = goes_on;
+        sharing.flows[index(flow)].resumed = goes_on;
         if was_its_turn {
-            // Where it had its turn before it went to its device, it is not given another.
-            let has_turn = *left_ns == share_ns;
-            sharing.flows[index(flow)].in_turn = has_turn;
             entry.join_front(&mut sharing.flows, flow, ring, weight);
+        } else if goes_on {
+            entry.resume(&mut sharing.flows, flow, ring, weight);
         } else {
             entry.join(&mut sharing.flows, flow, ring, (weight, light));
         }
@@ -254,7 +257,8 @@ impl Scheduler {
             let flow = self.sharing.instances[index(instance)].first(ring);
             let slot = self.sharing.flows[index(flow)].volume;
             let share = self.volumes[index(slot)].share;
-            let began = !self.sharing.flows[index(flow)].in_turn;
+            let Flow { in_turn: goes_on, deficit_ns: left_ns, turn_at, .. } =
+                self.sharing.flows[index(flow)];
             self.settle_volume(slot, share, Waits::AtInstance, Duration::ZERO);
             if !self.has_instance_turn(instance, ring, flow) {
                 continue;
@@ -265,7 +269,10 @@ impl Scheduler {
                 Passed::Full => break,
                 Passed::VolumeShut(_) => {
                     // A turn in which it took nothing is none.
-                    self.sharing.flows[index(flow)].in_turn &= !began;
+                    let entry = &mut self.sharing.flows[index(flow)];
+                    entry.in_turn &= goes_on;
+                    entry.deficit_ns = left_ns;
+                    entry.turn_at = turn_at;
                     self.back_to_volume(slot, share, flow);
                 }
                 Passed::InstanceShut(cost, operation) => {
@@ -300,6 +307,7 @@ impl Scheduler {
         if alone {
             let ended = entry.take_alone(share_ns, turn_ns);
             if ended > 0 {
+                entry.resumed = false;
                 limits.count_turns(entry, ended);
             }
             return true;

@@ -75,6 +75,8 @@ pub(crate) struct Flow {
     pub ring: u8,
     /// In the middle of its turn in the instance's ring.
     pub in_turn: bool,
+    /// That turn began before it was away, for its own limits or at its device.
+    pub resumed: bool,
     urgent_run: u8,
     /// A lane with a request dispatched in part goes on until that is finished.
     started: Option<bool>,
@@ -122,6 +124,7 @@ impl Flow {
             waits: Waits::Nowhere,
             ring: 0,
             in_turn: false,
+            resumed: false,
             urgent_run: 0,
             started: None,
             deficit_ns: 0,

@@ -9,7 +9,7 @@
 
 use super::flow::{Flow, HeldBy, NIL, at};
 use super::model::InstancePacing;
-use super::ring::Ring;
+use super::ring::{Place, Ring};
 use crate::qos::cost::Cost;
 use crate::qos::gate::{Exceeded, Gate};
 use crate::qos::pacer::{Pacer, Tolerance};
@@ -292,22 +292,27 @@ impl Instance {
         let first = flows.get(at(self.rings[ring].first)).map_or(0, since);
         let at_front = light && away >= round && away >= first;
         flows[at(flow)].in_turn = false;
+        flows[at(flow)].resumed = false;
         // Who was away for longer is owed no more than one who was there.
-        self.enter(flows, (flow, weight), ring, (away.min(round), at_front));
+        let place = if at_front { Place::First } else { Place::Behind(away.min(round)) };
+        self.enter(flows, (flow, weight), ring, place);
+    }
+
+    /// Puts a flow in a ring that goes on with its turn: at the front, but for a flow with a single
+    /// request there, which waits for no more than one quantum.
+    pub fn resume(&mut self, flows: &mut [Flow], flow: u32, ring: usize, weight: u32) {
+        let first = flows.get(at(self.rings[ring].first));
+        let is_light = first.is_some_and(|first| !first.in_turn && first.requests() == 1);
+        let place = if is_light { Place::Second } else { Place::First };
+        self.enter(flows, (flow, weight), ring, place);
     }
 
     /// Puts a flow at the front of a ring: it was its turn.
     pub fn join_front(&mut self, flows: &mut [Flow], flow: u32, ring: usize, weight: u32) {
-        self.enter(flows, (flow, weight), ring, (0, true));
+        self.enter(flows, (flow, weight), ring, Place::First);
     }
 
-    fn enter(
-        &mut self,
-        flows: &mut [Flow],
-        flow: (u32, u32),
-        ring: usize,
-        (age, at_front): (u32, bool),
-    ) {
+    fn enter(&mut self, flows: &mut [Flow], flow: (u32, u32), ring: usize, place: Place) {
         if self.rings[ring].waiting == 0 {
             // It catches up with nothing; and who is always back before the other ring's turn is
             // not forgiven what it had, or it would go first for ever.
@@ -315,12 +320,13 @@ impl Instance {
             self.rings[ring].opens_at = None;
         }
         flows[at(flow.0)].ring = u8::from(ring == 1);
-        self.rings[ring].enter(flows, flow, (age, self.turns), at_front);
+        self.rings[ring].enter(flows, flow, place, self.turns);
     }
 
-    /// Takes a flow out of its ring, which ends its turn.
+    /// Takes a flow out of its ring, which ends its turn: for the others one that it resumed ended
+    /// when it was broken off.
     pub fn leave(&mut self, flows: &mut [Flow], flow: u32) {
-        if flows[at(flow)].in_turn {
+        if flows[at(flow)].in_turn && !flows[at(flow)].resumed {
             self.note_turn(&mut flows[at(flow)]);
         }
         self.rings[usize::from(flows[at(flow)].ring)].leave(flows, flow);
@@ -338,9 +344,17 @@ impl Instance {
         }
     }
 
-    /// Ends the turn of the first flow of a ring: it goes to the end.
+    /// Ends the turn of the first flow of a ring: it goes to the end, or where it would be now, had
+    /// it not resumed its turn.
     pub fn end_turn(&mut self, flows: &mut [Flow], ring: usize) {
-        let flow = &mut flows[at(self.rings[ring].first)];
+        let first = self.rings[ring].first;
+        let flow = &mut flows[at(first)];
+        if flow.resumed {
+            let weight = flow.ring_weight;
+            self.rings[ring].leave(flows, first);
+            self.join(flows, first, ring, (weight, false));
+            return;
+        }
         self.rings[ring].first = flow.next;
         self.note_turn(flow);
     }

@@ -102,10 +102,11 @@ impl Claim {
     /// type. Were it as much as it may have, nothing would be left beside it.
     #[must_use]
     pub fn best_effort(pacing: &Pacing) -> Self {
-        let always = |limit: Limit| limit.credit.map_or(limit.per_second, |c| c.refill_per_second);
         let weight = match (pacing.operations, pacing.bytes) {
             (Some(limit), _) => limit.per_second,
-            (None, Some(limit)) => always(limit) / u64::from(DeviceModel::REFERENCE_BYTES),
+            (None, Some(limit)) => {
+                limit.sustained_per_second() / u64::from(DeviceModel::REFERENCE_BYTES)
+            }
             (None, None) => UNLIMITED_WEIGHT,
         };
         let weight = u32::try_from(weight.max(1)).unwrap_or(u32::MAX);

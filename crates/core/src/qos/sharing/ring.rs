@@ -11,6 +11,15 @@ use crate::time::Instant;
 /// Who comes back passes at most so many: what it costs is bounded.
 const PASSED_MAX: u32 = 64;
 
+/// Where a flow goes in a ring where others wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    First,
+    Second,
+    /// Behind all but those who had a turn of the last so many.
+    Behind(u32),
+}
+
 #[derive(Debug)]
 pub(super) struct Ring {
     /// First flow, or `NIL`.
@@ -37,14 +46,13 @@ impl Ring {
         opens_at: None,
     };
 
-    /// Puts a flow in: at the front, or behind all but those who had a turn of the last `age`;
-    /// `turns` ended so far.
+    /// Puts a flow in; `turns` ended so far.
     pub fn enter(
         &mut self,
         flows: &mut [Flow],
         (flow, weight): (u32, u32),
-        (age, turns): (u32, u32),
-        at_front: bool,
+        place: Place,
+        turns: u32,
     ) {
         // As it is taken out again, whatever its volume weighs by then.
         flows[at(flow)].ring_weight = weight;
@@ -55,16 +63,20 @@ impl Ring {
             return;
         }
         let mut before = flows[at(self.first)].previous;
-        if !at_front {
-            let age_of = |flow: &Flow| turns.wrapping_sub(flow.turn_at);
-            let mut passed = 0;
-            while before != self.first && passed < PASSED_MAX && age_of(&flows[at(before)]) < age {
-                before = flows[at(before)].previous;
-                passed += 1;
+        match place {
+            Place::First => {}
+            Place::Second => before = self.first,
+            Place::Behind(age) => {
+                let age_of = |flow: u32| turns.wrapping_sub(flows[at(flow)].turn_at);
+                let mut passed = 0;
+                while before != self.first && passed < PASSED_MAX && age_of(before) < age {
+                    before = flows[at(before)].previous;
+                    passed += 1;
+                }
             }
         }
         insert_after(before, flows, flow);
-        if at_front {
+        if place == Place::First {
             self.first = flow;
         }
     }

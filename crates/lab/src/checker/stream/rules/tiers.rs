@@ -145,12 +145,15 @@ impl Tiers {
         });
     }
 
-    /// Another volume whose base is due and that nothing but us holds up.
+    /// Another volume whose base is due and that nothing but us holds up, not counting time in
+    /// which nobody could do anything.
     fn passed_over(&self, burst: u32, seen: &Seen) -> Option<u32> {
         let slack_ns = seen.system.bounds.base_slack_ns;
         let ready = |number: u32| seen.volume(number).is_some_and(|volume| could_go(volume, seen));
+        let overdue = |due: u64| due + slack_ns + seen.stalls.overlap(due, seen.now) <= seen.now;
         let due = self.due.iter().take_while(|(due, _)| due + slack_ns <= seen.now);
-        let others = due.take(LOOKS_MAX).map(|(_, number)| *number);
+        let due = due.take(LOOKS_MAX).filter(|(due, _)| overdue(*due));
+        let others = due.map(|(_, number)| *number);
         others.filter(|number| *number != burst).find(|number| ready(*number))
     }
 }
