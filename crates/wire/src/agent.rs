@@ -153,6 +153,8 @@ pub struct VolumeReport {
     pub bytes_read: u64,
     /// Bytes written since the server started.
     pub bytes_written: u64,
+    /// Flushes dispatched since the server started; they are no counted I/Os.
+    pub flushes: u64,
     /// Time its requests were held up, by what held them up.
     pub exceeded: Exceeded,
     /// In how many of the seconds in which it was used it got what was sold with it.

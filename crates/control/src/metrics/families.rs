@@ -196,6 +196,11 @@ pub(super) const ALL: &[Family] = &[
         Of::Volume(|v| counted(v.report.bytes_written)),
     ),
     Family::counter(
+        "flushes",
+        "Flushes started since the server started, which cost no IOPS.",
+        Of::Volume(|v| counted(v.report.flushes)),
+    ),
+    Family::counter(
         "read_seconds",
         "Seconds from arrival to reply, of all read requests together.",
         Of::Volume(|v| seconds(of_requests(v, Op::Read, |reads| reads.total.sum().ns))),

@@ -29,6 +29,7 @@ fn volume(bits: u128, balance: u64) -> VolumeNow {
             operations: 40,
             bytes_read: 4_096,
             bytes_written: 8_192,
+            flushes: 11,
             exceeded: Exceeded { operations_ns: 1_500_000_000, ..Exceeded::default() },
             contract: Contract::default(),
         },

@@ -313,6 +313,7 @@ impl<D: Driver> Reactor<D> {
             latency.waited(self.now.since(submitted_at), &before, &after);
         }
         volume.in_store += 1;
+        volume.flushes += u64::from(operation == Operation::Flush);
         volume.store.submit(submission, &mut self.driver.disk(slot));
         self.stir(slot);
         self.use_in_second(slot);

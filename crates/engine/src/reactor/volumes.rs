@@ -29,6 +29,8 @@ pub(super) struct Volume {
     pub(super) latencies: Option<Box<Latencies>>,
     /// Quanta the store works on.
     pub(super) in_store: u32,
+    /// Flushes that went there. The scheduler does not count what costs no IOPS.
+    pub(super) flushes: u64,
     /// Whether it is among those whose balances may move.
     restless: bool,
     pub(super) judged: Judged,
@@ -53,6 +55,7 @@ pub struct Released {
     store: Box<dyn Store>,
     exported: Exported,
     latencies: Option<Box<Latencies>>,
+    flushes: u64,
     contract: Contract,
 }
 
@@ -85,14 +88,15 @@ impl<D: Driver> Reactor<D> {
         released: Released,
         ack: SyncSender<Result<(), String>>,
     ) {
-        let Released { store, exported, latencies, contract } = released;
+        let Released { store, exported, latencies, flushes, contract } = released;
         let imported = self.scheduler.import(self.now, exported, &state.pacing, (None, None));
         note(&mut self.trace, self.now, Call::Other("import"));
         let slot = imported
             .map(|index| self.keep(&state, store, index))
             .map_err(|(_, error)| error.to_string());
         if let Ok(slot) = slot {
-            self.volumes[slot as usize].latencies = latencies;
+            let volume = &mut self.volumes[slot as usize];
+            (volume.latencies, volume.flushes) = (latencies, flushes);
             self.judge_from_now_on(slot, contract);
         }
         self.become_so(slot, state, ack);
@@ -146,6 +150,7 @@ impl<D: Driver> Reactor<D> {
             lines: Lines::default(),
             latencies: None,
             in_store: 0,
+            flushes: 0,
             restless: true,
             judged: Judged::default(),
             waiters: VecDeque::new(),
@@ -209,7 +214,7 @@ impl<D: Driver> Reactor<D> {
         drop(self.scheduler.remove(self.now, volume.index));
         note(&mut self.trace, self.now, Call::Other("remove"));
         let (mut store, mut latencies) = (Some(volume.store), volume.latencies);
-        let contract = volume.judged.contract;
+        let (flushes, contract) = (volume.flushes, volume.judged.contract);
         for farewell in volume.leaving {
             match farewell {
                 Farewell::Removed(ack) => {
@@ -220,7 +225,7 @@ impl<D: Driver> Reactor<D> {
                     let released = store.take().zip(exported.take());
                     let released = released.map(|(store, exported)| {
                         let latencies = latencies.take();
-                        Box::new(Released { store, exported, latencies, contract })
+                        Box::new(Released { store, exported, latencies, flushes, contract })
                     });
                     let _ = ack.send(released);
                 }
@@ -315,6 +320,7 @@ impl<D: Driver> Reactor<D> {
                 operations: counters.operations,
                 bytes_read: counters.bytes_read,
                 bytes_written: counters.bytes_written,
+                flushes: volume.flushes,
                 exceeded: counters.exceeded,
                 contract: volume.judged.contract,
             });
