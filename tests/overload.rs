@@ -16,7 +16,7 @@ use support::nbd::{self, Client, OPTION_ABORT, OPTION_GO, REPLY_TOO_BIG, go, req
 use support::process::run;
 use support::random::Random;
 use support::server::{FAST, Server};
-use support::tools::{absent, start_fio, tool};
+use support::tools::{absent, skipped, start_fio, tool};
 
 const MIB: u64 = 1 << 20;
 /// `NBD_ENOSPC`.
@@ -77,7 +77,7 @@ fn a_low_limit_of_open_files_is_raised_as_far_as_may_be() {
     const CONNECTIONS: u64 = 200;
     let hard = getrlimit(Resource::Nofile).maximum;
     if hard.is_some_and(|hard| hard < 4 * CONNECTIONS) {
-        println!("SKIPPED: the hard limit of open files is {hard:?}");
+        skipped(&format!("the hard limit of open files is {hard:?}"));
         return;
     }
     for options in ["--store memory", "--store memory --io pread"] {
@@ -273,7 +273,7 @@ impl Mount {
         let mount = format!("-t tmpfs -o {options} tmpfs {}", folder.path().display());
         let output = run(&mut tool("mount", &mount));
         if !output.status.success() {
-            println!("SKIPPED: mounting a tmpfs needs root: {output}");
+            skipped(&format!("mounting a tmpfs needs root: {output}"));
             return None;
         }
         Some(Self { folder })

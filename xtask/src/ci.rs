@@ -105,8 +105,10 @@ fn steps(root: &Path, scope: Scope) -> Vec<(&'static str, Option<Command>)> {
 }
 
 impl Tally {
-    /// Counts a closing line of libtest: "test result: ok. 3 passed; 0 failed; 1 ignored; ...".
+    /// Counts a closing line of libtest: "test result: ok. 3 passed; 0 failed; 1 ignored; ...", and
+    /// what a test says that it skips, which libtest counts as passed.
     fn add_test_result(&mut self, line: &str) {
+        self.skipped += u32::from(line.contains("SKIPPED: "));
         let Some(counts) = line.strip_prefix("test result: ") else { return };
         let counts = counts.trim_start_matches("ok. ").trim_start_matches("FAILED. ");
         for part in counts.split(';') {
@@ -152,8 +154,9 @@ mod tests {
         tally.add_test_result("running 4 tests");
         tally.add_test_result("test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured");
         tally.add_test_result("test result: FAILED. 5 passed; 2 failed; 0 ignored; 0 measured");
-        assert_eq!(tally, Tally { passed: 8, failed: 2, skipped: 1 });
-        assert_eq!(tally.line(), "8 passed, 2 failed, 1 skipped");
+        tally.add_test_result("SKIPPED: fio is not installed");
+        assert_eq!(tally, Tally { passed: 8, failed: 2, skipped: 2 });
+        assert_eq!(tally.line(), "8 passed, 2 failed, 2 skipped");
     }
 
     #[test]

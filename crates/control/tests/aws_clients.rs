@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::io::Write;
 use std::process::{Command, Output};
 
 use support::Server;
@@ -37,7 +38,10 @@ fn shown(output: &Output) -> String {
 fn boto3_works_unmodified() {
     let python = std::env::var("EVENKEEL_PYTHON").unwrap_or_else(|_| "python3".into());
     if !works(&python, &["-c", "import boto3"]) {
-        eprintln!("SKIPPED: {python} has no boto3; install it or set EVENKEEL_PYTHON");
+        let _ = writeln!(
+            std::io::stdout(),
+            "SKIPPED: {python} has no boto3; install it or set EVENKEEL_PYTHON"
+        );
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -53,7 +57,10 @@ fn boto3_works_unmodified() {
 fn aws_cli_works_unmodified() {
     let aws = std::env::var("EVENKEEL_AWS").unwrap_or_else(|_| "aws".into());
     if !works(&aws, &["--version"]) {
-        eprintln!("SKIPPED: {aws} is not there; install aws-cli or set EVENKEEL_AWS");
+        let _ = writeln!(
+            std::io::stdout(),
+            "SKIPPED: {aws} is not there; install aws-cli or set EVENKEEL_AWS"
+        );
         return;
     }
     let folder = tempfile::tempdir().unwrap();

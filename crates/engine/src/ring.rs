@@ -211,12 +211,18 @@ fn timespec(span: Duration) -> types::Timespec {
 mod tests {
     use super::*;
     use crate::driver::conformance;
+    use std::io::Write;
 
     #[test]
     fn is_a_driver() {
         match Ring::new(Waker::new().unwrap(), Clock::new()) {
             Ok(_) => conformance::check(|waker| Ring::new(waker, Clock::new()).unwrap()),
-            Err(error) => println!("SKIPPED: io_uring is not available to this process: {error}"),
+            Err(error) => {
+                let _ = writeln!(
+                    std::io::stdout(),
+                    "SKIPPED: io_uring is not available to this process: {error}"
+                );
+            }
         }
     }
 }

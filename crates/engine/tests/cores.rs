@@ -33,7 +33,10 @@ fn has_uring() -> bool {
     let ring = std::thread::spawn(|| Ring::new(Waker::new().unwrap(), Clock::new()).map(drop));
     let ring = ring.join().unwrap();
     if let Err(error) = &ring {
-        println!("SKIPPED: io_uring is not available to this process: {error}");
+        let _ = writeln!(
+            std::io::stdout(),
+            "SKIPPED: io_uring is not available to this process: {error}"
+        );
     }
     ring.is_ok()
 }

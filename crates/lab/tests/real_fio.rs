@@ -1,5 +1,6 @@
 //! The fio runner against a real NBD server. Skipped, aloud, where fio or nbdkit is not installed.
 
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -34,7 +35,11 @@ fn installed() -> bool {
     };
     let missing: Vec<&str> = ["fio", "nbdkit"].into_iter().filter(|tool| !runs(tool)).collect();
     if !missing.is_empty() {
-        eprintln!("SKIPPED: {} not installed (apt-get install fio nbdkit)", missing.join(" and "));
+        let _ = writeln!(
+            std::io::stdout(),
+            "SKIPPED: {} not installed (apt-get install fio nbdkit)",
+            missing.join(" and ")
+        );
     }
     missing.is_empty()
 }

@@ -63,6 +63,7 @@ impl FakeState {
             operations: 0,
             bytes_read: 0,
             bytes_written: 0,
+            flushes: 0,
             exceeded: Exceeded::default(),
             contract: Contract::default(),
         };

@@ -10,6 +10,7 @@ use crate::memory::MemoryPool;
 use crate::{Completion, Submission};
 use evenkeel_core::request::{Failure, Operation};
 use evenkeel_core::time::Duration;
+use std::io::Write;
 
 fn quick() -> Setup {
     Setup::new(4, ServiceTime { base_ns: 1_000, ns_per_kib: 10 })
@@ -29,7 +30,7 @@ fn conforms_over_files_on_io_uring() {
     let parent = tempfile::tempdir().unwrap();
     let local = Arc::new(LocalPool::open(parent.path()).unwrap());
     let Ok(mut disk) = RingDisk::new() else {
-        println!("SKIPPED: io_uring is not available to this process");
+        let _ = writeln!(std::io::stdout(), "SKIPPED: io_uring is not available to this process");
         return;
     };
     let pool = FaultyPool::new(local, &quick());

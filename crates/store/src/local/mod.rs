@@ -243,6 +243,7 @@ fn direct_works(file: &OwnedFd, block: u32) -> bool {
 mod tests {
     use super::*;
     use crate::conformance;
+    use std::io::Write;
 
     #[test]
     fn conforms_with_blocking_calls() {
@@ -256,7 +257,8 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let pool = LocalPool::open(parent.path()).unwrap();
         let Ok(mut disk) = conformance::RingDisk::new() else {
-            println!("SKIPPED: io_uring is not available to this process");
+            let _ =
+                writeln!(std::io::stdout(), "SKIPPED: io_uring is not available to this process");
             return;
         };
         conformance::check(&pool, &mut move |store, submission| disk.run(store, submission));
@@ -265,7 +267,7 @@ mod tests {
     #[test]
     fn conforms_on_a_memory_filesystem() {
         let Ok(parent) = tempfile::tempdir_in("/dev/shm") else {
-            println!("SKIPPED: no /dev/shm to make a folder in");
+            let _ = writeln!(std::io::stdout(), "SKIPPED: no /dev/shm to make a folder in");
             return;
         };
         let pool = LocalPool::open(parent.path()).unwrap();
