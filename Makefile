@@ -1,9 +1,16 @@
 # Thin on purpose: everything is in Rust, in xtask/. `cargo x` lists it.
-.PHONY: demo test serve setup tools
+.PHONY: demo test bench serve setup tools
+
+# The published experiment that `make bench` runs: one of `evenkeel bench ls`.
+SUITE ?= stripe-consistency
 
 # See the promise kept: real fio clients against real limits, in under two minutes.
 demo: setup
 	cargo run --release --quiet --bin evenkeel -- demo
+
+# A published experiment again, for real and in virtual time; it says where its report lies.
+bench: setup
+	cargo run --release --quiet --bin evenkeel -- bench run $(SUITE)
 
 # All that must hold before a change lands.
 test: setup

@@ -4,7 +4,7 @@ mod support;
 
 use std::collections::BTreeSet;
 use support::process::run;
-use support::server::Server;
+use support::server::{Server, evenkeel};
 use support::tools::{absent, in_venv};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -96,6 +96,28 @@ fn the_commands_of_the_first_pages_run() {
         assert!(tried > 4, "{path}: {tried} commands");
         output.ok();
     }
+}
+
+/// `make bench` is that verb with a suite, and leaves a page where the README says; here without
+/// the minutes that it takes for real.
+#[test]
+fn the_experiment_that_the_readme_shows_leaves_its_page() {
+    let shown = commands(&page("README.md"));
+    let suite = shown.iter().find_map(|line| line.strip_prefix("make bench SUITE=")).expect("it");
+    assert!(
+        page("Makefile")
+            .contains("\n\tcargo run --release --quiet --bin evenkeel -- bench run $(SUITE)\n")
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command = evenkeel(folder.path());
+    command.env("XDG_DATA_HOME", folder.path());
+    let output = run(command.args(["bench", "run", suite, "--simulate", "--only", "stripe of 1"]));
+    let told = output.stderr.lines().find_map(|line| line.strip_prefix("report: "));
+    let report = std::path::Path::new(told.unwrap_or_else(|| panic!("no report: {output}")));
+    assert!(report.starts_with(folder.path().join("evenkeel/results")), "{output}");
+    let text = std::fs::read_to_string(report).expect("a page");
+    assert!(text.contains("<svg ") && text.ends_with("</html>\n"));
+    output.ok();
 }
 
 /// The verbs of the reference: its headings.

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 use support::clock::Deadline;
 use support::process::{Output, Running, run, start};
-use support::rates::{alone, at_least_once};
+use support::rates::{Came, alone, at_least_once, at_least_once_or_undecided};
 use support::server::evenkeel;
 use support::tools::absent;
 
@@ -290,20 +290,34 @@ fn a_real_database_waits_for_a_batch_once_its_credits_are_gone() {
 #[test]
 fn a_job_s_calls_are_three_device_writes_each_and_nothing_stays_mounted() {
     let folder = tempfile::tempdir().unwrap();
-    at_least_once(|| {
+    let _alone = alone();
+    at_least_once_or_undecided(|| {
         // Twice: in the first pass on a new file system ext4 makes 0.2 % more writes than thrice a
         // call.
-        let words = ["run", "five-minute-job", "--live", "--runs", "2", "-o", "json"];
+        let words = ["run", "five-minute-job", "--live", "--only", "provisioned"];
+        let words = [&words[..], &["--runs", "2", "-o", "json"]].concat();
         let found = json(&run_long(bench(folder.path(), &words)));
         let rows = found["rows"].as_array().unwrap();
         let row = |id: &str| rows.iter().find(|row| row["id"] == id).unwrap();
         let counted = &row("1.1, writes")["live"];
         assert_eq!(counted["pass"], true, "{counted}");
+        let flushes = &row("1.1, flushes")["live"];
+        let programs = found["programs"].to_string();
+        // Without a file system nobody flushes, and no program was used.
+        assert_eq!(flushes.is_null(), !programs.contains("mkfs.ext4: mke2fs 1."), "{programs}");
+        assert!(flushes.is_null() || flushes["pass"] == true, "{flushes}");
         assert_eq!(mounts(folder.path()), Vec::<String>::new());
-        ["1.1, 100", "1.2", "1.4"].iter().all(|id| {
-            println!("{id}: {}", row(id)["live"]);
-            row(id)["live"]["pass"] == Value::Bool(true)
-        })
+        let timed = ["1.1, 100", "1.2", "1.4"].map(row);
+        for row in timed {
+            println!("{}: {} {}", row["id"], row["live"], found["busy"]);
+        }
+        if timed.iter().all(|row| row["live"]["pass"] == true) {
+            return Came::Good;
+        }
+        // A machine that stands still again and again is no fault of a volume.
+        let is_told =
+            timed.iter().all(|row| row["live"]["pass"] == true || row["is_unsafe"] == true);
+        if is_told { Came::Undecided } else { Came::Short }
     });
 }
 

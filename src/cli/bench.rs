@@ -17,7 +17,8 @@ pub enum BenchVerb {
     /// List the published experiments, the other benchmarks and the results that are kept.
     Ls(BenchLs),
     /// Run a published experiment again, for real and in virtual time, and lay the article's
-    /// figures beside ours; exit code 1 when one is not what it must be.
+    /// figures beside ours; exit code 1 when one is not what it must be, 6 when the machine was too
+    /// busy to say.
     Run(BenchRun),
     /// Show a result that was kept.
     Show(BenchShow),

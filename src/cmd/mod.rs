@@ -19,6 +19,7 @@ mod doctor;
 mod env;
 mod host;
 mod man;
+mod progress;
 mod prove;
 pub mod serve;
 mod sim;

@@ -1,5 +1,6 @@
 //! `evenkeel prove`: is it what it says it is?
 
+use super::progress::{Progress, Stages, second};
 use super::{serve, temporary_folder, volume};
 use crate::api::Client;
 use crate::cli::Prove;
@@ -19,9 +20,6 @@ use evenkeel_wire::aws::xml::Element;
 use serde::Deserialize;
 use std::path::Path;
 
-/// Without a terminal to show them on, only every so many lines of progress are printed.
-const PROGRESS_EVERY: u64 = 5;
-
 pub fn run(arguments: &Prove) -> Result<(), Failure> {
     serve::log_to_stderr("warn")?;
     let plan = plan(arguments)?;
@@ -38,14 +36,14 @@ pub fn run(arguments: &Prove) -> Result<(), Failure> {
             Err(_) => (other_subject(arguments, &asked)?, Box::new(Outside)),
         };
     eprintln!("{}: {}", subject.name, subject.promise);
-    let mut lines = 0_u64;
+    let bar = Progress::new(prove::length_s(&subject.promise, &plan));
+    let mut stages = Stages::default();
     let mut progress = |volumes: &[VolumeProgress]| {
-        if lines.is_multiple_of(PROGRESS_EVERY) {
-            eprintln!("{}", demo::progress_line(volumes));
-        }
-        lines += 1;
+        let name = volumes.first().map_or("", |load| load.name.as_str());
+        bar.at(stages.at(name, second(volumes)), &demo::progress_line(volumes));
     };
     let proof = prove::run(&subject, &plan, &mut *insight, folder.path(), &mut progress);
+    bar.done();
     let proof = proof.map_err(failed)?;
     if let Some(path) = &arguments.html {
         write(path, &proof.to_html().map_err(failed)?)?;

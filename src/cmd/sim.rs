@@ -230,7 +230,7 @@ fn replay(arguments: &SimRun, results: &Results) -> String {
 fn read(wanted: &str, as_of: Option<evenkeel_core::volume::Date>) -> Result<Scenario, Failure> {
     if let Some(text) = catalogue::find(wanted) {
         let file = format!("{wanted}.toml");
-        return scenario::read(&Source { file: &file, text, folder: None, as_of }).map_err(failure);
+        return scenario::read(&Source { as_of, ..Source::new(&file, text) }).map_err(failure);
     }
     let names = catalogue::SCENARIOS.map(|(name, _)| name);
     if !wanted.contains(['.', '/']) {
@@ -247,7 +247,7 @@ fn read(wanted: &str, as_of: Option<evenkeel_core::volume::Date>) -> Result<Scen
         failure.hint("`evenkeel sim ls` lists the scenarios that come with the program")
     })?;
     let folder = path.parent();
-    scenario::read(&Source { file: wanted, text: &text, folder, as_of }).map_err(failure)
+    scenario::read(&Source { folder, as_of, ..Source::new(wanted, &text) }).map_err(failure)
 }
 
 fn failure(error: ScenarioError) -> Failure {

@@ -30,8 +30,8 @@ depth = {depth}
 "#,
         seconds = 2_000_000 / iops
     );
-    let source = Source { file: "one-volume.toml", text: &text, folder: None, as_of: None };
-    scenario::read(&source).unwrap_or_else(|error| panic!("{}", error.message))
+    scenario::read(&Source::new("one-volume.toml", &text))
+        .unwrap_or_else(|error| panic!("{}", error.message))
 }
 
 fn simulated(c: &mut Criterion) {

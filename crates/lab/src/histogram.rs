@@ -18,6 +18,14 @@ const DOUBLING: usize = 1 << DOUBLING_BITS;
 /// One more than the bucket of [`LATENCY_NS_MAX`], rounded up to whole doublings.
 const BUCKETS: usize = bucket_of(LATENCY_NS_MAX).next_multiple_of(DOUBLING);
 
+/// Shares of the I/Os at which a run's latencies are kept for a chart of how they lie, in
+/// millionths: closer to each other where a tail is looked for.
+pub const SHARES_PPM: [u64; 26] = [
+    10_000, 50_000, 100_000, 200_000, 250_000, 300_000, 400_000, 500_000, 600_000, 700_000,
+    750_000, 800_000, 850_000, 900_000, 925_000, 950_000, 970_000, 980_000, 990_000, 995_000,
+    998_000, 999_000, 999_500, 999_900, 999_990, 1_000_000,
+];
+
 /// The latencies of many I/Os. Bounded: at most 216 KiB whatever the number of I/Os.
 #[derive(Clone, Debug)]
 pub struct LatencyHistogram {
@@ -108,6 +116,27 @@ impl LatencyHistogram {
         let [(_, p50_ns), (_, p99_ns), (_, p999_ns)] = quantiles;
         let (count, max_ns) = (self.count, self.longest_ns);
         LatencySummary { count, mean_ns: mean.round() as u64, p50_ns, p99_ns, p999_ns, max_ns }
+    }
+
+    /// The latencies that so many of the I/Os had at most, a value for each of [`SHARES_PPM`];
+    /// nothing where nothing was counted.
+    #[must_use]
+    pub fn quantiles(&self) -> Vec<u64> {
+        let mut found = Vec::with_capacity(SHARES_PPM.len());
+        let total = u128::from(self.count);
+        let ranks: Vec<u64> = SHARES_PPM
+            .iter()
+            .map(|ppm| (total * u128::from(*ppm)).div_ceil(1_000_000) as u64)
+            .collect();
+        let mut seen = 0;
+        for (bucket, &count) in self.hit().zip(&self.counts[self.hit()]) {
+            seen += count;
+            let highest = (values_of(bucket).end - 1).min(self.longest_ns);
+            while count > 0 && ranks.get(found.len()).is_some_and(|rank| *rank <= seen) {
+                found.push(highest);
+            }
+        }
+        found
     }
 
     /// Counts all that `other` counted, too.
@@ -236,6 +265,27 @@ mod tests {
         }
         sum.add(&part);
         assert_eq!(sum.summary(), all.summary());
+    }
+
+    #[test]
+    fn shares_of_a_thousand_different_latencies() {
+        let mut histogram = LatencyHistogram::new();
+        (1..=1_000_u64).for_each(|ns| histogram.record(ns));
+        let quantiles = histogram.quantiles();
+        let at = |ppm: u64| {
+            let place = SHARES_PPM.iter().position(|share| *share == ppm).unwrap();
+            quantiles[place]
+        };
+        assert_eq!(quantiles.len(), SHARES_PPM.len());
+        assert_eq!([10_000, 500_000, 950_000, 999_000].map(at), [10, 500, 950, 999]);
+        assert_eq!([999_500, 1_000_000].map(at), [1_000, 1_000]);
+        let summary = histogram.summary();
+        assert_eq!([at(500_000), at(990_000)], [summary.p50_ns, summary.p99_ns]);
+        let mut one = LatencyHistogram::new();
+        assert_eq!(one.quantiles(), Vec::<u64>::new());
+        one.record(70_000);
+        assert_eq!(one.quantiles(), [70_000; SHARES_PPM.len()]);
+        assert!(SHARES_PPM.is_sorted());
     }
 
     #[test]

@@ -28,6 +28,14 @@ pub enum Program {
     ThreadedWrite,
     /// 32 threads read 4 KiB anywhere in a file each, past the page cache; calls are those of each.
     ThreadedRead,
+    /// The same, from the page cache, which has room for all of the files; calls are those of each.
+    ThreadedCached,
+    /// IOMelt's file, read from begin to end; calls are reads.
+    MeltRead,
+    /// Anywhere in it, read; calls are reads.
+    MeltReread,
+    /// Anywhere in it, read or written as a coin falls; calls are both.
+    MeltMixed,
     /// Random writes of 64 KiB that nobody waits for; calls are MiB.
     AioStress,
     /// Clients of a file server, for some seconds; calls are clients.
@@ -59,7 +67,7 @@ pub struct ProgramSetup {
 
 impl Program {
     /// Every program by the word that scenarios use.
-    pub const WORDS: [(&'static str, Self); 17] = [
+    pub const WORDS: [(&'static str, Self); 21] = [
         ("iozone-write", Self::IozoneWrite),
         ("iozone-read", Self::IozoneRead),
         ("file-server-layout", Self::FileServerLayout),
@@ -69,6 +77,10 @@ impl Program {
         ("threaded-layout", Self::ThreadedLayout),
         ("threaded-write", Self::ThreadedWrite),
         ("threaded-read", Self::ThreadedRead),
+        ("threaded-cached", Self::ThreadedCached),
+        ("iomelt-read", Self::MeltRead),
+        ("iomelt-reread", Self::MeltReread),
+        ("iomelt-mixed", Self::MeltMixed),
         ("aio-stress", Self::AioStress),
         ("dbench", Self::Dbench),
         ("postmark", Self::Postmark),
@@ -78,6 +90,21 @@ impl Program {
         ("pgbench", Self::Pgbench),
         ("pgbench-batch", Self::PgbenchBatch),
     ];
+
+    /// The programs that do it, by their names; fio stands in for those that are not to be had.
+    #[must_use]
+    pub const fn tools(self) -> &'static [&'static str] {
+        match self {
+            Self::Sqlite => &["sqlite3"],
+            Self::FsMark => &["fs_mark"],
+            Self::Dbench => &["dbench"],
+            Self::Postmark => &["postmark"],
+            Self::Gzip => &["gzip"],
+            Self::Sysbench => &["sysbench"],
+            Self::Pgbench | Self::PgbenchBatch => &["pgbench", "postgres"],
+            _ => &["fio"],
+        }
+    }
 
     /// Whether it is one of a PostgreSQL, which must run beside it.
     #[must_use]
@@ -92,11 +119,24 @@ impl Program {
         matches!(self, Self::Sysbench | Self::Fio)
     }
 
+    /// Whether it is a pass of IOMelt, which needs the file that the passes that write leave.
+    #[must_use]
+    pub const fn is_of_iomelt(self) -> bool {
+        matches!(self, Self::MeltRead | Self::MeltReread | Self::MeltMixed)
+    }
+
+    /// Whether the page cache of a kernel answers it: there is none in virtual time, where nothing
+    /// stands in for it, nor without a file system.
+    #[must_use]
+    pub const fn is_of_page_cache(self) -> bool {
+        self.is_of_iomelt() || matches!(self, Self::ThreadedCached)
+    }
+
     /// Whether it is known what of it reaches the volume, so that its requests can be made without
     /// it. Of the others a client says how much they count themselves.
     #[must_use]
     pub const fn is_of_requests(self) -> bool {
-        !matches!(
+        let is_its_own_affair = matches!(
             self,
             Self::AioStress
                 | Self::Dbench
@@ -104,7 +144,8 @@ impl Program {
                 | Self::Gzip
                 | Self::Pgbench
                 | Self::PgbenchBatch
-        )
+        );
+        !is_its_own_affair && !self.is_of_page_cache()
     }
 
     /// Whether it is the published program itself, or one in its manner.
@@ -123,9 +164,11 @@ impl Program {
             Self::AioStress => "in the manner of AIO-Stress, by fio",
             Self::FileServerLayout => "the file of the published job of fio",
             Self::IozoneWrite | Self::IozoneRead => "in the manner of IOzone, by fio",
-            Self::ThreadedLayout | Self::ThreadedWrite | Self::ThreadedRead => {
-                "in the manner of the Threaded I/O Tester, by fio"
-            }
+            Self::ThreadedLayout
+            | Self::ThreadedWrite
+            | Self::ThreadedRead
+            | Self::ThreadedCached => "in the manner of the Threaded I/O Tester, by fio",
+            Self::MeltRead | Self::MeltReread | Self::MeltMixed => "in the manner of IOMelt",
         }
     }
 }

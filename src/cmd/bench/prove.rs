@@ -105,18 +105,18 @@ impl Bench {
         let id = server.volume(&io2(SOLD_IOPS))?;
         // Their baseline is little, and they have credits for all that the device can do.
         let request = of_size(VolumeType::Gp2, 34);
+        let seconds = LOADS_MAX * (self.seconds + 10);
         let mut jobs = Vec::new();
         for _ in 0..GREEDY {
             let greedy = server.volume(&request)?;
             let target = NbdUri::unix(&server.socket, &greedy).into();
-            let seconds = LOADS_MAX * (self.seconds + 10);
             jobs.push(Job {
                 name: greedy,
                 target,
                 workload: Workload::random_read(256 << 10, 64, seconds),
             });
         }
-        let load = fio::beside(&jobs).map_err(failed)?;
+        let load = fio::beside(&jobs, seconds).map_err(failed)?;
         let without = if guarantee { "" } else { ", --no-guarantee" };
         let subject = format!("io2, {SOLD_IOPS} IOPS beside greedy neighbours{without}");
         self.prove(subject, Some(expected), &id, &own(&server, &[])?)?;

@@ -1,5 +1,6 @@
 //! `evenkeel bench run`: a published experiment again, for real and in virtual time.
 
+use super::super::progress::{Progress, Stages, left, second};
 use super::super::{serve, temporary_folder};
 use super::world::World;
 use super::{failed, kept, print};
@@ -15,8 +16,6 @@ use evenkeel_lab::sim::run;
 use evenkeel_lab::suite::result::SuiteResult;
 use evenkeel_lab::suite::{self, Choice, Plan, Ready, Suite};
 use evenkeel_lab::text;
-use indicatif::{ProgressBar, ProgressStyle};
-use std::io::IsTerminal;
 use std::time::Duration;
 
 /// What the folders of runs are called: those of runs that did not end well are found by it.
@@ -51,7 +50,13 @@ pub fn run(arguments: &BenchRun) -> Result<(), Failure> {
     let [json, html] = kept::keep(&arguments.results, &result)?;
     print(&arguments.output, &result, SuiteResult::to_text)?;
     eprintln!("result: {}\nreport: {}", json.display(), html.display());
-    if result.pass { Ok(()) } else { Err(Failure::new(result.headline())) }
+    match result.pass {
+        true => Ok(()),
+        false if result.is_undecided() => Err(Failure::new(result.headline())
+            .exit(Exit::Undecided)
+            .hint("run it again on a quiet machine")),
+        false => Err(Failure::new(result.headline())),
+    }
 }
 
 /// Runs the workload in virtual time.
@@ -107,17 +112,10 @@ fn drive(
     if !arguments.full {
         eprintln!("{}", suite.scaled.trim().replace('\n', " "));
     }
-    let mut current = String::new();
-    let mut before_s = 0;
-    let mut at_s = 0;
+    let mut stages = Stages::default();
     let live =
         live::run(&ready.scenario, &mut world, files, folder.path(), &mut |label, volumes| {
-            if label != current {
-                before_s += at_s;
-                current = label.to_owned();
-            }
-            at_s = second(volumes);
-            bar.at(before_s + at_s, &line(label, volumes));
+            bar.at(stages.at(label, second(volumes)), &line(label, volumes));
         })
         .map_err(failed)?;
     bar.done();
@@ -159,10 +157,6 @@ fn can_have_databases(ready: &Ready, files: Files, result: &mut SuiteResult) -> 
     false
 }
 
-fn second(volumes: &[VolumeProgress]) -> u64 {
-    volumes.iter().map(|volume| volume.runtime_ms / 1_000).max().unwrap_or(0)
-}
-
 fn line(label: &str, volumes: &[VolumeProgress]) -> String {
     let iops: f64 = volumes.iter().map(|volume| volume.iops).sum();
     let label = match volumes {
@@ -174,57 +168,4 @@ fn line(label: &str, volumes: &[VolumeProgress]) -> String {
         .filter(|volume| !volume.told.is_empty())
         .fold(String::new(), |more, volume| more + "  " + &volume.told);
     format!("{label}  {} s  {} IOPS{more}", second(volumes), text::rate(iops.round()))
-}
-
-fn left(seconds: u64) -> String {
-    match seconds {
-        0..=90 => format!("{seconds} s"),
-        _ => format!("{} min", seconds.div_ceil(60)),
-    }
-}
-
-/// How far a suite is: a bar on a terminal, a line now and then elsewhere.
-struct Progress {
-    bar: Option<ProgressBar>,
-    length: u64,
-    told: std::cell::Cell<u64>,
-}
-
-/// Without a terminal, a line each so many seconds of load.
-const PLAIN_EVERY: u64 = 30;
-
-impl Progress {
-    fn new(length: u64) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::new(length);
-            let template = "{wide_msg}  {bar:24} {percent:>3} %";
-            if let Ok(style) = ProgressStyle::with_template(template) {
-                bar.set_style(style);
-            }
-            bar.enable_steady_tick(Duration::from_secs(1));
-            bar
-        });
-        Self { bar, length, told: std::cell::Cell::new(0) }
-    }
-
-    fn at(&self, position: u64, message: &str) {
-        let remaining = left(self.length.saturating_sub(position));
-        match &self.bar {
-            Some(bar) => {
-                bar.set_position(position);
-                bar.set_message(format!("{message}  ({remaining} left)"));
-            }
-            None if position >= self.told.get() + PLAIN_EVERY => {
-                self.told.set(position);
-                eprintln!("{message}  ({remaining} left)");
-            }
-            None => {}
-        }
-    }
-
-    fn done(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
 }

@@ -11,7 +11,7 @@ use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::units::ByteCount;
 use evenkeel_engine::{Engine, EngineConfig};
 use evenkeel_lab::LabError;
-use evenkeel_lab::bench::live::{Export, Host};
+use evenkeel_lab::bench::live::{Counters, Export, Host};
 use evenkeel_lab::sim::product::instance_pacing;
 use evenkeel_lab::sim::setup::{FaultySetup, Setup};
 use evenkeel_store::Pool;
@@ -136,7 +136,7 @@ impl Host for World {
         }
     }
 
-    fn counted(&mut self) -> Result<Vec<u64>, LabError> {
+    fn counters(&mut self) -> Result<Vec<Counters>, LabError> {
         let untold = || LabError::Unjudgeable("the server does not tell its counters".to_owned());
         let engine = self.engine.as_ref().ok_or_else(untold)?;
         let Ok(Reply::Report(report)) = call(engine, Command::Report) else {
@@ -144,7 +144,8 @@ impl Host for World {
         };
         let of = |id: &VolumeId| {
             let volume = report.volumes.iter().find(|volume| volume.id == *id);
-            volume.map(|volume| volume.operations).ok_or_else(untold)
+            let counters = volume.map(|of| Counters { ios: of.operations, flushes: of.flushes });
+            counters.ok_or_else(untold)
         };
         self.volumes.iter().map(of).collect()
     }

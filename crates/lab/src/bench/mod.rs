@@ -18,6 +18,7 @@ pub mod postgres;
 pub mod stripe;
 pub mod sysbench;
 pub mod usage;
+pub mod versions;
 
 mod target;
 

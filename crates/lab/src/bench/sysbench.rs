@@ -55,6 +55,8 @@ pub struct Told {
     pub per_second: Vec<u64>,
     /// Of all requests, in steps of 2 %.
     pub latency: LatencySummary,
+    /// The same as shares: see [`SHARES_PPM`](crate::histogram::SHARES_PPM).
+    pub quantiles_ns: Vec<u64>,
 }
 
 /// A report of a part of the run.
@@ -213,10 +215,12 @@ fn parse(printed: &str) -> Result<Told, String> {
         })
     };
     let (first, rest) = (report(first)?, report(rest)?);
+    let histogram = latencies(histogram);
     Ok(Told {
         command: String::new(),
         per_second: per_second(between, first.events, rest.events),
-        latency: latency(histogram, &[first, rest]),
+        latency: latency(&histogram, &[first, rest]),
+        quantiles_ns: histogram.quantiles(),
         first,
         rest,
     })
@@ -242,7 +246,7 @@ fn per_second(lines: &str, first: u64, rest: u64) -> Vec<u64> {
 }
 
 /// The histogram's lines: milliseconds, a bar, a count.
-fn latency(lines: &str, parts: &[Report]) -> LatencySummary {
+fn latencies(lines: &str) -> LatencyHistogram {
     let mut histogram = LatencyHistogram::new();
     for line in lines.lines() {
         let mut words = line.split_whitespace();
@@ -252,6 +256,11 @@ fn latency(lines: &str, parts: &[Report]) -> LatencySummary {
             histogram.record_all((ms * 1e6).round() as u64, count);
         }
     }
+    histogram
+}
+
+/// What is reported of both parts: count, mean and longest as they were told.
+fn latency(histogram: &LatencyHistogram, parts: &[Report]) -> LatencySummary {
     let ms = |of: f64| (of * 1e6).round() as u64;
     let events: u64 = parts.iter().map(|part| part.events).sum();
     let waited: f64 = parts.iter().map(|part| part.waited_ms).sum();

@@ -178,6 +178,16 @@ pub(super) fn reason(one: &Measured, verdict: &Verdict) -> Option<String> {
             "{name}: the limits of its instance held it up for {:.1} of {seconds:.0} s",
             held.instance_s.min(seconds)
         )),
+        // Without a guarantee nothing is held back before the device, and all of it waits there.
+        Some(held) if held.own_s + held.instance_s + held.device_s <= 0.1 * seconds => {
+            let (depth, took) = (one.step.workload.queue_depth, one.measurement.latency.mean_ns);
+            Some(format!(
+                "{name}: no limit held it up, and yet with {depth} requests at once each took {}: \
+                 neighbours took what was promised to it, the device gives less than was sold, \
+                 or the client had no processor",
+                text::latency(took)
+            ))
+        }
         _ => {
             let (depth, took) = (one.step.workload.queue_depth, one.measurement.latency.mean_ns);
             Some(format!(

@@ -168,6 +168,15 @@ struct Measured {
     held_up: Option<HeldUp>,
 }
 
+/// About how long a proof takes, in seconds of load.
+#[must_use]
+pub fn length_s(promise: &Promise, plan: &Plan) -> u64 {
+    let alone = [steps::alone("first reads", plan.seed), steps::alone("reads again", plan.seed)];
+    // How deep the queue is, which is not known before, makes none of them longer.
+    let loads = steps::loads(promise, plan, 0);
+    alone.iter().chain(&loads).map(|step| u64::from(step.workload.duration_s)).sum()
+}
+
 /// Puts a subject to the proof. `progress` is called about once a second with what runs; `folder`
 /// holds the logs while they are needed.
 ///

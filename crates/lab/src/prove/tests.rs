@@ -108,6 +108,9 @@ fn what_broke_a_promise_is_named() {
     assert_eq!(fast.outcome, Outcome::Broken);
     assert!(fast.reasons[0].contains("nothing holds it to its limit"), "{:?}", fast.reasons);
     let mut slow = measured(promise, load, &[600; 10]);
+    slow.held_up = Some(HeldUp { own_s: 0.0, instance_s: 0.1, device_s: 0.2 });
+    let why = cautions::reason(&slow, &judge(&slow).unwrap()).unwrap();
+    assert!(why.contains("no limit held it up") && why.contains("neighbours took"), "{why}");
     slow.held_up = Some(HeldUp { own_s: 0.0, instance_s: 1.0, device_s: 9.0 });
     let slow = proof(promise, vec![slow]);
     assert!(

@@ -12,9 +12,10 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::{FLOOR, VolumeReport};
+use super::VolumeReport;
 use crate::LabError;
 use crate::histogram::LatencySummary;
+use crate::sim::levels::FLOOR;
 use crate::stalls::Stalls;
 use crate::text;
 

@@ -5,6 +5,7 @@ use plotters::prelude::*;
 use super::chart::{Drawn, Ink, SCALE, SERIES_COLOURS, end_labels, figure, mesh, steps};
 use super::chart::{short_latency, whole_decades};
 use crate::LabError;
+use crate::sim::levels::{Level, LevelKind};
 use crate::text;
 
 /// Points of a curve at most: more than a screen has pixels only make the page heavy.
@@ -19,9 +20,6 @@ pub(super) struct Curve {
     /// A value each distance of the points.
     pub values: Vec<f64>,
 }
-
-/// A horizontal line: its name and value.
-pub(super) type Level = (String, f64);
 
 /// What the values are.
 #[derive(Clone, Copy)]
@@ -52,7 +50,7 @@ pub(super) fn from_zero(
 ) -> Result<String, LabError> {
     figure((940, 250), label, |area| {
         let all = curves.iter().flat_map(|curve| curve.values.iter().copied());
-        let top = all.chain(levels.iter().map(|(_, level)| *level)).fold(1.0, f64::max) * 1.12;
+        let top = all.chain(levels.iter().map(|level| level.iops)).fold(1.0, f64::max) * 1.12;
         let seconds = longest_s(curves, distance_s);
         let mut chart = ChartBuilder::on(area)
             .margin_top(10 * SCALE)
@@ -62,11 +60,15 @@ pub(super) fn from_zero(
             .build_cartesian_2d(0.0..seconds, 0.0..top)?;
         mesh(&mut chart, 5, &|value| unit.shown(*value))?;
         let mut labels = Vec::new();
-        for (number, (name, level)) in levels.iter().enumerate() {
-            let ink = if number == 0 { Ink::Limit } else { Ink::Baseline };
-            chart.draw_series(LineSeries::new([(0.0, *level), (seconds, *level)], ink.line(2)))?;
-            let at = chart.backend_coord(&(seconds, *level));
-            labels.push((at, format!("{name} {}", unit.shown(*level)), ink));
+        for Level { kind, iops } in levels {
+            let ink = match kind {
+                LevelKind::Limit | LevelKind::Burst => Ink::Limit,
+                LevelKind::Baseline | LevelKind::Instance => Ink::Baseline,
+                LevelKind::Floor => Ink::Floor,
+            };
+            chart.draw_series(LineSeries::new([(0.0, *iops), (seconds, *iops)], ink.line(2)))?;
+            let at = chart.backend_coord(&(seconds, *iops));
+            labels.push((at, format!("{} {}", kind.word(), unit.shown(*iops)), ink));
         }
         for curve in curves {
             let ink = Ink::Series(curve.colour);

@@ -310,7 +310,7 @@ pub(super) fn numbers_behind<T>(
     page: &mut String,
     (of, row_name): (&str, &dyn Fn(usize) -> String),
     columns: &[(&str, &[T])],
-    cell: fn(&T) -> String,
+    cell: impl Fn(&T) -> String,
 ) {
     page.push_str("<details>\n<summary>The numbers behind this chart</summary>\n");
     let names: Vec<String> = columns.iter().map(|(name, _)| escape(name)).collect();
@@ -322,7 +322,7 @@ pub(super) fn numbers_behind<T>(
         let name = row_name(row);
         let _ = write!(page, "<tr><th scope=\"row\" class=\"number\">{name}</th>");
         for (_, values) in columns {
-            let shown = values.get(row).map_or_else(dash, cell);
+            let shown = values.get(row).map_or_else(dash, &cell);
             let _ = write!(page, "<td class=\"number\">{shown}</td>");
         }
         page.push_str("</tr>\n");

@@ -7,6 +7,7 @@ pub mod plots;
 pub(crate) mod simulated;
 pub mod standalone;
 mod suite;
+mod suite_charts;
 mod table;
 
 use serde::{Deserialize, Serialize};
@@ -22,10 +23,6 @@ use crate::workload::Workload;
 /// Names the shape of the JSON. It changes when a reader of the old shape would misread the new
 /// one.
 pub const SCHEMA: &str = "evenkeel.report/1";
-
-/// The floor that is drawn: the share of the rate that every second is promised (specification,
-/// line 2).
-const FLOOR: f64 = 0.99;
 
 /// A finished experiment.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

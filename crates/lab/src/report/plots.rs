@@ -5,8 +5,11 @@
 
 use plotters::prelude::*;
 
-use super::chart::{Area, Ink, SCALE, SERIES_COLOURS, dash_series, end_labels, figure};
+use super::chart::{
+    Area, Ink, SCALE, SERIES_COLOURS, dash_series, end_labels, figure, short_latency,
+};
 use crate::LabError;
+use crate::histogram::SHARES_PPM;
 use crate::stats::{Density, percentile, sorted};
 use crate::text;
 
@@ -211,6 +214,96 @@ pub fn cdf(label: &str, unit: &str, all: &[Values]) -> Result<String, LabError> 
     .map(dash_series)
 }
 
+/// The share of I/Os up to each latency, which stands on a logarithmic scale. `all` are names and
+/// the latencies in nanoseconds at [`SHARES_PPM`].
+///
+/// # Errors
+/// When the chart cannot be drawn.
+pub fn latency_cdf(label: &str, all: &[(String, Vec<u64>)]) -> Result<String, LabError> {
+    let (low, high) = decades(all);
+    let curve = |of: &[u64]| -> Vec<(f64, f64)> {
+        let shares = SHARES_PPM.iter().map(|ppm| *ppm as f64 / 10_000.0);
+        of.iter().map(|ns| exponent(*ns)).zip(shares).collect()
+    };
+    quantiles(
+        label,
+        all,
+        ((low, high), (0.0, 104.0)),
+        &curve,
+        (&latency_at, &|share| format!("{share:.0} %")),
+    )
+}
+
+/// The latency at each percentile, the percentiles in nines: 90 % is as far from 99 % as that from
+/// 99.9 %. `all` as in [`latency_cdf`].
+///
+/// # Errors
+/// When the chart cannot be drawn.
+pub fn latency_percentiles(label: &str, all: &[(String, Vec<u64>)]) -> Result<String, LabError> {
+    let nines = |ppm: u64| -(1.0 - ppm as f64 / 1e6).log10();
+    let last = SHARES_PPM.iter().rev().find(|ppm| **ppm < 1_000_000).copied().unwrap_or(900_000);
+    let curve = |of: &[u64]| -> Vec<(f64, f64)> {
+        let known = SHARES_PPM.iter().zip(of).filter(|(ppm, _)| **ppm <= last);
+        known.map(|(ppm, ns)| (nines(*ppm), exponent(*ns))).collect()
+    };
+    let range = ((0.0, nines(last)), decades(all));
+    let share = |nines: &f64| percentage(1.0 - 10_f64.powf(-nines));
+    quantiles(label, all, range, &curve, (&share, &latency_at))
+}
+
+/// Places across and up.
+type Points = Vec<(f64, f64)>;
+/// What stands beside a place of an axis.
+type Words<'a> = &'a dyn Fn(&f64) -> String;
+
+/// Curves of quantiles: their ranges across and up, their points, and what stands at the axes.
+fn quantiles(
+    label: &str,
+    all: &[(String, Vec<u64>)],
+    (across, up): ((f64, f64), (f64, f64)),
+    curve: &dyn Fn(&[u64]) -> Points,
+    (below, beside): (Words<'_>, Words<'_>),
+) -> Result<String, LabError> {
+    figure((940, 250), label, |area| {
+        let mut chart = frame_with(area, across, up, below, beside)?;
+        let mut labels = Vec::new();
+        for (number, (name, of)) in all.iter().enumerate() {
+            let ink = Ink::Series(number);
+            let points = curve(of);
+            if let Some(&last) = points.last() {
+                labels.push((chart.backend_coord(&last), name.clone(), ink));
+            }
+            chart.draw_series(LineSeries::new(points, ink.line(4)))?;
+        }
+        end_labels(area, labels)
+    })
+    .map(dash_series)
+}
+
+/// The powers of ten around all latencies, as exponents.
+fn decades(all: &[(String, Vec<u64>)]) -> (f64, f64) {
+    let known = || all.iter().flat_map(|(_, of)| of.iter().copied());
+    let (low, high) =
+        (exponent(known().min().unwrap_or(1_000)), exponent(known().max().unwrap_or(0)));
+    (low.floor(), high.ceil().max(low.floor() + 1.0))
+}
+
+fn exponent(ns: u64) -> f64 {
+    (ns.max(1) as f64).log10()
+}
+
+fn latency_at(exponent: &f64) -> String {
+    short_latency(10_f64.powf(*exponent))
+}
+
+/// A share with as many digits as it needs: `99.9 %`.
+#[must_use]
+pub fn percentage(share: f64) -> String {
+    // What a millionth is off is the arithmetic's.
+    let millionths = (share * 1e6).round() / 1e4;
+    format!("{millionths} %")
+}
+
 type Chart<'a, 'b> = ChartContext<
     'a,
     SVGBackend<'b>,
@@ -223,6 +316,17 @@ fn frame<'a, 'b>(
     (from, to): (f64, f64),
     (low, high): (f64, f64),
     unit: &str,
+    format: &dyn Fn(&f64) -> String,
+) -> Result<Chart<'a, 'b>, Box<dyn std::error::Error>> {
+    frame_with(area, (from, to), (low, high), &|value| with_unit(*value, unit), format)
+}
+
+/// The same with words of their own below.
+fn frame_with<'a, 'b>(
+    area: &'a Area<'b>,
+    (from, to): (f64, f64),
+    (low, high): (f64, f64),
+    below: &dyn Fn(&f64) -> String,
     format: &dyn Fn(&f64) -> String,
 ) -> Result<Chart<'a, 'b>, Box<dyn std::error::Error>> {
     let mut chart = ChartBuilder::on(area)
@@ -242,7 +346,7 @@ fn frame<'a, 'b>(
         .light_line_style(TRANSPARENT)
         .axis_style(Ink::Grid.line(2))
         .label_style(style)
-        .x_label_formatter(&|value| with_unit(*value, unit))
+        .x_label_formatter(&below)
         .y_label_formatter(&format)
         .draw()?;
     Ok(chart)
@@ -296,12 +400,16 @@ mod tests {
             name: "configuration".to_owned(),
             bars: vec![Some((height, 3.0)), Some((height * 1.1, 0.0))],
         };
+        let steps = |step: u64| (1..=SHARES_PPM.len() as u64).map(|nth| nth * step).collect();
+        let quantiles = [("a".to_owned(), steps(70_000)), ("c <d>".to_owned(), steps(9))];
         let charts = [
             density("density", "IOPS", &all),
             scatter("scatter", "IOPS", &all),
             runs("runs", "IOPS", &all),
             cdf("cdf", "IOPS", &all),
             bars("bars", "IOPS", &["live", "simulated"], &[bar(10.0), bar(20.0)]),
+            latency_cdf("latencies", &quantiles),
+            latency_percentiles("latencies", &quantiles),
         ];
         for svg in charts.map(Result::unwrap) {
             assert!(svg.contains("var(--series-0)") && svg.contains("role=\"img\""), "{svg}");
@@ -322,5 +430,17 @@ mod tests {
             assert!(runs("", "", all).is_ok() && cdf("", "", all).is_ok());
         }
         assert!(bars("", "", &[], &[]).is_ok());
+        let zero = [("zero".to_owned(), vec![0; SHARES_PPM.len()])];
+        for all in [&zero[..], &[]] {
+            assert!(latency_cdf("", all).is_ok() && latency_percentiles("", all).is_ok());
+        }
+    }
+
+    #[test]
+    fn percentages_have_the_digits_they_need() {
+        let shown = SHARES_PPM.map(|ppm| percentage(ppm as f64 / 1e6));
+        assert_eq!(shown[..2], ["1 %", "5 %"]);
+        assert_eq!(shown[22..], ["99.95 %", "99.99 %", "99.999 %", "100 %"]);
+        assert_eq!(percentage(1.0 - 10_f64.powi(-3)), "99.9 %");
     }
 }

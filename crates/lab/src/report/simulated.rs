@@ -8,6 +8,7 @@ use super::html::{
     open_table, text_column,
 };
 use crate::LabError;
+use crate::sim::levels::Level;
 use crate::sim::run::{CaseResults, Results, SubjectResults};
 use crate::text::{self, thousands};
 
@@ -222,7 +223,7 @@ fn numbers(page: &mut String, curves: &[Curve], distance_s: f64, cell: fn(&f64) 
 }
 
 /// The limits that all volumes share.
-fn common_levels(volumes: &[SubjectResults]) -> Vec<(String, f64)> {
+fn common_levels(volumes: &[SubjectResults]) -> Vec<Level> {
     let Some(first) = volumes.first() else { return Vec::new() };
     let same = volumes.iter().all(|volume| volume.levels == first.levels);
     if same { first.levels.clone() } else { Vec::new() }

@@ -3,26 +3,13 @@
 
 use std::fmt::Write as _;
 
-use super::chart::dash_series;
-use super::curves::{self, Curve, Unit};
 use super::html::{
-    close_table, end_page, escape, figure, note, number_column, numbers_behind, open_page,
-    open_table, text_column,
+    close_table, end_page, escape, figure, note, number_column, open_page, open_table, text_column,
 };
-use super::plots::{self, Bar, TOGETHER_MAX, Values};
+use super::plots::{self, Bar};
+use super::suite_charts::section;
 use crate::LabError;
-use crate::stats::{Bootstrap, Sample, percentile, sorted};
-use crate::suite::result::{
-    BROKEN, Configuration, Found, KEPT, Part, Row, Run, SEPARATOR, SuiteResult,
-};
-use crate::text;
-
-/// Runs from which on a chart goes from run to run.
-const RUNS_MIN: usize = 3;
-/// Values from which on a density says more than the values themselves.
-const DENSITY_MIN: usize = 30;
-/// Shares of the samples, in percent, that the table of a distribution tells.
-const PERCENTILES: [f64; 11] = [0.0, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 100.0];
+use crate::suite::result::{BROKEN, Configuration, Found, KEPT, Part, Row, SuiteResult, UNDECIDED};
 
 impl SuiteResult {
     /// One HTML page with its charts inside; it loads nothing from anywhere.
@@ -45,7 +32,11 @@ impl SuiteResult {
     }
 
     fn head(&self, page: &mut String) {
-        let (class, mark) = if self.pass { ("kept", "✓") } else { ("broken", "✗") };
+        let (class, mark) = match self.pass {
+            true => ("kept", "✓"),
+            false if self.is_undecided() => ("broken", "?"),
+            false => ("broken", "✗"),
+        };
         let _ = writeln!(
             page,
             "<header>\n<p class=\"brand\">Evenkeel · {}</p>\n<h1>{}</h1>\n<p \
@@ -148,6 +139,7 @@ impl SuiteResult {
             ("Date", self.measured_at.clone()),
             ("Evenkeel", environment.evenkeel.clone()),
             ("Load generator", environment.fio.clone()),
+            ("Programs", self.programs.join("; ")),
             ("Kernel", environment.kernel.clone()),
             ("Processor", format!("{} × {}", environment.processors, environment.processor)),
             ("Memory", memory),
@@ -167,7 +159,7 @@ impl SuiteResult {
             pauses.dedup();
             terms.extend(pauses.into_iter().map(|pause| ("Pauses", pause)));
         }
-        for (term, value) in terms {
+        for (term, value) in terms.into_iter().filter(|(_, value)| !value.is_empty()) {
             let _ = writeln!(page, "<dt>{term}</dt><dd>{}</dd>", escape(&value));
         }
         page.push_str("</dl>\n<details>\n<summary>The exact command lines</summary>\n");
@@ -193,208 +185,8 @@ fn pill(row: &Row) -> String {
     let (class, mark) = match row.verdict() {
         KEPT => ("kept", "✓ kept"),
         BROKEN => ("broken", "✗ broken"),
+        UNDECIDED => ("broken", "? undecided"),
         other => return escape(other),
     };
     format!("<span class=\"pill {class}\">{mark}</span>")
-}
-
-fn section(page: &mut String, title: &str, part: &Part) -> Result<(), LabError> {
-    let _ = writeln!(page, "<section>\n<h2>{title}</h2>");
-    statistics(page, part);
-    // The clients of one case belong together, and so do cases that have one each.
-    for together in part.configurations.chunk_by(|a, b| parts_of(a).0 == parts_of(b).0) {
-        for configurations in together.chunks(TOGETHER_MAX) {
-            over_time(page, configurations)?;
-            latency_over_time(page, configurations)?;
-        }
-    }
-    for configurations in part.configurations.chunks(TOGETHER_MAX) {
-        across_runs(page, configurations)?;
-    }
-    page.push_str("</section>\n");
-    Ok(())
-}
-
-/// n, mean, min, max, SD, SE, CoV and latencies: which column is which is in its heading.
-fn statistics(page: &mut String, part: &Part) {
-    let columns = [
-        "runs",
-        "mean IOPS",
-        "95 % interval",
-        "min",
-        "max",
-        "<abbr title=\"sample standard deviation\">SD</abbr>",
-        "<abbr title=\"standard error of the mean, SD / √n\">SE</abbr>",
-        "<abbr title=\"coefficient of variation, SD / mean\">CoV</abbr>",
-        "latency mean",
-        "p50",
-        "p99",
-        "p99.9",
-    ];
-    let mut headings = vec![text_column("configuration")];
-    headings.extend(columns.map(number_column));
-    open_table(page, "numbers", &headings);
-    for configuration in &part.configurations {
-        let Sample { n, mean, min, max, sd, se, cov } = configuration.iops;
-        let interval =
-            Bootstrap::default().mean(&configuration.rates()).filter(|_| n >= RUNS_MIN as u64);
-        let interval = interval.map_or_else(
-            || "–".to_owned(),
-            |at| format!("{} to {}", text::rate(at.low), text::rate(at.high)),
-        );
-        let latency = configuration.runs.first().map(|run| run.latency).unwrap_or_default();
-        let mut cells = vec![n.to_string(), text::rate(mean), interval];
-        cells.extend([min, max, sd, se].map(text::rate));
-        cells.push(text::percent(cov));
-        let ns = [latency.mean_ns, latency.p50_ns, latency.p99_ns, latency.p999_ns];
-        cells.extend(ns.map(|ns| match ns {
-            0 => "–".to_owned(),
-            ns => text::latency(ns),
-        }));
-        let _ = write!(page, "<tr><th scope=\"row\">{}</th>", escape(&configuration.name));
-        for cell in cells {
-            let _ = write!(page, "<td class=\"number\">{cell}</td>");
-        }
-        page.push_str("</tr>\n");
-    }
-    close_table(page);
-    note(page, "Statistics are of the runs; latencies are of the first run, as the client saw it.");
-}
-
-/// The first run of each, second by second.
-fn over_time(page: &mut String, configurations: &[Configuration]) -> Result<(), LabError> {
-    let first =
-        |of: &Configuration| of.runs.first().map(|run| (parts_of(of).1.to_owned(), run.clone()));
-    let shown: Vec<(String, Run)> = configurations.iter().filter_map(first).collect();
-    // Curves of a chart have their points at equal distances.
-    let Some(sample_s) = shown.first().map(|(_, run)| run.sample_s) else { return Ok(()) };
-    let alike: Vec<&(String, Run)> =
-        shown.iter().filter(|(_, run)| run.sample_s == sample_s && run.samples.len() > 1).collect();
-    if alike.is_empty() {
-        return Ok(());
-    }
-    let curves: Vec<Curve> = (0..)
-        .zip(&alike)
-        .map(|(number, (name, run))| Curve::new(name, number, run.rates()))
-        .collect();
-    let label = "I/Os per second over time; the numbers follow in a table";
-    let svg = curves::from_zero(label, Unit::Count, &curves, &[], sample_s as f64)?;
-    let svg = dash_series(svg);
-    let caption = match configurations.first().and_then(|of| parts_of(of).0) {
-        Some(case) => format!("{}: I/Os per second, of the first run each.", escape(case)),
-        None => "I/Os per second, of the first run each.".to_owned(),
-    };
-    figure(page, &svg, &caption);
-    let columns: Vec<(&str, &[u64])> =
-        alike.iter().map(|(name, run)| (name.as_str(), &run.samples[..])).collect();
-    numbers(page, &format!("I/Os in each {sample_s} s"), &columns, |ios| text::thousands(*ios));
-    Ok(())
-}
-
-/// The case of a configuration that is one of several clients, and what it is called in it.
-fn parts_of(configuration: &Configuration) -> (Option<&str>, &str) {
-    match configuration.name.split_once(SEPARATOR) {
-        Some((case, client)) => (Some(case), client),
-        None => (None, &configuration.name),
-    }
-}
-
-/// How long the clients of one case waited, over time.
-fn latency_over_time(page: &mut String, configurations: &[Configuration]) -> Result<(), LabError> {
-    let first = |of: &Configuration| of.runs.first().map(|run| run.latency_s).unwrap_or(0);
-    let latency_s = configurations.iter().map(first).max().unwrap_or(0);
-    let shown = configurations.iter().filter(|of| latency_s > 0 && first(of) == latency_s);
-    let shown: Vec<(&str, &[u64])> = shown
-        .filter_map(|of| Some((parts_of(of).1, &of.runs.first()?.mean_latency_ns[..])))
-        .collect();
-    let case = configurations.first().and_then(|of| parts_of(of).0);
-    let Some(case) = case.filter(|_| !shown.is_empty()) else { return Ok(()) };
-    let values = |means: &[u64]| means.iter().map(|mean_ns| *mean_ns as f64).collect();
-    let curves: Vec<Curve> = (0..)
-        .zip(&shown)
-        .map(|(nth, (name, means))| Curve::new(name, nth, values(means)))
-        .collect();
-    let label = "Mean latency over time; the numbers follow in a table";
-    let svg = dash_series(curves::latencies(label, &curves, latency_s as f64)?);
-    figure(page, &svg, &format!("{}: mean latency, each {latency_s} s.", escape(case)));
-    numbers(page, &format!("mean latency in each {latency_s} s"), &shown, |ns| match ns {
-        0 => "–".to_owned(),
-        ns => text::latency(*ns),
-    });
-    Ok(())
-}
-
-/// Run to run; where there are many runs or batches, also how they lie.
-fn across_runs(page: &mut String, configurations: &[Configuration]) -> Result<(), LabError> {
-    let of_runs = |of: &Configuration| Values {
-        name: of.name.clone(),
-        values: of.runs.iter().map(Run::rate).collect(),
-    };
-    let of_batches = |of: &Configuration| Values {
-        name: of.name.clone(),
-        values: of.runs.iter().flat_map(|run| run.batch_rates.iter().copied()).collect(),
-    };
-    let of_samples = |of: &Configuration| Values {
-        name: of.name.clone(),
-        values: of.runs.iter().flat_map(Run::rates).collect(),
-    };
-    let runs: Vec<Values> = configurations.iter().map(of_runs).collect();
-    if runs.iter().any(|of| of.values.len() >= RUNS_MIN) {
-        let svg = plots::runs("Mean I/Os per second, run to run", "IOPS", &runs)?;
-        figure(page, &svg, "I/Os per second, run to run.");
-        value_table(page, "run", &runs);
-    }
-    let batches: Vec<Values> = configurations.iter().map(of_batches).collect();
-    let batches: Vec<Values> =
-        batches.into_iter().filter(|of| of.values.len() >= DENSITY_MIN).collect();
-    if !batches.is_empty() {
-        for of in &batches {
-            let one = std::slice::from_ref(of);
-            let name = escape(&of.name);
-            let svg = plots::density("Kernel density of the batches", "calls/s", one)?;
-            figure(
-                page,
-                &svg,
-                &format!(
-                    "{name}: kernel density of the calls per second of its batches, as R draws it."
-                ),
-            );
-            let svg = plots::scatter("Every batch", "calls/s", one)?;
-            figure(page, &svg, &format!("{name}: calls per second of every batch, in order."));
-        }
-        value_table(page, "batch", &batches);
-        return Ok(());
-    }
-    let samples: Vec<Values> = configurations.iter().map(of_samples).collect();
-    if samples.iter().any(|of| of.values.len() >= DENSITY_MIN) {
-        let label = "Share of the seconds up to each rate";
-        let svg = plots::cdf(label, "IOPS", &samples)?;
-        figure(page, &svg, "Share of the samples that reached at most so many I/Os per second.");
-        percentile_table(page, &samples);
-    }
-    Ok(())
-}
-
-/// The rates that so many percent of the samples reached at most.
-fn percentile_table(page: &mut String, all: &[Values]) {
-    let rates = |of: &Values| {
-        let ascending = sorted(&of.values);
-        PERCENTILES.iter().filter_map(|share| percentile(&ascending, *share)).collect()
-    };
-    let rates: Vec<Vec<f64>> = all.iter().map(rates).collect();
-    let columns: Vec<(&str, &[f64])> =
-        all.iter().zip(&rates).map(|(of, rates)| (of.name.as_str(), &rates[..])).collect();
-    let share = |row: usize| format!("{} %", PERCENTILES[row]);
-    numbers_behind(page, ("share of the samples", &share), &columns, |rate| text::rate(*rate));
-}
-
-fn value_table(page: &mut String, of: &str, all: &[Values]) {
-    let columns: Vec<(&str, &[f64])> =
-        all.iter().map(|of| (of.name.as_str(), &of.values[..])).collect();
-    numbers(page, of, &columns, |value| format!("{value:.3}"));
-}
-
-/// The table alternative of a chart over time or over runs.
-fn numbers<T>(page: &mut String, of: &str, columns: &[(&str, &[T])], cell: fn(&T) -> String) {
-    numbers_behind(page, (of, &|row| (row + 1).to_string()), columns, cell);
 }

@@ -1,7 +1,7 @@
 //! The scenarios that come with the program, and the test of each.
 
 /// Makes the list and the tests of one table: file name, name of the test, and how many of its runs
-/// the test makes. `cargo x scenarios` makes all of them.
+/// the test makes, or how many seconds of each. `cargo x scenarios` makes all of them whole.
 macro_rules! scenarios {
     ($($name:literal $(: $test:ident($($runs:tt)+))?),+ $(,)?) => {
         const COUNT: usize = [$($name),+].len();
@@ -16,7 +16,7 @@ macro_rules! scenarios {
             $($(
                 #[test]
                 fn $test() {
-                    super::tests::comes_as_expected($name, runs!($($runs)+));
+                    super::tests::comes_as_expected($name, part!($($runs)+));
                 }
             )?)+
         }
@@ -24,19 +24,23 @@ macro_rules! scenarios {
 }
 
 #[cfg(test)]
-macro_rules! runs {
+macro_rules! part {
     (all) => {
-        None
+        super::tests::Part::All
     };
     (first $count:literal) => {
-        Some($count)
+        super::tests::Part::First($count)
+    };
+    (seconds $seconds:literal) => {
+        super::tests::Part::Seconds($seconds)
     };
 }
 
 scenarios! {
     "batch-beside-oltp": batch_beside_oltp(all),
     "batch-beside-oltp-short": batch_beside_oltp_short(all),
-    "desktop-suite": desktop_suite(all),
+    // Thirty million I/Os.
+    "desktop-suite": desktop_suite(first 6),
     "desktop-suite-short": desktop_suite_short(all),
     "fio-40": fio_40(all),
     "fio-4000": fio_4000(first 1),
@@ -55,7 +59,8 @@ scenarios! {
     "log-writer-few-channels": log_writer_few_channels(all),
     "lost-device": lost_device(all),
     "modify-step": modify_step(all),
-    "piops-stripe": piops_stripe(all),
+    // Its 300 s, nine times, are hundreds of millions of I/Os.
+    "piops-stripe": piops_stripe(seconds 7),
     "piops-stripe-xfs": piops_stripe_xfs(all),
     "reservations": reservations(all),
     "sc1-sizes": sc1_sizes(all),

@@ -115,6 +115,10 @@ impl Client {
                 Step::Send(u32::from(*threads) * u32::from(*depth))
             }
             Load::Open { .. } => self.next_arrival(now),
+            Load::Job { every_ns, poisson: true, .. } => {
+                let every_ns = *every_ns;
+                Step::Wait(now.saturating_add(self.random.exponential(every_ns)), NO_THREAD)
+            }
             Load::Job { .. } => self.begin_batch(now),
             Load::Trace(_) => self.next_recorded(now),
         }
@@ -164,7 +168,7 @@ impl Client {
                 let think = *think;
                 self.go_on(now, thread, think)
             }
-            Load::Job { every_ns, think, .. } => {
+            Load::Job { every_ns, poisson, think, .. } => {
                 if self.batch.left > 0 {
                     self.batch.left -= 1;
                     let think = *think;
@@ -173,9 +177,13 @@ impl Client {
                 if self.under_way > 0 {
                     return Step::Rest;
                 }
+                let distance_ns = match *poisson {
+                    true => self.random.exponential(*every_ns),
+                    false => *every_ns,
+                };
                 let started_ns = self.batch.started_at;
                 self.batches.push(BatchRecord { started_ns, took_ns: now - started_ns });
-                Step::Wait(now.max(started_ns.saturating_add(*every_ns)), NO_THREAD)
+                Step::Wait(now.max(started_ns.saturating_add(distance_ns)), NO_THREAD)
             }
             Load::Open { .. } | Load::Trace(_) => Step::Rest,
         }

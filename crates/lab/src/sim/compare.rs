@@ -40,27 +40,76 @@ pub enum Measure {
 pub enum By {
     /// Their mean is divided by the mean of these.
     RatioTo(Vec<Measure>),
+    /// The same, each side having been multiplied by something first.
+    Quotient {
+        /// What the figures are multiplied by, if anything.
+        times: Option<Factor>,
+        /// What they are divided by.
+        to: Vec<Measure>,
+        /// What that is multiplied by, if anything.
+        to_times: Option<Factor>,
+    },
     /// Their standard deviation is divided by their mean, in percent.
     CovPercent,
+    /// That is divided by the same of these.
+    CovRatioTo(Vec<Measure>),
     /// Their mean is taken, as what it is.
     Mean(Metric),
     /// The same of what is known without a run.
     Known(Known),
 }
 
+/// What something is multiplied by: a mean.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Factor {
+    /// Figures.
+    pub of: Vec<Measure>,
+    /// What one of their units counts for.
+    pub scale: f64,
+}
+
+impl Factor {
+    fn value(of: Option<&Self>, measured: &[&[Option<f64>]]) -> Option<f64> {
+        let Some(factor) = of else { return Some(1.0) };
+        Some(Spread::of(&figures(&factor.of, measured)?).mean * factor.scale)
+    }
+}
+
 impl Comparison {
+    /// Everything that is looked at.
+    pub fn measures(&self) -> impl Iterator<Item = Measure> {
+        let (to, factors): (&[Measure], [Option<&Factor>; 2]) = match &self.by {
+            By::RatioTo(to) | By::CovRatioTo(to) => (to, [None, None]),
+            By::Quotient { times, to, to_times } => (to, [times.as_ref(), to_times.as_ref()]),
+            By::CovPercent | By::Mean(_) | By::Known(_) => (&[], [None, None]),
+        };
+        let factors = factors.into_iter().flatten().flat_map(|factor| &factor.of);
+        self.of.iter().chain(to).chain(factors).copied()
+    }
+
+    /// Whether a busy machine may be why a figure is not what it must be: not of what is known
+    /// without a run or is counted, nor where volumes gave more than they may.
+    #[must_use]
+    pub fn may_suffer(&self, value: Option<f64>) -> bool {
+        use Metric::{Counted, FlushesPerCall, JobMeanIops, KibPerIo, MeanIops, MeanMibps};
+        match (&self.by, value) {
+            (_, None) | (By::Known(_), _) => false,
+            (By::Mean(Counted | FlushesPerCall | KibPerIo), _) => false,
+            (By::Mean(MeanIops | MeanMibps | JobMeanIops), Some(value)) => {
+                value <= self.bounds.high
+            }
+            _ => true,
+        }
+    }
+
     /// Whether all its figures are of the first `runs` runs.
     #[must_use]
     pub fn is_within(&self, runs: usize) -> bool {
-        let to: &[Measure] = match &self.by {
-            By::RatioTo(to) => to,
-            By::CovPercent | By::Mean(_) | By::Known(_) => &[],
-        };
-        let is_there = |measure: &Measure| match measure {
-            Measure::Of { run, .. } => *run < runs,
+        let is_there = |measure| match measure {
+            Measure::Of { run, .. } => run < runs,
             Measure::Known(_) => true,
         };
-        self.of.iter().chain(to).all(is_there)
+        self.measures().all(is_there)
     }
 
     /// Judges. `measured` has the figures of each run.
@@ -84,6 +133,17 @@ impl Comparison {
                 let to = Spread::of(&figures(to, measured)?).mean;
                 (to > 0.0).then(|| of.mean / to)
             }
+            By::Quotient { times, to, to_times } => {
+                let to = Spread::of(&figures(to, measured)?).mean;
+                let to = to * Factor::value(to_times.as_ref(), measured)?;
+                let of = of.mean * Factor::value(times.as_ref(), measured)?;
+                (to > 0.0).then(|| of / to)
+            }
+            By::CovRatioTo(to) => {
+                let compared = Spread::of(&figures(to, measured)?).cov;
+                let may_vary = self.of.len() > 1 && to.len() > 1;
+                (may_vary && compared > 0.0).then(|| of.cov / compared)
+            }
             By::CovPercent => (self.of.len() > 1).then_some(of.cov * 100.0),
             By::Mean(_) | By::Known(_) => Some(of.mean),
         }
@@ -105,7 +165,9 @@ impl By {
     pub fn shown(&self, value: f64) -> String {
         match self {
             Self::RatioTo(_) if value >= 100.0 => text::rate(value),
-            Self::RatioTo(_) => format!("{value:.3}"),
+            Self::RatioTo(_) | Self::Quotient { .. } => format!("{value:.3}"),
+            // A thousandth is a lot where both are near nothing.
+            Self::CovRatioTo(_) => format!("{value:.4}"),
             Self::CovPercent => text::percent(value / 100.0),
             Self::Mean(metric) => metric.shown(value),
             Self::Known(known) => known.shown(value),
@@ -135,6 +197,45 @@ mod tests {
             let checked = check(&[(0, 0)], nothing, f64::INFINITY);
             assert!(!checked.pass && checked.measured == "nothing", "{checked:?}");
         }
+    }
+
+    #[test]
+    fn both_sides_may_be_multiplied_first() {
+        let factor =
+            |run, measure| Some(Factor { of: vec![Measure::Of { run, measure }], scale: 0.5 });
+        let to = vec![Measure::Of { run: 2, measure: 0 }];
+        let by = |times, to_times| By::Quotient { times, to: to.clone(), to_times };
+        let value = |by| check(&[(0, 0), (1, 0)], by, f64::INFINITY).value;
+        assert_eq!(value(by(None, None)), Some(4.0));
+        assert_eq!(value(by(factor(1, 0), None)), Some(28.0), "12 x 7 / 3");
+        assert_eq!(value(by(factor(1, 0), factor(0, 0))), Some(5.6), "12 x 7 / (3 x 5)");
+        assert_eq!(value(by(factor(0, 1), None)), None, "nothing came of it");
+        assert_eq!(value(by(None, factor(2, 1))), None, "and nothing is divided by 0");
+        let quotient = Comparison {
+            what: String::new(),
+            of: Vec::new(),
+            by: by(None, factor(3, 0)),
+            times: 1.0,
+            bounds: Bounds::none(),
+        };
+        assert!(quotient.is_within(4) && !quotient.is_within(3), "its factors are runs, too");
+    }
+
+    #[test]
+    fn variations_are_divided() {
+        let measured: [&[Option<f64>]; 4] =
+            [&[Some(9.0)], &[Some(11.0)], &[Some(99.0)], &[Some(101.0)]];
+        let measures = |runs: &[usize]| -> Vec<Measure> {
+            runs.iter().map(|&run| Measure::Of { run, measure: 0 }).collect()
+        };
+        let value = |of: &[usize], to: &[usize]| {
+            let by = By::CovRatioTo(measures(to));
+            let (of, bounds) = (measures(of), Bounds::none());
+            Comparison { what: String::new(), of, by, times: 1.0, bounds }.check(&measured).value
+        };
+        assert!((value(&[2, 3], &[0, 1]).unwrap() - 0.1).abs() < 1e-9);
+        assert_eq!(value(&[2], &[0, 1]), None, "one does not vary");
+        assert_eq!(value(&[2, 3], &[0, 0]), None, "nor does what is always the same");
     }
 
     #[test]

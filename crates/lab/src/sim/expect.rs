@@ -41,6 +41,8 @@ pub enum Metric {
     MeanIops,
     /// MiB per second.
     MeanMibps,
+    /// Bytes of a request on average, in KiB.
+    KibPerIo,
     /// Requests.
     TotalIos,
     /// Requests per second, in the sample that is furthest off.
@@ -57,6 +59,13 @@ pub enum Metric {
     UnderWay,
     /// When the rate first falls below so many requests per second, in seconds after the start.
     FallsBelow(u64),
+    /// Requests above a baseline until the rate falls: what credits there were.
+    CreditsSpent {
+        /// Where it has fallen, in requests per second.
+        below: u64,
+        /// What needs no credits, in requests per second.
+        baseline: u64,
+    },
     /// I/O credits at the end of the span.
     Credits,
     /// Byte credits at the end of the span, in GiB.
@@ -67,6 +76,8 @@ pub enum Metric {
     MadeWhole,
     /// Requests that were answered divided by those that the server counted.
     Counted,
+    /// Flushes that the server saw for each durable call of a program.
+    FlushesPerCall,
     /// Requests per second of each batch: their mean.
     JobMeanIops,
     /// Requests per second of each batch: their coefficient of variation in percent.
@@ -138,6 +149,10 @@ pub struct Counts {
     pub answered: u64,
     /// What the server charged for.
     pub counted: u64,
+    /// Calls of programs whose flushes were counted; 0 where there are none, as in virtual time.
+    pub calls: u64,
+    /// Flushes that the server saw of them.
+    pub flushes: u64,
 }
 
 impl Bounds {
@@ -171,6 +186,10 @@ impl Expectation {
             Metric::MeanIops => Some(self.ios(evidence, sample_ns) / seconds),
             Metric::TotalIos => Some(self.ios(evidence, sample_ns)),
             Metric::MeanMibps => Some(sum(|sample| sample.completed_bytes) / 1_048_576.0 / seconds),
+            Metric::KibPerIo => {
+                let ios = sum(|sample| sample.completed);
+                (ios > 0.0).then(|| sum(|sample| sample.completed_bytes) / 1_024.0 / ios)
+            }
             Metric::EverySecond => {
                 let middle = (self.bounds.low.max(0.0) + self.bounds.high.min(1e18)) / 2.0;
                 let off = |rate: &f64| (rate - middle).abs();
@@ -189,23 +208,17 @@ impl Expectation {
                 let latency = self.watched(evidence.first()?)?.latency;
                 (latency.count > 0).then(|| quantile.of(&latency) as f64 / 1e6)
             }
-            Metric::UnderWay => {
-                let waited = |of: &Evidence<'a>| {
-                    let latency = self.watched(of)?.latency;
-                    Some(latency.mean_ns as f64 * latency.count as f64 / 1e9)
-                };
-                let waited: Option<f64> = evidence.iter().map(waited).sum();
-                Some(waited? / seconds)
-            }
+            Metric::UnderWay => Some(self.waited_s(evidence)? / seconds),
             Metric::FallsBelow(rate) => {
                 let from_s = self.span.from_ns as f64 / 1e9;
                 let fell = falls_below(&self.rates(evidence, sample_ns), rate as f64)?;
                 Some(from_s + fell * sample_s)
             }
-            Metric::Credits => {
-                let last = samples(evidence.first()?).last()?.balances.operations?;
-                Some(last as f64)
+            Metric::CreditsSpent { below, baseline } => {
+                let rates = self.rates(evidence, sample_ns);
+                Some(spent_until(&rates, below as f64, baseline as f64)? * sample_s)
             }
+            Metric::Credits => Some(samples(evidence.first()?).last()?.balances.operations? as f64),
             Metric::CreditsGib => {
                 let last = samples(evidence.first()?).last()?.balances.bytes?;
                 Some(last as f64 / f64::from(1 << 30))
@@ -214,10 +227,9 @@ impl Expectation {
                 let each = evidence.iter().map(|one| self.ios(&[*one], sample_ns));
                 least_share(each)
             }
-            Metric::MadeWhole => {
-                Some(evidence.iter().map(|of| of.made_whole.ns as f64 / 1e6).sum())
-            }
+            Metric::MadeWhole => Some(made_whole_ms(evidence)),
             Metric::Counted => counted_share(evidence),
+            Metric::FlushesPerCall => flushes_per_call(evidence),
             Metric::JobMeanIops => {
                 let rates = self.batch_rates(evidence);
                 (!rates.is_empty()).then(|| Spread::of(&rates).mean)
@@ -228,6 +240,15 @@ impl Expectation {
             }
             Metric::JobSeconds => self.job_seconds(evidence),
         }
+    }
+
+    /// How long the requests of all subjects waited, in seconds.
+    fn waited_s(&self, evidence: &[Evidence<'_>]) -> Option<f64> {
+        let waited = |of: &Evidence<'_>| {
+            let latency = self.watched(of)?.latency;
+            Some(latency.mean_ns as f64 * latency.count as f64 / 1e9)
+        };
+        evidence.iter().map(waited).sum()
     }
 
     /// The samples that lie in the span.
@@ -321,12 +342,25 @@ fn least_share(each: impl Iterator<Item = f64>) -> Option<f64> {
     (most > 0.0).then(|| least / most)
 }
 
+/// What was lost to pauses and paid back, of all together.
+fn made_whole_ms(evidence: &[Evidence<'_>]) -> f64 {
+    evidence.iter().map(|of| of.made_whole.ns as f64 / 1e6).sum()
+}
+
 /// What the clients got divided by what the server counted; none if it counted nothing.
 fn counted_share(evidence: &[Evidence<'_>]) -> Option<f64> {
     let counts = || evidence.iter().filter_map(|of| of.counts);
     let counted: u64 = counts().map(|counts| counts.counted).sum();
     let answered: u64 = counts().map(|counts| counts.answered).sum();
     (counted > 0).then(|| answered as f64 / counted as f64)
+}
+
+/// Flushes for each call; none where no call was made, or none that has flushes.
+fn flushes_per_call(evidence: &[Evidence<'_>]) -> Option<f64> {
+    let counts = || evidence.iter().filter_map(|of| of.counts);
+    let calls: u64 = counts().map(|counts| counts.calls).sum();
+    let flushes: u64 = counts().map(|counts| counts.flushes).sum();
+    (calls > 0).then(|| flushes as f64 / calls as f64)
 }
 
 /// When rates fall below `level`, in samples; within the sample in which it happens, by its share
@@ -337,6 +371,17 @@ fn falls_below(rates: &[f64], level: f64) -> Option<f64> {
     let after = rates.get(first + 1).copied().unwrap_or(0.0);
     let share = if before > after { (rates[first] - after) / (before - after) } else { 0.0 };
     Some(first as f64 + share.clamp(0.0, 1.0))
+}
+
+/// What was had above a baseline, from the first of the rates until they fall below `level`, having
+/// been above it.
+fn spent_until(rates: &[f64], level: f64, baseline: f64) -> Option<f64> {
+    let rises = rates.iter().position(|rate| *rate >= level)?;
+    let fell = rises as f64 + falls_below(&rates[rises..], level)?;
+    let whole = fell.floor() as usize;
+    let had: f64 = rates[..whole].iter().sum();
+    let part = rates[..whole].last().map_or(0.0, |before| before * fell.fract());
+    Some(had + part - baseline * fell)
 }
 
 impl Quantile {
@@ -353,9 +398,10 @@ impl Quantile {
 
 impl Metric {
     /// Every metric by the word that scenarios use. Those with a number of their own get it later.
-    pub const WORDS: [(&'static str, Self); 22] = [
+    pub const WORDS: [(&'static str, Self); 25] = [
         ("mean_iops", Self::MeanIops),
         ("mean_mibps", Self::MeanMibps),
+        ("kib_per_io", Self::KibPerIo),
         ("total_ios", Self::TotalIos),
         ("every_second", Self::EverySecond),
         ("worst_second", Self::WorstSecond),
@@ -368,11 +414,13 @@ impl Metric {
         ("max_ms", Self::Latency(Quantile::Max)),
         ("under_way", Self::UnderWay),
         ("falls_below", Self::FallsBelow(0)),
+        ("credits_spent", Self::CreditsSpent { below: 0, baseline: 0 }),
         ("credits", Self::Credits),
         ("credits_gib", Self::CreditsGib),
         ("share", Self::Share),
         ("made_whole_ms", Self::MadeWhole),
         ("counted", Self::Counted),
+        ("flushes_per_call", Self::FlushesPerCall),
         ("job_mean_iops", Self::JobMeanIops),
         ("job_cov_percent", Self::JobCovPercent),
         ("job_seconds", Self::JobSeconds),
@@ -383,6 +431,12 @@ impl Metric {
     pub const fn is_exact(self) -> bool {
         use Metric::{Latency, MadeWhole, MeanIops, Share, TotalIos, UnderWay};
         matches!(self, MeanIops | TotalIos | Share | Latency(_) | UnderWay | MadeWhole)
+    }
+
+    /// Whether virtual time has nothing of it, so that nothing is missing there without it.
+    #[must_use]
+    pub const fn is_for_real_only(self) -> bool {
+        matches!(self, Self::FlushesPerCall)
     }
 
     /// A figure with its unit.
@@ -401,9 +455,10 @@ impl Metric {
             Self::Latency(_) | Self::MadeWhole => text::latency((value * 1e6).round() as u64),
             Self::UnderWay => format!("{value:.2}"),
             Self::FallsBelow(_) | Self::JobSeconds => format!("{value:.1} s"),
-            Self::Credits => text::rate(value),
+            Self::Credits | Self::CreditsSpent { .. } => text::rate(value),
+            Self::KibPerIo => format!("{value:.2} KiB"),
             Self::CreditsGib => format!("{} GiB", text::rate(value)),
-            Self::Share | Self::Counted => format!("{value:.4}"),
+            Self::Share | Self::Counted | Self::FlushesPerCall => format!("{value:.4}"),
         }
     }
 
@@ -425,11 +480,16 @@ impl Metric {
             Self::Latency(Quantile::Max) => "latency, longest".to_owned(),
             Self::UnderWay => "requests under way".to_owned(),
             Self::FallsBelow(rate) => format!("falls below {} IOPS", text::thousands(rate)),
+            Self::CreditsSpent { below, .. } => {
+                format!("credits spent until it falls below {} IOPS", text::thousands(below))
+            }
+            Self::KibPerIo => "KiB of each".to_owned(),
             Self::Credits => "I/O credits".to_owned(),
             Self::CreditsGib => "byte credits".to_owned(),
             Self::Share => "least share / largest".to_owned(),
             Self::MadeWhole => "made whole".to_owned(),
             Self::Counted => "answered / counted by the server".to_owned(),
+            Self::FlushesPerCall => "flushes for each durable call".to_owned(),
             Self::JobMeanIops => "IOPS of the jobs".to_owned(),
             Self::JobCovPercent => "variation of the jobs".to_owned(),
             Self::JobSeconds => "length of the jobs".to_owned(),

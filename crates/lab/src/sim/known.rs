@@ -3,7 +3,12 @@
 
 use crate::text;
 use evenkeel_core::price::PriceList;
-use evenkeel_core::volume::{Date, IopsRule, Rules, TypeRules, VolumeSpec};
+use evenkeel_core::volume::{
+    Date, IopsRule, Rules, ThroughputRule, TypeRules, VolumeRequest, VolumeSpec,
+};
+
+/// No type has more IOPS in any rulebook.
+const IOPS_END: u32 = 1 << 24;
 
 /// What is asked of volumes, all together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,15 +22,24 @@ pub enum Known {
     CreditsFull,
     /// The most IOPS that volumes of these types may have, whatever their size.
     IopsMax,
+    /// The most IOPS that volumes of these types and sizes are made with: one more is refused.
+    IopsAllowed,
+    /// IOPS that they have without credits.
+    IopsBase,
+    /// The most MiB per second that volumes of these types may have, whatever their size.
+    MibpsMax,
 }
 
 impl Known {
     /// Each by the word that scenarios use.
-    pub const WORDS: [(&'static str, Self); 4] = [
+    pub const WORDS: [(&'static str, Self); 7] = [
         ("monthly_usd", Self::MonthlyUsd),
         ("durability_percent", Self::DurabilityPercent),
         ("credits_full", Self::CreditsFull),
         ("iops_max", Self::IopsMax),
+        ("iops_allowed", Self::IopsAllowed),
+        ("iops_base", Self::IopsBase),
+        ("mibps_max", Self::MibpsMax),
     ];
 
     /// The figure for `volumes` on a day: by the price list and the rules in force then.
@@ -56,6 +70,15 @@ impl Known {
                 Ok(credits.map(|credit| credit.capacity).sum::<u64>() as f64)
             }
             Self::IopsMax => each(iops_max).sum(),
+            Self::MibpsMax => each(|rules| Some(mibps_max(rules))).sum(),
+            Self::IopsBase => {
+                let limits = volumes.iter().filter_map(|spec| rules.pacing(spec).operations);
+                Ok(limits.map(|limit| limit.sustained_per_second()).sum::<u64>() as f64)
+            }
+            Self::IopsAllowed => {
+                let each = volumes.iter().map(|spec| iops_allowed(rules, spec));
+                Ok(f64::from(each.sum::<Result<u32, _>>()?))
+            }
         }
     }
 
@@ -69,7 +92,10 @@ impl Known {
                 format!("{} %", digits.trim_end_matches('0').trim_end_matches('.'))
             }
             Self::CreditsFull => format!("{} credits", text::rate(value)),
-            Self::IopsMax => format!("{} IOPS", text::rate(value)),
+            Self::IopsMax | Self::IopsAllowed | Self::IopsBase => {
+                format!("{} IOPS", text::rate(value))
+            }
+            Self::MibpsMax => format!("{} MiB/s", text::rate(value)),
         }
     }
 
@@ -81,6 +107,9 @@ impl Known {
             Self::DurabilityPercent => "durability over a year",
             Self::CreditsFull => "I/O credits when full",
             Self::IopsMax => "most IOPS of the type",
+            Self::IopsAllowed => "most IOPS of the type and size",
+            Self::IopsBase => "IOPS without credits",
+            Self::MibpsMax => "most MiB/s of the type",
         }
     }
 }
@@ -109,6 +138,35 @@ fn iops_max(rules: &TypeRules) -> Option<f64> {
         | IopsRule::Provisioned { max, .. } => Some(max.into()),
         IopsRule::Uncounted => None,
     }
+}
+
+fn mibps_max(rules: &TypeRules) -> f64 {
+    f64::from(match rules.throughput {
+        ThroughputRule::Provisioned { max_mibps, .. }
+        | ThroughputRule::Piecewise { max_mibps, .. } => max_mibps,
+        ThroughputRule::Credits { burst_max_mibps, .. } => burst_max_mibps,
+    })
+}
+
+/// Found by asking, from what the volume has and is accepted: a rule that is written down and not
+/// kept would show.
+fn iops_allowed(rules: &Rules, spec: &VolumeSpec) -> Result<u32, String> {
+    let VolumeSpec { volume_type, size_gib, throughput_mibps, multi_attach, .. } = *spec;
+    let is_accepted = |iops| {
+        let iops = Some(iops);
+        let request = VolumeRequest { volume_type, size_gib, iops, throughput_mibps, multi_attach };
+        rules.resolve(&request).is_ok()
+    };
+    let Some(mut accepted) = spec.iops.filter(|iops| is_accepted(*iops)) else {
+        let date = rules.date();
+        return Err(format!("no IOPS are asked for of {volume_type} by the rules of {date}"));
+    };
+    let mut refused = IOPS_END;
+    while refused - accepted > 1 {
+        let middle = accepted + (refused - accepted) / 2;
+        if is_accepted(middle) { accepted = middle } else { refused = middle }
+    }
+    Ok(accepted)
 }
 
 /// To the cent; to the tenth of one where there is a part of a cent.
@@ -185,6 +243,34 @@ mod tests {
         let credits = |volumes: &[VolumeSpec]| Known::CreditsFull.of(volumes, DAY);
         assert_eq!(credits(&[volume(Gp2, None); 5]), Ok(27_000_000.0));
         assert_eq!(credits(&[volume(Gp3, None)]), Ok(0.0));
+    }
+
+    /// As the articles state them, by the rules of their days.
+    #[test]
+    fn what_a_size_allows_is_known() {
+        let known = |known: Known, volume_type, size_gib, iops, as_of: &str| {
+            let as_of: Date = as_of.parse().unwrap();
+            let (throughput_mibps, multi_attach) = (None, false);
+            let request =
+                VolumeRequest { volume_type, size_gib, iops, throughput_mibps, multi_attach };
+            known.of(&[Rules::as_of(as_of).unwrap().resolve(&request).unwrap()], as_of)
+        };
+        use Known::{IopsAllowed, IopsBase, MibpsMax};
+        use VolumeType::{Gp2, Gp3, Io1};
+        for (size_gib, iops) in [(10, 100.0), (50, 500.0), (99, 990.0), (100, 1_000.0)] {
+            assert_eq!(known(IopsAllowed, Io1, size_gib, Some(100), "2012-08-31"), Ok(iops));
+        }
+        let error = known(IopsAllowed, Gp2, 100, None, "2016-06-30");
+        assert_eq!(error, Err("no IOPS are asked for of gp2 by the rules of 2016-04-18".into()));
+        for (size_gib, iops) in [(33, 100.0), (167, 501.0), (1_000, 3_000.0), (1_024, 3_072.0)] {
+            assert_eq!(known(IopsBase, Gp2, size_gib, None, "2016-06-30"), Ok(iops));
+        }
+        assert_eq!(known(IopsBase, Io1, 100, Some(700), "2016-06-30"), Ok(700.0));
+        assert_eq!(known(MibpsMax, Gp2, 100, None, "2016-06-30"), Ok(160.0));
+        assert_eq!(known(MibpsMax, Gp2, 100, None, "2021-07-31"), Ok(250.0));
+        assert_eq!(known(MibpsMax, Gp3, 100, None, "2021-07-31"), Ok(1_000.0));
+        let credits = |size_gib| known(Known::CreditsFull, Gp2, size_gib, None, "2021-07-31");
+        assert_eq!((credits(999), credits(1_000)), (Ok(5_400_000.0), Ok(0.0)));
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub mod device;
 pub mod events;
 pub mod expect;
 pub mod known;
+pub mod levels;
 pub mod live;
 pub mod policy;
 pub mod product;

@@ -92,6 +92,9 @@ pub struct Record {
     pub bytes: u64,
     /// Latencies of the whole run.
     pub latency: LatencySummary,
+    /// Those that the shares of [`SHARES_PPM`](crate::histogram::SHARES_PPM) had at most, in
+    /// nanoseconds; empty where only sums are known.
+    pub quantiles_ns: Vec<u64>,
     /// Samples in each of `latencies`.
     pub latency_samples: u64,
     /// Latencies of equal stretches of the run; empty where there are too many volumes.
@@ -230,6 +233,7 @@ impl Recorder {
         record.samples = self.samples;
         record.bytes = self.bytes + self.current.completed_bytes;
         record.latency = self.latencies.summary();
+        record.quantiles_ns = self.latencies.quantiles();
         let spans = self.watched.iter().map(|watched| SpanRecord {
             span: watched.span,
             dispatched: watched.dispatched,

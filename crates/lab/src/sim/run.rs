@@ -2,6 +2,7 @@
 
 use super::client::BatchRecord;
 use super::expect::{Checked, Counts, Evidence, Expectation, Subject};
+use super::levels::{self, Level};
 use super::policy::Policy;
 use super::product::{NotSimulated, Product};
 use super::record::{Record, Sample};
@@ -83,6 +84,13 @@ pub struct SubjectResults {
     pub bytes: u64,
     /// Latencies as the client saw them.
     pub latency: LatencySummary,
+    /// Those that the shares of [`SHARES_PPM`](crate::histogram::SHARES_PPM) had at most, in
+    /// nanoseconds; empty where only sums are known.
+    #[serde(skip)]
+    pub quantiles_ns: Vec<u64>,
+    /// Bytes of each request of a client, where they are all alike; else 0.
+    #[serde(skip)]
+    pub block_bytes: u32,
     /// Requests that went to the device, sample by sample.
     pub dispatched: Vec<u64>,
     /// Requests answered, sample by sample.
@@ -95,6 +103,12 @@ pub struct SubjectResults {
     pub credits: Vec<u64>,
     /// Byte credits at the end of each sample; empty where there are none.
     pub credits_bytes: Vec<u64>,
+    /// The same of what a client is on: of a stripe, those of its volumes together.
+    #[serde(skip)]
+    pub target_credits: Vec<u64>,
+    /// Its byte credits.
+    #[serde(skip)]
+    pub target_credits_bytes: Vec<u64>,
     /// Samples in each of `latencies`.
     pub latency_samples: u64,
     /// Latencies of equal stretches of the run.
@@ -105,9 +119,9 @@ pub struct SubjectResults {
     pub job_ios: u64,
     /// Requests of a client that were not sent because too many were under way.
     pub dropped: u64,
-    /// The levels that belong into a chart of the rate, with their names.
+    /// The levels that belong into a chart of the rate.
     #[serde(skip)]
-    pub levels: Vec<(String, f64)>,
+    pub levels: Vec<Level>,
 }
 
 /// How a run comes to its results.
@@ -220,7 +234,8 @@ fn run_case<P: Policy>(case: &Case, (seed, method): (u64, Method), policy: P) ->
 /// In virtual time the scheduler and the clients are recorded apart.
 fn counts(record: &Record) -> Counts {
     let total = |pick: fn(&Sample) -> u64| record.samples.iter().map(pick).sum();
-    Counts { answered: total(|at| at.completed), counted: total(|at| at.dispatched) }
+    let (answered, counted) = (total(|at| at.completed), total(|at| at.dispatched));
+    Counts { answered, counted, ..Counts::default() }
 }
 
 /// Judges what was recorded of a case.
@@ -294,18 +309,12 @@ fn job_ios(client: &ClientSetup) -> u64 {
 
 fn volumes(setup: &Setup, recorded: &Recorded) -> Vec<SubjectResults> {
     let both = setup.volumes.iter().zip(&recorded.volumes);
-    let results = both.map(|(volume, record)| {
+    let results = (0_u32..).zip(both).map(|(number, (volume, record))| {
         let promise = crate::checker::Promise::from_pacing(&volume.pacing, volume.balances);
-        let mut levels = Vec::new();
-        if let Some(limit) = volume.pacing.operations {
-            let name = if limit.credit.is_some() { "burst" } else { "limit" };
-            levels.push((name.to_owned(), limit.per_second as f64));
-            let base = limit.credit.map(|credit| credit.refill_per_second as f64);
-            levels.extend(base.map(|base| ("baseline".to_owned(), base)));
-        }
         SubjectResults {
             limits: promise.to_string(),
-            levels,
+            levels: levels::of_volume(setup, number),
+            block_bytes: levels::block_bytes(setup, number),
             ..subject(&volume.name, &volume.kind, record)
         }
     });
@@ -320,6 +329,9 @@ fn clients(setup: &Setup, recorded: &Recorded) -> Vec<SubjectResults> {
             Subject::Client(_) => None,
         };
         let tells_more = !came.batches.is_empty() || came.dropped > 0;
+        if client.is_of_page_cache() && !tells_more {
+            continue;
+        }
         let Some(record) = came.record.as_ref().or(of_volume.filter(|_| tells_more)) else {
             continue;
         };
@@ -327,7 +339,14 @@ fn clients(setup: &Setup, recorded: &Recorded) -> Vec<SubjectResults> {
             Target::Volume(volume) => &setup.volumes[volume as usize].name,
             Target::Stripe(stripe) => &setup.stripes[stripe as usize].name,
         };
+        // What a program moves is its own affair, and no request is like the other.
+        let is_alike = client.program.is_none_or(|of| of.program.is_timed());
+        let (target_credits, target_credits_bytes) = credits_of(setup, recorded, client.target);
         results.push(SubjectResults {
+            levels: levels::of_client(setup, client),
+            block_bytes: if is_alike { client.shape.block_bytes } else { 0 },
+            target_credits,
+            target_credits_bytes,
             jobs: came.batches.iter().map(|b| (b.started_ns, b.took_ns)).collect(),
             job_ios: job_ios(client),
             dropped: came.dropped,
@@ -335,6 +354,21 @@ fn clients(setup: &Setup, recorded: &Recorded) -> Vec<SubjectResults> {
         });
     }
     results
+}
+
+/// Credits of what a client is on, sample by sample: of a stripe, those of its volumes together.
+/// Empty where there are none.
+fn credits_of(setup: &Setup, recorded: &Recorded, target: Target) -> (Vec<u64>, Vec<u64>) {
+    let volumes = target.volumes(setup);
+    let records = || volumes.iter().filter_map(|volume| recorded.volumes.get(*volume as usize));
+    let samples = records().map(|record| record.samples.len()).min().unwrap_or(0);
+    let sums = |pick: fn(&Balances) -> Option<u64>| -> Vec<u64> {
+        let at = |at: usize| {
+            records().map(|record| pick(&record.samples[at].balances)).sum::<Option<u64>>()
+        };
+        (0..samples).map(at).collect::<Option<Vec<u64>>>().unwrap_or_default()
+    };
+    (sums(|balances| balances.operations), sums(|balances| balances.bytes))
 }
 
 /// What came of a record, under a name.
@@ -350,12 +384,16 @@ pub(crate) fn subject(name: &str, kind: &str, record: &Record) -> SubjectResults
         ios: record.latency.count,
         bytes: record.bytes,
         latency: record.latency,
+        quantiles_ns: record.quantiles_ns.clone(),
+        block_bytes: 0,
         dispatched: samples.iter().map(|sample| sample.dispatched).collect(),
         completed: samples.iter().map(|sample| sample.completed).collect(),
         completed_bytes: samples.iter().map(|sample| sample.completed_bytes).collect(),
         peak_10ms: samples.iter().map(|sample| sample.peak_10ms).collect(),
         credits: balances(|balances| balances.operations),
         credits_bytes: balances(|balances| balances.bytes),
+        target_credits: Vec::new(),
+        target_credits_bytes: Vec::new(),
         latency_samples: record.latency_samples,
         latencies: record.latencies.clone(),
         jobs: Vec::new(),

@@ -126,6 +126,22 @@ pub struct ClientSetup {
     pub program: Option<ProgramSetup>,
 }
 
+impl ClientSetup {
+    /// Whether only a kernel's page cache would answer it, so that it is run for real on a file
+    /// system or not at all.
+    #[must_use]
+    pub fn is_of_page_cache(&self) -> bool {
+        self.program.is_some_and(|setup| setup.program.is_of_page_cache())
+    }
+
+    /// Whether it only goes on beside others: requests or batches at random times.
+    #[must_use]
+    pub const fn is_beside(&self) -> bool {
+        let is_random = matches!(self.load, Load::Open { .. } | Load::Job { poisson: true, .. });
+        is_random && self.program.is_none()
+    }
+}
+
 /// What a client's requests are like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
@@ -164,6 +180,9 @@ pub enum Load {
     Job {
         /// Distance of the starts; a batch that takes longer is followed by the next at once.
         every_ns: u64,
+        /// Whether that is the mean of exponentially distributed distances, the first of them
+        /// before the first batch; else they are all alike, and the first batch begins at once.
+        poisson: bool,
         /// Requests of each batch.
         ios: u64,
         /// Requests kept under way meanwhile.
@@ -274,6 +293,17 @@ pub enum ChangeKind {
     DevicePercent(u32),
     /// The device has so many channels: a part of it was lost, or is back.
     DeviceChannels(u32),
+}
+
+impl Target {
+    /// The numbers of the volumes that it consists of.
+    #[must_use]
+    pub fn volumes<'a>(&'a self, setup: &'a Setup) -> &'a [u32] {
+        match self {
+            Self::Volume(volume) => std::slice::from_ref(volume),
+            Self::Stripe(stripe) => &setup.stripes[*stripe as usize].volumes,
+        }
+    }
 }
 
 impl Setup {

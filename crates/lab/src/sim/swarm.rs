@@ -278,9 +278,7 @@ impl Maker {
         let most_each = left / count / 2;
         for volume in volumes {
             // Everybody has a hundredth of its limit and at least 20 without asking.
-            let rate = volume.pacing.operations.map_or(0, |limit| {
-                limit.credit.map_or(limit.per_second, |credit| credit.refill_per_second)
-            });
+            let rate = volume.pacing.operations.map_or(0, |limit| limit.sustained_per_second());
             let most = volume.pacing.operations.map_or(0, |limit| limit.per_second);
             let least = (most / 100).max(20);
             left = left.saturating_sub(least);

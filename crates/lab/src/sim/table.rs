@@ -244,7 +244,7 @@ mod tests {
         [[expect]]\nmetric = \"p50_ms\"\nof = \"c\"\nat_most = 0.1\n";
 
     fn results(seed: u64) -> Results {
-        let source = Source { file: "noise.toml", text: NOISY, folder: None, as_of: None };
+        let source = Source::new("noise.toml", NOISY);
         run::run(&scenario::read(&source).unwrap(), seed, run::Method::Stepwise, &mut |_| {})
             .unwrap()
     }

@@ -166,7 +166,9 @@ impl<P: Policy> World<P> {
         }
         let mut clients = Vec::with_capacity(setup.clients.len());
         for (client, number) in setup.clients.iter().zip(0_u32..) {
-            events.push(client.start_ns, Event::Start(number));
+            if !client.is_of_page_cache() {
+                events.push(client.start_ns, Event::Start(number));
+            }
             let random = Random::new(seed, u64::from(number) + 2);
             let own = (!setup.is_sole(client.target)).then(recorder);
             clients.push(Client::new(client, random, own));

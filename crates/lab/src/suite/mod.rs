@@ -7,7 +7,9 @@
 //! far off it may be, and whether a run fails by it.
 
 pub mod compare;
+pub(crate) mod configuration;
 pub mod result;
+pub(crate) mod statistics;
 mod text;
 
 use std::collections::BTreeMap;
@@ -95,6 +97,15 @@ pub struct Ready {
     pub is_part: bool,
 }
 
+/// How a suite was run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// With real requests.
+    ForReal,
+    /// In the simulator.
+    InVirtualTime,
+}
+
 /// Which part of a suite is run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Choice<'a> {
@@ -141,10 +152,13 @@ impl Choice<'_> {
         }
         for case in &mut scenario.cases {
             for client in &case.setup.clients {
-                if let (Load::Job { every_ns, .. }, Some(runs)) = (&client.load, self.runs) {
-                    let batches_ns = every_ns.saturating_mul(runs.into());
-                    case.setup.duration_ns = case.setup.duration_ns.min(batches_ns);
-                }
+                let (Load::Job { every_ns, poisson: false, .. }, Some(runs)) =
+                    (&client.load, self.runs)
+                else {
+                    continue;
+                };
+                let batches_ns = every_ns.saturating_mul(runs.into());
+                case.setup.duration_ns = case.setup.duration_ns.min(batches_ns);
             }
         }
         Ok(())
@@ -197,18 +211,13 @@ impl Plan {
             LabError::BadWorkload(format!("{suite}.toml: no scenario \"{}\"", self.scenario))
         })?;
         let file = format!("{}.toml", self.scenario);
-        let source = Source { file: &file, text, folder: None, as_of: None };
+        let source = Source { duration_s: self.duration_s, ..Source::new(&file, text) };
         let mut scenario = scenario::read(&source).map_err(wrong)?;
         // What the scenario expects is judged by `sim run`; here the published figures are.
         scenario.comparisons.clear();
         for case in &mut scenario.cases {
             case.expectations.clear();
             case.measures.clear();
-        }
-        if let Some(duration_s) = self.duration_s {
-            for case in &mut scenario.cases {
-                case.setup.duration_ns = duration_s.saturating_mul(1_000_000_000);
-            }
         }
         part.of(suite, &mut scenario, self.repeat)?;
         let text = SUITES.iter().find(|(name, _)| *name == suite).map_or("", |(_, text)| *text);
@@ -223,13 +232,14 @@ impl Plan {
 impl Ready {
     /// What came of every point, `None` of those that this scenario has no case for.
     #[must_use]
-    pub fn found(&self, results: &Results) -> Vec<Option<result::Found>> {
+    pub fn found(&self, results: &Results, way: Way) -> Vec<Option<result::Found>> {
         let mut checks = results.comparisons.iter();
         let found = self.points.iter().map(|point| {
             point.comparison.as_ref()?;
             let check = checks.next()?;
             // Fewer runs than the suite has do not vary, say.
-            (check.value.is_some() || !self.is_part).then(|| result::Found {
+            let may_lack = self.is_part || (way == Way::InVirtualTime && point.is_for_real_only);
+            (check.value.is_some() || !may_lack).then(|| result::Found {
                 value: check.value,
                 shown: check.measured.clone(),
                 pass: check.pass,

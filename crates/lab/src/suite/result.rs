@@ -2,27 +2,20 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Ready, Suite};
+use super::configuration::configurations;
+use super::{Ready, Suite, Way};
 use crate::LabError;
 use crate::bench::live::Live;
 use crate::clock;
 use crate::environment::Environment;
-use crate::histogram::LatencySummary;
-use crate::sim::run::{CaseResults, Results, SubjectResults};
+use crate::sim::run::Results;
 use crate::stalls::Observed;
-use crate::stats::Sample;
+
+pub use super::configuration::{Configuration, Run, SEPARATOR};
 
 /// Names the shape of the JSON. It changes when a reader of the old shape would misread the new
 /// one.
 pub const SCHEMA: &str = "evenkeel-result/1";
-
-/// Values of a run that are kept at most: neighbours of a longer run are added up.
-const VALUES_MAX: usize = 600;
-/// Batches of a run that are kept at most; of more, every second, third, ... is.
-const BATCHES_MAX: usize = 1_200;
-
-/// Stands between a case and one of its clients in the name of a configuration.
-pub const SEPARATOR: &str = " · ";
 
 /// The verdict of a point that is not what it must be.
 pub const BROKEN: &str = "BROKEN";
@@ -30,6 +23,9 @@ pub const BROKEN: &str = "BROKEN";
 pub const KEPT: &str = "kept";
 /// The verdict of one that is in virtual time, and for real is not, which is no gate.
 pub const KEPT_VIRTUALLY: &str = "kept in virtual time";
+/// The verdict of one that is not for real, where the machine was too busy to say whose fault it
+/// is.
+pub const UNDECIDED: &str = "undecided";
 /// The verdict of a point that no run had a case for.
 pub const NOT_RUN: &str = "not run";
 
@@ -52,7 +48,7 @@ pub struct SuiteResult {
     pub load_before_hundredths: Option<u64>,
     /// The same after the last.
     pub load_after_hundredths: Option<u64>,
-    /// Whether no gate failed, and no program.
+    /// Whether no gate failed or is undecided, and no program failed.
     pub pass: bool,
     /// The published figures and ours.
     pub rows: Vec<Row>,
@@ -62,6 +58,13 @@ pub struct SuiteResult {
     pub simulated: Option<Part>,
     /// What a reader should know before believing the figures.
     pub warnings: Vec<String>,
+    /// Why figures for real that are broken say nothing of the volumes: the machine was busy, or
+    /// stood still.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub busy: Vec<String>,
+    /// Versions of the programs that a run for real has used beside the load generator.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<String>,
     /// Programs that came to nothing: in which run, and why. A run with one does not pass.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<String>,
@@ -86,14 +89,17 @@ pub struct Row {
     /// Whether a run for real fails by it, too.
     #[serde(default = "yes")]
     pub live_gate: bool,
+    /// Whether the machine was too busy for `live` to be held against the volumes.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_unsafe: bool,
     /// Ours, for real.
     pub live: Option<Found>,
     /// Ours, in virtual time.
     pub simulated: Option<Found>,
 }
 
-fn is_zero(number: &u64) -> bool {
-    *number == 0
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 fn yes() -> bool {
@@ -135,109 +141,6 @@ pub struct Part {
     pub configurations: Vec<Configuration>,
 }
 
-/// The runs of one case, as one client or volume saw them.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Configuration {
-    /// The case, and the client if there are several.
-    pub name: String,
-    /// I/Os per second of the runs; of a client with batches, calls per second of the batches.
-    pub iops: Sample,
-    /// The runs.
-    pub runs: Vec<Run>,
-}
-
-/// One run.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Run {
-    /// I/Os that were answered.
-    pub ios: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Length in seconds.
-    pub duration_s: u64,
-    /// Latencies as the client saw them.
-    pub latency: LatencySummary,
-    /// Seconds in each of `samples`.
-    pub sample_s: u64,
-    /// I/Os answered, sample by sample.
-    pub samples: Vec<u64>,
-    /// Seconds in each of `mean_latency_ns`.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub latency_s: u64,
-    /// Mean latencies one after the other, zero where there was nothing; of the first run of a
-    /// client that is one of several.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub mean_latency_ns: Vec<u64>,
-    /// Batches of a client: the calls per second of each.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub batch_rates: Vec<f64>,
-}
-
-impl Configuration {
-    /// What its statistics are of: the batches of a client that has some, else the runs.
-    #[must_use]
-    pub fn rates(&self) -> Vec<f64> {
-        let batches: Vec<f64> =
-            self.runs.iter().flat_map(|run| run.batch_rates.iter().copied()).collect();
-        if batches.is_empty() { self.runs.iter().map(Run::iops).collect() } else { batches }
-    }
-}
-
-impl Run {
-    /// I/Os per second.
-    #[must_use]
-    pub fn iops(&self) -> f64 {
-        self.ios as f64 / self.duration_s.max(1) as f64
-    }
-
-    /// What the run came to: calls per second of its batches on average if it has some, else I/Os
-    /// per second.
-    #[must_use]
-    pub fn rate(&self) -> f64 {
-        match self.batch_rates.len() {
-            0 => self.iops(),
-            batches => self.batch_rates.iter().sum::<f64>() / batches as f64,
-        }
-    }
-
-    /// I/Os per second in each sample.
-    #[must_use]
-    pub fn rates(&self) -> Vec<f64> {
-        let sample_s = self.sample_s.max(1) as f64;
-        self.samples.iter().map(|ios| *ios as f64 / sample_s).collect()
-    }
-
-    fn of(case: &CaseResults, subject: &SubjectResults) -> Self {
-        let together = subject.completed.len().div_ceil(VALUES_MAX).max(1);
-        let every = subject.jobs.len().div_ceil(BATCHES_MAX).max(1);
-        let rate = |(_, took_ns): &(u64, u64)| {
-            // A thousandth of a call per second is more than a clock is good for.
-            (subject.job_ios as f64 * 1e12 / (*took_ns).max(1) as f64).round() / 1e3
-        };
-        Self {
-            ios: subject.ios,
-            bytes: subject.bytes,
-            duration_s: case.duration_s,
-            latency: subject.latency,
-            sample_s: case.sample_s * together as u64,
-            samples: subject.completed.chunks(together).map(|ios| ios.iter().sum()).collect(),
-            latency_s: 0,
-            mean_latency_ns: Vec::new(),
-            batch_rates: subject.jobs.iter().step_by(every).map(rate).collect(),
-        }
-    }
-
-    /// The same with its latencies over time.
-    fn with_latencies(mut self, case: &CaseResults, subject: &SubjectResults) -> Self {
-        let means: Vec<u64> = subject.latencies.iter().map(|at| at.mean_ns).collect();
-        if means.iter().any(|mean_ns| *mean_ns > 0) {
-            self.latency_s = case.sample_s * subject.latency_samples;
-            self.mean_latency_ns = means;
-        }
-        self
-    }
-}
-
 impl Part {
     /// What a scenario came to.
     #[must_use]
@@ -253,39 +156,6 @@ impl Part {
             configurations: configurations(results),
         }
     }
-}
-
-/// The runs of each case together. Where clients are recorded, they are what is looked at.
-fn configurations(results: &Results) -> Vec<Configuration> {
-    let mut found: Vec<Configuration> = Vec::new();
-    for case in &results.cases {
-        let subjects = if case.clients.is_empty() { &case.volumes } else { &case.clients };
-        let case_name = case.label.rsplit_once(" (").map_or(case.label.as_str(), |(name, _)| name);
-        for subject in subjects {
-            let name = match (subjects.len(), case_name) {
-                (1, "") => subject.name.clone(),
-                (1, case) => case.to_owned(),
-                (_, "") => subject.name.clone(),
-                (_, case) => format!("{case}{SEPARATOR}{}", subject.name),
-            };
-            let run = Run::of(case, subject);
-            match found.iter_mut().find(|known| known.name == name) {
-                Some(known) => known.runs.push(run),
-                None => {
-                    // Who waits for whom is told by several that are there at once.
-                    let run = match subjects.len() {
-                        1 => run,
-                        _ => run.with_latencies(case, subject),
-                    };
-                    found.push(Configuration { name, iops: Sample::default(), runs: vec![run] });
-                }
-            }
-        }
-    }
-    for configuration in &mut found {
-        configuration.iops = Sample::of(&configuration.rates());
-    }
-    found
 }
 
 impl SuiteResult {
@@ -306,6 +176,8 @@ impl SuiteResult {
             live: None,
             simulated: None,
             warnings: Vec::new(),
+            busy: Vec::new(),
+            programs: Vec::new(),
             failures: Vec::new(),
         }
     }
@@ -315,7 +187,7 @@ impl SuiteResult {
         let scenario = &results.scenario;
         let command = format!("evenkeel sim run {scenario} --seed {}", results.seed);
         self.simulated = Some(Part::of(results, ready.times, vec![command]));
-        self.add(ready, results, |row, found| row.simulated = found);
+        self.add(ready, results, Way::InVirtualTime);
     }
 
     /// Adds what came for real.
@@ -325,15 +197,18 @@ impl SuiteResult {
         part.storage.clone_from(&live.storage);
         self.live = Some(part);
         self.environment.fio.clone_from(&live.fio);
+        self.programs.clone_from(&live.programs);
         let news = live.warnings.iter().filter(|warning| !self.warnings.contains(warning));
         let news: Vec<String> = news.cloned().collect();
         self.warnings.extend(news);
         self.failures.extend(live.failures.iter().cloned());
-        self.add(ready, &live.results, |row, found| row.live = found);
+        self.busy.clone_from(&live.busy);
+        self.add(ready, &live.results, Way::ForReal);
     }
 
-    fn add(&mut self, ready: &Ready, results: &Results, put: fn(&mut Row, Option<Found>)) {
-        let found = ready.found(results);
+    fn add(&mut self, ready: &Ready, results: &Results, way: Way) {
+        let found = ready.found(results, way);
+        let is_busy = !self.busy.is_empty();
         for (point, found) in ready.points.iter().zip(found) {
             let at = self.rows.iter().position(|row| row.id == point.id);
             let at = at.unwrap_or_else(|| {
@@ -345,6 +220,7 @@ impl SuiteResult {
                     note: point.note.clone(),
                     gate: point.is_gate,
                     live_gate: point.is_live_gate,
+                    is_unsafe: false,
                     live: None,
                     simulated: None,
                 });
@@ -354,12 +230,29 @@ impl SuiteResult {
             if let Some(comparison) = &point.comparison {
                 row.expected.clone_from(&comparison.bounds.words);
             }
-            put(row, found);
+            if way == Way::InVirtualTime {
+                row.simulated = found;
+                continue;
+            }
+            let value = found.as_ref().and_then(|found| found.value);
+            let suffers =
+                point.comparison.as_ref().is_some_and(|compared| compared.may_suffer(value));
+            (row.live, row.is_unsafe) = (found, is_busy && suffers);
         }
         self.load_after_hundredths = crate::environment::load_hundredths();
         let is_any_run = self.rows.iter().any(|row| row.verdict() != NOT_RUN);
-        let is_any_broken = self.rows.iter().any(|row| row.verdict() == BROKEN);
-        self.pass = is_any_run && !is_any_broken && self.failures.is_empty();
+        let is_kept = !self.has(BROKEN) && !self.has(UNDECIDED);
+        self.pass = is_any_run && is_kept && self.failures.is_empty();
+    }
+
+    /// Whether nothing failed, and something is undecided: to be run again on a quiet machine.
+    #[must_use]
+    pub fn is_undecided(&self) -> bool {
+        self.has(UNDECIDED) && !self.has(BROKEN) && self.failures.is_empty()
+    }
+
+    fn has(&self, verdict: &str) -> bool {
+        self.rows.iter().any(|row| row.verdict() == verdict)
     }
 
     /// As JSON.
@@ -393,10 +286,20 @@ impl Row {
     pub fn verdict(&self) -> &'static str {
         let gated = [(self.live_gate, &self.live), (self.gate, &self.simulated)];
         let found = || gated.iter().filter_map(|(gate, found)| Some((*gate, found.as_ref()?)));
+        let is_bad =
+            |gate: bool, of: &Option<Found>| gate && of.as_ref().is_some_and(|found| !found.pass);
         match (found().next().is_some(), found().any(|(gate, _)| gate)) {
             (false, _) => NOT_RUN,
             (true, false) => "shown",
-            (true, true) if found().any(|(gate, found)| gate && !found.pass) => BROKEN,
+            // Virtual time has no machine that could be busy.
+            (true, true) if is_bad(self.gate, &self.simulated) => BROKEN,
+            (true, true) if is_bad(self.live_gate, &self.live) => {
+                if self.is_unsafe {
+                    UNDECIDED
+                } else {
+                    BROKEN
+                }
+            }
             (true, true) if found().any(|(_, found)| !found.pass) => KEPT_VIRTUALLY,
             (true, true) => KEPT,
         }

@@ -1,5 +1,7 @@
 //! Every suite as far as virtual time goes, and what becomes of its results.
 
+use std::collections::BTreeSet;
+
 use super::compare::compare;
 use super::result::{Found, Row, SCHEMA, SuiteResult};
 use super::*;
@@ -13,14 +15,19 @@ fn only_case(name: &str) -> Choice<'_> {
 /// A result in virtual time of one of the cases.
 fn result(only: &str) -> SuiteResult {
     let (name, _) = SUITES[0];
+    simulated(name, &only_case(only)).1
+}
+
+/// What is run for real of a suite, in virtual time.
+fn simulated(name: &str, part: &Choice<'_>) -> (Ready, SuiteResult) {
     let suite = find(name).unwrap();
-    let ready = suite.live.read(name, &only_case(only)).unwrap();
+    let ready = suite.live.read(name, part).unwrap();
     let results =
         run::run(&ready.scenario, ready.scenario.seed, run::Method::ClosedForm, &mut |_| {})
             .unwrap();
     let mut result = SuiteResult::begin(name, &suite);
     result.add_simulated(&ready, &results);
-    result
+    (ready, result)
 }
 
 #[test]
@@ -54,15 +61,49 @@ fn ids_are_in_the_page_of_the_suite() {
     }
 }
 
+/// Who reads that a figure is held to its gate should not have to look up where.
+#[test]
+fn what_is_held_to_its_gate_in_virtual_time_only_is_listed() {
+    let page = include_str!("../../../../docs/experiments/README.md");
+    let (_, listed) = page.split_once("## What two processors carry for real").unwrap();
+    let (listed, _) = listed.split_once("\n## ").unwrap();
+    let mut suite = "";
+    let mut found: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for row in listed.lines().filter(|line| line.starts_with("| ")).skip(2) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        suite = if cells[1].is_empty() { suite } else { cells[1].trim_matches('`') };
+        let ids = cells[3].split([';', ':']).map(str::trim);
+        let ids = ids.filter(|id| id.starts_with(|first: char| first.is_ascii_digit()));
+        found.entry(suite).or_default().extend(ids);
+    }
+    for (name, _) in SUITES {
+        let points = find(name).unwrap().simulate.read(name, &Choice::default()).unwrap().points;
+        let virtually = points.iter().filter(|point| point.is_gate && !point.is_live_gate);
+        let mut virtually: Vec<&str> = virtually.map(|point| point.id.as_str()).collect();
+        virtually.sort_unstable();
+        let listed = found.get_mut(name).unwrap();
+        listed.sort_unstable();
+        assert_eq!(*listed, virtually, "{name}");
+    }
+}
+
+/// Where a result is older than some points, its page says which have come and gone since.
 #[test]
 fn the_results_that_are_published_can_be_read_and_name_every_point() {
     for (name, _) in SUITES {
-        let path = format!("{}/../../docs/experiments/{name}.json", env!("CARGO_MANIFEST_DIR"));
-        let result = SuiteResult::from_json(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let read = |kind: &str| {
+            let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/experiments");
+            std::fs::read_to_string(format!("{folder}/{name}.{kind}")).unwrap()
+        };
+        let (result, page) = (SuiteResult::from_json(&read("json")).unwrap(), read("md"));
+        let published: BTreeSet<&str> = result.rows.iter().map(|row| row.id.as_str()).collect();
         let ready = find(name).unwrap().simulate.read(name, &Choice::default()).unwrap();
-        let ids: Vec<&str> = ready.points.iter().map(|point| point.id.as_str()).collect();
-        let published: Vec<&str> = result.rows.iter().map(|row| row.id.as_str()).collect();
-        assert_eq!(published, ids, "{name}: run it again");
+        let ids: BTreeSet<&str> = ready.points.iter().map(|point| point.id.as_str()).collect();
+        let since = page.split_once("\n## Since then\n").map_or("", |(_, after)| after);
+        let since = since.split("\n## ").next().unwrap_or_default();
+        let told: BTreeSet<&str> = since.split('`').skip(1).step_by(2).collect();
+        let changed: BTreeSet<&str> = published.symmetric_difference(&ids).copied().collect();
+        assert_eq!(told, changed, "{name}: run it again, or tell of it under \"Since then\"");
         assert!(result.to_html().unwrap().ends_with("</html>\n"));
     }
 }
@@ -108,12 +149,7 @@ fn fewer_runs_leave_out_what_needs_more() {
 
 #[test]
 fn a_page_has_every_chart_and_loads_nothing() {
-    let name = "five-minute-job";
-    let suite = find(name).unwrap();
-    let ready = suite.live.read(name, &Choice::default()).unwrap();
-    let results = run::run(&ready.scenario, 1, run::Method::ClosedForm, &mut |_| {}).unwrap();
-    let mut result = SuiteResult::begin(name, &suite);
-    result.add_simulated(&ready, &results);
+    let (_, mut result) = simulated("five-minute-job", &Choice::default());
     result.warnings.push("a <b> & c".to_owned());
     let page = result.to_html().unwrap();
     for needle in ["<script", "<link", "@import", "url(", "src=", "https://"] {
@@ -125,6 +161,66 @@ fn a_page_has_every_chart_and_loads_nothing() {
             page.matches(&format!("<{tag}>")).count() + page.matches(&format!("<{tag} ")).count();
         assert_eq!(open, page.matches(&format!("</{tag}>")).count(), "{tag}");
     }
+}
+
+/// The lines of a chart are the configuration's own, and each curve has what it lived on.
+#[test]
+fn a_page_has_the_lines_the_credits_and_the_percentiles_of_each_configuration() {
+    let result = result("gp2 1 x 500");
+    let configuration = &result.simulated.as_ref().unwrap().configurations[0];
+    let run = &configuration.runs[0];
+    assert_eq!((configuration.block_bytes, run.credits.len()), (4_096, run.samples.len()));
+    assert!(run.credits[0] > 50 * run.credits[37].max(1), "{:?}", run.credits);
+    assert_eq!(run.quantiles_ns.len(), crate::histogram::SHARES_PPM.len());
+    assert!(run.quantiles_ns.contains(&run.latency.p99_ns), "{run:?}");
+    let p95_ns = run.p95_ns().unwrap();
+    assert!(run.latency.p50_ns <= p95_ns && p95_ns <= run.latency.p99_ns);
+    let mibps = configuration.mibps().unwrap();
+    assert!((mibps - configuration.iops.mean / 256.0).abs() < 1e-9, "4 KiB each: {mibps}");
+    let page = result.to_html().unwrap();
+    for needle in [
+        "Lines: burst 3,000, baseline 1,500, floor 1,485.",
+        "\nburst 3,000\n</text>",
+        "\nfloor 1,485\n</text>",
+        "I/O credits that are left, of all volumes together.",
+        "Latency at each percentile",
+        ">99.99 %</th>",
+        "\">MiB/s</abbr></th>",
+        "\">p95</abbr></th>",
+    ] {
+        assert!(page.contains(needle), "{needle}");
+    }
+    let text = result.to_text();
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let head = "in virtual time: n mean IOPS 95 % interval min max SD SE CoV MiB/s latency mean \
+                p50 p95 p99 p99.9";
+    assert!(text.lines().any(|line| words(line) == head), "{text}");
+    // What an older program has kept lacks all of it, and is shown.
+    let mut old = result.clone();
+    for of in &mut old.simulated.as_mut().unwrap().configurations {
+        (of.block_bytes, of.levels) = (0, Vec::new());
+        for run in &mut of.runs {
+            (run.quantiles_ns, run.credits) = (Vec::new(), Vec::new());
+        }
+    }
+    let json = old.to_json().unwrap();
+    assert!(!json.contains("quantiles") && !json.contains("levels"), "nothing is written of it");
+    assert!(!old.to_html().unwrap().contains("Lines: burst"));
+}
+
+#[test]
+fn what_only_a_kernel_does_is_not_run_in_virtual_time() {
+    let (ready, result) = simulated("five-minute-job", &Choice::default());
+    let real = ready.points.iter().filter(|point| point.is_for_real_only);
+    let real: Vec<&str> = real.map(|point| point.id.as_str()).collect();
+    assert_eq!(real.len(), 7, "{real:?}");
+    for row in &result.rows {
+        let is_run = row.verdict() != "not run";
+        assert_eq!(is_run, !real.contains(&row.id.as_str()), "{}", row.id);
+    }
+    let names = result.simulated.unwrap().configurations.into_iter().map(|of| of.name);
+    assert!(names.clone().any(|name| name == "provisioned · rewrite-100"));
+    assert!(!names.clone().any(|name| name.contains("reread")), "{:?}", names.collect::<Vec<_>>());
 }
 
 #[test]
@@ -190,7 +286,9 @@ fn a_program_that_fails_fails_the_result() {
             fio: String::new(),
             stalls: Vec::new(),
             storage: Vec::new(),
+            programs: vec!["a 1.0".to_owned()],
             warnings: Vec::new(),
+            busy: Vec::new(),
             failures: failures.iter().map(|failure| (*failure).to_owned()).collect(),
         };
         let mut result = SuiteResult::begin("burst-and-stripe", &suite);
@@ -234,11 +332,57 @@ fn what_a_row_says_of_both_ways_of_running() {
             note: String::new(),
             gate,
             live_gate,
+            is_unsafe: false,
             live: live.clone(),
             simulated: simulated.clone(),
         };
         assert_eq!(row.verdict(), verdict, "{row:?}");
+        // A busy machine excuses what is broken for real, and makes nothing kept.
+        let is_live_only = verdict == "BROKEN" && simulated.as_ref().is_none_or(|at| at.pass);
+        let busy = Row { is_unsafe: true, ..row };
+        assert_eq!(busy.verdict(), if is_live_only { "undecided" } else { verdict }, "{busy:?}");
     }
+}
+
+#[test]
+fn a_busy_machine_leaves_what_is_broken_undecided() {
+    let suite = find("burst-and-stripe").unwrap();
+    let ready = suite.live.read("burst-and-stripe", &only_case("gp2 1 x 500")).unwrap();
+    let mut results = run::run(&ready.scenario, 1, run::Method::ClosedForm, &mut |_| {}).unwrap();
+    results.comparisons[0].pass = false;
+    let of = |results: &run::Results, busy: &[&str]| {
+        let live = Live {
+            results: results.clone(),
+            commands: Vec::new(),
+            fio: String::new(),
+            stalls: Vec::new(),
+            storage: Vec::new(),
+            programs: Vec::new(),
+            warnings: Vec::new(),
+            busy: busy.iter().map(|why| (*why).to_owned()).collect(),
+            failures: Vec::new(),
+        };
+        let mut result = SuiteResult::begin("burst-and-stripe", &suite);
+        result.add_live(&ready, &live);
+        result
+    };
+    let quiet = of(&results, &[]);
+    assert!(!quiet.pass && !quiet.is_undecided() && quiet.rows[0].verdict() == "BROKEN");
+    let busy = of(&results, &["others used <50> %"]);
+    assert!(!busy.pass && busy.is_undecided() && busy.rows[0].verdict() == "undecided");
+    let headline = busy.headline();
+    assert!(headline.starts_with("No gated figure is broken for sure. 1 of "), "{headline}");
+    assert!(headline.contains("the machine was busy (others used <50> %): run it"), "{headline}");
+    assert!(busy.to_html().unwrap().contains("? undecided</span>"));
+    assert_eq!(SuiteResult::from_json(&busy.to_json().unwrap()).unwrap(), busy);
+    // No machine is so busy that volumes give more than they may.
+    let mut above = results.clone();
+    above.comparisons[0].value = Some(6_000.0);
+    assert_eq!(of(&above, &["others used 50 %"]).rows[0].verdict(), "BROKEN");
+    // What is broken without a machine is broken.
+    let mut both = busy.clone();
+    both.add_simulated(&ready, &results);
+    assert!(!both.pass && !both.is_undecided() && both.rows[0].verdict() == "BROKEN");
 }
 
 #[test]
@@ -277,8 +421,12 @@ fn a_full_run_is_as_long_as_the_article_s() {
     let suite = find("stripe-consistency").unwrap();
     let full = suite.for_real(true).read("stripe-consistency", &Choice::default()).unwrap();
     let cases = &full.scenario.cases;
-    assert_eq!(cases.len(), 17 * 9, "nine runs of each");
+    assert_eq!(cases.len(), 21 * 9, "nine runs of each");
     assert!(cases.iter().all(|case| case.setup.duration_ns == 300_000_000_000));
+    let simulated = suite.simulate.read("stripe-consistency", &Choice::default()).unwrap();
+    assert_eq!(simulated.scenario.cases.len(), 21 * 9);
+    let is_whole = |case: &scenario::Case| case.setup.duration_ns == 300_000_000_000;
+    assert!(simulated.scenario.cases.iter().all(is_whole), "in virtual time, too");
     let other = find("burst-and-stripe").unwrap();
     assert_eq!(other.for_real(true), &other.simulate);
     assert_eq!(other.for_real(false), &other.live);

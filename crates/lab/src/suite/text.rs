@@ -2,7 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::result::{BROKEN, Found, KEPT, KEPT_VIRTUALLY, NOT_RUN, Row, SuiteResult};
+use super::result::{
+    BROKEN, Found, KEPT, KEPT_VIRTUALLY, NOT_RUN, Part, Row, SuiteResult, UNDECIDED,
+};
+use super::statistics;
 use crate::text::columns;
 
 impl SuiteResult {
@@ -20,6 +23,14 @@ impl SuiteResult {
             let ids: Vec<&str> = not_run.iter().map(|row| row.id.as_str()).collect();
             let _ = writeln!(out, "not run: {}", ids.join("; "));
         }
+        for (title, part) in [("for real", &self.live), ("in virtual time", &self.simulated)] {
+            if let Some(part) = part {
+                let _ = write!(out, "\n{}", configurations(title, part));
+            }
+        }
+        if !self.programs.is_empty() {
+            let _ = writeln!(out, "\nprograms: {}", self.programs.join("; "));
+        }
         for warning in &self.warnings {
             let _ = writeln!(out, "warning: {warning}");
         }
@@ -34,21 +45,49 @@ impl SuiteResult {
     #[must_use]
     pub fn headline(&self) -> String {
         let broken = self.rows.iter().filter(|row| row.verdict() == BROKEN).count();
-        let is_judged = |row: &&Row| [KEPT, KEPT_VIRTUALLY, BROKEN].contains(&row.verdict());
+        let undecided = self.rows.iter().filter(|row| row.verdict() == UNDECIDED).count();
+        let is_judged =
+            |row: &&Row| [KEPT, KEPT_VIRTUALLY, UNDECIDED, BROKEN].contains(&row.verdict());
         let gates = self.rows.iter().filter(is_judged).count();
-        let judged = match (gates, broken) {
+        let mut judged = match (gates, broken) {
             (0, _) => "Nothing was judged.".to_owned(),
-            (gates, 0) => format!("All {gates} gated figures are what they must be."),
+            (gates, 0) if undecided == 0 => {
+                format!("All {gates} gated figures are what they must be.")
+            }
+            (_, 0) => "No gated figure is broken for sure.".to_owned(),
             (gates, broken) => {
                 format!("{broken} of {gates} gated figures are not what they must be.")
             }
         };
+        if undecided > 0 {
+            let _ = write!(
+                judged,
+                " {undecided} of {gates} are undecided, since the machine was busy ({}): run it \
+                 again when it is quiet.",
+                self.busy.join("; ")
+            );
+        }
         match self.failures.len() {
             0 => judged,
             1 => format!("{judged} A program failed."),
             failures => format!("{judged} {failures} runs of programs failed."),
         }
     }
+}
+
+/// The statistics of every configuration of a part.
+fn configurations(title: &str, part: &Part) -> String {
+    let mut head = vec![format!("{title}:")];
+    head.extend(statistics::COLUMNS.map(|(heading, _)| heading.to_owned()));
+    let mut left = vec![false; head.len()];
+    left[0] = true;
+    let mut lines = vec![head];
+    lines.extend(part.configurations.iter().map(|configuration| {
+        let mut line = vec![configuration.name.clone()];
+        line.extend(statistics::cells(configuration));
+        line
+    }));
+    columns(&lines, &left)
 }
 
 fn line(row: &Row) -> Vec<String> {

@@ -125,6 +125,8 @@ pub struct Chain {
     fronts: Vec<Served>,
     /// What was set up, in words, for the record.
     pub described: String,
+    /// The programs that did it.
+    pub programs: Vec<&'static str>,
 }
 
 /// What this machine lacks for a chain; `None` if nothing.
@@ -161,6 +163,7 @@ impl Chain {
             folder,
             fronts: Vec::new(),
             described: String::new(),
+            programs: Vec::new(),
         };
         // From here on dropping `chain` takes down whatever there is.
         chain.set_up(fronts, system)?;
@@ -213,6 +216,7 @@ impl Chain {
         output(&["mount", "-o", &options, first, &at], "mount")?;
         let words: Vec<&str> = words.into_iter().filter(|word| *word != "-q").collect();
         let options = options.split(",device=").next().unwrap_or_default();
+        self.programs.extend(["losetup", make[0]]);
         self.described = format!("{} with {options} {}", words.join(" "), scheduler(first));
         Ok(())
     }
@@ -234,6 +238,7 @@ impl Chain {
                 command.args(["-C", CONNECTIONS]).arg(&file).arg(uri.as_str());
                 let child = Guarded::spawn(command.stdout(Stdio::null()), "libnbd-bin")?;
                 self.fronts.push(Served::Nbdfuse(child));
+                self.programs.push("nbdfuse");
                 wait_until(&format!("{}", file.display()), GONE_MAX, || file.exists())?;
                 Ok(file)
             }
@@ -267,6 +272,10 @@ impl Drop for Chain {
 /// done. What does not go is told, and left with everything below it: a loop device is found by its
 /// file, which has no name any more once its own mount is gone.
 pub fn clean(folder: &Path) -> Vec<String> {
+    clean_with(folder, take_down)
+}
+
+fn clean_with(folder: &Path, take_down: impl Fn(&Step) -> Result<(), LabError>) -> Vec<String> {
     let mut left = Vec::new();
     for step in journal::read(folder).unwrap_or_default().into_iter().rev() {
         if let Err(error) = take_down(&step) {
@@ -348,9 +357,15 @@ fn take_down(step: &Step) -> Result<(), LabError> {
     }
 }
 
+/// Waits until two looks in a row find none: a process has no words for a moment while it becomes
+/// another program.
 fn wait_for_makers(tool: &str, path: &Path) -> Result<(), LabError> {
     let what = format!("{tool} of {}", path.display());
-    wait_until(&what, GONE_MAX, || makers(tool, path).is_empty())
+    let mut in_vain = 0;
+    wait_until(&what, GONE_MAX, || {
+        in_vain = if makers(tool, path).is_empty() { in_vain + 1 } else { 0 };
+        in_vain == 2
+    })
 }
 
 /// Processes of a program that were told of a path.
@@ -408,7 +423,7 @@ fn scheduler(device: &str) -> String {
 pub(super) fn wait_until(
     what: &str,
     after: Duration,
-    has_come: impl Fn() -> bool,
+    mut has_come: impl FnMut() -> bool,
 ) -> Result<(), LabError> {
     let deadline = clock::now() + after;
     while !has_come() {
@@ -444,6 +459,7 @@ fn output(words: &[&str], package: &'static str) -> Result<String, LabError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
 
     #[test]
     fn a_journal_of_nothing_that_is_there_is_cleaned() {
@@ -456,11 +472,38 @@ mod tests {
         assert!(journal::read(folder.path()).is_none(), "a clean folder has no journal");
     }
 
+    /// What lies below something that does not go is found by it, and so must stay.
+    #[test]
+    fn a_clean_up_stops_at_the_first_thing_that_does_not_go() {
+        let folder = tempfile::Builder::new().prefix("evenkeel-chain-test-").tempdir().unwrap();
+        let file = folder.path().join("file");
+        let stays = folder.path().join("stays");
+        let journal = Journal::begin(folder.path()).unwrap();
+        let steps = [Step::Fuse(file.clone()), Step::Mount(stays.clone()), Step::Loop(file)];
+        steps.iter().for_each(|step| journal.write(step).unwrap());
+        let tried = std::cell::RefCell::new(Vec::new());
+        let left = clean_with(folder.path(), |step| {
+            tried.borrow_mut().push(step.clone());
+            match step {
+                Step::Mount(_) => Err(LabError::Unjudgeable("is in use".to_owned())),
+                _ => Ok(()),
+            }
+        });
+        assert_eq!(*tried.borrow(), [steps[2].clone(), steps[1].clone()], "the last first");
+        assert!(left.len() == 1, "{left:?}");
+        assert!(left[0].starts_with(&format!("mount {}: ", stays.display())), "{left:?}");
+        assert!(left[0].ends_with("is in use"), "{left:?}");
+        assert_eq!(journal::read(folder.path()).unwrap(), steps, "to be tried again");
+        let told = clean_with(folder.path(), |_| Ok(()));
+        assert_eq!(told, Vec::<String>::new());
+        assert!(journal::read(folder.path()).is_none(), "all is gone");
+    }
+
     /// losetup goes on when the run that started it is killed.
     #[test]
     fn a_loop_device_that_comes_after_its_run_is_gone_is_taken_down() {
         if let Some(why) = probe() {
-            println!("SKIPPED: {why}");
+            let _ = writeln!(std::io::stdout(), "SKIPPED: {why}");
             return;
         }
         let parent = tempfile::tempdir().unwrap();

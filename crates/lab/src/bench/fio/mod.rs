@@ -253,13 +253,19 @@ pub fn lay_out(files: &Target) -> Result<(), LabError> {
 }
 
 /// Starts a load of which nobody wants to know more than that it is there; dropping it ends it.
+/// It lasts for `length_s`, which nothing bounds that is noted of it.
 ///
 /// # Errors
 /// When fio is missing.
-pub fn beside(jobs: &[Job]) -> Result<Guarded, LabError> {
+pub fn beside(jobs: &[Job], length_s: u32) -> Result<Guarded, LabError> {
     jobs.iter().try_for_each(|job| job.workload.validate())?;
+    let as_long = |job: &Job| {
+        let workload = Workload { duration_s: length_s, ..job.workload };
+        Job { workload, ..job.clone() }
+    };
+    let jobs: Vec<Job> = jobs.iter().map(as_long).collect();
     let prefixes = vec![PathBuf::new(); jobs.len()];
-    let arguments = command::arguments(jobs, Detail::Totals, &prefixes);
+    let arguments = command::arguments(&jobs, Detail::Totals, &prefixes);
     Guarded::spawn(Command::new("fio").args(&arguments[1..]).stdout(Stdio::null()), PACKAGE)
 }
 

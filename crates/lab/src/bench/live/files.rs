@@ -114,7 +114,7 @@ pub(super) fn drive(
     let ios_total = answered;
     progress(&[VolumeProgress { name, iops, ios_total, runtime_ms, ..Default::default() }]);
     Ok(Driven {
-        recorded: plan.recorded(setup, record, Counts { answered, counted }),
+        recorded: plan.recorded(setup, record, Counts { answered, counted, ..Counts::default() }),
         command: format!(
             "{command}  # {}, {}{remark}: {counted} I/Os counted by the server for {answered}",
             case.label,
@@ -122,6 +122,7 @@ pub(super) fn drive(
         ),
         stalls: during(&observed, started_ms, setup),
         storage: vec![host.storage(), format!("{}: {}", plan.stripe.name, chain.described)],
+        programs: [&chain.programs[..], plan.program.tools()].concat(),
         warnings,
     })
 }
@@ -315,6 +316,7 @@ fn record(setup: &Setup, told: &Told, spans: &[Span]) -> Record {
     Record {
         bytes: samples.iter().map(|sample| sample.completed_bytes).sum(),
         latency: told.latency,
+        quantiles_ns: told.quantiles_ns.clone(),
         latency_samples: seconds as u64,
         latencies: vec![told.latency],
         spans: spans.iter().map(span).collect(),

@@ -7,13 +7,14 @@
 
 use std::path::Path;
 
-use super::{Export, Files, Host};
+use super::{Export, Files, Host, programs};
 use crate::LabError;
 use crate::bench::chain::{Chain, FileSystem, Front};
 use crate::bench::durable;
 use crate::bench::fio::VolumeProgress;
 use crate::bench::iomelt::{Melt, Pass};
 use crate::clock;
+use crate::program::Program;
 use crate::sim::client::BatchRecord;
 use crate::sim::expect::Counts;
 use crate::sim::record::Record;
@@ -31,25 +32,29 @@ pub(super) struct Batches {
     pub recorded: Recorded,
     pub commands: Vec<String>,
     pub storage: Vec<String>,
+    /// Programs that were used.
+    pub programs: Vec<&'static str>,
     /// Programs that came to nothing, and why.
     pub failures: Vec<String>,
     /// Passes that no client stands for: those that read, which the page cache answers.
     pub more: Vec<SubjectResults>,
 }
 
-/// Whether a world's clients do nothing but durable batches, each on a volume.
+/// Whether a world's clients do nothing but durable batches, each on a volume, but for what goes on
+/// beside them.
 pub(super) fn are_all(setup: &Setup) -> bool {
-    let is_job = |client: &ClientSetup| {
+    let is_job = |client: &&ClientSetup| {
         matches!(client.load, Load::Job { .. }) && matches!(client.target, Target::Volume(_))
     };
-    setup.clients.iter().all(is_job)
+    let batches = || setup.clients.iter().filter(|client| !client.is_beside());
+    batches().next().is_some() && batches().all(|client| is_job(&client))
 }
 
 /// About how long the batches take, in seconds: what their limits make of them, and half as much
 /// again for the passes that are not counted.
 pub(super) fn length_s(setup: &Setup) -> u64 {
     let of_client = |client: &ClientSetup| {
-        let (Target::Volume(volume), Load::Job { every_ns, ios, .. }) =
+        let (Target::Volume(volume), Load::Job { every_ns, ios, poisson: false, .. }) =
             (client.target, &client.load)
         else {
             return 0;
@@ -86,6 +91,7 @@ pub(super) fn drive(
     let mut came = Came::new(setup, host.storage());
     let is_used = |volume| places.iter().any(|place| place.volume == volume);
     let mounted = came.mount(setup, &exports, files, folder, is_used)?;
+    let _neighbours = programs::neighbours(setup, &exports, seed)?;
     let rounds = places.iter().map(|place| place.rounds).max().unwrap_or(0);
     for round in 0..rounds {
         for place in &places {
@@ -109,17 +115,18 @@ pub(super) fn drive(
 fn places(setup: &Setup) -> Result<Vec<Place<'_>>, LabError> {
     let mut places: Vec<Place<'_>> = Vec::new();
     for (number, client) in setup.clients.iter().enumerate() {
-        let (Target::Volume(volume), Load::Job { every_ns, ios, depth: 1, think: Think::No }) =
-            (client.target, &client.load)
+        if client.is_beside() {
+            continue;
+        }
+        let (
+            Target::Volume(volume),
+            Load::Job { every_ns, ios, depth: 1, think: Think::No, poisson: false },
+        ) = (client.target, &client.load)
         else {
             let what = format!("client \"{}\" does not make one call at a time", client.name);
             return Err(LabError::Unjudgeable(what));
         };
-        if client.shape.read_percent != 0 || client.shape.block_bytes != 4 << 10 {
-            let what = format!("client \"{}\" does not write 4 KiB blocks", client.name);
-            return Err(LabError::Unjudgeable(what));
-        }
-        let pass = if client.shape.sequential { Pass::SerialWrite } else { Pass::RandomRewrite };
+        let pass = pass_of(client)?;
         let rounds = setup.duration_ns / (*every_ns).max(1);
         let volume = volume as usize;
         match places.iter_mut().find(|place| place.volume == volume) {
@@ -132,7 +139,58 @@ fn places(setup: &Setup) -> Result<Vec<Place<'_>>, LabError> {
             }),
         }
     }
+    places.iter().try_for_each(Place::check)?;
     Ok(places)
+}
+
+/// The passes that clients stand for, of each volume, or why they cannot be.
+#[cfg(test)]
+pub(super) fn passes(setup: &Setup) -> Result<Vec<(String, Vec<&'static str>)>, LabError> {
+    let names = |place: &Place<'_>| place.clients.iter().map(|(_, pass, _)| pass.name()).collect();
+    Ok(places(setup)?.iter().map(|place| (place.name.to_owned(), names(place))).collect())
+}
+
+/// The pass that a client stands for: those that write by what they write, the others by name.
+fn pass_of(client: &ClientSetup) -> Result<Pass, LabError> {
+    let shape = &client.shape;
+    match client.program.map(|setup| setup.program) {
+        Some(Program::MeltRead) => Ok(Pass::SerialRead),
+        Some(Program::MeltReread) => Ok(Pass::RandomReread),
+        Some(Program::MeltMixed) => Ok(Pass::Mixed),
+        _ if shape.read_percent != 0 || shape.block_bytes != 4 << 10 => {
+            let what = format!("client \"{}\" does not write 4 KiB blocks", client.name);
+            Err(LabError::Unjudgeable(what))
+        }
+        _ if shape.sequential => Ok(Pass::SerialWrite),
+        _ => Ok(Pass::RandomRewrite),
+    }
+}
+
+impl Place<'_> {
+    /// Calls of each pass, by what its writes come to.
+    fn calls(&self) -> u64 {
+        let writes = self.clients.iter().filter(|(_, pass, _)| writes_only(*pass));
+        writes.map(|(.., ios)| *ios / WRITES_PER_CALL).max().unwrap_or(0)
+    }
+
+    /// Refuses passes over more or less than the file that the first one leaves.
+    fn check(&self) -> Result<(), LabError> {
+        let calls = self.calls();
+        let is_other = |(_, pass, ios): &&(usize, Pass, u64)| {
+            *ios != if writes_only(*pass) { calls * WRITES_PER_CALL } else { calls }
+        };
+        let Some((_, pass, ios)) = self.clients.iter().find(is_other) else { return Ok(()) };
+        let (name, pass) = (self.name, pass.name());
+        Err(LabError::Unjudgeable(format!(
+            "the {pass} on \"{name}\" has job_ios = {ios}, where the file has {calls} blocks: \
+             passes that write need {WRITES_PER_CALL} for each, the others one"
+        )))
+    }
+}
+
+/// Whether a pass does nothing but durable writes.
+const fn writes_only(pass: Pass) -> bool {
+    matches!(pass, Pass::SerialWrite | Pass::RandomRewrite)
 }
 
 /// What has come so far.
@@ -145,7 +203,7 @@ impl Came {
     pub fn new(setup: &Setup, storage: String) -> Self {
         // Nothing is recorded of those that only go on beside the batches.
         let outcome = |client: &ClientSetup| ClientOutcome {
-            record: matches!(client.load, Load::Job { .. }).then(Record::default),
+            record: (!client.is_beside()).then(Record::default),
             batches: Vec::new(),
             dropped: 0,
         };
@@ -182,6 +240,7 @@ impl Came {
             let uri = export.uri();
             let chain = Chain::open(&below, &[Front::Nbdfuse(&uri)], FileSystem::Ext4)?;
             self.batches.storage.push(format!("{}: {}", volume.name, chain.described));
+            self.batches.programs.extend(&chain.programs);
             mounted.push(Some(chain));
         }
         Ok(mounted)
@@ -195,15 +254,17 @@ impl Came {
         seed: u64,
         host: &mut dyn Host,
     ) -> Result<(), LabError> {
-        let ios = place.clients.iter().map(|(.., ios)| *ios).max().unwrap_or(0);
-        let calls = ios / WRITES_PER_CALL;
+        let calls = place.calls();
         let mut melt = Melt::new(chain.path(), calls, seed)?;
         for pass in Pass::ALL {
-            let before = host.counted()?[place.volume];
+            let before = host.counters()?[place.volume];
             let batch = BatchRecord { started_ns: self.now_ns(), took_ns: melt.run(pass)? };
-            let counted = host.counted()?[place.volume] - before;
-            if matches!(pass, Pass::SerialWrite | Pass::RandomRewrite) {
-                self.count(place.volume, calls * WRITES_PER_CALL, counted);
+            let after = host.counters()?[place.volume];
+            if writes_only(pass) {
+                self.count(place.volume, calls * WRITES_PER_CALL, after.ios - before.ios);
+                let counts = &mut self.batches.recorded.counts[place.volume];
+                counts.calls += calls;
+                counts.flushes += after.flushes - before.flushes;
             }
             match place.clients.iter().find(|(_, of_client, _)| *of_client == pass) {
                 Some((client, ..)) => self.batch(*client, batch),
@@ -220,7 +281,11 @@ impl Came {
         export: &Export,
         host: &mut dyn Host,
     ) -> Result<(), LabError> {
-        for (client, _, ios) in &place.clients {
+        for (client, pass, ios) in &place.clients {
+            // Without a file there is no page cache that would answer the others.
+            if !writes_only(*pass) {
+                continue;
+            }
             let before = host.counted()?[place.volume];
             let started_ns = self.now_ns();
             let took_ns = durable::write_batch(&export.socket, &export.name, *ios, 4 << 10)?;
@@ -266,6 +331,7 @@ impl Came {
                 kind: format!("on {}", place.name),
                 jobs: vec![job],
                 job_ios: calls,
+                block_bytes: 4 << 10,
                 ..SubjectResults::default()
             }),
         }

@@ -6,6 +6,7 @@
 
 mod database;
 mod files;
+mod guard;
 mod jobs;
 mod programs;
 mod recorder;
@@ -14,10 +15,11 @@ mod writer;
 
 use std::path::{Path, PathBuf};
 
+use self::guard::Guard;
 use self::recorder::LiveRecorder;
 use self::writer::Writer;
 use super::fio::{self, Completion, Detail, Job, VolumeProgress};
-use super::{NbdUri, chain};
+use super::{NbdUri, chain, versions};
 use crate::LabError;
 use crate::sim::expect::{Counts, Expectation, Metric, Subject};
 use crate::sim::record::Span;
@@ -61,11 +63,28 @@ pub trait Host {
     /// What the bytes of the world that is open lie on, in words.
     fn storage(&self) -> String;
 
-    /// I/Os that the server has counted of each volume since it was made.
+    /// What the server has counted of each volume since it was made.
     ///
     /// # Errors
     /// When the server does not tell.
-    fn counted(&mut self) -> Result<Vec<u64>, LabError>;
+    fn counters(&mut self) -> Result<Vec<Counters>, LabError>;
+
+    /// The I/Os of them.
+    ///
+    /// # Errors
+    /// As [`Self::counters`].
+    fn counted(&mut self) -> Result<Vec<u64>, LabError> {
+        Ok(self.counters()?.into_iter().map(|volume| volume.ios).collect())
+    }
+}
+
+/// What a server counts of a volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// I/Os, as its limit counts them.
+    pub ios: u64,
+    /// Flushes, which cost none.
+    pub flushes: u64,
 }
 
 /// Where a volume is.
@@ -107,8 +126,12 @@ pub struct Live {
     pub stalls: Vec<Observed>,
     /// What the bytes lay on, each once.
     pub storage: Vec<String>,
+    /// Versions of the other programs that were used, each once.
+    pub programs: Vec<String>,
     /// What a reader should know before believing the figures.
     pub warnings: Vec<String>,
+    /// Why broken figures say nothing of the volumes: the machine was busy, or stood still.
+    pub busy: Vec<String>,
     /// Programs that came to nothing: in which run, and why.
     pub failures: Vec<String>,
 }
@@ -129,16 +152,20 @@ pub fn run(
 ) -> Result<Live, LabError> {
     scenario.cases.iter().try_for_each(can_be_driven)?;
     room::check(&scenario.cases, folder)?;
+    let guard = Guard::begin();
     let mut live = Live {
         results: run::finish(scenario, scenario.seed, Vec::new()),
         commands: Vec::new(),
         fio: fio::version()?,
         stalls: Vec::new(),
         storage: Vec::new(),
+        programs: Vec::new(),
         // Later the load is our own.
         warnings: fio::load_warning("before").into_iter().collect(),
+        busy: Vec::new(),
         failures: Vec::new(),
     };
+    let mut programs = Vec::new();
     let mut done: Vec<Option<CaseResults>> = vec![None; scenario.cases.len()];
     for number in interleaved(&scenario.cases) {
         let case = &scenario.cases[number];
@@ -150,6 +177,7 @@ pub fn run(
             live.commands.extend(batches.commands);
             live.failures.extend(batches.failures);
             live.lay_on(batches.storage);
+            programs.extend(batches.programs);
             let mut results = run::conclude(case, seed, &batches.recorded);
             results.clients.extend(batches.more);
             done[number] = Some(results);
@@ -161,8 +189,13 @@ pub fn run(
             false => drive(case, seed, host, folder, told)?,
         };
         done[number] = Some(run::conclude(case, seed, &driven.recorded));
+        programs.extend(&driven.programs);
         live.add(driven);
     }
+    // That of the load generator is told already.
+    programs.retain(|program| *program != "fio");
+    live.programs = versions::of(&programs);
+    live.busy = guard.reasons(&live.stalls);
     live.results = run::finish(scenario, scenario.seed, done.into_iter().flatten().collect());
     Ok(live)
 }
@@ -173,7 +206,7 @@ fn can_be_driven(case: &Case) -> Result<(), LabError> {
         return database::check(case);
     }
     if has_batches(&case.setup) {
-        return Ok(());
+        return programs::parts_beside(&case.setup).map(|_| ());
     }
     check(case).map(|_| ())
 }
@@ -204,6 +237,7 @@ struct Driven {
     command: String,
     stalls: Observed,
     storage: Vec<String>,
+    programs: Vec<&'static str>,
     warnings: Vec<String>,
 }
 
@@ -385,6 +419,11 @@ fn pace(load: &Load) -> Result<(u32, Option<u32>), String> {
             Ok((under_way, rate))
         }
         Load::Open { per_second, poisson: true } => Ok((OPEN_UNDER_WAY_MAX, narrow(per_second))),
+        // fio knows no batches at random times: as many requests, one by one.
+        Load::Job { every_ns, poisson: true, ios, depth, .. } => {
+            let rate = ios.saturating_mul(1_000_000_000) / every_ns.max(1);
+            Ok((depth.into(), narrow(rate.max(1))))
+        }
         _ => Err("is neither of threads that wait for answers nor of random arrivals".to_owned()),
     }
 }
@@ -442,7 +481,11 @@ fn drive(
         }
     }
     let counted = host.counted()?.into_iter().zip(&answered);
-    let counts = counted.map(|(counted, answered)| Counts { answered: *answered, counted });
+    let counts = counted.map(|(counted, answered)| Counts {
+        answered: *answered,
+        counted,
+        ..Counts::default()
+    });
     let recorded = Recorded { counts: counts.collect(), ..recorders.finish(setup) };
     let recorded = Recorded { completed: answered.iter().sum(), ..recorded };
     Ok(Driven {
@@ -450,6 +493,7 @@ fn drive(
         command: ran.command,
         stalls: during(&observed, started_ms, setup),
         storage: vec![host.storage()],
+        programs: vec!["fio"],
         warnings: ran.warnings,
     })
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::database;
 use super::jobs::{Batches, Came};
-use super::{Export, Files, Host, parts_of};
+use super::{Export, Files, Host, Part, parts_of, seconds};
 use crate::LabError;
 use crate::bench::chain::Chain;
 use crate::bench::child::Guarded;
@@ -19,14 +19,17 @@ use crate::program::ProgramSetup;
 use crate::sim::client::BatchRecord;
 use crate::sim::scenario::Case;
 use crate::sim::setup::{ClientSetup, Load, Setup, Target};
+use crate::workload::{DURATION_S_MAX, Workload};
 
 /// Making a file system and taking it down again, in seconds.
 const AROUND_S: u64 = 3;
 
 /// Whether a world's clients are programs, but for what goes on beside them.
 pub(super) fn are_any(setup: &Setup) -> bool {
-    let is_batch =
-        |client: &ClientSetup| client.program.is_some_and(|setup| !setup.program.is_timed());
+    let is_batch = |client: &ClientSetup| {
+        let of = |setup: ProgramSetup| !setup.program.is_timed() && !setup.program.is_of_iomelt();
+        client.program.is_some_and(of)
+    };
     setup.clients.iter().any(is_batch) && !database::is_in(setup)
 }
 
@@ -97,6 +100,9 @@ pub(super) fn drive(
             case.label
         ));
         came.batches.storage.extend(ready.described());
+        if let (Ready::Desk(_) | Ready::Database(_), Some(of)) = (&ready, test.client.program) {
+            came.batches.programs.extend(of.program.tools());
+        }
         came.count(test.volume, test.ios, counted);
         came.batch(test.number, BatchRecord { started_ns, took_ns });
         let iops = test.ios as f64 * 1e9 / took_ns.max(1) as f64;
@@ -146,26 +152,41 @@ pub(super) fn tests(setup: &Setup) -> Result<Vec<Test<'_>>, LabError> {
     Ok(tests)
 }
 
-/// What goes on beside the programs, until it is dropped.
+/// What goes on beside programs and batches: each second of it is like the others, so that it is
+/// the same however long it is looked at.
+pub(super) fn parts_beside(setup: &Setup) -> Result<Vec<Part>, LabError> {
+    let longest_ns = u64::from(DURATION_S_MAX) * 1_000_000_000;
+    let duration_ns = setup.duration_ns.min(longest_ns);
+    let looked_at = Setup { duration_ns, ..setup.clone() };
+    let mut parts = Vec::new();
+    for (number, client) in setup.clients.iter().enumerate() {
+        let is_batch = matches!(client.load, Load::Job { poisson: false, .. });
+        if client.program.is_some() || is_batch {
+            continue;
+        }
+        let of_client = parts_of(&looked_at, number, client)
+            .map_err(|what| LabError::Unjudgeable(format!("client \"{}\" {what}", client.name)))?;
+        parts.extend(of_client);
+    }
+    Ok(parts)
+}
+
+/// Starts what goes on beside programs and batches, until it is dropped.
 pub(super) fn neighbours(
     setup: &Setup,
     exports: &[Export],
     seed: u64,
 ) -> Result<Option<Guarded>, LabError> {
-    let mut jobs = Vec::new();
-    for (number, client) in setup.clients.iter().enumerate() {
-        if client.program.is_some() {
-            continue;
-        }
-        let parts = parts_of(setup, number, client)
-            .map_err(|what| LabError::Unjudgeable(format!("client \"{}\" {what}", client.name)))?;
-        jobs.extend(parts.into_iter().map(|part| Job {
+    let jobs: Vec<Job> = parts_beside(setup)?
+        .into_iter()
+        .map(|part| Job {
             name: setup.volumes[part.volume].name.clone(),
             target: exports[part.volume].uri().into(),
-            workload: crate::workload::Workload { seed, ..part.workload },
-        }));
-    }
-    if jobs.is_empty() { Ok(None) } else { fio::beside(&jobs).map(Some) }
+            workload: Workload { seed, ..part.workload },
+        })
+        .collect();
+    let length_s = seconds(setup.duration_ns);
+    if jobs.is_empty() { Ok(None) } else { fio::beside(&jobs, length_s).map(Some) }
 }
 
 impl Test<'_> {

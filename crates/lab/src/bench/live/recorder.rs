@@ -63,6 +63,7 @@ impl LiveRecorder {
         Record {
             bytes: self.samples.iter().map(|sample| sample.completed_bytes).sum(),
             latency: self.whole.summary(),
+            quantiles_ns: self.whole.quantiles(),
             latency_samples: self.stretch_samples as u64,
             latencies: summaries,
             spans: spans.collect(),

@@ -82,7 +82,7 @@ mod tests {
 
     fn cases(name: &str) -> Vec<Case> {
         let text = catalogue::find(name).unwrap();
-        scenario::read(&Source { file: name, text, folder: None, as_of: None }).unwrap().cases
+        scenario::read(&Source::new(name, text)).unwrap().cases
     }
 
     #[test]

@@ -7,8 +7,7 @@ use crate::sim::scenario::{self, Source};
 use crate::suite::{self, Choice};
 
 fn scenario(text: &str) -> Scenario {
-    let source = Source { file: "s.toml", text, folder: None, as_of: None };
-    scenario::read(&source).unwrap()
+    scenario::read(&Source::new("s.toml", text)).unwrap()
 }
 
 fn known(name: &str) -> Scenario {
@@ -22,7 +21,7 @@ fn threads_are_dealt_out_over_a_stripe() {
     let depths: Vec<u32> = parts.iter().map(|part| part.workload.queue_depth).collect();
     assert_eq!(depths, [2, 2, 2, 2, 2, 2, 1, 1, 1, 1], "16 threads on ten volumes");
     assert!(parts.iter().all(|part| part.workload.span_mib == Some(256)));
-    assert!(parts.iter().all(|part| part.workload.duration_s == 7 && part.client == 0));
+    assert!(parts.iter().all(|part| part.workload.duration_s == 300 && part.client == 0));
 }
 
 #[test]
@@ -117,6 +116,38 @@ fn programs_run_in_the_order_of_their_starts() {
                    program_calls = 1\n";
     let error = programs::tests(&scenario(striped).cases[0].setup).err().unwrap().to_string();
     assert!(error.contains("is a program, and not on one volume"), "{error}");
+}
+
+#[test]
+fn a_standard_volume_makes_its_batches_beside_strangers() {
+    let jobs = known("five-minute-job-short");
+    let [provisioned, standard] = &jobs.cases[..] else { panic!("{} cases", jobs.cases.len()) };
+    assert!(jobs::are_all(&provisioned.setup) && jobs::are_all(&standard.setup));
+    assert!(
+        !programs::are_any(&provisioned.setup) && !jobs::are_all(&known("fio-40").cases[0].setup)
+    );
+    let passes = |case: &Case| jobs::passes(&case.setup).map_err(|error| error.to_string());
+    let names = ["serial write", "random rewrite", "serial read", "random reread"];
+    let of_100 = [&names[..], &["random read and write"]].concat();
+    let all = passes(provisioned).unwrap();
+    assert_eq!(all[0], ("piops-100".to_owned(), of_100));
+    assert_eq!(
+        all[2],
+        ("piops-2000".to_owned(), vec!["serial write", "serial read", "random reread"])
+    );
+    assert_eq!(passes(standard).unwrap(), [("standard".to_owned(), vec!["serial write"])]);
+    // What comes in batches in virtual time comes at its rate for real.
+    let full = known("five-minute-job");
+    let parts = programs::parts_beside(&full.cases[1].setup).unwrap();
+    assert_eq!(parts.len(), 1);
+    assert_eq!((parts[0].workload.rate_iops, parts[0].workload.queue_depth), (Some(1), 3));
+    let mut other = provisioned.clone();
+    let reads = other.setup.clients.iter_mut().find(|client| client.name == "read-100").unwrap();
+    let Load::Job { ios, .. } = &mut reads.load else { panic!("{reads:?}") };
+    *ios += 1;
+    let error = passes(&other).unwrap_err();
+    let why = "the serial read on \"piops-100\" has job_ios = 513, where the file has 512 blocks: ";
+    assert!(error.contains(why), "{error}");
 }
 
 #[test]

@@ -84,7 +84,7 @@ pub fn probe() -> Option<String> {
 }
 
 /// A program of PostgreSQL: on the `PATH`, or where Debian has the newest version of it.
-fn find(tool: &str) -> Option<PathBuf> {
+pub(super) fn find(tool: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let on_path = std::env::split_paths(&path).map(|folder| folder.join(tool));
     let versions = fs::read_dir(DEBIAN).into_iter().flatten().flatten();

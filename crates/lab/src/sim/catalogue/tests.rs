@@ -6,20 +6,40 @@ use crate::sim::scenario::{self, Scenario, Source};
 use std::collections::BTreeSet;
 
 fn read(name: &str) -> Scenario {
+    read_for(name, None)
+}
+
+fn read_for(name: &str, duration_s: Option<u64>) -> Scenario {
     let file = format!("{name}.toml");
-    let source = Source { file: &file, text: find(name).unwrap(), folder: None, as_of: None };
+    let source = Source { duration_s, ..Source::new(&file, find(name).unwrap()) };
     scenario::read(&source).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// How much of a scenario its test runs.
+#[derive(Clone, Copy)]
+pub(super) enum Part {
+    /// All of it.
+    All,
+    /// The first runs, at their full length.
+    First(usize),
+    /// So many seconds of every run.
+    Seconds(u64),
 }
 
 /// I/Os of a scenario that is run whole in every test.
 const SHORT_IOS_MAX: u64 = 40_000_000;
 
-/// Of long scenarios only the first runs are made.
-pub(super) fn comes_as_expected(name: &str, runs: Option<usize>) {
-    let mut scenario = read(name);
-    if let Some(runs) = runs {
-        scenario.keep(runs);
-    }
+/// Of long scenarios only a part is run.
+pub(super) fn comes_as_expected(name: &str, part: Part) {
+    let scenario = match part {
+        Part::All => read(name),
+        Part::First(runs) => {
+            let mut scenario = read(name);
+            scenario.keep(runs);
+            scenario
+        }
+        Part::Seconds(seconds) => read_for(name, Some(seconds)),
+    };
     let results = run::run(&scenario, scenario.seed, run::Method::ClosedForm, &mut |_| {}).unwrap();
     assert!(results.pass, "{}", results.to_text());
     let ios: u64 = results.cases.iter().map(|case| case.ios).sum();

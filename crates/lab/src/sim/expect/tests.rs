@@ -32,7 +32,7 @@ fn measured(metric: Metric, from_s: u64, to_s: u64, records: &[Record]) -> Optio
         BatchRecord { started_ns: 9 * SECOND, took_ns: 1 },
     ];
     let made_whole = Duration::from_ms(3);
-    let counts = Some(Counts { answered: 99, counted: 200 });
+    let counts = Some(Counts { answered: 99, counted: 200, ..Counts::default() });
     let evidence =
         |record| Evidence { record, batches: &batches, batch_ios: 1_000, made_whole, counts };
     let evidence: Vec<_> = records.iter().map(evidence).collect();
@@ -46,6 +46,8 @@ fn rates_and_totals() {
     assert_eq!(measured(Metric::MeanIops, 1, 3, &one), Some(990.0));
     assert_eq!(measured(Metric::TotalIos, 0, 2, &one), Some(2_050.0));
     assert_eq!(measured(Metric::MeanMibps, 0, 1, &one), Some(15.625));
+    assert_eq!(measured(Metric::KibPerIo, 0, 4, &one), Some(16.0));
+    assert_eq!(measured(Metric::KibPerIo, 0, 2, &[record(&[0, 0])]), None, "there are none");
     assert_eq!(measured(Metric::EverySecond, 0, 4, &one), Some(930.0), "the furthest off");
     assert_eq!(measured(Metric::EverySecond, 0, 2, &one), Some(1_050.0));
     assert_eq!(measured(Metric::Peak10ms, 0, 4, &one), Some(2_100.0));
@@ -72,6 +74,20 @@ fn the_moment_of_a_fall_is_found_within_its_second() {
     assert_eq!(fall(&[3_000, 3_000, 570, 300]), Some(2.1));
     assert_eq!(fall(&[3_000, 3_000]), None, "it never falls");
     assert_eq!(fall(&[300, 300]), None, "it was never above");
+}
+
+/// However fast they were spent, they are what there was above the baseline.
+#[test]
+fn credits_are_counted_until_they_are_spent() {
+    let metric = Metric::CreditsSpent { below: 1_650, baseline: 300 };
+    let spent = |counts: &[u64]| measured(metric, 0, counts.len() as u64, &[record(counts)]);
+    assert_eq!(spent(&[3_000, 3_000, 300, 300]), Some(5_400.0));
+    assert_eq!(spent(&[2_000, 3_000, 300, 300]), Some(4_400.0));
+    let within = spent(&[3_000, 3_000, 570, 300]).unwrap();
+    assert!((within - 5_670.0).abs() < 1e-6, "{within}: a tenth of a second more");
+    assert_eq!(spent(&[400, 3_000, 300, 300]), Some(2_800.0), "the first is below, too");
+    assert_eq!(spent(&[3_000, 3_000]), None, "it never falls");
+    assert_eq!(spent(&[300, 300]), None, "it was never above");
 }
 
 #[test]

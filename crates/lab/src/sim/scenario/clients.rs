@@ -147,7 +147,7 @@ fn shape(reader: &Reader<'_>, size_bytes: u64) -> Read<Shape> {
 /// The keys of each kind of load: one of its own, and those that go with it.
 const LOADS: [(&str, &[&str]); 4] = [
     ("iops", &["arrivals"]),
-    ("job_ios", &["job_every_s", "depth", "think_us", "think"]),
+    ("job_ios", &["job_every_s", "arrivals", "depth", "think_us", "think"]),
     ("trace", &[]),
     ("depth", &["threads", "think_us", "think"]),
 ];
@@ -178,7 +178,9 @@ fn load(source: &Source<'_>, reader: &Reader<'_>, size_bytes: u64) -> Read<Load>
                 let message = "goes with job_ios where depth is 1";
                 return Err(reader.fault("think_us", message));
             }
-            Ok(Load::Job { every_ns, ios, depth, think })
+            let words = [("even", false), ("poisson", true)];
+            let poisson = reader.choice("arrivals", &words)?.unwrap_or(false);
+            Ok(Load::Job { every_ns, poisson, ios, depth, think })
         }
         "trace" => trace(source, reader, size_bytes),
         _ => {

@@ -4,15 +4,18 @@ use super::expectations::{self, bounds, measure};
 use super::reader::Reader;
 use super::tree::{Node, Table, Value, matches};
 use super::{Case, ScenarioError, matching, volumes};
-use crate::sim::compare::{By, Comparison, Measure};
+use crate::sim::compare::{By, Comparison, Factor, Measure};
 use crate::sim::expect::{Expectation, Metric};
 use crate::sim::known::Known;
 use evenkeel_core::volume::{Date, VolumeSpec};
 
 type Read<T> = Result<T, ScenarioError>;
 
-/// The keys that `to` may have: those in which it differs.
-const DIFFERENT: [&str; 6] = ["case", "of", "volumes", "from_s", "to_s", "at_s"];
+/// The keys that `to` and `times` may have: those in which they differ.
+const DIFFERENT: [&str; 8] = ["metric", "case", "of", "volumes", "from_s", "to_s", "at_s", "times"];
+
+/// A latency is in milliseconds; times a rate it is a number of requests.
+const SECONDS_PER_MS: f64 = 1e-3;
 
 /// The `[[compare]]` tables; what they compare is added to what is measured of each run.
 pub(super) fn comparisons(
@@ -42,6 +45,10 @@ pub(super) fn comparison(
     let across = reader.choice("across", &[("cov_percent", By::CovPercent)])?;
     let other = reader.table("to")?;
     let (of, left) = measures(reader, cases, as_of)?;
+    let times = factor(reader, &left, cases, as_of)?;
+    if times.is_some() && (other.is_none() || across.is_some()) {
+        return Err(reader.fault("times", "needs to, what the product is divided by"));
+    }
     let (by, what) = match (across, &other) {
         (Some(across), None) => {
             let what = format!("{}{}, variation of {} runs", left.what, left.place(), of.len());
@@ -50,11 +57,18 @@ pub(super) fn comparison(
         (None, Some(other)) => {
             let merged = merged(reader, other)?;
             let right = Reader::new(reader.file(), "[[compare]] to", other.line(), &merged);
-            let (to, right) = measures(&right, cases, as_of)?;
-            (By::RatioTo(to), left.over(&right))
+            let (to, side) = measures(&right, cases, as_of)?;
+            let to_times = factor(&right, &side, cases, as_of)?;
+            quotient(times, to, to_times, left.over(&side))
         }
-        (Some(_), Some(_)) => {
-            return Err(reader.fault("across", "does not go with to; remove one of them"));
+        (Some(_), Some(other)) => {
+            let merged = merged(reader, other)?;
+            let right = Reader::new(reader.file(), "[[compare]] to", other.line(), &merged);
+            let (to, right) = measures(&right, cases, as_of)?;
+            let (runs, of_other) = (of.len(), to.len());
+            let what = left.over(&right);
+            let what = format!("{what}, variation of {runs} runs / of {of_other}");
+            (By::CovRatioTo(to), what)
         }
         (None, None) if may_be_alone => {
             let words = format!("{}{}", left.what, left.place());
@@ -67,6 +81,38 @@ pub(super) fn comparison(
     };
     let bounds = bounds(reader, &|value| by.shown(value))?;
     Ok(Comparison { what, of, by, times: 1.0, bounds })
+}
+
+/// One side divided by the other, with what each is multiplied by first.
+fn quotient(
+    times: Option<(Factor, String)>,
+    to: Vec<Measure>,
+    to_times: Option<(Factor, String)>,
+    what: String,
+) -> (By, String) {
+    if times.is_none() && to_times.is_none() {
+        return (By::RatioTo(to), what);
+    }
+    let ((times, by), (to_times, to_by)) = (times.unzip(), to_times.unzip());
+    let by: Vec<String> = [by, to_by].into_iter().flatten().collect();
+    (By::Quotient { times, to, to_times }, format!("{what}, times {}", by.join(" / ")))
+}
+
+/// What a side is multiplied by: the same with what `times` says instead.
+fn factor(
+    reader: &Reader<'_>,
+    side: &Side<'_>,
+    cases: &mut [Case],
+    as_of: Date,
+) -> Read<Option<(Factor, String)>> {
+    let Some(table) = reader.table("times")? else { return Ok(None) };
+    let merged = merged(reader, &table)?;
+    let reader = Reader::new(reader.file(), "[[compare]] times", table.line(), &merged);
+    let (of, factor) = measures(&reader, cases, as_of)?;
+    let is_latency = |side: &Side<'_>| matches!(side.alone, By::Mean(Metric::Latency(_)));
+    let is_in_ms = is_latency(side) || is_latency(&factor);
+    let scale = if is_in_ms { SECONDS_PER_MS } else { 1.0 };
+    Ok(Some((Factor { of, scale }, factor.what)))
 }
 
 /// One side of a comparison in words.

@@ -52,6 +52,13 @@ pub(super) fn measure(reader: &Reader<'_>, setup: &Setup) -> Read<Expectation> {
             let iops = reader.whole("iops", 1..=1 << 40)?;
             Metric::FallsBelow(reader.need("iops", iops, "the rate that is fallen below")?)
         }
+        Metric::CreditsSpent { .. } => {
+            let below = reader.whole("iops", 1..=1 << 40)?;
+            let below = reader.need("iops", below, "the rate that is fallen below")?;
+            let baseline = reader.whole("baseline", 0..=below)?;
+            let why = "the rate that needs no credits";
+            Metric::CreditsSpent { below, baseline: reader.need("baseline", baseline, why)? }
+        }
         metric => metric,
     };
     let counted = reader.choice("counted", &[("completion", false), ("dispatch", true)])?;

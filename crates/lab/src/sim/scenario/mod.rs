@@ -115,6 +115,16 @@ pub struct Source<'a> {
     pub folder: Option<&'a Path>,
     /// Volume rules of another day than its own.
     pub as_of: Option<Date>,
+    /// Another length of its runs than its own, in seconds.
+    pub duration_s: Option<u64>,
+}
+
+impl<'a> Source<'a> {
+    /// A text as it is.
+    #[must_use]
+    pub const fn new(file: &'a str, text: &'a str) -> Self {
+        Self { file, text, folder: None, as_of: None, duration_s: None }
+    }
 }
 
 impl Scenario {
@@ -184,6 +194,7 @@ fn case(
         Rules::as_of(as_of).map_err(|error| reader.fault("as_of", format!("{as_of}: {error}")))?;
     let duration_s = reader.whole("duration_s", 1..=DURATION_S_MAX)?;
     let duration_s = reader.need("duration_s", duration_s, "how long to simulate, in seconds")?;
+    let duration_s = source.duration_s.unwrap_or(duration_s);
     let sample_s = reader.whole("sample_s", 1..=duration_s)?.unwrap_or(1);
     let instances = volumes::instances(&reader, as_of)?;
     let volumes = volumes::volumes(&reader, rules, &instances)?;

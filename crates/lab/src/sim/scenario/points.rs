@@ -8,8 +8,8 @@ use super::comparisons::comparison;
 use super::reader::Reader;
 use super::tree::{self, Node, Table, Value};
 use super::{Scenario, ScenarioError};
-use crate::sim::compare::{By, Comparison};
-use crate::sim::expect::Metric;
+use crate::sim::compare::{By, Comparison, Measure};
+use crate::sim::expect::{Metric, Subject};
 
 /// The spans of a table, in seconds.
 const TIMES: [&str; 3] = ["from_s", "to_s", "at_s"];
@@ -31,6 +31,9 @@ pub struct Point {
     pub is_gate: bool,
     /// Whether a run for real fails by it, too: not where it asks more than a small machine has.
     pub is_live_gate: bool,
+    /// Whether it is of what only a kernel does, as its page cache and the flushes of its file
+    /// system: there is none in virtual time, nor for real without a file system.
+    pub is_for_real_only: bool,
     /// Where it is found in the runs of a scenario; `None` where none of them is of that case.
     pub comparison: Option<Comparison>,
 }
@@ -75,7 +78,8 @@ fn point(reader: Reader<'_>, scenario: &mut Scenario, times: u32) -> Read<Point>
     let comparison = if has_its_cases(&reader, scenario)? {
         let as_of = scenario.as_of;
         let mut compared = comparison(&reader, &mut scenario.cases, as_of, true)?;
-        compared.times = factor(&compared.by, times);
+        let multiplied = reader.number("multiplied_by", 0.001..=1e6)?.unwrap_or(1.0);
+        compared.times = factor(&compared.by, times) * multiplied;
         Some(compared)
     } else {
         None
@@ -83,7 +87,20 @@ fn point(reader: Reader<'_>, scenario: &mut Scenario, times: u32) -> Read<Point>
     if comparison.is_some() {
         reader.done()?;
     }
-    Ok(Point { id, what, published, note, is_gate, is_live_gate, comparison })
+    let is_for_real_only = comparison.as_ref().is_some_and(|compared| {
+        matches!(compared.by, By::Mean(metric) if metric.is_for_real_only())
+            || compared.measures().any(|measure| is_of_page_cache(measure, scenario))
+    });
+    Ok(Point { id, what, published, note, is_gate, is_live_gate, is_for_real_only, comparison })
+}
+
+fn is_of_page_cache(measure: Measure, scenario: &Scenario) -> bool {
+    let Measure::Of { run, measure } = measure else { return false };
+    let case = &scenario.cases[run];
+    case.measures[measure].of.iter().any(|subject| match subject {
+        Subject::Client(client) => case.setup.clients[*client as usize].is_of_page_cache(),
+        Subject::Volume(_) => false,
+    })
 }
 
 /// Whether the scenario has runs of every case that the point names.
@@ -103,8 +120,13 @@ fn has_its_cases(reader: &Reader<'_>, scenario: &Scenario) -> Read<bool> {
 /// is; rates, latencies and ratios are what they are.
 fn factor(by: &By, times: u32) -> f64 {
     match by {
-        By::Mean(Metric::TotalIos | Metric::FallsBelow(_) | Metric::Credits) => f64::from(times),
-        By::Mean(_) | By::Known(_) | By::RatioTo(_) | By::CovPercent => 1.0,
+        By::Mean(
+            Metric::TotalIos
+            | Metric::FallsBelow(_)
+            | Metric::CreditsSpent { .. }
+            | Metric::Credits,
+        ) => f64::from(times),
+        _ => 1.0,
     }
 }
 
@@ -149,7 +171,7 @@ depth = 32
 "#;
 
     fn scenario() -> Scenario {
-        read(&Source { file: "s.toml", text: SCENARIO, folder: None, as_of: None }).unwrap()
+        read(&Source::new("s.toml", SCENARIO)).unwrap()
     }
 
     fn fault(text: &str) -> String {
@@ -230,6 +252,35 @@ depth = 32
         assert_eq!(raw, "p.toml:6: [[volumes]] type is missing: raw limits have no price");
         let refused = "volumes = [{ type = \"gp3\", size_gib = 500, throughput_mibps = 1_000 }]";
         assert!(wrong(refused).contains("by the rules of 2021-07-20: "), "{}", wrong(refused));
+    }
+
+    #[test]
+    fn a_figure_may_count_many_times_and_be_of_a_page_cache() {
+        let cached = "[[client]]\nname = \"reads\"\non = \"disk\"\nprogram = \"iomelt-read\"\n\
+                      program_calls = 9\njob_ios = 9\njob_every_s = 5\n";
+        let text = format!("{SCENARIO}{cached}");
+        let source = Source { duration_s: Some(10), ..Source::new("s.toml", &text) };
+        let mut scenario = read(&source).unwrap();
+        let point = |id: u32, metric: &str, of: &str, more: &str| {
+            format!(
+                "[[point]]\nid = \"{id}\"\nwhat = \"w\"\npublished = \"p\"\n\
+                 metric = \"{metric}\"\nof = \"{of}\"\n{more}\n"
+            )
+        };
+        let text = [
+            point(1, "mean_ms", "fio", "from_s = 1\nto_s = 9\nmultiplied_by = 100\nequals = 1_067"),
+            point(2, "job_mean_iops", "reads", "at_least = 1"),
+        ];
+        let points = points("p.toml", &text.concat(), &mut scenario, 1).unwrap();
+        scenario.comparisons = points.iter().filter_map(|point| point.comparison.clone()).collect();
+        let results = run::run(&scenario, 1, run::Method::ClosedForm, &mut |_| {}).unwrap();
+        let value = results.comparisons[0].value.unwrap();
+        assert!((1_060.0..1_075.0).contains(&value), "{value}: 32 waiting at 3,000 a second");
+        assert_eq!(results.comparisons[1].value, None, "virtual time has no page cache");
+        assert_eq!(
+            points.iter().map(|point| point.is_for_real_only).collect::<Vec<_>>(),
+            [false, true]
+        );
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! What a person may write, and what is said when it makes no sense.
 
 use super::*;
+use crate::sim::compare::By;
 use crate::sim::run::Method;
 use crate::sim::setup::{Load, Target, WindowSetup};
 
 const SMALL: &str = "title = \"t\"\nduration_s = 10\n[[volume]]\nname = \"v\"\niops = 1_000\n";
 
 fn try_read(text: &str) -> Result<Scenario, ScenarioError> {
-    read(&Source { file: "s.toml", text, folder: None, as_of: None })
+    read(&Source::new("s.toml", text))
 }
 
 /// The error that more lines bring about, from line 6 on.
@@ -38,7 +39,7 @@ fn volumes_follow_the_rules_of_the_day() {
     assert!(try_read(text).is_ok());
     let refused = try_read(&text.replace("1_000", "1_001")).unwrap_err().to_string();
     assert!(refused.starts_with("s.toml:6: [[volume]] type = \"io1\": by the rules of 2012-08"));
-    let source = |as_of| Source { file: "s.toml", text, folder: None, as_of };
+    let source = |as_of| Source { as_of, ..Source::new("s.toml", text) };
     let today = "2024-01-01".parse().unwrap();
     assert_eq!(read(&source(Some(today))).unwrap().as_of, today);
     let text = text.replace("io1", "gp4");
@@ -278,7 +279,7 @@ fn a_trace_is_read_from_beside_the_scenario() {
         std::fs::write(folder.path().join("t.csv"), trace).unwrap();
         let text = format!("{SMALL}[[client]]\non = \"v\"\ntrace = \"t.csv\"\n");
         let folder = Some(folder.path());
-        read(&Source { file: "s.toml", text: &text, folder, as_of: None })
+        read(&Source { folder, ..Source::new("s.toml", &text) })
     };
     let scenario = read_with("# seconds\n0.25,read,4096,512\n1,write,0,1024\n").unwrap();
     let Load::Trace(arrivals) = &scenario.cases[0].setup.clients[0].load else { panic!("a trace") };
@@ -411,7 +412,12 @@ fn runs_are_compared() {
         ),
         (
             "metric = \"mean_iops\"\nof = \"v\"\nto = { depth = 1 }\nat_most = 1",
-            "s.toml:22: to: depth cannot differ; only case, of, volumes, from_s, to_s, at_s",
+            "s.toml:22: to: depth cannot differ; only metric, case, of, volumes, from_s, to_s, \
+             at_s, times",
+        ),
+        (
+            "metric = \"mean_iops\"\nof = \"v\"\ntimes = {}\nat_most = 1",
+            "s.toml:22: [[compare]] times = a table: needs to, what the product is divided by",
         ),
         (
             "metric = \"every_second\"\nof = \"v\"\nto = {}\nat_most = 1",
@@ -425,6 +431,23 @@ fn runs_are_compared() {
         let error = compared(more).unwrap_err().to_string();
         assert!(error.starts_with(expected), "{more}\n{error}\nexpected: {expected}");
     }
+}
+
+#[test]
+fn sides_are_multiplied_and_variations_divided() {
+    let compared = |more: &str| try_read(&format!("{REPEATED}[[compare]]\n{more}\n"));
+    let results = |more: &str| {
+        let scenario = compared(more).unwrap();
+        crate::sim::run::run(&scenario, 1, Method::ClosedForm, &mut |_| {}).unwrap()
+    };
+    // Little's law: what is under way is a latency times a rate.
+    let of = "metric = \"under_way\"\nfrom_s = 1\nof = \"v\"\ncase = \"alone\"";
+    let to = "to = { metric = \"mean_ms\", times = { metric = \"mean_iops\" } }";
+    let law = results(&format!("{of}\n{to}\nequals = 1\nwithin = 0.01"));
+    assert!(law.pass && law.comparisons[0].what.contains(", times v: IOPS on"), "{law:?}");
+    let vary = "metric = \"mean_iops\"\nof = \"v\"\nacross = \"cov_percent\"";
+    let vary = compared(&format!("{vary}\nto = {{ case = \"alone\" }}\nat_most = 1")).unwrap();
+    assert!(matches!(&vary.comparisons[0].by, By::CovRatioTo(to) if to.len() == 3));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The world against what can be worked out by hand.
 
 use super::*;
+use crate::program::{Program, ProgramSetup};
 use crate::sim::client::{BACKLOG_MAX, Wanted};
 use crate::sim::product::Product;
 use crate::sim::setup::{
@@ -100,7 +101,16 @@ fn clients_think_arrive_and_come_back() {
         (Load::Closed { threads: 2, depth: 2, think: Think::Constant(900_000) }, 4_000),
         (Load::Open { per_second: 700, poisson: false }, 700 - 1),
         // 2 ms at the device, ten times; the one that starts with the second ends after it.
-        (Load::Job { every_ns: 100_000_000, ios: 20, depth: 1, think: Think::No }, 200),
+        (
+            Load::Job {
+                every_ns: 100_000_000,
+                poisson: false,
+                ios: 20,
+                depth: 1,
+                think: Think::No,
+            },
+            200,
+        ),
     ];
     for (load, first_second) in loads {
         let what = format!("{load:?}");
@@ -117,7 +127,8 @@ fn clients_think_arrive_and_come_back() {
 #[test]
 fn jobs_start_in_time_or_at_once_when_late() {
     let base = client(Target::Volume(0), 1, 1);
-    let job = |ios| Load::Job { every_ns: 100_000_000, ios, depth: 4, think: Think::No };
+    let job =
+        |ios| Load::Job { every_ns: 100_000_000, poisson: false, ios, depth: 4, think: Think::No };
     let batches = |ios| {
         let clients = vec![ClientSetup { load: job(ios), ..base.clone() }];
         run(&setup(1, vec![volume(None)], clients), 1).clients.remove(0).batches
@@ -133,11 +144,45 @@ fn jobs_start_in_time_or_at_once_when_late() {
     assert!(long.windows(2).all(|two| two[0].started_ns + two[0].took_ns == two[1].started_ns));
 }
 
+/// Distances of the starts are random, the first of them before the first batch; of what is late
+/// the next comes at once.
+#[test]
+fn jobs_at_random_times_start_as_often_on_average() {
+    let batches = |ios, seed| {
+        let load =
+            Load::Job { every_ns: 50_000_000, poisson: true, ios, depth: 1, think: Think::No };
+        let clients = vec![ClientSetup { load, ..client(Target::Volume(0), 1, 1) }];
+        run(&setup(100, vec![volume(None)], clients), seed).clients.remove(0).batches
+    };
+    let short = batches(1, 1);
+    assert!(short.len().abs_diff(2_000) < 150, "{} in 100 s, 2,000 on average", short.len());
+    let starts: Vec<u64> = short.iter().map(|batch| batch.started_ns).collect();
+    let within_5_ms = starts.windows(2).filter(|two| two[1] - two[0] < 5_000_000).count();
+    assert!(within_5_ms.abs_diff(190) < 60, "{within_5_ms} of 2,000: 1 - 1 / e^0.1");
+    assert!(starts[0] > 0 && batches(1, 2)[0].started_ns != starts[0]);
+    let long = batches(5_000, 1);
+    assert!(long.windows(2).any(|two| two[0].started_ns + two[0].took_ns == two[1].started_ns));
+}
+
+/// Nothing stands in for a page cache, and nothing is told of what would have asked it.
+#[test]
+fn what_a_page_cache_answers_is_not_simulated() {
+    let load =
+        |ios| Load::Job { every_ns: SECOND, poisson: false, ios, depth: 1, think: Think::No };
+    let program = Some(ProgramSetup { program: Program::MeltRead, calls: 9 });
+    let writes = ClientSetup { load: load(5), ..client(Target::Volume(0), 1, 1) };
+    let reads = ClientSetup { load: load(9), program, ..client(Target::Volume(0), 1, 1) };
+    let outcome = run(&setup(2, vec![volume(None)], vec![writes, reads]), 1);
+    assert_eq!(completed(&outcome, 0), [5, 5]);
+    assert_eq!(outcome.clients[0].batches.len(), 2);
+    assert!(outcome.clients[1].batches.is_empty());
+}
+
 /// Ten requests of 100 us with nine pauses between them; none before the next batch.
 #[test]
 fn a_job_may_pause_between_its_requests() {
     let think = Think::Constant(400_000);
-    let load = Load::Job { every_ns: 100_000_000, ios: 10, depth: 1, think };
+    let load = Load::Job { every_ns: 100_000_000, poisson: false, ios: 10, depth: 1, think };
     let clients = vec![ClientSetup { load, ..client(Target::Volume(0), 1, 1) }];
     let batches = run(&setup(1, vec![volume(None)], clients), 1).clients.remove(0).batches;
     assert_eq!(batches.len(), 10);

@@ -18,6 +18,7 @@ use crate::bench::iomelt;
 use crate::bench::postgres::pgbench::{self, Running, Second};
 use crate::bench::postgres::{Row, Server, Session};
 use crate::histogram::LatencySummary;
+use crate::program::Program;
 use crate::sim::expect::Subject;
 use crate::sim::record::{Record, Sample, Span, SpanRecord};
 use crate::sim::run::subject;
@@ -68,6 +69,7 @@ pub(super) fn drive(
     chain.without_flushes()?;
     let server = Server::start(chain, folder)?;
     came.batches.storage.push(format!("{}; its file system has nobarrier", server.described));
+    came.batches.programs.extend(Program::Pgbench.tools());
     let files = pgbench::prepare(&server)?;
     let session = server.session(pgbench::FIRST)?;
     let mut run = Run { roles, server, files, session, seed, scratch: folder, counted: Vec::new() };
@@ -336,6 +338,7 @@ fn record(waits: &[Waits], setup: &Setup, spans: Vec<Span>) -> Record {
         samples: waits.iter().map(sample).collect(),
         bytes: 0,
         latency: Waits::summary(waits),
+        quantiles_ns: Vec::new(),
         latency_samples: together as u64,
         latencies: waits.chunks(together).map(Waits::summary).collect(),
         spans: spans.into_iter().map(in_span).collect(),
@@ -349,8 +352,7 @@ mod tests {
     use crate::sim::scenario::{self, Source};
 
     pub fn case_of(text: &str, name: &str) -> Case {
-        let source = Source { file: "s.toml", text, folder: None, as_of: None };
-        let mut cases = scenario::read(&source).unwrap().cases;
+        let mut cases = scenario::read(&Source::new("s.toml", text)).unwrap().cases;
         cases.retain(|case| case.name == name);
         cases.remove(0)
     }

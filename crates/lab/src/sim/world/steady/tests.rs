@@ -110,7 +110,7 @@ fn what_chance_or_place_decides_is_simulated() {
         with(&|setup| setup.volumes.push(volume(None))),
         load(Load::Closed { threads: 1, depth: 8, think }),
         load(Load::Open { per_second: 900, poisson: true }),
-        load(Load::Job { every_ns: SECOND, ios: 700, depth: 1, think: Think::No }),
+        load(Load::Job { every_ns: SECOND, poisson: false, ios: 700, depth: 1, think: Think::No }),
     ] {
         let (some, all) = simulated(&setup, &[]);
         assert_eq!(some, all, "{setup:?}");

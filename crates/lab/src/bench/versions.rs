@@ -1,0 +1,76 @@
+//! Versions of the programs that a run has used, for its provenance.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::child::{self, Guarded};
+use super::postgres;
+use crate::clock;
+
+/// Longest wait for a program to tell its version; it is left without one then.
+const TELL_MAX: Duration = Duration::from_secs(10);
+/// Letters of a version at most: what is more is about somebody's copyright.
+const LETTERS_MAX: usize = 80;
+
+/// How a program is asked for its version, where it is not `--version`. postmark greets with it,
+/// and ends with its input, of which there is none; `fs_mark` has no version to tell.
+const ASKED: [(&str, &[&str]); 6] = [
+    ("mkfs.ext4", &["-V"]),
+    ("mkfs.xfs", &["-V"]),
+    ("mkfs.btrfs", &["-V"]),
+    ("dbench", &["--help"]),
+    ("postmark", &[]),
+    ("fs_mark", &["-h"]),
+];
+
+/// What each of these programs tells of its version, in the order of their names and each once.
+#[must_use]
+pub fn of(programs: &[&'static str]) -> Vec<String> {
+    let mut names = programs.to_vec();
+    names.sort_unstable();
+    names.dedup();
+    names.into_iter().map(version).collect()
+}
+
+/// `sysbench 1.0.20`; only the name of what tells none.
+fn version(name: &'static str) -> String {
+    let told = told(name).unwrap_or_default();
+    let has_digit = |line: &&str| line.chars().any(|letter| letter.is_ascii_digit());
+    let is_usage = |line: &str| line.trim_start().starts_with(['-', '#']);
+    let Some(line) = told.lines().find(has_digit).filter(|line| !is_usage(line)) else {
+        return format!("{name} (tells no version)");
+    };
+    let line: String = line.trim().chars().take(LETTERS_MAX).collect();
+    let is_named = line.to_ascii_lowercase().contains(&name.to_ascii_lowercase());
+    if is_named { line } else { format!("{name}: {line}") }
+}
+
+/// What it prints when it is asked, on its output or as an error; none of what is not there or
+/// does not end.
+fn told(name: &'static str) -> Option<String> {
+    let asked = ASKED.iter().find(|(asked, _)| *asked == name);
+    let words = asked.map_or(&["--version"][..], |(_, words)| words);
+    // A database's programs are not where others are.
+    let program = postgres::find(name).unwrap_or_else(|| PathBuf::from(name));
+    let mut command = Command::new(program);
+    let mut child = Guarded::spawn(command.args(words).stdout(Stdio::piped()), name).ok()?;
+    let printed = child.take_stdout().map(|pipe| child::apart(move || child::tail(pipe)));
+    child.wait_until(clock::now() + TELL_MAX)?;
+    let printed = printed.map(|printed| child::result_of(&printed)).unwrap_or_default();
+    Some(format!("{printed}\n{}", child.stderr()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_tell_their_versions_each_once_and_in_order() {
+        let told = of(&["sh", "no-such-program-here", "gzip", "gzip"]);
+        assert_eq!(told.len(), 3, "{told:?}");
+        let number = told[0].strip_prefix("gzip ").expect("gzip tells its name first");
+        assert!(number.starts_with(|first: char| first.is_ascii_digit()), "{told:?}");
+        assert_eq!(told[1], "no-such-program-here (tells no version)");
+    }
+}

@@ -1,0 +1,287 @@
+//! The charts of a suite's configurations, each with its numbers.
+
+use std::fmt::Write as _;
+
+use super::chart::dash_series;
+use super::curves::{self, Curve, Unit};
+use super::html::{
+    close_table, escape, figure, note, number_column, numbers_behind, open_table, text_column,
+};
+use super::plots::{self, TOGETHER_MAX, Values};
+use crate::LabError;
+use crate::histogram::SHARES_PPM;
+use crate::sim::levels::Level;
+use crate::stats::{percentile, sorted};
+use crate::suite::configuration::RUNS_MIN;
+use crate::suite::result::{Configuration, Part, Run, SEPARATOR};
+use crate::suite::statistics;
+use crate::text;
+
+/// Values from which on a density says more than the values themselves.
+const DENSITY_MIN: usize = 30;
+/// Shares of the samples, in percent, that the table of a distribution tells.
+const PERCENTILES: [f64; 11] = [0.0, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 100.0];
+
+/// What came of one way of running a suite: its statistics, then its charts.
+pub(super) fn section(page: &mut String, title: &str, part: &Part) -> Result<(), LabError> {
+    let _ = writeln!(page, "<section>\n<h2>{title}</h2>");
+    statistics(page, part);
+    // The clients of one case belong together, and so do cases that have one each, where the same
+    // lines are theirs.
+    let is_together = |a: &Configuration, b: &Configuration| match (parts_of(a).0, parts_of(b).0) {
+        (None, None) => a.levels == b.levels,
+        (a, b) => a == b,
+    };
+    for together in part.configurations.chunk_by(is_together) {
+        for configurations in together.chunks(TOGETHER_MAX) {
+            over_time(page, configurations)?;
+            latency_over_time(page, configurations)?;
+        }
+    }
+    for configurations in part.configurations.chunks(TOGETHER_MAX) {
+        latencies(page, configurations)?;
+        across_runs(page, configurations)?;
+    }
+    page.push_str("</section>\n");
+    Ok(())
+}
+
+/// n, mean, min, max, SD, SE, CoV, MiB/s and latencies: which column is which is in its heading.
+fn statistics(page: &mut String, part: &Part) {
+    let heading = |(heading, meaning): (&str, &str)| match meaning {
+        "" => heading.to_owned(),
+        meaning => format!("<abbr title=\"{meaning}\">{heading}</abbr>"),
+    };
+    let headings = statistics::COLUMNS.map(heading);
+    let mut columns = vec![text_column("configuration")];
+    columns.extend(headings.iter().map(|heading| number_column(heading)));
+    open_table(page, "numbers", &columns);
+    for configuration in &part.configurations {
+        let _ = write!(page, "<tr><th scope=\"row\">{}</th>", escape(&configuration.name));
+        for cell in statistics::cells(configuration) {
+            let _ = write!(page, "<td class=\"number\">{cell}</td>");
+        }
+        page.push_str("</tr>\n");
+    }
+    close_table(page);
+    note(
+        page,
+        "n: runs, or batches of a client that makes some. SD: sample standard deviation. SE: \
+         standard error of the mean, SD / √n. CoV: SD / mean. Latencies are of the first run, as \
+         the client saw it.",
+    );
+}
+
+/// The first run of each, second by second, and below it the credits that it lived on.
+fn over_time(page: &mut String, configurations: &[Configuration]) -> Result<(), LabError> {
+    let first =
+        |of: &Configuration| of.runs.first().map(|run| (parts_of(of).1.to_owned(), run.clone()));
+    let shown: Vec<(String, Run)> = configurations.iter().filter_map(first).collect();
+    // Curves of a chart have their points at equal distances.
+    let Some(sample_s) = shown.first().map(|(_, run)| run.sample_s) else { return Ok(()) };
+    let alike: Vec<&(String, Run)> =
+        shown.iter().filter(|(_, run)| run.sample_s == sample_s && run.samples.len() > 1).collect();
+    if alike.is_empty() {
+        return Ok(());
+    }
+    let curves: Vec<Curve> = (0..)
+        .zip(&alike)
+        .map(|(number, (name, run))| Curve::new(name, number, run.rates()))
+        .collect();
+    let levels = levels(configurations);
+    let label = "I/Os per second over time; the numbers follow in a table";
+    let svg = curves::from_zero(label, Unit::Count, &curves, &levels, sample_s as f64)?;
+    let svg = dash_series(svg);
+    let case = configurations.first().and_then(|of| parts_of(of).0);
+    let before = match (case, &alike[..]) {
+        (Some(case), _) => format!("{}: ", escape(case)),
+        (None, [(name, _)]) => format!("{}: ", escape(name)),
+        (None, _) => String::new(),
+    };
+    let lines = lines(&levels);
+    figure(page, &svg, &format!("{before}I/Os per second, of the first run each.{lines}"));
+    let columns: Vec<(&str, &[u64])> =
+        alike.iter().map(|(name, run)| (name.as_str(), &run.samples[..])).collect();
+    numbers(page, &format!("I/Os in each {sample_s} s"), &columns, |ios| text::thousands(*ios));
+    let pick = |of: fn(&Run) -> &[u64]| -> Vec<(&str, &[u64])> {
+        let each = alike.iter().map(|(name, run)| (name.as_str(), of(run)));
+        each.filter(|(_, values)| values.len() > 1).collect()
+    };
+    credits(page, ("I/O credits", Unit::Count), &before, &pick(|run| &run.credits), sample_s)?;
+    let bytes = pick(|run| &run.credits_bytes);
+    credits(page, ("Byte credits", Unit::Bytes), &before, &bytes, sample_s)
+}
+
+/// What is left of the credits at the end of each sample; nothing where there are none.
+fn credits(
+    page: &mut String,
+    (what, unit): (&str, Unit),
+    before: &str,
+    shown: &[(&str, &[u64])],
+    sample_s: u64,
+) -> Result<(), LabError> {
+    if shown.is_empty() {
+        return Ok(());
+    }
+    let values = |of: &[u64]| of.iter().map(|value| *value as f64).collect();
+    let curves: Vec<Curve> =
+        (0..).zip(shown).map(|(nth, (name, of))| Curve::new(name, nth, values(of))).collect();
+    let label = format!("{what} over time; the numbers follow in a table");
+    let svg = dash_series(curves::from_zero(&label, unit, &curves, &[], sample_s as f64)?);
+    figure(page, &svg, &format!("{before}{what} that are left, of all volumes together."));
+    let of = format!("{what} after each {sample_s} s");
+    numbers(page, &of, shown, |credits| unit.shown(*credits as f64));
+    Ok(())
+}
+
+/// The lines of all configurations of a chart, each once.
+fn levels(configurations: &[Configuration]) -> Vec<Level> {
+    let mut levels: Vec<Level> = Vec::new();
+    for level in configurations.iter().flat_map(|of| &of.levels) {
+        if !levels.contains(level) {
+            levels.push(*level);
+        }
+    }
+    levels
+}
+
+/// The lines of a chart in words, for who cannot see them.
+fn lines(levels: &[Level]) -> String {
+    if levels.is_empty() {
+        return String::new();
+    }
+    let each = levels
+        .iter()
+        .map(|level| format!("{} {}", level.kind.word(), Unit::Count.shown(level.iops)));
+    format!(" Lines: {}.", each.collect::<Vec<_>>().join(", "))
+}
+
+/// How latencies lie: the share of I/Os up to each, and the percentiles up to the last ones.
+fn latencies(page: &mut String, configurations: &[Configuration]) -> Result<(), LabError> {
+    let quantiles = |of: &Configuration| Some(of.runs.first()?.quantiles_ns.clone());
+    let shown: Vec<(String, Vec<u64>)> = configurations
+        .iter()
+        .filter_map(|of| Some((of.name.clone(), quantiles(of)?)))
+        .filter(|(_, quantiles)| quantiles.len() == SHARES_PPM.len())
+        .collect();
+    if shown.is_empty() {
+        return Ok(());
+    }
+    let svg = plots::latency_cdf("Share of the I/Os up to each latency", &shown)?;
+    figure(page, &svg, "Share of the I/Os that took at most so long, of the first run each.");
+    let svg = plots::latency_percentiles("Latency at each percentile", &shown)?;
+    figure(page, &svg, "The same towards the slowest: latency at each percentile.");
+    let columns: Vec<(&str, &[u64])> =
+        shown.iter().map(|(name, quantiles)| (name.as_str(), &quantiles[..])).collect();
+    let share = |row: usize| plots::percentage(SHARES_PPM[row] as f64 / 1e6);
+    numbers_behind(page, ("share of the I/Os", &share), &columns, |ns| text::latency(*ns));
+    Ok(())
+}
+
+/// The case of a configuration that is one of several clients, and what it is called in it.
+fn parts_of(configuration: &Configuration) -> (Option<&str>, &str) {
+    match configuration.name.split_once(SEPARATOR) {
+        Some((case, client)) => (Some(case), client),
+        None => (None, &configuration.name),
+    }
+}
+
+/// How long the clients of one case waited, over time.
+fn latency_over_time(page: &mut String, configurations: &[Configuration]) -> Result<(), LabError> {
+    let first = |of: &Configuration| of.runs.first().map(|run| run.latency_s).unwrap_or(0);
+    let latency_s = configurations.iter().map(first).max().unwrap_or(0);
+    let shown = configurations.iter().filter(|of| latency_s > 0 && first(of) == latency_s);
+    let shown: Vec<(&str, &[u64])> = shown
+        .filter_map(|of| Some((parts_of(of).1, &of.runs.first()?.mean_latency_ns[..])))
+        .collect();
+    let case = configurations.first().and_then(|of| parts_of(of).0);
+    let Some(case) = case.filter(|_| !shown.is_empty()) else { return Ok(()) };
+    let values = |means: &[u64]| means.iter().map(|mean_ns| *mean_ns as f64).collect();
+    let curves: Vec<Curve> = (0..)
+        .zip(&shown)
+        .map(|(nth, (name, means))| Curve::new(name, nth, values(means)))
+        .collect();
+    let label = "Mean latency over time; the numbers follow in a table";
+    let svg = dash_series(curves::latencies(label, &curves, latency_s as f64)?);
+    figure(page, &svg, &format!("{}: mean latency, each {latency_s} s.", escape(case)));
+    numbers(page, &format!("mean latency in each {latency_s} s"), &shown, |ns| match ns {
+        0 => "–".to_owned(),
+        ns => text::latency(*ns),
+    });
+    Ok(())
+}
+
+/// Run to run; where there are many runs or batches, also how they lie.
+fn across_runs(page: &mut String, configurations: &[Configuration]) -> Result<(), LabError> {
+    let of_runs = |of: &Configuration| Values {
+        name: of.name.clone(),
+        values: of.runs.iter().map(Run::rate).collect(),
+    };
+    let of_batches = |of: &Configuration| Values {
+        name: of.name.clone(),
+        values: of.runs.iter().flat_map(|run| run.batch_rates.iter().copied()).collect(),
+    };
+    let of_samples = |of: &Configuration| Values {
+        name: of.name.clone(),
+        values: of.runs.iter().flat_map(Run::rates).collect(),
+    };
+    let runs: Vec<Values> = configurations.iter().map(of_runs).collect();
+    if runs.iter().any(|of| of.values.len() >= RUNS_MIN) {
+        let svg = plots::runs("Mean I/Os per second, run to run", "IOPS", &runs)?;
+        figure(page, &svg, "I/Os per second, run to run.");
+        value_table(page, "run", &runs);
+    }
+    let batches: Vec<Values> = configurations.iter().map(of_batches).collect();
+    let batches: Vec<Values> =
+        batches.into_iter().filter(|of| of.values.len() >= DENSITY_MIN).collect();
+    if !batches.is_empty() {
+        for of in &batches {
+            let one = std::slice::from_ref(of);
+            let name = escape(&of.name);
+            let svg = plots::density("Kernel density of the batches", "calls/s", one)?;
+            figure(
+                page,
+                &svg,
+                &format!(
+                    "{name}: kernel density of the calls per second of its batches, as R draws it."
+                ),
+            );
+            let svg = plots::scatter("Every batch", "calls/s", one)?;
+            figure(page, &svg, &format!("{name}: calls per second of every batch, in order."));
+        }
+        value_table(page, "batch", &batches);
+        return Ok(());
+    }
+    let samples: Vec<Values> = configurations.iter().map(of_samples).collect();
+    if samples.iter().any(|of| of.values.len() >= DENSITY_MIN) {
+        let label = "Share of the seconds up to each rate";
+        let svg = plots::cdf(label, "IOPS", &samples)?;
+        figure(page, &svg, "Share of the samples that reached at most so many I/Os per second.");
+        percentile_table(page, &samples);
+    }
+    Ok(())
+}
+
+/// The rates that so many percent of the samples reached at most.
+fn percentile_table(page: &mut String, all: &[Values]) {
+    let rates = |of: &Values| {
+        let ascending = sorted(&of.values);
+        PERCENTILES.iter().filter_map(|share| percentile(&ascending, *share)).collect()
+    };
+    let rates: Vec<Vec<f64>> = all.iter().map(rates).collect();
+    let columns: Vec<(&str, &[f64])> =
+        all.iter().zip(&rates).map(|(of, rates)| (of.name.as_str(), &rates[..])).collect();
+    let share = |row: usize| format!("{} %", PERCENTILES[row]);
+    numbers_behind(page, ("share of the samples", &share), &columns, |rate| text::rate(*rate));
+}
+
+fn value_table(page: &mut String, of: &str, all: &[Values]) {
+    let columns: Vec<(&str, &[f64])> =
+        all.iter().map(|of| (of.name.as_str(), &of.values[..])).collect();
+    numbers(page, of, &columns, |value| format!("{value:.3}"));
+}
+
+/// The table alternative of a chart over time or over runs.
+fn numbers<T>(page: &mut String, of: &str, columns: &[(&str, &[T])], cell: impl Fn(&T) -> String) {
+    numbers_behind(page, (of, &|row| (row + 1).to_string()), columns, cell);
+}

@@ -1,0 +1,234 @@
+//! What came of each configuration of a suite: its runs, and what they were held to.
+
+use serde::{Deserialize, Serialize};
+
+use crate::histogram::{LatencySummary, SHARES_PPM};
+use crate::sim::levels::Level;
+use crate::sim::run::{CaseResults, Results, SubjectResults};
+use crate::stats::Sample;
+
+/// Values of a run that are kept at most: neighbours of a longer run are added up.
+const VALUES_MAX: usize = 600;
+/// Batches of a run that are kept at most; of more, every second, third, ... is.
+const BATCHES_MAX: usize = 1_200;
+
+/// Runs from which on something can be said of how they vary.
+pub(crate) const RUNS_MIN: usize = 3;
+
+const MIB: f64 = 1_048_576.0;
+
+/// Stands between a case and one of its clients in the name of a configuration.
+pub const SEPARATOR: &str = " · ";
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+fn is_none(bytes: &u32) -> bool {
+    *bytes == 0
+}
+
+/// The runs of one case, as one client or volume saw them.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Configuration {
+    /// The case, and the client if there are several.
+    pub name: String,
+    /// I/Os per second of the runs; of a client with batches, calls per second of the batches.
+    pub iops: Sample,
+    /// Bytes of each of its requests; 0 where they are not known, or not alike.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub block_bytes: u32,
+    /// What it was held to at the start of the run, in its own requests per second: the limits of
+    /// its volume, the sum of those of a stripe, what its instance carries.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub levels: Vec<Level>,
+    /// The runs.
+    pub runs: Vec<Run>,
+}
+
+/// One run.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Run {
+    /// I/Os that were answered.
+    pub ios: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Length in seconds.
+    pub duration_s: u64,
+    /// Latencies as the client saw them.
+    pub latency: LatencySummary,
+    /// The latencies that the shares of [`SHARES_PPM`] had at most, in nanoseconds; empty where
+    /// only sums are known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quantiles_ns: Vec<u64>,
+    /// Seconds in each of `samples`.
+    pub sample_s: u64,
+    /// I/Os answered, sample by sample.
+    pub samples: Vec<u64>,
+    /// Seconds in each of `mean_latency_ns`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub latency_s: u64,
+    /// Mean latencies one after the other, zero where there was nothing; of the first run of a
+    /// client that is one of several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mean_latency_ns: Vec<u64>,
+    /// I/O credits at the end of each of `samples`, of all volumes below; of the first run. Empty
+    /// where there are none, and for real, where nobody notes them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub credits: Vec<u64>,
+    /// Byte credits, likewise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub credits_bytes: Vec<u64>,
+    /// Batches of a client: the calls per second of each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub batch_rates: Vec<f64>,
+}
+
+impl Configuration {
+    /// What its statistics are of: the batches of a client that has some, else the runs.
+    #[must_use]
+    pub fn rates(&self) -> Vec<f64> {
+        let batches: Vec<f64> =
+            self.runs.iter().flat_map(|run| run.batch_rates.iter().copied()).collect();
+        if batches.is_empty() { self.runs.iter().map(Run::iops).collect() } else { batches }
+    }
+
+    /// MiB per second of its runs on average, or of its batches; none where it is not known how
+    /// much its requests move.
+    #[must_use]
+    pub fn mibps(&self) -> Option<f64> {
+        if self.block_bytes > 0 {
+            return Some(self.iops.mean * f64::from(self.block_bytes) / MIB);
+        }
+        if self.runs.iter().any(|run| !run.batch_rates.is_empty()) {
+            // Between two batches nothing is moved, and that is no part of their rate.
+            return None;
+        }
+        let bytes: u64 = self.runs.iter().map(|run| run.bytes).sum();
+        let seconds: u64 = self.runs.iter().map(|run| run.duration_s.max(1)).sum();
+        (bytes > 0).then(|| bytes as f64 / seconds as f64 / MIB)
+    }
+}
+
+impl Run {
+    /// The latency that 95 % of its I/Os had at most, in nanoseconds; none where only sums are
+    /// known, or a result is older than that it is kept.
+    #[must_use]
+    pub fn p95_ns(&self) -> Option<u64> {
+        let place = SHARES_PPM.iter().position(|ppm| *ppm == 950_000)?;
+        self.quantiles_ns.get(place).copied()
+    }
+
+    /// I/Os per second.
+    #[must_use]
+    pub fn iops(&self) -> f64 {
+        self.ios as f64 / self.duration_s.max(1) as f64
+    }
+
+    /// What the run came to: calls per second of its batches on average if it has some, else I/Os
+    /// per second.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        match self.batch_rates.len() {
+            0 => self.iops(),
+            batches => self.batch_rates.iter().sum::<f64>() / batches as f64,
+        }
+    }
+
+    /// I/Os per second in each sample.
+    #[must_use]
+    pub fn rates(&self) -> Vec<f64> {
+        let sample_s = self.sample_s.max(1) as f64;
+        self.samples.iter().map(|ios| *ios as f64 / sample_s).collect()
+    }
+
+    fn of(case: &CaseResults, subject: &SubjectResults) -> Self {
+        let together = together(subject);
+        let every = subject.jobs.len().div_ceil(BATCHES_MAX).max(1);
+        let rate = |(_, took_ns): &(u64, u64)| {
+            // A thousandth of a call per second is more than a clock is good for.
+            (subject.job_ios as f64 * 1e12 / (*took_ns).max(1) as f64).round() / 1e3
+        };
+        Self {
+            ios: subject.ios,
+            bytes: subject.bytes,
+            duration_s: case.duration_s,
+            latency: subject.latency,
+            quantiles_ns: subject.quantiles_ns.clone(),
+            sample_s: case.sample_s * together as u64,
+            samples: subject.completed.chunks(together).map(|ios| ios.iter().sum()).collect(),
+            latency_s: 0,
+            mean_latency_ns: Vec::new(),
+            credits: Vec::new(),
+            credits_bytes: Vec::new(),
+            batch_rates: subject.jobs.iter().step_by(every).map(rate).collect(),
+        }
+    }
+
+    /// The same with the credits of its volumes: what is left at the end of each sample.
+    fn with_credits(mut self, subject: &SubjectResults) -> Self {
+        let together = together(subject);
+        let last =
+            |of: &[u64]| of.chunks(together).filter_map(|part| part.last().copied()).collect();
+        let of_target = |own: &[u64], of_target: &[u64]| {
+            if of_target.is_empty() { last(own) } else { last(of_target) }
+        };
+        self.credits = of_target(&subject.credits, &subject.target_credits);
+        self.credits_bytes = of_target(&subject.credits_bytes, &subject.target_credits_bytes);
+        self
+    }
+
+    /// The same with its latencies over time.
+    fn with_latencies(mut self, case: &CaseResults, subject: &SubjectResults) -> Self {
+        let means: Vec<u64> = subject.latencies.iter().map(|at| at.mean_ns).collect();
+        if means.iter().any(|mean_ns| *mean_ns > 0) {
+            self.latency_s = case.sample_s * subject.latency_samples;
+            self.mean_latency_ns = means;
+        }
+        self
+    }
+}
+
+/// Neighbouring samples of a run that become one.
+fn together(subject: &SubjectResults) -> usize {
+    subject.completed.len().div_ceil(VALUES_MAX).max(1)
+}
+
+/// The runs of each case together. Where clients are recorded, they are what is looked at.
+pub(super) fn configurations(results: &Results) -> Vec<Configuration> {
+    let mut found: Vec<Configuration> = Vec::new();
+    for case in &results.cases {
+        let subjects = if case.clients.is_empty() { &case.volumes } else { &case.clients };
+        let case_name = case.label.rsplit_once(" (").map_or(case.label.as_str(), |(name, _)| name);
+        for subject in subjects {
+            let name = match (subjects.len(), case_name) {
+                (1, "") => subject.name.clone(),
+                (1, case) => case.to_owned(),
+                (_, "") => subject.name.clone(),
+                (_, case) => format!("{case}{SEPARATOR}{}", subject.name),
+            };
+            let run = Run::of(case, subject);
+            match found.iter_mut().find(|known| known.name == name) {
+                Some(known) => known.runs.push(run),
+                None => {
+                    // Who waits for whom is told by several that are there at once.
+                    let run = match subjects.len() {
+                        1 => run,
+                        _ => run.with_latencies(case, subject),
+                    };
+                    found.push(Configuration {
+                        name,
+                        iops: Sample::default(),
+                        block_bytes: subject.block_bytes,
+                        levels: subject.levels.clone(),
+                        runs: vec![run.with_credits(subject)],
+                    });
+                }
+            }
+        }
+    }
+    for configuration in &mut found {
+        configuration.iops = Sample::of(&configuration.rates());
+    }
+    found
+}

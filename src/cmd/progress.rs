@@ -1,0 +1,102 @@
+//! How far something is that takes minutes, and what is left of it, on standard error.
+
+use evenkeel_lab::bench::fio::VolumeProgress;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+use std::time::Duration;
+
+/// Without a terminal, a line each so many seconds of load.
+const PLAIN_EVERY: u64 = 30;
+
+/// Runs one after the other, each with a clock of its own.
+#[derive(Default)]
+pub struct Stages {
+    current: String,
+    before_s: u64,
+    at_s: u64,
+}
+
+impl Stages {
+    /// Seconds of all of them until second `at_s` of the run called `name`.
+    pub fn at(&mut self, name: &str, at_s: u64) -> u64 {
+        if name != self.current {
+            self.before_s += self.at_s;
+            name.clone_into(&mut self.current);
+        }
+        self.at_s = at_s;
+        self.before_s + at_s
+    }
+}
+
+/// The second of a run that a load generator tells of.
+pub fn second(volumes: &[VolumeProgress]) -> u64 {
+    volumes.iter().map(|volume| volume.runtime_ms / 1_000).max().unwrap_or(0)
+}
+
+/// A time in words: `90 s`, `5 min`.
+pub fn left(seconds: u64) -> String {
+    match seconds {
+        0..=90 => format!("{seconds} s"),
+        _ => format!("{} min", seconds.div_ceil(60)),
+    }
+}
+
+/// How far it is: a bar on a terminal, a line now and then elsewhere.
+pub struct Progress {
+    bar: Option<ProgressBar>,
+    /// All of it, in seconds or whatever it is counted in.
+    pub length: u64,
+    told: std::cell::Cell<u64>,
+}
+
+impl Progress {
+    /// Nothing of `length` is done.
+    pub fn new(length: u64) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new(length);
+            let template = "{wide_msg}  {bar:24} {percent:>3} %";
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                bar.set_style(style);
+            }
+            bar.enable_steady_tick(Duration::from_secs(1));
+            bar
+        });
+        Self { bar, length, told: std::cell::Cell::new(0) }
+    }
+
+    /// So much of it is, and this goes on.
+    pub fn at(&self, position: u64, message: &str) {
+        let remaining = left(self.length.saturating_sub(position));
+        match &self.bar {
+            Some(bar) => {
+                bar.set_position(position);
+                bar.set_message(format!("{message}  ({remaining} left)"));
+            }
+            None if position >= self.told.get() + PLAIN_EVERY => {
+                self.told.set(position);
+                eprintln!("{message}  ({remaining} left)");
+            }
+            None => {}
+        }
+    }
+
+    /// It is over: the bar goes.
+    pub fn done(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stages_add_up() {
+        let mut stages = Stages::default();
+        let told = [("a", 1), ("a", 3), ("b", 0), ("b", 2), ("c", 1)];
+        assert_eq!(told.map(|(name, at_s)| stages.at(name, at_s)), [1, 3, 3, 5, 6]);
+        assert_eq!([left(90), left(91), left(0)], ["90 s", "2 min", "0 s"]);
+    }
+}
