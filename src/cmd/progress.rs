@@ -1,11 +1,12 @@
 //! How far something is that takes minutes, and what is left of it, on standard error.
 
+use crate::clock::Stopwatch;
 use evenkeel_lab::bench::fio::VolumeProgress;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::Duration;
 
-/// Without a terminal, a line each so many seconds of load.
+/// Without a terminal, a line each so many seconds.
 const PLAIN_EVERY: u64 = 30;
 
 /// Runs one after the other, each with a clock of its own.
@@ -44,14 +45,25 @@ pub fn left(seconds: u64) -> String {
 /// How far it is: a bar on a terminal, a line now and then elsewhere.
 pub struct Progress {
     bar: Option<ProgressBar>,
-    /// All of it, in seconds or whatever it is counted in.
+    /// All of it, in seconds of load or in steps.
     pub length: u64,
-    told: std::cell::Cell<u64>,
+    /// Since when it runs, if it is counted in steps: how long one takes is not known before.
+    steps_since: Option<Stopwatch>,
+    told_s: std::cell::Cell<u64>,
 }
 
 impl Progress {
-    /// Nothing of `length` is done.
+    /// Nothing of `length` seconds of load is done.
     pub fn new(length: u64) -> Self {
+        Self::begin(length, None)
+    }
+
+    /// Nothing of so many steps is done.
+    pub fn of_steps(length: u64) -> Self {
+        Self::begin(length, Some(Stopwatch::start()))
+    }
+
+    fn begin(length: u64, steps_since: Option<Stopwatch>) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(length);
             let template = "{wide_msg}  {bar:24} {percent:>3} %";
@@ -61,19 +73,25 @@ impl Progress {
             bar.enable_steady_tick(Duration::from_secs(1));
             bar
         });
-        Self { bar, length, told: std::cell::Cell::new(0) }
+        Self { bar, length, steps_since, told_s: std::cell::Cell::new(0) }
     }
 
     /// So much of it is, and this goes on.
     pub fn at(&self, position: u64, message: &str) {
-        let remaining = left(self.length.saturating_sub(position));
+        let remaining = self.length.saturating_sub(position);
+        let (so_far_s, remaining_s) = match self.steps_since.map(|since| since.elapsed().as_secs())
+        {
+            None => (position, remaining),
+            Some(so_far_s) => (so_far_s, so_far_s * remaining / position.max(1)),
+        };
+        let remaining = left(remaining_s);
         match &self.bar {
             Some(bar) => {
                 bar.set_position(position);
                 bar.set_message(format!("{message}  ({remaining} left)"));
             }
-            None if position >= self.told.get() + PLAIN_EVERY => {
-                self.told.set(position);
+            None if so_far_s >= self.told_s.get() + PLAIN_EVERY => {
+                self.told_s.set(so_far_s);
                 eprintln!("{message}  ({remaining} left)");
             }
             None => {}

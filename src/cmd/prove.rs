@@ -24,6 +24,7 @@ pub fn run(arguments: &Prove) -> Result<(), Failure> {
     serve::log_to_stderr("warn")?;
     let plan = plan(arguments)?;
     let folder = temporary_folder(&std::env::temp_dir(), "evenkeel-prove-")?;
+    serve::end_when_told_to(vec![folder.path().to_owned()])?;
     let asked = Asked::of(arguments)?;
     let client;
     let (subject, mut insight): (Subject, Box<dyn Insight>) =
@@ -186,7 +187,12 @@ fn volume_subject(
         rules: asked.rules,
     }
     .named();
-    let is_asked = asked.volume_type.is_some() || asked.iops.is_some();
+    let is_asked = asked.volume_type.is_some()
+        || [asked.iops, asked.throughput_mibps].iter().any(Option::is_some);
+    if !is_asked && asked.size_gib.is_some() {
+        let message = "--size says nothing of a volume of this server without --type";
+        return Err(Failure::new(message).exit(Exit::Usage).hint("leave it out, or name the type"));
+    }
     let (volume_type, promise) = if is_asked { asked } else { &own }.promise(size_gib)?;
     let socket = arguments.connection.data_dir.join("nbd.sock");
     let uri = match (socket.exists(), arguments.nbd_listen.first()) {
@@ -216,16 +222,30 @@ fn other_subject(arguments: &Prove, asked: &Asked) -> Result<Subject, Failure> {
     let name = arguments.target.clone();
     let (target, size_gib) = if name.contains("://") {
         let uri = NbdUri::parse(&name).map_err(|error| usage(&error))?;
-        (Target::Nbd(uri), 1)
+        let size_gib = match (asked.size_gib, asked.volume_type) {
+            (Some(size_gib), _) => size_gib,
+            // Without a type nothing depends on it.
+            (None, None) => 1,
+            (None, Some(_)) => whole_gib(
+                uri.size_bytes()
+                    .map_err(|error| failed(error).hint("say how large it is: --size GIB"))?,
+            ),
+        };
+        (Target::Nbd(uri), size_gib)
     } else {
         let looked = Target::path(Path::new(&name), arguments.yes_destroy_data);
         let (target, kind) = looked.map_err(|error| usage(&error))?;
         let (PathKind::File(bytes) | PathKind::Device(bytes)) = kind;
-        (target, u32::try_from(bytes / GIB).unwrap_or(u32::MAX).max(1))
+        (target, whole_gib(bytes))
     };
     let (volume_type, promise) = asked.promise(size_gib)?;
     let size_gib = asked.size_gib.unwrap_or(size_gib);
     Ok(Subject { name, target, volume_type, size_gib, promise })
+}
+
+/// Rounded down, and one at least.
+fn whole_gib(bytes: u64) -> u32 {
+    u32::try_from(bytes / GIB).unwrap_or(u32::MAX).max(1)
 }
 
 /// What a server of ours tells of a volume.

@@ -3,6 +3,7 @@
 use crate::cli::Serve;
 use crate::message::{self, Exit, Failure};
 use crate::server::{self, Addresses, Config};
+use evenkeel_lab::bench::chain;
 use rustix::process::Pid;
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -143,7 +144,8 @@ pub fn interrupted(folders: &[PathBuf]) {
     for child in children() {
         let _ = rustix::process::kill_process(child, rustix::process::Signal::TERM);
     }
-    for folder in folders {
+    // What could not be taken down is found again by its journal.
+    for folder in folders.iter().filter(|folder| !chain::is_any_below(folder)) {
         let _ = std::fs::remove_dir_all(folder);
     }
     eprintln!("\ninterrupted");

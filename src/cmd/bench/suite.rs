@@ -40,16 +40,26 @@ pub fn run(arguments: &BenchRun) -> Result<(), Failure> {
     if !arguments.live && !arguments.full {
         simulate(&ready(&suite.simulate, &part)?, &mut result)?;
     }
+    let mut driven = Ok(());
     if !arguments.simulate {
         let plan = suite.for_real(arguments.full);
         let all = ready(plan, &part)?;
         let files = files(arguments, &all, &mut result);
         part.without_databases = !can_have_databases(&all, files, &mut result);
-        drive(arguments, &suite, (ready(plan, &part)?, files), &mut result)?;
+        driven = drive(arguments, &suite, (ready(plan, &part)?, files), &mut result);
+    }
+    if let Err(failure) = &driven {
+        if result.simulated.is_none() || iomelt::is_stopped() {
+            return driven;
+        }
+        // What came in virtual time is kept all the same.
+        result.failures.push(failure.message.clone());
+        result.pass = false;
     }
     let [json, html] = kept::keep(&arguments.results, &result)?;
     print(&arguments.output, &result, SuiteResult::to_text)?;
     eprintln!("result: {}\nreport: {}", json.display(), html.display());
+    driven?;
     match result.pass {
         true => Ok(()),
         false if result.is_undecided() => Err(Failure::new(result.headline())
@@ -63,7 +73,7 @@ pub fn run(arguments: &BenchRun) -> Result<(), Failure> {
 fn simulate(ready: &Ready, result: &mut SuiteResult) -> Result<(), Failure> {
     let scenario = &ready.scenario;
     let cases = scenario.cases.len();
-    let bar = Progress::new(cases as u64);
+    let bar = Progress::of_steps(cases as u64);
     let started = Stopwatch::start();
     let mut done = 0;
     let results = run::run(scenario, scenario.seed, run::Method::ClosedForm, &mut |case| {
@@ -92,6 +102,7 @@ fn drive(
         eprintln!("{told}");
     }
     let folder = temporary_folder(&parent, FOLDERS)?;
+    chain::claim(folder.path()).map_err(failed)?;
     let mounts = folder.path().to_owned();
     // The server must live until what is mounted on it is gone, and that is in use until the pass
     // that runs has ended; then its own run takes it down.
@@ -116,10 +127,13 @@ fn drive(
     let live =
         live::run(&ready.scenario, &mut world, files, folder.path(), &mut |label, volumes| {
             bar.at(stages.at(label, second(volumes)), &line(label, volumes));
-        })
-        .map_err(failed)?;
+        });
     bar.done();
-    result.add_live(&ready, &live);
+    if chain::is_any_below(folder.path()) {
+        // Its journal says what is left to be taken down, which the next run tries.
+        eprintln!("not everything could be taken down: {} is kept", folder.keep().display());
+    }
+    result.add_live(&ready, &live.map_err(failed)?);
     Ok(())
 }
 

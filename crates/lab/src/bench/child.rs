@@ -147,11 +147,20 @@ impl Drop for Guarded {
 /// # Errors
 /// When it is missing, fails or hangs, or the run is told to stop.
 pub(super) fn run_to_end(command: &mut Command, package: &'static str) -> Result<String, LabError> {
+    run_within(PROGRAM_MAX, command, package)
+}
+
+/// The same, in at most so long.
+pub(super) fn run_within(
+    longest: Duration,
+    command: &mut Command,
+    package: &'static str,
+) -> Result<String, LabError> {
     let words = [command.get_program()].into_iter().chain(command.get_args());
     let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
     let mut child = Guarded::spawn(command.stdout(Stdio::piped()), package)?;
     let printed = child.take_stdout().map(|pipe| apart(move || tail(pipe)));
-    let status = child.wait_to_end(PROGRAM_MAX, || words.join(" "))?;
+    let status = child.wait_to_end(longest, || words.join(" "))?;
     if status.success() {
         return Ok(printed.map(|printed| result_of(&printed)).unwrap_or_default());
     }

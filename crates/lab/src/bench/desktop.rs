@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -36,6 +37,8 @@ pub struct Desk<'a> {
     pub folder: &'a Path,
     /// A folder elsewhere, for what the programs print and are told.
     pub scratch: &'a Path,
+    /// What a program may take: longer is a hang.
+    pub longest: Duration,
 }
 
 /// A program that was run.
@@ -75,7 +78,21 @@ impl Desk<'_> {
         let mut words = vec!["fio".to_owned(), "--eta=never".to_owned()];
         words.push(format!("--directory={}", self.folder.display()));
         words.extend(options.iter().cloned());
-        fio_score(words, self.scratch)
+        self.fio_score(words)
+    }
+
+    /// Runs fio; the longest time of its jobs, as it tells it.
+    fn fio_score(&self, mut words: Vec<String>) -> Result<Score, LabError> {
+        let output = self.scratch.join("fio.json");
+        words.push("--output-format=json".to_owned());
+        words.push(format!("--output={}", output.display()));
+        self.finish(&words, "fio")?;
+        let told = fs::read_to_string(&output).map_err(LabError::io("cannot read", &output))?;
+        let took_ns = fio_runtime_ns(&told).ok_or_else(|| LabError::BadOutput {
+            tool: "fio",
+            what: "no time of a job without errors in its JSON".to_owned(),
+        })?;
+        Ok(Score { took_ns, command: text::command_line(&words) })
     }
 
     /// A table of four columns, and rows each in a transaction of its own.
@@ -141,7 +158,8 @@ impl Desk<'_> {
     }
 
     fn finish(&self, words: &[String], package: &'static str) -> Result<String, LabError> {
-        finish(words, package, self.folder)
+        let mut command = Command::new(&words[0]);
+        child::run_within(self.longest, command.args(&words[1..]).current_dir(self.folder), package)
     }
 
     /// Files of 1 MiB, one after the other, by its own count of files per second.
@@ -173,7 +191,7 @@ pub(super) fn batch(
     target: &Target,
     shape: &Shape,
     (ios, depth): (u64, u16),
-    scratch: &Path,
+    desk: &Desk<'_>,
     seed: u64,
 ) -> Result<Score, LabError> {
     let mut words = vec!["fio".to_owned(), "--eta=never".to_owned(), "--name=batch".to_owned()];
@@ -195,7 +213,7 @@ pub(super) fn batch(
     words.push(format!("--size={}", shape.span_bytes));
     words.push(format!("--io_size={}", ios * u64::from(shape.block_bytes)));
     words.extend(["--norandommap".to_owned(), format!("--randseed={seed}")]);
-    fio_score(words, scratch)
+    desk.fio_score(words)
 }
 
 /// The options of fio that make a test.
@@ -264,20 +282,6 @@ fn tester_options(program: Program, calls: u64) -> Vec<String> {
 /// KiB of each file for each call on it: 64 MiB for 1,000.
 const TESTER_FILE_KIB_PER_CALL: u64 = 64;
 
-/// Runs fio; the longest time of its jobs, as it tells it.
-fn fio_score(mut words: Vec<String>, scratch: &Path) -> Result<Score, LabError> {
-    let output = scratch.join("fio.json");
-    words.push("--output-format=json".to_owned());
-    words.push(format!("--output={}", output.display()));
-    finish(&words, "fio", scratch)?;
-    let told = fs::read_to_string(&output).map_err(LabError::io("cannot read", &output))?;
-    let took_ns = fio_runtime_ns(&told).ok_or_else(|| LabError::BadOutput {
-        tool: "fio",
-        what: "no time of a job without errors in its JSON".to_owned(),
-    })?;
-    Ok(Score { took_ns, command: text::command_line(&words) })
-}
-
 /// The longest time that any job read or wrote; none if there is none, or one failed.
 fn fio_runtime_ns(told: &str) -> Option<u64> {
     // Warnings may come before the JSON.
@@ -306,11 +310,6 @@ fn fs_mark_rate(told: &str) -> Option<f64> {
 fn dbench_rate(told: &str) -> Option<f64> {
     let (_, figures) = told.rsplit_once("Throughput ")?;
     figures.split_whitespace().next()?.parse().ok().filter(|rate: &f64| *rate > 0.0)
-}
-
-/// Runs a program in a folder to its end; the end of what it printed.
-fn finish(words: &[String], package: &'static str, folder: &Path) -> Result<String, LabError> {
-    child::run_to_end(Command::new(&words[0]).args(&words[1..]).current_dir(folder), package)
 }
 
 #[cfg(test)]
@@ -357,7 +356,8 @@ mod tests {
     #[test]
     fn programs_that_are_there_end_with_a_time() {
         let (folder, scratch) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let desk = Desk { folder: folder.path(), scratch: scratch.path() };
+        let longest = Duration::from_secs(600);
+        let desk = Desk { folder: folder.path(), scratch: scratch.path(), longest };
         for (name, program) in Program::WORDS {
             let calls = match program {
                 // Its time is fixed, and a busy machine may get nothing done in it.
@@ -383,11 +383,16 @@ mod tests {
 
     #[test]
     fn what_fails_is_told_with_its_words() {
+        let root = Path::new("/");
+        let desk = Desk { folder: root, scratch: root, longest: Duration::from_secs(60) };
         let words = ["sh", "-c", "echo why >&2; exit 3"].map(str::to_owned);
-        let error = finish(&words, "dash", Path::new("/")).unwrap_err().to_string();
+        let error = desk.finish(&words, "dash").unwrap_err().to_string();
         assert!(error.contains("why") && error.contains("sh -c"), "{error}");
         let words = ["no-such-program-here".to_owned()];
-        let error = finish(&words, "fsmark", Path::new("/")).unwrap_err().to_string();
+        let error = desk.finish(&words, "fsmark").unwrap_err().to_string();
         assert!(error.contains("apt-get install fsmark"), "{error}");
+        let hasty = Desk { longest: Duration::from_millis(100), ..desk };
+        let error = hasty.finish(&["sleep", "60"].map(str::to_owned), "coreutils").unwrap_err();
+        assert!(matches!(error, LabError::Deadline { .. }), "{error}");
     }
 }

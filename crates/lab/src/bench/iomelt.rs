@@ -25,12 +25,18 @@ pub fn stop() {
     STOPPED.store(true, Ordering::Relaxed);
 }
 
+/// Whether [`stop`] was called.
+#[must_use]
+pub fn is_stopped() -> bool {
+    STOPPED.load(Ordering::Relaxed)
+}
+
 /// Refuses to go on once [`stop`] was called.
 ///
 /// # Errors
 /// Then.
 pub(super) fn go_on() -> Result<(), LabError> {
-    match STOPPED.load(Ordering::Relaxed) {
+    match is_stopped() {
         true => Err(LabError::Unjudgeable("it was told to stop".to_owned())),
         false => Ok(()),
     }

@@ -24,11 +24,16 @@ mod target;
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
 use crate::LabError;
 pub use target::{PathKind, Target};
 
 use crate::stats;
+
+/// Longest wait for a server to tell of an export.
+const ANSWER_MAX: Duration = Duration::from_secs(20);
 
 /// The address of an NBD export, as fio, qemu and libnbd take it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -68,6 +73,18 @@ impl NbdUri {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Bytes of the export, as its server tells `nbdinfo`.
+    ///
+    /// # Errors
+    /// When that program is missing, or the server does not answer within 20 seconds.
+    pub fn size_bytes(&self) -> Result<u64, LabError> {
+        let mut command = Command::new("nbdinfo");
+        let told = command.args(["--size", self.as_str()]);
+        let told = child::run_within(ANSWER_MAX, told, "libnbd-bin")?;
+        let what = || format!("a size: {}", told.trim());
+        told.trim().parse().map_err(|_| LabError::BadOutput { tool: "nbdinfo", what: what() })
     }
 }
 

@@ -51,7 +51,10 @@ impl Caution {
 
 /// Whether the first reads of the same blocks took longer.
 pub(super) fn cold(first: &Measurement, again: &Measurement) -> Vec<Caution> {
-    let (was, is) = (first.latency.p50_ns, again.latency.p50_ns);
+    // In the first second, because faster reads come to blocks that nobody has read yet: by then
+    // at least three of four are of those that were.
+    let begins = again.latency_per_second.first().filter(|second| second.count > 0);
+    let (was, is) = (first.latency.p50_ns, begins.unwrap_or(&again.latency).p50_ns);
     // Under a limit both wait for it, and nothing can be told.
     if was as f64 <= is as f64 * COLD || is == 0 {
         return Vec::new();

@@ -240,8 +240,11 @@ impl Prover<'_> {
         let after = self.insight.held_up();
         let elapsed_ms = u64::try_from(run.elapsed.as_millis()).unwrap_or(u64::MAX);
         let load_ms = u64::from(step.workload.duration_s) * 1_000;
+        // Later the load is our own.
+        if self.commands.is_empty() {
+            self.warnings.extend(run.warnings);
+        }
         self.commands.push(run.command);
-        self.warnings.extend(run.warnings);
         self.version = run.version;
         let Some(measurement) = run.measurements.into_iter().next() else {
             return Err(LabError::BadOutput { tool: "fio", what: "no job".to_owned() });
@@ -310,7 +313,8 @@ impl Prover<'_> {
         warnings.extend(reasons.iter().cloned());
         warnings.dedup();
         let title = format!("{} held to {}", subject.name, subject.promise);
-        let report = Report::new(title, environment, observed, volumes, self.commands, warnings);
+        let report = Report::new(title, environment, observed, volumes, self.commands, warnings)
+            .without_verdict_on(unjudged.len());
         Proof {
             schema: SCHEMA.to_owned(),
             target: subject.name.clone(),

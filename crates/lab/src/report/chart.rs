@@ -330,21 +330,63 @@ where
     Ok(())
 }
 
+/// Distance of two names, one below the other.
+const LABEL_GAP: i32 = 16 * SCALE as i32;
+
 /// Names lines at their right end, moved apart where they would overlap.
 pub(super) fn end_labels(area: &Area<'_>, mut labels: Vec<((i32, i32), String, Ink)>) -> Drawn {
-    let (gap, height) = (16 * SCALE as i32, area.dim_in_pixel().1 as i32);
     labels.sort_by_key(|((_, y), _, _)| *y);
-    let mut lowest = height - 34 * SCALE as i32;
-    for index in (0..labels.len()).rev() {
-        let y = &mut labels[index].0.1;
+    let mut lowest = area.dim_in_pixel().1 as i32 - 34 * SCALE as i32;
+    for ((_, y), _, _) in labels.iter_mut().rev() {
         *y = (*y).min(lowest);
-        lowest = *y - gap;
+        lowest = *y - LABEL_GAP;
+    }
+    // What this has moved out of the picture comes back, and moves what is below it.
+    let mut highest = LABEL_GAP / 2;
+    for ((_, y), _, _) in &mut labels {
+        *y = (*y).max(highest);
+        highest = *y + LABEL_GAP;
     }
     for ((x, y), name, ink) in labels {
-        let font = ("sans-serif", 12 * SCALE).into_font().style(FontStyle::Bold);
-        let colour = ink.colour();
-        let style = TextStyle::from(font).color(&colour).pos(Pos::new(HPos::Left, VPos::Center));
-        area.draw(&Text::new(name, (x + 7 * SCALE as i32, y), style))?;
+        name_at(area, (x + 7 * SCALE as i32, y), name, ink)?;
+    }
+    Ok(())
+}
+
+fn name_at(area: &Area<'_>, at: (i32, i32), name: String, ink: Ink) -> Drawn {
+    let font = ("sans-serif", 12 * SCALE).into_font().style(FontStyle::Bold);
+    let colour = ink.colour();
+    let style = TextStyle::from(font).color(&colour).pos(Pos::new(HPos::Left, VPos::Center));
+    area.draw(&Text::new(name, at, style))?;
+    Ok(())
+}
+
+/// Length of a line in a [`key`], in pixels of the page.
+const KEY_LINE: u32 = 24;
+/// Letters of a name in a key at most.
+const KEY_LETTERS_MAX: usize = 36;
+
+/// Pixels of the page that the [`key`] of these names needs.
+pub(super) fn key_room(names: &[&str]) -> u32 {
+    let letters = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    // A bold letter of 12 pixels is 7.5 wide at most, in the mean of a name.
+    KEY_LINE + 26 + u32::try_from(letters.min(KEY_LETTERS_MAX)).unwrap_or(0) * 15 / 2
+}
+
+/// The series' lines and names in their order, right of a chart that has left [`key_room`]: for
+/// curves that end where others do, or anywhere.
+pub(super) fn key(area: &Area<'_>, names: &[&str]) -> Drawn {
+    let left = area.dim_in_pixel().0 as i32 - ((key_room(names) - 12) * SCALE) as i32;
+    let right = left + (KEY_LINE * SCALE) as i32;
+    for (number, name) in names.iter().enumerate() {
+        let ink = Ink::Series(number);
+        let y = LABEL_GAP + number as i32 * LABEL_GAP;
+        area.draw(&PathElement::new([(left, y), (right, y)], ink.line(4)))?;
+        let short = match name.char_indices().nth(KEY_LETTERS_MAX) {
+            Some((end, _)) => format!("{}…", &name[..end]),
+            None => (*name).to_owned(),
+        };
+        name_at(area, (right + 7 * SCALE as i32, y), short, ink)?;
     }
     Ok(())
 }
@@ -362,7 +404,10 @@ pub(super) fn figure(
         draw(&area).map_err(|error| LabError::Chart(error.to_string()))?;
         area.present().map_err(|error| LabError::Chart(error.to_string()))?;
     }
-    Ok(themed(&svg, label))
+    // It is drawn larger than it is shown.
+    let drawn = format!("width=\"{}\" height=\"{}\"", width * SCALE, height * SCALE);
+    let shown = format!("width=\"{width}\" height=\"{height}\"");
+    Ok(themed(&svg.replacen(&drawn, &shown, 1), label))
 }
 
 fn themed(svg: &str, label: &str) -> String {

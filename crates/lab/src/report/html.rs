@@ -54,7 +54,12 @@ pub(super) fn end_page(page: &mut String) {
 }
 
 fn head(page: &mut String, report: &Report) {
-    let (class, mark) = if report.pass { ("kept", "✓") } else { ("broken", "✗") };
+    let is_any_broken = report.volumes.iter().any(|volume| !volume.verdict.pass);
+    let (class, mark) = match report.pass {
+        true => ("kept", "✓"),
+        false if report.unjudged > 0 && !is_any_broken => ("broken", "?"),
+        false => ("broken", "✗"),
+    };
     let _ = write!(
         page,
         "<header>\n<p class=\"brand\">Evenkeel</p>\n<h1>{}</h1>\n<p class=\"note\">{} · {} · \

@@ -41,12 +41,20 @@ pub struct Report {
     pub stalls: Vec<Observed>,
     /// Whether every promise was kept.
     pub pass: bool,
+    /// Loads that could not be judged.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unjudged: usize,
     /// The volumes, in the order they were created.
     pub volumes: Vec<VolumeReport>,
     /// The exact command lines.
     pub commands: Vec<String>,
     /// What a reader should know before believing the figures.
     pub warnings: Vec<String>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+const fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// What was promised and measured for one volume.
@@ -138,16 +146,24 @@ impl Report {
             environment,
             stalls,
             pass: !volumes.is_empty() && volumes.iter().all(|volume| volume.verdict.pass),
+            unjudged: 0,
             volumes,
             commands,
             warnings,
         }
     }
 
+    /// The same, where so many loads could not be judged: nothing passes then.
+    #[must_use]
+    pub fn without_verdict_on(self, unjudged: usize) -> Self {
+        Self { pass: self.pass && unjudged == 0, unjudged, ..self }
+    }
+
     /// This run and one that came after it, in one report.
     #[must_use]
     pub fn followed_by(mut self, next: Self) -> Self {
         self.pass &= next.pass;
+        self.unjudged += next.unjudged;
         self.stalls.extend(next.stalls);
         self.volumes.extend(next.volumes);
         self.commands.extend(next.commands);

@@ -6,7 +6,7 @@
 use plotters::prelude::*;
 
 use super::chart::{
-    Area, Ink, SCALE, SERIES_COLOURS, dash_series, end_labels, figure, short_latency,
+    Area, Ink, SCALE, SERIES_COLOURS, dash_series, figure, key, key_room, short_latency,
 };
 use crate::LabError;
 use crate::histogram::SHARES_PPM;
@@ -42,25 +42,19 @@ pub struct Bar {
 /// # Errors
 /// When the chart cannot be drawn.
 pub fn density(label: &str, unit: &str, all: &[Values]) -> Result<String, LabError> {
-    let curves: Vec<(&Values, Density)> =
-        all.iter().map(|of| (of, Density::of(&of.values, DENSITY_PLACES))).collect();
-    let range = bounds(curves.iter().flat_map(|(_, curve)| curve.at.iter().copied()));
-    let densest = curves.iter().flat_map(|(_, curve)| curve.density.iter().copied());
+    let curves: Vec<Density> =
+        all.iter().map(|of| Density::of(&of.values, DENSITY_PLACES)).collect();
+    let range = bounds(curves.iter().flat_map(|curve| curve.at.iter().copied()));
+    let densest = curves.iter().flat_map(|curve| curve.density.iter().copied());
     let top = densest.fold(0.0, f64::max).max(f64::MIN_POSITIVE) * 1.15;
+    let names = names(all);
     figure((940, 250), label, |area| {
-        let mut chart = frame(area, range, (0.0, top), unit, &|density| short(*density))?;
-        let mut labels = Vec::new();
-        for (number, (of, curve)) in curves.iter().enumerate() {
-            let ink = Ink::Series(number);
-            let points: Vec<(f64, f64)> =
-                curve.at.iter().copied().zip(curve.density.iter().copied()).collect();
-            let tip = points.iter().max_by(|a, b| a.1.total_cmp(&b.1));
-            if let Some(&tip) = tip {
-                labels.push((chart.backend_coord(&tip), of.name.clone(), ink));
-            }
-            chart.draw_series(LineSeries::new(points, ink.line(4)))?;
+        let mut chart = frame(area, &names, range, (0.0, top), unit, &|density| short(*density))?;
+        for (number, curve) in curves.iter().enumerate() {
+            let points = curve.at.iter().copied().zip(curve.density.iter().copied());
+            chart.draw_series(LineSeries::new(points, Ink::Series(number).line(4)))?;
         }
-        end_labels(area, labels)
+        key(area, &names)
     })
     .map(dash_series)
 }
@@ -70,7 +64,7 @@ pub fn density(label: &str, unit: &str, all: &[Values]) -> Result<String, LabErr
 /// # Errors
 /// When the chart cannot be drawn.
 pub fn scatter(label: &str, unit: &str, all: &[Values]) -> Result<String, LabError> {
-    points(label, unit, all, false)
+    points(label, unit, all, false).map(dash_series)
 }
 
 /// The same joined by lines: run to run.
@@ -86,10 +80,10 @@ fn points(label: &str, unit: &str, all: &[Values], is_joined: bool) -> Result<St
     let (low, high) = bounds(all.iter().flat_map(|of| of.values.iter().copied()));
     // Run to run, nothing is hidden by leaving out the ground.
     let range = if is_joined { (0.0, high * 1.12) } else { (low, high) };
+    let names = names(all);
     figure((940, 250), label, |area| {
         let across = (0.5, longest.max(1) as f64 + 0.5);
-        let mut chart = frame(area, across, range, "", &|value| with_unit(*value, unit))?;
-        let mut labels = Vec::new();
+        let mut chart = frame(area, &names, across, range, "", &|value| with_unit(*value, unit))?;
         for (number, of) in all.iter().enumerate() {
             let ink = Ink::Series(number);
             let every = of.values.len().div_ceil(POINTS_MAX).max(1);
@@ -113,11 +107,8 @@ fn points(label: &str, unit: &str, all: &[Values], is_joined: bool) -> Result<St
                     chart.draw_series(at.iter().map(|at| TriangleMarker::new(*at, size, style)))?
                 }
             };
-            if let Some(&last) = at.last() {
-                labels.push((chart.backend_coord(&last), of.name.clone(), ink));
-            }
         }
-        end_labels(area, labels)
+        key(area, &names)
     })
 }
 
@@ -191,11 +182,11 @@ pub fn bars(label: &str, unit: &str, series: &[&str], all: &[Bar]) -> Result<Str
 /// When the chart cannot be drawn.
 pub fn cdf(label: &str, unit: &str, all: &[Values]) -> Result<String, LabError> {
     let range = bounds(all.iter().flat_map(|of| of.values.iter().copied()));
+    let names = names(all);
     figure((940, 250), label, |area| {
-        let mut chart = frame(area, range, (0.0, 104.0), unit, &|share| format!("{share:.0} %"))?;
-        let mut labels = Vec::new();
+        let share = |share: &f64| format!("{share:.0} %");
+        let mut chart = frame(area, &names, range, (0.0, 104.0), unit, &share)?;
         for (number, of) in all.iter().enumerate() {
-            let ink = Ink::Series(number);
             let ascending = sorted(&of.values);
             let places = ascending.len().clamp(2, POINTS_MAX);
             let points: Vec<(f64, f64)> = (0..places)
@@ -204,12 +195,9 @@ pub fn cdf(label: &str, unit: &str, all: &[Values]) -> Result<String, LabError> 
                     Some((percentile(&ascending, share)?, share))
                 })
                 .collect();
-            if let Some(&last) = points.last() {
-                labels.push((chart.backend_coord(&last), of.name.clone(), ink));
-            }
-            chart.draw_series(LineSeries::new(points, ink.line(4)))?;
+            chart.draw_series(LineSeries::new(points, Ink::Series(number).line(4)))?;
         }
-        end_labels(area, labels)
+        key(area, &names)
     })
     .map(dash_series)
 }
@@ -265,17 +253,12 @@ fn quantiles(
     (below, beside): (Words<'_>, Words<'_>),
 ) -> Result<String, LabError> {
     figure((940, 250), label, |area| {
-        let mut chart = frame_with(area, across, up, below, beside)?;
-        let mut labels = Vec::new();
-        for (number, (name, of)) in all.iter().enumerate() {
-            let ink = Ink::Series(number);
-            let points = curve(of);
-            if let Some(&last) = points.last() {
-                labels.push((chart.backend_coord(&last), name.clone(), ink));
-            }
-            chart.draw_series(LineSeries::new(points, ink.line(4)))?;
+        let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
+        let mut chart = frame_with(area, &names, across, up, below, beside)?;
+        for (number, (_, of)) in all.iter().enumerate() {
+            chart.draw_series(LineSeries::new(curve(of), Ink::Series(number).line(4)))?;
         }
-        end_labels(area, labels)
+        key(area, &names)
     })
     .map(dash_series)
 }
@@ -310,20 +293,26 @@ type Chart<'a, 'b> = ChartContext<
     Cartesian2d<plotters::coord::types::RangedCoordf64, plotters::coord::types::RangedCoordf64>,
 >;
 
+fn names(all: &[Values]) -> Vec<&str> {
+    all.iter().map(|of| of.name.as_str()).collect()
+}
+
 /// Axes with room for names on the right.
 fn frame<'a, 'b>(
     area: &'a Area<'b>,
+    names: &[&str],
     (from, to): (f64, f64),
     (low, high): (f64, f64),
     unit: &str,
     format: &dyn Fn(&f64) -> String,
 ) -> Result<Chart<'a, 'b>, Box<dyn std::error::Error>> {
-    frame_with(area, (from, to), (low, high), &|value| with_unit(*value, unit), format)
+    frame_with(area, names, (from, to), (low, high), &|value| with_unit(*value, unit), format)
 }
 
 /// The same with words of their own below.
 fn frame_with<'a, 'b>(
     area: &'a Area<'b>,
+    names: &[&str],
     (from, to): (f64, f64),
     (low, high): (f64, f64),
     below: &dyn Fn(&f64) -> String,
@@ -331,7 +320,7 @@ fn frame_with<'a, 'b>(
 ) -> Result<Chart<'a, 'b>, Box<dyn std::error::Error>> {
     let mut chart = ChartBuilder::on(area)
         .margin_top(10 * SCALE)
-        .margin_right(170 * SCALE)
+        .margin_right(key_room(names) * SCALE)
         .x_label_area_size(28 * SCALE)
         .y_label_area_size(84 * SCALE)
         .build_cartesian_2d(from..to, low..high)?;

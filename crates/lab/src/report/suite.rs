@@ -11,6 +11,9 @@ use super::suite_charts::section;
 use crate::LabError;
 use crate::suite::result::{BROKEN, Configuration, Found, KEPT, Part, Row, SuiteResult, UNDECIDED};
 
+/// A bar is seen beside one that is so many times as high.
+const SEEN: f64 = 100.0;
+
 impl SuiteResult {
     /// One HTML page with its charts inside; it loads nothing from anywhere.
     ///
@@ -112,18 +115,26 @@ impl SuiteResult {
             };
             Bar { name: configuration.name.clone(), bars: parts.iter().map(of_part).collect() }
         };
-        let bars: Vec<Bar> = first.configurations.iter().map(bar).collect();
+        let mut bars: Vec<Bar> = first.configurations.iter().map(bar).collect();
         let names: Vec<&str> = parts.iter().map(|(name, _)| *name).collect();
-        let svg = plots::bars("Mean rate of every configuration", "IOPS", &names, &bars)?;
         page.push_str("<section>\n<h2>Side by side</h2>\n");
         let caption = match &names[..] {
             [one] => format!("Mean I/Os per second, {one}."),
             _ => "Mean I/Os per second: filled for real, outlined in virtual time.".to_owned(),
         };
-        let caption = format!(
+        let mut caption = format!(
             "{caption} Lines: standard error of the runs. The numbers are in the tables below."
         );
-        figure(page, &svg, &caption);
+        let height = |bar: &Bar| bar.bars.iter().flatten().map(|(top, _)| *top).fold(0.0, f64::max);
+        while !bars.is_empty() {
+            let top = bars.iter().map(height).fold(0.0, f64::max);
+            let (shown, low): (Vec<Bar>, Vec<Bar>) =
+                bars.into_iter().partition(|bar| height(bar) * SEEN >= top);
+            let svg = plots::bars("Mean rate of every configuration", "IOPS", &names, &shown)?;
+            figure(page, &svg, &caption);
+            "Those that could not be seen beside the ones above.".clone_into(&mut caption);
+            bars = low;
+        }
         page.push_str("</section>\n");
         Ok(())
     }

@@ -120,9 +120,12 @@ fn credits(
     shown: &[(&str, &[u64])],
     sample_s: u64,
 ) -> Result<(), LabError> {
-    if shown.is_empty() {
-        return Ok(());
-    }
+    let Some(&(_, first)) = shown.first() else { return Ok(()) };
+    // Clients of the same volumes live on the same credits: one curve, and no name of a client.
+    let common = [("left", first)];
+    let are_clients = !before.is_empty() && shown.len() > 1;
+    let is_one = are_clients && shown.iter().all(|(_, values)| *values == first);
+    let shown = if is_one { &common[..] } else { shown };
     let values = |of: &[u64]| of.iter().map(|value| *value as f64).collect();
     let curves: Vec<Curve> =
         (0..).zip(shown).map(|(nth, (name, of))| Curve::new(name, nth, values(of))).collect();
@@ -247,9 +250,15 @@ fn across_runs(page: &mut String, configurations: &[Configuration]) -> Result<()
                 ),
             );
             let svg = plots::scatter("Every batch", "calls/s", one)?;
-            figure(page, &svg, &format!("{name}: calls per second of every batch, in order."));
+            figure(page, &svg, &format!("{name}: calls per second of its batches, in order."));
         }
-        value_table(page, "batch", &batches);
+        let kept: usize = batches.iter().map(|of| of.values.len()).sum();
+        let all = |of: &Configuration| batches.iter().any(|shown| shown.name == of.name);
+        let made: u64 = configurations.iter().filter(|of| all(of)).map(|of| of.iops.n).sum();
+        match (kept as u64) < made {
+            true => value_table(page, "batches, evenly taken from all", &batches),
+            false => value_table(page, "batch", &batches),
+        }
         return Ok(());
     }
     let samples: Vec<Values> = configurations.iter().map(of_samples).collect();

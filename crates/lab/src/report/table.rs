@@ -47,6 +47,10 @@ pub(super) fn figures_and_faults(report: &Report) -> String {
 pub(super) fn headline(report: &Report) -> String {
     let broken = report.volumes.iter().filter(|volume| !volume.verdict.pass).count();
     match (report.volumes.len(), broken) {
+        (judged, 0) if report.unjudged > 0 => {
+            let all = judged + report.unjudged;
+            format!("No verdict: {} of {all} loads could not be judged.", report.unjudged)
+        }
         (0, _) => "Nothing was measured.".to_string(),
         (1, 0) => "The promise was kept.".to_string(),
         (_, 0) => "Every promise was kept.".to_string(),

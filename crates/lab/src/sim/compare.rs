@@ -55,6 +55,8 @@ pub enum By {
     CovRatioTo(Vec<Measure>),
     /// Their mean is taken, as what it is.
     Mean(Metric),
+    /// The one that is furthest from the middle of what must come of it, as what it is.
+    Furthest(Metric),
     /// The same of what is known without a run.
     Known(Known),
 }
@@ -81,7 +83,7 @@ impl Comparison {
         let (to, factors): (&[Measure], [Option<&Factor>; 2]) = match &self.by {
             By::RatioTo(to) | By::CovRatioTo(to) => (to, [None, None]),
             By::Quotient { times, to, to_times } => (to, [times.as_ref(), to_times.as_ref()]),
-            By::CovPercent | By::Mean(_) | By::Known(_) => (&[], [None, None]),
+            By::CovPercent | By::Mean(_) | By::Furthest(_) | By::Known(_) => (&[], [None, None]),
         };
         let factors = factors.into_iter().flatten().flat_map(|factor| &factor.of);
         self.of.iter().chain(to).chain(factors).copied()
@@ -91,15 +93,27 @@ impl Comparison {
     /// without a run or is counted, nor where volumes gave more than they may.
     #[must_use]
     pub fn may_suffer(&self, value: Option<f64>) -> bool {
-        use Metric::{Counted, FlushesPerCall, JobMeanIops, KibPerIo, MeanIops, MeanMibps};
+        use Metric::{Counted, CreditsSpent, FlushesPerCall, JobMeanIops, KibPerIo};
+        use Metric::{MeanIops, MeanMibps, TotalIos};
         match (&self.by, value) {
             (_, None) | (By::Known(_), _) => false,
-            (By::Mean(Counted | FlushesPerCall | KibPerIo), _) => false,
-            (By::Mean(MeanIops | MeanMibps | JobMeanIops), Some(value)) => {
-                value <= self.bounds.high
-            }
+            (By::Mean(metric) | By::Furthest(metric), Some(value)) => match metric {
+                Counted | FlushesPerCall | KibPerIo => false,
+                MeanIops | MeanMibps | JobMeanIops | TotalIos | CreditsSpent { .. } => {
+                    value <= self.bounds.high
+                }
+                _ => true,
+            },
             _ => true,
         }
+    }
+
+    /// Whether there may be no figure where fewer runs are made, or no file system is there for its
+    /// programs: not where none is a verdict, as of a rate that never falls.
+    #[must_use]
+    pub const fn may_lack(&self) -> bool {
+        let (By::Mean(metric) | By::Furthest(metric)) = &self.by else { return true };
+        !matches!(metric, Metric::FallsBelow(_) | Metric::CreditsSpent { .. })
     }
 
     /// Whether all its figures are of the first `runs` runs.
@@ -127,7 +141,8 @@ impl Comparison {
     }
 
     fn value(&self, measured: &[&[Option<f64>]]) -> Option<f64> {
-        let of = Spread::of(&figures(&self.of, measured)?);
+        let figures_of = figures(&self.of, measured)?;
+        let of = Spread::of(&figures_of);
         match &self.by {
             By::RatioTo(to) => {
                 let to = Spread::of(&figures(to, measured)?).mean;
@@ -146,6 +161,12 @@ impl Comparison {
             }
             By::CovPercent => (self.of.len() > 1).then_some(of.cov * 100.0),
             By::Mean(_) | By::Known(_) => Some(of.mean),
+            By::Furthest(_) => {
+                // The bounds are of what comes of it in the end.
+                let middle = self.bounds.middle()? / self.times;
+                let distance = |figure: &f64| (figure - middle).abs();
+                figures_of.into_iter().max_by(|a, b| distance(a).total_cmp(&distance(b)))
+            }
         }
     }
 }
@@ -169,7 +190,7 @@ impl By {
             // A thousandth is a lot where both are near nothing.
             Self::CovRatioTo(_) => format!("{value:.4}"),
             Self::CovPercent => text::percent(value / 100.0),
-            Self::Mean(metric) => metric.shown(value),
+            Self::Mean(metric) | Self::Furthest(metric) => metric.shown(value),
             Self::Known(known) => known.shown(value),
         }
     }
@@ -236,6 +257,30 @@ mod tests {
         assert!((value(&[2, 3], &[0, 1]).unwrap() - 0.1).abs() < 1e-9);
         assert_eq!(value(&[2], &[0, 1]), None, "one does not vary");
         assert_eq!(value(&[2, 3], &[0, 0]), None, "nor does what is always the same");
+    }
+
+    #[test]
+    fn the_furthest_is_what_is_judged() {
+        let measured: [&[Option<f64>]; 4] =
+            [&[Some(1.0)], &[Some(0.995)], &[Some(1.16)], &[Some(1.0)]];
+        let check = |by| {
+            let of = (0..4).map(|run| Measure::Of { run, measure: 0 }).collect();
+            let bounds = Bounds { low: 0.95, high: 1.05, words: String::new() };
+            Comparison { what: String::new(), of, by, times: 1.0, bounds }.check(&measured)
+        };
+        assert!(check(By::Mean(Metric::Counted)).pass, "one of four does not move the mean");
+        let furthest = check(By::Furthest(Metric::Counted));
+        assert_eq!((furthest.value, furthest.pass), (Some(1.16), false));
+    }
+
+    #[test]
+    fn nothing_is_a_verdict_where_a_rate_never_falls() {
+        let of = |by| {
+            let bounds = Bounds::none();
+            Comparison { what: String::new(), of: Vec::new(), by, times: 1.0, bounds }
+        };
+        assert!(!of(By::Mean(Metric::FallsBelow(5))).may_lack());
+        assert!(of(By::Mean(Metric::JobMeanIops)).may_lack() && of(By::CovPercent).may_lack());
     }
 
     #[test]

@@ -156,6 +156,13 @@ pub struct Counts {
 }
 
 impl Bounds {
+    /// What lies between both; `None` if there is only one of them.
+    #[must_use]
+    pub fn middle(&self) -> Option<f64> {
+        let middle = (self.low + self.high) / 2.0;
+        middle.is_finite().then_some(middle)
+    }
+
     /// Anything will do.
     #[must_use]
     pub fn none() -> Self {
@@ -431,6 +438,15 @@ impl Metric {
     pub const fn is_exact(self) -> bool {
         use Metric::{Latency, MadeWhole, MeanIops, Share, TotalIos, UnderWay};
         matches!(self, MeanIops | TotalIos | Share | Latency(_) | UnderWay | MadeWhole)
+    }
+
+    /// Whether a run of a fraction of the time has a fraction of it: a sum, or a time.
+    #[must_use]
+    pub const fn is_total(self) -> bool {
+        matches!(
+            self,
+            Self::TotalIos | Self::FallsBelow(_) | Self::CreditsSpent { .. } | Self::Credits
+        )
     }
 
     /// Whether virtual time has nothing of it, so that nothing is missing there without it.

@@ -263,6 +263,23 @@ pub fn conclude(case: &Case, seed: u64, recorded: &Recorded) -> CaseResults {
     }
 }
 
+/// The results of a case of which nothing is known: every figure is missing.
+#[must_use]
+pub fn nothing(case: &Case, seed: u64) -> CaseResults {
+    CaseResults {
+        label: case.label.clone(),
+        seed,
+        duration_s: case.setup.duration_ns / 1_000_000_000,
+        sample_s: case.setup.sample_ns / 1_000_000_000,
+        ios: 0,
+        pass: false,
+        checks: Vec::new(),
+        measured: vec![None; case.measures.len()],
+        volumes: Vec::new(),
+        clients: Vec::new(),
+    }
+}
+
 /// A client without a record of its own is its volume.
 fn resolved(setup: &Setup, subject: Subject) -> Subject {
     match subject {
@@ -339,8 +356,9 @@ fn clients(setup: &Setup, recorded: &Recorded) -> Vec<SubjectResults> {
             Target::Volume(volume) => &setup.volumes[volume as usize].name,
             Target::Stripe(stripe) => &setup.stripes[stripe as usize].name,
         };
-        // What a program moves is its own affair, and no request is like the other.
-        let is_alike = client.program.is_none_or(|of| of.program.is_timed());
+        // What other programs move is their own affair, and no request is like the other.
+        let is_alike =
+            client.program.is_none_or(|of| of.program.is_timed() || of.program.is_of_iomelt());
         let (target_credits, target_credits_bytes) = credits_of(setup, recorded, client.target);
         results.push(SubjectResults {
             levels: levels::of_client(setup, client),

@@ -63,7 +63,8 @@ pub struct Run {
     pub quantiles_ns: Vec<u64>,
     /// Seconds in each of `samples`.
     pub sample_s: u64,
-    /// I/Os answered, sample by sample.
+    /// I/Os answered, sample by sample; what is left at the end of the run and shorter is no
+    /// sample.
     pub samples: Vec<u64>,
     /// Seconds in each of `mean_latency_ns`.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -79,13 +80,14 @@ pub struct Run {
     /// Byte credits, likewise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub credits_bytes: Vec<u64>,
-    /// Batches of a client: the calls per second of each.
+    /// Batches of a client: the calls per second of each, or of every second, third, ... of many.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub batch_rates: Vec<f64>,
 }
 
 impl Configuration {
-    /// What its statistics are of: the batches of a client that has some, else the runs.
+    /// What its statistics are of, as far as it is kept: the batches of a client that has some,
+    /// else the runs.
     #[must_use]
     pub fn rates(&self) -> Vec<f64> {
         let batches: Vec<f64> =
@@ -145,10 +147,6 @@ impl Run {
     fn of(case: &CaseResults, subject: &SubjectResults) -> Self {
         let together = together(subject);
         let every = subject.jobs.len().div_ceil(BATCHES_MAX).max(1);
-        let rate = |(_, took_ns): &(u64, u64)| {
-            // A thousandth of a call per second is more than a clock is good for.
-            (subject.job_ios as f64 * 1e12 / (*took_ns).max(1) as f64).round() / 1e3
-        };
         Self {
             ios: subject.ios,
             bytes: subject.bytes,
@@ -156,20 +154,21 @@ impl Run {
             latency: subject.latency,
             quantiles_ns: subject.quantiles_ns.clone(),
             sample_s: case.sample_s * together as u64,
-            samples: subject.completed.chunks(together).map(|ios| ios.iter().sum()).collect(),
+            samples: subject.completed.chunks_exact(together).map(|ios| ios.iter().sum()).collect(),
             latency_s: 0,
             mean_latency_ns: Vec::new(),
             credits: Vec::new(),
             credits_bytes: Vec::new(),
-            batch_rates: subject.jobs.iter().step_by(every).map(rate).collect(),
+            batch_rates: batch_rates(subject).step_by(every).collect(),
         }
     }
 
     /// The same with the credits of its volumes: what is left at the end of each sample.
     fn with_credits(mut self, subject: &SubjectResults) -> Self {
         let together = together(subject);
-        let last =
-            |of: &[u64]| of.chunks(together).filter_map(|part| part.last().copied()).collect();
+        let last = |of: &[u64]| {
+            of.chunks_exact(together).filter_map(|part| part.last().copied()).collect()
+        };
         let of_target = |own: &[u64], of_target: &[u64]| {
             if of_target.is_empty() { last(own) } else { last(of_target) }
         };
@@ -189,6 +188,14 @@ impl Run {
     }
 }
 
+/// Calls per second of every batch of a client.
+fn batch_rates(subject: &SubjectResults) -> impl Iterator<Item = f64> {
+    subject.jobs.iter().map(|(_, took_ns)| {
+        // A thousandth of a call per second is more than a clock is good for.
+        (subject.job_ios as f64 * 1e12 / (*took_ns).max(1) as f64).round() / 1e3
+    })
+}
+
 /// Neighbouring samples of a run that become one.
 fn together(subject: &SubjectResults) -> usize {
     subject.completed.len().div_ceil(VALUES_MAX).max(1)
@@ -197,6 +204,8 @@ fn together(subject: &SubjectResults) -> usize {
 /// The runs of each case together. Where clients are recorded, they are what is looked at.
 pub(super) fn configurations(results: &Results) -> Vec<Configuration> {
     let mut found: Vec<Configuration> = Vec::new();
+    // Of each of them, those that are not kept as well.
+    let mut batches: Vec<Vec<f64>> = Vec::new();
     for case in &results.cases {
         let subjects = if case.clients.is_empty() { &case.volumes } else { &case.clients };
         let case_name = case.label.rsplit_once(" (").map_or(case.label.as_str(), |(name, _)| name);
@@ -208,9 +217,13 @@ pub(super) fn configurations(results: &Results) -> Vec<Configuration> {
                 (_, case) => format!("{case}{SEPARATOR}{}", subject.name),
             };
             let run = Run::of(case, subject);
-            match found.iter_mut().find(|known| known.name == name) {
-                Some(known) => known.runs.push(run),
+            match found.iter().position(|known| known.name == name) {
+                Some(known) => {
+                    found[known].runs.push(run);
+                    batches[known].extend(batch_rates(subject));
+                }
                 None => {
+                    batches.push(batch_rates(subject).collect());
                     // Who waits for whom is told by several that are there at once.
                     let run = match subjects.len() {
                         1 => run,
@@ -227,8 +240,9 @@ pub(super) fn configurations(results: &Results) -> Vec<Configuration> {
             }
         }
     }
-    for configuration in &mut found {
-        configuration.iops = Sample::of(&configuration.rates());
+    for (configuration, batches) in found.iter_mut().zip(&batches) {
+        let runs = configuration.rates();
+        configuration.iops = Sample::of(if batches.is_empty() { &runs } else { batches });
     }
     found
 }

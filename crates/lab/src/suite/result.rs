@@ -48,7 +48,7 @@ pub struct SuiteResult {
     pub load_before_hundredths: Option<u64>,
     /// The same after the last.
     pub load_after_hundredths: Option<u64>,
-    /// Whether no gate failed or is undecided, and no program failed.
+    /// Whether no gate failed or is undecided, and no run or program failed.
     pub pass: bool,
     /// The published figures and ours.
     pub rows: Vec<Row>,
@@ -65,7 +65,7 @@ pub struct SuiteResult {
     /// Versions of the programs that a run for real has used beside the load generator.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<String>,
-    /// Programs that came to nothing: in which run, and why. A run with one does not pass.
+    /// Runs, and programs in them, that came to nothing, and why. A result with one does not pass.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<String>,
 }

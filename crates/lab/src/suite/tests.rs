@@ -300,13 +300,13 @@ fn a_program_that_fails_fails_the_result() {
     assert!(!one.pass && one.rows.iter().all(|row| row.verdict() != "BROKEN"));
     assert!(one.to_text().contains("\nfailed: gp2 (1): dbench: no <room>\n"), "{}", one.to_text());
     assert!(
-        one.headline().ends_with(" what they must be. A program failed."),
+        one.headline().ends_with(" what they must be. A run or a program failed."),
         "{}",
         one.headline()
     );
     assert!(one.to_html().unwrap().contains("Failed: gp2 (1): dbench: no &lt;room&gt;"));
     assert_eq!(SuiteResult::from_json(&one.to_json().unwrap()).unwrap(), one);
-    assert!(of(&["one", "two"]).headline().ends_with("2 runs of programs failed."));
+    assert!(of(&["one", "two"]).headline().ends_with("2 runs or programs failed."));
 }
 
 #[test]

@@ -69,8 +69,8 @@ impl SuiteResult {
         }
         match self.failures.len() {
             0 => judged,
-            1 => format!("{judged} A program failed."),
-            failures => format!("{judged} {failures} runs of programs failed."),
+            1 => format!("{judged} A run or a program failed."),
+            failures => format!("{judged} {failures} runs or programs failed."),
         }
     }
 }

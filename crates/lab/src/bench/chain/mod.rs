@@ -135,6 +135,9 @@ pub fn probe() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("loop devices and mounts need root".to_owned());
     }
+    if !may_mount(&fs::read_to_string("/proc/self/status").unwrap_or_default()) {
+        return Some("mounts need CAP_SYS_ADMIN, which this container has not".to_owned());
+    }
     for device in ["/dev/fuse", "/dev/loop-control"] {
         if !Path::new(device).exists() {
             return Some(format!("{device} is not there"));
@@ -150,6 +153,14 @@ pub fn probe() -> Option<String> {
     None
 }
 
+/// Whether a process of that status may mount; taken for granted where the kernel does not tell.
+fn may_mount(status: &str) -> bool {
+    const CAP_SYS_ADMIN: u32 = 21;
+    let told = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let bits = told.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
+    bits.is_none_or(|bits| bits >> CAP_SYS_ADMIN & 1 == 1)
+}
+
 impl Chain {
     /// Sets one up below `folder`, which must exist and hold nothing else of this kind.
     ///
@@ -158,6 +169,12 @@ impl Chain {
     pub fn open(folder: &Path, fronts: &[Front<'_>], system: FileSystem) -> Result<Self, LabError> {
         // As the kernel names it, by whose tables everything is found again.
         let folder = fs::canonicalize(folder).map_err(LabError::io("cannot find", folder))?;
+        // What an earlier one of the same run left would be forgotten with its journal.
+        let left = clean(&folder);
+        if !left.is_empty() {
+            let what = format!("what was set up there before stays: {}", left.join("; "));
+            return Err(LabError::Unjudgeable(what));
+        }
         let mut chain = Self {
             mount: folder.join("mnt"),
             folder,
@@ -303,8 +320,18 @@ pub fn clean_below(parent: &Path) -> Vec<String> {
     entries.flat_map(|entry| clean(&entry.path())).collect()
 }
 
+/// Notes in a run's own folder whose it is, so that [`clean_leftovers`] finds it when this process
+/// is no more, chains or none.
+///
+/// # Errors
+/// When it cannot be written down.
+pub fn claim(run: &Path) -> Result<(), LabError> {
+    Journal::begin(run).map(drop)
+}
+
 /// Takes down what a run left that did not end well: of every folder in `parent` whose name begins
-/// with `prefix`, the chains whose process is no more. In words, a line each.
+/// with `prefix` and whose process is no more, or that of one of its chains, the chains and then
+/// the folder. In words, a line each.
 #[must_use]
 pub fn clean_leftovers(parent: &Path, prefix: &str) -> Vec<String> {
     let mut told = Vec::new();
@@ -315,7 +342,7 @@ pub fn clean_leftovers(parent: &Path, prefix: &str) -> Vec<String> {
         }
         let chains = fs::read_dir(&run).into_iter().flatten().flatten();
         let chains: Vec<PathBuf> = chains.map(|chain| chain.path()).collect();
-        if !chains.iter().any(|chain| journal::is_orphan(chain)) {
+        if !journal::is_orphan(&run) && !chains.iter().any(|chain| journal::is_orphan(chain)) {
             continue;
         }
         let left: Vec<String> = chains.iter().flat_map(|chain| clean(chain)).collect();
@@ -470,6 +497,28 @@ mod tests {
         assert!(clean_leftovers(folder.path(), "no such prefix").is_empty());
         assert_eq!(clean(folder.path()), Vec::<String>::new());
         assert!(journal::read(folder.path()).is_none(), "a clean folder has no journal");
+    }
+
+    #[test]
+    fn a_process_without_the_right_to_mount_is_told() {
+        assert!(may_mount("Name:\tx\nCapEff:\t000001ffffffffff\n") && may_mount(""));
+        assert!(!may_mount("CapEff:\t00000000a80425fb\n"), "as a container's root has it");
+    }
+
+    /// A run that mounted nothing leaves the logs of its load.
+    #[test]
+    fn a_folder_of_a_run_that_is_gone_is_removed_with_what_is_in_it() {
+        let parent = tempfile::tempdir().unwrap();
+        let [killed, alive] = ["run-killed", "run-alive"].map(|name| parent.path().join(name));
+        for run in [&killed, &alive] {
+            fs::create_dir(run).unwrap();
+            claim(run).unwrap();
+            fs::write(run.join("log"), "many lines").unwrap();
+        }
+        journal::disown(&killed);
+        let told = clean_leftovers(parent.path(), "run-");
+        assert!(told.len() == 1 && told[0].ends_with("run-killed: taken down"), "{told:?}");
+        assert!(!killed.exists() && alive.join("log").exists());
     }
 
     /// What lies below something that does not go is found by it, and so must stay.

@@ -79,7 +79,6 @@ struct Came {
     command: String,
     remark: String,
     started_ms: Option<u64>,
-    warnings: Vec<String>,
 }
 
 /// Runs the program of a case.
@@ -108,7 +107,7 @@ pub(super) fn drive(
     let observed = watch.finish();
     let counted = counted(host, plan.stripe)? - before;
     drop(neighbours);
-    let Came { record, answered, command, remark, started_ms, warnings } = came;
+    let Came { record, answered, command, remark, started_ms } = came;
     let (name, iops) = (plan.client.name.clone(), answered as f64 / plan.duration_s as f64);
     let runtime_ms = plan.duration_s * 1_000;
     let ios_total = answered;
@@ -123,7 +122,6 @@ pub(super) fn drive(
         stalls: during(&observed, started_ms, setup),
         storage: vec![host.storage(), format!("{}: {}", plan.stripe.name, chain.described)],
         programs: [&chain.programs[..], plan.program.tools()].concat(),
-        warnings,
     })
 }
 
@@ -211,7 +209,6 @@ impl<'a> Plan<'a> {
             remark: format!(", 95 % within {} ms", told.rest.p95_ms),
             command: told.command,
             started_ms,
-            warnings: Vec::new(),
         })
     }
 
@@ -252,7 +249,6 @@ impl<'a> Plan<'a> {
             remark: String::new(),
             started_ms: ran.started_unix_ms(),
             command: ran.command,
-            warnings: ran.warnings,
         })
     }
 

@@ -1,6 +1,7 @@
 //! Whether the machine was too busy for a run to be judged: with the work of others, or standing
 //! still itself.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use crate::clock;
@@ -21,13 +22,15 @@ pub(super) struct Guard {
 }
 
 /// Time that was worked, in ticks, since the machine and this program began.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 struct Ticks {
     /// By anybody, and what the machine's own host kept.
     all: u64,
-    /// By this program, by those that it has started and seen end, and by the kernel's threads:
-    /// they serve its loop devices and file systems.
+    /// By this program, and by those that it has started and seen end.
     own: u64,
+    /// By each of the kernel's threads, which serve our loop devices and file systems; by its
+    /// number and when it began, for they come and go.
+    kernel: BTreeMap<(u64, u64), u64>,
 }
 
 impl Guard {
@@ -39,7 +42,7 @@ impl Guard {
     /// When everything of the run has ended: why broken figures say nothing, each in words.
     pub fn reasons(&self, stalls: &[Observed]) -> Vec<String> {
         let elapsed_s = (clock::monotonic_ns() - self.began_ns) as f64 / 1e9;
-        let others = self.before.zip(Ticks::read()).map(|(before, after)| {
+        let others = self.before.as_ref().zip(Ticks::read()).map(|(before, after)| {
             after.since(before) / elapsed_s.max(f64::MIN_POSITIVE) / processors() as f64
         });
         let reasons = [others.and_then(beside_others), stood_still(stalls, elapsed_s)];
@@ -79,15 +82,20 @@ impl Ticks {
         let processes = fs::read_dir("/proc").ok()?.flatten();
         let stats =
             processes.filter_map(|process| fs::read_to_string(process.path().join("stat")).ok());
-        let kernel: u64 = stats.filter_map(|stat| kernel_work(&stat)).sum();
-        Some(Self { all: worked(&stat)?, own: own_work(&own)? + kernel })
+        let kernel = stats.filter_map(|stat| kernel_work(&stat)).collect();
+        Some(Self { all: worked(&stat)?, own: own_work(&own)?, kernel })
     }
 
-    /// Seconds that others have worked since an earlier look.
-    fn since(self, before: Self) -> f64 {
+    /// Seconds that others have worked since an earlier look. A thread of the kernel that is gone
+    /// since then takes what it did with it.
+    fn since(&self, before: &Self) -> f64 {
         let all = self.all.saturating_sub(before.all);
         let own = self.own.saturating_sub(before.own);
-        all.saturating_sub(own) as f64 / rustix::param::clock_ticks_per_second() as f64
+        let by_thread = self.kernel.iter().map(|(thread, ticks)| {
+            ticks.saturating_sub(before.kernel.get(thread).copied().unwrap_or(0))
+        });
+        let ours = own + by_thread.sum::<u64>();
+        all.saturating_sub(ours) as f64 / rustix::param::clock_ticks_per_second() as f64
     }
 }
 
@@ -102,23 +110,25 @@ fn worked(stat: &str) -> Option<u64> {
 
 /// User and system time of a process and of its children that have ended.
 fn own_work(stat: &str) -> Option<u64> {
-    let [_, user, system, user_children, system_children] = fields(stat)?;
+    let [_, user, system, user_children, system_children, _] = fields(stat)?;
     Some(user + system + user_children + system_children)
 }
 
-/// The same of a thread of the kernel; none of anything else.
-fn kernel_work(stat: &str) -> Option<u64> {
-    let [flags, user, system, ..] = fields(stat)?;
-    (flags & KERNEL_THREAD != 0).then_some(user + system)
+/// A thread of the kernel, by its number and when it began, and the time it worked; none of
+/// anything else.
+fn kernel_work(stat: &str) -> Option<((u64, u64), u64)> {
+    let [flags, user, system, _, _, began] = fields(stat)?;
+    let number = stat.split(' ').next()?.parse().ok()?;
+    (flags & KERNEL_THREAD != 0).then_some(((number, began), user + system))
 }
 
-/// Flags, user and system time, and those of children: the 9th and the 14th to 17th field, counted
-/// from the name's last bracket, for the name may hold anything.
-fn fields(stat: &str) -> Option<[u64; 5]> {
+/// Flags, user and system time, those of children, and when it began: the 9th, the 14th to 17th and
+/// the 22nd field, counted from the name's last bracket, for the name may hold anything.
+fn fields(stat: &str) -> Option<[u64; 6]> {
     let (_, after_name) = stat.rsplit_once(')')?;
     let words: Vec<&str> = after_name.split_whitespace().collect();
     let field = |place: usize| words.get(place)?.parse().ok();
-    Some([field(6)?, field(11)?, field(12)?, field(13)?, field(14)?])
+    Some([field(6)?, field(11)?, field(12)?, field(13)?, field(14)?, field(19)?])
 }
 
 #[cfg(test)]
@@ -134,10 +144,23 @@ mod tests {
         assert_eq!(own_work(own), Some(124));
         assert_eq!((own_work("7 (a) S 1 2"), kernel_work(own)), (None, None));
         let kernel = "2 (k) I 2 0 0 0 -1 69238880 0 0 0 0 5 7 9 9 20 0 1 0 99";
-        assert_eq!(kernel_work(kernel), Some(12));
-        let (before, after) = (Ticks { all: 100, own: 40 }, Ticks { all: 400, own: 90 });
-        assert!((after.since(before) - 2.5).abs() < 1e-9);
-        assert!(Ticks::read().is_some_and(|ticks| ticks.all >= ticks.own));
+        assert_eq!(kernel_work(kernel), Some(((2, 99), 12)));
+        let ticks = Ticks::read().unwrap();
+        assert!(ticks.all >= ticks.own);
+    }
+
+    /// One of the kernel's threads goes on, one comes, and one is gone that had worked much before.
+    #[test]
+    fn threads_that_come_and_go_are_not_others() {
+        let ticks = |all, own, kernel: &[((u64, u64), u64)]| Ticks {
+            all,
+            own,
+            kernel: kernel.iter().copied().collect(),
+        };
+        let before = ticks(100, 40, &[((2, 9), 10), ((3, 9), 5_000)]);
+        let after = ticks(400, 90, &[((2, 9), 30), ((4, 50), 30)]);
+        let others = (after.since(&before), rustix::param::clock_ticks_per_second() as f64);
+        assert!((others.0 - 200.0 / others.1).abs() < 1e-9, "{others:?}");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use self::guard::Guard;
 use self::recorder::LiveRecorder;
 use self::writer::Writer;
 use super::fio::{self, Completion, Detail, Job, VolumeProgress};
-use super::{NbdUri, chain, versions};
+use super::{NbdUri, chain, iomelt, versions};
 use crate::LabError;
 use crate::sim::expect::{Counts, Expectation, Metric, Subject};
 use crate::sim::record::Span;
@@ -37,6 +37,8 @@ const SPAN_BYTES_MAX: u64 = 256 << 20;
 
 /// What a run takes beside its load: a server made, fio started and its log read.
 const AROUND_A_RUN_S: u64 = 2;
+/// Runs that fail one after the other until nobody believes in the next.
+const FAILURES_MAX: usize = 3;
 
 /// More than anything that is laid out could use of an instance.
 const UNBOUND: u64 = 1 << 40;
@@ -118,11 +120,11 @@ pub enum Files {
 pub struct Live {
     /// Judged as in virtual time.
     pub results: Results,
-    /// The exact command lines, a run each.
+    /// The exact command lines, of each run that came to its end.
     pub commands: Vec<String>,
     /// fio's version.
     pub fio: String,
-    /// The machine's own pauses, a run each.
+    /// The machine's own pauses in each of them.
     pub stalls: Vec<Observed>,
     /// What the bytes lay on, each once.
     pub storage: Vec<String>,
@@ -132,17 +134,18 @@ pub struct Live {
     pub warnings: Vec<String>,
     /// Why broken figures say nothing of the volumes: the machine was busy, or stood still.
     pub busy: Vec<String>,
-    /// Programs that came to nothing: in which run, and why.
+    /// Runs, and programs in them, that came to nothing: which, and why.
     pub failures: Vec<String>,
 }
 
 /// Runs every case of a scenario for real. Repetitions are interleaved: the first of every case,
 /// then the second, because a machine drifts. `progress` is told the case and its volumes about
-/// once a second; `folder` holds fio's logs while they are needed, and mounts.
+/// once a second; `folder` holds fio's logs while they are needed, and mounts. What fails in the
+/// middle is told in the result, and the others go on, until three in a row have failed.
 ///
 /// # Errors
-/// When a case asks for what cannot be driven, the server cannot be made so, or fio fails that is
-/// the load. A program of a desktop benchmark that fails is told in the result.
+/// Before anything is run: when a case asks for what cannot be driven, its logs have no room, or
+/// fio is missing. And when the whole run is told to stop.
 pub fn run(
     scenario: &Scenario,
     host: &mut dyn Host,
@@ -166,37 +169,36 @@ pub fn run(
         failures: Vec::new(),
     };
     let mut programs = Vec::new();
-    let mut done: Vec<Option<CaseResults>> = vec![None; scenario.cases.len()];
+    let seed_of = |number: usize| scenario.seed.wrapping_add(number as u64);
+    let mut done: Vec<CaseResults> =
+        (0..).zip(&scenario.cases).map(|(nth, case)| run::nothing(case, seed_of(nth))).collect();
+    let mut in_a_row = 0;
     for number in interleaved(&scenario.cases) {
-        let case = &scenario.cases[number];
-        let seed = scenario.seed.wrapping_add(number as u64);
+        let (case, seed) = (&scenario.cases[number], seed_of(number));
         let told = &mut |volumes: &[VolumeProgress]| progress(&case.label, volumes);
-        if has_batches(&case.setup) {
-            let (batches, stalls) = drive_batches(case, seed, host, files, folder, told)?;
-            live.stalls.push(stalls);
-            live.commands.extend(batches.commands);
-            live.failures.extend(batches.failures);
-            live.lay_on(batches.storage);
-            programs.extend(batches.programs);
-            let mut results = run::conclude(case, seed, &batches.recorded);
-            results.clients.extend(batches.more);
-            done[number] = Some(results);
-            continue;
+        match live.drive(case, seed, host, (files, folder), told, &mut programs) {
+            Ok(results) => {
+                done[number] = results;
+                in_a_row = 0;
+            }
+            Err(error) => {
+                iomelt::go_on()?;
+                let name = if case.label.is_empty() { "the run" } else { &case.label };
+                let why = error.to_string().lines().collect::<Vec<_>>().join("; ");
+                live.failures.push(format!("{name}: {why}"));
+                in_a_row += 1;
+            }
         }
-        let works_on_files = files == Files::Mounted && files::are_any(&case.setup);
-        let driven = match works_on_files {
-            true => files::drive(case, seed, host, folder, told)?,
-            false => drive(case, seed, host, folder, told)?,
-        };
-        done[number] = Some(run::conclude(case, seed, &driven.recorded));
-        programs.extend(&driven.programs);
-        live.add(driven);
+        if in_a_row == FAILURES_MAX {
+            live.warnings.push(format!("{in_a_row} runs in a row failed: the rest is not tried"));
+            break;
+        }
     }
     // That of the load generator is told already.
     programs.retain(|program| *program != "fio");
     live.programs = versions::of(&programs);
     live.busy = guard.reasons(&live.stalls);
-    live.results = run::finish(scenario, scenario.seed, done.into_iter().flatten().collect());
+    live.results = run::finish(scenario, scenario.seed, done);
     Ok(live)
 }
 
@@ -238,18 +240,40 @@ struct Driven {
     stalls: Observed,
     storage: Vec<String>,
     programs: Vec<&'static str>,
-    warnings: Vec<String>,
 }
 
 impl Live {
-    fn add(&mut self, driven: Driven) {
+    /// Runs a case, and notes how; what came of it.
+    fn drive(
+        &mut self,
+        case: &Case,
+        seed: u64,
+        host: &mut dyn Host,
+        (files, folder): (Files, &Path),
+        told: &mut dyn FnMut(&[VolumeProgress]),
+        programs: &mut Vec<&'static str>,
+    ) -> Result<CaseResults, LabError> {
+        if has_batches(&case.setup) {
+            let (batches, stalls) = drive_batches(case, seed, host, files, folder, told)?;
+            self.stalls.push(stalls);
+            self.commands.extend(batches.commands);
+            self.failures.extend(batches.failures);
+            self.lay_on(batches.storage);
+            programs.extend(batches.programs);
+            let mut results = run::conclude(case, seed, &batches.recorded);
+            results.clients.extend(batches.more);
+            return Ok(results);
+        }
+        let works_on_files = files == Files::Mounted && files::are_any(&case.setup);
+        let driven = match works_on_files {
+            true => files::drive(case, seed, host, folder, told)?,
+            false => drive(case, seed, host, folder, told)?,
+        };
         self.commands.push(driven.command);
         self.stalls.push(driven.stalls);
-        // The load is different before every run, and one warning is enough.
-        if self.warnings.is_empty() {
-            self.warnings.extend(driven.warnings);
-        }
         self.lay_on(driven.storage);
+        programs.extend(&driven.programs);
+        Ok(run::conclude(case, seed, &driven.recorded))
     }
 
     /// Notes what the bytes of a run lay on.
@@ -494,7 +518,6 @@ fn drive(
         stalls: during(&observed, started_ms, setup),
         storage: vec![host.storage()],
         programs: vec!["fio"],
-        warnings: ran.warnings,
     })
 }
 

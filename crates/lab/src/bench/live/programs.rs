@@ -3,6 +3,7 @@
 //! do to the same device.
 
 use std::path::Path;
+use std::time::Duration;
 
 use super::database;
 use super::jobs::{Batches, Came};
@@ -23,6 +24,11 @@ use crate::workload::{DURATION_S_MAX, Workload};
 
 /// Making a file system and taking it down again, in seconds.
 const AROUND_S: u64 = 3;
+/// A request of a program takes no longer, on the busiest of disks, on average.
+const REQUEST_MAX: Duration = Duration::from_millis(20);
+/// What a program may take beside its requests, and what it may take in all.
+const PROGRAM_AROUND: Duration = Duration::from_secs(600);
+const PROGRAM_MAX: Duration = Duration::from_secs(12 * 3_600);
 
 /// Whether a world's clients are programs, but for what goes on beside them.
 pub(super) fn are_any(setup: &Setup) -> bool {
@@ -39,10 +45,23 @@ pub(super) fn length_s(setup: &Setup) -> u64 {
         let (Target::Volume(volume), Load::Job { ios, .. }) = (client.target, &client.load) else {
             return 0;
         };
+        if client.is_of_page_cache() {
+            return AROUND_S;
+        }
         let limit = setup.volumes[volume as usize].pacing.operations;
         limit.map_or(1, |limit| ios / limit.per_second.max(1) + 1)
     };
     setup.clients.iter().map(of_client).sum::<u64>() + AROUND_S
+}
+
+/// What a program may take that makes so many requests; longer is a hang.
+fn longest(client: &ClientSetup) -> Duration {
+    let Load::Job { ios, .. } = &client.load else { return PROGRAM_AROUND };
+    if client.is_of_page_cache() {
+        return PROGRAM_AROUND;
+    }
+    let requests = u32::try_from(*ios).unwrap_or(u32::MAX);
+    PROGRAM_AROUND.saturating_add(REQUEST_MAX.saturating_mul(requests)).min(PROGRAM_MAX)
 }
 
 /// One program of a case.
@@ -215,7 +234,10 @@ impl Test<'_> {
             (Some(chain), Some(setup)) if setup.program.is_of_database() => {
                 pgbench::ready(chain, scratch).map(Ready::Database)
             }
-            (Some(chain), Some(_)) => Ok(Ready::Desk(Desk { folder: chain.path(), scratch })),
+            (Some(chain), Some(_)) => {
+                let longest = longest(self.client);
+                Ok(Ready::Desk(Desk { folder: chain.path(), scratch, longest }))
+            }
             _ => Ok(Ready::Export),
         }
     }
@@ -252,6 +274,7 @@ impl Test<'_> {
             let command = format!("{} durable writes of {} bytes", self.ios, shape.block_bytes);
             return Ok(Score { took_ns, command });
         }
-        desktop::batch(&export.uri().into(), &shape, (self.ios, self.depth), folder, seed)
+        let desk = Desk { folder, scratch: folder, longest: longest(self.client) };
+        desktop::batch(&export.uri().into(), &shape, (self.ios, self.depth), &desk, seed)
     }
 }

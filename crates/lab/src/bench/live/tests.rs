@@ -5,6 +5,7 @@ use crate::bench::fio::Completion;
 use crate::sim::catalogue;
 use crate::sim::scenario::{self, Source};
 use crate::suite::{self, Choice};
+use std::io::Write;
 
 fn scenario(text: &str) -> Scenario {
     scenario::read(&Source::new("s.toml", text)).unwrap()
@@ -36,6 +37,43 @@ fn every_suite_can_be_driven_shortened_and_at_full_length() {
             }
         }
     }
+}
+
+/// A server that is not there.
+struct Gone;
+
+impl Host for Gone {
+    fn open(&mut self, _: &Setup) -> Result<Vec<Export>, LabError> {
+        Err(LabError::Unjudgeable("nobody answers".to_owned()))
+    }
+
+    fn limit(&mut self, _: &Setup) -> Result<(), LabError> {
+        Ok(())
+    }
+
+    fn storage(&self) -> String {
+        String::new()
+    }
+
+    fn counters(&mut self) -> Result<Vec<Counters>, LabError> {
+        Ok(Vec::new())
+    }
+}
+
+#[test]
+fn runs_that_fail_are_told_and_have_no_figures() {
+    if fio::version().is_err() {
+        let _ = writeln!(std::io::stdout(), "SKIPPED: fio is not installed");
+        return;
+    }
+    let scenario = known("fio-40");
+    let folder = tempfile::tempdir().unwrap();
+    let live = run(&scenario, &mut Gone, Files::None, folder.path(), &mut |_, _| {}).unwrap();
+    assert_eq!(live.failures.len(), FAILURES_MAX, "{:?}", live.failures);
+    assert!(live.failures.iter().all(|told| told.ends_with("nobody answers")), "{live:?}");
+    assert!(live.warnings.iter().any(|told| told.ends_with("the rest is not tried")), "{live:?}");
+    assert_eq!(live.results.cases.len(), scenario.cases.len());
+    assert!(!live.results.pass && live.results.cases.iter().all(|case| case.volumes.is_empty()));
 }
 
 #[test]

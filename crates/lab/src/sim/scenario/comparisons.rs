@@ -14,6 +14,15 @@ type Read<T> = Result<T, ScenarioError>;
 /// The keys that `to` and `times` may have: those in which they differ.
 const DIFFERENT: [&str; 8] = ["metric", "case", "of", "volumes", "from_s", "to_s", "at_s", "times"];
 
+/// How the figures of several runs are looked at.
+#[derive(Clone, Copy)]
+enum Across {
+    /// How far they vary.
+    CovPercent,
+    /// The one that is furthest from what it must be.
+    Furthest,
+}
+
 /// A latency is in milliseconds; times a rate it is a number of requests.
 const SECONDS_PER_MS: f64 = 1e-3;
 
@@ -42,7 +51,8 @@ pub(super) fn comparison(
     as_of: Date,
     may_be_alone: bool,
 ) -> Read<Comparison> {
-    let across = reader.choice("across", &[("cov_percent", By::CovPercent)])?;
+    let words = [("cov_percent", Across::CovPercent), ("furthest", Across::Furthest)];
+    let across = reader.choice("across", &words)?;
     let other = reader.table("to")?;
     let (of, left) = measures(reader, cases, as_of)?;
     let times = factor(reader, &left, cases, as_of)?;
@@ -50,9 +60,19 @@ pub(super) fn comparison(
         return Err(reader.fault("times", "needs to, what the product is divided by"));
     }
     let (by, what) = match (across, &other) {
-        (Some(across), None) => {
+        (Some(Across::CovPercent), None) => {
             let what = format!("{}{}, variation of {} runs", left.what, left.place(), of.len());
-            (across, what)
+            (By::CovPercent, what)
+        }
+        (Some(Across::Furthest), None) => {
+            let By::Mean(metric) = left.alone else {
+                return Err(reader.fault("across", "is of runs, and this is known without any"));
+            };
+            let what = format!("{}{}, furthest of {} runs", left.what, left.place(), of.len());
+            (By::Furthest(metric), what)
+        }
+        (Some(Across::Furthest), Some(_)) => {
+            return Err(reader.fault("across", "\"furthest\" does not go with to; remove one"));
         }
         (None, Some(other)) => {
             let merged = merged(reader, other)?;
@@ -61,7 +81,7 @@ pub(super) fn comparison(
             let to_times = factor(&right, &side, cases, as_of)?;
             quotient(times, to, to_times, left.over(&side))
         }
-        (Some(_), Some(other)) => {
+        (Some(Across::CovPercent), Some(other)) => {
             let merged = merged(reader, other)?;
             let right = Reader::new(reader.file(), "[[compare]] to", other.line(), &merged);
             let (to, right) = measures(&right, cases, as_of)?;
@@ -80,6 +100,10 @@ pub(super) fn comparison(
         }
     };
     let bounds = bounds(reader, &|value| by.shown(value))?;
+    if matches!(by, By::Furthest(_)) && bounds.middle().is_none() {
+        let why = "\"furthest\" needs a lower and an upper bound: from what is it far?";
+        return Err(reader.fault("across", why));
+    }
     Ok(Comparison { what, of, by, times: 1.0, bounds })
 }
 

@@ -9,7 +9,7 @@ use super::reader::Reader;
 use super::tree::{self, Node, Table, Value};
 use super::{Scenario, ScenarioError};
 use crate::sim::compare::{By, Comparison, Measure};
-use crate::sim::expect::{Metric, Subject};
+use crate::sim::expect::Subject;
 
 /// The spans of a table, in seconds.
 const TIMES: [&str; 3] = ["from_s", "to_s", "at_s"];
@@ -88,7 +88,7 @@ fn point(reader: Reader<'_>, scenario: &mut Scenario, times: u32) -> Read<Point>
         reader.done()?;
     }
     let is_for_real_only = comparison.as_ref().is_some_and(|compared| {
-        matches!(compared.by, By::Mean(metric) if metric.is_for_real_only())
+        matches!(compared.by, By::Mean(metric) | By::Furthest(metric) if metric.is_for_real_only())
             || compared.measures().any(|measure| is_of_page_cache(measure, scenario))
     });
     Ok(Point { id, what, published, note, is_gate, is_live_gate, is_for_real_only, comparison })
@@ -120,12 +120,7 @@ fn has_its_cases(reader: &Reader<'_>, scenario: &Scenario) -> Read<bool> {
 /// is; rates, latencies and ratios are what they are.
 fn factor(by: &By, times: u32) -> f64 {
     match by {
-        By::Mean(
-            Metric::TotalIos
-            | Metric::FallsBelow(_)
-            | Metric::CreditsSpent { .. }
-            | Metric::Credits,
-        ) => f64::from(times),
+        By::Mean(metric) | By::Furthest(metric) if metric.is_total() => f64::from(times),
         _ => 1.0,
     }
 }
