@@ -20,6 +20,10 @@ use crate::{LabError, clock, text};
 
 /// Threads and files of the Threaded I/O Tester.
 const TESTER_THREADS: &str = "--numjobs=32";
+const TESTER_THREADS_COUNT: u64 = 32;
+/// How long they read what the page cache answers: a fixed number of calls is over, thread by
+/// thread, before they are all there.
+const TESTER_CACHED_S: &str = "--runtime=2";
 /// Shares of the block sizes of the file server, as fio's own example job has them.
 const FILE_SERVER_BLOCKS: &str = "--bssplit=512/10:1k/5:2k/5:4k/60:8k/2:16k/4:32k/4:64k/10";
 
@@ -68,30 +72,39 @@ impl Desk<'_> {
                 let what = format!("{} it is a pass of a batch, and no test", program.manner());
                 Err(LabError::Unjudgeable(what))
             }
-            _ => self.fio(&fio_options(program, calls)),
+            Program::ThreadedCached => {
+                self.fio(&fio_options(program, calls), Some(calls * TESTER_THREADS_COUNT))
+            }
+            _ => self.fio(&fio_options(program, calls), None),
         }
     }
 
     /// fio with options of a test, on files in the folder; its own time of the job. Without a seed
-    /// it draws the same blocks and sizes again: how many there are would vary by 3 %.
-    fn fio(&self, options: &[String]) -> Result<Score, LabError> {
+    /// it draws the same blocks and sizes again: how many there are would vary by 3 %. What runs
+    /// for a fixed time is told as the time of `calls` at its rate.
+    fn fio(&self, options: &[String], calls: Option<u64>) -> Result<Score, LabError> {
         let mut words = vec!["fio".to_owned(), "--eta=never".to_owned()];
         words.push(format!("--directory={}", self.folder.display()));
         words.extend(options.iter().cloned());
-        self.fio_score(words)
+        self.fio_score(words, calls)
     }
 
     /// Runs fio; the longest time of its jobs, as it tells it.
-    fn fio_score(&self, mut words: Vec<String>) -> Result<Score, LabError> {
+    fn fio_score(&self, mut words: Vec<String>, calls: Option<u64>) -> Result<Score, LabError> {
         let output = self.scratch.join("fio.json");
         words.push("--output-format=json".to_owned());
         words.push(format!("--output={}", output.display()));
         self.finish(&words, "fio")?;
         let told = fs::read_to_string(&output).map_err(LabError::io("cannot read", &output))?;
-        let took_ns = fio_runtime_ns(&told).ok_or_else(|| LabError::BadOutput {
+        let (runtime_ns, ios) = fio_runtime(&told).ok_or_else(|| LabError::BadOutput {
             tool: "fio",
             what: "no time of a job without errors in its JSON".to_owned(),
         })?;
+        let at_rate = |calls: u64| {
+            let took_ns = u128::from(runtime_ns) * u128::from(calls) / u128::from(ios.max(1));
+            u64::try_from(took_ns).unwrap_or(u64::MAX).max(1)
+        };
+        let took_ns = calls.map_or(runtime_ns, at_rate);
         Ok(Score { took_ns, command: text::command_line(&words) })
     }
 
@@ -213,7 +226,7 @@ pub(super) fn batch(
     words.push(format!("--size={}", shape.span_bytes));
     words.push(format!("--io_size={}", ios * u64::from(shape.block_bytes)));
     words.extend(["--norandommap".to_owned(), format!("--randseed={seed}")]);
-    desk.fio_score(words)
+    desk.fio_score(words, None)
 }
 
 /// The options of fio that make a test.
@@ -270,7 +283,7 @@ fn tester_options(program: Program, calls: u64) -> Vec<String> {
     if program == Program::ThreadedCached {
         // On the files as they are, however often.
         options.extend(["--bs=4k", "--norandommap"].map(str::to_owned));
-        options.push(format!("--io_size={}k", calls * 4));
+        options.extend(["--time_based", TESTER_CACHED_S].map(str::to_owned));
     } else if program != Program::ThreadedLayout {
         options.extend(["--bs=4k", "--norandommap"].map(str::to_owned));
         options.push(format!("--number_ios={calls}"));
@@ -282,21 +295,27 @@ fn tester_options(program: Program, calls: u64) -> Vec<String> {
 /// KiB of each file for each call on it: 64 MiB for 1,000.
 const TESTER_FILE_KIB_PER_CALL: u64 = 64;
 
-/// The longest time that any job read or wrote; none if there is none, or one failed.
-fn fio_runtime_ns(told: &str) -> Option<u64> {
+/// The longest time that any job read or wrote, in nanoseconds, and the I/Os of all; none if there
+/// is none, or one failed.
+fn fio_runtime(told: &str) -> Option<(u64, u64)> {
     // Warnings may come before the JSON.
     let json: Value = serde_json::from_str(told.get(told.find('{')?..)?).ok()?;
     let jobs = json.get("jobs")?.as_array()?;
     if jobs.iter().any(|job| job.get("error").and_then(Value::as_i64) != Some(0)) {
         return None;
     }
-    let runtime_ms = |job: &Value, way: &str| {
-        let of_way = |name: &str| job.get(way)?.get(name)?.as_u64();
+    let of_way = |job: &Value, way: &str| {
+        let figure = |name: &str| job.get(way)?.get(name)?.as_u64();
+        let ios = figure("total_ios").filter(|ios| *ios > 0)?;
         // What took less than a millisecond took some time.
-        (of_way("total_ios")? > 0).then(|| of_way("runtime").map(|ms| ms.max(1)))?
+        Some((figure("runtime")?.max(1), ios))
     };
-    let each = jobs.iter().flat_map(|job| ["read", "write"].map(|way| runtime_ms(job, way)));
-    each.flatten().max().map(|ms| ms.saturating_mul(1_000_000))
+    let each = || {
+        let ways = jobs.iter().flat_map(|job| ["read", "write"].map(|way| of_way(job, way)));
+        ways.flatten()
+    };
+    let longest_ms = each().map(|(ms, _)| ms).max()?;
+    Some((longest_ms.saturating_mul(1_000_000), each().map(|(_, ios)| ios).sum()))
 }
 
 /// Files per second in the table of `fs_mark`.
@@ -324,12 +343,12 @@ mod tests {
             let second = serde_json::json!({"error": 0, "write": way(7)});
             format!("fio: a warning\n{}", serde_json::json!({"jobs": [first, second]}))
         };
-        assert_eq!(fio_runtime_ns(&told(0, 9, 30)), Some(30_000_000));
-        assert_eq!(fio_runtime_ns(&told(0, 9, 0)), Some(7_000_000));
-        assert_eq!(fio_runtime_ns(&told(0, 0, 30)), None, "it did nothing");
-        assert_eq!(fio_runtime_ns(&told(5, 9, 30)), None, "it failed");
+        assert_eq!(fio_runtime(&told(0, 9, 30)), Some((30_000_000, 18)));
+        assert_eq!(fio_runtime(&told(0, 9, 0)), Some((7_000_000, 18)));
+        assert_eq!(fio_runtime(&told(0, 0, 30)), None, "it did nothing");
+        assert_eq!(fio_runtime(&told(5, 9, 30)), None, "it failed");
         for nothing in ["", "{}", "{\"jobs\": []}"] {
-            assert_eq!(fio_runtime_ns(nothing), None, "{nothing}");
+            assert_eq!(fio_runtime(nothing), None, "{nothing}");
         }
     }
 
