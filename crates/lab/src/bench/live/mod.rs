@@ -184,8 +184,7 @@ pub fn run(
             Err(error) => {
                 iomelt::go_on()?;
                 let name = if case.label.is_empty() { "the run" } else { &case.label };
-                let why = error.to_string().lines().collect::<Vec<_>>().join("; ");
-                live.failures.push(format!("{name}: {why}"));
+                live.failures.push(format!("{name}: {}", in_a_line(&error)));
                 in_a_row += 1;
             }
         }
@@ -200,6 +199,11 @@ pub fn run(
     live.busy = guard.reasons(&live.stalls);
     live.results = run::finish(scenario, scenario.seed, done);
     Ok(live)
+}
+
+/// A failure as results have it: what a program said may have several lines.
+fn in_a_line(error: &LabError) -> String {
+    error.to_string().lines().collect::<Vec<_>>().join("; ")
 }
 
 /// Refuses a case that asks for what cannot be driven.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::database;
 use super::jobs::{Batches, Came};
-use super::{Export, Files, Host, Part, parts_of, seconds};
+use super::{Export, Files, Host, Part, in_a_line, parts_of, seconds};
 use crate::LabError;
 use crate::bench::chain::Chain;
 use crate::bench::child::Guarded;
@@ -108,7 +108,7 @@ pub(super) fn drive(
             Err(error) => {
                 // When the whole run is told to stop, everything fails.
                 iomelt::go_on()?;
-                let why = error.to_string().lines().collect::<Vec<_>>().join("; ");
+                let why = in_a_line(&error);
                 came.batches.failures.push(format!("{}: {name}: {why}", case.label));
                 continue;
             }
