@@ -274,6 +274,21 @@ fn a_gate_that_fails_fails_the_result() {
     assert!(!SuiteResult::begin("burst-and-stripe", &suite).pass, "nothing run is no pass");
 }
 
+/// What came of a scenario for real, and nothing beside it.
+fn driven(results: &run::Results) -> Live {
+    Live {
+        results: results.clone(),
+        commands: Vec::new(),
+        fio: String::new(),
+        stalls: Vec::new(),
+        storage: Vec::new(),
+        programs: Vec::new(),
+        warnings: Vec::new(),
+        busy: Vec::new(),
+        failures: Vec::new(),
+    }
+}
+
 #[test]
 fn a_program_that_fails_fails_the_result() {
     let suite = find("burst-and-stripe").unwrap();
@@ -281,15 +296,9 @@ fn a_program_that_fails_fails_the_result() {
     let results = run::run(&ready.scenario, 1, run::Method::ClosedForm, &mut |_| {}).unwrap();
     let of = |failures: &[&str]| {
         let live = Live {
-            results: results.clone(),
-            commands: Vec::new(),
-            fio: String::new(),
-            stalls: Vec::new(),
-            storage: Vec::new(),
             programs: vec!["a 1.0".to_owned()],
-            warnings: Vec::new(),
-            busy: Vec::new(),
             failures: failures.iter().map(|failure| (*failure).to_owned()).collect(),
+            ..driven(&results)
         };
         let mut result = SuiteResult::begin("burst-and-stripe", &suite);
         result.add_live(&ready, &live);
@@ -351,17 +360,8 @@ fn a_busy_machine_leaves_what_is_broken_undecided() {
     let mut results = run::run(&ready.scenario, 1, run::Method::ClosedForm, &mut |_| {}).unwrap();
     results.comparisons[0].pass = false;
     let of = |results: &run::Results, busy: &[&str]| {
-        let live = Live {
-            results: results.clone(),
-            commands: Vec::new(),
-            fio: String::new(),
-            stalls: Vec::new(),
-            storage: Vec::new(),
-            programs: Vec::new(),
-            warnings: Vec::new(),
-            busy: busy.iter().map(|why| (*why).to_owned()).collect(),
-            failures: Vec::new(),
-        };
+        let live =
+            Live { busy: busy.iter().map(|why| (*why).to_owned()).collect(), ..driven(results) };
         let mut result = SuiteResult::begin("burst-and-stripe", &suite);
         result.add_live(&ready, &live);
         result
