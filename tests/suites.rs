@@ -8,6 +8,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::time::Duration;
 use support::clock::Deadline;
@@ -526,6 +527,30 @@ fn what_a_killed_run_left_mounted_is_taken_down_by_the_next() {
         assert!(output.stderr.contains("an earlier run had left"), "{output}");
         assert_eq!(mounts(folder.path()), Vec::<String>::new());
     }
+}
+
+/// A thread that waits for a file that its own process serves does not die of a signal: it does
+/// when the next run has the kernel answer it.
+#[test]
+fn a_run_that_is_killed_in_its_own_calls_ends_when_the_next_takes_it_down() {
+    if absent(&["nbdfuse", "fusermount3"]) {
+        return;
+    }
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let Some(killed) = run_with(folder.path(), MOUNTING[0], MOUNTED) else { return };
+    let mounted = mounts(folder.path());
+    let mut at =
+        mounted.iter().filter_map(|line| line.split(' ').find(|word| word.ends_with("/mnt")));
+    let file = Path::new(at.next_back().expect("it is mounted")).join("iomelt");
+    let is_written = || std::fs::metadata(&file).is_ok_and(|found| found.len() > 64 << 10);
+    assert!(Deadline::after(Duration::from_secs(60)).comes(is_written), "{}", file.display());
+    killed.signal(Signal::KILL);
+    let output = run_long(bench(folder.path(), NEXT));
+    assert!(output.stderr.contains("an earlier run had left"), "{output}");
+    assert_eq!(mounts(folder.path()), Vec::<String>::new(), "{output}");
+    let ended = killed.finish();
+    assert_eq!(ended.status.signal(), Some(Signal::KILL.as_raw()), "{ended}");
 }
 
 /// The front end is mounted first, then its file is a loop device, then there is a file system on

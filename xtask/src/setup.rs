@@ -21,7 +21,7 @@ enum What {
 }
 
 /// Debian 12's packages; qemu-storage-daemon is in qemu-system-common, nbdsh in python3-libnbd.
-const NEEDS: [Need; 24] = [
+const NEEDS: [Need; 28] = [
     Need { what: What::Program("fio"), package: "fio" },
     Need { what: What::Program("nbdinfo"), package: "libnbd-bin" },
     Need { what: What::Program("nbdcopy"), package: "libnbd-bin" },
@@ -34,6 +34,10 @@ const NEEDS: [Need; 24] = [
     Need { what: What::Program("fs_mark"), package: "fsmark" },
     Need { what: What::Program("dbench"), package: "dbench" },
     Need { what: What::Program("postmark"), package: "postmark" },
+    Need { what: What::Program("apache2"), package: "apache2-bin" },
+    Need { what: What::Program("ab"), package: "apache2-utils" },
+    Need { what: What::Program("tar"), package: "tar" },
+    Need { what: What::Program("bzip2"), package: "bzip2" },
     Need { what: What::Postgres("initdb"), package: POSTGRES },
     Need { what: What::Postgres("postgres"), package: POSTGRES },
     Need { what: What::Postgres("pgbench"), package: POSTGRES },
@@ -229,7 +233,7 @@ mod tests {
         assert_eq!(missing_packages(|_| true), [""; 0]);
         let only_nbd = |what| !matches!(what, What::Program("nbdinfo" | "nbdcopy"));
         assert_eq!(missing_packages(only_nbd), ["libnbd-bin"]);
-        assert_eq!(missing_packages(|_| false).len(), 17);
+        assert_eq!(missing_packages(|_| false).len(), 21);
     }
 
     #[test]

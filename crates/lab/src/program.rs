@@ -38,12 +38,22 @@ pub enum Program {
     MeltMixed,
     /// Random writes of 64 KiB that nobody waits for; calls are MiB.
     AioStress,
-    /// Clients of a file server, for some seconds; calls are clients.
+    /// Clients of a file server, for the seconds that are said; calls are clients.
     Dbench,
     /// Small files of a mail server, as the page cache has them; calls are transactions.
     Postmark,
     /// A file of zeros, compressed; calls are MiB.
     Gzip,
+    /// Ten trees of sources, made and flushed; calls are sources of each.
+    TreesCreate,
+    /// Objects of those, written in no order and flushed; calls are as before.
+    TreesCompile,
+    /// Sources and objects, read from the page cache; calls are as before.
+    TreesRead,
+    /// A tree of sources out of its archive; calls are sources.
+    Unpack,
+    /// A web server that is asked for one page; calls are requests.
+    Apache,
     /// sysbench's file test for the time of its client; calls are files.
     Sysbench,
     /// fio on files for the time of its client; calls are files.
@@ -63,11 +73,13 @@ pub struct ProgramSetup {
     pub program: Program,
     /// How much it does, in its own unit.
     pub calls: u64,
+    /// How long it goes on, in seconds; 0 where it ends when it is done, or with its client.
+    pub seconds: u64,
 }
 
 impl Program {
     /// Every program by the word that scenarios use.
-    pub const WORDS: [(&'static str, Self); 21] = [
+    pub const WORDS: [(&'static str, Self); 26] = [
         ("iozone-write", Self::IozoneWrite),
         ("iozone-read", Self::IozoneRead),
         ("file-server-layout", Self::FileServerLayout),
@@ -85,13 +97,19 @@ impl Program {
         ("dbench", Self::Dbench),
         ("postmark", Self::Postmark),
         ("gzip", Self::Gzip),
+        ("trees-create", Self::TreesCreate),
+        ("trees-compile", Self::TreesCompile),
+        ("trees-read", Self::TreesRead),
+        ("unpack", Self::Unpack),
+        ("apache", Self::Apache),
         ("sysbench", Self::Sysbench),
         ("fio", Self::Fio),
         ("pgbench", Self::Pgbench),
         ("pgbench-batch", Self::PgbenchBatch),
     ];
 
-    /// The programs that do it, by their names; fio stands in for those that are not to be had.
+    /// The programs that do it, by their names; fio and our own stand in for those that are not to
+    /// be had.
     #[must_use]
     pub const fn tools(self) -> &'static [&'static str] {
         match self {
@@ -100,6 +118,9 @@ impl Program {
             Self::Dbench => &["dbench"],
             Self::Postmark => &["postmark"],
             Self::Gzip => &["gzip"],
+            Self::TreesCreate | Self::TreesCompile | Self::TreesRead => &[],
+            Self::Unpack => &["bzip2", "tar"],
+            Self::Apache => &["ab", "apache2"],
             Self::Sysbench => &["sysbench"],
             Self::Pgbench | Self::PgbenchBatch => &["pgbench", "postgres"],
             _ => &["fio"],
@@ -119,33 +140,44 @@ impl Program {
         matches!(self, Self::Sysbench | Self::Fio)
     }
 
+    /// Whether it must be told how long it is to go on.
+    #[must_use]
+    pub const fn needs_seconds(self) -> bool {
+        matches!(self, Self::Dbench)
+    }
+
     /// Whether it is a pass of IOMelt, which needs the file that the passes that write leave.
     #[must_use]
     pub const fn is_of_iomelt(self) -> bool {
         matches!(self, Self::MeltRead | Self::MeltReread | Self::MeltMixed)
     }
 
-    /// Whether the page cache of a kernel answers it: there is none in virtual time, where nothing
-    /// stands in for it, nor without a file system.
+    /// Whether it runs for real on a file system or not at all: the page cache of a kernel answers
+    /// it, or its client binds it as much as its volume. Nothing stands in for that in virtual
+    /// time. Such a client says how much its program counts itself.
     #[must_use]
-    pub const fn is_of_page_cache(self) -> bool {
-        self.is_of_iomelt() || matches!(self, Self::ThreadedCached)
+    pub const fn is_for_real_only(self) -> bool {
+        self.is_of_iomelt()
+            || matches!(
+                self,
+                Self::ThreadedCached
+                    | Self::AioStress
+                    | Self::Dbench
+                    | Self::Postmark
+                    | Self::Gzip
+                    | Self::TreesCreate
+                    | Self::TreesCompile
+                    | Self::TreesRead
+                    | Self::Unpack
+                    | Self::Apache
+            )
     }
 
     /// Whether it is known what of it reaches the volume, so that its requests can be made without
-    /// it. Of the others a client says how much they count themselves.
+    /// it.
     #[must_use]
     pub const fn is_of_requests(self) -> bool {
-        let is_its_own_affair = matches!(
-            self,
-            Self::AioStress
-                | Self::Dbench
-                | Self::Postmark
-                | Self::Gzip
-                | Self::Pgbench
-                | Self::PgbenchBatch
-        );
-        !is_its_own_affair && !self.is_of_page_cache()
+        !self.is_for_real_only() && !self.is_of_database()
     }
 
     /// Whether it is the published program itself, or one in its manner.
@@ -158,6 +190,11 @@ impl Program {
             Self::Dbench => "dbench itself",
             Self::Postmark => "postmark itself",
             Self::Gzip => "gzip itself",
+            Self::TreesCreate | Self::TreesCompile | Self::TreesRead => {
+                "in the manner of Compile Bench, on trees that are drawn"
+            }
+            Self::Unpack => "tar and bzip2 themselves, on a tree that is drawn",
+            Self::Apache => "Apache and ab themselves",
             Self::Sysbench => "sysbench itself",
             Self::Fio => "fio itself",
             Self::Pgbench | Self::PgbenchBatch => "pgbench itself, on PostgreSQL",

@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::Target;
-use super::child;
+use super::apache::{self, Apache};
+use super::trees::{self, Phase};
+use super::{Target, child};
 use crate::program::{Program, ProgramSetup};
 use crate::sim::setup::Shape;
 use crate::{LabError, clock, text};
@@ -29,10 +30,10 @@ const FILE_SERVER_BLOCKS: &str = "--bssplit=512/10:1k/5:2k/5:4k/60:8k/2:16k/4:32
 
 /// What a client of dbench does, as Debian has it.
 const DBENCH_CLIENT: &str = "/usr/share/dbench/client.txt";
-/// Seconds of a run of dbench.
-const DBENCH_S: &str = "2";
-/// What a run of dbench is told to have done in its time.
-const DBENCH_MEGABYTES: f64 = 100.0;
+/// How often what is over at once is done.
+const SHORT_TIMES: usize = 5;
+/// What programs that tell bytes a second are told to have done in their time.
+const MEGABYTES: f64 = 100.0;
 
 /// Where programs run.
 #[derive(Clone, Copy, Debug)]
@@ -60,13 +61,20 @@ impl Desk<'_> {
     /// # Errors
     /// When it is missing, fails, hangs, or prints what we do not understand.
     pub fn run(&self, setup: ProgramSetup) -> Result<Score, LabError> {
-        let ProgramSetup { program, calls } = setup;
+        let ProgramSetup { program, calls, seconds } = setup;
+        // What the one before has left to be written is not this one's.
+        trees::settle(self.folder)?;
         match program {
             Program::Sqlite => self.sqlite(calls),
             Program::FsMark => self.fs_mark(calls),
-            Program::Dbench => self.dbench(calls),
+            Program::Dbench => self.dbench(calls, seconds),
             Program::Postmark => self.postmark(calls),
             Program::Gzip => self.gzip(calls),
+            Program::TreesCreate => self.trees(Phase::Create, calls),
+            Program::TreesCompile => self.trees(Phase::Compile, calls),
+            Program::TreesRead => self.trees(Phase::Read, calls),
+            Program::Unpack => self.unpack(calls),
+            Program::Apache => self.apache(calls),
             // They need the file of the passes before them: see `crate::bench::iomelt`.
             program if program.is_of_iomelt() => {
                 let what = format!("{} it is a pass of a batch, and no test", program.manner());
@@ -123,16 +131,23 @@ impl Desk<'_> {
     }
 
     /// Clients that do what a recorded one did; the time for a hundred megabytes of it.
-    fn dbench(&self, clients: u64) -> Result<Score, LabError> {
-        let words = ["dbench", "-D", &self.folder.to_string_lossy(), "-t", DBENCH_S, "-c"];
+    fn dbench(&self, clients: u64, seconds: u64) -> Result<Score, LabError> {
+        let seconds = seconds.to_string();
+        let words = ["dbench", "-D", &self.folder.to_string_lossy(), "-t", &seconds, "-c"];
         let mut words = words.map(str::to_owned).to_vec();
         words.extend([DBENCH_CLIENT.to_owned(), clients.to_string()]);
-        let told = self.finish(&words, "dbench")?;
+        let told = self.finish(&words, "dbench");
+        // What its clients were at when their time was over would be written yet.
+        let clients = self.folder.join("clients");
+        if clients.exists() {
+            fs::remove_dir_all(&clients).map_err(LabError::io("cannot remove", &clients))?;
+        }
+        let told = told?;
         let rate = dbench_rate(&told).ok_or_else(|| LabError::BadOutput {
             tool: "dbench",
             what: format!("no throughput in {:?}", told.lines().last()),
         })?;
-        let took_ns = (DBENCH_MEGABYTES * 1e9 / rate).round() as u64;
+        let took_ns = (MEGABYTES * 1e9 / rate).round() as u64;
         Ok(Score { took_ns, command: text::command_line(&words) })
     }
 
@@ -159,6 +174,61 @@ impl Desk<'_> {
         let score = self.timed(&["gzip", "-c", &zeros.to_string_lossy()], "gzip");
         fs::remove_file(&zeros).map_err(LabError::io("cannot remove", &zeros))?;
         score
+    }
+
+    /// The time for a hundred megabytes of files.
+    fn trees(&self, phase: Phase, sources: u64) -> Result<Score, LabError> {
+        let done = trees::run(phase, self.folder, sources, self.longest)?;
+        let took_s = done.took.as_secs_f64() * MEGABYTES * 1e6 / done.bytes.max(1) as f64;
+        let command = format!("{phase:?} {} bytes of files", done.bytes).to_lowercase();
+        Ok(Score { took_ns: (took_s * 1e9).round() as u64, command })
+    }
+
+    /// The archive is made elsewhere before; what comes out of it stays.
+    fn unpack(&self, sources: u64) -> Result<Score, LabError> {
+        let (tree, archive) = (self.scratch.join("tree"), self.scratch.join("tree.tar.bz2"));
+        trees::make(&tree, sources, self.longest)?;
+        let (above, archive) = (self.scratch.to_string_lossy(), archive.to_string_lossy());
+        let pack = ["tar", "-C", &above, "-cjf", &archive, "tree"].map(str::to_owned);
+        let packed = self.finish(&pack, "bzip2");
+        fs::remove_dir_all(&tree).map_err(LabError::io("cannot remove", &tree))?;
+        packed?;
+        self.fastest(|time| {
+            let folder = self.folder.join(format!("unpacked-{time}"));
+            fs::create_dir(&folder).map_err(LabError::io("cannot make", &folder))?;
+            self.timed(&["tar", "-C", &folder.to_string_lossy(), "-xjf", &archive], "bzip2")
+        })
+    }
+
+    /// A hundred at once ask for one page, as often as they can.
+    fn apache(&self, requests: u64) -> Result<Score, LabError> {
+        let server = Apache::start(self.folder, self.scratch)?;
+        let (connections, wanted) = (apache::CONNECTIONS, requests.to_string());
+        let words = ["ab", "-q", "-n", &wanted, "-c", connections, &server.url].map(str::to_owned);
+        self.fastest(|_| {
+            let told = self.finish(&words, "apache2-utils")?;
+            let rate = apache::rate(&told, requests).ok_or_else(|| LabError::BadOutput {
+                tool: "ab",
+                what: "no rate of requests that were all answered with the page".to_owned(),
+            })?;
+            let took_ns = (requests as f64 * 1e9 / rate).round() as u64;
+            Ok(Score { took_ns, command: text::command_line(&words) })
+        })
+    }
+
+    /// The fastest of some times of what is over in a second and bound by the processor, which
+    /// others may slow down for longer; each is begun with nothing left to be written.
+    fn fastest(
+        &self,
+        mut one: impl FnMut(usize) -> Result<Score, LabError>,
+    ) -> Result<Score, LabError> {
+        let mut scores = Vec::with_capacity(SHORT_TIMES);
+        for time in 0..SHORT_TIMES {
+            trees::settle(self.folder)?;
+            scores.push(one(time)?);
+        }
+        scores.sort_unstable_by_key(|score| score.took_ns);
+        Ok(scores.swap_remove(0))
     }
 
     /// A program from its begin to its end.
@@ -194,6 +264,11 @@ impl Desk<'_> {
         let took_ns = (files as f64 * 1e9 / per_second).round() as u64;
         Ok(Score { took_ns, command: text::command_line(&words) })
     }
+}
+
+/// The folder on the file system in which a program's server works, if it has one.
+pub(super) fn server_folder(program: Program) -> Option<&'static str> {
+    (program == Program::Apache).then_some(apache::FOLDER)
 }
 
 /// Requests straight to an export, as they would reach the volume of a program.
@@ -384,15 +459,18 @@ mod tests {
                 // It needs a server, and that a file system of its own.
                 program if program.is_of_database() => continue,
                 program if program.is_of_iomelt() => {
-                    let error = desk.run(ProgramSetup { program, calls: 16 }).unwrap_err();
+                    let error =
+                        desk.run(ProgramSetup { program, calls: 16, seconds: 0 }).unwrap_err();
                     assert!(error.to_string().contains("no test"), "{name}: {error}");
                     continue;
                 }
                 Program::ThreadedLayout => 16 * TESTER_FILE_KIB_PER_CALL,
+                // ab wants at least one for each connection.
+                Program::Apache => 128,
                 // PostMark divides by a tenth of them.
                 _ => 16,
             };
-            match desk.run(ProgramSetup { program, calls }) {
+            match desk.run(ProgramSetup { program, calls, seconds: 0 }) {
                 Ok(score) => assert!(score.took_ns > 0 && !score.command.is_empty(), "{name}"),
                 Err(error @ LabError::ToolMissing { .. }) => println!("{name}: {error}"),
                 Err(error) => panic!("{name}: {error}"),

@@ -20,7 +20,10 @@ pub mod sysbench;
 pub mod usage;
 pub mod versions;
 
+mod apache;
+mod servers;
 mod target;
+mod trees;
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -14,14 +14,18 @@ const TELL_MAX: Duration = Duration::from_secs(10);
 const LETTERS_MAX: usize = 80;
 
 /// How a program is asked for its version, where it is not `--version`. postmark greets with it,
-/// and ends with its input, of which there is none; `fs_mark` has no version to tell.
-const ASKED: [(&str, &[&str]); 6] = [
+/// and ends with its input, of which there is none; `fs_mark` has no version to tell. bzip2 would
+/// compress nothing after it.
+const ASKED: [(&str, &[&str]); 9] = [
     ("mkfs.ext4", &["-V"]),
     ("mkfs.xfs", &["-V"]),
     ("mkfs.btrfs", &["-V"]),
     ("dbench", &["--help"]),
     ("postmark", &[]),
     ("fs_mark", &["-h"]),
+    ("ab", &["-V"]),
+    ("apache2", &["-v"]),
+    ("bzip2", &["--help"]),
 ];
 
 /// What each of these programs tells of its version, in the order of their names and each once.

@@ -127,11 +127,10 @@ pub struct ClientSetup {
 }
 
 impl ClientSetup {
-    /// Whether only a kernel's page cache would answer it, so that it is run for real on a file
-    /// system or not at all.
+    /// Whether it is run for real on a file system or not at all.
     #[must_use]
-    pub fn is_of_page_cache(&self) -> bool {
-        self.program.is_some_and(|setup| setup.program.is_of_page_cache())
+    pub fn is_for_real_only(&self) -> bool {
+        self.program.is_some_and(|setup| setup.program.is_for_real_only())
     }
 
     /// Whether it only goes on beside others: requests or batches at random times.

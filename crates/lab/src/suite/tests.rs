@@ -213,7 +213,7 @@ fn what_only_a_kernel_does_is_not_run_in_virtual_time() {
     let (ready, result) = simulated("five-minute-job", &Choice::default());
     let real = ready.points.iter().filter(|point| point.is_for_real_only);
     let real: Vec<&str> = real.map(|point| point.id.as_str()).collect();
-    assert_eq!(real.len(), 7, "{real:?}");
+    assert_eq!(real.len(), 9, "{real:?}");
     for row in &result.rows {
         let is_run = row.verdict() != "not run";
         assert_eq!(is_run, !real.contains(&row.id.as_str()), "{}", row.id);

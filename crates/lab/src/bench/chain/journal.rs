@@ -19,7 +19,7 @@ pub(super) enum Step {
     Loop(PathBuf),
     /// A mount there.
     Mount(PathBuf),
-    /// A database server that works in that folder.
+    /// A server that works in that folder.
     Server(PathBuf),
 }
 
@@ -108,12 +108,29 @@ pub(super) fn disown(folder: &Path) {
     fs::write(&path, format!("process 4294967294 1\n{steps}")).unwrap();
 }
 
-/// When a process began, in the kernel's ticks; `None` if there is none.
+/// When a process began, in the kernel's ticks; `None` if there is none, or it has been killed and
+/// is only not gone yet: a thread that waits for a file which its own process served does not go
+/// before that file does.
 fn started(pid: u32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Counted from the name's last bracket: the name may hold anything.
     let (_, after_name) = stat.rsplit_once(')')?;
-    after_name.split_whitespace().nth(19).map(str::to_owned)
+    let mut fields = after_name.split_whitespace();
+    let is_dead = matches!(fields.next()?, "Z" | "X");
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    (!is_dead && !is_killed(&status)).then(|| fields.nth(18).map(str::to_owned)).flatten()
+}
+
+/// Whether a process of that status has been told to die at once.
+fn is_killed(status: &str) -> bool {
+    const SIGKILL: u64 = 1 << (9 - 1);
+    let pending = status.lines().filter_map(|line| {
+        let (name, signals) = line.split_once(':')?;
+        matches!(name, "SigPnd" | "ShdPnd").then_some(signals.trim())
+    });
+    pending
+        .filter_map(|signals| u64::from_str_radix(signals, 16).ok())
+        .any(|bits| bits & SIGKILL > 0)
 }
 
 /// Whether something is mounted right there.
@@ -159,6 +176,28 @@ mod tests {
             fs::write(&path, format!("{first}\n")).unwrap();
             assert!(is_orphan(folder.path()), "{first}");
         }
+    }
+
+    /// A zombie has a number and no life, as has what is killed and waits for what nobody answers.
+    #[test]
+    fn who_was_killed_is_gone() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let is_zombie = || {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+            stat.rsplit_once(')').is_some_and(|(_, after)| after.starts_with(" Z"))
+        };
+        while !is_zombie() {
+            std::thread::yield_now();
+        }
+        assert_eq!(started(child.id()), None);
+        child.wait().unwrap();
+        assert!(started(std::process::id()).is_some());
+        let status = |own: &str, shared: &str| format!("SigPnd:\t{own}\nShdPnd:\t{shared}\n");
+        let none = "0000000000000000";
+        assert!(!is_killed(&status(none, none)) && !is_killed(""));
+        assert!(!is_killed(&status("0000000000004000", none)), "that is SIGTERM");
+        assert!(is_killed(&status("0000000000000100", none)));
+        assert!(is_killed(&status(none, "0000000000004100")));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use self::journal::{Journal, Step};
 use super::NbdUri;
 use super::child::{self, Guarded};
-use super::postgres;
+use super::servers;
 use super::stripe::{Member, Stripe};
 use crate::{LabError, clock};
 
@@ -193,13 +193,13 @@ impl Chain {
         &self.mount
     }
 
-    /// Notes that a database server is to work in a folder of the file system: it is stopped before
-    /// anything else is taken down.
+    /// Notes that a server is to work in a folder of the file system: it is stopped before anything
+    /// else is taken down.
     ///
     /// # Errors
     /// When it cannot be written down.
-    pub fn serves(&self, data: &Path) -> Result<(), LabError> {
-        Journal::of(&self.folder).write(&Step::Server(data.to_path_buf()))
+    pub fn serves(&self, folder: &Path) -> Result<(), LabError> {
+        Journal::of(&self.folder).write(&Step::Server(folder.to_path_buf()))
     }
 
     /// Lets the file system send no flushes any more: as on a machine whose disks tell of no write
@@ -345,6 +345,7 @@ pub fn clean_leftovers(parent: &Path, prefix: &str) -> Vec<String> {
         if !journal::is_orphan(&run) && !chains.iter().any(|chain| journal::is_orphan(chain)) {
             continue;
         }
+        chains.iter().for_each(|chain| give_up(chain));
         let left: Vec<String> = chains.iter().flat_map(|chain| clean(chain)).collect();
         let shown = run.display();
         if left.is_empty() {
@@ -358,11 +359,25 @@ pub fn clean_leftovers(parent: &Path, prefix: &str) -> Vec<String> {
     told
 }
 
+/// Has the kernel answer what waits for a front end of a run that is no more: nobody else will, and
+/// nobody needs the bytes. Without it a thread of that very run may wait for ever, and whatever it
+/// has open stays.
+fn give_up(folder: &Path) {
+    for step in journal::read(folder).unwrap_or_default() {
+        if let Step::Fuse(at) = step
+            && journal::is_mounted(&at)
+        {
+            // In use it stays mounted, and only answers everything with an error from now on.
+            let _ = output(&["umount", "-f", &at.to_string_lossy()], "mount");
+        }
+    }
+}
+
 /// Takes one thing down. The program that makes it may have outlived a run that was killed, and be
 /// at it still: it is waited for, or what it makes would be there when everybody has looked.
 fn take_down(step: &Step) -> Result<(), LabError> {
     match step {
-        Step::Server(data) => postgres::stop(data),
+        Step::Server(folder) => servers::stop(folder),
         Step::Mount(at) => {
             wait_for_makers("mount", at)?;
             unmount(at, &["umount"])

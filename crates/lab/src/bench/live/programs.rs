@@ -45,8 +45,8 @@ pub(super) fn length_s(setup: &Setup) -> u64 {
         let (Target::Volume(volume), Load::Job { ios, .. }) = (client.target, &client.load) else {
             return 0;
         };
-        if client.is_of_page_cache() {
-            return AROUND_S;
+        if client.is_for_real_only() {
+            return AROUND_S + client.program.map_or(0, |setup| setup.seconds);
         }
         let limit = setup.volumes[volume as usize].pacing.operations;
         limit.map_or(1, |limit| ios / limit.per_second.max(1) + 1)
@@ -57,8 +57,9 @@ pub(super) fn length_s(setup: &Setup) -> u64 {
 /// What a program may take that makes so many requests; longer is a hang.
 fn longest(client: &ClientSetup) -> Duration {
     let Load::Job { ios, .. } = &client.load else { return PROGRAM_AROUND };
-    if client.is_of_page_cache() {
-        return PROGRAM_AROUND;
+    if client.is_for_real_only() {
+        let seconds = client.program.map_or(0, |setup| setup.seconds);
+        return PROGRAM_AROUND + Duration::from_secs(seconds);
     }
     let requests = u32::try_from(*ios).unwrap_or(u32::MAX);
     PROGRAM_AROUND.saturating_add(REQUEST_MAX.saturating_mul(requests)).min(PROGRAM_MAX)
@@ -234,7 +235,10 @@ impl Test<'_> {
             (Some(chain), Some(setup)) if setup.program.is_of_database() => {
                 pgbench::ready(chain, scratch).map(Ready::Database)
             }
-            (Some(chain), Some(_)) => {
+            (Some(chain), Some(setup)) => {
+                if let Some(server) = desktop::server_folder(setup.program) {
+                    chain.serves(&chain.path().join(server))?;
+                }
                 let longest = longest(self.client);
                 Ok(Ready::Desk(Desk { folder: chain.path(), scratch, longest }))
             }

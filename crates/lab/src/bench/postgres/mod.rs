@@ -16,12 +16,11 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::fs::{Advice, fadvise, syncfs};
-use rustix::process::{Pid, Signal, kill_process};
 
 pub use self::session::{Row, Session};
 use super::chain::{self, Chain};
 use super::child::{self, Guarded};
-use super::iomelt;
+use super::{iomelt, servers};
 use crate::{LabError, clock, text};
 
 /// The superuser of the cluster, whatever user of the system runs it.
@@ -36,8 +35,6 @@ const PORT: &str = "5432";
 const SOCKET: &str = ".s.PGSQL.5432";
 /// Longest wait for a server to be ready, and to be gone.
 const READY_MAX: Duration = Duration::from_secs(60);
-/// A server that is told to end at once has so long before it is killed.
-const QUIT_MAX: Duration = Duration::from_secs(10);
 
 /// What the cluster is made with. What is not flushed then is so before anything is measured.
 const INITDB: [&str; 6] = [
@@ -265,61 +262,16 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         // What does not go is told by whoever takes down the file system below it.
-        let _ = stop(&self.data);
-        let _ = self.process.wait_until(clock::now() + QUIT_MAX);
+        let _ = servers::stop(&self.data);
+        let _ = self.process.wait_until(clock::now() + servers::QUIT_MAX);
         // The next server of this run has a folder of the same name.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-/// Stops the server of a data folder, if one runs: at once, since nobody needs its data again. It
-/// is known by where it works, not by a number that may be another's by now.
-///
-/// # Errors
-/// When it does not go.
-pub(super) fn stop(data: &Path) -> Result<(), LabError> {
-    for signal in [Signal::QUIT, Signal::KILL] {
-        for process in processes_of(data) {
-            let _ = kill_process(process, signal);
-        }
-        let gone =
-            chain::wait_until("PostgreSQL is gone", QUIT_MAX, || processes_of(data).is_empty());
-        if signal == Signal::KILL || gone.is_ok() {
-            return gone;
-        }
-    }
-    Ok(())
-}
-
-/// The processes of PostgreSQL that work in a data folder: the server and its children.
-fn processes_of(data: &Path) -> Vec<Pid> {
-    child::processes(|process| {
-        let works_there = fs::read_link(process.join("cwd")).is_ok_and(|at| at == data);
-        let program = || fs::read_link(process.join("exe"));
-        works_there && program().is_ok_and(|program| program.ends_with("postgres"))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_server_that_is_not_there_is_stopped() {
-        let folder = tempfile::tempdir().unwrap();
-        stop(&folder.path().join("postgres")).unwrap();
-    }
-
-    /// Something else in the very folder is not ours to stop.
-    #[test]
-    fn another_program_in_the_folder_is_left_alone() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut sleeper = Command::new("sleep");
-        let mut sleeper =
-            Guarded::spawn(sleeper.arg("1000").current_dir(folder.path()), "coreutils").unwrap();
-        stop(folder.path()).unwrap();
-        assert_eq!(sleeper.wait_until(clock::now()), None, "it was stopped");
-    }
 
     #[test]
     fn a_folder_that_nobody_may_pass_is_named() {

@@ -12,6 +12,8 @@ const DEPTH: RangeInclusive<u32> = 1..=1_024;
 const CLIENTS_MAX: usize = 4_096;
 /// What a program does at most, in its own unit.
 const CALLS: RangeInclusive<u64> = 1..=1_000_000;
+/// How long a program may go on.
+const PROGRAM_S: RangeInclusive<u64> = 1..=3_600;
 /// Requests of a trace at most.
 const TRACE_MAX: usize = 10_000_000;
 
@@ -102,9 +104,11 @@ fn client(
 fn program(reader: &Reader<'_>, load: &Load) -> Read<Option<ProgramSetup>> {
     let program = reader.choice("program", &Program::WORDS)?;
     let calls = reader.whole("program_calls", CALLS)?;
+    let seconds = reader.whole("program_s", PROGRAM_S)?;
     let Some(program) = program else {
-        let alone = calls.map(|_| Err(reader.fault("program_calls", "needs a program")));
-        return alone.unwrap_or(Ok(None));
+        let alone = [("program_calls", calls), ("program_s", seconds)].into_iter();
+        let alone = alone.filter(|(_, told)| told.is_some()).map(|(key, _)| key).next();
+        return alone.map_or(Ok(None), |key| Err(reader.fault(key, "needs a program")));
     };
     let why = match (program, load) {
         (Program::Pgbench, Load::Open { .. }) => None,
@@ -118,7 +122,14 @@ fn program(reader: &Reader<'_>, load: &Load) -> Read<Option<ProgramSetup>> {
         return Err(reader.fault("program", why));
     }
     let calls = reader.need("program_calls", calls, "how much it does, in its own unit")?;
-    Ok(Some(ProgramSetup { program, calls }))
+    let seconds = match (seconds, program.needs_seconds()) {
+        (Some(_), false) => {
+            return Err(reader.fault("program_s", "this program ends when it is done"));
+        }
+        (None, true) => reader.need("program_s", None, "how long it goes on")?,
+        (told, _) => told.unwrap_or(0),
+    };
+    Ok(Some(ProgramSetup { program, calls, seconds }))
 }
 
 fn shape(reader: &Reader<'_>, size_bytes: u64) -> Read<Shape> {

@@ -89,16 +89,16 @@ fn point(reader: Reader<'_>, scenario: &mut Scenario, times: u32) -> Read<Point>
     }
     let is_for_real_only = comparison.as_ref().is_some_and(|compared| {
         matches!(compared.by, By::Mean(metric) | By::Furthest(metric) if metric.is_for_real_only())
-            || compared.measures().any(|measure| is_of_page_cache(measure, scenario))
+            || compared.measures().any(|measure| is_of_such_a_client(measure, scenario))
     });
     Ok(Point { id, what, published, note, is_gate, is_live_gate, is_for_real_only, comparison })
 }
 
-fn is_of_page_cache(measure: Measure, scenario: &Scenario) -> bool {
+fn is_of_such_a_client(measure: Measure, scenario: &Scenario) -> bool {
     let Measure::Of { run, measure } = measure else { return false };
     let case = &scenario.cases[run];
     case.measures[measure].of.iter().any(|subject| match subject {
-        Subject::Client(client) => case.setup.clients[*client as usize].is_of_page_cache(),
+        Subject::Client(client) => case.setup.clients[*client as usize].is_for_real_only(),
         Subject::Volume(_) => false,
     })
 }

@@ -245,6 +245,20 @@ const MISTAKES: &[(&str, &str)] = &[
         "[[client]]\nname = \"c\"\non = \"v\"\nprogram_calls = 1",
         "s.toml:9: [[client]] program_calls = 1: needs a program",
     ),
+    (
+        "[[client]]\nname = \"c\"\non = \"v\"\nprogram_s = 1",
+        "s.toml:9: [[client]] program_s = 1: needs a program",
+    ),
+    (
+        "[[client]]\nname = \"c\"\non = \"v\"\njob_ios = 9\njob_every_s = 1\nprogram = \"gzip\"\n\
+         program_calls = 1\nprogram_s = 1",
+        "s.toml:13: [[client]] program_s = 1: this program ends when it is done",
+    ),
+    (
+        "[[client]]\nname = \"c\"\non = \"v\"\njob_ios = 9\njob_every_s = 1\nprogram = \"dbench\"\n\
+         program_calls = 1",
+        "s.toml:6: [[client]] program_s is missing: how long it goes on",
+    ),
     ("x = 99999999999999999999", "s.toml:6: 99999999999999999999 is too large a number"),
     ("x = nan", "s.toml:6: nan is not a finite number"),
     ("[[volume]]\nname = \"v\"", "s.toml:3: volume = a list: two volumes are called \"v\""),

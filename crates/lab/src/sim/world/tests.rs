@@ -169,7 +169,7 @@ fn jobs_at_random_times_start_as_often_on_average() {
 fn what_a_page_cache_answers_is_not_simulated() {
     let load =
         |ios| Load::Job { every_ns: SECOND, poisson: false, ios, depth: 1, think: Think::No };
-    let program = Some(ProgramSetup { program: Program::MeltRead, calls: 9 });
+    let program = Some(ProgramSetup { program: Program::MeltRead, calls: 9, seconds: 0 });
     let writes = ClientSetup { load: load(5), ..client(Target::Volume(0), 1, 1) };
     let reads = ClientSetup { load: load(9), program, ..client(Target::Volume(0), 1, 1) };
     let outcome = run(&setup(2, vec![volume(None)], vec![writes, reads]), 1);

@@ -1,0 +1,196 @@
+//! An Apache that serves one page of a file system that is tested, and `ab`, which asks for it.
+//!
+//! The server is one process, so that it is gone when we are done with it. As root it works as
+//! nobody, who need not be let through the folders of the run: the page's folder is all it sees.
+
+use std::fmt::Write as _;
+use std::fs::{self, Permissions};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::child::Guarded;
+use super::{chain, iomelt};
+use crate::{LabError, clock};
+
+/// The folder of the page on the file system.
+pub(super) const FOLDER: &str = "apache";
+/// The package of the server, and that of `ab`.
+const PACKAGE: &str = "apache2-bin";
+/// Where Debian has the server, and below which it has its modules.
+const DEBIAN: (&str, &str) = ("/usr/sbin", "/usr/lib/apache2");
+/// Bytes of the page, as the published test had it.
+const PAGE_BYTES: usize = 3_064;
+/// The user and group that own nothing.
+const NOBODY: u32 = 65_534;
+/// Connections that `ab` keeps busy, and threads for them.
+pub(super) const CONNECTIONS: &str = "100";
+const THREADS: u32 = 128;
+/// Longest wait for a server to answer.
+const READY_MAX: Duration = Duration::from_secs(20);
+/// Ports that are tried: one that was free may be another's by the time the server takes it.
+const PORTS_MAX: u32 = 3;
+
+/// A running server. Dropping it stops it.
+#[derive(Debug)]
+pub(super) struct Apache {
+    _process: Guarded,
+    /// The address of its page.
+    pub url: String,
+}
+
+impl Apache {
+    /// Makes the page in a folder and starts a server of it; `scratch` is for what it is told and
+    /// its errors.
+    ///
+    /// # Errors
+    /// When the server is missing, ends, or does not answer.
+    pub fn start(folder: &Path, scratch: &Path) -> Result<Self, LabError> {
+        let program = find()?;
+        let root = folder.join(FOLDER);
+        let page = root.join("index.html");
+        fs::create_dir(&root)
+            .and_then(|()| fs::write(&page, vec![b'x'; PAGE_BYTES]))
+            .and_then(|()| fs::set_permissions(&root, Permissions::from_mode(0o755)))
+            .and_then(|()| fs::set_permissions(&page, Permissions::from_mode(0o644)))
+            .map_err(LabError::io("cannot make", &page))?;
+        let mut ports = 0;
+        loop {
+            ports += 1;
+            match Self::start_once(&program, &root, scratch) {
+                Err(LabError::ToolFailed { said, .. })
+                    if said.contains("Address already in use") && ports < PORTS_MAX => {}
+                started => return started,
+            }
+        }
+    }
+
+    fn start_once(program: &Path, root: &Path, scratch: &Path) -> Result<Self, LabError> {
+        let address = free_address()?;
+        let told = scratch.join("apache.conf");
+        fs::write(&told, configuration(address, root, scratch))
+            .map_err(LabError::io("cannot write", &told))?;
+        let mut command = Command::new(program);
+        // Threads end by a library that is found no more once the page's folder is all there is.
+        command.arg("-X").arg("-f").arg(&told).env("LD_PRELOAD", "libgcc_s.so.1");
+        let mut process = Guarded::spawn(command.stdout(Stdio::null()), PACKAGE)?;
+        let deadline = clock::now() + READY_MAX;
+        while TcpStream::connect(address).is_err() {
+            iomelt::go_on()?;
+            if process.wait_until(clock::now() + chain::LOOK).is_some() {
+                let log = fs::read_to_string(errors(scratch)).unwrap_or_default();
+                return Err(LabError::ToolFailed {
+                    tool: "apache2".to_owned(),
+                    how: "it ended when it should have begun".to_owned(),
+                    said: format!("{}\n{log}", process.stderr()),
+                    command: format!("apache2 -X -f {}", told.display()),
+                });
+            }
+            if clock::now() > deadline {
+                let what = "the start of Apache".to_owned();
+                return Err(LabError::Deadline { what, after: READY_MAX });
+            }
+        }
+        Ok(Self { _process: process, url: format!("http://{address}/index.html") })
+    }
+}
+
+/// The server: on the `PATH`, or where Debian has what is root's.
+pub(super) fn find() -> Result<PathBuf, LabError> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    folders.push(DEBIAN.0.into());
+    let programs = folders.into_iter().map(|folder| folder.join("apache2"));
+    programs
+        .into_iter()
+        .find(|program| program.is_file())
+        .ok_or_else(|| LabError::ToolMissing { tool: "apache2".to_owned(), package: PACKAGE })
+}
+
+/// A port that nobody has at this moment.
+fn free_address() -> Result<SocketAddr, LabError> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    listener
+        .and_then(|listener| listener.local_addr())
+        .map_err(LabError::io("cannot listen on", "a port of 127.0.0.1"))
+}
+
+fn errors(scratch: &Path) -> PathBuf {
+    scratch.join("apache-errors.log")
+}
+
+/// What the server is told: no more than a page needs.
+fn configuration(address: SocketAddr, root: &Path, scratch: &Path) -> String {
+    let mut told = format!(
+        "ServerRoot {}\nServerName localhost\nListen {address}\nPidFile \"{}\"\nErrorLog \"{}\"\n",
+        DEBIAN.1,
+        scratch.join("apache.pid").display(),
+        errors(scratch).display(),
+    );
+    for module in ["mpm_event", "authz_core"] {
+        let _ = writeln!(told, "LoadModule {module}_module modules/mod_{module}.so");
+    }
+    let _ = write!(
+        told,
+        "ServerLimit 1\nStartServers 1\nThreadLimit {THREADS}\nThreadsPerChild {THREADS}\n\
+         MaxRequestWorkers {THREADS}\n"
+    );
+    let root = root.display();
+    let _ = match rustix::process::geteuid().is_root() {
+        true => write!(
+            told,
+            "User #{NOBODY}\nGroup #{NOBODY}\nChrootDir \"{root}\"\nDocumentRoot \"/\"\n"
+        ),
+        false => writeln!(told, "DocumentRoot \"{root}\""),
+    };
+    told
+}
+
+/// Requests per second as `ab` tells them; none unless all of them were answered with the page.
+pub(super) fn rate(told: &str, requests: u64) -> Option<f64> {
+    let figure = |name: &str| {
+        let line = told.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line?.split_whitespace().next()?.parse::<f64>().ok()
+    };
+    let is_all = figure("Complete requests")? == requests as f64
+        && figure("Failed requests")? == 0.0
+        && figure("Non-2xx responses").is_none();
+    figure("Requests per second").filter(|rate| is_all && *rate > 0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_that_of_answers_with_the_page() {
+        let told = |complete: u32, failed: u32, more: &str| {
+            format!(
+                "Complete requests:      {complete}\nFailed requests:        {failed}\n{more}\
+                 Requests per second:    12467.90 [#/sec] (mean)\n"
+            )
+        };
+        assert_eq!(rate(&told(2_000, 0, ""), 2_000), Some(12_467.9));
+        assert_eq!(rate(&told(1_999, 0, ""), 2_000), None);
+        assert_eq!(rate(&told(2_000, 1, ""), 2_000), None);
+        assert_eq!(rate(&told(2_000, 0, "Non-2xx responses:      2000\n"), 2_000), None);
+        assert_eq!(rate("", 0), None);
+    }
+
+    #[test]
+    fn a_server_that_ends_at_once_is_told_with_its_words() {
+        if find().is_err() {
+            println!("no apache2 here");
+            return;
+        }
+        let (folder, scratch) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::create_dir(scratch.path().join("apache.pid")).unwrap();
+        let error = Apache::start(folder.path(), scratch.path()).unwrap_err().to_string();
+        assert!(
+            error.contains("apache2 failed (it ended") && error.contains("pid file"),
+            "{error}"
+        );
+    }
+}

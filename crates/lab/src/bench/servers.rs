@@ -1,0 +1,70 @@
+//! Servers that a program needs on a file system, known by where they work: after a run that was
+//! killed they are stopped before anything is taken down.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{chain, child};
+use crate::LabError;
+
+/// A server that is told to end at once has so long before it is killed.
+pub(super) const QUIT_MAX: Duration = Duration::from_secs(10);
+/// Programs that are servers of ours. Another one in the very folder is not ours to stop.
+const PROGRAMS: [&str; 2] = ["postgres", "apache2"];
+
+/// Stops the server of a folder, if one runs: at once, since nobody needs its data again. It is
+/// known by where it works, not by a number that may be another's by now.
+///
+/// # Errors
+/// When it does not go.
+pub(super) fn stop(folder: &Path) -> Result<(), LabError> {
+    for signal in [Signal::QUIT, Signal::KILL] {
+        for process in processes_of(folder) {
+            let _ = kill_process(process, signal);
+        }
+        let what = format!("the server in {} is gone", folder.display());
+        let gone = chain::wait_until(&what, QUIT_MAX, || processes_of(folder).is_empty());
+        if signal == Signal::KILL || gone.is_ok() {
+            return gone;
+        }
+    }
+    Ok(())
+}
+
+/// The processes of a server that works in a folder: itself and its children.
+fn processes_of(folder: &Path) -> Vec<Pid> {
+    child::processes(|process| {
+        let works_there = fs::read_link(process.join("cwd")).is_ok_and(|at| at == folder);
+        let program = || fs::read_link(process.join("exe"));
+        works_there
+            && program().is_ok_and(|program| PROGRAMS.iter().any(|name| program.ends_with(name)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::child::Guarded;
+    use crate::clock;
+    use std::process::Command;
+
+    #[test]
+    fn a_server_that_is_not_there_is_stopped() {
+        let folder = tempfile::tempdir().unwrap();
+        stop(&folder.path().join("postgres")).unwrap();
+    }
+
+    /// Something else in the very folder is not ours to stop.
+    #[test]
+    fn another_program_in_the_folder_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut sleeper = Command::new("sleep");
+        let mut sleeper =
+            Guarded::spawn(sleeper.arg("1000").current_dir(folder.path()), "coreutils").unwrap();
+        stop(folder.path()).unwrap();
+        assert_eq!(sleeper.wait_until(clock::now()), None, "it was stopped");
+    }
+}

@@ -1,0 +1,411 @@
+//! Trees of sources, such as a kernel has: made, compiled and read in the manner of Compile Bench
+//! 0.6, and an archive of one for tar and bzip2.
+//!
+//! Compile Bench needs a Python that distributions no longer have, and its lists of names and sizes
+//! are those of a kernel. Here they are drawn, and the same in every run. Its three phases are the
+//! published ones: ten trees are made one after the other; objects are written beside their
+//! sources in no order, as by a `make` of many jobs; everything is read. Whatever writes has it
+//! written to the disk within its time; what is read is in the page cache, as nobody is asked to
+//! forget it, and told as the median of some passes over it.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use evenkeel_store::random::Random;
+use rustix::fs::syncfs;
+
+use super::iomelt;
+use crate::{LabError, clock};
+
+/// Trees of a test, as the published run had them.
+const TREES: u64 = 10;
+/// Sources in a folder.
+const FOLDER_SOURCES: u64 = 16;
+/// The least bytes of a source, and the mean of what comes on top: 12 KiB together, with
+/// exponential chance.
+const SOURCE_BYTES_MIN: u64 = 512;
+const SOURCE_BYTES_MORE: u64 = (12 << 10) - SOURCE_BYTES_MIN;
+/// One of so many sources has an object.
+const COMPILED_ONE_IN: u64 = 2;
+/// An object's size, in percent of its source's.
+const OBJECT_PERCENT: u64 = 150;
+/// Everything is read again and again for so long: once, from the page cache, is over at once.
+const READ: Duration = Duration::from_secs(2);
+/// And at least so often.
+const PASSES_MIN: usize = 4;
+/// What files are cut from.
+const POOL_BYTES: u64 = 4 << 20;
+/// The seed of names, sizes and words.
+const SEED: u64 = 2013;
+
+/// A file of a tree that is drawn.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Source {
+    /// From the tree's root.
+    path: PathBuf,
+    bytes: u64,
+    /// Of its object, if it has one.
+    object_bytes: Option<u64>,
+}
+
+/// A phase of the test.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Phase {
+    /// The trees are made.
+    Create,
+    /// Objects are written.
+    Compile,
+    /// Sources and objects are read.
+    Read,
+}
+
+/// What a phase did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Done {
+    /// Bytes of all files that were written or read.
+    pub bytes: u64,
+    /// In this time.
+    pub took: Duration,
+}
+
+/// Runs a phase on ten trees of so many sources each, in a folder; [`Phase::Create`] is the first.
+///
+/// # Errors
+/// When a file cannot be written or read, it takes longer than `longest`, or the run is told to
+/// stop.
+pub(super) fn run(
+    phase: Phase,
+    folder: &Path,
+    sources: u64,
+    longest: Duration,
+) -> Result<Done, LabError> {
+    let root = folder.join("trees");
+    if phase == Phase::Create {
+        fs::create_dir(&root).map_err(LabError::io("cannot make", &root))?;
+    }
+    let trees: Vec<(PathBuf, Vec<Source>)> = (0..TREES)
+        .map(|tree| (root.join(tree.to_string()), drawn(sources, &mut Random::new(SEED, tree))))
+        .collect();
+    let mut writer = Writer::new();
+    let began = clock::now();
+    let limit = Limit { deadline: began + longest, longest };
+    let mut bytes = 0;
+    match phase {
+        Phase::Create => {
+            for (tree, files) in &trees {
+                bytes += create(tree, files, &mut writer, limit)?;
+            }
+        }
+        Phase::Compile => {
+            for (tree, files) in &trees {
+                bytes += compile(tree, files, &mut writer, limit)?;
+            }
+        }
+        Phase::Read => {
+            return read_all(&trees, limit);
+        }
+    }
+    settle(&root)?;
+    Ok(Done { bytes, took: clock::now() - began })
+}
+
+/// Reads everything again and again; the median pass. The first is not counted: a kernel that is
+/// short of memory forgets what was written.
+fn read_all(trees: &[(PathBuf, Vec<Source>)], limit: Limit) -> Result<Done, LabError> {
+    let mut buffer = Vec::new();
+    let mut passes = Vec::new();
+    let began = clock::now();
+    loop {
+        let pass_began = clock::now();
+        let mut bytes = 0;
+        for (tree, files) in trees {
+            bytes += read(tree, files, &mut buffer, limit)?;
+        }
+        passes.push((clock::now() - pass_began, bytes));
+        if passes.len() >= PASSES_MIN && clock::now() - began >= READ {
+            break;
+        }
+    }
+    passes.remove(0);
+    passes.sort_unstable();
+    let (took, bytes) = passes.swap_remove(passes.len() / 2);
+    Ok(Done { bytes, took })
+}
+
+/// Makes one tree of so many sources, whose files' contents are all different.
+///
+/// # Errors
+/// When it cannot be written, or the run is told to stop.
+pub(super) fn make(root: &Path, sources: u64, longest: Duration) -> Result<(), LabError> {
+    let limit = Limit { deadline: clock::now() + longest, longest };
+    let mut random = Random::new(SEED, TREES);
+    fs::create_dir(root).map_err(LabError::io("cannot make", root))?;
+    for source in drawn(sources, &mut random) {
+        limit.go_on()?;
+        let path = root.join(&source.path);
+        folder_of(&path)?;
+        fs::write(&path, words(source.bytes, &mut random))
+            .map_err(LabError::io("cannot write", &path))?;
+    }
+    Ok(())
+}
+
+/// Has everything on the file system of a folder written.
+///
+/// # Errors
+/// When it cannot be.
+pub(super) fn settle(folder: &Path) -> Result<(), LabError> {
+    let written = File::open(folder).and_then(|folder| Ok(syncfs(folder)?));
+    written.map_err(LabError::io("cannot have the system write", folder))
+}
+
+/// When a phase is given up.
+#[derive(Clone, Copy)]
+struct Limit {
+    deadline: Instant,
+    longest: Duration,
+}
+
+impl Limit {
+    fn go_on(self) -> Result<(), LabError> {
+        iomelt::go_on()?;
+        match clock::now() > self.deadline {
+            true => {
+                let what = "a phase on trees of sources".to_owned();
+                Err(LabError::Deadline { what, after: self.longest })
+            }
+            false => Ok(()),
+        }
+    }
+}
+
+/// Writes files that are cut from a pool of words.
+struct Writer {
+    pool: Vec<u8>,
+    random: Random,
+}
+
+impl Writer {
+    fn new() -> Self {
+        let mut random = Random::new(SEED, TREES + 1);
+        Self { pool: words(POOL_BYTES, &mut random), random }
+    }
+
+    fn write(&mut self, path: &Path, bytes: u64) -> Result<(), LabError> {
+        let bytes = bytes.min(POOL_BYTES);
+        let from = self.random.below(POOL_BYTES - bytes + 1);
+        let range = usize::try_from(from).unwrap_or(0)..usize::try_from(from + bytes).unwrap_or(0);
+        fs::write(path, &self.pool[range]).map_err(LabError::io("cannot write", path))
+    }
+}
+
+fn create(
+    tree: &Path,
+    files: &[Source],
+    writer: &mut Writer,
+    limit: Limit,
+) -> Result<u64, LabError> {
+    let mut bytes = 0;
+    for source in files {
+        limit.go_on()?;
+        let path = tree.join(&source.path);
+        folder_of(&path)?;
+        writer.write(&path, source.bytes)?;
+        bytes += source.bytes;
+    }
+    Ok(bytes)
+}
+
+fn compile(
+    tree: &Path,
+    files: &[Source],
+    writer: &mut Writer,
+    limit: Limit,
+) -> Result<u64, LabError> {
+    let mut objects: Vec<(PathBuf, u64)> = files
+        .iter()
+        .filter_map(|source| Some((source.path.with_extension("o"), source.object_bytes?)))
+        .collect();
+    for last in (1..objects.len()).rev() {
+        let other = writer.random.below(last as u64 + 1);
+        objects.swap(last, usize::try_from(other).unwrap_or(0));
+    }
+    let mut bytes = 0;
+    for (object, object_bytes) in objects {
+        limit.go_on()?;
+        writer.write(&tree.join(object), object_bytes)?;
+        bytes += object_bytes;
+    }
+    Ok(bytes)
+}
+
+fn read(
+    tree: &Path,
+    files: &[Source],
+    buffer: &mut Vec<u8>,
+    limit: Limit,
+) -> Result<u64, LabError> {
+    let mut bytes = 0;
+    for source in files {
+        limit.go_on()?;
+        let object = source.object_bytes.map(|_| source.path.with_extension("o"));
+        for path in [Some(source.path.clone()), object].into_iter().flatten() {
+            let path = tree.join(path);
+            buffer.clear();
+            File::open(&path)
+                .and_then(|mut file| std::io::Read::read_to_end(&mut file, buffer))
+                .map_err(LabError::io("cannot read", &path))?;
+            bytes += buffer.len() as u64;
+        }
+    }
+    Ok(bytes)
+}
+
+/// Makes the folder that a file lies in.
+fn folder_of(path: &Path) -> Result<(), LabError> {
+    let folder = path.parent().unwrap_or(path);
+    fs::create_dir_all(folder).map_err(LabError::io("cannot make", folder))
+}
+
+/// A tree of so many sources, folder by folder.
+fn drawn(sources: u64, random: &mut Random) -> Vec<Source> {
+    let source = |number: u64| {
+        let bytes = SOURCE_BYTES_MIN + random.exponential(SOURCE_BYTES_MORE);
+        let bytes = bytes.min(POOL_BYTES * 100 / OBJECT_PERCENT);
+        let object_bytes = random.one_in(COMPILED_ONE_IN).then_some(bytes * OBJECT_PERCENT / 100);
+        let folder = number / FOLDER_SOURCES;
+        let path = format!("{}/{}/source-{number}.c", folder / FOLDER_SOURCES, folder);
+        Source { path: path.into(), bytes, object_bytes }
+    };
+    (0..sources).map(source).collect()
+}
+
+/// What a source is made of, the more common first.
+const WORDS: [&str; 24] = [
+    "\n",
+    "\t",
+    " ",
+    ";",
+    "(",
+    ")",
+    ", ",
+    " = ",
+    "->",
+    "struct ",
+    "int ",
+    "if (",
+    "return ",
+    "0",
+    "{\n",
+    "}\n",
+    "static ",
+    "/* ",
+    " */",
+    "const ",
+    "unsigned long ",
+    "&",
+    "#define ",
+    "sizeof(",
+];
+/// Names that are made up.
+const NAMES: u64 = 4_096;
+
+/// So many bytes of words and names: a text that bzip2 makes about five times smaller, as it does
+/// sources.
+fn words(bytes: u64, random: &mut Random) -> Vec<u8> {
+    let wanted = usize::try_from(bytes).unwrap_or(0);
+    let mut text = Vec::with_capacity(wanted + 32);
+    while text.len() < wanted {
+        match random.below(3) {
+            // The smaller of two is what most draws come to.
+            0 => {
+                let name = random.below(NAMES).min(random.below(NAMES)).min(random.below(NAMES));
+                text.extend_from_slice(format!("dev_{}", name * name).as_bytes());
+            }
+            _ => {
+                let count = WORDS.len() as u64;
+                let word = random.below(count).min(random.below(count));
+                text.extend_from_slice(WORDS[usize::try_from(word).unwrap_or(0)].as_bytes());
+            }
+        }
+    }
+    text.truncate(wanted);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONGEST: Duration = Duration::from_secs(600);
+
+    #[test]
+    fn a_tree_is_the_same_in_every_run_and_of_about_its_mean_size() {
+        let draw = || drawn(3_000, &mut Random::new(SEED, 0));
+        let files = draw();
+        assert_eq!(files, draw());
+        let mean = files.iter().map(|file| file.bytes).sum::<u64>() / 3_000;
+        assert!((11_500..13_000).contains(&mean), "{mean}");
+        let compiled = files.iter().filter(|file| file.object_bytes.is_some()).count();
+        assert!((1_350..1_650).contains(&compiled), "{compiled}");
+        let mut paths: Vec<&Path> = files.iter().map(|file| file.path.as_path()).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        assert_eq!(paths.len(), 3_000, "no two of a name");
+    }
+
+    /// What the phases count is what lies on the disk.
+    #[test]
+    fn phases_write_and_read_the_bytes_that_they_tell() {
+        let folder = tempfile::tempdir().unwrap();
+        let phase = |phase| run(phase, folder.path(), 40, LONGEST).unwrap();
+        let (made, compiled, read) =
+            (phase(Phase::Create), phase(Phase::Compile), phase(Phase::Read));
+        let on_disk = |extension: &str| {
+            let mut bytes = 0;
+            let mut left = vec![folder.path().join("trees")];
+            while let Some(at) = left.pop() {
+                for entry in fs::read_dir(at).unwrap().map(Result::unwrap) {
+                    if entry.file_type().unwrap().is_dir() {
+                        left.push(entry.path());
+                    } else if entry.path().extension().is_some_and(|found| found == extension) {
+                        bytes += entry.metadata().unwrap().len();
+                    }
+                }
+            }
+            bytes
+        };
+        assert_eq!(made.bytes, on_disk("c"));
+        assert_eq!(compiled.bytes, on_disk("o"));
+        assert!(compiled.bytes > made.bytes / 2 && made.took > Duration::ZERO);
+        assert_eq!(read.bytes, made.bytes + compiled.bytes, "one pass");
+        assert!(read.took > Duration::ZERO);
+        let again = run(Phase::Create, folder.path(), 40, LONGEST).unwrap_err().to_string();
+        assert!(again.contains("cannot make") && again.contains("trees"), "{again}");
+    }
+
+    #[test]
+    fn a_phase_without_trees_and_one_out_of_time_are_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = run(Phase::Compile, folder.path(), 4, LONGEST).unwrap_err().to_string();
+        assert!(error.contains("trees/0"), "{error}");
+        let error = run(Phase::Create, folder.path(), 4, Duration::ZERO).unwrap_err().to_string();
+        assert!(error.contains("trees of sources"), "{error}");
+    }
+
+    /// Enough that an archive costs what one of sources does.
+    #[test]
+    fn bzip2_makes_a_text_about_five_times_smaller() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("text");
+        fs::write(&file, words(900_000, &mut Random::new(SEED, 0))).unwrap();
+        let mut command = std::process::Command::new("bzip2");
+        if super::super::child::run_to_end(command.arg(&file), "bzip2").is_err() {
+            println!("no bzip2 here");
+            return;
+        }
+        let small = fs::metadata(folder.path().join("text.bz2")).unwrap().len();
+        assert!((110_000..260_000).contains(&small), "{small}");
+    }
+}
