@@ -23,6 +23,8 @@ const FOLDERS: &str = "evenkeel-suite-";
 
 /// Longest wait, after Ctrl-C, until a run has taken down what it had mounted.
 const STOP_MAX: Duration = Duration::from_secs(60);
+/// And how long for its end once the kernel answers everything with an error.
+const GIVEN_UP_MAX: Duration = Duration::from_secs(10);
 /// Distance of two looks whether it has.
 const STOP_LOOK: Duration = Duration::from_millis(50);
 
@@ -110,6 +112,12 @@ fn drive(
         iomelt::stop();
         let deadline = Deadline::after(STOP_MAX);
         while chain::is_any_below(&mounts) && deadline.pause(STOP_LOOK) {}
+        // What a program has left to be written may take minutes.
+        if chain::is_any_below(&mounts) {
+            chain::give_up_below(&mounts);
+            let deadline = Deadline::after(GIVEN_UP_MAX);
+            while chain::is_any_below(&mounts) && deadline.pause(STOP_LOOK) {}
+        }
         for left in chain::clean_below(&mounts) {
             eprintln!("left behind: {left}");
         }

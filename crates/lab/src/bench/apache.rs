@@ -73,6 +73,10 @@ impl Apache {
         fs::write(&told, configuration(address, root, scratch))
             .map_err(LabError::io("cannot write", &told))?;
         let mut command = Command::new(program);
+        // Another start's errors are not this one's.
+        let _ = fs::remove_file(errors(scratch));
+        // It is known by where it works, also before it has gone in there by itself.
+        command.current_dir(root);
         // Threads end by a library that is found no more once the page's folder is all there is.
         command.arg("-X").arg("-f").arg(&told).env("LD_PRELOAD", "libgcc_s.so.1");
         let mut process = Guarded::spawn(command.stdout(Stdio::null()), PACKAGE)?;

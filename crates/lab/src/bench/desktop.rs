@@ -56,14 +56,20 @@ pub struct Score {
 }
 
 impl Desk<'_> {
+    /// Has everything written that the program before has left, which is not the next one's.
+    ///
+    /// # Errors
+    /// When it cannot be.
+    pub fn settle(&self) -> Result<(), LabError> {
+        trees::settle(self.folder)
+    }
+
     /// Runs a program to its end.
     ///
     /// # Errors
     /// When it is missing, fails, hangs, or prints what we do not understand.
     pub fn run(&self, setup: ProgramSetup) -> Result<Score, LabError> {
         let ProgramSetup { program, calls, seconds } = setup;
-        // What the one before has left to be written is not this one's.
-        trees::settle(self.folder)?;
         match program {
             Program::Sqlite => self.sqlite(calls),
             Program::FsMark => self.fs_mark(calls),
@@ -137,12 +143,13 @@ impl Desk<'_> {
         let mut words = words.map(str::to_owned).to_vec();
         words.extend([DBENCH_CLIENT.to_owned(), clients.to_string()]);
         let told = self.finish(&words, "dbench");
-        // What its clients were at when their time was over would be written yet.
+        // What its clients were at when their time was over would be written yet. Those of one that
+        // has failed may still be at it.
         let clients = self.folder.join("clients");
-        if clients.exists() {
-            fs::remove_dir_all(&clients).map_err(LabError::io("cannot remove", &clients))?;
-        }
+        let has_clients = clients.exists();
+        let removed = if has_clients { fs::remove_dir_all(&clients) } else { Ok(()) };
         let told = told?;
+        removed.map_err(LabError::io("cannot remove", &clients))?;
         let rate = dbench_rate(&told).ok_or_else(|| LabError::BadOutput {
             tool: "dbench",
             what: format!("no throughput in {:?}", told.lines().last()),
@@ -187,12 +194,14 @@ impl Desk<'_> {
     /// The archive is made elsewhere before; what comes out of it stays.
     fn unpack(&self, sources: u64) -> Result<Score, LabError> {
         let (tree, archive) = (self.scratch.join("tree"), self.scratch.join("tree.tar.bz2"));
-        trees::make(&tree, sources, self.longest)?;
         let (above, archive) = (self.scratch.to_string_lossy(), archive.to_string_lossy());
         let pack = ["tar", "-C", &above, "-cjf", &archive, "tree"].map(str::to_owned);
-        let packed = self.finish(&pack, "bzip2");
-        fs::remove_dir_all(&tree).map_err(LabError::io("cannot remove", &tree))?;
+        let packed = trees::make(&tree, sources, self.longest)
+            .and_then(|()| self.finish(&pack, "bzip2").map(drop));
+        // The next case makes one of the same name.
+        let removed = fs::remove_dir_all(&tree);
         packed?;
+        removed.map_err(LabError::io("cannot remove", &tree))?;
         self.fastest(|time| {
             let folder = self.folder.join(format!("unpacked-{time}"));
             fs::create_dir(&folder).map_err(LabError::io("cannot make", &folder))?;
@@ -224,7 +233,7 @@ impl Desk<'_> {
     ) -> Result<Score, LabError> {
         let mut scores = Vec::with_capacity(SHORT_TIMES);
         for time in 0..SHORT_TIMES {
-            trees::settle(self.folder)?;
+            self.settle()?;
             scores.push(one(time)?);
         }
         scores.sort_unstable_by_key(|score| score.took_ns);

@@ -12,8 +12,9 @@ use crate::LabError;
 
 /// A server that is told to end at once has so long before it is killed.
 pub(super) const QUIT_MAX: Duration = Duration::from_secs(10);
-/// Programs that are servers of ours. Another one in the very folder is not ours to stop.
-const PROGRAMS: [&str; 2] = ["postgres", "apache2"];
+/// Programs that are servers of ours, and what ends them at once. Another one in the very folder is
+/// not ours to stop.
+const PROGRAMS: [(&str, Signal); 2] = [("postgres", Signal::QUIT), ("apache2", Signal::TERM)];
 
 /// Stops the server of a folder, if one runs: at once, since nobody needs its data again. It is
 /// known by where it works, not by a number that may be another's by now.
@@ -21,12 +22,16 @@ const PROGRAMS: [&str; 2] = ["postgres", "apache2"];
 /// # Errors
 /// When it does not go.
 pub(super) fn stop(folder: &Path) -> Result<(), LabError> {
-    for signal in [Signal::QUIT, Signal::KILL] {
-        for process in processes_of(folder) {
+    PROGRAMS.into_iter().try_for_each(|(program, at_once)| stop_program(folder, program, at_once))
+}
+
+fn stop_program(folder: &Path, program: &str, at_once: Signal) -> Result<(), LabError> {
+    for signal in [at_once, Signal::KILL] {
+        for process in processes_of(folder, program) {
             let _ = kill_process(process, signal);
         }
-        let what = format!("the server in {} is gone", folder.display());
-        let gone = chain::wait_until(&what, QUIT_MAX, || processes_of(folder).is_empty());
+        let what = format!("the {program} in {} is gone", folder.display());
+        let gone = chain::wait_until(&what, QUIT_MAX, || processes_of(folder, program).is_empty());
         if signal == Signal::KILL || gone.is_ok() {
             return gone;
         }
@@ -35,12 +40,10 @@ pub(super) fn stop(folder: &Path) -> Result<(), LabError> {
 }
 
 /// The processes of a server that works in a folder: itself and its children.
-fn processes_of(folder: &Path) -> Vec<Pid> {
+fn processes_of(folder: &Path, program: &str) -> Vec<Pid> {
     child::processes(|process| {
         let works_there = fs::read_link(process.join("cwd")).is_ok_and(|at| at == folder);
-        let program = || fs::read_link(process.join("exe"));
-        works_there
-            && program().is_ok_and(|program| PROGRAMS.iter().any(|name| program.ends_with(name)))
+        works_there && fs::read_link(process.join("exe")).is_ok_and(|exe| exe.ends_with(program))
     })
 }
 

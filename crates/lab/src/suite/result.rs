@@ -70,6 +70,15 @@ pub struct SuiteResult {
     pub failures: Vec<String>,
 }
 
+/// Whether what is broken for real may be the machine's fault.
+#[derive(Clone, Copy, Debug, Default)]
+struct Doubts {
+    /// Of any figure.
+    of_all: bool,
+    /// Of those that run for real only: of programs that the processor binds as much.
+    of_programs: bool,
+}
+
 /// A published figure and ours.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Row {
@@ -187,7 +196,7 @@ impl SuiteResult {
         let scenario = &results.scenario;
         let command = format!("evenkeel sim run {scenario} --seed {}", results.seed);
         self.simulated = Some(Part::of(results, ready.times, vec![command]));
-        self.add(ready, results, Way::InVirtualTime);
+        self.add(ready, results, Way::InVirtualTime, Doubts::default());
     }
 
     /// Adds what came for real.
@@ -202,13 +211,14 @@ impl SuiteResult {
         let news: Vec<String> = news.cloned().collect();
         self.warnings.extend(news);
         self.failures.extend(live.failures.iter().cloned());
-        self.busy.clone_from(&live.busy);
-        self.add(ready, &live.results, Way::ForReal);
+        let slowed = live.speeds.reason();
+        let doubts = Doubts { of_all: !live.busy.is_empty(), of_programs: slowed.is_some() };
+        self.busy = live.busy.iter().cloned().chain(slowed).collect();
+        self.add(ready, &live.results, Way::ForReal, doubts);
     }
 
-    fn add(&mut self, ready: &Ready, results: &Results, way: Way) {
+    fn add(&mut self, ready: &Ready, results: &Results, way: Way, doubts: Doubts) {
         let found = ready.found(results, way);
-        let is_busy = !self.busy.is_empty();
         for (point, found) in ready.points.iter().zip(found) {
             let at = self.rows.iter().position(|row| row.id == point.id);
             let at = at.unwrap_or_else(|| {
@@ -237,7 +247,8 @@ impl SuiteResult {
             let value = found.as_ref().and_then(|found| found.value);
             let suffers =
                 point.comparison.as_ref().is_some_and(|compared| compared.may_suffer(value));
-            (row.live, row.is_unsafe) = (found, is_busy && suffers);
+            let is_doubted = doubts.of_all || doubts.of_programs && point.is_for_real_only;
+            (row.live, row.is_unsafe) = (found, is_doubted && suffers);
         }
         self.load_after_hundredths = crate::environment::load_hundredths();
         let is_any_run = self.rows.iter().any(|row| row.verdict() != NOT_RUN);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::compare::compare;
 use super::result::{Found, Row, SCHEMA, SuiteResult};
 use super::*;
-use crate::bench::live::Live;
+use crate::bench::live::{Live, Speeds};
 use crate::sim::run;
 
 fn only_case(name: &str) -> Choice<'_> {
@@ -285,6 +285,7 @@ fn driven(results: &run::Results) -> Live {
         programs: Vec::new(),
         warnings: Vec::new(),
         busy: Vec::new(),
+        speeds: Speeds::default(),
         failures: Vec::new(),
     }
 }
@@ -383,6 +384,30 @@ fn a_busy_machine_leaves_what_is_broken_undecided() {
     let mut both = busy.clone();
     both.add_simulated(&ready, &results);
     assert!(!both.pass && !both.is_undecided() && both.rows[0].verdict() == "BROKEN");
+}
+
+/// A processor that is slower at times excuses what it binds, and nothing else.
+#[test]
+fn a_slower_processor_leaves_its_programs_undecided() {
+    let suite = find("five-minute-job").unwrap();
+    let ready = suite.live.read("five-minute-job", &Choice::default()).unwrap();
+    let mut results = run::run(&ready.scenario, 1, run::Method::ClosedForm, &mut |_| {}).unwrap();
+    for comparison in &mut results.comparisons {
+        (comparison.pass, comparison.value) = (false, Some(0.001));
+    }
+    let mut speeds = Speeds::default();
+    [1_000, 1_680].into_iter().for_each(|took_ns| speeds.note(took_ns));
+    let mut result = SuiteResult::begin("five-minute-job", &suite);
+    result.add_live(&ready, &Live { speeds, ..driven(&results) });
+    let mut undecided = 0;
+    for (point, row) in ready.points.iter().zip(&result.rows) {
+        let compared = point.comparison.as_ref().unwrap();
+        let is_excused = point.is_for_real_only && compared.may_suffer(Some(0.001));
+        assert_eq!(row.is_unsafe, is_excused, "{}", row.id);
+        undecided += u32::from(row.verdict() == "undecided");
+    }
+    assert!(undecided >= 5 && !result.is_undecided(), "{}", result.headline());
+    assert!(result.headline().contains("by a factor of 1.68"), "{}", result.headline());
 }
 
 #[test]

@@ -313,6 +313,12 @@ pub fn is_any_below(parent: &Path) -> bool {
     entries.map(|entry| journal::read(&entry.path())).any(|steps| steps.is_some())
 }
 
+/// [`give_up`] of every folder below one.
+pub fn give_up_below(parent: &Path) {
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    entries.for_each(|entry| give_up(&entry.path()));
+}
+
 /// [`clean`] of every folder below one.
 #[must_use]
 pub fn clean_below(parent: &Path) -> Vec<String> {
@@ -359,9 +365,9 @@ pub fn clean_leftovers(parent: &Path, prefix: &str) -> Vec<String> {
     told
 }
 
-/// Has the kernel answer what waits for a front end of a run that is no more: nobody else will, and
-/// nobody needs the bytes. Without it a thread of that very run may wait for ever, and whatever it
-/// has open stays.
+/// Has the kernel answer what waits for a front end of a run that is no more, or is to end: nobody
+/// else will soon, and nobody needs the bytes. Without it a thread of that very run may wait for
+/// ever, and whatever it has open stays.
 fn give_up(folder: &Path) {
     for step in journal::read(folder).unwrap_or_default() {
         if let Step::Fuse(at) = step

@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use super::{Export, Files, Host, programs};
+use super::{Export, Files, Host, Speeds, programs};
 use crate::LabError;
 use crate::bench::chain::{Chain, FileSystem, Front};
 use crate::bench::durable;
@@ -36,6 +36,8 @@ pub(super) struct Batches {
     pub programs: Vec<&'static str>,
     /// Programs that came to nothing, and why.
     pub failures: Vec<String>,
+    /// The processor, beside programs that it binds.
+    pub speeds: Speeds,
     /// Passes that no client stands for: those that read, which the page cache answers.
     pub more: Vec<SubjectResults>,
 }

@@ -11,12 +11,14 @@ mod jobs;
 mod programs;
 mod recorder;
 mod room;
+mod speed;
 mod writer;
 
 use std::path::{Path, PathBuf};
 
 use self::guard::Guard;
 use self::recorder::LiveRecorder;
+pub use self::speed::Speeds;
 use self::writer::Writer;
 use super::fio::{self, Completion, Detail, Job, VolumeProgress};
 use super::{NbdUri, chain, iomelt, versions};
@@ -134,6 +136,8 @@ pub struct Live {
     pub warnings: Vec<String>,
     /// Why broken figures say nothing of the volumes: the machine was busy, or stood still.
     pub busy: Vec<String>,
+    /// The processor beside programs that it binds: why broken figures of theirs say nothing.
+    pub speeds: Speeds,
     /// Runs, and programs in them, that came to nothing: which, and why.
     pub failures: Vec<String>,
 }
@@ -166,6 +170,7 @@ pub fn run(
         // Later the load is our own.
         warnings: fio::load_warning("before").into_iter().collect(),
         busy: Vec::new(),
+        speeds: Speeds::default(),
         failures: Vec::new(),
     };
     let mut programs = Vec::new();
@@ -262,6 +267,7 @@ impl Live {
             self.stalls.push(stalls);
             self.commands.extend(batches.commands);
             self.failures.extend(batches.failures);
+            self.speeds.join(batches.speeds);
             self.lay_on(batches.storage);
             programs.extend(batches.programs);
             let mut results = run::conclude(case, seed, &batches.recorded);

@@ -57,12 +57,15 @@ pub(super) fn length_s(setup: &Setup) -> u64 {
 /// What a program may take that makes so many requests; longer is a hang.
 fn longest(client: &ClientSetup) -> Duration {
     let Load::Job { ios, .. } = &client.load else { return PROGRAM_AROUND };
-    if client.is_for_real_only() {
-        let seconds = client.program.map_or(0, |setup| setup.seconds);
-        return PROGRAM_AROUND + Duration::from_secs(seconds);
-    }
-    let requests = u32::try_from(*ios).unwrap_or(u32::MAX);
-    PROGRAM_AROUND.saturating_add(REQUEST_MAX.saturating_mul(requests)).min(PROGRAM_MAX)
+    // Of a program that runs for real only, a call is at least what a request is.
+    let (requests, seconds) = match client.program {
+        Some(ProgramSetup { program, calls, seconds }) if program.is_for_real_only() => {
+            (calls, seconds)
+        }
+        _ => (*ios, 0),
+    };
+    let requests = REQUEST_MAX.saturating_mul(u32::try_from(requests).unwrap_or(u32::MAX));
+    PROGRAM_AROUND.saturating_add(requests + Duration::from_secs(seconds)).min(PROGRAM_MAX)
 }
 
 /// One program of a case.
@@ -99,10 +102,17 @@ pub(super) fn drive(
         }
         let ready = test.ready(chain, folder);
         let before = host.counted()?[test.volume];
+        let is_bound_here = test.client.program.is_some_and(|of| of.program.is_for_real_only());
+        if is_bound_here {
+            came.batches.speeds.look();
+        }
         let started_ns = came.now_ns();
         let place = (&exports[test.volume], folder, seed);
         let ran = ready.and_then(|ready| test.run(&ready, place).map(|score| (score, ready)));
         let counted = host.counted()?[test.volume] - before;
+        if is_bound_here {
+            came.batches.speeds.look();
+        }
         let name = test.name().to_owned();
         let (Score { took_ns, command }, ready) = match ran {
             Ok(ran) => ran,
@@ -240,7 +250,9 @@ impl Test<'_> {
                     chain.serves(&chain.path().join(server))?;
                 }
                 let longest = longest(self.client);
-                Ok(Ready::Desk(Desk { folder: chain.path(), scratch, longest }))
+                let desk = Desk { folder: chain.path(), scratch, longest };
+                desk.settle()?;
+                Ok(Ready::Desk(desk))
             }
             _ => Ok(Ready::Export),
         }
