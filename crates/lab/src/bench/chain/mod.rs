@@ -313,7 +313,8 @@ pub fn is_any_below(parent: &Path) -> bool {
     entries.map(|entry| journal::read(&entry.path())).any(|steps| steps.is_some())
 }
 
-/// [`give_up`] of every folder below one.
+/// Has the kernel answer what waits for the front ends in every folder below one, with an error:
+/// nobody else will soon, and nobody needs the bytes.
 pub fn give_up_below(parent: &Path) {
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
     entries.for_each(|entry| give_up(&entry.path()));
