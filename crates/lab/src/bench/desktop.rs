@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::apache::{self, Apache};
 use super::trees::{self, Phase};
-use super::{Target, child};
+use super::{Target, chain, child};
 use crate::program::{Program, ProgramSetup};
 use crate::sim::setup::Shape;
 use crate::{LabError, clock, text};
@@ -61,7 +61,7 @@ impl Desk<'_> {
     /// # Errors
     /// When it cannot be.
     pub fn settle(&self) -> Result<(), LabError> {
-        trees::settle(self.folder)
+        chain::settle(self.folder)
     }
 
     /// Runs a program to its end.
@@ -418,6 +418,7 @@ fn dbench_rate(told: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write as _;
 
     #[test]
     fn times_are_the_longest_of_a_run_without_errors() {
@@ -481,7 +482,9 @@ mod tests {
             };
             match desk.run(ProgramSetup { program, calls, seconds: 0 }) {
                 Ok(score) => assert!(score.took_ns > 0 && !score.command.is_empty(), "{name}"),
-                Err(error @ LabError::ToolMissing { .. }) => println!("{name}: {error}"),
+                Err(error @ LabError::ToolMissing { .. }) => {
+                    let _ = writeln!(std::io::stdout(), "SKIPPED: {name}: {error}");
+                }
                 Err(error) => panic!("{name}: {error}"),
             }
         }

@@ -186,9 +186,7 @@ mod tests {
             let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
             stat.rsplit_once(')').is_some_and(|(_, after)| after.starts_with(" Z"))
         };
-        while !is_zombie() {
-            std::thread::yield_now();
-        }
+        super::super::wait_until("a zombie", super::super::GONE_MAX, is_zombie).unwrap();
         assert_eq!(started(child.id()), None);
         child.wait().unwrap();
         assert!(started(std::process::id()).is_some());

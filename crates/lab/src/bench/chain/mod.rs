@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use rustix::fs::syncfs;
 use rustix::process::{Pid, Signal, kill_process};
 
 use self::journal::{Journal, Step};
@@ -311,6 +312,15 @@ fn clean_with(folder: &Path, take_down: impl Fn(&Step) -> Result<(), LabError>) 
 pub fn is_any_below(parent: &Path) -> bool {
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
     entries.map(|entry| journal::read(&entry.path())).any(|steps| steps.is_some())
+}
+
+/// Has everything on the file system of a folder written.
+///
+/// # Errors
+/// When it cannot be.
+pub(super) fn settle(folder: &Path) -> Result<(), LabError> {
+    let written = fs::File::open(folder).and_then(|folder| Ok(syncfs(folder)?));
+    written.map_err(LabError::io("cannot have the system write", folder))
 }
 
 /// Has the kernel answer what waits for the front ends in every folder below one, with an error:

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rustix::fs::{Advice, fadvise, syncfs};
+use rustix::fs::{Advice, fadvise};
 
 pub use self::session::{Row, Session};
 use super::chain::{self, Chain};
@@ -223,8 +223,7 @@ impl Server {
     /// # Errors
     /// When it cannot be written.
     pub fn settle(&self) -> Result<(), LabError> {
-        let written = fs::File::open(&self.data).and_then(|folder| Ok(syncfs(folder)?));
-        written.map_err(LabError::io("cannot have the system write", &self.data))
+        chain::settle(&self.data)
     }
 
     fn wait_until_ready(&mut self) -> Result<(), LabError> {
