@@ -6,7 +6,7 @@ use evenkeel_core::qos::sharing::{Claim, InstancePacing};
 use evenkeel_core::time::Duration;
 use proptest::prelude::*;
 
-use crate::world::{Client, KIB, LOG_WRITE, NS_PER_S, READ, World, at, limit};
+use crate::world::{Client, KIB, LOG_WRITE, NS_PER_S, READ, WRITE, World, at, limit};
 
 fn instance(operations: Option<Limit>, bytes: Option<Limit>) -> InstancePacing {
     InstancePacing { operations, bytes, ..InstancePacing::UNLIMITED }
@@ -129,6 +129,94 @@ fn p19_directions_share_by_who_wants_them() {
     world.run_until(7 * NS_PER_S);
     let counts: Vec<u64> = (0..6).map(|volume| world.count(volume, span(1, 7))).collect();
     assert!(counts.iter().all(|count| count.abs_diff(2_000) <= 20), "{counts:?}");
+}
+
+/// Beside one that reads and writes, in no order, a reader and a writer have as much as each other
+/// in every second: it takes a turn of what all of them share, wherever it waits for it.
+#[test]
+fn p19_who_goes_both_ways_takes_as_much_from_either() {
+    // Of the second a turn is four requests; the last takes sixteen turns for one.
+    for (operations, bytes_per_second, length, apart) in [
+        (limit(300), 100_000_000, 16 * KIB, 2),
+        (None, 8_000_000, 4 * KIB, 8),
+        (None, 100_000_000, 256 * KIB, 2),
+    ] {
+        let link = InstancePacing {
+            operations,
+            bytes: limit(bytes_per_second),
+            read_bytes_per_second: Some(bytes_per_second * 9 / 10),
+            write_bytes_per_second: Some(bytes_per_second * 9 / 10),
+            ..InstancePacing::UNLIMITED
+        };
+        let reader = Client::greedy(16, length).limited(9_000).on(0);
+        let writer = Client { operation: LOG_WRITE, ..reader };
+        let both = Client { writes_too: true, ..reader };
+        let mut world = World::new(None, &[link], &[both, reader, writer]);
+        world.run_until(12 * NS_PER_S);
+        for second in 1..12 {
+            let seen = [0, 1, 2].map(|volume| world.count(volume, span(second, second + 1)));
+            let (least, most) = (seen.iter().min().unwrap(), seen.iter().max().unwrap());
+            assert!(most - least <= apart, "{seen:?} of {length} bytes in second {second}");
+        }
+    }
+}
+
+/// Who reads and writes by turns, and is alone where it reads, does not come back to the front of
+/// those who write each time: whichever of its requests uses its turns up.
+#[test]
+fn p12_who_is_alone_one_way_starves_nobody_the_other_way() {
+    let link = InstancePacing {
+        read_bytes_per_second: Some(1_000_000),
+        write_bytes_per_second: Some(1_000_000),
+        ..InstancePacing::UNLIMITED
+    };
+    for (after, length) in (0..4).flat_map(|after| [(after, 4 * KIB), (after, 8 * KIB)]) {
+        let writer = Client { operation: WRITE, ..Client::greedy(4, length).on(0) };
+        let both = Client { alternates_after: Some(61 + after), ..Client::greedy(4, length).on(0) };
+        let mut world = World::new(None, &[link], &[both, writer]);
+        world.run_until(6 * NS_PER_S);
+        let most = 1_000_000 / u64::from(length);
+        for second in 1..6 {
+            let count = world.count(1, span(second, second + 1));
+            assert!(count >= most * 2 / 5, "{count} of {most} after {after} in second {second}");
+        }
+    }
+}
+
+/// A host is looked at when something may go, however the first request of who waits for one way
+/// becomes one that goes the other way: an urgent write goes before a read.
+#[test]
+fn p23_a_host_is_not_looked_at_in_vain() {
+    let link = InstancePacing {
+        operations: limit(20_000),
+        read_bytes_per_second: Some(10_000_000),
+        write_bytes_per_second: Some(10_000_000),
+        ..InstancePacing::UNLIMITED
+    };
+    let reader = Client::greedy(8, 16 * KIB).limited(9_000).on(0);
+    let both = Client { depth: 3, length: 8 * KIB, writes_too: true, ..reader };
+    let writer = Client { operation: LOG_WRITE, length: 256 * KIB, ..reader };
+    let mut world = World::new(None, &[link], &[both, reader, writer]);
+    world.run_until(10 * NS_PER_S);
+    let (polls, going) = (world.polls, world.going.len() as u64);
+    assert!(polls <= 3 * going, "{polls} looks for {going} requests");
+    assert!((0..3).all(|volume| world.count(volume, span(9, 10)) > 0));
+}
+
+/// A volume whose claim is put in force again and again, as when others come and go, keeps its
+/// place among the others of its host.
+#[test]
+fn p19_a_claim_that_is_put_in_force_again_costs_no_turn() {
+    let client = Client::greedy(16, 16 * KIB).limited(3_000).on(0);
+    let mut world = World::new(None, &[instance(limit(400), None)], &[client, client, client]);
+    for step in 1..=1_000 {
+        world.run_until(step * NS_PER_S / 250);
+        let at_host = (None, Some(world.instances[0]));
+        let (now, volume) = (at(world.now), world.volumes[0]);
+        world.scheduler.share(now, volume, &client.pacing, at_host, &client.claim).unwrap();
+    }
+    let counts = [0, 1, 2].map(|volume| world.count(volume, span(1, 4)));
+    assert!(counts.iter().all(|count| count.abs_diff(400) <= 40), "{counts:?}");
 }
 
 /// A volume whose own limits hold it up after each request, with next to nothing saved meanwhile,

@@ -19,6 +19,8 @@ use crate::support::Rng;
 pub use crate::support::{KIB, NS_PER_S, at, limit, pacing};
 
 pub const READ: Operation = Operation::Read;
+/// One that nobody waits for.
+pub const WRITE: Operation = Operation::Write { fua: false };
 pub const LOG_WRITE: Operation = Operation::Write { fua: true };
 
 /// The device of the paper's tables: 32 channels, 80 us and 4 ns per byte.
@@ -37,6 +39,8 @@ pub struct Client {
     pub operation: Operation,
     /// Half of its requests are writes instead.
     pub writes_too: bool,
+    /// After so many of its requests every second one is a plain write instead.
+    pub alternates_after: Option<u32>,
     pub depth: u32,
     pub length: u32,
 }
@@ -46,7 +50,16 @@ impl Client {
     pub fn greedy(depth: u32, length: u32) -> Self {
         let claim = Claim { reservation_per_second: 0, weight: 1_000, surplus_per_second: None };
         let pacing = Pacing::UNLIMITED;
-        Self { pacing, claim, instance: None, operation: READ, writes_too: false, depth, length }
+        Self {
+            pacing,
+            claim,
+            instance: None,
+            operation: READ,
+            writes_too: false,
+            alternates_after: None,
+            depth,
+            length,
+        }
     }
 
     pub fn limited(mut self, per_second: u64) -> Self {
@@ -91,7 +104,11 @@ pub struct World {
     pub pauses: Vec<Range<u64>>,
     /// Polls the scheduler at so many times it did not ask for, between any two events.
     pub extra_polls: u32,
+    /// How often it was polled at its own wish.
+    pub polls: u64,
     clients: Vec<Client>,
+    /// Requests of each.
+    sent: Vec<u32>,
     model: Option<DeviceModel>,
     names: BTreeMap<VolumeIndex, usize>,
     rng: Rng,
@@ -150,7 +167,9 @@ impl World {
             stalls: Vec::new(),
             pauses: Vec::new(),
             extra_polls: 0,
+            polls: 0,
             clients: clients.to_vec(),
+            sent: vec![0; clients.len()],
             model,
             names,
             rng: Rng::new(20_261_121),
@@ -178,11 +197,18 @@ impl World {
 
     /// Submits one more request of a client.
     pub fn submit(&mut self, number: usize) {
-        let Client { operation, writes_too, length, .. } = self.clients[number];
+        let Client { operation, writes_too, alternates_after, length, .. } = self.clients[number];
         let offset = self.rng.below(1 << 26) << 14;
         let handle = self.next_handle;
-        let writes = writes_too && self.rng.below(2) == 1;
-        let operation = if writes { LOG_WRITE } else { operation };
+        let nth = self.sent[number];
+        self.sent[number] += 1;
+        let alternates =
+            alternates_after.is_some_and(|after| nth > after && (nth - after) % 2 == 1);
+        let operation = match (alternates, writes_too && self.rng.below(2) == 1) {
+            (true, _) => WRITE,
+            (_, true) => LOG_WRITE,
+            _ => operation,
+        };
         self.next_handle += 1;
         self.submitted.insert(handle, (number, self.now));
         let io = Io { operation, offset, length, handle };
@@ -229,6 +255,7 @@ impl World {
             if done == Some(next) {
                 self.complete();
             } else {
+                self.polls += 1;
                 self.scheduler.poll(at(self.now));
                 self.collect();
             }

@@ -1,6 +1,6 @@
 //! How devices, instances and claims come, change and go.
 
-use super::share::{Shop, Terms};
+use super::share::{Sharing, Shop, Terms};
 use super::{
     AttachmentIndex, Cancelled, Counters, DeviceIndex, InstanceIndex, Io, NoSuch, Queue, Scheduler,
     SubmitError, VolumeIndex, index,
@@ -387,19 +387,31 @@ impl Scheduler {
         entry.in_flight = 0;
     }
 
-    /// Moves a flow to another instance; what waits is in line anew, and looked at.
+    /// Moves a flow to another instance, or puts its volume's claim in force at the same one; what
+    /// waits is in line anew, and looked at. Who waits for its own instance keeps its place.
     fn move_flow(&mut self, flow: u32, instance: u32) {
         let slot = self.sharing.flows[index(flow)].volume;
         let share = self.volumes[index(slot)].share;
-        self.sharing.withdraw(self.now, share, flow);
-        self.sharing.flows[index(flow)].instance = instance;
-        self.sharing.flows[index(flow)].deficit_ns = 0;
-        if let Some(entry) = self.sharing.instances.get_mut(index(instance)) {
-            let weight = u64::from(self.sharing.flows[index(share)].place.weight());
-            entry.weigh_in(weight);
+        let Flow { instance: old, waits, .. } = self.sharing.flows[index(flow)];
+        let stays = old == instance && waits == Waits::AtInstance;
+        if !stays {
+            self.sharing.withdraw(self.now, share, flow);
         }
-        if !self.sharing.flows[index(flow)].is_empty() {
-            self.sharing.line_up(share, flow);
+        let weight = u64::from(self.sharing.flows[index(share)].place.weight());
+        let Sharing { flows, instances, .. } = &mut self.sharing;
+        let entry = &mut flows[index(flow)];
+        entry.instance = instance;
+        if let Some(limits) = instances.get_mut(index(instance)) {
+            limits.weigh_in(weight);
+            if old != instance {
+                limits.welcome(entry);
+            }
+        }
+        if !stays {
+            entry.deficit_ns = 0;
+            if !entry.is_empty() {
+                self.sharing.line_up(share, flow);
+            }
         }
         self.look_again(slot);
     }

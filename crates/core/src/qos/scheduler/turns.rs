@@ -20,6 +20,16 @@ const DELAY_MIN: Duration = Duration::from_ms(1);
 /// The longest request of a flow that is let in at the front of its instance's ring.
 const LIGHT_BYTES_MAX: u64 = 16 << 10;
 
+/// What a look at the first flow of an instance's ring finds.
+enum First {
+    /// It may.
+    MayGo,
+    /// The instance's limits do not let it.
+    IsShut,
+    /// It is in the other ring now.
+    GoesTheOtherWay,
+}
+
 impl Scheduler {
     /// Takes a request of a flow, one of those of the volume in `slot`.
     pub(super) fn submit_to_flow(
@@ -219,15 +229,16 @@ impl Scheduler {
         sharing.flows[index(flow)].in_turn = goes_on;
         sharing.flows[index(flow)].resumed = goes_on;
         if was_its_turn {
-            entry.join_front(&mut sharing.flows, flow, ring, weight);
+            entry.join_front(&mut sharing.flows, flow, ring);
         } else if goes_on {
-            entry.resume(&mut sharing.flows, flow, ring, weight);
+            entry.resume(&mut sharing.flows, flow, ring);
         } else {
-            entry.join(&mut sharing.flows, flow, ring, (weight, light));
+            entry.join(&mut sharing.flows, flow, ring, light);
         }
         if first {
             entry.reopen(now);
-            let deadline = entry.shut(cost, operation);
+            entry.shut(cost, operation);
+            let deadline = entry.opens_at();
             sharing.wake_instance(instance, deadline, now);
         }
         let by = sharing.instances[index(instance)].held_by;
@@ -248,23 +259,36 @@ impl Scheduler {
     pub(super) fn serve_instance(&mut self, instance: u32) {
         self.sharing.instances[index(instance)].reopen(self.now);
         let mut open = [true, true];
-        let mut deadline = None;
         for _ in 0..TURN_DISPATCHES_MAX {
-            let Some(ring) = self.sharing.instances[index(instance)].next_ring(open) else {
+            let limits = &self.sharing.instances[index(instance)];
+            let Some(ring) = limits.next_ring(&self.sharing.flows, open) else {
+                let deadline = limits.opens_at();
                 self.sharing.wake_instance(instance, deadline, self.now);
                 return;
             };
-            let flow = self.sharing.instances[index(instance)].first(ring);
+            let (flow, alone) = (limits.first(ring), limits.is_alone(ring, open));
             let slot = self.sharing.flows[index(flow)].volume;
             let share = self.volumes[index(slot)].share;
+            match self.look_at_first(instance, (ring, flow), open[1 - ring]) {
+                First::MayGo => {}
+                First::GoesTheOtherWay => {
+                    // It may be the first there, and not need what the first there was held up by.
+                    open[1 - ring] = true;
+                    continue;
+                }
+                First::IsShut => {
+                    open[ring] = false;
+                    continue;
+                }
+            }
             let Flow { in_turn: goes_on, deficit_ns: left_ns, turn_at, .. } =
                 self.sharing.flows[index(flow)];
             self.settle_volume(slot, share, Waits::AtInstance, Duration::ZERO);
-            if !self.has_instance_turn(instance, ring, flow) {
+            if !self.has_instance_turn(instance, (ring, flow), alone) {
                 continue;
             }
             match self.try_pass(flow, Waits::AtInstance) {
-                Passed::Dispatched(cost) => self.after_instance_turn(share, flow, ring, &cost),
+                Passed::Dispatched(cost) => self.after_instance_turn(share, flow, &cost),
                 Passed::Nothing => self.sharing.withdraw(self.now, share, flow),
                 Passed::Full => break,
                 Passed::VolumeShut(_) => {
@@ -276,25 +300,54 @@ impl Scheduler {
                     self.back_to_volume(slot, share, flow);
                 }
                 Passed::InstanceShut(cost, operation) => {
-                    let entry = &mut self.sharing.instances[index(instance)];
-                    deadline = entry.shut(&cost, operation);
+                    self.sharing.instances[index(instance)].shut(&cost, operation);
                     open[ring] = false;
                 }
                 Passed::DeviceShut { urgent } => self.wait_for_device(share, flow, urgent),
             }
         }
+        self.sharing.instances[index(instance)].interrupt();
         if let Some(wheel) = &mut self.sharing.instance_wheel {
             wheel.remove(instance);
             wheel.push_due(instance);
         }
     }
 
+    /// Whether the first flow of a ring may have a turn. One whose first request has become another
+    /// one, which goes the other way, crosses over. Where the other ring is shut, what it waits for
+    /// may be what both share: then nobody is given turns here, which could not be taken there.
+    fn look_at_first(
+        &mut self,
+        instance: u32,
+        (ring, flow): (usize, u32),
+        other_is_open: bool,
+    ) -> First {
+        let entry = &self.sharing.flows[index(flow)];
+        let Some(next) = entry.next(&self.nodes) else { return First::MayGo };
+        let (cost, _) = self.volumes[index(entry.volume)].counting.weigh(&next.portion);
+        let (cost, operation) = (instance_cost(&cost, &next.portion), next.portion.operation);
+        let limits = &mut self.sharing.instances[index(instance)];
+        if limits.ring_of(operation) != ring {
+            limits.cross(&mut self.sharing.flows, flow);
+            return First::GoesTheOtherWay;
+        }
+        if other_is_open || limits.allows(&cost, operation) {
+            return First::MayGo;
+        }
+        limits.shut(&cost, operation);
+        First::IsShut
+    }
+
     /// Whether it is the first flow's turn in a ring of its instance; if not, it went to the end.
     /// Alone it always is, for as many turns as it takes; they are counted, because who is away
     /// meanwhile is owed one.
-    fn has_instance_turn(&mut self, instance: u32, ring: usize, flow: u32) -> bool {
+    fn has_instance_turn(
+        &mut self,
+        instance: u32,
+        (ring, flow): (usize, u32),
+        alone: bool,
+    ) -> bool {
         let entry = &self.sharing.flows[index(flow)];
-        let alone = entry.next == flow;
         let Some(next) = entry.next(&self.nodes) else { return true };
         let (cost, _) = self.volumes[index(entry.volume)].counting.weigh(&next.portion);
         let cost = instance_cost(&cost, &next.portion);
@@ -319,7 +372,7 @@ impl Scheduler {
         may_take
     }
 
-    fn after_instance_turn(&mut self, share: u32, flow: u32, ring: usize, cost: &Cost) {
+    fn after_instance_turn(&mut self, share: u32, flow: u32, cost: &Cost) {
         let sharing = &mut self.sharing;
         sharing.close_account(self.now, share, flow);
         let entry = &mut sharing.flows[index(flow)];
@@ -328,14 +381,8 @@ impl Scheduler {
         let instance = &mut sharing.instances[index(entry.instance)];
         let share_ns = instance.share_ns(cost);
         entry.deficit_ns = entry.deficit_ns.saturating_sub(share_ns);
-        instance.served(ring, share_ns);
-        match entry.next(&self.nodes) {
-            None => sharing.withdraw(self.now, share, flow),
-            Some(next) if instance.ring_of(next.portion.operation) != ring => {
-                let weight = sharing.flows[index(share)].place.weight();
-                instance.cross(&mut sharing.flows, flow, weight);
-            }
-            Some(_) => {}
+        if entry.is_empty() {
+            sharing.withdraw(self.now, share, flow);
         }
     }
 
@@ -355,20 +402,46 @@ impl Scheduler {
                 return;
             }
             let share = self.volumes[index(self.sharing.flows[index(flow)].volume)].share;
-            if ground == Ground::Reserved && self.is_stale(device, share, flow) {
+            if self.is_no_longer_urgent(device, flow)
+                || ground == Ground::Reserved && self.is_stale(device, share, flow)
+            {
                 continue;
             }
             if self.serve_waiting(flow) {
                 continue;
             }
             // What the first one may not have is kept free for urgent ones.
-            let urgent = self.sharing.shops[index(device)].device.first_urgent();
+            let urgent = self.first_urgent(device);
             let urgent = urgent.filter(|urgent| *urgent != flow && self.sharing.may_pass(*urgent));
             if !urgent.is_some_and(|urgent| self.serve_waiting(urgent)) {
                 return;
             }
         }
         self.hand_out_surplus(device);
+    }
+
+    /// Of those who wait for a device with an urgent request, who came first.
+    fn first_urgent(&mut self, device: u32) -> Option<u32> {
+        loop {
+            let flow = self.sharing.shops[index(device)].device.first_urgent()?;
+            if !self.is_no_longer_urgent(device, flow) {
+                return Some(flow);
+            }
+        }
+    }
+
+    /// Whether a flow had a place among the urgent ones, and has it no more: it has had its run of
+    /// urgent requests, and a plain one came behind the next of them, which goes first.
+    fn is_no_longer_urgent(&mut self, device: u32, flow: u32) -> bool {
+        let entry = &self.sharing.flows[index(flow)];
+        let limits = &mut self.sharing.shops[index(device)].device;
+        if !limits.is_urgent(flow) || entry.next(&self.nodes).is_none_or(|next| next.urgent) {
+            return false;
+        }
+        let (since, share) = (entry.first_since, self.volumes[index(entry.volume)].share);
+        let place = &mut self.sharing.flows[index(share)].place;
+        limits.wait(flow, place, false, (since, self.now));
+        true
     }
 
     /// Serves a flow that waits for its device; `false` if there is no room for it.

@@ -224,8 +224,9 @@ impl Device {
             self.by_tag.set(flow, due.ns);
         }
         self.by_virtual_time.set(flow, place.virtual_time);
-        if urgent {
-            self.urgent.set(flow, since.ns);
+        match urgent {
+            true => self.urgent.set(flow, since.ns),
+            false => self.urgent.remove(flow),
         }
     }
 
@@ -256,6 +257,11 @@ impl Device {
     /// Of those whose first request is urgent, who came first.
     pub fn first_urgent(&self) -> Option<u32> {
         self.urgent.first().map(|(_, flow)| flow)
+    }
+
+    /// Whether a flow waits for its turn among them.
+    pub fn is_urgent(&self, flow: u32) -> bool {
+        self.urgent.contains(flow)
     }
 
     /// When an urgent request was served last, here or at another scheduler of this device.

@@ -82,10 +82,8 @@ pub(crate) struct Flow {
     started: Option<bool>,
     /// What it may still take in this turn and the next, in nanoseconds of the limits it shares.
     pub deficit_ns: u64,
-    /// The count of turns when its last one ended, of the instance that it was at then.
+    /// The count of turns when its last one ended, of its instance; at first when it came there.
     pub turn_at: u32,
-    /// What it weighs in its instance's ring, as long as it is in one.
-    pub ring_weight: u32,
     pub held_since: Instant,
     pub held_by: HeldBy,
     /// Since when its first request waits beyond its volume, wherever.
@@ -129,7 +127,6 @@ impl Flow {
             started: None,
             deficit_ns: 0,
             turn_at: 0,
-            ring_weight: 0,
             held_since: now,
             held_by: HeldBy::Device,
             first_since: now,

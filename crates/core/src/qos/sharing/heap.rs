@@ -38,6 +38,10 @@ impl Heap {
         self.items.first().copied()
     }
 
+    pub fn contains(&self, entry: u32) -> bool {
+        !self.items.is_empty() && self.position(entry).is_some()
+    }
+
     /// Adds `entry` under `key`, or moves it there.
     pub fn set(&mut self, entry: u32, key: u64) {
         let at = match self.position(entry) {

@@ -28,9 +28,6 @@ const TURN_SPREAD_MAX: u64 = 16;
 /// any two volumes' rates count as if they were not: a round costs time, however little it gives.
 const TURNS_MAX: u64 = 1_024;
 
-/// Virtual time of one nanosecond of the limits at weight 1.
-const VIRTUAL_PER_NS: u64 = 1 << 16;
-
 /// What a turn is worth at a volume, and at an instance to a flow of the lightest weight.
 pub(crate) const TURN: Cost = Cost { operations: 1, bytes: 16 << 10, guard: 0 };
 
@@ -71,10 +68,11 @@ pub(crate) struct Instance {
     settled_at: Instant,
     operations_per_second: Option<u64>,
     bytes_per_second: Option<u64>,
-    /// Who waits: those whose next quantum goes over the writing link, and all others. Without
-    /// limits of the link everybody is in the first.
+    /// Who waits: in the second those whose next quantum goes over a writing link with a limit, in
+    /// the first all others. Whoever's next has become another one crosses when it is looked at.
     rings: [Ring; 2],
-    /// Turns that ended, ever.
+    /// Turns that ended, ever: it wraps around, and then some are taken for those whose turn was
+    /// just now, once.
     turns: u32,
     /// The weights of its lightest and its heaviest flow.
     weights: (u64, u64),
@@ -176,9 +174,9 @@ impl Instance {
         self.bytes += cost.bytes;
     }
 
-    /// Notes that the first quantum of a ring is held up from the last settling on, and by what.
-    /// Returns when any ring may go on; `None` if only a change of the limits can let it.
-    pub fn shut(&mut self, cost: &Cost, operation: Operation) -> Option<Instant> {
+    /// Notes that the first quantum of a ring is held up from the last settling on, by what, and
+    /// until when.
+    pub fn shut(&mut self, cost: &Cost, operation: Operation) {
         let now = self.settled_at;
         let ring = self.ring_of(operation);
         let common = self.gate.shut(&mut self.reserves, cost);
@@ -199,14 +197,20 @@ impl Instance {
             self.gate.shut_for_bytes(opens_at.unwrap_or(now));
             self.held_by = HeldBy::InstanceBytes;
         }
-        if by_link {
-            // Its direction had all that it may have: it is owed nothing of what both share.
-            self.level(ring);
-        }
         self.rings[ring].by_common_limit = !by_link;
         self.rings[ring].opens_at = opens_at;
+    }
+
+    /// When the first of any ring may go on; `None` if only a change of the limits can let it.
+    pub fn opens_at(&self) -> Option<Instant> {
         let waited_for = self.rings.iter().filter(|ring| ring.waiting > 0);
         waited_for.filter_map(|ring| ring.opens_at).min()
+    }
+
+    /// Notes that whoever waits is to be looked at again at once.
+    pub fn interrupt(&mut self) {
+        let now = self.settled_at;
+        self.rings.iter_mut().for_each(|ring| ring.opens_at = Some(now));
     }
 
     /// In which ring a quantum waits.
@@ -217,32 +221,33 @@ impl Instance {
         }
     }
 
-    /// The ring whose turn it is, of those in `candidates` that are waited for.
-    pub fn next_ring(&self, candidates: [bool; 2]) -> Option<usize> {
-        let waited_for = |ring: &usize| candidates[*ring] && self.rings[*ring].waiting > 0;
-        [0, 1].into_iter().filter(waited_for).min_by_key(|ring| self.rings[*ring].virtual_time)
-    }
-
-    /// Notes what a ring's flow had, as long as that is in it. Where both rings want what they
-    /// share, many flows that go one way get more of it than one that goes the other: as much as if
-    /// they were in one ring.
-    pub fn served(&mut self, ring: usize, share_ns: u64) {
-        let entry = &mut self.rings[ring];
-        let step = share_ns.saturating_mul(VIRTUAL_PER_NS) / entry.weight.max(1);
-        entry.virtual_time = entry.virtual_time.saturating_add(step.max(1));
-        if self.rings[1 - ring].waiting == 0 {
-            self.level(1 - ring); // as it will be when somebody waits there
+    /// The ring whose turn it is, of those in `candidates` that are waited for: of their first
+    /// flows that whose last turn is longer ago. So for what both share they are as one ring,
+    /// however many wait in each and whoever goes from one to the other; and a direction that its
+    /// own link holds up saves no more than a turn of each flow.
+    pub fn next_ring(&self, flows: &[Flow], candidates: [bool; 2]) -> Option<usize> {
+        let first =
+            |ring: usize| flows.get(at(self.rings[ring].first)).filter(|_| candidates[ring]);
+        match (first(0), first(1)) {
+            (None, None) => None,
+            (Some(_), None) => Some(0),
+            (None, Some(_)) => Some(1),
+            (Some(one), Some(other)) => Some(usize::from(self.age(other) > self.age(one))),
         }
-        // Only the difference counts: so there is no end of time.
-        let least = self.rings[0].virtual_time.min(self.rings[1].virtual_time);
-        self.rings.iter_mut().for_each(|ring| ring.virtual_time -= least);
     }
 
-    /// Lets a ring catch up with nothing that it did not have before the other one.
-    fn level(&mut self, ring: usize) {
-        let other = self.rings[1 - ring].virtual_time;
-        let entry = &mut self.rings[ring];
-        entry.virtual_time = entry.virtual_time.max(other);
+    /// How many turns ended since a flow's last one; one that goes on with its turn waits longest.
+    const fn age(&self, flow: &Flow) -> u32 {
+        match flow.in_turn && flow.resumed {
+            true => u32::MAX,
+            false => self.turns.wrapping_sub(flow.turn_at),
+        }
+    }
+
+    /// Whether nobody but the first flow of a ring could have a turn, of the rings in `candidates`.
+    pub const fn is_alone(&self, ring: usize, candidates: [bool; 2]) -> bool {
+        let other = 1 - ring;
+        self.rings[ring].waiting == 1 && (self.rings[other].waiting == 0 || !candidates[other])
     }
 
     /// What a quantum takes of the limit it takes most of; see [`Cost::share_ns`].
@@ -254,6 +259,12 @@ impl Instance {
     pub fn weigh_in(&mut self, weight: u64) {
         let (least, most) = self.weights;
         self.weights = (least.min(weight), most.max(weight));
+    }
+
+    /// Welcomes a flow from elsewhere: it comes after those who are here, as if it had just had a
+    /// turn.
+    pub const fn welcome(&self, flow: &mut Flow) {
+        flow.turn_at = self.turns;
     }
 
     /// What a turn is worth to a flow of this weight, in nanoseconds.
@@ -279,13 +290,7 @@ impl Instance {
 
     /// Puts a flow in a ring, by when its last turn was; at the front if it is light, that was a
     /// round ago, and the first of the ring had one since.
-    pub fn join(
-        &mut self,
-        flows: &mut [Flow],
-        flow: u32,
-        ring: usize,
-        (weight, light): (u32, bool),
-    ) {
+    pub fn join(&mut self, flows: &mut [Flow], flow: u32, ring: usize, light: bool) {
         let round = self.rings[0].waiting + self.rings[1].waiting;
         let since = |flow: &Flow| self.turns.wrapping_sub(flow.turn_at);
         let away = since(&flows[at(flow)]);
@@ -295,31 +300,28 @@ impl Instance {
         flows[at(flow)].resumed = false;
         // Who was away for longer is owed no more than one who was there.
         let place = if at_front { Place::First } else { Place::Behind(away.min(round)) };
-        self.enter(flows, (flow, weight), ring, place);
+        self.enter(flows, flow, ring, place);
     }
 
     /// Puts a flow in a ring that goes on with its turn: at the front, but for a flow with a single
     /// request there, which waits for no more than one quantum.
-    pub fn resume(&mut self, flows: &mut [Flow], flow: u32, ring: usize, weight: u32) {
+    pub fn resume(&mut self, flows: &mut [Flow], flow: u32, ring: usize) {
         let first = flows.get(at(self.rings[ring].first));
         let is_light = first.is_some_and(|first| !first.in_turn && first.requests() == 1);
         let place = if is_light { Place::Second } else { Place::First };
-        self.enter(flows, (flow, weight), ring, place);
+        self.enter(flows, flow, ring, place);
     }
 
     /// Puts a flow at the front of a ring: it was its turn.
-    pub fn join_front(&mut self, flows: &mut [Flow], flow: u32, ring: usize, weight: u32) {
-        self.enter(flows, (flow, weight), ring, Place::First);
+    pub fn join_front(&mut self, flows: &mut [Flow], flow: u32, ring: usize) {
+        self.enter(flows, flow, ring, Place::First);
     }
 
-    fn enter(&mut self, flows: &mut [Flow], flow: (u32, u32), ring: usize, place: Place) {
+    fn enter(&mut self, flows: &mut [Flow], flow: u32, ring: usize, place: Place) {
         if self.rings[ring].waiting == 0 {
-            // It catches up with nothing; and who is always back before the other ring's turn is
-            // not forgiven what it had, or it would go first for ever.
-            self.level(ring);
             self.rings[ring].opens_at = None;
         }
-        flows[at(flow.0)].ring = u8::from(ring == 1);
+        flows[at(flow)].ring = u8::from(ring == 1);
         self.rings[ring].enter(flows, flow, place, self.turns);
     }
 
@@ -332,16 +334,22 @@ impl Instance {
         self.rings[usize::from(flows[at(flow)].ring)].leave(flows, flow);
     }
 
-    /// Lets a flow go on with its turn in the other ring, or wait for one there.
-    pub fn cross(&mut self, flows: &mut [Flow], flow: u32, weight: u32) {
+    /// Lets a flow go on with its turn in the other ring, or wait for one there. Who waits there
+    /// and had its last turn before this flow's goes before it: a flow that is alone on its way is
+    /// given turn after turn, and would take every one of them to the front.
+    pub fn cross(&mut self, flows: &mut [Flow], flow: u32) {
         let Flow { ring, in_turn, .. } = flows[at(flow)];
         self.rings[usize::from(ring)].leave(flows, flow);
         let other = 1 - usize::from(ring);
-        if in_turn {
-            self.join_front(flows, flow, other, weight);
-        } else {
-            self.join(flows, flow, other, (weight, false));
+        let first = flows.get(at(self.rings[other].first)).map_or(0, |first| self.age(first));
+        if in_turn && self.age(&flows[at(flow)]) >= first {
+            self.join_front(flows, flow, other);
+            return;
         }
+        if in_turn && !flows[at(flow)].resumed {
+            self.note_turn(&mut flows[at(flow)]);
+        }
+        self.join(flows, flow, other, false);
     }
 
     /// Ends the turn of the first flow of a ring: it goes to the end, or where it would be now, had
@@ -350,9 +358,8 @@ impl Instance {
         let first = self.rings[ring].first;
         let flow = &mut flows[at(first)];
         if flow.resumed {
-            let weight = flow.ring_weight;
             self.rings[ring].leave(flows, first);
-            self.join(flows, first, ring, (weight, false));
+            self.join(flows, first, ring, false);
             return;
         }
         self.rings[ring].first = flow.next;
@@ -414,10 +421,9 @@ impl Instance {
 mod tests {
     use super::*;
     use crate::qos::pacing::Limit;
+    use std::vec::Vec;
 
-    /// A direction that had all of its link is owed nothing of what both directions share.
-    #[test]
-    fn a_direction_held_up_by_its_link_saves_no_turns() {
+    fn with_links() -> Instance {
         let link = Some(1_000_000);
         let pacing = InstancePacing {
             operations: Some(Limit { per_second: 1_000, credit: None }),
@@ -425,19 +431,51 @@ mod tests {
             write_bytes_per_second: link,
             ..InstancePacing::UNLIMITED
         };
-        let mut instance = Instance::new(Instant::ZERO, &pacing, Balances::default());
+        Instance::new(Instant::ZERO, &pacing, Balances::default())
+    }
+
+    /// However long a direction is held up by its link, each of its flows has one turn first.
+    #[test]
+    fn a_direction_held_up_by_its_link_saves_one_turn_for_each_flow() {
+        let mut instance = with_links();
         let mut flows = [Flow::new(0, 0, Instant::ZERO), Flow::new(1, 0, Instant::ZERO)];
-        let cost = Cost { operations: 1, bytes: 256 << 10, guard: 0 };
-        let write = Operation::Write { fua: false };
-        instance.join(&mut flows, 0, 0, (1_000, false));
-        instance.join(&mut flows, 1, 1, (1_000, false));
-        instance.served(1, 1_000_000_000);
-        assert_eq!(instance.next_ring([true, true]), Some(0));
-        instance.charge(&cost, Operation::Read);
-        assert!(instance.shut(&cost, Operation::Read).is_some());
-        instance.served(0, 1_000);
-        assert_eq!(instance.next_ring([true, true]), Some(1));
-        assert_eq!(instance.ring_of(write), 1);
+        instance.join(&mut flows, 0, 0, false);
+        instance.join(&mut flows, 1, 1, false);
+        (0..9).for_each(|_| instance.end_turn(&mut flows, 0));
+        assert_eq!(instance.next_ring(&flows, [true, true]), Some(1));
+        instance.end_turn(&mut flows, 1);
+        assert_eq!(instance.next_ring(&flows, [true, true]), Some(0));
+    }
+
+    /// Turns go around as in one ring, whoever crosses over.
+    #[test]
+    fn both_rings_are_as_one_for_what_they_share() {
+        let mut instance = with_links();
+        let mut flows: Vec<Flow> =
+            (0..3).map(|volume| Flow::new(volume, 0, Instant::ZERO)).collect();
+        for (flow, ring) in [(0, 0), (1, 1), (2, 0)] {
+            instance.join(&mut flows, flow, ring, false);
+        }
+        let mut turns = [0_u32; 3];
+        for nth in 0..300 {
+            let ring = instance.next_ring(&flows, [true, true]).unwrap();
+            let flow = instance.first(ring);
+            turns[at(flow)] += 1;
+            // In the middle of its turn, or at its end.
+            let (crosses, goes_on) = (flow == 2 && nth % 7 < 3, nth % 2 == 0);
+            flows[at(flow)].in_turn = goes_on;
+            if crosses && goes_on {
+                instance.cross(&mut flows, flow);
+            }
+            let ring = usize::from(flows[at(flow)].ring);
+            assert_eq!(instance.first(ring), flow);
+            instance.end_turn(&mut flows, ring);
+            if crosses && !goes_on {
+                instance.cross(&mut flows, flow);
+            }
+        }
+        let (least, most) = (turns.iter().min().unwrap(), turns.iter().max().unwrap());
+        assert!(most - least <= 2, "{turns:?}");
     }
 
     #[test]

@@ -25,39 +25,19 @@ pub(super) struct Ring {
     /// First flow, or `NIL`.
     pub first: u32,
     pub waiting: u32,
-    /// Of those who wait, in all.
-    pub weight: u64,
-    /// What its flows had, in nanoseconds of the limits over their weight: how far each of them has
-    /// come. Who begins to wait is put on a level with the other ring.
-    pub virtual_time: u64,
-    /// Its first flow is held up by what both rings share, not by its direction of the link.
+    /// At the last look its first flow was held up by what both rings share, not by its direction
+    /// of the link.
     pub by_common_limit: bool,
     /// When its first flow may go, as of the last look.
     pub opens_at: Option<Instant>,
 }
 
 impl Ring {
-    pub const EMPTY: Self = Self {
-        first: NIL,
-        waiting: 0,
-        weight: 0,
-        virtual_time: 0,
-        by_common_limit: false,
-        opens_at: None,
-    };
+    pub const EMPTY: Self = Self { first: NIL, waiting: 0, by_common_limit: false, opens_at: None };
 
     /// Puts a flow in; `turns` ended so far.
-    pub fn enter(
-        &mut self,
-        flows: &mut [Flow],
-        (flow, weight): (u32, u32),
-        place: Place,
-        turns: u32,
-    ) {
-        // As it is taken out again, whatever its volume weighs by then.
-        flows[at(flow)].ring_weight = weight;
+    pub fn enter(&mut self, flows: &mut [Flow], flow: u32, place: Place, turns: u32) {
         self.waiting += 1;
-        self.weight += u64::from(weight);
         if self.first == NIL {
             push_back(&mut self.first, flows, flow);
             return;
@@ -84,7 +64,6 @@ impl Ring {
     /// Takes a flow out.
     pub fn leave(&mut self, flows: &mut [Flow], flow: u32) {
         self.waiting -= 1;
-        self.weight -= u64::from(flows[at(flow)].ring_weight);
         unlink(&mut self.first, flows, flow);
     }
 }

@@ -201,6 +201,13 @@ impl Stalls {
         }
     }
 
+    /// Whether a time is in the wake of a stall: after it, for no longer than it took (of two that
+    /// overlap, the second from where the first ended). Everybody has what was saved meanwhile, and
+    /// all of it is wanted at once.
+    pub(super) fn is_wake(&self, at: u64) -> bool {
+        self.spans.iter().any(|&(start, end)| end <= at && at - end < end - start)
+    }
+
     /// Nanoseconds of stalls within a span.
     pub(super) fn overlap(&self, from: u64, to: u64) -> u64 {
         if self.end <= from {

@@ -58,12 +58,15 @@ struct Instance {
 struct Volume {
     instance: Option<u32>,
     tolerance_ms: u64,
-    iops: u64,
+    iops: Option<u64>,
     /// Refill and capacity.
     credit: Option<(u64, u64)>,
     bytes: Option<u64>,
     /// Reservation and weight.
     share: Option<(u64, u32)>,
+    /// Whether it may have more while nobody else wants the device.
+    #[serde(default)]
+    conserve: bool,
     read_percent: u8,
     block: u32,
     #[serde(default)]
@@ -154,7 +157,7 @@ fn volume((number, written): (u32, &Volume)) -> VolumeSetup {
         pacing: Pacing {
             counting: CountingRule::SSD,
             tolerance: Duration::from_ms(written.tolerance_ms),
-            operations: Some(Limit { per_second: written.iops, credit }),
+            operations: written.iops.map(|per_second| Limit { per_second, credit }),
             bytes: written.bytes.map(|per_second| Limit { per_second, credit: None }),
         },
         balances: Balances::default(),
@@ -163,7 +166,7 @@ fn volume((number, written): (u32, &Volume)) -> VolumeSetup {
         share: written.share.map(|(reservation_per_second, weight)| ShareSetup {
             reservation_per_second,
             weight: Some(weight),
-            conserve: false,
+            conserve: written.conserve,
         }),
     }
 }
@@ -244,4 +247,6 @@ worlds! {
     world_2227 "found/2227.toml"
     world_2260 "found/2260.toml"
     world_2605 "found/2605.toml"
+    world_4345 "found/4345.toml"
+    world_7510 "found/7510.toml"
 }

@@ -1,7 +1,7 @@
 //! Line 6: a log writer at queue depth 1 keeps its 99th percentile within twice that alone.
 //!
 //! The percentile is within a bound exactly if at most one latency in a hundred is above it: that
-//! takes two counters and no histogram.
+//! takes two counters and no histogram. What comes in the wake of a stall is not judged.
 
 use super::super::event::Event;
 use super::super::report::{Findings, Rule, Whose};
@@ -49,7 +49,8 @@ impl Watcher for Isolation {
         if volume.requests.len() != 1 {
             return;
         }
-        if let Some(request) = volume.requests.get(completed.handle) {
+        let request = volume.requests.get(completed.handle);
+        if let Some(request) = request.filter(|request| !seen.stalls.is_wake(request.at)) {
             let latency_ns = seen.now.saturating_sub(request.at);
             watched.answered += 1;
             watched.above += u64::from(latency_ns > watched.most_ns);

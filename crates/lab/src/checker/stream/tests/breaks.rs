@@ -217,6 +217,18 @@ fn isolation_of_a_slow_answer_in_fifty() {
     };
     kept(&judge(&system, &answers(100)));
     breaks(Rule::Isolation, &system, answers(50));
+    // Forty that are slow in a row, right after a stall that took as long, and after a shorter one.
+    let after = |stall_ms: u64| {
+        let service = |handle: u64| if (540..580).contains(&handle) { 400_001 } else { 400_000 };
+        let answer = |handle| request(handle, handle * 2 * MS, 0, service(handle));
+        let (from, to) = ((1_080 - stall_ms) * MS - MS, 1_080 * MS - MS);
+        let stalled = Event::Stalled { from, to, cause: super::super::Cause::Device };
+        let before = (0..1_000).filter(|handle| 2 * handle * MS < from).flat_map(answer);
+        let later = (540..1_000).flat_map(answer);
+        before.chain([stalled]).chain(later).collect::<Vec<Event>>()
+    };
+    kept(&judge(&system, &after(82)));
+    breaks(Rule::Isolation, &system, after(40));
 }
 
 /// Four channels, an urgent request at 0 and large ones from `at_ns` on: as many at once.
