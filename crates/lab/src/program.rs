@@ -173,6 +173,13 @@ impl Program {
             )
     }
 
+    /// Whether its client binds it as much as its volume, for real: a slower processor is a slower
+    /// program.
+    #[must_use]
+    pub const fn is_bound_by_client(self) -> bool {
+        self.is_for_real_only() || matches!(self, Self::PgbenchBatch)
+    }
+
     /// Whether it is known what of it reaches the volume, so that its requests can be made without
     /// it.
     #[must_use]

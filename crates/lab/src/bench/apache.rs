@@ -11,12 +11,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::child::Guarded;
-use super::{chain, iomelt};
-use crate::{LabError, clock};
+use super::child::{self, Guarded};
+use crate::LabError;
 
 /// The folder of the page on the file system.
 pub(super) const FOLDER: &str = "apache";
+/// The server.
+const TOOL: &str = "apache2";
 /// The package of the server, and that of `ab`.
 const PACKAGE: &str = "apache2-bin";
 /// Where Debian has the server, and below which it has its modules.
@@ -80,37 +81,20 @@ impl Apache {
         // Threads end by a library that is found no more once the page's folder is all there is.
         command.arg("-X").arg("-f").arg(&told).env("LD_PRELOAD", "libgcc_s.so.1");
         let mut process = Guarded::spawn(command.stdout(Stdio::null()), PACKAGE)?;
-        let deadline = clock::now() + READY_MAX;
-        while TcpStream::connect(address).is_err() {
-            iomelt::go_on()?;
-            if process.wait_until(clock::now() + chain::LOOK).is_some() {
-                let log = fs::read_to_string(errors(scratch)).unwrap_or_default();
-                return Err(LabError::ToolFailed {
-                    tool: "apache2".to_owned(),
-                    how: "it ended when it should have begun".to_owned(),
-                    said: format!("{}\n{log}", process.stderr()),
-                    command: format!("apache2 -X -f {}", told.display()),
-                });
-            }
-            if clock::now() > deadline {
-                let what = "the start of Apache".to_owned();
-                return Err(LabError::Deadline { what, after: READY_MAX });
-            }
-        }
+        process.wait_until_ready(
+            (TOOL, format!("{TOOL} -X -f {}", told.display())),
+            READY_MAX,
+            || TcpStream::connect(address).is_ok(),
+            || fs::read_to_string(errors(scratch)).unwrap_or_default(),
+        )?;
         Ok(Self { _process: process, url: format!("http://{address}/index.html") })
     }
 }
 
 /// The server: on the `PATH`, or where Debian has what is root's.
 pub(super) fn find() -> Result<PathBuf, LabError> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    folders.push(DEBIAN.0.into());
-    let programs = folders.into_iter().map(|folder| folder.join("apache2"));
-    programs
-        .into_iter()
-        .find(|program| program.is_file())
-        .ok_or_else(|| LabError::ToolMissing { tool: "apache2".to_owned(), package: PACKAGE })
+    child::find(TOOL, [DEBIAN.0.into()])
+        .ok_or_else(|| LabError::ToolMissing { tool: TOOL.to_owned(), package: PACKAGE })
 }
 
 /// A port that nobody has at this moment.

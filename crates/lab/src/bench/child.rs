@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::iomelt;
+use super::{chain, iomelt};
 use crate::{LabError, clock, text};
 
 /// Longest run of a program that ends by itself. Generous: it exists to end a hang.
@@ -135,6 +135,39 @@ impl Guarded {
     }
 }
 
+impl Guarded {
+    /// Looks until a server that was started is ready; `tool` is its name and `command` what
+    /// started it, in words, and `more` what it has said beside its standard error.
+    ///
+    /// # Errors
+    /// When it ends, is not ready within `longest`, or the run is told to stop.
+    pub(super) fn wait_until_ready(
+        &mut self,
+        (tool, command): (&str, String),
+        longest: Duration,
+        mut is_ready: impl FnMut() -> bool,
+        more: impl FnOnce() -> String,
+    ) -> Result<(), LabError> {
+        let deadline = clock::now() + longest;
+        while !is_ready() {
+            iomelt::go_on()?;
+            if self.wait_until(clock::now() + chain::LOOK).is_some() {
+                return Err(LabError::ToolFailed {
+                    tool: tool.to_owned(),
+                    how: "it ended when it should have begun".to_owned(),
+                    said: format!("{}\n{}", self.stderr(), more()).trim().to_owned(),
+                    command,
+                });
+            }
+            if clock::now() > deadline {
+                let what = format!("the start of {tool}");
+                return Err(LabError::Deadline { what, after: longest });
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Drop for Guarded {
     fn drop(&mut self) {
         self.kill();
@@ -170,6 +203,14 @@ pub(super) fn run_within(
         said: child.stderr(),
         command: text::command_line(&words),
     })
+}
+
+/// Where a program is: in a folder of the `PATH`, or in one of `more`, where distributions have
+/// what nobody is to start by hand.
+pub(super) fn find(tool: &str, more: impl IntoIterator<Item = PathBuf>) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders: Vec<PathBuf> = std::env::split_paths(&path).chain(more).collect();
+    folders.into_iter().map(|folder| folder.join(tool)).find(|program| program.is_file())
 }
 
 /// The processes of which something is true, which is asked of their folders in `/proc`.

@@ -35,6 +35,28 @@ const SHORT_TIMES: usize = 5;
 /// What programs that tell bytes a second are told to have done in their time.
 const MEGABYTES: f64 = 100.0;
 
+/// About how long a program takes that its client binds as much as its volume, in seconds, on a
+/// machine of two processors of 2026; those of IOMelt's manner are read by the page cache at once.
+#[must_use]
+pub const fn about_s(setup: ProgramSetup) -> u64 {
+    let ProgramSetup { program, calls, seconds } = setup;
+    // As measured for docs/experiments/desktop-suite.md: calls a second, and how often they are
+    // done.
+    let (per_second, times) = match program {
+        Program::AioStress => (3_500, 1),
+        Program::Postmark => (2_800, 1),
+        Program::Gzip => (210, 1),
+        // Of ten trees each, 12 KiB for a source, behind a link of 33.7 MB/s.
+        Program::TreesCreate => (207, 1),
+        Program::TreesCompile => (290, 1),
+        Program::TreesRead => (9_000, 4),
+        Program::Unpack => (2_300, SHORT_TIMES as u64),
+        Program::Apache => (11_000, SHORT_TIMES as u64),
+        _ => (u64::MAX, 1),
+    };
+    seconds + calls.saturating_mul(times) / per_second
+}
+
 /// Where programs run.
 #[derive(Clone, Copy, Debug)]
 pub struct Desk<'a> {

@@ -21,7 +21,7 @@ use crate::bench::live;
 use crate::sim::catalogue;
 use crate::sim::run::Results;
 use crate::sim::scenario::{self, Point, Scenario, ScenarioError, Source};
-use crate::sim::setup::Load;
+use crate::sim::setup::{ClientSetup, Load};
 
 macro_rules! suites {
     ($($name:literal),+ $(,)?) => {
@@ -151,14 +151,15 @@ impl Choice<'_> {
             });
         }
         for case in &mut scenario.cases {
-            for client in &case.setup.clients {
-                let (Load::Job { every_ns, poisson: false, .. }, Some(runs)) =
-                    (&client.load, self.runs)
-                else {
-                    continue;
-                };
-                let batches_ns = every_ns.saturating_mul(runs.into());
-                case.setup.duration_ns = case.setup.duration_ns.min(batches_ns);
+            // So many rounds; what is done more often is so in each.
+            let distance_ns = |client: &ClientSetup| match client.load {
+                Load::Job { every_ns, poisson: false, .. } => Some(every_ns),
+                _ => None,
+            };
+            let round_ns = case.setup.clients.iter().filter_map(distance_ns).max();
+            if let (Some(round_ns), Some(runs)) = (round_ns, self.runs) {
+                let rounds_ns = round_ns.saturating_mul(runs.into());
+                case.setup.duration_ns = case.setup.duration_ns.min(rounds_ns);
             }
         }
         Ok(())

@@ -75,7 +75,7 @@ pub struct SuiteResult {
 struct Doubts {
     /// Of any figure.
     of_all: bool,
-    /// Of those that run for real only: of programs that the processor binds as much.
+    /// Of those of programs that their client's processor binds as much as their volume.
     of_programs: bool,
 }
 
@@ -247,7 +247,7 @@ impl SuiteResult {
             let value = found.as_ref().and_then(|found| found.value);
             let suffers =
                 point.comparison.as_ref().is_some_and(|compared| compared.may_suffer(value));
-            let is_doubted = doubts.of_all || doubts.of_programs && point.is_for_real_only;
+            let is_doubted = doubts.of_all || doubts.of_programs && point.is_bound_by_client;
             (row.live, row.is_unsafe) = (found, is_doubted && suffers);
         }
         self.load_after_hundredths = crate::environment::load_hundredths();

@@ -402,7 +402,7 @@ fn a_slower_processor_leaves_its_programs_undecided() {
     let mut undecided = 0;
     for (point, row) in ready.points.iter().zip(&result.rows) {
         let compared = point.comparison.as_ref().unwrap();
-        let is_excused = point.is_for_real_only && compared.may_suffer(Some(0.001));
+        let is_excused = point.is_bound_by_client && compared.may_suffer(Some(0.001));
         assert_eq!(row.is_unsafe, is_excused, "{}", row.id);
         undecided += u32::from(row.verdict() == "undecided");
     }
@@ -446,10 +446,10 @@ fn a_full_run_is_as_long_as_the_article_s() {
     let suite = find("stripe-consistency").unwrap();
     let full = suite.for_real(true).read("stripe-consistency", &Choice::default()).unwrap();
     let cases = &full.scenario.cases;
-    assert_eq!(cases.len(), 21 * 9, "nine runs of each");
+    assert_eq!(cases.len(), 24 * 9, "nine runs of each");
     assert!(cases.iter().all(|case| case.setup.duration_ns == 300_000_000_000));
     let simulated = suite.simulate.read("stripe-consistency", &Choice::default()).unwrap();
-    assert_eq!(simulated.scenario.cases.len(), 21 * 9);
+    assert_eq!(simulated.scenario.cases.len(), 24 * 9);
     let is_whole = |case: &scenario::Case| case.setup.duration_ns == 300_000_000_000;
     assert!(simulated.scenario.cases.iter().all(is_whole), "in virtual time, too");
     let other = find("burst-and-stripe").unwrap();

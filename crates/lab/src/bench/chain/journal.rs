@@ -124,13 +124,13 @@ fn started(pid: u32) -> Option<String> {
 /// Whether a process of that status has been told to die at once.
 fn is_killed(status: &str) -> bool {
     const SIGKILL: u64 = 1 << (9 - 1);
-    let pending = status.lines().filter_map(|line| {
-        let (name, signals) = line.split_once(':')?;
-        matches!(name, "SigPnd" | "ShdPnd").then_some(signals.trim())
-    });
-    pending
-        .filter_map(|signals| u64::from_str_radix(signals, 16).ok())
-        .any(|bits| bits & SIGKILL > 0)
+    ["SigPnd", "ShdPnd"].iter().filter_map(|name| bits(status, name)).any(|set| set & SIGKILL > 0)
+}
+
+/// A set of a process, of the signals or rights that its status tells in bits.
+pub(super) fn bits(status: &str, name: &str) -> Option<u64> {
+    let told = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    u64::from_str_radix(told.trim(), 16).ok()
 }
 
 /// Whether something is mounted right there.

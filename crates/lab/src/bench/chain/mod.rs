@@ -157,9 +157,7 @@ pub fn probe() -> Option<String> {
 /// Whether a process of that status may mount; taken for granted where the kernel does not tell.
 fn may_mount(status: &str) -> bool {
     const CAP_SYS_ADMIN: u32 = 21;
-    let told = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let bits = told.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
-    bits.is_none_or(|bits| bits >> CAP_SYS_ADMIN & 1 == 1)
+    journal::bits(status, "CapEff").is_none_or(|rights| rights >> CAP_SYS_ADMIN & 1 == 1)
 }
 
 impl Chain {
@@ -310,8 +308,12 @@ fn clean_with(folder: &Path, take_down: impl Fn(&Step) -> Result<(), LabError>) 
 /// Whether a chain is set up in a folder below this one.
 #[must_use]
 pub fn is_any_below(parent: &Path) -> bool {
-    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
-    entries.map(|entry| journal::read(&entry.path())).any(|steps| steps.is_some())
+    below(parent).any(|folder| journal::read(&folder).is_some())
+}
+
+/// What is right below a folder.
+fn below(parent: &Path) -> impl Iterator<Item = PathBuf> {
+    fs::read_dir(parent).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
 /// Has everything on the file system of a folder written.
@@ -326,15 +328,13 @@ pub(super) fn settle(folder: &Path) -> Result<(), LabError> {
 /// Has the kernel answer what waits for the front ends in every folder below one, with an error:
 /// nobody else will soon, and nobody needs the bytes.
 pub fn give_up_below(parent: &Path) {
-    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
-    entries.for_each(|entry| give_up(&entry.path()));
+    below(parent).for_each(|folder| give_up(&folder));
 }
 
 /// [`clean`] of every folder below one.
 #[must_use]
 pub fn clean_below(parent: &Path) -> Vec<String> {
-    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
-    entries.flat_map(|entry| clean(&entry.path())).collect()
+    below(parent).flat_map(|folder| clean(&folder)).collect()
 }
 
 /// Notes in a run's own folder whose it is, so that [`clean_leftovers`] finds it when this process
@@ -352,13 +352,11 @@ pub fn claim(run: &Path) -> Result<(), LabError> {
 #[must_use]
 pub fn clean_leftovers(parent: &Path, prefix: &str) -> Vec<String> {
     let mut told = Vec::new();
-    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        let run = entry.path();
-        if !entry.file_name().to_string_lossy().starts_with(prefix) {
-            continue;
-        }
-        let chains = fs::read_dir(&run).into_iter().flatten().flatten();
-        let chains: Vec<PathBuf> = chains.map(|chain| chain.path()).collect();
+    let is_of_runs = |run: &PathBuf| {
+        run.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
+    };
+    for run in below(parent).filter(is_of_runs) {
+        let chains: Vec<PathBuf> = below(&run).collect();
         if !journal::is_orphan(&run) && !chains.iter().any(|chain| journal::is_orphan(chain)) {
             continue;
         }

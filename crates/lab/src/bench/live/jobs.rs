@@ -52,29 +52,23 @@ pub(super) fn are_all(setup: &Setup) -> bool {
     batches().next().is_some() && batches().all(|client| is_job(&client))
 }
 
-/// About how long the batches take, in seconds: what their limits make of them, and half as much
-/// again for the passes that are not counted.
-pub(super) fn length_s(setup: &Setup) -> u64 {
-    let of_client = |client: &ClientSetup| {
-        let (Target::Volume(volume), Load::Job { every_ns, ios, poisson: false, .. }) =
-            (client.target, &client.load)
-        else {
-            return 0;
-        };
-        let limit = setup.volumes[volume as usize].pacing.operations;
-        let rate = limit.map_or(u64::MAX, |limit| limit.per_second).max(1);
-        ios * (setup.duration_ns / (*every_ns).max(1)) / rate
-    };
-    setup.clients.iter().map(of_client).sum::<u64>() * 3 / 2 + 1
-}
-
 /// What is done on one volume, round after round.
 struct Place<'a> {
     volume: usize,
     name: &'a str,
-    /// Number, pass, and requests of each of its clients.
-    clients: Vec<(usize, Pass, u64)>,
+    roles: Vec<Role>,
     rounds: u64,
+}
+
+/// What a client of a scenario stands for.
+#[derive(Clone, Copy)]
+struct Role {
+    client: usize,
+    pass: Pass,
+    /// Requests of each batch.
+    ios: u64,
+    /// So often in a round.
+    times: u64,
 }
 
 /// Runs the batches of every client: rounds of all volumes in turn, so that a machine that drifts
@@ -129,15 +123,30 @@ fn places(setup: &Setup) -> Result<Vec<Place<'_>>, LabError> {
             return Err(LabError::Unjudgeable(what));
         };
         let pass = pass_of(client)?;
-        let rounds = setup.duration_ns / (*every_ns).max(1);
+        let batches = setup.duration_ns / (*every_ns).max(1);
+        let role = |times| Role { client: number, pass, ios: *ios, times };
         let volume = volume as usize;
         match places.iter_mut().find(|place| place.volume == volume) {
-            Some(place) => place.clients.push((number, pass, *ios)),
+            Some(place)
+                if batches > 0
+                    && batches.is_multiple_of(place.rounds.max(1))
+                    && !writes_only(pass) =>
+            {
+                place.roles.push(role(batches / place.rounds.max(1)));
+            }
+            Some(place) if batches == place.rounds => place.roles.push(role(1)),
+            Some(place) => {
+                return Err(LabError::Unjudgeable(format!(
+                    "client \"{}\" makes {batches} batches, where \"{}\" has {} rounds: passes \
+                     that write need one in each, the others one or more",
+                    client.name, place.name, place.rounds
+                )));
+            }
             None => places.push(Place {
                 volume,
                 name: &setup.volumes[volume].name,
-                clients: vec![(number, pass, *ios)],
-                rounds,
+                roles: vec![role(1)],
+                rounds: batches,
             }),
         }
     }
@@ -148,7 +157,7 @@ fn places(setup: &Setup) -> Result<Vec<Place<'_>>, LabError> {
 /// The passes that clients stand for, of each volume, or why they cannot be.
 #[cfg(test)]
 pub(super) fn passes(setup: &Setup) -> Result<Vec<(String, Vec<&'static str>)>, LabError> {
-    let names = |place: &Place<'_>| place.clients.iter().map(|(_, pass, _)| pass.name()).collect();
+    let names = |place: &Place<'_>| place.roles.iter().map(|role| role.pass.name()).collect();
     Ok(places(setup)?.iter().map(|place| (place.name.to_owned(), names(place))).collect())
 }
 
@@ -171,17 +180,17 @@ fn pass_of(client: &ClientSetup) -> Result<Pass, LabError> {
 impl Place<'_> {
     /// Calls of each pass, by what its writes come to.
     fn calls(&self) -> u64 {
-        let writes = self.clients.iter().filter(|(_, pass, _)| writes_only(*pass));
-        writes.map(|(.., ios)| *ios / WRITES_PER_CALL).max().unwrap_or(0)
+        let writes = self.roles.iter().filter(|role| writes_only(role.pass));
+        writes.map(|role| role.ios / WRITES_PER_CALL).max().unwrap_or(0)
     }
 
     /// Refuses passes over more or less than the file that the first one leaves.
     fn check(&self) -> Result<(), LabError> {
         let calls = self.calls();
-        let is_other = |(_, pass, ios): &&(usize, Pass, u64)| {
-            *ios != if writes_only(*pass) { calls * WRITES_PER_CALL } else { calls }
+        let is_other = |role: &&Role| {
+            role.ios != if writes_only(role.pass) { calls * WRITES_PER_CALL } else { calls }
         };
-        let Some((_, pass, ios)) = self.clients.iter().find(is_other) else { return Ok(()) };
+        let Some(Role { pass, ios, .. }) = self.roles.iter().find(is_other) else { return Ok(()) };
         let (name, pass) = (self.name, pass.name());
         Err(LabError::Unjudgeable(format!(
             "the {pass} on \"{name}\" has job_ios = {ios}, where the file has {calls} blocks: \
@@ -258,7 +267,10 @@ impl Came {
     ) -> Result<(), LabError> {
         let calls = place.calls();
         let mut melt = Melt::new(chain.path(), calls, seed)?;
-        for pass in Pass::ALL {
+        let role = |pass| place.roles.iter().find(move |role| role.pass == pass);
+        let often =
+            |pass| std::iter::repeat_n(pass, role(pass).map_or(1, |role| role.times as usize));
+        for pass in Pass::ALL.into_iter().flat_map(often) {
             let before = host.counters()?[place.volume];
             let batch = BatchRecord { started_ns: self.now_ns(), took_ns: melt.run(pass)? };
             let after = host.counters()?[place.volume];
@@ -268,8 +280,8 @@ impl Came {
                 counts.calls += calls;
                 counts.flushes += after.flushes - before.flushes;
             }
-            match place.clients.iter().find(|(_, of_client, _)| *of_client == pass) {
-                Some((client, ..)) => self.batch(*client, batch),
+            match role(pass) {
+                Some(role) => self.batch(role.client, batch),
                 None => self.more(place, pass, calls, batch),
             }
         }
@@ -283,17 +295,17 @@ impl Came {
         export: &Export,
         host: &mut dyn Host,
     ) -> Result<(), LabError> {
-        for (client, pass, ios) in &place.clients {
+        for Role { client, pass, ios, .. } in place.roles.iter().copied() {
             // Without a file there is no page cache that would answer the others.
-            if !writes_only(*pass) {
+            if !writes_only(pass) {
                 continue;
             }
             let before = host.counted()?[place.volume];
             let started_ns = self.now_ns();
-            let took_ns = durable::write_batch(&export.socket, &export.name, *ios, 4 << 10)?;
+            let took_ns = durable::write_batch(&export.socket, &export.name, ios, 4 << 10)?;
             let counted = host.counted()?[place.volume] - before;
-            self.count(place.volume, *ios, counted);
-            self.batch(*client, BatchRecord { started_ns, took_ns });
+            self.count(place.volume, ios, counted);
+            self.batch(client, BatchRecord { started_ns, took_ns });
         }
         Ok(())
     }
@@ -304,9 +316,9 @@ impl Came {
 
     /// I/Os per second of the last batch of a place's first client.
     fn last_rate(&self, place: &Place<'_>) -> f64 {
-        let last = place.clients.first().and_then(|(client, _, ios)| {
-            let batch = self.batches.recorded.clients[*client].batches.last()?;
-            Some(*ios as f64 * 1e9 / batch.took_ns.max(1) as f64)
+        let last = place.roles.first().and_then(|role| {
+            let batch = self.batches.recorded.clients[role.client].batches.last()?;
+            Some(role.ios as f64 * 1e9 / batch.took_ns.max(1) as f64)
         });
         last.unwrap_or(0.0)
     }

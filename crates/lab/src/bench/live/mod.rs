@@ -8,6 +8,7 @@ mod database;
 mod files;
 mod guard;
 mod jobs;
+mod length;
 mod programs;
 mod recorder;
 mod room;
@@ -17,6 +18,7 @@ mod writer;
 use std::path::{Path, PathBuf};
 
 use self::guard::Guard;
+pub use self::length::length_s;
 use self::recorder::LiveRecorder;
 pub use self::speed::Speeds;
 use self::writer::Writer;
@@ -329,24 +331,6 @@ pub fn needs_postgres(scenario: &Scenario) -> bool {
     let clients = scenario.cases.iter().flat_map(|case| &case.setup.clients);
     let mut programs = clients.filter_map(|client| client.program);
     programs.any(|setup| setup.program.is_of_database())
-}
-
-/// About how long a case takes for real, in seconds.
-#[must_use]
-pub fn length_s(case: &Case) -> u64 {
-    if database::is_in(&case.setup) {
-        return database::length_s(&case.setup);
-    }
-    if programs::are_any(&case.setup) {
-        return programs::length_s(&case.setup);
-    }
-    if jobs::are_all(&case.setup) {
-        return jobs::length_s(&case.setup);
-    }
-    if files::are_any(&case.setup) {
-        return files::length_s(&case.setup);
-    }
-    case.setup.duration_ns / 1_000_000_000 + AROUND_A_RUN_S
 }
 
 /// Numbers of the runs: the first of every case, the second of every case, and so on.

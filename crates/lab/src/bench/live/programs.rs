@@ -22,8 +22,6 @@ use crate::sim::scenario::Case;
 use crate::sim::setup::{ClientSetup, Load, Setup, Target};
 use crate::workload::{DURATION_S_MAX, Workload};
 
-/// Making a file system and taking it down again, in seconds.
-const AROUND_S: u64 = 3;
 /// A request of a program takes no longer, on the busiest of disks, on average.
 const REQUEST_MAX: Duration = Duration::from_millis(20);
 /// What a program may take beside its requests, and what it may take in all.
@@ -37,21 +35,6 @@ pub(super) fn are_any(setup: &Setup) -> bool {
         client.program.is_some_and(of)
     };
     setup.clients.iter().any(is_batch) && !database::is_in(setup)
-}
-
-/// About how long the programs take, in seconds.
-pub(super) fn length_s(setup: &Setup) -> u64 {
-    let of_client = |client: &ClientSetup| {
-        let (Target::Volume(volume), Load::Job { ios, .. }) = (client.target, &client.load) else {
-            return 0;
-        };
-        if client.is_for_real_only() {
-            return AROUND_S + client.program.map_or(0, |setup| setup.seconds);
-        }
-        let limit = setup.volumes[volume as usize].pacing.operations;
-        limit.map_or(1, |limit| ios / limit.per_second.max(1) + 1)
-    };
-    setup.clients.iter().map(of_client).sum::<u64>() + AROUND_S
 }
 
 /// What a program may take that makes so many requests; longer is a hang.
@@ -102,7 +85,7 @@ pub(super) fn drive(
         }
         let ready = test.ready(chain, folder);
         let before = host.counted()?[test.volume];
-        let is_bound_here = test.client.program.is_some_and(|of| of.program.is_for_real_only());
+        let is_bound_here = test.client.program.is_some_and(|of| of.program.is_bound_by_client());
         if is_bound_here {
             came.batches.speeds.look();
         }

@@ -83,7 +83,7 @@ fn repetitions_are_interleaved() {
     assert_eq!(order.len(), stripe.cases.len());
     let labels: Vec<&str> = order.iter().map(|run| stripe.cases[*run].label.as_str()).collect();
     assert_eq!(labels[..2], ["m1.large seqwr (1)", "m1.large seqrd (1)"]);
-    assert_eq!(labels.last(), Some(&"standard rndrw (9)"));
+    assert_eq!(labels.last(), Some(&"standard m2.4xlarge rndwr (9)"));
 }
 
 #[test]

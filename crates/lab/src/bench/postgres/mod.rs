@@ -20,7 +20,7 @@ use rustix::fs::{Advice, fadvise};
 pub use self::session::{Row, Session};
 use super::chain::{self, Chain};
 use super::child::{self, Guarded};
-use super::{iomelt, servers};
+use super::servers;
 use crate::{LabError, clock, text};
 
 /// The superuser of the cluster, whatever user of the system runs it.
@@ -82,14 +82,12 @@ pub fn probe() -> Option<String> {
 
 /// A program of PostgreSQL: on the `PATH`, or where Debian has the newest version of it.
 pub(super) fn find(tool: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let on_path = std::env::split_paths(&path).map(|folder| folder.join(tool));
     let versions = fs::read_dir(DEBIAN).into_iter().flatten().flatten();
     let newest = versions
         .filter_map(|version| version.file_name().to_str()?.parse::<u32>().ok())
         .max()
-        .map(|version| Path::new(DEBIAN).join(version.to_string()).join("bin").join(tool));
-    on_path.chain(newest).find(|program| program.is_file())
+        .map(|version| Path::new(DEBIAN).join(version.to_string()).join("bin"));
+    child::find(tool, newest)
 }
 
 fn program(tool: &str) -> Result<PathBuf, LabError> {
@@ -227,23 +225,14 @@ impl Server {
     }
 
     fn wait_until_ready(&mut self) -> Result<(), LabError> {
-        let deadline = clock::now() + READY_MAX;
-        while self.session(SUPERUSER).is_err() {
-            iomelt::go_on()?;
-            if self.process.wait_until(clock::now() + chain::LOOK).is_some() {
-                return Err(LabError::ToolFailed {
-                    tool: "postgres".to_owned(),
-                    how: "it ended when it should have begun".to_owned(),
-                    said: self.process.stderr(),
-                    command: format!("postgres -D {}", self.data.display()),
-                });
-            }
-            if clock::now() > deadline {
-                let what = "the start of PostgreSQL".to_owned();
-                return Err(LabError::Deadline { what, after: READY_MAX });
-            }
-        }
-        Ok(())
+        let command = format!("postgres -D {}", self.data.display());
+        let socket = self.folder.join(SOCKET);
+        self.process.wait_until_ready(
+            ("postgres", command),
+            READY_MAX,
+            || Session::open(&socket, SUPERUSER, SUPERUSER).is_ok(),
+            String::new,
+        )
     }
 
     fn describe(&mut self, user: &str) -> Result<(), LabError> {

@@ -8,6 +8,7 @@ use super::comparisons::comparison;
 use super::reader::Reader;
 use super::tree::{self, Node, Table, Value};
 use super::{Scenario, ScenarioError};
+use crate::program::Program;
 use crate::sim::compare::{By, Comparison, Measure};
 use crate::sim::expect::Subject;
 
@@ -34,6 +35,8 @@ pub struct Point {
     /// Whether it is of what only a kernel does, as its page cache and the flushes of its file
     /// system: there is none in virtual time, nor for real without a file system.
     pub is_for_real_only: bool,
+    /// Whether it is of programs that their client binds as much as their volume.
+    pub is_bound_by_client: bool,
     /// Where it is found in the runs of a scenario; `None` where none of them is of that case.
     pub comparison: Option<Comparison>,
 }
@@ -89,17 +92,35 @@ fn point(reader: Reader<'_>, scenario: &mut Scenario, times: u32) -> Read<Point>
     }
     let is_for_real_only = comparison.as_ref().is_some_and(|compared| {
         matches!(compared.by, By::Mean(metric) | By::Furthest(metric) if metric.is_for_real_only())
-            || compared.measures().any(|measure| is_of_such_a_client(measure, scenario))
+            || is_of_programs(compared, scenario, Program::is_for_real_only)
     });
-    Ok(Point { id, what, published, note, is_gate, is_live_gate, is_for_real_only, comparison })
+    let is_bound_by_client = comparison
+        .as_ref()
+        .is_some_and(|compared| is_of_programs(compared, scenario, Program::is_bound_by_client));
+    Ok(Point {
+        id,
+        what,
+        published,
+        note,
+        is_gate,
+        is_live_gate,
+        is_for_real_only,
+        is_bound_by_client,
+        comparison,
+    })
 }
 
-fn is_of_such_a_client(measure: Measure, scenario: &Scenario) -> bool {
-    let Measure::Of { run, measure } = measure else { return false };
-    let case = &scenario.cases[run];
-    case.measures[measure].of.iter().any(|subject| match subject {
-        Subject::Client(client) => case.setup.clients[*client as usize].is_for_real_only(),
-        Subject::Volume(_) => false,
+/// Whether something that is compared is of a program like that.
+fn is_of_programs(compared: &Comparison, scenario: &Scenario, is: fn(Program) -> bool) -> bool {
+    compared.measures().any(|measure| {
+        let Measure::Of { run, measure } = measure else { return false };
+        let case = &scenario.cases[run];
+        case.measures[measure].of.iter().any(|subject| match subject {
+            Subject::Client(client) => {
+                case.setup.clients[*client as usize].program.is_some_and(|of| is(of.program))
+            }
+            Subject::Volume(_) => false,
+        })
     })
 }
 
