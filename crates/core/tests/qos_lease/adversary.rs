@@ -334,6 +334,31 @@ fn p22_a_slow_cap_outlives_its_leases() {
     assert!(spent >= due, "{spent} tokens in a second, {due} are due");
 }
 
+/// Nobody knows what a holder that was lost had spent of its leases: the one that took its place
+/// gave them back as if it were theirs.
+#[test]
+fn p22_a_new_life_gives_back_nothing_of_the_last_one() {
+    for seed in [2_798_522_178_078_779_984, 705] {
+        let case = Case {
+            seed,
+            holders: 3,
+            rate: 100,
+            tolerance_us: 5_000,
+            charge_max: 1,
+            clock_error_us: 1_000,
+            lost_ppm: 200_000,
+            twice_ppm: 200_000,
+            late_ppm: 0,
+            late_ms: 5,
+            delay_us: 300,
+            chaos: Chaos::HoldersDie,
+            habit: Habit::Random,
+        };
+        let run = Run::new(case).finish();
+        assert!(run.oracle.worst <= run.bound(), "{} of {}", run.oracle.worst, run.bound());
+    }
+}
+
 /// What greedy holders spend in a second once `case` is over, and what they must at least: the
 /// rate, but for a hundredth and two charges at the edges.
 fn spent_after_the_trouble(case: Case) -> (u64, u64) {

@@ -12,6 +12,8 @@ use crate::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug)]
 struct Lease {
     id: u64,
+    /// Which of its holder's lives has it: no later one knows what was spent of it.
+    incarnation: u64,
     /// Tokens not known to be spent.
     unspent: u64,
     /// From here on the holder has certainly stopped spending it.
@@ -262,7 +264,8 @@ impl Home {
     fn book(&mut self, index: usize, report: Report, given_back: bool) {
         let Some(member) = self.members.get_mut(index) else { return };
         let (mut spent, mut freed) = (0, 0);
-        for lease in &mut member.leases {
+        let of_this_life = |lease: &&mut Lease| lease.incarnation == member.incarnation;
+        for lease in member.leases.iter_mut().filter(of_this_life) {
             let left = match lease.id.cmp(&report.open) {
                 core::cmp::Ordering::Less => 0,
                 core::cmp::Ordering::Equal => report.left.min(lease.unspent),
@@ -420,7 +423,8 @@ impl Home {
             let closes_at = expiry + timing.clock_error;
             self.leases_made += 1;
             let id = self.leases_made;
-            member.leases.push_back(Lease { id, unspent: amount, closes_at });
+            let incarnation = member.incarnation;
+            member.leases.push_back(Lease { id, incarnation, unspent: amount, closes_at });
             self.outstanding += u128::from(amount);
             self.next_close = self.next_close.min(closes_at);
         }
