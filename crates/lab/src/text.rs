@@ -52,6 +52,19 @@ pub fn latency(ns: u64) -> String {
     }
 }
 
+/// Values one after the other as a line of blocks, of which each step is twice as much, from the
+/// least of them on; a space where there is none.
+#[must_use]
+pub fn blocks(values: &[u64]) -> String {
+    const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let least = values.iter().copied().filter(|value| *value > 0).min().unwrap_or(1);
+    let block = |value: &u64| match (value / least).checked_ilog2() {
+        None => ' ',
+        Some(doublings) => BLOCKS[(doublings as usize).min(BLOCKS.len() - 1)],
+    };
+    values.iter().map(block).collect()
+}
+
 /// Bytes in the largest binary unit that divides them: `256 KiB`.
 #[must_use]
 pub fn bytes(count: u64) -> String {
@@ -133,6 +146,13 @@ fn distance(from: &str, to: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_block_is_twice_as_much() {
+        assert_eq!(blocks(&[3, 5, 6, 12, 24, 0, 400, 90_000, 3]), "▁▁▂▃▄ ██▁");
+        assert_eq!((blocks(&[]), blocks(&[0, 0])), (String::new(), "  ".to_owned()));
+        assert_eq!(blocks(&[u64::MAX, 1]), "█▁");
+    }
 
     #[test]
     fn numbers_read_well() {

@@ -19,6 +19,8 @@ use crate::text;
 
 /// Values from which on a density says more than the values themselves.
 const DENSITY_MIN: usize = 30;
+/// Values from which on they are drawn one by one, in their order.
+const SCATTER_MIN: usize = 5;
 /// Shares of the samples, in percent, that the table of a distribution tells.
 const PERCENTILES: [f64; 11] = [0.0, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 100.0];
 
@@ -236,21 +238,19 @@ fn across_runs(page: &mut String, configurations: &[Configuration]) -> Result<()
     }
     let batches: Vec<Values> = configurations.iter().map(of_batches).collect();
     let batches: Vec<Values> =
-        batches.into_iter().filter(|of| of.values.len() >= DENSITY_MIN).collect();
+        batches.into_iter().filter(|of| of.values.len() >= SCATTER_MIN).collect();
     if !batches.is_empty() {
         for of in &batches {
             let one = std::slice::from_ref(of);
             let name = escape(&of.name);
-            let svg = plots::density("Kernel density of the batches", "calls/s", one)?;
-            figure(
-                page,
-                &svg,
-                &format!(
-                    "{name}: kernel density of the calls per second of its batches, as R draws it."
-                ),
-            );
-            let svg = plots::scatter("Every batch", "calls/s", one)?;
-            figure(page, &svg, &format!("{name}: calls per second of its batches, in order."));
+            if of.values.len() >= DENSITY_MIN {
+                let svg = plots::density("Kernel density of the batches", "requests/s", one)?;
+                let told =
+                    "kernel density of the requests per second of its batches, as R draws it";
+                figure(page, &svg, &format!("{name}: {told}."));
+            }
+            let svg = plots::scatter("Every batch", "requests/s", one)?;
+            figure(page, &svg, &format!("{name}: requests per second of its batches, in order."));
         }
         let kept: usize = batches.iter().map(|of| of.values.len()).sum();
         let all = |of: &Configuration| batches.iter().any(|shown| shown.name == of.name);

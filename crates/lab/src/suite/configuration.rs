@@ -33,7 +33,8 @@ fn is_none(bytes: &u32) -> bool {
 pub struct Configuration {
     /// The case, and the client if there are several.
     pub name: String,
-    /// I/Os per second of the runs; of a client with batches, calls per second of the batches.
+    /// I/Os per second of the runs; of a client with batches, its requests per second in the
+    /// batches.
     pub iops: Sample,
     /// Bytes of each of its requests; 0 where they are not known, or not alike.
     #[serde(default, skip_serializing_if = "is_none")]
@@ -80,7 +81,8 @@ pub struct Run {
     /// Byte credits, likewise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub credits_bytes: Vec<u64>,
-    /// Batches of a client: the calls per second of each, or of every second, third, ... of many.
+    /// Batches of a client: the requests per second of each, or of every second, third, ... of
+    /// many.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub batch_rates: Vec<f64>,
 }
@@ -127,8 +129,8 @@ impl Run {
         self.ios as f64 / self.duration_s.max(1) as f64
     }
 
-    /// What the run came to: calls per second of its batches on average if it has some, else I/Os
-    /// per second.
+    /// What the run came to: requests per second of its batches on average if it has some, else
+    /// I/Os per second.
     #[must_use]
     pub fn rate(&self) -> f64 {
         match self.batch_rates.len() {

@@ -52,7 +52,12 @@ impl SuiteResult {
         let mut judged = match (gates, broken) {
             (0, _) => "Nothing was judged.".to_owned(),
             (gates, 0) if undecided == 0 => {
-                format!("All {gates} gated figures are what they must be.")
+                let virtually = self.rows.iter().filter(|row| row.verdict() == KEPT_VIRTUALLY);
+                let only = match virtually.count() {
+                    0 => String::new(),
+                    few => format!(", {few} of them in virtual time only"),
+                };
+                format!("All {gates} gated figures are what they must be{only}.")
             }
             (_, 0) => "No gated figure is broken for sure.".to_owned(),
             (gates, broken) => {

@@ -111,6 +111,9 @@ struct Counters {
     volume: u64,
 }
 
+/// Samples that are drawn while a run lasts.
+const SHOWN: usize = 16;
+
 /// One row; times in milliseconds.
 const COUNTERS: &str = "\
     SELECT o.blks_read, o.blk_read_time, b.blks_read, b.blk_read_time, w.wal_sync, \
@@ -256,12 +259,17 @@ impl Run<'_> {
 
     fn progress(&self, setup: &Setup, since: &Counters, at_ns: u64) -> VolumeProgress {
         let sample_s = setup.sample_ns as f64 / 1e9;
-        let mean = |waits: Waits| text::latency(Waits::summary(&[waits]).mean_ns);
+        let mean_ns = |waits: Waits| Waits::summary(&[waits]).mean_ns;
+        let lately = &self.counted[self.counted.len().saturating_sub(SHOWN)..];
+        let shown = |pick: fn(&Counters) -> Waits| {
+            let means: Vec<u64> = lately.iter().map(|sample| mean_ns(pick(sample))).collect();
+            format!("{} {}", text::blocks(&means), text::latency(mean_ns(pick(since))))
+        };
         let told = format!(
             "{} TPS, data reads {}, log flushes {}",
             text::rate((since.transactions as f64 / sample_s).round()),
-            mean(since.data),
-            mean(since.log)
+            shown(|at| at.data),
+            shown(|at| at.log)
         );
         VolumeProgress {
             name: setup.volumes[self.roles.volume].name.clone(),
