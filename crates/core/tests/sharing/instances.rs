@@ -12,6 +12,15 @@ fn instance(operations: Option<Limit>, bytes: Option<Limit>) -> InstancePacing {
     InstancePacing { operations, bytes, ..InstancePacing::UNLIMITED }
 }
 
+/// An instance with such a link each way.
+fn linked(operations: Option<Limit>, each_way: u64) -> InstancePacing {
+    InstancePacing {
+        read_bytes_per_second: Some(each_way),
+        write_bytes_per_second: Some(each_way),
+        ..instance(operations, None)
+    }
+}
+
 fn span(from: u64, to: u64) -> std::ops::Range<u64> {
     from * NS_PER_S..to * NS_PER_S
 }
@@ -116,12 +125,7 @@ fn a_light_direction_of_a_link_does_not_starve_the_other() {
 /// direction: five that read and one that writes are six.
 #[test]
 fn p19_directions_share_by_who_wants_them() {
-    let link = InstancePacing {
-        operations: limit(2_000),
-        read_bytes_per_second: Some(125_000_000),
-        write_bytes_per_second: Some(125_000_000),
-        ..InstancePacing::UNLIMITED
-    };
+    let link = linked(limit(2_000), 125_000_000);
     let reader = Client::greedy(16, 16 * KIB).limited(3_000).on(0);
     let mut clients = vec![reader; 5];
     clients.push(Client { operation: LOG_WRITE, ..reader });
@@ -142,11 +146,8 @@ fn p19_who_goes_both_ways_takes_as_much_from_either() {
         (None, 100_000_000, 256 * KIB, 2),
     ] {
         let link = InstancePacing {
-            operations,
             bytes: limit(bytes_per_second),
-            read_bytes_per_second: Some(bytes_per_second * 9 / 10),
-            write_bytes_per_second: Some(bytes_per_second * 9 / 10),
-            ..InstancePacing::UNLIMITED
+            ..linked(operations, bytes_per_second * 9 / 10)
         };
         let reader = Client::greedy(16, length).limited(9_000).on(0);
         let writer = Client { operation: LOG_WRITE, ..reader };
@@ -165,11 +166,7 @@ fn p19_who_goes_both_ways_takes_as_much_from_either() {
 /// those who write each time: whichever of its requests uses its turns up.
 #[test]
 fn p12_who_is_alone_one_way_starves_nobody_the_other_way() {
-    let link = InstancePacing {
-        read_bytes_per_second: Some(1_000_000),
-        write_bytes_per_second: Some(1_000_000),
-        ..InstancePacing::UNLIMITED
-    };
+    let link = linked(None, 1_000_000);
     for (after, length) in (0..4).flat_map(|after| [(after, 4 * KIB), (after, 8 * KIB)]) {
         let writer = Client { operation: WRITE, ..Client::greedy(4, length).on(0) };
         let both = Client { alternates_after: Some(61 + after), ..Client::greedy(4, length).on(0) };
@@ -187,12 +184,7 @@ fn p12_who_is_alone_one_way_starves_nobody_the_other_way() {
 /// becomes one that goes the other way: an urgent write goes before a read.
 #[test]
 fn p23_a_host_is_not_looked_at_in_vain() {
-    let link = InstancePacing {
-        operations: limit(20_000),
-        read_bytes_per_second: Some(10_000_000),
-        write_bytes_per_second: Some(10_000_000),
-        ..InstancePacing::UNLIMITED
-    };
+    let link = linked(limit(20_000), 10_000_000);
     let reader = Client::greedy(8, 16 * KIB).limited(9_000).on(0);
     let both = Client { depth: 3, length: 8 * KIB, writes_too: true, ..reader };
     let writer = Client { operation: LOG_WRITE, length: 256 * KIB, ..reader };

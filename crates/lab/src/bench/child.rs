@@ -133,9 +133,7 @@ impl Guarded {
             }
         }
     }
-}
 
-impl Guarded {
     /// Looks until a server that was started is ready; `tool` is its name and `command` what
     /// started it, in words, and `more` what it has said beside its standard error.
     ///

@@ -22,8 +22,10 @@ const LIGHT_BYTES_MAX: u64 = 16 << 10;
 
 /// What a look at the first flow of an instance's ring finds.
 enum First {
-    /// It may.
-    MayGo,
+    /// Nothing waits.
+    Nothing,
+    /// It may, and would cost its instance so much.
+    MayGo(Cost),
     /// The instance's limits do not let it.
     IsShut,
     /// It is in the other ring now.
@@ -269,8 +271,12 @@ impl Scheduler {
             let (flow, alone) = (limits.first(ring), limits.is_alone(ring, open));
             let slot = self.sharing.flows[index(flow)].volume;
             let share = self.volumes[index(slot)].share;
-            match self.look_at_first(instance, (ring, flow), open[1 - ring]) {
-                First::MayGo => {}
+            let cost = match self.look_at_first(instance, (ring, flow), open[1 - ring]) {
+                First::MayGo(cost) => cost,
+                First::Nothing => {
+                    self.sharing.withdraw(self.now, share, flow);
+                    continue;
+                }
                 First::GoesTheOtherWay => {
                     // It may be the first there, and not need what the first there was held up by.
                     open[1 - ring] = true;
@@ -280,11 +286,11 @@ impl Scheduler {
                     open[ring] = false;
                     continue;
                 }
-            }
+            };
             let Flow { in_turn: goes_on, deficit_ns: left_ns, turn_at, .. } =
                 self.sharing.flows[index(flow)];
             self.settle_volume(slot, share, Waits::AtInstance, Duration::ZERO);
-            if !self.has_instance_turn(instance, (ring, flow), alone) {
+            if !self.has_instance_turn(instance, (ring, flow), &cost, alone) {
                 continue;
             }
             match self.try_pass(flow, Waits::AtInstance) {
@@ -323,7 +329,7 @@ impl Scheduler {
         other_is_open: bool,
     ) -> First {
         let entry = &self.sharing.flows[index(flow)];
-        let Some(next) = entry.next(&self.nodes) else { return First::MayGo };
+        let Some(next) = entry.next(&self.nodes) else { return First::Nothing };
         let (cost, _) = self.volumes[index(entry.volume)].counting.weigh(&next.portion);
         let (cost, operation) = (instance_cost(&cost, &next.portion), next.portion.operation);
         let limits = &mut self.sharing.instances[index(instance)];
@@ -332,7 +338,7 @@ impl Scheduler {
             return First::GoesTheOtherWay;
         }
         if other_is_open || limits.allows(&cost, operation) {
-            return First::MayGo;
+            return First::MayGo(cost);
         }
         limits.shut(&cost, operation);
         First::IsShut
@@ -345,17 +351,14 @@ impl Scheduler {
         &mut self,
         instance: u32,
         (ring, flow): (usize, u32),
+        cost: &Cost,
         alone: bool,
     ) -> bool {
-        let entry = &self.sharing.flows[index(flow)];
-        let Some(next) = entry.next(&self.nodes) else { return true };
-        let (cost, _) = self.volumes[index(entry.volume)].counting.weigh(&next.portion);
-        let cost = instance_cost(&cost, &next.portion);
-        let share = self.volumes[index(entry.volume)].share;
+        let share = self.volumes[index(self.sharing.flows[index(flow)].volume)].share;
         let sharing = &mut self.sharing;
         let weight = sharing.flows[index(share)].place.weight();
         let limits = &mut sharing.instances[index(instance)];
-        let (share_ns, turn_ns) = (limits.share_ns(&cost), limits.turn_ns(weight.into()));
+        let (share_ns, turn_ns) = (limits.share_ns(cost), limits.turn_ns(weight.into()));
         let entry = &mut sharing.flows[index(flow)];
         if alone {
             let ended = entry.take_alone(share_ns, turn_ns);

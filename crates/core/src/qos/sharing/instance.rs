@@ -240,8 +240,12 @@ impl Instance {
     const fn age(&self, flow: &Flow) -> u32 {
         match flow.in_turn && flow.resumed {
             true => u32::MAX,
-            false => self.turns.wrapping_sub(flow.turn_at),
+            false => self.since_turn(flow),
         }
+    }
+
+    const fn since_turn(&self, flow: &Flow) -> u32 {
+        self.turns.wrapping_sub(flow.turn_at)
     }
 
     /// Whether nobody but the first flow of a ring could have a turn, of the rings in `candidates`.
@@ -292,9 +296,8 @@ impl Instance {
     /// round ago, and the first of the ring had one since.
     pub fn join(&mut self, flows: &mut [Flow], flow: u32, ring: usize, light: bool) {
         let round = self.rings[0].waiting + self.rings[1].waiting;
-        let since = |flow: &Flow| self.turns.wrapping_sub(flow.turn_at);
-        let away = since(&flows[at(flow)]);
-        let first = flows.get(at(self.rings[ring].first)).map_or(0, since);
+        let away = self.since_turn(&flows[at(flow)]);
+        let first = flows.get(at(self.rings[ring].first)).map_or(0, |first| self.since_turn(first));
         let at_front = light && away >= round && away >= first;
         flows[at(flow)].in_turn = false;
         flows[at(flow)].resumed = false;
