@@ -50,14 +50,25 @@ fn mounts(folder: &Path) -> Vec<String> {
     lines.chain(files).filter(|line| line.contains(&below)).collect()
 }
 
-/// Where the processes of a PostgreSQL work that are in folders below this one.
+/// Where the processes of a database work that are in folders below this one.
 fn databases(folder: &Path) -> Vec<String> {
+    databases_that(folder, |_| true)
+}
+
+/// Of those that serve: none that only makes a folder first.
+fn serving(folder: &Path) -> Vec<String> {
+    databases_that(folder, |words| !words.contains("--boot"))
+}
+
+fn databases_that(folder: &Path, is_meant: impl Fn(&str) -> bool) -> Vec<String> {
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let place = |process: std::fs::DirEntry| {
         let program = std::fs::read_link(process.path().join("exe")).ok()?;
         let place = std::fs::read_link(process.path().join("cwd")).ok()?;
-        let is_ours = program.ends_with("postgres") && place.starts_with(folder);
-        is_ours.then(|| place.display().to_string())
+        let is_one = ["postgres", "mariadbd"].iter().any(|name| program.ends_with(name));
+        let words = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let is_ours = is_one && place.starts_with(folder);
+        (is_ours && is_meant(&String::from_utf8_lossy(&words))).then(|| place.display().to_string())
     };
     processes.filter_map(place).collect()
 }
@@ -166,7 +177,7 @@ fn a_stripe_gets_what_its_link_carries() {
         let ran = |program: &str| commands.iter().any(|line| line.to_string().contains(program));
         let is_skipped = output.stderr.contains("skipped: no file systems");
         assert_eq!(ran("sysbench fileio"), !is_skipped, "{output}");
-        are_kept(&found, &["0.5", "0.9", "0.16, m1.large rndrd"])
+        are_kept(&found, &["0.5", "0.9", "0.16, m1.large"])
     });
 }
 
@@ -182,7 +193,7 @@ fn a_stripe_without_mounts_is_ten_volumes_side_by_side() {
         let found = json(&run_long(bench(folder.path(), &words)));
         let command = found["live"]["commands"][0].as_str().unwrap();
         assert_eq!(command.matches("ioengine=nbd").count(), 10, "{command}");
-        are_kept(&found, &["0.5", "0.16, m1.large rndrd"])
+        are_kept(&found, &["0.5", "0.16, m1.large"])
     });
 }
 
@@ -242,19 +253,32 @@ fn open_folder() -> tempfile::TempDir {
     tempfile::Builder::new().permissions(mode).tempdir().unwrap()
 }
 
-/// Whether nothing can be said of databases here, which a run has told.
+/// The databases of the suite.
+const DATABASES: [&str; 2] = ["PostgreSQL", "MariaDB"];
+
+/// Whether nothing can be said of a database here, which a run has told.
 fn has_no_database(output: &Output) -> bool {
-    output.stderr.contains("skipped: no PostgreSQL")
+    DATABASES.iter().any(|name| output.stderr.contains(&format!("skipped: no {name}")))
 }
 
 /// Without credits a real database gets what its volume gives, and its log waits like all else.
 #[test]
-fn a_real_database_waits_for_a_batch_once_its_credits_are_gone() {
+fn a_real_postgresql_waits_for_a_batch_once_its_credits_are_gone() {
+    waits_for_a_batch("PostgreSQL");
+}
+
+#[test]
+fn a_real_mariadb_waits_for_a_batch_once_its_credits_are_gone() {
+    waits_for_a_batch("MariaDB");
+}
+
+fn waits_for_a_batch(name: &str) {
     if absent(&["fio"]) {
         return;
     }
     let folder = open_folder();
-    let words = ["run", "batch-beside-oltp", "--live", "--only", "PostgreSQL on gp2", "-o", "json"];
+    let case = format!("{name} on gp2");
+    let words = ["run", "batch-beside-oltp", "--live", "--only", &case, "-o", "json"];
     at_least_once(|| {
         let output = run_long(bench(folder.path(), &words));
         assert_eq!(mounts(folder.path()), Vec::<String>::new());
@@ -265,7 +289,7 @@ fn a_real_database_waits_for_a_batch_once_its_credits_are_gone() {
         let found = json(&output);
         let configurations = found["live"]["configurations"].as_array().unwrap();
         let run_of = |client: &str| {
-            let name = format!("PostgreSQL on gp2 · {client}");
+            let name = format!("{case} · {client}");
             let known = configurations.iter().find(|of| of["name"] == name.as_str());
             &known.unwrap_or_else(|| panic!("no {name}"))["runs"][0]
         };
@@ -279,7 +303,7 @@ fn a_real_database_waits_for_a_batch_once_its_credits_are_gone() {
         // A second of saved credits, and one for a look that came late.
         assert!(late <= 14 * 501, "more than the volume gives without credits: {samples:?}");
         let row = |id: &str| found["rows"].as_array().unwrap().iter().find(|row| row["id"] == id);
-        ["2.3, PostgreSQL IOPS", "2.8, PostgreSQL"].iter().all(|id| {
+        [format!("2.3, {name} IOPS"), format!("2.8, {name}")].iter().all(|id| {
             let live = &row(id).unwrap()["live"];
             println!("{id}: {live}");
             live["pass"] == Value::Bool(true)
@@ -468,25 +492,27 @@ fn run_with(folder: &Path, words: &[&str], sign: &str) -> Option<Running> {
     None
 }
 
-/// Processes that a server has at least while it serves; the one that makes a cluster is alone.
-const PROCESSES: usize = 4;
-
 /// Without a file system the stand-in goes on, and the run says what it leaves out.
 #[test]
 fn a_run_that_may_not_mount_leaves_its_databases_out_aloud() {
     let folder = tempfile::tempdir().unwrap();
-    let words = ["run", "batch-beside-oltp", "--live", "--no-mount", "--only", "PostgreSQL"];
-    let text = run(&mut bench(folder.path(), &words)).fails_with(2);
-    assert!(text.contains("skipped: no PostgreSQL: "), "{text}");
-    assert!(text.contains("what was chosen of batch-beside-oltp has a database"), "{text}");
+    for name in DATABASES {
+        let words = ["run", "batch-beside-oltp", "--live", "--no-mount", "--only", name];
+        let text = run(&mut bench(folder.path(), &words)).fails_with(2);
+        assert!(text.contains(&format!("skipped: no {name}: ")), "{text}");
+        assert!(text.contains("what was chosen of batch-beside-oltp has a database"), "{text}");
+    }
 }
 
-/// Starts a run with a database and waits until its server works; none where it cannot.
-fn database_run(folder: &Path) -> Option<Running> {
-    let words = ["run", "batch-beside-oltp", "--live", "--only", "PostgreSQL on io1"];
+/// Starts a run with a database and waits until its server works; none where it cannot. A
+/// PostgreSQL that serves has several processes, a MariaDB has one.
+fn database_run(folder: &Path, name: &str) -> Option<Running> {
+    let case = format!("{name} on io1");
+    let words = ["run", "batch-beside-oltp", "--live", "--only", &case];
     let mut running = start(&mut bench(folder, &words));
+    let processes = if name == "PostgreSQL" { 4 } else { 1 };
     let works = Deadline::after(Duration::from_secs(60))
-        .comes(|| !running.is_running() || databases(folder).len() >= PROCESSES);
+        .comes(|| !running.is_running() || serving(folder).len() >= processes);
     if works && running.is_running() {
         return Some(running);
     }
@@ -498,28 +524,32 @@ fn database_run(folder: &Path) -> Option<Running> {
 #[test]
 fn a_database_is_stopped_when_its_run_is_interrupted() {
     let _alone = alone();
-    let folder = open_folder();
-    let Some(running) = database_run(folder.path()) else { return };
-    running.signal(Signal::INT);
-    let output = running.finish();
-    assert!(!output.status.success(), "{output}");
-    assert_eq!(databases(folder.path()), Vec::<String>::new(), "{output}");
-    assert_eq!(mounts(folder.path()), Vec::<String>::new(), "{output}");
-    assert!(!output.stderr.contains("left behind"), "{output}");
+    for name in DATABASES {
+        let folder = open_folder();
+        let Some(running) = database_run(folder.path(), name) else { continue };
+        running.signal(Signal::INT);
+        let output = running.finish();
+        assert!(!output.status.success(), "{output}");
+        assert_eq!(databases(folder.path()), Vec::<String>::new(), "{output}");
+        assert_eq!(mounts(folder.path()), Vec::<String>::new(), "{output}");
+        assert!(!output.stderr.contains("left behind"), "{output}");
+    }
 }
 
 /// The server of a run that is killed goes on without a volume. The next run stops it.
 #[test]
 fn a_database_that_a_killed_run_left_is_stopped_by_the_next() {
     let _alone = alone();
-    let folder = open_folder();
-    let Some(killed) = database_run(folder.path()) else { return };
-    killed.kill_9();
-    assert!(!mounts(folder.path()).is_empty(), "nobody took it down");
-    let output = run_long(bench(folder.path(), NEXT));
-    assert!(output.stderr.contains("an earlier run had left"), "{output}");
-    assert_eq!(databases(folder.path()), Vec::<String>::new(), "{output}");
-    assert_eq!(mounts(folder.path()), Vec::<String>::new(), "{output}");
+    for name in DATABASES {
+        let folder = open_folder();
+        let Some(killed) = database_run(folder.path(), name) else { continue };
+        killed.kill_9();
+        assert!(!mounts(folder.path()).is_empty(), "nobody took it down");
+        let output = run_long(bench(folder.path(), NEXT));
+        assert!(output.stderr.contains("an earlier run had left"), "{output}");
+        assert_eq!(databases(folder.path()), Vec::<String>::new(), "{output}");
+        assert_eq!(mounts(folder.path()), Vec::<String>::new(), "{output}");
+    }
 }
 
 #[test]

@@ -21,7 +21,7 @@ enum What {
 }
 
 /// Debian 12's packages; qemu-storage-daemon is in qemu-system-common, nbdsh in python3-libnbd.
-const NEEDS: [Need; 28] = [
+const NEEDS: [Need; 31] = [
     Need { what: What::Program("fio"), package: "fio" },
     Need { what: What::Program("nbdinfo"), package: "libnbd-bin" },
     Need { what: What::Program("nbdcopy"), package: "libnbd-bin" },
@@ -41,6 +41,9 @@ const NEEDS: [Need; 28] = [
     Need { what: What::Postgres("initdb"), package: POSTGRES },
     Need { what: What::Postgres("postgres"), package: POSTGRES },
     Need { what: What::Postgres("pgbench"), package: POSTGRES },
+    Need { what: What::Program("mariadbd"), package: "mariadb-server-core" },
+    Need { what: What::Program("mariadb-install-db"), package: "mariadb-server-core" },
+    Need { what: What::Program("mariadb"), package: "mariadb-client-core" },
     Need { what: What::Program("nbdsh"), package: "python3-libnbd" },
     Need { what: What::PythonModule("nbd"), package: "python3-libnbd" },
     Need { what: What::Program("nbdkit"), package: "nbdkit" },
@@ -233,7 +236,7 @@ mod tests {
         assert_eq!(missing_packages(|_| true), [""; 0]);
         let only_nbd = |what| !matches!(what, What::Program("nbdinfo" | "nbdcopy"));
         assert_eq!(missing_packages(only_nbd), ["libnbd-bin"]);
-        assert_eq!(missing_packages(|_| false).len(), 21);
+        assert_eq!(missing_packages(|_| false).len(), 23);
     }
 
     #[test]

@@ -28,7 +28,8 @@ pub enum Program {
     ThreadedWrite,
     /// 32 threads read 4 KiB anywhere in a file each, past the page cache; calls are those of each.
     ThreadedRead,
-    /// The same, from the page cache, which has room for all of the files; calls are those of each.
+    /// The same, from the page cache; calls are the first blocks of each file that are read, again
+    /// and again for a fixed time.
     ThreadedCached,
     /// IOMelt's file, read from begin to end; calls are reads.
     MeltRead,
@@ -58,12 +59,34 @@ pub enum Program {
     Sysbench,
     /// fio on files for the time of its client; calls are files.
     Fio,
-    /// Transactions on a database, at a share of the most that it does; calls are percent. Its
+    /// Transactions on a PostgreSQL, at a share of the most that it does; calls are percent. Its
     /// load says what of it reaches the volume. The other clients of the same volume are the
     /// database's log and a batch job on it.
     Pgbench,
+    /// The same on a MariaDB, by sysbench.
+    SysbenchOltp,
     /// Transactions one after the other on a PostgreSQL of their own; calls are transactions.
     PgbenchBatch,
+}
+
+/// A database that a program needs, one of its own on a file system.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Engine {
+    /// PostgreSQL.
+    Postgres,
+    /// MariaDB, with InnoDB.
+    MariaDb,
+}
+
+impl Engine {
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Postgres => "PostgreSQL",
+            Self::MariaDb => "MariaDB",
+        }
+    }
 }
 
 /// A program, and how much of it.
@@ -79,7 +102,7 @@ pub struct ProgramSetup {
 
 impl Program {
     /// Every program by the word that scenarios use.
-    pub const WORDS: [(&'static str, Self); 26] = [
+    pub const WORDS: [(&'static str, Self); 27] = [
         ("iozone-write", Self::IozoneWrite),
         ("iozone-read", Self::IozoneRead),
         ("file-server-layout", Self::FileServerLayout),
@@ -105,6 +128,7 @@ impl Program {
         ("sysbench", Self::Sysbench),
         ("fio", Self::Fio),
         ("pgbench", Self::Pgbench),
+        ("sysbench-oltp", Self::SysbenchOltp),
         ("pgbench-batch", Self::PgbenchBatch),
     ];
 
@@ -123,14 +147,25 @@ impl Program {
             Self::Apache => &["ab", "apache2"],
             Self::Sysbench => &["sysbench"],
             Self::Pgbench | Self::PgbenchBatch => &["pgbench", "postgres"],
+            Self::SysbenchOltp => &["mariadbd", "sysbench"],
             _ => &["fio"],
         }
     }
 
-    /// Whether it is one of a PostgreSQL, which must run beside it.
+    /// The database that must run beside it, if it needs one.
     #[must_use]
-    pub const fn is_of_database(self) -> bool {
-        matches!(self, Self::Pgbench | Self::PgbenchBatch)
+    pub const fn engine(self) -> Option<Engine> {
+        match self {
+            Self::Pgbench | Self::PgbenchBatch => Some(Engine::Postgres),
+            Self::SysbenchOltp => Some(Engine::MariaDb),
+            _ => None,
+        }
+    }
+
+    /// Whether it is transactions at a share of the most that a database does.
+    #[must_use]
+    pub const fn is_transactions(self) -> bool {
+        matches!(self, Self::Pgbench | Self::SysbenchOltp)
     }
 
     /// Whether it lasts as long as its client does, and makes the client's requests; else it is a
@@ -184,7 +219,7 @@ impl Program {
     /// it.
     #[must_use]
     pub const fn is_of_requests(self) -> bool {
-        !self.is_for_real_only() && !self.is_of_database()
+        !self.is_for_real_only() && self.engine().is_none()
     }
 
     /// Whether it is the published program itself, or one in its manner.
@@ -205,6 +240,7 @@ impl Program {
             Self::Sysbench => "sysbench itself",
             Self::Fio => "fio itself",
             Self::Pgbench | Self::PgbenchBatch => "pgbench itself, on PostgreSQL",
+            Self::SysbenchOltp => "sysbench itself, on MariaDB",
             Self::AioStress => "in the manner of AIO-Stress, by fio",
             Self::FileServerLayout => "the file of the published job of fio",
             Self::IozoneWrite | Self::IozoneRead => "in the manner of IOzone, by fio",

@@ -8,10 +8,11 @@ use crate::cli::BenchRun;
 use crate::clock::{Deadline, Stopwatch};
 use crate::message::{Exit, Failure};
 use evenkeel_lab::bench::chain;
+use evenkeel_lab::bench::databases;
 use evenkeel_lab::bench::fio::VolumeProgress;
 use evenkeel_lab::bench::iomelt;
 use evenkeel_lab::bench::live::{self, Files};
-use evenkeel_lab::bench::postgres;
+use evenkeel_lab::program::Engine;
 use evenkeel_lab::sim::run;
 use evenkeel_lab::suite::result::SuiteResult;
 use evenkeel_lab::suite::{self, Choice, Plan, Ready, Suite};
@@ -33,8 +34,7 @@ pub fn run(arguments: &BenchRun) -> Result<(), Failure> {
     let suite = suite::find(name).map_err(|error| {
         failed(error).exit(Exit::NotFound).hint("`evenkeel bench ls` lists them")
     })?;
-    let mut part =
-        Choice { only: arguments.only.as_deref(), runs: arguments.runs, without_databases: false };
+    let part = Choice { only: arguments.only.as_deref(), runs: arguments.runs, without: &[] };
     let ready = |plan: &Plan, part: &Choice<'_>| {
         plan.read(name, part).map_err(|error| failed(error).exit(Exit::Usage))
     };
@@ -47,7 +47,8 @@ pub fn run(arguments: &BenchRun) -> Result<(), Failure> {
         let plan = suite.for_real(arguments.full);
         let all = ready(plan, &part)?;
         let files = files(arguments, &all, &mut result);
-        part.without_databases = !can_have_databases(&all, files, &mut result);
+        let without = left_out(&all, files, &mut result);
+        let part = Choice { without: &without, ..part };
         driven = drive(arguments, &suite, (ready(plan, &part)?, files), &mut result);
     }
     if let Err(failure) = &driven {
@@ -148,7 +149,8 @@ fn drive(
 /// Whether file systems are mounted for a scenario; what stands in the way is said.
 fn files(arguments: &BenchRun, ready: &Ready, result: &mut SuiteResult) -> Files {
     let has_files = live::has_files(&ready.scenario);
-    if !has_files && !live::needs_postgres(&ready.scenario) || arguments.no_mount {
+    let has_databases = !live::engines(&ready.scenario).is_empty();
+    if !has_files && !has_databases || arguments.no_mount {
         return Files::None;
     }
     match live::lacks(&ready.scenario) {
@@ -163,20 +165,22 @@ fn files(arguments: &BenchRun, ready: &Ready, result: &mut SuiteResult) -> Files
     }
 }
 
-/// Whether all databases of a scenario can run; what stands in the way is said.
-fn can_have_databases(ready: &Ready, files: Files, result: &mut SuiteResult) -> bool {
-    if !live::needs_postgres(&ready.scenario) {
-        return true;
+/// The databases of a scenario that cannot run; what stands in the way is said.
+fn left_out(ready: &Ready, files: Files, result: &mut SuiteResult) -> Vec<Engine> {
+    let unmounted = || chain::probe().or_else(|| Some("nothing is to be mounted".to_owned()));
+    let mut without = Vec::new();
+    for engine in live::engines(&ready.scenario) {
+        let why = match files {
+            Files::None => unmounted(),
+            Files::Mounted => databases::probe(engine),
+        };
+        let Some(why) = why else { continue };
+        let told = format!("no {}: {why}; what needs one is left out", engine.name());
+        eprintln!("skipped: {told}");
+        result.warnings.push(told);
+        without.push(engine);
     }
-    let why = match files {
-        Files::None => chain::probe().or_else(|| Some("nothing is to be mounted".to_owned())),
-        Files::Mounted => postgres::probe(),
-    };
-    let Some(why) = why else { return true };
-    let told = format!("no PostgreSQL: {why}; what needs one is left out");
-    eprintln!("skipped: {told}");
-    result.warnings.push(told);
-    false
+    without
 }
 
 fn line(label: &str, volumes: &[VolumeProgress]) -> String {

@@ -7,6 +7,7 @@
 pub mod chain;
 pub mod child;
 pub mod compare;
+pub mod databases;
 pub mod desktop;
 pub mod durable;
 pub mod fio;
@@ -14,6 +15,7 @@ pub mod iomelt;
 pub mod isolation;
 pub mod limited;
 pub mod live;
+pub mod mariadb;
 pub mod postgres;
 pub mod stripe;
 pub mod sysbench;

@@ -14,7 +14,8 @@ use crate::LabError;
 pub(super) const QUIT_MAX: Duration = Duration::from_secs(10);
 /// Programs that are servers of ours, and what ends them at once. Another one in the very folder is
 /// not ours to stop.
-const PROGRAMS: [(&str, Signal); 2] = [("postgres", Signal::QUIT), ("apache2", Signal::TERM)];
+const PROGRAMS: [(&str, Signal); 3] =
+    [("postgres", Signal::QUIT), ("mariadbd", Signal::KILL), ("apache2", Signal::TERM)];
 
 /// Stops the server of a folder, if one runs: at once, since nobody needs its data again. It is
 /// known by where it works, not by a number that may be another's by now.
@@ -39,11 +40,24 @@ fn stop_program(folder: &Path, program: &str, at_once: Signal) -> Result<(), Lab
     Ok(())
 }
 
-/// The processes of a server that works in a folder: itself and its children.
+/// How a server is told its folder: it works there some time after it was started, and is told
+/// from the start.
+pub(super) fn data_folder(folder: &Path) -> String {
+    format!("--datadir={}", folder.display())
+}
+
+/// The processes of a server that works in a folder, or is told to: itself and its children.
 fn processes_of(folder: &Path, program: &str) -> Vec<Pid> {
+    let told = data_folder(folder);
     child::processes(|process| {
         let works_there = fs::read_link(process.join("cwd")).is_ok_and(|at| at == folder);
-        works_there && fs::read_link(process.join("exe")).is_ok_and(|exe| exe.ends_with(program))
+        let is_told = || {
+            let words = fs::read(process.join("cmdline")).unwrap_or_default();
+            words.split(|byte| *byte == 0).any(|word| word == told.as_bytes())
+        };
+        let is_of_program =
+            || fs::read_link(process.join("exe")).is_ok_and(|exe| exe.ends_with(program));
+        (works_there || is_told()) && is_of_program()
     })
 }
 

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::child::{self, Guarded};
-use super::postgres;
+use super::{mariadb, postgres};
 use crate::clock;
 
 /// Longest wait for a program to tell its version; it is left without one then.
@@ -56,7 +56,8 @@ fn told(name: &'static str) -> Option<String> {
     let asked = ASKED.iter().find(|(asked, _)| *asked == name);
     let words = asked.map_or(&["--version"][..], |(_, words)| words);
     // A database's programs are not where others are.
-    let program = postgres::find(name).unwrap_or_else(|| PathBuf::from(name));
+    let program =
+        postgres::find(name).or_else(|| mariadb::find(name)).unwrap_or_else(|| PathBuf::from(name));
     let mut command = Command::new(program);
     let mut child = Guarded::spawn(command.args(words).stdout(Stdio::piped()), name).ok()?;
     let printed = child.take_stdout().map(|pipe| child::apart(move || child::tail(pipe)));

@@ -83,7 +83,8 @@ fn points(label: &str, unit: &str, all: &[Values], is_joined: bool) -> Result<St
     let names = names(all);
     figure((940, 250), label, |area| {
         let across = (0.5, longest.max(1) as f64 + 0.5);
-        let mut chart = frame(area, &names, across, range, "", &|value| with_unit(*value, unit))?;
+        let (below, format) = (|nth: &f64| place(*nth), |value: &f64| with_unit(*value, unit));
+        let mut chart = frame_with(area, &names, across, range, &below, &format)?;
         for (number, of) in all.iter().enumerate() {
             let ink = Ink::Series(number);
             let every = of.values.len().div_ceil(POINTS_MAX).max(1);
@@ -350,6 +351,11 @@ fn bounds(values: impl Iterator<Item = f64>) -> (f64, f64) {
     }
     let air = ((high - low) * 0.06).max(high.abs() * 1e-3).max(1e-9);
     (low - air, high + air)
+}
+
+/// A place in an order; nothing between two of them.
+fn place(nth: f64) -> String {
+    if (nth - nth.round()).abs() < 1e-6 { text::rate(nth) } else { String::new() }
 }
 
 fn with_unit(value: f64, unit: &str) -> String {

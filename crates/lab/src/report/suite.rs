@@ -9,6 +9,7 @@ use super::html::{
 use super::plots::{self, Bar};
 use super::suite_charts::section;
 use crate::LabError;
+use crate::stalls;
 use crate::suite::result::{BROKEN, Configuration, Found, KEPT, Part, Row, SuiteResult, UNDECIDED};
 
 /// A bar is seen beside one that is so many times as high.
@@ -165,9 +166,7 @@ impl SuiteResult {
             );
             terms.push(("Scenario", scenario));
             terms.extend(part.storage.iter().map(|storage| ("Storage", storage.clone())));
-            let mut pauses: Vec<String> =
-                part.stalls.iter().filter_map(|observed| observed.sentence(self.pass)).collect();
-            pauses.dedup();
+            let pauses = stalls::sentences_of_runs(&part.stalls, self.pass);
             terms.extend(pauses.into_iter().map(|pause| ("Pauses", pause)));
         }
         for (term, value) in terms.into_iter().filter(|(_, value)| !value.is_empty()) {

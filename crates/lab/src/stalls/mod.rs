@@ -161,18 +161,12 @@ impl Observed {
                  promise."
             ));
         }
-        let unsharp = "the watch had no real-time priority (run as root for it) and misses some \
-                       on a busy machine";
         let Some(longest) = self.stalls.longest() else {
             let blamed = !kept && !self.real_time;
-            return blamed.then(|| format!("No pause of the machine itself was seen; {unsharp}."));
+            return blamed.then(|| format!("No pause of the machine itself was seen; {UNSHARP}."));
         };
-        let unsharp = if self.real_time { String::new() } else { format!("; {unsharp}") };
-        let times = match self.stalls.as_slice().len() {
-            1 => "once".to_string(),
-            2 => "twice".to_string(),
-            count => format!("{count} times"),
-        };
+        let unsharp = if self.real_time { String::new() } else { format!("; {UNSHARP}") };
+        let times = times(self.stalls.as_slice().len());
         Some(format!(
             "The machine itself stood still {times} for {} ms in all (longest {} ms, in second \
              {}): those moments are judged by the time it ran{unsharp}.",
@@ -182,6 +176,52 @@ impl Observed {
         ))
     }
 }
+
+/// What a reader should know of many runs at once, in a sentence or a few; nothing when there is
+/// nothing to know.
+#[must_use]
+pub fn sentences_of_runs(runs: &[Observed], kept: bool) -> Vec<String> {
+    let mut sentences: Vec<String> = Vec::new();
+    for why in runs.iter().filter_map(|run| run.unwatched.as_ref()) {
+        let told = format!("Pauses of the machine itself were not watched in some runs ({why}).");
+        if !sentences.contains(&told) {
+            sentences.push(told);
+        }
+    }
+    let of_run = |run: &Observed| Some(run.stalls.longest()?.length_us);
+    let longest = (1..).zip(runs).filter_map(|(run, of)| Some((of_run(of)?, run))).max();
+    let is_unsharp = runs.iter().any(|run| run.unwatched.is_none() && !run.real_time);
+    if let Some((longest_us, longest_in)) = longest {
+        let count: usize = runs.iter().map(|run| run.stalls.as_slice().len()).sum();
+        let total_us: u64 = runs.iter().map(|run| run.stalls.total_us()).sum();
+        let paused = runs.iter().filter(|run| !run.stalls.is_empty());
+        sentences.push(format!(
+            "The machine itself stood still in {} of {} runs, {} for {} ms in all \
+             (longest {} ms, in the run that came as number {longest_in}){}.",
+            paused.count(),
+            runs.len(),
+            times(count),
+            whole_ms(total_us),
+            whole_ms(longest_us),
+            if is_unsharp { format!("; {UNSHARP}") } else { String::new() },
+        ));
+    } else if is_unsharp && !kept {
+        sentences.push(format!("No pause of the machine itself was seen; {UNSHARP}."));
+    }
+    sentences
+}
+
+fn times(count: usize) -> String {
+    match count {
+        1 => "once".to_owned(),
+        2 => "twice".to_owned(),
+        count => format!("{count} times"),
+    }
+}
+
+/// Why a watch may have missed something.
+const UNSHARP: &str =
+    "the watch had no real-time priority (run as root for it) and misses some on a busy machine";
 
 /// Microseconds as milliseconds, rounded.
 pub(crate) fn whole_ms(us: u64) -> u64 {
@@ -234,6 +274,38 @@ mod tests {
             "{unsharp}"
         );
         assert!(Observed::unwatched("no books").sentence(true).unwrap().contains("(no books)"));
+    }
+
+    #[test]
+    fn many_runs_are_told_in_a_sentence() {
+        let run = |list: &[(u64, u64)]| Observed {
+            stalls: stalls(list),
+            real_time: true,
+            ..Observed::default()
+        };
+        let quiet = run(&[]);
+        assert_eq!(sentences_of_runs(&[quiet.clone(), quiet.clone()], false), Vec::<String>::new());
+        let paused = [quiet, run(&[(5, 20_400), (90_000, 61_000)]), run(&[(7, 30_000)])];
+        assert_eq!(
+            sentences_of_runs(&paused, true),
+            ["The machine itself stood still in 2 of 3 runs, 3 times for 111 ms in all (longest \
+              61 ms, in the run that came as number 2)."]
+        );
+        let unwatched = Observed::unwatched("no books");
+        let unsharp = Observed { stalls: stalls(&[(1, 9_000)]), ..Observed::default() };
+        let [books, paused] =
+            &sentences_of_runs(&[unwatched.clone(), unsharp, unwatched], true)[..]
+        else {
+            panic!("each is told once")
+        };
+        assert!(books.contains("in some runs (no books)"), "{books}");
+        let blind = sentences_of_runs(&[Observed::default()], false);
+        assert!(blind[0].starts_with("No pause of the machine itself was seen"), "{blind:?}");
+        assert_eq!(sentences_of_runs(&[Observed::default()], true), Vec::<String>::new());
+        assert!(
+            paused.contains("1 of 3 runs, once for 9 ms") && paused.contains(UNSHARP),
+            "{paused}"
+        );
     }
 
     #[test]

@@ -18,6 +18,7 @@ use serde::Deserialize;
 
 use crate::LabError;
 use crate::bench::live;
+use crate::program::Engine;
 use crate::sim::catalogue;
 use crate::sim::run::Results;
 use crate::sim::scenario::{self, Point, Scenario, ScenarioError, Source};
@@ -113,8 +114,9 @@ pub struct Choice<'a> {
     pub only: Option<&'a str>,
     /// At most so many runs of each case, and so many batches of each client.
     pub runs: Option<u32>,
-    /// Without the cases of a database, since none can run; programs of one are then left out, too.
-    pub without_databases: bool,
+    /// Without the cases of these databases, since they cannot run; programs of one are then left
+    /// out, too.
+    pub without: &'a [Engine],
 }
 
 impl Choice<'_> {
@@ -135,9 +137,8 @@ impl Choice<'_> {
                 return Err(LabError::BadWorkload(what));
             }
         }
-        if self.without_databases {
-            scenario.cases.retain(|case| !live::has_database(case));
-        }
+        let is_left_out = |engine| self.without.contains(&engine);
+        scenario.cases.retain(|case| !live::database_of(case).is_some_and(is_left_out));
         if scenario.cases.is_empty() {
             let what = format!("what was chosen of {suite} has a database on a file system");
             return Err(LabError::BadWorkload(what));
@@ -225,7 +226,7 @@ impl Plan {
         let file = format!("{suite}.toml");
         let points = scenario::points(&file, text, &mut scenario, self.times).map_err(wrong)?;
         scenario.comparisons = points.iter().filter_map(|point| point.comparison.clone()).collect();
-        let is_part = part.runs.is_some() || part.without_databases;
+        let is_part = part.runs.is_some() || !part.without.is_empty();
         Ok(Ready { scenario, times: self.times, points, is_part })
     }
 }

@@ -227,14 +227,19 @@ fn what_only_a_kernel_does_is_not_run_in_virtual_time() {
 fn databases_are_left_out_where_none_can_run() {
     let name = "batch-beside-oltp";
     let suite = find(name).unwrap();
-    let part = |only| Choice { only, runs: None, without_databases: true };
+    let both = [Engine::Postgres, Engine::MariaDb];
+    let part = |only| Choice { only, runs: None, without: &both };
     let ready = suite.live.read(name, &part(None)).unwrap();
     let names: Vec<&str> = ready.scenario.cases.iter().map(|case| case.name.as_str()).collect();
     assert_eq!(names, ["gp2", "gp2, twice as many waiting", "io1"]);
-    let of_database = |point: &&Point| point.id.contains("PostgreSQL");
+    let of_database = |point: &&Point| both.iter().any(|of| point.id.contains(of.name()));
     assert!(ready.points.iter().filter(of_database).all(|point| point.comparison.is_none()));
     let text = suite.live.read(name, &part(Some("PostgreSQL"))).unwrap_err().to_string();
     assert!(text.contains("has a database on a file system"), "{text}");
+    let one = Choice { only: None, runs: None, without: &both[..1] };
+    let cases = suite.live.read(name, &one).unwrap().scenario.cases;
+    let names: Vec<&str> = cases[3..].iter().map(|case| case.name.as_str()).collect();
+    assert_eq!(names, ["MariaDB on gp2", "MariaDB on io1"]);
 }
 
 #[test]

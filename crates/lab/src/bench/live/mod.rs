@@ -25,6 +25,7 @@ use self::writer::Writer;
 use super::fio::{self, Completion, Detail, Job, VolumeProgress};
 use super::{NbdUri, chain, iomelt, versions};
 use crate::LabError;
+use crate::program::Engine;
 use crate::sim::expect::{Counts, Expectation, Metric, Subject};
 use crate::sim::record::Span;
 use crate::sim::run::{self, CaseResults, Recorded, Results};
@@ -302,7 +303,7 @@ impl Live {
 #[must_use]
 pub fn has_files(scenario: &Scenario) -> bool {
     let is_one = |case: &Case| {
-        (has_batches(&case.setup) || files::are_any(&case.setup)) && !has_database(case)
+        (has_batches(&case.setup) || files::are_any(&case.setup)) && database_of(case).is_none()
     };
     scenario.cases.iter().any(is_one)
 }
@@ -319,18 +320,23 @@ fn has_batches(setup: &Setup) -> bool {
     jobs::are_all(setup) || programs::are_any(setup) || database::is_in(setup)
 }
 
-/// Whether a case has a database, which nothing stands in for where no file system can be mounted.
+/// The database that a case is of, which nothing stands in for where no file system can be mounted.
 #[must_use]
-pub fn has_database(case: &Case) -> bool {
-    database::is_in(&case.setup)
+pub fn database_of(case: &Case) -> Option<Engine> {
+    database::engine(&case.setup)
 }
 
-/// Whether a scenario has a program that a database server must run for.
+/// The databases that programs of a scenario need, each once.
 #[must_use]
-pub fn needs_postgres(scenario: &Scenario) -> bool {
+pub fn engines(scenario: &Scenario) -> Vec<Engine> {
     let clients = scenario.cases.iter().flat_map(|case| &case.setup.clients);
-    let mut programs = clients.filter_map(|client| client.program);
-    programs.any(|setup| setup.program.is_of_database())
+    let mut engines = Vec::new();
+    for engine in clients.filter_map(|client| client.program?.program.engine()) {
+        if !engines.contains(&engine) {
+            engines.push(engine);
+        }
+    }
+    engines
 }
 
 /// Numbers of the runs: the first of every case, the second of every case, and so on.

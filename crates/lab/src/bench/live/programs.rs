@@ -11,11 +11,12 @@ use super::{Export, Files, Host, Part, in_a_line, parts_of, seconds};
 use crate::LabError;
 use crate::bench::chain::Chain;
 use crate::bench::child::Guarded;
+use crate::bench::databases;
 use crate::bench::desktop::{self, Desk, Score};
 use crate::bench::durable;
 use crate::bench::fio::{self, Job, VolumeProgress};
 use crate::bench::iomelt;
-use crate::bench::postgres::{self, Server, pgbench};
+use crate::bench::postgres::{Server, pgbench};
 use crate::program::ProgramSetup;
 use crate::sim::client::BatchRecord;
 use crate::sim::scenario::Case;
@@ -212,9 +213,9 @@ impl Test<'_> {
     /// where there is none.
     fn can_run(&self, is_mounted: bool) -> bool {
         let Some(ProgramSetup { program, .. }) = self.client.program else { return true };
-        match program.is_of_database() {
-            true => is_mounted && postgres::probe().is_none(),
-            false => is_mounted || program.is_of_requests(),
+        match program.engine() {
+            Some(engine) => is_mounted && databases::probe(engine).is_none(),
+            None => is_mounted || program.is_of_requests(),
         }
     }
 
@@ -225,7 +226,7 @@ impl Test<'_> {
         scratch: &'a Path,
     ) -> Result<Ready<'a>, LabError> {
         match (chain, self.client.program) {
-            (Some(chain), Some(setup)) if setup.program.is_of_database() => {
+            (Some(chain), Some(setup)) if setup.program.engine().is_some() => {
                 pgbench::ready(chain, scratch).map(Ready::Database)
             }
             (Some(chain), Some(setup)) => {

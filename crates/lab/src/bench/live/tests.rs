@@ -146,7 +146,8 @@ fn programs_run_in_the_order_of_their_starts() {
     assert_eq!(order.len(), 10);
     assert_eq!(order[..3], ["IOzone write", "IOzone read", "FS-Mark"]);
     assert_eq!(order[8..], ["TIO read", "pgbench"]);
-    assert!(needs_postgres(&suite) && !suite.cases.iter().any(has_database));
+    assert_eq!(engines(&suite), [Engine::Postgres]);
+    assert!(suite.cases.iter().all(|case| database_of(case).is_none()), "no case is of one");
     assert!(has_files(&suite) && length_s(case) > 10);
     let striped = "title = \"t\"\nduration_s = 9\n[[volume]]\nname = \"v\"\ncount = 2\n\
                    [[stripe]]\nname = \"s\"\nvolumes = \"v-*\"\nchunk_kib = 64\n[[client]]\n\
@@ -196,7 +197,7 @@ fn what_works_on_files_is_told_apart_and_refused_where_it_cannot() {
         scenario.cases.iter().filter(|case| files::are_any(&case.setup)).count()
     };
     assert_eq!(on_files(&xfs), xfs.cases.len());
-    assert_eq!(on_files(&btrfs), 2);
+    assert_eq!(on_files(&btrfs), 5);
     // Without mounts the same cases are ranges of volumes.
     assert_eq!(check(&xfs.cases[0]).unwrap().len(), 10);
     let one = "title = \"t\"\nduration_s = 9\n[[volume]]\nname = \"v\"\n[[client]]\non = \"v\"\n\

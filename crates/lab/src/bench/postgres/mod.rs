@@ -9,6 +9,7 @@ pub mod pgbench;
 mod session;
 
 use std::fs::{self, Permissions};
+use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -119,7 +120,12 @@ impl User {
     }
 
     fn may_have(&self, folder: &Path) -> Result<(), LabError> {
-        fs::create_dir(folder).map_err(LabError::io("cannot make", folder))?;
+        let is_there = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
+        match fs::create_dir(folder) {
+            // An earlier start that failed has left it.
+            Err(error) if !is_there(&error) => Err(LabError::io("cannot make", folder)(error))?,
+            _ => {}
+        }
         chown(folder, Some(self.uid), Some(self.gid))
             .and_then(|()| fs::set_permissions(folder, Permissions::from_mode(0o700)))
             .map_err(LabError::io("cannot give away", folder))

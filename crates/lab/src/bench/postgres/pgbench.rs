@@ -2,24 +2,26 @@
 //! and sessions of a batch job that read one page after the other anywhere in a table.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::path::Path;
+use std::process::Command;
 
-use super::{PACKAGE, PORT, SUPERUSER, Server, program};
+use super::{PACKAGE, PORT, Row, SUPERUSER, Server, Session, program};
 use crate::bench::chain::Chain;
-use crate::bench::child::{self, Guarded};
+use crate::bench::child;
+use crate::bench::databases::{
+    Counted, Database, Maximum, Readers, Running, Second, Transactions, Waits,
+};
 use crate::bench::desktop::Score;
 use crate::{LabError, clock, text};
 
 /// Hundred thousands of accounts: 256 MiB, thirty times the server's cache.
 const SCALE: u64 = 20;
 /// The database of the transactions.
-pub const TRANSACTIONS: &str = "oltp";
+const TRANSACTIONS: &str = "oltp";
 /// The database that a cluster is made with, which neither of both uses.
-pub const FIRST: &str = "postgres";
+const FIRST: &str = "postgres";
 /// That of the batch job: the same tables, which the server counts apart.
-pub const BATCH: &str = "batch";
+const BATCH: &str = "batch";
 /// Sessions of the transactions: enough that a rate can be kept while each of them waits for a
 /// volume without credits.
 const SESSIONS: &str = "32";
@@ -27,76 +29,142 @@ const SESSIONS: &str = "32";
 const PROBE_S: u64 = 5;
 /// What pgbench's logs are called; its process id follows.
 const LOG: &str = "transactions";
-/// Beyond its own time, pgbench gets so long to end its last transactions.
-const GRACE: Duration = Duration::from_secs(60);
-
-/// Second by second what pgbench has done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Second {
-    /// Which: seconds since 1970.
-    pub unix_s: u64,
-    /// Transactions that were done in it.
-    pub count: u64,
-    /// How long they took in microseconds, all together, from when they were due.
-    pub sum_us: u64,
-}
-
-/// A batch job: sessions that each read a page, pause, and read the next.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Readers {
-    /// Sessions.
-    pub sessions: u16,
-    /// Pause between answer and request, in microseconds.
-    pub pause_us: u64,
-    /// How long, in seconds.
-    pub length_s: u64,
-}
-
-/// A pgbench that runs. Dropping it ends it.
+/// A server with the tables of transactions and of a batch job.
 #[derive(Debug)]
-pub struct Running {
-    process: Guarded,
-    words: Vec<String>,
-    scratch: PathBuf,
+pub struct Tables {
+    server: Server,
+    session: Session,
+    /// Files that hold what transactions visit, as the server names them.
+    transactions: Vec<String>,
+    /// Those that the batch job reads.
+    batch: Vec<String>,
 }
 
-/// The most that a server does.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Maximum {
-    /// Transactions a second.
-    pub per_second: f64,
-    /// The exact command line that found it.
-    pub command: String,
+/// One row; times in milliseconds.
+const COUNTERS: &str = "\
+    SELECT o.blks_read, o.blk_read_time, b.blks_read, b.blk_read_time, w.wal_sync, \
+    w.wal_sync_time, o.xact_commit \
+    FROM pg_stat_database o, pg_stat_database b, pg_stat_wal w \
+    WHERE o.datname = 'oltp' AND b.datname = 'batch'";
+
+impl Tables {
+    /// Makes the tables of both databases, on a file system; `folder` is one of the run.
+    ///
+    /// # Errors
+    /// As [`Server::start`], or when pgbench fails.
+    pub fn make(chain: &Chain, folder: &Path) -> Result<Self, LabError> {
+        let server = Server::start(chain, folder)?;
+        let mut session = server.session(FIRST)?;
+        session.rows(&format!("CREATE DATABASE {TRANSACTIONS}"))?;
+        fill(&server, TRANSACTIONS, SCALE)?;
+        // Copied as files: read again, rows would be marked as known to be committed, and written.
+        let copied = format!("CREATE DATABASE {BATCH} TEMPLATE {TRANSACTIONS} STRATEGY file_copy");
+        session.rows(&copied)?;
+        let files = |database| -> Result<Vec<String>, LabError> {
+            let rows = server.session(database)?.rows(
+                "SELECT pg_relation_filepath(oid) FROM pg_class \
+                 WHERE relname IN ('pgbench_accounts', 'pgbench_accounts_pkey')",
+            )?;
+            Ok(rows.into_iter().flatten().collect())
+        };
+        let (transactions, batch) = (files(TRANSACTIONS)?, files(BATCH)?);
+        Ok(Self { server, session, transactions, batch })
+    }
 }
 
-/// The files of a cluster that hold what is visited, as the server names them.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Files {
-    /// Those of the transactions.
-    pub transactions: Vec<String>,
-    /// Those of the batch job, which only reads.
-    pub batch: Vec<String>,
-}
+impl Database for Tables {
+    fn described(&self) -> &str {
+        &self.server.described
+    }
 
-/// Makes the tables of both databases.
-///
-/// # Errors
-/// When pgbench or the server fails.
-pub fn prepare(server: &Server) -> Result<Files, LabError> {
-    let mut session = server.session(FIRST)?;
-    session.rows(&format!("CREATE DATABASE {TRANSACTIONS}"))?;
-    fill(server, TRANSACTIONS, SCALE)?;
-    // Copied as files: read again, rows would be marked as known to be committed, and written.
-    let copied = format!("CREATE DATABASE {BATCH} TEMPLATE {TRANSACTIONS} STRATEGY file_copy");
-    session.rows(&copied)?;
-    let files = |database| -> Result<Vec<String>, LabError> {
-        let rows = server.session(database)?.rows(
-            "SELECT pg_relation_filepath(oid) FROM pg_class \
-             WHERE relname IN ('pgbench_accounts', 'pgbench_accounts_pkey')",
+    fn maximum(&mut self, seed: u64) -> Result<Maximum, LabError> {
+        let mut words = words_for(&self.server, TRANSACTIONS, Some(seed))?;
+        words.extend(["-c", SESSIONS, "-T"].map(str::to_owned));
+        words.push(PROBE_S.to_string());
+        let told = child::run_to_end(Command::new(&words[0]).args(&words[1..]), PACKAGE)?;
+        let count = transactions_of(&told).ok_or_else(|| LabError::BadOutput {
+            tool: "pgbench",
+            what: format!("no transactions in {:?}", told.lines().last()),
+        })?;
+        let since = clock::now();
+        self.session.rows("CHECKPOINT")?;
+        let took_s = PROBE_S as f64 + (clock::now() - since).as_secs_f64();
+        Ok(Maximum { per_second: count as f64 / took_s, command: text::command_line(&words) })
+    }
+
+    fn rest(&mut self) -> Result<(), LabError> {
+        self.session.rows("CHECKPOINT")?;
+        self.server.forget(&self.transactions)?;
+        self.forget_batch()
+    }
+
+    /// The transactions' pages would have to be written first, and are read again seldom enough.
+    fn forget_batch(&self) -> Result<(), LabError> {
+        self.server.forget(&self.batch)
+    }
+
+    fn counted(&mut self) -> Result<Counted, LabError> {
+        let rows = self.session.rows(COUNTERS)?;
+        rows.first().and_then(counted_of).ok_or_else(|| LabError::BadOutput {
+            tool: "PostgreSQL",
+            what: format!("no figures in {rows:?}"),
+        })
+    }
+
+    fn transactions(
+        &self,
+        wanted: Transactions,
+        seed: u64,
+        scratch: &Path,
+    ) -> Result<Running, LabError> {
+        let mut words = words_for(&self.server, TRANSACTIONS, Some(seed))?;
+        words.extend(["-c", SESSIONS].map(str::to_owned));
+        words.push(format!("--rate={:.2}", wanted.per_second));
+        words.extend(["-T".to_owned(), wanted.length_s.to_string()]);
+        let log = scratch.join(LOG);
+        words.extend(["-l".to_owned(), "--aggregate-interval=1".to_owned()]);
+        words.push(format!("--log-prefix={}", log.display()));
+        Running::start(words, PACKAGE)
+    }
+
+    fn readers(&self, readers: &Readers, seed: u64, scratch: &Path) -> Result<Running, LabError> {
+        let rows = self.server.session(BATCH)?.rows(
+            "SELECT pg_relation_size('pgbench_accounts') / current_setting('block_size')::int",
         )?;
-        Ok(rows.into_iter().flatten().collect())
+        let pages: Option<u64> = rows.first().and_then(|row| row.first()?.parse().ok());
+        let last = pages.and_then(|pages| pages.checked_sub(1)).unwrap_or(0);
+        // By its place a row is one page and no index.
+        let script = format!(
+            "\\set page random(0, {last})\n\
+             SELECT aid FROM pgbench_accounts WHERE ctid = '(:page,1)';\n\
+             \\sleep {} us\n",
+            readers.pause_us
+        );
+        let path = scratch.join("batch.sql");
+        fs::write(&path, script).map_err(LabError::io("cannot write", &path))?;
+        let mut words = words_for(&self.server, BATCH, Some(seed))?;
+        words.extend(["-c".to_owned(), readers.sessions.to_string()]);
+        words.extend(["-T".to_owned(), readers.length_s.to_string()]);
+        words.extend(["-f".to_owned(), path.display().to_string()]);
+        Running::start(words, PACKAGE)
+    }
+
+    fn log(&self, ended: &Running, scratch: &Path) -> Result<Vec<Second>, LabError> {
+        let path = scratch.join(format!("{LOG}.{}", ended.id()));
+        let told = fs::read_to_string(&path).map_err(LabError::io("cannot read", &path))?;
+        fs::remove_file(&path).map_err(LabError::io("cannot remove", &path))?;
+        Ok(told.lines().filter_map(second).collect())
+    }
+}
+
+/// The figures of a row of [`COUNTERS`].
+fn counted_of(row: &Row) -> Option<Counted> {
+    let count = |column: usize| row.get(column)?.parse::<u64>().ok();
+    let waits = |column: usize| {
+        let ms: f64 = row.get(column + 1)?.parse().ok()?;
+        Some(Waits { count: count(column)?, sum_ns: (ms * 1e6).round() as u64 })
     };
-    Ok(Files { transactions: files(TRANSACTIONS)?, batch: files(BATCH)? })
+    Some(Counted { data: waits(0)?, batch: waits(2)?, log: waits(4)?, transactions: count(6)? })
 }
 
 /// Makes tables of so many hundred thousand accounts.
@@ -137,78 +205,6 @@ pub fn batch(server: &Server, transactions: u64, seed: u64) -> Result<Score, Lab
     Ok(Score { took_ns, command: text::command_line(&words) })
 }
 
-/// The most transactions a second that the server does: in a short time, and in that which it takes
-/// to write what they have left in memory. Without it, the page cache would lend what it never gets
-/// back.
-///
-/// # Errors
-/// When pgbench fails or prints what we do not understand.
-pub fn maximum(server: &Server, seed: u64) -> Result<Maximum, LabError> {
-    let mut words = words_for(server, TRANSACTIONS, Some(seed))?;
-    words.extend(["-c", SESSIONS, "-T"].map(str::to_owned));
-    words.push(PROBE_S.to_string());
-    let told = child::run_to_end(Command::new(&words[0]).args(&words[1..]), PACKAGE)?;
-    let count = transactions_of(&told).ok_or_else(|| LabError::BadOutput {
-        tool: "pgbench",
-        what: format!("no transactions in {:?}", told.lines().last()),
-    })?;
-    let since = clock::now();
-    server.session(FIRST)?.rows("CHECKPOINT")?;
-    let took_s = PROBE_S as f64 + (clock::now() - since).as_secs_f64();
-    Ok(Maximum { per_second: count as f64 / took_s, command: text::command_line(&words) })
-}
-
-/// Begins transactions at a rate; what they took is logged second by second in `scratch`.
-///
-/// # Errors
-/// When pgbench cannot be started.
-pub fn transactions(
-    server: &Server,
-    (per_second, seed): (f64, u64),
-    length_s: u64,
-    scratch: &Path,
-) -> Result<Running, LabError> {
-    let mut words = words_for(server, TRANSACTIONS, Some(seed))?;
-    words.extend(["-c", SESSIONS].map(str::to_owned));
-    words.push(format!("--rate={per_second:.2}"));
-    words.extend(["-T".to_owned(), length_s.to_string()]);
-    let log = scratch.join(LOG);
-    words.extend(["-l".to_owned(), "--aggregate-interval=1".to_owned()]);
-    words.push(format!("--log-prefix={}", log.display()));
-    Running::start(words, scratch)
-}
-
-/// Begins a batch job.
-///
-/// # Errors
-/// When its script cannot be written, or pgbench not be started.
-pub fn readers(
-    server: &Server,
-    readers: &Readers,
-    seed: u64,
-    scratch: &Path,
-) -> Result<Running, LabError> {
-    let rows = server
-        .session(BATCH)?
-        .rows("SELECT pg_relation_size('pgbench_accounts') / current_setting('block_size')::int")?;
-    let pages: Option<u64> = rows.first().and_then(|row| row.first()?.parse().ok());
-    let last = pages.and_then(|pages| pages.checked_sub(1)).unwrap_or(0);
-    // By its place a row is one page and no index.
-    let script = format!(
-        "\\set page random(0, {last})\n\
-         SELECT aid FROM pgbench_accounts WHERE ctid = '(:page,1)';\n\
-         \\sleep {} us\n",
-        readers.pause_us
-    );
-    let path = scratch.join("batch.sql");
-    fs::write(&path, script).map_err(LabError::io("cannot write", &path))?;
-    let mut words = words_for(server, BATCH, Some(seed))?;
-    words.extend(["-c".to_owned(), readers.sessions.to_string()]);
-    words.extend(["-T".to_owned(), readers.length_s.to_string()]);
-    words.extend(["-f".to_owned(), path.display().to_string()]);
-    Running::start(words, scratch)
-}
-
 /// The words that all calls begin with; with a seed those of a load, which vacuums nothing first.
 fn words_for(server: &Server, database: &str, seed: Option<u64>) -> Result<Vec<String>, LabError> {
     let program = program("pgbench")?.display().to_string();
@@ -218,64 +214,6 @@ fn words_for(server: &Server, database: &str, seed: Option<u64>) -> Result<Vec<S
     let load = seed.map(|seed| ["-n".to_owned(), format!("--random-seed={seed}")]);
     words.extend(load.into_iter().flatten());
     Ok(words)
-}
-
-impl Running {
-    fn start(words: Vec<String>, scratch: &Path) -> Result<Self, LabError> {
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).stdout(Stdio::null());
-        let process = Guarded::spawn(&mut command, PACKAGE)?;
-        Ok(Self { process, words, scratch: scratch.to_path_buf() })
-    }
-
-    /// The exact command line.
-    #[must_use]
-    pub fn command(&self) -> String {
-        text::command_line(&self.words)
-    }
-
-    /// Waits for its end, which comes by itself.
-    ///
-    /// # Errors
-    /// When it fails, or does not come.
-    pub fn finish(&mut self) -> Result<(), LabError> {
-        match self.process.wait_until(clock::now() + GRACE) {
-            Some(status) if status.success() => Ok(()),
-            Some(status) => Err(self.failed(status)),
-            None => Err(LabError::Deadline { what: self.words.join(" "), after: GRACE }),
-        }
-    }
-
-    /// An error if it has ended before it should have.
-    ///
-    /// # Errors
-    /// Then.
-    pub fn is_well(&mut self) -> Result<(), LabError> {
-        match self.process.wait_until(clock::now()) {
-            Some(status) if !status.success() => Err(self.failed(status)),
-            _ => Ok(()),
-        }
-    }
-
-    fn failed(&mut self, status: ExitStatus) -> LabError {
-        LabError::ToolFailed {
-            tool: "pgbench".to_owned(),
-            how: status.to_string(),
-            said: self.process.stderr(),
-            command: self.command(),
-        }
-    }
-
-    /// What it has logged, once it has ended.
-    ///
-    /// # Errors
-    /// When there is no log.
-    pub fn log(&self) -> Result<Vec<Second>, LabError> {
-        let path = self.scratch.join(format!("{LOG}.{}", self.process.id()));
-        let told = fs::read_to_string(&path).map_err(LabError::io("cannot read", &path))?;
-        fs::remove_file(&path).map_err(LabError::io("cannot remove", &path))?;
-        Ok(told.lines().filter_map(second).collect())
-    }
 }
 
 /// A line of an aggregated log: when it begins, how many, the sum of their latencies, and more.

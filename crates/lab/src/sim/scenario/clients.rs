@@ -111,8 +111,8 @@ fn program(reader: &Reader<'_>, load: &Load) -> Read<Option<ProgramSetup>> {
         return alone.map_or(Ok(None), |key| Err(reader.fault(key, "needs a program")));
     };
     let why = match (program, load) {
-        (Program::Pgbench, Load::Open { .. }) => None,
-        (Program::Pgbench, _) => Some("needs iops: what of it reaches the volume"),
+        (load, Load::Open { .. }) if load.is_transactions() => None,
+        (load, _) if load.is_transactions() => Some("needs iops: what of it reaches the volume"),
         (timed, Load::Closed { think: Think::No, .. }) if timed.is_timed() => None,
         (timed, _) if timed.is_timed() => Some("needs threads that wait for each answer"),
         (_, Load::Job { .. }) => None,

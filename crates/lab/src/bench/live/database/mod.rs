@@ -13,12 +13,11 @@ use self::roles::{Batch, Roles};
 use super::jobs::{Batches, Came};
 use super::recorder::STRETCHES_MAX;
 use super::{Files, Host, spans_of, without_limits};
+use crate::bench::databases::{self, Counted, Database, Running, Second, Transactions, Waits};
 use crate::bench::fio::VolumeProgress;
 use crate::bench::iomelt;
-use crate::bench::postgres::pgbench::{self, Running, Second};
-use crate::bench::postgres::{Row, Server, Session};
 use crate::histogram::LatencySummary;
-use crate::program::Program;
+use crate::program::Engine;
 use crate::sim::expect::Subject;
 use crate::sim::record::{Record, Sample, Span, SpanRecord};
 use crate::sim::run::subject;
@@ -30,11 +29,16 @@ use evenkeel_core::qos::pacing::Limit;
 
 const NS_PER_S: u64 = 1_000_000_000;
 /// Making a cluster, its tables and the search for its maximum, in seconds.
-const AROUND_S: u64 = 20;
+const AROUND_S: u64 = 25;
 
 /// Whether a world's clients are what goes on in a database.
 pub(super) fn is_in(setup: &Setup) -> bool {
-    setup.clients.iter().any(|client| roles::percent(client).is_some())
+    setup.clients.iter().any(|client| roles::load(client).is_some())
+}
+
+/// Which.
+pub(super) fn engine(setup: &Setup) -> Option<Engine> {
+    setup.clients.iter().find_map(|client| roles::load(client)?.0.engine())
 }
 
 /// About how long it takes, in seconds.
@@ -67,12 +71,10 @@ pub(super) fn drive(
     // EC2's disks told of no write cache ("flush: disabled"): a flush of the log was one request.
     // The loop device would make two of it, one behind the other in its line.
     chain.without_flushes()?;
-    let server = Server::start(chain, folder)?;
-    came.batches.storage.push(format!("{}; its file system has nobarrier", server.described));
-    came.batches.programs.extend(Program::Pgbench.tools());
-    let files = pgbench::prepare(&server)?;
-    let session = server.session(pgbench::FIRST)?;
-    let mut run = Run { roles, server, files, session, seed, scratch: folder, counted: Vec::new() };
+    let database = databases::start(roles.engine, chain, folder)?;
+    came.batches.storage.push(format!("{}; its file system has nobarrier", database.described()));
+    came.batches.programs.extend(roles.program.tools());
+    let mut run = Run { roles, database, seed, scratch: folder, counted: Vec::new() };
     let per_second = run.rate(setup, host, &mut came)?;
     let watch = Watch::start();
     let started_ms = clock::unix_us() / 1_000;
@@ -91,87 +93,32 @@ fn held(setup: &Setup, per_second: u64) -> Setup {
     held
 }
 
-/// How often something was waited for, and how long all together.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Waits {
-    count: u64,
-    sum_ns: u64,
-}
-
-/// What the database and the server of its volume count from their begin on.
+/// What the database and the server of its volume count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Counters {
-    /// Pages read of the transactions' tables, past the database's own cache.
-    data: Waits,
-    /// Those of the batch's.
-    batch: Waits,
-    /// Flushes of the log.
-    log: Waits,
-    transactions: u64,
+    database: Counted,
     volume: u64,
 }
 
 /// Samples that are drawn while a run lasts.
 const SHOWN: usize = 16;
 
-/// One row; times in milliseconds.
-const COUNTERS: &str = "\
-    SELECT o.blks_read, o.blk_read_time, b.blks_read, b.blk_read_time, w.wal_sync, \
-    w.wal_sync_time, o.xact_commit \
-    FROM pg_stat_database o, pg_stat_database b, pg_stat_wal w \
-    WHERE o.datname = 'oltp' AND b.datname = 'batch'";
-
 impl Counters {
-    fn read(session: &mut Session) -> Result<Self, LabError> {
-        let rows = session.rows(COUNTERS)?;
-        let of_row = |row: &Row| {
-            let count = |column: usize| row.get(column)?.parse::<u64>().ok();
-            let waits = |column: usize| {
-                let ms: f64 = row.get(column + 1)?.parse().ok()?;
-                Some(Waits { count: count(column)?, sum_ns: (ms * 1e6).round() as u64 })
-            };
-            Some(Self {
-                data: waits(0)?,
-                batch: waits(2)?,
-                log: waits(4)?,
-                transactions: count(6)?,
-                volume: 0,
-            })
-        };
-        rows.first().and_then(of_row).ok_or_else(|| LabError::BadOutput {
-            tool: "PostgreSQL",
-            what: format!("no figures in {rows:?}"),
-        })
-    }
-
     fn since(&self, before: &Self) -> Self {
-        let waits = |now: Waits, before: Waits| Waits {
-            count: now.count.saturating_sub(before.count),
-            sum_ns: now.sum_ns.saturating_sub(before.sum_ns),
-        };
-        Self {
-            data: waits(self.data, before.data),
-            batch: waits(self.batch, before.batch),
-            log: waits(self.log, before.log),
-            transactions: self.transactions.saturating_sub(before.transactions),
-            volume: self.volume.saturating_sub(before.volume),
-        }
+        let volume = self.volume.saturating_sub(before.volume);
+        Self { database: self.database.since(&before.database), volume }
     }
 }
 
-impl Waits {
-    fn summary(waits: &[Self]) -> LatencySummary {
-        let sum = |pick: fn(&Self) -> u64| waits.iter().map(pick).sum();
-        LatencySummary::of_sum(sum(|waits| waits.count), sum(|waits| waits.sum_ns))
-    }
+fn summary(waits: &[Waits]) -> LatencySummary {
+    let sum = |pick: fn(&Waits) -> u64| waits.iter().map(pick).sum();
+    LatencySummary::of_sum(sum(|waits| waits.count), sum(|waits| waits.sum_ns))
 }
 
 /// A database that is ready.
 struct Run<'a> {
     roles: Roles,
-    server: Server,
-    files: pgbench::Files,
-    session: Session,
+    database: Box<dyn Database>,
     seed: u64,
     scratch: &'a Path,
     /// What there was in each sample.
@@ -189,7 +136,7 @@ impl Run<'_> {
     ) -> Result<f64, LabError> {
         let Roles { probe_iops, percent, .. } = self.roles;
         self.rest(host, &held(setup, probe_iops))?;
-        let maximum = pgbench::maximum(&self.server, self.seed)?;
+        let maximum = self.database.maximum(self.seed)?;
         came.batches.commands.push(format!(
             "{}  # {:.1} transactions a second on {probe_iops} IOPS",
             maximum.command, maximum.per_second
@@ -202,13 +149,11 @@ impl Run<'_> {
     /// volumes have those that are given.
     fn rest(&mut self, host: &mut dyn Host, limits: &Setup) -> Result<(), LabError> {
         host.limit(&without_limits(limits))?;
-        self.session.rows("CHECKPOINT")?;
-        self.server.forget(&self.files.transactions)?;
-        self.server.forget(&self.files.batch)?;
+        self.database.rest()?;
         host.limit(limits)
     }
 
-    /// The load, sample by sample; what pgbench has logged of its transactions.
+    /// The load, sample by sample; what the load has logged of its transactions.
     fn load(
         &mut self,
         setup: &Setup,
@@ -220,24 +165,22 @@ impl Run<'_> {
         let length_s = setup.duration_ns / NS_PER_S;
         let began_ns = clock::monotonic_ns();
         let mut before = self.look(host)?;
-        let rate = (per_second, self.seed);
-        let mut transactions = pgbench::transactions(&self.server, rate, length_s, self.scratch)?;
+        let wanted = Transactions { per_second, length_s };
+        let mut transactions = self.database.transactions(wanted, self.seed, self.scratch)?;
         came.batches.commands.push(transactions.command());
         let mut batches: Vec<Running> = Vec::new();
         for sample in 1..=setup.duration_ns / setup.sample_ns {
             let at_ns = sample * setup.sample_ns;
             let next = self.roles.batches.get(batches.len());
             if let Some(Batch { readers, .. }) = next.filter(|next| next.start_ns < at_ns) {
-                let begun = pgbench::readers(&self.server, readers, self.seed, self.scratch)?;
+                let begun = self.database.readers(readers, self.seed, self.scratch)?;
                 came.batches.commands.push(begun.command());
                 batches.push(begun);
             }
             clock::sleep_until_ns(began_ns + at_ns);
             iomelt::go_on()?;
             let now = self.look(host)?;
-            // A page of the batch's that is read again is read of the volume again. The others'
-            // would have to be written first, and are read again seldom enough.
-            self.server.forget(&self.files.batch)?;
+            self.database.forget_batch()?;
             let since = now.since(&before);
             before = now;
             self.counted.push(since);
@@ -247,19 +190,19 @@ impl Run<'_> {
         }
         batches.iter_mut().try_for_each(Running::finish)?;
         transactions.finish()?;
-        transactions.log()
+        self.database.log(&transactions, self.scratch)
     }
 
     /// What is counted by now.
     fn look(&mut self, host: &mut dyn Host) -> Result<Counters, LabError> {
-        let counters = Counters::read(&mut self.session)?;
+        let database = self.database.counted()?;
         let volume = host.counted()?.get(self.roles.volume).copied().unwrap_or(0);
-        Ok(Counters { volume, ..counters })
+        Ok(Counters { database, volume })
     }
 
     fn progress(&self, setup: &Setup, since: &Counters, at_ns: u64) -> VolumeProgress {
         let sample_s = setup.sample_ns as f64 / 1e9;
-        let mean_ns = |waits: Waits| Waits::summary(&[waits]).mean_ns;
+        let mean_ns = |waits: Waits| summary(&[waits]).mean_ns;
         let lately = &self.counted[self.counted.len().saturating_sub(SHOWN)..];
         let shown = |pick: fn(&Counters) -> Waits| {
             let means: Vec<u64> = lately.iter().map(|sample| mean_ns(pick(sample))).collect();
@@ -267,9 +210,9 @@ impl Run<'_> {
         };
         let told = format!(
             "{} TPS, data reads {}, log flushes {}",
-            text::rate((since.transactions as f64 / sample_s).round()),
-            shown(|at| at.data),
-            shown(|at| at.log)
+            text::rate((since.database.transactions as f64 / sample_s).round()),
+            shown(|at| at.database.data),
+            shown(|at| at.database.log)
         );
         VolumeProgress {
             name: setup.volumes[self.roles.volume].name.clone(),
@@ -280,7 +223,7 @@ impl Run<'_> {
         }
     }
 
-    /// The records of the clients and of the volume, and the transactions as pgbench saw them.
+    /// The records of the clients and of the volume, and the transactions.
     fn record(&self, case: &Case, came: &mut Came, seconds: &[Second], started_ms: u64) {
         let setup = &case.setup;
         let of_client = |number: usize, pick: fn(&Counters) -> Waits| {
@@ -290,9 +233,10 @@ impl Run<'_> {
         };
         let recorded = &mut came.batches.recorded;
         let Roles { transactions, log, volume, .. } = self.roles;
-        recorded.clients[transactions].record = Some(of_client(transactions, |at| at.data));
+        recorded.clients[transactions].record =
+            Some(of_client(transactions, |at| at.database.data));
         if let Some(log) = log {
-            recorded.clients[log].record = Some(of_client(log, |at| at.log));
+            recorded.clients[log].record = Some(of_client(log, |at| at.database.log));
         }
         for (nth, Batch { client, start_ns, .. }) in self.roles.batches.iter().enumerate() {
             // The database counts them all together, and there is never more than one.
@@ -300,7 +244,7 @@ impl Run<'_> {
             let span =
                 Span { from_ns: *start_ns, to_ns: next.map_or(u64::MAX, |next| next.start_ns) };
             let its_own = |(nth, at): (u64, &Counters)| match span.contains(nth * setup.sample_ns) {
-                true => at.batch,
+                true => at.database.batch,
                 false => Waits::default(),
             };
             let waits: Vec<Waits> = (0..).zip(&self.counted).map(its_own).collect();
@@ -322,14 +266,23 @@ impl Run<'_> {
                 waits.sum_ns += second.sum_us * 1_000;
             }
         }
+        let (told, done) = match seconds.is_empty() {
+            false => ("as pgbench sees them", done),
+            // How long they took is not asked, either.
+            true => ("as the database counts them", self.counted.iter().map(done_of).collect()),
+        };
         let done = record(&done, setup, Vec::new());
         let more = [
-            subject("transactions", "as pgbench sees them", &done),
+            subject("transactions", told, &done),
             subject("volume", "as its server counts", &of_volume),
         ];
         came.batches.more.extend(more);
         came.batches.recorded.volumes[volume] = of_volume;
     }
+}
+
+fn done_of(at: &Counters) -> Waits {
+    Waits { count: at.database.transactions, sum_ns: 0 }
 }
 
 /// A record of what was counted in each sample.
@@ -339,16 +292,16 @@ fn record(waits: &[Waits], setup: &Setup, spans: Vec<Span>) -> Record {
         let at_ns = (0_u64..).map(|number| number * setup.sample_ns);
         let inside = at_ns.zip(waits).filter(|(at_ns, _)| span.contains(*at_ns));
         let inside: Vec<Waits> = inside.map(|(_, waits)| *waits).collect();
-        SpanRecord { span, dispatched: 0, latency: Waits::summary(&inside) }
+        SpanRecord { span, dispatched: 0, latency: summary(&inside) }
     };
     let together = waits.len().div_ceil(STRETCHES_MAX).max(1);
     Record {
         samples: waits.iter().map(sample).collect(),
         bytes: 0,
-        latency: Waits::summary(waits),
+        latency: summary(waits),
         quantiles_ns: Vec::new(),
         latency_samples: together as u64,
-        latencies: waits.chunks(together).map(Waits::summary).collect(),
+        latencies: waits.chunks(together).map(summary).collect(),
         spans: spans.into_iter().map(in_span).collect(),
     }
 }
@@ -378,10 +331,6 @@ mod tests {
     fn counters_become_a_record() {
         let setup = case_of(catalogue::find("batch-beside-oltp-short").unwrap(), "gp2").setup;
         let waits = |count, sum_ns| Waits { count, sum_ns };
-        let before = Counters { data: waits(7, 70), transactions: 5, ..Counters::default() };
-        let after = Counters { data: waits(10, 100), transactions: 4, ..Counters::default() };
-        let since = after.since(&before);
-        assert_eq!((since.data, since.transactions), (waits(3, 30), 0), "never less than nothing");
         let seconds = [waits(2, 30), waits(0, 0), waits(4, 100)];
         let span = Span { from_ns: NS_PER_S, to_ns: 3 * NS_PER_S };
         let record = record(&seconds, &setup, vec![span]);

@@ -2,21 +2,24 @@
 
 use super::NS_PER_S;
 use crate::LabError;
+use crate::bench::databases::Readers;
 use crate::bench::live::writer::Writer;
-use crate::bench::postgres::pgbench::Readers;
-use crate::program::Program;
+use crate::program::{Engine, Program, ProgramSetup};
 use crate::sim::scenario::Case;
 use crate::sim::setup::{ClientSetup, Load, Setup, Target, Think};
 
-/// The share of its maximum at which a client makes transactions.
-pub fn percent(client: &ClientSetup) -> Option<u64> {
-    let setup = client.program.filter(|setup| setup.program == Program::Pgbench)?;
-    Some(setup.calls)
+/// The load that a client stands for, and the share of its maximum in percent, if it is one of
+/// transactions.
+pub fn load(client: &ClientSetup) -> Option<(Program, u64)> {
+    let ProgramSetup { program, calls, .. } = client.program?;
+    program.is_transactions().then_some((program, calls))
 }
 
 /// Who is what: numbers of clients and of their volume.
 pub struct Roles {
     pub volume: usize,
+    pub program: Program,
+    pub engine: Engine,
     pub transactions: usize,
     pub percent: u64,
     /// The rate at which the volume is held while a maximum is looked for.
@@ -44,9 +47,9 @@ impl Roles {
         };
         let mut roles: Option<Self> = None;
         for (number, client) in setup.clients.iter().enumerate() {
-            let Some(percent) = percent(client) else { continue };
-            let (Target::Volume(volume), Load::Open { per_second, .. }, 1..=100) =
-                (client.target, &client.load, percent)
+            let Some((program, percent)) = load(client) else { continue };
+            let (Target::Volume(volume), Load::Open { per_second, .. }, 1..=100, Some(engine)) =
+                (client.target, &client.load, percent, program.engine())
             else {
                 return refuse(client, "is no database at 1 to 100 % of its maximum on one volume");
             };
@@ -55,6 +58,8 @@ impl Roles {
             }
             roles = Some(Self {
                 volume: volume as usize,
+                program,
+                engine,
                 transactions: number,
                 percent,
                 // The rate of its requests is the same share of what it was looked for at.

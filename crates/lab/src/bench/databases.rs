@@ -1,0 +1,253 @@
+//! What an experiment asks of a database of our own, whichever it is: transactions, a batch job
+//! beside them, and what the database itself counts of both.
+
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use super::chain::Chain;
+use super::child::Guarded;
+use super::{mariadb, postgres};
+use crate::program::Engine;
+use crate::{LabError, clock, text};
+
+/// Beyond its own time, a load gets so long to end its last transactions.
+const GRACE: Duration = Duration::from_secs(60);
+
+/// How often something was waited for, and how long all together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Waits {
+    /// How often.
+    pub count: u64,
+    /// How long in nanoseconds, all together.
+    pub sum_ns: u64,
+}
+
+/// What a database counts from its begin on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counted {
+    /// Pages read of the transactions' tables, past the database's own cache.
+    pub data: Waits,
+    /// Those of the batch job's.
+    pub batch: Waits,
+    /// Flushes of the log.
+    pub log: Waits,
+    /// Transactions that were committed.
+    pub transactions: u64,
+}
+
+/// Second by second what a load has done, as it has logged it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Second {
+    /// Which: seconds since 1970.
+    pub unix_s: u64,
+    /// Transactions that were done in it.
+    pub count: u64,
+    /// How long they took in microseconds, all together, from when they were due.
+    pub sum_us: u64,
+}
+
+/// A batch job: sessions that each read a page, pause, and read the next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Readers {
+    /// Sessions.
+    pub sessions: u16,
+    /// Pause between answer and request, in microseconds.
+    pub pause_us: u64,
+    /// How long, in seconds.
+    pub length_s: u64,
+}
+
+/// Transactions at a rate.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Transactions {
+    /// How many a second.
+    pub per_second: f64,
+    /// How long, in seconds.
+    pub length_s: u64,
+}
+
+/// The most that a database does.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Maximum {
+    /// Transactions a second.
+    pub per_second: f64,
+    /// The exact command line that found it.
+    pub command: String,
+}
+
+/// A database of our own with the tables of transactions and of a batch job, which it counts apart.
+/// Dropping it stops it.
+pub trait Database {
+    /// What it is, in words, for the record.
+    fn described(&self) -> &str;
+
+    /// The most transactions a second that it does: in a short time, and in that which it takes to
+    /// write what they have left in memory. Without it, memory would lend what it never gets back.
+    ///
+    /// # Errors
+    /// When the load fails or prints what we do not understand.
+    fn maximum(&mut self, seed: u64) -> Result<Maximum, LabError>;
+
+    /// Writes what is still to be written, and has caches forget the tables where they hide the
+    /// volume.
+    ///
+    /// # Errors
+    /// When the database fails.
+    fn rest(&mut self) -> Result<(), LabError>;
+
+    /// Has caches forget the batch job's tables where they hide the volume: a page that it reads
+    /// again is read of the volume again.
+    ///
+    /// # Errors
+    /// When there is no such file.
+    fn forget_batch(&self) -> Result<(), LabError>;
+
+    /// What is counted by now.
+    ///
+    /// # Errors
+    /// When the database is gone, or tells no figures.
+    fn counted(&mut self) -> Result<Counted, LabError>;
+
+    /// Begins transactions; what they write down is in `scratch`.
+    ///
+    /// # Errors
+    /// When they cannot be started.
+    fn transactions(
+        &self,
+        wanted: Transactions,
+        seed: u64,
+        scratch: &Path,
+    ) -> Result<Running, LabError>;
+
+    /// Begins a batch job; its script is in `scratch`.
+    ///
+    /// # Errors
+    /// When its script cannot be written, or it cannot be started.
+    fn readers(&self, readers: &Readers, seed: u64, scratch: &Path) -> Result<Running, LabError>;
+
+    /// What transactions that have ended have logged of each second; nothing if they log nothing.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    fn log(&self, ended: &Running, scratch: &Path) -> Result<Vec<Second>, LabError>;
+}
+
+/// What this machine lacks for a database; `None` if nothing.
+#[must_use]
+pub fn probe(engine: Engine) -> Option<String> {
+    match engine {
+        Engine::Postgres => postgres::probe(),
+        Engine::MariaDb => mariadb::probe(),
+    }
+}
+
+/// Makes a database on a file system, with its tables; `folder` is one of the run, for its socket.
+///
+/// # Errors
+/// When a program is missing or fails.
+pub fn start(engine: Engine, chain: &Chain, folder: &Path) -> Result<Box<dyn Database>, LabError> {
+    Ok(match engine {
+        Engine::Postgres => Box::new(postgres::pgbench::Tables::make(chain, folder)?),
+        Engine::MariaDb => Box::new(mariadb::Tables::make(chain, folder)?),
+    })
+}
+
+impl Counted {
+    /// What came since an earlier look.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let waits = |now: Waits, before: Waits| Waits {
+            count: now.count.saturating_sub(before.count),
+            sum_ns: now.sum_ns.saturating_sub(before.sum_ns),
+        };
+        Self {
+            data: waits(self.data, before.data),
+            batch: waits(self.batch, before.batch),
+            log: waits(self.log, before.log),
+            transactions: self.transactions.saturating_sub(before.transactions),
+        }
+    }
+}
+
+/// A load that runs. Dropping it ends it.
+#[derive(Debug)]
+pub struct Running {
+    process: Guarded,
+    words: Vec<String>,
+}
+
+impl Running {
+    pub(super) fn start(words: Vec<String>, package: &'static str) -> Result<Self, LabError> {
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).stdout(Stdio::null());
+        Ok(Self { process: Guarded::spawn(&mut command, package)?, words })
+    }
+
+    /// The exact command line.
+    #[must_use]
+    pub fn command(&self) -> String {
+        text::command_line(&self.words)
+    }
+
+    /// Its process.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Waits for its end, which comes by itself.
+    ///
+    /// # Errors
+    /// When it fails, or does not come.
+    pub fn finish(&mut self) -> Result<(), LabError> {
+        match self.process.wait_until(clock::now() + GRACE) {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => Err(self.failed(status)),
+            None => Err(LabError::Deadline { what: self.words.join(" "), after: GRACE }),
+        }
+    }
+
+    /// An error if it has ended before it should have.
+    ///
+    /// # Errors
+    /// Then.
+    pub fn is_well(&mut self) -> Result<(), LabError> {
+        match self.process.wait_until(clock::now()) {
+            Some(status) if !status.success() => Err(self.failed(status)),
+            _ => Ok(()),
+        }
+    }
+
+    fn failed(&mut self, status: ExitStatus) -> LabError {
+        LabError::ToolFailed {
+            tool: self.words[0].clone(),
+            how: status.to_string(),
+            said: self.process.stderr(),
+            command: self.command(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_counted_since_is_never_less_than_nothing() {
+        let waits = |count, sum_ns| Waits { count, sum_ns };
+        let before = Counted { data: waits(7, 70), transactions: 5, ..Counted::default() };
+        let after = Counted { data: waits(10, 100), transactions: 4, ..Counted::default() };
+        let since = after.since(&before);
+        assert_eq!((since.data, since.transactions), (waits(3, 30), 0));
+    }
+
+    #[test]
+    fn a_load_that_fails_is_told_in_its_words() {
+        let words = ["sh", "-c", "echo no such table >&2; exit 3"].map(str::to_owned).to_vec();
+        let mut load = Running::start(words, "dash").unwrap();
+        let text = load.finish().unwrap_err().to_string();
+        assert!(text.contains("no such table") && text.contains("exit 3"), "{text}");
+        assert!(load.is_well().is_err(), "it has ended, and not well");
+    }
+}

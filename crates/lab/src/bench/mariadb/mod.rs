@@ -1,0 +1,209 @@
+//! A MariaDB of our own on a file system that is tested.
+//!
+//! InnoDB reads and writes past the page cache, and counts what it waits for file by file. The
+//! server listens on a unix socket in the folder of the run and nowhere else. Its data folder is in
+//! the journal of the file system's [`Chain`] before it starts: whatever happens, it is stopped
+//! before the file system goes.
+
+mod oltp;
+
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+pub use self::oltp::Tables;
+use super::chain::Chain;
+use super::child::{self, Guarded};
+use super::servers;
+use crate::{LabError, text};
+
+/// Who may do everything, without a password, over the socket.
+const SUPERUSER: &str = "root";
+/// The packages of its programs.
+const SERVER_PACKAGE: &str = "mariadb-server-core";
+const CLIENT_PACKAGE: &str = "mariadb-client-core";
+/// Programs that it needs, and what holds them.
+const TOOLS: [(&str, &str); 4] = [
+    ("mariadbd", SERVER_PACKAGE),
+    ("mariadb-install-db", SERVER_PACKAGE),
+    ("mariadb", CLIENT_PACKAGE),
+    ("sysbench", "sysbench"),
+];
+/// Where a server is that nobody is to start by hand.
+const SYSTEM: &str = "/usr/sbin";
+/// What the socket is called.
+const SOCKET: &str = "s";
+/// Longest wait for a server to be ready.
+const READY_MAX: Duration = Duration::from_secs(60);
+
+/// What the server is told, beside its folders. Its own cache is small, so that reads are of the
+/// volume. A commit is flushed before it is answered, and every page is written past the page cache
+/// and twice, as InnoDB does out of the box. Nothing is read ahead, and the log is small enough to
+/// have been written all over before anything is measured: what was never written has a journal of
+/// the file system to wait for.
+const SETTINGS: [(&str, &str); 21] = [
+    ("skip-networking", "ON"),
+    ("max-connections", "200"),
+    ("innodb-buffer-pool-size", "8M"),
+    ("innodb-flush-log-at-trx-commit", "1"),
+    ("innodb-flush-method", "O_DIRECT"),
+    ("innodb-log-file-size", "32M"),
+    ("innodb-doublewrite", "ON"),
+    ("innodb-io-capacity", "2000"),
+    ("innodb-io-capacity-max", "4000"),
+    ("innodb-lru-scan-depth", "100"),
+    ("innodb-flush-neighbors", "0"),
+    ("innodb-read-ahead-threshold", "0"),
+    ("innodb-adaptive-hash-index", "OFF"),
+    ("innodb-change-buffering", "none"),
+    ("innodb-stats-persistent", "OFF"),
+    ("innodb-buffer-pool-dump-at-shutdown", "OFF"),
+    ("innodb-buffer-pool-load-at-startup", "OFF"),
+    ("performance-schema", "ON"),
+    ("performance-schema-instrument", "%=OFF"),
+    ("performance-schema-instrument", "wait/io/file/innodb/innodb_data_file=ON"),
+    ("performance-schema-instrument", "statement/%=ON"),
+];
+
+/// What this machine lacks for a server; `None` if nothing.
+#[must_use]
+pub fn probe() -> Option<String> {
+    let (tool, package) = TOOLS.into_iter().find(|(tool, _)| find(tool).is_none())?;
+    Some(LabError::ToolMissing { tool: tool.to_owned(), package }.to_string())
+}
+
+/// A program of MariaDB or its load.
+pub(super) fn find(tool: &str) -> Option<PathBuf> {
+    let is_ours = TOOLS.iter().any(|(known, _)| *known == tool);
+    is_ours.then(|| child::find(tool, [PathBuf::from(SYSTEM)])).flatten()
+}
+
+/// A command of one of its programs.
+fn program(tool: &'static str) -> Result<Command, LabError> {
+    let package = TOOLS.iter().find(|(known, _)| *known == tool).map_or(SERVER_PACKAGE, |of| of.1);
+    let found =
+        find(tool).ok_or_else(|| LabError::ToolMissing { tool: tool.to_owned(), package })?;
+    Ok(Command::new(found))
+}
+
+/// A row, column by column.
+type Row = Vec<String>;
+
+/// A running server. Dropping it stops it.
+#[derive(Debug)]
+pub struct Server {
+    data: PathBuf,
+    folder: PathBuf,
+    process: Guarded,
+    /// What it is, in words, for the record.
+    described: String,
+}
+
+impl Server {
+    /// Makes a data folder on a file system and starts a server of it. `folder` is one of the run,
+    /// for its socket.
+    ///
+    /// # Errors
+    /// When a program is missing or fails.
+    pub fn start(chain: &Chain, folder: &Path) -> Result<Self, LabError> {
+        let data = chain.path().join("mariadb");
+        let folder = folder.join("mariadb");
+        chain.serves(&data)?;
+        let mut make = program("mariadb-install-db")?;
+        // As `-u` the user goes to the server alone: with `--user` the script would give files of
+        // the system to it. `--force` spares it the names of this host.
+        make.args(["--no-defaults", "--auth-root-socket-user=root", "--skip-test-db", "--force"]);
+        make.arg("-uroot").arg(servers::data_folder(&data)).current_dir("/");
+        child::run_to_end(&mut make, SERVER_PACKAGE)?;
+        make_private(&folder)?;
+        let mut command = program("mariadbd")?;
+        command.args(["--no-defaults", "--user=root"]).arg(servers::data_folder(&data));
+        command.arg(format!("--socket={}", folder.join(SOCKET).display()));
+        for (name, value) in SETTINGS {
+            command.arg(format!("--{name}={value}"));
+        }
+        command.current_dir(&data).stdout(Stdio::null());
+        let process = Guarded::spawn(&mut command, SERVER_PACKAGE)?;
+        let mut started = Self { data, folder, process, described: String::new() };
+        started.wait_until_ready()?;
+        started.describe()?;
+        Ok(started)
+    }
+
+    /// Its socket, as its programs take it.
+    fn socket(&self) -> PathBuf {
+        self.folder.join(SOCKET)
+    }
+
+    /// Runs statements; the rows of all of them.
+    ///
+    /// # Errors
+    /// When the server refuses one, in its words, or does not answer in time.
+    fn rows(&self, statements: &str) -> Result<Vec<Row>, LabError> {
+        let told = child::run_to_end(&mut client(&self.socket(), statements)?, CLIENT_PACKAGE)?;
+        Ok(told.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect())
+    }
+
+    fn wait_until_ready(&mut self) -> Result<(), LabError> {
+        let command = format!("mariadbd --datadir={}", self.data.display());
+        let socket = self.socket();
+        // Nobody is asked before there is a socket: that would take a program each time.
+        let is_ready = || {
+            let asked = || child::run_to_end(&mut client(&socket, "SELECT 1")?, CLIENT_PACKAGE);
+            socket.exists() && asked().is_ok()
+        };
+        self.process.wait_until_ready(("mariadbd", command), READY_MAX, is_ready, String::new)
+    }
+
+    fn describe(&mut self) -> Result<(), LabError> {
+        let rows = self.rows("SELECT version()")?;
+        let version = rows.first().and_then(|row| row.first()).cloned().unwrap_or_default();
+        let settings = SETTINGS.map(|(name, value)| format!("--{name}={value}"));
+        let words: Vec<&str> = settings.iter().map(String::as_str).collect();
+        self.described = format!("MariaDB {version}, {}", text::command_line(&words));
+        Ok(())
+    }
+}
+
+/// A folder for the socket that nobody else may pass: who reaches the server reads and writes files
+/// as root.
+fn make_private(folder: &Path) -> Result<(), LabError> {
+    let is_there = |error: &std::io::Error| error.kind() == std::io::ErrorKind::AlreadyExists;
+    match DirBuilder::new().mode(0o700).create(folder) {
+        // An earlier start that failed has left it.
+        Err(error) if !is_there(&error) => Err(LabError::io("cannot make", folder)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// The client, which prints rows as text, one in a line.
+fn client(socket: &Path, statements: &str) -> Result<Command, LabError> {
+    let mut command = program("mariadb")?;
+    command.args(["--no-defaults", "--batch", "--skip-column-names", "--no-auto-rehash"]);
+    command.arg(format!("--user={SUPERUSER}")).arg(format!("--socket={}", socket.display()));
+    command.arg(format!("--execute={statements}")).current_dir("/");
+    Ok(command)
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It is one process, and nobody needs its data again.
+        self.process.kill();
+        // The next server of this run has a folder of the same name.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_its_own_programs_are_looked_for() {
+        assert_eq!(find("sh"), None);
+        let known = ["mariadbd", "mariadb"].map(program);
+        assert!(known.iter().all(|of| of.is_ok()) || probe().is_some());
+    }
+}

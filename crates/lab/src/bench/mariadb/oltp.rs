@@ -1,0 +1,259 @@
+//! sysbench's transactions on a MariaDB of our own, and sessions of a batch job that read one row
+//! after the other anywhere in a table.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use super::{Row, SUPERUSER, Server, program};
+use crate::bench::chain::Chain;
+use crate::bench::child;
+use crate::bench::databases::{
+    Counted, Database, Maximum, Readers, Running, Second, Transactions, Waits,
+};
+use crate::bench::iomelt;
+use crate::{LabError, clock, text};
+
+/// The package of the load.
+const PACKAGE: &str = "sysbench";
+/// Rows of either table: 130 MiB, sixteen times the server's cache.
+const ROWS: &str = "600000";
+/// The database of the transactions, and that of the batch job: the same table, in a file that is
+/// counted apart.
+const TRANSACTIONS: &str = "oltp";
+const BATCH: &str = "batch";
+/// Sessions of the transactions: enough that a rate can be kept while each of them waits for a
+/// volume without credits.
+const SESSIONS: &str = "--threads=32";
+/// A maximum is looked for so long, in seconds.
+const PROBE_S: u64 = 5;
+/// Longest wait until everything is written.
+const WRITTEN_MAX: Duration = Duration::from_secs(120);
+/// Distance of two looks whether it is.
+const WRITTEN_LOOK_NS: u64 = 50_000_000;
+
+/// sysbench's own transactions of reads and writes, made small: a row is read, and another is read
+/// and changed, anywhere in the table.
+const SHAPE: [&str; 7] = [
+    "--rand-type=uniform",
+    "--point-selects=1",
+    "--range-selects=off",
+    "--index-updates=0",
+    "--non-index-updates=1",
+    "--delete-inserts=0",
+    "--create-secondary=off",
+];
+
+/// One row; times in picoseconds. InnoDB does not count what it waits for its log file: a commit is
+/// answered once its record is flushed, and is little else.
+const COUNTERS: &str = "SELECT \
+    SUM(IF(FILE_NAME LIKE '%/mariadb/oltp/%', COUNT_READ, 0)), \
+    SUM(IF(FILE_NAME LIKE '%/mariadb/oltp/%', SUM_TIMER_READ, 0)), \
+    SUM(IF(FILE_NAME LIKE '%/mariadb/batch/%', COUNT_READ, 0)), \
+    SUM(IF(FILE_NAME LIKE '%/mariadb/batch/%', SUM_TIMER_READ, 0)), \
+    commits.COUNT_STAR, commits.SUM_TIMER_WAIT \
+    FROM performance_schema.file_summary_by_instance, \
+    performance_schema.events_statements_summary_global_by_event_name commits \
+    WHERE commits.EVENT_NAME = 'statement/sql/commit'";
+
+/// Pages that are still to be written.
+const DIRTY: &str = "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS \
+    WHERE VARIABLE_NAME = 'INNODB_BUFFER_POOL_PAGES_DIRTY'";
+
+/// A server with the tables of transactions and of a batch job.
+#[derive(Debug)]
+pub struct Tables {
+    server: Server,
+}
+
+impl Tables {
+    /// Makes the tables of both databases, on a file system; `folder` is one of the run.
+    ///
+    /// # Errors
+    /// As [`Server::start`], or when sysbench fails.
+    pub fn make(chain: &Chain, folder: &Path) -> Result<Self, LabError> {
+        let server = Server::start(chain, folder)?;
+        server.rows(&format!("CREATE DATABASE {TRANSACTIONS}; CREATE DATABASE {BATCH}"))?;
+        let words = words_for(&server, TRANSACTIONS, &["oltp_read_write"], &["prepare"])?;
+        child::run_to_end(Command::new(&words[0]).args(&words[1..]), PACKAGE)?;
+        server.rows(&format!(
+            "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
+             CREATE TABLE {BATCH}.sbtest1 LIKE {TRANSACTIONS}.sbtest1; \
+             INSERT INTO {BATCH}.sbtest1 SELECT * FROM {TRANSACTIONS}.sbtest1"
+        ))?;
+        Ok(Self { server })
+    }
+
+    /// Has every changed page written, which it would otherwise leave in memory: first by the
+    /// purge of what no transaction can see any more, which changes whatever was written.
+    fn write_all(&self) -> Result<(), LabError> {
+        self.server.rows(
+            "SET GLOBAL innodb_max_purge_lag_wait = 0; \
+             SET GLOBAL innodb_max_dirty_pages_pct = 0",
+        )?;
+        let deadline = clock::now() + WRITTEN_MAX;
+        while self.server.rows(DIRTY)? != [["0"]] {
+            iomelt::go_on()?;
+            if clock::now() > deadline {
+                let what = "writing MariaDB's changed pages".to_owned();
+                return Err(LabError::Deadline { what, after: WRITTEN_MAX });
+            }
+            clock::sleep_until_ns(clock::monotonic_ns() + WRITTEN_LOOK_NS);
+        }
+        self.server.rows("SET GLOBAL innodb_max_dirty_pages_pct = 90").map(drop)
+    }
+}
+
+impl Database for Tables {
+    fn described(&self) -> &str {
+        &self.server.described
+    }
+
+    fn maximum(&mut self, seed: u64) -> Result<Maximum, LabError> {
+        let time = format!("--time={PROBE_S}");
+        // With that of the load the load would write what is there, and InnoDB not log it.
+        let seed = seed_of(!seed);
+        let what = ["oltp_read_write", SESSIONS, &time, &seed];
+        let words = words_for(&self.server, TRANSACTIONS, &what, &["run"])?;
+        let told = child::run_to_end(Command::new(&words[0]).args(&words[1..]), PACKAGE)?;
+        let count = transactions_of(&told).ok_or_else(|| LabError::BadOutput {
+            tool: "sysbench",
+            what: format!("no transactions in {told:?}"),
+        })?;
+        let since = clock::now();
+        self.write_all()?;
+        let took_s = PROBE_S as f64 + (clock::now() - since).as_secs_f64();
+        Ok(Maximum { per_second: count as f64 / took_s, command: text::command_line(&words) })
+    }
+
+    fn rest(&mut self) -> Result<(), LabError> {
+        self.write_all()
+    }
+
+    /// InnoDB reads past the page cache, and its own has room for few of them.
+    fn forget_batch(&self) -> Result<(), LabError> {
+        Ok(())
+    }
+
+    fn counted(&mut self) -> Result<Counted, LabError> {
+        let rows = self.server.rows(COUNTERS)?;
+        rows.first().and_then(counted_of).ok_or_else(|| LabError::BadOutput {
+            tool: "MariaDB",
+            what: format!("no figures in {rows:?}"),
+        })
+    }
+
+    /// sysbench takes whole transactions a second, and at least one.
+    fn transactions(
+        &self,
+        wanted: Transactions,
+        seed: u64,
+        _scratch: &Path,
+    ) -> Result<Running, LabError> {
+        let rate = format!("--rate={}", wanted.per_second.round().max(1.0));
+        let time = format!("--time={}", wanted.length_s);
+        let seed = seed_of(seed);
+        let what = ["oltp_read_write", SESSIONS, &rate, &time, &seed];
+        Running::start(words_for(&self.server, TRANSACTIONS, &what, &["run"])?, PACKAGE)
+    }
+
+    fn readers(&self, readers: &Readers, seed: u64, scratch: &Path) -> Result<Running, LabError> {
+        let script = format!(
+            "local ffi = require('ffi')\n\
+             ffi.cdef('int usleep(unsigned int);')\n\
+             local driver, connection\n\
+             function thread_init()\n  \
+             driver = sysbench.sql.driver()\n  \
+             connection = driver:connect()\n\
+             end\n\
+             function thread_done() connection:disconnect() end\n\
+             function event()\n  \
+             connection:query('SELECT c FROM sbtest1 WHERE id = ' \
+             .. sysbench.rand.uniform(1, {ROWS}))\n  \
+             ffi.C.usleep({})\n\
+             end\n",
+            readers.pause_us
+        );
+        let path = scratch.join("batch.lua");
+        fs::write(&path, script).map_err(LabError::io("cannot write", &path))?;
+        let path = path.to_string_lossy();
+        let (sessions, time) =
+            (format!("--threads={}", readers.sessions), format!("--time={}", readers.length_s));
+        let seed = seed_of(seed);
+        let what = [&*path, &sessions, &time, &seed];
+        Running::start(words_for(&self.server, BATCH, &what, &["run"])?, PACKAGE)
+    }
+
+    /// sysbench tells no times of each second.
+    fn log(&self, _ended: &Running, _scratch: &Path) -> Result<Vec<Second>, LabError> {
+        Ok(Vec::new())
+    }
+}
+
+/// A call of sysbench: what, its options, and what to do.
+fn words_for(
+    server: &Server,
+    database: &str,
+    what: &[&str],
+    command: &[&str],
+) -> Result<Vec<String>, LabError> {
+    let sysbench = program("sysbench")?.get_program().to_string_lossy().into_owned();
+    let mut words = vec![sysbench];
+    words.extend(what.iter().map(|word| (*word).to_owned()));
+    words.push("--db-driver=mysql".to_owned());
+    words.push(format!("--mysql-socket={}", server.socket().display()));
+    words.push(format!("--mysql-user={SUPERUSER}"));
+    words.push(format!("--mysql-db={database}"));
+    // A prepared statement would count as one that is executed, whatever it is.
+    words.push("--db-ps-mode=disable".to_owned());
+    if what.first() == Some(&"oltp_read_write") {
+        words.extend(["--tables=1".to_owned(), format!("--table-size={ROWS}")]);
+        words.extend(SHAPE.map(str::to_owned));
+    }
+    words.extend(command.iter().map(|word| (*word).to_owned()));
+    Ok(words)
+}
+
+/// Its numbers are drawn from this; 0 would be the time of the day.
+fn seed_of(seed: u64) -> String {
+    format!("--rand-seed={}", (seed & 0x7fff_ffff).max(1))
+}
+
+/// The figures of a row of [`COUNTERS`].
+fn counted_of(row: &Row) -> Option<Counted> {
+    let count = |column: usize| row.get(column)?.parse::<u64>().ok();
+    let waits =
+        |column: usize| Some(Waits { count: count(column)?, sum_ns: count(column + 1)? / 1_000 });
+    Some(Counted { data: waits(0)?, batch: waits(2)?, log: waits(4)?, transactions: count(4)? })
+}
+
+/// How many transactions a run came to; none if there was none.
+fn transactions_of(told: &str) -> Option<u64> {
+    let (_, figures) = told.rsplit_once("transactions:")?;
+    figures.split_whitespace().next()?.parse().ok().filter(|count| *count > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_of_sysbench_and_of_the_server_are_read() {
+        let told = "    queries performed:\n    transactions:                        \
+                    1234   (246.31 per sec.)\n";
+        assert_eq!(transactions_of(told), Some(1_234));
+        assert_eq!(transactions_of("    transactions:  0   (0.00 per sec.)"), None);
+        assert_eq!(transactions_of("no luck"), None);
+        let row = ["3", "4500000", "2", "1999", "42", "7000"].map(str::to_owned).to_vec();
+        let counted = counted_of(&row).unwrap();
+        assert_eq!(counted.data, Waits { count: 3, sum_ns: 4_500 });
+        assert_eq!(counted.batch, Waits { count: 2, sum_ns: 1 });
+        assert_eq!((counted.log, counted.transactions), (Waits { count: 42, sum_ns: 7 }, 42));
+        assert_eq!(counted_of(&row[..5].to_vec()), None);
+        assert_eq!(
+            [0, 7, u64::MAX].map(seed_of).join(" "),
+            "--rand-seed=1 --rand-seed=7 --rand-seed=2147483647"
+        );
+    }
+}
