@@ -84,9 +84,14 @@ fn suites_and_results_are_listed_and_what_is_not_there_is_told() {
         .iter()
         .filter_map(|b| b["name"].as_str())
         .collect();
-    for name in
-        ["burst-and-stripe", "stripe-consistency", "five-minute-job", "desktop-suite", "limits"]
-    {
+    for name in [
+        "burst-and-stripe",
+        "stripe-consistency",
+        "five-minute-job",
+        "batch-beside-oltp",
+        "desktop-suite",
+        "limits",
+    ] {
         assert!(names.contains(&name), "{names:?}");
     }
     let text = run(&mut bench(folder.path(), &["run", "burst-and-strip"])).fails_with(3);
@@ -296,7 +301,11 @@ fn waits_for_a_batch(name: &str) {
         for client in ["oltp", "log", "batch", "transactions"] {
             let run = run_of(client);
             assert!(run["ios"].as_u64().unwrap() > 0, "{client}: {run}");
-            assert_eq!(run["mean_latency_ns"].as_array().unwrap().len(), 52, "{client}: {run}");
+            // sysbench tells no times of each second.
+            if (name, client) != ("MariaDB", "transactions") {
+                let latencies = run["mean_latency_ns"].as_array().unwrap();
+                assert_eq!(latencies.len(), 52, "{client}: {run}");
+            }
         }
         let samples = run_of("volume")["samples"].as_array().unwrap();
         let late: u64 = samples[38..50].iter().filter_map(Value::as_u64).sum();

@@ -83,7 +83,7 @@ pub struct BenchRun {
     #[arg(long, group = "how")]
     pub live: bool,
 
-    /// Only for real, and as long as the article: hours, and three weeks for
+    /// Only for real, and as long as the article: hours, and four weeks for
     /// `five-minute-job`.
     #[arg(long, group = "how")]
     pub full: bool,

@@ -45,6 +45,13 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
     }
 }
 
+/// The call of this program, as it can be typed again.
+fn this_call() -> String {
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    let words: Vec<String> = std::iter::once("evenkeel".to_owned()).chain(words).collect();
+    evenkeel_lab::text::command_line(&words)
+}
+
 /// A new folder in `parent`, gone when it is dropped.
 fn temporary_folder(parent: &Path, prefix: &str) -> Result<TempDir, Failure> {
     let made = tempfile::Builder::new().prefix(prefix).tempdir_in(parent);

@@ -45,7 +45,8 @@ pub fn run(arguments: &Prove) -> Result<(), Failure> {
     };
     let proof = prove::run(&subject, &plan, &mut *insight, folder.path(), &mut progress);
     bar.done();
-    let proof = proof.map_err(failed)?;
+    let mut proof = proof.map_err(failed)?;
+    proof.report.commands.insert(0, super::this_call());
     if let Some(path) = &arguments.html {
         write(path, &proof.to_html().map_err(failed)?)?;
     }

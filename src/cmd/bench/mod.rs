@@ -15,13 +15,14 @@ mod world;
 
 use super::{serve, temporary_folder};
 use crate::cli::{BenchVerb, Output};
-use crate::message::{self, Failure, Format};
+use crate::message::{self, Exit, Failure, Format};
 use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
 use tempfile::TempDir;
 
 pub fn run(verb: &BenchVerb) -> Result<(), Failure> {
+    refuse_csv(verb)?;
     match verb {
         BenchVerb::Ls(arguments) => kept::ls(arguments),
         BenchVerb::Run(arguments) => suite::run(arguments),
@@ -38,6 +39,29 @@ pub fn run(verb: &BenchVerb) -> Result<(), Failure> {
         BenchVerb::Export(arguments) => nbd::export(arguments),
         BenchVerb::Floor(arguments) => nbd::floor(arguments),
     }
+}
+
+/// Before anything runs for minutes: what benchmarks find is no list of items.
+fn refuse_csv(verb: &BenchVerb) -> Result<(), Failure> {
+    let output = match verb {
+        BenchVerb::Ls(_) | BenchVerb::Export(_) | BenchVerb::Floor(_) => return Ok(()),
+        BenchVerb::Run(of) => &of.output,
+        BenchVerb::Show(of) => &of.output,
+        BenchVerb::Compare(of) => &of.output,
+        BenchVerb::Nbd(of) => &of.output,
+        BenchVerb::Limits(of) => &of.output,
+        BenchVerb::Isolation(of) => &of.output,
+        BenchVerb::Reservation(of) => &of.output,
+        BenchVerb::Prove(of) => &of.output,
+        BenchVerb::Instance(of) => &of.output,
+        BenchVerb::Idle(of) => &of.output,
+        BenchVerb::Replay(of) => &of.output,
+    };
+    if output.format != Format::Csv {
+        return Ok(());
+    }
+    let message = "-o csv: what this benchmark finds is no list of items";
+    Err(Failure::new(message).exit(Exit::Usage).hint("use -o json, or text"))
 }
 
 /// Logs what goes wrong, and makes a folder that is gone when it is dropped or Ctrl-C ends the

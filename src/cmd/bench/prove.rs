@@ -53,9 +53,16 @@ pub fn run(arguments: &BenchProve) -> Result<(), Failure> {
     let seconds = seconds(arguments.time);
     let mut bench = Bench { folder: folder.path().to_owned(), seconds, rows: Vec::new() };
     bench.own_volumes(&folder.path().join("own"))?;
-    for (guarantee, expected) in [(true, Outcome::Kept), (false, Outcome::Broken)] {
-        let name = if guarantee { "guaranteed" } else { "not-guaranteed" };
-        bench.beside_greedy_neighbours(&folder.path().join(name), guarantee, expected)?;
+    bench.beside_greedy_neighbours(&folder.path().join("guaranteed"), &io2(SOLD_IOPS), true)?;
+    let requests = [
+        io2(SOLD_IOPS),
+        of_size(VolumeType::Gp3, 100),
+        of_size(VolumeType::Gp2, 100),
+        of_size(VolumeType::St1, 500),
+    ];
+    for (number, request) in requests.iter().enumerate() {
+        let place = folder.path().join(format!("not-guaranteed-{number}"));
+        bench.beside_greedy_neighbours(&place, request, false)?;
     }
     bench.disks_of_others(folder.path())?;
     let rows = bench.rows;
@@ -93,16 +100,18 @@ impl Bench {
         Ok(())
     }
 
-    /// A volume that has reserved its IOPS beside others that want more than the device can do.
+    /// A volume that has reserved its IOPS beside others that want more than the device can do: it
+    /// keeps its promise if that is guaranteed.
     fn beside_greedy_neighbours(
         &mut self,
         data_dir: &Path,
+        sold: &VolumeRequest,
         guarantee: bool,
-        expected: Outcome,
     ) -> Result<(), Failure> {
+        let expected = if guarantee { Outcome::Kept } else { Outcome::Broken };
         let options: &[&str] = if guarantee { &[] } else { &["--no-guarantee"] };
         let server = Served::start(data_dir, DEVICE, options)?;
-        let id = server.volume(&io2(SOLD_IOPS))?;
+        let id = server.volume(sold)?;
         // Their baseline is little, and they have credits for all that the device can do.
         let request = of_size(VolumeType::Gp2, 34);
         let seconds = LOADS_MAX * (self.seconds + 10);
@@ -118,7 +127,8 @@ impl Bench {
         }
         let load = fio::beside(&jobs, seconds).map_err(failed)?;
         let without = if guarantee { "" } else { ", --no-guarantee" };
-        let subject = format!("io2, {SOLD_IOPS} IOPS beside greedy neighbours{without}");
+        let iops = sold.iops.map_or_else(String::new, |iops| format!(", {iops} IOPS"));
+        let subject = format!("{}{iops} beside greedy neighbours{without}", sold.volume_type);
         self.prove(subject, Some(expected), &id, &own(&server, &[])?)?;
         drop(load);
         server.stop();
@@ -213,8 +223,11 @@ fn shown(found: &Found) -> String {
     out
 }
 
-/// What was broken first, or what to know before one believes it.
+/// Why it was broken, else what was broken first, or what to know before one believes it.
 fn why(proof: &Proof) -> String {
+    if let Some(reason) = proof.reasons.first() {
+        return reason.clone();
+    }
     let broken = proof.report.volumes.iter().find_map(|load| {
         let check = load.verdict.checks.iter().find(|check| !check.pass)?;
         let (expected, measured) = (&check.expected, &check.measured);

@@ -1,7 +1,7 @@
 //! `evenkeel bench run`: a published experiment again, for real and in virtual time.
 
 use super::super::progress::{Progress, Stages, left, second};
-use super::super::{serve, temporary_folder};
+use super::super::{serve, temporary_folder, this_call};
 use super::world::World;
 use super::{failed, kept, print};
 use crate::cli::BenchRun;
@@ -39,6 +39,7 @@ pub fn run(arguments: &BenchRun) -> Result<(), Failure> {
         plan.read(name, part).map_err(|error| failed(error).exit(Exit::Usage))
     };
     let mut result = SuiteResult::begin(name, &suite);
+    result.command = this_call();
     if !arguments.live && !arguments.full {
         simulate(&ready(&suite.simulate, &part)?, &mut result)?;
     }

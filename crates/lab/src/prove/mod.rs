@@ -26,7 +26,7 @@ use crate::bench::Target;
 use crate::bench::fio::{self, Detail, Job, Measurement, VolumeProgress};
 use crate::checker::{self, Bands, Promise, Verdict};
 use crate::demo;
-use crate::environment::Environment;
+use crate::environment::{self, Environment};
 use crate::histogram::LatencySummary;
 use crate::report::{Report, VolumeFacts, VolumeReport};
 use crate::stalls::{Observed, Watch};
@@ -190,6 +190,7 @@ pub fn run(
     progress: &mut dyn FnMut(&[VolumeProgress]),
 ) -> Result<Proof, LabError> {
     let mut prover = Prover {
+        load_before_hundredths: environment::load_hundredths(),
         subject,
         folder,
         insight,
@@ -212,6 +213,7 @@ pub fn run(
 }
 
 struct Prover<'a> {
+    load_before_hundredths: Option<u64>,
     subject: &'a Subject,
     folder: &'a Path,
     insight: &'a mut dyn Insight,
@@ -314,7 +316,8 @@ impl Prover<'_> {
         warnings.dedup();
         let title = format!("{} held to {}", subject.name, subject.promise);
         let report = Report::new(title, environment, observed, volumes, self.commands, warnings)
-            .without_verdict_on(unjudged.len());
+            .without_verdict_on(unjudged.len())
+            .with_load_since(self.load_before_hundredths);
         Proof {
             schema: SCHEMA.to_owned(),
             target: subject.name.clone(),

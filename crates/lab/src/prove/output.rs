@@ -130,14 +130,6 @@ impl Proof {
         }
         Ok(proof)
     }
-
-    /// One HTML page with its charts inside.
-    ///
-    /// # Errors
-    /// When a chart cannot be drawn.
-    pub fn to_html(&self) -> Result<String, LabError> {
-        self.report.to_html()
-    }
 }
 
 /// Text for an attribute of XML; what XML cannot hold at all becomes a question mark.

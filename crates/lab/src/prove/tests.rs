@@ -63,6 +63,7 @@ fn proof(promise: Promise, all: Vec<Measured>) -> Proof {
         promise,
     };
     let prover = Prover {
+        load_before_hundredths: None,
         subject: &subject,
         folder: Path::new("/"),
         insight: &mut Outside,

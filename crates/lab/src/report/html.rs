@@ -13,9 +13,15 @@ use crate::text::{self, thousands};
 pub(super) const STYLE: &str = include_str!("style.css");
 
 pub(super) fn page(report: &Report) -> Result<String, LabError> {
+    page_with(report, "")
+}
+
+/// The same with a section of others after its summary.
+pub(super) fn page_with(report: &Report, section_of_others: &str) -> Result<String, LabError> {
     let mut page = open_page(&report.title);
     head(&mut page, report);
     summary(&mut page, report);
+    page.push_str(section_of_others);
     if !report.volumes.is_empty() {
         page.push_str("<section>\n<h2>All volumes at once</h2>\n");
         figure(
@@ -261,6 +267,7 @@ fn provenance(page: &mut String, report: &Report) {
         report.volumes.iter().map(|volume| volume.workload.seed.to_string()).collect();
     page.push_str("<section>\n<h2>How this was measured</h2>\n<dl>\n");
     let memory = format!("{:.1} GiB", environment.memory_bytes as f64 / f64::from(1 << 30));
+    let load = |hundredths: u64| format!("{:.2}", hundredths as f64 / 100.0);
     for (term, value) in [
         ("Date", report.measured_at.clone()),
         ("Evenkeel", environment.evenkeel.clone()),
@@ -268,9 +275,15 @@ fn provenance(page: &mut String, report: &Report) {
         ("Kernel", environment.kernel.clone()),
         ("Processor", format!("{} × {}", environment.processors, environment.processor)),
         ("Memory", memory),
+        ("Load before", report.load_before_hundredths.map_or_else(String::new, load)),
+        ("Load after", report.load_after_hundredths.map_or_else(String::new, load)),
         ("Seeds", seeds.join(", ")),
         ("Data format", report.schema.clone()),
     ] {
+        // Reports of before do not tell of the load.
+        if value.is_empty() {
+            continue;
+        }
         let _ = writeln!(page, "<dt>{term}</dt><dd>{}</dd>", escape(&value));
     }
     page.push_str("</dl>\n");

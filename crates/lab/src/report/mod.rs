@@ -4,6 +4,7 @@ mod chart;
 mod curves;
 mod html;
 pub mod plots;
+mod proof;
 pub(crate) mod simulated;
 pub mod standalone;
 mod suite;
@@ -50,6 +51,12 @@ pub struct Report {
     pub commands: Vec<String>,
     /// What a reader should know before believing the figures.
     pub warnings: Vec<String>,
+    /// Load average of the last minute before the first run, in hundredths, where it was looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load_before_hundredths: Option<u64>,
+    /// The same after the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load_after_hundredths: Option<u64>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
@@ -150,7 +157,16 @@ impl Report {
             volumes,
             commands,
             warnings,
+            load_before_hundredths: None,
+            load_after_hundredths: None,
         }
+    }
+
+    /// The same, which ends now, with the load from before it began.
+    #[must_use]
+    pub fn with_load_since(self, load_before_hundredths: Option<u64>) -> Self {
+        let load_after_hundredths = crate::environment::load_hundredths();
+        Self { load_before_hundredths, load_after_hundredths, ..self }
     }
 
     /// The same, where so many loads could not be judged: nothing passes then.
@@ -168,6 +184,8 @@ impl Report {
         self.volumes.extend(next.volumes);
         self.commands.extend(next.commands);
         self.warnings.extend(next.warnings);
+        self.load_before_hundredths = self.load_before_hundredths.or(next.load_before_hundredths);
+        self.load_after_hundredths = next.load_after_hundredths.or(self.load_after_hundredths);
         self
     }
 

@@ -23,6 +23,7 @@ impl SuiteResult {
     pub fn to_html(&self) -> Result<String, LabError> {
         let mut page = open_page(&self.title);
         self.head(&mut page);
+        self.question(&mut page);
         self.points(&mut page);
         self.side_by_side(&mut page)?;
         for (title, part) in [("For real", &self.live), ("In virtual time", &self.simulated)] {
@@ -61,6 +62,24 @@ impl SuiteResult {
             let _ = writeln!(page, "<p class=\"warning\">Failed: {}</p>", escape(failure));
         }
         page.push_str("</header>\n");
+    }
+
+    /// What was asked, and how: results of before do not say.
+    fn question(&self, page: &mut String) {
+        let told = [
+            ("What was asked", &self.asked),
+            ("How it was measured, there and here", &self.method),
+            ("What is shortened, and why that is safe", &self.scaled),
+        ];
+        let told: Vec<_> = told.into_iter().filter(|(_, text)| !text.is_empty()).collect();
+        if told.is_empty() {
+            return;
+        }
+        page.push_str("<section>\n");
+        for (heading, text) in told {
+            let _ = writeln!(page, "<h2>{heading}</h2>\n<p>{}</p>", escape(text));
+        }
+        page.push_str("</section>\n");
     }
 
     fn points(&self, page: &mut String) {
@@ -148,6 +167,7 @@ impl SuiteResult {
         page.push_str("<section>\n<h2>How this was measured</h2>\n<dl>\n");
         let memory = format!("{:.1} GiB", environment.memory_bytes as f64 / f64::from(1 << 30));
         let mut terms = vec![
+            ("Run again with", self.command.clone()),
             ("Date", self.measured_at.clone()),
             ("Evenkeel", environment.evenkeel.clone()),
             ("Load generator", environment.fio.clone()),
@@ -160,9 +180,14 @@ impl SuiteResult {
             ("Data format", self.schema.clone()),
         ];
         for part in self.live.iter().chain(&self.simulated) {
+            // Where seconds are not told to stand for more, it is said above what is shortened.
+            let times = match part.times {
+                1 => String::new(),
+                times => format!(", 1 s for {times} of the article's"),
+            };
             let scenario = format!(
-                "{}, volume rules of {}, seed {}, 1 s for {} of the article's",
-                part.scenario, part.as_of, part.seed, part.times
+                "{}, volume rules of {}, seed {}{times}",
+                part.scenario, part.as_of, part.seed
             );
             terms.push(("Scenario", scenario));
             terms.extend(part.storage.iter().map(|storage| ("Storage", storage.clone())));

@@ -40,6 +40,18 @@ pub struct SuiteResult {
     pub title: String,
     /// The article.
     pub article: String,
+    /// What was asked.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub asked: String,
+    /// How it was measured, there and here.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub method: String,
+    /// What is shortened for a run for real, and why that is safe.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub scaled: String,
+    /// The call that runs it again.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub command: String,
     /// When it was run.
     pub measured_at: String,
     /// On what.
@@ -105,6 +117,11 @@ pub struct Row {
     pub live: Option<Found>,
     /// Ours, in virtual time.
     pub simulated: Option<Found>,
+}
+
+/// Text of a file whose lines end where they happen to.
+fn in_a_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn is_false(flag: &bool) -> bool {
@@ -176,6 +193,10 @@ impl SuiteResult {
             suite: name.to_owned(),
             title: suite.title.trim().to_owned(),
             article: suite.article.trim().to_owned(),
+            asked: in_a_line(&suite.asked),
+            method: in_a_line(&suite.method),
+            scaled: in_a_line(&suite.scaled),
+            command: String::new(),
             measured_at: clock::utc_now(),
             environment: Environment::read(String::new()),
             load_before_hundredths: crate::environment::load_hundredths(),

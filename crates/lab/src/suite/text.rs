@@ -18,6 +18,9 @@ impl SuiteResult {
             self.rows.iter().partition(|row| row.verdict() != NOT_RUN);
         lines.extend(run.into_iter().map(line));
         let mut out = format!("{}: {}\n{}\n\n", self.suite, self.title, self.article);
+        if !self.command.is_empty() {
+            let _ = writeln!(out, "{}\n", self.command);
+        }
         out.push_str(&columns(&lines, &[true, true, true, true, false, false, true]));
         if !not_run.is_empty() {
             let ids: Vec<&str> = not_run.iter().map(|row| row.id.as_str()).collect();

@@ -98,6 +98,9 @@ pub(super) fn drive(
                 Some(chain) => came.melt(place, chain, seed.wrapping_add(round), host)?,
                 None => came.direct(place, &exports[place.volume], host)?,
             }
+            if round == 0 {
+                came.batches.commands.push(place.command(mounted[place.volume].as_ref()));
+            }
             let runtime_ms = came.now_ns() / 1_000_000;
             let (name, iops) = (place.name.to_owned(), came.last_rate(place));
             let ios_total = round + 1;
@@ -182,6 +185,36 @@ impl Place<'_> {
     fn calls(&self) -> u64 {
         let writes = self.roles.iter().filter(|role| writes_only(role.pass));
         writes.map(|role| role.ios / WRITES_PER_CALL).max().unwrap_or(0)
+    }
+
+    /// What is done in each round, in words: no program is started for it.
+    fn command(&self, chain: Option<&Chain>) -> String {
+        let rounds = self.rounds;
+        let Some(chain) = chain else {
+            let writes = self.roles.iter().filter(|role| writes_only(role.pass));
+            let writes: Vec<String> =
+                writes.map(|role| format!("{}: {} writes", role.pass.name(), role.ios)).collect();
+            return format!(
+                "# \"{}\", {rounds} rounds, over NBD, durable, of 4 KiB: {}",
+                self.name,
+                writes.join(", ")
+            );
+        };
+        let often = |pass: Pass| {
+            let role = self.roles.iter().find(|role| role.pass == pass);
+            match role.map_or(1, |role| role.times) {
+                1 => pass.name().to_owned(),
+                times => format!("{} ({times} times)", pass.name()),
+            }
+        };
+        let passes: Vec<String> = Pass::ALL.into_iter().map(often).collect();
+        format!(
+            "# \"{}\", {rounds} rounds, a file of {} blocks of 4 KiB with O_SYNC in {}: {}",
+            self.name,
+            self.calls(),
+            chain.path().display(),
+            passes.join(", ")
+        )
     }
 
     /// Refuses passes over more or less than the file that the first one leaves.
