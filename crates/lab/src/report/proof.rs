@@ -38,8 +38,9 @@ impl Proof {
         close_table(&mut section);
         note(
             &mut section,
-            "Of full seconds after the first. SD: sample standard deviation; SE: SD / √n; CoV: SD / \
-             mean; the interval: where the mean lies with 95 % confidence, by bootstrap over seconds.",
+            "Of full seconds after the first. SD: sample standard deviation; SE: SD / √n; CoV: \
+             SD / mean; the interval: where the mean lies with 95 % confidence, by bootstrap over \
+             seconds.",
         );
         let _ = writeln!(
             section,
