@@ -6,11 +6,13 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use super::chain::Chain;
-use super::child::Guarded;
+use super::child::{self, Guarded};
 use super::{mariadb, postgres};
 use crate::program::Engine;
 use crate::{LabError, clock, text};
 
+/// A maximum is looked for so long, in seconds.
+pub(super) const PROBE_S: u64 = 5;
 /// Beyond its own time, a load gets so long to end its last transactions.
 const GRACE: Duration = Duration::from_secs(60);
 
@@ -151,6 +153,27 @@ pub fn start(engine: Engine, chain: &Chain, folder: &Path) -> Result<Box<dyn Dat
         Engine::Postgres => Box::new(postgres::pgbench::Tables::make(chain, folder)?),
         Engine::MariaDb => Box::new(mariadb::Tables::make(chain, folder)?),
     })
+}
+
+impl Maximum {
+    /// Runs a load that goes on for [`PROBE_S`] to its end, and then `write_all`; `count_of` reads
+    /// how many transactions it told.
+    pub(super) fn find(
+        words: &[String],
+        (tool, package): (&'static str, &'static str),
+        count_of: fn(&str) -> Option<u64>,
+        write_all: impl FnOnce() -> Result<(), LabError>,
+    ) -> Result<Self, LabError> {
+        let told = child::run_to_end(Command::new(&words[0]).args(&words[1..]), package)?;
+        let count = count_of(&told).ok_or_else(|| LabError::BadOutput {
+            tool,
+            what: format!("no transactions in {told:?}"),
+        })?;
+        let since = clock::now();
+        write_all()?;
+        let took_s = PROBE_S as f64 + (clock::now() - since).as_secs_f64();
+        Ok(Self { per_second: count as f64 / took_s, command: text::command_line(words) })
+    }
 }
 
 impl Counted {

@@ -1,7 +1,9 @@
 //! Servers that a program needs on a file system, known by where they work: after a run that was
 //! killed they are stopped before anything is taken down.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -40,6 +42,16 @@ fn stop_program(folder: &Path, program: &str, at_once: Signal) -> Result<(), Lab
     Ok(())
 }
 
+/// A folder that nobody else may pass, for a server's socket or data; one that an earlier start has
+/// left will do.
+pub(super) fn private_folder(folder: &Path) -> Result<(), LabError> {
+    match fs::create_dir(folder) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+        _ => fs::set_permissions(folder, Permissions::from_mode(0o700)),
+    }
+    .map_err(LabError::io("cannot make", folder))
+}
+
 /// How a server is told its folder: it works there some time after it was started, and is told
 /// from the start.
 pub(super) fn data_folder(folder: &Path) -> String {
@@ -50,14 +62,16 @@ pub(super) fn data_folder(folder: &Path) -> String {
 fn processes_of(folder: &Path, program: &str) -> Vec<Pid> {
     let told = data_folder(folder);
     child::processes(|process| {
+        // First what is cheap and true of few.
+        if !fs::read_link(process.join("exe")).is_ok_and(|exe| exe.ends_with(program)) {
+            return false;
+        }
         let works_there = fs::read_link(process.join("cwd")).is_ok_and(|at| at == folder);
         let is_told = || {
             let words = fs::read(process.join("cmdline")).unwrap_or_default();
             words.split(|byte| *byte == 0).any(|word| word == told.as_bytes())
         };
-        let is_of_program =
-            || fs::read_link(process.join("exe")).is_ok_and(|exe| exe.ends_with(program));
-        (works_there || is_told()) && is_of_program()
+        works_there || is_told()
     })
 }
 

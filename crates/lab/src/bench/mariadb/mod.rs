@@ -7,8 +7,7 @@
 
 mod oltp;
 
-use std::fs::{self, DirBuilder};
-use std::os::unix::fs::DirBuilderExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -117,7 +116,8 @@ impl Server {
         make.args(["--no-defaults", "--auth-root-socket-user=root", "--skip-test-db", "--force"]);
         make.arg("-uroot").arg(servers::data_folder(&data)).current_dir("/");
         child::run_to_end(&mut make, SERVER_PACKAGE)?;
-        make_private(&folder)?;
+        // Who reaches the server reads and writes files as root.
+        servers::private_folder(&folder)?;
         let mut command = program("mariadbd")?;
         command.args(["--no-defaults", "--user=root"]).arg(servers::data_folder(&data));
         command.arg(format!("--socket={}", folder.join(SOCKET).display()));
@@ -164,17 +164,6 @@ impl Server {
         let words: Vec<&str> = settings.iter().map(String::as_str).collect();
         self.described = format!("MariaDB {version}, {}", text::command_line(&words));
         Ok(())
-    }
-}
-
-/// A folder for the socket that nobody else may pass: who reaches the server reads and writes files
-/// as root.
-fn make_private(folder: &Path) -> Result<(), LabError> {
-    let is_there = |error: &std::io::Error| error.kind() == std::io::ErrorKind::AlreadyExists;
-    match DirBuilder::new().mode(0o700).create(folder) {
-        // An earlier start that failed has left it.
-        Err(error) if !is_there(&error) => Err(LabError::io("cannot make", folder)(error)),
-        _ => Ok(()),
     }
 }
 

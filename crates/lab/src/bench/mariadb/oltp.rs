@@ -10,10 +10,10 @@ use super::{Row, SUPERUSER, Server, program};
 use crate::bench::chain::Chain;
 use crate::bench::child;
 use crate::bench::databases::{
-    Counted, Database, Maximum, Readers, Running, Second, Transactions, Waits,
+    Counted, Database, Maximum, PROBE_S, Readers, Running, Second, Transactions, Waits,
 };
 use crate::bench::iomelt;
-use crate::{LabError, clock, text};
+use crate::{LabError, clock};
 
 /// The package of the load.
 const PACKAGE: &str = "sysbench";
@@ -26,8 +26,6 @@ const BATCH: &str = "batch";
 /// Sessions of the transactions: enough that a rate can be kept while each of them waits for a
 /// volume without credits.
 const SESSIONS: &str = "--threads=32";
-/// A maximum is looked for so long, in seconds.
-const PROBE_S: u64 = 5;
 /// Longest wait until everything is written.
 const WRITTEN_MAX: Duration = Duration::from_secs(120);
 /// Distance of two looks whether it is.
@@ -75,7 +73,7 @@ impl Tables {
     pub fn make(chain: &Chain, folder: &Path) -> Result<Self, LabError> {
         let server = Server::start(chain, folder)?;
         server.rows(&format!("CREATE DATABASE {TRANSACTIONS}; CREATE DATABASE {BATCH}"))?;
-        let words = words_for(&server, TRANSACTIONS, &["oltp_read_write"], &["prepare"])?;
+        let words = words_for(&server, TRANSACTIONS, &["oltp_read_write"], "prepare")?;
         child::run_to_end(Command::new(&words[0]).args(&words[1..]), PACKAGE)?;
         server.rows(&format!(
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
@@ -115,16 +113,8 @@ impl Database for Tables {
         // With that of the load the load would write what is there, and InnoDB not log it.
         let seed = seed_of(!seed);
         let what = ["oltp_read_write", SESSIONS, &time, &seed];
-        let words = words_for(&self.server, TRANSACTIONS, &what, &["run"])?;
-        let told = child::run_to_end(Command::new(&words[0]).args(&words[1..]), PACKAGE)?;
-        let count = transactions_of(&told).ok_or_else(|| LabError::BadOutput {
-            tool: "sysbench",
-            what: format!("no transactions in {told:?}"),
-        })?;
-        let since = clock::now();
-        self.write_all()?;
-        let took_s = PROBE_S as f64 + (clock::now() - since).as_secs_f64();
-        Ok(Maximum { per_second: count as f64 / took_s, command: text::command_line(&words) })
+        let words = words_for(&self.server, TRANSACTIONS, &what, "run")?;
+        Maximum::find(&words, ("sysbench", PACKAGE), transactions_of, || self.write_all())
     }
 
     fn rest(&mut self) -> Result<(), LabError> {
@@ -155,7 +145,7 @@ impl Database for Tables {
         let time = format!("--time={}", wanted.length_s);
         let seed = seed_of(seed);
         let what = ["oltp_read_write", SESSIONS, &rate, &time, &seed];
-        Running::start(words_for(&self.server, TRANSACTIONS, &what, &["run"])?, PACKAGE)
+        Running::start(words_for(&self.server, TRANSACTIONS, &what, "run")?, PACKAGE)
     }
 
     fn readers(&self, readers: &Readers, seed: u64, scratch: &Path) -> Result<Running, LabError> {
@@ -182,7 +172,7 @@ impl Database for Tables {
             (format!("--threads={}", readers.sessions), format!("--time={}", readers.length_s));
         let seed = seed_of(seed);
         let what = [&*path, &sessions, &time, &seed];
-        Running::start(words_for(&self.server, BATCH, &what, &["run"])?, PACKAGE)
+        Running::start(words_for(&self.server, BATCH, &what, "run")?, PACKAGE)
     }
 
     /// sysbench tells no times of each second.
@@ -196,7 +186,7 @@ fn words_for(
     server: &Server,
     database: &str,
     what: &[&str],
-    command: &[&str],
+    command: &str,
 ) -> Result<Vec<String>, LabError> {
     let sysbench = program("sysbench")?.get_program().to_string_lossy().into_owned();
     let mut words = vec![sysbench];
@@ -211,7 +201,7 @@ fn words_for(
         words.extend(["--tables=1".to_owned(), format!("--table-size={ROWS}")]);
         words.extend(SHAPE.map(str::to_owned));
     }
-    words.extend(command.iter().map(|word| (*word).to_owned()));
+    words.push(command.to_owned());
     Ok(words)
 }
 

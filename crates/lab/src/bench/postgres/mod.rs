@@ -9,7 +9,6 @@ pub mod pgbench;
 mod session;
 
 use std::fs::{self, Permissions};
-use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -120,14 +119,8 @@ impl User {
     }
 
     fn may_have(&self, folder: &Path) -> Result<(), LabError> {
-        let is_there = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
-        match fs::create_dir(folder) {
-            // An earlier start that failed has left it.
-            Err(error) if !is_there(&error) => Err(LabError::io("cannot make", folder)(error))?,
-            _ => {}
-        }
+        servers::private_folder(folder)?;
         chown(folder, Some(self.uid), Some(self.gid))
-            .and_then(|()| fs::set_permissions(folder, Permissions::from_mode(0o700)))
             .map_err(LabError::io("cannot give away", folder))
     }
 

@@ -9,10 +9,10 @@ use super::{PACKAGE, PORT, Row, SUPERUSER, Server, Session, program};
 use crate::bench::chain::Chain;
 use crate::bench::child;
 use crate::bench::databases::{
-    Counted, Database, Maximum, Readers, Running, Second, Transactions, Waits,
+    Counted, Database, Maximum, PROBE_S, Readers, Running, Second, Transactions, Waits,
 };
 use crate::bench::desktop::Score;
-use crate::{LabError, clock, text};
+use crate::{LabError, text};
 
 /// Hundred thousands of accounts: 256 MiB, thirty times the server's cache.
 const SCALE: u64 = 20;
@@ -25,8 +25,6 @@ const BATCH: &str = "batch";
 /// Sessions of the transactions: enough that a rate can be kept while each of them waits for a
 /// volume without credits.
 const SESSIONS: &str = "32";
-/// A maximum is looked for so long, in seconds.
-const PROBE_S: u64 = 5;
 /// What pgbench's logs are called; its process id follows.
 const LOG: &str = "transactions";
 /// A server with the tables of transactions and of a batch job.
@@ -81,15 +79,8 @@ impl Database for Tables {
         let mut words = words_for(&self.server, TRANSACTIONS, Some(seed))?;
         words.extend(["-c", SESSIONS, "-T"].map(str::to_owned));
         words.push(PROBE_S.to_string());
-        let told = child::run_to_end(Command::new(&words[0]).args(&words[1..]), PACKAGE)?;
-        let count = transactions_of(&told).ok_or_else(|| LabError::BadOutput {
-            tool: "pgbench",
-            what: format!("no transactions in {:?}", told.lines().last()),
-        })?;
-        let since = clock::now();
-        self.session.rows("CHECKPOINT")?;
-        let took_s = PROBE_S as f64 + (clock::now() - since).as_secs_f64();
-        Ok(Maximum { per_second: count as f64 / took_s, command: text::command_line(&words) })
+        let write_all = || self.session.rows("CHECKPOINT").map(drop);
+        Maximum::find(&words, ("pgbench", PACKAGE), transactions_of, write_all)
     }
 
     fn rest(&mut self) -> Result<(), LabError> {

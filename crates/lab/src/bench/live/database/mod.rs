@@ -33,7 +33,7 @@ const AROUND_S: u64 = 25;
 
 /// Whether a world's clients are what goes on in a database.
 pub(super) fn is_in(setup: &Setup) -> bool {
-    setup.clients.iter().any(|client| roles::load(client).is_some())
+    engine(setup).is_some()
 }
 
 /// Which.
