@@ -439,6 +439,16 @@ fn size_gib(text: &str) -> Result<u32, String> {
     number.checked_mul(gib_per_unit).ok_or_else(|| "more than 4,294,967,295 GiB".to_owned())
 }
 
+/// A share in percent, in millionths.
+fn percent_ppm(text: &str) -> Result<u32, String> {
+    let percent: f64 =
+        text.trim_end_matches('%').trim().parse().map_err(|_| "expected a number")?;
+    match (0.0..=10.0).contains(&percent) {
+        true => Ok((percent * 10_000.0).round() as u32),
+        false => Err("expected 0 to 10 %".to_owned()),
+    }
+}
+
 /// A span of time in whole seconds.
 fn span(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());

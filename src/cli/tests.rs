@@ -12,6 +12,16 @@ fn the_definition_is_sound() {
 }
 
 #[test]
+fn a_share_is_in_percent_and_no_more_than_ten() {
+    for (text, ppm) in [("0", 0), ("4", 40_000), ("3.7%", 37_000), (" 10 %", 100_000)] {
+        assert_eq!(super::percent_ppm(text), Ok(ppm), "{text}");
+    }
+    for text in ["", "much", "nan", "-1", "10.1", "inf"] {
+        assert!(super::percent_ppm(text).is_err(), "{text}");
+    }
+}
+
+#[test]
 fn the_first_screen() {
     let help = command().term_width(100).render_help().to_string();
     assert_eq!(help, include_str!("first_screen.txt"));

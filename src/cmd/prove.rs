@@ -73,7 +73,12 @@ fn plan(arguments: &Prove) -> Result<Plan, Failure> {
         let message = format!("--time {seconds}s: less than {SECONDS_MIN}s prove nothing");
         return Err(Failure::new(message).exit(Exit::Usage));
     }
-    Ok(Plan { seconds, writes: arguments.yes_destroy_data, seed: arguments.seed })
+    Ok(Plan {
+        seconds,
+        writes: arguments.yes_destroy_data,
+        seed: arguments.seed,
+        over_ppm: arguments.over,
+    })
 }
 
 /// The promise as somebody asked for it, by flags or in a file.

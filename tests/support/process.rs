@@ -153,6 +153,13 @@ impl Running {
         kill_process(self.pid, signal).unwrap_or_else(|error| panic!("{}: {error}", self.name));
     }
 
+    /// Sends it and all that it has started in its group a signal, as a terminal does.
+    pub fn signal_group(&self, signal: Signal) {
+        assert!(self.reaped.is_none(), "{} has ended", self.name);
+        kill_process_group(self.pid, signal)
+            .unwrap_or_else(|error| panic!("{}: {error}", self.name));
+    }
+
     /// Kills it as a crash would: no handler runs, nothing is written any more.
     pub fn kill_9(self) {
         self.signal(Signal::KILL);

@@ -35,6 +35,8 @@ pub enum Program {
     MeltRead,
     /// Anywhere in it, read; calls are reads.
     MeltReread,
+    /// The same, and nothing is read ahead; calls are reads.
+    MeltRereadAlone,
     /// Anywhere in it, read or written as a coin falls; calls are both.
     MeltMixed,
     /// Random writes of 64 KiB that nobody waits for; calls are MiB.
@@ -102,7 +104,7 @@ pub struct ProgramSetup {
 
 impl Program {
     /// Every program by the word that scenarios use.
-    pub const WORDS: [(&'static str, Self); 27] = [
+    pub const WORDS: [(&'static str, Self); 28] = [
         ("iozone-write", Self::IozoneWrite),
         ("iozone-read", Self::IozoneRead),
         ("file-server-layout", Self::FileServerLayout),
@@ -115,6 +117,7 @@ impl Program {
         ("threaded-cached", Self::ThreadedCached),
         ("iomelt-read", Self::MeltRead),
         ("iomelt-reread", Self::MeltReread),
+        ("iomelt-reread-alone", Self::MeltRereadAlone),
         ("iomelt-mixed", Self::MeltMixed),
         ("aio-stress", Self::AioStress),
         ("dbench", Self::Dbench),
@@ -184,7 +187,7 @@ impl Program {
     /// Whether it is a pass of IOMelt, which needs the file that the passes that write leave.
     #[must_use]
     pub const fn is_of_iomelt(self) -> bool {
-        matches!(self, Self::MeltRead | Self::MeltReread | Self::MeltMixed)
+        matches!(self, Self::MeltRead | Self::MeltReread | Self::MeltRereadAlone | Self::MeltMixed)
     }
 
     /// Whether it runs for real on a file system or not at all: the page cache of a kernel answers
@@ -213,6 +216,23 @@ impl Program {
     #[must_use]
     pub const fn is_bound_by_client(self) -> bool {
         self.is_for_real_only() || matches!(self, Self::PgbenchBatch)
+    }
+
+    /// What it counts, in the plural, where that is not requests to its volume.
+    #[must_use]
+    pub const fn unit(self) -> Option<&'static str> {
+        match self {
+            Self::MeltRead | Self::MeltReread | Self::MeltRereadAlone | Self::MeltMixed => {
+                Some("calls")
+            }
+            Self::ThreadedCached => Some("blocks"),
+            Self::AioStress | Self::Gzip => Some("MiB"),
+            Self::Dbench | Self::TreesCreate | Self::TreesCompile | Self::TreesRead => Some("MB"),
+            Self::Postmark => Some("transactions"),
+            Self::Unpack => Some("files"),
+            Self::Apache => Some("pages"),
+            _ => None,
+        }
     }
 
     /// Whether it is known what of it reaches the volume, so that its requests can be made without
@@ -248,7 +268,9 @@ impl Program {
             | Self::ThreadedWrite
             | Self::ThreadedRead
             | Self::ThreadedCached => "in the manner of the Threaded I/O Tester, by fio",
-            Self::MeltRead | Self::MeltReread | Self::MeltMixed => "in the manner of IOMelt",
+            Self::MeltRead | Self::MeltReread | Self::MeltRereadAlone | Self::MeltMixed => {
+                "in the manner of IOMelt"
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use evenkeel_lab::bench::NbdUri;
 use evenkeel_lab::bench::child::Guarded;
 use evenkeel_lab::bench::fio::{self, Job};
 use evenkeel_lab::bench::limited::LimitedDisk;
-use evenkeel_lab::prove::{Outcome, Proof};
+use evenkeel_lab::prove::{CautionKind, Outcome, Proof};
 use evenkeel_lab::workload::Workload;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -233,5 +233,7 @@ fn why(proof: &Proof) -> String {
         let (expected, measured) = (&check.expected, &check.measured);
         Some(format!("{}: {}: expected {expected}, measured {measured}", load.name, check.name))
     });
-    broken.or_else(|| Some(proof.cautions.first()?.text.clone())).unwrap_or_default()
+    // The greedy neighbours of a proof are at work on this machine, too.
+    let told = || proof.cautions.iter().find(|of| of.kind != CautionKind::HostBusy);
+    broken.or_else(|| Some(told()?.text.clone())).unwrap_or_default()
 }

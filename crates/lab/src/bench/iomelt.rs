@@ -1,9 +1,10 @@
-//! In the manner of IOMelt 0.6: one process, one call at a time, five passes over a small file that
+//! In the manner of IOMelt 0.6: one process, one call at a time, passes over a small file that
 //! is open for synchronous writing, without `O_DIRECT`.
 //!
 //! IOMelt is in no distribution, and its newer versions measure something else unless told not to.
 //! The passes are the published ones: serial write, serial read, random rewrite, random reread,
-//! and a coin for each call of the mixed pass. Positions are drawn with replacement, the last
+//! and a coin for each call of the mixed pass; one more is ours, random reads of which none is read
+//! ahead. Positions are drawn with replacement, the last
 //! block never; the page cache is asked to forget the file before the passes that read.
 
 use std::fs::{File, OpenOptions};
@@ -56,14 +57,29 @@ pub enum Pass {
     RandomRewrite,
     /// Anywhere, read.
     RandomReread,
+    /// The same, and nothing is read ahead: no published pass, but what tells how much of the one
+    /// before is the page cache's and how much is read in vain.
+    RandomRereadAlone,
     /// Anywhere, read or written as a coin falls.
     Mixed,
 }
 
 impl Pass {
     /// In their order.
-    pub const ALL: [Self; 5] =
-        [Self::SerialWrite, Self::SerialRead, Self::RandomRewrite, Self::RandomReread, Self::Mixed];
+    pub const ALL: [Self; 6] = [
+        Self::SerialWrite,
+        Self::SerialRead,
+        Self::RandomRewrite,
+        Self::RandomReread,
+        Self::RandomRereadAlone,
+        Self::Mixed,
+    ];
+
+    /// Whether it is one of the five that are always run.
+    #[must_use]
+    pub const fn is_published(self) -> bool {
+        !matches!(self, Self::RandomRereadAlone)
+    }
 
     /// As the published tables call it.
     #[must_use]
@@ -73,6 +89,7 @@ impl Pass {
             Self::SerialRead => "serial read",
             Self::RandomRewrite => "random rewrite",
             Self::RandomReread => "random reread",
+            Self::RandomRereadAlone => "random reread, nothing read ahead",
             Self::Mixed => "random read and write",
         }
     }
@@ -83,7 +100,7 @@ impl Pass {
 
     /// The rewrite comes right after a read of the whole file, and nothing is forgotten before it.
     const fn forgets(self) -> bool {
-        matches!(self, Self::SerialRead | Self::RandomReread | Self::Mixed)
+        !matches!(self, Self::SerialWrite | Self::RandomRewrite)
     }
 }
 
@@ -119,6 +136,12 @@ impl Melt {
             let forgotten = fadvise(&self.file, 0, None, Advice::DontNeed);
             forgotten.map_err(|error| fault("cannot forget the pages of")(error.into()))?;
         }
+        let ahead = match pass {
+            Pass::RandomRereadAlone => Advice::Random,
+            _ => Advice::Normal,
+        };
+        let advised = fadvise(&self.file, 0, None, ahead);
+        advised.map_err(|error| fault("cannot say how it reads")(error.into()))?;
         let mut block = [0x5a_u8; BLOCK_BYTES as usize];
         let began = clock::now();
         for call in 0..self.calls {
@@ -129,7 +152,7 @@ impl Melt {
             };
             let writes = match pass {
                 Pass::SerialWrite | Pass::RandomRewrite => true,
-                Pass::SerialRead | Pass::RandomReread => false,
+                Pass::SerialRead | Pass::RandomReread | Pass::RandomRereadAlone => false,
                 Pass::Mixed => self.random.one_in(2),
             };
             let at = number * BLOCK_BYTES;
@@ -148,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn five_passes_leave_a_whole_file() {
+    fn passes_leave_a_whole_file() {
         let folder = tempfile::tempdir().unwrap();
         let mut melt = Melt::new(folder.path(), 16, 1).unwrap();
         for pass in Pass::ALL {

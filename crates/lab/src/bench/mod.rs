@@ -23,11 +23,15 @@ pub mod usage;
 pub mod versions;
 
 mod apache;
+pub(crate) mod guard;
 mod servers;
 mod target;
 mod trees;
 
-use std::net::SocketAddr;
+use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -80,6 +84,26 @@ impl NbdUri {
         &self.0
     }
 
+    /// Whether its server is on another machine for sure: a name may mean this one.
+    fn is_elsewhere(&self) -> bool {
+        let Some(after) = self.0.strip_prefix("nbd://") else { return false };
+        let host = after.split('/').next().unwrap_or_default();
+        let host = host.rsplit('@').next().unwrap_or_default();
+        let address = host.parse::<SocketAddr>().map(|address| address.ip());
+        let address = address.or_else(|_| host.trim_matches(['[', ']']).parse::<IpAddr>());
+        // What can be bound is one of this machine's own.
+        address.is_ok_and(|ip| UdpSocket::bind((ip, 0)).is_err())
+    }
+
+    /// The process that serves it, where it listens at a unix socket of this machine.
+    fn server(&self) -> Option<u32> {
+        let (_, socket) = self.0.strip_prefix("nbd+unix://")?.split_once("?socket=")?;
+        let stream = UnixStream::connect(unescape(socket.split('&').next()?)).ok()?;
+        let peer = rustix::net::sockopt::socket_peercred(&stream).ok()?;
+        // The first process listens for others: whom it has started for this one is not told.
+        u32::try_from(peer.pid.as_raw_nonzero().get()).ok().filter(|pid| *pid > 1)
+    }
+
     /// Bytes of the export, as its server tells `nbdinfo`.
     ///
     /// # Errors
@@ -113,9 +137,43 @@ fn escape(text: &str) -> String {
     escaped
 }
 
+/// The other way round. What is no percent-encoding stays as it is.
+fn unescape(text: &str) -> OsString {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let is_hex = |hex: &&[u8]| hex.iter().all(u8::is_ascii_hexdigit);
+        let encoded = after.get(..2).filter(|hex| *first == b'%' && is_hex(hex));
+        let byte = encoded.and_then(|hex| u8::from_str_radix(str::from_utf8(hex).ok()?, 16).ok());
+        bytes.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { &after[2..] } else { after };
+    }
+    OsString::from_vec(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_serves_an_address_is_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("a b%");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let uri = NbdUri::unix(&socket, "vol-0a");
+        assert_eq!(unescape("a%20b%"), "a b%");
+        assert_eq!((uri.server(), uri.is_elsewhere()), (Some(std::process::id()), false));
+        assert_eq!(NbdUri::unix(&folder.path().join("none"), "x").server(), None);
+        assert_eq!(unescape("%+f%41"), "%+fA");
+        let own = ["127.0.0.1:10809", "127.0.0.1", "localhost", "0.0.0.0:1", "", "me@127.0.0.1"];
+        for here in own.map(|host| format!("nbd://{host}/x")) {
+            assert!(!NbdUri::parse(&here).unwrap().is_elsewhere(), "{here}");
+        }
+        // An address of the documentation is nobody's.
+        for there in ["nbd://192.0.2.7:10809/x", "nbd://192.0.2.7/x", "nbd://[2001:db8::7]:1/x"] {
+            assert!(NbdUri::parse(there).unwrap().is_elsewhere(), "{there}");
+        }
+    }
 
     #[test]
     fn addresses_are_escaped() {

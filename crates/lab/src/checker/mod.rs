@@ -272,7 +272,7 @@ impl Judge<'_> {
     /// The first second carries the tokens that a volume may save while idle, and no more.
     fn first_second(&self, phases: &[Phase]) -> Check {
         let Load { rate, tolerance_ms, cost, .. } = *self.load;
-        let most = rate + rate * u128::from(tolerance_ms) / 1_000 + cost;
+        let most = rate + rate * u128::from(tolerance_ms) / 1_000 + cost + self.bands.over(rate);
         // Where credits may end within it, the first second has no floor of its own.
         let has_floor = phases.first().is_some_and(|phase| phase.covers_first);
         let least = if has_floor { self.least(self.ran(rate, 0..1)) } else { 0 };
@@ -344,13 +344,23 @@ impl Judge<'_> {
         let slack = due * u128::from(self.bands.mean_ppm) / 1_000_000 + self.load.cost;
         let ran = self.ran(phase.rate, phase.seconds.clone());
         let held_up = self.held_up(phase.rate, phase.seconds.start);
+        let over = self.bands.over(due);
         let iops = self.load.iops(phase.rate);
         let mean = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
         Check {
             name: phase.named("mean"),
-            expected: format!("{} IOPS ± {}", text::rate(iops), short_percent(self.bands.mean_ppm)),
+            expected: format!("{} IOPS {}", text::rate(iops), self.mean_band()),
             measured: format!("{} IOPS ({})", text::rate(mean), signed_percent(mean / iops - 1.0)),
-            pass: total + slack >= ran && total <= due + held_up + slack,
+            pass: total + slack >= ran && total <= due + held_up + slack + over,
+        }
+    }
+
+    /// How far the mean may be off.
+    fn mean_band(&self) -> String {
+        let Bands { mean_ppm, over_ppm, .. } = *self.bands;
+        match over_ppm {
+            0 => format!("± {}", short_percent(mean_ppm)),
+            _ => format!("- {} + {}", short_percent(mean_ppm), short_percent(mean_ppm + over_ppm)),
         }
     }
 
@@ -401,7 +411,8 @@ impl Judge<'_> {
         let served = u128::from(self.series.total()) * self.load.cost;
         let (_, end_ms_latest) = phases::burst_end_ms(self.load, self.bands, self.stalls)?;
         let earned = credit.refill * length_s;
-        let most = credit.balance_max + earned + self.load.cost;
+        let paid = credit.balance_max + earned;
+        let most = paid + self.load.cost + self.bands.over(paid);
         let ended = end_ms_latest <= length_s * 1_000;
         // A burst that outlasts the run has spent only part of the balance: then only the most
         // holds.
@@ -474,7 +485,7 @@ impl Judge<'_> {
 
     /// The ceiling of a second after the first.
     fn most(&self, rate: u128) -> u128 {
-        rate + self.second_slack(rate)
+        rate + self.second_slack(rate) + self.bands.over(rate)
     }
 
     fn second_slack(&self, rate: u128) -> u128 {

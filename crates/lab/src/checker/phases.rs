@@ -58,13 +58,15 @@ pub(super) fn phases(load: &Load, bands: &Bands, stalls: &Stalls, seconds: usize
 /// The earliest and the latest time at which the credits may end, in milliseconds; `None` without
 /// credits.
 ///
-/// Earliest: the smallest balance, after the tokens saved while idle were served at once. Latest:
+/// Earliest: the smallest balance, after the tokens saved while idle were served at once, by a
+/// limiter that gives as much over as is allowed. Latest:
 /// the largest balance, spent at the slowest rate that is still within the band while the machine
 /// ran.
 pub(super) fn burst_end_ms(load: &Load, bands: &Bands, stalls: &Stalls) -> Option<(u128, u128)> {
     let credit = load.credit?;
-    let head_start = load.rate * u128::from(load.tolerance_ms) + load.cost * 1_000;
-    let fastest = load.rate - credit.refill;
+    let most = load.rate + bands.over(load.rate);
+    let head_start = most * u128::from(load.tolerance_ms) + load.cost * 1_000;
+    let fastest = most - credit.refill;
     let earliest = (credit.balance_min * 1_000).saturating_sub(head_start) / fastest;
     let slack = load.rate * u128::from(bands.second_ppm) / 1_000_000;
     let least = load.rate.saturating_sub(slack);

@@ -103,6 +103,49 @@ fn the_ceiling_and_the_floor_of_a_second_are_sharp() {
     }
 }
 
+/// Who gives 4 % more throughout than was promised is broken, unless that much is allowed for; the
+/// floor stays where it was.
+#[test]
+fn what_may_be_given_over_moves_ceilings_only() {
+    let promise = Promise::iops(1_000);
+    let all = ["first second", "every second", "mean", "any window, I/Os"];
+    let allowed = Bands::PROMISE.with_over(40_000);
+    for (rate, broken, still) in
+        [(1_000, &NONE[..], &NONE[..]), (1_040, &all[1..], &NONE), (1_100, &all, &all)]
+    {
+        let series = even(rate, 10);
+        assert_eq!(failed(&judge(&promise, &series, &Bands::PROMISE)), broken, "{rate}");
+        assert_eq!(failed(&judge(&promise, &series, &allowed)), still, "{rate}");
+    }
+    let low = even(985, 10);
+    assert_eq!(failed(&judge(&promise, &low, &allowed)), failed(&judge(&promise, &low, &STRICT)));
+    let mean = &judge(&promise, &even(1_040, 10), &allowed).checks[3];
+    assert_eq!(mean.expected, "1,000 IOPS - 0.5 % + 4.5 %");
+    let credits = |bands: &Bands, ios: u64| {
+        let mut promise = promise;
+        promise.operations = Some(Rate {
+            per_second: 3_000,
+            credit: Some(CreditPlan {
+                refill_per_second: 300,
+                balance_min: 5_400,
+                balance_max: 5_400,
+            }),
+        });
+        failed(&judge(&promise, &even(ios, 10), bands)).contains(&"credits spent")
+    };
+    // A burst of 3,120 ends earlier than one of 3,000, and 312 remain.
+    let mut burst = promise;
+    let credit = CreditPlan { refill_per_second: 300, balance_min: 27_000, balance_max: 27_000 };
+    burst.operations = Some(Rate { per_second: 3_000, credit: Some(credit) });
+    let series = drawn(20, |until_ms| match until_ms {
+        until if until <= 9_574 => until * 3_120,
+        until => 9_574 * 3_120 + (until - 9_574) * 312,
+    });
+    assert_eq!(failed(&judge(&burst, &series, &allowed)), NONE);
+    // 5,400 and ten times 300 are 8,400 in ten seconds.
+    assert!(credits(&Bands::PROMISE, 860) && !credits(&allowed, 860) && credits(&allowed, 890));
+}
+
 #[test]
 fn completions_stamped_just_after_the_edge_may_belong_before_it() {
     // The client stands still around the edge of second 4 and then stamps everything at once.

@@ -36,7 +36,7 @@ pub(super) fn every_window(load: &Load, bands: &Bands, series: &Series, stalls: 
             let near = (ms * 1_000).saturating_sub(CATCH_UP_US)..(ms + 1) * 1_000;
             stalls.touching(near).iter().any(|stall| held_up_ms(stalls, stall) > stall_ms)
         };
-        (stall_ms, highest_level(load, series, closed))
+        (stall_ms, highest_level(load, load.rate + bands.over(load.rate), series, closed))
     });
     // The bucket that is fullest compared with what it may hold.
     let fullness = |&(stall_ms, highest): &(u64, u128)| (highest, most(stall_ms));
@@ -51,9 +51,16 @@ pub(super) fn every_window(load: &Load, bands: &Bands, series: &Series, stalls: 
         _ => format!(" beside {stall_ms} ms of stalls"),
     };
     let most_ms = slack_ms + u128::from(stall_ms);
+    let over = match bands.over_ppm {
+        0 => String::new(),
+        ppm => format!(" + {}", short_percent(ppm)),
+    };
     Check {
         name: format!("any window, {}", load.dimension),
-        expected: format!("at most {most_ms} ms and one I/O ahead of {}{stood}", load.rate_text()),
+        expected: format!(
+            "at most {most_ms} ms and one I/O ahead of {}{over}{stood}",
+            load.rate_text()
+        ),
         measured: format!("{ahead:.1} ms ahead"),
         pass: highest <= most(stall_ms),
     }
@@ -71,7 +78,7 @@ pub(super) fn held_up_ms(stalls: &Stalls, stall: &Stall) -> u64 {
 /// The highest level of a bucket, in thousandths of a unit, so that one millisecond's drain is the
 /// whole number `rate`. It is emptied, and stays empty, in every millisecond that is `closed` to
 /// it.
-fn highest_level(load: &Load, series: &Series, closed: impl Fn(u64) -> bool) -> u128 {
+fn highest_level(load: &Load, rate: u128, series: &Series, closed: impl Fn(u64) -> bool) -> u128 {
     let (mut level, mut highest) = (0_u128, 0_u128);
     for (ms, &ios) in (0..).zip(series.per_ms()) {
         if closed(ms) {
@@ -80,7 +87,7 @@ fn highest_level(load: &Load, series: &Series, closed: impl Fn(u64) -> bool) -> 
         }
         level += u128::from(ios) * load.cost * 1_000;
         highest = highest.max(level);
-        level = level.saturating_sub(load.rate);
+        level = level.saturating_sub(rate);
     }
     highest
 }

@@ -24,6 +24,7 @@ use self::steps::Step;
 use crate::LabError;
 use crate::bench::Target;
 use crate::bench::fio::{self, Detail, Job, Measurement, VolumeProgress};
+use crate::bench::guard::Guard;
 use crate::checker::{self, Bands, Promise, Verdict};
 use crate::demo;
 use crate::environment::{self, Environment};
@@ -62,6 +63,8 @@ pub struct Plan {
     pub writes: bool,
     /// Of all offsets.
     pub seed: u64,
+    /// By how much more than promised its limiter may give, in millionths; 0 for the promise.
+    pub over_ppm: u32,
 }
 
 /// What the subject's server can tell.
@@ -189,7 +192,9 @@ pub fn run(
     folder: &Path,
     progress: &mut dyn FnMut(&[VolumeProgress]),
 ) -> Result<Proof, LabError> {
+    let guard = Guard::begin_at(&subject.target);
     let mut prover = Prover {
+        bands: Bands::PROMISE.with_over(plan.over_ppm),
         load_before_hundredths: environment::load_hundredths(),
         subject,
         folder,
@@ -208,11 +213,13 @@ pub fn run(
     }
     let mut cautions = cautions::cold(&first.measurement, &again.measurement);
     cautions.extend(cautions::page_cache(&subject.target));
-    cautions.extend(cautions::busy(&prover.warnings, &measured));
+    let others = guard.and_then(|guard| guard.others());
+    cautions.extend(cautions::busy(&prover.warnings, others, &measured));
     Ok(prover.proof(measured, alone, cautions))
 }
 
 struct Prover<'a> {
+    bands: Bands,
     load_before_hundredths: Option<u64>,
     subject: &'a Subject,
     folder: &'a Path,
@@ -257,7 +264,10 @@ impl Prover<'_> {
                 .promise
                 .with_balances(balances)
                 .started_within(elapsed_ms.saturating_sub(load_ms)),
-            None => steps::assumed(&self.subject.promise, &step.workload, &measurement.series),
+            None => {
+                let over = self.bands.over_share();
+                steps::assumed(&self.subject.promise, &step.workload, &measurement.series, over)
+            }
         };
         let held_up = before.zip(after).map(|(before, after)| HeldUp {
             own_s: after.own_s - before.own_s,
@@ -283,11 +293,11 @@ impl Prover<'_> {
         for one in measured {
             observed.push(one.observed.clone());
             means.push(mean(&one));
-            cautions.extend(cautions::burst(&subject.promise, &one));
+            cautions.extend(cautions::burst(&subject.promise, &one, &self.bands));
             cautions.extend(cautions::write_cache(&one));
-            match judge(&one) {
+            match judge(&one, &self.bands) {
                 Ok(verdict) => {
-                    reasons.extend(cautions::reason(&one, &verdict));
+                    reasons.extend(cautions::reason(&one, &verdict, &self.bands));
                     let facts = VolumeFacts {
                         volume_type: subject.volume_type.clone(),
                         size_gib: subject.size_gib,
@@ -314,14 +324,21 @@ impl Prover<'_> {
         warnings.extend(unjudged.iter().map(|one| format!("{}: {}", one.load, one.why)));
         warnings.extend(reasons.iter().cloned());
         warnings.dedup();
-        let title = format!("{} held to {}", subject.name, subject.promise);
+        // A promise that is judged with an allowance is another promise.
+        let promise = match self.bands.over_ppm {
+            0 => subject.promise.to_string(),
+            _ => {
+                format!("{}, and up to {} % more", subject.promise, self.bands.over_share() * 100.0)
+            }
+        };
+        let title = format!("{} held to {promise}", subject.name);
         let report = Report::new(title, environment, observed, volumes, self.commands, warnings)
             .without_verdict_on(unjudged.len())
             .with_load_since(self.load_before_hundredths);
         Proof {
             schema: SCHEMA.to_owned(),
             target: subject.name.clone(),
-            promise: subject.promise.to_string(),
+            promise,
             outcome,
             reasons,
             cautions,
@@ -333,11 +350,11 @@ impl Prover<'_> {
     }
 }
 
-fn judge(one: &Measured) -> Result<Verdict, LabError> {
+fn judge(one: &Measured, bands: &Bands) -> Result<Verdict, LabError> {
     let Measured { step, measurement, observed, promise, .. } = one;
     let error = measurement.error.as_deref();
     let (workload, series) = (&step.workload, &measurement.series);
-    checker::check(promise, workload, series, &observed.stalls, error, &Bands::PROMISE)
+    checker::check(promise, workload, series, &observed.stalls, error, bands)
 }
 
 fn mean(one: &Measured) -> Mean {

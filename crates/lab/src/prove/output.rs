@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::{Outcome, Proof, SCHEMA};
 use crate::LabError;
+use crate::stats::Interval;
 use crate::text;
 
 impl Outcome {
@@ -65,7 +66,8 @@ impl Proof {
         out
     }
 
-    /// A test case for each check, as JUnit's readers take it.
+    /// A test case for each check, as JUnit's readers take it, with what was expected and measured
+    /// of those that passed, too.
     #[must_use]
     pub fn to_junit(&self) -> String {
         let checks =
@@ -84,17 +86,20 @@ impl Proof {
             checks + skipped,
             escaped(self.report.measured_at.trim_end_matches('Z')),
         );
+        self.properties(&mut out);
         for load in &self.report.volumes {
             for check in &load.verdict.checks {
                 let (class, name) = (escaped(&load.name), escaped(&check.name));
-                let _ = write!(out, "  <testcase classname=\"{class}\" name=\"{name}\"");
-                if check.pass {
-                    let _ = writeln!(out, "/>");
-                    continue;
-                }
-                let message =
+                let told =
                     escaped(&format!("expected {}, measured {}", check.expected, check.measured));
-                let _ = writeln!(out, "><failure message=\"{message}\"/></testcase>");
+                let found = match check.pass {
+                    true => format!("<system-out>{told}</system-out>"),
+                    false => format!("<failure message=\"{told}\"/>"),
+                };
+                let _ = writeln!(
+                    out,
+                    "  <testcase classname=\"{class}\" name=\"{name}\">{found}</testcase>"
+                );
             }
         }
         for one in &self.unjudged {
@@ -107,6 +112,28 @@ impl Proof {
         }
         out.push_str("</testsuite>\n");
         out
+    }
+
+    /// What was asked, how to ask it again, what came out, and where each mean lies.
+    fn properties(&self, out: &mut String) {
+        let mut properties = vec![
+            ("promise".to_owned(), self.promise.clone()),
+            ("outcome".to_owned(), self.outcome.word().to_owned()),
+        ];
+        let call = self.report.commands.first().map(|call| ("call".to_owned(), call.clone()));
+        properties.extend(call);
+        for mean in &self.means {
+            let Some(Interval { low, high, .. }) = mean.interval else { continue };
+            let (low, high) = (text::rate(low), text::rate(high));
+            let name = format!("{}: mean IOPS, with 95 % confidence", mean.load);
+            properties.push((name, format!("{low} to {high}")));
+        }
+        out.push_str("  <properties>\n");
+        for (name, value) in properties {
+            let (name, value) = (escaped(&name), escaped(&value));
+            let _ = writeln!(out, "    <property name=\"{name}\" value=\"{value}\"/>");
+        }
+        out.push_str("  </properties>\n");
     }
 
     /// As JSON, from which all others can be made again.

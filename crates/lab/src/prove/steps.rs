@@ -74,8 +74,13 @@ fn depth(promise: &Promise, workload: &Workload, alone_ns: u64) -> u32 {
 
 /// What a load is held to if nobody knows the balance it began with. From outside three things can
 /// be seen: the baseline, the burst, or a burst that ends; of the last the balance follows, because
-/// all that went beyond the baseline was paid for.
-pub(super) fn assumed(promise: &Promise, workload: &Workload, series: &Series) -> Promise {
+/// all that went beyond the baseline was paid for. `over` is the share by which it may give more.
+pub(super) fn assumed(
+    promise: &Promise,
+    workload: &Workload,
+    series: &Series,
+    over: f64,
+) -> Promise {
     let Some(dimension) = promise.binds(workload) else { return *promise };
     let mut assumed = *promise;
     let rate = match dimension {
@@ -87,7 +92,7 @@ pub(super) fn assumed(promise: &Promise, workload: &Workload, series: &Series) -
     let seconds = series.per_second();
     let edge = |counts: &[u64]| counts.iter().sum::<u64>() as f64 / (counts.len().max(1) as f64);
     let part = (seconds.len() / 5).max(1).min(seconds.len());
-    let is_baseline = |iops: f64| iops <= baseline * (1.0 + ALIKE_PERCENT / 100.0);
+    let is_baseline = |iops: f64| iops <= baseline * (1.0 + ALIKE_PERCENT / 100.0 + over);
     let begins = edge(&seconds[..part]);
     let ends = edge(&seconds[seconds.len() - part..]);
     *rate = Some(match (is_baseline(begins), is_baseline(ends)) {

@@ -63,6 +63,7 @@ fn proof(promise: Promise, all: Vec<Measured>) -> Proof {
         promise,
     };
     let prover = Prover {
+        bands: Bands::PROMISE,
         load_before_hundredths: None,
         subject: &subject,
         folder: Path::new("/"),
@@ -84,7 +85,7 @@ fn kinds(proof: &Proof) -> Vec<CautionKind> {
 fn a_burst_is_recognized_from_outside() {
     let load = step("reads", 100, 12);
     let seen = |seconds: &[u32]| {
-        let promise = steps::assumed(&gp2(), &load.workload, &series(seconds));
+        let promise = steps::assumed(&gp2(), &load.workload, &series(seconds), 0.0);
         proof(gp2(), vec![measured(promise, load, seconds)])
     };
     let burst = seen(&[3_000; 12]);
@@ -108,9 +109,14 @@ fn what_broke_a_promise_is_named() {
     let fast = proof(promise, vec![measured(promise, load, &[2_000; 10])]);
     assert_eq!(fast.outcome, Outcome::Broken);
     assert!(fast.reasons[0].contains("nothing holds it to its limit"), "{:?}", fast.reasons);
+    let little = measured(promise, load, &[1_025; 10]);
+    let more = proof(promise, vec![little]);
+    assert_eq!(more.outcome, Outcome::Broken);
+    assert!(more.reasons[0].contains("--over PERCENT allows for it"), "{:?}", more.reasons);
     let mut slow = measured(promise, load, &[600; 10]);
     slow.held_up = Some(HeldUp { own_s: 0.0, instance_s: 0.1, device_s: 0.2 });
-    let why = cautions::reason(&slow, &judge(&slow).unwrap()).unwrap();
+    let why =
+        cautions::reason(&slow, &judge(&slow, &Bands::PROMISE).unwrap(), &Bands::PROMISE).unwrap();
     assert!(why.contains("no limit held it up") && why.contains("neighbours took"), "{why}");
     slow.held_up = Some(HeldUp { own_s: 0.0, instance_s: 1.0, device_s: 9.0 });
     let slow = proof(promise, vec![slow]);
@@ -140,7 +146,11 @@ fn a_machine_that_stands_still_leaves_it_undecided() {
     let mut stopped = measured(promise, load, &[900; 10]);
     let pause = Stall { start_us: 2_000_000, length_us: 1_000_000 };
     stopped.observed.stalls = Stalls::merged(vec![pause]);
-    let busy = cautions::busy(&[], std::slice::from_ref(&stopped)).unwrap();
+    let compiler = Some("others used 42 %".to_owned());
+    let busy = cautions::busy(&[], compiler, &[]).unwrap();
+    assert!(busy.text.starts_with("the host was busy: others used 42 %; "), "{}", busy.text);
+    assert_eq!(cautions::busy(&[], None, &[]), None);
+    let busy = cautions::busy(&[], None, std::slice::from_ref(&stopped)).unwrap();
     assert_eq!(busy.kind, CautionKind::HostBusy);
     assert!(busy.text.contains("1000 ms of 10 s"), "{}", busy.text);
     let undecided = proof(promise, vec![stopped]);
@@ -174,7 +184,7 @@ fn reads_that_are_slower_the_first_time_are_cold() {
 /// bytes are the limit.
 #[test]
 fn the_loads_fit_the_promise() {
-    let plan = Plan { seconds: 30, writes: false, seed: 7 };
+    let plan = Plan { seconds: 30, writes: false, seed: 7, over_ppm: 0 };
     let names = |promise: &Promise, plan: &Plan| {
         steps::loads(promise, plan, 100_000).iter().map(|step| step.name).collect::<Vec<_>>()
     };
@@ -209,6 +219,16 @@ fn every_form_holds_the_same() {
     assert_eq!(read.to_text(), broken.to_text());
     let other = broken.to_json().unwrap().replace("proof/1", "proof/2");
     assert!(Proof::from_json(&other).unwrap_err().to_string().contains("proof/2"));
+    let junit = broken.to_junit();
+    for needle in [
+        "name=\"first second\"><system-out>expected 990 to 1,051 I/Os, measured 1,000",
+        "name=\"every second\"><failure message=\"expected 990 to 1,010",
+        "<property name=\"call\" value=\"fio\"/>",
+        "<property name=\"outcome\" value=\"broken\"/>",
+        "<property name=\"reads: mean IOPS, with 95 % confidence\" value=\"",
+    ] {
+        assert!(junit.contains(needle), "{needle}: {junit}");
+    }
     let csv = broken.to_csv();
     assert_eq!(csv.lines().count(), 11);
     assert_eq!(csv.lines().nth(5), Some("reads,4,700,0,0,0"));

@@ -10,10 +10,17 @@ use super::plots::{self, Bar};
 use super::suite_charts::section;
 use crate::LabError;
 use crate::stalls;
+use crate::suite::configuration::IOS;
 use crate::suite::result::{BROKEN, Configuration, Found, KEPT, Part, Row, SuiteResult, UNDECIDED};
 
 /// A bar is seen beside one that is so many times as high.
 const SEEN: f64 = 100.0;
+
+const POINTS: &str = "Published and ours";
+const SIDE_BY_SIDE: &str = "Side by side";
+const FOR_REAL: &str = "For real";
+const IN_VIRTUAL_TIME: &str = "In virtual time";
+const PROVENANCE: &str = "How this was measured";
 
 impl SuiteResult {
     /// One HTML page with its charts inside; it loads nothing from anywhere.
@@ -23,10 +30,11 @@ impl SuiteResult {
     pub fn to_html(&self) -> Result<String, LabError> {
         let mut page = open_page(&self.title);
         self.head(&mut page);
+        self.contents(&mut page);
         self.question(&mut page);
         self.points(&mut page);
         self.side_by_side(&mut page)?;
-        for (title, part) in [("For real", &self.live), ("In virtual time", &self.simulated)] {
+        for (title, part) in [(FOR_REAL, &self.live), (IN_VIRTUAL_TIME, &self.simulated)] {
             if let Some(part) = part {
                 section(&mut page, title, part)?;
             }
@@ -64,6 +72,21 @@ impl SuiteResult {
         page.push_str("</header>\n");
     }
 
+    /// Where to find what: a page of charts is long.
+    fn contents(&self, page: &mut String) {
+        page.push_str("<nav><p class=\"note\">\n");
+        let parts = [(FOR_REAL, self.live.is_some()), (IN_VIRTUAL_TIME, self.simulated.is_some())];
+        let parts = parts.into_iter().filter_map(|(part, is_there)| is_there.then_some(part));
+        let sections = match self.live.is_some() || self.simulated.is_some() {
+            true => &[POINTS, SIDE_BY_SIDE][..],
+            false => &[POINTS],
+        };
+        let sections = sections.iter().copied().chain(parts).chain([PROVENANCE]);
+        let links = sections.map(|title| format!("<a href=\"#{}\">{title}</a>", anchor(title)));
+        page.push_str(&links.collect::<Vec<_>>().join(" · "));
+        page.push_str("</p></nav>\n");
+    }
+
     /// What was asked, and how: results of before do not say.
     fn question(&self, page: &mut String) {
         let told = [
@@ -83,7 +106,7 @@ impl SuiteResult {
     }
 
     fn points(&self, page: &mut String) {
-        page.push_str("<section>\n<h2>Published and ours</h2>\n");
+        open_section(page, POINTS);
         let columns = [
             text_column("point"),
             text_column("what"),
@@ -123,37 +146,54 @@ impl SuiteResult {
             .into_iter()
             .filter_map(|(name, part)| Some((name, part.as_ref()?)))
             .collect();
-        let Some((_, first)) = parts.iter().max_by_key(|(_, part)| part.configurations.len())
-        else {
+        if parts.is_empty() {
             return Ok(());
-        };
-        let bar = |configuration: &Configuration| {
+        }
+        // What is known of one way of running only is shown of that.
+        let mut shown: Vec<&Configuration> = Vec::new();
+        for (_, part) in &parts {
+            let is_new = |of: &&Configuration| shown.iter().all(|known| known.name != of.name);
+            let known = part.configurations.iter().filter(|of| !of.is_unknown());
+            let new: Vec<&Configuration> = known.filter(is_new).collect();
+            shown.extend(new);
+        }
+        let mut units: Vec<&str> = Vec::new();
+        for unit in shown.iter().map(|of| of.unit()) {
+            if !units.contains(&unit) {
+                units.push(unit);
+            }
+        }
+        let bar = |configuration: &&Configuration| {
             let of_part = |(_, part): &(&str, &Part)| {
-                let known = |known: &&Configuration| known.name == configuration.name;
-                let found = part.configurations.iter().find(known)?;
+                let is_it = |of: &&Configuration| of.name == configuration.name && !of.is_unknown();
+                let found = part.configurations.iter().find(is_it)?;
                 Some((found.iops.mean, found.iops.se))
             };
             Bar { name: configuration.name.clone(), bars: parts.iter().map(of_part).collect() }
         };
-        let mut bars: Vec<Bar> = first.configurations.iter().map(bar).collect();
         let names: Vec<&str> = parts.iter().map(|(name, _)| *name).collect();
-        page.push_str("<section>\n<h2>Side by side</h2>\n");
-        let caption = match &names[..] {
-            [one] => format!("Mean I/Os per second, {one}."),
-            _ => "Mean I/Os per second: filled for real, outlined in virtual time.".to_owned(),
-        };
-        let mut caption = format!(
-            "{caption} Lines: standard error of the runs. The numbers are in the tables below."
-        );
+        open_section(page, SIDE_BY_SIDE);
         let height = |bar: &Bar| bar.bars.iter().flatten().map(|(top, _)| *top).fold(0.0, f64::max);
-        while !bars.is_empty() {
-            let top = bars.iter().map(height).fold(0.0, f64::max);
-            let (shown, low): (Vec<Bar>, Vec<Bar>) =
-                bars.into_iter().partition(|bar| height(bar) * SEEN >= top);
-            let svg = plots::bars("Mean rate of every configuration", "IOPS", &names, &shown)?;
-            figure(page, &svg, &caption);
-            "Those that could not be seen beside the ones above.".clone_into(&mut caption);
-            bars = low;
+        for unit in units {
+            let of_unit = shown.iter().filter(|of| of.unit() == unit);
+            let mut bars: Vec<Bar> = of_unit.map(bar).collect();
+            let caption = match &names[..] {
+                [one] => format!("Mean {unit} per second, {one}."),
+                _ => format!("Mean {unit} per second: filled for real, outlined in virtual time."),
+            };
+            let mut caption = format!(
+                "{caption} Lines: standard error of the runs. The numbers are in the tables below."
+            );
+            while !bars.is_empty() {
+                let top = bars.iter().map(height).fold(0.0, f64::max);
+                let (high, low): (Vec<Bar>, Vec<Bar>) =
+                    bars.into_iter().partition(|bar| height(bar) * SEEN >= top);
+                let (label, axis) = (format!("Mean {unit} per second"), per_second(unit));
+                let svg = plots::bars(&label, &axis, &names, &high)?;
+                figure(page, &svg, &caption);
+                "Those that could not be seen beside the ones above.".clone_into(&mut caption);
+                bars = low;
+            }
         }
         page.push_str("</section>\n");
         Ok(())
@@ -164,7 +204,8 @@ impl SuiteResult {
         let load = |load: Option<u64>| {
             load.map_or_else(|| "unknown".to_owned(), |load| format!("{:.2}", load as f64 / 100.0))
         };
-        page.push_str("<section>\n<h2>How this was measured</h2>\n<dl>\n");
+        open_section(page, PROVENANCE);
+        page.push_str("<dl>\n");
         let memory = format!("{:.1} GiB", environment.memory_bytes as f64 / f64::from(1 << 30));
         let mut terms = vec![
             ("Run again with", self.command.clone()),
@@ -203,6 +244,21 @@ impl SuiteResult {
         }
         page.push_str("</details>\n</section>\n");
     }
+}
+
+/// Begins a section that the contents name.
+pub(super) fn open_section(page: &mut String, title: &str) {
+    let _ = writeln!(page, "<section id=\"{}\">\n<h2>{title}</h2>", anchor(title));
+}
+
+/// A unit of a rate, for an axis.
+pub(super) fn per_second(unit: &str) -> String {
+    if unit == IOS { "IOPS".to_owned() } else { format!("{unit}/s") }
+}
+
+/// What a section's title is in an address.
+fn anchor(title: &str) -> String {
+    title.to_lowercase().replace(' ', "-")
 }
 
 fn what(row: &Row) -> String {

@@ -8,6 +8,7 @@ use super::html::{
     close_table, escape, figure, note, number_column, numbers_behind, open_table, text_column,
 };
 use super::plots::{self, TOGETHER_MAX, Values};
+use super::suite::{open_section, per_second};
 use crate::LabError;
 use crate::histogram::SHARES_PPM;
 use crate::sim::levels::Level;
@@ -21,30 +22,64 @@ use crate::text;
 const DENSITY_MIN: usize = 30;
 /// Values from which on they are drawn one by one, in their order.
 const SCATTER_MIN: usize = 5;
+/// Groups of charts of one kind that are seen at once.
+const UNFOLDED_MAX: usize = 4;
 /// Shares of the samples, in percent, that the table of a distribution tells.
 const PERCENTILES: [f64; 11] = [0.0, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 100.0];
 
 /// What came of one way of running a suite: its statistics, then its charts.
 pub(super) fn section(page: &mut String, title: &str, part: &Part) -> Result<(), LabError> {
-    let _ = writeln!(page, "<section>\n<h2>{title}</h2>");
+    open_section(page, title);
     statistics(page, part);
+    let known: Vec<Configuration> =
+        part.configurations.iter().filter(|of| !of.is_unknown()).cloned().collect();
     // The clients of one case belong together, and so do cases that have one each, where the same
     // lines are theirs.
     let is_together = |a: &Configuration, b: &Configuration| match (parts_of(a).0, parts_of(b).0) {
         (None, None) => a.levels == b.levels,
         (a, b) => a == b,
     };
-    for together in part.configurations.chunk_by(is_together) {
-        for configurations in together.chunks(TOGETHER_MAX) {
-            over_time(page, configurations)?;
-            latency_over_time(page, configurations)?;
+    let together = || known.chunk_by(is_together).flat_map(|of| of.chunks(TOGETHER_MAX));
+    folded(page, "Over time", together(), &|page, configurations| {
+        over_time(page, configurations)?;
+        latency_over_time(page, configurations)
+    })?;
+    folded(page, "Latencies", known.chunks(TOGETHER_MAX), &latencies)?;
+    folded(page, "Run to run", known.chunks(TOGETHER_MAX), &across_runs)?;
+    page.push_str("</section>\n");
+    Ok(())
+}
+
+/// What draws the charts of some configurations onto a page.
+type Draw<'a> = dyn Fn(&mut String, &[Configuration]) -> Result<(), LabError> + 'a;
+
+/// The first charts of a kind, and the others behind a fold: a page of a hundred is not read.
+fn folded<'a>(
+    page: &mut String,
+    title: &str,
+    groups: impl Iterator<Item = &'a [Configuration]>,
+    draw: &Draw<'_>,
+) -> Result<(), LabError> {
+    let mut drawn = Vec::new();
+    for configurations in groups {
+        let mut charts = String::new();
+        draw(&mut charts, configurations)?;
+        if !charts.is_empty() {
+            drawn.push(charts);
         }
     }
-    for configurations in part.configurations.chunks(TOGETHER_MAX) {
-        latencies(page, configurations)?;
-        across_runs(page, configurations)?;
+    if drawn.is_empty() {
+        return Ok(());
     }
-    page.push_str("</section>\n");
+    let _ = writeln!(page, "<h3>{title}</h3>");
+    let behind = drawn.split_off(drawn.len().min(UNFOLDED_MAX));
+    page.extend(drawn);
+    if !behind.is_empty() {
+        let (of, groups) = (title.to_lowercase(), behind.len());
+        let _ = writeln!(page, "<details>\n<summary>The other charts, {of} ({groups})</summary>");
+        page.extend(behind);
+        page.push_str("</details>\n");
+    }
     Ok(())
 }
 
@@ -69,7 +104,8 @@ fn statistics(page: &mut String, part: &Part) {
     note(
         page,
         "n: runs, or batches of a client that makes some. SD: sample standard deviation. SE: \
-         standard error of the mean, SD / √n. CoV: SD / mean. Latencies are of the first run, as \
+         standard error of the mean, SD / √n. CoV: SD / mean. A dash: not known, as the spread of \
+         one run, or what goes on beside a program for real. Latencies are of the first run, as \
          the client saw it.",
     );
 }
@@ -196,8 +232,10 @@ fn latency_over_time(page: &mut String, configurations: &[Configuration]) -> Res
     let first = |of: &Configuration| of.runs.first().map(|run| run.latency_s).unwrap_or(0);
     let latency_s = configurations.iter().map(first).max().unwrap_or(0);
     let shown = configurations.iter().filter(|of| latency_s > 0 && first(of) == latency_s);
+    // One value is no course of time: it stands in the table of all.
     let shown: Vec<(&str, &[u64])> = shown
         .filter_map(|of| Some((parts_of(of).1, &of.runs.first()?.mean_latency_ns[..])))
+        .filter(|(_, means)| means.len() > 1)
         .collect();
     let case = configurations.first().and_then(|of| parts_of(of).0);
     let Some(case) = case.filter(|_| !shown.is_empty()) else { return Ok(()) };
@@ -216,12 +254,40 @@ fn latency_over_time(page: &mut String, configurations: &[Configuration]) -> Res
     Ok(())
 }
 
+/// A figure of each run of some configurations, in the order of the runs; nothing where there are
+/// few runs, or it is not known of all of them.
+fn run_to_run(
+    page: &mut String,
+    (what, unit): (&str, &str),
+    configurations: &[Configuration],
+    of_run: &dyn Fn(&Run) -> Option<f64>,
+) -> Result<(), LabError> {
+    let of_runs = |of: &Configuration| {
+        let values: Vec<f64> = of.runs.iter().map(of_run).collect::<Option<_>>()?;
+        Some(Values { name: of.name.clone(), values })
+    };
+    let runs: Vec<Values> = configurations.iter().filter_map(of_runs).collect();
+    if runs.iter().all(|of| of.values.len() < RUNS_MIN) {
+        return Ok(());
+    }
+    let svg = plots::runs(&format!("{what}, run to run"), unit, &runs)?;
+    figure(page, &svg, &format!("{what}, run to run."));
+    value_table(page, "run", &runs);
+    Ok(())
+}
+
 /// Run to run; where there are many runs or batches, also how they lie.
 fn across_runs(page: &mut String, configurations: &[Configuration]) -> Result<(), LabError> {
-    let of_runs = |of: &Configuration| Values {
-        name: of.name.clone(),
-        values: of.runs.iter().map(Run::rate).collect(),
-    };
+    let ms = |ns: u64| (ns > 0).then_some(ns as f64 / 1e6);
+    for together in configurations.chunk_by(|a, b| a.unit() == b.unit()) {
+        let unit = together[0].unit();
+        let (what, axis) = (format!("Mean {unit} per second"), per_second(unit));
+        run_to_run(page, (&what, &axis), together, &|run| Some(run.rate()))?;
+    }
+    let service_time = ("Mean service time", "ms");
+    run_to_run(page, service_time, configurations, &|run| ms(run.latency.mean_ns))?;
+    let p95 = ("Service time that 95 % had at most", "ms");
+    run_to_run(page, p95, configurations, &|run| run.p95_ns().and_then(ms))?;
     let of_batches = |of: &Configuration| Values {
         name: of.name.clone(),
         values: of.runs.iter().flat_map(|run| run.batch_rates.iter().copied()).collect(),
@@ -230,28 +296,15 @@ fn across_runs(page: &mut String, configurations: &[Configuration]) -> Result<()
         name: of.name.clone(),
         values: of.runs.iter().flat_map(Run::rates).collect(),
     };
-    let runs: Vec<Values> = configurations.iter().map(of_runs).collect();
-    if runs.iter().any(|of| of.values.len() >= RUNS_MIN) {
-        let svg = plots::runs("Mean I/Os per second, run to run", "IOPS", &runs)?;
-        figure(page, &svg, "I/Os per second, run to run.");
-        value_table(page, "run", &runs);
-    }
-    let batches: Vec<Values> = configurations.iter().map(of_batches).collect();
-    let batches: Vec<Values> =
-        batches.into_iter().filter(|of| of.values.len() >= SCATTER_MIN).collect();
+    let batches: Vec<(&str, Values)> =
+        configurations.iter().map(|of| (of.unit(), of_batches(of))).collect();
+    let is_enough = |(_, of): &(&str, Values)| of.values.len() >= SCATTER_MIN;
+    let batches: Vec<(&str, Values)> = batches.into_iter().filter(is_enough).collect();
     if !batches.is_empty() {
-        for of in &batches {
-            let one = std::slice::from_ref(of);
-            let name = escape(&of.name);
-            if of.values.len() >= DENSITY_MIN {
-                let svg = plots::density("Kernel density of the batches", "requests/s", one)?;
-                let told =
-                    "kernel density of the requests per second of its batches, as R draws it";
-                figure(page, &svg, &format!("{name}: {told}."));
-            }
-            let svg = plots::scatter("Every batch", "requests/s", one)?;
-            figure(page, &svg, &format!("{name}: requests per second of its batches, in order."));
+        for (unit, of) in &batches {
+            every_batch(page, unit, of)?;
         }
+        let batches: Vec<Values> = batches.into_iter().map(|(_, of)| of).collect();
         let kept: usize = batches.iter().map(|of| of.values.len()).sum();
         let all = |of: &Configuration| batches.iter().any(|shown| shown.name == of.name);
         let made: u64 = configurations.iter().filter(|of| all(of)).map(|of| of.iops.n).sum();
@@ -268,6 +321,19 @@ fn across_runs(page: &mut String, configurations: &[Configuration]) -> Result<()
         figure(page, &svg, "Share of the samples that reached at most so many I/Os per second.");
         percentile_table(page, &samples);
     }
+    Ok(())
+}
+
+/// The batches of one configuration, one by one, and how they lie.
+fn every_batch(page: &mut String, unit: &str, of: &Values) -> Result<(), LabError> {
+    let (one, name, axis) = (std::slice::from_ref(of), escape(&of.name), per_second(unit));
+    if of.values.len() >= DENSITY_MIN {
+        let svg = plots::density("Kernel density of the batches", &axis, one)?;
+        let told = format!("kernel density of the {unit} per second of its batches, as R draws it");
+        figure(page, &svg, &format!("{name}: {told}."));
+    }
+    let svg = plots::scatter("Every batch", &axis, one)?;
+    figure(page, &svg, &format!("{name}: {unit} per second of its batches, in order."));
     Ok(())
 }
 

@@ -93,15 +93,18 @@ impl Comparison {
     /// without a run or is counted, nor where volumes gave more than they may.
     #[must_use]
     pub fn may_suffer(&self, value: Option<f64>) -> bool {
-        use Metric::{Counted, CreditsSpent, FlushesPerCall, JobMeanIops, KibPerIo};
+        use Metric::{Counted, CreditsSpent, FlushesPerCall, JobMeanCalls, JobMeanIops, KibPerIo};
         use Metric::{MeanIops, MeanMibps, TotalIos};
         match (&self.by, value) {
             (_, None) | (By::Known(_), _) => false,
             (By::Mean(metric) | By::Furthest(metric), Some(value)) => match metric {
                 Counted | FlushesPerCall | KibPerIo => false,
-                MeanIops | MeanMibps | JobMeanIops | TotalIos | CreditsSpent { .. } => {
-                    value <= self.bounds.high
-                }
+                MeanIops
+                | MeanMibps
+                | JobMeanIops
+                | JobMeanCalls
+                | TotalIos
+                | CreditsSpent { .. } => value <= self.bounds.high,
                 _ => true,
             },
             _ => true,

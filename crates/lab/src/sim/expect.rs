@@ -80,6 +80,8 @@ pub enum Metric {
     FlushesPerCall,
     /// Requests per second of each batch: their mean.
     JobMeanIops,
+    /// The same of a program whose calls are not the volume's I/Os: calls per second.
+    JobMeanCalls,
     /// Requests per second of each batch: their coefficient of variation in percent.
     JobCovPercent,
     /// How long the batches took, all together, in seconds.
@@ -237,7 +239,7 @@ impl Expectation {
             Metric::MadeWhole => Some(made_whole_ms(evidence)),
             Metric::Counted => counted_share(evidence),
             Metric::FlushesPerCall => flushes_per_call(evidence),
-            Metric::JobMeanIops => {
+            Metric::JobMeanIops | Metric::JobMeanCalls => {
                 let rates = self.batch_rates(evidence);
                 (!rates.is_empty()).then(|| Spread::of(&rates).mean)
             }
@@ -405,7 +407,7 @@ impl Quantile {
 
 impl Metric {
     /// Every metric by the word that scenarios use. Those with a number of their own get it later.
-    pub const WORDS: [(&'static str, Self); 25] = [
+    pub const WORDS: [(&'static str, Self); 26] = [
         ("mean_iops", Self::MeanIops),
         ("mean_mibps", Self::MeanMibps),
         ("kib_per_io", Self::KibPerIo),
@@ -429,6 +431,7 @@ impl Metric {
         ("counted", Self::Counted),
         ("flushes_per_call", Self::FlushesPerCall),
         ("job_mean_iops", Self::JobMeanIops),
+        ("job_mean_calls", Self::JobMeanCalls),
         ("job_cov_percent", Self::JobCovPercent),
         ("job_seconds", Self::JobSeconds),
     ];
@@ -465,6 +468,7 @@ impl Metric {
             Self::Peak10ms | Self::JobMeanIops => {
                 format!("{} IOPS", text::rate(value))
             }
+            Self::JobMeanCalls => format!("{} calls/s", text::rate(value)),
             Self::MeanMibps => format!("{} MiB/s", text::rate(value)),
             Self::TotalIos => format!("{} I/Os", text::rate(value)),
             Self::CovPercent | Self::JobCovPercent => text::percent(value / 100.0),
@@ -507,6 +511,7 @@ impl Metric {
             Self::Counted => "answered / counted by the server".to_owned(),
             Self::FlushesPerCall => "flushes for each durable call".to_owned(),
             Self::JobMeanIops => "IOPS of the jobs".to_owned(),
+            Self::JobMeanCalls => "calls per second of the jobs".to_owned(),
             Self::JobCovPercent => "variation of the jobs".to_owned(),
             Self::JobSeconds => "length of the jobs".to_owned(),
         }

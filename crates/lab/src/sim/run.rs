@@ -91,6 +91,9 @@ pub struct SubjectResults {
     /// Bytes of each request of a client, where they are all alike; else 0.
     #[serde(skip)]
     pub block_bytes: u32,
+    /// What a client counts, in the plural, where that is not its requests.
+    #[serde(skip)]
+    pub unit: &'static str,
     /// Requests that went to the device, sample by sample.
     pub dispatched: Vec<u64>,
     /// Requests answered, sample by sample.
@@ -363,6 +366,7 @@ fn clients(setup: &Setup, recorded: &Recorded) -> Vec<SubjectResults> {
         results.push(SubjectResults {
             levels: levels::of_client(setup, client),
             block_bytes: if is_alike { client.shape.block_bytes } else { 0 },
+            unit: client.program.and_then(|of| of.program.unit()).unwrap_or_default(),
             target_credits,
             target_credits_bytes,
             jobs: came.batches.iter().map(|b| (b.started_ns, b.took_ns)).collect(),
@@ -404,6 +408,7 @@ pub(crate) fn subject(name: &str, kind: &str, record: &Record) -> SubjectResults
         latency: record.latency,
         quantiles_ns: record.quantiles_ns.clone(),
         block_bytes: 0,
+        unit: "",
         dispatched: samples.iter().map(|sample| sample.dispatched).collect(),
         completed: samples.iter().map(|sample| sample.completed).collect(),
         completed_bytes: samples.iter().map(|sample| sample.completed_bytes).collect(),

@@ -30,9 +30,11 @@ pub struct Compared {
     pub part: &'static str,
     /// The configuration.
     pub name: String,
+    /// What is counted, in the plural.
+    pub unit: String,
     /// `runs` or `samples`: what the figures are of.
     pub of: &'static str,
-    /// I/Os per second in the first.
+    /// Rates, a second, in the first.
     pub a: Sample,
     /// In the second.
     pub b: Sample,
@@ -77,8 +79,10 @@ fn compared<'a>(
     a: &'a Part,
     b: &'a Part,
 ) -> impl Iterator<Item = Compared> + use<'a> {
-    a.configurations.iter().filter_map(move |left| {
-        let right = b.configurations.iter().find(|right| right.name == left.name)?;
+    let known = |of: &&Configuration| !of.is_unknown();
+    a.configurations.iter().filter(known).filter_map(move |left| {
+        let is_same = |right: &&Configuration| right.name == left.name && !right.is_unknown();
+        let right = b.configurations.iter().find(is_same)?;
         let (a_rates, b_rates) = (left.rates(), right.rates());
         let by_runs = a_rates.len() >= RUNS_MIN && b_rates.len() >= RUNS_MIN;
         let samples =
@@ -91,6 +95,7 @@ fn compared<'a>(
         Some(Compared {
             part,
             name: left.name.clone(),
+            unit: left.unit().to_owned(),
             of: if by_runs { "runs" } else { "samples" },
             ratio: (b.mean > 0.0).then(|| a.mean / b.mean),
             interval: Bootstrap::default().ratio(&left_values, &right_values),
@@ -104,11 +109,12 @@ impl Comparison {
     /// A table for a terminal.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let head = ["", "configuration", "A", "CoV", "B", "CoV", "A / B", "95 % interval", "n", ""];
+        let head =
+            ["", "configuration", "of", "A", "CoV", "B", "CoV", "A / B", "95 % interval", "n", ""];
         let mut lines = vec![head.map(str::to_owned).to_vec()];
         lines.extend(self.rows.iter().map(line));
-        let left = [true, true, false, false, false, false, false, true, false, true];
-        let mut out = format!("{}: I/Os per second\n\n{}", self.suite, columns(&lines, &left));
+        let left = [true, true, true, false, false, false, false, false, true, false, true];
+        let mut out = format!("{}: means a second\n\n{}", self.suite, columns(&lines, &left));
         let differ = self.rows.iter().filter(|row| !row.may_be_same()).count();
         let _ = match differ {
             0 => writeln!(out, "\nChance explains every difference."),
@@ -130,6 +136,7 @@ fn line(row: &Compared) -> Vec<String> {
     vec![
         row.part.to_owned(),
         row.name.clone(),
+        row.unit.clone(),
         text::rate(row.a.mean),
         text::percent(row.a.cov),
         text::rate(row.b.mean),

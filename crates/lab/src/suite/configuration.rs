@@ -15,6 +15,9 @@ const BATCHES_MAX: usize = 1_200;
 /// Runs from which on something can be said of how they vary.
 pub(crate) const RUNS_MIN: usize = 3;
 
+/// What is counted where nothing else is said.
+pub(crate) const IOS: &str = "I/Os";
+
 const MIB: f64 = 1_048_576.0;
 
 /// Stands between a case and one of its clients in the name of a configuration.
@@ -39,6 +42,9 @@ pub struct Configuration {
     /// Bytes of each of its requests; 0 where they are not known, or not alike.
     #[serde(default, skip_serializing_if = "is_none")]
     pub block_bytes: u32,
+    /// What it counts, in the plural; empty where that is I/Os.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub unit: String,
     /// What it was held to at the start of the run, in its own requests per second: the limits of
     /// its volume, the sum of those of a stripe, what its instance carries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -88,6 +94,20 @@ pub struct Run {
 }
 
 impl Configuration {
+    /// What it counts, in the plural.
+    #[must_use]
+    pub fn unit(&self) -> &str {
+        if self.unit.is_empty() { IOS } else { &self.unit }
+    }
+
+    /// Whether nothing is known of it: what only goes on beside a program for real is not
+    /// recorded.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        let is_empty = |run: &Run| run.samples.is_empty() && run.batch_rates.is_empty();
+        self.runs.iter().all(|run| run.ios == 0 && is_empty(run))
+    }
+
     /// What its statistics are of, as far as it is kept: the batches of a client that has some,
     /// else the runs.
     #[must_use]
@@ -235,6 +255,7 @@ pub(super) fn configurations(results: &Results) -> Vec<Configuration> {
                         name,
                         iops: Sample::default(),
                         block_bytes: subject.block_bytes,
+                        unit: subject.unit.to_owned(),
                         levels: subject.levels.clone(),
                         runs: vec![run.with_credits(subject)],
                     });

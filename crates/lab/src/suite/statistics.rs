@@ -5,16 +5,17 @@ use crate::stats::{Bootstrap, Sample};
 use crate::text;
 
 /// The headings of the columns after the configuration's name, and what is to be known of each.
-pub(crate) const COLUMNS: [(&str, &str); 14] = [
+pub(crate) const COLUMNS: [(&str, &str); 15] = [
     ("n", "runs, or batches of a client that makes some"),
-    ("mean IOPS", ""),
+    ("of", "what is counted"),
+    ("mean/s", "mean of the runs or batches, a second"),
     ("95 % interval", "of the mean, from 10,000 bootstrap samples"),
     ("min", ""),
     ("max", ""),
     ("SD", "sample standard deviation"),
     ("SE", "standard error of the mean, SD / √n"),
     ("CoV", "coefficient of variation, SD / mean"),
-    ("MiB/s", "mean IOPS times the bytes of a request"),
+    ("MiB/s", "mean times the bytes of a request"),
     ("latency mean", "of the first run, as the client saw it"),
     ("p50", "of the first run"),
     ("p95", "of the first run"),
@@ -25,17 +26,24 @@ pub(crate) const COLUMNS: [(&str, &str); 14] = [
 /// What stands where nothing is known.
 const NOTHING: &str = "–";
 
-/// The cells of a configuration's row, in the order of [`COLUMNS`].
+/// The cells of a configuration's row, in the order of [`COLUMNS`]. How far one run varies is not
+/// known.
 pub(crate) fn cells(configuration: &Configuration) -> Vec<String> {
     let Sample { n, mean, min, max, sd, se, cov } = configuration.iops;
     let nothing = || NOTHING.to_owned();
+    if configuration.is_unknown() {
+        return std::iter::repeat_with(nothing).take(COLUMNS.len()).collect();
+    }
     let interval =
         Bootstrap::default().mean(&configuration.rates()).filter(|_| n >= RUNS_MIN as u64);
     let interval = interval
         .map_or_else(nothing, |at| format!("{} to {}", text::rate(at.low), text::rate(at.high)));
-    let mut cells = vec![n.to_string(), text::rate(mean), interval];
-    cells.extend([min, max, sd, se].map(text::rate));
-    cells.push(text::percent(cov));
+    let spread = |shown: String| if n > 1 { shown } else { nothing() };
+    let unit = configuration.unit().to_owned();
+    let mut cells = vec![n.to_string(), unit, text::rate(mean), interval];
+    cells.extend([min, max].map(text::rate));
+    cells.extend([sd, se].map(|value| spread(text::rate(value))));
+    cells.push(spread(text::percent(cov)));
     cells.push(configuration.mibps().map_or_else(nothing, mibps));
     let first = configuration.runs.first();
     let latency = first.map(|run| run.latency).unwrap_or_default();
@@ -48,4 +56,45 @@ pub(crate) fn cells(configuration: &Configuration) -> Vec<String> {
 /// Small volumes move less than one a second.
 fn mibps(rate: f64) -> String {
     if rate < 10.0 { format!("{rate:.2}") } else { text::rate(rate) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::configuration::Run;
+    use super::*;
+    use crate::histogram::LatencySummary;
+
+    fn of(rates: &[f64], unit: &str) -> Configuration {
+        let run = |rate: &f64| Run {
+            ios: 0,
+            bytes: 0,
+            duration_s: 10,
+            latency: LatencySummary::default(),
+            quantiles_ns: Vec::new(),
+            sample_s: 1,
+            samples: Vec::new(),
+            latency_s: 0,
+            mean_latency_ns: Vec::new(),
+            credits: Vec::new(),
+            credits_bytes: Vec::new(),
+            batch_rates: if *rate > 0.0 { vec![*rate] } else { Vec::new() },
+        };
+        Configuration {
+            name: "x".to_owned(),
+            iops: Sample::of(rates),
+            block_bytes: 0,
+            unit: unit.to_owned(),
+            levels: Vec::new(),
+            runs: rates.iter().map(run).collect(),
+        }
+    }
+
+    /// R has NA where one value is asked how it varies, and nothing where there is none.
+    #[test]
+    fn what_is_not_known_is_a_dash_and_no_zero() {
+        let first = |configuration: &Configuration| cells(configuration)[..9].join(" ");
+        assert_eq!(first(&of(&[100.0], "")), "1 I/Os 100 – 100 100 – – –");
+        assert_eq!(first(&of(&[100.0, 102.0], "MB")), "2 MB 101 – 100 102 1.4 1 1.40 %");
+        assert!(cells(&of(&[0.0], "")).iter().all(|cell| cell == NOTHING), "not recorded");
+    }
 }

@@ -7,6 +7,8 @@ use super::result::{Found, Row, SCHEMA, SuiteResult};
 use super::*;
 use crate::bench::live::{Live, Speeds};
 use crate::sim::run;
+use crate::sim::setup::{Shape, VolumeSetup};
+use evenkeel_core::qos::pacing::Limit;
 
 fn only_case(name: &str) -> Choice<'_> {
     Choice { only: Some(name), runs: None, ..Choice::default() }
@@ -104,8 +106,78 @@ fn the_results_that_are_published_can_be_read_and_name_every_point() {
         let told: BTreeSet<&str> = since.split('`').skip(1).step_by(2).collect();
         let changed: BTreeSet<&str> = published.symmetric_difference(&ids).copied().collect();
         assert_eq!(told, changed, "{name}: run it again, or tell of it under \"Since then\"");
-        assert!(result.to_html().unwrap().ends_with("</html>\n"));
+        // What is published is kept: at full length in virtual time, and for real.
+        assert!(result.pass, "{name}: {}", result.headline());
+        for row in result.rows.iter().filter(|row| row.gate) {
+            let is_kept = |found: &Option<Found>| found.as_ref().is_none_or(|found| found.pass);
+            // 128 clients take longer than a run of the others.
+            let is_run = row.live.is_some() || row.simulated.is_some();
+            assert!(is_run || row.id.starts_with("8, "), "{name}: {} was not run", row.id);
+            assert!(is_kept(&row.simulated), "{name}: {} in virtual time", row.id);
+            assert!(!row.live_gate || is_kept(&row.live), "{name}: {} for real", row.id);
+        }
+        let page = result.to_html().unwrap();
+        is_sound(&page);
+        // Of many charts the first are seen at once, and none of a rate has an axis of two units.
+        assert!(page.contains("<summary>The other charts, run to run") || *name != "desktop-suite");
+        assert!(page.contains("Mean I/Os per second: filled for real, outlined in virtual time."));
     }
+}
+
+/// Two scenarios of one workload: whatever is called the same in both is the same, however much
+/// shorter one of them is. What is different is told in the scenario's own words.
+#[test]
+fn a_shortened_run_has_the_volumes_and_the_requests_of_the_long_one() {
+    for (name, _) in SUITES {
+        let suite = find(name).unwrap();
+        let full = suite.simulate.read(name, &Choice::default()).unwrap().scenario;
+        let live = suite.live.read(name, &Choice::default()).unwrap().scenario;
+        let mut compared = 0;
+        for case in &live.cases {
+            let Some(long) = full.cases.iter().find(|long| long.name == case.name) else {
+                continue;
+            };
+            for volume in &case.setup.volumes {
+                let known = long.setup.volumes.iter().find(|known| known.name == volume.name);
+                let Some(known) = known else { continue };
+                let of = format!("{name}: {}: {}", case.name, volume.name);
+                assert_eq!(volume.spec, known.spec, "{of}");
+                assert_eq!(rates(volume), rates(known), "{of}");
+                compared += 1;
+            }
+            for client in &case.setup.clients {
+                let known = long.setup.clients.iter().find(|known| known.name == client.name);
+                let Some(known) = known.filter(|known| !known.is_beside()) else { continue };
+                // fio's threads do not pause: said in the suite's words.
+                if (name, case.name.as_str())
+                    == (&"batch-beside-oltp", "gp2, twice as many waiting")
+                {
+                    continue;
+                }
+                assert_eq!(requests(client), requests(known), "{name}: {}", case.name);
+                compared += 1;
+            }
+        }
+        assert!(compared >= 10, "{name}: {compared} volumes and clients are in both");
+    }
+}
+
+/// What a volume gives a second, and without credits.
+fn rates(volume: &VolumeSetup) -> Vec<Option<(u64, Option<u64>)>> {
+    let limits = [volume.pacing.operations, volume.pacing.bytes];
+    let rate = |limit: Limit| (limit.per_second, limit.credit.map(|of| of.refill_per_second));
+    limits.into_iter().map(|limit| limit.map(rate)).collect()
+}
+
+/// What a client asks for, and how many at once.
+fn requests(client: &ClientSetup) -> (&str, u32, u8, bool, bool, Option<u32>) {
+    let Shape { block_bytes, read_percent, sequential, fua, .. } = client.shape;
+    let at_once = match client.load {
+        Load::Closed { threads, depth, .. } => Some(u32::from(threads) * u32::from(depth)),
+        Load::Job { depth, .. } => Some(depth.into()),
+        _ => None,
+    };
+    (&client.name, block_bytes, read_percent, sequential, fua, at_once)
 }
 
 #[test]
@@ -144,7 +216,7 @@ fn fewer_runs_leave_out_what_needs_more() {
     let jobs = find("five-minute-job").unwrap();
     let part = Choice { only: None, runs: Some(2), ..Choice::default() };
     let ready = jobs.live.read("five-minute-job", &part).unwrap();
-    assert_eq!(ready.scenario.cases[0].setup.duration_ns, 600_000_000_000, "two batches");
+    assert_eq!(ready.scenario.cases[0].setup.duration_ns, 120_000_000_000, "two batches");
 }
 
 #[test]
@@ -152,14 +224,27 @@ fn a_page_has_every_chart_and_loads_nothing() {
     let (_, mut result) = simulated("five-minute-job", &Choice::default());
     result.warnings.push("a <b> & c".to_owned());
     let page = result.to_html().unwrap();
+    assert!(page.contains("a &lt;b&gt; &amp; c"));
+    is_sound(&page);
+}
+
+/// Nothing is loaded, every tag is closed, and every place that a link names is there once.
+fn is_sound(page: &str) {
     for needle in ["<script", "<link", "@import", "url(", "src=", "https://"] {
         assert!(!page.contains(needle), "{needle}");
     }
-    assert!(page.contains("a &lt;b&gt; &amp; c") && page.ends_with("</html>\n"));
-    for tag in ["section", "table", "tr", "td", "th", "figure", "details", "p", "dl", "svg"] {
+    assert!(page.ends_with("</html>\n"));
+    let tags = ["section", "nav", "h3", "table", "tr", "td", "th", "figure", "details", "summary"];
+    for tag in [&tags[..], &["p", "dl", "svg"]].concat() {
         let open =
             page.matches(&format!("<{tag}>")).count() + page.matches(&format!("<{tag} ")).count();
         assert_eq!(open, page.matches(&format!("</{tag}>")).count(), "{tag}");
+    }
+    let links = page.split("<a href=\"#").skip(1).filter_map(|after| after.split('"').next());
+    let links: Vec<&str> = links.collect();
+    assert!(links.len() >= 3, "{links:?}");
+    for link in links {
+        assert_eq!(page.matches(&format!("<section id=\"{link}\">")).count(), 1, "{link}");
     }
 }
 
@@ -192,7 +277,7 @@ fn a_page_has_the_lines_the_credits_and_the_percentiles_of_each_configuration() 
     }
     let text = result.to_text();
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
-    let head = "in virtual time: n mean IOPS 95 % interval min max SD SE CoV MiB/s latency mean \
+    let head = "in virtual time: n of mean/s 95 % interval min max SD SE CoV MiB/s latency mean \
                 p50 p95 p99 p99.9";
     assert!(text.lines().any(|line| words(line) == head), "{text}");
     // What an older program has kept lacks all of it, and is shown.
@@ -213,7 +298,7 @@ fn what_only_a_kernel_does_is_not_run_in_virtual_time() {
     let (ready, result) = simulated("five-minute-job", &Choice::default());
     let real = ready.points.iter().filter(|point| point.is_for_real_only);
     let real: Vec<&str> = real.map(|point| point.id.as_str()).collect();
-    assert_eq!(real.len(), 9, "{real:?}");
+    assert_eq!(real.len(), 10, "{real:?}");
     for row in &result.rows {
         let is_run = row.verdict() != "not run";
         assert_eq!(is_run, !real.contains(&row.id.as_str()), "{}", row.id);

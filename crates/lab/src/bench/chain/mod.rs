@@ -11,6 +11,7 @@ mod journal;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -250,7 +251,7 @@ impl Chain {
                 fs::create_dir_all(&fuse).map_err(LabError::io("cannot make", &fuse))?;
                 journal.write(&Step::Fuse(fuse.clone()))?;
                 let file = fuse.join("nbd");
-                let mut command = Command::new("nbdfuse");
+                let mut command = apart_from_terminal("nbdfuse");
                 command.args(["-C", CONNECTIONS]).arg(&file).arg(uri.as_str());
                 let child = Guarded::spawn(command.stdout(Stdio::null()), "libnbd-bin")?;
                 self.fronts.push(Served::Nbdfuse(child));
@@ -494,9 +495,18 @@ pub(super) fn wait_until(
     Ok(())
 }
 
+/// A program that Ctrl-C does not reach, which a terminal sends to the whole group: whatever is
+/// below others must stay until those are gone. (nbdfuse unmounts at once, and the kernel then has
+/// no path for the loop device above it by which anybody could find that.)
+fn apart_from_terminal(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.process_group(0);
+    command
+}
+
 /// Runs a program to its end; what it printed. Bounded in time.
 fn output(words: &[&str], package: &'static str) -> Result<String, LabError> {
-    let mut command = Command::new(words[0]);
+    let mut command = apart_from_terminal(words[0]);
     let mut child = Guarded::spawn(command.args(&words[1..]).stdout(Stdio::piped()), package)?;
     let printed = child.take_stdout().map(|pipe| child::apart(move || child::tail(pipe)));
     let Some(status) = child.wait_until(clock::now() + STEP_MAX) else {

@@ -98,15 +98,20 @@ pub(super) fn drive(
     plan.lay_out(chain.path())?;
     host.limit(&full)?;
     let neighbours = programs::neighbours(setup, &exports, seed)?;
-    let before = counted(host, plan.stripe)?;
+    let before = host.counted()?;
     let watch = Watch::start();
     let came = match plan.program {
         Program::Sysbench => plan.sysbench(case, chain.path())?,
         _ => plan.fio(case, chain.path(), folder, progress)?,
     };
     let observed = watch.finish();
-    let counted = counted(host, plan.stripe)? - before;
+    let after = host.counted()?;
     drop(neighbours);
+    let on_stripe = |volume: usize| plan.stripe.volumes.iter().any(|of| *of as usize == volume);
+    let (mut counted, mut beside) = (0, 0);
+    for (volume, (before, after)) in before.iter().zip(&after).enumerate() {
+        *(if on_stripe(volume) { &mut counted } else { &mut beside }) += after - before;
+    }
     let Came { record, answered, command, remark, started_ms } = came;
     let (name, iops) = (plan.client.name.clone(), answered as f64 / plan.duration_s as f64);
     let runtime_ms = plan.duration_s * 1_000;
@@ -115,9 +120,10 @@ pub(super) fn drive(
     Ok(Driven {
         recorded: plan.recorded(setup, record, Counts { answered, counted, ..Counts::default() }),
         command: format!(
-            "{command}  # {}, {}{remark}: {counted} I/Os counted by the server for {answered}",
+            "{command}  # {}, {}{remark}: {counted} I/Os counted by the server for {answered}{}",
             case.label,
-            plan.program.manner()
+            plan.program.manner(),
+            neighbours_made(beside)
         ),
         stalls: during(&observed, started_ms, setup),
         storage: vec![host.storage(), format!("{}: {}", plan.stripe.name, chain.described)],
@@ -288,10 +294,9 @@ fn member(export: &Export) -> Member<'_> {
     Member { socket: &export.socket, export: &export.name }
 }
 
-/// What the server has counted of the stripe's volumes.
-fn counted(host: &mut dyn Host, stripe: &StripeSetup) -> Result<u64, LabError> {
-    let counted = host.counted()?;
-    Ok(stripe.volumes.iter().filter_map(|volume| counted.get(*volume as usize)).sum())
+/// What the server has counted of those beside, for whom nobody keeps a record.
+fn neighbours_made(ios: u64) -> String {
+    if ios == 0 { String::new() } else { format!(", and {ios} of others beside it") }
 }
 
 /// What sysbench told, as a record. Percentiles are those of the whole run.

@@ -26,6 +26,9 @@ use crate::sim::world::ClientOutcome;
 /// Device writes of a durable call on ext4.
 const WRITES_PER_CALL: u64 = 3;
 
+/// Calls on a file system that was just made, before anything is measured.
+const WARM_UP_CALLS: u64 = 8;
+
 /// A case whose clients all make batches, run for real.
 #[derive(Default)]
 pub(super) struct Batches {
@@ -87,6 +90,11 @@ pub(super) fn drive(
     let mut came = Came::new(setup, host.storage());
     let is_used = |volume| places.iter().any(|place| place.volume == volume);
     let mounted = came.mount(setup, &exports, files, folder, is_used)?;
+    for place in &places {
+        if let Some(chain) = &mounted[place.volume] {
+            warm_up(chain, seed)?;
+        }
+    }
     let _neighbours = programs::neighbours(setup, &exports, seed)?;
     let rounds = places.iter().map(|place| place.rounds).max().unwrap_or(0);
     for round in 0..rounds {
@@ -109,6 +117,12 @@ pub(super) fn drive(
         }
     }
     Ok(came.batches)
+}
+
+/// The first file of a new file system costs some writes more than those that follow: bitmaps and
+/// tables that nobody has touched before.
+fn warm_up(chain: &Chain, seed: u64) -> Result<(), LabError> {
+    Melt::new(chain.path(), WARM_UP_CALLS, seed)?.run(Pass::SerialWrite).map(|_| ())
 }
 
 fn places(setup: &Setup) -> Result<Vec<Place<'_>>, LabError> {
@@ -170,6 +184,7 @@ fn pass_of(client: &ClientSetup) -> Result<Pass, LabError> {
     match client.program.map(|setup| setup.program) {
         Some(Program::MeltRead) => Ok(Pass::SerialRead),
         Some(Program::MeltReread) => Ok(Pass::RandomReread),
+        Some(Program::MeltRereadAlone) => Ok(Pass::RandomRereadAlone),
         Some(Program::MeltMixed) => Ok(Pass::Mixed),
         _ if shape.read_percent != 0 || shape.block_bytes != 4 << 10 => {
             let what = format!("client \"{}\" does not write 4 KiB blocks", client.name);
@@ -187,6 +202,16 @@ impl Place<'_> {
         writes.map(|role| role.ios / WRITES_PER_CALL).max().unwrap_or(0)
     }
 
+    /// The client that a pass stands for.
+    fn role(&self, pass: Pass) -> Option<&Role> {
+        self.roles.iter().find(|role| role.pass == pass)
+    }
+
+    /// So often a pass is made in a round: those that are published at least once.
+    fn times(&self, pass: Pass) -> u64 {
+        self.role(pass).map_or(u64::from(pass.is_published()), |role| role.times)
+    }
+
     /// What is done in each round, in words: no program is started for it.
     fn command(&self, chain: Option<&Chain>) -> String {
         let rounds = self.rounds;
@@ -200,14 +225,12 @@ impl Place<'_> {
                 writes.join(", ")
             );
         };
-        let often = |pass: Pass| {
-            let role = self.roles.iter().find(|role| role.pass == pass);
-            match role.map_or(1, |role| role.times) {
-                1 => pass.name().to_owned(),
-                times => format!("{} ({times} times)", pass.name()),
-            }
+        let often = |pass: Pass| match self.times(pass) {
+            0 => None,
+            1 => Some(pass.name().to_owned()),
+            times => Some(format!("{} ({times} times)", pass.name())),
         };
-        let passes: Vec<String> = Pass::ALL.into_iter().map(often).collect();
+        let passes: Vec<String> = Pass::ALL.into_iter().filter_map(often).collect();
         format!(
             "# \"{}\", {rounds} rounds, a file of {} blocks of 4 KiB with O_SYNC in {}: {}",
             self.name,
@@ -290,7 +313,7 @@ impl Came {
         Ok(mounted)
     }
 
-    /// The five passes on a file, each a batch.
+    /// The passes on a file, each a batch.
     fn melt(
         &mut self,
         place: &Place<'_>,
@@ -300,9 +323,7 @@ impl Came {
     ) -> Result<(), LabError> {
         let calls = place.calls();
         let mut melt = Melt::new(chain.path(), calls, seed)?;
-        let role = |pass| place.roles.iter().find(move |role| role.pass == pass);
-        let often =
-            |pass| std::iter::repeat_n(pass, role(pass).map_or(1, |role| role.times as usize));
+        let often = |pass| std::iter::repeat_n(pass, place.times(pass) as usize);
         for pass in Pass::ALL.into_iter().flat_map(often) {
             let before = host.counters()?[place.volume];
             let batch = BatchRecord { started_ns: self.now_ns(), took_ns: melt.run(pass)? };
@@ -313,7 +334,7 @@ impl Came {
                 counts.calls += calls;
                 counts.flushes += after.flushes - before.flushes;
             }
-            match role(pass) {
+            match place.role(pass) {
                 Some(role) => self.batch(role.client, batch),
                 None => self.more(place, pass, calls, batch),
             }
@@ -379,6 +400,7 @@ impl Came {
                 jobs: vec![job],
                 job_ios: calls,
                 block_bytes: 4 << 10,
+                unit: "calls",
                 ..SubjectResults::default()
             }),
         }

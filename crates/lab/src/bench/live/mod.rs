@@ -6,7 +6,6 @@
 
 mod database;
 mod files;
-mod guard;
 mod jobs;
 mod length;
 mod programs;
@@ -17,12 +16,12 @@ mod writer;
 
 use std::path::{Path, PathBuf};
 
-use self::guard::Guard;
 pub use self::length::length_s;
 use self::recorder::LiveRecorder;
 pub use self::speed::Speeds;
 use self::writer::Writer;
 use super::fio::{self, Completion, Detail, Job, VolumeProgress};
+use super::guard::Guard;
 use super::{NbdUri, chain, iomelt, versions};
 use crate::LabError;
 use crate::program::Engine;

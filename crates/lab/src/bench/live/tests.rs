@@ -160,7 +160,9 @@ fn programs_run_in_the_order_of_their_starts() {
 #[test]
 fn a_standard_volume_makes_its_batches_beside_strangers() {
     let jobs = known("five-minute-job-short");
-    let [provisioned, standard] = &jobs.cases[..] else { panic!("{} cases", jobs.cases.len()) };
+    let [provisioned, slow, standard] = &jobs.cases[..] else {
+        panic!("{} cases", jobs.cases.len())
+    };
     assert!(jobs::are_all(&provisioned.setup) && jobs::are_all(&standard.setup));
     assert!(
         !programs::are_any(&provisioned.setup) && !jobs::are_all(&known("fio-40").cases[0].setup)
@@ -174,6 +176,7 @@ fn a_standard_volume_makes_its_batches_beside_strangers() {
         all[2],
         ("piops-2000".to_owned(), vec!["serial write", "serial read", "random reread"])
     );
+    assert_eq!(passes(slow).unwrap().len(), 3, "two limits, and none");
     assert_eq!(passes(standard).unwrap(), [("standard".to_owned(), vec!["serial write"])]);
     // What comes in batches in virtual time comes at its rate for real.
     let full = known("five-minute-job");
@@ -185,7 +188,7 @@ fn a_standard_volume_makes_its_batches_beside_strangers() {
     let Load::Job { ios, .. } = &mut reads.load else { panic!("{reads:?}") };
     *ios += 1;
     let error = passes(&other).unwrap_err();
-    let why = "the serial read on \"piops-100\" has job_ios = 513, where the file has 512 blocks: ";
+    let why = "the serial read on \"piops-100\" has job_ios = 257, where the file has 256 blocks: ";
     assert!(error.contains(why), "{error}");
 }
 

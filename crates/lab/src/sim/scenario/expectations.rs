@@ -128,7 +128,8 @@ fn check_jobs(
     subjects: &[(Subject, String)],
     setup: &Setup,
 ) -> Read<()> {
-    if !matches!(metric, Metric::JobMeanIops | Metric::JobCovPercent | Metric::JobSeconds) {
+    use Metric::{JobCovPercent, JobMeanCalls, JobMeanIops, JobSeconds};
+    if !matches!(metric, JobMeanIops | JobMeanCalls | JobCovPercent | JobSeconds) {
         return Ok(());
     }
     let has_jobs = |subject: &Subject| match subject {

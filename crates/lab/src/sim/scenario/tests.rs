@@ -222,6 +222,10 @@ const MISTAKES: &[(&str, &str)] = &[
         "s.toml:8: [[expect]] of = \"v\": \"v\" is no client with job_ios",
     ),
     (
+        "[[expect]]\nmetric = \"job_mean_calls\"\nof = \"v\"\nequals = 1",
+        "s.toml:8: [[expect]] of = \"v\": \"v\" is no client with job_ios",
+    ),
+    (
         "[[client]]\nname = \"c\"\non = \"v\"\nprogram = \"sqlit\"",
         "s.toml:9: [[client]] program = \"sqlit\": must be one of",
     ),

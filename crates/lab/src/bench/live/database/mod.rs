@@ -20,7 +20,7 @@ use crate::histogram::LatencySummary;
 use crate::program::Engine;
 use crate::sim::expect::Subject;
 use crate::sim::record::{Record, Sample, Span, SpanRecord};
-use crate::sim::run::subject;
+use crate::sim::run::{SubjectResults, subject};
 use crate::sim::scenario::Case;
 use crate::sim::setup::Setup;
 use crate::stalls::{Observed, Watch};
@@ -273,7 +273,7 @@ impl Run<'_> {
         };
         let done = record(&done, setup, Vec::new());
         let more = [
-            subject("transactions", told, &done),
+            SubjectResults { unit: "transactions", ..subject("transactions", told, &done) },
             subject("volume", "as its server counts", &of_volume),
         ];
         came.batches.more.extend(more);
