@@ -49,10 +49,9 @@ impl Guard {
     /// ours, too. None where it cannot be known who on this machine works for it.
     pub fn begin_at(target: &Target) -> Option<Self> {
         match target {
-            Target::Nbd(uri) if uri.is_elsewhere() => Some(Self::beside(None)),
-            Target::Nbd(uri) => Some(Self::beside(Some(uri.server()?))),
+            Target::Nbd(uri) if !uri.is_elsewhere() => Some(Self::beside(Some(uri.server()?))),
             Target::Path { path, .. } if is_served(path) => None,
-            Target::Path { .. } | Target::Files { .. } => Some(Self::beside(None)),
+            Target::Nbd(_) | Target::Path { .. } | Target::Files { .. } => Some(Self::begin()),
         }
     }
 

@@ -519,7 +519,8 @@ fn signed_percent(ratio: f64) -> String {
     format!("{:+.2} %", ratio * 100.0)
 }
 
-fn short_percent(ppm: u32) -> String {
+/// A tolerance in percent, with no more digits than it has.
+pub(crate) fn short_percent(ppm: u32) -> String {
     format!("{} %", f64::from(ppm) / 10_000.0)
 }
 

@@ -25,7 +25,7 @@ use crate::LabError;
 use crate::bench::Target;
 use crate::bench::fio::{self, Detail, Job, Measurement, VolumeProgress};
 use crate::bench::guard::Guard;
-use crate::checker::{self, Bands, Promise, Verdict};
+use crate::checker::{self, Bands, Promise, Verdict, short_percent};
 use crate::demo;
 use crate::environment::{self, Environment};
 use crate::histogram::LatencySummary;
@@ -327,9 +327,7 @@ impl Prover<'_> {
         // A promise that is judged with an allowance is another promise.
         let promise = match self.bands.over_ppm {
             0 => subject.promise.to_string(),
-            _ => {
-                format!("{}, and up to {} % more", subject.promise, self.bands.over_share() * 100.0)
-            }
+            ppm => format!("{}, and up to {} more", subject.promise, short_percent(ppm)),
         };
         let title = format!("{} held to {promise}", subject.name);
         let report = Report::new(title, environment, observed, volumes, self.commands, warnings)

@@ -54,6 +54,10 @@ fn measured(promise: Promise, step: Step, seconds: &[u32]) -> Measured {
 }
 
 fn proof(promise: Promise, all: Vec<Measured>) -> Proof {
+    proof_within(Bands::PROMISE, promise, all)
+}
+
+fn proof_within(bands: Bands, promise: Promise, all: Vec<Measured>) -> Proof {
     let uri = NbdUri::parse("nbd://127.0.0.1:10809/x").unwrap();
     let subject = Subject {
         name: "<the \"disk\">".to_owned(),
@@ -63,7 +67,7 @@ fn proof(promise: Promise, all: Vec<Measured>) -> Proof {
         promise,
     };
     let prover = Prover {
-        bands: Bands::PROMISE,
+        bands,
         load_before_hundredths: None,
         subject: &subject,
         folder: Path::new("/"),
@@ -113,6 +117,10 @@ fn what_broke_a_promise_is_named() {
     let more = proof(promise, vec![little]);
     assert_eq!(more.outcome, Outcome::Broken);
     assert!(more.reasons[0].contains("--over PERCENT allows for it"), "{:?}", more.reasons);
+    let few = vec![measured(promise, load, &[1_025; 10])];
+    let allowed = proof_within(Bands::PROMISE.with_over(37_000), promise, few);
+    assert!(allowed.promise.ends_with(", and up to 3.7 % more"), "{}", allowed.promise);
+    assert!(!allowed.reasons.iter().any(|why| why.contains("--over")), "{:?}", allowed.reasons);
     let mut slow = measured(promise, load, &[600; 10]);
     slow.held_up = Some(HeldUp { own_s: 0.0, instance_s: 0.1, device_s: 0.2 });
     let why =
