@@ -40,7 +40,7 @@ pub struct Compared {
     pub b: Sample,
     /// Mean of the first divided by mean of the second; none if that is 0.
     pub ratio: Option<f64>,
-    /// Where that lies with 95 % confidence.
+    /// Where that lies with 95 % confidence; none if nothing was done in either.
     pub interval: Option<Interval>,
 }
 
@@ -130,7 +130,10 @@ impl Comparison {
 }
 
 fn line(row: &Compared) -> Vec<String> {
-    let ratio = |value: f64| format!("{value:.4}");
+    let ratio = |value: f64| match value.is_finite() {
+        true => format!("{value:.4}"),
+        false => "∞".to_owned(),
+    };
     let interval = row.interval.map(|at| format!("{} to {}", ratio(at.low), ratio(at.high)));
     let verdict = if row.may_be_same() { "may be the same" } else { "differs" };
     vec![

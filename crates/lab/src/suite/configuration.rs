@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::histogram::{LatencySummary, SHARES_PPM};
 use crate::sim::levels::Level;
 use crate::sim::run::{CaseResults, Results, SubjectResults};
-use crate::stats::Sample;
+use crate::stats::{Bootstrap, Interval, Sample};
 
 /// Values of a run that are kept at most: neighbours of a longer run are added up.
 const VALUES_MAX: usize = 600;
@@ -115,6 +115,22 @@ impl Configuration {
         let batches: Vec<f64> =
             self.runs.iter().flat_map(|run| run.batch_rates.iter().copied()).collect();
         if batches.is_empty() { self.runs.iter().map(Run::iops).collect() } else { batches }
+    }
+
+    /// Where the mean of its runs or batches lies with 95 % confidence; none of fewer than
+    /// [`RUNS_MIN`]. Of many batches not all are kept: the interval of those is narrowed to that
+    /// of all, by the root of how many times as many they are.
+    #[must_use]
+    pub fn interval(&self) -> Option<Interval> {
+        if self.iops.n < RUNS_MIN as u64 {
+            return None;
+        }
+        let kept = self.rates();
+        let Interval { low, high } = Bootstrap::default().mean(&kept)?;
+        let mean = Sample::of(&kept).mean;
+        let share = (kept.len() as f64 / self.iops.n as f64).min(1.0).sqrt();
+        let of_all = |end: f64| self.iops.mean + (end - mean) * share;
+        Some(Interval { low: of_all(low), high: of_all(high) })
     }
 
     /// MiB per second of its runs on average, or of its batches; none where it is not known how

@@ -1,7 +1,7 @@
 //! The statistics of each configuration: one row of a table, for a terminal and for a page.
 
-use super::configuration::{Configuration, RUNS_MIN};
-use crate::stats::{Bootstrap, Sample};
+use super::configuration::Configuration;
+use crate::stats::Sample;
 use crate::text;
 
 /// The headings of the columns after the configuration's name, and what is to be known of each.
@@ -9,7 +9,7 @@ pub(crate) const COLUMNS: [(&str, &str); 15] = [
     ("n", "runs, or batches of a client that makes some"),
     ("of", "what is counted"),
     ("mean/s", "mean of the runs or batches, a second"),
-    ("95 % interval", "of the mean, from 10,000 bootstrap samples"),
+    ("95 % interval", "of the mean, by 10,000 bootstrap samples; of few runs, Student's width"),
     ("min", ""),
     ("max", ""),
     ("SD", "sample standard deviation"),
@@ -34,9 +34,8 @@ pub(crate) fn cells(configuration: &Configuration) -> Vec<String> {
     if configuration.is_unknown() {
         return std::iter::repeat_with(nothing).take(COLUMNS.len()).collect();
     }
-    let interval =
-        Bootstrap::default().mean(&configuration.rates()).filter(|_| n >= RUNS_MIN as u64);
-    let interval = interval
+    let interval = configuration
+        .interval()
         .map_or_else(nothing, |at| format!("{} to {}", text::rate(at.low), text::rate(at.high)));
     let spread = |shown: String| if n > 1 { shown } else { nothing() };
     let unit = configuration.unit().to_owned();
