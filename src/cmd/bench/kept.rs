@@ -6,12 +6,16 @@ use crate::message::{self, Exit, Failure, Item};
 use evenkeel_lab::report::standalone::{self, Chart};
 use evenkeel_lab::suite::{self, SUITES, compare as comparison, result::SuiteResult};
 use serde::Serialize;
+use std::fs::File;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 /// A result's file in the folder; its report lies beside it.
 const ENDING: &str = ".json";
 /// Results of one second that are told apart.
 const SAME_NAME_MAX: u32 = 100;
+/// Of the time of day in the name of a result.
+const TIME_DIGITS: usize = 6;
 
 /// What `bench ls` lists.
 #[derive(Serialize)]
@@ -100,8 +104,8 @@ pub fn keep(results: &Results, result: &SuiteResult) -> Result<[PathBuf; 2], Fai
         Failure::new(format!("{folder}: {SAME_NAME_MAX} results are called {name}"))
     })?;
     let html = json.with_extension("html");
-    write(&json, &result.to_json().map_err(failed)?)?;
-    write(&html, &result.to_html().map_err(failed)?)?;
+    write_whole(&json, &result.to_json().map_err(failed)?)?;
+    write_whole(&html, &result.to_html().map_err(failed)?)?;
     Ok([json, html])
 }
 
@@ -142,7 +146,15 @@ fn kept(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     let paths = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
     let mut paths: Vec<PathBuf> =
         paths.filter(|path| path.to_string_lossy().ends_with(ENDING)).collect();
-    paths.sort();
+    // Of one second the first has no number.
+    paths.sort_by_cached_key(|path| {
+        let name = stem(path);
+        let (moment, nth) = match name.rsplit_once('-') {
+            Some((before, last)) if last.len() < TIME_DIGITS => (before, last.parse().ok()),
+            _ => (name.as_str(), Some(1)),
+        };
+        (moment.to_owned(), nth.unwrap_or(SAME_NAME_MAX), name.clone())
+    });
     Ok(paths)
 }
 
@@ -178,6 +190,48 @@ fn read(path: &Path) -> Result<SuiteResult, Failure> {
     SuiteResult::from_json(&text).map_err(|error| Failure::new(told(&error)))
 }
 
+/// Writes a result that others may read at any time: whole, or not at all.
+fn write_whole(path: &Path, text: &str) -> Result<(), Failure> {
+    let draft = path.with_extension("draft");
+    let written = File::create(&draft).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&draft, path)
+    });
+    written.map_err(|error| {
+        let _ = std::fs::remove_file(&draft);
+        Failure::new(format!("{}: {error}", path.display()))
+    })
+}
+
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(path, text).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_is_the_last_of_its_second() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = [
+            "five-minute-job-20261123-080014-10.json",
+            "five-minute-job-20261123-080014-2.json",
+            "five-minute-job-20261123-080013.json",
+            "five-minute-job-20261123-080014.json",
+            "five-minute-job-20261123-080014.draft",
+            "batch-beside-oltp-20261124-080014.json",
+        ];
+        for name in names {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        let paths = kept(folder.path()).unwrap();
+        let stems: Vec<String> = paths.iter().map(|path| stem(path)).collect();
+        let sorted = [5, 2, 3, 1, 0].map(|nth: usize| names[nth].trim_end_matches(".json"));
+        assert_eq!(stems, sorted);
+        let results = Results { results: Some(folder.path().to_owned()) };
+        let newest = find(&results, "five-minute-job").unwrap();
+        assert_eq!(stem(&newest), "five-minute-job-20261123-080014-10");
+    }
 }
