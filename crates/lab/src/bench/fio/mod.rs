@@ -12,6 +12,7 @@
 mod command;
 mod log;
 mod output;
+mod room;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use self::output::{Framed, Snapshot};
+pub(in crate::bench) use self::room::Room;
 use crate::bench::child::{self, Guarded};
 use crate::bench::{Target, iomelt};
 use crate::histogram::LatencySummary;
@@ -186,8 +188,9 @@ pub fn version() -> Result<String, LabError> {
 /// a tenth of it and a minute, then fio is killed.
 ///
 /// # Errors
-/// When fio is missing, cannot connect, hangs, or prints what we do not understand. I/O errors of a
-/// volume are not errors here: they are in its [`Measurement`].
+/// When fio is missing, cannot connect, hangs, or prints what we do not understand, or what it
+/// notes of every I/O has no room any more. I/O errors of a volume are not errors here: they are in
+/// its [`Measurement`].
 pub fn run(
     jobs: &[Job],
     detail: Detail,
@@ -223,7 +226,11 @@ pub fn run_each(
 
     let arguments = command::arguments(jobs, detail, &prefixes);
     let command = text::command_line(&arguments);
-    let last = drive(jobs, &arguments, &command, progress)?;
+    let room = match detail {
+        Detail::EveryIo => Some(Room::of(folder)?),
+        Detail::Totals => None,
+    };
+    let last = drive(jobs, (&arguments, &command), room.as_ref(), progress)?;
     let elapsed = clock::now().saturating_duration_since(called);
 
     let mut measurements = Vec::with_capacity(jobs.len());
@@ -272,8 +279,8 @@ pub fn beside(jobs: &[Job], length_s: u32) -> Result<Guarded, LabError> {
 /// Starts fio, reports progress, and returns its last snapshot.
 fn drive(
     jobs: &[Job],
-    arguments: &[String],
-    command: &str,
+    (arguments, command): (&[String], &str),
+    room: Option<&Room>,
     progress: &mut dyn FnMut(&[VolumeProgress]),
 ) -> Result<Snapshot, LabError> {
     let longest_s = jobs.iter().map(|job| job.workload.end_s()).max().unwrap_or(0);
@@ -293,7 +300,7 @@ fn drive(
     // Two are enough: the reader waits while we are busy, and fio while the pipe is full.
     let (sender, receiver) = mpsc::sync_channel(2);
     let noise = child::apart(move || output::frame(stdout, &sender));
-    let watched = watch(jobs, &receiver, deadline, progress)?;
+    let watched = watch(jobs, &receiver, deadline, room, progress)?;
     drop(receiver);
     let status = child.wait_until(deadline);
     if status.is_none() {
@@ -308,12 +315,13 @@ fn drive(
     }
 }
 
-/// Turns snapshots into progress until fio closes its output, or the whole run is told to stop.
-/// `None` when it never printed one.
+/// Turns snapshots into progress until fio closes its output, what it notes has no more room, or
+/// the whole run is told to stop. `None` when it never printed one.
 fn watch(
     jobs: &[Job],
     receiver: &mpsc::Receiver<Framed>,
     deadline: Instant,
+    room: Option<&Room>,
     progress: &mut dyn FnMut(&[VolumeProgress]),
 ) -> Result<Option<Snapshot>, LabError> {
     let mut last: Option<Snapshot> = None;
@@ -330,6 +338,17 @@ fn watch(
                 tool: "fio",
                 what: format!("{} jobs in its JSON, started {}", snapshot.jobs.len(), jobs.len()),
             });
+        }
+        if let Some(short) = room.and_then(|room| room.shortage(snapshot.ios())) {
+            let what = format!(
+                "fio has noted {} I/Os in {} s, which are {} GiB, and {}: {}",
+                text::thousands(snapshot.ios()),
+                snapshot.runtime_ms() / 1_000,
+                short.needed_gib,
+                short.free,
+                short.next
+            );
+            return Err(LabError::BadWorkload(what));
         }
         let before_ms = last.as_ref().map_or(0, Snapshot::runtime_ms);
         // The last snapshot follows close behind another, and a rate of few milliseconds says
@@ -392,4 +411,41 @@ pub(crate) fn load_warning(when: &str) -> Option<String> {
     Some(format!(
         "the machine was busy {when} the run (load average {load} on {processors} processors)"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::NbdUri;
+
+    /// A disk without a limit may do more than anybody has thought of.
+    #[test]
+    fn a_run_ends_before_its_log_has_no_room() {
+        let uri = NbdUri::unix(Path::new("/s"), "");
+        let workload = Workload::random_read(4_096, 1, 1);
+        let jobs = [Job { name: "a".to_string(), target: uri.into(), workload }];
+        let document = |ios: u64| {
+            let none = r#"{ "total_ios" : 0, "runtime" : 0 }"#;
+            let read = format!(r#"{{ "total_ios" : {ios}, "runtime" : 2000 }}"#);
+            format!(r#"{{ "jobs" : [ {{ "read" : {read}, "write" : {none} }} ] }}"#)
+        };
+        let watched = |disk_bytes: u64, memory_bytes: u64| {
+            let (sender, receiver) = mpsc::sync_channel(2);
+            for ios in [26_843_545, 53_687_092] {
+                sender.send(Ok(document(ios))).unwrap();
+            }
+            drop(sender);
+            let room = Room::with(Path::new("/tmp/x"), disk_bytes, memory_bytes);
+            let deadline = clock::now() + GRACE;
+            watch(&jobs, &receiver, deadline, Some(&room), &mut |_| {})
+        };
+        let enough = 3 << 30;
+        assert_eq!(watched(enough, enough).unwrap().unwrap().ios(), 53_687_092);
+        let told = |disk, memory| watched(disk, memory).unwrap_err().to_string();
+        let text = told(enough, 3 << 29);
+        assert!(text.contains("53,687,092 I/Os in 2 s, which are 2 GiB, and 1.5 GiB"), "{text}");
+        assert!(text.contains("free of memory: let it last less long"), "{text}");
+        let text = told(3 << 29, enough);
+        assert!(text.contains("disk of /tmp/x: let TMPDIR name a folder"), "{text}");
+    }
 }

@@ -127,6 +127,11 @@ impl Snapshot {
         self.jobs.iter().map(|totals| totals.runtime_ms).max().unwrap_or(0)
     }
 
+    /// I/Os of all jobs.
+    pub(super) fn ios(&self) -> u64 {
+        self.jobs.iter().map(|totals| totals.ios).sum()
+    }
+
     /// Of all snapshots the earliest start is kept, job by job. A snapshot is stamped a little
     /// after its run times were taken, and much later than that once a job is done: each start it
     /// implies is late by that much, never early, and the earliest is right to 1 or 2 ms.

@@ -5,50 +5,32 @@ use std::path::Path;
 
 use super::has_batches;
 use crate::LabError;
-use crate::environment;
+use crate::bench::fio::Room;
 use crate::sim::scenario::Case;
 use crate::sim::setup::{Setup, VolumeSetup};
-use crate::text;
-
-/// What fio keeps of an I/O in memory until its run is over; the line of its log that it then
-/// writes is shorter.
-const IO_BYTES: u64 = 40;
 
 /// Refuses cases of which the largest log has no room in memory, or in `folder`.
 ///
 /// # Errors
 /// When there is too little of either.
 pub(super) fn check(cases: &[Case], folder: &Path) -> Result<(), LabError> {
-    let stat = rustix::fs::statvfs(folder).map_err(|error| {
-        LabError::io("cannot tell how full the disk is of", folder)(error.into())
-    })?;
-    let disk = stat.f_bavail.saturating_mul(stat.f_frsize);
-    let memory = environment::available_memory_bytes();
-    fits(cases, (folder, disk), memory.unwrap_or(u64::MAX))
+    fits(cases, &Room::of(folder)?)
 }
 
-fn fits(cases: &[Case], (folder, disk): (&Path, u64), memory: u64) -> Result<(), LabError> {
+fn fits(cases: &[Case], room: &Room) -> Result<(), LabError> {
     let of_case = |case: &Case| {
-        let bytes = ios_max(&case.setup)?.saturating_mul(IO_BYTES);
-        Some((bytes, if case.label.is_empty() { "the run" } else { &case.label }.to_owned()))
+        let name = if case.label.is_empty() { "the run" } else { &case.label };
+        Some((ios_max(&case.setup)?, name.to_owned()))
     };
     let logged = cases.iter().filter(|case| !has_batches(&case.setup));
-    let Some((bytes, label)) = logged.filter_map(of_case).max() else { return Ok(()) };
-    let place = format!("on the disk of {}", folder.display());
-    for (free, place, next) in [
-        (disk, place.as_str(), "let TMPDIR name a folder on a larger disk"),
-        (memory, "of memory", "leave out large cases with --only"),
-    ] {
-        if bytes > free {
-            let (bytes, free) = (gib(bytes), gib(free));
-            let what = format!(
-                "fio notes every I/O of \"{label}\", up to {bytes} GiB, and {free} GiB are free \
-                 {place}: {next}, or run it shortened, without --full"
-            );
-            return Err(LabError::BadWorkload(what));
-        }
-    }
-    Ok(())
+    let Some((ios, label)) = logged.filter_map(of_case).max() else { return Ok(()) };
+    let Some(short) = room.shortage(ios) else { return Ok(()) };
+    let what = format!(
+        "fio notes every I/O of \"{label}\", up to {} GiB, and {}: {}, leave it out with --only, \
+         or run it shortened, without --full",
+        short.needed_gib, short.free, short.next
+    );
+    Err(LabError::BadWorkload(what))
 }
 
 /// The most I/Os that the volumes of a world let pass in its time; `None` if nothing limits them.
@@ -68,10 +50,6 @@ fn ios_max(setup: &Setup) -> Option<u64> {
     let instances = setup.instances.iter().map(|of| of.iops_max);
     let of_instances = instances.fold(0, u64::saturating_add).saturating_mul(seconds);
     Some(if is_attached { of_volumes.min(of_instances) } else { of_volumes })
-}
-
-fn gib(bytes: u64) -> String {
-    text::rate(bytes as f64 / f64::from(1 << 30))
 }
 
 #[cfg(test)]
@@ -101,13 +79,14 @@ mod tests {
     #[test]
     fn what_has_no_room_is_refused_before_it_runs() {
         let (cases, folder) = (cases("fio-4000"), Path::new("/tmp/x"));
-        let large = 72_000_000 * IO_BYTES;
-        assert!(fits(&cases, (folder, large), large).is_ok());
-        let told = |disk, memory| fits(&cases, (folder, disk), memory).unwrap_err().to_string();
+        let large = 72_000_000 * 40;
+        let with = |disk, memory| fits(&cases, &Room::with(folder, disk, memory));
+        assert!(with(large, large).is_ok());
+        let told = |disk, memory| with(disk, memory).unwrap_err().to_string();
         let text = told(1 << 30, u64::MAX);
         assert!(text.contains("\"io1 18,000\", up to 2.7 GiB, and 1 GiB are free on"), "{text}");
         assert!(text.contains("the disk of /tmp/x: let TMPDIR"), "{text}");
-        assert!(told(large, large - 1).contains("free of memory: leave out"));
+        assert!(told(large, large - 1).contains("free of memory: let it last less long, leave it"));
         assert!(check(&self::cases("fio-40")[..1], Path::new("/")).is_ok());
         assert!(check(&cases, Path::new("/no/such/folder")).is_err());
     }
