@@ -111,6 +111,20 @@ impl Comparison {
         }
     }
 
+    /// Whether a processor that was slower at times by a factor may be why a figure is not what it
+    /// must be: a ratio or a rate that is off by no more, and how runs vary.
+    #[must_use]
+    pub fn may_be_slowed(&self, value: Option<f64>, slower: f64) -> bool {
+        match &self.by {
+            By::CovPercent | By::CovRatioTo(_) => true,
+            By::RatioTo(_) | By::Quotient { .. } | By::Mean(_) | By::Furthest(_) | By::Known(_) => {
+                value.is_some_and(|value| {
+                    value * slower >= self.bounds.low && value / slower <= self.bounds.high
+                })
+            }
+        }
+    }
+
     /// Whether there may be no figure where fewer runs are made, or no file system is there for its
     /// programs: not where none is a verdict, as of a rate that never falls.
     #[must_use]

@@ -5,9 +5,10 @@ use serde::{Deserialize, Serialize};
 use super::configuration::configurations;
 use super::{Ready, Suite, Way};
 use crate::LabError;
-use crate::bench::live::Live;
+use crate::bench::live::{Live, Speeds};
 use crate::clock;
 use crate::environment::Environment;
+use crate::sim::compare::Comparison;
 use crate::sim::run::Results;
 use crate::stalls::Observed;
 
@@ -83,12 +84,12 @@ pub struct SuiteResult {
 }
 
 /// Whether what is broken for real may be the machine's fault.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Doubts {
     /// Of any figure.
     of_all: bool,
-    /// Of those of programs that their client's processor binds as much as their volume.
-    of_programs: bool,
+    /// The processor beside programs that their client binds as much as their volume.
+    of_programs: Speeds,
 }
 
 /// A published figure and ours.
@@ -217,7 +218,7 @@ impl SuiteResult {
         let scenario = &results.scenario;
         let command = format!("evenkeel sim run {scenario} --seed {}", results.seed);
         self.simulated = Some(Part::of(results, ready.times, vec![command]));
-        self.add(ready, results, Way::InVirtualTime, Doubts::default());
+        self.add(ready, results, Way::InVirtualTime, &Doubts::default());
     }
 
     /// Adds what came for real.
@@ -232,13 +233,12 @@ impl SuiteResult {
         let news: Vec<String> = news.cloned().collect();
         self.warnings.extend(news);
         self.failures.extend(live.failures.iter().cloned());
-        let slowed = live.speeds.reason();
-        let doubts = Doubts { of_all: !live.busy.is_empty(), of_programs: slowed.is_some() };
-        self.busy = live.busy.iter().cloned().chain(slowed).collect();
-        self.add(ready, &live.results, Way::ForReal, doubts);
+        self.busy = live.busy.iter().cloned().chain(live.speeds.reason()).collect();
+        let doubts = Doubts { of_all: !live.busy.is_empty(), of_programs: live.speeds.clone() };
+        self.add(ready, &live.results, Way::ForReal, &doubts);
     }
 
-    fn add(&mut self, ready: &Ready, results: &Results, way: Way, doubts: Doubts) {
+    fn add(&mut self, ready: &Ready, results: &Results, way: Way, doubts: &Doubts) {
         let found = ready.found(results, way);
         for (point, found) in ready.points.iter().zip(found) {
             let at = self.rows.iter().position(|row| row.id == point.id);
@@ -266,10 +266,15 @@ impl SuiteResult {
                 continue;
             }
             let value = found.as_ref().and_then(|found| found.value);
-            let suffers =
-                point.comparison.as_ref().is_some_and(|compared| compared.may_suffer(value));
-            let is_doubted = doubts.of_all || doubts.of_programs && point.is_bound_by_client;
-            (row.live, row.is_unsafe) = (found, is_doubted && suffers);
+            let is_slowed = |compared: &Comparison| {
+                let slower = doubts.of_programs.slower(&point.bound_by_client);
+                slower.is_some_and(|slower| compared.may_be_slowed(value, slower))
+            };
+            let is_doubted = |compared: &Comparison| {
+                compared.may_suffer(value) && (doubts.of_all || is_slowed(compared))
+            };
+            let is_unsafe = point.comparison.as_ref().is_some_and(is_doubted);
+            (row.live, row.is_unsafe) = (found, is_unsafe);
         }
         self.load_after_hundredths = crate::environment::load_hundredths();
         let is_any_run = self.rows.iter().any(|row| row.verdict() != NOT_RUN);

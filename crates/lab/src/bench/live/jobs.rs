@@ -103,7 +103,12 @@ pub(super) fn drive(
                 continue;
             }
             match &mounted[place.volume] {
-                Some(chain) => came.melt(place, chain, seed.wrapping_add(round), host)?,
+                Some(chain) => {
+                    let bound_here = place.bound_here(setup);
+                    came.batches.speeds.look(&bound_here);
+                    came.melt(place, chain, seed.wrapping_add(round), host)?;
+                    came.batches.speeds.look(&bound_here);
+                }
                 None => came.direct(place, &exports[place.volume], host)?,
             }
             if round == 0 {
@@ -200,6 +205,12 @@ impl Place<'_> {
     fn calls(&self) -> u64 {
         let writes = self.roles.iter().filter(|role| writes_only(role.pass));
         writes.map(|role| role.ios / WRITES_PER_CALL).max().unwrap_or(0)
+    }
+
+    /// The clients whose passes are bound by their machine as much.
+    fn bound_here<'b>(&self, setup: &'b Setup) -> Vec<&'b str> {
+        let clients = self.roles.iter().map(|role| &setup.clients[role.client]);
+        clients.filter_map(programs::bound_here).collect()
     }
 
     /// The client that a pass stands for.

@@ -86,17 +86,12 @@ pub(super) fn drive(
         }
         let ready = test.ready(chain, folder);
         let before = host.counted()?[test.volume];
-        let is_bound_here = test.client.program.is_some_and(|of| of.program.is_bound_by_client());
-        if is_bound_here {
-            came.batches.speeds.look();
-        }
+        came.batches.speeds.look(bound_here(test.client).as_slice());
         let started_ns = came.now_ns();
         let place = (&exports[test.volume], folder, seed);
         let ran = ready.and_then(|ready| test.run(&ready, place).map(|score| (score, ready)));
         let counted = host.counted()?[test.volume] - before;
-        if is_bound_here {
-            came.batches.speeds.look();
-        }
+        came.batches.speeds.look(bound_here(test.client).as_slice());
         let name = test.name().to_owned();
         let (Score { took_ns, command }, ready) = match ran {
             Ok(ran) => ran,
@@ -125,6 +120,11 @@ pub(super) fn drive(
         progress(&[told]);
     }
     Ok(came.batches)
+}
+
+/// The name of a client that is a program which its machine binds as much as its volume.
+pub(super) fn bound_here(client: &ClientSetup) -> Option<&str> {
+    client.program.filter(|of| of.program.is_bound_by_client()).map(|_| client.name.as_str())
 }
 
 /// Where a program runs, ready for it.

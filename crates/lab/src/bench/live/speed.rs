@@ -1,6 +1,7 @@
 //! How fast the processor is while programs run that it binds. Whoever shares its core, or heats
 //! it, is seen by no clock of ours: only work that is always the same shows it.
 
+use std::collections::BTreeMap;
 use std::hint::black_box;
 
 use evenkeel_store::random::Random;
@@ -12,46 +13,60 @@ const STEPS: u32 = 1_000_000;
 /// Pieces of a look, of which the fastest counts: what was on the processor by chance is not what
 /// is looked for.
 const PIECES: u32 = 5;
-/// Programs that the processor binds are not judged where it was slower at times by more than this
-/// factor, which is as far apart as they may be.
+/// Programs that the processor binds are judged as they are where it was slower at times by no more
+/// than this factor, which is as far apart as they may be.
 const SLOWER_MAX: f64 = 1.10;
 
-/// The fastest and the slowest look, in nanoseconds; none before the first.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Speeds(Option<(u64, u64)>);
+/// The fastest and the slowest look beside each program, by its name, in nanoseconds.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Speeds(BTreeMap<String, (u64, u64)>);
 
 impl Speeds {
-    /// Takes a look, in about five milliseconds.
-    pub(super) fn look(&mut self) {
-        self.note((0..PIECES).map(|_| piece_ns()).min().unwrap_or(0));
+    /// Takes a look beside programs, in about five milliseconds; none if there are none.
+    pub(super) fn look(&mut self, programs: &[&str]) {
+        if !programs.is_empty() {
+            let took_ns = (0..PIECES).map(|_| piece_ns()).min().unwrap_or(0);
+            programs.iter().for_each(|program| self.note(program, took_ns));
+        }
     }
 
-    pub(crate) fn note(&mut self, took_ns: u64) {
-        let (fastest, slowest) = self.0.unwrap_or((took_ns, took_ns));
-        self.0 = Some((fastest.min(took_ns), slowest.max(took_ns)));
+    pub(crate) fn note(&mut self, program: &str, took_ns: u64) {
+        let looks = self.0.entry(program.to_owned()).or_insert((took_ns, took_ns));
+        *looks = (looks.0.min(took_ns), looks.1.max(took_ns));
     }
 
     /// With the looks of another run.
     pub(super) fn join(&mut self, other: Self) {
-        if let Some((fastest, slowest)) = other.0 {
-            self.note(fastest);
-            self.note(slowest);
+        for (program, (fastest, slowest)) in other.0 {
+            self.note(&program, fastest);
+            self.note(&program, slowest);
         }
     }
 
-    /// Why broken figures of programs that the processor binds say nothing, in words; none where
-    /// they do.
+    /// By what factor the processor was slower at times beside any of these programs, where that is
+    /// more than leaves verdicts safe: figures of theirs that are off by no more say nothing.
     #[must_use]
-    pub fn reason(self) -> Option<String> {
-        let (fastest, slowest) = self.0?;
-        let slower = slowest as f64 / fastest.max(1) as f64;
+    pub fn slower(&self, programs: &[String]) -> Option<f64> {
+        let slower = programs.iter().filter_map(|program| self.0.get(program)).map(factor);
+        slower.max_by(f64::total_cmp).filter(|slower| *slower > SLOWER_MAX)
+    }
+
+    /// The most of any program, in words; none where verdicts are safe on all.
+    #[must_use]
+    pub fn reason(&self) -> Option<String> {
+        let slower = self.0.iter().map(|(program, looks)| (factor(looks), program));
+        let (slower, program) = slower.max_by(|a, b| a.0.total_cmp(&b.0))?;
         (slower > SLOWER_MAX).then(|| {
             format!(
-                "the processor itself was slower at times by a factor of {slower:.2}, and at most \
-                 {SLOWER_MAX:.2} leave a verdict safe on what it binds"
+                "the processor itself was slower at times, beside {program} by a factor of \
+                 {slower:.2}, and at most {SLOWER_MAX:.2} leave a verdict safe on what it binds"
             )
         })
     }
+}
+
+fn factor((fastest, slowest): &(u64, u64)) -> f64 {
+    *slowest as f64 / (*fastest).max(1) as f64
 }
 
 fn piece_ns() -> u64 {
@@ -67,19 +82,25 @@ mod tests {
 
     #[test]
     fn a_processor_is_as_fast_as_its_looks() {
+        let programs = ["gzip", "tar"].map(str::to_owned);
         let mut speeds = Speeds::default();
-        assert_eq!(speeds.reason(), None, "nobody looked");
-        speeds.look();
-        let (fastest, slowest) = speeds.0.unwrap();
+        assert_eq!((speeds.reason(), speeds.slower(&programs)), (None, None), "nobody looked");
+        speeds.look(&[]);
+        assert_eq!(speeds, Speeds::default());
+        speeds.look(&["dbench"]);
+        let (fastest, slowest) = speeds.0["dbench"];
         assert!(fastest == slowest && fastest > 0);
         let mut speeds = Speeds::default();
-        [1_000, 1_100].into_iter().for_each(|took_ns| speeds.note(took_ns));
-        assert_eq!(speeds.reason(), None);
+        [1_000, 1_100].into_iter().for_each(|took_ns| speeds.note("gzip", took_ns));
+        speeds.note("tar", 2_000);
+        assert_eq!((speeds.reason(), speeds.slower(&programs)), (None, None), "near enough");
         let mut other = Speeds::default();
-        other.note(1_680);
+        other.note("gzip", 1_680);
         speeds.join(other);
         speeds.join(Speeds::default());
         let reason = speeds.reason().unwrap();
-        assert!(reason.contains("by a factor of 1.68"), "{reason}");
+        assert!(reason.contains("beside gzip by a factor of 1.68"), "{reason}");
+        assert_eq!(speeds.slower(&programs), Some(1.68));
+        assert_eq!(speeds.slower(&programs[1..]), None, "tar was judged by its own looks");
     }
 }

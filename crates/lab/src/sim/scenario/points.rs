@@ -4,6 +4,8 @@
 //! run of a hundredth of that time has a hundredth of the credits: its spans are a hundredth, and
 //! its totals and times count a hundredfold.
 
+use std::collections::BTreeSet;
+
 use super::comparisons::comparison;
 use super::reader::Reader;
 use super::tree::{self, Node, Table, Value};
@@ -35,8 +37,8 @@ pub struct Point {
     /// Whether it is of what only a kernel does, as its page cache and the flushes of its file
     /// system: there is none in virtual time, nor for real without a file system.
     pub is_for_real_only: bool,
-    /// Whether it is of programs that their client binds as much as their volume.
-    pub is_bound_by_client: bool,
+    /// The programs that it is of and that their client binds as much as their volume, by name.
+    pub bound_by_client: Vec<String>,
     /// Where it is found in the runs of a scenario; `None` where none of them is of that case.
     pub comparison: Option<Comparison>,
 }
@@ -92,11 +94,12 @@ fn point(reader: Reader<'_>, scenario: &mut Scenario, times: u32) -> Read<Point>
     }
     let is_for_real_only = comparison.as_ref().is_some_and(|compared| {
         matches!(compared.by, By::Mean(metric) | By::Furthest(metric) if metric.is_for_real_only())
-            || is_of_programs(compared, scenario, Program::is_for_real_only)
+            || !programs_of(compared, scenario, Program::is_for_real_only).is_empty()
     });
-    let is_bound_by_client = comparison
+    let bound_by_client = comparison
         .as_ref()
-        .is_some_and(|compared| is_of_programs(compared, scenario, Program::is_bound_by_client));
+        .map(|compared| programs_of(compared, scenario, Program::is_bound_by_client))
+        .unwrap_or_default();
     Ok(Point {
         id,
         what,
@@ -105,23 +108,26 @@ fn point(reader: Reader<'_>, scenario: &mut Scenario, times: u32) -> Read<Point>
         is_gate,
         is_live_gate,
         is_for_real_only,
-        is_bound_by_client,
+        bound_by_client,
         comparison,
     })
 }
 
-/// Whether something that is compared is of a program like that.
-fn is_of_programs(compared: &Comparison, scenario: &Scenario, is: fn(Program) -> bool) -> bool {
-    compared.measures().any(|measure| {
-        let Measure::Of { run, measure } = measure else { return false };
+/// What the clients are called that are compared and are programs like that.
+fn programs_of(compared: &Comparison, scenario: &Scenario, is: fn(Program) -> bool) -> Vec<String> {
+    let mut names = BTreeSet::new();
+    for measure in compared.measures() {
+        let Measure::Of { run, measure } = measure else { continue };
         let case = &scenario.cases[run];
-        case.measures[measure].of.iter().any(|subject| match subject {
-            Subject::Client(client) => {
-                case.setup.clients[*client as usize].program.is_some_and(|of| is(of.program))
+        for subject in &case.measures[measure].of {
+            let Subject::Client(client) = subject else { continue };
+            let client = &case.setup.clients[*client as usize];
+            if client.program.is_some_and(|of| is(of.program)) {
+                names.insert(client.name.clone());
             }
-            Subject::Volume(_) => false,
-        })
-    })
+        }
+    }
+    names.into_iter().collect()
 }
 
 /// Whether the scenario has runs of every case that the point names.
