@@ -26,7 +26,9 @@ fn main() -> ExitCode {
         }
         Err(config::ParseError::File(failure)) => return failure.report(),
     };
-    match cmd::run(cli) {
+    let done = cmd::run(cli);
+    cmd::serve::end_if_told_to();
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }

@@ -3,6 +3,7 @@
 
 mod support;
 
+use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -199,11 +200,60 @@ fn without_the_guarantee_a_neighbour_breaks_the_promise_and_is_named() {
         }
         assert_eq!(output.status.code(), Some(1), "{output}");
         assert!(output.stdout.contains("why: reads: "), "{output}");
-        assert!(output.stdout.contains("neighbours took what was promised to it"), "{output}");
+        let named = "its server guarantees nothing against neighbours (no calibration is in force)";
+        assert!(output.stdout.contains(named), "{output}");
         assert!(output.stdout.contains("The promise: broken"), "{output}");
         assert!(output.stderr.contains("does not keep its promise"), "{output}");
         Came::Good
     });
+}
+
+/// A measurement that is killed leaves the server that it has started. The next one stops it.
+#[test]
+fn what_a_killed_measurement_left_running_is_stopped_by_the_next() {
+    if absent(&["fio"]) {
+        return;
+    }
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let bench = || {
+        let mut bench = evenkeel(folder.path());
+        start(bench.args(["bench", "prove", "--time", "5s"]).env("TMPDIR", folder.path()))
+    };
+    let killed = bench();
+    let minute = Duration::from_secs(60);
+    assert!(Deadline::after(minute).comes(|| !servers_below(folder.path()).is_empty()));
+    let left = servers_below(folder.path());
+    killed.kill_9();
+    assert_eq!(servers_below(folder.path()), left, "nobody stopped it");
+    let mut next = bench();
+    let is_told = || next.logged().contains("an earlier run had left");
+    assert!(Deadline::after(minute).comes(is_told), "{}", next.logged());
+    // Its own server is there, and so whoever listens for signals.
+    let is_ready = || servers_below(folder.path()).iter().any(|server| !left.contains(server));
+    assert!(Deadline::after(minute).comes(is_ready), "{}", next.logged());
+    let after = servers_below(folder.path());
+    assert!(left.iter().all(|server| !after.contains(server)), "{left:?} {after:?}");
+    next.signal(Signal::TERM);
+    assert_eq!(next.finish().status.code(), Some(130));
+    let is_gone = || servers_below(folder.path()).is_empty();
+    assert!(Deadline::after(minute).comes(is_gone), "{:?}", servers_below(folder.path()));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "a folder is left");
+}
+
+/// The processes that serve a data folder below this one.
+fn servers_below(folder: &Path) -> Vec<PathBuf> {
+    let folder = folder.to_string_lossy().into_owned();
+    let is_one = |process: &PathBuf| {
+        let words = fs::read(process.join("cmdline")).unwrap_or_default();
+        let words: Vec<_> = words.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+        words.get(1).is_some_and(|verb| verb == "serve")
+            && words.iter().any(|word| word.starts_with(&folder))
+    };
+    let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    let mut servers: Vec<PathBuf> = processes.filter(is_one).collect();
+    servers.sort();
+    servers
 }
 
 /// A plain file is too fast for a volume of 1,000 IOPS, and nothing in it changes.

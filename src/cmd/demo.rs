@@ -1,7 +1,7 @@
 //! `evenkeel demo`: a server of its own on a temporary folder, real fio clients, a verdict per
 //! volume.
 
-use super::{serve, temporary_folder, volume};
+use super::{folder_of_a_run, serve, volume};
 use crate::api::Client;
 use crate::cli::{CalibrateWhen, Demo, VolumeCreate, Wait};
 use crate::message::{self, Failure};
@@ -63,7 +63,7 @@ fn plans() -> [Plan; 4] {
 
 pub fn run(arguments: &Demo) -> Result<(), Failure> {
     serve::log_to_stderr("warn")?;
-    let folder = temporary_folder(&std::env::temp_dir(), "evenkeel-demo-")?;
+    let folder = folder_of_a_run(&std::env::temp_dir(), "evenkeel-demo-")?;
     let config = Config {
         data_dir: folder.path().join("data"),
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),

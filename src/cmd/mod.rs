@@ -7,7 +7,10 @@ use evenkeel_core::qos::admission::Reserved;
 use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::units::ByteCount;
 use evenkeel_engine::Engine;
+use evenkeel_lab::bench::chain;
 use evenkeel_wire::agent::{Attachment, Command, HostAddress, Reply, VolumeState};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -52,9 +55,23 @@ fn this_call() -> String {
     evenkeel_lab::text::command_line(&words)
 }
 
+/// A new folder in `parent` for what is run in it, gone when it is dropped. What an earlier one of
+/// the same prefix left, that did not end well, is taken down first.
+fn folder_of_a_run(parent: &Path, prefix: &str) -> Result<TempDir, Failure> {
+    for told in chain::clean_leftovers(parent, prefix) {
+        eprintln!("{told}");
+    }
+    let folder = temporary_folder(parent, prefix)?;
+    chain::claim(folder.path()).map_err(|error| Failure::new(error.to_string()))?;
+    Ok(folder)
+}
+
 /// A new folder in `parent`, gone when it is dropped.
 fn temporary_folder(parent: &Path, prefix: &str) -> Result<TempDir, Failure> {
-    let made = tempfile::Builder::new().prefix(prefix).tempdir_in(parent);
+    // Others may pass, for servers of other users work in it; nobody else may write, whatever the
+    // umask.
+    let mode = Permissions::from_mode(0o755);
+    let made = tempfile::Builder::new().prefix(prefix).permissions(mode).tempdir_in(parent);
     made.map_err(|error| Failure::new(format!("a folder in {}: {error}", parent.display())))
 }
 

@@ -1,8 +1,9 @@
 //! `evenkeel prove`: is it what it says it is?
 
 use super::progress::{Progress, Stages, second};
-use super::{serve, temporary_folder, volume};
+use super::{folder_of_a_run, serve, volume};
 use crate::api::Client;
+use crate::api::capacity::Capacity;
 use crate::cli::Prove;
 use crate::message::{self, Exit, Failure, Format};
 use crate::top::sample::number;
@@ -23,7 +24,7 @@ use std::path::Path;
 pub fn run(arguments: &Prove) -> Result<(), Failure> {
     serve::log_to_stderr("warn")?;
     let plan = plan(arguments)?;
-    let folder = temporary_folder(&std::env::temp_dir(), "evenkeel-prove-")?;
+    let folder = folder_of_a_run(&std::env::temp_dir(), "evenkeel-prove-")?;
     serve::end_when_told_to(vec![folder.path().to_owned()])?;
     let asked = Asked::of(arguments)?;
     let client;
@@ -292,6 +293,11 @@ impl Insight for Server<'_> {
             instance_s: seconds(&["instanceOperations", "instanceBytes"]),
             device_s: seconds(&["device"]),
         })
+    }
+
+    /// It knows what there is to be shared out by its calibration.
+    fn guarantees(&mut self) -> Option<bool> {
+        Capacity::get(self.client).ok().map(|capacity| capacity.calibration.is_some())
     }
 }
 

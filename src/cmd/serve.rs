@@ -1,18 +1,29 @@
 //! `evenkeel serve`: the server, in the foreground, until it is told to stop.
 
 use crate::cli::Serve;
+use crate::clock::Deadline;
 use crate::message::{self, Exit, Failure};
 use crate::server::{self, Addresses, Config};
 use evenkeel_lab::bench::chain;
-use rustix::process::Pid;
+use rustix::process::{self, Pid, WaitId, WaitIdOptions, kill_process, waitid};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
+
+/// Set once this process is told to stop in the middle.
+static ENDING: AtomicBool = AtomicBool::new(false);
+/// Longest wait for the programs of a benchmark that are told to end.
+const CHILDREN_MAX: Duration = Duration::from_secs(10);
+/// Longest wait for the end of this process after that.
+const ENDING_MAX: Duration = Duration::from_secs(60);
+/// Distance of two looks.
+const LOOK: Duration = Duration::from_millis(20);
 
 pub fn run(arguments: &Serve) -> Result<(), Failure> {
     log_to_stderr(&arguments.log)?;
@@ -130,6 +141,7 @@ pub fn end_when_told_to_after(
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         if let Ok(runtime) = runtime {
             runtime.block_on(stop_signal());
+            ENDING.store(true, Ordering::Release);
             first();
             interrupted(&folders);
         }
@@ -140,10 +152,8 @@ pub fn end_when_told_to_after(
 
 /// Told to stop in the middle: nothing is worth a graceful end, but the folders must not stay.
 pub fn interrupted(folders: &[PathBuf]) {
-    // A terminal tells the whole group, `kill` only us.
-    for child in children() {
-        let _ = rustix::process::kill_process(child, rustix::process::Signal::TERM);
-    }
+    ENDING.store(true, Ordering::Release);
+    end_children();
     // What could not be taken down is found again by its journal.
     for folder in folders.iter().filter(|folder| !chain::is_any_below(folder)) {
         let _ = std::fs::remove_dir_all(folder);
@@ -153,7 +163,50 @@ pub fn interrupted(folders: &[PathBuf]) {
     std::process::exit(130);
 }
 
-/// The programs that this process has started and that still run, as far as the kernel tells.
+/// Waits for the end of a process that is told to stop: what the programs of a benchmark say that
+/// are told so, too, is no failure of it.
+pub fn end_if_told_to() {
+    let deadline = Deadline::after(ENDING_MAX);
+    loop {
+        let ends = ENDING.load(Ordering::Acquire);
+        if !ends || !deadline.pause(LOOK) {
+            return;
+        }
+    }
+}
+
+/// Ends the programs that this process has started: they may write to its folders until then.
+fn end_children() {
+    // One that has just ended is told nothing.
+    let tell = |child: &Pid, signal| {
+        let _ = kill_process(*child, signal);
+    };
+    let mut told = Vec::new();
+    let deadline = Deadline::after(CHILDREN_MAX);
+    loop {
+        let running: Vec<Pid> = children().into_iter().filter(|child| is_running(*child)).collect();
+        // A terminal tells the whole group, `kill` only us.
+        for child in running.iter().filter(|child| !told.contains(*child)) {
+            tell(child, process::Signal::TERM);
+        }
+        if running.is_empty() {
+            return;
+        }
+        if !deadline.pause(LOOK) {
+            return running.iter().for_each(|child| tell(child, process::Signal::KILL));
+        }
+        told = running;
+    }
+}
+
+/// Whether a program that this process has started has not ended; who waits for it finds its end
+/// all the same.
+fn is_running(child: Pid) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+    matches!(waitid(WaitId::Pid(child), options), Ok(None))
+}
+
+/// The programs that this process has started, as far as the kernel tells.
 fn children() -> Vec<Pid> {
     let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let lists =

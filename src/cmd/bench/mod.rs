@@ -13,7 +13,7 @@ mod served;
 mod suite;
 mod world;
 
-use super::{serve, temporary_folder};
+use super::{folder_of_a_run, serve};
 use crate::cli::{BenchVerb, Output};
 use crate::message::{self, Exit, Failure, Format};
 use serde::Serialize;
@@ -68,7 +68,7 @@ fn refuse_csv(verb: &BenchVerb) -> Result<(), Failure> {
 /// measurement.
 fn begin(parent: &Path, prefix: &str) -> Result<TempDir, Failure> {
     serve::log_to_stderr("warn")?;
-    let folder = temporary_folder(parent, prefix)?;
+    let folder = folder_of_a_run(parent, prefix)?;
     serve::end_when_told_to(vec![folder.path().to_owned()])?;
     Ok(folder)
 }

@@ -1,7 +1,7 @@
 //! `evenkeel bench run`: a published experiment again, for real and in virtual time.
 
 use super::super::progress::{Progress, Stages, left, second};
-use super::super::{serve, temporary_folder, this_call};
+use super::super::{folder_of_a_run, serve, this_call};
 use super::world::World;
 use super::{failed, kept, print};
 use crate::cli::BenchRun;
@@ -101,12 +101,7 @@ fn drive(
     result: &mut SuiteResult,
 ) -> Result<(), Failure> {
     serve::log_to_stderr("warn")?;
-    let parent = std::env::temp_dir();
-    for told in chain::clean_leftovers(&parent, FOLDERS) {
-        eprintln!("{told}");
-    }
-    let folder = temporary_folder(&parent, FOLDERS)?;
-    chain::claim(folder.path()).map_err(failed)?;
+    let folder = folder_of_a_run(&std::env::temp_dir(), FOLDERS)?;
     let mounts = folder.path().to_owned();
     // The server must live until what is mounted on it is gone, and that is in use until the pass
     // that runs has ended; then its own run takes it down.

@@ -1,5 +1,5 @@
-//! Servers that a program needs on a file system, known by where they work: after a run that was
-//! killed they are stopped before anything is taken down.
+//! Servers that a run needs, known by where they work: after one that was killed they are stopped
+//! before anything is taken down.
 
 use std::fs::{self, Permissions};
 use std::io::ErrorKind;
@@ -16,11 +16,15 @@ use crate::LabError;
 pub(super) const QUIT_MAX: Duration = Duration::from_secs(10);
 /// Programs that are servers of ours, and what ends them at once. Another one in the very folder is
 /// not ours to stop.
-const PROGRAMS: [(&str, Signal); 3] =
-    [("postgres", Signal::QUIT), ("mariadbd", Signal::KILL), ("apache2", Signal::TERM)];
+const PROGRAMS: [(&str, Signal); 4] = [
+    ("postgres", Signal::QUIT),
+    ("mariadbd", Signal::KILL),
+    ("apache2", Signal::TERM),
+    ("evenkeel", Signal::TERM),
+];
 
-/// Stops the server of a folder, if one runs: at once, since nobody needs its data again. It is
-/// known by where it works, not by a number that may be another's by now.
+/// Stops the servers of a folder, if any run: at once, since nobody needs their data again. They
+/// are known by where they work, not by a number that may be another's by now.
 ///
 /// # Errors
 /// When it does not go.
@@ -58,21 +62,30 @@ pub(super) fn data_folder(folder: &Path) -> String {
     format!("--datadir={}", folder.display())
 }
 
-/// The processes of a server that works in a folder, or is told to: itself and its children.
+/// The processes of a server that works in a folder, or below, or is told to: itself and its
+/// children, but never this one.
 fn processes_of(folder: &Path, program: &str) -> Vec<Pid> {
     let told = data_folder(folder);
+    let own = Path::new("/proc").join(std::process::id().to_string());
     child::processes(|process| {
         // First what is cheap and true of few.
-        if !fs::read_link(process.join("exe")).is_ok_and(|exe| exe.ends_with(program)) {
+        let exe = fs::read_link(process.join("exe"));
+        if process == own || !exe.is_ok_and(|exe| is_program(&exe, program)) {
             return false;
         }
-        let works_there = fs::read_link(process.join("cwd")).is_ok_and(|at| at == folder);
+        let works_there = fs::read_link(process.join("cwd")).is_ok_and(|at| at.starts_with(folder));
         let is_told = || {
             let words = fs::read(process.join("cmdline")).unwrap_or_default();
             words.split(|byte| *byte == 0).any(|word| word == told.as_bytes())
         };
         works_there || is_told()
     })
+}
+
+/// Whether a process's program is called so, also where a newer one has taken its place since.
+fn is_program(exe: &Path, program: &str) -> bool {
+    let name = exe.file_name().unwrap_or_default().to_string_lossy();
+    name.strip_suffix(" (deleted)").unwrap_or(&name) == program
 }
 
 #[cfg(test)]

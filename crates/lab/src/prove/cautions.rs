@@ -199,10 +199,15 @@ pub(super) fn reason(one: &Measured, verdict: &Verdict, bands: &Bands) -> Option
         // Without a guarantee nothing is held back before the device, and all of it waits there.
         Some(held) if held.own_s + held.instance_s + held.device_s <= 0.1 * seconds => {
             let (depth, took) = (one.step.workload.queue_depth, one.measurement.latency.mean_ns);
+            let neighbours = match one.guarantees {
+                Some(false) => {
+                    "its server guarantees nothing against neighbours (no calibration is in force)"
+                }
+                Some(true) | None => "neighbours took what was promised to it",
+            };
             Some(format!(
                 "{name}: no limit held it up, and yet with {depth} requests at once each took {}: \
-                 neighbours took what was promised to it, the device gives less than was sold, \
-                 or the client had no processor",
+                 {neighbours}, the device gives less than was sold, or the client had no processor",
                 text::latency(took)
             ))
         }

@@ -78,6 +78,10 @@ pub trait Insight {
     /// For how long the volume was held up since the server started, by what; `None` if nobody can
     /// tell.
     fn held_up(&mut self) -> Option<HeldUp>;
+
+    /// Whether the server guarantees what it has sold, against neighbours; `None` if nobody can
+    /// tell.
+    fn guarantees(&mut self) -> Option<bool>;
 }
 
 /// Nothing can be told: the subject is seen from outside only.
@@ -90,6 +94,10 @@ impl Insight for Outside {
     }
 
     fn held_up(&mut self) -> Option<HeldUp> {
+        None
+    }
+
+    fn guarantees(&mut self) -> Option<bool> {
         None
     }
 }
@@ -169,6 +177,8 @@ struct Measured {
     observed: Observed,
     promise: Promise,
     held_up: Option<HeldUp>,
+    /// As [`Insight::guarantees`].
+    guarantees: Option<bool>,
 }
 
 /// About how long a proof takes, in seconds of load.
@@ -277,7 +287,8 @@ impl Prover<'_> {
         let start_us = demo::start_us(&measurement).unwrap_or(0);
         let stalls = observed.stalls.during(start_us, load_ms * 1_000);
         let observed = Observed { stalls, ..observed };
-        Ok(Measured { step, measurement, observed, promise, held_up })
+        let guarantees = self.insight.guarantees();
+        Ok(Measured { step, measurement, observed, promise, held_up, guarantees })
     }
 
     /// Judges all loads.

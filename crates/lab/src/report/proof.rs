@@ -40,7 +40,7 @@ impl Proof {
             &mut section,
             "Of full seconds after the first. SD: sample standard deviation; SE: SD / √n; CoV: \
              SD / mean; the interval: where the mean lies with 95 % confidence, by bootstrap over \
-             seconds.",
+             seconds, of few as wide as Student's.",
         );
         let _ = writeln!(
             section,

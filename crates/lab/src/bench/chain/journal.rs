@@ -9,6 +9,8 @@ use crate::LabError;
 
 /// The journal's name in its folder.
 const NAME: &str = "chain.journal";
+/// What it is called until its first line is written.
+const DRAFT: &str = "chain.journal.new";
 
 /// Something of the system that must be taken down.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,9 +48,12 @@ impl Journal {
         let path = folder.join(NAME);
         let pid = std::process::id();
         let began = started(pid).unwrap_or_default();
-        let mut file = File::create(&path).map_err(LabError::io("cannot make", &path))?;
-        writeln!(file, "process {pid} {began}")
+        // Whole from the first moment: half a line is nobody's.
+        let draft = folder.join(DRAFT);
+        let mut file = File::create(&draft).map_err(LabError::io("cannot make", &draft))?;
+        file.write_all(format!("process {pid} {began}\n").as_bytes())
             .and_then(|()| file.sync_data())
+            .and_then(|()| fs::rename(&draft, &path))
             .map_err(LabError::io("cannot write", &path))?;
         Ok(Self { path })
     }
@@ -62,7 +67,7 @@ impl Journal {
     pub fn write(&self, step: &Step) -> Result<(), LabError> {
         let mut options = OpenOptions::new();
         let written = options.append(true).open(&self.path).and_then(|mut file| {
-            writeln!(file, "{step}")?;
+            file.write_all(format!("{step}\n").as_bytes())?;
             file.sync_data()
         });
         written.map_err(LabError::io("cannot write", &self.path))

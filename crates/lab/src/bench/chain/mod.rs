@@ -11,13 +11,14 @@ mod journal;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::fs::syncfs;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use self::journal::{Journal, Step};
 use super::NbdUri;
@@ -26,6 +27,8 @@ use super::servers;
 use super::stripe::{Member, Stripe};
 use crate::{LabError, clock};
 
+/// That its group or anybody may write, in the mode of a folder.
+const OTHERS_WRITE: u32 = 0o022;
 /// Longest wait for one program of the chain: mkfs writes little, but perhaps at 100 IOPS.
 const STEP_MAX: Duration = Duration::from_secs(120);
 /// Longest wait for a loop device to let go of its file, which it does when nobody looks.
@@ -339,30 +342,36 @@ pub fn clean_below(parent: &Path) -> Vec<String> {
 }
 
 /// Notes in a run's own folder whose it is, so that [`clean_leftovers`] finds it when this process
-/// is no more, chains or none.
+/// is no more, chains or none, and stops the servers that work in it.
 ///
 /// # Errors
 /// When it cannot be written down.
 pub fn claim(run: &Path) -> Result<(), LabError> {
-    Journal::begin(run).map(drop)
+    // As the kernel tells where a process works.
+    let run = run.canonicalize().map_err(LabError::io("cannot find", run))?;
+    Journal::begin(&run)?.write(&Step::Server(run))
 }
 
 /// Takes down what a run left that did not end well: of every folder in `parent` whose name begins
-/// with `prefix` and whose process is no more, or that of one of its chains, the chains and then
-/// the folder. In words, a line each.
+/// with `prefix` and whose process is no more, or that of one of its chains, the chains, the
+/// servers and then the folder. In words, a line each. A folder into which others may write is
+/// none of ours: what its journal says would be their orders.
 #[must_use]
 pub fn clean_leftovers(parent: &Path, prefix: &str) -> Vec<String> {
     let mut told = Vec::new();
     let is_of_runs = |run: &PathBuf| {
         run.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
     };
-    for run in below(parent).filter(is_of_runs) {
+    for run in below(parent).filter(is_of_runs).filter(|run| is_private(run)) {
         let chains: Vec<PathBuf> = below(&run).collect();
         if !journal::is_orphan(&run) && !chains.iter().any(|chain| journal::is_orphan(chain)) {
             continue;
         }
         chains.iter().for_each(|chain| give_up(chain));
-        let left: Vec<String> = chains.iter().flat_map(|chain| clean(chain)).collect();
+        let mut left: Vec<String> = chains.iter().flat_map(|chain| clean(chain)).collect();
+        if left.is_empty() {
+            left = clean(&run);
+        }
         let shown = run.display();
         if left.is_empty() {
             let _ = fs::remove_dir_all(&run);
@@ -373,6 +382,12 @@ pub fn clean_leftovers(parent: &Path, prefix: &str) -> Vec<String> {
         );
     }
     told
+}
+
+/// Whether this user has made a folder, and nobody else may write into it.
+fn is_private(folder: &Path) -> bool {
+    let is_ours = |of: &fs::Metadata| of.is_dir() && of.uid() == geteuid().as_raw();
+    fs::symlink_metadata(folder).is_ok_and(|of| is_ours(&of) && of.mode() & OTHERS_WRITE == 0)
 }
 
 /// Has the kernel answer what waits for a front end of a run that is no more, or is to end: nobody
@@ -527,6 +542,7 @@ fn output(words: &[&str], package: &'static str) -> Result<String, LabError> {
 mod tests {
     use super::*;
     use std::io::Write;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_journal_of_nothing_that_is_there_is_cleaned() {
@@ -551,7 +567,7 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let [killed, alive] = ["run-killed", "run-alive"].map(|name| parent.path().join(name));
         for run in [&killed, &alive] {
-            fs::create_dir(run).unwrap();
+            servers::private_folder(run).unwrap();
             claim(run).unwrap();
             fs::write(run.join("log"), "many lines").unwrap();
         }
@@ -559,6 +575,28 @@ mod tests {
         let told = clean_leftovers(parent.path(), "run-");
         assert!(told.len() == 1 && told[0].ends_with("run-killed: taken down"), "{told:?}");
         assert!(!killed.exists() && alive.join("log").exists());
+    }
+
+    /// Anybody may make folders where temporary ones are, and name what is to be taken down.
+    #[test]
+    fn a_journal_that_others_may_write_is_not_followed() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().canonicalize().unwrap();
+        let (run, chain, server) = (folder.join("run-0"), folder.join("run-0/0"), folder.join("x"));
+        fs::create_dir_all(&chain).unwrap();
+        fs::create_dir(&server).unwrap();
+        Journal::begin(&chain).unwrap().write(&Step::Server(server.clone())).unwrap();
+        journal::disown(&chain);
+        let may_write = |mode| fs::set_permissions(&run, fs::Permissions::from_mode(mode)).unwrap();
+        for mode in [0o777, 0o775, 0o722] {
+            may_write(mode);
+            assert_eq!(clean_leftovers(&folder, "run-"), Vec::<String>::new(), "{mode:o}");
+        }
+        may_write(0o755);
+        std::os::unix::fs::symlink(&run, folder.join("run-1")).unwrap();
+        let told = clean_leftovers(&folder, "run-");
+        assert!(told.len() == 1 && told[0].contains("run-0: taken down"), "{told:?}");
+        assert!(!run.exists() && server.exists());
     }
 
     /// What lies below something that does not go is found by it, and so must stay.
@@ -599,7 +637,8 @@ mod tests {
         let above = parent.path().canonicalize().unwrap();
         let (file, losetup) = (above.join("file"), above.join("losetup"));
         let folder = above.join("killed/chain");
-        fs::create_dir_all(&folder).unwrap();
+        servers::private_folder(&above.join("killed")).unwrap();
+        fs::create_dir(&folder).unwrap();
         fs::write(&file, vec![0; 1 << 20]).unwrap();
         fs::write(&losetup, "sleep 0.5; exec losetup -f \"$1\"").unwrap();
         let journal = Journal::begin(&folder).unwrap();
