@@ -28,11 +28,33 @@ pub fn charts(report: &str) -> Vec<Chart> {
         let (svg, _) = rest.split_once("</svg>")?;
         let (head, body) = svg.split_once('>')?;
         let (label, _) = head.split_once("aria-label=\"")?.1.split_once('"')?;
-        let style = format!("{}svg {{ background: var(--paper); }}", colours());
+        let style =
+            format!("{}svg {{ background: var(--paper); }}{}", colours(), without_variables(svg));
         let svg = format!("<svg {head}>\n<style>\n{style}\n</style>{body}</svg>\n");
         Some(Chart { label: label.to_owned(), svg })
     };
     report.split("<svg ").skip(1).filter_map(one).collect()
+}
+
+/// Rules for what draws an SVG and knows no variables of CSS: the light colours. Whoever knows them
+/// takes what stands last.
+fn without_variables(svg: &str) -> String {
+    let (light, _) = colours().split_once('}').unwrap_or_default();
+    let colours = light.split("--").skip(1).filter_map(|rule| {
+        let (rule, _) = rule.split_once(';')?;
+        rule.split_once(": ")
+    });
+    let mut rules = String::new();
+    for (name, colour) in colours {
+        for what in ["fill", "stroke"] {
+            let is = format!("{what}=\"var(--{name})\"");
+            if svg.contains(&is) {
+                let rule = format!("[{is}] {{ {what}: {colour}; {what}: var(--{name}); }}");
+                rules.extend(["\n", &rule]);
+            }
+        }
+    }
+    rules
 }
 
 /// The rules that name the colours: they are the first of the style.
@@ -47,7 +69,7 @@ mod tests {
     #[test]
     fn every_chart_of_a_report_stands_alone() {
         let report = "<p>\n<svg class=\"chart\" aria-label=\"IOPS of a &amp; b\" xmlns=\"x\">\n\
-                      <line stroke=\"var(--grid)\"/>\n</svg></p><svg aria-label=\"Two\"></svg>";
+                      <line stroke=\"var(--grid)\" fill=\"var(--series-0)\"/>\n</svg></p><svg aria-label=\"Two\"></svg>";
         let charts = charts(report);
         let names: Vec<String> =
             (1..).zip(&charts).map(|(nth, chart)| chart.file_name(nth)).collect();
@@ -59,5 +81,9 @@ mod tests {
         let defined = |name: &str| charts[0].svg.contains(&format!("{name}: #"));
         assert!(["--grid", "--paper", "--series-5"].into_iter().all(defined));
         assert_eq!(charts[0].svg.matches("prefers-color-scheme: dark").count(), 1);
+        let fallback = "[stroke=\"var(--grid)\"] { stroke: #e6e9ed; stroke: var(--grid); }";
+        assert!(charts[0].svg.contains(fallback), "{}", charts[0].svg);
+        assert!(charts[0].svg.contains("{ fill: #0068a6; fill: var(--series-0); }"));
+        assert!(!charts[1].svg.contains("[stroke="), "{}", charts[1].svg);
     }
 }
