@@ -69,7 +69,8 @@ mod tests {
     #[test]
     fn every_chart_of_a_report_stands_alone() {
         let report = "<p>\n<svg class=\"chart\" aria-label=\"IOPS of a &amp; b\" xmlns=\"x\">\n\
-                      <line stroke=\"var(--grid)\" fill=\"var(--series-0)\"/>\n</svg></p><svg aria-label=\"Two\"></svg>";
+                      <line stroke=\"var(--grid)\" fill=\"var(--series-0)\"/>\n\
+                      </svg></p><svg aria-label=\"Two\"></svg>";
         let charts = charts(report);
         let names: Vec<String> =
             (1..).zip(&charts).map(|(nth, chart)| chart.file_name(nth)).collect();
