@@ -36,25 +36,26 @@ pub fn charts(report: &str) -> Vec<Chart> {
     report.split("<svg ").skip(1).filter_map(one).collect()
 }
 
-/// Rules for what draws an SVG and knows no variables of CSS: the light colours. Whoever knows them
-/// takes what stands last.
+/// Rules for what draws an SVG and knows no variables of CSS: the light colours. It knows no
+/// conditions either, or finds this one not met.
 fn without_variables(svg: &str) -> String {
     let (light, _) = colours().split_once('}').unwrap_or_default();
     let colours = light.split("--").skip(1).filter_map(|rule| {
         let (rule, _) = rule.split_once(';')?;
         rule.split_once(": ")
     });
-    let mut rules = String::new();
+    let (mut plain, mut named) = (String::new(), String::new());
     for (name, colour) in colours {
         for what in ["fill", "stroke"] {
-            let is = format!("{what}=\"var(--{name})\"");
-            if svg.contains(&is) {
-                let rule = format!("[{is}] {{ {what}: {colour}; {what}: var(--{name}); }}");
-                rules.extend(["\n", &rule]);
+            let value = format!("var(--{name})");
+            let is = format!("[{what}=\"{value}\"]");
+            if svg.contains(&is[1..is.len() - 1]) {
+                plain.extend(["\n", &is, " { ", what, ": ", colour, "; }"]);
+                named.extend(["\n  ", &is, " { ", what, ": ", &value, "; }"]);
             }
         }
     }
-    rules
+    format!("{plain}\n@supports (fill: var(--ink)) {{{named}\n}}")
 }
 
 /// The rules that name the colours: they are the first of the style.
@@ -82,9 +83,10 @@ mod tests {
         let defined = |name: &str| charts[0].svg.contains(&format!("{name}: #"));
         assert!(["--grid", "--paper", "--series-5"].into_iter().all(defined));
         assert_eq!(charts[0].svg.matches("prefers-color-scheme: dark").count(), 1);
-        let fallback = "[stroke=\"var(--grid)\"] { stroke: #e6e9ed; stroke: var(--grid); }";
-        assert!(charts[0].svg.contains(fallback), "{}", charts[0].svg);
-        assert!(charts[0].svg.contains("{ fill: #0068a6; fill: var(--series-0); }"));
+        let (plain, named) = charts[0].svg.split_once("@supports").unwrap();
+        assert!(plain.contains("[stroke=\"var(--grid)\"] { stroke: #e6e9ed; }"), "{plain}");
+        assert!(plain.contains("[fill=\"var(--series-0)\"] { fill: #0068a6; }"), "{plain}");
+        assert!(named.contains("[fill=\"var(--series-0)\"] { fill: var(--series-0); }"), "{named}");
         assert!(!charts[1].svg.contains("[stroke="), "{}", charts[1].svg);
     }
 }
