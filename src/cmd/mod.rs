@@ -58,10 +58,14 @@ fn this_call() -> String {
 /// A new folder in `parent` for what is run in it, gone when it is dropped. What an earlier one of
 /// the same prefix left, that did not end well, is taken down first.
 fn folder_of_a_run(parent: &Path, prefix: &str) -> Result<TempDir, Failure> {
-    for told in chain::clean_leftovers(parent, prefix) {
+    // What works in it is told where it is, and is somewhere else.
+    let parent = parent
+        .canonicalize()
+        .map_err(|error| Failure::new(format!("a folder in {}: {error}", parent.display())))?;
+    for told in chain::clean_leftovers(&parent, prefix) {
         eprintln!("{told}");
     }
-    let folder = temporary_folder(parent, prefix)?;
+    let folder = temporary_folder(&parent, prefix)?;
     chain::claim(folder.path()).map_err(|error| Failure::new(error.to_string()))?;
     Ok(folder)
 }

@@ -4,7 +4,7 @@ use crate::cli::Serve;
 use crate::clock::Deadline;
 use crate::message::{self, Exit, Failure};
 use crate::server::{self, Addresses, Config};
-use evenkeel_lab::bench::chain;
+use evenkeel_lab::bench::{chain, stop};
 use rustix::process::{self, Pid, WaitId, WaitIdOptions, kill_process, waitid};
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -16,12 +16,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
 
-/// Set once this process is told to stop in the middle.
-static ENDING: AtomicBool = AtomicBool::new(false);
 /// Longest wait for the programs of a benchmark that are told to end.
 const CHILDREN_MAX: Duration = Duration::from_secs(10);
-/// Longest wait for the end of this process after that.
-const ENDING_MAX: Duration = Duration::from_secs(60);
+/// The same once they are killed.
+const KILLED_MAX: Duration = Duration::from_secs(2);
+/// Longest wait for the end of this process: longer than what is taken down before may last.
+const ENDING_MAX: Duration = Duration::from_secs(120);
 /// Distance of two looks.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -141,7 +141,7 @@ pub fn end_when_told_to_after(
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         if let Ok(runtime) = runtime {
             runtime.block_on(stop_signal());
-            ENDING.store(true, Ordering::Release);
+            stop::stop();
             first();
             interrupted(&folders);
         }
@@ -152,10 +152,10 @@ pub fn end_when_told_to_after(
 
 /// Told to stop in the middle: nothing is worth a graceful end, but the folders must not stay.
 pub fn interrupted(folders: &[PathBuf]) {
-    ENDING.store(true, Ordering::Release);
-    end_children();
+    stop::stop();
+    let have_ended = end_children();
     // What could not be taken down is found again by its journal.
-    for folder in folders.iter().filter(|folder| !chain::is_any_below(folder)) {
+    for folder in folders.iter().filter(|folder| have_ended && !chain::is_any_below(folder)) {
         let _ = std::fs::remove_dir_all(folder);
     }
     eprintln!("\ninterrupted");
@@ -168,32 +168,33 @@ pub fn interrupted(folders: &[PathBuf]) {
 pub fn end_if_told_to() {
     let deadline = Deadline::after(ENDING_MAX);
     loop {
-        let ends = ENDING.load(Ordering::Acquire);
-        if !ends || !deadline.pause(LOOK) {
+        if !stop::is_stopped() || !deadline.pause(LOOK) {
             return;
         }
     }
 }
 
 /// Ends the programs that this process has started: they may write to its folders until then.
-fn end_children() {
-    // One that has just ended is told nothing.
-    let tell = |child: &Pid, signal| {
-        let _ = kill_process(*child, signal);
-    };
+/// Whether all of them have ended.
+fn end_children() -> bool {
+    [(process::Signal::TERM, CHILDREN_MAX), (process::Signal::KILL, KILLED_MAX)]
+        .into_iter()
+        .any(|(signal, longest)| children_end(signal, longest))
+}
+
+/// Whether all of them end in time by a signal.
+fn children_end(signal: process::Signal, longest: Duration) -> bool {
     let mut told = Vec::new();
-    let deadline = Deadline::after(CHILDREN_MAX);
+    let deadline = Deadline::after(longest);
     loop {
         let running: Vec<Pid> = children().into_iter().filter(|child| is_running(*child)).collect();
-        // A terminal tells the whole group, `kill` only us.
+        // A terminal tells the whole group, `kill` only us. One that has just ended is told
+        // nothing.
         for child in running.iter().filter(|child| !told.contains(*child)) {
-            tell(child, process::Signal::TERM);
+            let _ = kill_process(*child, signal);
         }
-        if running.is_empty() {
-            return;
-        }
-        if !deadline.pause(LOOK) {
-            return running.iter().for_each(|child| tell(child, process::Signal::KILL));
+        if running.is_empty() || !deadline.pause(LOOK) {
+            return running.is_empty();
         }
         told = running;
     }

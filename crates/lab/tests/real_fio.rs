@@ -1,5 +1,6 @@
 //! The fio runner against a real NBD server. Skipped, aloud, where fio or nbdkit is not installed.
 
+use std::fs;
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
@@ -14,6 +15,7 @@ use evenkeel_lab::bench::compare::{
 };
 use evenkeel_lab::bench::fio::{self, Detail, Job};
 use evenkeel_lab::workload::{Pattern, Workload};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// nbdkit on a unix socket, killed when dropped.
 struct Server {
@@ -152,6 +154,32 @@ fn a_volume_that_fails_is_told_apart_from_its_neighbour() {
     let run = fio::run(&jobs, Detail::EveryIo, folder.path(), &mut |_| {}).unwrap();
     assert_eq!(run.measurements[0].error, None);
     assert!(run.measurements[1].error.is_some());
+}
+
+/// What it had done until then would be taken for all that the volume gave.
+#[test]
+fn a_load_that_somebody_ends_gives_no_figure() {
+    if !installed() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let server = nbdkit(folder.path(), "server", &["memory", "size=16M"]);
+    let jobs = [job("ended", &server, Workload::random_read(4 << 10, 1, 20))];
+    let logs = format!("{}/v0", folder.path().display());
+    let mut told = 0;
+    let mut end = |_: &[fio::VolumeProgress]| {
+        for process in fs::read_dir("/proc").unwrap().flatten() {
+            let words = fs::read_to_string(process.path().join("cmdline")).unwrap_or_default();
+            let pid = process.file_name().to_string_lossy().parse().ok().and_then(Pid::from_raw);
+            if let (true, Some(pid)) = (words.starts_with("fio") && words.contains(&logs), pid) {
+                told += u32::from(kill_process(pid, Signal::TERM).is_ok());
+            }
+        }
+    };
+    let error = fio::run(&jobs, Detail::EveryIo, folder.path(), &mut end).unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, LabError::ToolFailed { .. }) && text.contains("128"), "{text}");
+    assert!(told > 0);
 }
 
 #[test]

@@ -98,15 +98,28 @@ pub fn keep(results: &Results, result: &SuiteResult) -> Result<[PathBuf; 2], Fai
         1 => name.clone(),
         nth => format!("{name}-{nth}"),
     });
-    let free = names.map(|name| folder.join(format!("{name}{ENDING}"))).find(|path| !path.exists());
-    let json = free.ok_or_else(|| {
+    let mut paths = names.map(|name| folder.join(format!("{name}{ENDING}")));
+    let [json, html] = paths.find_map(|json| reserve(json).transpose()).ok_or_else(|| {
         let folder = folder.display();
         Failure::new(format!("{folder}: {SAME_NAME_MAX} results are called {name}"))
-    })?;
-    let html = json.with_extension("html");
+    })??;
     write_whole(&json, &result.to_json().map_err(failed)?)?;
     write_whole(&html, &result.to_html().map_err(failed)?)?;
     Ok([json, html])
+}
+
+/// A free name and that of its report, which is made so that nobody else takes the name; `None` if
+/// it is taken.
+fn reserve(json: PathBuf) -> Result<Option<[PathBuf; 2]>, Failure> {
+    if json.exists() {
+        return Ok(None);
+    }
+    let html = json.with_extension("html");
+    match File::create_new(&html) {
+        Ok(_) => Ok(Some([json, html])),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(None),
+        Err(error) => Err(Failure::new(format!("{}: {error}", html.display()))),
+    }
 }
 
 fn write_charts(folder: &Path, charts: &[Chart]) -> Result<(), Failure> {
@@ -192,7 +205,7 @@ fn read(path: &Path) -> Result<SuiteResult, Failure> {
 
 /// Writes a result that others may read at any time: whole, or not at all.
 fn write_whole(path: &Path, text: &str) -> Result<(), Failure> {
-    let draft = path.with_extension("draft");
+    let draft = path.with_extension(format!("{}.draft", std::process::id()));
     let written = File::create(&draft).and_then(|mut file| {
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
@@ -211,6 +224,19 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_is_taken_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let [first, second] = ["a.json", "b.json"].map(|name| folder.path().join(name));
+        std::fs::write(&first, "").unwrap();
+        assert_eq!(reserve(first).unwrap(), None, "a result is there");
+        assert!(!folder.path().join("a.html").exists());
+        let html = folder.path().join("b.html");
+        assert_eq!(reserve(second.clone()).unwrap(), Some([second.clone(), html]));
+        assert_eq!(reserve(second).unwrap(), None, "somebody else is about to write it");
+        assert!(reserve(folder.path().join("none/c.json")).is_err());
+    }
 
     #[test]
     fn the_newest_is_the_last_of_its_second() {

@@ -2,7 +2,7 @@
 
 use super::{print, seconds};
 use crate::cli::{BenchNbd, Export, Floor};
-use crate::cmd::{apply, serve, temporary_folder};
+use crate::cmd::{apply, folder_of_a_run, serve};
 use crate::message::Failure;
 use crate::server;
 use evenkeel_core::ids::VolumeId;
@@ -18,6 +18,9 @@ use std::time::Duration;
 /// The one volume of [`export`].
 const VOLUME: VolumeId = VolumeId::from_bits(1);
 
+/// How the folders of its runs are called, before what is different of each.
+const FOLDERS: &str = "evenkeel-bench-nbd-";
+
 /// Large enough that caches of the processor do not hold it, small enough for six servers at once.
 const SIZE: PeerSize = PeerSize { mib: 256 };
 
@@ -26,8 +29,8 @@ const SET_UP_MAX: Duration = Duration::from_secs(300);
 
 /// Compares with nbdkit and qemu-storage-daemon and prints the table.
 pub fn nbd(arguments: &BenchNbd) -> Result<(), Failure> {
-    let folder = temporary_folder(&std::env::temp_dir(), "evenkeel-bench-")?;
-    let memory_folder = temporary_folder(Path::new("/dev/shm"), "evenkeel-bench-")?;
+    let folder = folder_of_a_run(&std::env::temp_dir(), FOLDERS)?;
+    let memory_folder = folder_of_a_run(Path::new("/dev/shm"), FOLDERS)?;
     let folders = [&folder, &memory_folder].map(|folder| folder.path().to_owned());
     serve::end_when_told_to(folders.to_vec())?;
     let seconds = seconds(arguments.time);

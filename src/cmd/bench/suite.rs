@@ -10,8 +10,8 @@ use crate::message::{Exit, Failure};
 use evenkeel_lab::bench::chain;
 use evenkeel_lab::bench::databases;
 use evenkeel_lab::bench::fio::VolumeProgress;
-use evenkeel_lab::bench::iomelt;
 use evenkeel_lab::bench::live::{self, Files};
+use evenkeel_lab::bench::stop;
 use evenkeel_lab::program::Engine;
 use evenkeel_lab::sim::run;
 use evenkeel_lab::suite::result::SuiteResult;
@@ -53,7 +53,7 @@ pub fn run(arguments: &BenchRun) -> Result<(), Failure> {
         driven = drive(arguments, &suite, (ready(plan, &part)?, files), &mut result);
     }
     if let Err(failure) = &driven {
-        if result.simulated.is_none() || iomelt::is_stopped() {
+        if result.simulated.is_none() || stop::is_stopped() {
             return driven;
         }
         // What came in virtual time is kept all the same.
@@ -106,7 +106,6 @@ fn drive(
     // The server must live until what is mounted on it is gone, and that is in use until the pass
     // that runs has ended; then its own run takes it down.
     serve::end_when_told_to_after(vec![mounts.clone()], move || {
-        iomelt::stop();
         let deadline = Deadline::after(STOP_MAX);
         while chain::is_any_below(&mounts) && deadline.pause(STOP_LOOK) {}
         // What a program has left to be written may take minutes.

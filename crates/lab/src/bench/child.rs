@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::{chain, iomelt};
+use super::{chain, stop};
 use crate::{LabError, clock, text};
 
 /// Longest run of a program that ends by itself. Generous: it exists to end a hang.
@@ -127,7 +127,7 @@ impl Guarded {
             if let Some(status) = self.wait_until(deadline.min(clock::now() + STOP_LOOK)) {
                 return Ok(status);
             }
-            iomelt::go_on()?;
+            stop::go_on()?;
             if clock::now() >= deadline {
                 return Err(LabError::Deadline { what: what(), after: longest });
             }
@@ -148,7 +148,7 @@ impl Guarded {
     ) -> Result<(), LabError> {
         let deadline = clock::now() + longest;
         while !is_ready() {
-            iomelt::go_on()?;
+            stop::go_on()?;
             if self.wait_until(clock::now() + chain::LOOK).is_some() {
                 return Err(LabError::ToolFailed {
                     tool: tool.to_owned(),

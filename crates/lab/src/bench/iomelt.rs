@@ -10,38 +10,12 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use evenkeel_store::random::Random;
 use rustix::fs::{Advice, OFlags, fadvise};
 
+use super::stop;
 use crate::{LabError, clock};
-
-/// Whether passes end at their next call.
-static STOPPED: AtomicBool = AtomicBool::new(false);
-
-/// Ends every pass of this process at its next call: whoever runs one gets an error, and closes the
-/// file, without which nothing can be unmounted.
-pub fn stop() {
-    STOPPED.store(true, Ordering::Relaxed);
-}
-
-/// Whether [`stop`] was called.
-#[must_use]
-pub fn is_stopped() -> bool {
-    STOPPED.load(Ordering::Relaxed)
-}
-
-/// Refuses to go on once [`stop`] was called.
-///
-/// # Errors
-/// Then.
-pub(super) fn go_on() -> Result<(), LabError> {
-    match is_stopped() {
-        true => Err(LabError::Unjudgeable("it was told to stop".to_owned())),
-        false => Ok(()),
-    }
-}
 
 /// Bytes of each call.
 const BLOCK_BYTES: u64 = 4 << 10;
@@ -145,7 +119,7 @@ impl Melt {
         let mut block = [0x5a_u8; BLOCK_BYTES as usize];
         let began = clock::now();
         for call in 0..self.calls {
-            go_on()?;
+            stop::go_on()?;
             let number = match pass.is_serial() {
                 true => call,
                 false => self.random.below(self.calls.saturating_sub(1)),

@@ -17,6 +17,7 @@ pub mod limited;
 pub mod live;
 pub mod mariadb;
 pub mod postgres;
+pub mod stop;
 pub mod stripe;
 pub mod sysbench;
 pub mod usage;

@@ -16,11 +16,12 @@ use crate::LabError;
 pub(super) const QUIT_MAX: Duration = Duration::from_secs(10);
 /// Programs that are servers of ours, and what ends them at once. Another one in the very folder is
 /// not ours to stop.
-const PROGRAMS: [(&str, Signal); 4] = [
+const PROGRAMS: [(&str, Signal); 5] = [
     ("postgres", Signal::QUIT),
     ("mariadbd", Signal::KILL),
     ("apache2", Signal::TERM),
     ("evenkeel", Signal::TERM),
+    ("qemu-storage-daemon", Signal::TERM),
 ];
 
 /// Stops the servers of a folder, if any run: at once, since nobody needs their data again. They

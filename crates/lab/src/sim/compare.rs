@@ -117,6 +117,11 @@ impl Comparison {
     pub fn may_be_slowed(&self, value: Option<f64>, slower: f64) -> bool {
         match &self.by {
             By::CovPercent | By::CovRatioTo(_) => true,
+            By::Mean(metric) | By::Furthest(metric)
+                if matches!(metric, Metric::CovPercent | Metric::JobCovPercent) =>
+            {
+                true
+            }
             By::RatioTo(_) | By::Quotient { .. } | By::Mean(_) | By::Furthest(_) | By::Known(_) => {
                 value.is_some_and(|value| {
                     value * slower >= self.bounds.low && value / slower <= self.bounds.high

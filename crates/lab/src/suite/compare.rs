@@ -45,10 +45,13 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// Whether chance alone explains the difference: 1 lies in the interval.
+    /// Whether chance alone explains the difference: 1 lies in the interval, or beside it by no
+    /// more than means of the same rates are rounded.
     #[must_use]
     pub fn may_be_same(&self) -> bool {
-        self.interval.is_none_or(|interval| interval.low <= 1.0 && 1.0 <= interval.high)
+        const ROUNDED: f64 = 1e-9;
+        self.interval
+            .is_none_or(|interval| interval.low <= 1.0 + ROUNDED && 1.0 - ROUNDED <= interval.high)
     }
 }
 

@@ -117,8 +117,8 @@ impl Configuration {
         if batches.is_empty() { self.runs.iter().map(Run::iops).collect() } else { batches }
     }
 
-    /// Where the mean of its runs or batches lies with 95 % confidence; none of fewer than
-    /// [`RUNS_MIN`]. Of many batches not all are kept: the interval of those is narrowed to that
+    /// Where the mean of its runs or batches lies with 95 % confidence; none of fewer than three.
+    /// Of many batches not all are kept: the interval of those is narrowed to that
     /// of all, by the root of how many times as many they are.
     #[must_use]
     pub fn interval(&self) -> Option<Interval> {

@@ -537,6 +537,17 @@ fn results_are_compared() {
     let differ = compare(&one, &slower).unwrap();
     let ratio = differ.rows[0].ratio.unwrap();
     assert!((ratio - 1.0 / 0.9).abs() < 0.001 && !differ.rows[0].may_be_same(), "{ratio}");
+    let repeated = |times: usize| {
+        let mut result = one.clone();
+        for configuration in &mut result.simulated.as_mut().unwrap().configurations {
+            configuration.runs = vec![configuration.runs[0].clone(); times];
+        }
+        result
+    };
+    for (a, b) in [(3, 5), (5, 3), (3, 7), (7, 9), (10, 3)] {
+        let alike = compare(&repeated(a), &repeated(b)).unwrap();
+        assert!(alike.rows.iter().all(compare::Compared::may_be_same), "{}", alike.to_text());
+    }
     slower.suite = "another".to_owned();
     assert!(compare(&one, &slower).is_err());
 }

@@ -1,9 +1,15 @@
-//! What was set up, written before it is: a line each, the process that did so first.
+//! What was set up, written before it is: a line each, the process that did so first. Only a
+//! journal in a folder of this user's own counts, into which nobody else may write: whoever may
+//! would say what is taken down.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::process::geteuid;
 
 use crate::LabError;
 
@@ -11,6 +17,8 @@ use crate::LabError;
 const NAME: &str = "chain.journal";
 /// What it is called until its first line is written.
 const DRAFT: &str = "chain.journal.new";
+/// That its group or anybody may write, in the mode of a folder.
+const OTHERS_WRITE: u32 = 0o022;
 
 /// Something of the system that must be taken down.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,13 +53,18 @@ pub(super) struct Journal {
 impl Journal {
     /// Begins one in a folder, in the name of this process.
     pub fn begin(folder: &Path) -> Result<Self, LabError> {
+        if !is_private(folder) {
+            let others = io::Error::other("others own it, or may write to it");
+            return Err(LabError::io("cannot keep a journal in", folder)(others));
+        }
         let path = folder.join(NAME);
         let pid = std::process::id();
-        let began = started(pid).unwrap_or_default();
+        let began = started(pid).ok().flatten().unwrap_or_default();
+        let first = format!("process {pid} {began} {}\n", system());
         // Whole from the first moment: half a line is nobody's.
         let draft = folder.join(DRAFT);
         let mut file = File::create(&draft).map_err(LabError::io("cannot make", &draft))?;
-        file.write_all(format!("process {pid} {began}\n").as_bytes())
+        file.write_all(first.as_bytes())
             .and_then(|()| file.sync_data())
             .and_then(|()| fs::rename(&draft, &path))
             .map_err(LabError::io("cannot write", &path))?;
@@ -77,7 +90,7 @@ impl Journal {
 /// The steps of a journal, in their order; `None` where there is no journal. A last line that was
 /// cut short is no step: nothing was set up before it was whole.
 pub(super) fn read(folder: &Path) -> Option<Vec<Step>> {
-    let text = fs::read_to_string(folder.join(NAME)).ok()?;
+    let text = text(folder)?;
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
     let step = |line: &str| match line.split_once(' ')? {
         ("fuse", path) => Some(Step::Fuse(path.into())),
@@ -90,18 +103,52 @@ pub(super) fn read(folder: &Path) -> Option<Vec<Step>> {
 }
 
 /// Forgets the journal of a folder.
-pub(super) fn remove(folder: &Path) -> std::io::Result<()> {
+pub(super) fn remove(folder: &Path) -> io::Result<()> {
     fs::remove_file(folder.join(NAME))
 }
 
+/// Removes a folder and all in it, the journal last: a removal that fails or is cut short is found
+/// again by it.
+pub(super) fn remove_with_folder(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        match entry.file_type()?.is_dir() {
+            true => fs::remove_dir_all(entry.path())?,
+            false if entry.file_name() == NAME => {}
+            false => fs::remove_file(entry.path())?,
+        }
+    }
+    fs::remove_dir_all(folder)
+}
+
+fn text(folder: &Path) -> Option<String> {
+    is_private(folder).then(|| fs::read_to_string(folder.join(NAME)).ok()).flatten()
+}
+
+/// Whether this user has made a folder, and nobody else may write into it.
+pub(super) fn is_private(folder: &Path) -> bool {
+    let is_ours = |of: &fs::Metadata| of.is_dir() && of.uid() == geteuid().as_raw();
+    fs::symlink_metadata(folder).is_ok_and(|of| is_ours(&of) && of.mode() & OTHERS_WRITE == 0)
+}
+
 /// Whether a folder has a journal whose process is no more: another one of the same number began
-/// at another time.
+/// at another time. Of a process of another machine or container nobody here can tell.
 pub(super) fn is_orphan(folder: &Path) -> bool {
-    let Ok(text) = fs::read_to_string(folder.join(NAME)) else { return false };
+    let Some(text) = text(folder) else { return false };
     let mut words = text.lines().next().unwrap_or_default().split(' ').skip(1);
     let pid = words.next().and_then(|pid| pid.parse::<u32>().ok());
     let began = words.next().unwrap_or_default();
-    pid.is_none_or(|pid| started(pid).is_none_or(|now| now != began))
+    let is_here = words.next().is_none_or(|told| told == system());
+    let is_gone = |pid| started(pid).is_ok_and(|now| now.is_none_or(|now| now != began));
+    is_here && pid.is_none_or(is_gone)
+}
+
+/// The machine and the container, as far as they have names: of other ones the numbers of processes
+/// say nothing.
+fn system() -> String {
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let numbers = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    format!("{}/{}", host.trim().replace(' ', "-"), numbers.display())
 }
 
 /// Makes the journal of a folder one of a process that is no more.
@@ -116,14 +163,18 @@ pub(super) fn disown(folder: &Path) {
 /// When a process began, in the kernel's ticks; `None` if there is none, or it has been killed and
 /// is only not gone yet: a thread that waits for a file which its own process served does not go
 /// before that file does.
-fn started(pid: u32) -> Option<String> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+fn started(pid: u32) -> io::Result<Option<String>> {
+    let stat = match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::SRCH) => return Ok(None),
+        stat => stat?,
+    };
     // Counted from the name's last bracket: the name may hold anything.
-    let (_, after_name) = stat.rsplit_once(')')?;
+    let (_, after_name) = stat.rsplit_once(')').unwrap_or_default();
     let mut fields = after_name.split_whitespace();
-    let is_dead = matches!(fields.next()?, "Z" | "X");
+    let is_dead = matches!(fields.next(), Some("Z" | "X"));
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    (!is_dead && !is_killed(&status)).then(|| fields.nth(18).map(str::to_owned)).flatten()
+    Ok((!is_dead && !is_killed(&status)).then(|| fields.nth(18).map(str::to_owned)).flatten())
 }
 
 /// Whether a process of that status has been told to die at once.
@@ -177,9 +228,20 @@ mod tests {
         assert!(!is_orphan(folder.path()));
         let path = folder.path().join(NAME);
         let own = std::process::id();
-        for first in ["process 4294967294 1", &format!("process {own} 1"), "process", ""] {
+        let here = system();
+        for first in [
+            "process 4294967294 1",
+            &format!("process 4294967294 1 {here}"),
+            &format!("process {own} 1"),
+            "process",
+            "",
+        ] {
             fs::write(&path, format!("{first}\n")).unwrap();
             assert!(is_orphan(folder.path()), "{first}");
+        }
+        for elsewhere in [format!("another-{here}"), format!("{here}0"), "/".to_owned()] {
+            fs::write(&path, format!("process 4294967294 1 {elsewhere}\n")).unwrap();
+            assert!(!is_orphan(folder.path()), "{elsewhere}");
         }
     }
 
@@ -192,9 +254,9 @@ mod tests {
             stat.rsplit_once(')').is_some_and(|(_, after)| after.starts_with(" Z"))
         };
         super::super::wait_until("a zombie", super::super::GONE_MAX, is_zombie).unwrap();
-        assert_eq!(started(child.id()), None);
+        assert_eq!(started(child.id()).unwrap(), None);
         child.wait().unwrap();
-        assert!(started(std::process::id()).is_some());
+        assert!(started(std::process::id()).unwrap().is_some());
         let status = |own: &str, shared: &str| format!("SigPnd:\t{own}\nShdPnd:\t{shared}\n");
         let none = "0000000000000000";
         assert!(!is_killed(&status(none, none)) && !is_killed(""));

@@ -11,14 +11,14 @@ mod journal;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::fs::syncfs;
-use rustix::process::{Pid, Signal, geteuid, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 
 use self::journal::{Journal, Step};
 use super::NbdUri;
@@ -27,8 +27,6 @@ use super::servers;
 use super::stripe::{Member, Stripe};
 use crate::{LabError, clock};
 
-/// That its group or anybody may write, in the mode of a folder.
-const OTHERS_WRITE: u32 = 0o022;
 /// Longest wait for one program of the chain: mkfs writes little, but perhaps at 100 IOPS.
 const STEP_MAX: Duration = Duration::from_secs(120);
 /// Longest wait for a loop device to let go of its file, which it does when nobody looks.
@@ -165,11 +163,15 @@ fn may_mount(status: &str) -> bool {
 }
 
 impl Chain {
-    /// Sets one up below `folder`, which must exist and hold nothing else of this kind.
+    /// Sets one up below `folder`, which is made and must hold nothing else of this kind.
     ///
     /// # Errors
-    /// When a program is missing, fails or hangs; what was set up until then is taken down.
+    /// When others may write there, or a program is missing, fails or hangs; what was set up until
+    /// then is taken down.
     pub fn open(folder: &Path, fronts: &[Front<'_>], system: FileSystem) -> Result<Self, LabError> {
+        // Others may pass, whatever the umask, for servers of other users work below it.
+        let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(folder);
+        made.map_err(LabError::io("cannot make", folder))?;
         // As the kernel names it, by whose tables everything is found again.
         let folder = fs::canonicalize(folder).map_err(LabError::io("cannot find", folder))?;
         // What an earlier one of the same run left would be forgotten with its journal.
@@ -296,17 +298,21 @@ pub fn clean(folder: &Path) -> Vec<String> {
 }
 
 fn clean_with(folder: &Path, take_down: impl Fn(&Step) -> Result<(), LabError>) -> Vec<String> {
-    let mut left = Vec::new();
-    for step in journal::read(folder).unwrap_or_default().into_iter().rev() {
-        if let Err(error) = take_down(&step) {
-            left.push(format!("{step}: {error}"));
-            break;
-        }
-    }
-    if left.is_empty() {
+    let left = undo(folder, take_down);
+    if left.is_empty() && journal::is_private(folder) {
         let _ = journal::remove(folder);
     }
     left
+}
+
+/// The same, and the journal stays.
+fn undo(folder: &Path, take_down: impl Fn(&Step) -> Result<(), LabError>) -> Vec<String> {
+    for step in journal::read(folder).unwrap_or_default().into_iter().rev() {
+        if let Err(error) = take_down(&step) {
+            return vec![format!("{step}: {error}")];
+        }
+    }
+    Vec::new()
 }
 
 /// Whether a chain is set up in a folder below this one.
@@ -355,14 +361,14 @@ pub fn claim(run: &Path) -> Result<(), LabError> {
 /// Takes down what a run left that did not end well: of every folder in `parent` whose name begins
 /// with `prefix` and whose process is no more, or that of one of its chains, the chains, the
 /// servers and then the folder. In words, a line each. A folder into which others may write is
-/// none of ours: what its journal says would be their orders.
+/// none of ours, here and in the folder of a run.
 #[must_use]
 pub fn clean_leftovers(parent: &Path, prefix: &str) -> Vec<String> {
     let mut told = Vec::new();
     let is_of_runs = |run: &PathBuf| {
         run.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
     };
-    for run in below(parent).filter(is_of_runs).filter(|run| is_private(run)) {
+    for run in below(parent).filter(is_of_runs).filter(|run| journal::is_private(run)) {
         let chains: Vec<PathBuf> = below(&run).collect();
         if !journal::is_orphan(&run) && !chains.iter().any(|chain| journal::is_orphan(chain)) {
             continue;
@@ -370,11 +376,13 @@ pub fn clean_leftovers(parent: &Path, prefix: &str) -> Vec<String> {
         chains.iter().for_each(|chain| give_up(chain));
         let mut left: Vec<String> = chains.iter().flat_map(|chain| clean(chain)).collect();
         if left.is_empty() {
-            left = clean(&run);
+            left = undo(&run, take_down);
+        }
+        if left.is_empty() {
+            left.extend(journal::remove_with_folder(&run).err().map(|error| error.to_string()));
         }
         let shown = run.display();
         if left.is_empty() {
-            let _ = fs::remove_dir_all(&run);
             told.push(format!("an earlier run had left {shown}: taken down"));
         }
         told.extend(
@@ -382,12 +390,6 @@ pub fn clean_leftovers(parent: &Path, prefix: &str) -> Vec<String> {
         );
     }
     told
-}
-
-/// Whether this user has made a folder, and nobody else may write into it.
-fn is_private(folder: &Path) -> bool {
-    let is_ours = |of: &fs::Metadata| of.is_dir() && of.uid() == geteuid().as_raw();
-    fs::symlink_metadata(folder).is_ok_and(|of| is_ours(&of) && of.mode() & OTHERS_WRITE == 0)
 }
 
 /// Has the kernel answer what waits for a front end of a run that is no more, or is to end: nobody
@@ -577,26 +579,69 @@ mod tests {
         assert!(!killed.exists() && alive.join("log").exists());
     }
 
-    /// Anybody may make folders where temporary ones are, and name what is to be taken down.
+    /// Anybody may make folders where temporary ones are, a server that runs as another user below
+    /// those of a run, too, and name what is to be taken down.
     #[test]
     fn a_journal_that_others_may_write_is_not_followed() {
         let parent = tempfile::tempdir().unwrap();
         let folder = parent.path().canonicalize().unwrap();
-        let (run, chain, server) = (folder.join("run-0"), folder.join("run-0/0"), folder.join("x"));
-        fs::create_dir_all(&chain).unwrap();
-        fs::create_dir(&server).unwrap();
-        Journal::begin(&chain).unwrap().write(&Step::Server(server.clone())).unwrap();
-        journal::disown(&chain);
-        let may_write = |mode| fs::set_permissions(&run, fs::Permissions::from_mode(mode)).unwrap();
-        for mode in [0o777, 0o775, 0o722] {
-            may_write(mode);
-            assert_eq!(clean_leftovers(&folder, "run-"), Vec::<String>::new(), "{mode:o}");
+        let (run, chain, served) = (folder.join("run-0"), folder.join("run-0/0"), folder.join("x"));
+        for made in [&run, &chain, &served] {
+            servers::private_folder(made).unwrap();
         }
-        may_write(0o755);
+        let program = folder.join("postgres");
+        fs::copy("/bin/sleep", &program).unwrap();
+        let mut server = std::process::Command::new(program);
+        let server = server.arg("1000").current_dir(&served);
+        let mut server = Guarded::spawn(server, "coreutils").unwrap();
+        Journal::begin(&chain).unwrap().write(&Step::Server(served)).unwrap();
+        journal::disown(&chain);
+        let may_write = |of: &Path, mode| {
+            fs::set_permissions(of, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let told_nothing = |why: &str| {
+            assert_eq!(clean_leftovers(&folder, "run-"), Vec::<String>::new(), "{why}");
+            assert_eq!(clean_below(&run), Vec::<String>::new(), "{why}");
+            assert!(!is_any_below(&run), "{why}");
+        };
+        for mode in [0o777, 0o775, 0o722] {
+            may_write(&run, mode);
+            assert_eq!(clean_leftovers(&folder, "run-"), Vec::<String>::new(), "{mode:o}");
+            may_write(&run, 0o755);
+            may_write(&chain, mode);
+            told_nothing(&format!("{mode:o}"));
+            assert!(Journal::begin(&chain).is_err(), "{mode:o}");
+            may_write(&chain, 0o755);
+            assert!(is_any_below(&run), "{mode:o}");
+        }
+        let user = rustix::process::geteuid();
+        if user.is_root() {
+            for (owner, is_ours) in [(Some(65_534), false), (Some(user.as_raw()), true)] {
+                std::os::unix::fs::chown(&chain, owner, None).unwrap();
+                assert_eq!(is_any_below(&run), is_ours);
+                (!is_ours).then(|| told_nothing("another's"));
+            }
+        }
+        assert_eq!(server.wait_until(crate::clock::now()), None, "it was stopped");
         std::os::unix::fs::symlink(&run, folder.join("run-1")).unwrap();
         let told = clean_leftovers(&folder, "run-");
         assert!(told.len() == 1 && told[0].contains("run-0: taken down"), "{told:?}");
-        assert!(!run.exists() && server.exists());
+        assert!(!run.exists() && server.wait_until(crate::clock::now() + GONE_MAX).is_some());
+    }
+
+    /// What cannot be removed is found again, by the journal that goes last.
+    #[test]
+    fn a_removal_that_fails_is_told_and_tried_again() {
+        let parent = tempfile::tempdir().unwrap();
+        let run = parent.path().join("run-0");
+        servers::private_folder(&run).unwrap();
+        claim(&run).unwrap();
+        fs::write(run.join("log"), "many lines").unwrap();
+        journal::disown(&run);
+        let undone = undo(&run, |_| Ok(()));
+        assert!(undone.is_empty() && journal::is_orphan(&run), "the journal is still there");
+        journal::remove_with_folder(&run).unwrap();
+        assert!(!run.exists() && journal::remove_with_folder(&run).is_err());
     }
 
     /// What lies below something that does not go is found by it, and so must stay.
@@ -638,7 +683,7 @@ mod tests {
         let (file, losetup) = (above.join("file"), above.join("losetup"));
         let folder = above.join("killed/chain");
         servers::private_folder(&above.join("killed")).unwrap();
-        fs::create_dir(&folder).unwrap();
+        servers::private_folder(&folder).unwrap();
         fs::write(&file, vec![0; 1 << 20]).unwrap();
         fs::write(&losetup, "sleep 0.5; exec losetup -f \"$1\"").unwrap();
         let journal = Journal::begin(&folder).unwrap();

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use self::output::{Framed, Snapshot};
 pub(in crate::bench) use self::room::Room;
 use crate::bench::child::{self, Guarded};
-use crate::bench::{Target, iomelt};
+use crate::bench::{Target, stop};
 use crate::histogram::LatencySummary;
 use crate::series::Series;
 use crate::workload::Workload;
@@ -39,6 +39,9 @@ const GRACE: Duration = Duration::from_secs(60);
 /// The part of a workload's time that fio gets beyond it to write its logs, which it does at the
 /// end and all at once.
 const LOG_SHARE: u32 = 10;
+
+/// What fio ends with, and every shell, when a signal has ended it.
+const ENDED_EARLY: i32 = 128;
 
 /// The shortest span of which progress is reported.
 const PROGRESS_MS_MIN: u64 = 500;
@@ -309,8 +312,10 @@ fn drive(
     }
     let said = [child::result_of(&noise), child.stderr()].join("\n").trim().to_string();
     let status_text = status.map(|status| status.to_string()).unwrap_or_default();
+    // One that was told to end tells what it has done until then, as if that had been all.
+    let is_whole = status.and_then(|status| status.code()).is_some_and(|code| code < ENDED_EARLY);
     match watched {
-        Some(last) if last.jobs.iter().any(|job| job.ran()) => Ok(last),
+        Some(last) if is_whole && last.jobs.iter().any(|job| job.ran()) => Ok(last),
         _ => Err(failed(status_text, said)),
     }
 }
@@ -331,7 +336,7 @@ fn watch(
             Ok(framed) => framed,
             Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => return Ok(last),
         };
-        iomelt::go_on()?;
+        stop::go_on()?;
         let mut snapshot = output::parse(&framed?)?;
         if snapshot.jobs.len() != jobs.len() {
             return Err(LabError::BadOutput {

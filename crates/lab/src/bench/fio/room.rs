@@ -39,7 +39,11 @@ impl Room {
         let stat = rustix::fs::statvfs(folder).map_err(|error| {
             LabError::io("cannot tell how full the disk is of", folder)(error.into())
         })?;
-        let disk_bytes = stat.f_bavail.saturating_mul(stat.f_frsize);
+        let disk_bytes = match stat.f_blocks {
+            // Some file systems do not know.
+            0 => u64::MAX,
+            _ => stat.f_bavail.saturating_mul(stat.f_frsize),
+        };
         let memory_bytes = environment::available_memory_bytes().unwrap_or(u64::MAX);
         // In such a folder the log is memory as well, while that of fio is not given back yet.
         let is_memory = rustix::fs::statfs(folder).is_ok_and(|of| of.f_type == TMPFS_MAGIC);
@@ -72,4 +76,32 @@ impl Room {
 
 fn gib(bytes: u64) -> String {
     text::rate(bytes as f64 / f64::from(1 << 30))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_free_is_asked_of_the_system() {
+        let folder = tempfile::tempdir().unwrap();
+        let room = Room::of(folder.path()).unwrap();
+        assert!(room.disk_bytes > 0 && room.shortage(1).is_none(), "{room:?}");
+        let memory = environment::available_memory_bytes().unwrap();
+        assert!((1..memory).contains(&room.memory_bytes), "{room:?} of {memory}");
+        // More than any machine has.
+        assert!(room.shortage(u64::MAX).is_some());
+        // It is memory, and has no disk whose blocks are counted.
+        let proc = Room::of(Path::new("/proc")).unwrap();
+        assert_eq!(proc.disk_bytes, u64::MAX);
+        assert!(Room::of(&folder.path().join("none")).is_err());
+    }
+
+    /// Where the log is memory as well, half as many I/Os have room.
+    #[test]
+    fn a_log_in_memory_takes_its_own() {
+        let [disk, memory] = [Path::new("/sys"), Path::new("/dev/shm")]
+            .map(|folder| Room::of(folder).unwrap().memory_bytes as f64);
+        assert!((0.4..0.6).contains(&(memory / disk)), "{memory} of {disk}");
+    }
 }

@@ -13,7 +13,7 @@ use crate::LabError;
 use crate::bench::Target as FioTarget;
 use crate::bench::chain::{Chain, FileSystem, Front};
 use crate::bench::fio::{self, Detail, Job, VolumeProgress};
-use crate::bench::iomelt;
+use crate::bench::stop;
 use crate::bench::stripe::Member;
 use crate::bench::sysbench::{self, Test, Told};
 use crate::clock;
@@ -91,7 +91,7 @@ pub(super) fn drive(
 ) -> Result<Driven, LabError> {
     let setup = &case.setup;
     let plan = Plan::of(setup, seed)?;
-    iomelt::go_on()?;
+    stop::go_on()?;
     let full = filled_to_the_brim(setup);
     let exports = host.open(&without_limits(&full))?;
     let chain = plan.mount(&exports, folder)?;
@@ -169,7 +169,6 @@ impl<'a> Plan<'a> {
     /// The file system on the volumes, as the article had it.
     fn mount(&self, exports: &[Export], folder: &Path) -> Result<Chain, LabError> {
         let below = folder.join("chain");
-        std::fs::create_dir_all(&below).map_err(LabError::io("cannot make", &below))?;
         let volumes = self.stripe.volumes.iter();
         let members: Vec<Member<'_>> =
             volumes.map(|volume| member(&exports[*volume as usize])).collect();

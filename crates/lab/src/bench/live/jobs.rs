@@ -314,7 +314,6 @@ impl Came {
                 continue;
             }
             let below = folder.join(format!("chain-{number}"));
-            std::fs::create_dir_all(&below).map_err(LabError::io("cannot make", &below))?;
             let uri = export.uri();
             let chain = Chain::open(&below, &[Front::Nbdfuse(&uri)], FileSystem::Ext4)?;
             self.batches.storage.push(format!("{}: {}", volume.name, chain.described));

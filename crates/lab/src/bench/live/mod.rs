@@ -22,7 +22,7 @@ pub use self::speed::Speeds;
 use self::writer::Writer;
 use super::fio::{self, Completion, Detail, Job, VolumeProgress};
 use super::guard::Guard;
-use super::{NbdUri, chain, iomelt, versions};
+use super::{NbdUri, chain, stop, versions};
 use crate::LabError;
 use crate::program::Engine;
 use crate::sim::expect::{Counts, Expectation, Metric, Subject};
@@ -189,7 +189,7 @@ pub fn run(
                 in_a_row = 0;
             }
             Err(error) => {
-                iomelt::go_on()?;
+                stop::go_on()?;
                 let name = if case.label.is_empty() { "the run" } else { &case.label };
                 live.failures.push(format!("{name}: {}", in_a_line(&error)));
                 in_a_row += 1;

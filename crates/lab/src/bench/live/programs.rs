@@ -15,8 +15,8 @@ use crate::bench::databases;
 use crate::bench::desktop::{self, Desk, Score};
 use crate::bench::durable;
 use crate::bench::fio::{self, Job, VolumeProgress};
-use crate::bench::iomelt;
 use crate::bench::postgres::{Server, pgbench};
+use crate::bench::stop;
 use crate::program::ProgramSetup;
 use crate::sim::client::BatchRecord;
 use crate::sim::scenario::Case;
@@ -97,7 +97,7 @@ pub(super) fn drive(
             Ok(ran) => ran,
             Err(error) => {
                 // When the whole run is told to stop, everything fails.
-                iomelt::go_on()?;
+                stop::go_on()?;
                 let why = in_a_line(&error);
                 came.batches.failures.push(format!("{}: {name}: {why}", case.label));
                 continue;

@@ -12,7 +12,7 @@ use crate::bench::child;
 use crate::bench::databases::{
     Counted, Database, Maximum, PROBE_S, Readers, Running, Second, Transactions, Waits,
 };
-use crate::bench::iomelt;
+use crate::bench::stop;
 use crate::{LabError, clock};
 
 /// The package of the load.
@@ -92,7 +92,7 @@ impl Tables {
         )?;
         let deadline = clock::now() + WRITTEN_MAX;
         while self.server.rows(DIRTY)? != [["0"]] {
-            iomelt::go_on()?;
+            stop::go_on()?;
             if clock::now() > deadline {
                 let what = "writing MariaDB's changed pages".to_owned();
                 return Err(LabError::Deadline { what, after: WRITTEN_MAX });

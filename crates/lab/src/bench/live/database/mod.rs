@@ -15,7 +15,7 @@ use super::recorder::STRETCHES_MAX;
 use super::{Files, Host, spans_of, without_limits};
 use crate::bench::databases::{self, Counted, Database, Running, Second, Transactions, Waits};
 use crate::bench::fio::VolumeProgress;
-use crate::bench::iomelt;
+use crate::bench::stop;
 use crate::histogram::LatencySummary;
 use crate::program::Engine;
 use crate::sim::expect::Subject;
@@ -178,7 +178,7 @@ impl Run<'_> {
                 batches.push(begun);
             }
             clock::sleep_until_ns(began_ns + at_ns);
-            iomelt::go_on()?;
+            stop::go_on()?;
             let now = self.look(host)?;
             self.database.forget_batch()?;
             let since = now.since(&before);
