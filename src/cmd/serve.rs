@@ -4,8 +4,8 @@ use crate::cli::Serve;
 use crate::clock::Deadline;
 use crate::message::{self, Exit, Failure};
 use crate::server::{self, Addresses, Config};
-use evenkeel_lab::bench::{chain, stop};
-use rustix::process::{self, Pid, WaitId, WaitIdOptions, kill_process, waitid};
+use evenkeel_lab::bench::{chain, child, stop};
+use rustix::process::{self, Pid, WaitId, WaitIdOptions, getpid, kill_process, waitid};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -187,7 +187,8 @@ fn children_end(signal: process::Signal, longest: Duration) -> bool {
     let mut told = Vec::new();
     let deadline = Deadline::after(longest);
     loop {
-        let running: Vec<Pid> = children().into_iter().filter(|child| is_running(*child)).collect();
+        let running: Vec<Pid> =
+            child::children(getpid()).into_iter().filter(|child| is_running(*child)).collect();
         // A terminal tells the whole group, `kill` only us. One that has just ended is told
         // nothing.
         for child in running.iter().filter(|child| !told.contains(*child)) {
@@ -205,15 +206,6 @@ fn children_end(signal: process::Signal, longest: Duration) -> bool {
 fn is_running(child: Pid) -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
     matches!(waitid(WaitId::Pid(child), options), Ok(None))
-}
-
-/// The programs that this process has started, as far as the kernel tells.
-fn children() -> Vec<Pid> {
-    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    let lists =
-        threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
-    let text = lists.collect::<String>();
-    text.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
 }
 
 fn greeting(config: &Config, addresses: &Addresses) -> String {

@@ -10,7 +10,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
 use super::{chain, stop};
 use crate::{LabError, clock, text};
@@ -99,10 +99,17 @@ impl Guarded {
         }
     }
 
-    /// Kills it and waits until it is gone.
+    /// Kills it, and what it has started, and waits until it is gone.
     pub fn kill(&mut self) {
         if self.status.is_none() {
+            // Those whose parent is gone would go on, or wait for it for ever. What stands still
+            // starts nothing more.
+            let _ = pidfd_send_signal(&self.pidfd, Signal::STOP);
+            let family = descendants(Pid::from_child(&self.child));
             let _ = self.child.kill();
+            for process in family {
+                let _ = kill_process(process, Signal::KILL);
+            }
             self.status = self.child.wait().ok();
         }
     }
@@ -211,6 +218,28 @@ pub(super) fn find(tool: &str, more: impl IntoIterator<Item = PathBuf>) -> Optio
     folders.into_iter().map(|folder| folder.join(tool)).find(|program| program.is_file())
 }
 
+/// The programs that a process has started and that have not ended, or are not waited for, as far
+/// as the kernel tells.
+#[must_use]
+pub fn children(process: Pid) -> Vec<Pid> {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let lists =
+        threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let text = lists.collect::<String>();
+    text.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+}
+
+/// Its children, theirs, and so on.
+fn descendants(process: Pid) -> Vec<Pid> {
+    let mut found = children(process);
+    let mut looked_at = 0;
+    while let Some(next) = found.get(looked_at).copied() {
+        looked_at += 1;
+        found.extend(children(next));
+    }
+    found
+}
+
 /// The processes of which something is true, which is asked of their folders in `/proc`.
 pub(super) fn processes(is_one: impl Fn(&Path) -> bool) -> Vec<Pid> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -285,6 +314,29 @@ mod tests {
         assert!(std::path::Path::new(&proc).exists());
         drop(child);
         assert!(!std::path::Path::new(&proc).exists());
+    }
+
+    /// Jobs of a load are processes of their own, and wait for what the first one says.
+    #[test]
+    fn what_a_program_has_started_is_killed_with_it() {
+        let child = shell("sh -c 'sleep 1000 & exec sleep 1000' & sleep 1000; true");
+        let own = Pid::from_child(&child.child);
+        chain::wait_until("all are there", Duration::from_secs(60), || {
+            let is_asleep = |pid: &Pid| {
+                fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sleep\n")
+            };
+            descendants(own).iter().filter(|pid| is_asleep(pid)).count() == 3
+        })
+        .unwrap();
+        let family = descendants(own);
+        drop(child);
+        // Whoever takes them over may let them be zombies for a while.
+        let is_gone = |pid: &Pid| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.rsplit_once(')').is_none_or(|(_, after)| after.starts_with(" Z"))
+        };
+        let all_gone = || family.iter().all(is_gone);
+        chain::wait_until("none is left", Duration::from_secs(60), all_gone).unwrap();
     }
 
     #[test]
