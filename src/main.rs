@@ -9,6 +9,7 @@ mod clock;
 mod cmd;
 mod config;
 mod endpoint;
+mod files;
 mod message;
 mod reference;
 mod server;

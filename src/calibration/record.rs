@@ -3,6 +3,7 @@
 
 use super::identity::Identity;
 use crate::cli::StoreKind;
+use crate::files;
 use crate::message::{self, Failure, Item};
 use evenkeel_core::qos::admission::calibration::{
     CHANNELS_MAX, Calibration, Measurements, Unusable,
@@ -13,8 +14,8 @@ use evenkeel_engine::calibrate::Plan;
 use evenkeel_lab::text::thousands;
 use evenkeel_wire::agent::{Capacity, Measured};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File};
-use std::io::{ErrorKind, Read, Write};
+use std::fs::File;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 /// The record's name in the data folder.
@@ -267,17 +268,8 @@ impl Record {
 
     /// Writes it so that it is there whole or not at all.
     pub fn save(&self, path: &Path) -> Result<(), Failure> {
-        let draft = path.with_extension("json.new");
         let text = message::json(&serde_json::to_value(self).unwrap_or_default());
-        let folder = path.parent().unwrap_or(Path::new("."));
-        let written = File::create(&draft)
-            .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
-            .and_then(|()| fs::rename(&draft, path))
-            .and_then(|()| File::open(folder)?.sync_all());
-        written.map_err(|error| {
-            let _ = fs::remove_file(&draft);
-            Failure::new(format!("{}: {error}", path.display()))
-        })
+        files::write_whole(path, &text)
     }
 
     /// FNV-1a over all fields but the id: two records are one if they say the same, and one that

@@ -4,6 +4,7 @@
 use super::{folder_of_a_run, serve, volume};
 use crate::api::Client;
 use crate::cli::{CalibrateWhen, Demo, VolumeCreate, Wait};
+use crate::files;
 use crate::message::{self, Failure};
 use crate::server::{self, Addresses, Config};
 use evenkeel_control::ModifyPolicy;
@@ -90,8 +91,7 @@ pub fn run(arguments: &Demo) -> Result<(), Failure> {
     let report = report?;
     stopped?;
     let html = report.to_html().map_err(failed)?;
-    std::fs::write(&arguments.report, html)
-        .map_err(|error| Failure::new(format!("{}: {error}", arguments.report.display())))?;
+    files::write(&arguments.report, &html)?;
     let shown = std::path::absolute(&arguments.report).unwrap_or(arguments.report.clone());
     message::print(&format!("{}\nreport: {}\n", report.to_text().trim_end(), shown.display()))?;
     let broken = report.volumes.iter().filter(|volume| !volume.verdict.pass).count();

@@ -5,6 +5,7 @@ use super::{folder_of_a_run, serve, volume};
 use crate::api::Client;
 use crate::api::capacity::Capacity;
 use crate::cli::Prove;
+use crate::files::write;
 use crate::message::{self, Exit, Failure, Format};
 use crate::top::sample::number;
 use evenkeel_core::ids::VolumeId;
@@ -299,10 +300,6 @@ impl Insight for Server<'_> {
     fn guarantees(&mut self) -> Option<bool> {
         Capacity::get(self.client).ok().map(|capacity| capacity.calibration.is_some())
     }
-}
-
-fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
 }
 
 fn usage(error: &LabError) -> Failure {

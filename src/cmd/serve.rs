@@ -167,11 +167,7 @@ pub fn interrupted(folders: &[PathBuf]) {
 /// are told so, too, is no failure of it.
 pub fn end_if_told_to() {
     let deadline = Deadline::after(ENDING_MAX);
-    loop {
-        if !stop::is_stopped() || !deadline.pause(LOOK) {
-            return;
-        }
-    }
+    while stop::is_stopped() && deadline.pause(LOOK) {}
 }
 
 /// Ends the programs that this process has started: they may write to its folders until then.

@@ -1,6 +1,7 @@
 //! `evenkeel sim`: scenarios in virtual time.
 
 use crate::cli::{Sim, SimRun, SimSwarm, SimVerb};
+use crate::files;
 use crate::message::{self, Exit, Failure, Format, Item};
 use evenkeel_lab::checker::stream::Rule;
 use evenkeel_lab::clock;
@@ -213,8 +214,7 @@ fn tell_speed(results: &Results, took_s: f64) {
 
 fn write_report(results: &Results, path: &Path) -> Result<(), Failure> {
     let page = results.to_html().map_err(|error| Failure::new(error.to_string()))?;
-    std::fs::write(path, page)
-        .map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
+    files::write(path, &page)?;
     eprintln!("report: {}", path.display());
     Ok(())
 }

@@ -2,12 +2,12 @@
 
 use super::{failed, print};
 use crate::cli::{BenchCompare, BenchLs, BenchShow, Results};
+use crate::files::{write, write_whole};
 use crate::message::{self, Exit, Failure, Item};
 use evenkeel_lab::report::standalone::{self, Chart};
 use evenkeel_lab::suite::{self, SUITES, compare as comparison, result::SuiteResult};
 use serde::Serialize;
 use std::fs::File;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 /// A result's file in the folder; its report lies beside it.
@@ -203,24 +203,6 @@ fn read(path: &Path) -> Result<SuiteResult, Failure> {
     SuiteResult::from_json(&text).map_err(|error| Failure::new(told(&error)))
 }
 
-/// Writes a result that others may read at any time: whole, or not at all.
-fn write_whole(path: &Path, text: &str) -> Result<(), Failure> {
-    let draft = path.with_extension(format!("{}.draft", std::process::id()));
-    let written = File::create(&draft).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&draft, path)
-    });
-    written.map_err(|error| {
-        let _ = std::fs::remove_file(&draft);
-        Failure::new(format!("{}: {error}", path.display()))
-    })
-}
-
-fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,7 +228,7 @@ mod tests {
             "five-minute-job-20261123-080014-2.json",
             "five-minute-job-20261123-080013.json",
             "five-minute-job-20261123-080014.json",
-            "five-minute-job-20261123-080014.draft",
+            "five-minute-job-20261123-080014.json.new",
             "batch-beside-oltp-20261124-080014.json",
         ];
         for name in names {

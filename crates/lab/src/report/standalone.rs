@@ -48,10 +48,10 @@ fn without_variables(svg: &str) -> String {
     for (name, colour) in colours {
         for what in ["fill", "stroke"] {
             let value = format!("var(--{name})");
-            let is = format!("[{what}=\"{value}\"]");
-            if svg.contains(&is[1..is.len() - 1]) {
-                plain.extend(["\n", &is, " { ", what, ": ", colour, "; }"]);
-                named.extend(["\n  ", &is, " { ", what, ": ", &value, "; }"]);
+            let is = format!("{what}=\"{value}\"");
+            if svg.contains(&is) {
+                plain.push_str(&format!("\n[{is}] {{ {what}: {colour}; }}"));
+                named.push_str(&format!("\n  [{is}] {{ {what}: {value}; }}"));
             }
         }
     }

@@ -115,19 +115,16 @@ impl Comparison {
     /// must be: a ratio or a rate that is off by no more, and how runs vary.
     #[must_use]
     pub fn may_be_slowed(&self, value: Option<f64>, slower: f64) -> bool {
-        match &self.by {
+        let varies = match &self.by {
             By::CovPercent | By::CovRatioTo(_) => true,
-            By::Mean(metric) | By::Furthest(metric)
-                if matches!(metric, Metric::CovPercent | Metric::JobCovPercent) =>
-            {
-                true
+            By::Mean(metric) | By::Furthest(metric) => {
+                matches!(metric, Metric::CovPercent | Metric::JobCovPercent)
             }
-            By::RatioTo(_) | By::Quotient { .. } | By::Mean(_) | By::Furthest(_) | By::Known(_) => {
-                value.is_some_and(|value| {
-                    value * slower >= self.bounds.low && value / slower <= self.bounds.high
-                })
-            }
-        }
+            By::RatioTo(_) | By::Quotient { .. } | By::Known(_) => false,
+        };
+        let is_near =
+            |value| value * slower >= self.bounds.low && value / slower <= self.bounds.high;
+        varies || value.is_some_and(is_near)
     }
 
     /// Whether there may be no figure where fewer runs are made, or no file system is there for its

@@ -103,8 +103,10 @@ pub(super) fn read(folder: &Path) -> Option<Vec<Step>> {
 }
 
 /// Forgets the journal of a folder.
-pub(super) fn remove(folder: &Path) -> io::Result<()> {
-    fs::remove_file(folder.join(NAME))
+pub(super) fn remove(folder: &Path) {
+    if is_private(folder) {
+        let _ = fs::remove_file(folder.join(NAME));
+    }
 }
 
 /// Removes a folder and all in it, the journal last: a removal that fails or is cut short is found
@@ -121,6 +123,7 @@ pub(super) fn remove_with_folder(folder: &Path) -> io::Result<()> {
     fs::remove_dir_all(folder)
 }
 
+/// What the journal of a folder says, if it counts.
 fn text(folder: &Path) -> Option<String> {
     is_private(folder).then(|| fs::read_to_string(folder.join(NAME)).ok()).flatten()
 }

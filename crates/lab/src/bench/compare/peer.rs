@@ -218,10 +218,10 @@ impl Peer {
             let what = format!("server {} has no command for {transport}", self.name);
             return Err(LabError::BadWorkload(what));
         };
-        let mut command_here = Command::new(program);
+        let mut server = Command::new(program);
         // Where it is looked for after a run that was killed.
-        command_here.args(rest).current_dir(place.folder).stdout(Stdio::null());
-        let child = Guarded::spawn(&mut command_here, self.package)?;
+        server.args(rest).current_dir(place.folder).stdout(Stdio::null());
+        let child = Guarded::spawn(&mut server, self.package)?;
         let uri = match transport {
             Transport::Unix => NbdUri::unix(&socket, &self.export),
             Transport::Tcp => NbdUri::tcp(address, &self.export),

@@ -86,12 +86,13 @@ pub(super) fn drive(
         }
         let ready = test.ready(chain, folder);
         let before = host.counted()?[test.volume];
-        came.batches.speeds.look(bound_here(test.client).as_slice());
+        let bound_here = bound_here(test.client);
+        came.batches.speeds.look(bound_here.as_slice());
         let started_ns = came.now_ns();
         let place = (&exports[test.volume], folder, seed);
         let ran = ready.and_then(|ready| test.run(&ready, place).map(|score| (score, ready)));
         let counted = host.counted()?[test.volume] - before;
-        came.batches.speeds.look(bound_here(test.client).as_slice());
+        came.batches.speeds.look(bound_here.as_slice());
         let name = test.name().to_owned();
         let (Score { took_ns, command }, ready) = match ran {
             Ok(ran) => ran,

@@ -1,0 +1,53 @@
+//! Files that somebody else reads.
+
+use crate::message::Failure;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+
+/// Writes a text.
+pub fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    fs::write(path, text).map_err(|error| failed(path, &error))
+}
+
+/// Writes a text so that it is there whole or not at all, whoever reads it meanwhile and whatever
+/// fails: under another name, synced and renamed.
+pub fn write_whole(path: &Path, text: &str) -> Result<(), Failure> {
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(".new");
+    let draft = Path::new(&draft);
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let written = File::create(draft)
+        .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(draft, path))
+        .and_then(|()| File::open(folder.unwrap_or(Path::new(".")))?.sync_all());
+    written.map_err(|error| {
+        let _ = fs::remove_file(draft);
+        failed(path, &error)
+    })
+}
+
+fn failed(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_there_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.json");
+        for text in ["first", "second"] {
+            write_whole(&path, text).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
+        // What cannot take its place changes nothing, and leaves nothing.
+        let occupied = folder.path().join("folder");
+        fs::create_dir(&occupied).unwrap();
+        let failure = format!("{:?}", write_whole(&occupied, "text").unwrap_err());
+        assert!(failure.contains("folder"), "{failure}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+}
