@@ -13,7 +13,7 @@ use evenkeel_store::Pool;
 use evenkeel_store::faulty::FaultyPool;
 use evenkeel_store::folder::Folder;
 use evenkeel_store::local::LocalPool;
-use evenkeel_store::memory::MemoryPool;
+use evenkeel_store::memory::{self, MemoryPool};
 use evenkeel_wire::agent::{Command, Reply};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeMap;
@@ -234,7 +234,7 @@ pub fn open_pool(
     let (pool, folder): (Arc<dyn Pool>, _) = match store.bytes {
         Bytes::Local => (Arc::new(LocalPool::open(data_dir).map_err(failed)?), None),
         Bytes::Memory => {
-            let folder = Folder::claim(data_dir).map_err(failed)?;
+            let folder = Folder::claim(data_dir, memory::KIND).map_err(failed)?;
             (Arc::new(MemoryPool::new()), Some(folder))
         }
     };

@@ -79,14 +79,14 @@ fn temporary_folder(parent: &Path, prefix: &str) -> Result<TempDir, Failure> {
     made.map_err(|error| Failure::new(format!("a folder in {}: {error}", parent.display())))
 }
 
-/// Makes a volume for clients on this machine to connect to, or changes its pacing: for engines
-/// without a control plane.
+/// Makes a volume for clients on this machine to connect to, or changes the pacing of one that was
+/// made so: for engines without a control plane, whose stores begin empty.
 fn apply(engine: &Engine, id: VolumeId, size: ByteCount, pacing: Pacing) -> Result<(), Failure> {
     // No host has limits here, so any name will do for this machine.
     let here = Attachment { host: InstanceId::from_bits(0), address: HostAddress::Local };
     let (balances, reserved) = (Balances::default(), Reserved::NOTHING);
     let state = VolumeState { id, size, pacing, balances, reserved, attachments: vec![here] };
-    match engine.agent().call(Command::Apply(state)) {
+    match engine.agent().call(Command::Create(state)) {
         Reply::Failed(failure) => Err(Failure::new(failure.message)),
         _ => Ok(()),
     }

@@ -122,6 +122,25 @@ struct Writer {
     /// Whether the data plane was told everything when it was last looked, and nothing has happened
     /// since.
     is_settled: bool,
+    /// Ticks until volumes in error are tried again.
+    ticks_to_retry: u32,
+    /// The volume in error that was tried last.
+    retried: Option<VolumeId>,
+}
+
+/// Every so many ticks volumes in error are tried again: who has put a file back waits no longer.
+const RETRY_TICKS: u32 = 5;
+/// So many of them at once: a disk that is not mounted may hold thousands.
+const RETRIES_MAX: usize = 64;
+
+/// Who says to the data plane what a volume should be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Settling {
+    /// A client, who asked for something new.
+    Asked,
+    /// The server, which says again what was decided before it started, or while the volume was in
+    /// error.
+    Again,
 }
 
 impl Writer {
@@ -181,7 +200,15 @@ impl Plane {
         db.commit(&events, &stored, now)?;
         events.into_iter().for_each(|event| model.apply(event));
         reserve.keep();
-        let writer = Mutex::new(Writer { db, stored, reserve, behind: false, is_settled: false });
+        let writer = Mutex::new(Writer {
+            db,
+            stored,
+            reserve,
+            behind: false,
+            is_settled: false,
+            ticks_to_retry: RETRY_TICKS,
+            retried: None,
+        });
         let (model, capacity) = (RwLock::new(model), Mutex::default());
         let plane = Self { settings, agent, model, writer, capacity };
         plane.bring_up_hosts()?;
@@ -236,7 +263,7 @@ impl Plane {
         let Some(id) = id else { return Ok(Outcome::default()) };
         let decided = self.model().volumes.get(&id).cloned();
         if decided.as_ref().is_some_and(|volume| !volume.is_settled()) {
-            self.settle(&mut writer, id)?;
+            self.settle(&mut writer, id, Settling::Asked)?;
         }
         Ok(Outcome { decided, settled: self.model().volumes.get(&id).cloned() })
     }
@@ -304,18 +331,39 @@ impl Plane {
         };
         writer.is_settled = unsettled.is_empty();
         for id in unsettled {
-            match self.settle(&mut writer, id) {
+            match self.settle(&mut writer, id, Settling::Asked) {
                 Ok(()) => {}
                 // Whoever asked for it was told.
                 Err(error) if error.is_unanswered() => debug!(volume = %id, "still no answer"),
                 Err(error) => warn!(volume = %id, %error, "could not be settled; trying again"),
             }
         }
+        self.retry_in_error(&mut writer);
         let was_behind = writer.behind;
         match self.store_moved(&mut writer) {
             Ok(()) if was_behind => info!("credit balances are being stored again"),
             Err(error) if !was_behind => warn!(%error, "credit balances are not being stored"),
             _ => {}
+        }
+    }
+
+    /// Tries volumes in error again, now and then: what was wrong may have been mended.
+    fn retry_in_error(&self, writer: &mut Writer) {
+        writer.ticks_to_retry = writer.ticks_to_retry.saturating_sub(1);
+        if writer.ticks_to_retry > 0 {
+            return;
+        }
+        writer.ticks_to_retry = RETRY_TICKS;
+        let in_error = reconcile::in_error(&self.model());
+        // From where the last time ended, so that everyone has a turn.
+        let first = in_error.partition_point(|id| writer.retried.is_some_and(|last| *id <= last));
+        let turns = in_error.iter().cycle().skip(first).take(in_error.len().min(RETRIES_MAX));
+        for &id in turns {
+            writer.retried = Some(id);
+            match self.settle(writer, id, Settling::Again) {
+                Ok(()) => info!(volume = %id, "back in service"),
+                Err(error) => debug!(volume = %id, %error, "still in error"),
+            }
         }
     }
 
@@ -417,9 +465,19 @@ impl Plane {
     }
 
     /// Tells the data plane what `id` should be, and makes the outcome final.
-    fn settle(&self, writer: &mut Writer, id: VolumeId) -> Result<(), PlaneError> {
+    fn settle(
+        &self,
+        writer: &mut Writer,
+        id: VolumeId,
+        settling: Settling,
+    ) -> Result<(), PlaneError> {
         let Some(command) = self.desired(writer, id) else { return Ok(()) };
-        let modifying = self.model().volumes.get(&id).is_some_and(Volume::is_being_modified);
+        let before = |is: fn(&Volume) -> bool| self.model().volumes.get(&id).is_some_and(is);
+        let modifying = before(Volume::is_being_modified);
+        let was_in_error = before(|volume| matches!(volume.phase, Phase::Error(_)));
+        let detaching = before(|volume| {
+            volume.attachments.iter().any(|a| a.state == AttachmentState::Detaching)
+        });
         let answer = self.call(command);
         if let Err(failed) = &answer
             && failed.kind == FailedKind::Unanswered
@@ -430,6 +488,12 @@ impl Plane {
         let now = clock::now();
         let settled = match &answer {
             Ok(()) => Settled::Done,
+            Err(failed)
+                if failed.kind == FailedKind::Damaged
+                    && (settling == Settling::Again || was_in_error) =>
+            {
+                Settled::Unreachable(&failed.message)
+            }
             Err(failed) => Settled::Failed(&failed.message),
         };
         let events = self.model().settle(&self.settings, id, settled, now);
@@ -440,10 +504,15 @@ impl Plane {
             }
             _ => db::Credits::default(),
         };
+        let is_shut = detaching && matches!(settled, Settled::Unreachable(_));
         if !events.is_empty() || !changed.is_empty() {
             self.commit(writer, events, &changed, now)?;
         }
-        answer.map_err(PlaneError::Agent)
+        match answer {
+            // What is not served, no host can reach: it is detached.
+            Err(_) if is_shut => Ok(()),
+            answer => answer.map_err(PlaneError::Agent),
+        }
     }
 
     fn desired(&self, writer: &Writer, id: VolumeId) -> Option<AgentCommand> {
@@ -478,8 +547,11 @@ impl Plane {
         let mut writer = self.writer()?;
         let ids: Vec<VolumeId> = self.model().volumes.keys().copied().collect();
         for id in ids {
-            match self.settle(&mut writer, id) {
+            match self.settle(&mut writer, id, Settling::Again) {
                 Ok(()) => {}
+                Err(PlaneError::Agent(failed)) if failed.kind == FailedKind::Damaged => {
+                    error!(volume = %id, reason = failed.message, "cannot be brought up");
+                }
                 Err(error) if error.is_unanswered() => warn!(volume = %id, %error, "not up yet"),
                 Err(PlaneError::Agent(failed)) if failed.kind != FailedKind::Down => {
                     // What was begun before the stop is taken back now; try again without it.
@@ -498,7 +570,7 @@ impl Plane {
         first: &Failed,
     ) -> Result<(), PlaneError> {
         warn!(volume = %id, reason = first.message, "cannot be brought up as it was being changed");
-        match self.settle(writer, id) {
+        match self.settle(writer, id, Settling::Again) {
             Err(error) if error.is_unanswered() => Ok(()),
             Err(PlaneError::Agent(failed)) if failed.kind != FailedKind::Down => {
                 error!(volume = %id, reason = failed.message, "cannot be brought up");

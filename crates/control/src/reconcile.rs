@@ -18,8 +18,10 @@ pub fn pacing(settings: &Settings, volume: &Volume) -> Pacing {
     settings.rules.pacing(&volume.spec)
 }
 
-/// What the data plane is to do about `volume`: be like this, or be rid of it. `balances` count
-/// only if it does not hold the volume yet.
+/// What the data plane is to do about `volume`: make it, be like this, or be rid of it. Bytes are
+/// made only while the volume is being created and added to only while it is being modified: of one
+/// that has been there for a year, the bytes are there, or it is in error. `balances` count only if
+/// the data plane does not hold the volume yet.
 #[must_use]
 pub fn desired(settings: &Settings, model: &Model, volume: &Volume, balances: Balances) -> Command {
     if volume.phase == Phase::Deleting {
@@ -29,7 +31,17 @@ pub fn desired(settings: &Settings, model: &Model, volume: &Volume, balances: Ba
     let hosts = admitted.filter_map(|a| model.hosts.get(&a.instance));
     let attachments =
         hosts.map(|host| Attachment { host: host.id, address: host.address }).collect();
-    Command::Apply(state(settings, volume, balances, attachments))
+    let state = state(settings, volume, balances, attachments);
+    let grows_from = volume.modification.as_ref().filter(|modification| {
+        volume.is_being_modified() && modification.original.size_gib < volume.spec.size_gib
+    });
+    match (&volume.phase, grows_from) {
+        (Phase::Creating, _) => Command::Create(state),
+        (_, Some(modification)) => {
+            Command::Grow(state, ByteCount::from_gib(modification.original.size_gib))
+        }
+        _ => Command::Apply(state),
+    }
 }
 
 fn state(
@@ -81,8 +93,18 @@ pub fn spends_credits(settings: &Settings, model: &Model, volume: &Volume) -> bo
     })
 }
 
-/// Volumes about which the data plane must still be told something.
+/// Volumes in error: each comes back once what is wrong is mended.
+#[must_use]
+pub fn in_error(model: &Model) -> Vec<VolumeId> {
+    let in_error = |volume: &&Volume| matches!(volume.phase, Phase::Error(_));
+    model.volumes.values().filter(in_error).map(|volume| volume.id).collect()
+}
+
+/// Volumes about which the data plane must still be told something; those [`in_error`] are told of
+/// apart.
 #[must_use]
 pub fn unsettled(model: &Model) -> Vec<VolumeId> {
-    model.volumes.values().filter(|volume| !volume.is_settled()).map(|volume| volume.id).collect()
+    let unsettled =
+        |volume: &&Volume| !volume.is_settled() && !matches!(volume.phase, Phase::Error(_));
+    model.volumes.values().filter(unsettled).map(|volume| volume.id).collect()
 }

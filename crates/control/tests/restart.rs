@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command as Process, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use evenkeel_control::model::{Command as Change, ModifyPolicy, Settings, Tags};
 use evenkeel_control::plane::{Plane, PlaneError};
@@ -307,13 +307,8 @@ fn a_volume_that_cannot_be_brought_up_is_in_error_until_it_can() {
     let server = Server::start(folder.path());
     let id = create(&server.client(), &[]);
     server.stop().unwrap();
-    let status = |server: &Server| {
-        let reply = server.client().call("DescribeVolumes", &[("VolumeId.1", &id)]).unwrap();
-        text(&reply.items("volumeSet")[0], "status").to_owned()
-    };
-    let agent = Arc::new(FakeAgent::default());
-    // Both attempts of the start fail, every later command works.
-    let failing = FailTwice { inner: Arc::clone(&agent), left: AtomicU32::new(2) };
+    let (inner, fails) = (Arc::default(), Arc::new(AtomicBool::new(true)));
+    let failing = FailApply { inner, fails: Arc::clone(&fails) };
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let folder_path = folder.path().to_owned();
     let (ready, address) = std::sync::mpsc::channel();
@@ -325,24 +320,108 @@ fn a_volume_that_cannot_be_brought_up_is_in_error_until_it_can() {
     });
     let credentials = credentials::load(folder.path()).unwrap();
     let client = Client { address: address.recv().unwrap(), credentials };
-    let reply = client.call("DescribeVolumes", &[("VolumeId.1", &id)]).unwrap();
-    assert_eq!(text(&reply.items("volumeSet")[0], "status"), "error");
+    assert_eq!(status(&client, &id), "error");
+    fails.store(false, Ordering::SeqCst);
+    becomes(&client, &id, "available");
     drop(stop);
     thread.join().unwrap().unwrap();
-    assert_eq!(status(&Server::start(folder.path())), "available");
 }
 
-struct FailTwice {
+fn status(client: &Client, id: &str) -> String {
+    let reply = client.call("DescribeVolumes", &[("VolumeId.1", id)]).unwrap();
+    text(&reply.items("volumeSet")[0], "status").to_owned()
+}
+
+/// Waits until a volume is in a state; at most a minute.
+fn becomes(client: &Client, id: &str, state: &str) {
+    for _ in 0..600 {
+        if status(client, id) == state {
+            return;
+        }
+        std::thread::park_timeout(std::time::Duration::from_millis(100));
+    }
+    panic!("volume {id} is {}", status(client, id));
+}
+
+#[test]
+fn bytes_are_made_only_once_and_added_to_only_by_a_modification() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Server::start(folder.path());
+    let id = create(&server.client(), &[("VolumeType", "gp3"), ("Size", "10")]);
+    let kinds = |server: &Server| {
+        server.agent.with(|state| {
+            let kind = |command: &Command| match command {
+                Command::Create(_) => Some("create".to_owned()),
+                Command::Apply(_) => Some("apply".to_owned()),
+                Command::Grow(_, from) => Some(format!("grow from {from}")),
+                _ => None,
+            };
+            std::mem::take(&mut state.log).iter().filter_map(kind).collect::<Vec<_>>()
+        })
+    };
+    assert_eq!(kinds(&server), ["create"]);
+    let modify = [("VolumeId", id.as_str()), ("Size", "20")];
+    server.client().call("ModifyVolume", &modify).unwrap();
+    assert_eq!(kinds(&server), ["grow from 10 GiB"]);
+    server.client().call("ModifyVolume", &[("VolumeId", &id), ("Iops", "4000")]).unwrap();
+    assert_eq!(kinds(&server), ["apply"]);
+    server.stop().unwrap();
+    server = Server::start(folder.path());
+    assert_eq!(kinds(&server), ["apply"]);
+}
+
+#[test]
+fn a_volume_without_its_bytes_is_in_error_and_comes_back_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    let client = server.client();
+    let id = create(&client, &[("VolumeType", "gp3"), ("Size", "10")]);
+    let attach = |client: &Client, id: &str| {
+        let hosts = client.call("DescribeInstances", &[]).unwrap();
+        let host = hosts.items("reservationSet")[0].items("instancesSet")[0].clone();
+        let host = text(&host, "instanceId").to_owned();
+        let device = [("VolumeId", id), ("InstanceId", &host), ("Device", "/dev/sdf")];
+        client.call("AttachVolume", &device).unwrap();
+    };
+    attach(&client, &id);
+    server.stop().unwrap();
+    let damaged: VolumeId = id.parse().unwrap();
+    let agent = Arc::new(FakeAgent::default());
+    agent.with(|state| _ = state.damaged.insert(damaged));
+    let server = Server::start_with(config(folder.path()), Arc::clone(&agent)).unwrap();
+    let client = server.client();
+    assert_eq!(status(&client, &id), "error");
+    // It stays so across restarts, and whatever is asked of it.
+    let refused = client.call("ModifyVolume", &[("VolumeId", &id), ("Size", "20")]).unwrap_err();
+    assert_eq!(refused.code, "IncorrectState");
+    assert_eq!(status(&client, &id), "error");
+    agent.with(|state| state.damaged.clear());
+    becomes(&client, &id, "in-use");
+    let held = agent.with(|state| state.volumes[&damaged].attachments.len());
+    assert_eq!(held, 1, "its host may reach it again");
+    // One that does not come back can be detached and deleted.
+    agent.with(|state| {
+        state.volumes.remove(&damaged);
+        state.damaged.insert(damaged);
+    });
+    server.stop().unwrap();
+    let server = Server::start_with(config(folder.path()), agent).unwrap();
+    let client = server.client();
+    assert_eq!(status(&client, &id), "error");
+    client.call("DetachVolume", &[("VolumeId", &id)]).unwrap();
+    assert_eq!(status(&client, &id), "error");
+    client.call("DeleteVolume", &[("VolumeId", &id)]).unwrap();
+    assert!(client.call("DescribeVolumes", &[("VolumeId.1", &id)]).is_err());
+}
+
+struct FailApply {
     inner: Arc<FakeAgent>,
-    left: AtomicU32,
+    fails: Arc<AtomicBool>,
 }
 
-impl Agent for FailTwice {
+impl Agent for FailApply {
     fn call(&self, command: Command) -> Reply {
-        let less = |left: u32| left.checked_sub(1);
-        let fails = matches!(command, Command::Apply(_))
-            && self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok();
-        if fails {
+        if matches!(command, Command::Apply(_)) && self.fails.load(Ordering::SeqCst) {
             self.inner.with(|state| state.fail_next = Some(FailedKind::Internal));
         }
         self.inner.call(command)

@@ -9,6 +9,7 @@ use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::latency::Latencies;
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::qos::sharing::DeviceModel;
+use evenkeel_core::units::ByteCount;
 use evenkeel_store::{Geometry, Pool, Store, StoreError};
 use evenkeel_wire::agent::{
     Agent, Attachment, Capacity, Command, CreditReport, Failed, FailedKind, HostState, Reply,
@@ -37,6 +38,17 @@ pub(crate) struct EngineAgent {
     unanswered: Mutex<BTreeMap<VolumeId, Receiver<Result<(), String>>>>,
     /// How long a reactor may take to answer.
     answer_max: Duration,
+}
+
+/// What is known of a volume's bytes at rest.
+#[derive(Clone, Copy)]
+enum AtRest {
+    /// As many as it has.
+    Complete,
+    /// None, unless they were being made before.
+    New,
+    /// So many, or more if they were being added to before.
+    Growing(ByteCount),
 }
 
 /// What a volume is applied with when its home does not hold it yet.
@@ -81,12 +93,12 @@ impl EngineAgent {
         capacity
     }
 
-    fn apply(&self, state: VolumeState) -> Result<(), Failed> {
+    fn apply(&self, state: VolumeState, at_rest: AtRest) -> Result<(), Failed> {
         self.hear_of(state.id)?;
         let mut homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
         match self.directory.get(state.id) {
-            Some(entry) => self.change(&mut homes, entry, state),
-            None => self.open(&mut homes, state),
+            Some(entry) => self.change(&mut homes, entry, state, at_rest),
+            None => self.open(&mut homes, state, at_rest),
         }
     }
 
@@ -101,29 +113,35 @@ impl EngineAgent {
         Ok(())
     }
 
-    /// Makes the bytes if there are none, grows them if they are too few, and opens them.
-    fn open(&self, homes: &mut Homes, state: VolumeState) -> Result<(), Failed> {
+    /// Opens a volume; its bytes are made or added to only where that is what is to be done.
+    fn open(&self, homes: &mut Homes, state: VolumeState, at_rest: AtRest) -> Result<(), Failed> {
         let id = state.id;
         let home = homes.of(&state.attachments)?;
-        match self.pool.create(id, state.size) {
-            Ok(()) => {}
-            Err(StoreError::Size { present, .. }) if present < state.size => {
-                self.pool.resize(id, state.size).map_err(failed)?;
-            }
-            Err(error) => return Err(failed(error)),
+        match at_rest {
+            AtRest::Complete => {}
+            AtRest::New => self.pool.create(id, state.size).map_err(failed)?,
+            AtRest::Growing(from) => self.pool.resize(id, from, state.size).map_err(failed)?,
         }
-        let store = self.pool.open(id).map_err(failed)?;
+        let store = self.pool.open(id, state.size).map_err(failed)?;
         let home = home.unwrap_or_else(|| self.directory.least_loaded(self.mailboxes.len() as u16));
         self.settle_hosts(homes, home, &state)?;
         self.bring(home, store.geometry(), state, Held::Opened(store))
     }
 
-    fn change(&self, homes: &mut Homes, entry: Entry, state: VolumeState) -> Result<(), Failed> {
+    fn change(
+        &self,
+        homes: &mut Homes,
+        entry: Entry,
+        state: VolumeState,
+        at_rest: AtRest,
+    ) -> Result<(), Failed> {
         let id = state.id;
         let home = self.home_of(homes, &entry, &state)?;
-        if entry.geometry.size != state.size {
-            // Refuses to shrink.
-            self.pool.resize(id, state.size).map_err(failed)?;
+        let present = entry.geometry.size;
+        if let AtRest::Growing(from) = at_rest {
+            self.pool.resize(id, from, state.size).map_err(failed)?;
+        } else if present != state.size {
+            return Err(failed(StoreError::Size { id, present, asked: state.size }));
         }
         // Whatever is refused until here leaves the volume where it was, as it was.
         self.settle_hosts(homes, home, &state)?;
@@ -142,7 +160,7 @@ impl EngineAgent {
         let held = match self.ask(entry.home, |ack| Mail::Release(id, ack))? {
             Some(released) => Held::Released(released),
             // It was released to somebody who no longer waited, and so closed.
-            None => Held::Opened(self.pool.open(id).map_err(failed)?),
+            None => Held::Opened(self.pool.open(id, state.size).map_err(failed)?),
         };
         self.bring(home, geometry, state, held)
     }
@@ -379,7 +397,8 @@ fn failed(error: StoreError) -> Failed {
     let kind = match &error {
         error if error.is_no_space() => FailedKind::NoSpace,
         StoreError::Size { .. } => FailedKind::Refused,
-        StoreError::NotFound { .. } => FailedKind::NotFound,
+        StoreError::Unfinished { .. } => FailedKind::Unanswered,
+        error if error.is_damage() => FailedKind::Damaged,
         _ => FailedKind::Internal,
     };
     Failed { kind, message: error.to_string() }
@@ -388,7 +407,9 @@ fn failed(error: StoreError) -> Failed {
 impl Agent for EngineAgent {
     fn call(&self, command: Command) -> Reply {
         let result = match command {
-            Command::Apply(state) => self.apply(state),
+            Command::Create(state) => self.apply(state, AtRest::New),
+            Command::Apply(state) => self.apply(state, AtRest::Complete),
+            Command::Grow(state, from) => self.apply(state, AtRest::Growing(from)),
             Command::Delete(id) => self.delete(id),
             Command::SetBalances(id, balances) => self.set_balances(id, balances),
             Command::Latencies(of) => match self.latencies(of) {
@@ -406,6 +427,10 @@ impl Agent for EngineAgent {
                 Ok(report) => return Reply::Balances(report),
                 Err(failed) => Err(failed),
             },
+            Command::Stored => match self.pool.list() {
+                Ok(volumes) => return Reply::Stored(volumes),
+                Err(error) => Err(failed(error)),
+            },
             Command::Capacity => return Reply::Capacity(self.capacity()),
         };
         result.map_or_else(Reply::Failed, |()| Reply::Done)
@@ -417,7 +442,6 @@ mod tests {
     use super::*;
     use evenkeel_core::qos::admission::Reserved;
     use evenkeel_core::qos::pacing::Pacing;
-    use evenkeel_core::units::ByteCount;
     use evenkeel_store::memory::MemoryPool;
 
     #[test]

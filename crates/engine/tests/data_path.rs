@@ -412,7 +412,9 @@ fn limits_and_size_change_under_a_connected_client() {
         }
         assert_eq!(client.ask(WRITE, MIB, 512, &[1; 512]), Answer::Done(Vec::new()));
         let refused = served.call(Command::Apply(state));
-        assert!(matches!(refused, Reply::Failed(ref failed) if failed.message.contains("grow")));
+        assert!(
+            matches!(refused, Reply::Failed(ref failed) if failed.message.contains("only grow"))
+        );
     }
 }
 

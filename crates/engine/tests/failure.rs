@@ -51,12 +51,12 @@ impl Pool for FaultyPool {
         self.0.create(id, size)
     }
 
-    fn open(&self, id: VolumeId) -> Result<Box<dyn Store>, StoreError> {
-        self.0.open(id).map(|store| Box::new(Faulty(store)) as Box<dyn Store>)
+    fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError> {
+        self.0.open(id, size).map(|store| Box::new(Faulty(store)) as Box<dyn Store>)
     }
 
-    fn resize(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
-        self.0.resize(id, size)
+    fn resize(&self, id: VolumeId, from: ByteCount, to: ByteCount) -> Result<(), StoreError> {
+        self.0.resize(id, from, to)
     }
 
     fn delete(&self, id: VolumeId) -> Result<(), StoreError> {

@@ -89,7 +89,7 @@ pub fn check(pool: &dyn Pool, run: &mut Run<'_>) {
     check_life_of_a_volume(pool, id);
     pool.create(id, SIZE).expect("create");
     {
-        let mut store = pool.open(id).expect("open");
+        let mut store = pool.open(id, SIZE).expect("open");
         assert_eq!(store.geometry().size, SIZE);
         let mut bench = Bench { store: store.as_mut(), run, model: vec![0; SIZE.0 as usize] };
         bench.check_new_is_zero();
@@ -105,39 +105,59 @@ pub fn check(pool: &dyn Pool, run: &mut Run<'_>) {
 }
 
 fn check_life_of_a_volume(pool: &dyn Pool, id: VolumeId) {
-    assert!(matches!(pool.open(id), Err(StoreError::NotFound { .. })), "opened what is not there");
+    assert!(is_missing(pool.open(id, SIZE)), "opened what is not there");
+    assert!(is_missing(pool.resize(id, SIZE, SIZE)), "grew what is not there");
     pool.delete(id).expect("deleting what is not there is done already");
     pool.create(id, SIZE).expect("create");
     pool.create(id, SIZE).expect("creating what is there is done already");
     let other = ByteCount(SIZE.0 * 2);
     assert!(matches!(pool.create(id, other), Err(StoreError::Size { .. })));
     assert_eq!(pool.list().expect("list"), vec![(id, SIZE)]);
-    let open = pool.open(id).expect("open");
-    assert!(matches!(pool.open(id), Err(StoreError::Open { .. })), "opened twice");
+    let open = pool.open(id, SIZE).expect("open");
+    assert!(matches!(pool.open(id, SIZE), Err(StoreError::Open { .. })), "opened twice");
     assert!(matches!(pool.delete(id), Err(StoreError::Open { .. })), "deleted while open");
     drop(open);
-    assert!(matches!(pool.resize(id, ByteCount(512)), Err(StoreError::Size { .. })), "shrunk");
+    let shrunk = pool.resize(id, SIZE, ByteCount(512));
+    assert!(matches!(shrunk, Err(StoreError::Size { .. })), "shrunk");
+    assert!(differs(pool.open(id, other)), "opened as more than it is");
+    assert!(differs(pool.resize(id, other, other)), "grown from what it has not");
+    assert_eq!(pool.list().expect("list"), vec![(id, SIZE)], "made larger by a refusal");
     pool.delete(id).expect("delete");
+    assert!(is_missing(pool.open(id, SIZE)), "opened what was deleted");
+}
+
+fn is_missing<T>(result: Result<T, StoreError>) -> bool {
+    matches!(result, Err(StoreError::NotFound { .. }))
+}
+
+fn differs<T>(result: Result<T, StoreError>) -> bool {
+    matches!(result, Err(StoreError::Differs { .. }))
 }
 
 fn check_content_survives_reopening(pool: &dyn Pool, id: VolumeId, run: &mut Run<'_>) {
-    let mut store = pool.open(id).expect("open again");
+    let mut store = pool.open(id, SIZE).expect("open again");
     write(store.as_mut(), run, 4_096, &[0xa5; 4_096], true).expect("write");
     drop(store);
-    let mut store = pool.open(id).expect("open again");
+    let mut store = pool.open(id, SIZE).expect("open again");
     assert_eq!(read(store.as_mut(), run, 4_096, 4_096), vec![0xa5; 4_096], "lost by closing");
 }
 
 fn check_growth(pool: &dyn Pool, id: VolumeId, run: &mut Run<'_>) {
     let grown = ByteCount(SIZE.0 * 2);
-    let mut store = pool.open(id).expect("open again");
-    pool.resize(id, grown).expect("grow while open");
+    let mut store = pool.open(id, SIZE).expect("open again");
+    pool.resize(id, SIZE, grown).expect("grow while open");
     store.resized(grown);
     assert_eq!(store.geometry().size, grown);
     let last = grown.0 - 4_096;
     assert_eq!(read(store.as_mut(), run, last, 4_096), vec![0; 4_096], "new bytes are not zero");
     write(store.as_mut(), run, last, &[9; 4_096], false).expect("write into the new part");
     assert_eq!(read(store.as_mut(), run, 4_096, 4_096), vec![0xa5; 4_096], "lost by growing");
+    pool.resize(id, SIZE, grown).expect("growing again is done already");
+    assert_eq!(read(store.as_mut(), run, last, 4_096), vec![9; 4_096], "lost by growing again");
+    drop(store);
+    assert!(differs(pool.open(id, SIZE)), "bytes that were written are cut off");
+    let mut store = pool.open(id, grown).expect("open as large as it is");
+    assert_eq!(read(store.as_mut(), run, last, 4_096), vec![9; 4_096], "lost by a refusal");
 }
 
 fn submission(operation: Operation, offset: u64, length: u32) -> Submission {

@@ -1,5 +1,7 @@
 //! The data folder: ours or nobody's. It is claimed with a marker file and held with a lock, so
-//! that two servers never share one and a mistyped path never touches someone else's files.
+//! that two servers never share one and a mistyped path never touches someone else's files. The
+//! marker names the kind of store that holds the folder's volumes: another kind would find none of
+//! them.
 
 use crate::StoreError;
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -10,8 +12,12 @@ use std::path::{Path, PathBuf};
 
 /// Name of the marker file.
 pub const MARKER: &str = "EVENKEEL";
-/// What the marker file says.
-pub const MARKER_TEXT: &str = "evenkeel data folder, format 1\n";
+/// The first line of the marker file; the second is `store` and the kind of store.
+pub const FORMAT: &str = "evenkeel data folder, format 2";
+/// The whole marker of the format before, which did not name the kind of store.
+const FORMAT_1_TEXT: &str = "evenkeel data folder, format 1\n";
+/// Where the only store of format 1 that outlived its process kept its volumes.
+const FORMAT_1_VOLUMES: &str = "volumes";
 
 /// A data folder that is ours; locked until dropped.
 #[derive(Debug)]
@@ -21,30 +27,45 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Claims `path`: makes it if there is none, takes it over if it is empty, opens it if it is
-    /// ours.
+    /// Claims `path` for a store of kind `store`: makes it if there is none, takes it over if it is
+    /// empty, opens it if it is ours.
     ///
     /// # Errors
-    /// When it holds something else, was written by another format, or another process holds it.
-    pub fn claim(path: &Path) -> Result<Self, StoreError> {
+    /// When it holds something else or a store of another kind, was written by another format, or
+    /// another process holds it.
+    pub fn claim(path: &Path, store: &'static str) -> Result<Self, StoreError> {
         fs::create_dir_all(path)
             .map_err(|e| StoreError::io(format!("make the data folder {}", path.display()), e))?;
         let marker = path.join(MARKER);
         if !marker.exists() {
             refuse_if_occupied(path)?;
-            write_marker(path, &marker)?;
+            write_marker(path, &marker, store)?;
         }
-        let doing = || format!("open {}", marker.display());
-        let lock = rustix::fs::open(&marker, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|e| StoreError::io(doing(), e))?;
-        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|_| StoreError::InUse { path: path.to_owned() })?;
-        let mut text = String::new();
-        let read = fs::File::open(&marker).and_then(|f| f.take(1_024).read_to_string(&mut text));
-        read.map_err(|e| StoreError::io(doing(), e))?;
-        if text != MARKER_TEXT {
-            return Err(StoreError::Format { path: marker, found: text.trim_end().to_owned() });
+        let (lock, text) = locked(path, &marker)?;
+        let held = if text == FORMAT_1_TEXT && !path.join(FORMAT_1_VOLUMES).exists() {
+            // Only volumes in memory were made in it, if any.
+            Some(store)
+        } else if text == FORMAT_1_TEXT {
+            Some(crate::local::KIND)
+        } else {
+            kind(&text)
+        };
+        match held {
+            Some(held) if held == store => {}
+            Some(held) => {
+                let (present, asked) = (held.to_owned(), store);
+                return Err(StoreError::OtherKind { path: marker, present, asked });
+            }
+            None => {
+                return Err(StoreError::Format { path: marker, found: text.trim_end().to_owned() });
+            }
         }
+        if text != FORMAT_1_TEXT {
+            return Ok(Self { path: path.to_owned(), _lock: lock });
+        }
+        write_marker(path, &marker, store)?;
+        // The new marker is another file: whoever is faster has it, and the old one ends here.
+        let (lock, _) = locked(path, &marker)?;
         Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
@@ -68,6 +89,30 @@ impl Folder {
     }
 }
 
+/// Locks the marker and reads it.
+fn locked(path: &Path, marker: &Path) -> Result<(OwnedFd, String), StoreError> {
+    let doing = || format!("open {}", marker.display());
+    let lock = rustix::fs::open(marker, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|e| StoreError::io(doing(), e))?;
+    rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
+        .map_err(|_| StoreError::InUse { path: path.to_owned() })?;
+    let mut text = String::new();
+    let read = fs::File::open(marker).and_then(|f| f.take(1_024).read_to_string(&mut text));
+    read.map_err(|e| StoreError::io(doing(), e))?;
+    Ok((lock, text))
+}
+
+/// What a marker says.
+fn marker_text(store: &str) -> String {
+    format!("{FORMAT}\nstore {store}\n")
+}
+
+/// The kind of store that a marker names; `None` if it is of another format.
+fn kind(text: &str) -> Option<&str> {
+    let store = text.strip_prefix(FORMAT)?.strip_prefix("\nstore ")?.strip_suffix('\n')?;
+    (!store.is_empty() && !store.contains(char::is_whitespace)).then_some(store)
+}
+
 fn refuse_if_occupied(path: &Path) -> Result<(), StoreError> {
     let mut entries = fs::read_dir(path)
         .map_err(|e| StoreError::io(format!("list the data folder {}", path.display()), e))?;
@@ -86,10 +131,12 @@ fn refuse_if_occupied(path: &Path) -> Result<(), StoreError> {
 }
 
 /// The marker appears whole or not at all: it is written under another name, synced and renamed.
-fn write_marker(folder: &Path, marker: &Path) -> Result<(), StoreError> {
+fn write_marker(folder: &Path, marker: &Path, store: &str) -> Result<(), StoreError> {
     let draft = folder.join(marker_draft());
     let written = fs::File::create(&draft)
-        .and_then(|mut file| file.write_all(MARKER_TEXT.as_bytes()).and_then(|()| file.sync_all()))
+        .and_then(|mut file| {
+            file.write_all(marker_text(store).as_bytes()).and_then(|()| file.sync_all())
+        })
         .and_then(|()| fs::rename(&draft, marker))
         .and_then(|()| sync_folder(folder));
     written.map_err(|e| StoreError::io(format!("write {}", marker.display()), e))
@@ -112,8 +159,8 @@ mod tests {
     fn a_new_an_empty_and_an_own_folder_are_claimed() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("new/er");
-        drop(Folder::claim(&path).unwrap());
-        let again = Folder::claim(&path).unwrap();
+        drop(Folder::claim(&path, "local").unwrap());
+        let again = Folder::claim(&path, "local").unwrap();
         assert_eq!(again.path(), path);
         assert!(Folder::may_claim(&path).unwrap());
     }
@@ -122,7 +169,7 @@ mod tests {
     fn a_foreign_folder_is_refused_and_left_alone() {
         let parent = tempfile::tempdir().unwrap();
         fs::write(parent.path().join("thesis.tex"), "years of work").unwrap();
-        let error = Folder::claim(parent.path()).unwrap_err();
+        let error = Folder::claim(parent.path(), "local").unwrap_err();
         assert!(error.to_string().contains("thesis.tex"), "{error}");
         assert!(!Folder::may_claim(parent.path()).unwrap());
         assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 1);
@@ -131,8 +178,8 @@ mod tests {
     #[test]
     fn two_servers_never_share_a_folder() {
         let parent = tempfile::tempdir().unwrap();
-        let _held = Folder::claim(parent.path()).unwrap();
-        let error = Folder::claim(parent.path()).unwrap_err();
+        let _held = Folder::claim(parent.path(), "local").unwrap();
+        let error = Folder::claim(parent.path(), "local").unwrap_err();
         assert!(matches!(error, StoreError::InUse { .. }), "{error}");
     }
 
@@ -140,7 +187,39 @@ mod tests {
     fn another_format_is_refused() {
         let parent = tempfile::tempdir().unwrap();
         fs::write(parent.path().join(MARKER), "evenkeel data folder, format 9\n").unwrap();
-        let error = Folder::claim(parent.path()).unwrap_err();
+        let error = Folder::claim(parent.path(), "local").unwrap_err();
         assert!(error.to_string().contains("format 9"), "{error}");
+        fs::write(parent.path().join(MARKER), format!("{FORMAT}\nstore \n")).unwrap();
+        let error = Folder::claim(parent.path(), "local").unwrap_err();
+        assert!(matches!(error, StoreError::Format { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_folder_keeps_its_kind_of_store() {
+        let parent = tempfile::tempdir().unwrap();
+        drop(Folder::claim(parent.path(), "memory").unwrap());
+        drop(Folder::claim(parent.path(), "memory").unwrap());
+        let error = Folder::claim(parent.path(), "local").unwrap_err().to_string();
+        assert!(error.contains("serve with --store memory"), "{error}");
+    }
+
+    #[test]
+    fn a_folder_of_format_1_is_of_the_kind_it_was_used_for() {
+        let parent = tempfile::tempdir().unwrap();
+        let old = || fs::write(parent.path().join(MARKER), FORMAT_1_TEXT).unwrap();
+        let marker = || fs::read_to_string(parent.path().join(MARKER)).unwrap();
+        old();
+        let held = Folder::claim(parent.path(), "memory").unwrap();
+        assert_eq!(marker(), "evenkeel data folder, format 2\nstore memory\n");
+        let error = Folder::claim(parent.path(), "memory").unwrap_err();
+        assert!(matches!(error, StoreError::InUse { .. }), "{error}");
+        drop(held);
+        old();
+        fs::create_dir(parent.path().join("volumes")).unwrap();
+        let error = Folder::claim(parent.path(), "memory").unwrap_err().to_string();
+        assert!(error.contains("serve with --store local"), "{error}");
+        assert_eq!(marker(), FORMAT_1_TEXT);
+        drop(Folder::claim(parent.path(), "local").unwrap());
+        assert_eq!(marker(), "evenkeel data folder, format 2\nstore local\n");
     }
 }

@@ -37,7 +37,7 @@ use evenkeel_core::request::{Failure, Operation};
 use evenkeel_core::units::ByteCount;
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Extents told per request: few enough that to find them, which may take a system call or two
 /// each in the reactor's thread, does not keep the neighbours waiting.
@@ -114,6 +114,9 @@ pub trait Store: Send {
 }
 
 /// Makes and opens volumes. Calls may block; the data plane makes them outside its reactors.
+///
+/// Who calls knows which volumes there are and how large they are; a pool is told, and never makes
+/// up for what is missing: only [`Pool::create`] makes bytes, only [`Pool::resize`] adds some.
 pub trait Pool: Send + Sync {
     /// What kind of store this is, for people.
     fn describe(&self) -> String;
@@ -124,22 +127,27 @@ pub trait Pool: Send + Sync {
     /// When there is no room, or the store below fails.
     fn create(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError>;
 
-    /// Opens a volume. At most once at a time.
+    /// Opens a volume that has `size`. At most once at a time. What a growth that was given up has
+    /// left behind its end, which nobody has written to, is taken away.
     ///
     /// # Errors
-    /// When there is none, when it is open already, or the store below fails.
-    fn open(&self, id: VolumeId) -> Result<Box<dyn Store>, StoreError>;
+    /// When there is none ([`StoreError::NotFound`]), its bytes are fewer or more than `size`
+    /// ([`StoreError::Differs`]), it is open already, or the store below fails.
+    fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError>;
 
-    /// Grows a volume, open or not. The new bytes read as zeroes.
+    /// Grows a volume of `from` bytes to `to`, open or not. The new bytes read as zeroes. Done if it
+    /// has `to` already; then what is there stays.
     ///
     /// # Errors
-    /// When the volume would shrink, there is none, or the store below fails.
-    fn resize(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError>;
+    /// When `to` is less than `from` ([`StoreError::Size`]), there is no such volume, it has fewer
+    /// bytes than `from` or more than `to` ([`StoreError::Differs`]), or the store below fails.
+    fn resize(&self, id: VolumeId, from: ByteCount, to: ByteCount) -> Result<(), StoreError>;
 
-    /// Deletes a volume that is not open. Done if there is none.
+    /// Deletes a volume that is not open. Done, and durably so, if there is none.
     ///
     /// # Errors
-    /// When it is open or the store below fails.
+    /// When it is open or the store below fails. [`StoreError::Unfinished`] if its bytes may be
+    /// gone, but not durably: it is never opened again, and deleted once more.
     fn delete(&self, id: VolumeId) -> Result<(), StoreError>;
 
     /// All volumes with their sizes, in the order of their ids.
@@ -178,10 +186,41 @@ pub enum StoreError {
         /// The folder.
         path: PathBuf,
     },
+    /// The folder's volumes are in a store of another kind.
+    OtherKind {
+        /// The marker file.
+        path: PathBuf,
+        /// The kind of store that holds them.
+        present: String,
+        /// The kind that was asked for.
+        asked: &'static str,
+    },
     /// No such volume.
     NotFound {
         /// The volume.
         id: VolumeId,
+        /// Where its bytes should be, if that is a place of their own.
+        path: Option<PathBuf>,
+    },
+    /// The bytes at rest are fewer or more than the volume has.
+    Differs {
+        /// The volume.
+        id: VolumeId,
+        /// Where its bytes are, if that is a place of their own.
+        path: Option<PathBuf>,
+        /// How many are there.
+        present: ByteCount,
+        /// How many there should be.
+        expected: ByteCount,
+    },
+    /// A deletion has begun and is not durable yet.
+    Unfinished {
+        /// The volume.
+        id: VolumeId,
+        /// What was being done to what.
+        doing: String,
+        /// Why it failed.
+        source: io::Error,
     },
     /// The volume is open.
     Open {
@@ -215,6 +254,12 @@ impl StoreError {
                 | io::ErrorKind::FileTooLarge))
     }
 
+    /// Whether the volume's bytes are missing, or not those of the volume.
+    #[must_use]
+    pub const fn is_damage(&self) -> bool {
+        matches!(self, Self::NotFound { .. } | Self::Differs { .. })
+    }
+
     pub(crate) fn io(doing: impl Into<String>, source: impl Into<io::Error>) -> Self {
         Self::Io { doing: doing.into(), source: source.into() }
     }
@@ -239,14 +284,38 @@ impl fmt::Display for StoreError {
                 f,
                 "{} says {found:?}; this version reads {:?}; use the version that wrote the folder",
                 path.display(),
-                folder::MARKER_TEXT.trim_end()
+                folder::FORMAT
+            ),
+            Self::OtherKind { path, present, asked } => write!(
+                f,
+                "{} says that its volumes are in the store \"{present}\", and \"{asked}\" would find \
+                 none of them; serve with --store {present}, or name another folder",
+                path.display()
             ),
             Self::InUse { path } => write!(
                 f,
                 "{} is in use by another evenkeel process; stop it, or name another folder",
                 path.display()
             ),
-            Self::NotFound { id } => write!(f, "the store holds no volume {id}"),
+            Self::NotFound { id, path: Some(path) } => write!(
+                f,
+                "the bytes of volume {id} are missing: there is no {}; put the file back, or delete \
+                 the volume",
+                path.display()
+            ),
+            Self::NotFound { id, path: None } => write!(
+                f,
+                "the store holds no volume {id}: what was kept in memory is gone with the process \
+                 that kept it; delete the volume"
+            ),
+            Self::Differs { id, path, present, expected } => {
+                differs(f, *id, path.as_deref(), *present, *expected)
+            }
+            Self::Unfinished { id, doing, source } => write!(
+                f,
+                "volume {id} is being deleted, but that is not durable yet: failed to {doing}: \
+                 {source}; it is tried again"
+            ),
             Self::Open { id } => write!(f, "volume {id} is open; close it first"),
             Self::Size { id, present, asked } => {
                 write!(f, "volume {id} has {present} and cannot become {asked}; volumes only grow")
@@ -256,10 +325,35 @@ impl fmt::Display for StoreError {
     }
 }
 
+/// The words for bytes at rest that are not as many as they should be.
+fn differs(
+    f: &mut fmt::Formatter<'_>,
+    id: VolumeId,
+    path: Option<&Path>,
+    present: ByteCount,
+    expected: ByteCount,
+) -> fmt::Result {
+    let place = path.map_or_else(|| "the store".to_owned(), |path| path.display().to_string());
+    write!(f, "volume {id} has {expected}, but {place} holds {present} of it: ")?;
+    if present < expected {
+        return write!(
+            f,
+            "{} are missing; put the whole of it back, or delete the volume",
+            ByteCount(expected.0 - present.0)
+        );
+    }
+    write!(
+        f,
+        "what is behind the end has been written to; put back what belongs there, or, if nobody \
+         needs it, cut it off with: truncate -s {} {place}",
+        expected.0
+    )
+}
+
 impl std::error::Error for StoreError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Io { source, .. } => Some(source),
+            Self::Io { source, .. } | Self::Unfinished { source, .. } => Some(source),
             _ => None,
         }
     }

@@ -20,6 +20,9 @@ const CHUNKS_PER_TABLE: usize = 4_096;
 type Chunk = Box<[u8; CHUNK_BYTES]>;
 type Table = Vec<Option<Chunk>>;
 
+/// How a data folder's marker names this kind of store.
+pub const KIND: &str = "memory";
+
 /// All volumes of a process, in memory.
 #[derive(Debug, Default)]
 pub struct MemoryPool {
@@ -77,21 +80,33 @@ impl Pool for MemoryPool {
         Ok(())
     }
 
-    fn open(&self, id: VolumeId) -> Result<Box<dyn Store>, StoreError> {
+    fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError> {
         let mut volumes = lock(&self.volumes);
-        let shelf = volumes.get_mut(&id).ok_or(StoreError::NotFound { id })?;
+        let shelf = volumes.get_mut(&id).ok_or(StoreError::NotFound { id, path: None })?;
+        let present = shelf.size;
+        let content = shelf.content.as_ref().ok_or(StoreError::Open { id })?;
+        if present < size || (present > size && content.is_written_from(size.0)) {
+            return Err(StoreError::Differs { id, path: None, present, expected: size });
+        }
+        shelf.size = size;
         let pages = shelf.content.take().ok_or(StoreError::Open { id })?;
-        let (size, home) = (shelf.size, Arc::clone(&self.volumes));
+        let home = Arc::clone(&self.volumes);
         Ok(Box::new(MemoryStore { id, size, pages, finished: VecDeque::new(), home }))
     }
 
-    fn resize(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
-        let mut volumes = lock(&self.volumes);
-        let shelf = volumes.get_mut(&id).ok_or(StoreError::NotFound { id })?;
-        if size < shelf.size {
-            return Err(StoreError::Size { id, present: shelf.size, asked: size });
+    fn resize(&self, id: VolumeId, from: ByteCount, to: ByteCount) -> Result<(), StoreError> {
+        if to < from {
+            return Err(StoreError::Size { id, present: from, asked: to });
         }
-        shelf.size = size;
+        let mut volumes = lock(&self.volumes);
+        let shelf = volumes.get_mut(&id).ok_or(StoreError::NotFound { id, path: None })?;
+        let present = shelf.size;
+        // While it is open its store has the pages, and has told nobody of more bytes than it had.
+        let is_written = |pages: &Pages| pages.is_written_from(to.0);
+        if present < from || (present > to && shelf.content.as_ref().is_some_and(is_written)) {
+            return Err(StoreError::Differs { id, path: None, present, expected: from });
+        }
+        shelf.size = to;
         Ok(())
     }
 
@@ -204,6 +219,20 @@ impl Pages {
             table.resize_with(CHUNKS_PER_TABLE, || None);
         }
         &mut table[number % CHUNKS_PER_TABLE]
+    }
+
+    /// Whether anything but zeroes is kept from `offset` on.
+    fn is_written_from(&self, offset: u64) -> bool {
+        let chunks = self.tables.iter().zip(0..).flat_map(|(table, of)| {
+            table
+                .iter()
+                .zip(of * CHUNKS_PER_TABLE..)
+                .filter_map(|(chunk, n)| Some((n, chunk.as_ref()?)))
+        });
+        chunks.into_iter().any(|(number, chunk)| {
+            let skipped = offset.saturating_sub((number * CHUNK_BYTES) as u64);
+            chunk.iter().skip(usize::try_from(skipped).unwrap_or(usize::MAX)).any(|byte| *byte != 0)
+        })
     }
 
     fn read(&self, offset: u64, mut room: &mut [u8]) {

@@ -59,7 +59,8 @@ pub struct HostState {
 pub struct VolumeState {
     /// Which volume.
     pub id: VolumeId,
-    /// Its size; larger than the bytes at rest means "grow them", smaller is refused.
+    /// Its size. Bytes at rest that are fewer or more are refused ([`FailedKind::Damaged`]):
+    /// [`Command::Create`] makes them, [`Command::Grow`] adds to them, and nothing else does.
     pub size: ByteCount,
     /// Its limits. A change acts at once and never refills a bucket.
     pub pacing: Pacing,
@@ -76,10 +77,15 @@ pub struct VolumeState {
 /// What the control plane asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Command {
-    /// Make it so: creates the bytes if there are none, grows them, changes limits, opens or closes
-    /// access. When it returns, the change is in force; connections of hosts no longer listed are
-    /// closed.
+    /// Make a volume that has never been in force: its bytes, which read as zeroes, and all that
+    /// [`Command::Apply`] does. Bytes that are there already, and as many, stay as they are.
+    Create(VolumeState),
+    /// Make it so: opens the bytes there are, changes limits, opens or closes access. When it
+    /// returns, the change is in force; connections of hosts no longer listed are closed.
     Apply(VolumeState),
+    /// The same for a volume that had so many bytes and is to have those of its state, which are
+    /// more; the new ones read as zeroes. Said again, it leaves what has been written since.
+    Grow(VolumeState, ByteCount),
     /// Forget the volume and delete its bytes. Done if there is none.
     Delete(VolumeId),
     /// Make a host so, before volumes are attached to it.
@@ -98,6 +104,8 @@ pub enum Command {
     Balances,
     /// Tell where requests spent their time, of all volumes or of one.
     Latencies(Option<VolumeId>),
+    /// Tell which volumes have bytes at rest, applied or not.
+    Stored,
     /// Tell what may be sold. Asked before every decision about it, so answered from memory.
     Capacity,
 }
@@ -202,6 +210,8 @@ pub enum Reply {
     /// Answer to [`Command::Latencies`], in the order of ids; volumes nobody has used since the
     /// server started are left out.
     Latencies(Vec<(VolumeId, Box<Latencies>)>),
+    /// Answer to [`Command::Stored`]: how many bytes each volume has, in the order of ids.
+    Stored(Vec<(VolumeId, ByteCount)>),
     /// Answer to [`Command::Capacity`].
     Capacity(Capacity),
     /// The command had no effect.
@@ -224,6 +234,9 @@ pub enum FailedKind {
     NoSpace,
     /// The data plane does not hold this volume.
     NotFound,
+    /// The bytes at rest are missing, or not those of the volume; it is not served. Nothing was
+    /// changed, and it can be said again once the cause is gone.
+    Damaged,
     /// The volume cannot be changed this way (for example made smaller).
     Refused,
     /// The store or the data plane failed.

@@ -90,7 +90,7 @@ fn apply(engine: &Engine, setup: &Setup) -> Result<(), Failure> {
             reserved: Reserved::NOTHING,
             attachments: vec![Attachment { host, address: HostAddress::Local }],
         };
-        call(engine, Command::Apply(state))?;
+        call(engine, Command::Create(state))?;
     }
     Ok(())
 }

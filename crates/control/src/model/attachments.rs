@@ -65,7 +65,8 @@ impl Model {
         } else if volume.spec.multi_attach && volume.attachments.len() > 1 {
             return Err(Refusal::InstanceMustBeNamed(id));
         }
-        let settled = volume.is_settled();
+        // One in error waits for its bytes, and so may not be settled for a long time.
+        let settled = volume.is_settled() || matches!(volume.phase, Phase::Error(_));
         let place =
             volume.attachments.iter_mut().find(|a| instance.is_none_or(|i| i == a.instance));
         let Some(attachment) = place else {

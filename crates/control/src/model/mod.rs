@@ -86,7 +86,7 @@ pub enum Phase {
     Ready,
     /// Its bytes are being deleted.
     Deleting,
-    /// The data plane could not open it; the text says why. The next start tries again.
+    /// The data plane could not open it; the text says why. It is tried again every few seconds.
     Error(String),
 }
 

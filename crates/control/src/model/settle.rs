@@ -13,6 +13,9 @@ pub enum Settled<'a> {
     Done,
     /// It had no effect; the text says why.
     Failed(&'a str),
+    /// The volume's bytes cannot be reached, and it cannot be served until they can; the text says
+    /// why. What was being made of it stays as it was decided, since some of it may be in force.
+    Unreachable(&'a str),
 }
 
 impl Model {
@@ -30,6 +33,7 @@ impl Model {
         let after = match settled {
             Settled::Done => confirmed(settings, volume, now),
             Settled::Failed(reason) => taken_back(volume, reason, now),
+            Settled::Unreachable(reason) => unreachable(volume, reason, now),
         };
         match after {
             Some(after) if after == *volume => vec![],
@@ -46,12 +50,25 @@ impl Model {
         }
     }
 
-    /// A volume that was in order could not be brought up; `None` if it is in error already.
+    /// A volume that was in order could not be brought up; `None` if it is in error for that reason
+    /// already.
     #[must_use]
     pub fn fail(&self, id: VolumeId, reason: &str) -> Option<Event> {
-        let volume = self.volumes.get(&id).filter(|v| !matches!(v.phase, Phase::Error(_)))?;
-        Some(Event::Volume(Volume { phase: Phase::Error(reason.into()), ..volume.clone() }))
+        let phase = Phase::Error(reason.into());
+        let volume = self.volumes.get(&id).filter(|volume| volume.phase != phase)?;
+        Some(Event::Volume(Volume { phase, ..volume.clone() }))
     }
+}
+
+fn unreachable(volume: &Volume, reason: &str, now: UnixMs) -> Option<Volume> {
+    if matches!(volume.phase, Phase::Creating | Phase::Deleting) {
+        return taken_back(volume, reason, now);
+    }
+    let mut after = volume.clone();
+    after.phase = Phase::Error(reason.into());
+    // No host can reach it, and none has reached what it was being given.
+    after.attachments.retain(|a| a.state == AttachmentState::Attached);
+    Some(after)
 }
 
 fn confirmed(settings: &Settings, volume: &Volume, now: UnixMs) -> Option<Volume> {

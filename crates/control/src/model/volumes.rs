@@ -77,10 +77,11 @@ impl Model {
             return Err(Refusal::VolumeInUse(id, attachment.instance));
         }
         match volume.state() {
-            VolumeState::Available | VolumeState::Error if volume.is_settled() => {
+            // One in error waits for its bytes, and so may not be settled for a long time.
+            VolumeState::Available if !volume.is_settled() => Err(Refusal::Unsettled(id)),
+            VolumeState::Available | VolumeState::Error => {
                 Ok(Decision::changing(Volume { phase: Phase::Deleting, ..volume.clone() }))
             }
-            VolumeState::Available | VolumeState::Error => Err(Refusal::Unsettled(id)),
             state => Err(Refusal::NotAvailable(id, state)),
         }
     }

@@ -1,7 +1,7 @@
 //! A data plane made of a map, a server around it, and a client that speaks plain HTTP.
 #![allow(dead_code, clippy::unwrap_used)] // every test file uses its own part; tests may panic
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::Path;
@@ -16,6 +16,7 @@ use evenkeel_core::qos::Exceeded;
 use evenkeel_core::qos::contract::Contract;
 use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
 use evenkeel_core::qos::sharing::InstanceCounters;
+use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::Rules;
 use evenkeel_wire::agent::{
     Agent, Capacity, Command, CreditReport, Failed, FailedKind, HostReport, HostState, Reply,
@@ -41,10 +42,14 @@ pub struct FakeState {
     pub hosts: BTreeMap<InstanceId, HostState>,
     /// Balances as they were told the last time only those that moved were asked for.
     told: BTreeMap<VolumeId, Balances>,
+    /// Bytes at rest that no volume has.
+    pub unowned: BTreeMap<VolumeId, ByteCount>,
     /// What may be sold.
     pub capacity: Capacity,
     /// Everything that was asked for but reports and capacity.
     pub log: Vec<Command>,
+    /// Volumes whose bytes cannot be reached.
+    pub damaged: BTreeSet<VolumeId>,
     /// What the next commands (not reports) are answered with.
     pub fail_next: Option<FailedKind>,
     /// What everything is answered with.
@@ -76,6 +81,12 @@ impl FakeState {
             volumes: self.volumes.values().map(report).collect(),
             hosts: self.hosts.values().map(host).collect(),
         }
+    }
+
+    fn stored(&self) -> Vec<(VolumeId, ByteCount)> {
+        let held = self.volumes.values().map(|held| (held.id, held.size));
+        let all: BTreeMap<_, _> = held.chain(self.unowned.clone()).collect();
+        all.into_iter().collect()
     }
 
     /// Of volumes only what has moved since the last time.
@@ -122,6 +133,7 @@ impl Agent for FakeAgent {
         match command {
             Command::Report => return Reply::Report(state.report()),
             Command::Balances => return Reply::Balances(state.credit_report()),
+            Command::Stored => return Reply::Stored(state.stored()),
             _ => {}
         }
         if command == Command::Capacity {
@@ -134,8 +146,13 @@ impl Agent for FakeAgent {
         if state.silent {
             return failed(FailedKind::Unanswered);
         }
+        if let Command::Create(asked) | Command::Apply(asked) | Command::Grow(asked, _) = &command
+            && state.damaged.contains(&asked.id)
+        {
+            return failed(FailedKind::Damaged);
+        }
         match command {
-            Command::Apply(mut new) => {
+            Command::Create(mut new) | Command::Apply(mut new) | Command::Grow(mut new, _) => {
                 let held = state.volumes.get(&new.id);
                 if held.is_some_and(|held| held.size > new.size) {
                     return failed(FailedKind::Refused);
@@ -166,7 +183,7 @@ impl Agent for FakeAgent {
                 };
                 held.balances = clamped(either, &held.pacing, 0);
             }
-            Command::Report | Command::Balances | Command::Capacity => {}
+            Command::Report | Command::Balances | Command::Capacity | Command::Stored => {}
         }
         Reply::Done
     }

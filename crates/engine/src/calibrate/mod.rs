@@ -168,7 +168,7 @@ fn measure_here(
     told: &mut (dyn FnMut(&str) + Send),
 ) -> Result<Measurements, CalibrateError> {
     pool.create(VOLUME, plan.span).map_err(CalibrateError::Store)?;
-    let store = pool.open(VOLUME).map_err(CalibrateError::Store)?;
+    let store = pool.open(VOLUME, plan.span).map_err(CalibrateError::Store)?;
     let waker = Waker::new().map_err(CalibrateError::Driver)?;
     let clock = Clock::new();
     match io {

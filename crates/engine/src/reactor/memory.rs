@@ -275,7 +275,7 @@ mod tests {
         let state =
             VolumeState { id, size, pacing, balances, reserved: Reserved::NOTHING, attachments };
         let (ack, applied) = sync_channel(1);
-        core.apply(state, Some(pool.open(id).unwrap()), ack);
+        core.apply(state, Some(pool.open(id, size).unwrap()), ack);
         applied.recv().unwrap().unwrap();
         core
     }

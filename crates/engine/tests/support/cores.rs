@@ -137,7 +137,7 @@ impl Cores {
     /// Makes a volume whose home is this core.
     pub fn apply(&self, home: u16, state: &VolumeState) {
         self.pool.create(state.id, state.size).unwrap();
-        let store = self.pool.open(state.id).unwrap();
+        let store = self.pool.open(state.id, state.size).unwrap();
         let (geometry, attachments) = (store.geometry(), state.attachments.clone());
         let (ack, answer) = sync_channel(1);
         self.post(home, Mail::Apply(Box::new(state.clone()), Some(store), ack));

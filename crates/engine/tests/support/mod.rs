@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// No answer takes longer, on the slowest machine.
@@ -30,6 +30,8 @@ pub const ANSWER_MAX: Duration = Duration::from_secs(60);
 pub struct Served {
     pub engine: Option<Engine>,
     pub socket: PathBuf,
+    /// Of the volumes that were made.
+    sizes: Mutex<BTreeMap<VolumeId, ByteCount>>,
     _folder: tempfile::TempDir,
 }
 
@@ -39,15 +41,23 @@ impl Served {
         let socket = folder.path().join("nbd.sock");
         let unix = Some(socket.clone());
         let config = EngineConfig { cores: 2, io, tcp: Vec::new(), unix, pool };
-        Self { engine: Some(Engine::start(config).unwrap()), socket, _folder: folder }
+        let engine = Some(Engine::start(config).unwrap());
+        Self { engine, socket, sizes: Mutex::default(), _folder: folder }
     }
 
     pub fn call(&self, command: Command) -> Reply {
         self.engine.as_ref().unwrap().agent().call(command)
     }
 
+    /// Makes a volume, or has it be so: larger than before if need be.
     pub fn apply(&self, state: VolumeState) {
-        assert_eq!(self.call(Command::Apply(state)), Reply::Done);
+        let before = self.sizes.lock().unwrap().insert(state.id, state.size);
+        let command = match before {
+            None => Command::Create(state),
+            Some(before) if before < state.size => Command::Grow(state, before),
+            Some(_) => Command::Apply(state),
+        };
+        assert_eq!(self.call(command), Reply::Done);
     }
 
     pub fn report(&self, id: VolumeId) -> VolumeReport {

@@ -45,15 +45,15 @@ impl Pool for FaultyPool {
         self.below.create(id, size)
     }
 
-    fn open(&self, id: VolumeId) -> Result<Box<dyn Store>, StoreError> {
+    fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError> {
         let timer = clock::Timer::new().map_err(|e| StoreError::io("make a timer", e))?;
-        let below = self.below.open(id)?;
+        let below = self.below.open(id, size)?;
         let device = Arc::clone(&self.device);
         Ok(Box::new(volume::FaultyStore::new(id, below, device, timer, &self.setup)))
     }
 
-    fn resize(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
-        self.below.resize(id, size)
+    fn resize(&self, id: VolumeId, from: ByteCount, to: ByteCount) -> Result<(), StoreError> {
+        self.below.resize(id, from, to)
     }
 
     fn delete(&self, id: VolumeId) -> Result<(), StoreError> {

@@ -57,10 +57,11 @@ impl Disk for Held {
 }
 
 const ID: VolumeId = VolumeId::from_bits(7);
+const SIZE: ByteCount = ByteCount(1 << 20);
 
 fn open(pool: &FaultyPool) -> Box<dyn Store> {
-    pool.create(ID, ByteCount(1 << 20)).unwrap();
-    pool.open(ID).unwrap()
+    pool.create(ID, SIZE).unwrap();
+    pool.open(ID, SIZE).unwrap()
 }
 
 fn read(ticket: u64) -> Submission {
@@ -111,8 +112,8 @@ fn volumes_share_the_device() {
     let read_time = ServiceTime { base_ns: 10_000_000, ns_per_kib: 0 };
     let pool = over_memory(&Setup::new(1, read_time));
     let other = VolumeId::from_bits(8);
-    pool.create(other, ByteCount(1 << 20)).unwrap();
-    let (mut first, mut second) = (open(&pool), pool.open(other).unwrap());
+    pool.create(other, SIZE).unwrap();
+    let (mut first, mut second) = (open(&pool), pool.open(other, SIZE).unwrap());
     let (mut one, mut two) = (Held::default(), Held::default());
     let start = clock::now();
     first.submit(read(1), &mut one);

@@ -15,13 +15,16 @@ use crate::{Pool, Store, StoreError};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::limits::BLOCK_BYTES_MIN;
 use evenkeel_core::units::ByteCount;
-use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How a data folder's marker names this kind of store.
+pub const KIND: &str = "local";
 
 /// What the filesystem of the folder can do, found out by trying.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,7 +58,7 @@ impl LocalPool {
     /// # Errors
     /// When the folder is not ours, in use, or cannot be written.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let folder = Folder::claim(path)?;
+        let folder = Folder::claim(path, KIND)?;
         let volumes = path.join("volumes");
         std::fs::create_dir_all(&volumes)
             .and_then(|()| folder::sync_folder(path))
@@ -82,7 +85,7 @@ impl LocalPool {
     fn file(&self, id: VolumeId, extra: OFlags) -> Result<(OwnedFd, ByteCount), StoreError> {
         let path = self.path(id);
         let file = open(&path, extra).map_err(|errno| match errno {
-            Errno::NOENT => StoreError::NotFound { id },
+            Errno::NOENT => StoreError::NotFound { id, path: Some(path.clone()) },
             errno => StoreError::io(format!("open {}", path.display()), errno),
         })?;
         let stat = rustix::fs::fstat(&file)
@@ -120,24 +123,33 @@ impl Pool for LocalPool {
         })
     }
 
-    fn open(&self, id: VolumeId) -> Result<Box<dyn Store>, StoreError> {
+    fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError> {
         let direct = if self.abilities.direct { OFlags::DIRECT } else { OFlags::empty() };
-        let (file, size) = self.file(id, direct)?;
+        let (file, present) = self.file(id, direct)?;
         if !self.open_set().insert(id) {
             return Err(StoreError::Open { id });
         }
         let registration = Registration { id, open: Arc::clone(&self.open) };
+        if present != size {
+            self.cut_unused(&file, id, present, size)?;
+        }
         Ok(Box::new(volume::LocalStore::new(file, size, self.abilities, registration)))
     }
 
-    fn resize(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
-        let (file, present) = self.file(id, OFlags::empty())?;
-        if size < present {
-            return Err(StoreError::Size { id, present, asked: size });
+    fn resize(&self, id: VolumeId, from: ByteCount, to: ByteCount) -> Result<(), StoreError> {
+        if to < from {
+            return Err(StoreError::Size { id, present: from, asked: to });
         }
-        rustix::fs::ftruncate(&file, size.0)
+        let (file, present) = self.file(id, OFlags::empty())?;
+        if present < from {
+            return Err(self.differs(id, present, from));
+        }
+        if present > to {
+            self.cut_unused(&file, id, present, to)?;
+        }
+        rustix::fs::ftruncate(&file, to.0)
             .and_then(|()| rustix::fs::fsync(&file))
-            .map_err(|e| StoreError::io(format!("grow {} to {size}", self.path(id).display()), e))
+            .map_err(|e| StoreError::io(format!("grow {} to {to}", self.path(id).display()), e))
     }
 
     fn delete(&self, id: VolumeId) -> Result<(), StoreError> {
@@ -145,11 +157,15 @@ impl Pool for LocalPool {
             return Err(StoreError::Open { id });
         }
         match std::fs::remove_file(self.path(id)) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            Err(e) => Err(StoreError::io(format!("delete {}", self.path(id).display()), e)),
-            Ok(()) => folder::sync_folder(&self.volumes)
-                .map_err(|e| StoreError::io(format!("sync {}", self.volumes.display()), e)),
+            // It may have been removed by a deletion that did not get to the end.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) => return Err(StoreError::io(format!("delete {}", self.path(id).display()), e)),
+            Ok(()) => {}
         }
+        folder::sync_folder(&self.volumes).map_err(|source| {
+            let doing = format!("sync {}", self.volumes.display());
+            StoreError::Unfinished { id, doing, source }
+        })
     }
 
     fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError> {
@@ -166,6 +182,32 @@ impl Pool for LocalPool {
         }
         volumes.sort_unstable();
         Ok(volumes)
+    }
+}
+
+impl LocalPool {
+    fn differs(&self, id: VolumeId, present: ByteCount, expected: ByteCount) -> StoreError {
+        StoreError::Differs { id, path: Some(self.path(id)), present, expected }
+    }
+
+    /// Makes a file as long as its volume that is longer by what nobody has written to: a growth
+    /// that was given up leaves such an end behind.
+    fn cut_unused(
+        &self,
+        file: &OwnedFd,
+        id: VolumeId,
+        present: ByteCount,
+        size: ByteCount,
+    ) -> Result<(), StoreError> {
+        // Nothing but a hole from there on; a file system that cannot tell says data.
+        let is_unused =
+            present > size && rustix::fs::seek(file, SeekFrom::Data(size.0)) == Err(Errno::NXIO);
+        if !is_unused {
+            return Err(self.differs(id, present, size));
+        }
+        rustix::fs::ftruncate(file, size.0)
+            .and_then(|()| rustix::fs::fsync(file))
+            .map_err(|e| StoreError::io(format!("cut {} to {size}", self.path(id).display()), e))
     }
 }
 
@@ -290,7 +332,66 @@ mod tests {
         let id = VolumeId::from_bits(7);
         File::create(pool.path(id)).unwrap();
         pool.create(id, ByteCount(1 << 20)).unwrap();
-        assert_eq!(pool.open(id).unwrap().geometry().size, ByteCount(1 << 20));
+        let size = ByteCount(1 << 20);
+        assert_eq!(pool.open(id, size).unwrap().geometry().size, size);
+    }
+
+    #[test]
+    fn what_is_missing_or_too_short_is_named_and_never_made_up_for() {
+        let parent = tempfile::tempdir().unwrap();
+        let pool = LocalPool::open(parent.path()).unwrap();
+        let (id, size) = (VolumeId::from_bits(7), ByteCount(1 << 20));
+        pool.create(id, size).unwrap();
+        for present in [0, 512, (1 << 20) - 1] {
+            File::options().write(true).open(pool.path(id)).unwrap().set_len(present).unwrap();
+            for error in [pool.open(id, size).err(), pool.resize(id, size, size).err()] {
+                let error = error.expect("it is too short");
+                assert!(matches!(error, StoreError::Differs { .. }), "{error}");
+                assert!(error.to_string().contains("are missing"), "{error}");
+                assert!(error.to_string().contains(&format!("{id}.raw")), "{error}");
+            }
+            assert_eq!(std::fs::metadata(pool.path(id)).unwrap().len(), present);
+        }
+        std::fs::remove_file(pool.path(id)).unwrap();
+        let error = pool.open(id, size).err().expect("it is missing");
+        assert!(matches!(error, StoreError::NotFound { .. }), "{error}");
+        assert!(error.to_string().contains(&format!("{id}.raw")), "{error}");
+        assert!(!pool.path(id).exists());
+    }
+
+    #[test]
+    fn an_end_that_nobody_wrote_to_is_cut_and_one_with_data_is_kept() {
+        let parent = tempfile::tempdir().unwrap();
+        let pool = LocalPool::open(parent.path()).unwrap();
+        let (id, size) = (VolumeId::from_bits(7), ByteCount(1 << 20));
+        pool.create(id, size).unwrap();
+        let file = File::options().write(true).open(pool.path(id)).unwrap();
+        file.set_len(4 << 20).unwrap();
+        assert_eq!(pool.open(id, size).unwrap().geometry().size, size);
+        assert_eq!(file.metadata().unwrap().len(), size.0);
+        file.set_len(4 << 20).unwrap();
+        pool.resize(id, size, ByteCount(2 << 20)).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 2 << 20);
+        std::os::unix::fs::FileExt::write_all_at(&file, b"x", (2 << 20) - 1).unwrap();
+        let error = pool.open(id, size).err().expect("it is too long").to_string();
+        assert!(error.contains(&format!("truncate -s {} ", size.0)), "{error}");
+        assert_eq!(file.metadata().unwrap().len(), 2 << 20);
+        // A growth said again leaves what was written since the first time.
+        pool.resize(id, size, ByteCount(2 << 20)).unwrap();
+        assert_eq!(std::fs::read(pool.path(id)).unwrap().last(), Some(&b'x'));
+    }
+
+    #[test]
+    fn a_deletion_that_is_not_durable_is_unfinished_and_finished_later() {
+        let parent = tempfile::tempdir().unwrap();
+        let pool = LocalPool::open(parent.path()).unwrap();
+        let id = VolumeId::from_bits(7);
+        // A folder that is gone can be synced as little as one on a broken disk.
+        std::fs::remove_dir(&pool.volumes).unwrap();
+        let error = pool.delete(id).unwrap_err();
+        assert!(matches!(error, StoreError::Unfinished { .. }), "{error}");
+        std::fs::create_dir(&pool.volumes).unwrap();
+        pool.delete(id).unwrap();
     }
 
     #[test]

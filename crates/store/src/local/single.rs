@@ -115,10 +115,16 @@ impl Pool for SingleFile {
         }
     }
 
-    fn open(&self, id: VolumeId) -> Result<Box<dyn Store>, StoreError> {
-        let Some((_, size)) = self.volume().filter(|(present, _)| *present == id) else {
-            return Err(StoreError::NotFound { id });
-        };
+    fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError> {
+        let path = || Some(self.path.clone());
+        match *self.volume() {
+            Some((present, has)) if present == id && has == size => {}
+            Some((present, has)) if present == id => {
+                let (present, expected) = (has, size);
+                return Err(StoreError::Differs { id, path: path(), present, expected });
+            }
+            _ => return Err(StoreError::NotFound { id, path: path() }),
+        }
         let direct = if self.abilities.direct { OFlags::DIRECT } else { OFlags::empty() };
         let failed = |e: Errno| StoreError::io(format!("open {}", self.path.display()), e);
         let file = open(&self.path, direct).map_err(failed)?;
@@ -130,10 +136,14 @@ impl Pool for SingleFile {
         Ok(Box::new(volume::LocalStore::new(file, size, self.abilities, registration)))
     }
 
-    fn resize(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
+    fn resize(&self, id: VolumeId, from: ByteCount, size: ByteCount) -> Result<(), StoreError> {
+        if size < from {
+            return Err(StoreError::Size { id, present: from, asked: size });
+        }
+        let path = || Some(self.path.clone());
         let mut volume = self.volume();
         match *volume {
-            Some((present, has)) if present == id && has < size => {
+            Some((present, has)) if present == id && has == from && has < size => {
                 self.stretch(size)?;
                 // The old mark is among the bytes of the volume now, which read as zeroes.
                 let zeroes = [0; MARK.len()];
@@ -146,9 +156,10 @@ impl Pool for SingleFile {
             }
             Some((present, has)) if present == id && has == size => Ok(()),
             Some((present, has)) if present == id => {
-                Err(StoreError::Size { id, present: has, asked: size })
+                let (present, expected) = (has, from);
+                Err(StoreError::Differs { id, path: path(), present, expected })
             }
-            _ => Err(StoreError::NotFound { id }),
+            _ => Err(StoreError::NotFound { id, path: path() }),
         }
     }
 
