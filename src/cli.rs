@@ -29,7 +29,9 @@ pub use prove::Prove;
 pub use sim::{Sim, SimRun, SimSwarm, SimVerb};
 pub use store::{Bytes, StoreKind};
 pub use top::{Top, TopSort};
-pub use volume::{Volume, VolumeAttach, VolumeCreate, VolumeDetach, VolumeModify, VolumeVerb};
+pub use volume::{
+    Volume, VolumeAdopt, VolumeAttach, VolumeCreate, VolumeDetach, VolumeModify, VolumeVerb,
+};
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 ok, 1 failed check or error, 2 usage, 3 not found, 4 refused by admission, 5 timeout,

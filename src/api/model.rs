@@ -21,6 +21,36 @@ pub struct Volume {
     pub create_time: String,
     pub attachments: Vec<Attachment>,
     pub tags: BTreeMap<String, String>,
+    /// Why it is in error, if it is.
+    pub error_reason: Option<String>,
+}
+
+/// Bytes at rest that no volume has.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Unowned {
+    pub volume_id: String,
+    pub bytes: u64,
+}
+
+impl Unowned {
+    /// All of an answer to DescribeUnownedVolumes.
+    pub fn set(answer: &Element) -> Vec<Self> {
+        let read = |item: &Element| {
+            let bytes = number(item, "bytes").unwrap_or_default();
+            Self { volume_id: text(item, "volumeId"), bytes }
+        };
+        answer.items("unownedVolumeSet").iter().map(read).collect()
+    }
+}
+
+impl Item for Unowned {
+    const SCHEMA: &'static str = "evenkeel.unowned/1";
+    const FIELD: &'static str = "unowned";
+    const COLUMNS: &'static [&'static str] = &["VOLUME", "BYTES"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![self.volume_id.clone(), self.bytes.to_string()]
+    }
 }
 
 /// One host's hold on a volume.
@@ -105,6 +135,7 @@ impl Volume {
             create_time: text(item, "createTime"),
             attachments: attachments.collect(),
             tags: tags(item),
+            error_reason: item.child_text("errorReason").map(str::to_owned),
         }
     }
 }

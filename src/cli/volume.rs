@@ -45,7 +45,14 @@ pub enum VolumeVerb {
         /// The volumes' ids; none may be attached.
         #[arg(required = true, value_name = "VOLUME", value_parser = volume_id)]
         volumes: Vec<VolumeId>,
+        /// They are bytes that no volume has, as `unowned` lists them.
+        #[arg(long)]
+        unowned: bool,
     },
+    /// List bytes in the store that no volume has, such as a lost database leaves behind.
+    Unowned,
+    /// Make a volume of bytes that no volume has: with their id and size, and empty credits.
+    Adopt(VolumeAdopt),
     /// Tell what may be sold, what is sold, and what each volume type reserves.
     Capacity,
     /// Show the credit balances of a gp2, st1 or sc1 volume, or set one.
@@ -92,6 +99,29 @@ pub struct VolumeCreate {
 
     #[command(flatten)]
     pub wait: Wait,
+}
+
+#[derive(Args, Debug)]
+pub struct VolumeAdopt {
+    /// Whose bytes, as `unowned` lists them.
+    #[arg(value_name = "VOLUME", value_parser = volume_id)]
+    pub volume: VolumeId,
+
+    /// Volume type: standard, st1, sc1, gp2, gp3, io1 or io2.
+    #[arg(short = 't', long = "type", value_name = "TYPE", value_parser = volume_type)]
+    pub volume_type: VolumeType,
+
+    /// Provisioned IOPS (gp3, io1, io2).
+    #[arg(long, value_name = "N")]
+    pub iops: Option<u32>,
+
+    /// Provisioned throughput in MiB/s (gp3).
+    #[arg(long, value_name = "MIB/S")]
+    pub throughput: Option<u32>,
+
+    /// Several hosts may attach it (io1, io2).
+    #[arg(long)]
+    pub multi_attach: bool,
 }
 
 #[derive(Args, Debug)]

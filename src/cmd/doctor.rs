@@ -3,6 +3,7 @@
 use super::capacity::MEASURE;
 use crate::api::Client;
 use crate::api::capacity::Capacity;
+use crate::api::model::{Unowned, Volume};
 use crate::cli::{Connection, Doctor};
 use crate::message::{self, Exit, Failure, Item};
 use evenkeel_engine::{Engine, EngineConfig, IoMode};
@@ -92,7 +93,16 @@ pub fn run(arguments: &Doctor) -> Result<(), Failure> {
     }));
     checks.extend(data_folder(&arguments.data_dir));
     checks.push(fio());
-    checks.extend(server_runs.then(|| capacity(sold(arguments))));
+    if server_runs {
+        let client = client(arguments);
+        let of_server = |ask: fn(&Client) -> Result<Check, Failure>, what| {
+            let answer = client.as_ref().map_err(Clone::clone).and_then(ask);
+            answer.unwrap_or_else(|error| Check::warn(what, error.message, NAME_THE_SERVER))
+        };
+        checks.push(of_server(|client| Ok(capacity(&Capacity::get(client)?)), "capacity"));
+        checks.push(of_server(volumes, "volumes"));
+        checks.push(of_server(unowned, "unowned bytes"));
+    }
     message::print(&message::listing(&checks, arguments.output.format, ""))?;
     let failed = checks.iter().filter(|check| check.verdict == Verdict::Fail).count();
     if failed == 0 {
@@ -275,25 +285,55 @@ fn direct_io(folder: &Path) -> Check {
     }
 }
 
-/// What the server that runs here has sold.
-fn sold(arguments: &Doctor) -> Result<Capacity, Failure> {
-    Capacity::get(&Client::new(&Connection {
+const NAME_THE_SERVER: &str = "name the server's --data-dir and --region";
+
+/// The server that runs here.
+fn client(arguments: &Doctor) -> Result<Client, Failure> {
+    Client::new(&Connection {
         endpoint: Some(format!("http://{}", arguments.listen)),
         data_dir: arguments.data_dir.clone(),
         region: arguments.region.clone(),
-    })?)
+    })
 }
 
-fn capacity(sold: Result<Capacity, Failure>) -> Check {
+/// Whether every volume is served.
+fn volumes(client: &Client) -> Result<Check, Failure> {
+    let volumes = Volume::set(&client.call("DescribeVolumes", &[])?);
+    Ok(in_error(&volumes))
+}
+
+fn in_error(volumes: &[Volume]) -> Check {
+    const WHAT: &str = "volumes";
+    const MEND: &str = "mend what the reason names: each comes back by itself a few seconds later; \
+                        `evenkeel volume show VOLUME` tells more";
+    let mut in_error = volumes.iter().filter(|volume| volume.state == "error");
+    let Some(first) = in_error.next() else {
+        return Check::ok(WHAT, format!("{}, none in error", volumes.len()));
+    };
+    let reason = first.error_reason.as_deref().unwrap_or("no reason is known");
+    let others = match in_error.count() {
+        0 => String::new(),
+        others => format!("; {others} more in error"),
+    };
+    Check::fail(WHAT, format!("{} is in error: {reason}{others}", first.volume_id), MEND)
+}
+
+/// Whether the store holds bytes that no volume has.
+fn unowned(client: &Client) -> Result<Check, Failure> {
+    const WHAT: &str = "unowned bytes";
+    const CHOOSE: &str = "`evenkeel volume unowned` lists them; take them with `volume adopt`, or \
+                          delete them with `volume rm --unowned`";
+    let unowned = Unowned::set(&client.call("DescribeUnownedVolumes", &[])?);
+    Ok(match unowned.len() {
+        0 => Check::ok(WHAT, "none"),
+        count => Check::warn(WHAT, format!("of {count} volumes that are not known"), CHOOSE),
+    })
+}
+
+fn capacity(capacity: &Capacity) -> Check {
     const WHAT: &str = "capacity";
     const LESS: &str = "volumes keep what they have and may get less than they were promised: \
                         modify some down, delete some, or move them to another server";
-    let capacity = match sold {
-        Ok(capacity) => capacity,
-        Err(error) => {
-            return Check::warn(WHAT, error.message, "name the server's --data-dir and --region");
-        }
-    };
     let found = capacity.summary().join("; ");
     if !capacity.is_known() {
         Check::warn(WHAT, found, MEASURE)
@@ -350,18 +390,33 @@ mod tests {
     fn what_is_sold_is_told_and_more_than_there_is_warned_of() {
         let sold = |sold, short_by| {
             let line = Sold { sold, for_sale: 10, short_by, ..Sold::default() };
-            capacity(Ok(Capacity { sold: vec![line], ..Capacity::default() }))
+            capacity(&Capacity { sold: vec![line], ..Capacity::default() })
         };
         for (check, verdict) in [
             (sold(10, 0), Verdict::Ok),
             (sold(11, 1), Verdict::Warn),
-            (capacity(Ok(Capacity::default())), Verdict::Warn),
-            (capacity(Err(Failure::new("no keys"))), Verdict::Warn),
+            (capacity(&Capacity::default()), Verdict::Warn),
         ] {
             assert_eq!(check.verdict, verdict, "{check:?}");
             assert_eq!(check.advice.is_empty(), verdict == Verdict::Ok, "{check:?}");
         }
         assert!(sold(11, 1).found.ends_with("that is 1 more than there is"));
+    }
+
+    #[test]
+    fn a_volume_in_error_is_a_failure_with_its_reason() {
+        let volume = |id: &str, state: &str, reason: Option<&str>| Volume {
+            volume_id: id.to_owned(),
+            state: state.to_owned(),
+            error_reason: reason.map(str::to_owned),
+            ..Volume::default()
+        };
+        let well = volume("vol-1", "in-use", None);
+        assert_eq!(in_error(std::slice::from_ref(&well)).found, "1, none in error");
+        let ill = volume("vol-2", "error", Some("there is no file"));
+        let check = in_error(&[well, ill.clone(), ill]);
+        assert_eq!(check.verdict, Verdict::Fail);
+        assert_eq!(check.found, "vol-2 is in error: there is no file; 1 more in error");
     }
 
     #[test]

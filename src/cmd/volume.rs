@@ -2,8 +2,10 @@
 
 use super::{capacity, host};
 use crate::api::Client;
-use crate::api::model::{Balance, Credits, Volume};
-use crate::cli::{self, VolumeAttach, VolumeCreate, VolumeDetach, VolumeModify, VolumeVerb, Wait};
+use crate::api::model::{Balance, Credits, Unowned, Volume};
+use crate::cli::{
+    self, VolumeAdopt, VolumeAttach, VolumeCreate, VolumeDetach, VolumeModify, VolumeVerb, Wait,
+};
 use crate::clock::Deadline;
 use crate::message::{self, Exit, Failure, Format, Item, or_dash};
 use serde_json::json;
@@ -12,6 +14,8 @@ use std::time::Duration;
 
 const NO_VOLUMES: &str =
     "no volumes yet; make one with `evenkeel volume create --size 100 --attach`";
+
+const NO_UNOWNED: &str = "every volume's bytes in the store belong to a volume";
 
 /// Time between two looks at a balance, to tell where it is going.
 const TREND_INTERVAL: Duration = Duration::from_millis(500);
@@ -38,9 +42,18 @@ pub fn run(arguments: &cli::Volume) -> Result<(), Failure> {
             self::attach(&client, &volume.to_string(), host, device.clone(), wait)
         }
         VolumeVerb::Detach(detach) => self::detach(&client, detach),
-        VolumeVerb::Rm { volumes } => volumes.iter().try_for_each(|volume| {
-            client.call("DeleteVolume", &[("VolumeId", &volume.to_string())]).map(|_| ())
+        VolumeVerb::Rm { volumes, unowned } => volumes.iter().try_for_each(|volume| {
+            let action = if *unowned { "DeleteUnownedVolume" } else { "DeleteVolume" };
+            client.call(action, &[("VolumeId", &volume.to_string())]).map(|_| ())
         }),
+        VolumeVerb::Unowned => {
+            let unowned = Unowned::set(&client.call("DescribeUnownedVolumes", &[])?);
+            message::print(&message::listing(&unowned, format, NO_UNOWNED))
+        }
+        VolumeVerb::Adopt(adopt) => {
+            let volume = self::adopt(&client, adopt)?;
+            message::print(&message::listing(&[volume], format, ""))
+        }
         VolumeVerb::Capacity => capacity::run(&client, format),
         VolumeVerb::Credits { volume, set } => credits(&client, &volume.to_string(), *set, format),
     }
@@ -85,6 +98,17 @@ pub fn create(client: &Client, create: &VolumeCreate) -> Result<Volume, Failure>
     let wait = Wait { wait: true, timeout: create.wait.timeout };
     attach(client, &id, None, None, &wait)?;
     get(client, &id)
+}
+
+fn adopt(client: &Client, adopt: &VolumeAdopt) -> Result<Volume, Failure> {
+    let VolumeAdopt { volume, volume_type, iops, throughput, multi_attach } = adopt;
+    let (id, volume_type) = (volume.to_string(), volume_type.to_string());
+    let (iops, throughput) = (iops.map(|n| n.to_string()), throughput.map(|n| n.to_string()));
+    let mut parameters = vec![("VolumeId", id.as_str()), ("VolumeType", &volume_type)];
+    parameters.extend(iops.as_deref().map(|n| ("Iops", n)));
+    parameters.extend(throughput.as_deref().map(|n| ("Throughput", n)));
+    parameters.extend(multi_attach.then_some(("MultiAttachEnabled", "true")));
+    Ok(Volume::read(&client.call("AdoptVolume", &parameters)?))
 }
 
 /// `Prefix.1.Key`, `Prefix.1.Value`, `Prefix.2.Key`, ...
@@ -256,6 +280,7 @@ fn details(volume: &Volume) -> Vec<(&'static str, String)> {
     rows.extend(volume.iops.map(|iops| ("IOPS", iops.to_string())));
     rows.extend(volume.throughput_mibps.map(|mibps| ("throughput", format!("{mibps} MiB/s"))));
     rows.push(("state", volume.state.clone()));
+    rows.extend(volume.error_reason.iter().map(|reason| ("reason", reason.clone())));
     rows.push(("created", volume.create_time.clone()));
     for attachment in &volume.attachments {
         let crate::api::model::Attachment { host_id, device, state } = attachment;

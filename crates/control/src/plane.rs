@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::latency::Latencies;
 use evenkeel_core::qos::pacing::Balances;
+use evenkeel_core::units::ByteCount;
 use evenkeel_wire::agent::{
     Agent, Capacity, Command as AgentCommand, CreditReport, Failed, FailedKind, HostAddress, Reply,
     Report,
@@ -213,8 +214,27 @@ impl Plane {
         let plane = Self { settings, agent, model, writer, capacity };
         plane.bring_up_hosts()?;
         plane.bring_up_all()?;
+        plane.tell_of_unowned();
         plane.capacity();
         Ok(plane)
+    }
+
+    /// Bytes that no volume has take space, and nobody else will tell of them.
+    fn tell_of_unowned(&self) {
+        match self.unowned() {
+            Ok(unowned) if unowned.is_empty() => {}
+            Ok(unowned) => {
+                let bytes: u64 = unowned.iter().map(|(_, bytes)| bytes.0).sum();
+                warn!(
+                    volumes = unowned.len(),
+                    bytes,
+                    "the store holds bytes that no volume has; `evenkeel volume unowned` lists them"
+                );
+            }
+            Err(error) => {
+                warn!(%error, "whether the store holds bytes that no volume has is unknown")
+            }
+        }
     }
 
     /// Everything that exists, to be read. Do not hold it while calling the data plane.
@@ -239,8 +259,13 @@ impl Plane {
         let mut changed = db::Credits::default();
         for event in &decision.events {
             if let Event::Volume(Volume { phase: Phase::Creating, id, spec, .. }) = event {
-                let full = Balances::full(&self.settings.rules.pacing(spec));
-                changed.volumes.insert(*id, full);
+                let pacing = self.settings.rules.pacing(spec);
+                let balances = match command {
+                    // Its bytes may have been driven a moment ago.
+                    Command::AdoptVolume { .. } => Balances::empty(&pacing),
+                    _ => Balances::full(&pacing),
+                };
+                changed.volumes.insert(*id, balances);
             }
             if let Event::Host(host) = event
                 && !writer.stored.hosts.contains_key(&host.id)
@@ -277,6 +302,48 @@ impl Plane {
             Reply::Report(report) => Ok(report),
             Reply::Failed(failed) => Err(PlaneError::Agent(failed)),
             _ => Err(PlaneError::Agent(unexpected("Report was answered with something else"))),
+        }
+    }
+
+    /// Bytes at rest that no volume has: whose they were, and how many.
+    ///
+    /// # Errors
+    /// [`PlaneError::Agent`].
+    pub fn unowned(&self) -> Result<Vec<(VolumeId, ByteCount)>, PlaneError> {
+        let mut stored = match self.agent.call(AgentCommand::Stored) {
+            Reply::Stored(stored) => stored,
+            Reply::Failed(failed) => return Err(PlaneError::Agent(failed)),
+            _ => {
+                return Err(PlaneError::Agent(unexpected(
+                    "Stored was answered with something else",
+                )));
+            }
+        };
+        let model = self.model();
+        stored.retain(|(id, _)| !model.volumes.contains_key(id));
+        Ok(stored)
+    }
+
+    /// How many bytes there are of `id` that no volume has.
+    ///
+    /// # Errors
+    /// [`Refusal::NotUnowned`] if there are none, [`PlaneError::Agent`].
+    pub fn unowned_bytes(&self, id: VolumeId) -> Result<ByteCount, PlaneError> {
+        let unowned = self.unowned()?.into_iter().find(|(of, _)| *of == id);
+        unowned.map(|(_, bytes)| bytes).ok_or(PlaneError::Refused(Refusal::NotUnowned(id)))
+    }
+
+    /// Deletes bytes at rest that no volume has; with `dry_run` only checks whether there are any.
+    ///
+    /// # Errors
+    /// See [`PlaneError`].
+    pub fn delete_unowned(&self, id: VolumeId, dry_run: bool) -> Result<(), PlaneError> {
+        // Nobody makes a volume of them meanwhile.
+        let _writer = self.writer()?;
+        self.unowned_bytes(id)?;
+        match dry_run {
+            true => Err(PlaneError::DryRun),
+            false => self.call(AgentCommand::Delete(id)).map_err(PlaneError::Agent),
         }
     }
 

@@ -104,7 +104,10 @@ fn every_action_refuses_parameters_it_does_not_know() {
                 vec![("VolumeId", &id), ("InstanceId", &instance), ("Device", "/dev/sdf")]
             }
             "ModifyVolume" => vec![("VolumeId", &id), ("Size", "20")],
-            "DeleteVolume" | "DetachVolume" | "SetVolumeCredits" => vec![("VolumeId", &id)],
+            "DeleteVolume" | "DetachVolume" | "SetVolumeCredits" | "DeleteUnownedVolume" => {
+                vec![("VolumeId", &id)]
+            }
+            "AdoptVolume" => vec![("VolumeId", &id), ("VolumeType", "gp3")],
             "CreateTags" | "DeleteTags" => {
                 vec![("ResourceId.1", &id), ("Tag.1.Key", "k"), ("Tag.1.Value", "v")]
             }
@@ -125,6 +128,9 @@ fn every_action_refuses_parameters_it_does_not_know() {
     );
 }
 
+/// Whose bytes no volume has.
+const UNOWNED: &str = "vol-00000000000000abc";
+
 #[test]
 fn every_action_understands_a_dry_run() {
     let Fixture { server, client, _folder } = fixture();
@@ -137,6 +143,9 @@ fn every_action_understands_a_dry_run() {
     let attach = [("VolumeId", attached.as_str()), ("InstanceId", &local), ("Device", "/dev/sdf")];
     client.call("AttachVolume", &attach).unwrap();
     let before = client.call("DescribeVolumes", &[]).unwrap();
+    server.agent.with(|state| {
+        state.unowned.insert(UNOWNED.parse().unwrap(), ByteCount::from_gib(1));
+    });
     let log = server.agent.with(|state| state.log.len());
     for action in ACTIONS {
         let own: Vec<(&str, &str)> = match action.name {
@@ -147,6 +156,8 @@ fn every_action_understands_a_dry_run() {
             "DetachVolume" => vec![("VolumeId", &attached)],
             "ModifyVolume" => vec![("VolumeId", &id), ("Size", "20")],
             "DeleteVolume" => vec![("VolumeId", &id)],
+            "AdoptVolume" => vec![("VolumeId", UNOWNED), ("VolumeType", "gp3")],
+            "DeleteUnownedVolume" => vec![("VolumeId", UNOWNED)],
             "SetVolumeCredits" => vec![("VolumeId", &gp2), ("Operations", "5")],
             "CreateTags" | "DeleteTags" => vec![("ResourceId.1", &id), ("Tag.1.Key", "k")],
             "RegisterHost" => vec![("InstanceType", "m5.large")],

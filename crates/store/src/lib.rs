@@ -135,8 +135,8 @@ pub trait Pool: Send + Sync {
     /// ([`StoreError::Differs`]), it is open already, or the store below fails.
     fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError>;
 
-    /// Grows a volume of `from` bytes to `to`, open or not. The new bytes read as zeroes. Done if it
-    /// has `to` already; then what is there stays.
+    /// Grows a volume of `from` bytes to `to`, open or not. The new bytes read as zeroes. Done if
+    /// it has `to` already; then what is there stays.
     ///
     /// # Errors
     /// When `to` is less than `from` ([`StoreError::Size`]), there is no such volume, it has fewer
@@ -288,8 +288,8 @@ impl fmt::Display for StoreError {
             ),
             Self::OtherKind { path, present, asked } => write!(
                 f,
-                "{} says that its volumes are in the store \"{present}\", and \"{asked}\" would find \
-                 none of them; serve with --store {present}, or name another folder",
+                "{} says that its volumes are in the store \"{present}\", and \"{asked}\" would \
+                 find none of them; serve with --store {present}, or name another folder",
                 path.display()
             ),
             Self::InUse { path } => write!(
@@ -299,8 +299,8 @@ impl fmt::Display for StoreError {
             ),
             Self::NotFound { id, path: Some(path) } => write!(
                 f,
-                "the bytes of volume {id} are missing: there is no {}; put the file back, or delete \
-                 the volume",
+                "the bytes of volume {id} are missing: there is no {}; put the file back, or \
+                 delete the volume",
                 path.display()
             ),
             Self::NotFound { id, path: None } => write!(

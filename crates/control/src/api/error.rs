@@ -191,6 +191,7 @@ impl From<Refusal> for ApiError {
             Refusal::Capacity(shortfall) => shortage::error(&shortfall),
             Refusal::VolumesNotFound(_)
             | Refusal::InstancesNotFound(_)
+            | Refusal::NotUnowned(_)
             | Refusal::UnknownZone(_)
             | Refusal::NotTaggable(_)
             | Refusal::UnknownInstanceType(_) => unknown(refusal),
@@ -218,6 +219,10 @@ fn unknown(refusal: Refusal) -> ApiError {
             let text = missing_ids("The volume", &ids);
             ApiError::new("InvalidVolume.NotFound", text)
         }
+        Refusal::NotUnowned(id) => ApiError::new(
+            "InvalidVolume.NotFound",
+            format!("There are no bytes of {id} that no volume has"),
+        ),
         Refusal::InstancesNotFound(ids) => {
             let text = missing_ids("The instance ID", &ids);
             ApiError::new("InvalidInstanceID.NotFound", text)

@@ -8,10 +8,12 @@ pub mod filter;
 pub mod page;
 mod view;
 
+mod adopt_volume;
 mod attach_volume;
 mod create_tags;
 mod create_volume;
 mod delete_tags;
+mod delete_unowned_volume;
 mod delete_volume;
 mod deregister_host;
 mod describe_availability_zones;
@@ -19,6 +21,7 @@ mod describe_capacity;
 mod describe_instance_types;
 mod describe_instances;
 mod describe_tags;
+mod describe_unowned_volumes;
 mod describe_volume_credits;
 mod describe_volume_metrics;
 mod describe_volumes;
@@ -63,10 +66,12 @@ pub struct Action {
 
 /// Every action, in the order of their names.
 pub const ACTIONS: &[Action] = &[
+    adopt_volume::ACTION,
     attach_volume::ACTION,
     create_tags::ACTION,
     create_volume::ACTION,
     delete_tags::ACTION,
+    delete_unowned_volume::ACTION,
     delete_volume::ACTION,
     deregister_host::ACTION,
     describe_availability_zones::ACTION,
@@ -74,6 +79,7 @@ pub const ACTIONS: &[Action] = &[
     describe_instance_types::ACTION,
     describe_instances::ACTION,
     describe_tags::ACTION,
+    describe_unowned_volumes::ACTION,
     describe_volume_credits::ACTION,
     describe_volume_metrics::ACTION,
     describe_volumes::ACTION,

@@ -8,7 +8,7 @@ use evenkeel_wire::aws::xml::Element;
 
 use super::OWNER_ID;
 use crate::model::{
-    Attachment, Host, Model, Modification, ModificationPhase, Settings, Tags, UnixMs, Volume,
+    Attachment, Host, Model, Modification, ModificationPhase, Phase, Settings, Tags, UnixMs, Volume,
 };
 
 /// A point in time.
@@ -66,6 +66,10 @@ pub fn volume(settings: &Settings, volume: &Volume) -> Vec<Element> {
     ];
     fields.extend(limits(spec));
     fields.push(tag_set(&volume.tags));
+    if let Phase::Error(reason) = &volume.phase {
+        // Not EC2's: there nobody is told.
+        fields.push(Element::text("errorReason", reason));
+    }
     fields
 }
 

@@ -289,6 +289,17 @@ pub enum Command {
         /// Client token and fingerprint of the request.
         token: Option<(String, String)>,
     },
+    /// Make a volume of bytes at rest that no volume has, whose id and size it takes.
+    AdoptVolume {
+        /// Whose bytes.
+        id: VolumeId,
+        /// Type, size and limits.
+        request: VolumeRequest,
+        /// Where.
+        zone: String,
+        /// Tags it starts with.
+        tags: Tags,
+    },
     /// Delete a volume and its bytes.
     DeleteVolume {
         /// Which.
@@ -432,6 +443,9 @@ impl Model {
         match command {
             Command::CreateVolume { id, request, zone, tags, token } => {
                 self.create_volume(settings, *id, request, zone, tags, token.as_ref(), now)
+            }
+            Command::AdoptVolume { id, request, zone, tags } => {
+                self.create_volume(settings, *id, request, zone, tags, None, now)
             }
             Command::DeleteVolume { id } => self.delete_volume(*id),
             Command::AttachVolume { id, instance, device } => {

@@ -67,6 +67,8 @@ pub enum Refusal {
     TooManyHosts,
     /// A new id is taken already: one in 2^68.
     IdTaken(String),
+    /// No volume lacks these bytes: there are none, or a volume has them.
+    NotUnowned(VolumeId),
     /// There is no such instance type.
     UnknownInstanceType(String),
     /// The host has volumes attached.

@@ -88,4 +88,11 @@ impl Balances {
         let capacity = |limit: Option<Limit>| limit?.credit.map(|credit| credit.capacity);
         Self { operations: capacity(pacing.operations), bytes: capacity(pacing.bytes) }
     }
+
+    /// Those of a volume that has nothing saved: 0 in each dimension that has credits.
+    #[must_use]
+    pub fn empty(pacing: &Pacing) -> Self {
+        let none = |limit: Option<Limit>| limit?.credit.map(|_| 0);
+        Self { operations: none(pacing.operations), bytes: none(pacing.bytes) }
+    }
 }

@@ -1,0 +1,43 @@
+//! AdoptVolume (not EC2's): makes a volume of bytes at rest that no volume has. It has their id and
+//! their size, and starts with empty credits.
+
+use evenkeel_core::units::{ByteCount, GIB};
+use evenkeel_core::volume::VolumeRequest;
+use evenkeel_wire::aws::xml::Element;
+
+use super::error::ApiError;
+use super::{Action, Call, view};
+use crate::model::Command;
+
+pub const ACTION: Action = Action { name: "AdoptVolume", mutates: true, run };
+
+fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
+    let settings = &call.plane.settings;
+    let args = &mut call.args;
+    let id = args.volume_id("VolumeId")?;
+    let volume_type =
+        args.volume_type("VolumeType")?.ok_or_else(|| ApiError::missing("VolumeType"))?;
+    let iops = args.number("Iops")?;
+    let throughput_mibps = args.number("Throughput")?;
+    let multi_attach = args.boolean("MultiAttachEnabled")?.unwrap_or(false);
+    let tags = args.tag_specifications("volume")?;
+    args.done()?;
+    let size_gib = whole_gib(call.plane.unowned_bytes(id)?)?;
+    let request = VolumeRequest { volume_type, size_gib, iops, throughput_mibps, multi_attach };
+    let zone = settings.zone.clone();
+    let outcome = call.execute(&Command::AdoptVolume { id, request, zone, tags })?;
+    let volume = outcome.settled.ok_or_else(|| ApiError::internal("the adopted volume is gone"))?;
+    Ok(view::volume(settings, &volume))
+}
+
+/// A size in GiB; an error for bytes that are no whole number of them, as no volume has.
+fn whole_gib(bytes: ByteCount) -> Result<u32, ApiError> {
+    let whole = bytes.0.is_multiple_of(GIB) && bytes.0 > 0;
+    u32::try_from(bytes.0 / GIB).ok().filter(|_| whole).ok_or_else(|| {
+        ApiError::value(format!(
+            "There are {} B, and volumes have whole GiB; make the file {} B long first",
+            bytes.0,
+            bytes.0.div_ceil(GIB).max(1).saturating_mul(GIB)
+        ))
+    })
+}

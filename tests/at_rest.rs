@@ -1,0 +1,212 @@
+//! What becomes of volumes whose bytes are not as they were left: missing, cut short, made longer,
+//! or forgotten. Nothing is made up for, and what is put back is served again.
+
+mod support;
+
+use serde_json::Value;
+use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom, Write};
+use std::path::PathBuf;
+use support::PATIENCE;
+use support::clock::Deadline;
+use support::nbd::Client;
+use support::server::Server;
+
+const GIB: u64 = 1 << 30;
+
+/// Where a volume's bytes are.
+fn file(server: &Server, volume: &str) -> PathBuf {
+    server.data_dir().join("volumes").join(format!("{volume}.raw"))
+}
+
+fn mark(server: &Server, volume: &str, byte: u8) {
+    let mut client = Client::open(server.nbd, volume).expect("attached");
+    client.write(8_192, &[byte; 4_096]).expect("written");
+    client.flush().expect("flushed");
+}
+
+fn check_mark(server: &Server, volume: &str, byte: u8) {
+    let mut client = Client::open(server.nbd, volume).expect("attached");
+    assert_eq!(client.read(8_192, 4_096).expect("read"), [byte; 4_096]);
+}
+
+fn described(server: &Server, volume: &str) -> Value {
+    let volumes = server.list("volume ls");
+    let of_it = |other: &&Value| other["volume_id"] == volume;
+    volumes.iter().find(of_it).unwrap_or_else(|| panic!("{volume} is gone")).clone()
+}
+
+fn state(server: &Server, volume: &str) -> String {
+    described(server, volume)["state"].as_str().expect("a state").to_owned()
+}
+
+fn comes_back(server: &Server, volume: &str) {
+    Deadline::after(PATIENCE).ask(volume, || state(server, volume) == "in-use");
+}
+
+#[test]
+fn bytes_that_are_missing_are_an_error_and_never_zeroes() {
+    let mut server = Server::start("");
+    let volumes: Vec<String> = (0..5).map(|_| server.attached("--size 1")).collect();
+    for (volume, byte) in volumes.iter().zip(1..) {
+        mark(&server, volume, byte);
+    }
+    server.stop();
+    let away = server.folder().join("away");
+    let [moved, shortened, emptied, lengthened, well] = [0, 1, 2, 3, 4].map(|n| &volumes[n]);
+    let copies = [shortened, emptied].map(|volume| {
+        let copy = server.folder().join(volume);
+        std::fs::copy(file(&server, volume), &copy).expect("copied");
+        (volume, copy)
+    });
+    std::fs::rename(file(&server, moved), &away).expect("moved away");
+    let cut = |volume: &str, length| {
+        let file = OpenOptions::new().write(true).open(file(&server, volume)).expect("the file");
+        file.set_len(length).expect("cut");
+    };
+    cut(shortened, 1 << 20);
+    cut(emptied, 0);
+    let append = || {
+        let mut file =
+            OpenOptions::new().append(true).open(file(&server, lengthened)).expect("the file");
+        file.write_all(b"whose is this?").expect("appended");
+    };
+    append();
+    server.restart();
+    check_mark(&server, well, 5);
+    for (volume, says) in [
+        (moved, "are missing: there is no "),
+        (shortened, "holds 1 MiB of it: 1023 MiB are missing"),
+        (emptied, "holds 0 B of it: 1 GiB are missing"),
+        (lengthened, "cut it off with: truncate -s 1073741824 "),
+    ] {
+        assert_eq!(state(&server, volume), "error");
+        assert!(Client::open(server.nbd, volume).is_err(), "{volume} is served");
+        let described = described(&server, volume);
+        let reason = described["error_reason"].as_str().expect("a reason");
+        assert!(reason.contains(says) && reason.contains(volume.as_str()), "{reason}");
+        let shown = server.evenkeel(&format!("volume show {volume}")).ok();
+        assert!(shown.contains(reason), "{shown}");
+        server.evenkeel(&format!("volume modify {volume} --size 2")).fails_with(1);
+    }
+    let told = server.evenkeel(&format!("doctor --listen {}", server.api)).fails_with(1);
+    assert!(told.contains("is in error: ") && told.contains("3 more in error"), "{told}");
+    assert!(!file(&server, moved).exists(), "it was made anew");
+    // What is put back is served again, without a restart.
+    std::fs::rename(&away, file(&server, moved)).expect("moved back");
+    for (volume, copy) in &copies {
+        std::fs::copy(copy, file(&server, volume)).expect("copied back");
+    }
+    let log = OpenOptions::new().write(true).open(file(&server, lengthened)).expect("the file");
+    log.set_len(GIB).expect("cut");
+    for (volume, byte) in volumes.iter().zip(1..) {
+        comes_back(&server, volume);
+        check_mark(&server, volume, byte);
+    }
+    // One whose bytes stay away can be given up.
+    server.stop();
+    std::fs::remove_file(file(&server, emptied)).expect("removed");
+    server.restart();
+    assert_eq!(state(&server, emptied), "error");
+    server.evenkeel(&format!("volume detach {emptied} --wait")).ok();
+    server.evenkeel(&format!("volume rm {emptied}")).ok();
+    assert_eq!(server.list("volume ls").len(), 4);
+}
+
+#[test]
+fn a_volume_grows_only_by_a_modification() {
+    let mut server = Server::start("");
+    let volume = server.attached("--size 1");
+    mark(&server, &volume, 1);
+    server.evenkeel(&format!("volume modify {volume} --size 2")).ok();
+    server.kill_9();
+    server.restart();
+    let mut client = Client::open(server.nbd, &volume).expect("attached");
+    assert_eq!(client.read(2 * GIB - 512, 512).expect("read"), [0; 512]);
+    drop(client);
+    check_mark(&server, &volume, 1);
+    // A longer file that nobody wrote to behind its end is what a growth leaves that was given up.
+    server.stop();
+    let bytes = OpenOptions::new().write(true).open(file(&server, &volume)).expect("the file");
+    bytes.set_len(3 * GIB).expect("longer");
+    server.restart();
+    check_mark(&server, &volume, 1);
+    assert_eq!(bytes.metadata().expect("the file").len(), 2 * GIB);
+}
+
+#[test]
+fn bytes_that_no_volume_has_are_listed_adopted_and_removed() {
+    let mut server = Server::start("");
+    let kept = server.attached("--type gp2 --size 1");
+    let removed = server.attached("--size 1");
+    mark(&server, &kept, 7);
+    server.stop();
+    for suffix in ["db", "db-wal", "db-shm"] {
+        let _ = std::fs::remove_file(server.data_dir().join(format!("control.{suffix}")));
+    }
+    let odd = "vol-00000000000000abc";
+    File::create(file(&server, odd)).and_then(|file| file.set_len(1_000)).expect("made");
+    server.restart();
+    assert!(server.list("volume ls").is_empty());
+    let unowned = server.list("volume unowned");
+    let mut ids: Vec<&str> = unowned.iter().filter_map(|item| item["volume_id"].as_str()).collect();
+    ids.sort_unstable();
+    let mut expected = [kept.as_str(), &removed, odd];
+    expected.sort_unstable();
+    assert_eq!(ids, expected);
+    let told = server.evenkeel(&format!("doctor --listen {}", server.api)).stdout;
+    assert!(told.contains("of 3 volumes that are not known"), "{told}");
+    // Only whole GiB make a volume, and nothing is added to make it so.
+    let refused = server.evenkeel(&format!("volume adopt {odd} --type gp3")).fails_with(2);
+    assert!(refused.contains("make the file 1073741824 B long first"), "{refused}");
+    server.evenkeel(&format!("volume adopt {kept} --type gp2")).ok();
+    server.evenkeel(&format!("volume attach {kept} --wait")).ok();
+    check_mark(&server, &kept, 7);
+    assert!(server.credits(&kept) < 100 * 2 * PATIENCE.as_secs(), "credits were given");
+    // What a volume has cannot be removed as if none had it, and what none has can.
+    server.evenkeel(&format!("volume rm --unowned {kept}")).fails_with(3);
+    server.evenkeel(&format!("volume adopt {kept} --type gp2")).fails_with(3);
+    server.evenkeel(&format!("volume rm --unowned {removed} {odd}")).ok();
+    assert!(server.list("volume unowned").is_empty());
+    assert!(!file(&server, &removed).exists() && !file(&server, odd).exists());
+    check_mark(&server, &kept, 7);
+}
+
+#[test]
+fn a_folder_is_served_only_by_the_store_that_holds_its_volumes() {
+    let mut server = Server::start("");
+    let volume = server.attached("--size 1");
+    mark(&server, &volume, 3);
+    server.stop();
+    let serve = "serve --listen 127.0.0.1:0 --nbd-listen 127.0.0.1:0 --calibrate never";
+    let refused = server.evenkeel(&format!("{serve} --store memory")).fails_with(1);
+    assert!(refused.contains("serve with --store local"), "{refused}");
+    server.restart();
+    check_mark(&server, &volume, 3);
+    // What was in memory is gone, and that is said.
+    let mut server = Server::start("--store memory");
+    let volume = server.attached("--size 1");
+    server.stop();
+    server.restart();
+    let described = described(&server, &volume);
+    assert_eq!(described["state"], "error");
+    let reason = described["error_reason"].as_str().expect("a reason");
+    assert!(reason.contains("kept in memory is gone"), "{reason}");
+}
+
+/// A file that is longer than its volume by something is never cut by the server.
+#[test]
+fn an_end_with_data_stays_as_it_is() {
+    let mut server = Server::start("");
+    let volume = server.attached("--size 1");
+    server.stop();
+    let mut bytes = OpenOptions::new().write(true).open(file(&server, &volume)).expect("the file");
+    bytes.seek(SeekFrom::Start(GIB + 4_096)).expect("a place");
+    bytes.write_all(b"x").expect("written");
+    for _ in 0..2 {
+        server.restart();
+        assert_eq!(state(&server, &volume), "error");
+        server.stop();
+        assert_eq!(bytes.metadata().expect("the file").len(), GIB + 4_097);
+    }
+}
