@@ -9,6 +9,7 @@ use std::io::{Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use support::PATIENCE;
 use support::clock::Deadline;
+use support::metrics::Metrics;
 use support::nbd::Client;
 use support::server::Server;
 
@@ -192,6 +193,39 @@ fn a_folder_is_served_only_by_the_store_that_holds_its_volumes() {
     assert_eq!(described["state"], "error");
     let reason = described["error_reason"].as_str().expect("a reason");
     assert!(reason.contains("kept in memory is gone"), "{reason}");
+}
+
+/// `NBD_EIO`.
+const EIO: i32 = 5;
+
+#[test]
+fn a_failed_flush_is_remembered_until_the_volume_is_attached_anew() {
+    let server = Server::start("--store faulty:memory,channels=4,read_us=10,fail_flush=2");
+    let (volume, other) = (server.attached("--size 1"), server.attached("--size 1"));
+    let mut client = Client::open(server.nbd, &volume).expect("attached");
+    let mut second = Client::open(server.nbd, &volume).expect("attached");
+    client.write(0, &[1; 4_096]).expect("written");
+    client.flush().expect("the first flush");
+    client.write(0, &[2; 4_096]).expect("written");
+    let error = |result: std::io::Result<()>| result.expect_err("it fails").raw_os_error();
+    assert_eq!(error(client.flush()), Some(EIO));
+    // The device takes every flush from here on, and what it lost is lost all the same.
+    let mut third = Client::open(server.nbd, &volume).expect("attached");
+    for client in [&mut client, &mut second, &mut third] {
+        assert_eq!(error(client.flush()), Some(EIO));
+        assert_eq!(client.read(0, 4_096).expect("read"), [2; 4_096]);
+    }
+    let metrics = Metrics::of(&server);
+    assert_eq!(metrics.sum("flush_failed", &[&volume]), 1.0);
+    assert_eq!(metrics.sum("io_errors_total", &[&volume, "device"]), 4.0);
+    assert_eq!(metrics.sum("flush_failed", &[&other]), 0.0);
+    Client::open(server.nbd, &other).expect("attached").flush().expect("nothing of it failed");
+    server.evenkeel(&format!("volume detach {volume} --wait")).ok();
+    server.evenkeel(&format!("volume attach {volume} --wait")).ok();
+    let mut client = Client::open(server.nbd, &volume).expect("attached");
+    client.write(0, &[3; 4_096]).expect("written");
+    client.flush().expect("it begins anew");
+    assert_eq!(Metrics::of(&server).sum("flush_failed", &[&volume]), 0.0);
 }
 
 /// A file that is longer than its volume by something is never cut by the server.

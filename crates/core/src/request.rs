@@ -40,6 +40,16 @@ impl Operation {
         matches!(self, Self::Write { .. } | Self::Discard { .. } | Self::WriteZeroes { .. })
     }
 
+    /// Whether a success says that something is durable.
+    #[must_use]
+    pub const fn is_durable(self) -> bool {
+        match self {
+            Self::Flush => true,
+            Self::Write { fua } | Self::Discard { fua } | Self::WriteZeroes { fua, .. } => fua,
+            Self::Read | Self::BlockStatus | Self::Cache => false,
+        }
+    }
+
     /// Payload bytes of a request of `length` bytes: reads and writes carry their range, the others
     /// nothing.
     #[must_use]

@@ -165,8 +165,22 @@ pub struct VolumeReport {
     pub flushes: u64,
     /// Time its requests were held up, by what held them up.
     pub exceeded: Exceeded,
+    /// What of its requests failed.
+    pub errors: IoErrors,
     /// In how many of the seconds in which it was used it got what was sold with it.
     pub contract: Contract,
+}
+
+/// What of a volume's requests failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct IoErrors {
+    /// Requests answered with an I/O error since the server started.
+    pub device: u64,
+    /// Requests answered with "no space left" since the server started.
+    pub no_space: u64,
+    /// A flush failed, so what was acknowledged before it may be lost: flushes fail until the volume
+    /// is attached anew.
+    pub flush_failed: bool,
 }
 
 /// How one host is, as the data plane sees it.

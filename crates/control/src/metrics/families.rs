@@ -5,6 +5,7 @@ use std::fmt;
 
 use evenkeel_core::latency::{Histogram, Latencies, Latency, Stage};
 use evenkeel_core::time::Duration;
+use evenkeel_wire::agent::IoErrors;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
@@ -201,6 +202,17 @@ pub(super) const ALL: &[Family] = &[
         Of::Volume(|v| counted(v.report.flushes)),
     ),
     Family::counter(
+        "io_errors",
+        "Requests answered with an error: device, which the store below failed, and no_space.",
+        Of::Each(io_errors),
+    ),
+    Family::gauge(
+        "flush_failed",
+        "1 while a flush has failed, so that what was acknowledged before may be lost, and flushes \
+         fail until the volume is detached from all hosts and attached again; else 0.",
+        Of::Volume(|v| counted(v.report.errors.flush_failed.into())),
+    ),
+    Family::counter(
         "read_seconds",
         "Seconds from arrival to reply, of all read requests together.",
         Of::Volume(|v| seconds(of_requests(v, Op::Read, |reads| reads.total.sum().ns))),
@@ -387,6 +399,17 @@ pub(super) const ALL: &[Family] = &[
         of: Of::Each(|_, metric| metric.encode_info(&[("version", env!("CARGO_PKG_VERSION"))])),
     },
 ];
+
+fn io_errors(snapshot: &Snapshot, metric: &mut MetricEncoder<'_>) -> fmt::Result {
+    for volume in &snapshot.volumes {
+        let IoErrors { device, no_space, .. } = volume.report.errors;
+        for (reason, errors) in [("device", device), ("no_space", no_space)] {
+            let [id, volume_type] = volume_labels(volume);
+            count(metric, &[id, volume_type, ("reason", reason)], Value::Count(errors))?;
+        }
+    }
+    Ok(())
+}
 
 fn burst(limit: evenkeel_core::qos::pacing::Limit) -> Value {
     Value::Count(limit.per_second)

@@ -6,6 +6,7 @@ use evenkeel_core::qos::Exceeded;
 use evenkeel_core::qos::contract::Contract;
 use evenkeel_core::qos::pacing::CreditLimit;
 use evenkeel_core::time::Duration;
+use evenkeel_wire::agent::IoErrors;
 use std::collections::BTreeSet;
 
 const REFERENCE: &str = include_str!("../../../../docs/reference/metrics.md");
@@ -31,6 +32,7 @@ fn volume(bits: u128, balance: u64) -> VolumeNow {
             bytes_written: 8_192,
             flushes: 11,
             exceeded: Exceeded { operations_ns: 1_500_000_000, ..Exceeded::default() },
+            errors: IoErrors { device: 3, no_space: 5, flush_failed: true },
             contract: Contract::default(),
         },
         latencies: None,

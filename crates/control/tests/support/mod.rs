@@ -19,8 +19,8 @@ use evenkeel_core::qos::sharing::InstanceCounters;
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::Rules;
 use evenkeel_wire::agent::{
-    Agent, Capacity, Command, CreditReport, Failed, FailedKind, HostReport, HostState, Reply,
-    Report, VolumeReport, VolumeState,
+    Agent, Capacity, Command, CreditReport, Failed, FailedKind, HostReport, HostState, IoErrors,
+    Reply, Report, VolumeReport, VolumeState,
 };
 use evenkeel_wire::aws::query;
 use evenkeel_wire::aws::sigv4::{self, Scope};
@@ -70,6 +70,7 @@ impl FakeState {
             bytes_written: 0,
             flushes: 0,
             exceeded: Exceeded::default(),
+            errors: IoErrors::default(),
             contract: Contract::default(),
         };
         let host = |state: &HostState| HostReport {

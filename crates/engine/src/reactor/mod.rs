@@ -7,11 +7,13 @@
 //! | `connections.rs` | a connection's life: handshake, receiving, sending, the end |
 //! | `requests.rs` | a request's life: head, payload, tokens, store, reply |
 //! | `memory.rs` | payload memory among volumes: who may have some, who waits, who is next |
+//! | `errors.rs` | what went wrong with a volume's requests |
 //! | `volumes.rs` | a volume's life: applied, reported, removed or moved |
 //! | `sharing.rs` | what volumes share: hosts' limits, the device |
 
 mod connections;
 mod contract;
+mod errors;
 mod memory;
 mod requests;
 mod sharing;

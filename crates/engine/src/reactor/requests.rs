@@ -346,7 +346,8 @@ impl<D: Driver> Reactor<D> {
             latency.device.record(service);
             latency.spend(Stage::Device, service);
         }
-        if let Err(failure) = completion.result {
+        let seen = volume.errors.seen(volume.state.id, active.request.operation, completion.result);
+        if let Err(failure) = seen {
             active.failure.get_or_insert(failure);
         }
         if let Some(place) = active.buffers.get_mut(quantum as usize) {
@@ -368,6 +369,9 @@ impl<D: Driver> Reactor<D> {
         if let Some(latency) = latency_of(&mut volume.latencies, request.operation) {
             latency.total.record(self.now.since(active.arrived_at));
             latency.spend(Stage::Socket, active.submitted_at.since(active.arrived_at));
+        }
+        if let Some(failure) = active.failure {
+            volume.errors.count(failure);
         }
         let session = &mut self.sessions[id as usize];
         session.ended(request.payload_bytes());

@@ -1,6 +1,7 @@
 //! A volume's life: applied, reported, removed or moved to another core.
 
 use super::contract::Judged;
+use super::errors::Errors;
 use super::memory::Share;
 use super::sharing::Lines;
 use super::{Reactor, note};
@@ -31,6 +32,8 @@ pub(super) struct Volume {
     pub(super) in_store: u32,
     /// Flushes that went there. The scheduler does not count what costs no IOPS.
     pub(super) flushes: u64,
+    /// What of its requests failed.
+    pub(super) errors: Errors,
     /// Whether it is among those whose balances may move.
     restless: bool,
     pub(super) judged: Judged,
@@ -56,6 +59,7 @@ pub struct Released {
     exported: Exported,
     latencies: Option<Box<Latencies>>,
     flushes: u64,
+    errors: Errors,
     contract: Contract,
 }
 
@@ -88,7 +92,7 @@ impl<D: Driver> Reactor<D> {
         released: Released,
         ack: SyncSender<Result<(), String>>,
     ) {
-        let Released { store, exported, latencies, flushes, contract } = released;
+        let Released { store, exported, latencies, flushes, errors, contract } = released;
         let imported = self.scheduler.import(self.now, exported, &state.pacing, (None, None));
         note(&mut self.trace, self.now, Call::Other("import"));
         let slot = imported
@@ -97,6 +101,7 @@ impl<D: Driver> Reactor<D> {
         if let Ok(slot) = slot {
             let volume = &mut self.volumes[slot as usize];
             (volume.latencies, volume.flushes) = (latencies, flushes);
+            volume.errors = errors;
             self.judge_from_now_on(slot, contract);
         }
         self.become_so(slot, state, ack);
@@ -123,6 +128,9 @@ impl<D: Driver> Reactor<D> {
         }
         if volume.state.size != state.size {
             volume.store.resized(state.size);
+        }
+        if volume.state.attachments.is_empty() && !state.attachments.is_empty() {
+            volume.errors.begin_anew();
         }
         volume.state = state;
         self.stir(slot);
@@ -151,6 +159,7 @@ impl<D: Driver> Reactor<D> {
             latencies: None,
             in_store: 0,
             flushes: 0,
+            errors: Errors::default(),
             restless: true,
             judged: Judged::default(),
             waiters: VecDeque::new(),
@@ -214,7 +223,8 @@ impl<D: Driver> Reactor<D> {
         drop(self.scheduler.remove(self.now, volume.index));
         note(&mut self.trace, self.now, Call::Other("remove"));
         let (mut store, mut latencies) = (Some(volume.store), volume.latencies);
-        let (flushes, contract) = (volume.flushes, volume.judged.contract);
+        let (flushes, errors) = (volume.flushes, volume.errors);
+        let contract = volume.judged.contract;
         for farewell in volume.leaving {
             match farewell {
                 Farewell::Removed(ack) => {
@@ -225,7 +235,7 @@ impl<D: Driver> Reactor<D> {
                     let released = store.take().zip(exported.take());
                     let released = released.map(|(store, exported)| {
                         let latencies = latencies.take();
-                        Box::new(Released { store, exported, latencies, flushes, contract })
+                        Box::new(Released { store, exported, latencies, flushes, errors, contract })
                     });
                     let _ = ack.send(released);
                 }
@@ -322,6 +332,7 @@ impl<D: Driver> Reactor<D> {
                 bytes_written: counters.bytes_written,
                 flushes: volume.flushes,
                 exceeded: counters.exceeded,
+                errors: volume.errors.report(),
                 contract: volume.judged.contract,
             });
         }

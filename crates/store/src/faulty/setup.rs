@@ -29,6 +29,8 @@ pub struct Setup {
     pub slowdown: Option<Slowdown>,
     /// Operations that fail with an I/O error after their time, in millionths.
     pub fail_ppm: u32,
+    /// Which flush of each volume fails, counted from 1, and no other; 0 is none.
+    pub fail_flush: u32,
     /// Decides which fail, and the noise. Volumes have streams of their own.
     pub seed: u64,
 }
@@ -92,6 +94,7 @@ impl Setup {
             stalls: None,
             slowdown: None,
             fail_ppm: 0,
+            fail_flush: 0,
             seed: 1,
         }
     }
@@ -121,7 +124,7 @@ const fn key(name: &'static str, scale: f64, least: f64, most: f64) -> Key {
     Key { name, scale, least, most }
 }
 
-const KEYS: [Key; 15] = [
+const KEYS: [Key; 16] = [
     key("channels", 1.0, 1.0, CHANNELS_MAX as f64),
     key("read_us", 1e3, 0.1, 1e7),
     key("read_ns_per_byte", 1_024.0, 0.0, 1e5),
@@ -136,6 +139,7 @@ const KEYS: [Key; 15] = [
     key("device_percent", 1.0, 1.0, 10_000.0),
     key("device_percent_at_s", 1e9, 0.0, 1e9),
     key("fail_percent", 1e4, 0.0, 100.0),
+    key("fail_flush", 1.0, 1.0, 1e9),
     key("seed", 1.0, 0.0, 4_294_967_295.0),
 ];
 
@@ -230,6 +234,7 @@ impl FromStr for Setup {
                 },
             ),
             fail_ppm: values.small("fail_percent"),
+            fail_flush: values.small("fail_flush"),
             seed: values.get("seed").unwrap_or(1),
             ..Self::new(values.small("channels"), read)
         })
@@ -258,6 +263,7 @@ impl fmt::Display for Setup {
             named("device_percent", self.slowdown.map(|slow| slow.percent.into())),
             named("device_percent_at_s", self.slowdown.map(|slow| slow.at_ns)),
             named("fail_percent", some(self.fail_ppm)),
+            named("fail_flush", some(self.fail_flush)),
             named("seed", (self.seed != 1).then_some(self.seed)),
         ];
         let mut comma = "";
@@ -288,12 +294,13 @@ mod tests {
         let text = "channels=2,read_us=80.5,read_ns_per_byte=0.5,write_us=20,near_us=0.5,\
                     noise_percent=5,cache_mib=64,drain_mibps=100,stall_ms=20,\
                     stall_every_ms=1000,device_percent=130,device_percent_at_s=1.5,\
-                    fail_percent=0.01,seed=7";
+                    fail_percent=0.01,fail_flush=3,seed=7";
         let setup: Setup = text.parse().unwrap();
         assert_eq!(setup.read, ServiceTime { base_ns: 80_500, ns_per_kib: 512 });
         assert_eq!(setup.write, ServiceTime { base_ns: 20_000, ns_per_kib: 0 });
         assert_eq!(setup.near_ns, Some(500));
         assert_eq!((setup.noise_ppm, setup.fail_ppm, setup.seed), (50_000, 100, 7));
+        assert_eq!(setup.fail_flush, 3);
         assert_eq!(setup.cache.unwrap().bytes, 64 << 20);
         assert_eq!(setup.stalls, Some(Stalls { every_ns: 1_000_000_000, length_ns: 20_000_000 }));
         assert_eq!(setup.slowdown, Some(Slowdown { at_ns: 1_500_000_000, percent: 130 }));

@@ -31,6 +31,8 @@ pub(super) struct FaultyStore {
     head: Head,
     random: Random,
     fail_ppm: u32,
+    /// Flushes until one fails; 0 is never.
+    flushes_to_failure: u32,
     timer: Timer,
     /// What the timer is set to, while the disk waits for it.
     waiting_for: Option<Instant>,
@@ -65,6 +67,7 @@ impl FaultyStore {
             head: Head::default(),
             random: Random::new(setup.seed, stream | 1),
             fail_ppm: setup.fail_ppm,
+            flushes_to_failure: setup.fail_flush,
             timer,
             waiting_for: None,
             held: Vec::new(),
@@ -72,6 +75,15 @@ impl FaultyStore {
             due: BinaryHeap::new(),
             finished: VecDeque::new(),
         }
+    }
+
+    /// Whether this is the flush that is to fail.
+    fn is_failing_flush(&mut self, operation: Operation) -> bool {
+        if operation != Operation::Flush || self.flushes_to_failure == 0 {
+            return false;
+        }
+        self.flushes_to_failure -= 1;
+        self.flushes_to_failure == 0
     }
 
     /// A place for a request that is answered from `due_at` on.
@@ -180,7 +192,9 @@ impl Store for FaultyStore {
         drop(device);
         let slot = self.hold(ticket, due_at);
         let may_fail = !matches!(operation, Operation::BlockStatus | Operation::Cache);
-        if may_fail && self.random.chance_ppm(self.fail_ppm) {
+        // Both are asked: the n-th request of a volume fails by chance or not, whatever else does.
+        let fails_by_chance = may_fail && self.random.chance_ppm(self.fail_ppm);
+        if fails_by_chance | self.is_failing_flush(operation) {
             let (result, buffer) = (Err(Failure::Io), submission.buffer.take());
             let answer = Completion { ticket, result, buffer, extents: Vec::new() };
             if let Some(held) = &mut self.held[slot as usize] {
