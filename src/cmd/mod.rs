@@ -85,7 +85,8 @@ fn apply(engine: &Engine, id: VolumeId, size: ByteCount, pacing: Pacing) -> Resu
     // No host has limits here, so any name will do for this machine.
     let here = Attachment { host: InstanceId::from_bits(0), address: HostAddress::Local };
     let (balances, reserved) = (Balances::default(), Reserved::NOTHING);
-    let state = VolumeState { id, size, pacing, balances, reserved, attachments: vec![here] };
+    let (unleased, attachments) = (Balances::default(), vec![here]);
+    let state = VolumeState { id, size, pacing, balances, unleased, reserved, attachments };
     match engine.agent().call(Command::Create(state)) {
         Reply::Failed(failure) => Err(Failure::new(failure.message)),
         _ => Ok(()),

@@ -4,7 +4,13 @@ use std::time::SystemTime;
 
 use evenkeel_core::ids::{InstanceId, VolumeId};
 
+use crate::credits::Moment;
 use crate::model::UnixMs;
+
+/// Which start of the machine this is.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// Seconds since then, with two decimals, suspension included; and another number.
+const UPTIME: &str = "/proc/uptime";
 
 /// The wall clock.
 #[must_use]
@@ -12,6 +18,22 @@ use crate::model::UnixMs;
 pub fn now() -> UnixMs {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     UnixMs(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Now, by every clock there is.
+#[must_use]
+pub fn moment() -> Moment {
+    let text = |path| std::fs::read_to_string(path).ok();
+    let boot = text(BOOT_ID).zip(text(UPTIME).and_then(|uptime| milliseconds(&uptime)));
+    let boot = boot.map(|(id, ms)| (id.trim().to_owned(), ms));
+    Moment { unix: now(), boot }
+}
+
+/// Reads `12.34 5.67` as 12,340.
+fn milliseconds(uptime: &str) -> Option<u64> {
+    let (seconds, decimals) = uptime.split_whitespace().next()?.split_once('.')?;
+    let hundredths: u64 = decimals.get(..2)?.parse().ok()?;
+    seconds.parse::<u64>().ok()?.checked_mul(1_000)?.checked_add(hundredths * 10)
 }
 
 /// 128 random bits.
@@ -44,4 +66,19 @@ pub fn instance_id() -> Result<InstanceId, getrandom::Error> {
 #[allow(clippy::disallowed_methods)]
 pub fn pause(time: std::time::Duration) {
     std::thread::sleep(time);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_since_boot_is_read_and_rises() {
+        assert_eq!(milliseconds("12.34 56.78\n"), Some(12_340));
+        for text in ["", "12", "x.00 1", "1.2"] {
+            assert_eq!(milliseconds(text), None, "{text}");
+        }
+        let (first, second) = (moment().boot.unwrap(), moment().boot.unwrap());
+        assert!(first.0 == second.0 && first.1 <= second.1);
+    }
 }

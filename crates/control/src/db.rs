@@ -16,21 +16,29 @@ use evenkeel_wire::agent::HostAddress;
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
-use crate::credits::Stop;
+use crate::credits::{Moment, Stop};
 use crate::model::{
     Attachment, AttachmentState, Event, Host, Model, Modification, ModificationPhase, Phase, Tags,
     Token, UnixMs, Volume,
 };
 
 /// Version of the tables; in the file's `user_version`.
-const SCHEMA_VERSION: i64 = 2;
+const SCHEMA_VERSION: i64 = 3;
 
 const SCHEMA: &str = include_str!("schema.sql");
 
-/// What a file of version 1 lacks.
+/// What a file of version 1 lacks to be one of version 2.
 const FROM_1: &str = "CREATE TABLE host_credits (
     host_id TEXT PRIMARY KEY, operations INTEGER, bytes INTEGER, saved_ms INTEGER NOT NULL
 ) STRICT;";
+
+/// What a file of version 2 lacks to be one of version 3. Its balances are not leased: `unleased`
+/// has no row until they are.
+const FROM_2: &str = "ALTER TABLE credits DROP COLUMN saved_ms;
+ALTER TABLE host_credits DROP COLUMN saved_ms;
+ALTER TABLE clean_stop ADD COLUMN boot_id TEXT;
+ALTER TABLE clean_stop ADD COLUMN boot_ms INTEGER;
+CREATE TABLE leased (only INTEGER PRIMARY KEY CHECK (only = 1)) STRICT;";
 
 /// Why the database could not be used.
 #[derive(Debug)]
@@ -82,6 +90,36 @@ impl Credits {
         self.volumes.is_empty() && self.hosts.is_empty()
     }
 
+    /// What is known of a volume.
+    #[must_use]
+    pub fn volume(&self, id: VolumeId) -> Balances {
+        self.volumes.get(&id).copied().unwrap_or_default()
+    }
+
+    /// What is known of a host.
+    #[must_use]
+    pub fn host(&self, id: InstanceId) -> Balances {
+        self.hosts.get(&id).copied().unwrap_or_default()
+    }
+
+    /// Puts those amounts of others in the place of these that there are, where there are any.
+    pub fn overlay(&mut self, others: &Self) {
+        let overlay = |over: &Balances, row: &mut Balances| {
+            row.operations = over.operations.or(row.operations);
+            row.bytes = over.bytes.or(row.bytes);
+        };
+        for (id, over) in &others.volumes {
+            if let Some(row) = self.volumes.get_mut(id) {
+                overlay(over, row);
+            }
+        }
+        for (id, over) in &others.hosts {
+            if let Some(row) = self.hosts.get_mut(id) {
+                overlay(over, row);
+            }
+        }
+    }
+
     /// Puts others in the place of these, as far as there are.
     pub fn extend(&mut self, others: &Self) {
         self.volumes.extend(&others.volumes);
@@ -123,16 +161,18 @@ impl Db {
             .map_err(sqlite)?;
         let version: i64 =
             connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(sqlite)?;
-        let step = match version {
-            SCHEMA_VERSION => None,
-            0 => Some(SCHEMA),
-            1 => Some(FROM_1),
+        let steps: &[&str] = match version {
+            SCHEMA_VERSION => &[],
+            0 => &[SCHEMA],
+            1 => &[FROM_1, FROM_2],
+            2 => &[FROM_2],
             newer => return Err(DbError::TooNew(path.into(), newer)),
         };
-        if let Some(step) = step {
+        if !steps.is_empty() {
+            let steps = steps.concat();
             connection
                 .execute_batch(&format!(
-                    "BEGIN; {step} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+                    "BEGIN; {steps} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
                 ))
                 .map_err(sqlite)?;
         }
@@ -147,21 +187,17 @@ impl Db {
         load(&self.connection).map_err(|error| DbError::Sqlite(self.path.clone(), error))
     }
 
-    /// Stores events and balances in one transaction. Any commit ends the state of having been
-    /// stopped cleanly; [`Self::stop_cleanly`] begins it.
+    /// Stores events and what is unleased of balances in one transaction. Any commit ends the state
+    /// of having been stopped cleanly; [`Self::stop_cleanly`] begins it.
     ///
     /// # Errors
     /// See [`DbError`]; nothing was stored then.
-    pub fn commit(
-        &mut self,
-        events: &[Event],
-        credits: &Credits,
-        now: UnixMs,
-    ) -> Result<(), DbError> {
+    pub fn commit(&mut self, events: &[Event], unleased: &Credits) -> Result<(), DbError> {
         self.transaction(|tx| {
             tx.execute("DELETE FROM clean_stop", [])?;
+            tx.execute("INSERT OR IGNORE INTO leased VALUES (1)", [])?;
             events.iter().try_for_each(|event| store(tx, event))?;
-            store_credits(tx, credits, now)
+            store_credits(tx, unleased)
         })
     }
 
@@ -169,10 +205,15 @@ impl Db {
     ///
     /// # Errors
     /// See [`DbError`].
-    pub fn stop_cleanly(&mut self, credits: &Credits, now: UnixMs) -> Result<(), DbError> {
+    pub fn stop_cleanly(&mut self, credits: &Credits, now: &Moment) -> Result<(), DbError> {
         self.transaction(|tx| {
-            store_credits(tx, credits, now)?;
-            tx.execute("INSERT OR REPLACE INTO clean_stop VALUES (1, ?)", [to_i64(now.0)])?;
+            store_credits(tx, credits)?;
+            let (boot_id, boot_ms) = now.boot.as_ref().map(|(id, ms)| (id, to_i64(*ms))).unzip();
+            tx.execute(
+                "INSERT OR REPLACE INTO clean_stop (only, stopped_ms, boot_id, boot_ms) \
+                 VALUES (1, ?, ?, ?)",
+                params![to_i64(now.unix.0), boot_id, boot_ms],
+            )?;
             Ok(())
         })
     }
@@ -344,17 +385,16 @@ fn store_tags(tx: &Transaction<'_>, id: &str, tags: &Tags) -> rusqlite::Result<(
     Ok(())
 }
 
-fn store_credits(tx: &Transaction<'_>, credits: &Credits, now: UnixMs) -> rusqlite::Result<()> {
+fn store_credits(tx: &Transaction<'_>, credits: &Credits) -> rusqlite::Result<()> {
     let row = |id: String, balances: &Balances| {
         let amount = |balance: Option<u64>| balance.map(to_i64);
-        (id, amount(balances.operations), amount(balances.bytes), to_i64(now.0))
+        (id, amount(balances.operations), amount(balances.bytes))
     };
-    let mut insert = tx.prepare_cached("INSERT OR REPLACE INTO credits VALUES (?, ?, ?, ?)")?;
+    let mut insert = tx.prepare_cached("INSERT OR REPLACE INTO credits VALUES (?, ?, ?)")?;
     for (id, balances) in &credits.volumes {
         insert.execute(row(id.to_string(), balances))?;
     }
-    let mut insert =
-        tx.prepare_cached("INSERT OR REPLACE INTO host_credits VALUES (?, ?, ?, ?)")?;
+    let mut insert = tx.prepare_cached("INSERT OR REPLACE INTO host_credits VALUES (?, ?, ?)")?;
     for (id, balances) in &credits.hosts {
         insert.execute(row(id.to_string(), balances))?;
     }
@@ -432,8 +472,17 @@ fn load(db: &Connection) -> rusqlite::Result<Loaded> {
         Ok(())
     })?;
     let credits = load_credits(db)?;
-    let stopped = db.query_row("SELECT * FROM clean_stop", [], |row| time(row, "stopped_ms"));
-    let stop = stopped.optional()?.map_or(Stop::Crash, Stop::Clean);
+    let stopped = db.query_row("SELECT * FROM clean_stop", [], |row| {
+        let boot_ms: Option<i64> = row.get("boot_ms")?;
+        let boot = row.get::<_, Option<String>>("boot_id")?.zip(boot_ms.map(to_u64));
+        Ok(Moment { unix: time(row, "stopped_ms")?, boot })
+    });
+    let leased = db.query_row("SELECT only FROM leased", [], |_| Ok(())).optional()?;
+    let stop = match (stopped.optional()?, leased) {
+        (Some(stopped), _) => Stop::Clean(stopped),
+        (None, Some(())) => Stop::Crash,
+        (None, None) => Stop::CrashBeforeLeases,
+    };
     Ok(Loaded { model, credits, stop })
 }
 

@@ -14,9 +14,9 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
-use evenkeel_core::ids::VolumeId;
+use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::latency::Latencies;
-use evenkeel_core::qos::pacing::Balances;
+use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::units::ByteCount;
 use evenkeel_wire::agent::{
     Agent, Capacity, Command as AgentCommand, CreditReport, Failed, FailedKind, HostAddress, Reply,
@@ -26,8 +26,8 @@ use tracing::{debug, error, info, warn};
 
 use crate::capacity::Known;
 use crate::model::{
-    Attachment, AttachmentState, Command, Event, Host, LOCAL_TYPE, Model, Phase, Refusal, Settings,
-    Settled, Tags, UnixMs, Volume,
+    Attachment, AttachmentState, Command, Decision, Event, Host, LOCAL_TYPE, Model, Phase, Refusal,
+    Settings, Settled, Tags, Volume,
 };
 use crate::reserve::Reserve;
 use crate::{clock, credits, db, reconcile};
@@ -113,8 +113,10 @@ fn leads_to_space(event: &Event) -> bool {
 /// What only the one who mutates may touch.
 struct Writer {
     db: db::Db,
-    /// Balances as they are in the database.
+    /// What of all balances is unleased, as it is in the database.
     stored: db::Credits,
+    /// Balances of what the data plane is being told of for the first time.
+    opening: db::Credits,
     /// Space that is given up for what frees space.
     reserve: Reserve,
     /// Whether balances could not be stored the last time: logged once and not every second, and
@@ -145,6 +147,18 @@ enum Settling {
 }
 
 impl Writer {
+    fn start_of_volume(&self, id: VolumeId) -> reconcile::Start {
+        let unleased = self.stored.volume(id);
+        let balances = self.opening.volumes.get(&id).copied().unwrap_or(unleased);
+        reconcile::Start { balances, unleased }
+    }
+
+    fn start_of_host(&self, id: InstanceId) -> reconcile::Start {
+        let unleased = self.stored.host(id);
+        let balances = self.opening.hosts.get(&id).copied().unwrap_or(unleased);
+        reconcile::Start { balances, unleased }
+    }
+
     /// Makes the database use its log from the beginning again. What the log holds may need new
     /// pages in the database, once: those the reserve gives.
     fn reuse_log(&mut self) -> Result<(), db::DbError> {
@@ -179,17 +193,19 @@ impl Plane {
         settings: Settings,
         agent: Arc<dyn Agent>,
     ) -> Result<Self, PlaneError> {
-        let now = clock::now();
+        let moment = clock::moment();
+        let now = moment.unix;
         let mut reserve = Reserve::released(path);
         let mut db = db::Db::open(path)?;
         let db::Loaded { mut model, credits: found, stop } = db.load()?;
-        if stop == credits::Stop::Crash && !model.volumes.is_empty() {
+        if !matches!(stop, credits::Stop::Clean(_)) && !model.volumes.is_empty() {
             warn!(
                 "the server was not stopped cleanly; credit balances are reduced by what may be \
                  spent"
             );
         }
-        let stored = balances_after(&settings, &model, &found, stop, now);
+        let opening = balances_after(&settings, &model, &found, &stop, &moment);
+        let stored = unleased(&settings, &model, &opening);
         let mut events = vec![];
         if model.local_host().is_none() {
             let id = clock::instance_id()?;
@@ -198,12 +214,13 @@ impl Plane {
             let command = Command::RegisterHost { id, instance_type, address, tags };
             events = model.decide(&settings, &Capacity::Unknown, &command, now)?.events;
         }
-        db.commit(&events, &stored, now)?;
+        db.commit(&events, &stored)?;
         events.into_iter().for_each(|event| model.apply(event));
         reserve.keep();
         let writer = Mutex::new(Writer {
             db,
             stored,
+            opening,
             reserve,
             behind: false,
             is_settled: false,
@@ -214,6 +231,7 @@ impl Plane {
         let plane = Self { settings, agent, model, writer, capacity };
         plane.bring_up_hosts()?;
         plane.bring_up_all()?;
+        plane.writer()?.opening = db::Credits::default();
         plane.tell_of_unowned();
         plane.capacity();
         Ok(plane)
@@ -255,8 +273,7 @@ impl Plane {
         if dry_run {
             return Err(PlaneError::DryRun);
         }
-        let id = decision.volume;
-        let mut changed = db::Credits::default();
+        let (mut opening, mut changed) = (db::Credits::default(), db::Credits::default());
         for event in &decision.events {
             if let Event::Volume(Volume { phase: Phase::Creating, id, spec, .. }) = event {
                 let pacing = self.settings.rules.pacing(spec);
@@ -265,30 +282,37 @@ impl Plane {
                     Command::AdoptVolume { .. } => Balances::empty(&pacing),
                     _ => Balances::full(&pacing),
                 };
-                changed.volumes.insert(*id, balances);
+                opening.volumes.insert(*id, balances);
+                changed.volumes.insert(*id, credits::unleased(&pacing, balances));
             }
             if let Event::Host(host) = event
                 && !writer.stored.hosts.contains_key(&host.id)
                 && let Some(pacing) = reconcile::host_pacing(host)
             {
-                changed.hosts.insert(host.id, Balances::full(&pacing.as_volume()));
+                let pacing = pacing.as_volume();
+                let balances = Balances::full(&pacing);
+                opening.hosts.insert(host.id, balances);
+                changed.hosts.insert(host.id, credits::unleased(&pacing, balances));
             }
         }
-        let hosts: Vec<AgentCommand> = decision
-            .events
-            .iter()
-            .filter_map(|event| host_command(event, &writer.stored))
-            .collect();
         if !decision.events.is_empty() {
-            self.commit(&mut writer, decision.events, &changed, now)?;
+            self.commit(&mut writer, decision.events.clone(), &changed)?;
         }
-        for command in hosts {
+        writer.opening = opening;
+        let told = self.tell(&mut writer, &decision);
+        writer.opening = db::Credits::default();
+        told
+    }
+
+    /// Tells the data plane what was decided, and makes the outcome final.
+    fn tell(&self, writer: &mut Writer, decision: &Decision) -> Result<Outcome, PlaneError> {
+        for command in decision.events.iter().filter_map(|event| host_command(event, writer)) {
             self.call(command).map_err(PlaneError::Agent)?;
         }
-        let Some(id) = id else { return Ok(Outcome::default()) };
+        let Some(id) = decision.volume else { return Ok(Outcome::default()) };
         let decided = self.model().volumes.get(&id).cloned();
         if decided.as_ref().is_some_and(|volume| !volume.is_settled()) {
-            self.settle(&mut writer, id, Settling::Asked)?;
+            self.settle(writer, id, Settling::Asked)?;
         }
         Ok(Outcome { decided, settled: self.model().volumes.get(&id).cloned() })
     }
@@ -379,14 +403,30 @@ impl Plane {
     /// See [`PlaneError`].
     pub fn set_balances(&self, id: VolumeId, balances: Balances) -> Result<(), PlaneError> {
         let mut writer = self.writer()?;
-        self.model().volume(id)?;
+        let pacing = reconcile::pacing(&self.settings, self.model().volume(id)?);
+        // Before there is less, less is on disk.
+        let (before, after) = (writer.stored.volume(id), credits::unleased(&pacing, balances));
+        let least = |set: Option<u64>, before: Option<u64>, after: Option<u64>| match set {
+            Some(_) => before.min(after),
+            None => before,
+        };
+        let row = Balances {
+            operations: least(balances.operations, before.operations, after.operations),
+            bytes: least(balances.bytes, before.bytes, after.bytes),
+        };
+        let row_of_it = db::Credits { volumes: [(id, row)].into(), ..Default::default() };
+        if row != before {
+            self.commit(&mut writer, vec![], &row_of_it)?;
+        }
         self.call(AgentCommand::SetBalances(id, balances)).map_err(PlaneError::Agent)?;
-        let changed = changed(&writer.stored, credits_of(self.report()?));
-        self.commit(&mut writer, vec![], &changed, clock::now())
+        // Where there was more before, all that is left may be unleased.
+        self.lease(&row_of_it)?;
+        let report = self.report()?;
+        self.renew(&mut writer, credits_of(report))
     }
 
-    /// Once a second: notices how much may be sold now, stores the balances that changed, and
-    /// settles what could not be settled before.
+    /// Once a second: notices how much may be sold now, renews the leases of credits, and settles
+    /// what could not be settled before.
     pub fn tick(&self) {
         let Ok(mut writer) = self.writer() else { return };
         self.capacity();
@@ -407,9 +447,11 @@ impl Plane {
         }
         self.retry_in_error(&mut writer);
         let was_behind = writer.behind;
-        match self.store_moved(&mut writer) {
-            Ok(()) if was_behind => info!("credit balances are being stored again"),
-            Err(error) if !was_behind => warn!(%error, "credit balances are not being stored"),
+        match self.renew_moved(&mut writer) {
+            Ok(()) if was_behind => info!("credits are being leased again"),
+            Err(error) if !was_behind => {
+                warn!(%error, "credits are not being leased: bursts end when the leases do");
+            }
             _ => {}
         }
     }
@@ -434,9 +476,10 @@ impl Plane {
         }
     }
 
-    /// Stores the balances that moved; all of them if the last time failed.
-    fn store_moved(&self, writer: &mut Writer) -> Result<(), PlaneError> {
-        let told = match std::mem::replace(&mut writer.behind, true) {
+    /// Renews the leases of the balances that moved; of all of them if the last time failed.
+    fn renew_moved(&self, writer: &mut Writer) -> Result<(), PlaneError> {
+        let was_behind = std::mem::replace(&mut writer.behind, true);
+        let told = match was_behind {
             true => credits_of(self.report()?),
             false => match self.agent.call(AgentCommand::Balances) {
                 Reply::Balances(told) => told,
@@ -448,12 +491,72 @@ impl Plane {
                 }
             },
         };
-        let changed = changed(&writer.stored, told);
-        if !changed.is_empty() {
-            self.commit(writer, vec![], &changed, clock::now())?;
+        self.renew(writer, told)?;
+        if was_behind {
+            // Less may be leased than what is on disk allows: the data plane is told first.
+            self.lease(&writer.stored)?;
         }
         writer.behind = false;
         Ok(())
+    }
+
+    /// Renews leases: to lease less, the data plane is told and then the disk; to lease more, the
+    /// disk and then the data plane. So what is on disk is never more than there is.
+    fn renew(&self, writer: &mut Writer, told: CreditReport) -> Result<(), PlaneError> {
+        let Renewal { mut rows, less, more } = self.renewal(writer, told);
+        if rows.is_empty() {
+            return Ok(());
+        }
+        if !less.is_empty() {
+            rows.overlay(&self.lease(&less)?);
+        }
+        self.commit(writer, vec![], &rows)?;
+        if !more.is_empty() {
+            self.lease(&more)?;
+        }
+        Ok(())
+    }
+
+    /// What there is to be renewed.
+    fn renewal(&self, writer: &Writer, told: CreditReport) -> Renewal {
+        let (model, mut renewal) = (self.model(), Renewal::default());
+        for (id, balances) in told.volumes {
+            if let Some(volume) = model.volumes.get(&id)
+                && let Some(&before) = writer.stored.volumes.get(&id)
+            {
+                let pacing = reconcile::pacing(&self.settings, volume);
+                let (row, less, more) = renewed(&pacing, before, balances);
+                renewal.rows.volumes.extend(row.map(|row| (id, row)));
+                renewal.less.volumes.extend(less.map(|less| (id, less)));
+                renewal.more.volumes.extend(more.map(|more| (id, more)));
+            }
+        }
+        for (id, balances) in told.hosts {
+            if let Some(host) = model.hosts.get(&id)
+                && let Some(pacing) = reconcile::host_pacing(host)
+                && let Some(&before) = writer.stored.hosts.get(&id)
+            {
+                let (row, less, more) = renewed(&pacing.as_volume(), before, balances);
+                renewal.rows.hosts.extend(row.map(|row| (id, row)));
+                renewal.less.hosts.extend(less.map(|less| (id, less)));
+                renewal.more.hosts.extend(more.map(|more| (id, more)));
+            }
+        }
+        renewal
+    }
+
+    /// Tells the data plane what is unleased; what of it is so now.
+    fn lease(&self, unleased: &db::Credits) -> Result<db::Credits, PlaneError> {
+        let volumes = unleased.volumes.iter().map(|(id, balances)| (*id, *balances)).collect();
+        let hosts = unleased.hosts.iter().map(|(id, balances)| (*id, *balances)).collect();
+        match self.agent.call(AgentCommand::Lease(CreditReport { volumes, hosts })) {
+            Reply::Balances(CreditReport { volumes, hosts }) => Ok(db::Credits {
+                volumes: volumes.into_iter().collect(),
+                hosts: hosts.into_iter().collect(),
+            }),
+            Reply::Failed(failed) => Err(PlaneError::Agent(failed)),
+            _ => Err(PlaneError::Agent(unexpected("Lease was answered with something else"))),
+        }
     }
 
     /// Stores the final balances. Volumes that spend credits are closed to their hosts before, so
@@ -473,8 +576,7 @@ impl Plane {
             .values()
             .filter(spends)
             .map(|volume| {
-                let balances = writer.stored.volumes.get(&volume.id).copied().unwrap_or_default();
-                reconcile::closed(&self.settings, volume, balances)
+                reconcile::closed(&self.settings, volume, writer.start_of_volume(volume.id))
             })
             .collect();
         drop(model);
@@ -482,7 +584,7 @@ impl Plane {
             self.call(command).map_err(PlaneError::Agent)?;
         }
         let changed = changed(&writer.stored, credits_of(self.report()?));
-        writer.db.stop_cleanly(&changed, clock::now())?;
+        writer.db.stop_cleanly(&changed, &clock::moment())?;
         Ok(())
     }
 
@@ -496,20 +598,19 @@ impl Plane {
         writer: &mut Writer,
         events: Vec<Event>,
         changed: &db::Credits,
-        now: UnixMs,
     ) -> Result<(), PlaneError> {
-        let mut stored = writer.db.commit(&events, changed, now);
+        let mut stored = writer.db.commit(&events, changed);
         let is_full = |stored: &Result<(), db::DbError>| {
             stored.as_ref().is_err_and(db::DbError::is_disk_full)
         };
         // Balances change every second, and what was spent must not be given back by a restart:
         // they need no space that the database has not got already.
         if is_full(&stored) && writer.reuse_log().is_ok() {
-            stored = writer.db.commit(&events, changed, now);
+            stored = writer.db.commit(&events, changed);
         }
         // On a full disk a volume must still be detached and deleted, so that it is not for ever.
         if is_full(&stored) && events.iter().any(leads_to_space) && writer.reserve.release() {
-            stored = writer.db.commit(&events, changed, now);
+            stored = writer.db.commit(&events, changed);
             // At once, as far as it was not needed: other volumes would take it.
             writer.reserve.keep();
         }
@@ -564,16 +665,14 @@ impl Plane {
             Err(failed) => Settled::Failed(&failed.message),
         };
         let events = self.model().settle(&self.settings, id, settled, now);
-        // New limits may mean new credits: what they are must be on disk before anybody is told.
-        let changed = match answer {
-            Ok(()) if modifying => {
-                changed(&writer.stored, credits_of(self.report().unwrap_or_default()))
-            }
-            _ => db::Credits::default(),
-        };
         let is_shut = detaching && matches!(settled, Settled::Unreachable(_));
-        if !events.is_empty() || !changed.is_empty() {
-            self.commit(writer, events, &changed, now)?;
+        if !events.is_empty() {
+            self.commit(writer, events, &db::Credits::default())?;
+        }
+        if modifying && answer.is_ok() {
+            // New limits may mean new credits: what they are must be on disk before anybody is
+            // told.
+            self.renew(writer, credits_of(self.report().unwrap_or_default()))?;
         }
         match answer {
             // What is not served, no host can reach: it is detached.
@@ -585,8 +684,8 @@ impl Plane {
     fn desired(&self, writer: &Writer, id: VolumeId) -> Option<AgentCommand> {
         let model = self.model();
         let volume = model.volumes.get(&id)?;
-        let balances = writer.stored.volumes.get(&id).copied().unwrap_or_default();
-        Some(reconcile::desired(&self.settings, &model, volume, balances))
+        let credits = writer.start_of_volume(id);
+        Some(reconcile::desired(&self.settings, &model, volume, credits))
     }
 
     fn call(&self, command: AgentCommand) -> Result<(), Failed> {
@@ -602,8 +701,7 @@ impl Plane {
         let hosts: Vec<AgentCommand> = {
             let model = self.model();
             let state = |host: &Host| {
-                let balances = writer.stored.hosts.get(&host.id).copied().unwrap_or_default();
-                reconcile::host(host, balances).map(AgentCommand::ApplyHost)
+                reconcile::host(host, writer.start_of_host(host.id)).map(AgentCommand::ApplyHost)
             };
             model.hosts.values().filter_map(state).collect()
         };
@@ -643,7 +741,7 @@ impl Plane {
                 error!(volume = %id, reason = failed.message, "cannot be brought up");
                 let event = self.model().fail(id, &failed.message);
                 let events = event.into_iter().collect();
-                self.commit(writer, events, &db::Credits::default(), clock::now())
+                self.commit(writer, events, &db::Credits::default())
             }
             other => other,
         }
@@ -671,8 +769,8 @@ fn balances_after(
     settings: &Settings,
     model: &Model,
     found: &db::Credits,
-    stop: credits::Stop,
-    now: UnixMs,
+    stop: &credits::Stop,
+    now: &credits::Moment,
 ) -> db::Credits {
     let volumes = model.volumes.values().map(|volume| {
         let balances = found.volumes.get(&volume.id).copied().unwrap_or_default();
@@ -689,12 +787,53 @@ fn balances_after(
     db::Credits { volumes: volumes.collect(), hosts: hosts.collect() }
 }
 
+/// What of the balances of everything that exists is not leased.
+fn unleased(settings: &Settings, model: &Model, balances: &db::Credits) -> db::Credits {
+    let volumes = model.volumes.values().map(|volume| {
+        let pacing = reconcile::pacing(settings, volume);
+        (volume.id, credits::unleased(&pacing, balances.volume(volume.id)))
+    });
+    let hosts = model.hosts.values().filter_map(|host| {
+        let pacing = reconcile::host_pacing(host)?.as_volume();
+        Some((host.id, credits::unleased(&pacing, balances.host(host.id))))
+    });
+    db::Credits { volumes: volumes.collect(), hosts: hosts.collect() }
+}
+
+/// Leases that are to be renewed.
+#[derive(Default)]
+struct Renewal {
+    /// What is to be in the database, of all that change.
+    rows: db::Credits,
+    /// What is to be unleased where that is more than before, so that less is leased.
+    less: db::Credits,
+    /// The same where more is leased.
+    more: db::Credits,
+}
+
+/// What is to be unleased of `balances` instead of `before`, if it changes: all of it, and the
+/// parts by which less and more is leased.
+fn renewed(
+    pacing: &Pacing,
+    before: Balances,
+    balances: Balances,
+) -> (Option<Balances>, Option<Balances>, Option<Balances>) {
+    let row = credits::renewed(pacing, before, balances);
+    let part = |is: fn(u64, u64) -> bool| {
+        let one =
+            |row: Option<u64>, before: Option<u64>| row.filter(|row| is(*row, before.unwrap_or(0)));
+        let operations = one(row.operations, before.operations);
+        let part = Balances { operations, bytes: one(row.bytes, before.bytes) };
+        (part != Balances::default()).then_some(part)
+    };
+    ((row != before).then_some(row), part(|row, before| row > before), part(|row, b| row < b))
+}
+
 /// What the data plane is told when a host comes or goes.
-fn host_command(event: &Event, stored: &db::Credits) -> Option<AgentCommand> {
+fn host_command(event: &Event, writer: &Writer) -> Option<AgentCommand> {
     match event {
         Event::Host(host) => {
-            let balances = stored.hosts.get(&host.id).copied().unwrap_or_default();
-            reconcile::host(host, balances).map(AgentCommand::ApplyHost)
+            reconcile::host(host, writer.start_of_host(host.id)).map(AgentCommand::ApplyHost)
         }
         Event::HostGone(id) => Some(AgentCommand::DeleteHost(*id)),
         _ => None,

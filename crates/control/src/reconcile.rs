@@ -18,12 +18,21 @@ pub fn pacing(settings: &Settings, volume: &Volume) -> Pacing {
     settings.rules.pacing(&volume.spec)
 }
 
+/// The credits that a volume or a host starts with where the data plane does not hold it yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Start {
+    /// What there is.
+    pub balances: Balances,
+    /// What of it is not leased.
+    pub unleased: Balances,
+}
+
 /// What the data plane is to do about `volume`: make it, be like this, or be rid of it. Bytes are
 /// made only while the volume is being created and added to only while it is being modified: of one
-/// that has been there for a year, the bytes are there, or it is in error. `balances` count only if
+/// that has been there for a year, the bytes are there, or it is in error. `credits` count only if
 /// the data plane does not hold the volume yet.
 #[must_use]
-pub fn desired(settings: &Settings, model: &Model, volume: &Volume, balances: Balances) -> Command {
+pub fn desired(settings: &Settings, model: &Model, volume: &Volume, credits: Start) -> Command {
     if volume.phase == Phase::Deleting {
         return Command::Delete(volume.id);
     }
@@ -31,7 +40,7 @@ pub fn desired(settings: &Settings, model: &Model, volume: &Volume, balances: Ba
     let hosts = admitted.filter_map(|a| model.hosts.get(&a.instance));
     let attachments =
         hosts.map(|host| Attachment { host: host.id, address: host.address }).collect();
-    let state = state(settings, volume, balances, attachments);
+    let state = state(settings, volume, credits, attachments);
     let grows_from = volume.modification.as_ref().filter(|modification| {
         volume.is_being_modified() && modification.original.size_gib < volume.spec.size_gib
     });
@@ -47,14 +56,14 @@ pub fn desired(settings: &Settings, model: &Model, volume: &Volume, balances: Ba
 fn state(
     settings: &Settings,
     volume: &Volume,
-    balances: Balances,
+    Start { balances, unleased }: Start,
     attachments: Vec<Attachment>,
 ) -> VolumeState {
     let pacing = pacing(settings, volume);
     // What was sold with it is what it is sure of.
     let reserved = settings.rules.reserved(&volume.spec);
     let size = ByteCount::from_gib(volume.spec.size_gib);
-    VolumeState { id: volume.id, size, pacing, balances, reserved, attachments }
+    VolumeState { id: volume.id, size, pacing, balances, unleased, reserved, attachments }
 }
 
 /// I/Os a second that a volume has reserved.
@@ -62,11 +71,11 @@ pub fn floor_iops(settings: &Settings, volume: &Volume) -> u32 {
     settings.rules.reserved(&volume.spec).operations_per_second
 }
 
-/// What the data plane is to know of a host; `None` for one without limits. `balances` count only
-/// if it does not know the host yet.
+/// What the data plane is to know of a host; `None` for one without limits. `credits` count only if
+/// it does not know the host yet.
 #[must_use]
-pub fn host(host: &Host, balances: Balances) -> Option<HostState> {
-    Some(HostState { id: host.id, pacing: host_pacing(host)?, balances })
+pub fn host(host: &Host, Start { balances, unleased }: Start) -> Option<HostState> {
+    Some(HostState { id: host.id, pacing: host_pacing(host)?, balances, unleased })
 }
 
 /// The limits of a host; `None` where it has none.
@@ -77,8 +86,8 @@ pub fn host_pacing(host: &Host) -> Option<InstancePacing> {
 
 /// The same volume, closed to every host: nothing can be spent any more.
 #[must_use]
-pub fn closed(settings: &Settings, volume: &Volume, balances: Balances) -> Command {
-    Command::Apply(state(settings, volume, balances, vec![]))
+pub fn closed(settings: &Settings, volume: &Volume, credits: Start) -> Command {
+    Command::Apply(state(settings, volume, credits, vec![]))
 }
 
 /// Whether the volume has credits to spend, its own or those of a host: such a volume must be

@@ -1,6 +1,7 @@
--- The tables of control.db, version 1. Times are milliseconds of Unix time; ids are as in the API.
+-- The tables of control.db, version 3. Times are milliseconds of Unix time; ids are as in the API.
 -- `client_tokens.fingerprint` is a hash of the request; `hosts.address` is NULL for the local machine;
--- `clean_stop` has a row only while no server has run since a clean stop.
+-- `credits` and `host_credits` hold what of a balance is not leased to the data plane, and after a clean stop all of it.
+-- `clean_stop` has a row only while no server has run since a clean stop; `leased` has one once a server has leased credits.
 
 CREATE TABLE volumes (
     id TEXT PRIMARY KEY, zone TEXT NOT NULL, created_ms INTEGER NOT NULL,
@@ -36,11 +37,14 @@ CREATE TABLE client_tokens (
     used_ms INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE credits (
-    volume_id TEXT PRIMARY KEY, operations INTEGER, bytes INTEGER, saved_ms INTEGER NOT NULL
+    volume_id TEXT PRIMARY KEY, operations INTEGER, bytes INTEGER
 ) STRICT;
 CREATE TABLE host_credits (
-    host_id TEXT PRIMARY KEY, operations INTEGER, bytes INTEGER, saved_ms INTEGER NOT NULL
+    host_id TEXT PRIMARY KEY, operations INTEGER, bytes INTEGER
 ) STRICT;
 CREATE TABLE clean_stop (
-    only INTEGER PRIMARY KEY CHECK (only = 1), stopped_ms INTEGER NOT NULL
+    only INTEGER PRIMARY KEY CHECK (only = 1), stopped_ms INTEGER NOT NULL, boot_id TEXT, boot_ms INTEGER
+) STRICT;
+CREATE TABLE leased (
+    only INTEGER PRIMARY KEY CHECK (only = 1)
 ) STRICT;

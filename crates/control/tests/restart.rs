@@ -4,22 +4,21 @@
 
 mod support;
 
-use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command as Process, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use evenkeel_control::model::{Command as Change, ModifyPolicy, Settings, Tags};
-use evenkeel_control::plane::{Plane, PlaneError};
+use evenkeel_control::model::Command as Change;
+use evenkeel_control::plane::PlaneError;
 use evenkeel_control::{ControlError, DATABASE_FILE_NAME, credentials};
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::pacing::Balances;
-use evenkeel_core::volume::{Rules, VolumeChange, VolumeRequest, VolumeType};
+use evenkeel_core::volume::{VolumeChange, VolumeType};
 use evenkeel_wire::agent::{Agent, Command, FailedKind, Reply};
 use evenkeel_wire::aws::xml::Element;
-use support::{Client, FakeAgent, Server, config, create, local_instance, text};
+use support::{Client, FakeAgent, Server, config, create, gp2, local_instance, plane, text};
 
 const FOLDER: &str = "EVENKEEL_TEST_FOLDER";
 const HANG_AT: &str = "EVENKEEL_TEST_HANG_AT";
@@ -34,7 +33,14 @@ struct Hanging {
 
 impl Agent for Hanging {
     fn call(&self, command: Command) -> Reply {
-        let asks = matches!(command, Command::Report | Command::Balances | Command::Capacity);
+        let asks = matches!(
+            command,
+            Command::Report
+                | Command::Balances
+                | Command::Capacity
+                | Command::Stored
+                | Command::Lease(_)
+        );
         if !asks && self.changes_left.fetch_sub(1, Ordering::SeqCst) == 1 {
             loop {
                 std::thread::park();
@@ -166,10 +172,10 @@ fn kill_9_loses_nothing_that_was_replied_to() {
     server.kill();
     let server = Server::start(folder.path());
     assert_eq!(everything(&server.client()), before);
-    // 100 GiB of gp2: what may have been spent in 2 s at 3,000 - 300 a second, and 50 ms of burst.
+    // 100 GiB of gp2: what was leased, 10 s at 3,000 - 300 a second, and 50 ms of burst.
     let gp2: VolumeId = ids[1].parse().unwrap();
     let balance = server.agent.with(|state| state.volumes[&gp2].balances.operations);
-    assert_eq!(balance, Some(1_000_000 - 5_400 - 150));
+    assert_eq!(balance, Some(1_000_000 - 27_000 - 150));
 }
 
 /// The data plane never answered; the server was killed; after the restart the change is complete.
@@ -298,7 +304,7 @@ fn a_stop_without_the_data_plane_counts_as_a_crash() {
     let server = Server::start(folder.path());
     let gp2: VolumeId = id.parse().unwrap();
     let balance = server.agent.with(|state| state.volumes[&gp2].balances.operations);
-    assert_eq!(balance, Some(5_400_000 - 5_400 - 150));
+    assert_eq!(balance, Some(5_400_000 - 27_000 - 150));
 }
 
 #[test]
@@ -452,34 +458,7 @@ fn a_database_of_a_newer_version_is_not_touched() {
     assert!(refused.to_string().contains("newer version"), "{refused}");
 }
 
-fn plane(folder: &Path, agent: &Arc<FakeAgent>) -> Plane {
-    let settings = Settings {
-        region: "local-1".into(),
-        zone: "local-1a".into(),
-        rules: Rules::newest(),
-        modify_policy: ModifyPolicy::Immediate,
-        figure: None,
-        oversell: BTreeMap::new(),
-    };
-    let agent = Arc::clone(agent) as Arc<dyn Agent>;
-    Plane::start(&folder.join(DATABASE_FILE_NAME), settings, agent).unwrap()
-}
-
-fn gp2(plane: &Plane) -> VolumeId {
-    let id = VolumeId::from_bits(7);
-    let request = VolumeRequest {
-        volume_type: VolumeType::Gp2,
-        size_gib: 200,
-        iops: None,
-        throughput_mibps: None,
-        multi_attach: false,
-    };
-    let (zone, tags) = ("local-1a".into(), Tags::new());
-    plane.execute(&Change::CreateVolume { id, request, zone, tags, token: None }, false).unwrap();
-    id
-}
-
-/// What the tick stored is what a crash leaves, less what may have been spent after it.
+/// What the tick stored is what a crash leaves: what was not leased.
 #[test]
 fn the_tick_stores_balances_and_survives_a_data_plane_that_is_down() {
     let folder = tempfile::tempdir().unwrap();
@@ -492,7 +471,7 @@ fn the_tick_stores_balances_and_survives_a_data_plane_that_is_down() {
     };
     spend(3_000_000);
     first.tick();
-    spend(2_900_000);
+    spend(2_990_000);
     agent.with(|state| state.fail_always = Some(FailedKind::Down));
     first.tick();
     first.tick();
@@ -500,9 +479,9 @@ fn the_tick_stores_balances_and_survives_a_data_plane_that_is_down() {
     drop(first); // without stop: a crash
     let agent = Arc::new(FakeAgent::default());
     let second = plane(folder.path(), &agent);
-    // 200 GiB: 3,000 - 600 a second for 2 s, and 50 ms of burst.
+    // 200 GiB: 3,000 - 600 a second for 10 s, and 50 ms of burst.
     let left = agent.with(|state| state.volumes[&id].balances.operations);
-    assert_eq!(left, Some(3_000_000 - 4_800 - 150));
+    assert_eq!(left, Some(3_000_000 - 24_000 - 150));
     agent.with(|state| state.fail_always = Some(FailedKind::Down));
     second.tick();
     agent.with(|state| {
@@ -514,7 +493,7 @@ fn the_tick_stores_balances_and_survives_a_data_plane_that_is_down() {
     let agent = Arc::new(FakeAgent::default());
     let _third = plane(folder.path(), &agent);
     let left = agent.with(|state| state.volumes[&id].balances.operations);
-    assert_eq!(left, Some(1_000_000 - 4_800 - 150));
+    assert_eq!(left, Some(1_000_000 - 24_000 - 150));
 }
 
 /// A type with other credits does not come back from a crash with a full bucket.

@@ -318,6 +318,35 @@ impl EngineAgent {
         found.then_some(()).ok_or_else(unknown)
     }
 
+    fn lease(&self, unleased: CreditReport) -> Result<CreditReport, Failed> {
+        // Volumes and hosts that move meanwhile would be on no core.
+        let mut homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut parts = vec![CreditReport::default(); self.mailboxes.len()];
+        let mut all = CreditReport::default();
+        for (id, unleased) in unleased.volumes {
+            if let Some(entry) = self.directory.get(id) {
+                parts[usize::from(entry.home)].volumes.push((id, unleased));
+            }
+        }
+        for (id, unleased) in unleased.hosts {
+            match (homes.lease(id, unleased), homes.home(id)) {
+                (Some(unleased), _) => all.hosts.push((id, unleased)),
+                (None, Some(home)) => parts[usize::from(home)].hosts.push((id, unleased)),
+                (None, None) => {}
+            }
+        }
+        let asked = (0..).zip(parts).filter(|(_, part)| *part != CreditReport::default());
+        let answers: Vec<Receiver<CreditReport>> = asked
+            .map(|(core, part)| self.post(core, |ack| Mail::Lease(Box::new(part), ack)))
+            .collect();
+        for answer in &answers {
+            let CreditReport { mut volumes, mut hosts } = self.wait(answer)?;
+            all.volumes.append(&mut volumes);
+            all.hosts.append(&mut hosts);
+        }
+        Ok(all)
+    }
+
     fn report(&self) -> Result<Report, Failed> {
         // Asked together, answered side by side.
         let answers: Vec<Receiver<Report>> =
@@ -419,6 +448,10 @@ impl Agent for EngineAgent {
             Command::ApplyHost(state) => self.apply_host(state),
             Command::DeleteHost(id) => self.delete_host(id),
             Command::Calibrated(model) => self.calibrated(model),
+            Command::Lease(unleased) => match self.lease(unleased) {
+                Ok(unleased) => return Reply::Balances(unleased),
+                Err(failed) => Err(failed),
+            },
             Command::Report => match self.report() {
                 Ok(report) => return Reply::Report(report),
                 Err(failed) => Err(failed),
@@ -459,6 +492,7 @@ mod tests {
             size,
             pacing: Pacing::UNLIMITED,
             balances: Balances::default(),
+            unleased: Balances::default(),
             reserved: Reserved::NOTHING,
             attachments: Vec::new(),
         };

@@ -76,11 +76,25 @@ impl Homes {
         match self.hosts.get_mut(&state.id) {
             Some(host) => {
                 // What it has saved is known here, not to whoever says what it should be.
-                let balances = host.state.balances;
-                host.state = HostState { balances, ..state };
+                let HostState { balances, unleased, .. } = host.state;
+                host.state = HostState { balances, unleased, ..state };
             }
             None => _ = self.hosts.insert(state.id, Host { state, home: None }),
         }
+    }
+
+    /// Notes what of a host's balances is unleased. What is unleased of one that is on no core;
+    /// what it has then rests.
+    pub fn lease(&mut self, id: InstanceId, unleased: Balances) -> Option<Balances> {
+        let host = self.hosts.get_mut(&id)?;
+        let known = host.state.balances;
+        let least = |unleased: Option<u64>, known: Option<u64>| {
+            Some(unleased?.min(known.unwrap_or(u64::MAX)))
+        };
+        let state = &mut host.state.unleased;
+        state.operations = least(unleased.operations, known.operations).or(state.operations);
+        state.bytes = least(unleased.bytes, known.bytes).or(state.bytes);
+        host.home.is_none().then_some(*state)
     }
 
     /// Forgets a host.

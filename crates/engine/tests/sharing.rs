@@ -43,7 +43,12 @@ fn iops(per_second: u64) -> InstancePacing {
 }
 
 fn host(served: &Served, id: InstanceId, pacing: InstancePacing) -> Reply {
-    served.call(Command::ApplyHost(HostState { id, pacing, balances: Balances::default() }))
+    served.call(Command::ApplyHost(HostState {
+        id,
+        pacing,
+        balances: Balances::default(),
+        unleased: Balances::default(),
+    }))
 }
 
 fn host_report(served: &Served, id: InstanceId) -> HostReport {

@@ -52,6 +52,9 @@ pub struct HostState {
     /// Credit balances to start from. Read only when the data plane does not know the host yet;
     /// `None` in a dimension that has credits means a full bucket.
     pub balances: Balances,
+    /// What of them may not be spent until [`Command::Lease`] says so; `None` is nothing. Read only
+    /// with the balances.
+    pub unleased: Balances,
 }
 
 /// The desired state of one volume, whole.
@@ -67,6 +70,9 @@ pub struct VolumeState {
     /// Credit balances to start from. Read only when the data plane does not hold the volume yet;
     /// `None` in a dimension that has credits means a full bucket.
     pub balances: Balances,
+    /// What of them may not be spent until [`Command::Lease`] says so; `None` is nothing. Read only
+    /// with the balances.
+    pub unleased: Balances,
     /// What it is sure of at the device, whatever others do; of what is left it gets a part by its
     /// limit in I/Os. Without effect while the device is not calibrated.
     pub reserved: Reserved,
@@ -97,6 +103,9 @@ pub enum Command {
     /// Set credit balances; a dimension that is `None` stays. Values above the capacity are
     /// clamped.
     SetBalances(VolumeId, Balances),
+    /// Lease the credits of volumes and hosts: from now on all but so much of each balance may be
+    /// spent. A dimension that is `None` stays; never is more unleased than there is.
+    Lease(CreditReport),
     /// Tell how all volumes and hosts are.
     Report,
     /// Tell the credit balances that may have changed since this was asked last: a volume that
@@ -178,8 +187,8 @@ pub struct IoErrors {
     pub device: u64,
     /// Requests answered with "no space left" since the server started.
     pub no_space: u64,
-    /// A flush failed, so what was acknowledged before it may be lost: flushes fail until the volume
-    /// is attached anew.
+    /// A flush failed, so what was acknowledged before it may be lost: flushes fail until the
+    /// volume is attached anew.
     pub flush_failed: bool,
 }
 
@@ -203,7 +212,7 @@ pub struct Report {
     pub hosts: Vec<HostReport>,
 }
 
-/// Credit balances that may have changed.
+/// Credit balances, or parts of them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CreditReport {
     /// Of volumes that have credits.
@@ -219,7 +228,8 @@ pub enum Reply {
     Done,
     /// Answer to [`Command::Report`].
     Report(Report),
-    /// Answer to [`Command::Balances`].
+    /// Answer to [`Command::Balances`]; and to [`Command::Lease`] with what is unleased now, of all
+    /// that were named and are known.
     Balances(CreditReport),
     /// Answer to [`Command::Latencies`], in the order of ids; volumes nobody has used since the
     /// server started are left out.

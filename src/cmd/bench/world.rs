@@ -78,7 +78,10 @@ fn apply(engine: &Engine, setup: &Setup) -> Result<(), Failure> {
     for (number, instance) in (0_u32..).zip(&setup.instances) {
         let pacing = instance_pacing(instance).map_err(failed)?;
         let (id, balances) = (instance_id(number), Balances::default());
-        call(engine, Command::ApplyHost(HostState { id, pacing, balances }))?;
+        call(
+            engine,
+            Command::ApplyHost(HostState { id, pacing, balances, unleased: Balances::default() }),
+        )?;
     }
     for (number, volume) in (1..).zip(&setup.volumes) {
         let host = instance_id(volume.instance.unwrap_or(ELSEWHERE));
@@ -87,6 +90,7 @@ fn apply(engine: &Engine, setup: &Setup) -> Result<(), Failure> {
             size: ByteCount(volume.size_bytes),
             pacing: volume.pacing,
             balances: volume.balances,
+            unleased: Balances::default(),
             reserved: Reserved::NOTHING,
             attachments: vec![Attachment { host, address: HostAddress::Local }],
         };

@@ -101,7 +101,7 @@ impl World {
     }
 
     fn commit(&mut self, events: Vec<Event>) {
-        self.db.commit(&events, &Credits::default(), self.now).unwrap();
+        self.db.commit(&events, &Credits::default()).unwrap();
         events.into_iter().for_each(|event| self.model.apply(event));
     }
 }

@@ -10,14 +10,16 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use evenkeel_control::credentials::{self, Credentials};
-use evenkeel_control::{ControlConfig, ControlError, ModifyPolicy, Timeouts};
+use evenkeel_control::model::{Command as Change, Settings, Tags};
+use evenkeel_control::plane::Plane;
+use evenkeel_control::{ControlConfig, ControlError, DATABASE_FILE_NAME, ModifyPolicy, Timeouts};
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::Exceeded;
 use evenkeel_core::qos::contract::Contract;
 use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
 use evenkeel_core::qos::sharing::InstanceCounters;
 use evenkeel_core::units::ByteCount;
-use evenkeel_core::volume::Rules;
+use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
 use evenkeel_wire::agent::{
     Agent, Capacity, Command, CreditReport, Failed, FailedKind, HostReport, HostState, IoErrors,
     Reply, Report, VolumeReport, VolumeState,
@@ -90,6 +92,23 @@ impl FakeState {
         all.into_iter().collect()
     }
 
+    fn lease(&mut self, asked: &CreditReport) -> CreditReport {
+        let mut after = CreditReport::default();
+        for (id, asked) in &asked.volumes {
+            if let Some(held) = self.volumes.get_mut(id) {
+                held.unleased = leased(*asked, held.unleased, held.balances);
+                after.volumes.push((*id, held.unleased));
+            }
+        }
+        for (id, asked) in &asked.hosts {
+            if let Some(held) = self.hosts.get_mut(id) {
+                held.unleased = leased(*asked, held.unleased, held.balances);
+                after.hosts.push((*id, held.unleased));
+            }
+        }
+        after
+    }
+
     /// Of volumes only what has moved since the last time.
     fn credit_report(&mut self) -> CreditReport {
         let volumes: BTreeMap<_, _> =
@@ -111,6 +130,17 @@ impl FakeAgent {
 
 fn failed(kind: FailedKind) -> Reply {
     Reply::Failed(Failed { kind, message: format!("told to fail with {kind:?}") })
+}
+
+/// What is unleased once so much was asked for, of such balances.
+fn leased(asked: Balances, before: Balances, balances: Balances) -> Balances {
+    let one = |asked: Option<u64>, before: Option<u64>, balance: Option<u64>| {
+        asked.map(|asked| asked.min(balance.unwrap_or(0))).or(before)
+    };
+    Balances {
+        operations: one(asked.operations, before.operations, balances.operations),
+        bytes: one(asked.bytes, before.bytes, balances.bytes),
+    }
 }
 
 /// Balances kept by a volume whose limits change: never more than before, never above the capacity.
@@ -174,6 +204,7 @@ impl Agent for FakeAgent {
             Command::DeleteHost(id) => drop(state.hosts.remove(&id)),
             Command::Latencies(_) => return Reply::Latencies(Vec::new()),
             Command::Calibrated(_) => {}
+            Command::Lease(asked) => return Reply::Balances(state.lease(&asked)),
             Command::SetBalances(id, balances) => {
                 let Some(held) = state.volumes.get_mut(&id) else {
                     return failed(FailedKind::NotFound);
@@ -183,6 +214,7 @@ impl Agent for FakeAgent {
                     bytes: balances.bytes.or(held.balances.bytes),
                 };
                 held.balances = clamped(either, &held.pacing, 0);
+                held.unleased = leased(held.unleased, held.unleased, held.balances);
             }
             Command::Report | Command::Balances | Command::Capacity | Command::Stored => {}
         }
@@ -211,6 +243,39 @@ pub fn config(data_dir: &Path) -> ControlConfig {
         oversell: BTreeMap::new(),
         timeouts: Timeouts::default(),
     }
+}
+
+/// A control plane without its HTTP side.
+pub fn plane(folder: &Path, agent: &Arc<FakeAgent>) -> Plane {
+    plane_over(folder, Arc::clone(agent) as Arc<dyn Agent>)
+}
+
+/// The same over another data plane.
+pub fn plane_over(folder: &Path, agent: Arc<dyn Agent>) -> Plane {
+    let settings = Settings {
+        region: "local-1".into(),
+        zone: "local-1a".into(),
+        rules: Rules::newest(),
+        modify_policy: ModifyPolicy::Immediate,
+        figure: None,
+        oversell: BTreeMap::new(),
+    };
+    Plane::start(&folder.join(DATABASE_FILE_NAME), settings, agent).unwrap()
+}
+
+/// A gp2 volume of 200 GiB: 600 IOPS, 3,000 while its credits last.
+pub fn gp2(plane: &Plane) -> VolumeId {
+    let id = VolumeId::from_bits(7);
+    let request = VolumeRequest {
+        volume_type: VolumeType::Gp2,
+        size_gib: 200,
+        iops: None,
+        throughput_mibps: None,
+        multi_attach: false,
+    };
+    let (zone, tags) = ("local-1a".into(), Tags::new());
+    plane.execute(&Change::CreateVolume { id, request, zone, tags, token: None }, false).unwrap();
+    id
 }
 
 impl Server {

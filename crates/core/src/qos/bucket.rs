@@ -106,7 +106,13 @@ impl Bucket {
     /// Whether one more request may go, of any size.
     #[must_use]
     pub const fn is_ready(&self) -> bool {
-        self.level >= 0 && self.rate_per_second > 0
+        self.is_ready_above(0)
+    }
+
+    /// The same where only what is above `least` may be taken.
+    #[must_use]
+    pub(crate) const fn is_ready_above(&self, least: i128) -> bool {
+        self.level >= least && self.rate_per_second > 0
     }
 
     /// Takes `tokens`, into debt if need be.
@@ -119,8 +125,13 @@ impl Bucket {
     /// earlier. `None` is never.
     #[must_use]
     pub fn wait(&self) -> Option<Duration> {
-        let debt = if self.level < 0 { self.level.unsigned_abs() } else { 0 };
-        self.time_to_earn(debt)
+        self.wait_above(0)
+    }
+
+    /// The same where only what is above `least` may be taken.
+    #[must_use]
+    pub(crate) fn wait_above(&self, least: i128) -> Option<Duration> {
+        self.time_to_earn(least.saturating_sub(self.level).max(0).unsigned_abs())
     }
 
     /// How long after the last settling the bucket is full if nothing is charged. `None` is never.
@@ -186,6 +197,7 @@ impl Bucket {
         &self,
         (before, after): (&Self, &Self),
         cycle: Duration,
+        least: i128,
     ) -> Option<Self> {
         let change = after.level - before.level;
         if (after.rate_per_second, after.depth) != (before.rate_per_second, before.depth) {
@@ -200,7 +212,7 @@ impl Bucket {
         let depth = self.depth.level(self.rate_per_second);
         let is_far_from_both_ends = |level: i128| {
             let most = level.saturating_add_unsigned(inflow);
-            level.saturating_add(change).saturating_sub_unsigned(inflow) >= 0 && most <= depth
+            level.saturating_add(change).saturating_sub_unsigned(inflow) >= least && most <= depth
         };
         let same_way = is_far_from_both_ends(before.level) && is_far_from_both_ends(self.level);
         same_way.then(|| Self { level: self.level + change, ..*self })

@@ -4,73 +4,102 @@
 //! what binds; once it is gone, debt makes the baseline the exact rate and paces it evenly: each
 //! request waits until what it costs has been earned. Earning goes on while spending, so a balance
 //! `B` driven at `d` per second against a baseline `b` lasts `B / (d - b)` seconds.
+//!
+//! A part of the balance may be *unleased*: it is there, and may not be spent. Whoever keeps
+//! balances on a disk leases credits ahead, so that what is on the disk is at every moment a lower
+//! bound of what is left. Once only that is left, the balance is as good as gone: the baseline is
+//! the rate.
 
-use super::bucket::{Bucket, Depth};
+use super::bucket::{Bucket, Depth, LEVEL_PER_TOKEN};
 use super::pacing::CreditLimit;
 use crate::time::Duration;
 
 /// The credits of one dimension of one volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Credit(Bucket);
+pub struct Credit {
+    /// The balance.
+    bucket: Bucket,
+    /// Units of it that may not be spent.
+    unleased: u64,
+}
 
 impl Credit {
     /// The credits of a new volume: a full balance.
     #[must_use]
     pub fn full(limit: CreditLimit) -> Self {
-        Self(Bucket::full(limit.refill_per_second, Depth::tokens(limit.capacity)))
+        let bucket = Bucket::full(limit.refill_per_second, Depth::tokens(limit.capacity));
+        Self { bucket, unleased: 0 }
     }
 
     /// No balance and no debt: credits that a modification brings into being are not a gift.
     #[must_use]
     pub const fn empty(limit: CreditLimit) -> Self {
-        Self(Bucket::empty(limit.refill_per_second, Depth::tokens(limit.capacity)))
+        let bucket = Bucket::empty(limit.refill_per_second, Depth::tokens(limit.capacity));
+        Self { bucket, unleased: 0 }
     }
 
     /// Earns for `elapsed`.
     pub fn settle(&mut self, elapsed: Duration) {
-        self.0.settle(elapsed);
+        self.bucket.settle(elapsed);
     }
 
-    /// Whether the balance is not overdrawn.
+    /// The lowest level that is not overdrawn.
+    fn least(&self) -> i128 {
+        // Below 2^64 x 2^30.
+        i128::from(self.unleased) * i128::from(LEVEL_PER_TOKEN)
+    }
+
+    /// Whether what may be spent is not overdrawn.
     #[must_use]
-    pub const fn is_ready(&self) -> bool {
-        self.0.is_ready()
+    pub fn is_ready(&self) -> bool {
+        self.bucket.is_ready_above(self.least())
     }
 
     /// Spends `units`, into debt if need be.
     pub fn charge(&mut self, units: u64) {
-        self.0.charge(units);
+        self.bucket.charge(units);
     }
 
-    /// How long after the last settling the balance is no longer overdrawn; `None` is never.
+    /// How long after the last settling what may be spent is no longer overdrawn; `None` is never.
     #[must_use]
     pub fn wait(&self) -> Option<Duration> {
-        self.0.wait()
+        self.bucket.wait_above(self.least())
     }
 
     /// Changes what is earned and how much may be saved. The balance stays, clamped to the new
-    /// capacity.
+    /// capacity, and so does what of it is unleased.
     pub fn set_limit(&mut self, limit: CreditLimit) {
-        self.0.set_rate(limit.refill_per_second, Depth::tokens(limit.capacity));
+        self.bucket.set_rate(limit.refill_per_second, Depth::tokens(limit.capacity));
+        self.unleased = self.unleased.min(limit.capacity);
+    }
+
+    /// Units of the balance that may not be spent from now on: as many as asked for, but no more
+    /// than there are. Returns how many.
+    pub fn set_unleased(&mut self, units: u64) -> u64 {
+        self.unleased = units.min(self.balance());
+        self.unleased
     }
 
     /// The balance in whole units; 0 when overdrawn.
     #[must_use]
     pub fn balance(&self) -> u64 {
-        self.0.saved_tokens()
+        self.bucket.saved_tokens()
     }
 
-    /// Replaces the balance, at most by the capacity. An overdraft is gone too.
+    /// Replaces the balance, at most by the capacity. An overdraft is gone too, and no more than
+    /// there is stays unleased.
     pub fn set_balance(&mut self, units: u64) {
-        self.0.set_saved_tokens(units);
+        self.bucket.set_saved_tokens(units);
+        self.unleased = self.unleased.min(self.balance());
     }
 
-    /// How long the balance lasts when `demand_per_second` units are driven, rounded down to the
-    /// nanosecond; `None` when it lasts for ever because at least as much is earned.
+    /// How long what may be spent lasts when `demand_per_second` units are driven, rounded down to
+    /// the nanosecond; `None` when it lasts for ever because at least as much is earned.
     #[must_use]
     pub fn time_to_empty(&self, demand_per_second: u64) -> Option<Duration> {
-        let drain = demand_per_second.checked_sub(self.0.rate_per_second()).filter(|d| *d > 0)?;
-        let saved = self.0.level().max(0).unsigned_abs();
+        let refill = self.bucket.rate_per_second();
+        let drain = demand_per_second.checked_sub(refill).filter(|drain| *drain > 0)?;
+        let saved = self.bucket.level().saturating_sub(self.least()).max(0).unsigned_abs();
         let ns = saved / u128::from(drain);
         Some(Duration::from_ns(u64::try_from(ns).unwrap_or(u64::MAX)))
     }
@@ -83,14 +112,18 @@ impl Credit {
         (before, after): (&Self, &Self),
         cycle: Duration,
     ) -> Option<Self> {
-        self.0.repeated((&before.0, &after.0), cycle).map(Self)
+        if (before.unleased, after.unleased) != (self.unleased, self.unleased) {
+            return None;
+        }
+        let bucket = self.bucket.repeated((&before.bucket, &after.bucket), cycle, self.least())?;
+        Some(Self { bucket, ..*self })
     }
 
     /// How long until the balance is full when nothing is driven, rounded up to the nanosecond;
     /// `None` when nothing is earned.
     #[must_use]
     pub fn time_to_full(&self) -> Option<Duration> {
-        self.0.time_to_full()
+        self.bucket.time_to_full()
     }
 }
 
@@ -147,6 +180,33 @@ mod tests {
         assert_eq!(credit.balance(), 1_000);
         credit.set_limit(gp2(1_500));
         assert_eq!(credit.balance(), 1_000);
+    }
+
+    #[test]
+    fn what_is_unleased_is_earned_back_like_a_debt() {
+        let mut credit = Credit::empty(gp2(100));
+        credit.set_balance(1_000);
+        assert_eq!(credit.set_unleased(600), 600);
+        for _ in 0..401 {
+            assert!(credit.is_ready());
+            credit.charge(1);
+        }
+        // One unit into what is unleased: the last charge began above it.
+        assert_eq!((credit.is_ready(), credit.balance()), (false, 599));
+        assert_eq!(credit.wait(), Some(Duration::from_ms(10)));
+        assert_eq!(credit.time_to_empty(3_000), Some(Duration::ZERO));
+        credit.settle(Duration::from_ms(10));
+        assert!(credit.is_ready());
+        // A lease is renewed.
+        assert_eq!(credit.set_unleased(100), 100);
+        assert_eq!(credit.time_to_empty(600), Some(Duration::from_secs(1)));
+        // No more is unleased than there is, whoever asks.
+        assert_eq!(credit.set_unleased(u64::MAX), 600);
+        credit.set_balance(5);
+        assert_eq!(credit.unleased, 5);
+        credit.set_balance(60);
+        credit.set_limit(CreditLimit { refill_per_second: 100, capacity: 3 });
+        assert_eq!((credit.unleased, credit.balance()), (3, 3));
     }
 
     #[test]

@@ -181,6 +181,21 @@ impl Reserves {
             }
         }
     }
+
+    /// Leases all but so much of the balances as of the last settling; a dimension that is `None`
+    /// stays. Returns what is unleased of those that were given and are there.
+    pub fn lease(&mut self, unleased: Balances) -> Balances {
+        let Some(Credits { operations, bytes }) = self.credits.as_deref_mut() else {
+            return Balances::default();
+        };
+        let one = |credit: &mut Option<Credit>, unleased: Option<u64>| {
+            Some(credit.as_mut()?.set_unleased(unleased?))
+        };
+        Balances {
+            operations: one(operations, unleased.operations),
+            bytes: one(bytes, unleased.bytes),
+        }
+    }
 }
 
 fn credit_limit(limit: Option<Limit>) -> Option<CreditLimit> {

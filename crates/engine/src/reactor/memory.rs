@@ -272,8 +272,8 @@ mod tests {
         pool.create(id, size).unwrap();
         let here = Attachment { host: InstanceId::from_bits(1), address: HostAddress::Local };
         let (pacing, balances, attachments) = (Pacing::UNLIMITED, Balances::default(), vec![here]);
-        let state =
-            VolumeState { id, size, pacing, balances, reserved: Reserved::NOTHING, attachments };
+        let (unleased, reserved) = (Balances::default(), Reserved::NOTHING);
+        let state = VolumeState { id, size, pacing, balances, unleased, reserved, attachments };
         let (ack, applied) = sync_channel(1);
         core.apply(state, Some(pool.open(id, size).unwrap()), ack);
         applied.recv().unwrap().unwrap();

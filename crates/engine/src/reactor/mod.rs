@@ -78,6 +78,8 @@ pub enum Mail {
     Calibrated(DeviceModel, SyncSender<Result<(), String>>),
     /// Set balances; whether there is such a volume.
     SetBalances(VolumeId, Balances, SyncSender<bool>),
+    /// Lease credits of volumes and hosts that are here; what of them is unleased then.
+    Lease(Box<CreditReport>, SyncSender<CreditReport>),
     /// Tell how all volumes and hosts are.
     Report(SyncSender<Report>),
     /// Tell the balances that may have changed since the last time.
@@ -313,6 +315,7 @@ impl<D: Driver> Reactor<D> {
             Mail::DeleteHost(id, ack) => _ = ack.send(self.delete_host(id)),
             Mail::Calibrated(model, ack) => _ = ack.send(self.calibrated(&model)),
             Mail::SetBalances(id, balances, ack) => _ = ack.send(self.set_balances(id, balances)),
+            Mail::Lease(unleased, ack) => _ = ack.send(self.lease(&unleased)),
             Mail::Report(ack) => _ = ack.send(self.report()),
             Mail::Balances(ack) => _ = ack.send(self.credit_report()),
             Mail::Record(entries) => self.trace = Some(Box::new(Trace::with_room(entries))),

@@ -75,7 +75,9 @@ impl<D: Driver> Reactor<D> {
             self.scheduler.repace_instance(self.now, index, &state.pacing);
         } else {
             let added = self.scheduler.add_instance(self.now, &state.pacing, state.balances);
-            self.hosts.insert(state.id, added.map_err(|error| error.to_string())?);
+            let index = added.map_err(|error| error.to_string())?;
+            self.scheduler.lease_instance(self.now, index, state.unleased);
+            self.hosts.insert(state.id, index);
             // Volumes of a host that was unknown until now.
             let slots: Vec<u32> = self.by_id.values().copied().collect();
             for slot in slots {

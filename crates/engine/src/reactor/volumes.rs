@@ -146,6 +146,7 @@ impl<D: Driver> Reactor<D> {
     fn open(&mut self, state: &VolumeState, store: Box<dyn Store>) -> Result<u32, String> {
         let added = self.scheduler.add(self.now, &state.pacing, state.balances);
         let index = added.map_err(|error| error.to_string())?;
+        self.scheduler.lease(self.now, index, state.unleased);
         note(&mut self.trace, self.now, Call::Add(index, state.pacing, state.balances));
         Ok(self.keep(state, store, index))
     }
@@ -274,6 +275,23 @@ impl<D: Driver> Reactor<D> {
         self.stir(slot);
         self.dispatch();
         true
+    }
+
+    /// Leases credits of volumes and hosts that are here; what of them is unleased then.
+    pub(super) fn lease(&mut self, unleased: &CreditReport) -> CreditReport {
+        let mut after = CreditReport::default();
+        for &(id, asked) in &unleased.volumes {
+            let Some(&slot) = self.by_id.get(&id) else { continue };
+            let index = self.volumes[slot as usize].index;
+            after.volumes.push((id, self.scheduler.lease(self.now, index, asked)));
+        }
+        for &(id, asked) in &unleased.hosts {
+            let Some(&index) = self.hosts.get(&id) else { continue };
+            after.hosts.push((id, self.scheduler.lease_instance(self.now, index, asked)));
+        }
+        note(&mut self.trace, self.now, Call::Other("lease"));
+        self.dispatch();
+        after
     }
 
     /// Where requests spent their time, of all volumes or of one.

@@ -90,6 +90,7 @@ pub fn unlimited(id: VolumeId, bytes: u64) -> VolumeState {
         size: ByteCount(bytes),
         pacing: Pacing::UNLIMITED,
         balances: Balances::default(),
+        unleased: Balances::default(),
         reserved: Reserved::NOTHING,
         attachments: vec![on(LOCAL)],
     }

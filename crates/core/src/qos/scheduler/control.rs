@@ -162,6 +162,20 @@ impl Scheduler {
         self.look_at_instance(slot);
     }
 
+    /// The same as [`Scheduler::lease`] for an instance.
+    pub fn lease_instance(
+        &mut self,
+        now: Instant,
+        instance: InstanceIndex,
+        unleased: Balances,
+    ) -> Balances {
+        self.set_now(now);
+        let Some(slot) = self.live_instance(instance) else { return Balances::default() };
+        let unleased = self.sharing.instances[index(slot)].lease(self.now, unleased);
+        self.look_at_instance(slot);
+        unleased
+    }
+
     /// How long a volume's credits last if it goes on with so many I/Os and bytes a second: the
     /// shorter of both, `None` where they last for ever or there are none.
     pub fn time_to_empty(

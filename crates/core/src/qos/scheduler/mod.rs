@@ -292,6 +292,19 @@ impl Scheduler {
         self.look_again(slot);
     }
 
+    /// Leases all but so much of a volume's balances: what is unleased may not be spent. A
+    /// dimension that is `None` stays as it is. Returns what is unleased now, which is never more
+    /// than there is; what waits is looked at again at once.
+    pub fn lease(&mut self, now: Instant, volume: VolumeIndex, unleased: Balances) -> Balances {
+        self.set_now(now);
+        let Some(slot) = self.live(volume) else { return Balances::default() };
+        let reserves = &mut self.reserves[index(slot)];
+        reserves.settle(self.now);
+        let unleased = reserves.lease(unleased);
+        self.look_again(slot);
+        unleased
+    }
+
     /// What a volume has done; all zero if it was removed.
     #[must_use]
     pub fn counters(&self, volume: VolumeIndex) -> Counters {

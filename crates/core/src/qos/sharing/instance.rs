@@ -413,6 +413,12 @@ impl Instance {
         self.reserves.set_balances(balances);
     }
 
+    /// Leases all but so much of the balances; what is unleased now.
+    pub fn lease(&mut self, now: Instant, unleased: Balances) -> Balances {
+        self.reserves.settle(now);
+        self.reserves.lease(unleased)
+    }
+
     /// How long the credits last at these demands; the shorter of both.
     pub fn time_to_empty(&mut self, now: Instant, demand: (u64, u64)) -> Option<Duration> {
         self.reserves.settle(now);

@@ -1,0 +1,91 @@
+//! Credits are leased ahead: what is on disk is at every moment a lower bound of what is left.
+
+#![allow(clippy::unwrap_used)] // the helpers of tests may panic too
+
+mod support;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::qos::pacing::Balances;
+use evenkeel_wire::agent::{Agent, Command, FailedKind, Reply};
+use proptest::prelude::*;
+use support::{FakeAgent, gp2, plane_over};
+
+/// A data plane that looks at the database whenever it is asked or told anything of credits.
+struct Suspicious {
+    inner: Arc<FakeAgent>,
+    database: PathBuf,
+    volume: VolumeId,
+}
+
+impl Suspicious {
+    /// What of the volume's credits is on disk, as whoever starts after a crash finds it.
+    fn on_disk(&self) -> Option<u64> {
+        let database = rusqlite::Connection::open(&self.database).unwrap();
+        let row = "SELECT operations FROM credits WHERE volume_id = ?";
+        let found = database.query_row(row, [self.volume.to_string()], |row| row.get::<_, i64>(0));
+        found.ok().map(i64::unsigned_abs)
+    }
+
+    fn check(&self) {
+        let held = self.inner.with(|state| state.volumes.get(&self.volume).cloned());
+        if let Some(held) = held {
+            let (disk, unleased) = (self.on_disk().unwrap_or(0), held.unleased.operations.unwrap());
+            assert!(disk <= unleased, "{disk} is on disk, and all but {unleased} may be spent");
+            assert!(unleased <= held.balances.operations.unwrap());
+        }
+    }
+}
+
+impl Agent for Suspicious {
+    fn call(&self, command: Command) -> Reply {
+        self.check();
+        let reply = self.inner.call(command);
+        self.check();
+        reply
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(6))]
+
+    /// Whatever is spent of what is leased, whatever is earned or set, and whichever calls of the
+    /// data plane fail: what is on disk is at every moment what will be left at the least.
+    #[test]
+    fn at_no_moment_is_more_on_disk_than_there_will_be(
+        steps in proptest::collection::vec((0_u32..5, 0_u64..60_000), 1..40),
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let (inner, database) = (Arc::new(FakeAgent::default()), folder.path().join("control.db"));
+        let volume = VolumeId::from_bits(7);
+        let agent = Suspicious { inner: Arc::clone(&inner), database, volume };
+        let plane = plane_over(folder.path(), Arc::new(agent));
+        gp2(&plane);
+        let change = |change: &dyn Fn(u64, u64) -> u64| inner.with(|state| {
+            let held = state.volumes.get_mut(&volume).unwrap();
+            let (balance, unleased) = (held.balances.operations.unwrap(), held.unleased.operations);
+            held.balances.operations = Some(change(balance, unleased.unwrap()));
+        });
+        for (step, amount) in steps {
+            match step {
+                0 => change(&|balance, unleased| balance.saturating_sub(amount).max(unleased)),
+                1 => change(&|balance, _| (balance + amount).min(5_400_000)),
+                2 => {
+                    let operations = Some(amount * 100 % 5_400_000);
+                    let _ = plane.set_balances(volume, Balances { operations, bytes: None });
+                }
+                3 => inner.with(|state| state.fail_next = Some(FailedKind::Internal)),
+                _ => plane.tick(),
+            }
+        }
+        plane.tick();
+        plane.tick();
+        // Nothing more is held back than what a lease leaves.
+        let held = inner.with(|state| state.volumes[&volume].clone());
+        let (balance, unleased) =
+            (held.balances.operations.unwrap(), held.unleased.operations.unwrap());
+        prop_assert!(unleased <= balance.saturating_sub(24_150 / 8 * 7), "{held:?}");
+    }
+}
