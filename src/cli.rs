@@ -3,6 +3,7 @@
 
 use crate::message::Format;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
+use evenkeel_control::SpaceOversell;
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::admission::Oversell;
 use evenkeel_core::volume::{Date, VolumeType};
@@ -173,6 +174,12 @@ pub struct Serve {
     #[arg(long, env = "EVENKEEL_OVERSELL", value_name = "TYPE=FACTOR", value_delimiter = ',')]
     #[arg(value_parser = oversell)]
     pub oversell: Vec<(VolumeType, Oversell)>,
+
+    /// How many times over the space of the store is sold, such as 1.5, or `unlimited`: volumes are
+    /// sparse, and take of the disk only what is written to them.
+    #[arg(long, env = "EVENKEEL_OVERSELL_SPACE", default_value = "1", value_name = "FACTOR")]
+    #[arg(value_parser = parsed::<SpaceOversell>)]
+    pub oversell_space: SpaceOversell,
 
     /// Where the bytes of the volumes are kept: `local` (sparse files in the data folder), `memory`
     /// (gone with the process), or either behind a device of your choice, such as

@@ -4,7 +4,7 @@ use crate::calibration;
 use crate::cli::{self, Bytes, CalibrateWhen, Io, Serve, StoreKind};
 use crate::endpoint::Noted;
 use crate::message::{Exit, Failure};
-use evenkeel_control::{ControlConfig, ModifyPolicy, Timeouts};
+use evenkeel_control::{ControlConfig, ModifyPolicy, SpaceOversell, Timeouts};
 use evenkeel_core::qos::admission::{Figure, Oversell};
 use evenkeel_core::qos::sharing::DeviceModel;
 use evenkeel_core::volume::{Rules, VolumeType};
@@ -39,6 +39,8 @@ pub struct Config {
     pub figure: Option<Figure>,
     /// Types that are sold more than once.
     pub oversell: BTreeMap<VolumeType, Oversell>,
+    /// How many times over the space of the store is sold.
+    pub space_oversell: SpaceOversell,
     pub store: StoreKind,
     pub calibrate: CalibrateWhen,
     /// Whether what a calibration found is sold and kept; else volumes have limits and no more.
@@ -79,6 +81,7 @@ impl Config {
             },
             figure: figure(arguments)?,
             oversell: oversell(arguments)?,
+            space_oversell: arguments.oversell_space,
             store: arguments.store,
             calibrate: arguments.calibrate,
             guarantee: !arguments.no_guarantee,
@@ -163,6 +166,7 @@ pub fn run(
         modify_policy: config.modify_policy,
         figure: config.figure,
         oversell: config.oversell.clone(),
+        space_oversell: config.space_oversell,
         timeouts: Timeouts::default(),
     };
     let mut noted = None;

@@ -3,6 +3,8 @@
 mod support;
 
 use serde_json::Value;
+use support::metrics::Metrics;
+use support::mount::Mount;
 use support::process::run;
 use support::server::Server;
 use support::tools::{absent, in_venv};
@@ -138,4 +140,39 @@ fn boto3_is_refused_with_ec2_s_code_and_status() {
     let server = Server::start(SELLS);
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/ec2.py");
     run(&mut server.shell(&format!("exec {python} -B {script} capacity"))).ok();
+}
+
+/// `size` bytes of memory mounted as the disk of a server; `None`, with a word about it, where that
+/// is not permitted.
+fn small_disk(size: &str, options: &str) -> Option<(Mount, Server)> {
+    let mount = Mount::tmpfs(&format!("size={size}"))?;
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = Server::start_in(folder, mount.path().join("data"), options);
+    Some((mount, server))
+}
+
+#[test]
+fn space_is_sold_once_unless_the_operator_says_otherwise() {
+    let Some((_mount, server)) = small_disk("240m", "--oversell-space 1") else { return };
+    let refused = server.evenkeel("volume create --type gp3 --size 1024").fails_with(4);
+    assert!(refused.contains("InsufficientVolumeCapacity"), "{refused}");
+    assert!(refused.contains("it takes 1024.0 GiB more"), "{refused}");
+    server.evenkeel("volume create --size 1").fails_with(4);
+    assert!(server.list("volume ls").is_empty());
+    drop(server);
+    let Some((_mount, server)) = small_disk("240m", "--oversell-space 20") else { return };
+    let volumes: Vec<String> = (0..4).map(|_| server.attached("--size 1")).collect();
+    let refused = server.evenkeel("volume create --size 1").fails_with(4);
+    assert!(refused.contains("sold 20 times over"), "{refused}");
+    server.evenkeel(&format!("volume modify {} --size 2", volumes[0])).fails_with(4);
+    server.evenkeel(&format!("volume modify {} --throughput 200", volumes[0])).ok();
+    let listed = server.evenkeel("volume ls").ok();
+    assert!(listed.contains("sold: space of 4.0 GiB"), "{listed}");
+    assert!(listed.contains("sold 20 times over"), "{listed}");
+    let metrics = Metrics::of(&server);
+    assert_eq!(metrics.single("store_sold_bytes"), 4.0 * 1_073_741_824.0);
+    assert!(metrics.single("store_for_sale_bytes") < 5.0 * 1_073_741_824.0);
+    server.evenkeel(&format!("volume detach {} --wait", volumes[1])).ok();
+    server.evenkeel(&format!("volume rm {}", volumes[1])).ok();
+    server.create("--size 1");
 }

@@ -3,20 +3,21 @@
 mod support;
 
 use rustix::process::{Resource, Signal, getrlimit};
+use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::sync::Barrier;
 use std::time::Duration;
 use support::PATIENCE;
 use support::clock::{Stopwatch, pass};
+use support::metrics::Metrics;
+use support::mount::Mount;
 use support::nbd::{self, Client, OPTION_ABORT, OPTION_GO, REPLY_TOO_BIG, go, request};
-use support::process::run;
 use support::random::Random;
 use support::server::{FAST, Server};
-use support::tools::{absent, skipped, start_fio, tool};
+use support::tools::{absent, skipped, start_fio};
 
 const MIB: u64 = 1 << 20;
 /// `NBD_ENOSPC`.
@@ -261,36 +262,6 @@ fn a_client_that_reads_no_replies_hinders_nobody() {
     }
 }
 
-/// A small file system in memory, unmounted in the end.
-struct Mount {
-    folder: tempfile::TempDir,
-}
-
-impl Mount {
-    /// `None`, with a word about it, where mounting is not permitted.
-    fn tmpfs(options: &str) -> Option<Self> {
-        let folder = tempfile::Builder::new().prefix("evenkeel-full-").tempdir().expect("a folder");
-        let mount = format!("-t tmpfs -o {options} tmpfs {}", folder.path().display());
-        let output = run(&mut tool("mount", &mount));
-        if !output.status.success() {
-            skipped(&format!("mounting a tmpfs needs root: {output}"));
-            return None;
-        }
-        Some(Self { folder })
-    }
-
-    fn path(&self) -> &Path {
-        self.folder.path()
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let output = run(tool("umount", "").arg(self.path()));
-        assert!(output.status.success() || std::thread::panicking(), "{output}");
-    }
-}
-
 /// Writes whole MiB from the start on until that fails; returns how many succeeded, and the error.
 fn fill(client: &mut Client) -> (u64, i32) {
     for number in 0..1_000 {
@@ -401,6 +372,53 @@ fn on_a_full_disk_credits_are_kept_and_volumes_can_still_be_deleted() {
         server.evenkeel(&format!("volume rm {volume}")).ok();
     }
     assert!(server.list("volume ls").is_empty());
+}
+
+/// However often it is started on a disk that somebody fills to the last page each time, and
+/// however it ends: it starts, it serves, and what is there can be deleted.
+#[test]
+fn on_a_disk_that_stays_full_the_server_starts_and_deletes() {
+    let Some(mount) = Mount::tmpfs("size=24m") else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut server = Server::start_in(folder, mount.path().join("data"), "");
+    let (large, other) = (server.attached("--size 64"), server.attached("--size 64"));
+    let mut client = Client::open(server.nbd, &large).expect("attached");
+    assert_eq!(fill(&mut client).1, ENOSPC);
+    drop(client);
+    let mut next = 0;
+    let mut eat = |server: &Server| {
+        // It is detached in the end, too.
+        if let Ok(mut greedy) = Client::open(server.nbd, &other) {
+            while greedy.write(next, &[9; 4_096]).is_ok() {
+                next += 4_096;
+            }
+        }
+        // What nothing of ours is in charge of takes the rest.
+        let filler = File::options().append(true).create(true).open(mount.path().join("filler"));
+        let mut filler = filler.expect("a file");
+        while filler.write_all(&[1; 512]).is_ok() {}
+    };
+    eat(&server);
+    for round in 0..6 {
+        match round % 2 {
+            0 => server.kill_9(),
+            _ => _ = server.stop(),
+        }
+        server.restart();
+        eat(&server);
+        let mut client = Client::open(server.nbd, &large).expect("attached");
+        assert_eq!(client.read(0, 4_096).expect("read"), [7; 4_096]);
+    }
+    let metrics = Metrics::of(&server);
+    assert!(metrics.single("store_free_bytes") < metrics.single("store_total_bytes") / 10.0);
+    for volume in [&large, &other] {
+        server.evenkeel(&format!("volume detach {volume} --wait")).ok();
+        eat(&server);
+        server.evenkeel(&format!("volume rm {volume}")).ok();
+    }
+    assert!(server.list("volume ls").is_empty());
+    let logged = server.stop();
+    assert!(logged.contains("nearly full"), "{logged}");
 }
 
 #[test]

@@ -15,10 +15,26 @@ pub struct Capacity {
     pub calibration: Option<Calibration>,
     /// What the operator has set, if anything.
     pub operator_figure: Option<Figure>,
+    /// Room for bytes at rest, where it is known.
+    pub space: Option<Space>,
     /// Each resource that is limited.
     pub sold: Vec<Sold>,
     /// Each volume type.
     pub types: Vec<TypeSold>,
+}
+
+/// Room for the bytes of volumes.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Space {
+    /// What volumes could fill together.
+    pub total_bytes: u64,
+    pub free_bytes: u64,
+    /// What all volumes have, written to or not.
+    pub sold_bytes: u64,
+    /// What may be sold; none if that has no bound.
+    pub for_sale_bytes: Option<u64>,
+    /// How many times over the space is sold: `1`, `1.5`, `unlimited`.
+    pub oversell: String,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
@@ -84,6 +100,13 @@ impl Capacity {
                 iops: value(item, "iops"),
                 throughput_mibps: value(item, "throughput"),
             }),
+            space: answer.child("space").map(|item| Space {
+                total_bytes: value(item, "totalBytes"),
+                free_bytes: value(item, "freeBytes"),
+                sold_bytes: value(item, "soldBytes"),
+                for_sale_bytes: number(item, "forSaleBytes"),
+                oversell: text(item, "oversell"),
+            }),
             sold: answer.items("soldSet").iter().map(Sold::read).collect(),
             types: answer.items("volumeTypeSet").iter().map(TypeSold::read).collect(),
         }
@@ -97,6 +120,7 @@ impl Capacity {
     /// Whether more is sold of something than there is.
     pub fn is_short(&self) -> bool {
         self.sold.iter().any(|sold| sold.short_by > 0)
+            || self.space.as_ref().is_some_and(Space::is_short)
     }
 
     /// Where the numbers are from, a line each.
@@ -122,6 +146,7 @@ impl Capacity {
         if lines.is_empty() {
             lines.push(UNKNOWN.to_owned());
         }
+        lines.extend(self.space.iter().map(Space::line));
         let factors: Vec<String> = self
             .types
             .iter()
@@ -138,6 +163,33 @@ impl Capacity {
 /// What is said while nobody has measured or set anything.
 const UNKNOWN: &str =
     "sold: capacity is unknown, so nothing is refused; see `evenkeel volume capacity`";
+
+impl Space {
+    /// Whether more is sold than may be.
+    fn is_short(&self) -> bool {
+        self.for_sale_bytes.is_some_and(|for_sale| self.sold_bytes > for_sale)
+    }
+
+    fn line(&self) -> String {
+        let Self { total_bytes, free_bytes, sold_bytes, for_sale_bytes, oversell } = self;
+        let gib = |bytes: u64| format!("{:.1} GiB", bytes as f64 / (1_u64 << 30) as f64);
+        let times = match oversell.as_str() {
+            "1" => "once".to_owned(),
+            "unlimited" => "without a bound".to_owned(),
+            times => format!("{times} times over"),
+        };
+        let mut line = format!(
+            "sold: space of {} where there are {} ({} free), sold {times}",
+            gib(*sold_bytes),
+            gib(*total_bytes),
+            gib(*free_bytes)
+        );
+        if let Some(for_sale) = for_sale_bytes.filter(|for_sale| sold_bytes > for_sale) {
+            line.push_str(&format!("; that is {} more than may be", gib(sold_bytes - for_sale)));
+        }
+        line
+    }
+}
 
 impl Sold {
     fn read(item: &Element) -> Self {

@@ -7,7 +7,7 @@ use crate::cli::{CalibrateWhen, Demo, VolumeCreate, Wait};
 use crate::files;
 use crate::message::{self, Failure};
 use crate::server::{self, Addresses, Config};
-use evenkeel_control::ModifyPolicy;
+use evenkeel_control::{ModifyPolicy, SpaceOversell};
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
 use evenkeel_lab::bench::NbdUri;
@@ -76,6 +76,8 @@ pub fn run(arguments: &Demo) -> Result<(), Failure> {
         modify_policy: ModifyPolicy::Immediate,
         figure: None,
         oversell: BTreeMap::new(),
+        // Its volumes go with it, and write far less than they could hold.
+        space_oversell: SpaceOversell::Unlimited,
         store: arguments.store,
         // Its volumes are held to their limits; nothing is sold.
         calibrate: CalibrateWhen::Never,

@@ -216,7 +216,7 @@ fn greeting(config: &Config, addresses: &Addresses) -> String {
     let _ = writeln!(text, "  data   {}", config.data_dir.display());
     let _ = writeln!(text, "  rules  {}", config.rules.date());
     let _ = writeln!(text, "Ctrl-C stops it. In another shell, same folder:");
-    let _ = writeln!(text, "  evenkeel volume create --size 100 --attach");
+    let _ = writeln!(text, "  evenkeel volume create --size 10 --attach");
     let _ = writeln!(text, "  eval \"$(evenkeel env)\"; aws ec2 describe-volumes");
     text
 }
@@ -247,7 +247,7 @@ mod tests {
                  data   /srv/e\n  \
                  rules  2025-09-26\n\
                  Ctrl-C stops it. In another shell, same folder:\n  \
-                 evenkeel volume create --size 100 --attach\n  \
+                 evenkeel volume create --size 10 --attach\n  \
                  eval \"$(evenkeel env)\"; aws ec2 describe-volumes\n"
             )
         );

@@ -8,7 +8,7 @@ use crate::top::{rows, sample, screen};
 use std::io::IsTerminal;
 
 const NO_VOLUMES: &str =
-    "no volumes yet; make one with `evenkeel volume create --size 100 --attach`";
+    "no volumes yet; make one with `evenkeel volume create --size 10 --attach`";
 
 pub fn run(arguments: &Top) -> Result<(), Failure> {
     let client = Client::new(&arguments.connection)?;

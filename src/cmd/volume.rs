@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 const NO_VOLUMES: &str =
-    "no volumes yet; make one with `evenkeel volume create --size 100 --attach`";
+    "no volumes yet; make one with `evenkeel volume create --size 10 --attach`";
 
 const NO_UNOWNED: &str = "every volume's bytes in the store belong to a volume";
 

@@ -33,6 +33,13 @@ impl Metrics {
         Self { samples: samples.collect() }
     }
 
+    /// The one sample of this name, without its prefix, that has no labels.
+    #[track_caller]
+    pub fn single(&self, name: &str) -> f64 {
+        let found = self.samples.get(&format!("evenkeel_{name}"));
+        *found.unwrap_or_else(|| panic!("no {name} in {self:#?}"))
+    }
+
     /// The sample of this name, without its prefix, whose labels have all these values; of several
     /// the sum.
     #[track_caller]

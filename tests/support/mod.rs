@@ -6,6 +6,7 @@
 
 pub mod clock;
 pub mod metrics;
+pub mod mount;
 pub mod nbd;
 pub mod process;
 pub mod random;

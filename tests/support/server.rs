@@ -130,6 +130,10 @@ impl Server {
         if !self.options.iter().any(|option| option == "--calibrate") {
             command.args(["--calibrate", "never"]);
         }
+        // Tests write little to volumes that are as large as their limits need.
+        if !self.options.iter().any(|option| option == "--oversell-space") {
+            command.args(["--oversell-space", "unlimited"]);
+        }
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         start(command.args(&self.options).stdin(Stdio::null()))
     }

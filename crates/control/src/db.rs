@@ -13,6 +13,7 @@ use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::volume::VolumeSpec;
 use evenkeel_wire::agent::HostAddress;
+use rusqlite::config::DbConfig;
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
@@ -24,6 +25,9 @@ use crate::model::{
 
 /// Version of the tables; in the file's `user_version`.
 const SCHEMA_VERSION: i64 = 3;
+
+/// Room that is kept in log and database for changes on a full disk: for some hundred.
+const ROOM_BYTES: u64 = 512 << 10;
 
 const SCHEMA: &str = include_str!("schema.sql");
 
@@ -168,6 +172,10 @@ impl Db {
             2 => &[FROM_2],
             newer => return Err(DbError::TooNew(path.into(), newer)),
         };
+        // The log stays when the server stops, and the next start needs no room for another.
+        connection
+            .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
+            .map_err(sqlite)?;
         if !steps.is_empty() {
             let steps = steps.concat();
             connection
@@ -176,7 +184,31 @@ impl Db {
                 ))
                 .map_err(sqlite)?;
         }
-        Ok(Self { path: path.into(), connection })
+        let mut db = Self { path: path.into(), connection };
+        db.keep_room();
+        Ok(db)
+    }
+
+    /// Makes log and database large enough for the changes that a full disk must not keep anybody
+    /// from: a log is written over from its beginning, and free pages are used before the file
+    /// grows. As far as there is room; on a full disk it stays as it is.
+    fn keep_room(&mut self) {
+        let log = self.path.with_extension("db-wal");
+        let log_bytes = std::fs::metadata(log).map_or(0, |file| file.len());
+        if log_bytes >= ROOM_BYTES {
+            return;
+        }
+        let fill = format!(
+            "DROP TABLE IF EXISTS room; CREATE TABLE room (bytes BLOB) STRICT;
+             INSERT INTO room VALUES (zeroblob({ROOM_BYTES}));"
+        );
+        let taken = self.transaction(|tx| tx.execute_batch(&fill));
+        // In another one: what a transaction takes and gives back again is not written at all.
+        let given =
+            taken.and_then(|()| self.transaction(|tx| tx.execute_batch("DROP TABLE room;")));
+        if let Err(error) = given.and_then(|()| self.reuse_log()) {
+            tracing::warn!(%error, "the database keeps no room for when the disk is full");
+        }
     }
 
     /// Reads everything.

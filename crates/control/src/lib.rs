@@ -5,6 +5,7 @@
 //! | [`model`] | what exists and what may be done with it; pure |
 //! | [`reconcile`] | what the data plane is to be told; pure |
 //! | [`capacity`] | what the data plane says may be sold, and what the log is told of it |
+//! | `space` | what it says of the room for bytes at rest, and what the log is told of it |
 //! | [`credits`] | what balances are worth after a stop; pure |
 //! | [`db`] | SQL |
 //! | [`plane`] | the order of things: decide, store, tell, store, reply |
@@ -28,6 +29,7 @@ pub mod model;
 pub mod plane;
 pub mod reconcile;
 mod reserve;
+mod space;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -43,7 +45,7 @@ use evenkeel_wire::agent::Agent;
 use tracing::info;
 
 pub use http::{CONNECTIONS_MAX, Timeouts};
-pub use model::ModifyPolicy;
+pub use model::{ModifyPolicy, SpaceOversell};
 
 use crate::api::Api;
 use crate::credentials::CredentialsError;
@@ -74,6 +76,8 @@ pub struct ControlConfig {
     pub figure: Option<Figure>,
     /// Types that are sold more than once, and how many times over.
     pub oversell: BTreeMap<VolumeType, Oversell>,
+    /// How many times over space for bytes at rest is sold.
+    pub space_oversell: SpaceOversell,
     /// How long clients of the API may dawdle.
     pub timeouts: Timeouts,
 }
@@ -145,6 +149,7 @@ pub fn run(
         modify_policy: config.modify_policy,
         figure: config.figure,
         oversell: config.oversell,
+        space_oversell: config.space_oversell,
     };
     // Before anything else is touched: the most likely thing to fail.
     let listener =

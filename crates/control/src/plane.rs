@@ -20,7 +20,7 @@ use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::units::ByteCount;
 use evenkeel_wire::agent::{
     Agent, Capacity, Command as AgentCommand, CreditReport, Failed, FailedKind, HostAddress, Reply,
-    Report,
+    Report, Space,
 };
 use tracing::{debug, error, info, warn};
 
@@ -30,7 +30,7 @@ use crate::model::{
     Settings, Settled, Tags, Volume,
 };
 use crate::reserve::Reserve;
-use crate::{clock, credits, db, reconcile};
+use crate::{clock, credits, db, reconcile, space};
 
 /// Why a mutation failed.
 #[derive(Debug)]
@@ -129,10 +129,14 @@ struct Writer {
     ticks_to_retry: u32,
     /// The volume in error that was tried last.
     retried: Option<VolumeId>,
+    /// Ticks until the room for bytes at rest is looked at.
+    ticks_to_look: u32,
 }
 
 /// Every so many ticks volumes in error are tried again: who has put a file back waits no longer.
 const RETRY_TICKS: u32 = 5;
+/// Every so many ticks the room for bytes at rest is looked at: every volume's file is.
+const SPACE_TICKS: u32 = 10;
 /// So many of them at once: a disk that is not mounted may hold thousands.
 const RETRIES_MAX: usize = 64;
 
@@ -159,6 +163,29 @@ impl Writer {
         reconcile::Start { balances, unleased }
     }
 
+    /// Stores events and what is unleased of balances, on a full disk, too, as far as that goes.
+    fn store(&mut self, events: &[Event], changed: &db::Credits) -> Result<(), db::DbError> {
+        let mut stored = self.db.commit(events, changed);
+        let is_full = |stored: &Result<(), db::DbError>| {
+            stored.as_ref().is_err_and(db::DbError::is_disk_full)
+        };
+        // Balances change every second, and what was spent must not be given back by a restart:
+        // they need no space that the database has not got already.
+        if is_full(&stored) && self.reuse_log().is_ok() {
+            stored = self.db.commit(events, changed);
+        }
+        // On a full disk a volume must still be detached and deleted, so that it is not for ever.
+        if is_full(&stored) && events.iter().any(leads_to_space) && self.reserve.release() {
+            stored = self.db.commit(events, changed);
+            // At once, as far as it was not needed: other volumes would take it.
+            self.reserve.keep();
+        }
+        if stored.is_ok() && events.iter().any(|event| matches!(event, Event::VolumeGone(_))) {
+            self.reserve.keep();
+        }
+        stored
+    }
+
     /// Makes the database use its log from the beginning again. What the log holds may need new
     /// pages in the database, once: those the reserve gives.
     fn reuse_log(&mut self) -> Result<(), db::DbError> {
@@ -180,6 +207,7 @@ pub struct Plane {
     model: RwLock<Model>,
     writer: Mutex<Writer>,
     capacity: Mutex<Known>,
+    space: Mutex<space::Known>,
 }
 
 impl Plane {
@@ -195,8 +223,8 @@ impl Plane {
     ) -> Result<Self, PlaneError> {
         let moment = clock::moment();
         let now = moment.unix;
-        let mut reserve = Reserve::released(path);
-        let mut db = db::Db::open(path)?;
+        let reserve = Reserve::released(path);
+        let db = db::Db::open(path)?;
         let db::Loaded { mut model, credits: found, stop } = db.load()?;
         if !matches!(stop, credits::Stop::Clean(_)) && !model.volumes.is_empty() {
             warn!(
@@ -214,10 +242,7 @@ impl Plane {
             let command = Command::RegisterHost { id, instance_type, address, tags };
             events = model.decide(&settings, &Capacity::Unknown, &command, now)?.events;
         }
-        db.commit(&events, &stored)?;
-        events.into_iter().for_each(|event| model.apply(event));
-        reserve.keep();
-        let writer = Mutex::new(Writer {
+        let mut writer = Writer {
             db,
             stored,
             opening,
@@ -226,13 +251,26 @@ impl Plane {
             is_settled: false,
             ticks_to_retry: RETRY_TICKS,
             retried: None,
-        });
-        let (model, capacity) = (RwLock::new(model), Mutex::default());
-        let plane = Self { settings, agent, model, writer, capacity };
+            ticks_to_look: SPACE_TICKS,
+        };
+        match writer.store(&events, &writer.stored.clone()) {
+            Err(error) if error.is_disk_full() && events.is_empty() => {
+                // Volumes are served and can be deleted; of their credits nothing is leased.
+                warn!(%error, "the disk is full: volumes do not burst until there is room");
+                (writer.stored, writer.opening) = (found.clone(), found);
+            }
+            stored => stored?,
+        }
+        writer.reserve.keep();
+        events.into_iter().for_each(|event| model.apply(event));
+        let writer = Mutex::new(writer);
+        let (model, capacity, space) = (RwLock::new(model), Mutex::default(), Mutex::default());
+        let plane = Self { settings, agent, model, writer, capacity, space };
         plane.bring_up_hosts()?;
         plane.bring_up_all()?;
         plane.writer()?.opening = db::Credits::default();
         plane.tell_of_unowned();
+        plane.look_at_space();
         plane.capacity();
         Ok(plane)
     }
@@ -270,6 +308,7 @@ impl Plane {
         let now = clock::now();
         let capacity = self.capacity();
         let decision = self.model().decide(&self.settings, &capacity, command, now)?;
+        self.admit_bytes(&decision)?;
         if dry_run {
             return Err(PlaneError::DryRun);
         }
@@ -296,7 +335,16 @@ impl Plane {
             }
         }
         if !decision.events.is_empty() {
-            self.commit(&mut writer, decision.events.clone(), &changed)?;
+            match self.commit(&mut writer, decision.events.clone(), &changed) {
+                // The disk is so full that not even that can be noted: the bytes go first, and make
+                // room for the note. A crash between leaves a volume in error, to be deleted again.
+                Err(PlaneError::Db(error))
+                    if error.is_disk_full() && matches!(command, Command::DeleteVolume { .. }) =>
+                {
+                    self.apply(&mut writer, decision.events.clone());
+                }
+                done => done?,
+            }
         }
         writer.opening = opening;
         let told = self.tell(&mut writer, &decision);
@@ -382,6 +430,31 @@ impl Plane {
         known.now().clone()
     }
 
+    /// Room for bytes at rest, as the data plane said last; `None` where it does not know.
+    pub fn space(&self) -> Option<Space> {
+        self.space.lock().unwrap_or_else(PoisonError::into_inner).now()
+    }
+
+    /// Asks the data plane how much room there is for bytes at rest. The log is told when it
+    /// becomes little.
+    fn look_at_space(&self) {
+        let Reply::Space(space) = self.agent.call(AgentCommand::Space) else { return };
+        let sold = self.model().bytes_sold();
+        let oversell = self.settings.space_oversell;
+        let for_sale = space.and_then(|space| oversell.for_sale(space.total));
+        self.space.lock().unwrap_or_else(PoisonError::into_inner).learn(space, sold, for_sale);
+    }
+
+    /// Whether there is room for the bytes of what was decided.
+    fn admit_bytes(&self, decision: &Decision) -> Result<(), Refusal> {
+        let admit = || self.model().admit_bytes(&self.settings, self.space(), &decision.events);
+        admit().or_else(|_| {
+            // There may be more room than a moment ago.
+            self.look_at_space();
+            admit()
+        })
+    }
+
     /// Where requests spent their time: of all volumes that were used, or of one.
     ///
     /// # Errors
@@ -446,6 +519,10 @@ impl Plane {
             }
         }
         self.retry_in_error(&mut writer);
+        writer.ticks_to_look = writer.ticks_to_look.checked_sub(1).unwrap_or(SPACE_TICKS);
+        if writer.ticks_to_look == 0 {
+            self.look_at_space();
+        }
         let was_behind = writer.behind;
         match self.renew_moved(&mut writer) {
             Ok(()) if was_behind => info!("credits are being leased again"),
@@ -599,26 +676,14 @@ impl Plane {
         events: Vec<Event>,
         changed: &db::Credits,
     ) -> Result<(), PlaneError> {
-        let mut stored = writer.db.commit(&events, changed);
-        let is_full = |stored: &Result<(), db::DbError>| {
-            stored.as_ref().is_err_and(db::DbError::is_disk_full)
-        };
-        // Balances change every second, and what was spent must not be given back by a restart:
-        // they need no space that the database has not got already.
-        if is_full(&stored) && writer.reuse_log().is_ok() {
-            stored = writer.db.commit(&events, changed);
-        }
-        // On a full disk a volume must still be detached and deleted, so that it is not for ever.
-        if is_full(&stored) && events.iter().any(leads_to_space) && writer.reserve.release() {
-            stored = writer.db.commit(&events, changed);
-            // At once, as far as it was not needed: other volumes would take it.
-            writer.reserve.keep();
-        }
-        stored?;
-        if events.iter().any(|event| matches!(event, Event::VolumeGone(_))) {
-            writer.reserve.keep();
-        }
+        writer.store(&events, changed)?;
         writer.stored.extend(changed);
+        self.apply(writer, events);
+        Ok(())
+    }
+
+    /// Makes events true in memory.
+    fn apply(&self, writer: &mut Writer, events: Vec<Event>) {
         writer.is_settled &= events.is_empty();
         let mut model = self.model.write().unwrap_or_else(PoisonError::into_inner);
         for event in events {
@@ -629,7 +694,6 @@ impl Plane {
             }
             model.apply(event);
         }
-        Ok(())
     }
 
     /// Tells the data plane what `id` should be, and makes the outcome final.

@@ -39,6 +39,7 @@ impl Agent for Hanging {
                 | Command::Balances
                 | Command::Capacity
                 | Command::Stored
+                | Command::Space
                 | Command::Lease(_)
         );
         if !asks && self.changes_left.fetch_sub(1, Ordering::SeqCst) == 1 {

@@ -13,7 +13,7 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_store::{Geometry, Pool, Store, StoreError};
 use evenkeel_wire::agent::{
     Agent, Attachment, Capacity, Command, CreditReport, Failed, FailedKind, HostState, Reply,
-    Report, VolumeState,
+    Report, Space, VolumeState,
 };
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
@@ -462,6 +462,13 @@ impl Agent for EngineAgent {
             },
             Command::Stored => match self.pool.list() {
                 Ok(volumes) => return Reply::Stored(volumes),
+                Err(error) => Err(failed(error)),
+            },
+            Command::Space => match self.pool.space() {
+                Ok(space) => {
+                    let space = space.map(|space| Space { total: space.total, free: space.free });
+                    return Reply::Space(space);
+                }
                 Err(error) => Err(failed(error)),
             },
             Command::Capacity => return Reply::Capacity(self.capacity()),

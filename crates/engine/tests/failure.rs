@@ -9,7 +9,7 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_engine::IoMode;
 use evenkeel_store::disk::{Disk, DiskDone};
 use evenkeel_store::memory::MemoryPool;
-use evenkeel_store::{Completion, Geometry, Pool, Store, StoreError, Submission};
+use evenkeel_store::{Completion, Geometry, Pool, Space, Store, StoreError, Submission};
 use evenkeel_wire::agent::{Command, FailedKind, Reply};
 use std::sync::{Arc, mpsc};
 use support::{ANSWER_MAX, Answer, Served, unlimited};
@@ -65,6 +65,10 @@ impl Pool for FaultyPool {
 
     fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError> {
         self.0.list()
+    }
+
+    fn space(&self) -> Result<Option<Space>, StoreError> {
+        self.0.space()
     }
 }
 

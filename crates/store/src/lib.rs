@@ -155,6 +155,21 @@ pub trait Pool: Send + Sync {
     /// # Errors
     /// When the store below fails.
     fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError>;
+
+    /// How much room there is for bytes at rest; `None` where that is not known.
+    ///
+    /// # Errors
+    /// When the store below fails.
+    fn space(&self) -> Result<Option<Space>, StoreError>;
+}
+
+/// Room for bytes at rest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Space {
+    /// What volumes could fill together: what they have filled, and what is free.
+    pub total: ByteCount,
+    /// What is free.
+    pub free: ByteCount,
 }
 
 /// Why a pool could not do as told.

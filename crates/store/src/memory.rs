@@ -3,7 +3,9 @@
 
 use crate::buffer::Buffer;
 use crate::disk::{Disk, DiskDone};
-use crate::{Completion, EXTENTS_MAX, Extent, Geometry, Pool, Store, StoreError, Submission};
+use crate::{
+    Completion, EXTENTS_MAX, Extent, Geometry, Pool, Space, Store, StoreError, Submission,
+};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::limits::{BLOCK_BYTES_MIN, BLOCK_BYTES_PREFERRED};
 use evenkeel_core::request::{Failure, Operation};
@@ -121,6 +123,11 @@ impl Pool for MemoryPool {
 
     fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError> {
         Ok(lock(&self.volumes).iter().map(|(&id, shelf)| (id, shelf.size)).collect())
+    }
+
+    fn space(&self) -> Result<Option<Space>, StoreError> {
+        // What memory a process gets is known only when it does not get it.
+        Ok(None)
     }
 }
 

@@ -115,8 +115,19 @@ pub enum Command {
     Latencies(Option<VolumeId>),
     /// Tell which volumes have bytes at rest, applied or not.
     Stored,
+    /// Tell how much room there is for bytes at rest. Looks at every volume's file.
+    Space,
     /// Tell what may be sold. Asked before every decision about it, so answered from memory.
     Capacity,
+}
+
+/// Room for bytes at rest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Space {
+    /// What volumes could fill together: what they have filled, and what is free.
+    pub total: ByteCount,
+    /// What is free.
+    pub free: ByteCount,
 }
 
 /// What may be sold, as far as the data plane knows. It may change while the server runs.
@@ -236,6 +247,8 @@ pub enum Reply {
     Latencies(Vec<(VolumeId, Box<Latencies>)>),
     /// Answer to [`Command::Stored`]: how many bytes each volume has, in the order of ids.
     Stored(Vec<(VolumeId, ByteCount)>),
+    /// Answer to [`Command::Space`]; `None` where that is not known.
+    Space(Option<Space>),
     /// Answer to [`Command::Capacity`].
     Capacity(Capacity),
     /// The command had no effect.

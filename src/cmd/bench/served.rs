@@ -48,6 +48,8 @@ impl Served {
         let mut command = this_program(data_dir.parent().unwrap_or(data_dir))?;
         command.args(["serve", "--listen", "127.0.0.1:0", "--nbd-listen", "127.0.0.1:0"]);
         command.args(["--store", store, "--log", "error"]).args(options);
+        // Volumes have the sizes that their limits need, and little is written to them.
+        command.args(["--oversell-space", "unlimited"]);
         command.arg("--data-dir").arg(data_dir);
         let started = Stopwatch::start();
         let mut child =

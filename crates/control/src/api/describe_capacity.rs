@@ -1,7 +1,7 @@
 //! DescribeCapacity (not EC2's): what may be sold, what is sold, and what each type reserves.
 
 use evenkeel_core::volume::{Reservation, VolumeType};
-use evenkeel_wire::agent::Capacity;
+use evenkeel_wire::agent::{Capacity, Space};
 use evenkeel_wire::aws::xml::Element;
 
 use super::error::ApiError;
@@ -24,6 +24,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let mut reply = vec![Element::text("capacityState", state)];
     reply.extend(calibration(&capacity));
     reply.extend(figure(settings));
+    reply.extend(space(settings, &model, call.plane.space()));
     reply.push(Element::list("soldSet", books.lines().iter().map(line)));
     reply.push(Element::list("volumeTypeSet", types));
     Ok(reply)
@@ -37,6 +38,20 @@ fn calibration(capacity: &Capacity) -> Option<Element> {
         Element::text("leftPpm", measured.left_ppm),
     ];
     Some(Element::list("calibration", fields))
+}
+
+/// Room for bytes at rest, where it is known.
+fn space(settings: &Settings, model: &Model, space: Option<Space>) -> Option<Element> {
+    let Space { total, free } = space?;
+    let oversell = settings.space_oversell;
+    let mut fields = vec![
+        Element::text("totalBytes", total.0),
+        Element::text("freeBytes", free.0),
+        Element::text("soldBytes", model.bytes_sold().0),
+        Element::text("oversell", oversell),
+    ];
+    fields.extend(oversell.for_sale(total).map(|bytes| Element::text("forSaleBytes", bytes.0)));
+    Some(Element::list("space", fields))
 }
 
 fn figure(settings: &Settings) -> Option<Element> {

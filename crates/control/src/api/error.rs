@@ -189,6 +189,7 @@ impl From<Refusal> for ApiError {
         match refusal {
             Refusal::Spec(invalid) => invalid.into(),
             Refusal::Capacity(shortfall) => shortage::error(&shortfall),
+            Refusal::Space(short) => shortage::space(&short),
             Refusal::VolumesNotFound(_)
             | Refusal::InstancesNotFound(_)
             | Refusal::NotUnowned(_)

@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 
 use evenkeel_core::qos::admission::{Oversell, Resource};
+use evenkeel_core::units::{ByteCount, GIB};
 use evenkeel_core::volume::VolumeSpec;
 
 use super::error::ApiError;
-use crate::model::{Shortfall, Source};
+use crate::model::{Shortfall, Source, SpaceShort};
 
 /// In what the amounts of a resource are told.
 pub(super) const fn unit(resource: Resource) -> &'static str {
@@ -47,6 +48,26 @@ pub(super) fn error(shortfall: &Shortfall) -> ApiError {
          sold.",
     );
     ApiError::no_capacity(text)
+}
+
+/// The error of a volume for whose bytes there is no room.
+pub(super) fn space(short: &SpaceShort) -> ApiError {
+    let SpaceShort { asked, needed, left, total, oversell } = short;
+    let volume = described(asked);
+    ApiError::no_capacity(format!(
+        "There is not enough space left to sell for {volume}: it takes {needed} more, {left} are \
+         left of {total} that are sold {oversell} times over. Ask for no more, make room, or serve \
+         with a larger --oversell-space; `evenkeel volume capacity` lists what is sold.",
+        needed = gib(*needed),
+        left = gib(*left),
+        total = gib(*total),
+    ))
+}
+
+/// Bytes in GiB, rounded down to a tenth.
+fn gib(bytes: ByteCount) -> String {
+    let tenths = u128::from(bytes.0) * 10 / u128::from(GIB);
+    format!("{}.{} GiB", tenths / 10, tenths % 10)
 }
 
 /// A volume in words: its type, its size, what is bought of it.

@@ -5,12 +5,13 @@ use std::fmt;
 
 use evenkeel_core::latency::{Histogram, Latencies, Latency, Stage};
 use evenkeel_core::time::Duration;
+use evenkeel_core::units::ByteCount;
 use evenkeel_wire::agent::IoErrors;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-use super::{HostNow, Snapshot, VolumeNow, assured, filled, real};
+use super::{HostNow, Snapshot, SpaceNow, VolumeNow, assured, filled, real};
 
 /// Bounds of histograms, as powers of two in nanoseconds: 131 us, 262 us, 524 us, 1.05 ms, 4.2 ms,
 /// 16.8 ms, 134 ms, 1.07 s. Powers of two end buckets of [`Histogram`], so every count is exact.
@@ -352,6 +353,26 @@ pub(super) const ALL: &[Family] = &[
             })
         }),
     ),
+    Family::gauge(
+        "store_total_bytes",
+        "Bytes that volumes could fill together: what they have filled, and what is free.",
+        Of::Each(|snapshot, metric| of_space(snapshot, metric, |space| Some(space.total))),
+    ),
+    Family::gauge(
+        "store_free_bytes",
+        "Bytes of the store that are free.",
+        Of::Each(|snapshot, metric| of_space(snapshot, metric, |space| Some(space.free))),
+    ),
+    Family::gauge(
+        "store_sold_bytes",
+        "Bytes that all volumes have, written to or not.",
+        Of::Each(|snapshot, metric| of_space(snapshot, metric, |space| Some(space.sold))),
+    ),
+    Family::gauge(
+        "store_for_sale_bytes",
+        "Bytes that volumes may have together; absent where that has no bound.",
+        Of::Each(|snapshot, metric| of_space(snapshot, metric, |space| space.for_sale)),
+    ),
     Family::counter(
         "host_ios",
         "I/Os of all volumes of the instance, as its limit in IOPS counts them.",
@@ -399,6 +420,17 @@ pub(super) const ALL: &[Family] = &[
         of: Of::Each(|_, metric| metric.encode_info(&[("version", env!("CARGO_PKG_VERSION"))])),
     },
 ];
+
+fn of_space(
+    snapshot: &Snapshot,
+    metric: &mut MetricEncoder<'_>,
+    value: fn(&SpaceNow) -> Option<ByteCount>,
+) -> fmt::Result {
+    match snapshot.space.as_ref().and_then(value) {
+        Some(bytes) => metric.encode_gauge(&bytes.0),
+        None => Ok(()),
+    }
+}
 
 fn io_errors(snapshot: &Snapshot, metric: &mut MetricEncoder<'_>) -> fmt::Result {
     for volume in &snapshot.volumes {

@@ -13,7 +13,8 @@ use evenkeel_core::ids::VolumeId;
 use evenkeel_core::latency::Latencies;
 use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
 use evenkeel_core::qos::sharing::InstanceCounters;
-use evenkeel_wire::agent::VolumeReport;
+use evenkeel_core::units::ByteCount;
+use evenkeel_wire::agent::{Space, VolumeReport};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::registry::Registry;
@@ -74,10 +75,17 @@ impl Scraper {
             hosts: hosts.collect(),
             attachments: attachments(&model),
             states: states(&model),
+            space: space(plane, &model),
         };
         drop(model);
         Ok(snapshot.encoded())
     }
+}
+
+fn space(plane: &Plane, model: &Model) -> Option<SpaceNow> {
+    let Space { total, free } = plane.space()?;
+    let for_sale = plane.settings.space_oversell.for_sale(total);
+    Some(SpaceNow { total, free, sold: model.bytes_sold(), for_sale })
 }
 
 fn attachments(model: &Model) -> Vec<AttachmentNow> {
@@ -183,6 +191,16 @@ struct HostNow {
     counters: InstanceCounters,
 }
 
+/// Room for bytes at rest.
+#[derive(Debug)]
+struct SpaceNow {
+    total: ByteCount,
+    free: ByteCount,
+    sold: ByteCount,
+    /// `None` is any number.
+    for_sale: Option<ByteCount>,
+}
+
 /// Which volume is attached where.
 #[derive(Debug)]
 struct AttachmentNow {
@@ -200,6 +218,8 @@ struct Snapshot {
     attachments: Vec<AttachmentNow>,
     /// How many volumes are in each state.
     states: BTreeMap<&'static str, u64>,
+    /// `None` where it is not known.
+    space: Option<SpaceNow>,
 }
 
 impl Snapshot {

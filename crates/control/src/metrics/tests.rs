@@ -77,6 +77,12 @@ fn snapshot() -> Snapshot {
         hosts: vec![host],
         attachments: vec![attachment],
         states: [("in-use", 1), ("available", 1)].into(),
+        space: Some(SpaceNow {
+            total: ByteCount(1 << 30),
+            free: ByteCount(1 << 20),
+            sold: ByteCount(1 << 31),
+            for_sale: Some(ByteCount(1 << 30)),
+        }),
     }
 }
 

@@ -48,6 +48,7 @@ impl World {
             modify_policy: ModifyPolicy::Immediate,
             figure: None,
             oversell: BTreeMap::new(),
+            space_oversell: SpaceOversell::default(),
         };
         let mut world = Self { settings, capacity, model: Model::default(), now: UnixMs(1) };
         let id = InstanceId::from_bits(HOST);

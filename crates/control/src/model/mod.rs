@@ -26,6 +26,7 @@ mod hosts;
 mod modify;
 mod refusal;
 mod settle;
+mod space;
 mod tags;
 mod volumes;
 
@@ -46,6 +47,7 @@ pub use hosts::LOCAL_TYPE;
 pub use modify::ModifyPolicy;
 pub use refusal::Refusal;
 pub use settle::Settled;
+pub use space::{SpaceOversell, SpaceShort};
 pub use tags::{TAGS_MAX, Tagged, Tags};
 
 /// Volumes one control plane carries at most: as many as one core's scheduler.
@@ -403,6 +405,8 @@ pub struct Settings {
     pub figure: Option<Figure>,
     /// Types that the operator sells more than once, and how many times over.
     pub oversell: BTreeMap<VolumeType, Oversell>,
+    /// How many times over space for bytes at rest is sold.
+    pub space_oversell: SpaceOversell,
 }
 
 /// Everything that exists.

@@ -3,7 +3,7 @@
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::volume::InvalidSpec;
 
-use super::{Shortfall, UnixMs, VolumeState};
+use super::{Shortfall, SpaceShort, UnixMs, VolumeState};
 
 /// Why a command is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -67,6 +67,8 @@ pub enum Refusal {
     TooManyHosts,
     /// A new id is taken already: one in 2^68.
     IdTaken(String),
+    /// There is not enough space for its bytes.
+    Space(Box<SpaceShort>),
     /// No volume lacks these bytes: there are none, or a volume has them.
     NotUnowned(VolumeId),
     /// There is no such instance type.

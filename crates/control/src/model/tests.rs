@@ -17,7 +17,8 @@ const DEVICES: [&str; 3] = ["/dev/sdf", "/dev/sdg", "xvdh"];
 fn settings(modify_policy: ModifyPolicy) -> Settings {
     let rules = Rules::newest();
     let (figure, oversell) = (None, BTreeMap::new());
-    Settings { region: "local-1".into(), zone: ZONE.into(), rules, modify_policy, figure, oversell }
+    let (region, zone, space_oversell) = ("local-1".into(), ZONE.into(), SpaceOversell::default());
+    Settings { region, zone, rules, modify_policy, figure, oversell, space_oversell }
 }
 
 fn vol(number: u8) -> VolumeId {

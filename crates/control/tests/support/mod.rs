@@ -12,7 +12,9 @@ use std::time::{Duration, SystemTime};
 use evenkeel_control::credentials::{self, Credentials};
 use evenkeel_control::model::{Command as Change, Settings, Tags};
 use evenkeel_control::plane::Plane;
-use evenkeel_control::{ControlConfig, ControlError, DATABASE_FILE_NAME, ModifyPolicy, Timeouts};
+use evenkeel_control::{
+    ControlConfig, ControlError, DATABASE_FILE_NAME, ModifyPolicy, SpaceOversell, Timeouts,
+};
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::Exceeded;
 use evenkeel_core::qos::contract::Contract;
@@ -22,7 +24,7 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
 use evenkeel_wire::agent::{
     Agent, Capacity, Command, CreditReport, Failed, FailedKind, HostReport, HostState, IoErrors,
-    Reply, Report, VolumeReport, VolumeState,
+    Reply, Report, Space, VolumeReport, VolumeState,
 };
 use evenkeel_wire::aws::query;
 use evenkeel_wire::aws::sigv4::{self, Scope};
@@ -46,6 +48,8 @@ pub struct FakeState {
     told: BTreeMap<VolumeId, Balances>,
     /// Bytes at rest that no volume has.
     pub unowned: BTreeMap<VolumeId, ByteCount>,
+    /// Room for bytes at rest.
+    pub space: Option<Space>,
     /// What may be sold.
     pub capacity: Capacity,
     /// Everything that was asked for but reports and capacity.
@@ -165,6 +169,7 @@ impl Agent for FakeAgent {
             Command::Report => return Reply::Report(state.report()),
             Command::Balances => return Reply::Balances(state.credit_report()),
             Command::Stored => return Reply::Stored(state.stored()),
+            Command::Space => return Reply::Space(state.space),
             _ => {}
         }
         if command == Command::Capacity {
@@ -216,7 +221,11 @@ impl Agent for FakeAgent {
                 held.balances = clamped(either, &held.pacing, 0);
                 held.unleased = leased(held.unleased, held.unleased, held.balances);
             }
-            Command::Report | Command::Balances | Command::Capacity | Command::Stored => {}
+            Command::Report
+            | Command::Balances
+            | Command::Capacity
+            | Command::Stored
+            | Command::Space => {}
         }
         Reply::Done
     }
@@ -241,6 +250,7 @@ pub fn config(data_dir: &Path) -> ControlConfig {
         modify_policy: ModifyPolicy::Immediate,
         figure: None,
         oversell: BTreeMap::new(),
+        space_oversell: SpaceOversell::default(),
         timeouts: Timeouts::default(),
     }
 }
@@ -259,6 +269,7 @@ pub fn plane_over(folder: &Path, agent: Arc<dyn Agent>) -> Plane {
         modify_policy: ModifyPolicy::Immediate,
         figure: None,
         oversell: BTreeMap::new(),
+        space_oversell: SpaceOversell::default(),
     };
     Plane::start(&folder.join(DATABASE_FILE_NAME), settings, agent).unwrap()
 }

@@ -13,7 +13,7 @@ pub mod setup;
 mod volume;
 
 use crate::clock;
-use crate::{Pool, Store, StoreError};
+use crate::{Pool, Space, Store, StoreError};
 use device::Device;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::ByteCount;
@@ -62,6 +62,10 @@ impl Pool for FaultyPool {
 
     fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError> {
         self.below.list()
+    }
+
+    fn space(&self) -> Result<Option<Space>, StoreError> {
+        self.below.space()
     }
 }
 

@@ -11,7 +11,7 @@ pub use single::SingleFile;
 
 use crate::disk::{DiskAction, DiskOp};
 use crate::folder::{self, Folder};
-use crate::{Pool, Store, StoreError};
+use crate::{Pool, Space, Store, StoreError};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::limits::BLOCK_BYTES_MIN;
 use evenkeel_core::units::ByteCount;
@@ -19,7 +19,9 @@ use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -183,6 +185,25 @@ impl Pool for LocalPool {
         volumes.sort_unstable();
         Ok(volumes)
     }
+
+    fn space(&self) -> Result<Option<Space>, StoreError> {
+        let doing = || format!("look at the space in {}", self.volumes.display());
+        let filled: io::Result<u64> = std::fs::read_dir(&self.volumes).and_then(|entries| {
+            let blocks = entries.map(|entry| match entry.and_then(|entry| entry.metadata()) {
+                Ok(file) => Ok(file.blocks()),
+                // It was deleted meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+                Err(error) => Err(error),
+            });
+            blocks.sum()
+        });
+        let filled =
+            filled.map_err(|e| StoreError::io(doing(), e))?.saturating_mul(STAT_BLOCK_BYTES);
+        let disk = rustix::fs::statvfs(&self.volumes).map_err(|e| StoreError::io(doing(), e))?;
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        let (total, free) = (ByteCount(filled.saturating_add(free)), ByteCount(free));
+        Ok(Some(Space { total, free }))
+    }
 }
 
 impl LocalPool {
@@ -240,6 +261,9 @@ fn probe(folder: &Path) -> Result<Abilities, StoreError> {
     let _ = std::fs::remove_file(&path);
     probed
 }
+
+/// The unit of `st_blocks`, whatever the file system's own is.
+const STAT_BLOCK_BYTES: u64 = 512;
 
 /// What is tried is tried within so many bytes.
 const PROBE_BYTES: u64 = 64 << 10;
@@ -379,6 +403,24 @@ mod tests {
         // A growth said again leaves what was written since the first time.
         pool.resize(id, size, ByteCount(2 << 20)).unwrap();
         assert_eq!(std::fs::read(pool.path(id)).unwrap().last(), Some(&b'x'));
+    }
+
+    #[test]
+    fn what_is_written_takes_of_what_is_free_and_not_of_the_total() {
+        let Ok(parent) = tempfile::tempdir_in("/dev/shm") else {
+            let _ = writeln!(std::io::stdout(), "SKIPPED: no /dev/shm to make a folder in");
+            return;
+        };
+        let pool = LocalPool::open(parent.path()).unwrap();
+        let (id, size) = (VolumeId::from_bits(7), ByteCount(64 << 20));
+        pool.create(id, size).unwrap();
+        let filled = |pool: &LocalPool| {
+            let Space { total, free } = pool.space().unwrap().unwrap();
+            total.0 - free.0
+        };
+        assert_eq!(filled(&pool), 0);
+        std::fs::write(pool.path(id), vec![1; 8 << 20]).unwrap();
+        assert_eq!(filled(&pool), 8 << 20);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! known to be ours, and nothing else is.
 
 use super::{Abilities, OpenSet, PROBE_BYTES, Registration, open, probe_file, volume};
-use crate::{Pool, Store, StoreError};
+use crate::{Pool, Space, Store, StoreError};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::ByteCount;
 use rustix::fs::{FlockOperation, OFlags};
@@ -180,6 +180,11 @@ impl Pool for SingleFile {
 
     fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError> {
         Ok(self.volume().iter().copied().collect())
+    }
+
+    fn space(&self) -> Result<Option<Space>, StoreError> {
+        // There is one volume, for a while.
+        Ok(None)
     }
 }
 

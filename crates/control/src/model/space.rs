@@ -1,0 +1,127 @@
+//! Books for bytes at rest, beside those for what a device can do: how much of the disk is sold,
+//! and whether one more volume fits.
+//!
+//! A volume takes its whole size from the moment it is created, written to or not: who has a volume
+//! of 100 GiB may fill it. Nothing of this is kept; the books are written anew from the volumes
+//! whenever they are needed.
+
+use std::fmt;
+use std::str::FromStr;
+
+use evenkeel_core::qos::admission::{MalformedOversell, Oversell, PPM};
+use evenkeel_core::units::ByteCount;
+use evenkeel_core::volume::VolumeSpec;
+use evenkeel_wire::agent::Space;
+
+use super::{Event, Model, Refusal, Settings, Volume};
+
+/// How many times over the space of the store is sold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SpaceOversell {
+    /// So many times; once unless the operator says otherwise.
+    Times(Oversell),
+    /// Without a bound: nothing is refused for want of space.
+    Unlimited,
+}
+
+impl Default for SpaceOversell {
+    fn default() -> Self {
+        Self::Times(Oversell::NONE)
+    }
+}
+
+impl fmt::Display for SpaceOversell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Times(times) => times.fmt(f),
+            Self::Unlimited => f.write_str("unlimited"),
+        }
+    }
+}
+
+impl FromStr for SpaceOversell {
+    type Err = MalformedOversell;
+
+    fn from_str(text: &str) -> Result<Self, MalformedOversell> {
+        match text {
+            "unlimited" => Ok(Self::Unlimited),
+            times => times.parse().map(Self::Times),
+        }
+    }
+}
+
+impl SpaceOversell {
+    /// How many bytes may be sold where there is room for `total`; `None` is any number.
+    #[must_use]
+    pub fn for_sale(self, total: ByteCount) -> Option<ByteCount> {
+        let Self::Times(times) = self else { return None };
+        let bytes = u128::from(total.0) * u128::from(times.ppm()) / u128::from(PPM);
+        Some(ByteCount(u64::try_from(bytes).unwrap_or(u64::MAX)))
+    }
+}
+
+/// Why a volume is not sold.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SpaceShort {
+    /// The volume as asked for.
+    pub asked: VolumeSpec,
+    /// Bytes it would take beside what it has already.
+    pub needed: ByteCount,
+    /// Bytes that are left for sale.
+    pub left: ByteCount,
+    /// Bytes there is room for in all.
+    pub total: ByteCount,
+    /// How many times over that is sold.
+    pub oversell: SpaceOversell,
+}
+
+/// Bytes that a volume takes: while it is modified, what the larger of before and after does.
+fn taken(volume: &Volume) -> u64 {
+    let before = volume.modification.as_ref().filter(|_| volume.is_being_modified());
+    let before = before.map_or(0, |modification| modification.original.size_gib);
+    ByteCount::from_gib(volume.spec.size_gib.max(before)).0
+}
+
+impl Model {
+    /// Bytes that are sold, by the volumes there are.
+    #[must_use]
+    pub fn bytes_sold(&self) -> ByteCount {
+        ByteCount(
+            self.volumes.values().fold(0, |sum: u64, volume| sum.saturating_add(taken(volume))),
+        )
+    }
+
+    /// Whether there is room for what `events` make of a volume. Who takes no more than before is
+    /// never refused.
+    ///
+    /// # Errors
+    /// [`Refusal::Space`].
+    pub fn admit_bytes(
+        &self,
+        settings: &Settings,
+        space: Option<Space>,
+        events: &[Event],
+    ) -> Result<(), Refusal> {
+        let Some(Space { total, .. }) = space else { return Ok(()) };
+        let Some(for_sale) = settings.space_oversell.for_sale(total) else { return Ok(()) };
+        for event in events {
+            let Event::Volume(after) = event else { continue };
+            let before = self.volumes.get(&after.id).map_or(0, taken);
+            let needed = taken(after).saturating_sub(before);
+            if needed == 0 {
+                continue;
+            }
+            let left = for_sale.0.saturating_sub(self.bytes_sold().0);
+            if needed > left {
+                return Err(Refusal::Space(Box::new(SpaceShort {
+                    asked: after.spec,
+                    needed: ByteCount(needed),
+                    left: ByteCount(left),
+                    total,
+                    oversell: settings.space_oversell,
+                })));
+            }
+        }
+        Ok(())
+    }
+}

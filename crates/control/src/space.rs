@@ -1,0 +1,102 @@
+//! What the data plane says of the room for bytes at rest, and what the log is told of it: loudly,
+//! and long before the disk is full.
+
+use evenkeel_core::units::ByteCount;
+use evenkeel_wire::agent::Space;
+use tracing::{error, info, warn};
+
+/// Below this part of the total, in percent, what is free is low.
+const LOW_PERCENT: u64 = 10;
+/// Below this part, writes are about to fail.
+const CRITICAL_PERCENT: u64 = 3;
+
+/// How much is left.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+enum Level {
+    #[default]
+    Enough,
+    Low,
+    Critical,
+}
+
+/// The last answer, and what the log was told.
+#[derive(Debug, Default)]
+pub struct Known {
+    now: Option<Space>,
+    told: Level,
+    told_sold_out: bool,
+}
+
+impl Known {
+    /// The last answer of the data plane; `None` where it does not know.
+    #[must_use]
+    pub const fn now(&self) -> Option<Space> {
+        self.now
+    }
+
+    /// Takes an answer in; so much is sold, and so much may be.
+    pub fn learn(&mut self, space: Option<Space>, sold: ByteCount, for_sale: Option<ByteCount>) {
+        self.now = space;
+        let Some(Space { total, free }) = space else { return };
+        let (level, before) = (level(total, free), self.told);
+        self.told = level;
+        let (total_bytes, free_bytes) = (total.0, free.0);
+        match level {
+            Level::Critical if before < level => error!(
+                total_bytes,
+                free_bytes,
+                "the disk of the volumes is nearly full: writes to new places are about to fail; \
+                 delete volumes, discard what they no longer need, or make room"
+            ),
+            Level::Low if before < level => warn!(
+                total_bytes,
+                free_bytes,
+                "the disk of the volumes fills up; delete volumes, discard what they no longer \
+                 need, or make room"
+            ),
+            Level::Enough if before > level => {
+                info!(total_bytes, free_bytes, "the disk of the volumes has room again");
+            }
+            _ => {}
+        }
+        let sold_out = for_sale.is_some_and(|for_sale| sold > for_sale);
+        if sold_out && !std::mem::replace(&mut self.told_sold_out, sold_out) {
+            warn!(
+                sold_bytes = sold.0,
+                total_bytes,
+                "more space is sold than there is: volumes keep what they have, and none is \
+                 admitted that takes more; make room, or serve with a larger --oversell-space"
+            );
+        }
+        self.told_sold_out = sold_out;
+    }
+}
+
+fn level(total: ByteCount, free: ByteCount) -> Level {
+    let below = |percent: u64| u128::from(free.0) * 100 < u128::from(total.0) * u128::from(percent);
+    match (below(CRITICAL_PERCENT), below(LOW_PERCENT)) {
+        (true, _) => Level::Critical,
+        (_, true) => Level::Low,
+        _ => Level::Enough,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_free_is_judged_by_the_total() {
+        for (free, expected) in [
+            (1_000, Level::Enough),
+            (100, Level::Enough),
+            (99, Level::Low),
+            (30, Level::Low),
+            (29, Level::Critical),
+            (0, Level::Critical),
+        ] {
+            assert_eq!(level(ByteCount(1_000), ByteCount(free)), expected, "{free}");
+        }
+        assert_eq!(level(ByteCount(0), ByteCount(0)), Level::Enough);
+    }
+}
