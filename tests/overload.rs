@@ -433,6 +433,7 @@ fn a_volume_that_the_disk_cannot_hold_is_refused_whole() {
     let message = output.fails_with(4);
     assert!(message.contains("InsufficientVolumeCapacity"), "{message}");
     assert!(message.contains("64 TiB"), "{message}");
+    assert!(message.contains("the largest that the file system of "), "{message}");
     assert!(server.list("volume ls").is_empty());
     let files = std::fs::read_dir(server.data_dir().join("volumes")).expect("the folder");
     assert_eq!(files.count(), 0, "bytes of a refused volume are left");

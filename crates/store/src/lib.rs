@@ -228,6 +228,17 @@ pub enum StoreError {
         /// How many there should be.
         expected: ByteCount,
     },
+    /// The file system holds no file of that size.
+    FileTooLarge {
+        /// The volume.
+        id: VolumeId,
+        /// The folder of the files.
+        folder: PathBuf,
+        /// What was asked.
+        asked: ByteCount,
+        /// The largest file that it holds, if that could be found out.
+        largest: Option<ByteCount>,
+    },
     /// A deletion has begun and is not durable yet.
     Unfinished {
         /// The volume.
@@ -261,12 +272,21 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether the cause is a full disk.
+    /// Whether the cause is that there is no room.
     #[must_use]
     pub fn is_no_space(&self) -> bool {
-        matches!(self, Self::Io { source, .. }
-            if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-                | io::ErrorKind::FileTooLarge))
+        match self {
+            Self::FileTooLarge { .. } => true,
+            Self::Io { source, .. } => {
+                matches!(
+                    source.kind(),
+                    io::ErrorKind::StorageFull
+                        | io::ErrorKind::QuotaExceeded
+                        | io::ErrorKind::FileTooLarge
+                )
+            }
+            _ => false,
+        }
     }
 
     /// Whether the volume's bytes are missing, or not those of the volume.
@@ -325,6 +345,16 @@ impl fmt::Display for StoreError {
             ),
             Self::Differs { id, path, present, expected } => {
                 differs(f, *id, path.as_deref(), *present, *expected)
+            }
+            Self::FileTooLarge { id, folder, asked, largest } => {
+                let largest = largest.map_or_else(|| "unknown".to_owned(), |it| it.to_string());
+                write!(
+                    f,
+                    "volume {id} cannot have {asked}: it is one file, and the largest that the \
+                     file system of {} holds has {largest}; ask for no more, or serve from a data \
+                     folder on XFS, whose files may have 8 EiB",
+                    folder.display()
+                )
             }
             Self::Unfinished { id, doing, source } => write!(
                 f,

@@ -121,7 +121,7 @@ impl Pool for LocalPool {
         made.map_err(|e| {
             // Best effort: the empty file is recognised by the next create anyway.
             let _ = std::fs::remove_file(&path);
-            StoreError::io(format!("make {} with {size}", path.display()), e)
+            self.no_file(id, size, format!("make {} with {size}", path.display()), e)
         })
     }
 
@@ -149,9 +149,10 @@ impl Pool for LocalPool {
         if present > to {
             self.cut_unused(&file, id, present, to)?;
         }
-        rustix::fs::ftruncate(&file, to.0)
-            .and_then(|()| rustix::fs::fsync(&file))
-            .map_err(|e| StoreError::io(format!("grow {} to {to}", self.path(id).display()), e))
+        rustix::fs::ftruncate(&file, to.0).and_then(|()| rustix::fs::fsync(&file)).map_err(|e| {
+            let doing = format!("grow {} to {to}", self.path(id).display());
+            self.no_file(id, to, doing, e.into())
+        })
     }
 
     fn delete(&self, id: VolumeId) -> Result<(), StoreError> {
@@ -211,6 +212,15 @@ impl LocalPool {
         StoreError::Differs { id, path: Some(self.path(id)), present, expected }
     }
 
+    /// Why there is no file of that size.
+    fn no_file(&self, id: VolumeId, asked: ByteCount, doing: String, e: io::Error) -> StoreError {
+        if e.kind() != io::ErrorKind::FileTooLarge {
+            return StoreError::io(doing, e);
+        }
+        let (folder, largest) = (self.volumes.clone(), largest_file(&self.volumes, asked));
+        StoreError::FileTooLarge { id, folder, asked, largest }
+    }
+
     /// Makes a file as long as its volume that is longer by what nobody has written to: a growth
     /// that was given up leaves such an end behind.
     fn cut_unused(
@@ -260,6 +270,23 @@ fn probe(folder: &Path) -> Result<Abilities, StoreError> {
     let probed = stretched.and_then(|()| probe_file(&path, &scratch)).map_err(failed);
     let _ = std::fs::remove_file(&path);
     probed
+}
+
+/// The largest file below `too_large` that the file system of a folder holds, found out by trying.
+fn largest_file(folder: &Path, too_large: ByteCount) -> Option<ByteCount> {
+    let path = folder.join("probe.tmp");
+    let scratch = open(&path, OFlags::CREATE).ok()?;
+    let (mut holds, mut refuses) = (0, too_large.0);
+    while refuses - holds > 1 {
+        let middle = holds + (refuses - holds) / 2;
+        match rustix::fs::ftruncate(&scratch, middle) {
+            Ok(()) => holds = middle,
+            Err(Errno::FBIG) => refuses = middle,
+            Err(_) => break,
+        }
+    }
+    let _ = std::fs::remove_file(&path);
+    (refuses - holds == 1).then_some(ByteCount(holds))
 }
 
 /// The unit of `st_blocks`, whatever the file system's own is.
@@ -443,5 +470,11 @@ mod tests {
         let error = pool.create(VolumeId::from_bits(7), ByteCount(1 << 62)).unwrap_err();
         assert!(error.is_no_space() || matches!(error, StoreError::Io { .. }), "{error}");
         assert_eq!(pool.list().unwrap(), vec![]);
+        if let StoreError::FileTooLarge { largest, .. } = error {
+            let largest = largest.expect("it was found out");
+            let file = File::create(pool.path(VolumeId::from_bits(8))).unwrap();
+            file.set_len(largest.0).unwrap();
+            assert!(file.set_len(largest.0 + 1).is_err());
+        }
     }
 }
