@@ -1,9 +1,13 @@
 //! The listener: bounded connections, bounded requests, deadlines on everything a client may dawdle
-//! over.
+//! over. It never stops accepting: who has sent no authentic request, or is between two, gives way
+//! to who comes.
 //!
 //! It runs on one thread. Whatever may block (the database, the data plane) runs on a few others;
 //! of the actions that change something only one at a time is given a thread, so that the others
 //! stay free for those that only read.
+
+mod seat;
+mod table;
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,25 +15,28 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header, request};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use evenkeel_wire::aws::query::BODY_BYTES_MAX;
 use evenkeel_wire::aws::sigv4;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Mutex, Semaphore, watch};
+use tokio::net::TcpListener;
+use tokio::sync::{Mutex, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{debug, warn};
 
-use crate::api::Api;
+use self::seat::{Seat, Seats, UnderWay, Watched};
+pub use self::table::CONNECTIONS_MAX;
 use crate::api::error::ApiError;
+use crate::api::{Api, Prepared};
 use crate::metrics::{self, Scraper};
 use crate::{clock, credits};
 
@@ -38,8 +45,6 @@ pub const BLOCKING_THREADS_MAX: usize = 5;
 /// How long a scrape may wait for the one before it and for the data plane: as long as Prometheus
 /// does, if not told otherwise.
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Connections served at once; further ones wait in the listen queue.
-pub const CONNECTIONS_MAX: usize = 256;
 /// Bytes of a request's head: a presigned URL and a few headers.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Headers of a request.
@@ -95,7 +100,7 @@ pub async fn serve(
     let listener = TcpListener::from_std(listener)?;
     let router = router(Arc::clone(&api), timeouts.body);
     let (stop, stopping) = watch::channel(false);
-    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let seats: Arc<Seats> = Arc::default();
     let mut connections = JoinSet::new();
     let mut ticks = interval(Duration::from_millis(credits::REPORT_INTERVAL_MS));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -113,13 +118,15 @@ pub async fn serve(
                     tick_running = Some(tokio::task::spawn_blocking(move || plane.tick()));
                 }
             }
-            (slot, accepted) = accept(&listener, &slots) => match accepted {
-                Ok(stream) => {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer)) => {
+                    let (seat, goes) = seats.take(peer.ip()).await;
                     let (router, stopping) = (router.clone(), stopping.clone());
-                    connections.spawn(async move {
-                        connection(stream, router, timeouts, stopping).await;
-                        drop(slot);
-                    });
+                    let io = Watched { stream, seat };
+                    connections.spawn(connection(io, goes, router, timeouts, stopping));
+                    // Each is looked at before the next one is accepted: however many come at once,
+                    // what one has sent already is answered before it may have to give way.
+                    tokio::task::yield_now().await;
                 }
                 Err(error) => {
                     // Out of file descriptors, most likely: wait instead of spinning.
@@ -138,30 +145,41 @@ pub async fn serve(
     Ok(())
 }
 
-/// The next connection, once there is a slot for it.
-async fn accept(
-    listener: &TcpListener,
-    slots: &Arc<Semaphore>,
-) -> (Option<tokio::sync::OwnedSemaphorePermit>, io::Result<TcpStream>) {
-    // The semaphore is never closed, so there is always a slot in the end.
-    let slot = Arc::clone(slots).acquire_owned().await.ok();
-    (slot, listener.accept().await.map(|(stream, _)| stream))
+/// Serves a connection until it ends, or until it is told to go: that is only while nobody is owed
+/// anything there.
+async fn connection(
+    io: Watched,
+    goes: oneshot::Receiver<()>,
+    router: Router,
+    timeouts: Timeouts,
+    stopping: watch::Receiver<bool>,
+) {
+    // Replies are small and written whole.
+    let _ = io.stream.set_nodelay(true);
+    tokio::select! {
+        biased;
+        Ok(()) = goes => debug!("a connection gave way to another"),
+        () = to_its_end(io, router, timeouts, stopping) => {}
+    }
 }
 
-async fn connection(
-    stream: TcpStream,
+async fn to_its_end(
+    io: Watched,
     router: Router,
     timeouts: Timeouts,
     mut stopping: watch::Receiver<bool>,
 ) {
-    // Replies are small and written whole.
-    let _ = stream.set_nodelay(true);
+    let (seat, router) = (Arc::clone(&io.seat), TowerToHyperService::new(router));
+    let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+        request.extensions_mut().insert(Arc::clone(&seat));
+        router.call(request)
+    });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(timeouts.head)
         .max_headers(HEADERS_MAX)
         .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(io), service);
     let mut served = pin!(served);
     let over = async {
         tokio::select! {
@@ -194,9 +212,13 @@ fn router(api: Arc<Api>, body_timeout: Duration) -> Router {
 }
 
 /// `/metrics`, for whoever can connect: numbers and ids, no data and no keys.
-async fn scraped(State(shared): State<Arc<Shared>>) -> Response {
+async fn scraped(
+    State(shared): State<Arc<Shared>>,
+    Extension(seat): Extension<Arc<Seat>>,
+) -> Response {
     let scrape = async {
         let mut scraper = Arc::clone(&shared.scraper).lock_owned().await;
+        let _held = seat.hold();
         let plane = Arc::clone(shared.api.plane());
         // It goes on when nobody waits for it any more; the next one then waits for its end.
         tokio::task::spawn_blocking(move || scraper.scrape(&plane)).await
@@ -214,13 +236,17 @@ async fn scraped(State(shared): State<Arc<Shared>>) -> Response {
 }
 
 /// EC2's actions, by GET or POST.
-async fn ec2(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+async fn ec2(
+    State(shared): State<Arc<Shared>>,
+    Extension(seat): Extension<Arc<Seat>>,
+    request: Request,
+) -> Response {
     let Ok(request_id) = request_id() else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
-    let answer = answer(&shared, request, &request_id).await;
-    let (status, body) = match answer {
-        Ok(body) => (StatusCode::OK, body),
+    let (answer, under_way) = answer(&shared, &seat, request, &request_id).await;
+    let (status, text) = match answer {
+        Ok(text) => (StatusCode::OK, text),
         Err(error) => {
             debug!(request_id, code = error.code, message = error.message, "refused");
             let status = StatusCode::from_u16(error.status);
@@ -232,13 +258,42 @@ async fn ec2(State(shared): State<Arc<Shared>>, request: Request) -> Response {
         (header::CACHE_CONTROL.as_str(), "no-cache, no-store"),
         ("x-amzn-requestid", request_id.as_str()),
     ];
+    let body = match under_way {
+        Some(under_way) => under_way.reply(text),
+        None => text.into(),
+    };
     (status, headers, body).into_response()
 }
 
-async fn answer(shared: &Shared, request: Request, request_id: &str) -> Result<String, ApiError> {
+/// The answer; and what keeps the connection while it is sent, if the request was authentic.
+async fn answer(
+    shared: &Shared,
+    seat: &Arc<Seat>,
+    request: Request,
+    request_id: &str,
+) -> (Result<String, ApiError>, Option<UnderWay>) {
+    let prepared = match authentic(shared, request).await {
+        Ok(prepared) => prepared,
+        Err(error) => return (Err(error), None),
+    };
+    let under_way = match seat.begin() {
+        Ok(under_way) => under_way,
+        Err(busy) => return (Err(ApiError::throttled(busy)), None),
+    };
+    (carried_out(shared, prepared, request_id).await, Some(under_way))
+}
+
+async fn authentic(shared: &Shared, request: Request) -> Result<Prepared, ApiError> {
     let (head, body) = request.into_parts();
     let body = body_bytes(body, shared.body_timeout).await?;
-    let prepared = prepare(&shared.api, &head, &body)?;
+    prepare(&shared.api, &head, &body)
+}
+
+async fn carried_out(
+    shared: &Shared,
+    prepared: Prepared,
+    request_id: &str,
+) -> Result<String, ApiError> {
     let name = prepared.action.name;
     let turn = match prepared.action.mutates {
         true => Some(Arc::clone(&shared.turn).lock_owned().await),
@@ -275,11 +330,7 @@ async fn body_bytes(body: Body, longest: Duration) -> Result<Bytes, ApiError> {
     }
 }
 
-fn prepare(
-    api: &Api,
-    head: &request::Parts,
-    body: &[u8],
-) -> Result<crate::api::Prepared, ApiError> {
+fn prepare(api: &Api, head: &request::Parts, body: &[u8]) -> Result<Prepared, ApiError> {
     let headers = readable_headers(&head.headers);
     api.prepare(&sigv4::Request {
         method: head.method.as_str(),

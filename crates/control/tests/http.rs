@@ -322,26 +322,165 @@ fn a_server_that_stops_waits_for_no_connection_for_ever() {
     assert_eq!(answer, b"");
 }
 
-#[test]
-fn so_many_connections_are_served_at_once_and_the_next_one_after_them() {
-    let (_folder, server) = started_with(PATIENT);
-    let connect = || {
-        let mut stream = TcpStream::connect(server.address).unwrap();
-        stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        stream
-    };
-    let mut served: Vec<TcpStream> = (0..CONNECTIONS_MAX).map(|_| connect()).collect();
-    for stream in &mut served {
-        assert!(stream.read(&mut [0; 1_024]).unwrap() > 0);
+/// The end of an answer's head, and how long the body after it is said to be.
+fn body_bytes(answer: &[u8]) -> Option<(usize, usize)> {
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
+    let head = std::str::from_utf8(&answer[..end]).unwrap();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+    Some((end, length.parse().unwrap()))
+}
+
+/// One whole answer, with the connection left open; nothing if the server has closed it.
+fn read_answer(stream: &mut TcpStream) -> String {
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let (mut said, mut bytes) = (Vec::new(), [0; 4_096]);
+    let mut whole = None;
+    loop {
+        whole = whole.or_else(|| body_bytes(&said).map(|(end, length)| end + length));
+        if whole.is_some_and(|whole| said.len() >= whole) {
+            return String::from_utf8(said).unwrap();
+        }
+        match stream.read(&mut bytes) {
+            Ok(0) => return String::new(),
+            Ok(count) => said.extend_from_slice(&bytes[..count]),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return String::new(),
+            Err(error) => panic!("{error}"),
+        }
     }
-    let mut next = connect();
-    // Long enough to see an answer that must not come.
-    next.set_read_timeout(Some(SHORT)).unwrap();
-    assert_eq!(next.read(&mut [0; 1_024]).unwrap_err().kind(), ErrorKind::WouldBlock);
-    served.pop();
-    next.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    assert!(next.read(&mut [0; 1_024]).unwrap() > 0);
+}
+
+fn connected(server: &Server) -> TcpStream {
+    TcpStream::connect(server.address).unwrap()
+}
+
+/// A connection that stays open after a whole request, and its answer.
+fn kept_alive(server: &Server, request: &[u8]) -> TcpStream {
+    let mut stream = connected(server);
+    stream.write_all(request).unwrap();
+    let answer = read_answer(&mut stream);
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    stream
+}
+
+const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
+
+/// A signed request on a connection that is kept alive.
+fn signed_request(client: &Client, body: &str) -> Vec<u8> {
+    let mut request = "POST / HTTP/1.1\r\n".to_owned();
+    for (name, value) in client.signed_headers(body, unix_s()) {
+        request.push_str(&format!("{name}: {value}\r\n"));
+    }
+    request.push_str(&format!("content-length: {}\r\n\r\n{body}", body.len()));
+    request.into_bytes()
+}
+
+/// Whether the server has closed it, without waiting for that.
+fn is_closed(stream: &mut TcpStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    match stream.read(&mut [0; 1_024]) {
+        Ok(0) => true,
+        Err(error) => error.kind() != ErrorKind::WouldBlock,
+        Ok(_) => false,
+    }
+}
+
+/// No deadline of the server's ends any of these connections: were it for them alone, nobody else
+/// would ever be served.
+#[test]
+fn however_many_dribble_a_good_call_and_health_are_answered() {
+    let (_folder, server) = started_with(PATIENT);
+    let client = server.client();
+    let mut dribblers = Vec::new();
+    for number in 0..600 {
+        let mut stream = connected(&server);
+        let start = if number % 2 == 0 { HALF_A_HEAD } else { HALF_A_BODY };
+        // Who came long before has been told to go.
+        let _ = stream.write_all(start.as_bytes());
+        dribblers.push(stream);
+        if number % 100 == 99 {
+            for stream in &mut dribblers {
+                let _ = stream.write_all(b"a");
+            }
+            assert_eq!(client.post(DESCRIBE, unix_s()).status, 200);
+            for path in ["/healthz", "/metrics"] {
+                let answer = client.send("GET", path, &[("host".into(), "x".into())], b"");
+                assert_eq!(answer.status, 200, "{path}");
+            }
+        }
+    }
+    let open = dribblers.iter_mut().filter_map(|stream| (!is_closed(stream)).then_some(())).count();
+    assert!(open < CONNECTIONS_MAX, "{open} are open");
+}
+
+#[test]
+fn so_many_connections_are_kept_and_the_longest_idle_gives_way_to_the_next() {
+    let (_folder, server) = started_with(PATIENT);
+    let client = server.client();
+    let request = signed_request(&client, DESCRIBE);
+    let mut kept: Vec<TcpStream> =
+        (0..CONNECTIONS_MAX).map(|_| kept_alive(&server, &request)).collect();
+    assert!(!kept.iter_mut().any(is_closed));
+    // Not the one that has just asked again, though it came first.
+    kept[0].set_nonblocking(false).unwrap();
+    kept[0].write_all(&request).unwrap();
+    assert!(read_answer(&mut kept[0]).starts_with("HTTP/1.1 200 OK\r\n"));
+    let mut next = [kept_alive(&server, &request), kept_alive(&server, HEALTH)];
+    kept[1].set_nonblocking(false).unwrap();
+    assert_eq!(read_answer(&mut kept[1]), "");
+    kept[2].set_nonblocking(false).unwrap();
+    assert_eq!(read_answer(&mut kept[2]), "");
+    assert!(!is_closed(&mut kept[0]));
+    assert!(!kept[3..].iter_mut().chain(&mut next).any(is_closed));
+}
+
+#[test]
+fn a_request_under_way_is_never_cut() {
+    let (_folder, server) = started_with(PATIENT);
+    let client = server.client();
+    let body = "Action=CreateVolume&Version=2016-11-15&AvailabilityZone=local-1a&Size=1";
+    let mut under_way = server.agent.with(|_| {
+        // While this runs, the data plane answers nobody, and so the volume is not there yet.
+        let mut under_way = connected(&server);
+        under_way.write_all(&signed_request(&client, body)).unwrap();
+        let strangers: Vec<TcpStream> =
+            (0..2 * CONNECTIONS_MAX).map(|_| kept_alive(&server, HEALTH)).collect();
+        drop(strangers);
+        assert!(!is_closed(&mut under_way));
+        under_way
+    });
+    under_way.set_nonblocking(false).unwrap();
+    let answer = read_answer(&mut under_way);
+    assert!(answer.contains("<status>available</status>"), "{answer}");
+    // Now that it has its answer it is one of many.
+    let _others: Vec<TcpStream> =
+        (0..CONNECTIONS_MAX).map(|_| kept_alive(&server, HEALTH)).collect();
+    assert_eq!(read_answer(&mut under_way), "");
+}
+
+#[test]
+fn a_reply_that_is_not_read_is_kept_for_its_client() {
+    let (_folder, server) = started_with(PATIENT);
+    let client = server.client();
+    // Some 15 MB in one reply: more than the kernel takes for a client that does not read.
+    const VOLUMES: usize = 200;
+    let (key, value) = ("\u{1f4be}".repeat(120), "\u{1f4be}".repeat(256));
+    let mut tags = vec![("TagSpecification.1.ResourceType".to_owned(), "volume".to_owned())];
+    for number in 1..=50 {
+        let name = |part: &str| format!("TagSpecification.1.Tag.{number}.{part}");
+        tags.push((name("Key"), format!("{key}{number}")));
+        tags.push((name("Value"), value.clone()));
+    }
+    let tags: Vec<(&str, &str)> = tags.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+    (0..VOLUMES).for_each(|_| drop(create(&client, &tags)));
+    let mut slow = connected(&server);
+    slow.write_all(&signed_request(&client, DESCRIBE)).unwrap();
+    // It is being sent.
+    assert_eq!(slow.peek(&mut [0]).unwrap(), 1);
+    let _others: Vec<TcpStream> =
+        (0..2 * CONNECTIONS_MAX).map(|_| kept_alive(&server, HEALTH)).collect();
+    let answer = read_answer(&mut slow);
+    assert!(answer.len() > 15_000_000, "{}", answer.len());
+    assert!(answer.ends_with("</DescribeVolumesResponse>"));
 }
 
 #[test]

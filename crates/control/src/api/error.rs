@@ -90,6 +90,11 @@ impl ApiError {
         Self { status: 412, code: "DryRunOperation", message }
     }
 
+    /// Not now: clients sign it again and try again, as all SDKs do by themselves.
+    pub fn throttled(message: impl Display) -> Self {
+        Self { status: 503, code: "RequestLimitExceeded", message: message.to_string() }
+    }
+
     /// The server has not got what is asked for. One of EC2's server errors.
     pub fn no_capacity(message: impl Into<String>) -> Self {
         Self { status: 500, code: "InsufficientVolumeCapacity", message: message.into() }
