@@ -23,6 +23,12 @@ const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
 /// Largest answer: ten thousand volumes with all their tags are below it.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
+/// The code, in an answer with status 503, after which a request is to be signed and sent again.
+const TOO_EARLY: &str = "<Code>RequestLimitExceeded</Code>";
+
+/// Pause before a request is sent again.
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
+
 /// Pause between two looks at something that is being waited for.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -77,13 +83,30 @@ impl Client {
         Self::with_keys(&format!("http://{api}"), region, kept.into())
     }
 
-    /// Carries out one action and returns the answer's root element.
+    /// Carries out one action and returns the answer's root element. Where the server says that it
+    /// was too early, the request is signed anew and sent again.
     pub fn call(&self, action: &str, parameters: &[(&str, &str)]) -> Result<Element, Failure> {
         let fixed = [("Action", action), ("Version", VERSION)];
         let body = query::encode(fixed.iter().chain(parameters).copied());
+        let deadline = Deadline::after(ANSWER_WAIT_MAX);
+        loop {
+            let (status, text) = self.ask(&body)?;
+            let is_too_early = status == 503 && text.contains(TOO_EARLY);
+            if !is_too_early || !deadline.pause(RETRY_PAUSE) {
+                return self.read(action, status, &text);
+            }
+        }
+    }
+
+    /// Signs and sends a request: the answer's status and text.
+    fn ask(&self, body: &str) -> Result<(u16, String), Failure> {
+        // Signed with the rest, as other SDKs do: a signature of a change is good for one use, and
+        // two that say the same in the same second are different ones all the same.
+        let invocation = clock::invocation();
         let headers = [
             ("host", self.authority.as_str()),
             ("content-type", "application/x-www-form-urlencoded; charset=utf-8"),
+            ("amz-sdk-invocation-id", invocation.as_str()),
         ];
         let signed = sigv4::sign(
             &Request {
@@ -115,7 +138,7 @@ impl Client {
             .limit(ANSWER_BYTES_MAX)
             .read_to_string()
             .map_err(|error| self.unreachable(&error))?;
-        self.read(action, status, &text)
+        Ok((status, text))
     }
 
     fn read(&self, action: &str, status: u16, text: &str) -> Result<Element, Failure> {

@@ -1,5 +1,6 @@
 //! The only file of the binary that asks for the time, or lets it pass.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Seconds of Unix time, for signatures. A clock before 1970 counts as 0, and the server will say
@@ -7,6 +8,16 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 #[allow(clippy::disallowed_methods)]
 pub fn unix_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// A name for one request: no other of this machine has it, nor of another in the same nanosecond
+/// under the same process id.
+#[allow(clippy::disallowed_methods)]
+pub fn invocation() -> String {
+    static REQUESTS: AtomicU64 = AtomicU64::new(0);
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let number = REQUESTS.fetch_add(1, Ordering::Relaxed);
+    format!("{:x}-{:x}-{number:x}", since.as_nanos(), std::process::id())
 }
 
 /// A point in the future that a wait must not pass.

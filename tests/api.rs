@@ -59,6 +59,11 @@ fn boto3_gets_the_error_codes_of_ec2() {
 }
 
 #[test]
+fn boto3_may_ask_for_the_same_twice_in_a_second() {
+    boto3("twice");
+}
+
+#[test]
 fn boto3_is_refused_without_the_right_signature() {
     boto3("signatures");
 }

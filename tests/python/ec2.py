@@ -193,6 +193,32 @@ def errors(ec2):
            {volume, other, made[0]})
 
 
+def twice(_):
+    """Calls that say the same in the same second have the same signature, of which one is good."""
+    for mode in ("legacy", "standard"):
+        client = boto3.client("ec2", config=botocore.config.Config(
+            retries={"mode": mode}, proxies={}))
+        signed = []
+        client.meta.events.register(
+            "before-send", lambda request, **_: signed.append(request.headers["Authorization"]))
+        calls = 0
+        # Not before two calls met in one second; on a slow machine that may take some.
+        while len(set(signed)) == len(signed):
+            assert calls < 100, "no two calls were signed alike"
+            # Without a token: each makes a volume.
+            client.create_volume(AvailabilityZone=ZONE, Size=1, VolumeType="gp3", ClientToken="")
+            calls += 1
+        assert calls >= 2, signed
+        expect(len(client.describe_volumes()["Volumes"]), calls)
+        volume = client.describe_volumes()["Volumes"][0]["VolumeId"]
+        place = dict(VolumeId=volume, InstanceId=local_instance(client), Device="/dev/sdf")
+        for _ in range(3):
+            client.attach_volume(**place)
+            client.detach_volume(VolumeId=volume)
+        for each in client.describe_volumes()["Volumes"]:
+            client.delete_volume(VolumeId=each["VolumeId"])
+
+
 def signatures(ec2):
     key = os.environ["AWS_ACCESS_KEY_ID"]
     wrong = connect(aws_access_key_id=key, aws_secret_access_key="wrong")

@@ -280,6 +280,12 @@ async fn answer(
         Ok(under_way) => under_way,
         Err(busy) => return (Err(ApiError::throttled(busy)), None),
     };
+    if let Err(denied) = shared.api.admit(&prepared) {
+        // Whoever repeats a request may be a stranger who has overheard it.
+        drop(under_way);
+        tokio::time::sleep(denied.wait).await;
+        return (Err(denied.error), None);
+    }
     (carried_out(shared, prepared, request_id).await, Some(under_way))
 }
 

@@ -140,6 +140,9 @@ pub fn run(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ControlError> {
     let _lock = lock(&config.data_dir)?;
+    // A server that ran on this folder before accepts nothing any more. Where there are no keys yet
+    // there was none.
+    let began = config.data_dir.join(credentials::FILE_NAME).exists().then(clock::now);
     let credentials =
         credentials::load_or_create(&config.data_dir).map_err(ControlError::Credentials)?;
     let settings = Settings {
@@ -163,7 +166,7 @@ pub fn run(
         .thread_name("control")
         .build()
         .map_err(ControlError::Runtime)?;
-    let api = Arc::new(Api::new(Arc::clone(&plane), credentials));
+    let api = Arc::new(Api::new(Arc::clone(&plane), credentials, began));
     let served = runtime.block_on(http::serve(api, listener, config.timeouts, ready, shutdown));
     // Waits for calls of the data plane that are still under way.
     drop(runtime);

@@ -146,6 +146,99 @@ fn presigned_urls_work() {
     assert_eq!(code(&answer.body), "SignatureDoesNotMatch");
 }
 
+const TAG: &str = "Action=CreateTags&Version=2016-11-15&Tag.1.Key=k&ResourceId.1=";
+
+/// The code of a refusal that makes every SDK sign the request again and send it again.
+const TOO_EARLY: &str = "RequestLimitExceeded";
+
+/// Who has overheard a signed request can send it as it is, but not to any effect.
+#[test]
+fn a_change_is_made_once_however_often_its_request_is_sent() {
+    let (_folder, server, client) = started();
+    let create = "Action=CreateVolume&Version=2016-11-15&AvailabilityZone=local-1a&Size=1";
+    let count = || server.agent.with(|state| state.volumes.len());
+    let sent = |headers: &[(String, String)], body: &str| {
+        client.send("POST", "/", headers, body.as_bytes())
+    };
+    // Until the last second in which it is good.
+    for signed_at in [unix_s(), unix_s() - 200] {
+        let before = count();
+        let headers = client.signed_headers(create, signed_at);
+        assert_eq!(sent(&headers, create).status, 200);
+        for _ in 0..2 {
+            let again = sent(&headers, create);
+            assert_eq!((again.status, code(&again.body).as_str()), (503, TOO_EARLY));
+        }
+        assert_eq!(count(), before + 1);
+    }
+    // What was refused was used, too: it might be accepted later. Not so a dry run, which never
+    // changes anything; nor a client token, with which the same volume is shown again.
+    let absent = "Action=DeleteVolume&Version=2016-11-15&VolumeId=vol-00000000000000000";
+    let headers = client.signed_headers(absent, unix_s());
+    assert_eq!(code(&sent(&headers, absent).body), "InvalidVolume.NotFound");
+    assert_eq!(code(&sent(&headers, absent).body), TOO_EARLY);
+    let dry = format!("{create}&DryRun=true");
+    let headers = client.signed_headers(&dry, unix_s());
+    (0..2).for_each(|_| assert_eq!(code(&sent(&headers, &dry).body), "DryRunOperation"));
+    let before = count();
+    let token = format!("{create}&ClientToken=one");
+    let headers = client.signed_headers(&token, unix_s());
+    (0..3).for_each(|_| assert_eq!(sent(&headers, &token).status, 200));
+    assert_eq!(count(), before + 1);
+    // Only looking is not limited.
+    let headers = client.signed_headers(DESCRIBE, unix_s());
+    (0..3).for_each(|_| assert_eq!(sent(&headers, DESCRIBE).status, 200));
+}
+
+#[test]
+fn what_is_not_signed_may_differ_and_it_is_the_same_request() {
+    let (_folder, _server, client) = started();
+    let body = format!("{TAG}{}", create(&client, &[]));
+    let host = client.address.to_string();
+    let headers = [("host", host.as_str())];
+    let keys = sigv4::Credentials {
+        access_key_id: &client.credentials.access_key_id,
+        secret_access_key: &client.credentials.secret_access_key,
+    };
+    let scope = Scope { region: REGION, service: "ec2" };
+    let request =
+        sigv4::Request { method: "GET", path: "/", query: &body, headers: &headers, body: b"" };
+    let url = sigv4::presign(&request, keys, scope, unix_s(), 3_600);
+    let get = |url: &str, headers: &[(String, String)]| {
+        client.send("GET", &format!("/?{url}"), headers, b"")
+    };
+    let mut headers = vec![("host".to_owned(), host.clone())];
+    assert_eq!(get(&url, &headers).status, 200);
+    // In another order, spelt differently, with a header more.
+    let (first, rest) = url.split_once('&').unwrap();
+    headers.push(("accept".into(), "text/xml".into()));
+    for url in [url.clone(), format!("{rest}&{first}"), url.replace("CreateTags", "Create%54ags")] {
+        let again = get(&url, &headers);
+        assert_eq!((again.status, code(&again.body).as_str()), (503, TOO_EARLY), "{url}");
+    }
+}
+
+#[test]
+fn no_restart_makes_a_signature_good_again() {
+    let (folder, server, client) = started();
+    let body = format!("{TAG}{}", create(&client, &[]));
+    let (now, agent) = (unix_s(), Arc::clone(&server.agent));
+    let early = [now, now - 100].map(|at| client.signed_headers(&body, at));
+    assert_eq!(client.send("POST", "/", &early[0], body.as_bytes()).status, 200);
+    server.stop().unwrap();
+    let server = Server::start_with(config(folder.path()), agent).unwrap();
+    // As an attacker does who sends what was signed for this address; the port does not matter.
+    let mut client = server.client();
+    for headers in &early {
+        client.address = server.address;
+        let again = client.send("POST", "/", headers, body.as_bytes());
+        assert_eq!((again.status, code(&again.body).as_str()), (503, TOO_EARLY), "{again:?}");
+    }
+    // A client that signs anew is served.
+    let tag = [("ResourceId.1", body.rsplit('=').next().unwrap()), ("Tag.1.Key", "k")];
+    client.call("CreateTags", &tag).unwrap();
+}
+
 #[test]
 fn garbage_is_survived() {
     let (_folder, _server, client) = started();

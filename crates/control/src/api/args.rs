@@ -50,11 +50,7 @@ impl Args {
     /// # Errors
     /// `InvalidParameterValue`.
     pub fn boolean(&mut self, name: &str) -> Result<Option<bool>, ApiError> {
-        self.parsed(name, "Must be true or false", |text| match text {
-            "true" | "True" | "TRUE" => Some(true),
-            "false" | "False" | "FALSE" => Some(false),
-            _ => None,
-        })
+        self.parsed(name, "Must be true or false", truth)
     }
 
     /// A whole number from 0.
@@ -254,6 +250,15 @@ impl Args {
     ) -> Result<Option<T>, ApiError> {
         let Some(text) = self.params.take(name) else { return Ok(None) };
         parse(&text).map(Some).ok_or_else(|| invalid(name, &text, hint))
+    }
+}
+
+/// What a text says, if it is `true` or `false`.
+pub(super) fn truth(text: &str) -> Option<bool> {
+    match text {
+        "true" | "True" | "TRUE" => Some(true),
+        "false" | "False" | "FALSE" => Some(false),
+        _ => None,
     }
 }
 

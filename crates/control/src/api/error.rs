@@ -107,6 +107,12 @@ impl ApiError {
         Self { status: 500, code: "InternalError", message }
     }
 
+    /// Whether it is the server's fault, so that clients try again by themselves.
+    #[must_use]
+    pub const fn is_the_servers(&self) -> bool {
+        self.status >= 500
+    }
+
     /// The reply's body.
     #[must_use]
     pub fn document(&self, request_id: &str) -> String {

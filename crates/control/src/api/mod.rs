@@ -29,17 +29,20 @@ mod describe_volumes_modifications;
 mod detach_volume;
 mod modify_volume;
 mod register_host;
+mod replays;
 mod set_volume_credits;
 mod shortage;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use evenkeel_wire::aws::query::{self, Params};
-use evenkeel_wire::aws::sigv4::{self, Scope};
+use evenkeel_wire::aws::sigv4::{self, Scope, Verified};
 use evenkeel_wire::aws::xml::Element;
 
 use self::args::Args;
 use self::error::ApiError;
+use self::replays::Replays;
+pub use self::replays::{Denied, SIGNATURES_MAX};
 use crate::clock;
 use crate::credentials::Credentials;
 use crate::model::{Command, UnixMs};
@@ -116,19 +119,24 @@ pub struct Prepared {
     /// The action.
     pub action: &'static Action,
     params: Params,
+    /// Hash of all parameters that make the request what it is.
+    fingerprint: String,
+    verified: Verified,
 }
 
 /// The API, without its sockets.
 pub struct Api {
     plane: Arc<Plane>,
     credentials: Credentials,
+    replays: Mutex<Replays>,
 }
 
 impl Api {
-    /// The API in front of `plane`, for whoever has `credentials`.
+    /// The API in front of `plane`, for whoever has `credentials`. What was signed with them until
+    /// `began` may have been used before, at a server that is gone; `None` if there was none.
     #[must_use]
-    pub fn new(plane: Arc<Plane>, credentials: Credentials) -> Self {
-        Self { plane, credentials }
+    pub fn new(plane: Arc<Plane>, credentials: Credentials, began: Option<UnixMs>) -> Self {
+        Self { plane, credentials, replays: Mutex::new(Replays::new(began)) }
     }
 
     /// The control plane behind.
@@ -145,7 +153,7 @@ impl Api {
         let scope = Scope { region: &self.plane.settings.region, service: SERVICE };
         let Credentials { access_key_id, secret_access_key } = &self.credentials;
         let secret = |key: &str| (key == access_key_id).then(|| secret_access_key.clone());
-        sigv4::verify(request, scope, secret, clock::now().0 / 1_000)?;
+        let verified = sigv4::verify(request, scope, secret, clock::now().0 / 1_000)?;
         let mut in_query = Params::decode(request.query.as_bytes())?;
         // They belong to the signature, which is verified.
         in_query.retain(|name| !name.starts_with("X-Amz-"));
@@ -156,10 +164,39 @@ impl Api {
             .find(|action| action.name == name)
             .ok_or_else(|| ApiError::unknown_action(&name))?;
         match params.take("Version") {
-            Some(version) if version == VERSION => Ok(Prepared { action, params }),
+            Some(version) if version == VERSION => {
+                let fingerprint = fingerprint(&params);
+                Ok(Prepared { action, params, fingerprint, verified })
+            }
             Some(version) => Err(ApiError::unknown_version(&version)),
             None => Err(ApiError::missing("Version")),
         }
+    }
+
+    /// Whether the request may be carried out now: its signature must not have been used before if
+    /// it would change anything. To be asked once, before it is carried out.
+    ///
+    /// # Errors
+    /// See [`Denied`].
+    pub fn admit(&self, prepared: &Prepared) -> Result<(), Denied> {
+        let Prepared { action, params, fingerprint, verified } = prepared;
+        let now = clock::now();
+        // Such a request is answered with the volume that there is, however often it comes.
+        let is_known = |token: &str| {
+            let model = self.plane.model();
+            model.known_token(token, now).is_some_and(|known| known.fingerprint == *fingerprint)
+        };
+        let makes_nothing_new = action.name == create_volume::ACTION.name
+            && params.get("ClientToken").is_some_and(is_known);
+        if !action.mutates || is_dry_run(params) || makes_nothing_new {
+            return Ok(());
+        }
+        self.replays().take(verified, now)
+    }
+
+    fn replays(&self) -> MutexGuard<'_, Replays> {
+        // No change of it can be left half done.
+        self.replays.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Carries out a request. May block for as long as the data plane takes.
@@ -167,11 +204,24 @@ impl Api {
     /// # Errors
     /// Whatever the action refuses.
     pub fn run(&self, prepared: Prepared, request_id: &str) -> Result<String, ApiError> {
-        let Prepared { action, params } = prepared;
-        let mut pairs: Vec<(&str, &str)> =
-            params.iter().filter(|(name, _)| !["ClientToken", "DryRun"].contains(name)).collect();
-        pairs.sort_unstable();
-        let fingerprint = sigv4::sha256_hex(query::encode(pairs).as_bytes());
+        let Prepared { action, params, fingerprint, verified } = prepared;
+        let result = self.perform(action, params, fingerprint, request_id);
+        if let Err(error) = &result
+            && action.mutates
+            && error.is_the_servers()
+        {
+            self.replays().failed(&verified, error, clock::now());
+        }
+        result
+    }
+
+    fn perform(
+        &self,
+        action: &Action,
+        params: Params,
+        fingerprint: String,
+        request_id: &str,
+    ) -> Result<String, ApiError> {
         let mut args = Args::new(params);
         let dry_run = args.boolean("DryRun")?.unwrap_or(false);
         let now = clock::now();
@@ -186,4 +236,17 @@ impl Api {
         root.children.extend(content);
         Ok(root.document())
     }
+}
+
+fn fingerprint(params: &Params) -> String {
+    let mut pairs: Vec<(&str, &str)> =
+        params.iter().filter(|(name, _)| !["ClientToken", "DryRun"].contains(name)).collect();
+    pairs.sort_unstable();
+    sigv4::sha256_hex(query::encode(pairs).as_bytes())
+}
+
+/// Whether the parameters say, in the way that [`Args::boolean`] reads it, that nothing is to be
+/// changed.
+fn is_dry_run(params: &Params) -> bool {
+    params.get("DryRun").is_some_and(|value| args::truth(value) == Some(true))
 }

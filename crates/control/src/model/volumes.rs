@@ -8,7 +8,18 @@ use super::{
     Tags, Token, UnixMs, VOLUMES_MAX, Volume, VolumeState,
 };
 
+fn is_stale(token: &Token, now: UnixMs) -> bool {
+    now.ms_since(token.used) > TOKEN_LIFETIME_MS
+}
+
 impl Model {
+    /// What a client token was used for, if it was used within the last day: it makes nothing new
+    /// then.
+    #[must_use]
+    pub fn known_token(&self, name: &str, now: UnixMs) -> Option<&Token> {
+        self.tokens.get(name).filter(|token| !is_stale(token, now))
+    }
+
     #[allow(clippy::too_many_arguments)] // one call site, which names them all
     pub(super) fn create_volume(
         &self,
@@ -20,9 +31,8 @@ impl Model {
         token: Option<&(String, String)>,
         now: UnixMs,
     ) -> Result<Decision, Refusal> {
-        let stale = |token: &Token| now.ms_since(token.used) > TOKEN_LIFETIME_MS;
         if let Some((name, fingerprint)) = token
-            && let Some(known) = self.tokens.get(name).filter(|known| !stale(known))
+            && let Some(known) = self.known_token(name, now)
         {
             if known.fingerprint != *fingerprint {
                 return Err(Refusal::TokenReused(name.clone()));
@@ -57,7 +67,7 @@ impl Model {
             modification_starts: vec![],
         };
         let mut decision = Decision::changing(volume);
-        let old = self.tokens.iter().filter(|(_, token)| stale(token));
+        let old = self.tokens.iter().filter(|(_, token)| is_stale(token, now));
         decision.events.extend(old.map(|(name, _)| Event::TokenGone(name.clone())));
         if let Some((name, fingerprint)) = token {
             if self.tokens.len() >= TOKENS_MAX

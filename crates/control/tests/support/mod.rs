@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
@@ -360,7 +361,7 @@ impl Client {
     pub fn call(&self, action: &str, params: &[(&str, &str)]) -> Result<Element, Refused> {
         let named = [("Action", action), ("Version", "2016-11-15")];
         let body = query::encode(named.iter().chain(params).copied());
-        let answer = self.post(&body, unix_s());
+        let answer = self.post_until_taken(&body);
         let root = Element::parse(&answer.body).unwrap_or_else(|e| panic!("{e}: {answer:?}"));
         if answer.status == 200 {
             assert_eq!(root.name, format!("{action}Response"));
@@ -377,6 +378,22 @@ impl Client {
         })
     }
 
+    /// Signs anew and tries again where the server says so, as SDKs do.
+    fn post_until_taken(&self, body: &str) -> Answer {
+        const TRIES_MAX: u32 = 10;
+        static CALLS: AtomicU64 = AtomicU64::new(0);
+        for _ in 0..TRIES_MAX {
+            // As many SDKs do, so that no two calls within a second are signed alike.
+            let call = CALLS.fetch_add(1, Ordering::Relaxed).to_string();
+            let headers = self.signed(body, unix_s(), &[("amz-sdk-invocation-id", &call)]);
+            let answer = self.send("POST", "/", &headers, body.as_bytes());
+            if answer.status != 503 || !answer.body.contains("RequestLimitExceeded") {
+                return answer;
+            }
+        }
+        panic!("refused as too early {TRIES_MAX} times");
+    }
+
     pub fn code(&self, action: &str, params: &[(&str, &str)]) -> String {
         match self.call(action, params) {
             Ok(element) => panic!("{action} {params:?} succeeded: {element:?}"),
@@ -385,9 +402,14 @@ impl Client {
     }
 
     pub fn signed_headers(&self, body: &str, signed_at: u64) -> Vec<(String, String)> {
+        self.signed(body, signed_at, &[])
+    }
+
+    fn signed(&self, body: &str, signed_at: u64, more: &[(&str, &str)]) -> Vec<(String, String)> {
         let host = self.address.to_string();
-        let headers =
-            [("host", host.as_str()), ("content-type", "application/x-www-form-urlencoded")];
+        let mut headers =
+            vec![("host", host.as_str()), ("content-type", "application/x-www-form-urlencoded")];
+        headers.extend(more);
         let body = body.as_bytes();
         let request =
             sigv4::Request { method: "POST", path: "/", query: "", headers: &headers, body };

@@ -71,6 +71,11 @@ pub struct Verified {
     pub presigned: bool,
     /// When it was signed, in seconds of Unix time.
     pub signed_at_unix_s: u64,
+    /// The last second of Unix time in which it is good.
+    pub good_until_unix_s: u64,
+    /// The signature itself, 64 hexadecimal digits: the same for all requests that say the same in
+    /// the same second.
+    pub signature: String,
 }
 
 /// Why a request is not believed.
@@ -166,7 +171,13 @@ pub fn verify(
     );
     // The comparison takes the same time wherever the first difference is.
     if bool::from(expected.as_bytes().ct_eq(claim.signature.as_bytes())) {
-        Ok(Verified { access_key_id, presigned: claim.presigned, signed_at_unix_s })
+        Ok(Verified {
+            access_key_id,
+            presigned: claim.presigned,
+            signed_at_unix_s,
+            good_until_unix_s: signed_at_unix_s.saturating_add(claim.lifetime_s),
+            signature: expected,
+        })
     } else {
         Err(SignatureError::Mismatch)
     }

@@ -304,9 +304,14 @@ fn published_vectors_in_headers() {
         let own = headers.iter().copied();
         let all: Vec<_> = own.chain(added.iter().map(|(n, v)| (n.as_str(), v.as_str()))).collect();
         let verified = verify(&Request { headers: &all, ..request }, SCOPE, secret, NOW);
-        let signed_at_unix_s = NOW;
-        let access_key_id = KEY.into();
-        assert_eq!(verified, Ok(Verified { access_key_id, presigned: false, signed_at_unix_s }));
+        let expected = Verified {
+            access_key_id: KEY.into(),
+            presigned: false,
+            signed_at_unix_s: NOW,
+            good_until_unix_s: NOW + SKEW_MAX_S,
+            signature: (*expected).into(),
+        };
+        assert_eq!(verified, Ok(expected));
     }
 }
 

@@ -1,0 +1,239 @@
+//! A signature of a call that changes something is good for one use. Pure.
+//!
+//! Who overhears a signed request can send it again for as long as it is good, so those that were
+//! used are remembered until then. A signature says its second, not more: a client that makes the
+//! same change twice in a second signs both alike, and an SDK that has lost a reply signs its next
+//! try alike, too. Neither can be told from who repeats what it has overheard, so the second one is
+//! refused as too early: with the code at which every SDK signs anew and tries again, and only once
+//! the client's clock shows another second, so that the next try is a new signature.
+//!
+//! What was used before the server started is not known. Nothing that was signed until then changes
+//! anything.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use evenkeel_wire::aws::sigv4::Verified;
+use evenkeel_wire::aws::timestamp;
+
+use super::error::ApiError;
+use crate::model::UnixMs;
+
+/// Signatures that are remembered, some 100 bytes each: 870 changes a second for the five minutes
+/// that a signature is good. Beyond it changes are refused, and none is forgotten.
+pub const SIGNATURES_MAX: usize = 1 << 18;
+/// Failures that are told again to who repeats a request at once.
+const FAILURES_MAX: usize = 1_024;
+/// Signatures that are forgotten at a time: more than come, and never all at once.
+const FORGOTTEN_MAX: usize = 1_024;
+/// After this time a client's clock shows another second, in milliseconds, whatever part of one the
+/// clocks are apart.
+const SECOND_MS: u64 = 1_010;
+
+/// A request that is not carried out.
+#[derive(Debug)]
+pub struct Denied {
+    /// What the client is told,
+    pub error: ApiError,
+    /// and how long from now: before that it would only sign the same again.
+    pub wait: Duration,
+}
+
+/// The signatures that were used.
+#[derive(Debug, Default)]
+pub struct Replays {
+    /// When this server began; `None` if no signature can be older.
+    began: Option<UnixMs>,
+    /// When each was used.
+    used: BTreeMap<u128, UnixMs>,
+    /// The last second in which each is good.
+    ends: BTreeSet<(u64, u128)>,
+    /// What was good until before this second only may be forgotten.
+    forgotten_s: u64,
+    /// What the server failed to do within the last second.
+    failures: VecDeque<(UnixMs, u128, ApiError)>,
+}
+
+impl Replays {
+    /// Nothing was used; except perhaps what was signed until `began`.
+    pub fn new(began: Option<UnixMs>) -> Self {
+        Self { began, ..Self::default() }
+    }
+
+    /// Uses a signature.
+    ///
+    /// # Errors
+    /// It was used before, or that cannot be told any more, or too many others are remembered.
+    pub fn take(&mut self, verified: &Verified, now: UnixMs) -> Result<(), Denied> {
+        self.forget(now);
+        let key = key(verified);
+        if let Some(first) = self.used.get(&key) {
+            return Err(self.repeated(key, *first, now));
+        }
+        if self.may_be_forgotten(verified) {
+            return Err(unknown(verified, self.began, now));
+        }
+        if self.used.len() >= SIGNATURES_MAX {
+            let error = ApiError::throttled(format!(
+                "{SIGNATURES_MAX} changes were signed that could still be repeated, which is as \
+                 many as are remembered; try again in some minutes"
+            ));
+            return Err(Denied { error, wait: Duration::ZERO });
+        }
+        self.used.insert(key, now);
+        self.ends.insert((verified.good_until_unix_s, key));
+        Ok(())
+    }
+
+    /// The server could not do what a signature was used for. SDKs try again by themselves, and
+    /// within the same second they sign alike: they are to be told why, not that they repeat it.
+    pub fn failed(&mut self, verified: &Verified, error: &ApiError, now: UnixMs) {
+        let is_old = |(at, ..): &mut (UnixMs, _, _)| now.ms_since(*at) > SECOND_MS;
+        while self.failures.pop_front_if(is_old).is_some() {}
+        if self.failures.len() < FAILURES_MAX {
+            self.failures.push_back((now, key(verified), error.clone()));
+        }
+    }
+
+    fn repeated(&self, key: u128, first: UnixMs, now: UnixMs) -> Denied {
+        let since_ms = now.ms_since(first);
+        let failure = self.failures.iter().find(|(_, failed, _)| *failed == key);
+        if let Some((.., error)) = failure.filter(|_| since_ms <= SECOND_MS) {
+            return Denied { error: error.clone(), wait: Duration::ZERO };
+        }
+        let error = ApiError::throttled(
+            "This signature was used before, and one of a request that changes something is good \
+             for one use; sign the request again in a later second",
+        );
+        Denied { error, wait: Duration::from_millis(SECOND_MS.saturating_sub(since_ms)) }
+    }
+
+    fn may_be_forgotten(&self, verified: &Verified) -> bool {
+        let is_older = |began: UnixMs| verified.signed_at_unix_s.saturating_mul(1_000) <= began.0;
+        // The latter only if the clock was set back.
+        self.began.is_some_and(is_older) || verified.good_until_unix_s < self.forgotten_s
+    }
+
+    fn forget(&mut self, now: UnixMs) {
+        let now_s = now.0 / 1_000;
+        for _ in 0..FORGOTTEN_MAX {
+            match self.ends.first() {
+                Some((end_s, _)) if *end_s < now_s => {}
+                _ => break,
+            }
+            if let Some((_, key)) = self.ends.pop_first() {
+                self.used.remove(&key);
+            }
+        }
+        self.forgotten_s = self.forgotten_s.max(now_s);
+    }
+}
+
+fn unknown(verified: &Verified, began: Option<UnixMs>, now: UnixMs) -> Denied {
+    let signed = timestamp::basic(verified.signed_at_unix_s);
+    let error = ApiError::throttled(format!(
+        "Signed at {signed}, and what was used until then is not known: the server has started or \
+         its clock was set back since, it is {} now; sign the request again, and compare the \
+         clocks of client and server if that does not help",
+        timestamp::basic(now.0 / 1_000)
+    ));
+    let since_ms = began.map_or(SECOND_MS, |began| now.ms_since(began));
+    Denied { error, wait: Duration::from_millis(SECOND_MS.saturating_sub(since_ms)) }
+}
+
+/// Half of the signature: nobody without the secret can make two that are alike in it.
+fn key(verified: &Verified) -> u128 {
+    let half = verified.signature.get(..32).unwrap_or_default();
+    // What was verified is hexadecimal.
+    u128::from_str_radix(half, 16).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_wire::aws::sigv4::SKEW_MAX_S;
+
+    const SECOND: u64 = 1_700_000_000;
+
+    fn signed(number: u128, at_s: u64) -> Verified {
+        Verified {
+            access_key_id: "EVKL".into(),
+            presigned: false,
+            signed_at_unix_s: at_s,
+            good_until_unix_s: at_s + SKEW_MAX_S,
+            signature: format!("{number:032x}{:032x}", 0),
+        }
+    }
+
+    fn at(ms: u64) -> UnixMs {
+        UnixMs(SECOND * 1_000 + ms)
+    }
+
+    #[track_caller]
+    fn refused(result: Result<(), Denied>) -> (u16, &'static str, u64) {
+        let Denied { error, wait } = result.unwrap_err();
+        (error.status, error.code, wait.as_millis() as u64)
+    }
+
+    #[test]
+    fn a_signature_is_good_for_one_use_for_as_long_as_it_is_good() {
+        let mut replays = Replays::new(None);
+        let one = signed(1, SECOND);
+        replays.take(&one, at(300)).unwrap();
+        replays.take(&signed(2, SECOND), at(300)).unwrap();
+        // Until a client that signed when it came has another second.
+        assert_eq!(refused(replays.take(&one, at(400))), (503, "RequestLimitExceeded", 910));
+        for later in [1_310, 60_000, SKEW_MAX_S * 1_000] {
+            assert_eq!(refused(replays.take(&one, at(later))).2, 0);
+        }
+        assert_eq!(replays.used.len(), 2);
+        replays.take(&signed(3, SECOND + 301), at((SKEW_MAX_S + 1) * 1_000)).unwrap();
+        assert_eq!((replays.used.len(), replays.ends.len()), (1, 1), "what has ended is forgotten");
+        // The clock is set back: it would be good again, and nobody knows that it was used.
+        let (_, code, _) = refused(replays.take(&one, at(500)));
+        assert_eq!(code, "RequestLimitExceeded");
+    }
+
+    #[test]
+    fn what_was_signed_before_the_server_began_changes_nothing() {
+        let mut replays = Replays::new(Some(at(250)));
+        for early in [signed(1, SECOND - 200), signed(2, SECOND)] {
+            assert_eq!(refused(replays.take(&early, at(260))).2, 1_000);
+            assert_eq!(refused(replays.take(&early, at(9_000))).2, 0);
+        }
+        replays.take(&signed(3, SECOND + 1), at(1_000)).unwrap();
+    }
+
+    #[test]
+    fn when_all_places_are_taken_nothing_is_forgotten() {
+        let mut replays = Replays::new(None);
+        for number in 0..SIGNATURES_MAX as u128 {
+            replays.take(&signed(number, SECOND), at(0)).unwrap();
+        }
+        let next = signed(u128::MAX, SECOND + 1);
+        let Denied { error, .. } = replays.take(&next, at(1_000)).unwrap_err();
+        assert!(error.message.starts_with("262144 changes were signed"), "{error:?}");
+        assert!(replays.take(&signed(0, SECOND), at(1_000)).is_err());
+        // They go by and by, and none comes back meanwhile.
+        let later = signed(u128::MAX, SECOND + SKEW_MAX_S + 1);
+        replays.take(&later, at((SKEW_MAX_S + 1) * 1_000)).unwrap();
+        assert_eq!(replays.used.len(), SIGNATURES_MAX - FORGOTTEN_MAX + 1);
+    }
+
+    #[test]
+    fn a_failure_of_the_server_is_told_again_within_the_second() {
+        let mut replays = Replays::new(None);
+        let one = signed(1, SECOND);
+        replays.take(&one, at(0)).unwrap();
+        replays.failed(&one, &ApiError::no_capacity("too little"), at(20));
+        let told = refused(replays.take(&one, at(40)));
+        assert_eq!(told, (500, "InsufficientVolumeCapacity", 0));
+        assert_eq!(refused(replays.take(&one, at(1_011))).1, "RequestLimitExceeded");
+        for number in 2..FAILURES_MAX as u128 + 10 {
+            replays.failed(&signed(number, SECOND), &ApiError::internal("x"), at(30));
+        }
+        assert_eq!(replays.failures.len(), FAILURES_MAX);
+        replays.failed(&one, &ApiError::no_capacity("too little"), at(2_000));
+        assert_eq!(replays.failures.len(), 1);
+    }
+}
