@@ -27,6 +27,7 @@ mod http;
 mod metrics;
 pub mod model;
 pub mod plane;
+mod private;
 pub mod reconcile;
 mod reserve;
 mod space;
@@ -157,7 +158,7 @@ pub fn run(
     // Before anything else is touched: the most likely thing to fail.
     let listener =
         http::bind(config.listen).map_err(|error| ControlError::Listen(config.listen, error))?;
-    let database = config.data_dir.join(DATABASE_FILE_NAME);
+    let database = private_database(&config.data_dir)?;
     let plane = Plane::start(&database, settings, agent).map_err(ControlError::Start)?;
     let plane = Arc::new(plane);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -175,6 +176,17 @@ pub fn run(
     stopped.inspect(|()| info!("stopped cleanly"))
 }
 
+/// The database's path. The file is there and, with what SQLite has put beside it, its owner's only:
+/// what SQLite makes beside it later gets the file's own mode.
+fn private_database(data_dir: &Path) -> Result<PathBuf, ControlError> {
+    let path = data_dir.join(DATABASE_FILE_NAME);
+    private::open(&path).map_err(|error| ControlError::DataDir(path.clone(), error))?;
+    for beside in ["-wal", "-shm", "-journal"] {
+        private::mend(&data_dir.join(format!("{DATABASE_FILE_NAME}{beside}")));
+    }
+    Ok(path)
+}
+
 /// A lock may outlive its server by a moment: a child that whoever ran the server has just forked
 /// holds it, too, until it becomes another program.
 const LOCK_TRIES: u32 = 20;
@@ -184,7 +196,7 @@ const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
 fn lock(data_dir: &Path) -> Result<File, ControlError> {
     let path = data_dir.join(LOCK_FILE_NAME);
     let io = |error| ControlError::DataDir(path.clone(), error);
-    let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(io)?;
+    let file = private::open(&path).map_err(io)?;
     for _ in 0..LOCK_TRIES {
         match file.try_lock() {
             Ok(()) => return Ok(file),

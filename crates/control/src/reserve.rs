@@ -2,9 +2,11 @@
 //! and the server is killed, the database could not be opened again, and so nothing deleted either.
 //! The reserve is given back when the server starts and taken anew once it runs.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use tracing::warn;
+
+use crate::private;
 
 /// Enough for the database to recover and for some hundred changes after that.
 const BYTES: usize = 1 << 20;
@@ -38,7 +40,8 @@ impl Reserve {
         }
         // Written, not only announced: a file system may hand out announced space to others. Not
         // zeroes, which some do not store.
-        let kept = std::fs::write(&self.path, vec![b'.'; BYTES]);
+        let file = private::open(&self.path);
+        let kept = file.and_then(|mut file| file.write_all(&vec![b'.'; BYTES]));
         self.kept = true;
         if let Err(error) = kept {
             let path = self.path.display();

@@ -4,7 +4,10 @@
 
 mod support;
 
+use std::collections::BTreeMap;
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command as Process, Stdio};
 use std::sync::Arc;
@@ -457,6 +460,38 @@ fn a_database_of_a_newer_version_is_not_touched() {
     drop(db);
     let refused = Server::start_with(config(folder.path()), Arc::default()).err().unwrap();
     assert!(refused.to_string().contains("newer version"), "{refused}");
+}
+
+#[test]
+fn nobody_else_may_read_what_is_kept_nor_what_an_earlier_version_left_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let modes = |to: Option<u32>| -> BTreeMap<String, u32> {
+        let entries = std::fs::read_dir(folder.path()).unwrap().map(Result::unwrap);
+        let files = entries.map(|entry| {
+            if let Some(mode) = to.filter(|_| entry.file_name() != credentials::FILE_NAME) {
+                std::fs::set_permissions(entry.path(), Permissions::from_mode(mode)).unwrap();
+            }
+            let mode = entry.metadata().unwrap().permissions().mode() & 0o7777;
+            (entry.file_name().into_string().unwrap(), mode)
+        });
+        files.collect()
+    };
+    let names =
+        ["control.db", "control.db-shm", "control.db-wal", "control.lock", "control.reserve"];
+    let all: BTreeMap<String, u32> = names
+        .into_iter()
+        .chain([credentials::FILE_NAME])
+        .map(|name| (name.to_owned(), 0o600))
+        .collect();
+    // Killed, so that all of it stays.
+    let server = Killable::start(folder.path(), None);
+    create(&server.client, &[]);
+    assert_eq!(modes(None), all);
+    server.kill();
+    assert!(modes(Some(0o644)).values().any(|mode| *mode == 0o644));
+    let server = Server::start(folder.path());
+    create(&server.client(), &[]);
+    assert_eq!(modes(None), all);
 }
 
 /// What the tick stored is what a crash leaves: what was not leased.
