@@ -49,6 +49,11 @@ fn boto3_filters_tags_and_turns_pages() {
 }
 
 #[test]
+fn boto3_sees_the_status_of_volumes() {
+    boto3("status");
+}
+
+#[test]
 fn boto3_looks_around() {
     boto3("world");
 }
@@ -89,6 +94,9 @@ fn aws_cli_takes_a_volume_through_its_life() {
             --query 'Volumes[].[VolumeId, State, Iops]' --output text | tr '\t' ' '
         aws ec2 describe-volumes-modifications --volume-ids $V --output text \
             --query 'VolumesModifications[].[ModificationState, TargetIops]' | tr '\t' ' '
+        aws ec2 describe-volume-status --volume-ids $V --output text \
+            --filters Name=volume-status.status,Values=ok \
+            --query 'VolumeStatuses[].VolumeStatus.[Status, Details[0].Status]' | tr '\t' ' '
         aws ec2 detach-volume --volume-id $V >/dev/null
         aws ec2 delete-volume --volume-id $V
         aws ec2 describe-volumes --query Volumes --output json
@@ -99,7 +107,7 @@ fn aws_cli_takes_a_volume_through_its_life() {
     let text = output.ok();
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[0].starts_with("vol-") && lines[0].ends_with(" in-use 2000"), "{text}");
-    assert_eq!(lines[1..], ["completed 2000", "[]", "refused"]);
+    assert_eq!(lines[1..], ["completed 2000", "ok passed", "[]", "refused"]);
     assert!(stderr.contains("(InvalidVolume.NotFound)"), "{stderr}");
 }
 

@@ -113,6 +113,30 @@ def filters(ec2):
     assert len(every) == 12 and {small, large, busy} <= every
 
 
+def status(ec2):
+    volumes = sorted(create(ec2, 1, "gp3") for _ in range(7))
+    pages = ec2.get_paginator("describe_volume_status").paginate(PaginationConfig={"PageSize": 5})
+    items = [item for page in pages for item in page["VolumeStatuses"]]
+    expect([item["VolumeId"] for item in items], volumes)
+    passed = [{"Name": "io-enabled", "Status": "passed"},
+              {"Name": "io-performance", "Status": "not-applicable"}]
+    for item in items:
+        expect(item["VolumeStatus"], {"Status": "ok", "Details": passed})
+        expect((item["AvailabilityZone"], item["Events"], item["Actions"]), (ZONE, [], []))
+
+    def found(name, value):
+        wanted = [{"Name": name, "Values": [value]}]
+        return len(ec2.describe_volume_status(Filters=wanted)["VolumeStatuses"])
+
+    expect(found("volume-status.status", "ok"), 7)
+    expect(found("volume-status.status", "impaired"), 0)
+    expect(found("availability-zone", ZONE), 7)
+    one = ec2.describe_volume_status(VolumeIds=[volumes[3]])["VolumeStatuses"]
+    expect([item["VolumeId"] for item in one], [volumes[3]])
+    refused("InvalidVolume.NotFound", ec2.describe_volume_status,
+            VolumeIds=["vol-00000000000000000"])
+
+
 def world(ec2):
     zones = ec2.describe_availability_zones()["AvailabilityZones"]
     expect([(zone["ZoneName"], zone["State"], zone["RegionName"]) for zone in zones],

@@ -331,6 +331,12 @@ fn a_volume_that_cannot_be_brought_up_is_in_error_until_it_can() {
     let credentials = credentials::load(folder.path()).unwrap();
     let client = Client { address: address.recv().unwrap(), credentials };
     assert_eq!(status(&client, &id), "error");
+    let reply = client.call("DescribeVolumeStatus", &[]).unwrap();
+    let checked = reply.items("volumeStatusSet")[0].child("volumeStatus").unwrap();
+    assert_eq!(text(checked, "status"), "impaired");
+    let details = checked.items("details").iter();
+    let details: Vec<_> = details.map(|d| (text(d, "name"), text(d, "status"))).collect();
+    assert_eq!(details, [("io-enabled", "failed"), ("io-performance", "not-applicable")]);
     fails.store(false, Ordering::SeqCst);
     becomes(&client, &id, "available");
     drop(stop);

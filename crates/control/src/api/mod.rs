@@ -24,6 +24,7 @@ mod describe_tags;
 mod describe_unowned_volumes;
 mod describe_volume_credits;
 mod describe_volume_metrics;
+mod describe_volume_status;
 mod describe_volumes;
 mod describe_volumes_modifications;
 mod detach_volume;
@@ -85,6 +86,7 @@ pub const ACTIONS: &[Action] = &[
     describe_unowned_volumes::ACTION,
     describe_volume_credits::ACTION,
     describe_volume_metrics::ACTION,
+    describe_volume_status::ACTION,
     describe_volumes::ACTION,
     describe_volumes_modifications::ACTION,
     detach_volume::ACTION,

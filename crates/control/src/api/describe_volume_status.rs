@@ -1,0 +1,125 @@
+//! DescribeVolumeStatus: whether volumes can be used, as EC2's status checks say it.
+
+use std::collections::BTreeMap;
+
+use evenkeel_core::ids::VolumeId;
+use evenkeel_wire::agent::VolumeReport;
+use evenkeel_wire::aws::xml::Element;
+
+use super::error::ApiError;
+use super::{Action, Call, view};
+use crate::model::{Model, Refusal, Settings, Volume, VolumeState};
+
+pub const ACTION: Action = Action { name: "DescribeVolumeStatus", mutates: false, run };
+
+/// Those about actions and events fit no volume: there are none of either.
+const FILTERS: &[&str] = &[
+    "action.code",
+    "action.description",
+    "action.event-id",
+    "availability-zone",
+    "event.description",
+    "event.event-id",
+    "event.event-type",
+    "event.not-after",
+    "event.not-before",
+    "volume-status.details-name",
+    "volume-status.details-status",
+    "volume-status.status",
+];
+
+fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
+    let args = &mut call.args;
+    let ids = args.volume_ids("VolumeId")?;
+    let filters = args.filters(FILTERS)?;
+    let page = args.page(5, 1_000)?;
+    args.boolean("IncludeManagedResources")?;
+    args.done()?;
+    if !ids.is_empty() && page.is_given() {
+        return Err(ApiError::new(
+            "InvalidParameterCombination",
+            "The parameter volumes cannot be used with the parameter maxResults",
+        ));
+    }
+    no_absent(&call.plane.model(), &ids)?;
+    // That nobody answers is what is to be told then.
+    let reports = call.plane.report().unwrap_or_default().volumes.into_iter();
+    let reports: BTreeMap<VolumeId, VolumeReport> = reports.map(|r| (r.id, r)).collect();
+    let settings = &call.plane.settings;
+    let model = call.plane.model();
+    no_absent(&model, &ids)?;
+    let wanted = model
+        .volumes
+        .values()
+        .filter(|volume| ids.is_empty() || ids.contains(&volume.id))
+        .map(|volume| (volume, Status::of(volume, reports.get(&volume.id))))
+        .filter(|(volume, status)| filters.pass(|name| values(volume, status, name)));
+    let (found, token) = page.cut(wanted, |(volume, _)| volume.id.to_string());
+    let items = found.iter().map(|(volume, status)| item(settings, volume, status)).collect();
+    Ok(view::paged("volumeStatusSet", items, token))
+}
+
+fn no_absent(model: &Model, ids: &[VolumeId]) -> Result<(), ApiError> {
+    let absent: Vec<_> = ids.iter().copied().filter(|id| !model.volumes.contains_key(id)).collect();
+    if absent.is_empty() { Ok(()) } else { Err(Refusal::VolumesNotFound(absent).into()) }
+}
+
+/// What is known of a volume, in the words of EC2's checks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Status {
+    /// `ok`, `impaired`, `insufficient-data`.
+    status: &'static str,
+    /// Whether it can be read and written: `passed`, `failed`, `insufficient-data`.
+    io_enabled: &'static str,
+}
+
+impl Status {
+    const OK: Self = Self { status: "ok", io_enabled: "passed" };
+    const IMPAIRED: Self = Self { status: "impaired", io_enabled: "failed" };
+    const UNKNOWN: Self = Self { status: "insufficient-data", io_enabled: "insufficient-data" };
+
+    /// The status of a volume, of which the data plane has reported this if anything.
+    fn of(volume: &Volume, report: Option<&VolumeReport>) -> Self {
+        match (volume.state(), report) {
+            (VolumeState::Error, _) => Self::IMPAIRED,
+            (VolumeState::Creating | VolumeState::Deleting, _) | (_, None) => Self::UNKNOWN,
+            (VolumeState::Available | VolumeState::InUse, Some(_)) => Self::OK,
+        }
+    }
+
+    /// The checks, each with its result. What a volume delivers is not among them:
+    /// DescribeVolumeMetrics tells it second by second.
+    fn details(&self) -> [(&'static str, &'static str); 2] {
+        [("io-enabled", self.io_enabled), ("io-performance", "not-applicable")]
+    }
+}
+
+fn item(settings: &Settings, volume: &Volume, status: &Status) -> Element {
+    let details = status.details().map(|(name, result)| {
+        Element::list("item", [Element::text("name", name), Element::text("status", result)])
+    });
+    Element::list(
+        "item",
+        [
+            Element::text("volumeId", volume.id),
+            Element::text("availabilityZone", &volume.zone),
+            Element::text("availabilityZoneId", view::zone_id(settings)),
+            Element::list(
+                "volumeStatus",
+                [Element::text("status", status.status), Element::list("details", details)],
+            ),
+            Element::new("eventsSet"),
+            Element::new("actionsSet"),
+        ],
+    )
+}
+
+fn values(volume: &Volume, status: &Status, filter: &str) -> Vec<String> {
+    match filter {
+        "availability-zone" => vec![volume.zone.clone()],
+        "volume-status.status" => vec![status.status.into()],
+        "volume-status.details-name" => status.details().map(|(name, _)| name.into()).into(),
+        "volume-status.details-status" => status.details().map(|(_, result)| result.into()).into(),
+        _ => vec![],
+    }
+}
