@@ -12,6 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 pub mod capacity;
+pub mod endpoints;
 pub mod model;
 
 /// The version of EC2's API that we speak.
@@ -81,6 +82,12 @@ impl Client {
         let kept = evenkeel_control::credentials::load(data_dir)
             .map_err(|error| Failure::new(error.to_string()))?;
         Self::with_keys(&format!("http://{api}"), region, kept.into())
+    }
+
+    /// The host that is asked, by name or address.
+    pub fn host(&self) -> &str {
+        let port = self.authority.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
+        port.map_or(self.authority.as_str(), |(host, _)| host)
     }
 
     /// Carries out one action and returns the answer's root element. Where the server says that it
@@ -333,6 +340,16 @@ mod tests {
                 format!("endpoint {endpoint}: expected http://HOST:PORT")
             );
         }
+    }
+
+    #[test]
+    fn the_host_is_told_without_its_port() {
+        for (authority, host) in
+            [("127.0.0.1:8650", "127.0.0.1"), ("[::1]:8650", "[::1]"), ("[::1]", "[::1]")]
+        {
+            assert_eq!(client(authority).host(), host);
+        }
+        assert_eq!(client("store.example").host(), "store.example");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::calibration;
 use crate::cli::{self, Bytes, CalibrateWhen, Io, Serve, StoreKind};
 use crate::endpoint::Noted;
 use crate::message::{Exit, Failure};
-use evenkeel_control::{ControlConfig, ModifyPolicy, SpaceOversell, Timeouts};
+use evenkeel_control::{ControlConfig, Endpoint, ModifyPolicy, SpaceOversell, Timeouts};
 use evenkeel_core::qos::admission::{Figure, Oversell};
 use evenkeel_core::qos::sharing::DeviceModel;
 use evenkeel_core::volume::{Rules, VolumeType};
@@ -157,9 +157,12 @@ pub fn run(
         }
     }
     let nbd = engine.tcp_addresses();
+    let unix = config.nbd_unix.iter().cloned().map(Endpoint::NbdUnix);
+    let endpoints = nbd.iter().copied().map(Endpoint::NbdTcp).chain(unix).collect();
     let control = ControlConfig {
         data_dir: config.data_dir.clone(),
         listen: config.listen,
+        endpoints,
         region: config.region.clone(),
         zone: config.zone.clone(),
         rules: config.rules,

@@ -154,6 +154,34 @@ fn a_volume_is_reachable_while_it_is_attached() {
     }
 }
 
+/// The server knows where it listens: nothing that the caller has set says it better.
+#[test]
+fn a_volume_is_shown_where_its_server_listens() {
+    let mut server = Server::start("");
+    let volume = server.attached("--size 1");
+    let shown = |server: &Server, api: &str, format: &str| {
+        let mut command = evenkeel(server.folder());
+        command.env("EVENKEEL_ENDPOINT", api).env("EVENKEEL_DATA_DIR", server.data_dir());
+        command.env("EVENKEEL_NBD_LISTEN", "127.0.0.1:1");
+        run(command.args(["volume", "show", &volume, "-o", format])).ok()
+    };
+    let nbd = |text: &str| serde_json::from_str::<Value>(text).expect("JSON")["nbd"].clone();
+    let both = [server.tcp_uri(&volume), server.unix_uri(&volume)];
+    assert_eq!(nbd(&shown(&server, &server.endpoint, "json")), serde_json::json!(both));
+    let text = shown(&server, &server.endpoint, "text");
+    both.iter().for_each(|uri| assert!(text.contains(uri), "{text}"));
+    server.stop();
+    // One that listens on all of the machine's addresses is reached where its API is.
+    server.option("--nbd-listen 0.0.0.0:0");
+    server.restart();
+    let uris = nbd(&shown(&server, &server.endpoint, "json"));
+    assert_eq!(uris[0], server.tcp_uri(&volume));
+    let second = uris[1].as_str().expect("a URI").strip_prefix("nbd://").expect("over TCP");
+    let second: std::net::SocketAddr = second.split('/').next().unwrap().parse().unwrap();
+    assert!(second.ip().is_loopback() && second != server.nbd, "{uris}");
+    Client::open(second, &volume).expect("it is served there");
+}
+
 #[test]
 fn a_volume_of_another_host_is_not_for_this_one() {
     let server = Server::start("--store memory");

@@ -3,7 +3,6 @@
 use super::{Connection, Output, date, percent_ppm, size_gib, span, volume_type};
 use clap::{Args, ValueHint};
 use evenkeel_core::volume::{Date, VolumeType};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -64,11 +63,6 @@ pub struct Prove {
     /// Write a test case for each check, for a build server.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub junit: Option<PathBuf>,
-
-    /// Addresses of the server's NBD side; its unix socket is used where it is there.
-    #[arg(long, env = "EVENKEEL_NBD_LISTEN", default_value = "127.0.0.1:10809")]
-    #[arg(value_name = "ADDR", value_delimiter = ',')]
-    pub nbd_listen: Vec<SocketAddr>,
 
     #[command(flatten)]
     pub output: Output,

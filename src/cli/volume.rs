@@ -4,7 +4,6 @@ use super::{Connection, Output, Wait, instance_id, size_gib, tag, volume_id, vol
 use clap::{Args, Subcommand};
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::volume::VolumeType;
-use std::net::SocketAddr;
 
 #[derive(Args, Debug)]
 pub struct Volume {
@@ -29,10 +28,6 @@ pub enum VolumeVerb {
         /// The volume's id.
         #[arg(value_name = "VOLUME", value_parser = volume_id)]
         volume: VolumeId,
-        /// Addresses of the server's NBD side, to show where the volume is reached.
-        #[arg(long, env = "EVENKEEL_NBD_LISTEN", default_value = "127.0.0.1:10809")]
-        #[arg(value_name = "ADDR", value_delimiter = ',')]
-        nbd_listen: Vec<SocketAddr>,
     },
     /// Change type, size or limits; in force at once, and never refills credits.
     Modify(VolumeModify),

@@ -4,6 +4,7 @@ use super::progress::{Progress, Stages, second};
 use super::{folder_of_a_run, serve, volume};
 use crate::api::Client;
 use crate::api::capacity::Capacity;
+use crate::api::endpoints::Endpoints;
 use crate::cli::Prove;
 use crate::files::write;
 use crate::message::{self, Exit, Failure, Format};
@@ -33,7 +34,7 @@ pub fn run(arguments: &Prove) -> Result<(), Failure> {
         match arguments.target.parse::<VolumeId>() {
             Ok(id) => {
                 client = Client::new(&arguments.connection)?;
-                let subject = volume_subject(arguments, &asked, &client, id)?;
+                let subject = volume_subject(&asked, &client, id)?;
                 (subject, Box::new(Server { client: &client, volume: id.to_string() }))
             }
             Err(_) => (other_subject(arguments, &asked)?, Box::new(Outside)),
@@ -173,12 +174,7 @@ fn rules(as_of: Option<Date>) -> Result<&'static Rules, Failure> {
 }
 
 /// A volume of a server of ours: its own promise, unless another one is asked for.
-fn volume_subject(
-    arguments: &Prove,
-    asked: &Asked,
-    client: &Client,
-    id: VolumeId,
-) -> Result<Subject, Failure> {
+fn volume_subject(asked: &Asked, client: &Client, id: VolumeId) -> Result<Subject, Failure> {
     let id = id.to_string();
     let known = volume::get(client, &id)?;
     if known.state != "in-use" {
@@ -202,15 +198,14 @@ fn volume_subject(
         return Err(Failure::new(message).exit(Exit::Usage).hint("leave it out, or name the type"));
     }
     let (volume_type, promise) = if is_asked { asked } else { &own }.promise(size_gib)?;
-    let socket = arguments.connection.data_dir.join("nbd.sock");
-    let uri = match (socket.exists(), arguments.nbd_listen.first()) {
-        (true, _) => {
-            let socket = std::path::absolute(&socket).unwrap_or(socket);
-            NbdUri::unix(&socket, &id)
-        }
-        (false, Some(address)) => NbdUri::tcp(*address, &id),
-        (false, None) => return Err(Failure::new("--nbd-listen names no address")),
-    };
+    let endpoints = Endpoints::of(client)?;
+    let uri = endpoints.nearest(&id).ok_or_else(|| {
+        let there = endpoints.elsewhere().join(", ");
+        Failure::new(format!(
+            "{id} is not reached from this machine; the server listens at: {there}"
+        ))
+    })?;
+    let uri = NbdUri::parse(&uri).map_err(|error| usage(&error))?;
     Ok(Subject { name: id, target: uri.into(), volume_type, size_gib, promise })
 }
 

@@ -2,6 +2,7 @@
 
 use super::{capacity, host};
 use crate::api::Client;
+use crate::api::endpoints::Endpoints;
 use crate::api::model::{Balance, Credits, Unowned, Volume};
 use crate::cli::{
     self, VolumeAdopt, VolumeAttach, VolumeCreate, VolumeDetach, VolumeModify, VolumeVerb, Wait,
@@ -9,7 +10,6 @@ use crate::cli::{
 use crate::clock::Deadline;
 use crate::message::{self, Exit, Failure, Format, Item, or_dash};
 use serde_json::json;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 const NO_VOLUMES: &str =
@@ -32,9 +32,7 @@ pub fn run(arguments: &cli::Volume) -> Result<(), Failure> {
             let volumes = Volume::set(&client.call("DescribeVolumes", &[])?);
             message::print(&capacity::volumes(&client, &volumes, format, NO_VOLUMES)?)
         }
-        VolumeVerb::Show { volume, nbd_listen } => {
-            show(&client, arguments, &volume.to_string(), nbd_listen)
-        }
+        VolumeVerb::Show { volume } => show(&client, &volume.to_string(), format),
         VolumeVerb::Modify(change) => modify(&client, change),
         VolumeVerb::Attach(attach) => {
             let host = attach.host.map(|host| host.to_string());
@@ -234,31 +232,25 @@ pub fn wait_for_state(
     })
 }
 
-fn show(
-    client: &Client,
-    arguments: &cli::Volume,
-    id: &str,
-    nbd_listen: &[SocketAddr],
-) -> Result<(), Failure> {
+fn show(client: &Client, id: &str, format: Format) -> Result<(), Failure> {
     let volume = get(client, id)?;
     let credits = get_credits(client, id)?;
-    if arguments.output.format == Format::Csv {
+    if format == Format::Csv {
         return message::print(&message::listing(&[volume], Format::Csv, ""));
     }
-    let mut reach: Vec<String> =
-        nbd_listen.iter().map(|address| format!("nbd://{address}/{id}")).collect();
-    let socket = arguments.connection.data_dir.join("nbd.sock");
-    if socket.exists() {
-        let socket = std::path::absolute(&socket).unwrap_or(socket);
-        reach.push(format!("nbd+unix:///{id}?socket={}", socket.display()));
-    }
-    if arguments.output.format == Format::Json {
+    let endpoints = Endpoints::of(client)?;
+    let reach = endpoints.uris(id);
+    if format == Format::Json {
         let value = json!({
             "schema": "evenkeel.volume/1", "volume": volume, "credits": credits, "nbd": reach,
         });
         return message::print(&message::json(&value));
     }
     let mut rows = details(&volume);
+    if reach.is_empty() {
+        let there = endpoints.elsewhere().join(", ");
+        rows.push(("NBD", format!("not from this machine; the server listens at: {there}")));
+    }
     rows.extend(reach.into_iter().map(|uri| ("NBD", uri)));
     for (kind, first) in balances(&credits) {
         let _ = Deadline::after(TREND_INTERVAL * 2).pause(TREND_INTERVAL);

@@ -65,6 +65,8 @@ pub struct ControlConfig {
     pub data_dir: PathBuf,
     /// Where the API listens; port 0 takes any free one.
     pub listen: SocketAddr,
+    /// Where the data plane is reached: whoever asks is told so.
+    pub endpoints: Vec<Endpoint>,
     /// The region clients must sign for.
     pub region: String,
     /// The only availability zone.
@@ -81,6 +83,15 @@ pub struct ControlConfig {
     pub space_oversell: SpaceOversell,
     /// How long clients of the API may dawdle.
     pub timeouts: Timeouts,
+}
+
+/// Where clients of the data plane connect.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Endpoint {
+    /// NBD over TCP; an unspecified address stands for all of the machine's.
+    NbdTcp(SocketAddr),
+    /// NBD over a unix socket.
+    NbdUnix(PathBuf),
 }
 
 /// Why the control plane could not run, or could not stop cleanly.
@@ -167,7 +178,7 @@ pub fn run(
         .thread_name("control")
         .build()
         .map_err(ControlError::Runtime)?;
-    let api = Arc::new(Api::new(Arc::clone(&plane), credentials, began));
+    let api = Arc::new(Api::new(Arc::clone(&plane), credentials, config.endpoints, began));
     let served = runtime.block_on(http::serve(api, listener, config.timeouts, ready, shutdown));
     // Waits for calls of the data plane that are still under way.
     drop(runtime);
@@ -176,8 +187,8 @@ pub fn run(
     stopped.inspect(|()| info!("stopped cleanly"))
 }
 
-/// The database's path. The file is there and, with what SQLite has put beside it, its owner's only:
-/// what SQLite makes beside it later gets the file's own mode.
+/// The database's path. The file is there and, with what SQLite has put beside it, its owner's
+/// only: what SQLite makes beside it later gets the file's own mode.
 fn private_database(data_dir: &Path) -> Result<PathBuf, ControlError> {
     let path = data_dir.join(DATABASE_FILE_NAME);
     private::open(&path).map_err(|error| ControlError::DataDir(path.clone(), error))?;

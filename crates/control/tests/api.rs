@@ -468,6 +468,19 @@ fn the_status_of_volumes_is_what_is_known_of_them() {
 }
 
 #[test]
+fn where_the_data_plane_is_reached_is_told() {
+    let fixture = fixture();
+    let reply = fixture.client.call("DescribeEndpoints", &[]).unwrap();
+    let socket = fixture._folder.path().join("nbd.sock");
+    let told = reply.items("endpointSet").iter().map(|item| {
+        let field = |name| text(item, name);
+        (field("protocol"), field("transport"), field("address"))
+    });
+    let tcp = ("nbd", "tcp", "127.0.0.1:10809");
+    assert_eq!(told.collect::<Vec<_>>(), [tcp, ("nbd", "unix", socket.to_str().unwrap())]);
+}
+
+#[test]
 fn credits_are_shown_and_set() {
     let Fixture { server, client, _folder } = fixture();
     let gp2 = create(&client, &[("VolumeType", "gp2"), ("Size", "100")]);

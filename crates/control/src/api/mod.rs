@@ -18,6 +18,7 @@ mod delete_volume;
 mod deregister_host;
 mod describe_availability_zones;
 mod describe_capacity;
+mod describe_endpoints;
 mod describe_instance_types;
 mod describe_instances;
 mod describe_tags;
@@ -44,10 +45,10 @@ use self::args::Args;
 use self::error::ApiError;
 use self::replays::Replays;
 pub use self::replays::{Denied, SIGNATURES_MAX};
-use crate::clock;
 use crate::credentials::Credentials;
 use crate::model::{Command, UnixMs};
 use crate::plane::{Outcome, Plane};
+use crate::{Endpoint, clock};
 
 /// The version of EC2's API that is spoken.
 pub const VERSION: &str = "2016-11-15";
@@ -80,6 +81,7 @@ pub const ACTIONS: &[Action] = &[
     deregister_host::ACTION,
     describe_availability_zones::ACTION,
     describe_capacity::ACTION,
+    describe_endpoints::ACTION,
     describe_instance_types::ACTION,
     describe_instances::ACTION,
     describe_tags::ACTION,
@@ -99,6 +101,8 @@ pub const ACTIONS: &[Action] = &[
 pub struct Call<'a> {
     /// The control plane.
     pub plane: &'a Plane,
+    /// Where the data plane is reached.
+    pub endpoints: &'a [Endpoint],
     /// The parameters that are not yet understood.
     pub args: Args,
     /// Hash of all parameters that make the request what it is.
@@ -130,15 +134,22 @@ pub struct Prepared {
 pub struct Api {
     plane: Arc<Plane>,
     credentials: Credentials,
+    endpoints: Vec<Endpoint>,
     replays: Mutex<Replays>,
 }
 
 impl Api {
-    /// The API in front of `plane`, for whoever has `credentials`. What was signed with them until
-    /// `began` may have been used before, at a server that is gone; `None` if there was none.
+    /// The API in front of `plane`, for whoever has `credentials`, of a data plane that is reached
+    /// at `endpoints`. What was signed until `began` may have been used before, at a server that is
+    /// gone; `None` if there was none.
     #[must_use]
-    pub fn new(plane: Arc<Plane>, credentials: Credentials, began: Option<UnixMs>) -> Self {
-        Self { plane, credentials, replays: Mutex::new(Replays::new(began)) }
+    pub fn new(
+        plane: Arc<Plane>,
+        credentials: Credentials,
+        endpoints: Vec<Endpoint>,
+        began: Option<UnixMs>,
+    ) -> Self {
+        Self { plane, credentials, endpoints, replays: Mutex::new(Replays::new(began)) }
     }
 
     /// The control plane behind.
@@ -227,7 +238,14 @@ impl Api {
         let mut args = Args::new(params);
         let dry_run = args.boolean("DryRun")?.unwrap_or(false);
         let now = clock::now();
-        let mut call = Call { plane: &self.plane, args, fingerprint, dry_run, now };
+        let mut call = Call {
+            plane: &self.plane,
+            endpoints: &self.endpoints,
+            args,
+            fingerprint,
+            dry_run,
+            now,
+        };
         let content = (action.run)(&mut call)?;
         if dry_run {
             return Err(ApiError::dry_run());

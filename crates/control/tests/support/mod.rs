@@ -14,7 +14,8 @@ use evenkeel_control::credentials::{self, Credentials};
 use evenkeel_control::model::{Command as Change, Settings, Tags};
 use evenkeel_control::plane::Plane;
 use evenkeel_control::{
-    ControlConfig, ControlError, DATABASE_FILE_NAME, ModifyPolicy, SpaceOversell, Timeouts,
+    ControlConfig, ControlError, DATABASE_FILE_NAME, Endpoint, ModifyPolicy, SpaceOversell,
+    Timeouts,
 };
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::Exceeded;
@@ -245,6 +246,10 @@ pub fn config(data_dir: &Path) -> ControlConfig {
     ControlConfig {
         data_dir: data_dir.into(),
         listen: "127.0.0.1:0".parse().unwrap(),
+        endpoints: vec![
+            Endpoint::NbdTcp("127.0.0.1:10809".parse().unwrap()),
+            Endpoint::NbdUnix(data_dir.join("nbd.sock")),
+        ],
         region: REGION.into(),
         zone: "local-1a".into(),
         rules: Rules::newest(),

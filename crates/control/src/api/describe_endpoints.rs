@@ -1,0 +1,27 @@
+//! DescribeEndpoints (not EC2's): where clients reach the volumes that are attached to them.
+
+use evenkeel_wire::aws::xml::Element;
+
+use super::error::ApiError;
+use super::{Action, Call};
+use crate::Endpoint;
+
+pub const ACTION: Action = Action { name: "DescribeEndpoints", mutates: false, run };
+
+fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
+    // Takes no parameters: there are few.
+    call.args.done()?;
+    let items = call.endpoints.iter().map(|endpoint| {
+        let (transport, address) = match endpoint {
+            Endpoint::NbdTcp(address) => ("tcp", address.to_string()),
+            Endpoint::NbdUnix(path) => ("unix", path.display().to_string()),
+        };
+        let fields = [
+            Element::text("protocol", "nbd"),
+            Element::text("transport", transport),
+            Element::text("address", address),
+        ];
+        Element::list("item", fields)
+    });
+    Ok(vec![Element::list("endpointSet", items)])
+}

@@ -1,0 +1,115 @@
+//! Where volumes are reached, as the server tells it, seen from here.
+
+use super::Client;
+use crate::message::Failure;
+use evenkeel_lab::bench::NbdUri;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+/// The NBD side of a server.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Endpoints {
+    /// `host:port` where a client on this machine connects over TCP.
+    tcp: Vec<String>,
+    /// Unix sockets on this machine.
+    unix: Vec<PathBuf>,
+    /// What only the server's own machine reaches, and this is another one.
+    elsewhere: Vec<String>,
+}
+
+impl Endpoints {
+    /// Asks the server.
+    pub fn of(client: &Client) -> Result<Self, Failure> {
+        let answer = client.call("DescribeEndpoints", &[])?;
+        let told = answer.items("endpointSet").iter().filter_map(|item| {
+            let is_nbd = item.child_text("protocol") == Some("nbd");
+            item.child_text("transport").zip(item.child_text("address")).filter(|_| is_nbd)
+        });
+        Ok(Self::seen_from(client.host(), told))
+    }
+
+    /// What is told by a server whose API is reached at `host`.
+    fn seen_from<'a>(host: &str, told: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
+        let is_here = is_this_machine(host);
+        let mut endpoints = Self::default();
+        for (transport, address) in told {
+            match (transport, address.parse::<SocketAddr>()) {
+                // Wherever the server is reached: where its API is.
+                ("tcp", Ok(tcp)) if tcp.ip().is_unspecified() => {
+                    endpoints.tcp.push(format!("{host}:{}", tcp.port()));
+                }
+                ("tcp", Ok(tcp)) if is_here || !tcp.ip().is_loopback() => {
+                    endpoints.tcp.push(address.to_owned());
+                }
+                ("unix", _) if is_here && Path::new(address).exists() => {
+                    endpoints.unix.push(address.into());
+                }
+                _ => endpoints.elsewhere.push(address.to_owned()),
+            }
+        }
+        endpoints
+    }
+
+    /// Where a volume is reached from here: over TCP, and over unix sockets.
+    pub fn uris(&self, volume: &str) -> Vec<String> {
+        let tcp = self.tcp.iter().map(|address| format!("nbd://{address}/{volume}"));
+        tcp.chain(self.unix.iter().map(|path| unix_uri(path, volume))).collect()
+    }
+
+    /// The shortest way to a volume: a unix socket where there is one.
+    pub fn nearest(&self, volume: &str) -> Option<String> {
+        let unix = self.unix.first().map(|path| unix_uri(path, volume));
+        unix.or_else(|| self.uris(volume).into_iter().next())
+    }
+
+    /// Where the server listens for its own machine only, if that is not this one.
+    pub fn elsewhere(&self) -> &[String] {
+        &self.elsewhere
+    }
+}
+
+fn unix_uri(path: &Path, volume: &str) -> String {
+    NbdUri::unix(path, volume).as_str().to_owned()
+}
+
+/// Whether a host's name or address is this machine's own.
+fn is_this_machine(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_those_of_the_server_seen_from_here() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("nbd.sock");
+        std::fs::write(&socket, "").unwrap();
+        let socket = socket.to_str().unwrap();
+        let told = [
+            ("tcp", "127.0.0.1:4000"),
+            ("tcp", "0.0.0.0:4001"),
+            ("tcp", "192.0.2.7:4002"),
+            ("unix", socket),
+            ("unix", "/nowhere/nbd.sock"),
+        ];
+        let from = |host| Endpoints::seen_from(host, told.into_iter());
+        let here = from("127.0.0.1");
+        let unix = format!("nbd+unix:///vol-1?socket={socket}");
+        let over = |hosts: [&str; 3]| hosts.map(|host| format!("nbd://{host}/vol-1")).to_vec();
+        let mut all = over(["127.0.0.1:4000", "127.0.0.1:4001", "192.0.2.7:4002"]);
+        all.push(unix.clone());
+        assert_eq!(here.uris("vol-1"), all);
+        assert_eq!(here.nearest("vol-1"), Some(unix));
+        assert_eq!(here.elsewhere(), ["/nowhere/nbd.sock"]);
+        assert_eq!(from("[::1]").uris("vol-1")[1], "nbd://[::1]:4001/vol-1");
+        let far = from("store.example");
+        let uris = ["nbd://store.example:4001/vol-1", "nbd://192.0.2.7:4002/vol-1"];
+        assert_eq!(far.uris("vol-1"), uris);
+        assert_eq!(far.nearest("vol-1").as_deref(), Some(uris[0]));
+        assert_eq!(far.elsewhere(), ["127.0.0.1:4000", socket, "/nowhere/nbd.sock"]);
+        assert_eq!(Endpoints::default().nearest("vol-1"), None);
+    }
+}
