@@ -112,6 +112,28 @@ fn aws_cli_takes_a_volume_through_its_life() {
 }
 
 #[test]
+fn aws_cli_sees_a_volume_in_error_as_impaired() {
+    let aws = in_venv("aws");
+    if absent(&[&aws]) {
+        return;
+    }
+    let mut server = Server::start("");
+    let [good, bad] = [server.create("--size 1"), server.create("--size 1")];
+    server.stop();
+    let file = server.data_dir().join("volumes").join(format!("{bad}.raw"));
+    std::fs::remove_file(file).expect("removed");
+    server.restart();
+    let script = r#"
+        for STATUS in ok impaired; do
+            aws ec2 describe-volume-status --output text --query 'VolumeStatuses[].VolumeId' \
+                --filters Name=volume-status.status,Values=$STATUS
+        done
+    "#;
+    let text = run(&mut server.shell(script)).ok();
+    assert_eq!(text.lines().collect::<Vec<_>>(), [good, bad]);
+}
+
+#[test]
 fn health_needs_no_signature_and_everything_else_does() {
     use std::io::{Read, Write};
     let server = Server::start("--store memory");

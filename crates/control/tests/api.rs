@@ -455,6 +455,9 @@ fn the_status_of_volumes_is_what_is_known_of_them() {
     assert_eq!(by("volume-status.details-name", "io-enabled").len(), 7);
     assert_eq!(by("availability-zone", "local-1a").len(), 7);
     assert_eq!(by("event.event-type", "*").len(), 0);
+    server.agent.with(|state| state.flush_failed.insert(ids[4].parse().unwrap()));
+    assert_eq!(by("volume-status.status", "impaired"), ids[4..5]);
+    assert_eq!(by("volume-status.details-status", "failed"), ids[4..5]);
     let (first, token) = found(&[("MaxResults", "5")]);
     let (second, end) = found(&[("MaxResults", "5"), ("NextToken", &token.unwrap())]);
     assert_eq!(([first, second].concat(), end), (ids.clone(), None));

@@ -83,6 +83,8 @@ impl Status {
         match (volume.state(), report) {
             (VolumeState::Error, _) => Self::IMPAIRED,
             (VolumeState::Creating | VolumeState::Deleting, _) | (_, None) => Self::UNKNOWN,
+            // What was acknowledged may be gone, and every flush fails until it is attached anew.
+            (_, Some(report)) if report.errors.flush_failed => Self::IMPAIRED,
             (VolumeState::Available | VolumeState::InUse, Some(_)) => Self::OK,
         }
     }

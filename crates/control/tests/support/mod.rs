@@ -62,6 +62,8 @@ pub struct FakeState {
     pub fail_next: Option<FailedKind>,
     /// What everything is answered with.
     pub fail_always: Option<FailedKind>,
+    /// Volumes of which a flush failed.
+    pub flush_failed: BTreeSet<VolumeId>,
     /// Whether volumes do what they are told without an answer.
     pub silent: bool,
 }
@@ -78,7 +80,10 @@ impl FakeState {
             bytes_written: 0,
             flushes: 0,
             exceeded: Exceeded::default(),
-            errors: IoErrors::default(),
+            errors: IoErrors {
+                flush_failed: self.flush_failed.contains(&state.id),
+                ..IoErrors::default()
+            },
             contract: Contract::default(),
         };
         let host = |state: &HostState| HostReport {
