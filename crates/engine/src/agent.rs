@@ -4,7 +4,7 @@
 use crate::board::Board;
 use crate::directory::{Directory, Entry};
 use crate::homes::Homes;
-use crate::reactor::{Mail, Mailbox, Released};
+use crate::reactor::{LatencyPage, Mail, Mailbox, Released};
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::latency::Latencies;
 use evenkeel_core::qos::pacing::Balances;
@@ -375,14 +375,29 @@ impl EngineAgent {
     }
 
     fn latencies(&self, of: Option<VolumeId>) -> Result<Vec<(VolumeId, Box<Latencies>)>, Failed> {
-        let cores = 0..self.mailboxes.len() as u16;
-        let answers: Vec<_> =
-            cores.map(|core| self.post(core, |ack| Mail::Latencies(of, ack))).collect();
+        if let Some(id) = of {
+            let Some(entry) = self.directory.get(id) else { return Ok(Vec::new()) };
+            let found = self.ask(entry.home, |ack| Mail::LatenciesOf(id, ack))?;
+            return Ok(found.map(|latencies| (id, latencies)).into_iter().collect());
+        }
         let mut all = Vec::new();
-        for answer in &answers {
-            all.append(&mut self.wait(answer)?);
+        let mut cores: Vec<(u16, Option<VolumeId>)> =
+            (0..self.mailboxes.len() as u16).map(|core| (core, None)).collect();
+        // Side by side, and each core a little at a time: between two answers it serves clients.
+        while !cores.is_empty() {
+            let ask = |(core, after): (u16, Option<VolumeId>)| {
+                (core, self.post(core, |ack| Mail::Latencies(after, ack)))
+            };
+            let answers: Vec<_> = cores.drain(..).map(ask).collect();
+            for (core, answer) in &answers {
+                let LatencyPage { mut found, last } = self.wait(answer)?;
+                all.append(&mut found);
+                cores.extend(last.map(|last| (*core, Some(last))));
+            }
         }
         all.sort_by_key(|(id, _)| *id);
+        // One that has moved to another core meanwhile was met on both.
+        all.dedup_by_key(|(id, _)| *id);
         Ok(all)
     }
 

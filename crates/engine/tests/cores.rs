@@ -9,6 +9,7 @@ use evenkeel_core::limits::{CORE_PAYLOAD_BYTES_MAX, REQUEST_BYTES_MAX};
 use evenkeel_core::request::{Operation, Request};
 use evenkeel_engine::clock::Clock;
 use evenkeel_engine::driver::{Driver, Waker};
+use evenkeel_engine::reactor::PAGE_LATENCIES_MAX;
 use evenkeel_engine::ring::Ring;
 use evenkeel_engine::threads::Threads;
 use evenkeel_wire::nbd::constants::{
@@ -39,6 +40,40 @@ fn has_uring() -> bool {
         );
     }
     ring.is_ok()
+}
+
+#[test]
+fn a_turn_tells_the_times_of_no_more_volumes_than_are_copied_in_a_moment() {
+    const USED: u128 = 100;
+    let cores = Cores::start(1, plain);
+    for bits in 0..3 * USED {
+        let state = unlimited(VolumeId::from_bits(bits), MIB);
+        cores.apply(0, &state);
+        // Two of three are used by nobody.
+        if bits % 3 == 0 {
+            let answer = cores.connect(0, &state).ask(Operation::Read, 0, 4_096, &[]);
+            assert!(matches!(answer, Answer::Done(_)));
+        }
+    }
+    let (mut after, mut found) = (None, Vec::new());
+    loop {
+        let page = cores.latencies(0, after);
+        assert!(page.found.len() <= PAGE_LATENCIES_MAX, "{}", page.found.len());
+        for (id, latencies) in page.found {
+            assert_eq!(latencies.reads.total.count(), 1, "{id}");
+            found.push(id);
+        }
+        after = page.last;
+        if after.is_none() {
+            break;
+        }
+    }
+    let used: Vec<VolumeId> = (0..USED).map(|n| VolumeId::from_bits(3 * n)).collect();
+    assert_eq!(found, used);
+    // Where there is nothing more, nothing is told.
+    let page = cores.latencies(0, Some(VolumeId::from_bits(3 * USED)));
+    assert!(page.found.is_empty() && page.last.is_none());
+    cores.stop();
 }
 
 #[test]

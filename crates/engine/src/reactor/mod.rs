@@ -45,8 +45,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-pub use volumes::Released;
 use volumes::Volume;
+pub use volumes::{LatencyPage, PAGE_LATENCIES_MAX, Released};
 
 /// How often connections are looked at that owe us something.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
@@ -88,8 +88,11 @@ pub enum Mail {
     Record(usize),
     /// End that, and hand it over.
     Recorded(SyncSender<Option<Box<Trace>>>),
-    /// Tell where requests spent their time, of all volumes or of one.
-    Latencies(Option<VolumeId>, SyncSender<Vec<(VolumeId, Box<Latencies>)>>),
+    /// Tell where requests spent their time, of the volumes after this one: of as many as one turn
+    /// allows.
+    Latencies(Option<VolumeId>, SyncSender<LatencyPage>),
+    /// The same of one volume; `None` if nobody has used it, or it is not here.
+    LatenciesOf(VolumeId, SyncSender<Option<Box<Latencies>>>),
     /// End.
     Stop,
 }
@@ -320,7 +323,8 @@ impl<D: Driver> Reactor<D> {
             Mail::Balances(ack) => _ = ack.send(self.credit_report()),
             Mail::Record(entries) => self.trace = Some(Box::new(Trace::with_room(entries))),
             Mail::Recorded(ack) => _ = ack.send(self.trace.take()),
-            Mail::Latencies(of, ack) => _ = ack.send(self.latencies(of)),
+            Mail::Latencies(after, ack) => _ = ack.send(self.latencies(after)),
+            Mail::LatenciesOf(id, ack) => _ = ack.send(self.latencies_of(id)),
             Mail::Stop => self.stop(),
         }
     }

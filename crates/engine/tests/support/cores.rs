@@ -2,12 +2,13 @@
 //! a core asks of its driver is seen.
 
 use super::{ANSWER_MAX, Nbd};
+use evenkeel_core::ids::VolumeId;
 use evenkeel_core::time::Duration;
 use evenkeel_engine::board::Board;
 use evenkeel_engine::clock::Clock;
 use evenkeel_engine::directory::{Directory, Entry};
 use evenkeel_engine::driver::{Driver, Event, Waker};
-use evenkeel_engine::reactor::{Mail, Mailbox, Reactor};
+use evenkeel_engine::reactor::{LatencyPage, Mail, Mailbox, Reactor};
 use evenkeel_store::Pool;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_wire::agent::{HostAddress, VolumeState};
@@ -158,6 +159,13 @@ impl Cores {
     /// A client of a volume that is at home on this core.
     pub fn connect(&self, core: u16, state: &VolumeState) -> Nbd {
         Nbd::over(self.dial(core, 64 << 10), state.id, true).expect("the export is there")
+    }
+
+    /// What the core says in one turn of where requests spent their time.
+    pub fn latencies(&self, core: u16, after: Option<VolumeId>) -> LatencyPage {
+        let (ack, answer) = sync_channel(1);
+        self.post(core, Mail::Latencies(after, ack));
+        answer.recv_timeout(ANSWER_MAX).unwrap()
     }
 
     /// Waits until the core sleeps; `Rest::Over` if it never will.
