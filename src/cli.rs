@@ -119,6 +119,40 @@ impl Io {
     }
 }
 
+/// Where NBD is served over TCP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NbdListen {
+    /// Nowhere.
+    None,
+    /// There.
+    At(SocketAddr),
+}
+
+impl NbdListen {
+    /// The addresses among them.
+    pub fn addresses(listed: &[Self]) -> Vec<SocketAddr> {
+        let address = |listen: &Self| match listen {
+            Self::None => None,
+            Self::At(address) => Some(*address),
+        };
+        listed.iter().filter_map(address).collect()
+    }
+}
+
+impl FromStr for NbdListen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self::None),
+            text => text
+                .parse()
+                .map(Self::At)
+                .map_err(|error| format!("{error}; expected ADDRESS:PORT, or none")),
+        }
+    }
+}
+
 #[derive(Args, Clone, Debug)]
 pub struct Serve {
     /// Folder for volumes, control state and credentials; made if missing, refused if it is
@@ -131,15 +165,25 @@ pub struct Serve {
     #[arg(long, env = "EVENKEEL_LISTEN", default_value = "127.0.0.1:8650", value_name = "ADDR")]
     pub listen: SocketAddr,
 
-    /// Addresses of the NBD server, separated by commas; port 0 takes a free one.
+    /// Addresses of the NBD server, separated by commas; port 0 takes a free one. `none`: the unix
+    /// socket only, so that no other user of this machine reaches what is attached to it.
     #[arg(long, env = "EVENKEEL_NBD_LISTEN", default_value = "127.0.0.1:10809")]
     #[arg(value_name = "ADDR", value_delimiter = ',')]
-    pub nbd_listen: Vec<SocketAddr>,
+    pub nbd_listen: Vec<NbdListen>,
 
     /// Unix socket of the NBD server. [default: nbd.sock in the data folder]
     #[arg(long, env = "EVENKEEL_NBD_UNIX", value_name = "PATH")]
     #[arg(value_hint = ValueHint::FilePath)]
     pub nbd_unix: Option<PathBuf>,
+
+    /// Users that may use the unix socket beside the server's own and root: numbers or names,
+    /// separated by commas.
+    #[arg(long, env = "EVENKEEL_NBD_UNIX_USERS", value_name = "USER", value_delimiter = ',')]
+    pub nbd_unix_users: Vec<String>,
+
+    /// Group whose members may use the unix socket, too: a number or a name.
+    #[arg(long, env = "EVENKEEL_NBD_UNIX_GROUP", value_name = "GROUP")]
+    pub nbd_unix_group: Option<String>,
 
     /// Region the API answers for; requests are signed with it.
     #[arg(long, env = "EVENKEEL_REGION", default_value = "local-1", value_name = "NAME")]
@@ -357,7 +401,7 @@ pub struct Doctor {
     /// Addresses that the NBD server would use.
     #[arg(long, env = "EVENKEEL_NBD_LISTEN", default_value = "127.0.0.1:10809")]
     #[arg(value_name = "ADDR", value_delimiter = ',')]
-    pub nbd_listen: Vec<SocketAddr>,
+    pub nbd_listen: Vec<NbdListen>,
 
     /// Region of the server, should one run here.
     #[arg(long, env = "EVENKEEL_REGION", default_value = "local-1", value_name = "NAME")]

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+mod accounts;
 mod api;
 mod calibration;
 mod cli;

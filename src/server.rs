@@ -1,14 +1,15 @@
 //! Wires store, engine and control plane together: the whole server in one screen.
 
+use crate::accounts;
 use crate::calibration;
-use crate::cli::{self, Bytes, CalibrateWhen, Io, Serve, StoreKind};
+use crate::cli::{self, Bytes, CalibrateWhen, Io, NbdListen, Serve, StoreKind};
 use crate::endpoint::Noted;
 use crate::message::{Exit, Failure};
 use evenkeel_control::{ControlConfig, Endpoint, ModifyPolicy, SpaceOversell, Timeouts};
 use evenkeel_core::qos::admission::{Figure, Oversell};
 use evenkeel_core::qos::sharing::DeviceModel;
 use evenkeel_core::volume::{Rules, VolumeType};
-use evenkeel_engine::{Engine, EngineConfig, IoMode};
+use evenkeel_engine::{Engine, EngineConfig, IoMode, UnixAccess};
 use evenkeel_store::Pool;
 use evenkeel_store::faulty::FaultyPool;
 use evenkeel_store::folder::Folder;
@@ -31,6 +32,8 @@ pub struct Config {
     pub listen: SocketAddr,
     pub nbd_listen: Vec<SocketAddr>,
     pub nbd_unix: Option<PathBuf>,
+    /// Who may use that.
+    pub unix_access: UnixAccess,
     pub region: String,
     pub zone: String,
     pub rules: &'static Rules,
@@ -70,8 +73,9 @@ impl Config {
         Ok(Self {
             data_dir,
             listen: arguments.listen,
-            nbd_listen: arguments.nbd_listen.clone(),
+            nbd_listen: nbd_listen(arguments)?,
             nbd_unix: Some(nbd_unix),
+            unix_access: unix_access(arguments)?,
             region: arguments.region.clone(),
             zone: arguments.zone.clone(),
             rules,
@@ -89,6 +93,47 @@ impl Config {
             cores: arguments.cores.unwrap_or_else(cores),
         })
     }
+}
+
+/// Where NBD is served over TCP.
+fn nbd_listen(arguments: &Serve) -> Result<Vec<SocketAddr>, Failure> {
+    let listed = &arguments.nbd_listen;
+    if listed.len() > 1 && listed.contains(&NbdListen::None) {
+        let both = "nbd-listen: none stands beside an address; leave one of them out";
+        return Err(Failure::new(both).exit(Exit::Usage));
+    }
+    Ok(NbdListen::addresses(listed))
+}
+
+/// Who may use the unix socket.
+fn unix_access(arguments: &Serve) -> Result<UnixAccess, Failure> {
+    let user = |text: &String| accounts::user("nbd-unix-users", text);
+    let group = |text: &String| accounts::group("nbd-unix-group", text);
+    Ok(UnixAccess {
+        users: arguments.nbd_unix_users.iter().map(user).collect::<Result<_, _>>()?,
+        group: arguments.nbd_unix_group.as_ref().map(group).transpose()?,
+    })
+}
+
+fn warn_of_exposure(nbd: &[SocketAddr], api: SocketAddr) {
+    let listeners = nbd.iter().map(|address| ("NBD", *address)).chain([("the API", api)]);
+    for warning in listeners.filter_map(|(what, address)| exposed(what, address)) {
+        tracing::warn!("{warning}");
+    }
+}
+
+/// What the operator should know of an address that other machines reach.
+fn exposed(what: &str, address: SocketAddr) -> Option<String> {
+    let reach = match what {
+        "NBD" => "reads and changes what hosts exchange with their volumes",
+        _ => "reads what is asked and answered",
+    };
+    (!address.ip().to_canonical().is_loopback()).then(|| {
+        format!(
+            "{what} on {address} is reachable from other machines, and there is no TLS: whoever \
+             is on the way {reach}; docs/operating/security.md says who can do what"
+        )
+    })
 }
 
 /// The figure that the two flags make together.
@@ -141,11 +186,13 @@ pub fn run(
         // Nothing is open yet that would have to be closed.
         return Ok(());
     }
-    let engine = Engine::start(EngineConfig {
+    // Nobody is answered before every volume is up.
+    let engine = Engine::start_closed(EngineConfig {
         cores: config.cores,
         io: config.io.into(),
         tcp: config.nbd_listen.clone(),
         unix: config.nbd_unix.clone(),
+        unix_access: config.unix_access.clone(),
         pool,
     })
     .map_err(failed)?;
@@ -173,7 +220,10 @@ pub fn run(
         timeouts: Timeouts::default(),
     };
     let mut noted = None;
+    let mut failure = None;
     let ready = |api| {
+        warn_of_exposure(&nbd, api);
+        engine.open_doors();
         match Noted::new(&config.data_dir, api) {
             Ok(note) => noted = Some(note),
             Err(error) => {
@@ -184,8 +234,12 @@ pub fn run(
     };
     let (tell, fails) = oneshot::channel();
     engine.when_failed(move |what| drop(tell.send(what)));
-    let mut failure = None;
-    let stops = stop_or_failure(shutdown, fails, &mut failure);
+    let stops = async {
+        stop_or_failure(shutdown, fails, &mut failure).await;
+        // Before the control plane closes volumes: who came back then would be told that there is
+        // no such export, and give up.
+        engine.close_doors();
+    };
     let result = evenkeel_control::run(control, engine.agent(), ready, stops).map_err(failed);
     drop(noted);
     engine.shutdown();
@@ -311,5 +365,31 @@ mod tests {
         drop(tell);
         assert_eq!(ends(std::future::ready(()), fails), None);
         assert!(outcome(Ok(()), None).is_ok());
+    }
+
+    #[test]
+    fn listeners_that_other_machines_reach_are_told_of() {
+        for address in ["127.0.0.1:8650", "127.9.9.9:1", "[::1]:8650", "[::ffff:127.0.0.1]:1"] {
+            assert_eq!(exposed("NBD", address.parse().unwrap()), None, "{address}");
+        }
+        for address in ["0.0.0.0:10809", "[::]:10809", "10.0.0.1:10809", "[fe80::1]:1"] {
+            let warning = exposed("NBD", address.parse().unwrap()).unwrap();
+            assert!(warning.starts_with(&format!("NBD on {address} is reachable")), "{warning}");
+            assert!(warning.contains("no TLS") && warning.contains("security.md"), "{warning}");
+        }
+    }
+
+    #[test]
+    fn no_tcp_is_said_by_one_word_or_an_empty_list() {
+        use clap::Parser;
+        let listen = |line: &str| {
+            let cli = cli::Cli::parse_from(line.split(' '));
+            let cli::Verb::Serve(arguments) = cli.verb else { panic!("not serve") };
+            nbd_listen(&arguments)
+        };
+        assert_eq!(listen("evenkeel serve --nbd-listen none"), Ok(vec![]));
+        assert_eq!(listen("evenkeel serve").unwrap().len(), 1);
+        let both = listen("evenkeel serve --nbd-listen 127.0.0.1:1,none").unwrap_err();
+        assert_eq!(both.exit, Exit::Usage);
     }
 }

@@ -10,6 +10,7 @@ use crate::server::{self, Addresses, Config};
 use evenkeel_control::{ModifyPolicy, SpaceOversell};
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
+use evenkeel_engine::UnixAccess;
 use evenkeel_lab::bench::NbdUri;
 use evenkeel_lab::bench::fio::VolumeProgress;
 use evenkeel_lab::checker::{Bands, Promise};
@@ -70,6 +71,7 @@ pub fn run(arguments: &Demo) -> Result<(), Failure> {
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         nbd_listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
         nbd_unix: None,
+        unix_access: UnixAccess::default(),
         region: "local-1".to_owned(),
         zone: "local-1a".to_owned(),
         rules: Rules::newest(),

@@ -4,9 +4,9 @@ use super::capacity::MEASURE;
 use crate::api::Client;
 use crate::api::capacity::Capacity;
 use crate::api::model::{Unowned, Volume};
-use crate::cli::{Connection, Doctor};
+use crate::cli::{Connection, Doctor, NbdListen};
 use crate::message::{self, Exit, Failure, Item};
-use evenkeel_engine::{Engine, EngineConfig, IoMode};
+use evenkeel_engine::{Engine, EngineConfig, IoMode, UnixAccess};
 use evenkeel_store::memory::MemoryPool;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, getrlimit};
@@ -88,7 +88,7 @@ pub fn run(arguments: &Doctor) -> Result<(), Failure> {
         clock_source(fs::read_to_string(CLOCK_SOURCE).ok().as_deref().map(str::trim)),
         port("API port", arguments.listen, server_runs, "choose another with --listen"),
     ];
-    checks.extend(arguments.nbd_listen.iter().map(|address| {
+    checks.extend(NbdListen::addresses(&arguments.nbd_listen).iter().map(|address| {
         port("NBD port", *address, server_runs, "choose another with --nbd-listen")
     }));
     checks.extend(data_folder(&arguments.data_dir));
@@ -138,6 +138,7 @@ fn io_uring() -> Check {
         io: IoMode::Uring,
         tcp: Vec::new(),
         unix: None,
+        unix_access: UnixAccess::default(),
         pool: Arc::new(MemoryPool::new()),
     };
     match Engine::start(config) {
@@ -156,8 +157,8 @@ fn io_uring() -> Check {
     }
 }
 
-/// Descriptors that a server with every connection of one core needs, and some more for volumes.
-const OPEN_FILES_WANTED: u64 = 8_192;
+/// Descriptors that a server with every connection of one core needs: connections may have half.
+const OPEN_FILES_WANTED: u64 = 16_384;
 /// Fewer do not serve even a few clients.
 const OPEN_FILES_MIN: u64 = 256;
 
@@ -370,7 +371,7 @@ mod tests {
             (kernel("5.15.0"), Warn),
             (kernel("odd"), Warn),
             (open_files(None), Ok),
-            (open_files(Some(8_192)), Ok),
+            (open_files(Some(16_384)), Ok),
             (open_files(Some(1_024)), Warn),
             (open_files(Some(100)), Fail),
             (locked_memory(Some(8 << 20)), Ok),

@@ -89,6 +89,18 @@ fn lists_and_numbers_are_values_too() {
 }
 
 #[test]
+fn an_empty_list_is_no_address() {
+    for file in ["nbd-listen = []\n", "nbd-listen = \"none\"\n"] {
+        match parse_with(file, "evenkeel serve").unwrap().verb {
+            Verb::Serve(serve) => {
+                assert_eq!(crate::cli::NbdListen::addresses(&serve.nbd_listen), [], "{file}");
+            }
+            other => panic!("not serve: {other:?}"),
+        }
+    }
+}
+
+#[test]
 fn complaints_name_the_line_and_the_next_step() {
     let complaint = |file| parse_with(file, "evenkeel serve").unwrap_err();
     assert_eq!(

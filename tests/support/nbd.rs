@@ -19,6 +19,7 @@ pub const OPTION_GO: u32 = 7;
 pub const REPLY_ACK: u32 = 1;
 pub const REPLY_INFO: u32 = 3;
 pub const REPLY_UNSUPPORTED: u32 = (1 << 31) + 1;
+pub const REPLY_POLICY: u32 = (1 << 31) + 2;
 pub const REPLY_UNKNOWN: u32 = (1 << 31) + 6;
 pub const REPLY_TOO_BIG: u32 = (1 << 31) + 9;
 

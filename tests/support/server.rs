@@ -112,7 +112,9 @@ impl Server {
             text.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("greeting: {line}"))
         };
         self.api = address(&process.wait_for_line("API"), "http://", ' ');
-        self.nbd = address(&process.wait_for_line("NBD"), "nbd://", '/');
+        if !self.has_option("--nbd-listen none") {
+            self.nbd = address(&process.wait_for_line("NBD"), "nbd://", '/');
+        }
         process.wait_for_line("Ctrl-C stops it");
         self.endpoint = format!("http://{}", self.api);
         self.process = Some(process);
@@ -124,7 +126,10 @@ impl Server {
             None => evenkeel(self.folder.path()),
             Some(open_files) => limited_evenkeel(self.folder.path(), open_files),
         };
-        command.args(["serve", "--listen", "127.0.0.1:0", "--nbd-listen", "127.0.0.1:0"]);
+        command.args(["serve", "--listen", "127.0.0.1:0"]);
+        if !self.has_option("--nbd-listen") {
+            command.args(["--nbd-listen", "127.0.0.1:0"]);
+        }
         command.arg("--data-dir").arg(&self.data_dir);
         // Three seconds for each new folder would be most of the time that the tests take.
         if !self.options.iter().any(|option| option == "--calibrate") {
@@ -136,6 +141,10 @@ impl Server {
         }
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         start(command.args(&self.options).stdin(Stdio::null()))
+    }
+
+    fn has_option(&self, option: &str) -> bool {
+        self.options.join(" ").contains(option)
     }
 
     /// Sets variables of the environment for the starts to come.

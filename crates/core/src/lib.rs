@@ -18,6 +18,7 @@ pub mod ids;
 pub mod instance;
 pub mod latency;
 pub mod limits;
+pub mod log_limit;
 pub mod price;
 pub mod qos;
 pub mod request;

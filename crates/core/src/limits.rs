@@ -28,8 +28,28 @@ pub const INSTANCES_PER_CORE_MAX: usize = 4_096;
 /// Devices one core shares out at most.
 pub const DEVICES_PER_CORE_MAX: usize = 64;
 
-/// Connections one core serves at most, over all its volumes.
-pub const CONNECTIONS_PER_CORE_MAX: usize = 4_096;
+/// Connections the server serves at most, for each of its cores; how they are dealt out to cores
+/// does not matter. A host may hold no more of them than it leaves free, less what is set aside for
+/// handshakes: alone it may hold some 3,500 of one core, and beside others there is always room.
+pub const CONNECTIONS_PER_CORE_MAX: usize = 8_192;
+
+/// Connections of one host to one volume. Beside it a volume may hold no more of what its host may
+/// have than it leaves free. A client opens about as many as it has cores.
+pub const CONNECTIONS_PER_VOLUME_MAX: usize = 1_024;
+
+/// Clients that have not agreed on an export yet. Beyond it the oldest of the host with the most of
+/// them makes room: an honest handshake takes milliseconds.
+pub const HANDSHAKES_MAX: usize = 1_024;
+
+/// The same of one host: beyond it, its own oldest makes room.
+pub const HANDSHAKES_PER_PEER_MAX: usize = 256;
+
+/// Lines of one kind that clients can make one core write to the log in
+/// [`LOG_WINDOW_SECONDS`]. What is beyond is counted, and the count is logged.
+pub const LOG_LINES_MAX: u32 = 5;
+
+/// The time that [`LOG_LINES_MAX`] counts for.
+pub const LOG_WINDOW_SECONDS: u64 = 10;
 
 /// Requests of one connection that are parsed and not yet fully replied to.
 pub const CONNECTION_REQUESTS_MAX: usize = 1_024;
@@ -51,5 +71,8 @@ pub const BLOCK_BYTES_PREFERRED: u32 = 4_096;
 const _: () = assert!(REQUEST_BYTES_MAX.is_multiple_of(QUANTUM_BYTES_MAX));
 const _: () = assert!(CONNECTION_BYTES_MAX >= REQUEST_BYTES_MAX);
 const _: () = assert!(CORE_PAYLOAD_BYTES_MAX >= 2 * CONNECTION_BYTES_MAX);
+const _: () = assert!(HANDSHAKES_PER_PEER_MAX < HANDSHAKES_MAX);
+const _: () = assert!(4 * HANDSHAKES_MAX < CONNECTIONS_PER_CORE_MAX);
+const _: () = assert!(CONNECTIONS_PER_VOLUME_MAX < CONNECTIONS_PER_CORE_MAX / 4);
 const _: () = assert!(VOLUME_QUEUED_BYTES_MAX == 32 * 1024 * KIB);
 const _: () = assert!(BLOCK_BYTES_PREFERRED.is_multiple_of(BLOCK_BYTES_MIN));

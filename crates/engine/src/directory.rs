@@ -1,13 +1,15 @@
 //! Which volumes there are, for whom, and on which core: what the handshake has to know, wherever
-//! it happens to run. Written by the agent, read by reactors once per connection.
+//! it happens to run. Written by the agent, read by reactors once per connection; and who is
+//! connected ([`Slots`]).
 
+use crate::slots::{Bounds, Slots};
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::limits::REQUEST_BYTES_MAX;
 use evenkeel_store::Geometry;
 use evenkeel_wire::agent::{Attachment, HostAddress};
 use evenkeel_wire::nbd::ExportInfo;
-use std::collections::BTreeMap;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// One volume's line.
 #[derive(Clone, Debug)]
@@ -26,35 +28,79 @@ impl Entry {
     }
 }
 
+/// The lines, and by address the volumes that are attached there: who asks for a list is not made
+/// to pay, nor makes others pay, for everybody's volumes.
+#[derive(Debug, Default)]
+struct Lines {
+    volumes: BTreeMap<VolumeId, Entry>,
+    by_peer: BTreeMap<HostAddress, BTreeSet<VolumeId>>,
+}
+
+impl Lines {
+    fn insert(&mut self, id: VolumeId, entry: Entry) {
+        self.remove(id);
+        for attachment in &entry.attachments {
+            self.by_peer.entry(attachment.address).or_default().insert(id);
+        }
+        self.volumes.insert(id, entry);
+    }
+
+    fn remove(&mut self, id: VolumeId) {
+        let Some(entry) = self.volumes.remove(&id) else { return };
+        for Attachment { address, .. } in &entry.attachments {
+            // Several of its hosts may share the address.
+            if let Some(of_peer) = self.by_peer.get_mut(address) {
+                of_peer.remove(&id);
+                if of_peer.is_empty() {
+                    self.by_peer.remove(address);
+                }
+            }
+        }
+    }
+}
+
 /// See the module's text.
 #[derive(Debug, Default)]
 pub struct Directory {
-    volumes: RwLock<BTreeMap<VolumeId, Entry>>,
+    lines: RwLock<Lines>,
+    slots: Arc<Slots>,
 }
 
 impl Directory {
+    /// No volumes yet, and so many connections.
+    #[must_use]
+    pub fn new(bounds: Bounds) -> Self {
+        Self { lines: RwLock::default(), slots: Arc::new(Slots::new(bounds)) }
+    }
+
+    /// Who is connected.
+    #[must_use]
+    pub fn slots(&self) -> &Arc<Slots> {
+        &self.slots
+    }
+
     /// A volume's line, if it has one.
     #[must_use]
     pub fn get(&self, id: VolumeId) -> Option<Entry> {
-        self.read().get(&id).cloned()
+        self.read().volumes.get(&id).cloned()
     }
 
     /// Writes a volume's line.
     pub fn insert(&self, id: VolumeId, entry: Entry) {
-        self.volumes.write().unwrap_or_else(PoisonError::into_inner).insert(id, entry);
+        self.write().insert(id, entry);
     }
 
     /// Strikes a volume out.
     pub fn remove(&self, id: VolumeId) {
-        self.volumes.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        self.write().remove(id);
     }
 
     /// The volume called `name` as `peer` sees it, and its home core; `None` if there is none or it
     /// is not attached to this host.
     #[must_use]
     pub fn export(&self, name: &str, peer: HostAddress) -> Option<(ExportInfo, u16)> {
-        let volumes = self.read();
-        let entry = volumes.get(&name.parse().ok()?)?;
+        let lines = self.read();
+        let entry = lines.volumes.get(&name.parse().ok()?)?;
         if !entry.allows(peer) {
             return None;
         }
@@ -68,31 +114,41 @@ impl Directory {
     /// The names of the volumes that are attached to `peer`, in the order of ids.
     #[must_use]
     pub fn names(&self, peer: HostAddress) -> Vec<String> {
-        let volumes = self.read();
-        let seen = volumes.iter().filter(|(_, entry)| entry.allows(peer));
-        seen.map(|(id, _)| id.to_string()).collect()
+        let lines = self.read();
+        lines.by_peer.get(&peer).into_iter().flatten().map(VolumeId::to_string).collect()
+    }
+
+    /// Whether a connection from there could be anybody's: this machine's, which may always ask
+    /// what there is, or that of a host with a volume.
+    #[must_use]
+    pub fn expects(&self, peer: HostAddress) -> bool {
+        peer == HostAddress::Local || self.read().by_peer.contains_key(&peer)
     }
 
     /// Whether any volume is attached to a host.
     #[must_use]
     pub fn is_attached(&self, host: InstanceId) -> bool {
         let is_to = |entry: &Entry| entry.attachments.iter().any(|a| a.host == host);
-        self.read().values().any(is_to)
+        self.read().volumes.values().any(is_to)
     }
 
     /// The core with the fewest volumes; the first of equals.
     #[must_use]
     pub fn least_loaded(&self, cores: u16) -> u16 {
         let mut counts = vec![0u32; usize::from(cores)];
-        for entry in self.read().values() {
+        for entry in self.read().volumes.values() {
             counts[usize::from(entry.home)] += 1;
         }
         (0..cores).min_by_key(|&core| counts[usize::from(core)]).unwrap_or(0)
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<VolumeId, Entry>> {
-        // Changed by single inserts and removals, so a panicked holder left it whole.
-        self.volumes.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> RwLockReadGuard<'_, Lines> {
+        // Nothing in a change panics, so whoever held it left it whole.
+        self.lines.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Lines> {
+        self.lines.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -125,6 +181,39 @@ mod tests {
         assert!(directory.export("", HostAddress::Local).is_none());
         directory.remove(id);
         assert!(directory.export(&name, HostAddress::Local).is_none());
+    }
+
+    #[test]
+    fn the_index_by_address_follows_every_change() {
+        let directory = Directory::default();
+        let peers = [1, 2, 3].map(|number| HostAddress::Remote([10, 0, 0, number].into()));
+        let names = |directory: &Directory| {
+            let scanned = peers.map(|peer| {
+                let lines = directory.read();
+                let seen = lines.volumes.iter().filter(|(_, entry)| entry.allows(peer));
+                seen.map(|(id, _)| id.to_string()).collect::<Vec<_>>()
+            });
+            assert_eq!(peers.map(|peer| directory.names(peer)), scanned);
+            assert_eq!(peers.map(|peer| directory.expects(peer)), scanned.map(|s| !s.is_empty()));
+        };
+        // Every pair of changes of two volumes, one of them attached twice at one address.
+        let sets: [&[HostAddress]; 5] =
+            [&[], &peers[..1], &peers[1..], &[peers[0], peers[0]], &peers];
+        for first in sets {
+            for second in sets {
+                for id in [1, 2, 1].map(VolumeId::from_bits) {
+                    directory.insert(id, entry(0, first));
+                    names(&directory);
+                    directory.insert(id, entry(1, second));
+                    names(&directory);
+                }
+                directory.remove(VolumeId::from_bits(1));
+                names(&directory);
+            }
+        }
+        directory.remove(VolumeId::from_bits(2));
+        assert!(directory.read().by_peer.is_empty());
+        assert!(directory.expects(HostAddress::Local), "may ask what there is");
     }
 
     #[test]

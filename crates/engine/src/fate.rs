@@ -47,7 +47,7 @@ impl Fate {
 
     /// Watches over a thread: dropped at its end, however it ends.
     pub(crate) fn watch(&self, thread: String) -> Watch {
-        Watch { fate: self.clone(), thread, error: None }
+        Watch { fate: self.clone(), thread, error: None, was_told: false }
     }
 
     fn failed(&self, what: String) {
@@ -73,9 +73,15 @@ pub(crate) struct Watch {
     fate: Fate,
     thread: String,
     error: Option<String>,
+    was_told: bool,
 }
 
 impl Watch {
+    /// The thread ends because it alone was told to.
+    pub(crate) fn was_told(mut self) {
+        self.was_told = true;
+    }
+
     /// Takes note of why the thread is about to end.
     pub(crate) fn because(&mut self, error: &dyn fmt::Display) {
         self.error = Some(error.to_string());
@@ -84,6 +90,9 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
+        if self.was_told {
+            return;
+        }
         let why = match self.error.take() {
             _ if std::thread::panicking() => "it panicked, see the log".to_owned(),
             Some(error) => error,

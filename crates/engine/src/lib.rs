@@ -13,12 +13,15 @@ pub mod driver;
 mod fate;
 mod homes;
 mod listener;
+pub mod notices;
 pub mod output;
 pub mod patience;
 pub mod reactor;
 pub mod ring;
 pub mod session;
+pub mod slots;
 pub mod threads;
+mod visitors;
 
 use agent::EngineAgent;
 use board::Board;
@@ -29,17 +32,19 @@ use evenkeel_core::qos::trace::Trace;
 use evenkeel_store::Pool;
 use evenkeel_wire::agent::{Agent, Capacity};
 use fate::Fate;
-use listener::Listeners;
+use listener::{Listeners, Reception};
 use reactor::{Mail, Mailbox, Reactor};
 use ring::Ring;
+use slots::Bounds;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use threads::Threads;
+pub use visitors::UnixAccess;
 
 /// How the data plane talks to the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,6 +67,8 @@ pub struct EngineConfig {
     pub tcp: Vec<SocketAddr>,
     /// NBD on a unix socket at this path.
     pub unix: Option<PathBuf>,
+    /// Who may use the unix socket.
+    pub unix_access: UnixAccess,
     /// Where the bytes are.
     pub pool: Arc<dyn Pool>,
 }
@@ -83,6 +90,15 @@ pub enum EngineError {
         /// Its length in bytes.
         length: usize,
     },
+    /// The unix socket cannot be given to a group.
+    UnixGroup {
+        /// The path.
+        path: PathBuf,
+        /// The group.
+        group: u32,
+        /// Why.
+        source: io::Error,
+    },
     /// The kernel refuses io_uring.
     Uring(io::Error),
     /// A thread, a descriptor or the like was refused.
@@ -97,6 +113,12 @@ impl fmt::Display for EngineError {
                 f,
                 "the unix socket {} has {length} bytes, the kernel takes 107; \
                  name a shorter path with --nbd-unix",
+                path.display()
+            ),
+            Self::UnixGroup { path, group, source } => write!(
+                f,
+                "the unix socket {} cannot be given to group {group}: {source}; the server's user \
+                 must be root or a member of the group that nbd-unix-group names",
                 path.display()
             ),
             Self::Uring(source) => write!(
@@ -114,9 +136,10 @@ impl fmt::Display for EngineError {
 impl std::error::Error for EngineError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Bind { source, .. } | Self::Uring(source) | Self::Resources(source) => {
-                Some(source)
-            }
+            Self::Bind { source, .. }
+            | Self::UnixGroup { source, .. }
+            | Self::Uring(source)
+            | Self::Resources(source) => Some(source),
             Self::UnixPathTooLong { .. } => None,
         }
     }
@@ -128,8 +151,9 @@ pub struct Engine {
     tcp: Vec<SocketAddr>,
     mailboxes: Arc<[Mailbox]>,
     fate: Fate,
+    begin_listening: Waker,
     stop_listening: Waker,
-    listener: Option<JoinHandle<()>>,
+    listener: Mutex<Option<JoinHandle<()>>>,
     reactors: Vec<JoinHandle<()>>,
 }
 
@@ -139,12 +163,27 @@ impl Engine {
     /// # Errors
     /// When an address is taken or the system refuses what is needed.
     pub fn start(config: EngineConfig) -> Result<Self, EngineError> {
-        let listeners = Listeners::bind(&config.tcp, config.unix.as_deref())?;
+        let engine = Self::start_closed(config)?;
+        engine.open_doors();
+        Ok(engine)
+    }
+
+    /// The same with its doors closed: every address is taken, and clients that connect wait for
+    /// an answer until [`Self::open_doors`]. For a server that has volumes to bring up first: the
+    /// answer "no such export" makes most clients give up for good.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_closed(config: EngineConfig) -> Result<Self, EngineError> {
+        let unix = config.unix.as_deref();
+        let listeners = Listeners::bind(&config.tcp, unix, &config.unix_access)?;
         let tcp = listeners.tcp_addresses();
         let mailboxes: io::Result<Vec<Mailbox>> =
             (0..config.cores.max(1)).map(|_| Mailbox::new()).collect();
         let mailboxes: Arc<[Mailbox]> = mailboxes.map_err(EngineError::Resources)?.into();
-        let directory = Arc::new(Directory::default());
+        let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let bounds = Bounds::new(mailboxes.len() as u16, files);
+        let directory = Arc::new(Directory::new(bounds));
         let (pool, agent_directory) = (config.pool, Arc::clone(&directory));
         let board = Arc::new(Board::new(mailboxes.len() as u16));
         let agent =
@@ -155,7 +194,8 @@ impl Engine {
             mailboxes: Arc::clone(&mailboxes),
             fate: Fate::default(),
             stop_listening: Waker::new().map_err(EngineError::Resources)?,
-            listener: None,
+            begin_listening: Waker::new().map_err(EngineError::Resources)?,
+            listener: Mutex::default(),
             reactors: Vec::new(),
         };
         let io = choose(config.io)?;
@@ -163,15 +203,40 @@ impl Engine {
         for core in 0..mailboxes.len() as u16 {
             engine.start_reactor(core, io, (&directory, &board), clock)?;
         }
-        let stop = engine.stop_listening.clone();
+        let (begin, stop) = (engine.begin_listening.clone(), engine.stop_listening.clone());
         let thread = std::thread::Builder::new().name("listener".to_owned());
         let watch = engine.fate.watch("listener".to_owned());
+        let reception = Reception { mailboxes, directory, clock };
         let listener = thread.spawn(move || {
-            let _watch = watch;
-            listeners.run(&mailboxes, &stop);
+            if listeners.run(&reception, &begin, &stop) {
+                watch.was_told();
+            }
         });
-        engine.listener = Some(listener.map_err(EngineError::Resources)?);
+        *engine.listener() = Some(listener.map_err(EngineError::Resources)?);
         Ok(engine)
+    }
+
+    /// Accepts connections from now on, first those that wait.
+    pub fn open_doors(&self) {
+        self.begin_listening.wake();
+    }
+
+    /// Accepts nobody any more, for good: who connects is refused by the system, and tries again;
+    /// who has agreed on nothing yet is sent away. Connections to volumes stay. To be called before
+    /// volumes are closed: the answer "no such export" makes most clients give up for good.
+    pub fn close_doors(&self) {
+        self.stop_listening.wake();
+        let listener = self.listener().take();
+        if listener.is_some_and(|listener| listener.join().is_err()) {
+            tracing::error!("the listening thread panicked");
+        }
+        for mailbox in self.mailboxes.iter() {
+            mailbox.post(Mail::CloseDoors);
+        }
+    }
+
+    fn listener(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.listener.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn start_reactor(
@@ -266,12 +331,11 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.fate.stop();
-        self.stop_listening.wake();
-        let listener = self.listener.take();
+        self.close_doors();
         for mailbox in self.mailboxes.iter() {
             mailbox.post(Mail::Stop);
         }
-        for thread in listener.into_iter().chain(self.reactors.drain(..)) {
+        for thread in self.reactors.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a thread of the data plane panicked");
             }

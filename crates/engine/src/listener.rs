@@ -1,11 +1,17 @@
-//! The thread that accepts connections and deals them out to the reactors.
+//! The thread that accepts connections, turns away who has no business here, and deals the others
+//! out to the reactors.
 
 use crate::EngineError;
+use crate::clock::Clock;
+use crate::directory::Directory;
 use crate::driver::Waker;
+use crate::notices::{Notice, Notices};
 use crate::reactor::{Mail, Mailbox};
+use crate::visitors::UnixAccess;
+use evenkeel_core::log_limit::LOG_WINDOW;
 use evenkeel_wire::agent::HostAddress;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{Mode, chmod};
+use rustix::fs::{Gid, Mode, chmod, chown};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 use std::io;
@@ -27,9 +33,31 @@ const KEEPALIVE_TRIES: u32 = 6;
 /// The longest path of a unix socket, without its final zero.
 const UNIX_PATH_BYTES_MAX: usize = 107;
 
+/// Connections accepted in a row from one address: a queue that is emptied slowly overflows, and
+/// then the kernel lets newcomers wait for a second.
+const ACCEPTS_MAX: u32 = 64;
+/// How often to look whether the log is owed a count.
+const LOOK_EVERY: Timespec =
+    Timespec { tv_sec: (LOG_WINDOW.ns / 1_000_000_000) as i64, tv_nsec: 0 };
+
 enum Listener {
     Tcp(TcpListener),
-    Unix(UnixListener),
+    Unix(UnixListener, UnixAccess),
+}
+
+/// Who has just connected.
+enum Visitor {
+    /// Somebody at that address.
+    Peer(OwnedFd, HostAddress),
+    /// A process of this user, who may not.
+    User(u32),
+}
+
+/// What accepting goes by.
+pub(crate) struct Reception {
+    pub(crate) mailboxes: Arc<[Mailbox]>,
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) clock: Clock,
 }
 
 /// All that is listened on.
@@ -40,7 +68,11 @@ pub(crate) struct Listeners {
 }
 
 impl Listeners {
-    pub(crate) fn bind(tcp: &[SocketAddr], unix: Option<&Path>) -> Result<Self, EngineError> {
+    pub(crate) fn bind(
+        tcp: &[SocketAddr],
+        unix: Option<&Path>,
+        access: &UnixAccess,
+    ) -> Result<Self, EngineError> {
         let mut bound = Self { listeners: Vec::new(), tcp: Vec::new(), unix: None };
         for &address in tcp {
             let failed = |source| EngineError::Bind { what: format!("{address}"), source };
@@ -59,10 +91,16 @@ impl Listeners {
             remove_stale(path).map_err(failed)?;
             let listener = UnixListener::bind(path).map_err(failed)?;
             bound.unix = Some(path.to_owned());
-            // Whoever may open it may read every attached volume.
-            chmod(path, Mode::RUSR | Mode::WUSR).map_err(|errno| failed(errno.into()))?;
+            // Whoever may open it may read every volume that is attached to this machine.
+            if let Some(group) = access.group {
+                chown(path, None, Some(Gid::from_raw(group))).map_err(|errno| {
+                    EngineError::UnixGroup { path: path.to_owned(), group, source: errno.into() }
+                })?;
+            }
+            chmod(path, Mode::from_bits_truncate(access.mode()))
+                .map_err(|errno| failed(errno.into()))?;
             listener.set_nonblocking(true).map_err(failed)?;
-            bound.listeners.push(Listener::Unix(listener));
+            bound.listeners.push(Listener::Unix(listener, access.clone()));
         }
         Ok(bound)
     }
@@ -71,9 +109,11 @@ impl Listeners {
         self.tcp.clone()
     }
 
-    /// Accepts until `stop` is woken.
-    pub(crate) fn run(self, mailboxes: &Arc<[Mailbox]>, stop: &Waker) {
-        let mut next = 0;
+    /// Accepts from when `begin` is woken until `stop` is; whether that is why it ends.
+    pub(crate) fn run(self, reception: &Reception, begin: &Waker, stop: &Waker) -> bool {
+        let wait = [begin, stop].map(|waker| PollFd::new(waker, PollFlags::IN));
+        while let Err(Errno::INTR) = poll(&mut { wait.clone() }, None) {}
+        let (mut next, mut notices) = (0, Notices::default());
         loop {
             let mut fds: Vec<PollFd<'_>> = self
                 .listeners
@@ -81,28 +121,32 @@ impl Listeners {
                 .map(|l| PollFd::from_borrowed_fd(l.fd(), PollFlags::IN))
                 .collect();
             fds.push(PollFd::new(stop, PollFlags::IN));
-            match poll(&mut fds, None) {
+            let timeout = notices.owes().then_some(&LOOK_EVERY);
+            match poll(&mut fds, timeout) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => {
                     tracing::error!(%error, "no more connections are accepted");
-                    return;
+                    return false;
                 }
             }
             let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
             if fds.last().is_some_and(is_ready) {
-                return;
+                return true;
             }
             let ready: Vec<usize> =
                 fds.iter().enumerate().filter(|(_, fd)| is_ready(fd)).map(|(at, _)| at).collect();
             for at in ready {
-                match self.listeners[at].accept() {
-                    Ok((fd, peer)) => {
-                        mailboxes[next].post(Mail::Connection(fd, peer));
-                        next = (next + 1) % mailboxes.len();
+                for _ in 0..ACCEPTS_MAX {
+                    match self.listeners[at].accept() {
+                        Ok(visitor) => reception.receive(visitor, &mut next, &mut notices),
+                        Err(error) => {
+                            refused(&error, stop, reception.clock, &mut notices);
+                            break;
+                        }
                     }
-                    Err(error) => refused(&error, stop),
                 }
             }
+            notices.tell_rest(reception.clock.now());
         }
     }
 }
@@ -115,13 +159,51 @@ impl Drop for Listeners {
     }
 }
 
+impl Reception {
+    /// Lets somebody in, on the core whose turn it is, or closes the connection.
+    fn receive(&self, visitor: Visitor, next: &mut usize, notices: &mut Notices) {
+        let now = self.clock.now();
+        let (fd, peer) = match visitor {
+            Visitor::Peer(fd, peer) => (fd, peer),
+            Visitor::User(uid) => {
+                return notices.tell(now, Notice::User, |left_out| {
+                    let why = "a connection is closed: its user may not use the unix socket; \
+                               nbd-unix-users and nbd-unix-group say who may";
+                    tracing::warn!(uid, left_out, "{why}");
+                });
+            }
+        };
+        if !self.directory.expects(peer) {
+            return notices.tell(now, Notice::Stranger, |left_out| {
+                let why = "a connection is closed: no volume is attached to its address";
+                tracing::info!(?peer, left_out, "{why}");
+            });
+        }
+        match self.directory.slots().greet(peer, *next as u16) {
+            Ok((slot, evicted)) => {
+                self.mailboxes[*next].post(Mail::Connection(fd, peer, slot));
+                *next = (*next + 1) % self.mailboxes.len();
+                if let Some(evicted) = evicted {
+                    self.mailboxes[usize::from(evicted.core)].post(Mail::Evict(evicted.ticket));
+                }
+            }
+            Err(why) => notices.tell(now, Notice::TooMany, |left_out| {
+                tracing::warn!(?peer, left_out, "a connection is refused: {why}");
+            }),
+        }
+    }
+}
+
 /// What a failed accept means.
-fn refused(error: &io::Error, stop: &Waker) {
+fn refused(error: &io::Error, stop: &Waker, clock: Clock, notices: &mut Notices) {
     match Errno::from_io_error(error) {
         // Somebody else was faster, or the client has gone again.
         Some(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => {}
         _ => {
-            tracing::warn!(%error, "a connection could not be accepted; see `evenkeel doctor`");
+            notices.tell(clock.now(), Notice::NotAccepted, |left_out| {
+                let what = "a connection could not be accepted; see `evenkeel doctor`";
+                tracing::warn!(%error, left_out, "{what}");
+            });
             let mut fds = [PollFd::new(stop, PollFlags::IN)];
             let _ = poll(&mut fds, Some(&BACK_OFF));
         }
@@ -132,22 +214,25 @@ impl Listener {
     fn fd(&self) -> rustix::fd::BorrowedFd<'_> {
         match self {
             Self::Tcp(listener) => listener.as_fd(),
-            Self::Unix(listener) => listener.as_fd(),
+            Self::Unix(listener, _) => listener.as_fd(),
         }
     }
 
-    fn accept(&self) -> io::Result<(OwnedFd, HostAddress)> {
+    fn accept(&self) -> io::Result<Visitor> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept()?;
                 set_up(&stream)?;
-                Ok((stream.into(), host_address(peer.ip())))
+                Ok(Visitor::Peer(stream.into(), host_address(peer.ip())))
             }
-            Self::Unix(listener) => {
+            Self::Unix(listener, access) => {
                 let (stream, _) = listener.accept()?;
+                if let Err(user) = access.check(&stream)? {
+                    return Ok(Visitor::User(user));
+                }
                 // Inherited by none, but let nobody depend on that.
                 stream.set_nonblocking(false)?;
-                Ok((stream.into(), HostAddress::Local))
+                Ok(Visitor::Peer(stream.into(), HostAddress::Local))
             }
         }
     }
@@ -191,22 +276,26 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
+    fn bind(path: &Path) -> Result<Listeners, EngineError> {
+        Listeners::bind(&[], Some(path), &UnixAccess::default())
+    }
+
     #[test]
     fn the_socket_of_a_killed_server_is_replaced_and_nothing_else_is() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("nbd.sock");
         drop(UnixListener::bind(&path).unwrap());
-        let bound = Listeners::bind(&[], Some(&path)).unwrap();
-        let taken = Listeners::bind(&[], Some(&path)).err().unwrap().to_string();
+        let bound = bind(&path).unwrap();
+        let taken = bind(&path).err().unwrap().to_string();
         assert!(taken.contains("another server answers"), "{taken}");
         drop(bound);
         assert!(!path.exists(), "left behind");
         std::fs::write(&path, "precious").unwrap();
-        let refused = Listeners::bind(&[], Some(&path)).err().unwrap().to_string();
+        let refused = bind(&path).err().unwrap().to_string();
         assert!(refused.contains("no socket"), "{refused}");
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
         let long = folder.path().join("x".repeat(120));
-        let refused = Listeners::bind(&[], Some(&long)).err().unwrap().to_string();
+        let refused = bind(&long).err().unwrap().to_string();
         assert!(refused.contains("107"), "{refused}");
     }
 
@@ -217,5 +306,47 @@ mod tests {
         }
         let remote = host_address("::ffff:10.0.0.1".parse().unwrap());
         assert_eq!(remote, HostAddress::Remote([10, 0, 0, 1].into()));
+    }
+
+    /// Somebody at that address, and the other end.
+    fn visitor(peer: HostAddress) -> (Visitor, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (Visitor::Peer(ours.into(), peer), theirs)
+    }
+
+    #[test]
+    fn who_comes_from_nowhere_is_turned_away_and_a_host_with_a_volume_is_not() {
+        let mailboxes: Arc<[Mailbox]> = [Mailbox::new().unwrap(), Mailbox::new().unwrap()].into();
+        let directory = Arc::new(Directory::default());
+        let (shown, clock) = (Arc::clone(&directory), Clock::new());
+        let reception = Reception { mailboxes: Arc::clone(&mailboxes), directory, clock };
+        let (mut next, mut notices) = (0, Notices::default());
+        let host = HostAddress::Remote([10, 0, 0, 1].into());
+        let mut come = |peer| {
+            let (visitor, mut theirs) = visitor(peer);
+            reception.receive(visitor, &mut next, &mut notices);
+            let mut letters: Vec<Mail> = mailboxes.iter().flat_map(Mailbox::take).collect();
+            assert!(letters.len() <= 1);
+            let let_in = matches!(letters.pop(), Some(Mail::Connection(..)));
+            let mut byte = [0];
+            // Closed either way by now; who was turned away got nothing at all.
+            assert_eq!(std::io::Read::read(&mut theirs, &mut byte).unwrap(), 0);
+            let_in
+        };
+        assert!(come(HostAddress::Local), "may ask what there is");
+        assert!(!come(host));
+        let geometry = evenkeel_store::Geometry {
+            size: evenkeel_core::units::ByteCount(1 << 20),
+            block_bytes_min: 512,
+            block_bytes_preferred: 4_096,
+        };
+        let id = evenkeel_core::ids::VolumeId::from_bits(1);
+        let owner = evenkeel_core::ids::InstanceId::from_bits(1);
+        let attachments = vec![evenkeel_wire::agent::Attachment { host: owner, address: host }];
+        shown.insert(id, crate::directory::Entry { home: 0, geometry, attachments });
+        assert!(come(host));
+        assert!(!come(HostAddress::Remote([10, 0, 0, 2].into())));
+        shown.remove(id);
+        assert!(!come(host));
     }
 }

@@ -1,6 +1,7 @@
 //! One connection: what has arrived, what is on its way back, and where in the protocol it stands.
 
 use crate::output::Output;
+use crate::slots::Slot;
 use evenkeel_core::limits::{CONNECTION_BYTES_MAX, CONNECTION_REQUESTS_MAX, QUANTUM_BYTES_MAX};
 use evenkeel_core::qos::scheduler::AttachmentIndex;
 use evenkeel_core::time::Instant;
@@ -41,6 +42,8 @@ pub enum Bound {
     Queue,
     /// The core's payload memory is used up: until some comes back.
     Memory,
+    /// It has had its turn of the handshake: until the others have had theirs.
+    Turn,
 }
 
 /// A write whose payload is still arriving.
@@ -59,6 +62,8 @@ pub struct Moved {
     pub fd: OwnedFd,
     /// Who is at the other end.
     pub peer: HostAddress,
+    /// Its place among all connections.
+    pub slot: Slot,
     /// What was agreed.
     pub negotiated: Box<Negotiated>,
     /// What arrived behind the handshake.
@@ -71,6 +76,8 @@ pub struct Session {
     pub fd: OwnedFd,
     /// Who is at the other end.
     pub peer: HostAddress,
+    /// Its place among all connections.
+    pub slot: Slot,
     /// Where in the protocol.
     pub phase: Phase,
     /// By which of its volume's attachments its requests come; `None` is the first.
@@ -101,6 +108,8 @@ pub struct Session {
     pub in_memory_waiters: bool,
     /// It was woken to use the room in its volume's queue.
     pub has_turn: bool,
+    /// An option was answered in this turn of the handshake.
+    pub answered: bool,
     /// Listed as having something to send.
     pub in_to_send: bool,
     /// No more requests are taken; the connection ends when nothing is outstanding.
@@ -125,12 +134,13 @@ pub struct Session {
 impl Session {
     /// A new connection, about to shake hands.
     #[must_use]
-    pub fn new(fd: OwnedFd, peer: HostAddress, now: Instant) -> Self {
+    pub fn new(fd: OwnedFd, peer: HostAddress, slot: Slot, now: Instant) -> Self {
         // SAFETY: all zeroes is a valid empty msghdr.
         let message = || Box::new(unsafe { std::mem::zeroed::<libc::msghdr>() });
         Self {
             fd,
             peer,
+            slot,
             phase: Phase::Handshake(Box::new(Server::new())),
             line: None,
             input: vec![0; INPUT_BYTES].into_boxed_slice(),
@@ -146,6 +156,7 @@ impl Session {
             in_queue_waiters: false,
             in_memory_waiters: false,
             has_turn: false,
+            answered: false,
             in_to_send: false,
             closing: false,
             shut: false,
@@ -164,7 +175,7 @@ impl Session {
     /// A connection that comes from another core, for the volume in `slot`.
     #[must_use]
     pub fn arrived(moved: Moved, slot: u32, now: Instant) -> Self {
-        let mut session = Self::new(moved.fd, moved.peer, now);
+        let mut session = Self::new(moved.fd, moved.peer, moved.slot, now);
         session.phase = Phase::Transmission(slot, moved.negotiated.terms());
         session.end = moved.leftover.len();
         session.input[..session.end].copy_from_slice(&moved.leftover);
@@ -301,11 +312,14 @@ fn part(memory: &mut [u8]) -> libc::iovec {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slots::Slots;
     use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
 
     fn session() -> Session {
         let (ours, _theirs) = UnixStream::pair().unwrap();
-        Session::new(ours.into(), HostAddress::Local, Instant::from_ns(0))
+        let (slot, _) = Arc::new(Slots::default()).greet(HostAddress::Local, 0).unwrap();
+        Session::new(ours.into(), HostAddress::Local, slot, Instant::from_ns(0))
     }
 
     fn lengths(message: *mut libc::msghdr) -> Vec<usize> {

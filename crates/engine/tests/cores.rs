@@ -245,3 +245,28 @@ fn simple_reply(client: &mut UnixStream) -> u64 {
     assert_eq!(head[4..8], [0; 4]);
     u64::from_be_bytes(head[8..].try_into().unwrap())
 }
+
+#[test]
+fn options_that_arrive_at_once_are_answered_in_as_many_turns() {
+    const OPTIONS: u64 = 200;
+    let cores = Cores::start(1, plain);
+    let state = unlimited(VolumeId::from_bits(1), MIB);
+    cores.apply(0, &state);
+    let mut client = cores.dial(0, 64 << 10);
+    let mut said = u32::from(handshake_flag::FIXED_NEWSTYLE).to_be_bytes().to_vec();
+    for _ in 0..OPTIONS {
+        said.extend_from_slice(&IHAVEOPT.to_be_bytes());
+        said.extend_from_slice(&option::LIST.to_be_bytes());
+        said.extend_from_slice(&0_u32.to_be_bytes());
+    }
+    client.write_all(&said).unwrap();
+    // A line for the volume and one for the end, each.
+    let line = 20 + 4 + state.id.to_string().len();
+    let mut answers = vec![0; 18 + OPTIONS as usize * (line + 20)];
+    client.read_exact(&mut answers).unwrap();
+    // Between two of them every other connection of the core has had its turn.
+    let turns = cores.turns_of(0);
+    assert!(turns >= OPTIONS, "{OPTIONS} options in {turns} turns");
+    drop(client);
+    cores.stop();
+}

@@ -9,7 +9,7 @@ use crate::server;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
 use evenkeel_core::units::{ByteCount, GIB, MIB};
-use evenkeel_engine::{Engine, EngineConfig};
+use evenkeel_engine::{Engine, EngineConfig, UnixAccess};
 use evenkeel_lab::bench::NbdUri;
 use evenkeel_lab::bench::fio::{self, Detail, Job};
 use evenkeel_lab::checker::{Bands, Promise};
@@ -79,6 +79,7 @@ pub fn run(arguments: &BenchLimits) -> Result<(), Failure> {
         io: arguments.io.into(),
         tcp: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
         unix: None,
+        unix_access: UnixAccess::default(),
         pool: Arc::new(MemoryPool::new()),
     })
     .map_err(failed)?;

@@ -8,7 +8,7 @@ use crate::server;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::Pacing;
 use evenkeel_core::units::ByteCount;
-use evenkeel_engine::{Engine, EngineConfig};
+use evenkeel_engine::{Engine, EngineConfig, UnixAccess};
 use evenkeel_lab::bench::compare::{self, CompareConfig, Peer, PeerSize, Transport};
 use evenkeel_store::memory::MemoryPool;
 use std::path::Path;
@@ -101,6 +101,7 @@ pub fn export(arguments: &Export) -> Result<(), Failure> {
         io: arguments.io.into(),
         tcp: arguments.tcp.into_iter().collect(),
         unix: arguments.unix.clone(),
+        unix_access: UnixAccess::default(),
         pool: Arc::new(MemoryPool::new()),
     })
     .map_err(|error| failed(&error))?;

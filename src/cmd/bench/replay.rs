@@ -8,7 +8,7 @@ use crate::message::{Exit, Failure};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::{CreditLimit, Limit, Pacing};
 use evenkeel_core::units::{ByteCount, GIB};
-use evenkeel_engine::{Engine, EngineConfig};
+use evenkeel_engine::{Engine, EngineConfig, UnixAccess};
 use evenkeel_lab::bench::NbdUri;
 use evenkeel_lab::bench::fio::{self, Detail, Job};
 use evenkeel_lab::demo;
@@ -56,6 +56,7 @@ pub fn run(arguments: &BenchReplay) -> Result<(), Failure> {
         io: arguments.io.into(),
         tcp: Vec::new(),
         unix: Some(socket.clone()),
+        unix_access: UnixAccess::default(),
         pool: Arc::new(MemoryPool::new()),
     })
     .map_err(failed)?;

@@ -9,7 +9,7 @@ use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::admission::Reserved;
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::units::ByteCount;
-use evenkeel_engine::{Engine, EngineConfig};
+use evenkeel_engine::{Engine, EngineConfig, UnixAccess};
 use evenkeel_lab::LabError;
 use evenkeel_lab::bench::live::{Counters, Export, Host};
 use evenkeel_lab::sim::product::instance_pacing;
@@ -62,6 +62,7 @@ impl World {
             io: self.io.into(),
             tcp: Vec::new(),
             unix: Some(self.socket.clone()),
+            unix_access: UnixAccess::default(),
             pool,
         })
         .map_err(failed)?;

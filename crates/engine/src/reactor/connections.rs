@@ -2,11 +2,13 @@
 
 use super::{Mail, Reactor, STOP_MAX, SWEEP_EVERY, memory};
 use crate::driver::{Driver, send_now};
+use crate::notices::Notice;
 use crate::session::{Bound, Moved, Phase, Session};
-use evenkeel_core::limits::CONNECTIONS_PER_CORE_MAX;
+use crate::slots::{NoPlace, Slot};
+use evenkeel_core::ids::VolumeId;
 use evenkeel_core::time::Duration;
 use evenkeel_wire::agent::HostAddress;
-use evenkeel_wire::nbd::handshake::{Listed, Step};
+use evenkeel_wire::nbd::handshake::{Listed, Negotiated, Step};
 use rustix::io::Errno;
 use rustix::net::Shutdown;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -18,12 +20,35 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 const STALL_MAX: Duration = Duration::from_secs(60);
 
 impl<D: Driver> Reactor<D> {
-    pub(super) fn connect(&mut self, fd: OwnedFd, peer: HostAddress) {
-        if self.may_connect() {
-            let id = self.sessions.insert(Session::new(fd, peer, self.now)) as u32;
+    pub(super) fn connect(&mut self, fd: OwnedFd, peer: HostAddress, slot: Slot) {
+        if self.stop_by.is_none() && !self.doors_closed {
+            let ticket = slot.ticket;
+            let id = self.sessions.insert(Session::new(fd, peer, slot, self.now)) as u32;
+            self.handshakes.insert(ticket, id);
             self.watch();
             self.proceed(id);
         }
+    }
+
+    /// Ends a handshake whose place another has. It may have ended by itself.
+    pub(super) fn evict(&mut self, ticket: u64) {
+        let Some(&id) = self.handshakes.get(&ticket) else { return };
+        let peer = self.sessions[id as usize].peer;
+        self.notices.tell(self.now, Notice::MadeRoom, |left_out| {
+            let why = "a handshake is ended: its host has the most of them, and others come";
+            tracing::info!(?peer, left_out, "{why}");
+        });
+        self.watch();
+        self.close(id);
+    }
+
+    /// From here on nobody new is served. Who still shakes hands is sent away without an answer:
+    /// while volumes are being closed every answer would be "no such export", after which clients
+    /// do not come back.
+    pub(super) fn close_doors(&mut self) {
+        self.doors_closed = true;
+        let ids: Vec<u32> = self.handshakes.values().copied().collect();
+        ids.into_iter().for_each(|id| self.close(id));
     }
 
     /// A connection comes home.
@@ -34,21 +59,12 @@ impl<D: Driver> Reactor<D> {
         let Some(slot) = slot.filter(|&slot| self.volumes[slot as usize].allows(moved.peer)) else {
             return;
         };
-        if self.may_connect() {
+        if self.stop_by.is_none() {
             let mut session = Session::arrived(moved, slot, self.now);
             session.line = self.volumes[slot as usize].line_of(session.peer);
             let id = self.sessions.insert(session) as u32;
             self.proceed(id);
         }
-    }
-
-    fn may_connect(&self) -> bool {
-        let open = self.sessions.len();
-        let full = open >= CONNECTIONS_PER_CORE_MAX;
-        if full {
-            tracing::warn!(open, "a connection was refused: the core serves as many as it may");
-        }
-        !full && self.stop_by.is_none()
     }
 
     pub(super) fn received(&mut self, id: u32, count: u32) {
@@ -104,7 +120,7 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    /// One turn of the handshake; whether there may be another.
+    /// One step of the handshake; whether there may be another in this turn.
     fn shake_hands(&mut self, id: u32) -> bool {
         let session = &mut self.sessions[id as usize];
         if session.leaves_heads_unread() {
@@ -114,45 +130,83 @@ impl<D: Driver> Reactor<D> {
         }
         let Phase::Handshake(server) = &mut session.phase else { return false };
         match server.poll_output() {
-            Some(Step::Send(bytes)) => session.output.head(&bytes),
+            Some(Step::Send(bytes)) => {
+                session.output.head(&bytes);
+                session.answered = true;
+            }
             Some(Step::WantExport(name)) => {
                 let export = self.directory.export(&name, session.peer);
-                server.export(export.map(|(export, _)| export));
+                // There are no other names than those of volumes.
+                let place = name.parse().map_or(Ok(()), |volume| session.slot.may_join(volume));
+                match (export, place) {
+                    (Some((export, _)), Ok(())) => server.export(Some(export)),
+                    (Some(_), Err(why)) => {
+                        server.deny(&why.to_string());
+                        self.tell_too_many(id, why);
+                    }
+                    (None, _) => server.export(None),
+                }
             }
             Some(Step::WantList) => {
                 let names = self.directory.names(session.peer);
                 let listed = |name| Listed { name, description: "" };
                 server.list(&names.iter().map(|name| listed(name)).collect::<Vec<_>>());
             }
-            Some(Step::Ready(negotiated)) => {
-                match self.directory.export(&negotiated.export.name, session.peer) {
-                    Some((_, home)) => session.phase = Phase::Moving(Box::new(negotiated), home),
-                    None => session.closing = true,
-                }
-                if let Phase::Moving(negotiated, home) = &session.phase
-                    && *home == self.core
-                {
-                    let volume = negotiated.export.name.parse().ok();
-                    match volume.and_then(|volume| self.by_id.get(&volume)) {
-                        Some(&slot) => {
-                            session.phase = Phase::Transmission(slot, negotiated.terms());
-                            session.line = self.volumes[slot as usize].line_of(session.peer);
-                        }
-                        None => session.closing = true,
-                    }
-                }
-            }
+            Some(Step::Ready(negotiated)) => self.agreed(id, negotiated),
             Some(Step::Close(reason)) => {
                 tracing::debug!(%reason, "a handshake ended");
                 session.closing = true;
             }
             None => {
+                if std::mem::take(&mut session.answered) && session.start < session.end {
+                    // Options that all arrived at once are not all answered at once: a list of many
+                    // exports is work.
+                    session.parked = Some(Bound::Turn);
+                    self.ready.push(id);
+                    return false;
+                }
                 let consumed = server.handle(&session.input[session.start..session.end]);
                 session.start += consumed;
                 return consumed > 0;
             }
         }
         true
+    }
+
+    /// A client and we have agreed on an export: it becomes one of the volume's, here or at its
+    /// home.
+    fn agreed(&mut self, id: u32, negotiated: Negotiated) {
+        let session = &mut self.sessions[id as usize];
+        self.handshakes.remove(&session.slot.ticket);
+        let export = self.directory.export(&negotiated.export.name, session.peer);
+        let volume = negotiated.export.name.parse::<VolumeId>();
+        let (Some((_, home)), Ok(volume)) = (export, volume) else {
+            return session.closing = true;
+        };
+        // There was a place when it asked; another may have been faster.
+        if let Err(why) = session.slot.join(volume) {
+            session.closing = true;
+            return self.tell_too_many(id, why);
+        }
+        if home != self.core {
+            session.phase = Phase::Moving(Box::new(negotiated), home);
+            return;
+        }
+        match self.by_id.get(&volume) {
+            Some(&slot) => {
+                session.phase = Phase::Transmission(slot, negotiated.terms());
+                session.line = self.volumes[slot as usize].line_of(session.peer);
+            }
+            None => session.closing = true,
+        }
+    }
+
+    fn tell_too_many(&mut self, id: u32, why: NoPlace) {
+        let peer = self.sessions[id as usize].peer;
+        self.notices.tell(self.now, Notice::TooMany, |left_out| {
+            tracing::warn!(?peer, left_out, "a connection is refused: {why}");
+        });
+        self.watch();
     }
 
     /// Lists a connection as having something to send, if it has.
@@ -236,10 +290,10 @@ impl<D: Driver> Reactor<D> {
     fn move_home(&mut self, id: u32) {
         let session = self.sessions.remove(id as usize);
         let leftover = session.pending().to_vec();
-        let Session { fd, peer, phase: Phase::Moving(negotiated, home), .. } = session else {
+        let Session { fd, peer, slot, phase: Phase::Moving(negotiated, home), .. } = session else {
             return;
         };
-        let moved = Box::new(Moved { fd, peer, negotiated, leftover });
+        let moved = Box::new(Moved { fd, peer, slot, negotiated, leftover });
         if let Some(mailbox) = self.mailboxes.get(usize::from(home)) {
             mailbox.post(Mail::Moved(moved));
         }
@@ -273,6 +327,7 @@ impl<D: Driver> Reactor<D> {
             return;
         }
         let mut session = self.sessions.remove(id as usize);
+        self.handshakes.remove(&session.slot.ticket);
         memory::abandon(&mut session, (&mut self.pool, &mut self.volumes));
         if let Phase::Transmission(slot, _) = session.phase {
             self.settle(slot);
@@ -280,14 +335,14 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// Makes sure that connections which owe us something are looked at.
-    fn watch(&mut self) {
+    pub(super) fn watch(&mut self) {
         self.next_sweep.get_or_insert(self.now + SWEEP_EVERY);
     }
 
     /// Closes connections that leave us waiting and gives unneeded memory back; goes on looking
     /// while there is something to look at.
     pub(super) fn sweep(&mut self) {
-        if !self.pool.is_empty() {
+        if !self.pool.is_empty() || self.notices.owes() {
             self.watch();
         }
         if self.next_sweep.is_none_or(|at| self.now < at) {
@@ -295,6 +350,7 @@ impl<D: Driver> Reactor<D> {
         }
         let now = self.now;
         self.pool.trim();
+        self.notices.tell_rest(now);
         let mut late = Vec::new();
         let mut owed = false;
         for (id, session) in self.sessions.iter().filter(|(_, session)| session.is_owed()) {
@@ -309,10 +365,14 @@ impl<D: Driver> Reactor<D> {
         }
         for id in late {
             let peer = self.sessions[id as usize].peer;
-            tracing::info!(?peer, "a connection is closed: its client stopped in the middle");
+            self.notices.tell(now, Notice::Stopped, |left_out| {
+                let why = "a connection is closed: its client stopped in the middle";
+                tracing::info!(?peer, left_out, "{why}");
+            });
             self.close(id);
         }
-        self.next_sweep = (owed || !self.pool.is_empty()).then(|| now + SWEEP_EVERY);
+        let more = owed || !self.pool.is_empty() || self.notices.owes();
+        self.next_sweep = more.then(|| now + SWEEP_EVERY);
     }
 
     /// Begins to end: nothing more is taken, what waits for tokens is refused, what the stores work

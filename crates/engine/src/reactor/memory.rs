@@ -291,7 +291,8 @@ mod tests {
             base_allocation: false,
         };
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let mut session = Session::new(ours.into(), HostAddress::Local, core.now);
+        let (place, _) = core.directory.slots().greet(HostAddress::Local, 0).unwrap();
+        let mut session = Session::new(ours.into(), HostAddress::Local, place, core.now);
         session.phase = Phase::Transmission(0, terms);
         let operation = Operation::Write { fua: false };
         let head = RequestHeader::new(1, &Request { operation, offset: 0, length: PIECE }, false);

@@ -24,7 +24,9 @@ use crate::buffers::BufferPool;
 use crate::clock::Clock;
 use crate::directory::Directory;
 use crate::driver::{Driver, Event, Waker};
+use crate::notices::Notices;
 use crate::session::{Moved, Phase, Session};
+use crate::slots::Slot;
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::latency::Latencies;
 use evenkeel_core::limits::CORE_PAYLOAD_BYTES_MAX;
@@ -59,7 +61,11 @@ const HASTY_TURNS: u32 = 32;
 /// What other threads ask of a reactor.
 pub enum Mail {
     /// A new connection.
-    Connection(OwnedFd, HostAddress),
+    Connection(OwnedFd, HostAddress, Slot),
+    /// The handshake with this ticket has to make room for another.
+    Evict(u64),
+    /// No more handshakes: those under way are closed, too.
+    CloseDoors,
     /// A connection whose volume is at home here.
     Moved(Box<Moved>),
     /// The desired state of a volume; with its store if the reactor does not hold it yet.
@@ -170,6 +176,11 @@ pub struct Reactor<D: Driver> {
     restless: Vec<u32>,
     second: contract::Second,
     sessions: Slab<Session>,
+    /// Those that shake hands, by the tickets of their slots.
+    handshakes: BTreeMap<u64, u32>,
+    /// Whether new clients are still let in.
+    doors_closed: bool,
+    notices: Notices,
     active: Slab<Active>,
     /// What the stores work on.
     flights: Slab<Flight>,
@@ -227,6 +238,9 @@ impl<D: Driver> Reactor<D> {
             restless: Vec::new(),
             second: contract::Second::default(),
             sessions: Slab::new(),
+            handshakes: BTreeMap::new(),
+            doors_closed: false,
+            notices: Notices::default(),
             active: Slab::new(),
             flights: Slab::new(),
             hosts: BTreeMap::new(),
@@ -307,7 +321,9 @@ impl<D: Driver> Reactor<D> {
 
     fn read_letter(&mut self, letter: Mail) {
         match letter {
-            Mail::Connection(fd, peer) => self.connect(fd, peer),
+            Mail::Connection(fd, peer, slot) => self.connect(fd, peer, slot),
+            Mail::Evict(ticket) => self.evict(ticket),
+            Mail::CloseDoors => self.close_doors(),
             Mail::Moved(moved) => self.arrive(*moved),
             Mail::Apply(state, store, ack) => self.apply(*state, store, ack),
             Mail::Remove(id, ack) => self.remove(id, ack),

@@ -3,6 +3,7 @@
 use super::sharing::Flight;
 use super::{Reactor, note};
 use crate::driver::Driver;
+use crate::notices::Notice;
 use crate::session::{Bound, Incoming, Phase};
 use evenkeel_core::latency::{Latencies, Latency, Stage};
 use evenkeel_core::limits::QUANTUM_BYTES_MAX;
@@ -79,14 +80,23 @@ impl<D: Driver> Reactor<D> {
         let header = match RequestHeader::decode(head) {
             Ok(header) => header,
             Err(error) => {
-                tracing::info!(%error, "a connection is closed");
+                let peer = session.peer;
                 session.closing = true;
+                self.notices.tell(self.now, Notice::BadRequest, |left_out| {
+                    tracing::info!(?peer, %error, left_out, "a connection is closed");
+                });
+                self.watch();
                 return true;
             }
         };
         let Ok(payload) = header.payload_bytes(&terms) else {
-            tracing::info!(bytes = header.length, "a connection is closed: its write is too large");
+            let (peer, bytes) = (session.peer, header.length);
             session.closing = true;
+            self.notices.tell(self.now, Notice::BadRequest, |left_out| {
+                let why = "a connection is closed: its write is too large";
+                tracing::info!(?peer, bytes, left_out, "{why}");
+            });
+            self.watch();
             return true;
         };
         let verdict = header.validate(&terms);

@@ -15,6 +15,7 @@ use evenkeel_wire::agent::{HostAddress, VolumeState};
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -36,7 +37,7 @@ pub enum Rest {
 
 /// How a core is doing, as its driver sees it.
 #[derive(Clone)]
-struct Watch(Arc<(Mutex<Rest>, Condvar)>);
+struct Watch(Arc<(Mutex<Rest>, Condvar)>, Arc<AtomicU64>);
 
 impl Watch {
     fn note(&self, rest: Rest) {
@@ -84,6 +85,7 @@ impl<D: Driver> Driver for Watched<D> {
                 return Err(io::Error::other(error));
             }
         }
+        self.watch.1.fetch_add(1, Ordering::Relaxed);
         let result = self.driver.wait(timeout, hasty);
         self.watch.note(Rest::Awake);
         result
@@ -122,7 +124,7 @@ impl Cores {
         let (clock, board) = (Clock::new(), Arc::new(Board::new(count)));
         let (mut watches, mut threads) = (Vec::new(), Vec::new());
         for core in 0..count {
-            let watch = Watch(Arc::new((Mutex::new(Rest::Awake), Condvar::new())));
+            let watch = Watch(Arc::new((Mutex::new(Rest::Awake), Condvar::new())), Arc::default());
             watches.push(watch.clone());
             let mailboxes = Arc::clone(&mailboxes);
             let shared = (Arc::clone(&directory), Arc::clone(&board));
@@ -152,7 +154,8 @@ impl Cores {
         let (client, server) = UnixStream::pair().unwrap();
         client.set_read_timeout(Some(ANSWER_MAX)).unwrap();
         rustix::net::sockopt::set_socket_send_buffer_size(&server, send_bytes).unwrap();
-        self.post(core, Mail::Connection(OwnedFd::from(server), HostAddress::Local));
+        let (slot, _) = self.directory.slots().greet(HostAddress::Local, core).unwrap();
+        self.post(core, Mail::Connection(OwnedFd::from(server), HostAddress::Local, slot));
         client
     }
 
@@ -174,6 +177,11 @@ impl Cores {
         let rest = rest.lock().unwrap();
         let is_awake = |rest: &mut Rest| *rest == Rest::Awake;
         *changed.wait_timeout_while(rest, ANSWER_MAX, is_awake).unwrap().0
+    }
+
+    /// How often the core has gone around so far.
+    pub fn turns_of(&self, core: u16) -> u64 {
+        self.watches[usize::from(core)].1.load(Ordering::Relaxed)
     }
 
     /// Ends them all; none may have broken down.

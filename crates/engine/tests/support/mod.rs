@@ -9,7 +9,7 @@ use evenkeel_core::qos::admission::Reserved;
 use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
 use evenkeel_core::request::{Operation, Request};
 use evenkeel_core::units::ByteCount;
-use evenkeel_engine::{Engine, EngineConfig, IoMode};
+use evenkeel_engine::{Engine, EngineConfig, IoMode, UnixAccess};
 use evenkeel_store::Pool;
 use evenkeel_wire::agent::{
     Attachment, Command, HostAddress, Reply, Report, VolumeReport, VolumeState,
@@ -40,7 +40,8 @@ impl Served {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("nbd.sock");
         let unix = Some(socket.clone());
-        let config = EngineConfig { cores: 2, io, tcp: Vec::new(), unix, pool };
+        let unix_access = UnixAccess::default();
+        let config = EngineConfig { cores: 2, io, tcp: Vec::new(), unix, unix_access, pool };
         let engine = Some(Engine::start(config).unwrap());
         Self { engine, socket, sizes: Mutex::default(), _folder: folder }
     }

@@ -18,10 +18,10 @@ use evenkeel_core::units::ByteCount;
 use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -62,7 +62,9 @@ impl LocalPool {
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let folder = Folder::claim(path, KIND)?;
         let volumes = path.join("volumes");
+        // Narrowed at every start: who can read a file here reads a volume, attached or not.
         std::fs::create_dir_all(&volumes)
+            .and_then(|()| std::fs::set_permissions(&volumes, Permissions::from_mode(0o700)))
             .and_then(|()| folder::sync_folder(path))
             .map_err(|e| StoreError::io(format!("make the folder {}", volumes.display()), e))?;
         let abilities = probe(&volumes)?;

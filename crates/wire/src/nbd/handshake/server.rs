@@ -145,6 +145,24 @@ impl Server {
         }
     }
 
+    /// Answers [`Step::WantExport`] where there is such an export and this client may not have it
+    /// now; `why` is for its user. Does nothing if nobody asked.
+    pub fn deny(&mut self, why: &str) {
+        let purpose = match core::mem::replace(&mut self.state, State::OptionHeader) {
+            State::Export(purpose) => purpose,
+            other => return self.state = other,
+        };
+        self.next = None;
+        self.expect_option();
+        match purpose {
+            // The option has no error reply.
+            Purpose::ExportName { .. } => self.close(CloseReason::Denied(why.to_owned())),
+            Purpose::Info { option, .. } | Purpose::Contexts { option, .. } => {
+                put_error(&mut self.output, option, reply::ERR_POLICY, why);
+            }
+        }
+    }
+
     /// Answers [`Step::WantList`]. Names and descriptions too long for the protocol are left out.
     /// Does nothing if nobody asked.
     pub fn list(&mut self, exports: &[Listed<'_>]) {

@@ -15,7 +15,8 @@ pub enum Step {
     /// Send these bytes, then poll again.
     Send(Vec<u8>),
     /// Look up this export for this client and answer with
-    /// [`Server::export`](super::Server::export). The empty name is the default export.
+    /// [`Server::export`](super::Server::export), or [`Server::deny`](super::Server::deny) if it
+    /// may not have it now. The empty name is the default export.
     WantExport(String),
     /// Answer with [`Server::list`](super::Server::list).
     WantList,
@@ -76,6 +77,8 @@ pub enum CloseReason {
     NoSuchExport(String),
     /// `NBD_OPT_EXPORT_NAME` came with a name that is no string; the text says why.
     BadExportName(String),
+    /// `NBD_OPT_EXPORT_NAME` named an export that this client may not have now; the text says why.
+    Denied(String),
     /// More options than [`HANDSHAKE_OPTIONS_MAX`].
     TooManyOptions,
     /// An option announced this many bytes, more than are left of [`HANDSHAKE_BYTES_MAX`].
@@ -93,7 +96,7 @@ impl fmt::Display for CloseReason {
                 write!(f, "an option starts with {magic:#018x} instead of {IHAVEOPT:#018x}")
             }
             Self::NoSuchExport(name) => write!(f, "{}", no_such_export(name)),
-            Self::BadExportName(why) => write!(f, "{why}"),
+            Self::BadExportName(why) | Self::Denied(why) => write!(f, "{why}"),
             Self::TooManyOptions => write!(f, "more than {HANDSHAKE_OPTIONS_MAX} options"),
             Self::TooManyBytes(bytes) => write!(
                 f,

@@ -1,0 +1,82 @@
+//! A limit for log lines that strangers can provoke: a few in each window of time, the rest
+//! counted. Who reads the log learns that it happens and how often, and the disk stays empty.
+
+use crate::limits::{LOG_LINES_MAX, LOG_WINDOW_SECONDS};
+use crate::time::{Duration, Instant};
+
+/// The window's length.
+pub const LOG_WINDOW: Duration = Duration::from_secs(LOG_WINDOW_SECONDS);
+
+/// The lines of one kind.
+#[derive(Clone, Debug, Default)]
+pub struct LogLimit {
+    /// When the present window began; `None` before the first line.
+    began: Option<Instant>,
+    /// Lines written in it.
+    written: u32,
+    /// Lines left out since the last count was told.
+    left_out: u64,
+}
+
+impl LogLimit {
+    /// Asks whether a line may be written now: then holds how many were left out before it and not
+    /// told of yet. One that may not is counted.
+    pub fn line(&mut self, now: Instant) -> Option<u64> {
+        if self.began.is_none_or(|began| now.since(began) >= LOG_WINDOW) {
+            (self.began, self.written) = (Some(now), 0);
+        }
+        if self.written == LOG_LINES_MAX {
+            self.left_out = self.left_out.saturating_add(1);
+            return None;
+        }
+        self.written += 1;
+        Some(core::mem::take(&mut self.left_out))
+    }
+
+    /// How many lines were left out, once the window is over in which they were; zero if none, or
+    /// if they are not to be told of yet. For the last ones, after which no other line comes.
+    pub fn rest(&mut self, now: Instant) -> u64 {
+        match self.began {
+            Some(began) if now.since(began) >= LOG_WINDOW => core::mem::take(&mut self.left_out),
+            _ => 0,
+        }
+    }
+
+    /// Whether there are lines left out that [`Self::rest`] has still to tell of.
+    #[must_use]
+    pub const fn owes(&self) -> bool {
+        self.left_out > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_a_few_lines_a_window_and_every_other_is_counted_once() {
+        let mut limit = LogLimit::default();
+        let (mut written, mut told) = (0_u64, 0);
+        // A line each millisecond for a minute.
+        for ms in 0..60_000 {
+            if let Some(left_out) = limit.line(Instant::ZERO + Duration::from_ms(ms)) {
+                written += 1;
+                told += left_out;
+            }
+        }
+        assert_eq!(written, 6 * u64::from(LOG_LINES_MAX));
+        let end = Instant::ZERO + Duration::from_secs(60);
+        assert!(limit.owes());
+        assert_eq!(limit.rest(Instant::ZERO + Duration::from_ms(59_999)), 0, "not over yet");
+        told += limit.rest(end);
+        assert_eq!((written + told, limit.rest(end), limit.owes()), (60_000, 0, false));
+    }
+
+    #[test]
+    fn what_is_rare_is_all_written() {
+        let mut limit = LogLimit::default();
+        for second in 0..1_000 {
+            assert_eq!(limit.line(Instant::ZERO + Duration::from_secs(2 * second)), Some(0));
+        }
+    }
+}

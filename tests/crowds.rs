@@ -1,0 +1,128 @@
+//! Many connections of one client: the others still get in, and the log stays readable.
+
+mod support;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io::Write;
+use std::time::Duration;
+use support::PATIENCE;
+use support::clock::{Deadline, pass};
+use support::nbd::{Client, OPTION_GO, REPLY_INFO, REPLY_POLICY, go};
+use support::server::Server;
+use support::tools::skipped;
+
+/// More than one core of any version has served at once.
+const CROWD: usize = 4_300;
+/// `CONNECTIONS_PER_VOLUME_MAX`.
+const PER_VOLUME: usize = 1_024;
+/// `HANDSHAKES_PER_PEER_MAX`.
+const HANDSHAKES: usize = 256;
+/// `LOG_LINES_MAX`.
+const LOG_LINES: usize = 5;
+
+/// Whether this process may not open so many files; says so.
+fn has_too_few_files() -> bool {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // The server is another process with the same limit, half of which is for connections.
+    let too_few = maximum.is_some_and(|maximum| maximum < 16_384);
+    if too_few {
+        skipped(&format!("the hard limit of open files is {maximum:?}"));
+    } else {
+        setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+            .expect("as far as may be");
+    }
+    too_few
+}
+
+fn works(server: &Server, volume: &str) {
+    let mut client = Client::open(server.nbd, volume).expect("attached");
+    client.write(4_096, &[7; 4_096]).expect("written");
+    assert_eq!(client.read(4_096, 4_096).expect("read"), [7; 4_096]);
+}
+
+#[test]
+fn a_client_with_thousands_of_connections_keeps_nobody_out() {
+    if has_too_few_files() {
+        return;
+    }
+    let mut server = Server::start("--store memory --cores 1");
+    let (crowded, other) = (server.attached("--size 1"), server.attached("--size 1"));
+    let mut crowd: Vec<Client> =
+        (0..CROWD).filter_map(|_| Client::open(server.nbd, &crowded).ok()).collect();
+    works(&server, &other);
+    assert_eq!(crowd.len(), PER_VOLUME);
+    // Who is in is served, and who is not is told why.
+    crowd[0].write(0, &[1; 512]).expect("written");
+    assert_eq!(crowd[PER_VOLUME - 1].read(0, 512).expect("read"), [1; 512]);
+    let mut refused = Client::connect(server.nbd).expect("greeted");
+    refused.send_option(OPTION_GO, &go(&crowded)).expect("sent");
+    let reply = refused.option_reply().expect("a reply");
+    let why = String::from_utf8_lossy(&reply.data).into_owned();
+    assert_eq!(reply.kind, REPLY_POLICY, "{why}");
+    assert!(why.contains("1024 connections") && why.contains("close some"), "{why}");
+    // On the same connection another volume is to be had, and this one when there is room.
+    drop(crowd.split_off(PER_VOLUME / 2));
+    let deadline = Deadline::after(PATIENCE);
+    deadline.ask("a place of those that are closed", || {
+        refused.send_option(OPTION_GO, &go(&crowded)).expect("sent");
+        refused.option_reply().expect("a reply").kind == REPLY_INFO
+    });
+    let log = server.stop();
+    let told = log.lines().filter(|line| line.contains("a connection is refused")).count();
+    assert!((1..=3 * LOG_LINES).contains(&told), "{log}");
+}
+
+#[test]
+fn silent_newcomers_make_room_for_those_who_speak() {
+    if has_too_few_files() {
+        return;
+    }
+    let server = Server::start("--store memory --cores 1");
+    let volume = server.attached("--size 1");
+    // All within the ten seconds that a handshake may take.
+    let mut silent = Vec::new();
+    for number in 0..CROWD {
+        silent.push(Client::connect(server.nbd).expect("greeted"));
+        if number % 500 == 499 {
+            works(&server, &volume);
+        }
+    }
+    works(&server, &volume);
+    // The first ones have left for others, and the server holds no more than it may.
+    assert!(silent[0].is_closed_by_server());
+    let files = || {
+        let folder = format!("/proc/{}/fd", server.pid());
+        std::fs::read_dir(folder).expect("our own child").count()
+    };
+    Deadline::after(PATIENCE).ask("closed sockets", || files() < HANDSHAKES + 100);
+}
+
+#[test]
+fn a_client_in_a_loop_fills_no_log() {
+    const TRIES: usize = 300;
+    let mut server = Server::start("--store memory --cores 1");
+    let volume = server.attached("--size 1");
+    for _ in 0..TRIES {
+        let mut client = Client::open(server.nbd, &volume).expect("attached");
+        client.stream.write_all(&[0; 28]).expect("sent");
+        assert!(client.is_closed_by_server());
+    }
+    let line = "a connection is closed";
+    let count = |log: &str| log.lines().filter(|text| text.contains(line)).count();
+    // Told once the window is over, though nothing more happens.
+    let deadline = Deadline::after(PATIENCE);
+    deadline.ask("a count of what was left out", || {
+        pass(Duration::from_millis(100));
+        server.process().logged().contains("there were more of these lines")
+    });
+    let log = server.stop();
+    // The lines themselves, and one that tells how many more there were; in a second window again
+    // if this machine is very slow.
+    assert!(count(&log) <= TRIES / 10, "{log}");
+    let number = |line: &str| -> Option<usize> {
+        line.split("left_out=").nth(1)?.split_whitespace().next()?.parse().ok()
+    };
+    let left_out: usize = log.lines().filter_map(number).sum();
+    let closed = log.lines().filter(|text| text.contains("starts with")).count();
+    assert_eq!(closed + left_out, TRIES, "{log}");
+}
