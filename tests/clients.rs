@@ -162,6 +162,11 @@ fn libnbd_is_told_what_is_wrong_and_stays_connected() {
 }
 
 #[test]
+fn libnbd_that_knows_no_blocks_begins_and_ends_anywhere() {
+    protocol("any_offset");
+}
+
+#[test]
 fn libnbd_is_refused_other_exports() {
     protocol("wrong_export");
 }

@@ -161,6 +161,65 @@ def wrong_requests(handle, uri):
     expect(handle.pread(512, size - 512), b"w" * 512)
 
 
+def any_offset(handle, uri):
+    """Clients that never asked for block sizes may begin and end anywhere."""
+    def unaware(handshake_flags=nbd.HANDSHAKE_FLAG_MASK):
+        other = nbd.NBD()
+        other.set_strict_mode(0)
+        other.set_request_block_size(False)
+        other.set_handshake_flags(handshake_flags)
+        other.connect_uri(uri)
+        return other
+
+    # The new way, and the oldest.
+    for other in [unaware(), unaware(0)]:
+        base = bytes(range(256)) * 32
+        handle.pwrite(base, 0)
+        expected = bytearray(base)
+        for offset, length in [(1, 1), (100, 700), (511, 2), (1024, 100), (1500, 548), (0, 513)]:
+            other.pwrite(b"u" * length, offset)
+            expected[offset:offset + length] = b"u" * length
+            expect(other.pread(length + 3, max(offset - 1, 0)),
+                   expected[max(offset - 1, 0):max(offset - 1, 0) + length + 3])
+        other.zero(1000, 2000)
+        expected[2000:3000] = bytes(1000)
+        other.zero(3, 5000)
+        expected[5000:5003] = bytes(3)
+        other.flush()
+        expect(handle.pread(8192, 0), expected)
+        # More than one piece of work, at an odd place; and beyond the end.
+        large = bytes(range(251)) * 4178
+        other.pwrite(large, 1_000_001)
+        expect(other.pread(len(large), 1_000_001), large)
+        expect(handle.pread(512, 999_936)[65:], large[:447])
+        size = other.get_size()
+        expect(error_of(other.pread, 2, size - 1), errno.EINVAL)
+        expect(error_of(other.pwrite, b"xx", size - 1), errno.ENOSPC)
+        other.pwrite(b"x", size - 1)
+        expect(handle.pread(512, size - 512)[510:], b"\0x")
+    beside(handle, unaware())
+
+
+def beside(handle, other):
+    """Whole blocks from one client, single bytes within them from another, at the same time."""
+    for number in range(200):
+        block = bytes([number]) * 4096
+        byte = bytearray(b"\xff")
+        whole = handle.aio_pwrite(nbd.Buffer.from_bytearray(bytearray(block)), 0)
+        parts = [other.aio_pwrite(nbd.Buffer.from_bytearray(byte), at) for at in (7, 600, 4095)]
+        wait(handle, [whole])
+        wait(other, parts)
+        found = handle.pread(4096, 0)
+        for at, value in enumerate(found):
+            assert value == number or at in (7, 600, 4095) and value == 0xff, (number, at, value)
+
+
+def wait(handle, cookies):
+    for cookie in cookies:
+        while not handle.aio_command_completed(cookie):
+            handle.poll(-1)
+
+
 def wrong_export(handle, uri):
     for name in ["nope", "", "vol-00000000000000000", "x" * 4096]:
         other = nbd.NBD()

@@ -20,6 +20,7 @@
 //! [`conformance`] checks all of this; every store's tests call it.
 #![deny(missing_docs)]
 
+pub mod anywhere;
 pub mod buffer;
 pub mod clock;
 pub mod conformance;

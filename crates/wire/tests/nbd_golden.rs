@@ -104,6 +104,62 @@ fn go_with_everything() {
     assert_eq!(play_client(&full_plan(ClientGoal::Transmit), &conversation), Some(ready));
 }
 
+/// GO as nbd-client sends it: no information requests at all.
+const GO_WITHOUT_REQUESTS: &str = r#"
+C: 49484156454f5054 00000007 0000001b          ; NBD_OPT_GO, 27 bytes
+   00000015 "vol-0123456789abcdef0" 0000       ; export name, no requests
+S: 0003e889045565a9 00000007 00000003 0000000c ; NBD_REP_INFO, 12 bytes
+   0000 0000000040000000 0d6d                  ; NBD_INFO_EXPORT: 1 GiB, transmission flags
+S: 0003e889045565a9 00000007 00000003 0000000e ; NBD_REP_INFO, 14 bytes
+   0003 00000001 00001000 02000000             ; NBD_INFO_BLOCK_SIZE: 1, 4096, 32 MiB
+S: 0003e889045565a9 00000007 00000001 00000000 ; NBD_REP_ACK
+"#;
+
+#[test]
+fn who_did_not_ask_for_block_sizes_is_let_in_and_held_to_none() {
+    let block_bytes = |conversation: &[&str]| match play_server(conversation) {
+        Some(Step::Ready(negotiated)) => negotiated.terms().block_bytes_min,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(block_bytes(&[GREETING, GO_WITHOUT_REQUESTS]), 1);
+    assert_eq!(block_bytes(&[GREETING, EXPORT_NAME_NO_ZEROES]), 1);
+    assert_eq!(block_bytes(&[GREETING, STRUCTURED, SET_CONTEXT, GO]), 512);
+}
+
+#[test]
+fn an_export_that_may_not_be_had_now_is_refused_with_the_reason() {
+    let name = r#"00000015 "vol-0123456789abcdef0""#;
+    let options = [
+        format!("49484156454f5054 00000007 0000001b {name} 0000"),
+        format!("49484156454f5054 00000006 0000001b {name} 0000"),
+        r#"49484156454f5054 00000001 00000015 "vol-0123456789abcdef0""#.to_owned(),
+    ];
+    for option in &options {
+        let mut server = Server::new();
+        assert!(matches!(server.poll_output(), Some(Step::Send(_))));
+        server.handle(&bytes("00000003"));
+        let said = bytes(option);
+        assert_eq!(server.handle(&said), said.len());
+        assert_eq!(server.poll_output(), Some(Step::WantExport(EXPORT.into())));
+        server.deny("too many connections");
+        let number = &said[8..12];
+        if number == [0, 0, 0, 1] {
+            let reason = CloseReason::Denied("too many connections".into());
+            assert_eq!(server.poll_output(), Some(Step::Close(reason)));
+            continue;
+        }
+        let Some(Step::Send(reply)) = server.poll_output() else { panic!("no reply") };
+        let mut expected = bytes("0003e889045565a9");
+        expected.extend_from_slice(number);
+        expected.extend(bytes(r#"80000002 00000014 "too many connections""#)); // ERR_POLICY
+        assert_eq!(Hex(&reply), Hex(&expected));
+        // The next option may have it.
+        assert_eq!(server.handle(&said), said.len());
+        server.export(Some(export_info()));
+        assert!(matches!(server.poll_output(), Some(Step::Send(_))));
+    }
+}
+
 #[test]
 fn export_name_without_zeroes() {
     let conversation = [GREETING, EXPORT_NAME_NO_ZEROES];

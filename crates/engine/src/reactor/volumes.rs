@@ -14,6 +14,7 @@ use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::qos::scheduler::{Exported, VolumeIndex};
 use evenkeel_core::qos::trace::Call;
 use evenkeel_store::Store;
+use evenkeel_store::anywhere::Anywhere;
 use evenkeel_wire::agent::{
     Attachment, CreditReport, HostAddress, Report, VolumeReport, VolumeState,
 };
@@ -163,7 +164,8 @@ impl<D: Driver> Reactor<D> {
         let index = added.map_err(|error| error.to_string())?;
         self.scheduler.lease(self.now, index, state.unleased);
         note(&mut self.trace, self.now, Call::Add(index, state.pacing, state.balances));
-        Ok(self.keep(state, store, index))
+        // Not all clients know of blocks.
+        Ok(self.keep(state, Box::new(Anywhere::new(store)), index))
     }
 
     fn keep(&mut self, state: &VolumeState, store: Box<dyn Store>, index: VolumeIndex) -> u32 {

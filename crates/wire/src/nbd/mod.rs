@@ -27,7 +27,8 @@ pub struct ExportInfo {
     pub description: String,
     /// Size in bytes, a multiple of `block_bytes_min`.
     pub size_bytes: u64,
-    /// Offsets and lengths are multiples of this power of two, at most 64 KiB.
+    /// Clients that ask for block sizes are told this power of two, at most 64 KiB, and keep to it;
+    /// others may begin and end anywhere.
     pub block_bytes_min: u32,
     /// The block size that avoids read-modify-write; a power of two, at least 512.
     pub block_bytes_preferred: u32,

@@ -68,9 +68,14 @@ pub(super) fn put_info_export(out: &mut Vec<u8>, option: u32, export: &ExportInf
 }
 
 /// "`NBD_INFO_BLOCK_SIZE`": 32 bits each of minimum, preferred and maximum payload size.
-pub(super) fn put_info_block_size(out: &mut Vec<u8>, option: u32, export: &ExportInfo) {
+pub(super) fn put_info_block_size(
+    out: &mut Vec<u8>,
+    option: u32,
+    export: &ExportInfo,
+    block_bytes_min: u32,
+) {
     let pieces: [&[u8]; 3] = [
-        &export.block_bytes_min.to_be_bytes(),
+        &block_bytes_min.to_be_bytes(),
         &export.block_bytes_preferred.to_be_bytes(),
         &export.payload_bytes_max.to_be_bytes(),
     ];

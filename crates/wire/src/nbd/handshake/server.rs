@@ -392,8 +392,11 @@ impl Server {
         let flags = transmission_flags(&export, self.structured_replies);
         put_info_export(&mut self.output, option, &export, flags);
         // "Size constraints": a server with other constraints than the default SHOULD advertise
-        // them in response to INFO or GO; nobody need have asked.
-        put_info_block_size(&mut self.output, option, &export);
+        // them in response to INFO or GO; nobody need have asked. Who did not ask and goes on to
+        // transmission is held to none, and told so.
+        let is_held = option == option::INFO || wanted.block_size;
+        let block_bytes_min = if is_held { export.block_bytes_min } else { 1 };
+        put_info_block_size(&mut self.output, option, &export, block_bytes_min);
         if wanted.name {
             put_info(&mut self.output, option, info::NAME, &[export.name.as_bytes()]);
         }

@@ -42,11 +42,16 @@ pub struct Negotiated {
 
 impl Negotiated {
     /// What requests are held to.
+    ///
+    /// "Size constraints": if they were not agreed on, "a server SHOULD support a default minimum
+    /// block size of 1". To insist on ours (`NBD_REP_ERR_BLOCK_SIZE_REQD`, or hanging up on
+    /// `NBD_OPT_EXPORT_NAME`) would shut out nbd-client, which never asks.
     #[must_use]
     pub fn terms(&self) -> Terms {
+        let asked = self.block_size_requested;
         Terms {
             size_bytes: self.export.size_bytes,
-            block_bytes_min: self.export.block_bytes_min,
+            block_bytes_min: if asked { self.export.block_bytes_min } else { 1 },
             payload_bytes_max: self.export.payload_bytes_max,
             read_only: self.export.read_only,
             structured_replies: self.structured_replies,

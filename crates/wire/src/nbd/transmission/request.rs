@@ -18,7 +18,7 @@ pub const REQUEST_BYTES: usize = 28;
 pub struct Terms {
     /// Size of the export in bytes. May grow while the connection lives.
     pub size_bytes: u64,
-    /// Offsets and lengths are multiples of this.
+    /// Offsets and lengths are multiples of this: 1 if the client did not ask for block sizes.
     pub block_bytes_min: u32,
     /// The most bytes one read or write carries.
     pub payload_bytes_max: u32,
