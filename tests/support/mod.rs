@@ -5,6 +5,7 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 pub mod clock;
+pub mod guest;
 pub mod metrics;
 pub mod mount;
 pub mod nbd;

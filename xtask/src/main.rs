@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 mod ci;
+mod guest;
 mod instructions;
 mod mutations;
 mod run;

@@ -1,6 +1,6 @@
 //! `cargo x setup`: installs what the tests and the demo need, and only what is missing.
 
-use crate::run;
+use crate::{guest, run};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,7 +21,7 @@ enum What {
 }
 
 /// Debian 12's packages; qemu-storage-daemon is in qemu-system-common, nbdsh in python3-libnbd.
-const NEEDS: [Need; 31] = [
+const NEEDS: [Need; 34] = [
     Need { what: What::Program("fio"), package: "fio" },
     Need { what: What::Program("nbdinfo"), package: "libnbd-bin" },
     Need { what: What::Program("nbdcopy"), package: "libnbd-bin" },
@@ -50,6 +50,9 @@ const NEEDS: [Need; 31] = [
     Need { what: What::Program("qemu-img"), package: "qemu-utils" },
     Need { what: What::Program("qemu-io"), package: "qemu-utils" },
     Need { what: What::Program("qemu-storage-daemon"), package: "qemu-system-common" },
+    Need { what: What::Program("qemu-system-x86_64"), package: "qemu-system-x86" },
+    Need { what: What::Program("busybox"), package: "busybox-static" },
+    Need { what: What::Program("nbd-client"), package: "nbd-client" },
     Need { what: What::Program("faketime"), package: "faketime" },
     Need { what: What::PythonModule("venv"), package: "python3-venv" },
     Need { what: What::PythonModule("ensurepip"), package: "python3-venv" },
@@ -85,7 +88,8 @@ pub fn run(root: &Path) -> Result<(), String> {
             return Err(format!("installed, yet what {still} should bring is not found on PATH"));
         }
     }
-    python_environment(root)
+    python_environment(root)?;
+    guest::kernel(root)
 }
 
 /// The packages of what is not there, each once.
@@ -236,7 +240,7 @@ mod tests {
         assert_eq!(missing_packages(|_| true), [""; 0]);
         let only_nbd = |what| !matches!(what, What::Program("nbdinfo" | "nbdcopy"));
         assert_eq!(missing_packages(only_nbd), ["libnbd-bin"]);
-        assert_eq!(missing_packages(|_| false).len(), 23);
+        assert_eq!(missing_packages(|_| false).len(), 26);
     }
 
     #[test]

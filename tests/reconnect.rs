@@ -1,0 +1,199 @@
+//! The server ends and comes back: what its clients see, and what they have to do. In words:
+//! docs/operating/reconnect.md.
+
+mod support;
+
+use rustix::process::Signal;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Stdio;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
+use std::time::Duration;
+use support::PATIENCE;
+use support::clock::{Deadline, pass};
+use support::guest::{Guest, HOST, has_no_guest};
+use support::nbd::Client;
+use support::process::{Running, start};
+use support::server::Server;
+use support::tools::{absent, tool};
+
+/// Volumes with credits: the first thing that a server does when it stops is to close them.
+const WITH_CREDITS: &str = "--type gp2 --size 4";
+
+/// A port below those that the kernel gives to whoever connects, so that it is still free when the
+/// server comes back.
+fn port() -> u16 {
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    let first = 20_000 + u16::try_from(std::process::id() % 10_000).expect("small");
+    let first = first + 20 * TAKEN.fetch_add(1, Ordering::Relaxed);
+    let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    (first..first + 20).find(free).expect("a free port")
+}
+
+/// A server that comes back where it was.
+fn server(options: &str) -> Server {
+    Server::start(&format!("{options} --nbd-listen 127.0.0.1:{}", port()))
+}
+
+/// Ends the server as it is told to, or as a crash does.
+fn end(server: &mut Server, signal: Signal) {
+    match signal {
+        Signal::TERM => drop(server.stop()),
+        _ => server.kill_9(),
+    }
+}
+
+/// A client that connects, works until that fails, and connects again at once.
+struct Tireless {
+    connected: AtomicU32,
+    refused: Mutex<Vec<String>>,
+}
+
+impl Tireless {
+    fn run(&self, address: SocketAddr, volume: &str, is_over: &AtomicBool) {
+        while !is_over.load(Ordering::Relaxed) {
+            match Client::open(address, volume) {
+                Ok(mut client) => {
+                    self.connected.fetch_add(1, Ordering::Relaxed);
+                    while !is_over.load(Ordering::Relaxed) && client.read(0, 512).is_ok() {}
+                }
+                Err(error) if error.to_string().contains("no export") => {
+                    self.refused.lock().expect("no panic").push(error.to_string());
+                }
+                Err(_) => pass(Duration::from_millis(1)),
+            }
+        }
+    }
+}
+
+#[test]
+fn who_comes_back_at_once_is_never_told_that_the_volume_is_gone() {
+    const VOLUMES: usize = 40;
+    let mut server = server("--store memory");
+    let mut volumes: Vec<String> = (0..VOLUMES).map(|_| server.attached(WITH_CREDITS)).collect();
+    // The first one is closed before all others, and the last is brought up after them.
+    volumes.sort();
+    let volumes = [&volumes[0], &volumes[VOLUMES - 1]];
+    let (address, is_over) = (server.nbd, AtomicBool::new(false));
+    let clients = volumes.map(|_| Tireless { connected: 0.into(), refused: Mutex::default() });
+    std::thread::scope(|scope| {
+        for (client, volume) in clients.iter().zip(volumes) {
+            let is_over = &is_over;
+            scope.spawn(move || client.run(address, volume, is_over));
+        }
+        for signal in [Signal::TERM, Signal::KILL, Signal::TERM, Signal::TERM] {
+            let count = |client: &Tireless| client.connected.load(Ordering::Relaxed);
+            Deadline::after(PATIENCE).ask("clients", || clients.iter().all(|c| count(c) > 0));
+            end(&mut server, signal);
+            clients.iter().for_each(|client| client.connected.store(0, Ordering::Relaxed));
+            server.restart();
+            // Memory forgets what was written; who may come is in the database.
+            Deadline::after(PATIENCE)
+                .ask("both come back", || clients.iter().all(|c| count(c) > 0));
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    for client in clients {
+        assert_eq!(client.refused.into_inner().expect("no panic"), [""; 0]);
+    }
+}
+
+#[test]
+fn qemu_that_is_told_to_reconnect_notices_nothing() {
+    if absent(&["qemu-io"]) {
+        return;
+    }
+    for signal in [Signal::TERM, Signal::KILL] {
+        let mut server = server("");
+        let volume = server.attached(WITH_CREDITS);
+        let image = format!(
+            "driver=nbd,server.type=inet,server.host=127.0.0.1,server.port={},export={volume},\
+             reconnect-delay=60",
+            server.nbd.port()
+        );
+        let mut qemu_io = tool("stdbuf", "-oL qemu-io --image-opts");
+        let mut qemu_io = start(qemu_io.arg(image).stdin(Stdio::piped()));
+        qemu_io.tell("write -P 7 0 4k");
+        qemu_io.wait_for_line("wrote 4096/4096");
+        qemu_io.tell("flush");
+        end(&mut server, signal);
+        // Asked while nobody is there.
+        qemu_io.tell("read -P 7 0 4k");
+        server.restart();
+        qemu_io.wait_for_line("read 4096/4096");
+        qemu_io.tell("write -P 8 4k 4k");
+        qemu_io.wait_for_line("wrote 4096/4096");
+        let output = qemu_io.finish();
+        assert!(output.status.success() && !output.stdout.contains("failed"), "{output}");
+    }
+}
+
+/// nbdkit between the server and a client that cannot reconnect: it does so for it.
+fn proxy(server: &Server, volume: &str) -> (Running, u16) {
+    let port = port();
+    let mut nbdkit = tool("nbdkit", "-f --ipaddr 127.0.0.1 --filter=retry nbd");
+    nbdkit.args([format!("--port={port}"), "hostname=127.0.0.1".to_owned()]);
+    nbdkit.args([format!("port={}", server.nbd.port()), format!("export={volume}")]);
+    let nbdkit = start(nbdkit.args(["retry-delay=1", "retry-exponential=no", "retries=60"]));
+    let answers = || TcpStream::connect(("127.0.0.1", port)).is_ok();
+    Deadline::after(PATIENCE).ask("nbdkit", answers);
+    (nbdkit, port)
+}
+
+/// Connects the kernel's client of a guest to an export, and waits until the device is there.
+fn connect(guest: &mut Guest, port: u16, export: &str, options: &str) {
+    let client = format!("nbd-client -N '{export}' {HOST} {port} /dev/nbd0 -nonetlink {options}");
+    guest.run(&format!("{client} >/tmp/log 2>&1; cat /tmp/log")).ok();
+    guest.run("until cat /sys/block/nbd0/pid; do sleep 0.1; done 2>/dev/null").ok();
+}
+
+#[test]
+fn a_mounted_file_system_lives_through_restarts_behind_nbdkit() {
+    if has_no_guest() || absent(&["nbdkit"]) {
+        return;
+    }
+    let mut server = server("");
+    let volume = server.attached(WITH_CREDITS);
+    let (_nbdkit, port) = proxy(&server, &volume);
+    let mut guest = Guest::boot(server.folder());
+    connect(&mut guest, port, "", "");
+    guest.run("mke2fs /dev/nbd0 >/dev/null && mount -t ext4 /dev/nbd0 /mnt").ok();
+    for (round, signal) in [Signal::TERM, Signal::KILL].into_iter().enumerate() {
+        guest.run(&format!("echo before > /mnt/before-{round} && sync")).ok();
+        end(&mut server, signal);
+        // What asks for the disk meanwhile waits.
+        let write = format!("cp /bin/busybox /mnt/copy-{round} && echo after > /mnt/after-{round}");
+        guest.begin(&format!("{write} && sync && echo 3 > /proc/sys/vm/drop_caches"));
+        server.restart();
+        guest.finish().ok();
+        let found = guest.run(&format!("cat /mnt/before-{round} /mnt/after-{round}")).ok();
+        assert_eq!(found, "before\nafter\n");
+        guest.run(&format!("cmp /bin/busybox /mnt/copy-{round}")).ok();
+    }
+    guest.run("umount /mnt && nbd-client -d /dev/nbd0").ok();
+}
+
+#[test]
+fn the_kernel_s_client_alone_is_connected_anew_by_hand_and_finds_what_was_synced() {
+    if has_no_guest() {
+        return;
+    }
+    let mut server = server("");
+    let volume = server.attached(WITH_CREDITS);
+    let port = server.nbd.port();
+    let mut guest = Guest::boot(server.folder());
+    connect(&mut guest, port, &volume, "-persist");
+    guest.run("mke2fs /dev/nbd0 >/dev/null && mount -t ext4 /dev/nbd0 /mnt").ok();
+    for (round, signal) in [Signal::TERM, Signal::KILL].into_iter().enumerate() {
+        guest.run(&format!("echo {round} > /mnt/synced && sync")).ok();
+        end(&mut server, signal);
+        server.restart();
+        // What docs/operating/reconnect.md says.
+        guest.run("umount -l /mnt; nbd-client -d /dev/nbd0 >/dev/null 2>&1; true").ok();
+        guest.run("while cat /sys/block/nbd0/pid; do sleep 0.1; done >/dev/null 2>&1").ok();
+        connect(&mut guest, port, &volume, "");
+        guest.run("mount -t ext4 /dev/nbd0 /mnt").ok();
+        assert_eq!(guest.run("cat /mnt/synced").ok(), format!("{round}\n"));
+        guest.run("echo more > /mnt/more && sync").ok();
+    }
+}
