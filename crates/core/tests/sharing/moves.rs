@@ -2,7 +2,7 @@
 
 use evenkeel_core::qos::pacing::{Balances, CreditLimit, Limit, Pacing};
 use evenkeel_core::qos::scheduler::{DeviceIndex, ExportError, Io, NoSuch, Scheduler, VolumeIndex};
-use evenkeel_core::qos::sharing::{Claim, Window};
+use evenkeel_core::qos::sharing::{Claim, InstancePacing, Window};
 use proptest::prelude::*;
 
 use crate::world::{KIB, NS_PER_S, READ, at, device, limit, pacing};
@@ -150,4 +150,63 @@ fn a_volume_with_requests_waiting_stays() {
     let claim = Claim::best_effort(&pacing);
     let refused = other.scheduler.share(at(0), name, &pacing, (Some(stranger), None), &claim);
     assert_eq!(refused, Err(NoSuch::Device));
+}
+
+/// An instance that goes from scheduler to scheduler has what it had: no I/O more, no I/O less.
+#[test]
+fn an_instance_moves_with_its_exact_levels() {
+    let limits = InstancePacing {
+        operations: Some(Limit {
+            per_second: 2_000,
+            credit: Some(CreditLimit { refill_per_second: 100, capacity: 700 }),
+        }),
+        read_bytes_per_second: Some(20_000_000),
+        ..InstancePacing::UNLIMITED
+    };
+    let unlimited = Pacing::UNLIMITED;
+    let run = |moves_every: u64| {
+        let mut homes = [Home::new(), Home::new()];
+        let mut home = 0;
+        let scheduler = &mut homes[0].scheduler;
+        let mut instance = scheduler.add_instance(at(0), &limits, Balances::default()).unwrap();
+        let mut volume = scheduler.add(at(0), &unlimited, Balances::default()).unwrap();
+        let claim = Claim::best_effort(&unlimited);
+        scheduler.share(at(0), volume, &unlimited, (None, Some(instance)), &claim).unwrap();
+        let mut going = Vec::new();
+        for step in 0..3_000 {
+            let now = step * 1_000_000;
+            let mut scheduler = &mut homes[home].scheduler;
+            if step % moves_every == moves_every - 1 {
+                let waiting: Vec<u32> =
+                    scheduler.cancel_queued(at(now), volume, |_| true).collect();
+                let moved = scheduler.export(at(now), volume).unwrap();
+                let host = scheduler.export_instance(at(now), instance).unwrap();
+                assert!(scheduler.export_instance(at(now), instance).is_none());
+                home = 1 - home;
+                scheduler = &mut homes[home].scheduler;
+                instance = scheduler.import_instance(at(now), host).unwrap();
+                volume = scheduler.import(at(now), moved, &unlimited, (None, None)).unwrap();
+                let to = (None, Some(instance));
+                scheduler.share(at(now), volume, &unlimited, to, &claim).unwrap();
+                for handle in waiting {
+                    let io = Io { operation: READ, offset: 0, length: 4 * KIB, handle };
+                    scheduler.submit(at(now), volume, io).unwrap();
+                }
+            }
+            for nth in 0..4 {
+                let io = Io { operation: READ, offset: 0, length: 4 * KIB, handle: nth };
+                let _ = scheduler.submit(at(now), volume, io);
+            }
+            scheduler.poll(at(now));
+            collect(scheduler, now, &mut going);
+        }
+        let scheduler = &mut homes[home].scheduler;
+        let left = scheduler.instance_balances(at(3 * NS_PER_S), instance);
+        (going.len(), scheduler.instance_counters(instance).operations, left)
+    };
+    let stayed = run(u64::MAX);
+    assert_eq!(stayed.0 as u64, stayed.1);
+    assert!((800..1_400).contains(&stayed.0), "its credits run out: {stayed:?}");
+    assert_eq!(run(7), stayed);
+    assert_eq!(run(1), stayed);
 }

@@ -2,8 +2,8 @@
 
 use super::share::{Sharing, Shop, Terms};
 use super::{
-    AttachmentIndex, Cancelled, Counters, DeviceIndex, InstanceIndex, Io, NoSuch, Queue, Scheduler,
-    SubmitError, VolumeIndex, index,
+    AttachmentIndex, Cancelled, Counters, DeviceIndex, InstanceIndex, Io, NoSuch, Queue, Room,
+    Scheduler, SubmitError, VolumeIndex, index,
 };
 use crate::limits::{DEVICES_PER_CORE_MAX, INSTANCES_PER_CORE_MAX, VOLUMES_PER_CORE_MAX};
 use crate::qos::gate::Exceeded;
@@ -118,12 +118,7 @@ impl Scheduler {
     pub fn remove_instance(&mut self, now: Instant, instance: InstanceIndex) {
         self.set_now(now);
         let Some(slot) = self.live_instance(instance) else { return };
-        for flow in 0..self.sharing.flows.len() {
-            let entry = &self.sharing.flows[flow];
-            if entry.instance == slot && entry.volume != NIL {
-                self.move_flow(u32::try_from(flow).unwrap_or(NIL), NIL);
-            }
-        }
+        self.empty_instance(slot);
         let sharing = &mut self.sharing;
         if let Some(wheel) = &mut sharing.instance_wheel {
             wheel.remove(slot);
@@ -131,6 +126,18 @@ impl Scheduler {
         let generation = &mut sharing.instance_generations[index(slot)];
         *generation = generation.wrapping_add(1);
         sharing.vacant_instances.push(slot);
+    }
+
+    /// How much more fits.
+    #[must_use]
+    pub fn room(&self) -> Room {
+        let Sharing { flows, vacant_flows, instances, vacant_instances, .. } = &self.sharing;
+        let left = |max: usize, taken: usize, vacant: usize| max.saturating_sub(taken) + vacant;
+        Room {
+            volumes: left(VOLUMES_PER_CORE_MAX, self.volumes.len(), self.vacant.len()),
+            instances: left(INSTANCES_PER_CORE_MAX, instances.len(), vacant_instances.len()),
+            attachments: left(VOLUMES_PER_CORE_MAX, flows.len(), vacant_flows.len()),
+        }
     }
 
     /// What an instance has done; all zero if it was removed.
@@ -325,9 +332,19 @@ impl Scheduler {
         self.sharing.unknown_completions
     }
 
-    fn live_instance(&self, instance: InstanceIndex) -> Option<u32> {
+    pub(super) fn live_instance(&self, instance: InstanceIndex) -> Option<u32> {
         let generation = self.sharing.instance_generations.get(index(instance.slot))?;
         (*generation == instance.generation).then_some(instance.slot)
+    }
+
+    /// Attaches what is attached to an instance to none.
+    pub(super) fn empty_instance(&mut self, slot: u32) {
+        for flow in 0..self.sharing.flows.len() {
+            let entry = &self.sharing.flows[flow];
+            if entry.instance == slot && entry.volume != NIL {
+                self.move_flow(u32::try_from(flow).unwrap_or(NIL), NIL);
+            }
+        }
     }
 
     fn live_attachment(&self, attachment: AttachmentIndex) -> Option<u32> {

@@ -1,4 +1,4 @@
-//! A volume moves from one scheduler to another, with its exact levels.
+//! Volumes and instances move from one scheduler to another, with their exact levels.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -6,9 +6,11 @@ use core::fmt;
 use super::share::{Standing, Terms};
 use super::words::{DeviceIndex, InstanceIndex, NoSuch};
 use super::{Scheduler, Volume, VolumeIndex, index};
-use crate::qos::pacing::Pacing;
+use crate::qos::pacing::{Balances, Pacing};
 use crate::qos::reserves::Reserves;
+use crate::qos::sharing::InstancePacing;
 use crate::qos::sharing::flow::NIL;
+use crate::qos::sharing::instance::Instance;
 use crate::qos::sharing::model::Claim;
 use crate::time::Instant;
 
@@ -23,6 +25,10 @@ struct State {
     reserves: Reserves,
     standing: Option<Standing>,
 }
+
+/// An instance between two schedulers: levels, balances and counters, to the last unit.
+#[derive(Debug)]
+pub struct ExportedInstance(Box<Instance>);
 
 /// Why a volume could not be taken out. It is where it was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,7 +79,7 @@ impl Scheduler {
         let vacant = Pacing::UNLIMITED;
         let left = Volume { share, ..Volume::new(self.now, &vacant) };
         let volume_state = core::mem::replace(&mut self.volumes[index(slot)], left);
-        let nothing = Reserves::new(self.now, &vacant, super::Balances::default());
+        let nothing = Reserves::new(self.now, &vacant, Balances::default());
         let reserves = core::mem::replace(&mut self.reserves[index(slot)], nothing);
         let _ = self.remove(now, volume).count();
         Ok(Exported(Box::new(State { volume: volume_state, reserves, standing })))
@@ -93,7 +99,7 @@ impl Scheduler {
         pacing: &Pacing,
         at: (Option<DeviceIndex>, Option<InstanceIndex>),
     ) -> Result<VolumeIndex, (Exported, NoSuch)> {
-        let Ok(name) = self.add(now, pacing, super::Balances::default()) else {
+        let Ok(name) = self.add(now, pacing, Balances::default()) else {
             return Err((exported, NoSuch::RoomForVolumes));
         };
         if let Some(Standing { terms, .. }) = &exported.0.standing
@@ -114,5 +120,42 @@ impl Scheduler {
             self.sharing.terms[index(share)] = standing.terms;
         }
         Ok(name)
+    }
+
+    /// Takes an instance out with everything it has saved, owes and has done; `None` if it was
+    /// removed. What is still attached to it is then attached to none: its volumes go first.
+    pub fn export_instance(
+        &mut self,
+        now: Instant,
+        instance: InstanceIndex,
+    ) -> Option<ExportedInstance> {
+        self.set_now(now);
+        let slot = self.live_instance(instance)?;
+        self.empty_instance(slot);
+        let vacant = Instance::new(self.now, &InstancePacing::UNLIMITED, Balances::default());
+        let taken = core::mem::replace(&mut self.sharing.instances[index(slot)], vacant);
+        self.remove_instance(now, instance);
+        Some(ExportedInstance(Box::new(taken)))
+    }
+
+    /// Puts an instance in that was taken out elsewhere. `now` must be of the same clock.
+    ///
+    /// # Errors
+    /// When there is no room for it; then it is returned with the reason.
+    pub fn import_instance(
+        &mut self,
+        now: Instant,
+        exported: ExportedInstance,
+    ) -> Result<InstanceIndex, (ExportedInstance, NoSuch)> {
+        let added = self.add_instance(now, &InstancePacing::UNLIMITED, Balances::default());
+        match added {
+            Ok(name) => {
+                let mut instance = exported.0;
+                instance.arrive();
+                self.sharing.instances[index(name.slot)] = *instance;
+                Ok(name)
+            }
+            Err(error) => Err((exported, error)),
+        }
     }
 }

@@ -30,11 +30,11 @@ mod words;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-pub use export::{ExportError, Exported};
+pub use export::{ExportError, Exported, ExportedInstance};
 pub use share::Ticket;
 pub use turns::MADE_WHOLE_MAX;
 pub use words::{
-    AttachmentIndex, Counters, DeviceIndex, Dispatch, InstanceIndex, Io, NoSuch, SubmitError,
+    AttachmentIndex, Counters, DeviceIndex, Dispatch, InstanceIndex, Io, NoSuch, Room, SubmitError,
     TooManyVolumes, VolumeIndex,
 };
 

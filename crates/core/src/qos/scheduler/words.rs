@@ -148,6 +148,17 @@ pub struct AttachmentIndex {
     pub(super) generation: u32,
 }
 
+/// How much more a scheduler takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Room {
+    /// Volumes.
+    pub volumes: usize,
+    /// Instances.
+    pub instances: usize,
+    /// Attachments: the first of each volume with a claim, and each that was made beside it.
+    pub attachments: usize,
+}
+
 /// What was asked for is not there, or as many as may be are there already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoSuch {
