@@ -774,7 +774,7 @@ impl Plane {
 
     fn bring_up_all(&self) -> Result<(), PlaneError> {
         let mut writer = self.writer()?;
-        let ids: Vec<VolumeId> = self.model().volumes.keys().copied().collect();
+        let ids = reconcile::bring_up_order(&self.model());
         for id in ids {
             match self.settle(&mut writer, id, Settling::Again) {
                 Ok(()) => {}

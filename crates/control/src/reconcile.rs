@@ -3,7 +3,10 @@
 //! Desired state goes down whole, so a restart of either side is repaired by saying everything
 //! again.
 
-use evenkeel_core::ids::VolumeId;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::instance::{self, InstanceType};
 use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::qos::sharing::InstancePacing;
@@ -116,4 +119,41 @@ pub fn unsettled(model: &Model) -> Vec<VolumeId> {
     let unsettled =
         |volume: &&Volume| !volume.is_settled() && !matches!(volume.phase, Phase::Error(_));
     model.volumes.values().filter(unsettled).map(|volume| volume.id).collect()
+}
+
+/// All volumes in the order in which the data plane is told of them at a start: what is connected
+/// by hosts with limits one after the other, the largest such group first. Each volume but the
+/// first of its group has a host in common with one before, so its core is known when it comes and
+/// nothing has to be moved; and groups are spread over the cores by their sizes.
+#[must_use]
+pub fn bring_up_order(model: &Model) -> Vec<VolumeId> {
+    let is_limited =
+        |id: &InstanceId| model.hosts.get(id).is_some_and(|host| host_pacing(host).is_some());
+    let hosts_of = |volume: &Volume| -> Vec<InstanceId> {
+        let admitted = volume.attachments.iter().filter(|a| a.state != AttachmentState::Detaching);
+        admitted.map(|a| a.instance).filter(is_limited).collect()
+    };
+    let mut volumes_of = BTreeMap::<InstanceId, Vec<VolumeId>>::new();
+    for volume in model.volumes.values() {
+        for host in hosts_of(volume) {
+            volumes_of.entry(host).or_default().push(volume.id);
+        }
+    }
+    let mut groups = Vec::new();
+    let mut seen = BTreeSet::new();
+    for &first in model.volumes.keys() {
+        let mut group = Vec::new();
+        let mut next = VecDeque::from([first]);
+        while let Some(id) = next.pop_front() {
+            let Some(volume) = model.volumes.get(&id).filter(|_| seen.insert(id)) else { continue };
+            group.push(id);
+            for host in hosts_of(volume) {
+                // Once for each host, however many volumes it has.
+                next.extend(volumes_of.remove(&host).unwrap_or_default());
+            }
+        }
+        groups.push(group);
+    }
+    groups.sort_by_key(|group| Reverse(group.len()));
+    groups.concat()
 }

@@ -275,6 +275,11 @@ fn what_the_data_plane_refuses_is_taken_back() {
     fail(FailedKind::Internal);
     assert_eq!(client.code("AttachVolume", &attach), "InternalError");
     assert_eq!(state(), ("available".into(), "10".into()));
+    // No failure of the server, which clients would send again: a matter of state, in its words.
+    fail(FailedKind::Refused);
+    let refused = refused(400, "IncorrectState", "told to fail with Refused");
+    assert_eq!(client.call("AttachVolume", &attach), refused);
+    assert_eq!(state(), ("available".into(), "10".into()));
     client.call("AttachVolume", &attach).unwrap();
     fail(FailedKind::Internal);
     assert_eq!(client.code("DetachVolume", &[("VolumeId", id)]), "InternalError");

@@ -298,6 +298,61 @@ fn a_host_keeps_its_burst() {
     assert!(server.agent.with(|state| state.hosts.is_empty()));
 }
 
+/// Hosts with limits that share a volume are on one core with all their volumes: the data plane
+/// hears of them so that it knows that from the first one on.
+#[test]
+fn what_hosts_with_limits_connect_is_brought_up_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    let client = server.client();
+    let register = |address: &str| {
+        let params = [("InstanceType", "m5.large"), ("Address", address)];
+        let made = client.call("RegisterHost", &params).unwrap();
+        text(made.child("instance").unwrap(), "instanceId").to_owned()
+    };
+    let hosts = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(register);
+    let attach = |volume: &str, host: &str, device: usize| {
+        let device = format!("/dev/sd{}", char::from(b'f' + device as u8));
+        let params = [("VolumeId", volume), ("InstanceId", host), ("Device", &device)];
+        client.call("AttachVolume", &params).unwrap();
+    };
+    let local = local_instance(&client);
+    // The third host has fewer volumes and shares none; many are of no host with limits.
+    for device in 0..6 {
+        for host in &hosts[..2] {
+            attach(&create(&client, &[]), host, device);
+        }
+        if device < 3 {
+            attach(&create(&client, &[]), &hosts[2], device);
+        }
+        attach(&create(&client, &[]), &local, device);
+        create(&client, &[]);
+    }
+    let multi = [("VolumeType", "io2"), ("Iops", "500"), ("MultiAttachEnabled", "true")];
+    let shared = create(&client, &multi);
+    hosts[..2].iter().for_each(|host| attach(&shared, host, 9));
+    server.stop().unwrap();
+    let server = Server::start(folder.path());
+    let limited: Vec<InstanceId> = hosts.iter().map(|host| host.parse().unwrap()).collect();
+    let applied: Vec<Vec<InstanceId>> = server.agent.with(|state| {
+        let volumes = state.log.iter().filter_map(|command| match command {
+            Command::Apply(volume) => Some(volume.attachments.iter().map(|a| a.host)),
+            _ => None,
+        });
+        volumes.map(|hosts| hosts.filter(|host| limited.contains(host)).collect()).collect()
+    });
+    assert_eq!(applied.len(), 6 * 4 + 3 + 1);
+    for (range, of) in [(0..13, &limited[..2]), (13..16, &limited[2..])] {
+        let mut known: Vec<InstanceId> = applied[range.start].clone();
+        for hosts in &applied[range] {
+            assert!(hosts.iter().all(|host| of.contains(host)), "the largest first: {applied:?}");
+            assert!(hosts.iter().any(|host| known.contains(host)), "not connected: {applied:?}");
+            known.extend(hosts);
+        }
+    }
+    assert!(applied[16..].iter().all(Vec::is_empty));
+}
+
 #[test]
 fn a_stop_without_the_data_plane_counts_as_a_crash() {
     let folder = tempfile::tempdir().unwrap();

@@ -274,7 +274,8 @@ pub enum FailedKind {
     /// The bytes at rest are missing, or not those of the volume; it is not served. Nothing was
     /// changed, and it can be said again once the cause is gone.
     Damaged,
-    /// The volume cannot be changed this way (for example made smaller).
+    /// The volume cannot be changed this way (for example made smaller), or not as things are. It
+    /// is as it was; said again, it is refused again until something else has changed.
     Refused,
     /// The store or the data plane failed.
     Internal,
