@@ -521,3 +521,27 @@ fn a_wall_clock_that_jumps_changes_no_rate_and_no_balance() {
         reached
     });
 }
+
+/// Two hosts with limits, each with volumes of its own, and one volume that both have: it could be
+/// attached to either, and after a start to none.
+#[test]
+fn hosts_with_limits_that_share_a_volume_outlive_restarts() {
+    let mut server = Server::start("--cores 2");
+    let hosts = ["192.0.2.1", "192.0.2.2"].map(|address| {
+        let verb = format!("host register --type m5.large --address {address}");
+        server.list(&verb)[0]["host_id"].as_str().expect("an id").to_owned()
+    });
+    // Each on a core of its own, as the first volumes of hosts come.
+    for nth in 0..12 {
+        attach(&server, &server.create("--size 1"), &hosts[nth % 2]);
+    }
+    let shared = server.create("--type io2 --size 4 --iops 500 --multi-attach");
+    hosts.iter().for_each(|host| attach(&server, &shared, host));
+    for _ in 0..3 {
+        server.stop();
+        server.restart();
+        let volumes = server.list("volume ls");
+        assert_eq!(volumes.len(), 13);
+        assert!(volumes.iter().all(|volume| volume["state"] == "in-use"), "{volumes:?}");
+    }
+}

@@ -3,8 +3,8 @@
 
 use crate::board::Board;
 use crate::directory::{Directory, Entry};
-use crate::homes::Homes;
-use crate::reactor::{LatencyPage, Mail, Mailbox, Released};
+use crate::homes::{Group, Homes};
+use crate::reactor::{LatencyPage, Mail, Mailbox, Newcomers, Party, Released};
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::latency::Latencies;
 use evenkeel_core::qos::pacing::Balances;
@@ -12,9 +12,10 @@ use evenkeel_core::qos::sharing::DeviceModel;
 use evenkeel_core::units::ByteCount;
 use evenkeel_store::{Geometry, Pool, Store, StoreError};
 use evenkeel_wire::agent::{
-    Agent, Attachment, Capacity, Command, CreditReport, Failed, FailedKind, HostState, Reply,
-    Report, Space, VolumeState,
+    Agent, Capacity, Command, CreditReport, Failed, FailedKind, HostState, Reply, Report, Space,
+    VolumeState,
 };
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -116,14 +117,13 @@ impl EngineAgent {
     /// Opens a volume; its bytes are made or added to only where that is what is to be done.
     fn open(&self, homes: &mut Homes, state: VolumeState, at_rest: AtRest) -> Result<(), Failed> {
         let id = state.id;
-        let home = homes.of(&state.attachments)?;
+        let home = self.prepare(homes, None, &state)?;
         match at_rest {
             AtRest::Complete => {}
             AtRest::New => self.pool.create(id, state.size).map_err(failed)?,
             AtRest::Growing(from) => self.pool.resize(id, from, state.size).map_err(failed)?,
         }
         let store = self.pool.open(id, state.size).map_err(failed)?;
-        let home = home.unwrap_or_else(|| self.directory.least_loaded(self.mailboxes.len() as u16));
         self.settle_hosts(homes, home, &state)?;
         self.bring(home, store.geometry(), state, Held::Opened(store))
     }
@@ -136,14 +136,17 @@ impl EngineAgent {
         at_rest: AtRest,
     ) -> Result<(), Failed> {
         let id = state.id;
-        let home = self.home_of(homes, &entry, &state)?;
+        let home = self.prepare(homes, Some(&entry), &state)?;
+        // It may have been brought to its hosts.
+        let entry = self.directory.get(id).unwrap_or(entry);
         let present = entry.geometry.size;
         if let AtRest::Growing(from) = at_rest {
             self.pool.resize(id, from, state.size).map_err(failed)?;
         } else if present != state.size {
             return Err(failed(StoreError::Size { id, present, asked: state.size }));
         }
-        // Whatever is refused until here leaves the volume where it was, as it was.
+        // Whatever is refused leaves the volume where it was, as it was: until here, and by its
+        // home. Nothing that was grown is.
         self.settle_hosts(homes, home, &state)?;
         let geometry = Geometry { size: state.size, ..entry.geometry };
         if home == entry.home {
@@ -152,7 +155,11 @@ impl EngineAgent {
             // not there yet.
             let attachments = state.attachments.clone();
             self.directory.insert(id, Entry { home, geometry, attachments });
-            return self.tell(home, state, Held::Already);
+            let told = self.tell(home, state, Held::Already);
+            if told.as_ref().is_err_and(|failed| failed.kind == FailedKind::Refused) {
+                self.directory.insert(id, entry);
+            }
+            return told;
         }
         // Nobody may come to the old home any more, nor to the new one before it is there.
         let attachments = Vec::new();
@@ -185,36 +192,125 @@ impl EngineAgent {
         told
     }
 
-    /// The core that a volume has to be on: where the hosts with limits are to which it is
-    /// attached, else where it is.
-    fn home_of(
+    /// The core that a volume is to be on: where the hosts with limits are to which it is to be
+    /// attached, else where it is, else the one with the fewest volumes. What is on several cores
+    /// and may be on one only is brought together. The core has room for the volume as it is to be
+    /// and for its hosts.
+    fn prepare(
         &self,
         homes: &mut Homes,
-        before: &Entry,
+        before: Option<&Entry>,
         state: &VolumeState,
     ) -> Result<u16, Failed> {
-        let stays = |a: &&Attachment| before.attachments.contains(a);
-        let is_in_use = state.attachments.iter().any(|a| stays(&a));
-        if is_in_use {
-            // It is not taken away from those who use it: a host that nothing else binds comes.
-            for attachment in state.attachments.iter().filter(|a| !stays(a)) {
-                if !self.directory.is_attached(attachment.host) {
-                    self.unsettle(homes, attachment.host)?;
+        let stays =
+            |entry: &&Entry| state.attachments.iter().any(|a| entry.attachments.contains(a));
+        // Whoever uses it goes on.
+        let in_use = before.filter(stays);
+        let mut cores = homes.cores(&state.attachments);
+        cores.extend(in_use.map(|entry| entry.home));
+        let mut cores = cores.into_iter();
+        let home = match (cores.next(), cores.next()) {
+            (None, _) => before.map_or_else(
+                || self.directory.least_loaded(self.mailboxes.len() as u16),
+                |entry| entry.home,
+            ),
+            (Some(only), None) => only,
+            _ => self.bring_together(homes, in_use, state)?,
+        };
+        let hosts: Vec<InstanceId> =
+            homes.unsettled(&state.attachments).into_iter().map(|host| host.id).collect();
+        let is_there = |entry: &Entry| entry.home == home && entry.geometry.size == state.size;
+        if !hosts.is_empty() || !before.is_some_and(is_there) {
+            let coming = Box::new(Newcomers { hosts, ..Newcomers::one(state, true) });
+            self.ask(home, |ack| Mail::HasRoom(coming, ack))?.map_err(refused)?;
+        }
+        Ok(home)
+    }
+
+    /// Brings to one core what a volume connects: the hosts with limits to which it is to be
+    /// attached, their volumes, the other hosts of those, and so on; with it, if it is in use. The
+    /// core where most of them are connected to; if they cannot get there, another one of theirs.
+    fn bring_together(
+        &self,
+        homes: &mut Homes,
+        in_use: Option<&Entry>,
+        state: &VolumeState,
+    ) -> Result<u16, Failed> {
+        let mut weights = BTreeMap::new();
+        for (core, volumes) in &self.group(homes, in_use, state).volumes {
+            let connections = self.ask(*core, |ack| Mail::Connections(volumes.clone(), ack))?;
+            weights.insert(*core, (connections, volumes.len()));
+        }
+        let mut targets: Vec<u16> = self.group(homes, in_use, state).cores().into_iter().collect();
+        targets.sort_by_key(|core| Reverse(weights.get(core).copied().unwrap_or_default()));
+        let mut reason = None;
+        for target in targets {
+            let group = self.group(homes, in_use, state);
+            match self.gather(homes, &group, target) {
+                Ok(()) => return Ok(target),
+                Err(failed) if failed.kind == FailedKind::Refused => {
+                    reason.get_or_insert(failed.message);
                 }
+                Err(failed) => return Err(failed),
             }
         }
-        match homes.of(&state.attachments)? {
-            Some(home) if is_in_use && home != before.home => Err(Failed {
-                kind: FailedKind::Refused,
-                message: format!(
-                    "volume {} is in use on core {}, and a host it is to be attached to has \
-                     limits and other volumes on core {home}: detach one of them, or serve with \
-                     one core",
-                    state.id, before.home
-                ),
-            }),
-            home => Ok(home.unwrap_or(before.home)),
+        Err(apart(homes, in_use, state, &reason.unwrap_or_default()))
+    }
+
+    fn group(&self, homes: &Homes, in_use: Option<&Entry>, state: &VolumeState) -> Group {
+        let before = in_use.map_or(&[][..], |entry| &entry.attachments);
+        let hosts = state.attachments.iter().chain(before).map(|attachment| attachment.host);
+        let mut group = homes.group(&self.directory, hosts, Some(state.id));
+        if let Some(entry) = in_use {
+            group.volumes.entry(entry.home).or_default().push(state.id);
         }
+        group
+    }
+
+    /// Moves to one core what of a group is on others, with its connections. What is refused stays
+    /// where it is; what has moved until then is in order, too.
+    fn gather(&self, homes: &mut Homes, group: &Group, target: u16) -> Result<(), Failed> {
+        let mut coming = Newcomers { move_in: true, ..Newcomers::default() };
+        let others: Vec<u16> = group.cores().into_iter().filter(|core| *core != target).collect();
+        for &core in &others {
+            let (volumes, mut hosts) = group.on(core);
+            let connections = self.ask(core, |ack| Mail::Connections(volumes.clone(), ack))?;
+            coming.connections += connections as usize;
+            coming.hosts.append(&mut hosts);
+            coming.volumes.extend(volumes.into_iter().map(|id| (id, self.hosts_of(id))));
+        }
+        self.ask(target, |ack| Mail::HasRoom(Box::new(coming), ack))?.map_err(refused)?;
+        for core in others {
+            let (volumes, hosts) = group.on(core);
+            let party = self.ask(core, |ack| Mail::Depart(volumes, hosts, ack))?;
+            self.join(homes, party.map_err(refused)?, target)?;
+        }
+        Ok(())
+    }
+
+    fn join(&self, homes: &mut Homes, party: Box<Party>, target: u16) -> Result<(), Failed> {
+        let mut volumes: Vec<VolumeId> = party.volumes().collect();
+        let mut hosts: Vec<InstanceId> = party.hosts().collect();
+        let result = match self.ask(target, |ack| Mail::Join(party, ack)) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err((party, reason))) => {
+                // It goes home.
+                volumes.retain(|id| party.volumes().all(|other| other != *id));
+                hosts.retain(|id| party.hosts().all(|other| other != *id));
+                Err(refused(reason))
+            }
+            // It has room and the letter: it takes them in when it goes on.
+            Err(failed) if failed.kind == FailedKind::Unanswered => Ok(()),
+            Err(failed) => return Err(failed),
+        };
+        hosts.into_iter().for_each(|id| homes.settle(id, target));
+        volumes.into_iter().for_each(|id| self.directory.move_to(id, target));
+        result
+    }
+
+    fn hosts_of(&self, id: VolumeId) -> Vec<InstanceId> {
+        let attachments = self.directory.get(id).map(|entry| entry.attachments);
+        attachments.unwrap_or_default().iter().map(|attachment| attachment.host).collect()
     }
 
     /// Makes the hosts with limits known on the core where their volume is.
@@ -227,15 +323,6 @@ impl EngineAgent {
         for host in homes.unsettled(&state.attachments) {
             self.tell_host(home, host.clone())?;
             homes.settle(host.id, home);
-        }
-        Ok(())
-    }
-
-    /// Takes a host to which nothing is attached off its core, with its balances.
-    fn unsettle(&self, homes: &mut Homes, host: InstanceId) -> Result<(), Failed> {
-        if let Some(home) = homes.home(host) {
-            let left = self.ask(home, |ack| Mail::DeleteHost(host, ack))?;
-            homes.unsettle(host, left.map(|report| report.balances));
         }
         Ok(())
     }
@@ -257,12 +344,15 @@ impl EngineAgent {
                 message: format!("volumes are attached to host {id}; detach them first"),
             });
         }
-        self.unsettle(&mut homes, id)?;
+        if let Some(home) = homes.home(id) {
+            self.ask(home, |ack| Mail::DeleteHost(id, ack))?;
+        }
         homes.remove(id);
         Ok(())
     }
 
     fn calibrated(&self, model: DeviceModel) -> Result<(), Failed> {
+        let _guard = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
         for core in 0..self.mailboxes.len() as u16 {
             let answer = self.ask(core, |ack| Mail::Calibrated(model, ack))?;
             answer.map_err(refused)?;
@@ -313,6 +403,8 @@ impl EngineAgent {
             kind: FailedKind::NotFound,
             message: format!("the data plane holds no volume {id}; it is made when it is applied"),
         };
+        // Not while it is on its way from one core to another.
+        let _guard = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
         let home = self.directory.get(id).ok_or_else(unknown)?.home;
         let found = self.ask(home, |ack| Mail::SetBalances(id, balances, ack))?;
         found.then_some(()).ok_or_else(unknown)
@@ -435,6 +527,22 @@ impl EngineAgent {
 
 fn refused(message: String) -> Failed {
     Failed { kind: FailedKind::Refused, message }
+}
+
+/// Why a volume cannot be as it is to be: what it connects is on different cores and stays there.
+fn apart(homes: &Homes, in_use: Option<&Entry>, state: &VolumeState, reason: &str) -> Failed {
+    let hosts = state.attachments.iter().map(|attachment| attachment.host);
+    let hosts = hosts.filter_map(|host| Some((host, homes.home(host)?)));
+    let mut parts: Vec<String> =
+        hosts.map(|(host, core)| format!("host {host} on core {core}")).collect();
+    let volume = in_use.map(|entry| format!("volume {} on core {}", state.id, entry.home));
+    parts.extend(volume);
+    refused(format!(
+        "{} have to be on one core, because a host's limits hold on one only, and could not be \
+         brought together: {reason}; try again when those clients rest or are disconnected, \
+         detach the other volumes of one of the hosts, or serve with one core",
+        parts.join(", ")
+    ))
 }
 
 fn failed(error: StoreError) -> Failed {

@@ -90,6 +90,19 @@ impl Directory {
         self.write().insert(id, entry);
     }
 
+    /// Notes that another core serves a volume now.
+    pub fn move_to(&self, id: VolumeId, home: u16) {
+        if let Some(entry) = self.write().volumes.get_mut(&id) {
+            entry.home = home;
+        }
+    }
+
+    /// All lines as they are now.
+    #[must_use]
+    pub fn all(&self) -> BTreeMap<VolumeId, Entry> {
+        self.read().volumes.clone()
+    }
+
     /// Strikes a volume out.
     pub fn remove(&self, id: VolumeId) {
         self.write().remove(id);

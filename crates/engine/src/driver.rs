@@ -12,7 +12,8 @@ use std::sync::Arc;
 /// Something that ended.
 #[derive(Debug)]
 pub enum Event {
-    /// Bytes arrived on a connection; 0 is its end.
+    /// Bytes arrived on a connection; 0 is its end. [`Errno::CANCELED`] if it was told not to wait
+    /// for any more.
     Received(u32, Result<u32, Errno>),
     /// Bytes of a connection left.
     Sent(u32, Result<u32, Errno>),
@@ -71,6 +72,10 @@ pub trait Driver {
     /// The message and all it points to must stay valid and unused until [`Event::Received`] of
     /// `connection` is seen.
     unsafe fn receive(&mut self, connection: u32, fd: RawFd, message: *mut libc::msghdr);
+
+    /// Tells a receive that was begun not to wait any more: it ends soon, with what has arrived or
+    /// with [`Errno::CANCELED`]. Nothing happens if none is under way.
+    fn cancel_receive(&mut self, connection: u32);
 
     /// Begins to send what `message` points to, all of it unless the connection breaks. One send at
     /// a time per connection.
@@ -136,6 +141,7 @@ pub(crate) mod conformance {
         bytes_come_and_go(with().0);
         a_slow_reader_gets_all(with().0);
         a_closed_connection_ends_a_receive(with().0);
+        a_receive_that_is_cancelled_takes_nothing(with().0);
         another_thread_wakes_it_again_and_again(with());
         many_disk_operations_all_end_with_their_buffers(with().0);
         descriptors_that_become_readable_are_told_and_hold_up_nothing(with().0);
@@ -211,6 +217,29 @@ pub(crate) mod conformance {
         assert!(driver.poll().is_none(), "nothing was sent yet");
         drop(theirs);
         assert!(matches!(next(&mut driver), Event::Received(3, Ok(0))));
+    }
+
+    fn a_receive_that_is_cancelled_takes_nothing<D: Driver>(mut driver: D) {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut memory = [0u8; 8];
+        let mut parts = [part(&mut memory)];
+        let mut header = message(&mut parts);
+        for _ in 0..3 {
+            // SAFETY: all memory lives until the event was seen.
+            unsafe { driver.receive(3, ours.as_raw_fd(), &raw mut header) };
+            driver.wait(Some(Duration::from_ms(1)), true).unwrap();
+            driver.cancel_receive(3);
+            assert!(matches!(next(&mut driver), Event::Received(3, Err(Errno::CANCELED))));
+        }
+        // Nobody receives: no event, and nothing is taken from the next one.
+        driver.cancel_receive(3);
+        theirs.write_all(b"hello").unwrap();
+        driver.wait(Some(Duration::from_ms(1)), true).unwrap();
+        assert!(driver.poll().is_none(), "nobody receives");
+        // SAFETY: as above.
+        unsafe { driver.receive(3, ours.as_raw_fd(), &raw mut header) };
+        assert!(matches!(next(&mut driver), Event::Received(3, Ok(5))));
+        assert_eq!(&memory[..5], b"hello");
     }
 
     fn another_thread_wakes_it_again_and_again<D: Driver>((mut driver, waker): (D, Waker)) {

@@ -1,10 +1,12 @@
 //! Which hosts have limits, and on which core they are: all volumes of such a host are at home on
-//! one core, so its limits are exact.
+//! one core, so its limits are exact. So volumes and hosts that are connected by attachments, over
+//! however many others, are at home together.
 
-use evenkeel_core::ids::InstanceId;
+use crate::directory::Directory;
+use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::pacing::Balances;
-use evenkeel_wire::agent::{Attachment, Failed, FailedKind, HostState};
-use std::collections::BTreeMap;
+use evenkeel_wire::agent::{Attachment, HostState};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module's text.
 #[derive(Debug, Default)]
@@ -19,35 +21,76 @@ struct Host {
     home: Option<u16>,
 }
 
+/// What has to be on one core, and where it is.
+#[derive(Debug, Default)]
+pub(crate) struct Group {
+    /// Volumes by their cores.
+    pub volumes: BTreeMap<u16, Vec<VolumeId>>,
+    /// Hosts with limits by their cores, those that are on one.
+    pub hosts: BTreeMap<u16, Vec<InstanceId>>,
+}
+
+impl Group {
+    /// The cores on which something of it is.
+    pub fn cores(&self) -> BTreeSet<u16> {
+        self.volumes.keys().chain(self.hosts.keys()).copied().collect()
+    }
+
+    /// What of it is on a core.
+    pub fn on(&self, core: u16) -> (Vec<VolumeId>, Vec<InstanceId>) {
+        let volumes = self.volumes.get(&core).cloned().unwrap_or_default();
+        (volumes, self.hosts.get(&core).cloned().unwrap_or_default())
+    }
+}
+
 impl Homes {
-    /// The core on which a volume with these attachments has to be; `None` where any will do.
-    ///
-    /// # Errors
-    /// When its hosts are on different cores already.
-    pub fn of(&self, attachments: &[Attachment]) -> Result<Option<u16>, Failed> {
-        let mut found = None::<(InstanceId, u16)>;
-        for host in attachments.iter().map(|attachment| attachment.host) {
-            let Some(home) = self.home(host) else { continue };
-            match found {
-                Some((first, other)) if other != home => {
-                    return Err(Failed {
-                        kind: FailedKind::Refused,
-                        message: format!(
-                            "hosts {first} and {host} both have limits and volumes, on cores \
-                             {other} and {home}, and no volume can be on both: detach the other \
-                             volumes of one of them, or serve with one core"
-                        ),
-                    });
-                }
-                _ => found = Some((host, home)),
-            }
-        }
-        Ok(found.map(|(_, home)| home))
+    /// The cores on which those of these hosts are that have limits.
+    pub fn cores(&self, attachments: &[Attachment]) -> BTreeSet<u16> {
+        attachments.iter().filter_map(|attachment| self.home(attachment.host)).collect()
     }
 
     /// Where a host is.
     pub fn home(&self, host: InstanceId) -> Option<u16> {
         self.hosts.get(&host)?.home
+    }
+
+    /// Everything that is connected with these hosts by what is attached now, `without` one volume
+    /// and what only that connects.
+    pub fn group(
+        &self,
+        directory: &Directory,
+        hosts: impl Iterator<Item = InstanceId>,
+        without: Option<VolumeId>,
+    ) -> Group {
+        let mut volumes_of = BTreeMap::<InstanceId, Vec<VolumeId>>::new();
+        let mut entries = BTreeMap::new();
+        for (id, entry) in directory.all().into_iter().filter(|(id, _)| Some(*id) != without) {
+            let limited = entry.attachments.iter().map(|attachment| attachment.host);
+            let limited: Vec<InstanceId> =
+                limited.filter(|host| self.hosts.contains_key(host)).collect();
+            for &host in &limited {
+                volumes_of.entry(host).or_default().push(id);
+            }
+            entries.insert(id, (entry.home, limited));
+        }
+        let mut group = Group::default();
+        let mut seen = BTreeSet::new();
+        let mut next: Vec<InstanceId> = hosts.collect();
+        while let Some(host) = next.pop() {
+            if !self.hosts.contains_key(&host) || !seen.insert(host) {
+                continue;
+            }
+            if let Some(home) = self.home(host) {
+                group.hosts.entry(home).or_default().push(host);
+            }
+            for id in volumes_of.remove(&host).unwrap_or_default() {
+                if let Some((home, hosts)) = entries.remove(&id) {
+                    group.volumes.entry(home).or_default().push(id);
+                    next.extend(hosts);
+                }
+            }
+        }
+        group
     }
 
     /// The hosts with limits among these that are on no core yet.
@@ -60,14 +103,6 @@ impl Homes {
     pub fn settle(&mut self, id: InstanceId, home: u16) {
         if let Some(host) = self.hosts.get_mut(&id) {
             host.home = Some(home);
-        }
-    }
-
-    /// Notes that a host is on no core any more, and what it had saved when it left.
-    pub fn unsettle(&mut self, id: InstanceId, balances: Option<Balances>) {
-        if let Some(host) = self.hosts.get_mut(&id) {
-            host.home = None;
-            host.state.balances = balances.unwrap_or(host.state.balances);
         }
     }
 

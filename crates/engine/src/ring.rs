@@ -20,6 +20,8 @@ const KIND_RECEIVE: u64 = 1;
 const KIND_SEND: u64 = 2;
 const KIND_DISK: u64 = 3;
 const KIND_WAKE: u64 = 4;
+/// Nobody waits for its end: what it cancels ends by itself.
+const KIND_CANCEL: u64 = 5;
 
 /// A disk operation the kernel works on: it owns the buffer until the completion is seen.
 #[derive(Debug)]
@@ -129,6 +131,11 @@ impl Driver for Ring {
         self.push(entry.user_data(user_data(KIND_RECEIVE, connection)));
     }
 
+    fn cancel_receive(&mut self, connection: u32) {
+        let entry = opcode::AsyncCancel::new(user_data(KIND_RECEIVE, connection)).build();
+        self.push(entry.user_data(user_data(KIND_CANCEL, connection)));
+    }
+
     unsafe fn send(&mut self, connection: u32, fd: RawFd, message: *const libc::msghdr) {
         let flags = (libc::MSG_WAITALL | libc::MSG_NOSIGNAL).cast_unsigned();
         let entry = opcode::SendMsg::new(types::Fd(fd), message).flags(flags).build();
@@ -155,7 +162,12 @@ impl Driver for Ring {
     }
 
     fn poll(&mut self) -> Option<Event> {
-        let completion = self.ring.completion().next()?;
+        let completion = loop {
+            let completion = self.ring.completion().next()?;
+            if completion.user_data() >> 32 != KIND_CANCEL {
+                break completion;
+            }
+        };
         let (data, code) = (completion.user_data(), completion.result());
         let result = u32::try_from(code).map_err(|_| Errno::from_raw_os_error(code.wrapping_neg()));
         let index = (data & u64::from(u32::MAX)) as u32;

@@ -44,6 +44,8 @@ pub enum Bound {
     Memory,
     /// It has had its turn of the handshake: until the others have had theirs.
     Turn,
+    /// The volume is about to go to another core: until it is there, or stays after all.
+    Departure,
 }
 
 /// A write whose payload is still arriving.
@@ -68,6 +70,24 @@ pub struct Moved {
     pub negotiated: Box<Negotiated>,
     /// What arrived behind the handshake.
     pub leftover: Vec<u8>,
+}
+
+/// A connection that goes to another core with its volume: nothing of it is in flight.
+pub struct Carried {
+    /// The socket.
+    pub fd: OwnedFd,
+    /// Who is at the other end.
+    pub peer: HostAddress,
+    /// Its place among all connections.
+    pub slot: Slot,
+    /// What was agreed.
+    pub terms: Terms,
+    /// Requests that have arrived and were not taken.
+    pub leftover: Vec<u8>,
+    /// Payload bytes of a refused write still to be thrown away.
+    pub skip: u32,
+    /// When the connection was made.
+    pub connected_at: Instant,
 }
 
 /// One connection.
@@ -180,6 +200,33 @@ impl Session {
         session.end = moved.leftover.len();
         session.input[..session.end].copy_from_slice(&moved.leftover);
         session
+    }
+
+    /// A connection that has come with the volume in `slot`.
+    #[must_use]
+    pub fn carried(carried: Carried, slot: u32, now: Instant) -> Self {
+        let mut session = Self::new(carried.fd, carried.peer, carried.slot, now);
+        session.phase = Phase::Transmission(slot, carried.terms);
+        session.end = carried.leftover.len();
+        session.input[..session.end].copy_from_slice(&carried.leftover);
+        (session.skip, session.connected_at) = (carried.skip, carried.connected_at);
+        session
+    }
+
+    /// Whether nothing of it is in the server or in the kernel's hands but what was not taken yet.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        let sends = self.in_send || !self.output.is_empty() || !self.sending.is_empty();
+        let receives = self.receiving || self.incoming.is_some();
+        !(sends || receives || self.closing || self.outstanding > 0)
+    }
+
+    /// What goes to another core of a connection that is quiet.
+    #[must_use]
+    pub fn carry(self, terms: Terms) -> Carried {
+        let leftover = self.pending().to_vec();
+        let Self { fd, peer, slot, skip, connected_at, .. } = self;
+        Carried { fd, peer, slot, terms, leftover, skip, connected_at }
     }
 
     /// What has arrived and is not consumed.

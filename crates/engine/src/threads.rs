@@ -177,6 +177,22 @@ impl Driver for Threads {
         self.advance(connection);
     }
 
+    fn cancel_receive(&mut self, connection: u32) {
+        let Some(pending) = self.pending.get_mut(connection as usize) else { return };
+        if pending.receive.take().is_none() {
+            return;
+        }
+        self.ready.push_back(Event::Received(connection, Err(Errno::CANCELED)));
+        let (fd, sends) = (pending.fd, pending.send.is_some());
+        let stays = EventFlags::ONESHOT | EventFlags::OUT;
+        if !sends {
+            // The descriptor may be another core's soon. It fails only if it is not watched.
+            let _ = epoll::delete(&self.epoll, borrow(fd));
+        } else if let Err(errno) = self.watch(fd, u64::from(connection), stays) {
+            self.fail(connection, errno);
+        }
+    }
+
     unsafe fn send(&mut self, connection: u32, fd: RawFd, message: *const libc::msghdr) {
         self.pending(connection, fd).send = Some(message);
         self.advance(connection);

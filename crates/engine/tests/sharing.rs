@@ -11,14 +11,18 @@ use evenkeel_core::qos::pacing::{Balances, CreditLimit, Limit};
 use evenkeel_core::qos::sharing::{DeviceModel, InstancePacing, OperationCost, Window};
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::Duration;
+use evenkeel_core::units::ByteCount;
 use evenkeel_engine::IoMode;
 use evenkeel_engine::clock::Clock;
+use evenkeel_store::Pool;
 use evenkeel_store::local::LocalPool;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_wire::agent::{
     Command, Failed, FailedKind, HostReport, HostState, Reply, VolumeState,
 };
+use std::io::Write;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use support::{Answer, LOCAL, Nbd, Served, on, paced, unlimited};
 
 const MIB: u64 = 1 << 20;
@@ -188,34 +192,166 @@ fn only_balances_that_may_have_moved_are_told() {
     assert!(told().contains(&(id(2), full)));
 }
 
+/// Asks for whatever comes next on a connection, again and again, until it is told to stop: every
+/// request is answered, with what was written.
+fn keep_asking(client: &mut Nbd, block: u8, stop: &AtomicBool) -> u64 {
+    let mut answered = 0;
+    let bytes = vec![block; 4_096];
+    while !stop.load(Ordering::Relaxed) || client.outstanding() > 0 {
+        while client.outstanding() < 16 && !stop.load(Ordering::Relaxed) {
+            let operation = match answered % 3 {
+                0 => Operation::Write { fua: false },
+                1 => Operation::Flush,
+                _ => Operation::Read,
+            };
+            let (length, payload) = match operation {
+                Operation::Write { .. } => (4_096, &bytes[..]),
+                Operation::Flush => (0, &[][..]),
+                _ => (4_096, &[][..]),
+            };
+            client.send(operation, 0, length, payload);
+            answered += 1;
+        }
+        match client.receive().expect("the connection lives").1 {
+            Answer::Done(read) if read.is_empty() => {}
+            Answer::Done(read) => assert!(read == bytes, "other bytes than were written"),
+            other => panic!("{other:?}"),
+        }
+    }
+    answered
+}
+
+/// Two hosts with limits, each with volumes of its own on a core of its own, all in use, and a
+/// volume that is to be attached to both: they come together, and nobody is disconnected.
 #[test]
-fn a_volume_in_use_is_not_taken_to_another_core() {
+fn hosts_that_share_a_volume_come_together_with_their_connections() {
+    for io in [IoMode::Auto, IoMode::Pread] {
+        let folder = tempfile::tempdir().unwrap();
+        let served = Served::new(io, Arc::new(LocalPool::open(folder.path()).unwrap()));
+        let hosts = [InstanceId::from_bits(2), InstanceId::from_bits(3)];
+        for of in hosts {
+            assert_eq!(host(&served, of, iops(1_000_000)), Reply::Done);
+        }
+        let state = |number: u32, hosts: &[InstanceId]| {
+            let attachments = hosts.iter().copied().map(on).collect();
+            VolumeState { attachments, ..unlimited(id(number), MIB) }
+        };
+        for number in 0..6 {
+            served.apply(state(number, &[hosts[number as usize % 2]]));
+        }
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let mut clients = Vec::new();
+            for number in 0..6 {
+                let mut client = served.connect(id(number));
+                let bytes = vec![number as u8 + 1; 4_096];
+                let write = Operation::Write { fua: false };
+                assert_eq!(client.ask(write, 0, 4_096, &bytes), Answer::Done(Vec::new()));
+                let stop = &stop;
+                clients.push(scope.spawn(move || keep_asking(&mut client, number as u8 + 1, stop)));
+            }
+            // Attached while all are busy, and again after they went apart.
+            for round in 0..10 {
+                served.apply(state(0, &hosts));
+                served.apply(state(0, &hosts[..1]));
+                // Others, not attached to a host, may be anywhere; the hosts stay together.
+                let other = unlimited(id(100 + round), MIB);
+                served.apply(other);
+            }
+            served.apply(state(0, &hosts));
+            stop.store(true, Ordering::Relaxed);
+            assert!(clients.into_iter().all(|client| client.join().unwrap() > 0));
+        });
+        let total: u64 = hosts.iter().map(|of| host_report(&served, *of).counters.operations).sum();
+        let reports = served.report_all().volumes;
+        assert_eq!(total, reports.iter().map(|report| report.operations).sum(), "counters stay");
+    }
+}
+
+/// A volume is waited for that is in the middle of a write; what comes behind that is taken along
+/// unread.
+#[test]
+fn half_a_write_is_finished_before_its_volume_goes_and_what_follows_goes_with_it() {
+    let served = Served::new(IoMode::Auto, Arc::new(MemoryPool::new()));
+    for round in 0..30 {
+        let hosts = [1, 2].map(|nth| InstanceId::from_bits(round * 10 + nth));
+        let volumes = [1, 2].map(|nth| id(round as u32 * 10 + nth));
+        for (of, volume) in hosts.into_iter().zip(volumes) {
+            assert_eq!(host(&served, of, iops(1_000_000)), Reply::Done);
+            served.apply(VolumeState { attachments: vec![on(of)], ..unlimited(volume, MIB) });
+        }
+        // The other volume has more connections: this one goes.
+        let mut client = served.connect(volumes[0]);
+        let _others = [served.connect(volumes[1]), served.connect(volumes[1])];
+        let payload = vec![round as u8 + 1; 4_096];
+        let (now, then) = payload.split_at(2_048);
+        client.send(Operation::Write { fua: false }, 0, 4_096, now);
+        std::thread::scope(|scope| {
+            let shared = hosts.map(on).to_vec();
+            let state = VolumeState { attachments: shared, ..unlimited(volumes[0], MIB) };
+            let served = &served;
+            scope.spawn(move || served.apply(state));
+            client.stream.write_all(then).unwrap();
+            for _ in 0..200 {
+                client.send(Operation::Read, 0, 4_096, &[]);
+                if client.outstanding() >= 24 {
+                    client.receive().unwrap();
+                }
+            }
+            while client.outstanding() > 0 {
+                let Answer::Done(read) = client.receive().unwrap().1 else { panic!("refused") };
+                assert!(read.is_empty() || read == payload);
+            }
+        });
+    }
+}
+
+/// A client that fetches nothing cannot be taken along. It is left alone, and who wants to attach
+/// is told.
+#[test]
+fn what_does_not_come_to_rest_stays_where_it_is() {
     let served = served();
-    let others = [InstanceId::from_bits(2), InstanceId::from_bits(3)];
-    for other in others {
-        assert_eq!(host(&served, other, iops(1_000)), Reply::Done);
+    let hosts = [InstanceId::from_bits(2), InstanceId::from_bits(3)];
+    for (number, of) in hosts.into_iter().enumerate() {
+        assert_eq!(host(&served, of, iops(1_000_000)), Reply::Done);
+        let attachments = vec![on(of)];
+        served.apply(VolumeState { attachments, ..unlimited(id(number as u32), 64 * MIB) });
     }
-    // The two hosts are on different cores, because their first volumes were.
-    for (number, other) in others.into_iter().enumerate() {
-        let mut state = unlimited(id(number as u32), MIB);
-        state.attachments = vec![on(other)];
-        served.apply(state);
+    let mut clients = [served.connect(id(0)), served.connect(id(1))];
+    for client in &mut clients {
+        // More than any socket holds.
+        client.send(Operation::Read, 0, 32 * (MIB as u32), &[]);
     }
-    let mut shared = unlimited(id(0), MIB);
-    shared.attachments = others.map(on).to_vec();
-    let Reply::Failed(Failed { kind, message }) = served.call(Command::Apply(shared.clone()))
-    else {
+    let before = served.report_all();
+    let shared = VolumeState {
+        attachments: hosts.map(on).to_vec(),
+        pacing: paced(id(0), MIB, 7).pacing,
+        ..unlimited(id(0), 128 * MIB)
+    };
+    let grow = Command::Grow(shared.clone(), ByteCount(64 * MIB));
+    let Reply::Failed(Failed { kind, message }) = served.call(grow) else {
         panic!("one volume on two cores")
     };
     assert_eq!(kind, FailedKind::Refused);
+    for part in [format!("host {} on core 0", hosts[0]), format!("host {} on core 1", hosts[1])] {
+        assert!(message.contains(&part), "{message}");
+    }
     assert!(message.contains("serve with one core"), "{message}");
-    let mut client = served.connect(id(0));
-    assert_eq!(client.ask(Operation::Read, 0, 512, &[]), Answer::Done(vec![0; 512]));
-    // A host that nothing else holds comes to the volume.
-    served.apply(VolumeState { attachments: Vec::new(), ..unlimited(id(1), MIB) });
+    // Nothing has changed: the clients get all they asked for, at once, and no new size.
+    assert_eq!(served.report_all().volumes.len(), before.volumes.len());
+    for client in &mut clients {
+        let Answer::Done(bytes) = client.receive().unwrap().1 else { panic!("no answer") };
+        assert_eq!(bytes.len(), 32 * MIB as usize);
+        let beyond = client.ask(Operation::Read, 64 * MIB, 4_096, &[]);
+        assert!(matches!(beyond, Answer::Failed(_)), "{beyond:?}");
+    }
+    // And once they rest, it can be.
     served.apply(shared);
-    let answer = served.call(Command::DeleteHost(others[1]));
+    let answer = served.call(Command::DeleteHost(hosts[1]));
     assert!(matches!(answer, Reply::Failed(Failed { kind: FailedKind::Refused, .. })));
+    for client in &mut clients {
+        assert!(matches!(client.ask(Operation::Read, 0, 512, &[]), Answer::Done(_)));
+    }
 }
 
 /// Applies a state that is refused, and after it one that is not: the volume is there, with what
@@ -271,6 +407,54 @@ fn a_volume_is_not_lost_on_its_way_to_a_core_that_is_full() {
         VolumeState { attachments, ..detached },
         "attachments, the most it may",
     );
+}
+
+/// A volume that cannot become as it is told to stays as it is: for its clients, in its limits, on
+/// the disk.
+#[test]
+fn what_is_refused_has_changed_nothing() {
+    let pool = Arc::new(MemoryPool::new());
+    let served = Served::new(IoMode::Pread, Arc::clone(&pool) as Arc<dyn Pool>);
+    assert_eq!(host(&served, HOST, iops(1_000)), Reply::Done);
+    let state = paced(id(1), MIB, 1_000_000);
+    served.apply(state.clone());
+    let mut client = served.connect(id(1));
+    let write = Operation::Write { fua: false };
+    assert_eq!(client.ask(write, 0, 4_096, &[5; 4_096]), Answer::Done(Vec::new()));
+    // Slower, grown or not, and attached to others: more of them than there may be.
+    let crowd = (0..=VOLUMES_PER_CORE_MAX as u128).map(|n| on(InstanceId::from_bits(1 << 64 | n)));
+    let attachments: Vec<_> = std::iter::once(on(HOST)).chain(crowd).collect();
+    for size in [2 * MIB, MIB] {
+        let refused = VolumeState { attachments: attachments.clone(), ..paced(id(1), size, 1) };
+        let command = match size {
+            MIB => Command::Apply(refused),
+            _ => Command::Grow(refused, state.size),
+        };
+        let Reply::Failed(Failed { kind, message }) = served.call(command) else {
+            panic!("more attachments than there may be")
+        };
+        assert_eq!(kind, FailedKind::Refused);
+        assert!(message.contains("attachments, the most it may"), "{message}");
+        assert_eq!(pool.list().unwrap()[0], (id(1), state.size), "not grown");
+        // At one I/O a second this would take a minute, and who was connected is, by the old size.
+        for _ in 0..100 {
+            let bytes = client.ask(Operation::Read, 0, 4_096, &[]);
+            assert_eq!(bytes, Answer::Done(vec![5; 4_096]));
+        }
+        assert!(matches!(client.ask(Operation::Read, MIB, 4_096, &[]), Answer::Failed(_)));
+        let mut other = served.connect(id(1));
+        assert!(matches!(other.ask(Operation::Read, 0, 4_096, &[]), Answer::Done(_)));
+        // The second time the host is on that core already: only the core itself can refuse.
+        let hosts = served.report_all().hosts;
+        assert_eq!(hosts.is_empty(), size > MIB, "{hosts:?}");
+        let of_host = VolumeState { attachments: vec![on(HOST)], ..unlimited(id(3), MIB) };
+        let none = VolumeState { attachments: Vec::new(), ..unlimited(id(2), MIB) };
+        served.apply(none);
+        served.apply(of_host);
+    }
+    // The same state again is no change.
+    served.apply(state);
+    assert!(matches!(client.ask(Operation::Read, 0, 4_096, &[]), Answer::Done(_)));
 }
 
 #[test]

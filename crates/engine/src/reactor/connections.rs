@@ -55,10 +55,19 @@ impl<D: Driver> Reactor<D> {
     pub(super) fn arrive(&mut self, moved: Moved) {
         let id = moved.negotiated.export.name.parse().ok();
         let slot = id.and_then(|id| self.by_id.get(&id)).copied();
-        // It may have been detached since.
-        let Some(slot) = slot.filter(|&slot| self.volumes[slot as usize].allows(moved.peer)) else {
+        let Some(slot) = slot else {
+            // The volume may have gone to another core meanwhile.
+            let home = id.and_then(|id| self.directory.get(id)).map(|entry| entry.home);
+            let home = home.filter(|home| *home != self.core).map(usize::from);
+            if let Some(mailbox) = home.and_then(|home| self.mailboxes.get(home)) {
+                mailbox.post(Mail::Moved(Box::new(moved)));
+            }
             return;
         };
+        // It may have been detached since.
+        if !self.volumes[slot as usize].allows(moved.peer) {
+            return;
+        }
         if self.stop_by.is_none() {
             let mut session = Session::arrived(moved, slot, self.now);
             session.line = self.volumes[slot as usize].line_of(session.peer);
@@ -67,14 +76,16 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    pub(super) fn received(&mut self, id: u32, count: u32) {
+    pub(super) fn received(&mut self, id: u32, result: Result<u32, Errno>) {
         let Some(session) = self.sessions.get_mut(id as usize) else { return };
+        let is_cancelled = result == Err(Errno::CANCELED);
+        let count = result.unwrap_or(0);
         session.received(count as usize, self.now);
         if session.shut {
             self.abandon_payload(id);
             return self.try_free(id);
         }
-        if count == 0 {
+        if count == 0 && !is_cancelled {
             return self.close(id);
         }
         self.proceed(id);
@@ -91,7 +102,9 @@ impl<D: Driver> Reactor<D> {
             let went_on = match session.phase {
                 Phase::Handshake(_) => self.shake_hands(id),
                 Phase::Moving(..) => return self.sends(id),
-                Phase::Transmission(slot, terms) => self.parse(id, slot, terms),
+                Phase::Transmission(slot, terms) => {
+                    !self.waits_for_departure(id, slot) && self.parse(id, slot, terms)
+                }
             };
             if !went_on {
                 break;

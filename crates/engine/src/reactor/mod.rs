@@ -9,12 +9,14 @@
 //! | `memory.rs` | payload memory among volumes: who may have some, who waits, who is next |
 //! | `errors.rs` | what went wrong with a volume's requests |
 //! | `volumes.rs` | a volume's life: applied, reported, removed or moved |
+//! | `moves.rs` | volumes that go to another core with their hosts and connections |
 //! | `sharing.rs` | what volumes share: hosts' limits, the device |
 
 mod connections;
 mod contract;
 mod errors;
 mod memory;
+mod moves;
 mod requests;
 mod sharing;
 mod volumes;
@@ -39,6 +41,8 @@ use evenkeel_store::Store;
 use evenkeel_store::buffer::Buffer;
 use evenkeel_wire::agent::{CreditReport, HostAddress, HostReport, HostState, Report, VolumeState};
 use memory::Hungry;
+use moves::Departure;
+pub use moves::{Newcomers, Party};
 use requests::Active;
 use sharing::{Device, Flight};
 use slab::Slab;
@@ -76,6 +80,14 @@ pub enum Mail {
     Release(VolumeId, SyncSender<Option<Box<Released>>>),
     /// Take a volume over from another core.
     Adopt(Box<VolumeState>, Box<Released>, SyncSender<Result<(), String>>),
+    /// Whether there is room for what is about to come; what there is too little of if not.
+    HasRoom(Box<Newcomers>, SyncSender<Result<(), String>>),
+    /// How many connections these volumes have together.
+    Connections(Vec<VolumeId>, SyncSender<u32>),
+    /// Give volumes and hosts away, with their connections. All of them, or none with the reason.
+    Depart(Vec<VolumeId>, Vec<InstanceId>, SyncSender<Result<Box<Party>, String>>),
+    /// Take over what departed elsewhere. What there is no room for comes back, with the reason.
+    Join(Box<Party>, SyncSender<Result<(), (Box<Party>, String)>>),
     /// The desired state of a host whose volumes are here.
     ApplyHost(Box<HostState>, SyncSender<Result<(), String>>),
     /// Forget a host; how it was, if it was known.
@@ -194,6 +206,8 @@ pub struct Reactor<D: Driver> {
     spare: Vec<Vec<Option<Buffer>>>,
     /// Volumes that wait for memory.
     hungry: Hungry,
+    /// Volumes that go to another core as soon as they are quiet.
+    departures: Vec<Departure>,
     /// Connections to look at again in this turn.
     ready: Vec<u32>,
     /// The memory of the list that was worked off last.
@@ -248,6 +262,7 @@ impl<D: Driver> Reactor<D> {
             reserved_ns: 0,
             spare: Vec::new(),
             hungry: Hungry::default(),
+            departures: Vec::new(),
             ready: Vec::new(),
             ready_spare: Vec::new(),
             to_send: Vec::new(),
@@ -271,6 +286,7 @@ impl<D: Driver> Reactor<D> {
             self.feed_the_hungry();
             self.look_again();
             self.send_all();
+            self.depart_when_quiet();
             self.sweep();
             self.judge_second();
             if self.is_finished() {
@@ -297,14 +313,15 @@ impl<D: Driver> Reactor<D> {
         if !self.ready.is_empty() || !self.to_send.is_empty() || may_feed {
             return Some(Duration { ns: 0 });
         }
-        let deadlines = [self.scheduler.poll_timeout(), self.next_sweep, self.stop_by];
+        let departs_by = self.departures.iter().map(|departure| departure.by).min();
+        let deadlines = [self.scheduler.poll_timeout(), self.next_sweep, self.stop_by, departs_by];
         let first = deadlines.into_iter().flatten().min()?;
         Some(first.since(self.clock.now()))
     }
 
     fn handle(&mut self, event: Event) {
         match event {
-            Event::Received(id, result) => self.received(id, result.unwrap_or(0)),
+            Event::Received(id, result) => self.received(id, result),
             Event::Sent(id, result) => self.sent(id, result.unwrap_or(0)),
             Event::Disk(slot, done) => {
                 let Some(volume) = self.volumes.get_mut(slot as usize) else { return };
@@ -328,8 +345,12 @@ impl<D: Driver> Reactor<D> {
             Mail::Apply(state, store, ack) => self.apply(*state, store, ack),
             Mail::Remove(id, ack) => self.remove(id, ack),
             Mail::Release(id, ack) => self.release_volume(id, ack),
-            Mail::Adopt(state, released, ack) => self.adopt(*state, *released, ack),
+            Mail::Adopt(state, released, ack) => self.adopt(*state, released, ack),
+            Mail::Depart(volumes, hosts, ack) => self.depart(&volumes, hosts, ack),
             // Whoever asked may have given up; that is no concern of ours, here and below.
+            Mail::Join(party, ack) => _ = ack.send(self.join(party)),
+            Mail::HasRoom(coming, ack) => _ = ack.send(self.has_room(&coming)),
+            Mail::Connections(ids, ack) => _ = ack.send(self.connections(&ids)),
             Mail::ApplyHost(state, ack) => _ = ack.send(self.apply_host(&state)),
             Mail::DeleteHost(id, ack) => _ = ack.send(self.delete_host(id)),
             Mail::Calibrated(model, ack) => _ = ack.send(self.calibrated(&model)),

@@ -1,5 +1,6 @@
 //! What volumes share: their hosts' limits and the device.
 
+use super::moves::Newcomers;
 use super::{Reactor, note};
 use crate::board::Said;
 use crate::driver::Driver;
@@ -13,6 +14,7 @@ use evenkeel_core::qos::trace::Call;
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::{Duration, Instant};
 use evenkeel_wire::agent::{HostAddress, HostReport, HostState};
+use std::collections::BTreeSet;
 
 /// How often a core tells the others about the device, and hears what they say.
 const HEAR_EVERY: Duration = Duration::from_ms(1);
@@ -62,6 +64,13 @@ pub(super) struct Lines {
 }
 
 impl Lines {
+    /// How many ways there are that stay when the volume is attached to these hosts, and how many
+    /// go.
+    pub(super) fn count(&self, hosts: &BTreeSet<InstanceId>) -> (usize, usize) {
+        let stay = self.more.iter().filter(|(host, _)| hosts.contains(host)).count();
+        (usize::from(self.has_claim) + stay, self.more.len() - stay)
+    }
+
     /// By which way requests of a host come.
     fn of(&self, host: InstanceId) -> Option<AttachmentIndex> {
         self.more.iter().find(|(other, _)| *other == host).map(|(_, line)| *line)
@@ -74,6 +83,9 @@ impl<D: Driver> Reactor<D> {
         if let Some(&index) = self.hosts.get(&state.id) {
             self.scheduler.repace_instance(self.now, index, &state.pacing);
         } else {
+            let coming = Newcomers { hosts: vec![state.id], ..Newcomers::default() };
+            // Before anything is changed.
+            self.has_room(&coming)?;
             let added = self.scheduler.add_instance(self.now, &state.pacing, state.balances);
             let index = added.map_err(|error| error.to_string())?;
             self.scheduler.lease_instance(self.now, index, state.unleased);

@@ -3,10 +3,11 @@
 use super::contract::Judged;
 use super::errors::Errors;
 use super::memory::Share;
+use super::moves::Newcomers;
 use super::sharing::Lines;
 use super::{Reactor, note};
 use crate::driver::Driver;
-use crate::session::Phase;
+use crate::session::{Carried, Phase};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::latency::Latencies;
 use evenkeel_core::qos::contract::Contract;
@@ -47,6 +48,8 @@ pub(super) struct Volume {
     applied: Vec<SyncSender<Result<(), String>>>,
     /// Who waits until the volume is closed.
     leaving: Vec<Farewell>,
+    /// It is about to go to another core: no more requests are taken.
+    pub(super) departs: bool,
 }
 
 /// Volumes whose times are copied in one turn: 10 KiB each, some 100 us together.
@@ -64,13 +67,16 @@ pub struct LatencyPage {
 }
 
 /// Who waits until a volume is gone from here, and why it goes.
-enum Farewell {
+pub(super) enum Farewell {
     Removed(SyncSender<bool>),
     Moved(SyncSender<Option<Box<Released>>>),
 }
 
-/// A volume between two cores: nobody is connected to it, nothing of it is in flight.
+/// A volume between two cores: nothing of it is in flight.
 pub struct Released {
+    pub(super) state: VolumeState,
+    /// Those that go with it, all quiet.
+    pub(super) connections: Vec<Carried>,
     store: Box<dyn Store>,
     exported: Exported,
     latencies: Option<Box<Latencies>>,
@@ -84,6 +90,11 @@ impl Volume {
         let from_there = |attachment: &Attachment| attachment.address == peer;
         self.leaving.is_empty() && self.state.attachments.iter().any(from_there)
     }
+
+    /// Whether it is being closed.
+    pub(super) fn is_leaving(&self) -> bool {
+        !self.leaving.is_empty()
+    }
 }
 
 impl<D: Driver> Reactor<D> {
@@ -93,11 +104,13 @@ impl<D: Driver> Reactor<D> {
         store: Option<Box<dyn Store>>,
         ack: SyncSender<Result<(), String>>,
     ) {
-        let slot = match (self.by_id.get(&state.id), store) {
+        let coming = Newcomers::one(&state, false);
+        // Before anything is changed: what is refused leaves the volume as it was.
+        let slot = self.has_room(&coming).and_then(|()| match (self.by_id.get(&state.id), store) {
             (Some(&slot), _) => Ok(slot),
             (None, Some(store)) => self.open(&state, store),
             (None, None) => Err(format!("volume {} is not open here", state.id)),
-        };
+        });
         self.become_so(slot, state, ack);
     }
 
@@ -105,22 +118,38 @@ impl<D: Driver> Reactor<D> {
     pub(super) fn adopt(
         &mut self,
         state: VolumeState,
-        released: Released,
+        released: Box<Released>,
         ack: SyncSender<Result<(), String>>,
     ) {
-        let Released { store, exported, latencies, flushes, errors, contract } = released;
-        let imported = self.scheduler.import(self.now, exported, &state.pacing, (None, None));
-        note(&mut self.trace, self.now, Call::Other("import"));
-        let slot = imported
-            .map(|index| self.keep(&state, store, index))
-            .map_err(|(_, error)| error.to_string());
-        if let Ok(slot) = slot {
-            let volume = &mut self.volumes[slot as usize];
-            (volume.latencies, volume.flushes) = (latencies, flushes);
-            volume.errors = errors;
-            self.judge_from_now_on(slot, contract);
-        }
+        let coming = Newcomers::one(&state, true);
+        let slot = self
+            .has_room(&coming)
+            .and_then(|()| self.take_in(released).map_err(|(_, error)| error));
         self.become_so(slot, state, ack);
+    }
+
+    /// Puts a volume in as it was where it comes from. Nothing has changed if it is refused, and it
+    /// comes back with the reason.
+    pub(super) fn take_in(
+        &mut self,
+        mut released: Box<Released>,
+    ) -> Result<u32, (Box<Released>, String)> {
+        let pacing = &released.state.pacing;
+        match self.scheduler.import(self.now, released.exported, pacing, (None, None)) {
+            Ok(index) => {
+                note(&mut self.trace, self.now, Call::Other("import"));
+                let slot = self.keep(&released.state, released.store, index);
+                let volume = &mut self.volumes[slot as usize];
+                (volume.latencies, volume.flushes) = (released.latencies, released.flushes);
+                volume.errors = released.errors;
+                self.judge_from_now_on(slot, released.contract);
+                Ok(slot)
+            }
+            Err((exported, error)) => {
+                released.exported = exported;
+                Err((released, error.to_string()))
+            }
+        }
     }
 
     fn become_so(
@@ -184,6 +213,7 @@ impl<D: Driver> Reactor<D> {
             share: Share::default(),
             applied: Vec::new(),
             leaving: Vec::new(),
+            departs: false,
         }) as u32;
         self.by_id.insert(state.id, slot);
         self.restless.push(slot);
@@ -232,33 +262,43 @@ impl<D: Driver> Reactor<D> {
 
     /// Gives up a volume that nobody is connected to: to whoever asked first for all of it.
     fn let_go(&mut self, slot: u32) {
+        let (released, farewells) = self.take_out(slot);
+        let mut released = released.map(Box::new);
+        for farewell in farewells {
+            match farewell {
+                Farewell::Removed(ack) => {
+                    released = None;
+                    let _ = ack.send(true);
+                }
+                Farewell::Moved(ack) => _ = ack.send(released.take()),
+            }
+        }
+    }
+
+    /// Takes a volume out that has nothing waiting and no connections; `None` with those who wait
+    /// for its end if it was lost.
+    pub(super) fn take_out(&mut self, slot: u32) -> (Option<Released>, Vec<Farewell>) {
         let volume = self.volumes.remove(slot as usize);
         self.by_id.remove(&volume.state.id);
         self.restless.retain(|other| *other != slot);
         self.second.forget(slot);
         self.give_up_reservation(&volume.lines);
-        let mut exported = self.scheduler.export(self.now, volume.index).ok();
+        let exported = self.scheduler.export(self.now, volume.index).ok();
         drop(self.scheduler.remove(self.now, volume.index));
         note(&mut self.trace, self.now, Call::Other("remove"));
-        let (mut store, mut latencies) = (Some(volume.store), volume.latencies);
-        let (flushes, errors) = (volume.flushes, volume.errors);
-        let contract = volume.judged.contract;
-        for farewell in volume.leaving {
-            match farewell {
-                Farewell::Removed(ack) => {
-                    store = None;
-                    let _ = ack.send(true);
-                }
-                Farewell::Moved(ack) => {
-                    let released = store.take().zip(exported.take());
-                    let released = released.map(|(store, exported)| {
-                        let latencies = latencies.take();
-                        Box::new(Released { store, exported, latencies, flushes, errors, contract })
-                    });
-                    let _ = ack.send(released);
-                }
-            }
-        }
+        let Volume { state, store, latencies, flushes, errors, judged, leaving, .. } = volume;
+        let (contract, connections) = (judged.contract, Vec::new());
+        let released = exported.map(|exported| Released {
+            state,
+            connections,
+            store,
+            exported,
+            latencies,
+            flushes,
+            errors,
+            contract,
+        });
+        (released, leaving)
     }
 
     pub(super) fn remove(&mut self, id: VolumeId, ack: SyncSender<bool>) {

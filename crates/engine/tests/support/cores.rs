@@ -64,6 +64,10 @@ impl<D: Driver> Driver for Watched<D> {
         unsafe { self.driver.receive(connection, fd, message) }
     }
 
+    fn cancel_receive(&mut self, connection: u32) {
+        self.driver.cancel_receive(connection);
+    }
+
     unsafe fn send(&mut self, connection: u32, fd: RawFd, message: *const libc::msghdr) {
         // SAFETY: the caller's promise is passed on.
         unsafe { self.driver.send(connection, fd, message) }

@@ -1,0 +1,373 @@
+//! Volumes that go to another core with their hosts and their connections, so that a host's limits
+//! stay on one core.
+//!
+//! A volume departs once it is quiet: no more requests are taken from its connections, what was
+//! taken is finished and its replies have left. What clients send meanwhile waits in their sockets.
+//! If that takes too long, everything stays where it is and goes on.
+
+use super::volumes::{Released, Volume};
+use super::{Mail, Mailbox, Reactor, note};
+use crate::driver::Driver;
+use crate::session::{Bound, Carried, Phase, Session};
+use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::limits::CONNECTIONS_PER_CORE_MAX;
+use evenkeel_core::qos::scheduler::{ExportedInstance, NoSuch};
+use evenkeel_core::qos::trace::Call;
+use evenkeel_core::time::{Duration, Instant};
+use evenkeel_wire::agent::VolumeState;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+
+/// How long a volume may take to become quiet. Its clients wait meanwhile: less than any of them
+/// gives up after.
+const QUIET_MAX: Duration = Duration::from_ms(2_000);
+
+/// What is about to come to a core, or to change there.
+#[derive(Default)]
+pub struct Newcomers {
+    /// Hosts with limits.
+    pub hosts: Vec<InstanceId>,
+    /// Volumes, each with all the hosts it is to be attached to.
+    pub volumes: Vec<(VolumeId, Vec<InstanceId>)>,
+    /// Whether they come from another core.
+    pub move_in: bool,
+    /// Connections that come with them.
+    pub connections: usize,
+}
+
+impl Newcomers {
+    /// One volume, as it is to be.
+    #[must_use]
+    pub fn one(state: &VolumeState, move_in: bool) -> Self {
+        let hosts = state.attachments.iter().map(|attachment| attachment.host).collect();
+        Self { volumes: vec![(state.id, hosts)], move_in, ..Self::default() }
+    }
+}
+
+/// What goes from one core to another together. It goes home when nobody takes it in.
+pub struct Party {
+    volumes: Vec<Released>,
+    hosts: Vec<(InstanceId, ExportedInstance)>,
+    /// The core it comes from, while it may go back there.
+    home: Option<(Arc<[Mailbox]>, u16)>,
+}
+
+impl Party {
+    /// Its volumes.
+    pub fn volumes(&self) -> impl Iterator<Item = VolumeId> {
+        self.volumes.iter().map(|released| released.state.id)
+    }
+
+    /// Its hosts.
+    pub fn hosts(&self) -> impl Iterator<Item = InstanceId> {
+        self.hosts.iter().map(|(id, _)| *id)
+    }
+
+    fn as_newcomers(&self) -> Newcomers {
+        let of = |released: &Released| {
+            let state = &released.state;
+            (state.id, state.attachments.iter().map(|attachment| attachment.host).collect())
+        };
+        Newcomers {
+            hosts: self.hosts().collect(),
+            volumes: self.volumes.iter().map(of).collect(),
+            move_in: true,
+            connections: self.volumes.iter().map(|released| released.connections.len()).sum(),
+        }
+    }
+}
+
+impl Drop for Party {
+    fn drop(&mut self) {
+        let (volumes, hosts) = (std::mem::take(&mut self.volumes), std::mem::take(&mut self.hosts));
+        if let Some((mailboxes, core)) = self.home.take()
+            && !(volumes.is_empty() && hosts.is_empty())
+        {
+            // Only once: where nobody reads letters any more, nobody can take it in.
+            let party = Box::new(Self { volumes, hosts, home: None });
+            let (ack, _) = sync_channel(1);
+            mailboxes[usize::from(core)].post(Mail::Join(party, ack));
+        }
+    }
+}
+
+/// Volumes that go to another core as soon as they are quiet.
+pub(super) struct Departure {
+    volumes: Vec<(VolumeId, u32)>,
+    hosts: Vec<InstanceId>,
+    /// When it is given up.
+    pub(super) by: Instant,
+    ack: SyncSender<Result<Box<Party>, String>>,
+    /// The connection that was not quiet when it was last looked: nobody else is looked at before
+    /// that one is.
+    waits_for: Option<u32>,
+}
+
+impl Departure {
+    fn is_of(&self, session: &Session) -> bool {
+        let Phase::Transmission(of, _) = session.phase else { return false };
+        self.volumes.iter().any(|(_, slot)| *slot == of)
+    }
+}
+
+/// How things stand with a departure.
+enum Standing {
+    /// Something is in flight.
+    Restless,
+    Quiet,
+    /// It cannot be: one of its volumes is being closed.
+    Broken,
+}
+
+impl<D: Driver> Reactor<D> {
+    /// Whether there is room for what is about to come. As long as nothing else comes before,
+    /// nothing of it is refused.
+    pub(super) fn has_room(&self, coming: &Newcomers) -> Result<(), String> {
+        let room = self.scheduler.room();
+        let hosts = coming.hosts.iter().filter(|host| !self.hosts.contains_key(host)).count();
+        let volumes = coming.volumes.iter().filter(|(id, _)| !self.by_id.contains_key(id)).count();
+        let mut needed = 0;
+        let mut left = room.attachments;
+        for (id, hosts) in &coming.volumes {
+            let held = self.by_id.get(id).map(|&slot| &self.volumes[slot as usize]);
+            let (more, fewer) = self.lines_needed(held, hosts, coming);
+            (needed, left) = (needed + more, left + fewer);
+        }
+        if !coming.hosts.is_empty() {
+            // Volumes of hosts that had no limits until now.
+            let named: BTreeSet<VolumeId> = coming.volumes.iter().map(|(id, _)| *id).collect();
+            for (_, &slot) in self.by_id.iter().filter(|(id, _)| !named.contains(id)) {
+                let volume = &self.volumes[slot as usize];
+                let hosts: Vec<_> = volume.state.attachments.iter().map(|a| a.host).collect();
+                if hosts.iter().any(|host| coming.hosts.contains(host)) {
+                    needed += self.lines_needed(Some(volume), &hosts, coming).0;
+                }
+            }
+        }
+        let missing = [
+            (hosts > room.instances, NoSuch::RoomForInstances),
+            (volumes > room.volumes, NoSuch::RoomForVolumes),
+            (needed > left, NoSuch::RoomForAttachments),
+        ];
+        if let Some((_, missing)) = missing.into_iter().find(|(is_missing, _)| *is_missing) {
+            return Err(missing.to_string());
+        }
+        let connections = self.sessions.len() + coming.connections;
+        if coming.connections > 0 && connections > CONNECTIONS_PER_CORE_MAX {
+            return Err(format!(
+                "core {} would serve {connections} connections, and may serve \
+                 {CONNECTIONS_PER_CORE_MAX}",
+                self.core
+            ));
+        }
+        Ok(())
+    }
+
+    /// How many attachments a volume needs at the scheduler beside those it has, and how many it
+    /// gives up.
+    fn lines_needed(
+        &self,
+        held: Option<&Volume>,
+        hosts: &[InstanceId],
+        coming: &Newcomers,
+    ) -> (usize, usize) {
+        let hosts: BTreeSet<InstanceId> = hosts.iter().copied().collect();
+        let (stay, go) = held.map_or((0, 0), |volume| volume.lines.count(&hosts));
+        let has_limits =
+            |host: &InstanceId| self.hosts.contains_key(host) || coming.hosts.contains(host);
+        let moves_in = held.is_none() && coming.move_in;
+        if self.device.is_none() && stay == 0 && !moves_in && !hosts.iter().any(has_limits) {
+            return (0, go);
+        }
+        (hosts.len().max(1).saturating_sub(stay), go)
+    }
+
+    /// Connections of volumes.
+    pub(super) fn connections(&self, ids: &[VolumeId]) -> u32 {
+        let slots: BTreeSet<u32> =
+            ids.iter().filter_map(|id| self.by_id.get(id)).copied().collect();
+        let is_theirs = |session: &Session| match session.phase {
+            Phase::Transmission(slot, _) => slots.contains(&slot),
+            _ => false,
+        };
+        self.sessions.iter().filter(|(_, session)| is_theirs(session)).count() as u32
+    }
+
+    /// Gives volumes and hosts away as soon as the volumes are quiet.
+    pub(super) fn depart(
+        &mut self,
+        ids: &[VolumeId],
+        hosts: Vec<InstanceId>,
+        ack: SyncSender<Result<Box<Party>, String>>,
+    ) {
+        let mut volumes = Vec::with_capacity(ids.len());
+        for &id in ids {
+            let Some(&slot) = self.by_id.get(&id) else {
+                let _ = ack.send(Err(format!("volume {id} is not open on core {}", self.core)));
+                return;
+            };
+            volumes.push((id, slot));
+        }
+        let by = self.now + QUIET_MAX;
+        let departure = Departure { volumes, hosts, by, ack, waits_for: None };
+        for &(_, slot) in &departure.volumes {
+            self.volumes[slot as usize].departs = true;
+        }
+        for (id, session) in &self.sessions {
+            // One in the middle of a write receives to its end.
+            if session.receiving && session.incoming.is_none() && departure.is_of(session) {
+                self.driver.cancel_receive(id as u32);
+            }
+        }
+        self.departures.push(departure);
+    }
+
+    /// Whether a connection's next request has to wait because its volume departs.
+    pub(super) fn waits_for_departure(&mut self, id: u32, slot: u32) -> bool {
+        let session = &mut self.sessions[id as usize];
+        let waits = self.volumes[slot as usize].departs && session.incoming.is_none();
+        if waits {
+            session.parked = Some(Bound::Departure);
+        }
+        waits
+    }
+
+    /// Lets those go that have become quiet, and those stay that do not.
+    pub(super) fn depart_when_quiet(&mut self) {
+        for at in (0..self.departures.len()).rev() {
+            let standing = self.standing_of(at);
+            let is_late = self.now >= self.departures[at].by;
+            match standing {
+                Standing::Restless if !is_late => {}
+                Standing::Quiet => {
+                    let departure = self.departures.swap_remove(at);
+                    self.leave(departure);
+                }
+                Standing::Restless | Standing::Broken => {
+                    let departure = self.departures.swap_remove(at);
+                    self.stay(departure);
+                }
+            }
+        }
+    }
+
+    fn standing_of(&mut self, at: usize) -> Standing {
+        let departure = &mut self.departures[at];
+        for (id, slot) in &departure.volumes {
+            if self.by_id.get(id) != Some(slot) || self.volumes[*slot as usize].is_leaving() {
+                return Standing::Broken;
+            }
+        }
+        let last = departure.waits_for.and_then(|id| self.sessions.get(id as usize));
+        if last.is_some_and(|session| departure.is_of(session) && !session.is_quiet()) {
+            return Standing::Restless;
+        }
+        let mut sessions = self.sessions.iter();
+        let noisy = sessions.find(|(_, session)| departure.is_of(session) && !session.is_quiet());
+        departure.waits_for = noisy.map(|(id, _)| id as u32);
+        let is_of = |slot: u32| departure.volumes.iter().any(|(_, of)| *of == slot);
+        let is_busy = noisy.is_some() || self.active.iter().any(|(_, active)| is_of(active.volume));
+        if is_busy { Standing::Restless } else { Standing::Quiet }
+    }
+
+    fn leave(&mut self, departure: Departure) {
+        let home = Some((Arc::clone(&self.mailboxes), self.core));
+        let mut party = Box::new(Party { volumes: Vec::new(), hosts: Vec::new(), home });
+        let mut connections = self.take_connections(&departure);
+        for (_, slot) in departure.volumes {
+            // A quiet volume can be exported; if it could not, it would be closed.
+            if let (Some(mut released), _) = self.take_out(slot) {
+                released.connections = connections.remove(&slot).unwrap_or_default();
+                party.volumes.push(released);
+            }
+        }
+        for id in departure.hosts {
+            let Some(index) = self.hosts.remove(&id) else { continue };
+            note(&mut self.trace, self.now, Call::Other("export_instance"));
+            let exported = self.scheduler.export_instance(self.now, index);
+            party.hosts.extend(exported.map(|exported| (id, exported)));
+        }
+        // If whoever asked has given up, it comes back.
+        let _ = departure.ack.send(Ok(party));
+    }
+
+    /// The connections of a departure's volumes, by slot.
+    fn take_connections(&mut self, departure: &Departure) -> BTreeMap<u32, Vec<Carried>> {
+        let sessions = self.sessions.iter();
+        let theirs = sessions.filter(|(_, session)| departure.is_of(session));
+        let ids: Vec<usize> = theirs.map(|(id, _)| id).collect();
+        let mut connections = BTreeMap::<u32, Vec<Carried>>::new();
+        for id in ids {
+            let session = self.sessions.remove(id);
+            if let Phase::Transmission(slot, terms) = session.phase {
+                connections.entry(slot).or_default().push(session.carry(terms));
+            }
+        }
+        connections
+    }
+
+    fn stay(&mut self, departure: Departure) {
+        for (id, slot) in &departure.volumes {
+            if self.by_id.get(id) == Some(slot) {
+                self.volumes[*slot as usize].departs = false;
+            }
+        }
+        let sessions = self.sessions.iter();
+        let theirs = sessions.filter(|(_, session)| departure.is_of(session));
+        self.ready.extend(theirs.map(|(id, _)| id as u32));
+        let ids: Vec<String> = departure.volumes.iter().map(|(id, _)| id.to_string()).collect();
+        let _ = departure.ack.send(Err(format!(
+            "what clients had asked of {} on core {} was not done and fetched within {} ms",
+            ids.join(", "),
+            self.core,
+            QUIET_MAX.ns / 1_000_000
+        )));
+    }
+
+    /// Takes over what departed elsewhere, hosts first. What is refused comes back.
+    pub(super) fn join(&mut self, mut party: Box<Party>) -> Result<(), (Box<Party>, String)> {
+        if let Err(error) = self.has_room(&party.as_newcomers()) {
+            return Err((party, error));
+        }
+        while let Some((id, exported)) = party.hosts.pop() {
+            note(&mut self.trace, self.now, Call::Other("import_instance"));
+            match self.scheduler.import_instance(self.now, exported) {
+                Ok(index) => _ = self.hosts.insert(id, index),
+                Err((exported, error)) => {
+                    party.hosts.push((id, exported));
+                    return Err((party, error.to_string()));
+                }
+            }
+        }
+        while let Some(mut released) = party.volumes.pop() {
+            let connections = std::mem::take(&mut released.connections);
+            match self.take_in(Box::new(released)) {
+                Ok(slot) => self.settle_in(slot, connections),
+                Err((mut released, error)) => {
+                    released.connections = connections;
+                    party.volumes.push(*released);
+                    return Err((party, error));
+                }
+            }
+        }
+        self.dispatch();
+        Ok(())
+    }
+
+    /// Binds a volume that has just come to what is here, and goes on with its connections.
+    fn settle_in(&mut self, slot: u32, connections: Vec<Carried>) {
+        if let Err(error) = self.line_up(slot) {
+            // There was room for it.
+            let volume = self.volumes[slot as usize].state.id;
+            tracing::error!(%volume, %error, "a volume that was moved is without its limits");
+        }
+        // Where everything ends, nothing goes on.
+        for carried in connections.into_iter().filter(|_| self.stop_by.is_none()) {
+            let mut session = Session::carried(carried, slot, self.now);
+            session.line = self.volumes[slot as usize].line_of(session.peer);
+            let id = self.sessions.insert(session) as u32;
+            self.ready.push(id);
+        }
+    }
+}
