@@ -17,6 +17,9 @@ pub enum Scope {
 /// Runs of `cargo x fuzz scheduler`: a minute or two.
 pub const FUZZ_RUNS: u32 = 1_000;
 
+/// Runs of `cargo x fuzz histories`: some minutes.
+pub const FUZZ_HISTORIES: u32 = 1_000;
+
 /// Cases per seed-driven test of `cargo x fuzz`.
 pub const FUZZ_CASES: u32 = 20_000;
 
@@ -78,6 +81,15 @@ pub fn fuzz(root: &Path, cases: u32) -> Result<(), String> {
 /// failure prints the command that repeats its run.
 pub fn fuzz_scheduler(root: &Path, runs: u32) -> Result<(), String> {
     let target = ["test", "-p", "evenkeel-lab", "--release", "--test", "scheduler_promise"];
+    let mut command = run::cargo(root, &target);
+    command.env("EVENKEEL_FUZZ_CASES", runs.to_string());
+    run::status(&mut command)
+}
+
+/// Random histories of a running data plane against a model, one for each seed from 1 on. A failure
+/// prints the command that repeats it.
+pub fn fuzz_histories(root: &Path, runs: u32) -> Result<(), String> {
+    let target = ["test", "-p", "evenkeel-engine", "--release", "--test", "histories"];
     let mut command = run::cargo(root, &target);
     command.env("EVENKEEL_FUZZ_CASES", runs.to_string());
     run::status(&mut command)

@@ -30,7 +30,7 @@ use directory::Directory;
 use driver::{Driver, Waker};
 use evenkeel_core::qos::trace::Trace;
 use evenkeel_store::Pool;
-use evenkeel_wire::agent::{Agent, Capacity};
+use evenkeel_wire::agent::{Agent, Capacity, HostAddress};
 use fate::Fate;
 use listener::{Listeners, Reception};
 use reactor::{Mail, Mailbox, Reactor};
@@ -39,6 +39,7 @@ use slots::Bounds;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -313,6 +314,13 @@ impl Engine {
     /// core can take them over: stop everything and start anew.
     pub fn when_failed(&self, tell: impl FnOnce(String) + Send + 'static) {
         self.fate.when_failed(tell);
+    }
+
+    /// Serves a connection that was accepted elsewhere, as one of a client at `peer`; the handshake
+    /// is made by that core, or by one of those there are.
+    pub fn serve(&self, connection: OwnedFd, peer: HostAddress, core: u16) {
+        let core = usize::from(core) % self.mailboxes.len();
+        self.mailboxes[core].post(Mail::Connection(connection, peer));
     }
 
     /// The addresses that are listened on, with their real ports.

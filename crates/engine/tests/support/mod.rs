@@ -14,6 +14,7 @@ use evenkeel_store::Pool;
 use evenkeel_wire::agent::{
     Attachment, Command, HostAddress, Reply, Report, VolumeReport, VolumeState,
 };
+use evenkeel_wire::nbd::constants::REQUEST_MAGIC;
 use evenkeel_wire::nbd::handshake::{Client, ClientGoal, ClientPlan, ClientStep};
 use evenkeel_wire::nbd::transmission::{ErrorCode, Event, ReplyReader, RequestHeader};
 use std::collections::BTreeMap;
@@ -185,6 +186,16 @@ impl Nbd {
         }
         self.stream.set_nonblocking(false).unwrap();
         sent
+    }
+
+    /// Says that nothing more will come.
+    pub fn disconnect(&mut self) {
+        const DISCONNECT: u16 = 2;
+        let mut head = REQUEST_MAGIC.to_be_bytes().to_vec();
+        head.extend([0; 2]);
+        head.extend(DISCONNECT.to_be_bytes());
+        head.extend([0; 20]);
+        self.stream.write_all(&head).unwrap();
     }
 
     /// Requests that are not answered yet.
