@@ -32,7 +32,7 @@ use evenkeel_core::qos::trace::Trace;
 use evenkeel_store::Pool;
 use evenkeel_wire::agent::{Agent, Capacity, HostAddress};
 use fate::Fate;
-use listener::{Listeners, Reception};
+use listener::{Listeners, Reception, hand_over};
 use reactor::{Mail, Mailbox, Reactor};
 use ring::Ring;
 use slots::Bounds;
@@ -151,6 +151,7 @@ pub struct Engine {
     agent: Arc<EngineAgent>,
     tcp: Vec<SocketAddr>,
     mailboxes: Arc<[Mailbox]>,
+    directory: Arc<Directory>,
     fate: Fate,
     begin_listening: Waker,
     stop_listening: Waker,
@@ -193,6 +194,7 @@ impl Engine {
             agent: Arc::new(agent),
             tcp,
             mailboxes: Arc::clone(&mailboxes),
+            directory: Arc::clone(&directory),
             fate: Fate::default(),
             stop_listening: Waker::new().map_err(EngineError::Resources)?,
             begin_listening: Waker::new().map_err(EngineError::Resources)?,
@@ -317,10 +319,14 @@ impl Engine {
     }
 
     /// Serves a connection that was accepted elsewhere, as one of a client at `peer`; the handshake
-    /// is made by that core, or by one of those there are.
+    /// is made by that core, or by one of those there are. It is closed where there is no place for
+    /// it.
     pub fn serve(&self, connection: OwnedFd, peer: HostAddress, core: u16) {
-        let core = usize::from(core) % self.mailboxes.len();
-        self.mailboxes[core].post(Mail::Connection(connection, peer));
+        let core = core % self.mailboxes.len() as u16;
+        let served = hand_over((&self.mailboxes, &self.directory), connection, peer, core);
+        if let Err(why) = served {
+            tracing::warn!(?peer, "a connection is refused: {why}");
+        }
     }
 
     /// The addresses that are listened on, with their real ports.

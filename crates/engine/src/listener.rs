@@ -7,6 +7,7 @@ use crate::directory::Directory;
 use crate::driver::Waker;
 use crate::notices::{Notice, Notices};
 use crate::reactor::{Mail, Mailbox};
+use crate::slots::NoPlace;
 use crate::visitors::UnixAccess;
 use evenkeel_core::log_limit::LOG_WINDOW;
 use evenkeel_wire::agent::HostAddress;
@@ -179,19 +180,28 @@ impl Reception {
                 tracing::info!(?peer, left_out, "{why}");
             });
         }
-        match self.directory.slots().greet(peer, *next as u16) {
-            Ok((slot, evicted)) => {
-                self.mailboxes[*next].post(Mail::Connection(fd, peer, slot));
-                *next = (*next + 1) % self.mailboxes.len();
-                if let Some(evicted) = evicted {
-                    self.mailboxes[usize::from(evicted.core)].post(Mail::Evict(evicted.ticket));
-                }
-            }
+        match hand_over((&self.mailboxes, &self.directory), fd, peer, *next as u16) {
+            Ok(()) => *next = (*next + 1) % self.mailboxes.len(),
             Err(why) => notices.tell(now, Notice::TooMany, |left_out| {
                 tracing::warn!(?peer, left_out, "a connection is refused: {why}");
             }),
         }
     }
+}
+
+/// Gives a connection to a core, if there is a place for it.
+pub(crate) fn hand_over(
+    (mailboxes, directory): (&[Mailbox], &Directory),
+    fd: OwnedFd,
+    peer: HostAddress,
+    core: u16,
+) -> Result<(), NoPlace> {
+    let (slot, evicted) = directory.slots().greet(peer, core)?;
+    mailboxes[usize::from(core)].post(Mail::Connection(fd, peer, slot));
+    if let Some(evicted) = evicted {
+        mailboxes[usize::from(evicted.core)].post(Mail::Evict(evicted.ticket));
+    }
+    Ok(())
 }
 
 /// What a failed accept means.

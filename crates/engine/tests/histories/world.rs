@@ -792,7 +792,8 @@ impl World {
             AtRest::Folder(folder) => Arc::new(LocalPool::open(folder.path()).unwrap()),
         };
         let (cores, io) = (self.cores, self.io);
-        let config = EngineConfig { cores, io, tcp: Vec::new(), unix: None, pool };
+        let unix_access = Default::default();
+        let config = EngineConfig { cores, io, tcp: Vec::new(), unix: None, unix_access, pool };
         self.engine = Some(Engine::start(config).unwrap());
         self.hosts.iter().for_each(|host| self.tell_host(host));
     }
