@@ -17,10 +17,35 @@ pub enum Event {
     Received(u32, Result<u32, Errno>),
     /// Bytes of a connection left.
     Sent(u32, Result<u32, Errno>),
+    /// The other end of a connection has gone, or cannot be watched.
+    HungUp(u32, Result<HangUp, Errno>),
     /// A disk operation of a store ended.
     Disk(u32, DiskDone),
     /// Another thread called [`Waker::wake`].
     Woken,
+}
+
+/// How the other end of a connection has gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HangUp {
+    /// It sends nothing more. It may still read, and what it sent before is still to be received.
+    Closed,
+    /// It has broken the connection off: nothing sent there arrives.
+    Reset,
+}
+
+impl HangUp {
+    /// What poll says of such a socket, beside what it always says.
+    pub(crate) const INTEREST: u32 = libc::POLLRDHUP as u32;
+
+    /// What poll has said of a socket.
+    pub(crate) const fn of(events: u32) -> Option<Self> {
+        if events & libc::POLLERR as u32 != 0 {
+            return Some(Self::Reset);
+        }
+        let closed = (libc::POLLRDHUP | libc::POLLHUP) as u32;
+        if events & closed != 0 { Some(Self::Closed) } else { None }
+    }
 }
 
 /// Wakes a driver from another thread.
@@ -85,6 +110,14 @@ pub trait Driver {
     /// `connection` is seen.
     unsafe fn send(&mut self, connection: u32, fd: RawFd, message: *const libc::msghdr);
 
+    /// Begins to watch for the end of a connection, once, for when nothing is received there. Shut
+    /// the socket down to end it: the descriptor must stay open until [`Event::HungUp`] is seen.
+    fn watch(&mut self, connection: u32, fd: RawFd);
+
+    /// Tells a watch that was begun to end: [`Event::HungUp`] comes soon, with what it saw or with
+    /// [`Errno::CANCELED`]. Nothing happens if none is under way.
+    fn cancel_watch(&mut self, connection: u32);
+
     /// The disk as store number `store` sees it.
     fn disk(&mut self, store: u32) -> Self::Disk<'_>;
 
@@ -131,6 +164,7 @@ pub(crate) mod conformance {
     use evenkeel_store::clock::Timer;
     use evenkeel_store::disk::{DiskAction, DiskOp};
     use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
     use std::os::unix::net::UnixStream;
 
     pub fn check<D: Driver>(make: impl Fn(Waker) -> D) {
@@ -142,6 +176,7 @@ pub(crate) mod conformance {
         a_slow_reader_gets_all(with().0);
         a_closed_connection_ends_a_receive(with().0);
         a_receive_that_is_cancelled_takes_nothing(with().0);
+        the_end_of_a_connection_is_told_without_receiving(&|| with().0);
         another_thread_wakes_it_again_and_again(with());
         many_disk_operations_all_end_with_their_buffers(with().0);
         descriptors_that_become_readable_are_told_and_hold_up_nothing(with().0);
@@ -240,6 +275,54 @@ pub(crate) mod conformance {
         unsafe { driver.receive(3, ours.as_raw_fd(), &raw mut header) };
         assert!(matches!(next(&mut driver), Event::Received(3, Ok(5))));
         assert_eq!(&memory[..5], b"hello");
+    }
+
+    /// What arrives meanwhile is no end; a receive beside it gets its bytes.
+    fn the_end_of_a_connection_is_told_without_receiving<D: Driver>(make: &dyn Fn() -> D) {
+        type End = fn(TcpStream);
+        let half: End = |theirs| theirs.shutdown(std::net::Shutdown::Write).unwrap();
+        let reset: End = |theirs| {
+            rustix::net::sockopt::set_socket_linger(&theirs, Some(std::time::Duration::ZERO))
+                .unwrap();
+        };
+        for (end, expected) in [(half, HangUp::Closed), (reset, HangUp::Reset)] {
+            let mut driver = make();
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let mut theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (ours, _) = listener.accept().unwrap();
+            driver.watch(5, ours.as_raw_fd());
+            theirs.write_all(b"hello").unwrap();
+            driver.wait(Some(Duration::from_ms(1)), false).unwrap();
+            assert!(driver.poll().is_none(), "nothing has ended yet");
+            let mut memory = [0u8; 8];
+            let mut parts = [part(&mut memory)];
+            let mut header = message(&mut parts);
+            // SAFETY: all memory lives until the event was seen.
+            unsafe { driver.receive(5, ours.as_raw_fd(), &raw mut header) };
+            assert!(matches!(next(&mut driver), Event::Received(5, Ok(5))));
+            end(theirs);
+            let told = next(&mut driver);
+            assert!(matches!(told, Event::HungUp(5, Ok(how)) if how == expected), "{told:?}");
+        }
+        // Whoever is not interested any more hears of that; nobody else does.
+        let mut driver = make();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        for _ in 0..3 {
+            driver.watch(6, ours.as_raw_fd());
+            driver.wait(Some(Duration::from_ms(1)), true).unwrap();
+            driver.cancel_watch(6);
+            assert!(matches!(next(&mut driver), Event::HungUp(6, Err(Errno::CANCELED))));
+        }
+        driver.cancel_watch(6);
+        drop(theirs);
+        driver.wait(Some(Duration::from_ms(1)), true).unwrap();
+        assert!(driver.poll().is_none(), "nobody watches");
+        // Whoever shuts a socket down hears of it, too.
+        let mut driver = make();
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        driver.watch(6, ours.as_raw_fd());
+        ours.shutdown(std::net::Shutdown::Both).unwrap();
+        assert!(matches!(next(&mut driver), Event::HungUp(6, Ok(HangUp::Closed))));
     }
 
     fn another_thread_wakes_it_again_and_again<D: Driver>((mut driver, waker): (D, Waker)) {

@@ -2,7 +2,7 @@
 //! with one system call per turn of the loop.
 
 use crate::clock::Clock;
-use crate::driver::{Driver, Event, Waker};
+use crate::driver::{Driver, Event, HangUp, Waker};
 use crate::patience::Patience;
 use evenkeel_core::time::Duration;
 use evenkeel_store::disk::{Disk, DiskDone, DiskOp};
@@ -22,6 +22,7 @@ const KIND_DISK: u64 = 3;
 const KIND_WAKE: u64 = 4;
 /// Nobody waits for its end: what it cancels ends by itself.
 const KIND_CANCEL: u64 = 5;
+const KIND_WATCH: u64 = 6;
 
 /// A disk operation the kernel works on: it owns the buffer until the completion is seen.
 #[derive(Debug)]
@@ -142,6 +143,16 @@ impl Driver for Ring {
         self.push(entry.user_data(user_data(KIND_SEND, connection)));
     }
 
+    fn watch(&mut self, connection: u32, fd: RawFd) {
+        let entry = opcode::PollAdd::new(types::Fd(fd), HangUp::INTEREST).build();
+        self.push(entry.user_data(user_data(KIND_WATCH, connection)));
+    }
+
+    fn cancel_watch(&mut self, connection: u32) {
+        let entry = opcode::AsyncCancel::new(user_data(KIND_WATCH, connection)).build();
+        self.push(entry.user_data(user_data(KIND_CANCEL, connection)));
+    }
+
     fn disk(&mut self, store: u32) -> StoreDisk<'_> {
         StoreDisk { ring: self, store }
     }
@@ -175,6 +186,10 @@ impl Driver for Ring {
             KIND_RECEIVE => Event::Received(index, result),
             KIND_SEND => Event::Sent(index, result),
             KIND_DISK => self.disk_ended(index, result),
+            KIND_WATCH => {
+                let how = result.and_then(|events| HangUp::of(events).ok_or(Errno::AGAIN));
+                Event::HungUp(index, how)
+            }
             _ => {
                 self.waker.clear();
                 self.listen_for_wakes();

@@ -1,5 +1,6 @@
 //! One connection: what has arrived, what is on its way back, and where in the protocol it stands.
 
+use crate::driver::HangUp;
 use crate::output::Output;
 use crate::slots::Slot;
 use evenkeel_core::limits::{CONNECTION_BYTES_MAX, CONNECTION_REQUESTS_MAX, QUANTUM_BYTES_MAX};
@@ -46,6 +47,17 @@ pub enum Bound {
     Turn,
     /// The volume is about to go to another core: until it is there, or stays after all.
     Departure,
+}
+
+/// What is known of the other end of a connection while nothing is received from it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OtherEnd {
+    /// Nobody has looked: something was always being received.
+    Unwatched,
+    /// The driver tells when it goes.
+    Watched,
+    /// It has gone.
+    Gone(HangUp),
 }
 
 /// A write whose payload is still arriving.
@@ -122,6 +134,8 @@ pub struct Session {
     pub outstanding_bytes: u32,
     /// Requests are left in `input` because this bound was reached.
     pub parked: Option<Bound>,
+    /// What is known of the other end while nothing is received.
+    pub other_end: OtherEnd,
     /// In the volume's list of those who wait for room in its queue.
     pub in_queue_waiters: bool,
     /// In the core's list of those who wait for memory.
@@ -173,6 +187,7 @@ impl Session {
             outstanding: 0,
             outstanding_bytes: 0,
             parked: None,
+            other_end: OtherEnd::Unwatched,
             in_queue_waiters: false,
             in_memory_waiters: false,
             has_turn: false,
@@ -217,7 +232,8 @@ impl Session {
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         let sends = self.in_send || !self.output.is_empty() || !self.sending.is_empty();
-        let receives = self.receiving || self.incoming.is_some();
+        let watched = self.other_end == OtherEnd::Watched;
+        let receives = self.receiving || self.incoming.is_some() || watched;
         !(sends || receives || self.closing || self.outstanding > 0)
     }
 

@@ -1,7 +1,7 @@
 //! Sockets on epoll and disk operations on worker threads, with plain system calls: for machines
 //! and containers where io_uring is forbidden. Slower than [`crate::ring`], and otherwise the same.
 
-use crate::driver::{Driver, Event, Waker, receive_now, send_now};
+use crate::driver::{Driver, Event, HangUp, Waker, receive_now, send_now};
 use evenkeel_core::time::Duration;
 use evenkeel_store::disk::{Disk, DiskAction, DiskDone, DiskOp};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -31,6 +31,18 @@ struct Pending {
     fd: RawFd,
     receive: Option<*mut libc::msghdr>,
     send: Option<*const libc::msghdr>,
+    watched: bool,
+}
+
+impl Pending {
+    /// What is to be told of the socket, once.
+    fn interest(&self) -> EventFlags {
+        let mut interest = EventFlags::ONESHOT;
+        interest.set(EventFlags::IN, self.receive.is_some());
+        interest.set(EventFlags::OUT, self.send.is_some());
+        interest.set(EventFlags::RDHUP, self.watched);
+        interest
+    }
 }
 
 /// What the workers share with their core.
@@ -97,8 +109,9 @@ impl Threads {
         &mut self.pending[slot]
     }
 
-    /// Does what can be done at once; asks to be told when the rest can.
-    fn advance(&mut self, connection: u32) {
+    /// Does what can be done at once, where `events` have been told of the socket; asks to be told
+    /// when the rest can.
+    fn advance(&mut self, connection: u32, events: EventFlags) {
         let pending = &mut self.pending[connection as usize];
         // SAFETY: whoever began the transfer keeps the message valid until its event is seen.
         let receive = |message: *mut libc::msghdr| unsafe { receive_now(pending.fd, message) };
@@ -112,18 +125,34 @@ impl Threads {
             pending.send = None;
             self.ready.push_back(Event::Sent(connection, result));
         }
-        let mut interest = EventFlags::ONESHOT;
-        interest.set(EventFlags::IN, pending.receive.is_some());
-        interest.set(EventFlags::OUT, pending.send.is_some());
-        let fd = pending.fd;
+        if pending.watched
+            && let Some(how) = HangUp::of(events.bits())
+        {
+            pending.watched = false;
+            self.ready.push_back(Event::HungUp(connection, Ok(how)));
+        }
+        let (fd, interest) = (pending.fd, pending.interest());
         if interest != EventFlags::ONESHOT
-            && let Err(errno) = self.watch(fd, u64::from(connection), interest)
+            && let Err(errno) = self.tell_of(fd, u64::from(connection), interest)
         {
             self.fail(connection, errno);
         }
     }
 
-    fn watch(&self, fd: RawFd, data: u64, interest: EventFlags) -> Result<(), Errno> {
+    /// Waits only for what is still under way of a connection. If that is nothing, its descriptor
+    /// may be another core's soon.
+    fn wait_for_the_rest(&mut self, connection: u32) {
+        let pending = &self.pending[connection as usize];
+        let (fd, interest) = (pending.fd, pending.interest());
+        if interest == EventFlags::ONESHOT {
+            // It fails only if it is not waited for.
+            let _ = epoll::delete(&self.epoll, borrow(fd));
+        } else if let Err(errno) = self.tell_of(fd, u64::from(connection), interest) {
+            self.fail(connection, errno);
+        }
+    }
+
+    fn tell_of(&self, fd: RawFd, data: u64, interest: EventFlags) -> Result<(), Errno> {
         let (fd, data) = (borrow(fd), EventData::new_u64(data));
         // The kernel forgets a descriptor when it is closed, so a new one has to be added.
         match epoll::modify(&self.epoll, fd, data, interest) {
@@ -136,7 +165,7 @@ impl Threads {
         let fd = op.fd;
         let slot = self.readable.insert((store, op)) as u32;
         let data = DATA_READABLE | u64::from(slot);
-        if let Err(errno) = self.watch(fd, data, EventFlags::IN | EventFlags::ONESHOT) {
+        if let Err(errno) = self.tell_of(fd, data, EventFlags::IN | EventFlags::ONESHOT) {
             self.became_readable(slot, Err(errno));
         }
     }
@@ -157,6 +186,9 @@ impl Threads {
         if pending.send.take().is_some() {
             self.ready.push_back(Event::Sent(connection, Err(errno)));
         }
+        if std::mem::take(&mut pending.watched) {
+            self.ready.push_back(Event::HungUp(connection, Err(errno)));
+        }
     }
 }
 
@@ -174,7 +206,7 @@ impl Driver for Threads {
 
     unsafe fn receive(&mut self, connection: u32, fd: RawFd, message: *mut libc::msghdr) {
         self.pending(connection, fd).receive = Some(message);
-        self.advance(connection);
+        self.advance(connection, EventFlags::empty());
     }
 
     fn cancel_receive(&mut self, connection: u32) {
@@ -183,19 +215,25 @@ impl Driver for Threads {
             return;
         }
         self.ready.push_back(Event::Received(connection, Err(Errno::CANCELED)));
-        let (fd, sends) = (pending.fd, pending.send.is_some());
-        let stays = EventFlags::ONESHOT | EventFlags::OUT;
-        if !sends {
-            // The descriptor may be another core's soon. It fails only if it is not watched.
-            let _ = epoll::delete(&self.epoll, borrow(fd));
-        } else if let Err(errno) = self.watch(fd, u64::from(connection), stays) {
-            self.fail(connection, errno);
-        }
+        self.wait_for_the_rest(connection);
     }
 
     unsafe fn send(&mut self, connection: u32, fd: RawFd, message: *const libc::msghdr) {
         self.pending(connection, fd).send = Some(message);
-        self.advance(connection);
+        self.advance(connection, EventFlags::empty());
+    }
+
+    fn watch(&mut self, connection: u32, fd: RawFd) {
+        self.pending(connection, fd).watched = true;
+        self.advance(connection, EventFlags::empty());
+    }
+
+    fn cancel_watch(&mut self, connection: u32) {
+        let Some(pending) = self.pending.get_mut(connection as usize) else { return };
+        if std::mem::take(&mut pending.watched) {
+            self.ready.push_back(Event::HungUp(connection, Err(Errno::CANCELED)));
+            self.wait_for_the_rest(connection);
+        }
     }
 
     fn disk(&mut self, store: u32) -> StoreDisk<'_> {
@@ -228,7 +266,7 @@ impl Driver for Threads {
                     self.ready.extend(done.into_iter().map(|(store, d)| Event::Disk(store, d)));
                 }
                 data if data & DATA_READABLE != 0 => self.became_readable(data as u32, Ok(0)),
-                connection => self.advance(connection as u32),
+                connection => self.advance(connection as u32, event.flags),
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 use super::{Mail, Reactor, STOP_MAX, SWEEP_EVERY, memory};
 use crate::driver::{Driver, send_now};
 use crate::notices::Notice;
-use crate::session::{Bound, Moved, Phase, Session};
+use crate::session::{Bound, Moved, OtherEnd, Phase, Session};
 use crate::slots::{NoPlace, Slot};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::time::Duration;
@@ -116,9 +116,11 @@ impl<D: Driver> Reactor<D> {
 
     fn receive(&mut self, id: u32) {
         let Some(session) = self.sessions.get_mut(id as usize) else { return };
-        if session.closing || session.parked.is_some() || matches!(session.phase, Phase::Moving(..))
-        {
+        if session.closing || matches!(session.phase, Phase::Moving(..)) {
             return;
+        }
+        if session.parked.is_some() {
+            return self.watch_other_end(id);
         }
         let handle = session.incoming.as_ref().map(|incoming| incoming.handle as usize);
         let active = handle.and_then(|handle| self.active.get_mut(handle));
@@ -327,7 +329,10 @@ impl<D: Driver> Reactor<D> {
     /// Ends a connection that wants to end and has nothing left to wait for.
     pub(super) fn try_free(&mut self, id: u32) {
         let Some(session) = self.sessions.get_mut(id as usize) else { return };
-        if !session.closing || session.outstanding > 0 || session.in_send {
+        if session.closing && session.outstanding > 0 {
+            return self.watch_other_end(id);
+        }
+        if !session.closing || session.in_send {
             return;
         }
         if !session.shut {
@@ -336,7 +341,7 @@ impl<D: Driver> Reactor<D> {
             }
             shut(session);
         }
-        if session.receiving {
+        if session.receiving || session.other_end == OtherEnd::Watched {
             return;
         }
         let mut session = self.sessions.remove(id as usize);

@@ -4,6 +4,7 @@
 //! | file | what |
 //! |---|---|
 //! | `mod.rs` | the loop, the mailbox, what the others share |
+//! | `hang_up.rs` | clients that go while nothing is received from them |
 //! | `connections.rs` | a connection's life: handshake, receiving, sending, the end |
 //! | `requests.rs` | a request's life: head, payload, tokens, store, reply |
 //! | `memory.rs` | payload memory among volumes: who may have some, who waits, who is next |
@@ -15,6 +16,7 @@
 mod connections;
 mod contract;
 mod errors;
+mod hang_up;
 mod memory;
 mod moves;
 mod requests;
@@ -323,6 +325,7 @@ impl<D: Driver> Reactor<D> {
         match event {
             Event::Received(id, result) => self.received(id, result),
             Event::Sent(id, result) => self.sent(id, result.unwrap_or(0)),
+            Event::HungUp(id, how) => self.hung_up(id, how),
             Event::Disk(slot, done) => {
                 let Some(volume) = self.volumes.get_mut(slot as usize) else { return };
                 volume.store.disk_done(done, &mut self.driver.disk(slot));

@@ -8,7 +8,7 @@
 use super::volumes::{Released, Volume};
 use super::{Mail, Mailbox, Reactor, note};
 use crate::driver::Driver;
-use crate::session::{Bound, Carried, Phase, Session};
+use crate::session::{Bound, Carried, OtherEnd, Phase, Session};
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::limits::CONNECTIONS_PER_CORE_MAX;
 use evenkeel_core::qos::scheduler::{ExportedInstance, NoSuch};
@@ -218,6 +218,9 @@ impl<D: Driver> Reactor<D> {
             // One in the middle of a write receives to its end.
             if session.receiving && session.incoming.is_none() && departure.is_of(session) {
                 self.driver.cancel_receive(id as u32);
+            }
+            if session.other_end == OtherEnd::Watched && departure.is_of(session) {
+                self.driver.cancel_watch(id as u32);
             }
         }
         self.departures.push(departure);

@@ -73,6 +73,14 @@ impl<D: Driver> Driver for Watched<D> {
         unsafe { self.driver.send(connection, fd, message) }
     }
 
+    fn watch(&mut self, connection: u32, fd: RawFd) {
+        self.driver.watch(connection, fd);
+    }
+
+    fn cancel_watch(&mut self, connection: u32) {
+        self.driver.cancel_watch(connection);
+    }
+
     fn disk(&mut self, store: u32) -> D::Disk<'_> {
         self.driver.disk(store)
     }

@@ -19,6 +19,8 @@ use evenkeel_wire::nbd::handshake::{Client, ClientGoal, ClientPlan, ClientStep};
 use evenkeel_wire::nbd::transmission::{ErrorCode, Event, ReplyReader, RequestHeader};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -42,7 +44,8 @@ impl Served {
         let socket = folder.path().join("nbd.sock");
         let unix = Some(socket.clone());
         let unix_access = UnixAccess::default();
-        let config = EngineConfig { cores: 2, io, tcp: Vec::new(), unix, unix_access, pool };
+        let tcp = vec![([127, 0, 0, 1], 0).into()];
+        let config = EngineConfig { cores: 2, io, tcp, unix, unix_access, pool };
         let engine = Some(Engine::start(config).unwrap());
         Self { engine, socket, sizes: Mutex::default(), _folder: folder }
     }
@@ -74,6 +77,14 @@ impl Served {
 
     pub fn connect(&self, id: VolumeId) -> Nbd {
         Nbd::connect(&self.socket, id, true).expect("the export is there")
+    }
+
+    /// The same over TCP.
+    pub fn connect_tcp(&self, id: VolumeId) -> Nbd {
+        let address = self.engine.as_ref().unwrap().tcp_addresses()[0];
+        let stream = OwnedFd::from(TcpStream::connect(address).unwrap());
+        // The standard library's stream of a unix socket reads and writes any socket.
+        Nbd::over(stream.into(), id, true).expect("the export is there")
     }
 }
 
