@@ -382,7 +382,7 @@ impl<D: Driver> Reactor<D> {
             }
         }
         for id in late {
-            let peer = self.sessions[id as usize].peer;
+            let Some(&Session { peer, .. }) = self.sessions.get(id as usize) else { continue };
             self.notices.tell(now, Notice::Stopped, |left_out| {
                 let why = "a connection is closed: its client stopped in the middle";
                 tracing::info!(?peer, left_out, "{why}");
@@ -399,7 +399,8 @@ impl<D: Driver> Reactor<D> {
         self.stop_by.get_or_insert(self.now + STOP_MAX);
         let ids: Vec<u32> = self.sessions.iter().map(|(id, _)| id as u32).collect();
         for id in ids {
-            let session = &mut self.sessions[id as usize];
+            // The end of one may be the end of another.
+            let Some(session) = self.sessions.get_mut(id as usize) else { continue };
             session.closing = true;
             if session.incoming.is_some() {
                 // Its request cannot be finished, and the stream not be resumed behind it.

@@ -434,7 +434,11 @@ impl<D: Driver> Reactor<D> {
     /// Takes back what a connection has waiting for tokens or memory. What the store works on ends
     /// as usual.
     pub(super) fn cancel_of(&mut self, id: u32) {
-        let Phase::Transmission(slot, _) = self.sessions[id as usize].phase else { return };
+        // What the scheduler has let go already is at the store before anything is cancelled: a
+        // request must not be forgotten of which a part is still to be started.
+        self.dispatch();
+        let Some(session) = self.sessions.get(id as usize) else { return };
+        let Phase::Transmission(slot, _) = session.phase else { return };
         let (active, volume) = (&self.active, &mut self.volumes[slot as usize]);
         let ours = |handle: u32| active[handle as usize].session == id;
         let mut cancelled: Vec<u32> =
@@ -443,8 +447,22 @@ impl<D: Driver> Reactor<D> {
             note(&mut self.trace, self.now, Call::Other("cancel_queued"));
         }
         cancelled.extend(volume.share.cancel_starved(ours));
+        self.fail_cancelled(slot, cancelled);
+        // What waited behind may go, and the queue has room for others now.
+        self.dispatch();
+        self.wake_waiter(slot);
+    }
+
+    /// Answers requests of a volume of which the scheduler has given something back: what of them
+    /// waits for memory is not run either, and what the store works on ends first.
+    pub(super) fn fail_cancelled(&mut self, slot: u32, mut cancelled: Vec<u32>) {
+        if cancelled.is_empty() {
+            return;
+        }
         cancelled.sort_unstable();
         cancelled.dedup();
+        let is_cancelled = |handle: u32| cancelled.binary_search(&handle).is_ok();
+        drop(self.volumes[slot as usize].share.cancel_starved(is_cancelled));
         for handle in cancelled {
             let active = &mut self.active[handle as usize];
             active.failure = Some(Failure::ShuttingDown);
@@ -453,8 +471,5 @@ impl<D: Driver> Reactor<D> {
                 self.reply(handle);
             }
         }
-        // What waited behind may go, and the queue has room for others now.
-        self.dispatch();
-        self.wake_waiter(slot);
     }
 }

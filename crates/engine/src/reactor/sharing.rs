@@ -175,21 +175,22 @@ impl<D: Driver> Reactor<D> {
     /// Makes the scheduler's view of a volume's claim and attachments fit its state, and binds its
     /// connections to them.
     pub(super) fn line_up(&mut self, slot: u32) -> Result<(), String> {
+        let result = self.line_up_hosts(slot);
+        // Refused or not: no connection is left with a way that is no longer there.
+        for (_, session) in &mut self.sessions {
+            if matches!(session.phase, Phase::Transmission(of, _) if of == slot) {
+                session.line = self.volumes[slot as usize].line_of(session.peer);
+            }
+        }
+        result
+    }
+
+    fn line_up_hosts(&mut self, slot: u32) -> Result<(), String> {
+        self.detach_gone(slot);
         let volume = &mut self.volumes[slot as usize];
         let attachments = &volume.state.attachments;
-        let is_attached =
-            |host: InstanceId| attachments.iter().any(|attachment| attachment.host == host);
         let has_limits = attachments.iter().any(|a| self.hosts.contains_key(&a.host));
         let lines = &mut volume.lines;
-        lines.first = lines.first.filter(|&first| is_attached(first));
-        lines.more.retain(|&(host, line)| {
-            let stays = is_attached(host);
-            if !stays {
-                // Its connections are closed, so nothing of it waits.
-                drop(self.scheduler.detach(self.now, line));
-            }
-            stays
-        });
         if self.device.is_none() && !has_limits && !lines.has_claim {
             return Ok(());
         }
@@ -217,12 +218,28 @@ impl<D: Driver> Reactor<D> {
         let before_ns = std::mem::replace(&mut lines.reserved_ns, reserved_ns);
         self.reserve_instead(before_ns, reserved_ns);
         note(&mut self.trace, self.now, Call::Other("share"));
-        for (_, session) in &mut self.sessions {
-            if matches!(session.phase, Phase::Transmission(of, _) if of == slot) {
-                session.line = self.volumes[slot as usize].line_of(session.peer);
-            }
-        }
         Ok(())
+    }
+
+    /// Ends the ways of hosts that are no longer attached. Their connections are closed, but one
+    /// from an address that another host has, too, stays: what it has waiting there fails.
+    fn detach_gone(&mut self, slot: u32) {
+        let volume = &mut self.volumes[slot as usize];
+        let attachments = &volume.state.attachments;
+        let is_attached = |host: InstanceId| attachments.iter().any(|a| a.host == host);
+        let lines = &mut volume.lines;
+        lines.first = lines.first.filter(|&first| is_attached(first));
+        let gone: Vec<AttachmentIndex> = lines
+            .more
+            .extract_if(.., |(host, _)| !is_attached(*host))
+            .map(|(_, line)| line)
+            .collect();
+        for line in gone {
+            // What one leaves may let another's go: that is no longer to be cancelled as a whole.
+            self.dispatch();
+            let cancelled = self.scheduler.detach(self.now, line).collect();
+            self.fail_cancelled(slot, cancelled);
+        }
     }
 
     /// A volume reserves so much device time instead of what it did before.

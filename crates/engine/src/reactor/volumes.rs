@@ -166,11 +166,18 @@ impl<D: Driver> Reactor<D> {
                 return;
             }
         };
+        if !self.volumes[slot as usize].leaving.is_empty() {
+            let _ = ack.send(Err(format!("volume {} is being closed: try again", state.id)));
+            return;
+        }
         let volume = &mut self.volumes[slot as usize];
         if volume.state.pacing != state.pacing {
             self.scheduler.repace(self.now, volume.index, &state.pacing);
             note(&mut self.trace, self.now, Call::Other("repace"));
+            // What may go now goes before anything is cancelled.
+            self.dispatch();
         }
+        let volume = &mut self.volumes[slot as usize];
         if volume.state.size != state.size {
             volume.store.resized(state.size);
         }

@@ -18,7 +18,7 @@ use evenkeel_wire::nbd::constants::REQUEST_MAGIC;
 use evenkeel_wire::nbd::handshake::{Client, ClientGoal, ClientPlan, ClientStep};
 use evenkeel_wire::nbd::transmission::{ErrorCode, Event, ReplyReader, RequestHeader};
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -168,14 +168,25 @@ impl Nbd {
 
     /// Sends a request; its cookie.
     pub fn send(&mut self, operation: Operation, offset: u64, length: u32, payload: &[u8]) -> u64 {
+        self.try_send(operation, offset, length, payload).unwrap()
+    }
+
+    /// The same where the server may have closed the connection.
+    pub fn try_send(
+        &mut self,
+        operation: Operation,
+        offset: u64,
+        length: u32,
+        payload: &[u8],
+    ) -> io::Result<u64> {
         let request = Request { operation, offset, length };
         let cookie = self.next_cookie;
         self.next_cookie += 1;
         self.sent.insert(cookie, request);
         let header = RequestHeader::new(cookie, &request, false);
-        self.stream.write_all(&header.encode()).unwrap();
-        self.stream.write_all(payload).unwrap();
-        cookie
+        self.stream.write_all(&header.encode())?;
+        self.stream.write_all(payload)?;
+        Ok(cookie)
     }
 
     /// Sends as much of `bytes` as the server takes while nobody reads what it answers; how much
