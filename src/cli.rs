@@ -370,7 +370,8 @@ pub enum HostVerb {
         /// Instance type, such as m5.large.
         #[arg(short = 't', long = "type", value_name = "TYPE")]
         instance_type: String,
-        /// Address that the host connects from. [default: this machine]
+        /// Address that the host connects from; a loopback address other than 127.0.0.1 is another
+        /// host on this machine. [default: this machine]
         #[arg(long, value_name = "IP")]
         address: Option<IpAddr>,
         /// A tag; may be given several times.

@@ -254,6 +254,31 @@ fn the_life_of_a_volume() {
 }
 
 #[test]
+fn a_volume_is_attached_to_one_host_of_an_address() {
+    let Fixture { server: _server, client, _folder } = fixture();
+    let io2 = [("VolumeType", "io2"), ("Iops", "100"), ("MultiAttachEnabled", "true")];
+    let id = create(&client, &io2);
+    let local = local_instance(&client);
+    let register = |more: &[(&str, &str)]| {
+        let params = [&[("InstanceType", "m5.large")], more].concat();
+        let made = client.call("RegisterHost", &params).unwrap();
+        text(made.child("instance").unwrap(), "instanceId").to_owned()
+    };
+    let (same, own) = (register(&[]), register(&[("Address", "127.0.0.2")]));
+    let place =
+        |instance| [("VolumeId", id.as_str()), ("InstanceId", instance), ("Device", "/dev/sdf")];
+    client.call("AttachVolume", &place(&local)).unwrap();
+    let message = format!(
+        "Volume {id} is attached to {local}, which connects from the same address as {same}, and \
+         whose requests come from there could not be told. Detach it from {local} first, or attach \
+         it to an instance that is registered with an address of its own"
+    );
+    let answer = client.call("AttachVolume", &place(&same));
+    assert_eq!(answer, refused(400, "UnsupportedOperation", &message));
+    client.call("AttachVolume", &place(&own)).unwrap();
+}
+
+#[test]
 fn what_the_data_plane_refuses_is_taken_back() {
     let Fixture { server, client, _folder } = fixture();
     let fail = |kind| server.agent.with(|state| state.fail_next = Some(kind));

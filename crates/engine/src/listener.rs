@@ -16,7 +16,7 @@ use rustix::fs::{Gid, Mode, chmod, chown};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -233,7 +233,7 @@ impl Listener {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept()?;
                 set_up(&stream)?;
-                Ok(Visitor::Peer(stream.into(), host_address(peer.ip())))
+                Ok(Visitor::Peer(stream.into(), HostAddress::of(peer.ip())))
             }
             Self::Unix(listener, access) => {
                 let (stream, _) = listener.accept()?;
@@ -256,13 +256,6 @@ fn set_up(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_tcp_keepintvl(stream, KEEPALIVE_EVERY)?;
     sockopt::set_tcp_keepcnt(stream, KEEPALIVE_TRIES)?;
     Ok(())
-}
-
-fn host_address(ip: IpAddr) -> HostAddress {
-    match ip.to_canonical() {
-        ip if ip.is_loopback() => HostAddress::Local,
-        ip => HostAddress::Remote(ip),
-    }
 }
 
 /// Removes the socket of a server that was killed. One that answers is another server's.
@@ -307,15 +300,6 @@ mod tests {
         let long = folder.path().join("x".repeat(120));
         let refused = bind(&long).err().unwrap().to_string();
         assert!(refused.contains("107"), "{refused}");
-    }
-
-    #[test]
-    fn this_machine_is_this_machine_by_any_name() {
-        for ip in ["127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1"] {
-            assert_eq!(host_address(ip.parse().unwrap()), HostAddress::Local, "{ip}");
-        }
-        let remote = host_address("::ffff:10.0.0.1".parse().unwrap());
-        assert_eq!(remote, HostAddress::Remote([10, 0, 0, 1].into()));
     }
 
     /// Somebody at that address, and the other end.

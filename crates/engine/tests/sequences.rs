@@ -51,7 +51,12 @@ fn hosts_that_share_an_address_come_and_go_and_every_request_is_answered() {
             let served = Served::new(io, Arc::new(MemoryPool::new()));
             // Limits of any host, or the device, make the ways apart.
             let pacing = InstancePacing { operations: limit(100_000), ..InstancePacing::UNLIMITED };
-            let host = HostState { id: other, pacing, balances: Balances::default() };
+            let host = HostState {
+                id: other,
+                pacing,
+                balances: Balances::default(),
+                unleased: Balances::default(),
+            };
             if has_limits {
                 assert_eq!(served.call(Command::ApplyHost(host)), Reply::Done);
             } else {
@@ -156,7 +161,12 @@ impl World {
         let host = InstanceId::from_bits(self.random.below(HOSTS).into());
         let per_second = [100, 1_000, 100_000][self.random.below(3) as usize];
         let pacing = InstancePacing { operations: limit(per_second), ..InstancePacing::UNLIMITED };
-        let state = HostState { id: host, pacing, balances: Balances::default() };
+        let state = HostState {
+            id: host,
+            pacing,
+            balances: Balances::default(),
+            unleased: Balances::default(),
+        };
         if self.random.below(4) == 0 {
             // Refused while it is in use.
             self.served.call(Command::DeleteHost(host));

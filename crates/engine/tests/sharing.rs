@@ -18,9 +18,11 @@ use evenkeel_store::Pool;
 use evenkeel_store::local::LocalPool;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_wire::agent::{
-    Command, Failed, FailedKind, HostReport, HostState, Reply, VolumeState,
+    Attachment, Command, Failed, FailedKind, HostAddress, HostReport, HostState, Reply, VolumeState,
 };
+use rustix::net::{AddressFamily, SocketType};
 use std::io::Write;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use support::{Answer, LOCAL, Nbd, Served, on, paced, unlimited};
@@ -142,6 +144,32 @@ fn volumes_move_to_their_host_s_core_with_their_balances_and_bytes() {
         assert_eq!(client.ask(Operation::Read, 0, 4_096, &[]), Answer::Done(bytes));
     }
     assert_eq!(host_report(&served, HOST).counters.operations, 2, "both count as the host's");
+}
+
+/// Two instances on one machine: whose requests they are is told by where they come from.
+#[test]
+fn hosts_with_loopback_addresses_of_their_own_are_told_apart() {
+    let served = served();
+    assert_eq!(host(&served, HOST, iops(50_000)), Reply::Done);
+    let second = HostAddress::of([127, 0, 0, 2].into());
+    let attachments = vec![on(LOCAL), Attachment { host: HOST, address: second }];
+    served.apply(VolumeState { attachments, ..unlimited(id(0), MIB) });
+    let from = |ip: [u8; 4]| {
+        let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        rustix::net::bind(&socket, &SocketAddr::from((ip, 0))).unwrap();
+        let server = served.engine.as_ref().unwrap().tcp_addresses()[0];
+        rustix::net::connect(&socket, &server).unwrap();
+        Nbd::over(socket.into(), id(0), true)
+    };
+    let (mut here, mut other) = (from([127, 0, 0, 1]).unwrap(), from([127, 0, 0, 2]).unwrap());
+    assert!(from([127, 0, 0, 3]).is_none(), "that is nobody");
+    for (client, counted) in [(&mut here, 0), (&mut other, 1)] {
+        assert_eq!(client.ask(Operation::Read, 0, 512, &[]), Answer::Done(vec![0; 512]));
+        assert_eq!(host_report(&served, HOST).counters.operations, counted);
+    }
+    served.apply(unlimited(id(0), MIB));
+    assert!(other.receive().is_none(), "its host is detached");
+    assert_eq!(here.ask(Operation::Read, 0, 512, &[]), Answer::Done(vec![0; 512]));
 }
 
 /// Whoever stores balances is told of those that move, and of nobody who rests.

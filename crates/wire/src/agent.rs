@@ -7,7 +7,7 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::latency::Latencies;
 use evenkeel_core::qos::Exceeded;
@@ -25,10 +25,21 @@ pub const VERSION: u32 = 1;
 /// From where a host may reach a volume it is attached to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum HostAddress {
-    /// This machine: loopback addresses and the unix socket.
+    /// This machine: 127.0.0.1, `::1` and the unix socket.
     Local,
-    /// A host known by its address.
+    /// A host known by its address. Another loopback address is another host on this machine.
     Remote(IpAddr),
+}
+
+impl HostAddress {
+    /// Who comes from an address.
+    #[must_use]
+    pub const fn of(ip: IpAddr) -> Self {
+        match ip.to_canonical() {
+            IpAddr::V4(Ipv4Addr::LOCALHOST) | IpAddr::V6(Ipv6Addr::LOCALHOST) => Self::Local,
+            ip => Self::Remote(ip),
+        }
+    }
 }
 
 /// A host that may reach a volume.
@@ -37,8 +48,8 @@ pub struct Attachment {
     /// Which host, and so whose limits the volume's requests share. Without limits if the data
     /// plane was never told of it ([`Command::ApplyHost`]).
     pub host: InstanceId,
-    /// Where it connects from. Several hosts may share an address; a connection from there counts
-    /// as the first one's.
+    /// Where it connects from. One volume is not attached to two hosts with one address; where that
+    /// was done before it was refused, a connection from there counts as the first one's.
     pub address: HostAddress,
 }
 
@@ -290,4 +301,23 @@ pub trait Agent: Send + Sync {
     /// Carries out one command and answers when it is in force. May block for as long as the store
     /// takes.
     fn call(&self, command: Command) -> Reply;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_is_this_machine_by_any_name_and_other_loopback_addresses_are_others() {
+        for (ip, expected) in [
+            ("127.0.0.1", HostAddress::Local),
+            ("::1", HostAddress::Local),
+            ("::ffff:127.0.0.1", HostAddress::Local),
+            ("127.0.0.2", HostAddress::Remote([127, 0, 0, 2].into())),
+            ("::ffff:127.0.0.2", HostAddress::Remote([127, 0, 0, 2].into())),
+            ("::ffff:10.0.0.1", HostAddress::Remote([10, 0, 0, 1].into())),
+        ] {
+            assert_eq!(HostAddress::of(ip.parse().unwrap()), expected, "{ip}");
+        }
+    }
 }

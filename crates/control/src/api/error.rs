@@ -219,6 +219,7 @@ impl From<Refusal> for ApiError {
             | Refusal::NotAttached(..)
             | Refusal::NotAttachedTo(..)
             | Refusal::NotAttachedAs(..)
+            | Refusal::AddressShared { .. }
             | Refusal::InstanceMustBeNamed(_) => attachment(refusal),
             Refusal::ModificationUnfinished(..)
             | Refusal::ModificationRate { .. }
@@ -305,6 +306,15 @@ fn attachment(refusal: Refusal) -> ApiError {
             "InvalidAttachment.NotFound",
             format!(
                 "The volume {volume} is not attached to instance {instance} as device {device}"
+            ),
+        ),
+        Refusal::AddressShared { volume, instance, other } => ApiError::new(
+            "UnsupportedOperation",
+            format!(
+                "Volume {volume} is attached to {other}, which connects from the same address as \
+                 {instance}, and whose requests come from there could not be told. Detach it from \
+                 {other} first, or attach it to an instance that is registered with an address of \
+                 its own"
             ),
         ),
         Refusal::InstanceMustBeNamed(volume) => ApiError::new(

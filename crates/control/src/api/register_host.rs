@@ -27,18 +27,17 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     Ok(vec![Element::list("instance", fields)])
 }
 
-/// This machine's own loopback addresses are the machine itself.
 fn parse_address(text: &str) -> Result<HostAddress, ApiError> {
     let ip: IpAddr = text.parse().map_err(|_| {
         ApiError::value(format!(
             "Value ({text}) for parameter address is invalid. Must be an IPv4 or IPv6 address."
         ))
     })?;
-    let ip = ip.to_canonical();
-    if ip.is_unspecified() || ip.is_multicast() {
+    let canonical = ip.to_canonical();
+    if canonical.is_unspecified() || canonical.is_multicast() {
         return Err(ApiError::value(format!(
             "Value ({text}) for parameter address is invalid. No host can have this address."
         )));
     }
-    Ok(if ip.is_loopback() { HostAddress::Local } else { HostAddress::Remote(ip) })
+    Ok(HostAddress::of(ip))
 }

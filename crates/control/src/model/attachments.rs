@@ -16,7 +16,7 @@ impl Model {
         now: UnixMs,
     ) -> Result<Decision, Refusal> {
         let volume = self.volume(id)?;
-        self.host(instance)?;
+        let address = self.host(instance)?.address;
         if !is_device_name(device) {
             return Err(Refusal::DeviceMalformed(device.into()));
         }
@@ -33,6 +33,13 @@ impl Model {
         }
         if volume.attachments.len() >= ATTACHMENTS_MAX {
             return Err(Refusal::AttachmentLimit(id));
+        }
+        // Several instances on one machine are as good as any, each with volumes of its own.
+        let shares = |other: &&Attachment| {
+            self.hosts.get(&other.instance).is_some_and(|host| host.address == address)
+        };
+        if let Some(Attachment { instance: other, .. }) = volume.attachments.iter().find(shares) {
+            return Err(Refusal::AddressShared { volume: id, instance, other: *other });
         }
         if !volume.is_settled() {
             return Err(Refusal::Unsettled(id));

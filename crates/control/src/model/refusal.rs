@@ -34,6 +34,16 @@ pub enum Refusal {
     DeviceTaken(String),
     /// A Multi-Attach volume has all the attachments it may have.
     AttachmentLimit(VolumeId),
+    /// The volume is attached to a host with the same address: the data plane could not tell whose
+    /// requests come from there.
+    AddressShared {
+        /// The volume.
+        volume: VolumeId,
+        /// The host it was to be attached to, too.
+        instance: InstanceId,
+        /// The one it is attached to.
+        other: InstanceId,
+    },
     /// The volume is not attached at all.
     NotAttached(VolumeId, VolumeState),
     /// The volume is not attached to this host.

@@ -305,7 +305,7 @@ fn multi_attach_ends_at_sixteen() {
     world.run(&create(0, 4, true), true).unwrap();
     for number in 3..=16 {
         let (instance_type, tags) = ("m5.large".into(), Tags::new());
-        let address = HostAddress::Local;
+        let address = HostAddress::Remote([127, 0, 0, number].into());
         let command = Command::RegisterHost { id: host(number), instance_type, address, tags };
         world.run(&command, true).unwrap();
     }
@@ -317,6 +317,38 @@ fn multi_attach_ends_at_sixteen() {
     assert_eq!(world.run(&detach(0, None), true), Err(Refusal::InstanceMustBeNamed(vol(0))));
     world.run(&detach(0, Some(3)), true).unwrap();
     world.run(&attach(0, 16, "sdf"), true).unwrap();
+}
+
+/// Instances on one machine are told apart by their volumes, or by their addresses.
+#[test]
+fn a_volume_is_attached_to_one_host_of_an_address() {
+    let mut world = World::new(ModifyPolicy::Immediate);
+    world.run(&create(0, 4, true), true).unwrap();
+    world.run(&create(1, 4, true), true).unwrap();
+    for (number, address) in
+        [(3, HostAddress::Local), (4, HostAddress::Remote([127, 0, 0, 2].into()))]
+    {
+        let (instance_type, tags) = ("m5.large".into(), Tags::new());
+        let command = Command::RegisterHost { id: host(number), instance_type, address, tags };
+        world.run(&command, true).unwrap();
+    }
+    world.run(&attach(0, 0, "sdf"), true).unwrap();
+    let shared = |instance, other| {
+        Err(Refusal::AddressShared { volume: vol(0), instance: host(instance), other: host(other) })
+    };
+    assert_eq!(world.run(&attach(0, 3, "sdf"), true), shared(3, 0));
+    world.run(&attach(0, 4, "sdf"), true).unwrap();
+    world.run(&attach(1, 3, "sdf"), true).unwrap();
+    world.run(&detach(0, Some(0)), true).unwrap();
+    world.run(&attach(0, 3, "sdg"), true).unwrap();
+    assert_eq!(world.run(&attach(0, 0, "sdf"), true), shared(0, 3));
+    // A database from before that was refused is taken as it is, and can be put in order.
+    let mut volume = world.model.volumes[&vol(0)].clone();
+    volume.attachments.push(Attachment { instance: host(0), ..volume.attachments[0].clone() });
+    world.commit(vec![Event::Volume(volume)]);
+    world.model = world.db.load().unwrap().model;
+    assert_eq!(world.model.volumes[&vol(0)].attachments.len(), 3);
+    world.run(&detach(0, Some(3)), true).unwrap();
 }
 
 #[test]
