@@ -23,15 +23,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-/// Whether several hosts may have one address. Requests of one that is detached are never answered
-/// then, while another keeps the connection: lift it when that is mended.
-const HOSTS_SHARE_ADDRESSES: bool = false;
-/// Whether clients leave with more asked for than a connection may have in the server. Nobody
-/// notices that they are gone before it is done: lift it when that is mended.
-const GREEDY_CLIENTS_LEAVE: bool = false;
-/// Whether files are damaged while nothing runs.
-const FILES_ARE_DAMAGED: bool = true;
-
 /// The volume that is always in use, and its host.
 const BUSY: VolumeId = VolumeId::from_bits(0xb5);
 const BUSY_HOST: InstanceId = InstanceId::from_bits(0xb5);
@@ -252,13 +243,8 @@ impl World {
         if self.hosts.len() >= HOSTS_MAX {
             return;
         }
-        let is_taken = |address| self.hosts.iter().any(|host| host.address == address);
-        // Few of them, where several may have one.
-        let free = (0..HOSTS_MAX).map(address).find(|address| !is_taken(*address));
-        let address = match free {
-            Some(address) if !HOSTS_SHARE_ADDRESSES => address,
-            _ => address(self.random.below(3) as usize),
-        };
+        // Several may have one: control plane or not, what the data plane is told is done.
+        let address = address(self.random.below(3) as usize);
         let id = InstanceId::from_bits(self.names << 64 | u128::from(self.random.next()));
         self.names += 1;
         let limits = [None, Some(400), Some(5_000), Some(5_000), Some(100_000), Some(100_000)];
@@ -520,9 +506,6 @@ impl World {
 
     /// A client that has asked for more than fits is gone. Nobody waits for it.
     fn leave_greedily(&mut self) {
-        if !GREEDY_CLIENTS_LEAVE {
-            return;
-        }
         self.note("leave greedily".to_owned());
         let id = VolumeId::from_bits(u128::MAX >> 64);
         let mut volume = Volume::new(id, 0);
@@ -863,7 +846,7 @@ impl World {
         let id = self.a_volume()?;
         let how = self.random.below(6);
         let AtRest::Folder(folder) = &self.at_rest else { return None };
-        if !FILES_ARE_DAMAGED || how > 2 {
+        if how > 2 {
             return None;
         }
         let path = folder.path().join("volumes").join(format!("{id}.raw"));
