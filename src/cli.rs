@@ -60,7 +60,7 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 pub enum Verb {
     /// Run the server: volumes over NBD, the EC2 API, until SIGINT or SIGTERM.
-    Serve(Serve),
+    Serve(Box<Serve>),
     /// Show within two minutes that volumes get exactly the IOPS they were promised.
     Demo(Demo),
     /// Print what a shell must export so that aws-cli, SDKs and this program find the server.

@@ -18,7 +18,7 @@ use evenkeel_store::memory::{self, MemoryPool};
 use evenkeel_wire::agent::{Command, Reply};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -181,6 +181,9 @@ pub fn run(
 ) -> Result<(), Failure> {
     raise_open_files();
     let (pool, _folder) = open_pool(&config.store, &config.data_dir)?;
+    // A measurement takes seconds, and a port that is taken would make them vain.
+    let addresses = [config.listen].into_iter().chain(config.nbd_listen.iter().copied());
+    addresses.into_iter().try_for_each(may_listen)?;
     let calibration = calibration::at_start(config, &*pool, is_stopped)?;
     if is_stopped.load(Ordering::Acquire) {
         // Nothing is open yet that would have to be closed.
@@ -204,21 +207,7 @@ pub fn run(
         }
     }
     let nbd = engine.tcp_addresses();
-    let unix = config.nbd_unix.iter().cloned().map(Endpoint::NbdUnix);
-    let endpoints = nbd.iter().copied().map(Endpoint::NbdTcp).chain(unix).collect();
-    let control = ControlConfig {
-        data_dir: config.data_dir.clone(),
-        listen: config.listen,
-        endpoints,
-        region: config.region.clone(),
-        zone: config.zone.clone(),
-        rules: config.rules,
-        modify_policy: config.modify_policy,
-        figure: config.figure,
-        oversell: config.oversell.clone(),
-        space_oversell: config.space_oversell,
-        timeouts: Timeouts::default(),
-    };
+    let control = control_config(config, &nbd);
     let mut noted = None;
     let mut failure = None;
     let ready = |api| {
@@ -244,6 +233,33 @@ pub fn run(
     drop(noted);
     engine.shutdown();
     outcome(result, failure)
+}
+
+/// Whether an address can be listened on now. Who takes it meanwhile is noticed later, too.
+fn may_listen(address: SocketAddr) -> Result<(), Failure> {
+    TcpListener::bind(address).map(drop).map_err(|error| {
+        Failure::new(format!(
+            "cannot listen on {address}: {error}; choose another address or stop who has it"
+        ))
+    })
+}
+
+/// How the control plane runs beside a data plane that listens at `nbd`.
+fn control_config(config: &Config, nbd: &[SocketAddr]) -> ControlConfig {
+    let unix = config.nbd_unix.iter().cloned().map(Endpoint::NbdUnix);
+    ControlConfig {
+        data_dir: config.data_dir.clone(),
+        listen: config.listen,
+        endpoints: nbd.iter().copied().map(Endpoint::NbdTcp).chain(unix).collect(),
+        region: config.region.clone(),
+        zone: config.zone.clone(),
+        rules: config.rules,
+        modify_policy: config.modify_policy,
+        figure: config.figure,
+        oversell: config.oversell.clone(),
+        space_oversell: config.space_oversell,
+        timeouts: Timeouts::default(),
+    }
 }
 
 /// Ends when the server is to stop, or when the data plane fails, which is noted in `failure`.
@@ -339,6 +355,7 @@ fn failed(error: impl std::fmt::Display) -> Failure {
 mod tests {
     use super::*;
     use crate::message::Exit;
+    use clap::Parser as _;
 
     fn ends(
         shutdown: impl Future<Output = ()>,
@@ -348,6 +365,29 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(stop_or_failure(shutdown, fails, &mut failure));
         failure
+    }
+
+    #[test]
+    fn a_port_that_is_taken_is_found_before_anything_is_measured() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        for options in [
+            format!("--listen {address} --nbd-listen 127.0.0.1:0"),
+            format!("--listen 127.0.0.1:0 --nbd-listen {address}"),
+        ] {
+            let data_dir = folder.path().join("data");
+            let line = format!("evenkeel serve {options} --data-dir {}", data_dir.display());
+            let cli = crate::cli::Cli::parse_from(line.split(' '));
+            let cli::Verb::Serve(arguments) = cli.verb else { panic!("not serve") };
+            let config = Config::of(&arguments).unwrap();
+            let is_stopped = AtomicBool::new(false);
+            let refused =
+                run(&config, &is_stopped, |_| panic!("it serves"), std::future::ready(()));
+            let message = refused.unwrap_err().message;
+            assert!(message.contains(&format!("cannot listen on {address}")), "{message}");
+            assert!(!data_dir.join("calibration.json").exists());
+        }
     }
 
     #[test]
