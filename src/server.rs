@@ -421,7 +421,6 @@ mod tests {
 
     #[test]
     fn no_tcp_is_said_by_one_word_or_an_empty_list() {
-        use clap::Parser;
         let listen = |line: &str| {
             let cli = cli::Cli::parse_from(line.split(' '));
             let cli::Verb::Serve(arguments) = cli.verb else { panic!("not serve") };

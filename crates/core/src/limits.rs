@@ -18,6 +18,22 @@ pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
 /// hold up a neighbour: the unit in which EBS counts I/O on SSD types.
 pub const QUANTUM_BYTES_MAX: u32 = 256 << 10;
 
+/// The largest piece of a discard or a write of zeroes that is scheduled and charged on its own. It
+/// moves no bytes, so it may be much longer than a quantum; it is what a store in memory drops in
+/// less than half a millisecond.
+pub const CLEARED_BYTES_MAX: u32 = 64 << 20;
+
+/// Pieces of discards and writes of zeroes that the stores of one core work on at a time. A file
+/// system carries them out in a worker of the kernel, and none may be left for anybody else: a
+/// quarter of [`DISK_WORKERS_MAX`].
+pub const CLEARS_IN_FLIGHT_MAX: u32 = 4;
+
+/// Pieces of long discards and writes of zeroes that one volume has in its queue or at its store.
+pub const VOLUME_CLEARS_MAX: u32 = 16;
+
+/// Threads of a core that wait for the disk behind system calls that block, the kernel's included.
+pub const DISK_WORKERS_MAX: u32 = 16;
+
 /// Volumes one scheduler (one core) carries at most. 10,000 idle volumes are promised; this leaves
 /// room.
 pub const VOLUMES_PER_CORE_MAX: usize = 65_536;
@@ -69,6 +85,8 @@ pub const BLOCK_BYTES_MIN: u32 = 512;
 pub const BLOCK_BYTES_PREFERRED: u32 = 4_096;
 
 const _: () = assert!(REQUEST_BYTES_MAX.is_multiple_of(QUANTUM_BYTES_MAX));
+const _: () = assert!(CLEARED_BYTES_MAX.is_multiple_of(QUANTUM_BYTES_MAX));
+const _: () = assert!(4 * CLEARS_IN_FLIGHT_MAX <= DISK_WORKERS_MAX);
 const _: () = assert!(CONNECTION_BYTES_MAX >= REQUEST_BYTES_MAX);
 const _: () = assert!(CORE_PAYLOAD_BYTES_MAX >= 2 * CONNECTION_BYTES_MAX);
 const _: () = assert!(HANDSHAKES_PER_PEER_MAX < HANDSHAKES_MAX);

@@ -22,6 +22,7 @@ pub mod session;
 pub mod slots;
 pub mod threads;
 mod visitors;
+mod workers;
 
 use agent::EngineAgent;
 use board::Board;

@@ -2,20 +2,18 @@
 //! and containers where io_uring is forbidden. Slower than [`crate::ring`], and otherwise the same.
 
 use crate::driver::{Driver, Event, HangUp, Waker, receive_now, send_now};
+use crate::workers::Workers;
+use evenkeel_core::limits::DISK_WORKERS_MAX;
 use evenkeel_core::time::Duration;
 use evenkeel_store::disk::{Disk, DiskAction, DiskDone, DiskOp};
+use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 use slab::Slab;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 
-/// Threads per core that wait for the disk: its useful parallelism behind system calls that block.
-const WORKERS: usize = 16;
 /// Readiness fetched with one system call.
 const EVENTS_MAX: usize = 256;
 
@@ -45,20 +43,6 @@ impl Pending {
     }
 }
 
-/// What the workers share with their core.
-struct Shop {
-    jobs: Mutex<Jobs>,
-    more: Condvar,
-    done: Mutex<Vec<(u32, DiskDone)>>,
-    bell: OwnedFd,
-}
-
-#[derive(Default)]
-struct Jobs {
-    queue: VecDeque<(u32, DiskOp)>,
-    closed: bool,
-}
-
 /// See the module's text.
 pub struct Threads {
     epoll: OwnedFd,
@@ -67,8 +51,7 @@ pub struct Threads {
     waker: Waker,
     /// Operations that wait for a descriptor to become readable: no worker has to.
     readable: Slab<(u32, DiskOp)>,
-    shop: Arc<Shop>,
-    workers: Vec<JoinHandle<()>>,
+    workers: Workers,
 }
 
 impl Threads {
@@ -78,26 +61,17 @@ impl Threads {
     /// When the process has too many open files or threads.
     pub fn new(waker: Waker) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        epoll::add(&epoll, &bell, EventData::new_u64(DATA_DISK), EventFlags::IN)?;
+        let workers = Workers::start(DISK_WORKERS_MAX)?;
+        epoll::add(&epoll, workers.bell(), EventData::new_u64(DATA_DISK), EventFlags::IN)?;
         epoll::add(&epoll, borrow(waker.fd()), EventData::new_u64(DATA_WAKE), EventFlags::IN)?;
-        let (jobs, done) = (Mutex::default(), Mutex::default());
-        let shop = Arc::new(Shop { jobs, more: Condvar::new(), done, bell });
-        let mut threads = Self {
+        Ok(Self {
             epoll,
             pending: Vec::new(),
             ready: VecDeque::new(),
             waker,
             readable: Slab::new(),
-            shop,
-            workers: Vec::with_capacity(WORKERS),
-        };
-        for _ in 0..WORKERS {
-            let shop = Arc::clone(&threads.shop);
-            let worker = std::thread::Builder::new().name("disk".to_owned());
-            threads.workers.push(worker.spawn(move || shop.work())?);
-        }
-        Ok(threads)
+            workers,
+        })
     }
 
     fn pending(&mut self, connection: u32, fd: RawFd) -> &mut Pending {
@@ -261,8 +235,7 @@ impl Driver for Threads {
                     self.ready.push_back(Event::Woken);
                 }
                 DATA_DISK => {
-                    let _ = rustix::io::read(&self.shop.bell, &mut [0; 8]);
-                    let done = std::mem::take(&mut *lock(&self.shop.done));
+                    let done = self.workers.take_done();
                     self.ready.extend(done.into_iter().map(|(store, d)| Event::Disk(store, d)));
                 }
                 data if data & DATA_READABLE != 0 => self.became_readable(data as u32, Ok(0)),
@@ -277,46 +250,6 @@ impl Driver for Threads {
     }
 }
 
-impl Drop for Threads {
-    /// Lets the workers finish what they were given.
-    fn drop(&mut self) {
-        lock(&self.shop.jobs).closed = true;
-        self.shop.more.notify_all();
-        for worker in self.workers.drain(..) {
-            // A worker does nothing that panics; if it did, there is nobody left to tell.
-            let _ = worker.join();
-        }
-    }
-}
-
-impl Shop {
-    fn work(&self) {
-        while let Some((store, op)) = self.next_job() {
-            let done = op.execute();
-            let mut waiting = lock(&self.done);
-            waiting.push((store, done));
-            let is_first = waiting.len() == 1;
-            drop(waiting);
-            if is_first {
-                let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
-            }
-        }
-    }
-
-    fn next_job(&self) -> Option<(u32, DiskOp)> {
-        let mut jobs = lock(&self.jobs);
-        loop {
-            if let Some(job) = jobs.queue.pop_front() {
-                return Some(job);
-            }
-            if jobs.closed {
-                return None;
-            }
-            jobs = self.more.wait(jobs).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-}
-
 /// The workers on behalf of one store.
 pub struct StoreDisk<'a> {
     threads: &'a mut Threads,
@@ -328,15 +261,8 @@ impl Disk for StoreDisk<'_> {
         if op.action == DiskAction::Readable {
             return self.threads.await_readable(self.store, op);
         }
-        let shop = &self.threads.shop;
-        lock(&shop.jobs).queue.push_back((self.store, op));
-        shop.more.notify_one();
+        self.threads.workers.give(self.store, op);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Queues are changed by single pushes and pops, so a panicked holder left them whole.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -35,6 +35,10 @@ impl Store for Faulty {
         self.0.poll()
     }
 
+    fn writes_zeroes(&self, operation: Operation) -> bool {
+        self.0.writes_zeroes(operation)
+    }
+
     fn resized(&mut self, size: ByteCount) {
         self.0.resized(size);
     }

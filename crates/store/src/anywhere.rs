@@ -303,6 +303,10 @@ impl Store for Anywhere {
         self.finished.pop_front()
     }
 
+    fn writes_zeroes(&self, operation: Operation) -> bool {
+        self.inner.writes_zeroes(operation)
+    }
+
     fn resized(&mut self, size: ByteCount) {
         self.inner.resized(size);
     }

@@ -2,9 +2,10 @@
 //! fallback's worker threads into system calls, and a test into whatever it wants to see fail.
 
 use crate::buffer::Buffer;
+use crate::{EXTENTS_MAX, Extent};
 use io_uring::{opcode, squeue, types};
 use rustix::event::{PollFd, PollFlags};
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{BorrowedFd, RawFd};
@@ -25,6 +26,10 @@ pub enum DiskAction {
     PunchHole,
     /// Make the range read as zeroes and keep it allocated.
     ZeroRange,
+    /// Find which stretches of the range hold data and which are holes, from its beginning on, and
+    /// write them to the buffer: see [`DiskDone::extents`]. The result is their number. No kernel
+    /// offers this without blocking.
+    Map,
     /// Wait until an eventfd or a timer can be read, and leave what it holds. It must become
     /// readable by itself some day: whoever closes the disk waits for it.
     Readable,
@@ -60,6 +65,25 @@ pub struct DiskDone {
     pub buffer: Option<Buffer>,
 }
 
+/// Bytes of an extent in the buffer of a [`DiskAction::Map`]: its length, and whether it is a hole.
+const EXTENT_BYTES: usize = 8;
+
+impl DiskDone {
+    /// What a [`DiskAction::Map`] has found.
+    ///
+    /// # Errors
+    /// As it failed.
+    pub fn extents(&self) -> Result<Vec<Extent>, Errno> {
+        let (count, buffer) = (self.result? as usize, self.buffer.as_ref().ok_or(Errno::FAULT)?);
+        let (found, _) = buffer.bytes().as_chunks::<EXTENT_BYTES>();
+        let extent = |&[a, b, c, d, hole, ..]: &[u8; EXTENT_BYTES]| {
+            let (length, hole) = (u32::from_le_bytes([a, b, c, d]), hole > 0);
+            Extent { length, hole, zero: hole }
+        };
+        Ok(found.iter().take(count).map(extent).collect())
+    }
+}
+
 /// Takes file operations. Each is answered once through [`crate::Store::disk_done`].
 pub trait Disk {
     /// Begins `op`; never blocks.
@@ -82,15 +106,25 @@ impl DiskOp {
         (unsafe { buffer.as_ptr().add(start) }, self.length)
     }
 
-    /// The operation as an io_uring submission entry, without user data.
+    /// Finds the stretches of data and the holes of a range of this volume's file.
+    #[must_use]
+    pub fn map(token: u64, fd: RawFd, offset: u64, length: u32) -> Self {
+        let buffer = Some(Buffer::new(EXTENTS_MAX * EXTENT_BYTES));
+        Self { token, fd, action: DiskAction::Map, offset, length, buffer, buffer_offset: 0 }
+    }
+
+    /// The operation as an io_uring submission entry, without user data; `None` if there is no such
+    /// entry, and a thread that may block has to carry it out.
     ///
     /// The entry refers to this operation's buffer by address: keep the `DiskOp` until the
     /// completion is seen.
     #[must_use]
-    pub fn entry(&self) -> squeue::Entry {
+    pub fn entry(&self) -> Option<squeue::Entry> {
         let fd = types::Fd(self.fd);
-        let (memory, length) = self.memory();
-        match self.action {
+        // What is mapped is no transfer: its length is not the buffer's.
+        let transfers = matches!(self.action, DiskAction::Read | DiskAction::Write { .. });
+        let (memory, length) = if transfers { self.memory() } else { (std::ptr::null_mut(), 0) };
+        Some(match self.action {
             DiskAction::Read => opcode::Read::new(fd, memory, length).offset(self.offset).build(),
             DiskAction::Write { durable } => opcode::Write::new(fd, memory, length)
                 .offset(self.offset)
@@ -99,8 +133,9 @@ impl DiskOp {
             DiskAction::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
             DiskAction::PunchHole => self.fallocate_entry(punch_hole()),
             DiskAction::ZeroRange => self.fallocate_entry(FallocateFlags::ZERO_RANGE),
+            DiskAction::Map => return None,
             DiskAction::Readable => opcode::PollAdd::new(fd, libc::POLLIN as u32).build(),
-        }
+        })
     }
 
     fn fallocate_entry(&self, flags: FallocateFlags) -> squeue::Entry {
@@ -136,6 +171,8 @@ impl DiskOp {
                 }
             }
             (DiskAction::Read | DiskAction::Write { .. }, None) => return Err(Errno::FAULT),
+            (DiskAction::Map, Some(buffer)) => map(fd, self.offset, self.length, buffer)?,
+            (DiskAction::Map, None) => return Err(Errno::FAULT),
             (DiskAction::Sync, _) => rustix::fs::fdatasync(fd).map(|()| 0)?,
             (DiskAction::PunchHole, _) => self.fallocate(fd, punch_hole())?,
             (DiskAction::ZeroRange, _) => self.fallocate(fd, FallocateFlags::ZERO_RANGE)?,
@@ -149,6 +186,38 @@ impl DiskOp {
     fn fallocate(&self, fd: BorrowedFd<'_>, flags: FallocateFlags) -> Result<usize, Errno> {
         rustix::fs::fallocate(fd, flags, self.offset, u64::from(self.length)).map(|()| 0)
     }
+}
+
+/// Notes extents from `offset` on in `buffer`; how many. They may end before the range does.
+fn map(fd: BorrowedFd<'_>, offset: u64, length: u32, buffer: &mut Buffer) -> Result<usize, Errno> {
+    let (end, mut at, mut count) = (offset + u64::from(length), offset, 0);
+    let mut note = |length: u64, hole: bool| {
+        // Cannot exceed the request's own length, which is a u32.
+        let [a, b, c, d] = u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes();
+        if length > 0 {
+            let extent = [a, b, c, d, u8::from(hole), 0, 0, 0];
+            buffer.bytes_mut()[count * EXTENT_BYTES..][..EXTENT_BYTES].copy_from_slice(&extent);
+            count += 1;
+        }
+        count
+    };
+    let mut found = 0;
+    // Each turn finds a hole and the data behind it.
+    while at < end && found + 2 <= EXTENTS_MAX {
+        let data = match rustix::fs::seek(fd, SeekFrom::Data(at)) {
+            Ok(data) => data.clamp(at, end),
+            Err(Errno::NXIO) => end,
+            Err(errno) => return Err(errno),
+        };
+        found = note(data - at, true);
+        if data < end {
+            at = rustix::fs::seek(fd, SeekFrom::Hole(data))?.clamp(data, end);
+            found = note(at - data, false);
+        } else {
+            at = end;
+        }
+    }
+    Ok(found)
 }
 
 fn punch_hole() -> FallocateFlags {

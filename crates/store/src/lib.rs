@@ -41,7 +41,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Extents told per request: few enough that to find them, which may take a system call or two
-/// each in the reactor's thread, does not keep the neighbours waiting.
+/// each, does not keep others waiting.
 pub const EXTENTS_MAX: usize = 64;
 
 /// One request to a store. The caller has checked range and alignment against [`Geometry`].
@@ -109,6 +109,10 @@ pub trait Store: Send {
 
     /// The next finished request. Drain after `submit` and `disk_done`.
     fn poll(&mut self) -> Option<Completion>;
+
+    /// Whether a discard or a write of zeroes has its bytes written, one by one, instead of noting
+    /// in one place that the range is empty. It costs what a write costs then.
+    fn writes_zeroes(&self, operation: Operation) -> bool;
 
     /// Takes note that the volume was grown by [`Pool::resize`] to `size`.
     fn resized(&mut self, size: ByteCount);

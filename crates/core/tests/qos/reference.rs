@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use evenkeel_core::limits::QUANTUM_BYTES_MAX;
+use evenkeel_core::limits::{CLEARED_BYTES_MAX, QUANTUM_BYTES_MAX};
 use evenkeel_core::qos::Exceeded;
 use evenkeel_core::qos::pacing::{CountingRule, Limit, Pacing};
 use evenkeel_core::qos::scheduler::Io;
@@ -148,9 +148,14 @@ impl Volume {
             self.late_ns += now.saturating_sub(until);
         }
         while let Some((io, done)) = self.queue.front().copied() {
-            let data = matches!(io.operation, Operation::Read | Operation::Write { .. });
             let left = io.length - done;
-            let length = if data { left.min(QUANTUM_BYTES_MAX) } else { left };
+            let length = match io.operation {
+                Operation::Read | Operation::Write { .. } => left.min(QUANTUM_BYTES_MAX),
+                Operation::Discard { .. } | Operation::WriteZeroes { .. } => {
+                    left.min(CLEARED_BYTES_MAX)
+                }
+                _ => left,
+            };
             let (cost, run) = self.cost(&io, done, length);
             if let Some((until, kind)) = self.limits.held_until(&cost) {
                 self.shut = Some((now, until, kind));

@@ -7,12 +7,14 @@
 //! | `hang_up.rs` | clients that go while nothing is received from them |
 //! | `connections.rs` | a connection's life: handshake, receiving, sending, the end |
 //! | `requests.rs` | a request's life: head, payload, tokens, store, reply |
+//! | `clears.rs` | discards and writes of zeroes: piece by piece, in turns |
 //! | `memory.rs` | payload memory among volumes: who may have some, who waits, who is next |
 //! | `errors.rs` | what went wrong with a volume's requests |
 //! | `volumes.rs` | a volume's life: applied, reported, removed or moved |
 //! | `moves.rs` | volumes that go to another core with their hosts and connections |
 //! | `sharing.rs` | what volumes share: hosts' limits, the device |
 
+mod clears;
 mod connections;
 mod contract;
 mod errors;
@@ -210,6 +212,8 @@ pub struct Reactor<D: Driver> {
     hungry: Hungry,
     /// Volumes that go to another core as soon as they are quiet.
     departures: Vec<Departure>,
+    /// Whose turn it is to clear a range.
+    turn: clears::Turn,
     /// Connections to look at again in this turn.
     ready: Vec<u32>,
     /// The memory of the list that was worked off last.
@@ -265,6 +269,7 @@ impl<D: Driver> Reactor<D> {
             spare: Vec::new(),
             hungry: Hungry::default(),
             departures: Vec::new(),
+            turn: clears::Turn::default(),
             ready: Vec::new(),
             ready_spare: Vec::new(),
             to_send: Vec::new(),
@@ -284,6 +289,7 @@ impl<D: Driver> Reactor<D> {
             self.scheduler.poll(self.now);
             note(&mut self.trace, self.now, Call::Poll);
             self.hear_the_others();
+            self.take_turns_to_clear();
             self.dispatch();
             self.feed_the_hungry();
             self.look_again();
@@ -312,7 +318,8 @@ impl<D: Driver> Reactor<D> {
     /// How long nothing has to be done unless something happens.
     fn timeout(&self) -> Option<Duration> {
         let may_feed = self.hungry.may_be_fed(self.pool.gave_back());
-        if !self.ready.is_empty() || !self.to_send.is_empty() || may_feed {
+        let may_clear = self.turn.is_due();
+        if !self.ready.is_empty() || !self.to_send.is_empty() || may_feed || may_clear {
             return Some(Duration { ns: 0 });
         }
         let departs_by = self.departures.iter().map(|departure| departure.by).min();

@@ -1,5 +1,6 @@
 //! A request's life: head, payload, tokens, store, reply.
 
+use super::clears::Clear;
 use super::sharing::Flight;
 use super::{Reactor, note};
 use crate::driver::Driver;
@@ -8,7 +9,7 @@ use crate::session::{Bound, Incoming, Phase};
 use evenkeel_core::latency::{Latencies, Latency, Stage};
 use evenkeel_core::limits::QUANTUM_BYTES_MAX;
 use evenkeel_core::qos::Exceeded;
-use evenkeel_core::qos::scheduler::{Dispatch, Io, SubmitError};
+use evenkeel_core::qos::scheduler::{Dispatch, SubmitError};
 use evenkeel_core::qos::trace::Call;
 use evenkeel_core::request::{Failure, Operation, Request};
 use evenkeel_core::time::Instant;
@@ -25,8 +26,10 @@ pub(super) struct Active {
     one_extent: bool,
     /// Payload by quanta; empty while a read has no memory yet, and for requests without payload.
     pub(super) buffers: Vec<Option<Buffer>>,
+    /// What of it is cleared, if that is what it does.
+    pub(super) clear: Option<Clear>,
     /// Quanta that are not finished.
-    quanta_left: u32,
+    pub(super) quanta_left: u32,
     /// Quanta the store works on.
     in_store: u32,
     /// When its head was there.
@@ -35,7 +38,7 @@ pub(super) struct Active {
     submitted_at: Instant,
     /// Its volume's account then.
     exceeded: Exceeded,
-    failure: Option<Failure>,
+    pub(super) failure: Option<Failure>,
     extents: Vec<Extent>,
 }
 
@@ -142,6 +145,7 @@ impl<D: Driver> Reactor<D> {
             self.await_memory(id, slot);
             return false;
         }
+        let clear = Clear::of(&request, &*self.volumes[slot as usize].store);
         let handle = self.active.insert(Active {
             session: id,
             volume: slot,
@@ -149,7 +153,8 @@ impl<D: Driver> Reactor<D> {
             request,
             one_extent,
             buffers,
-            quanta_left: bytes.div_ceil(QUANTUM_BYTES_MAX).max(1),
+            clear,
+            quanta_left: Active::pieces(&request, clear),
             in_store: 0,
             arrived_at: self.now,
             submitted_at: self.now,
@@ -157,7 +162,7 @@ impl<D: Driver> Reactor<D> {
             failure: None,
             extents: Vec::new(),
         }) as u32;
-        if !is_write && !self.submit(id, slot, handle, request) {
+        if !is_write && !self.submit(id, slot, handle) {
             self.release(handle);
             return false;
         }
@@ -175,35 +180,30 @@ impl<D: Driver> Reactor<D> {
 
     /// Hands a request to the scheduler; `false` when the volume's queue is full, and then the
     /// connection is looked at again once it is not.
-    fn submit(&mut self, id: u32, slot: u32, handle: u32, request: Request) -> bool {
+    fn submit(&mut self, id: u32, slot: u32, handle: u32) -> bool {
         let volume = &mut self.volumes[slot as usize];
-        let session = &mut self.sessions[id as usize];
-        let has_turn = std::mem::take(&mut session.has_turn);
-        let Request { operation, offset, length } = request;
-        let io = Io { operation, offset, length, handle };
+        let has_turn = std::mem::take(&mut self.sessions[id as usize].has_turn);
+        let is_long_clear = self.active[handle as usize].is_long_clear();
         // Nobody passes those who wait, so that a large request gets its room in the end.
-        let result = if has_turn || volume.waiters.is_empty() {
-            match session.line {
-                None => self.scheduler.submit(self.now, volume.index, io),
-                Some(line) => self.scheduler.submit_from(self.now, line, io),
-            }
-        } else {
-            Err(SubmitError::QueueFull)
+        let result = match has_turn || volume.waiters.is_empty() {
+            false => Err(SubmitError::QueueFull),
+            true if is_long_clear => volume.clears.wait(handle),
+            true => self.offer(handle),
         };
         match result {
             Ok(()) => {
-                let (index, active) = (volume.index, &mut self.active[handle as usize]);
+                let index = self.volumes[slot as usize].index;
+                let active = &mut self.active[handle as usize];
                 active.submitted_at = self.now;
                 active.exceeded = self.scheduler.exceeded(index);
-                let by_line = session.line.is_some();
-                note(
-                    &mut self.trace,
-                    self.now,
-                    if by_line { Call::Other("submit_from") } else { Call::Submit(index, io) },
-                );
+                if is_long_clear {
+                    self.submit_clears(slot);
+                }
                 true
             }
             Err(SubmitError::QueueFull) => {
+                let volume = &mut self.volumes[slot as usize];
+                let session = &mut self.sessions[id as usize];
                 session.parked = Some(Bound::Queue);
                 if !std::mem::replace(&mut session.in_queue_waiters, true) {
                     if has_turn {
@@ -217,6 +217,23 @@ impl<D: Driver> Reactor<D> {
             // A volume is removed after its connections are.
             Err(SubmitError::NoSuchVolume) => unreachable!("a session outlived its volume"),
         }
+    }
+
+    /// Offers the scheduler a request, or the next piece of it, by its connection's way.
+    pub(super) fn offer(&mut self, handle: u32) -> Result<(), SubmitError> {
+        let active = &self.active[handle as usize];
+        let (index, io) = (self.volumes[active.volume as usize].index, active.next_io(handle));
+        let line = self.sessions[active.session as usize].line;
+        let (result, call) = match line {
+            None => (self.scheduler.submit(self.now, index, io), Call::Submit(index, io)),
+            Some(line) => {
+                (self.scheduler.submit_from(self.now, line, io), Call::Other("submit_from"))
+            }
+        };
+        if result.is_ok() {
+            note(&mut self.trace, self.now, call);
+        }
+        result
     }
 
     /// Copies what has arrived of a write's payload; submits the write when it is whole.
@@ -237,8 +254,7 @@ impl<D: Driver> Reactor<D> {
             session.start += count;
             incoming.received += count as u32;
         }
-        let request = active.request;
-        if incoming.received < incoming.total || !self.submit(id, slot, handle, request) {
+        if incoming.received < incoming.total || !self.submit(id, slot, handle) {
             return false;
         }
         self.sessions[id as usize].incoming = None;
@@ -286,9 +302,7 @@ impl<D: Driver> Reactor<D> {
     /// Starts one quantum; `false` when it has to wait for memory, or for its turn to get some.
     pub(super) fn start(&mut self, dispatch: Dispatch, may_take: bool) -> bool {
         let active = &mut self.active[dispatch.handle as usize];
-        let (slot, operation, total) = (active.volume, active.request.operation, dispatch.length);
-        let quantum =
-            ((dispatch.offset - active.request.offset) / u64::from(QUANTUM_BYTES_MAX)) as u32;
+        let (slot, operation) = (active.volume, active.request.operation);
         if operation == Operation::Read && active.buffers.is_empty() {
             let bytes = active.request.length;
             let mut buffers = std::mem::take(&mut active.buffers);
@@ -298,8 +312,20 @@ impl<D: Driver> Reactor<D> {
                 return false;
             }
         }
+        if self.has_turn_to_clear(dispatch) {
+            self.run_part(dispatch);
+        }
+        true
+    }
+
+    /// Hands one quantum to the store.
+    pub(super) fn run_part(&mut self, dispatch: Dispatch) {
         let active = &mut self.active[dispatch.handle as usize];
         active.in_store += 1;
+        let (slot, total) = (active.volume, dispatch.length);
+        let operation = active.operation_of(&dispatch);
+        let quantum =
+            ((dispatch.offset - active.request.offset) / u64::from(QUANTUM_BYTES_MAX)) as u32;
         let (ticket, started_at) = (dispatch.ticket, self.now);
         let flight = Flight {
             handle: dispatch.handle,
@@ -327,9 +353,9 @@ impl<D: Driver> Reactor<D> {
         volume.store.submit(submission, &mut self.driver.disk(slot));
         self.stir(slot);
         self.use_in_second(slot);
+        self.submit_clears(slot);
         self.wake_waiter(slot);
         self.finish_store(slot);
-        true
     }
 
     /// Takes what a store has finished.
@@ -366,7 +392,8 @@ impl<D: Driver> Reactor<D> {
         active.extents = completion.extents;
         active.quanta_left -= 1;
         active.in_store -= 1;
-        if active.quanta_left == 0 {
+        self.cleared(handle, flight.length);
+        if self.active[handle as usize].quanta_left == 0 {
             self.reply(handle);
         }
     }
@@ -447,6 +474,7 @@ impl<D: Driver> Reactor<D> {
             note(&mut self.trace, self.now, Call::Other("cancel_queued"));
         }
         cancelled.extend(volume.share.cancel_starved(ours));
+        cancelled.extend(volume.clears.cancel(ours));
         self.fail_cancelled(slot, cancelled);
         // What waited behind may go, and the queue has room for others now.
         self.dispatch();
@@ -462,12 +490,15 @@ impl<D: Driver> Reactor<D> {
         cancelled.sort_unstable();
         cancelled.dedup();
         let is_cancelled = |handle: u32| cancelled.binary_search(&handle).is_ok();
-        drop(self.volumes[slot as usize].share.cancel_starved(is_cancelled));
+        let volume = &mut self.volumes[slot as usize];
+        drop(volume.share.cancel_starved(is_cancelled));
+        drop(volume.clears.cancel(is_cancelled));
         for handle in cancelled {
             let active = &mut self.active[handle as usize];
             active.failure = Some(Failure::ShuttingDown);
             active.quanta_left = active.in_store;
             if active.in_store == 0 {
+                self.gave_up_clearing(handle);
                 self.reply(handle);
             }
         }

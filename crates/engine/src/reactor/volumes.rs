@@ -1,5 +1,6 @@
 //! A volume's life: applied, reported, removed or moved to another core.
 
+use super::clears::Clears;
 use super::contract::Judged;
 use super::errors::Errors;
 use super::memory::Share;
@@ -44,6 +45,8 @@ pub(super) struct Volume {
     pub(super) waiters: VecDeque<u32>,
     /// The payload memory it holds, and what of it waits for some.
     pub(super) share: Share,
+    /// What of it clears a range and waits.
+    pub(super) clears: Clears,
     /// Who waits until nothing of the hosts that were detached is in the store.
     applied: Vec<SyncSender<Result<(), String>>>,
     /// Who waits until the volume is closed.
@@ -218,6 +221,7 @@ impl<D: Driver> Reactor<D> {
             judged: Judged::default(),
             waiters: VecDeque::new(),
             share: Share::default(),
+            clears: Clears::default(),
             applied: Vec::new(),
             leaving: Vec::new(),
             departs: false,

@@ -208,6 +208,10 @@ impl Store for FaultyStore {
         self.set_timer(now, disk);
     }
 
+    fn writes_zeroes(&self, operation: Operation) -> bool {
+        self.below.writes_zeroes(operation)
+    }
+
     fn disk_done(&mut self, done: DiskDone, disk: &mut dyn Disk) {
         if done.token == TIMER_TOKEN {
             return self.timer_fired(done.result, disk);

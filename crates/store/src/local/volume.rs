@@ -3,17 +3,17 @@
 use super::{Abilities, Registration};
 use crate::buffer::Buffer;
 use crate::disk::{Disk, DiskAction, DiskDone, DiskOp};
-use crate::{Completion, EXTENTS_MAX, Extent, Geometry, Store, Submission};
-use evenkeel_core::limits::BLOCK_BYTES_PREFERRED;
+use crate::{Completion, Extent, Geometry, Store, Submission};
+use evenkeel_core::limits::{BLOCK_BYTES_PREFERRED, QUANTUM_BYTES_MAX};
 use evenkeel_core::request::{Failure, Operation};
 use evenkeel_core::units::ByteCount;
-use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// A stretch of zeroes written at once when the filesystem cannot zero a range by itself.
-const ZEROES_BYTES: u32 = 64 << 10;
+/// A stretch of zeroes written at once when the filesystem cannot zero a range by itself: as long
+/// as the writes as which it is charged then.
+const ZEROES_BYTES: u32 = QUANTUM_BYTES_MAX;
 
 /// An open volume file.
 #[derive(Debug)]
@@ -51,6 +51,7 @@ enum Step {
     Zeroes,
     Hole(DiskAction),
     Sync,
+    Map,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,6 +96,7 @@ impl LocalStore {
 
     /// The file operation for the next stretch of `active`.
     fn op(&self, slot: u32, active: &Active, buffer: Option<Buffer>) -> DiskOp {
+        let (token, fd) = (u64::from(slot), self.file.as_raw_fd());
         let (rest, at) = (active.length - active.done, active.offset + u64::from(active.done));
         let (action, length, buffer, buffer_offset) = match active.step {
             Step::Transfer(action) => (action, rest, buffer, active.done),
@@ -106,8 +108,8 @@ impl LocalStore {
             }
             Step::Hole(action) => (action, rest, None, 0),
             Step::Sync => (DiskAction::Sync, 0, buffer, 0),
+            Step::Map => return DiskOp::map(token, fd, at, rest),
         };
-        let (token, fd) = (u64::from(slot), self.file.as_raw_fd());
         DiskOp { token, fd, action, offset: at, length, buffer, buffer_offset }
     }
 
@@ -117,7 +119,7 @@ impl LocalStore {
             (Step::Transfer(_) | Step::Zeroes, Ok(0)) => return Err(Failure::Io),
             (Step::Transfer(_) | Step::Zeroes, Ok(count)) => active.done += count,
             (Step::Hole(_), Ok(_)) => active.done = active.length,
-            (Step::Sync, Ok(_)) => return Ok(false),
+            (Step::Sync | Step::Map, Ok(_)) => return Ok(false),
             (_, Err(Errno::INTR | Errno::AGAIN)) => return Ok(true),
             (Step::Hole(_), Err(Errno::OPNOTSUPP | Errno::NOSYS)) => match active.if_unsupported {
                 IfUnsupported::Ignore => return Ok(false),
@@ -143,35 +145,6 @@ impl LocalStore {
             false if self.abilities.punch_hole => Step::Hole(DiskAction::PunchHole),
             _ => Step::Zeroes,
         }
-    }
-
-    fn extents(&self, offset: u64, length: u32) -> Result<Vec<Extent>, Errno> {
-        let end = offset + u64::from(length);
-        let (mut extents, mut at) = (Vec::new(), offset);
-        // Each turn finds a hole and the data behind it.
-        while at < end && extents.len() + 2 <= EXTENTS_MAX {
-            let data = match rustix::fs::seek(&self.file, SeekFrom::Data(at)) {
-                Ok(data) => data.clamp(at, end),
-                Err(Errno::NXIO) => end,
-                Err(errno) => return Err(errno),
-            };
-            push(&mut extents, data - at, true);
-            if data < end {
-                at = rustix::fs::seek(&self.file, SeekFrom::Hole(data))?.clamp(data, end);
-                push(&mut extents, at - data, false);
-            } else {
-                at = end;
-            }
-        }
-        Ok(extents)
-    }
-}
-
-fn push(extents: &mut Vec<Extent>, length: u64, hole: bool) {
-    // Cannot exceed the request's own length, which is a u32.
-    let length = u32::try_from(length).unwrap_or(u32::MAX);
-    if length > 0 {
-        extents.push(Extent { length, hole, zero: hole });
     }
 }
 
@@ -226,32 +199,36 @@ impl Store for LocalStore {
                 }
                 request(step, fua, if only_if_fast { Fail } else { WriteZeroes })
             }
-            Operation::BlockStatus => {
-                let (extents, result) = match self.extents(offset, length) {
-                    Ok(extents) => (extents, Ok(())),
-                    Err(errno) => (Vec::new(), Err(failure(errno))),
-                };
-                return self.finished.push_back(Completion { ticket, result, buffer, extents });
-            }
+            Operation::BlockStatus => request(Step::Map, false, Fail),
             // The page cache is bypassed: there is nothing to warm.
             Operation::Cache => return self.finish(ticket, Ok(()), buffer),
         };
         self.begin(active, buffer, disk);
     }
 
+    fn writes_zeroes(&self, operation: Operation) -> bool {
+        match operation {
+            Operation::WriteZeroes { keep_allocated, .. } => {
+                self.zeroing_step(keep_allocated) == Step::Zeroes
+            }
+            _ => false,
+        }
+    }
+
     fn disk_done(&mut self, done: DiskDone, disk: &mut dyn Disk) {
-        let DiskDone { token, result, buffer } = done;
-        let slot = token as u32;
+        let slot = done.token as u32;
         let Some(mut active) = self.active[slot as usize].take() else {
-            unreachable!("disk operation {token} ended twice");
+            unreachable!("disk operation {} ended twice", done.token);
         };
+        let found = if active.step == Step::Map { done.extents() } else { Ok(Vec::new()) };
+        let DiskDone { result, buffer, .. } = done;
         match self.advance(&mut active, result) {
             Ok(true) => {
                 // The stand-in zeroes are not the client's buffer, but may be reused as they are.
                 disk.submit(self.op(slot, &active, buffer));
                 self.active[slot as usize] = Some(active);
             }
-            Ok(false) => self.end(slot, &active, Ok(()), buffer),
+            Ok(false) => self.end(slot, &active, found.map_err(failure), buffer),
             Err(failure) => self.end(slot, &active, Err(failure), buffer),
         }
     }
@@ -270,10 +247,56 @@ impl LocalStore {
         &mut self,
         slot: u32,
         active: &Active,
-        result: Result<(), Failure>,
+        result: Result<Vec<Extent>, Failure>,
         buffer: Option<Buffer>,
     ) {
         self.free.push(slot);
-        self.finish(active.ticket, result, buffer.filter(|_| active.own_buffer));
+        let (extents, result) = match result {
+            Ok(extents) => (extents, Ok(())),
+            Err(failure) => (Vec::new(), Err(failure)),
+        };
+        let buffer = buffer.filter(|_| active.own_buffer);
+        self.finished.push_back(Completion { ticket: active.ticket, result, buffer, extents });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::LocalPool;
+    use crate::disk::{Disk, DiskAction, DiskOp};
+    use crate::{Pool, Submission};
+    use evenkeel_core::ids::VolumeId;
+    use evenkeel_core::request::Operation;
+    use evenkeel_core::units::ByteCount;
+
+    #[derive(Default)]
+    struct Queue(Vec<DiskOp>);
+
+    impl Disk for Queue {
+        fn submit(&mut self, op: DiskOp) {
+            self.0.push(op);
+        }
+    }
+
+    /// Where the file system looks for holes, it may wait for its disk.
+    #[test]
+    fn block_status_is_left_to_the_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = LocalPool::open(folder.path()).unwrap();
+        let (id, size) = (VolumeId::from_bits(1), ByteCount(1 << 20));
+        pool.create(id, size).unwrap();
+        let mut store = pool.open(id, size).unwrap();
+        let mut disk = Queue::default();
+        let operation = Operation::BlockStatus;
+        let status = Submission { ticket: 7, operation, offset: 0, length: 1 << 20, buffer: None };
+        store.submit(status, &mut disk);
+        assert!(store.poll().is_none(), "it was looked for in the caller's thread");
+        let op = disk.0.pop().unwrap();
+        assert_eq!(op.action, DiskAction::Map);
+        assert!(op.entry().is_none(), "no kernel does that by itself");
+        store.disk_done(op.execute(), &mut disk);
+        let done = store.poll().unwrap();
+        let lengths: Vec<(u32, bool)> = done.extents.iter().map(|e| (e.length, e.hole)).collect();
+        assert_eq!((done.ticket, done.result, lengths), (7, Ok(()), vec![(1 << 20, true)]));
     }
 }

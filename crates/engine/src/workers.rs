@@ -1,0 +1,110 @@
+//! Threads that carry out disk operations for a driver, because their system calls may block.
+
+use evenkeel_store::disk::{DiskDone, DiskOp};
+use rustix::event::{EventfdFlags, eventfd};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// Some threads, and what they share with their core.
+pub(crate) struct Workers {
+    shop: Arc<Shop>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Shop {
+    jobs: Mutex<Jobs>,
+    more: Condvar,
+    done: Mutex<Vec<(u32, DiskDone)>>,
+    bell: OwnedFd,
+}
+
+#[derive(Default)]
+struct Jobs {
+    queue: VecDeque<(u32, DiskOp)>,
+    closed: bool,
+}
+
+impl Workers {
+    /// So many of them.
+    ///
+    /// # Errors
+    /// When the process has too many open files or threads.
+    pub fn start(count: u32) -> io::Result<Self> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let (jobs, done) = (Mutex::default(), Mutex::default());
+        let shop = Arc::new(Shop { jobs, more: Condvar::new(), done, bell });
+        let mut workers = Self { shop, threads: Vec::new() };
+        for _ in 0..count {
+            let shop = Arc::clone(&workers.shop);
+            let thread = std::thread::Builder::new().name("disk".to_owned());
+            workers.threads.push(thread.spawn(move || shop.work())?);
+        }
+        Ok(workers)
+    }
+
+    /// Can be read when something is done.
+    pub fn bell(&self) -> &OwnedFd {
+        &self.shop.bell
+    }
+
+    /// Has an operation of a store carried out.
+    pub fn give(&self, store: u32, op: DiskOp) {
+        lock(&self.shop.jobs).queue.push_back((store, op));
+        self.shop.more.notify_one();
+    }
+
+    /// What is done, and of which store; silences the bell.
+    pub fn take_done(&self) -> Vec<(u32, DiskDone)> {
+        // It fails when nothing has rung it.
+        let _ = rustix::io::read(&self.shop.bell, &mut [0; 8]);
+        std::mem::take(&mut *lock(&self.shop.done))
+    }
+}
+
+impl Drop for Workers {
+    /// Lets the workers finish what they were given.
+    fn drop(&mut self) {
+        lock(&self.shop.jobs).closed = true;
+        self.shop.more.notify_all();
+        for thread in self.threads.drain(..) {
+            // A worker does nothing that panics; if it did, there is nobody left to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shop {
+    fn work(&self) {
+        while let Some((store, op)) = self.next_job() {
+            let done = op.execute();
+            let mut waiting = lock(&self.done);
+            waiting.push((store, done));
+            let is_first = waiting.len() == 1;
+            drop(waiting);
+            if is_first {
+                let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+            }
+        }
+    }
+
+    fn next_job(&self) -> Option<(u32, DiskOp)> {
+        let mut jobs = lock(&self.jobs);
+        loop {
+            if let Some(job) = jobs.queue.pop_front() {
+                return Some(job);
+            }
+            if jobs.closed {
+                return None;
+            }
+            jobs = self.more.wait(jobs).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Queues are changed by single pushes and pops, so a panicked holder left them whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
