@@ -274,8 +274,6 @@ impl EngineAgent {
         let others: Vec<u16> = group.cores().into_iter().filter(|core| *core != target).collect();
         for &core in &others {
             let (volumes, mut hosts) = group.on(core);
-            let connections = self.ask(core, |ack| Mail::Connections(volumes.clone(), ack))?;
-            coming.connections += connections as usize;
             coming.hosts.append(&mut hosts);
             coming.volumes.extend(volumes.into_iter().map(|id| (id, self.hosts_of(id))));
         }

@@ -10,7 +10,6 @@ use super::{Mail, Mailbox, Reactor, note};
 use crate::driver::Driver;
 use crate::session::{Bound, Carried, OtherEnd, Phase, Session};
 use evenkeel_core::ids::{InstanceId, VolumeId};
-use evenkeel_core::limits::CONNECTIONS_PER_CORE_MAX;
 use evenkeel_core::qos::scheduler::{ExportedInstance, NoSuch};
 use evenkeel_core::qos::trace::Call;
 use evenkeel_core::time::{Duration, Instant};
@@ -32,8 +31,6 @@ pub struct Newcomers {
     pub volumes: Vec<(VolumeId, Vec<InstanceId>)>,
     /// Whether they come from another core.
     pub move_in: bool,
-    /// Connections that come with them.
-    pub connections: usize,
 }
 
 impl Newcomers {
@@ -73,7 +70,6 @@ impl Party {
             hosts: self.hosts().collect(),
             volumes: self.volumes.iter().map(of).collect(),
             move_in: true,
-            connections: self.volumes.iter().map(|released| released.connections.len()).sum(),
         }
     }
 }
@@ -152,14 +148,6 @@ impl<D: Driver> Reactor<D> {
         ];
         if let Some((_, missing)) = missing.into_iter().find(|(is_missing, _)| *is_missing) {
             return Err(missing.to_string());
-        }
-        let connections = self.sessions.len() + coming.connections;
-        if coming.connections > 0 && connections > CONNECTIONS_PER_CORE_MAX {
-            return Err(format!(
-                "core {} would serve {connections} connections, and may serve \
-                 {CONNECTIONS_PER_CORE_MAX}",
-                self.core
-            ));
         }
         Ok(())
     }

@@ -120,6 +120,8 @@ pub struct World {
     /// What has happened, for whoever has to find out why.
     steps: Vec<String>,
     cores: u16,
+    /// At how many addresses hosts are: with few, most share one.
+    addresses: u64,
     io: IoMode,
     at_rest: AtRest,
     engine: Option<Engine>,
@@ -150,13 +152,15 @@ impl World {
             _ => AtRest::Folder(tempfile::tempdir().unwrap()),
         };
         let cores = 1 + u16::from(random.below(8) > 0);
+        let addresses = if random.below(2) == 0 { 3 } else { 3 * HOSTS_MAX as u64 };
         let io = if random.below(2) == 0 { IoMode::Auto } else { IoMode::Pread };
         let mut world = Self {
             busy: None,
             random,
             seed,
-            steps: vec![format!("{cores} cores, {io:?}")],
+            steps: vec![format!("{cores} cores, {addresses} addresses, {io:?}")],
             cores,
+            addresses,
             io,
             at_rest,
             engine: None,
@@ -244,7 +248,7 @@ impl World {
             return;
         }
         // Several may have one: control plane or not, what the data plane is told is done.
-        let address = address(self.random.below(3) as usize);
+        let address = address(self.random.below(self.addresses) as usize);
         let id = InstanceId::from_bits(self.names << 64 | u128::from(self.random.next()));
         self.names += 1;
         let limits = [None, Some(400), Some(5_000), Some(5_000), Some(100_000), Some(100_000)];
@@ -257,7 +261,7 @@ impl World {
 
     /// Somebody's or nobody's.
     fn an_address(&mut self) -> HostAddress {
-        address(self.random.below(HOSTS_MAX as u64) as usize)
+        address(self.random.below(self.addresses) as usize)
     }
 
     /// As control does: one without limits is not told of.
