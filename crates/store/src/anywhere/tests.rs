@@ -92,6 +92,10 @@ impl Store for Later {
         Some(completion)
     }
 
+    fn writes_zeroes(&self, operation: Operation) -> bool {
+        self.inner.writes_zeroes(operation)
+    }
+
     fn resized(&mut self, size: ByteCount) {
         self.inner.resized(size);
     }
