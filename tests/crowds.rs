@@ -2,8 +2,10 @@
 
 mod support;
 
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::io::Write;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 use support::PATIENCE;
 use support::clock::{Deadline, pass};
@@ -95,6 +97,56 @@ fn silent_newcomers_make_room_for_those_who_speak() {
         std::fs::read_dir(folder).expect("our own child").count()
     };
     Deadline::after(PATIENCE).ask("closed sockets", || files() < HANDSHAKES + 100);
+}
+
+/// A connection to the server from another loopback address of this machine.
+fn from(address: [u8; 4], server: SocketAddr) -> TcpStream {
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    bind(&socket, &SocketAddr::from((address, 0))).expect("one of loopback");
+    connect(&socket, &server).expect("connected");
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream
+}
+
+/// Whether the server says hello there, or closes the connection before a word is said.
+fn is_greeted(stream: TcpStream) -> bool {
+    let mut greeting = Vec::new();
+    match stream.take(18).read_to_end(&mut greeting) {
+        Ok(_) => greeting.len() == 18,
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => false,
+        Err(error) => panic!("neither: {error}"),
+    }
+}
+
+#[test]
+fn who_has_no_volume_is_turned_away_and_who_has_one_finds_a_place_beside_a_crowd() {
+    if has_too_few_files() {
+        return;
+    }
+    const HOST: [u8; 4] = [127, 0, 0, 77];
+    let mut server = Server::start("--store memory --cores 1");
+    let register = "host register --type evenkeel.local --address 127.0.0.77";
+    let host = server.list(register)[0]["host_id"].as_str().expect("an id").to_owned();
+    let (crowded, its_own) = (server.attached("--size 1"), server.create("--size 1"));
+    // Registered is not enough; this machine may always ask.
+    assert!(!is_greeted(from(HOST, server.nbd)));
+    assert!(is_greeted(from([127, 0, 0, 1], server.nbd)));
+    server.evenkeel(&format!("volume attach {its_own} --host {host} --wait")).ok();
+    assert!(is_greeted(from(HOST, server.nbd)));
+    // However many come from elsewhere and say nothing, or have all the connections they may.
+    let open = |_| Client::open(server.nbd, &crowded).ok();
+    let _crowd: Vec<Client> = (0..PER_VOLUME + 100).filter_map(open).collect();
+    let connect = |_| Client::connect(server.nbd).expect("greeted");
+    let mut silent: Vec<Client> = vec![];
+    for batch in 0..8 {
+        silent.extend((0..HANDSHAKES).map(connect));
+        assert!(is_greeted(from(HOST, server.nbd)), "batch {batch}");
+    }
+    server.evenkeel(&format!("volume detach {its_own} --host {host} --wait")).ok();
+    assert!(!is_greeted(from(HOST, server.nbd)));
+    let log = server.stop();
+    assert!(log.contains("no volume is attached to its address"), "{log}");
 }
 
 #[test]
