@@ -42,12 +42,12 @@ impl Balance {
     }
 
     /// Checks what is left after a crash, `seconds` after this was: at most what was there and what
-    /// was earned since; at least what the fastest spending and two unreported seconds leave.
+    /// was earned since; at least what the fastest spending and a lease of ten seconds leave.
     #[track_caller]
     fn check(&self, later: &Self, seconds: f64) {
         let most = self.left + self.refill_per_second * seconds + 1.0;
         assert!(later.left <= most, "{} after {}: at most {most}", later.left, self.left);
-        let spent = self.burst_per_second * (seconds + 2.05) + 1.0;
+        let spent = self.burst_per_second * (seconds + 10.05) + 1.0;
         let least = self.left - spent;
         assert!(later.left >= least, "{} after {}: at least {least}", later.left, self.left);
     }
