@@ -2,7 +2,7 @@
 
 use super::disk::{Disk, NS_PER_S, service};
 use evenkeel_core::qos::admission::calibration::drift::{
-    Drift, DriftChange, SOLD_MIN_PPM, expected_ns,
+    CALM_PERIODS, Drift, DriftChange, REST, SOLD_MIN_PPM, expected_ns,
 };
 use evenkeel_core::qos::admission::{Costs, DeviceFloor, LinearCost};
 use evenkeel_core::time::{Duration, Instant};
@@ -18,22 +18,39 @@ fn disk() -> Disk {
 /// Keeps `depth` requests under way on a device that `change` may alter before each second; the
 /// changes of what may be sold, with the second in which they came.
 fn run(
-    mut disk: Disk,
+    disk: Disk,
     depth: usize,
     length: u32,
     seconds: u64,
     change: impl Fn(u64, &mut Disk),
 ) -> (Drift, Vec<(u64, DriftChange)>) {
-    let predicted = service((80_000, 4_096), length);
+    run_mixed(disk, &vec![length; depth], seconds, change)
+}
+
+/// The same with requests of these lengths, each of which follows itself.
+fn run_mixed(
+    mut disk: Disk,
+    lengths: &[u32],
+    seconds: u64,
+    change: impl Fn(u64, &mut Disk),
+) -> (Drift, Vec<(u64, DriftChange)>) {
+    let predicted = |length| service((80_000, 4_096), length);
     let mut drift = Drift::new(Instant::ZERO);
     let mut changes = Vec::new();
     let mut under_way = BinaryHeap::new();
     let mut second = 0;
     change(0, &mut disk);
-    for _ in 0..depth {
-        under_way.push(Reverse((disk.give(0, false, length), 0, under_way.len() + 1)));
+    // What is under way, beside whom, and what all of it needs.
+    let mut needed = 0;
+    let give = |now, length, disk: &mut Disk, others, needed: &mut u64| {
+        let others = (u32::try_from(others).unwrap(), *needed);
+        *needed += predicted(length);
+        Reverse((disk.give(now, false, length), now, length, others))
+    };
+    for &length in lengths {
+        under_way.push(give(0, length, &mut disk, under_way.len(), &mut needed));
     }
-    while let Some(Reverse((end, given, in_flight))) = under_way.pop() {
+    while let Some(Reverse((end, given, length, others))) = under_way.pop() {
         while end / NS_PER_S > second {
             second += 1;
             change(second, &mut disk);
@@ -41,11 +58,12 @@ fn run(
         if second >= seconds {
             break;
         }
-        let expected = expected_ns(predicted, u32::try_from(in_flight).unwrap(), 8);
+        needed -= predicted(length);
+        let expected = expected_ns(predicted(length), others, 8);
         let service = Duration::from_ns(end - given);
         let told = drift.completed(Instant::from_ns(end), expected, service);
         changes.extend(told.map(|told| (second, told)));
-        under_way.push(Reverse((disk.give(end, false, length), end, under_way.len() + 1)));
+        under_way.push(give(end, length, &mut disk, under_way.len(), &mut needed));
     }
     (drift, changes)
 }
@@ -59,6 +77,46 @@ fn a_device_that_is_what_it_was_changes_nothing() {
             assert!((990_000..=1_010_000).contains(&drift.ratio_ppm()), "{drift:?}");
         }
     }
+}
+
+/// Small ones wait for large ones, and longer than for their like.
+#[test]
+fn requests_of_many_lengths_are_no_drift() {
+    for (small, large) in [(32, 32), (56, 8), (8, 56), (4, 4), (1, 63)] {
+        let lengths = [vec![4 * KIB; small], vec![1_024 * KIB; large]].concat();
+        let (drift, changes) = run_mixed(disk(), &lengths, 20, |_, _| {});
+        assert_eq!(changes, [], "{small} small and {large} large: {drift:?}");
+        let (_, changes) = run_mixed(disk(), &lengths, 20, |_, disk| disk.percent = 200);
+        assert!(!changes.is_empty(), "twice as slow with {small} small and {large} large");
+    }
+}
+
+/// Nobody uses it: what was seen is forgotten, and told again if it is still so.
+#[test]
+fn a_device_at_rest_recovers_and_shows_by_use_if_it_has_not() {
+    let (mut drift, _) = run(disk(), 16, 16 * KIB, 20, |_, disk| disk.percent = 330);
+    assert_eq!(drift.sold_ppm(), 300_000);
+    let mut rests = 0;
+    let told = loop {
+        let at = drift.poll_timeout().expect("less is sold than there was");
+        assert_eq!(drift.rest(Instant::from_ns(at.ns - 1)), None, "it has not rested");
+        rests += 1;
+        if let Some(told) = drift.rest(at) {
+            break told;
+        }
+    };
+    assert_eq!((rests, told.before_ppm, told.sold_ppm), (CALM_PERIODS, 300_000, 1_000_000));
+    assert!(told.to_string().starts_with("little has used the device for a while: 100 %"));
+    assert_eq!(drift.poll_timeout(), None, "an idle server is not woken for nothing");
+    // Three times as slow, still.
+    let mut at = Instant::from_ns(NS_PER_S * 10_000);
+    for _ in 0..10 * 256 {
+        at = at + Duration::from_ms(4);
+        drift.completed(at, 1_000_000, Duration::from_us(3_300));
+    }
+    assert!(drift.sold_ppm() < 400_000, "{drift:?}");
+    // Whoever uses it is judged by that, and not by the time that passes.
+    assert!(drift.poll_timeout().unwrap() + Duration::from_secs(2) > at + REST);
 }
 
 #[test]
@@ -124,13 +182,23 @@ fn little_is_not_enough() {
 
 #[test]
 fn it_is_told_in_words() {
-    let told = DriftChange { ratio_ppm: 1_318_000, before_ppm: 1_000_000, sold_ppm: 750_000 };
+    let told = DriftChange {
+        ratio_ppm: 1_318_000,
+        before_ppm: 1_000_000,
+        sold_ppm: 750_000,
+        has_rested: false,
+    };
     assert_eq!(
         told.to_string(),
         "the device takes 1.32 times as long as at its calibration: 75 % of what was measured then \
          may be sold, 100 % until now; look after the device, or calibrate it anew"
     );
-    let told = DriftChange { ratio_ppm: 1_000_000, before_ppm: 750_000, sold_ppm: 1_000_000 };
+    let told = DriftChange {
+        ratio_ppm: 1_000_000,
+        before_ppm: 750_000,
+        sold_ppm: 1_000_000,
+        has_rested: false,
+    };
     assert!(
         told.to_string().ends_with("100 % of what was measured then may be sold, 75 % until now")
     );

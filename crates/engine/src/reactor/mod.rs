@@ -13,6 +13,7 @@
 //! | `volumes.rs` | a volume's life: applied, reported, removed or moved |
 //! | `moves.rs` | volumes that go to another core with their hosts and connections |
 //! | `sharing.rs` | what volumes share: hosts' limits, the device |
+//! | `watch.rs` | whether the device is what it was |
 
 mod clears;
 mod connections;
@@ -24,6 +25,7 @@ mod moves;
 mod requests;
 mod sharing;
 mod volumes;
+mod watch;
 
 use crate::board::Board;
 use crate::buffers::BufferPool;
@@ -289,6 +291,7 @@ impl<D: Driver> Reactor<D> {
             self.scheduler.poll(self.now);
             note(&mut self.trace, self.now, Call::Poll);
             self.hear_the_others();
+            self.let_device_rest();
             self.take_turns_to_clear();
             self.dispatch();
             self.feed_the_hungry();
@@ -323,8 +326,10 @@ impl<D: Driver> Reactor<D> {
             return Some(Duration { ns: 0 });
         }
         let departs_by = self.departures.iter().map(|departure| departure.by).min();
-        let deadlines = [self.scheduler.poll_timeout(), self.next_sweep, self.stop_by, departs_by];
-        let first = deadlines.into_iter().flatten().min()?;
+        let rested = self.device.as_ref().and_then(|device| device.drift.poll_timeout());
+        let own = [self.next_sweep, self.stop_by, departs_by, rested];
+        let deadlines = own.into_iter().chain([self.scheduler.poll_timeout()]);
+        let first = deadlines.flatten().min()?;
         Some(first.since(self.clock.now()))
     }
 

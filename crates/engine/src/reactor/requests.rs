@@ -327,12 +327,14 @@ impl<D: Driver> Reactor<D> {
         let quantum =
             ((dispatch.offset - active.request.offset) / u64::from(QUANTUM_BYTES_MAX)) as u32;
         let (ticket, started_at) = (dispatch.ticket, self.now);
+        let expected = self.expect_of(slot, operation, total);
+        let active = &mut self.active[dispatch.handle as usize];
         let flight = Flight {
             handle: dispatch.handle,
             quantum,
             ticket,
             started_at,
-            in_flight: self.flights.len() as u32 + 1,
+            expected,
             length: total,
         };
         let (submitted_at, before) = (active.submitted_at, active.exceeded);
@@ -374,7 +376,9 @@ impl<D: Driver> Reactor<D> {
         let Flight { handle, quantum, ticket, started_at, .. } = flight;
         self.scheduler.complete(self.now, ticket);
         note(&mut self.trace, self.now, Call::Complete(ticket));
-        self.watch_device(&flight, self.active[handle as usize].request.operation);
+        let active = &self.active[handle as usize];
+        let (slot, operation) = (active.volume, active.request.operation);
+        self.watch_device(&flight, slot, operation);
         let active = &mut self.active[handle as usize];
         let volume = &mut self.volumes[active.volume as usize];
         if let Some(latency) = latency_of(&mut volume.latencies, active.request.operation) {

@@ -1,17 +1,17 @@
 //! What volumes share: their hosts' limits and the device.
 
 use super::moves::Newcomers;
+use super::watch::{AtDevice, Expected};
 use super::{Reactor, note};
 use crate::board::Said;
 use crate::driver::Driver;
 use crate::session::Phase;
 use evenkeel_core::ids::InstanceId;
 use evenkeel_core::qos::admission::PPM;
-use evenkeel_core::qos::admission::calibration::drift::{Drift, expected_ns};
+use evenkeel_core::qos::admission::calibration::drift::Drift;
 use evenkeel_core::qos::scheduler::{AttachmentIndex, DeviceIndex, Ticket};
 use evenkeel_core::qos::sharing::{Claim, DeviceModel, DeviceOthers};
 use evenkeel_core::qos::trace::Call;
-use evenkeel_core::request::Operation;
 use evenkeel_core::time::{Duration, Instant};
 use evenkeel_wire::agent::{HostAddress, HostReport, HostState};
 use std::collections::BTreeSet;
@@ -29,8 +29,8 @@ pub(super) struct Flight {
     pub(super) ticket: Ticket,
     /// When the store got it.
     pub(super) started_at: Instant,
-    /// What the store had of this core then, itself included.
-    pub(super) in_flight: u32,
+    /// How long it should take, as far as that is known.
+    pub(super) expected: Option<Expected>,
     /// Its length in bytes.
     pub(super) length: u32,
 }
@@ -40,9 +40,11 @@ pub(super) struct Device {
     pub(super) index: DeviceIndex,
     pub(super) model: DeviceModel,
     /// Whether it still is what it was when it was calibrated.
-    drift: Drift,
+    pub(super) drift: Drift,
+    /// What this core's reads and writes do there.
+    pub(super) here: AtDevice,
     /// What the other cores do there.
-    others: DeviceOthers,
+    pub(super) others: DeviceOthers,
     /// What the others were told last of what this core has in flight.
     said_in_flight: u32,
     /// When to look at the others again.
@@ -138,7 +140,8 @@ impl<D: Driver> Reactor<D> {
                 let index = added.map_err(|error| error.to_string())?;
                 let (drift, look_at) = (Drift::new(self.now), self.now);
                 let (model, others) = (*model, DeviceOthers::NONE);
-                let device = Device { index, model, drift, others, said_in_flight: 0, look_at };
+                let (here, said_in_flight) = (AtDevice::default(), 0);
+                let device = Device { index, model, drift, here, others, said_in_flight, look_at };
                 self.device = Some(device);
             }
         }
@@ -149,27 +152,6 @@ impl<D: Driver> Reactor<D> {
         }
         self.dispatch();
         Ok(())
-    }
-
-    /// Compares what a read or a write took with what calibration says it should have.
-    pub(super) fn watch_device(&mut self, flight: &Flight, operation: Operation) {
-        let Some(device) = &mut self.device else { return };
-        let cost = match operation {
-            Operation::Read => &device.model.read,
-            Operation::Write { .. } => &device.model.write,
-            _ => return,
-        };
-        let in_flight = flight.in_flight.saturating_add(device.others.in_flight);
-        let expected = expected_ns(cost.ns(flight.length), in_flight, device.model.channels);
-        let service = self.now.since(flight.started_at);
-        if let Some(change) = device.drift.completed(self.now, expected, service) {
-            if change.sold_ppm < change.before_ppm {
-                tracing::warn!(core = self.core, "{change}");
-            } else {
-                tracing::info!(core = self.core, "{change}");
-            }
-            self.board.may_sell(self.core, change.sold_ppm);
-        }
     }
 
     /// Makes the scheduler's view of a volume's claim and attachments fit its state, and binds its

@@ -6,6 +6,7 @@ use super::errors::Errors;
 use super::memory::Share;
 use super::moves::Newcomers;
 use super::sharing::Lines;
+use super::watch::Changes;
 use super::{Reactor, note};
 use crate::driver::Driver;
 use crate::session::{Carried, Phase};
@@ -34,6 +35,8 @@ pub(super) struct Volume {
     pub(super) latencies: Option<Box<Latencies>>,
     /// Quanta the store works on.
     pub(super) in_store: u32,
+    /// What of them changes its file.
+    pub(super) changes: Changes,
     /// Flushes that went there. The scheduler does not count what costs no IOPS.
     pub(super) flushes: u64,
     /// What of its requests failed.
@@ -215,6 +218,7 @@ impl<D: Driver> Reactor<D> {
             lines: Lines::default(),
             latencies: None,
             in_store: 0,
+            changes: Changes::default(),
             flushes: 0,
             errors: Errors::default(),
             restless: true,

@@ -1,6 +1,8 @@
 //! Whether a device still is what it was when it was calibrated: what requests take beside what
 //! they were predicted to take. When it became slower, less may be sold, at once and loudly; when
-//! it recovers, more may be sold again, but not before that has lasted.
+//! it recovers, more may be sold again, but not before that has lasted. What nobody uses shows
+//! nothing: what was seen of it is believed less and less, until it is what it was; if it is not,
+//! the first seconds of use tell so again.
 
 use core::fmt;
 
@@ -27,6 +29,10 @@ pub const SOLD_MIN_PPM: u32 = 100_000;
 /// More may be sold after so many periods in a row in which it could have been.
 pub const CALM_PERIODS: u32 = 30;
 
+/// A device of which nothing was judged for so long has rested: that counts as a period in which it
+/// was what it was.
+pub const REST: Duration = Duration::from_secs(10);
+
 /// A new period counts one part in so many.
 const SMOOTHING: u64 = 4;
 
@@ -34,14 +40,19 @@ const SMOOTHING: u64 = 4;
 /// way is a stall, and no drift.
 const REQUEST_MAX: u64 = 8;
 
-/// How long a request should take that needs `predicted_ns` of one of `channels` channels, with
-/// `in_flight` requests at the device when it got there, itself included.
+/// How long a request should take that needs `predicted_ns` of one of `channels` channels, where
+/// `others` are at the device when it gets there that need `others_ns` together: those for which
+/// there is no channel are served before it. Where requests differ, what they need counts and not
+/// their number, or a small one would be expected to wait for large ones as for its like.
 #[must_use]
-pub const fn expected_ns(predicted_ns: u64, in_flight: u32, channels: u32) -> u64 {
-    let channels = widen(if channels == 0 { 1 } else { channels });
-    let in_flight = widen(in_flight);
-    let sharing = if in_flight < channels { channels } else { in_flight };
-    predicted_ns.saturating_mul(sharing) / channels
+pub const fn expected_ns(predicted_ns: u64, (others, others_ns): (u32, u64), channels: u32) -> u64 {
+    let channels = if channels == 0 { 1 } else { channels };
+    if others < channels {
+        return predicted_ns;
+    }
+    let before = widen(others - channels + 1);
+    let wait_ns = others_ns / widen(others) * before / widen(channels);
+    predicted_ns.saturating_add(wait_ns)
 }
 
 /// `u64::from`, which is not const.
@@ -60,6 +71,8 @@ pub struct Drift {
     ratio_ppm: u64,
     sold_ppm: u32,
     calm_periods: u32,
+    /// When it was judged last, or had rested.
+    judged_at: Instant,
 }
 
 /// What may be sold has changed.
@@ -71,19 +84,21 @@ pub struct DriftChange {
     pub before_ppm: u32,
     /// What may be sold of it from now on.
     pub sold_ppm: u32,
+    /// Nothing was seen of it for a while: the ratio is what is still believed.
+    pub has_rested: bool,
 }
 
 impl fmt::Display for DriftChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hundredths = (self.ratio_ppm + 5_000) / 10_000;
         let (now, before) = (self.sold_ppm / 10_000, self.before_ppm / 10_000);
-        write!(
-            f,
-            "the device takes {}.{:02} times as long as at its calibration: {now} % of what was \
-             measured then may be sold, {before} % until now",
-            hundredths / 100,
-            hundredths % 100
-        )?;
+        if self.has_rested {
+            f.write_str("little has used the device for a while")?;
+        } else {
+            let (whole, part) = (hundredths / 100, hundredths % 100);
+            write!(f, "the device takes {whole}.{part:02} times as long as at its calibration")?;
+        }
+        write!(f, ": {now} % of what was measured then may be sold, {before} % until now")?;
         if self.sold_ppm < self.before_ppm {
             f.write_str("; look after the device, or calibrate it anew")?;
         }
@@ -103,6 +118,7 @@ impl Drift {
             ratio_ppm: u64::from(PPM),
             sold_ppm: PPM,
             calm_periods: 0,
+            judged_at: now,
         }
     }
 
@@ -126,8 +142,26 @@ impl Drift {
         let ratio = u64::try_from(ratio).unwrap_or(u64::MAX);
         self.ratio_ppm = (self.ratio_ppm * (SMOOTHING - 1) + ratio) / SMOOTHING;
         self.period_end = now + PERIOD;
+        self.judged_at = now;
         (self.requests, self.expected_ns, self.observed_ns) = (0, 0, 0);
-        self.judge()
+        self.judge(false)
+    }
+
+    /// When to call [`Drift::rest`], unless requests are judged before; `None` where that would
+    /// change nothing.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        (self.sold_ppm < PPM).then_some(self.judged_at + REST)
+    }
+
+    /// Takes note that time has passed. Tells when what may be sold changes.
+    pub fn rest(&mut self, now: Instant) -> Option<DriftChange> {
+        if self.poll_timeout().is_none_or(|at| now < at) {
+            return None;
+        }
+        self.judged_at = now;
+        self.ratio_ppm = (self.ratio_ppm * (SMOOTHING - 1) + u64::from(PPM)) / SMOOTHING;
+        self.judge(true)
     }
 
     /// Observed by predicted time, smoothed, in millionths.
@@ -148,7 +182,7 @@ impl Drift {
         calibrated.part(self.sold_ppm)
     }
 
-    fn judge(&mut self) -> Option<DriftChange> {
+    fn judge(&mut self, has_rested: bool) -> Option<DriftChange> {
         let wanted_ppm = sellable_ppm(self.ratio_ppm);
         let before_ppm = self.sold_ppm;
         if wanted_ppm > before_ppm {
@@ -164,6 +198,7 @@ impl Drift {
             ratio_ppm,
             before_ppm,
             sold_ppm: wanted_ppm,
+            has_rested,
         })
     }
 }
