@@ -150,6 +150,9 @@ fn a_neighbour_is_served_between_the_pieces_of_four_gibibytes() {
             // The first and the third share a core.
             (1..=3).for_each(|number| served.apply(unlimited(id(number), 4 * GIB)));
             let (mut clearing, mut neighbour) = (served.connect(id(1)), served.connect(id(3)));
+            // Its connection has come to its core when the first is answered.
+            neighbour.ask(Operation::Read, 0, 4_096, &[]);
+            seen.lock().unwrap().submitted.clear();
             let (reached, is_reached) = mpsc::channel();
             let (opened, open) = mpsc::channel();
             seen.lock().unwrap().gate = Some((reached, open));
