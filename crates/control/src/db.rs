@@ -639,3 +639,48 @@ fn to_i64(value: u64) -> i64 {
 fn to_u64(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The tables of version 2, as that version made them.
+    const SCHEMA_2: &str = include_str!("../tests/schema_2.sql");
+
+    fn of_version_2(path: &Path, rows: &str) {
+        let db = Connection::open(path).unwrap();
+        db.execute_batch(&format!("{SCHEMA_2} PRAGMA user_version = 2; {rows}")).unwrap();
+    }
+
+    fn tables(path: &Path) -> Vec<(String, String)> {
+        let db = Connection::open(path).unwrap();
+        let columns =
+            "SELECT t.name, group_concat(c.name || ' ' || c.type || c.\"notnull\" || c.pk)
+            FROM sqlite_schema t, pragma_table_info(t.name) c
+            WHERE t.type = 'table' GROUP BY t.name ORDER BY t.name";
+        let mut statement = db.prepare(columns).unwrap();
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        rows.collect::<rusqlite::Result<_>>().unwrap()
+    }
+
+    #[test]
+    fn a_file_of_version_2_becomes_like_a_new_one_and_keeps_what_it_holds() {
+        let folder = tempfile::tempdir().unwrap();
+        let [old, new] = ["old.db", "new.db"].map(|name| folder.path().join(name));
+        let volume = VolumeId::from_bits(7);
+        of_version_2(&old, &format!("INSERT INTO credits VALUES ('{volume}', 5, NULL, 99);"));
+        let loaded = Db::open(&old).unwrap().load().unwrap();
+        assert_eq!(loaded.credits.volume(volume).operations, Some(5));
+        // It was stored a moment before the end: less than that may be left.
+        assert_eq!(loaded.stop, Stop::CrashBeforeLeases);
+        let mut db = Db::open(&old).unwrap();
+        db.commit(&[], &Credits::default()).unwrap();
+        assert_eq!(db.load().unwrap().stop, Stop::Crash);
+        drop(Db::open(&new).unwrap());
+        assert_eq!(tables(&old), tables(&new));
+        let clean = folder.path().join("clean.db");
+        of_version_2(&clean, "INSERT INTO clean_stop VALUES (1, 12345);");
+        let stopped = Moment { unix: UnixMs(12_345), boot: None };
+        assert_eq!(Db::open(&clean).unwrap().load().unwrap().stop, Stop::Clean(stopped));
+    }
+}

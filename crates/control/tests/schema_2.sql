@@ -1,0 +1,46 @@
+-- The tables of control.db, version 1. Times are milliseconds of Unix time; ids are as in the API.
+-- `client_tokens.fingerprint` is a hash of the request; `hosts.address` is NULL for the local machine;
+-- `clean_stop` has a row only while no server has run since a clean stop.
+
+CREATE TABLE volumes (
+    id TEXT PRIMARY KEY, zone TEXT NOT NULL, created_ms INTEGER NOT NULL,
+    type TEXT NOT NULL, size_gib INTEGER NOT NULL, iops INTEGER, throughput_mibps INTEGER,
+    multi_attach INTEGER NOT NULL, phase TEXT NOT NULL, reason TEXT
+) STRICT;
+CREATE TABLE attachments (
+    volume_id TEXT NOT NULL, position INTEGER NOT NULL, instance_id TEXT NOT NULL,
+    device TEXT NOT NULL, state TEXT NOT NULL, attached_ms INTEGER NOT NULL,
+    PRIMARY KEY (volume_id, position), UNIQUE (instance_id, device)
+) STRICT;
+CREATE TABLE modifications (
+    volume_id TEXT PRIMARY KEY, started_ms INTEGER NOT NULL, phase TEXT NOT NULL,
+    since_ms INTEGER, ended_ms INTEGER, reason TEXT,
+    original_type TEXT NOT NULL, original_size_gib INTEGER NOT NULL, original_iops INTEGER,
+    original_throughput_mibps INTEGER, original_multi_attach INTEGER NOT NULL,
+    target_type TEXT NOT NULL, target_size_gib INTEGER NOT NULL, target_iops INTEGER,
+    target_throughput_mibps INTEGER, target_multi_attach INTEGER NOT NULL
+) STRICT;
+CREATE TABLE modification_starts (
+    volume_id TEXT NOT NULL, position INTEGER NOT NULL, started_ms INTEGER NOT NULL,
+    PRIMARY KEY (volume_id, position)
+) STRICT;
+CREATE TABLE hosts (
+    id TEXT PRIMARY KEY, type TEXT NOT NULL, address TEXT, registered_ms INTEGER NOT NULL
+) STRICT;
+CREATE TABLE tags (
+    resource_id TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,
+    PRIMARY KEY (resource_id, key)
+) STRICT;
+CREATE TABLE client_tokens (
+    token TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, volume_id TEXT NOT NULL,
+    used_ms INTEGER NOT NULL
+) STRICT;
+CREATE TABLE credits (
+    volume_id TEXT PRIMARY KEY, operations INTEGER, bytes INTEGER, saved_ms INTEGER NOT NULL
+) STRICT;
+CREATE TABLE host_credits (
+    host_id TEXT PRIMARY KEY, operations INTEGER, bytes INTEGER, saved_ms INTEGER NOT NULL
+) STRICT;
+CREATE TABLE clean_stop (
+    only INTEGER PRIMARY KEY CHECK (only = 1), stopped_ms INTEGER NOT NULL
+) STRICT;
