@@ -135,10 +135,10 @@ struct Writer {
 
 /// Every so many ticks volumes in error are tried again: who has put a file back waits no longer.
 const RETRY_TICKS: u32 = 5;
-/// Every so many ticks the room for bytes at rest is looked at: every volume's file is.
-const SPACE_TICKS: u32 = 10;
 /// So many of them at once: a disk that is not mounted may hold thousands.
 const RETRIES_MAX: usize = 64;
+/// Every so many ticks the room for bytes at rest is looked at: every volume's file is.
+const SPACE_TICKS: u32 = 10;
 
 /// Who says to the data plane what a volume should be.
 #[derive(Clone, Copy, PartialEq, Eq)]
