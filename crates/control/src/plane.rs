@@ -145,8 +145,8 @@ const SPACE_TICKS: u32 = 10;
 enum Settling {
     /// A client, who asked for something new.
     Asked,
-    /// The server, which says again what was decided before it started, or while the volume was in
-    /// error.
+    /// The server, which says again what was decided before it started, what was not answered, or
+    /// what was decided while the volume was in error.
     Again,
 }
 
@@ -511,7 +511,7 @@ impl Plane {
         };
         writer.is_settled = unsettled.is_empty();
         for id in unsettled {
-            match self.settle(&mut writer, id, Settling::Asked) {
+            match self.settle(&mut writer, id, Settling::Again) {
                 Ok(()) => {}
                 // Whoever asked for it was told.
                 Err(error) if error.is_unanswered() => debug!(volume = %id, "still no answer"),

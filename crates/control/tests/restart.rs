@@ -13,11 +13,12 @@ use std::process::{Child, Command as Process, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use evenkeel_control::model::Command as Change;
+use evenkeel_control::model::{Command as Change, Phase};
 use evenkeel_control::plane::PlaneError;
 use evenkeel_control::{ControlError, DATABASE_FILE_NAME, credentials};
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::pacing::Balances;
+use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{VolumeChange, VolumeType};
 use evenkeel_wire::agent::{Agent, Command, FailedKind, Reply};
 use evenkeel_wire::aws::xml::Element;
@@ -607,4 +608,37 @@ fn a_change_of_type_stores_the_new_balances_at_once() {
     let _second = plane(folder.path(), &agent);
     let balances = agent.with(|state| state.volumes[&id].balances);
     assert_eq!(balances, Balances { operations: None, bytes: Some(0) });
+}
+
+/// A growth that was not answered is not taken back when the bytes are then found missing: nobody
+/// waits for its outcome any more, and it may have been done. The volume is in error until its
+/// bytes are there again, and then it is grown.
+#[test]
+fn a_growth_without_an_answer_outlives_bytes_that_are_missing_for_a_while() {
+    let folder = tempfile::tempdir().unwrap();
+    let agent = Arc::new(FakeAgent::default());
+    let plane = plane(folder.path(), &agent);
+    let id = gp2(&plane);
+    let phase = || plane.model().volumes[&id].phase.clone();
+    let is_modifying = || plane.model().volumes[&id].is_being_modified();
+    agent.with(|state| state.silent = true);
+    let change = VolumeChange { size_gib: Some(300), ..VolumeChange::default() };
+    let failed = plane.execute(&Change::ModifyVolume { id, change }, false).unwrap_err();
+    assert!(
+        matches!(&failed, PlaneError::Agent(failed) if failed.kind == FailedKind::Unanswered),
+        "{failed}"
+    );
+    agent.with(|state| {
+        state.silent = false;
+        state.damaged.insert(id);
+    });
+    plane.tick();
+    assert!(matches!(phase(), Phase::Error(_)), "{:?}", phase());
+    assert!(is_modifying());
+    agent.with(|state| state.damaged.clear());
+    (0..10).for_each(|_| plane.tick());
+    assert_eq!(phase(), Phase::Ready);
+    assert!(!is_modifying());
+    let held = agent.with(|state| state.volumes[&id].size);
+    assert_eq!(held, ByteCount::from_gib(300));
 }
