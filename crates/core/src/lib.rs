@@ -1,6 +1,7 @@
 //! The pure heart of Evenkeel. It is given time and input and asked for output.
 //!
-//! Absent on purpose: a clock, threads, I/O, randomness, floating point, dependencies, `unsafe`.
+//! Absent on purpose: a clock, threads, I/O, randomness (but [`random`], which its user seeds),
+//! floating point, dependencies, `unsafe`.
 //! The same code runs in production, in the simulator and under the fuzzer, so that a trace
 //! replayed dispatches at the same nanosecond everywhere.
 //!
@@ -14,6 +15,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod device;
 pub mod ids;
 pub mod instance;
 pub mod latency;
@@ -21,6 +23,7 @@ pub mod limits;
 pub mod log_limit;
 pub mod price;
 pub mod qos;
+pub mod random;
 pub mod request;
 pub mod time;
 pub mod units;

@@ -1,15 +1,16 @@
 //! The device of the simulator and that of the faulty store are one model: the same requests at the
 //! same times are done at the same nanosecond, so that what is shown on one is true of the other.
 
+use evenkeel_core::device::Head;
+use evenkeel_core::device::{ServiceTime, WriteCache};
+use evenkeel_core::random::Random;
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::Instant;
 use evenkeel_lab::sim::device::Device as Simulated;
 use evenkeel_lab::sim::policy::Dispatch;
 use evenkeel_lab::sim::setup::DeviceSetup;
 use evenkeel_store::faulty::device::Device as Timed;
-use evenkeel_store::faulty::head::Head;
-use evenkeel_store::faulty::setup::{ServiceTime, Setup, Stalls, WriteCache};
-use evenkeel_store::random::Random;
+use evenkeel_store::faulty::setup::{Setup, Stalls};
 
 /// When each request is given, and what it is.
 fn requests(random: &mut Random, count: u32) -> Vec<(u64, Operation, (u64, u32))> {

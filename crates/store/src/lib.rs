@@ -29,7 +29,6 @@ pub mod faulty;
 pub mod folder;
 pub mod local;
 pub mod memory;
-pub mod random;
 
 use buffer::Buffer;
 use disk::{Disk, DiskDone};

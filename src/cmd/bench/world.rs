@@ -13,9 +13,10 @@ use evenkeel_engine::{Engine, EngineConfig, UnixAccess};
 use evenkeel_lab::LabError;
 use evenkeel_lab::bench::live::{Counters, Export, Host};
 use evenkeel_lab::sim::product::instance_pacing;
-use evenkeel_lab::sim::setup::{FaultySetup, Setup};
+use evenkeel_lab::sim::setup::{DeviceSetup, Setup};
 use evenkeel_store::Pool;
 use evenkeel_store::faulty::FaultyPool;
+use evenkeel_store::faulty::setup::Setup as FaultySetup;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_wire::agent::{Attachment, Command, HostAddress, HostState, Reply, VolumeState};
 use std::path::PathBuf;
@@ -51,7 +52,7 @@ impl World {
         self.close();
         // What the last one left would look like a server that runs.
         let _ = std::fs::remove_file(&self.socket);
-        self.device = setup.device.faulty();
+        self.device = faulty(&setup.device);
         let memory: Arc<dyn Pool> = Arc::new(MemoryPool::new());
         let pool = match &self.device {
             Some(device) => Arc::new(FaultyPool::new(memory, device)),
@@ -72,6 +73,14 @@ impl World {
         let export = |id: &VolumeId| Export { socket: self.socket.clone(), name: id.to_string() };
         Ok(self.volumes.iter().map(export).collect())
     }
+}
+
+/// The same device under a store of real time; `None` if it has no channels, and so nothing that a
+/// plain store has not.
+fn faulty(device: &DeviceSetup) -> Option<FaultySetup> {
+    let setup = FaultySetup::new(device.channels?, device.read);
+    let DeviceSetup { write, near_ns, noise_ppm, cache, .. } = *device;
+    Some(FaultySetup { write, near_ns, noise_ppm, cache, ..setup })
 }
 
 /// Makes instances and volumes so, whether they are there or not.

@@ -6,10 +6,10 @@ use crate::clock::{self, Clock};
 use crate::driver::{Driver, Event};
 use evenkeel_core::limits::QUANTUM_BYTES_MAX;
 use evenkeel_core::qos::admission::calibration::MixedPart;
+use evenkeel_core::random::Random;
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::{Duration, Instant};
 use evenkeel_store::buffer::Buffer;
-use evenkeel_store::random::Random;
 use evenkeel_store::{Completion, Store, Submission};
 use std::sync::atomic::{AtomicBool, Ordering};
 

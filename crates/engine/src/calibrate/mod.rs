@@ -23,10 +23,10 @@ use evenkeel_core::qos::admission::REFERENCE_BYTES;
 use evenkeel_core::qos::admission::calibration::{
     CHANNELS_MAX, CurvePoint, Measurements, Rate, Unusable,
 };
+use evenkeel_core::random::Random;
 use evenkeel_core::request::Failure;
 use evenkeel_core::time::Duration;
 use evenkeel_core::units::ByteCount;
-use evenkeel_store::random::Random;
 use evenkeel_store::{Pool, Store, StoreError};
 use load::{Generator, Kind, Load, Observed};
 use std::fmt;

@@ -11,7 +11,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-use evenkeel_store::random::Random;
+use evenkeel_core::random::Random;
 use rustix::fs::{Advice, OFlags, fadvise};
 
 use super::stop;

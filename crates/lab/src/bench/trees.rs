@@ -12,7 +12,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use evenkeel_store::random::Random;
+use evenkeel_core::random::Random;
 
 use super::{chain, stop};
 use crate::{LabError, clock};

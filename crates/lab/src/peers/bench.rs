@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::noise::Quantiles;
 use crate::histogram::LatencyHistogram;
 use crate::sim::policy::{Dispatch, Policy, Request};
-use evenkeel_store::random::Random;
+use evenkeel_core::random::Random;
 
 const SECOND_NS: u64 = 1_000_000_000;
 const PEAK_WINDOW_NS: u64 = 10_000_000;

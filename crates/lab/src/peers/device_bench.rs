@@ -16,7 +16,7 @@ use super::noise::Quantiles;
 use super::windowed::DeviceCost;
 use crate::histogram::{LatencyHistogram, LatencySummary};
 use crate::sim::policy::{Dispatch, Policy, Request};
-use evenkeel_store::random::Random;
+use evenkeel_core::random::Random;
 
 const SECOND_NS: u64 = 1_000_000_000;
 

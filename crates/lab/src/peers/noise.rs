@@ -5,7 +5,7 @@
 //! bit is enough to send two simulations different ways. IEEE 754 fixes the four basic operations,
 //! so what is built of them alone is the same everywhere.
 
-use evenkeel_store::random::Random;
+use evenkeel_core::random::Random;
 
 /// Intervals of a table of quantiles: 12 bits of a draw choose one, 20 more a point in it.
 const INTERVALS: usize = 1 << 12;

@@ -2,8 +2,8 @@
 
 use super::record::Recorder;
 use super::setup::{ClientSetup, Load, Shape, Think};
+use evenkeel_core::random::Random;
 use evenkeel_core::request::Operation;
-use evenkeel_store::random::Random;
 
 /// Requests that a client which does not wait for answers may have under way; what comes beyond
 /// them is dropped and counted.

@@ -7,10 +7,10 @@
 use super::events::Heap;
 use super::policy::Dispatch;
 use super::setup::{DeviceSetup, ServiceTime};
+use evenkeel_core::device::Cache;
+use evenkeel_core::device::Head;
+use evenkeel_core::random::Random;
 use evenkeel_core::request::Operation;
-use evenkeel_store::faulty::cache::Cache;
-use evenkeel_store::faulty::head::Head;
-use evenkeel_store::random::Random;
 use slab::Slab;
 use std::collections::VecDeque;
 

@@ -8,8 +8,8 @@ use evenkeel_core::volume::VolumeSpec;
 
 use crate::program::ProgramSetup;
 
-// What a faulty pool is like is said in the same words, and means the same.
-pub use evenkeel_store::faulty::setup::{ServiceTime, Setup as FaultySetup, WriteCache};
+// What a faulty store is like is said in the same words, and means the same.
+pub use evenkeel_core::device::{ServiceTime, WriteCache};
 
 /// Everything that is in a simulated world.
 #[derive(Clone, PartialEq, Debug)]
@@ -330,16 +330,6 @@ impl DeviceSetup {
             collection: None,
             window: None,
         }
-    }
-
-    /// The same device under a store of real time; `None` if it has no channels, and so nothing
-    /// that a plain store has not.
-    #[must_use]
-    pub const fn faulty(&self) -> Option<FaultySetup> {
-        let Some(channels) = self.channels else { return None };
-        let device = FaultySetup::new(channels, self.read);
-        let Self { write, near_ns, noise_ppm, cache, .. } = *self;
-        Some(FaultySetup { write, near_ns, noise_ppm, cache, ..device })
     }
 }
 

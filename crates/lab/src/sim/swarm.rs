@@ -13,9 +13,9 @@ use super::watched::Watched;
 use super::world::World;
 use crate::checker::stream::{Alone, Report, Rule};
 use evenkeel_core::qos::pacing::{Balances, CountingRule, CreditLimit, Limit, Pacing};
+use evenkeel_core::random::Random;
 use evenkeel_core::time::Duration;
 use evenkeel_core::units::GIB;
-use evenkeel_store::random::Random;
 
 const NS_PER_MS: u64 = 1_000_000;
 const NS_PER_S: u64 = 1_000_000_000;

@@ -29,8 +29,8 @@ use super::policy::{Policy, Request};
 use super::record::{Record, Recorder, Span};
 use super::setup::{ChangeKind, Setup, StripeSetup};
 use evenkeel_core::qos::pacing::Balances;
+use evenkeel_core::random::Random;
 use evenkeel_core::time::Instant;
-use evenkeel_store::random::Random;
 use slab::Slab;
 use std::collections::VecDeque;
 

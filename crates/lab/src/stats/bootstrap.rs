@@ -8,7 +8,7 @@
 //! interval of so many values is wider than what the bootstrap finds of normal ones. Of few values
 //! that are far from normal it is still too narrow, as every interval is.
 
-use evenkeel_store::random::Random;
+use evenkeel_core::random::Random;
 use serde::{Deserialize, Serialize};
 
 use super::{Sample, sorted};

@@ -10,13 +10,13 @@ use evenkeel_core::qos::scheduler::{
 use evenkeel_core::qos::sharing::{
     Claim, DeviceModel, Ground, InstancePacing, OperationCost, Window,
 };
+use evenkeel_core::random::Random;
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::{Duration, Instant};
 use evenkeel_lab::checker::stream::{
     Cause, Checkers, Completed, Counter, DevicePromise, DeviceWork, Direction, Dispatched, Event,
     Floor, InstancePromise, Piece, Report, Sample, Submitted, System, Tier, VolumePromise,
 };
-use evenkeel_store::random::Random;
 
 const NS_PER_MS: u64 = 1_000_000;
 pub const NS_PER_S: u64 = 1_000_000_000;

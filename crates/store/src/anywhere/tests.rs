@@ -4,9 +4,9 @@
 use super::*;
 use crate::conformance;
 use crate::memory::MemoryPool;
-use crate::random::Random;
 use crate::{Pool, Space, StoreError};
 use evenkeel_core::ids::VolumeId;
+use evenkeel_core::random::Random;
 
 const BLOCK: u64 = 512;
 const SIZE: u64 = 16 * BLOCK;

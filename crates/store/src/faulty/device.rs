@@ -7,10 +7,9 @@
 //! time at which it was free, not from the time at which somebody looked; so a late timer delays
 //! answers and costs no throughput.
 
-use super::cache::Cache;
-use super::head::Head;
 use super::setup::{Setup, Stalls};
-use crate::random::Random;
+use evenkeel_core::device::{Cache, Head};
+use evenkeel_core::random::Random;
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::Instant;
 use std::cmp::Reverse;
@@ -107,8 +106,9 @@ fn real_time(stalls: Option<Stalls>, own_ns: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::setup::{ServiceTime, Slowdown, WriteCache};
+    use super::super::setup::Slowdown;
     use super::*;
+    use evenkeel_core::device::{ServiceTime, WriteCache};
     use proptest::prelude::*;
 
     const WRITE: Operation = Operation::Write { fua: false };

@@ -6,9 +6,7 @@
 //! pool share one device, across the threads that serve them, and each has a timer of its own that
 //! wakes it when the next answer is due.
 
-pub mod cache;
 pub mod device;
-pub mod head;
 pub mod setup;
 mod volume;
 

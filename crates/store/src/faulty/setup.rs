@@ -4,6 +4,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use evenkeel_core::device::{ServiceTime, WriteCache};
+
 /// Channels at most: each is an entry in memory.
 pub const CHANNELS_MAX: u32 = 65_536;
 
@@ -17,7 +19,8 @@ pub struct Setup {
     /// What a write takes. Requests without payload take a write's base.
     pub write: ServiceTime,
     /// What a read or a write takes before its bytes are counted if it begins near where the last
-    /// one of its volume ended; `None` if that makes no difference. See [`super::head`].
+    /// one of its volume ended; `None` if that makes no difference. See
+    /// [`Head`](evenkeel_core::device::Head).
     pub near_ns: Option<u64>,
     /// Relative standard deviation of that, in millionths.
     pub noise_ppm: u32,
@@ -33,33 +36,6 @@ pub struct Setup {
     pub fail_flush: u32,
     /// Decides which fail, and the noise. Volumes have streams of their own.
     pub seed: u64,
-}
-
-/// A time that grows with the length.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ServiceTime {
-    /// For any request, in nanoseconds.
-    pub base_ns: u64,
-    /// For each 1,024 bytes, in nanoseconds.
-    pub ns_per_kib: u64,
-}
-
-impl ServiceTime {
-    /// Nanoseconds for a request of `length` bytes.
-    #[inline]
-    #[must_use]
-    pub fn ns(self, length: u32) -> u64 {
-        self.base_ns + u64::from(length) * self.ns_per_kib / 1_024
-    }
-}
-
-/// Memory of the device that takes writes until it is full.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct WriteCache {
-    /// Bytes it holds.
-    pub bytes: u64,
-    /// Bytes per second that leave it; at least one.
-    pub drain_bytes_per_second: u64,
 }
 
 /// Pauses at even distances; the first begins one distance after the pool was made.

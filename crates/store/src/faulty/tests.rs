@@ -1,6 +1,6 @@
 //! The pool as a store like any other, and its answers in time.
 
-use super::setup::{ServiceTime, Stalls};
+use super::setup::Stalls;
 use super::*;
 use crate::buffer::Buffer;
 use crate::conformance::{self, RingDisk};
@@ -8,6 +8,7 @@ use crate::disk::{BlockingDisk, Disk, DiskDone, DiskOp};
 use crate::local::LocalPool;
 use crate::memory::MemoryPool;
 use crate::{Completion, Submission};
+use evenkeel_core::device::ServiceTime;
 use evenkeel_core::request::{Failure, Operation};
 use evenkeel_core::time::Duration;
 use std::io::Write;

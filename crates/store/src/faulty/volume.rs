@@ -6,13 +6,13 @@
 //! therefore keeps it open.
 
 use super::device::Device;
-use super::head::Head;
 use super::setup::Setup;
 use crate::clock::{self, Timer};
 use crate::disk::{Disk, DiskDone, DiskOp};
-use crate::random::Random;
 use crate::{Completion, Geometry, Store, Submission};
+use evenkeel_core::device::Head;
 use evenkeel_core::ids::VolumeId;
+use evenkeel_core::random::Random;
 use evenkeel_core::request::{Failure, Operation};
 use evenkeel_core::time::Instant;
 use evenkeel_core::units::ByteCount;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::hint::black_box;
 
-use evenkeel_store::random::Random;
+use evenkeel_core::random::Random;
 
 use crate::clock;
 

@@ -3,7 +3,7 @@
 
 use std::thread::JoinHandle;
 
-use evenkeel_store::random::Random;
+use evenkeel_core::random::Random;
 
 use super::Export;
 use crate::bench::durable;

@@ -1,7 +1,7 @@
 //! When the policy is polled: as it asks for, or as late as the host is.
 
 use crate::sim::setup::PollerSetup;
-use evenkeel_store::random::Random;
+use evenkeel_core::random::Random;
 
 /// When the policy is polled.
 #[derive(Debug)]

@@ -4,7 +4,7 @@
 //! and what the others ask for moves it; there a sequence is a sequence as long as nobody else
 //! comes between. That is not in this model: others only take channels.
 
-use super::setup::ServiceTime;
+use super::ServiceTime;
 
 /// What is begun at most so far from where the last request of the volume ended is near: on the
 /// same or the next track, or in what the disk has read ahead.

@@ -1,5 +1,5 @@
 //! Chance that is the same on every machine: integers only, one seed, one stream for each user. For
-//! simulated devices, here and in the laboratory, and for payload that nothing compresses.
+//! simulated devices and clients, and for payload that nothing compresses.
 
 /// Vigna's SplitMix64: 64 bits of state, two multiplications, passes the usual batteries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,7 +58,8 @@ impl Random {
     /// # Panics
     /// If there is nothing to choose from.
     pub fn among<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[usize::try_from(self.below(choices.len() as u64)).unwrap_or(0)]
+        let count = u64::try_from(choices.len()).unwrap_or(u64::MAX);
+        choices[usize::try_from(self.below(count)).unwrap_or(0)]
     }
 
     /// Whether something with a chance of `ppm` in a million happens.
@@ -119,8 +120,11 @@ impl Random {
 }
 
 #[cfg(test)]
+#[allow(clippy::float_arithmetic, clippy::as_conversions)] // statistics of what was drawn
 mod tests {
     use super::*;
+    use std::boxed::Box;
+    use std::vec::Vec;
 
     #[test]
     fn the_generator_is_the_published_one() {

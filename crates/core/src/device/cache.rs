@@ -1,6 +1,6 @@
 //! A device's write cache: writes are fast until it is full, then as fast as it empties.
 
-use super::setup::WriteCache;
+use super::WriteCache;
 
 /// See the module's text. Times are nanoseconds of the device's own time.
 #[derive(Clone, Debug)]
