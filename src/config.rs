@@ -6,7 +6,7 @@
 use crate::cli::Cli;
 use crate::message::{Exit, Failure};
 use clap::{CommandFactory, FromArgMatches};
-use evenkeel_lab::text::nearest;
+use evenkeel_sim::text::nearest;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};

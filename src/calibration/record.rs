@@ -11,7 +11,7 @@ use evenkeel_core::qos::admission::calibration::{
 use evenkeel_core::qos::admission::{Costs, LinearCost, PPM, SOLD_SHARE_PPM};
 use evenkeel_core::time::Duration;
 use evenkeel_engine::calibrate::Plan;
-use evenkeel_lab::text::thousands;
+use evenkeel_sim::text::thousands;
 use evenkeel_wire::agent::{Capacity, Measured};
 use serde::{Deserialize, Serialize};
 use std::fs::File;

@@ -89,8 +89,8 @@ fn a_record_says_in_words_what_may_be_sold() {
         full.words(8),
         format!(
             "{} mixed 16 KiB IOPS at p99 <= 1 ms; sells up to {}",
-            evenkeel_lab::text::thousands(full.mixed_iops),
-            evenkeel_lab::text::thousands(full.mixed_iops * 8 / 10),
+            evenkeel_sim::text::thousands(full.mixed_iops),
+            evenkeel_sim::text::thousands(full.mixed_iops * 8 / 10),
         )
     );
     assert_eq!(full.reservations(), [""; 0]);

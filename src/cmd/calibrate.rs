@@ -10,7 +10,7 @@ use crate::server;
 use evenkeel_core::qos::admission::LinearCost;
 use evenkeel_core::time::Duration;
 use evenkeel_engine::calibrate::{self, CalibrateError, Plan, VOLUME};
-use evenkeel_lab::text::{latency, thousands};
+use evenkeel_sim::text::{latency, thousands};
 use evenkeel_store::Pool;
 use evenkeel_store::folder::Folder;
 use evenkeel_store::local::{LocalPool, SingleFile};

@@ -52,7 +52,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
 fn this_call() -> String {
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     let words: Vec<String> = std::iter::once("evenkeel".to_owned()).chain(words).collect();
-    evenkeel_lab::text::command_line(&words)
+    evenkeel_sim::text::command_line(&words)
 }
 
 /// A new folder in `parent` for what is run in it, gone when it is dropped. What an earlier one of

@@ -3,14 +3,15 @@
 use crate::cli::{Sim, SimRun, SimSwarm, SimVerb};
 use crate::files;
 use crate::message::{self, Exit, Failure, Format, Item};
-use evenkeel_lab::checker::stream::Rule;
 use evenkeel_lab::clock;
-use evenkeel_lab::peers;
-use evenkeel_lab::sim::catalogue;
-use evenkeel_lab::sim::run::{self, Method, Results};
-use evenkeel_lab::sim::scenario::{self, Scenario, ScenarioError, Source};
-use evenkeel_lab::sim::swarm::{self, Judged, Tally};
-use evenkeel_lab::text::{self, nearest};
+use evenkeel_lab::report::simulated;
+use evenkeel_sim::oracle::Rule;
+use evenkeel_sim::peers;
+use evenkeel_sim::scenario::catalogue;
+use evenkeel_sim::scenario::{self, Files, NamedText, Scenario, ScenarioError, Source};
+use evenkeel_sim::text::{self, nearest};
+use evenkeel_sim::world::run::{self, Method, Results};
+use evenkeel_sim::world::swarm::{self, Judged, Tally};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -213,7 +214,7 @@ fn tell_speed(results: &Results, took_s: f64) {
 }
 
 fn write_report(results: &Results, path: &Path) -> Result<(), Failure> {
-    let page = results.to_html().map_err(|error| Failure::new(error.to_string()))?;
+    let page = simulated::page(results).map_err(|error| Failure::new(error.to_string()))?;
     files::write(path, &page)?;
     eprintln!("report: {}", path.display());
     Ok(())
@@ -246,8 +247,25 @@ fn read(wanted: &str, as_of: Option<evenkeel_core::volume::Date>) -> Result<Scen
         let failure = Failure::new(format!("{wanted}: {error}")).exit(Exit::NotFound);
         failure.hint("`evenkeel sim ls` lists the scenarios that come with the program")
     })?;
-    let folder = path.parent();
-    scenario::read(&Source { folder, as_of, ..Source::new(wanted, &text) }).map_err(failure)
+    let beside = path.parent().map(|folder| Beside { folder });
+    let files = beside.as_ref().map(|beside| beside as &dyn Files);
+    scenario::read(&Source { files, as_of, ..Source::new(wanted, &text) }).map_err(failure)
+}
+
+/// The files in a scenario's folder.
+struct Beside<'a> {
+    folder: &'a Path,
+}
+
+impl Files for Beside<'_> {
+    fn read(&self, path: &str) -> Result<NamedText, String> {
+        let path = self.folder.join(path);
+        let name = path.display().to_string();
+        match std::fs::read_to_string(&path) {
+            Ok(text) => Ok(NamedText { name, text }),
+            Err(error) => Err(format!("{name}: {error}")),
+        }
+    }
 }
 
 fn failure(error: ScenarioError) -> Failure {

@@ -80,7 +80,7 @@ pub fn fuzz(root: &Path, cases: u32) -> Result<(), String> {
 /// Random calls to the scheduler with the checkers watching, one run for each seed from 1 on. A
 /// failure prints the command that repeats its run.
 pub fn fuzz_scheduler(root: &Path, runs: u32) -> Result<(), String> {
-    let target = ["test", "-p", "evenkeel-lab", "--release", "--test", "scheduler_promise"];
+    let target = ["test", "-p", "evenkeel-sim", "--release", "--test", "scheduler_promise"];
     let mut command = run::cargo(root, &target);
     command.env("EVENKEEL_FUZZ_CASES", runs.to_string());
     run::status(&mut command)

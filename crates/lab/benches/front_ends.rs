@@ -15,7 +15,7 @@ use evenkeel_lab::bench::chain::{self, Chain, FileSystem, Front};
 use evenkeel_lab::bench::child::Guarded;
 use evenkeel_lab::bench::stripe::Member;
 use evenkeel_lab::bench::sysbench::Test;
-use evenkeel_lab::stats;
+use evenkeel_sim::figures::stats;
 
 /// Runs of each; their median is told.
 const PAIRS: u64 = 5;

@@ -12,7 +12,7 @@ use crate::checker::{self, Bands, Promise};
 use crate::environment::Environment;
 use crate::report::{Report, VolumeFacts, VolumeReport};
 use crate::stalls::{Observed, Watch};
-use crate::workload::Workload;
+use evenkeel_sim::workload::Workload;
 
 /// How long the demonstration drives its volumes, in seconds: three bursts' worth of the small
 /// credit balance, so that the time after it is most of what is seen.
@@ -131,7 +131,7 @@ pub fn progress_line(volumes: &[VolumeProgress]) -> String {
         .iter()
         .map(|volume| {
             let iops = volume.iops.round().max(0.0) as u64;
-            format!("{} {:>6}", volume.name, crate::text::thousands(iops))
+            format!("{} {:>6}", volume.name, evenkeel_sim::text::thousands(iops))
         })
         .collect();
     format!("{second:>3} s   {}", rates.join("   "))

@@ -5,6 +5,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use evenkeel_sim::promise::Unjudgeable;
+use evenkeel_sim::workload::BadWorkload;
+
 /// Why an experiment could not be run or judged.
 #[derive(Debug)]
 pub enum LabError {
@@ -104,6 +107,18 @@ impl std::error::Error for LabError {
             Self::Json(source) => Some(source),
             _ => None,
         }
+    }
+}
+
+impl From<BadWorkload> for LabError {
+    fn from(BadWorkload(what): BadWorkload) -> Self {
+        Self::BadWorkload(what)
+    }
+}
+
+impl From<Unjudgeable> for LabError {
+    fn from(Unjudgeable(why): Unjudgeable) -> Self {
+        Self::Unjudgeable(why)
     }
 }
 

@@ -1,13 +1,17 @@
-//! The laboratory: one description of a workload, drivers that run it, and the promise as code.
+//! The laboratory: live measurements, and what they come to.
 //!
-//! The reading order is the order of the data: a [`workload`] is run by [`mod@bench`] (for real,
-//! with fio) and becomes a [`series`] and a [`histogram`]; the [`checker`] compares it with what
-//! was promised and returns a verdict; [`report`] prints it. [`demo`] is the four in a row. Beside
-//! them [`stalls`] watches the machine, so that nobody is blamed for its pauses, and [`stats`] says
-//! what several runs come to.
+//! The reading order is the order of the data: a [`Workload`] is run by [`mod@bench`] (live, with
+//! fio, programs or databases) and becomes a [`Series`] and a latency histogram; the [`checker`]
+//! compares it with what was promised and returns a verdict; [`report`] prints it. [`demo`] is the
+//! four in a row, [`prove`] does it on any disk, and a [`suite`] lays live and simulated runs
+//! beside published figures. [`stalls`] watches the machine, so that its pauses are not counted
+//! against a volume.
 //!
 //! Absent on purpose: any knowledge of how volumes are created. The laboratory is given NBD
-//! addresses.
+//! addresses. What runs in virtual time is in `evenkeel-sim`.
+//!
+//! [`Workload`]: evenkeel_sim::workload::Workload
+//! [`Series`]: evenkeel_sim::figures::series::Series
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
@@ -17,17 +21,9 @@ pub mod clock;
 pub mod demo;
 pub mod environment;
 pub mod error;
-pub mod histogram;
-pub mod peers;
-pub mod program;
 pub mod prove;
 pub mod report;
-pub mod series;
-pub mod sim;
 pub mod stalls;
-pub mod stats;
 pub mod suite;
-pub mod text;
-pub mod workload;
 
 pub use error::LabError;

@@ -14,7 +14,7 @@ use evenkeel_lab::bench::compare::{
     CompareConfig, PeerSize, Transport, compare, nbdkit_file, nbdkit_memory,
 };
 use evenkeel_lab::bench::fio::{self, Detail, Job};
-use evenkeel_lab::workload::{Pattern, Workload};
+use evenkeel_sim::workload::{Pattern, Workload};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// nbdkit on a unix socket, killed when dropped.

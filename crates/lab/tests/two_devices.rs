@@ -6,9 +6,9 @@ use evenkeel_core::device::{ServiceTime, WriteCache};
 use evenkeel_core::random::Random;
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::Instant;
-use evenkeel_lab::sim::device::Device as Simulated;
-use evenkeel_lab::sim::policy::Dispatch;
-use evenkeel_lab::sim::setup::DeviceSetup;
+use evenkeel_sim::scenario::setup::DeviceSetup;
+use evenkeel_sim::world::device::Device as Simulated;
+use evenkeel_sim::world::policy::Dispatch;
 use evenkeel_store::faulty::device::Device as Timed;
 use evenkeel_store::faulty::setup::{Setup, Stalls};
 

@@ -8,7 +8,7 @@ use crate::cmd::{host, volume};
 use crate::message::Failure;
 use evenkeel_core::volume::{VolumeRequest, VolumeType};
 use evenkeel_lab::bench::usage::{cpu_seconds, resident_bytes};
-use evenkeel_lab::text;
+use evenkeel_sim::text;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;

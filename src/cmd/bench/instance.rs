@@ -9,8 +9,8 @@ use crate::message::Failure;
 use evenkeel_lab::bench::NbdUri;
 use evenkeel_lab::bench::fio::{self, Detail, Job, Measurement};
 use evenkeel_lab::demo;
-use evenkeel_lab::text;
-use evenkeel_lab::workload::Workload;
+use evenkeel_sim::text;
+use evenkeel_sim::workload::Workload;
 use serde::Serialize;
 use std::fmt::Write as _;
 

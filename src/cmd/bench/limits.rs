@@ -15,7 +15,7 @@ use evenkeel_lab::bench::fio::{self, Detail, Job};
 use evenkeel_lab::checker::{Bands, Promise};
 use evenkeel_lab::demo::{self, DemoVolume};
 use evenkeel_lab::report::Report;
-use evenkeel_lab::workload::{Pattern, Workload};
+use evenkeel_sim::workload::{Pattern, Workload};
 use evenkeel_store::memory::MemoryPool;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;

@@ -11,7 +11,7 @@ use evenkeel_lab::bench::child::Guarded;
 use evenkeel_lab::bench::fio::{self, Job};
 use evenkeel_lab::bench::limited::LimitedDisk;
 use evenkeel_lab::prove::{CautionKind, Outcome, Proof};
-use evenkeel_lab::workload::Workload;
+use evenkeel_sim::workload::Workload;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::fs::File;

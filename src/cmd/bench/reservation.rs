@@ -11,8 +11,8 @@ use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
 use evenkeel_lab::bench::NbdUri;
 use evenkeel_lab::checker::{Bands, Promise};
 use evenkeel_lab::demo::{self, DemoVolume};
-use evenkeel_lab::text;
-use evenkeel_lab::workload::Workload;
+use evenkeel_sim::text;
+use evenkeel_sim::workload::Workload;
 
 /// Volumes that share what may be sold, each driven with so many I/Os at once.
 const RESERVED: u32 = 4;

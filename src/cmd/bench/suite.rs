@@ -12,11 +12,11 @@ use evenkeel_lab::bench::databases;
 use evenkeel_lab::bench::fio::VolumeProgress;
 use evenkeel_lab::bench::live::{self, Files};
 use evenkeel_lab::bench::stop;
-use evenkeel_lab::program::Engine;
-use evenkeel_lab::sim::run;
 use evenkeel_lab::suite::result::SuiteResult;
 use evenkeel_lab::suite::{self, Choice, Plan, Ready, Suite};
-use evenkeel_lab::text;
+use evenkeel_sim::scenario::program::Engine;
+use evenkeel_sim::text;
+use evenkeel_sim::world::run;
 use std::time::Duration;
 
 /// What the folders of runs are called: those of runs that did not end well are found by it.

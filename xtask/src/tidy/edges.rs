@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// A crate, and the crates of ours that it may use, with the reason that is told when it uses
 /// another.
-const ALLOWED: [(&str, &[&str], &str); 9] = [
+const ALLOWED: [(&str, &[&str], &str); 10] = [
     (
         "evenkeel-core",
         &[],
@@ -25,7 +25,12 @@ const ALLOWED: [(&str, &[&str], &str); 9] = [
         &["evenkeel-core", "evenkeel-wire"],
         "engine and control meet in wire::agent only",
     ),
-    ("evenkeel-planner", &["evenkeel-core"], "plans are made on core's own scheduler"),
+    ("evenkeel-sim", &["evenkeel-core"], "the simulator runs core's own scheduler, and no shell"),
+    (
+        "evenkeel-planner",
+        &["evenkeel-core", "evenkeel-sim"],
+        "plans are made on core's own scheduler, in virtual time",
+    ),
     ("evenkeel-lab", EVERY_LIBRARY, "lab may use all but the binary"),
     ("evenkeel", EVERY_LIBRARY, "the binary may use every library"),
     ("xtask", &[], "scripts drive the product from outside"),
@@ -37,6 +42,7 @@ const EVERY_LIBRARY: &[&str] = &[
     "evenkeel-engine",
     "evenkeel-lab",
     "evenkeel-planner",
+    "evenkeel-sim",
     "evenkeel-store",
     "evenkeel-wire",
 ];
@@ -100,6 +106,7 @@ mod tests {
             package("evenkeel-store", &[("evenkeel-core", None)]),
             package("evenkeel-engine", &[("evenkeel-wire", None), ("evenkeel-store", None)]),
             package("evenkeel-control", &[("evenkeel-wire", None)]),
+            package("evenkeel-sim", &[("evenkeel-core", None)]),
             package("evenkeel-lab", &[("evenkeel-engine", None), ("evenkeel-control", None)]),
             package("evenkeel", &[("evenkeel-lab", None)]),
             package("xtask", &[("serde_json", None)]),

@@ -11,6 +11,7 @@ mod black_box;
 mod edges;
 mod length;
 mod links;
+mod pure;
 pub mod reference;
 mod rust_text;
 mod source;
@@ -61,6 +62,7 @@ pub fn run(root: &Path) -> Result<(), String> {
     for (path, text) in &tree {
         faults.extend(source::check(path, text));
         faults.extend(black_box::check(path, text));
+        faults.extend(pure::check(path, text));
         faults.extend(links::check(path, text, &tree, |target| root.join(target).exists()));
     }
     faults.extend(specification::check(&tree));

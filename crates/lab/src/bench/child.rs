@@ -13,7 +13,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
 use super::{chain, stop};
-use crate::{LabError, clock, text};
+use crate::{LabError, clock};
+use evenkeel_sim::text;
 
 /// Longest run of a program that ends by itself. Generous: it exists to end a hang.
 const PROGRAM_MAX: Duration = Duration::from_secs(600);

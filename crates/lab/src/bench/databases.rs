@@ -8,8 +8,9 @@ use std::time::Duration;
 use super::chain::Chain;
 use super::child::{self, Guarded};
 use super::{mariadb, postgres};
-use crate::program::Engine;
-use crate::{LabError, clock, text};
+use crate::{LabError, clock};
+use evenkeel_sim::scenario::program::Engine;
+use evenkeel_sim::text;
 
 /// A maximum is looked for so long, in seconds.
 pub(super) const PROBE_S: u64 = 5;

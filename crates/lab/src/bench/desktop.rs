@@ -15,9 +15,10 @@ use serde_json::Value;
 use super::apache::{self, Apache};
 use super::trees::{self, Phase};
 use super::{Target, chain, child};
-use crate::program::{Program, ProgramSetup};
-use crate::sim::setup::Shape;
-use crate::{LabError, clock, text};
+use crate::{LabError, clock};
+use evenkeel_sim::scenario::program::{Program, ProgramSetup};
+use evenkeel_sim::scenario::setup::Shape;
+use evenkeel_sim::text;
 
 /// Threads and files of the Threaded I/O Tester.
 const TESTER_THREADS: &str = "--numjobs=32";

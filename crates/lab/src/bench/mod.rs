@@ -40,7 +40,7 @@ use std::time::Duration;
 use crate::LabError;
 pub use target::{PathKind, Target};
 
-use crate::stats;
+use evenkeel_sim::figures::stats;
 
 /// Longest wait for a server to tell of an export.
 const ANSWER_MAX: Duration = Duration::from_secs(20);

@@ -9,8 +9,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::child::{self, Guarded};
-use crate::histogram::{LatencyHistogram, LatencySummary};
-use crate::{LabError, text};
+use crate::LabError;
+use evenkeel_sim::figures::histogram::{LatencyHistogram, LatencySummary};
+use evenkeel_sim::text;
 
 /// The package that holds it.
 const PACKAGE: &str = "sysbench";
@@ -55,7 +56,7 @@ pub struct Told {
     pub per_second: Vec<u64>,
     /// Of all requests, in steps of 2 %.
     pub latency: LatencySummary,
-    /// The same as shares: see [`SHARES_PPM`](crate::histogram::SHARES_PPM).
+    /// The same as shares: see [`SHARES_PPM`](evenkeel_sim::figures::histogram::SHARES_PPM).
     pub quantiles_ns: Vec<u64>,
 }
 

@@ -38,8 +38,6 @@
 
 mod bands;
 mod phases;
-mod promise;
-pub mod stream;
 mod windows;
 
 use std::ops::Range;
@@ -47,16 +45,17 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 pub use bands::Bands;
-pub use promise::{CreditPlan, Dimension, Promise, Rate};
+pub use evenkeel_sim::oracle::Check;
+pub use evenkeel_sim::promise::{CreditPlan, Dimension, Promise, Rate};
 
 use self::phases::{Phase, phases};
-use self::promise::Load;
 use self::windows::{CATCH_UP_US, every_window};
 use crate::LabError;
-use crate::series::{Series, Spread};
 use crate::stalls::{Stalls, whole_ms};
-use crate::text::{self, thousands};
-use crate::workload::Workload;
+use evenkeel_sim::figures::series::{Series, Spread};
+use evenkeel_sim::promise::Load;
+use evenkeel_sim::text::{self, thousands};
+use evenkeel_sim::workload::Workload;
 
 /// Fewer full seconds than this say nothing about a steady rate.
 const SECONDS_MIN: usize = 3;
@@ -64,19 +63,6 @@ const SECONDS_MIN: usize = 3;
 /// A run of which more than one part in so many was lost to stalls is not judged: too little of it
 /// would be measured.
 const LOST_PARTS_MAX: u64 = 20;
-
-/// One question put to the measurement.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Check {
-    /// What was asked.
-    pub name: String,
-    /// What was promised, with its tolerance.
-    pub expected: String,
-    /// What was measured.
-    pub measured: String,
-    /// Whether the promise was kept.
-    pub pass: bool,
-}
 
 /// All answers for one volume.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use super::bands::Bands;
-use super::promise::Load;
 use crate::stalls::Stalls;
+use evenkeel_sim::promise::Load;
 
 /// A span of full seconds with one promised rate.
 #[derive(Clone, PartialEq, Eq, Debug)]

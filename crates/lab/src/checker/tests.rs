@@ -4,7 +4,7 @@ use evenkeel_core::qos::pacing::{Balances, CountingRule, CreditLimit, Limit, Pac
 use proptest::prelude::*;
 
 use super::*;
-use crate::workload::Pattern;
+use evenkeel_sim::workload::Pattern;
 
 mod stalls;
 

@@ -1,11 +1,11 @@
 //! The checks of windows that are no seconds: every window of any length, and every 10 ms.
 
 use super::phases::Phase;
-use super::promise::Load;
 use super::{Bands, Check, Judge, short_percent};
-use crate::series::Series;
 use crate::stalls::{Stall, Stalls};
-use crate::text::{self, thousands};
+use evenkeel_sim::figures::series::Series;
+use evenkeel_sim::promise::Load;
+use evenkeel_sim::text::{self, thousands};
 
 /// Width of the short windows of [`Bands::short_window_excess_ppm`].
 const SHORT_WINDOW_MS: usize = 10;

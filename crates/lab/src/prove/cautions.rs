@@ -6,8 +6,8 @@ use super::Measured;
 use crate::bench::Target;
 use crate::bench::fio::Measurement;
 use crate::checker::{Bands, CreditPlan, Dimension, Promise, Verdict};
-use crate::stats;
-use crate::text;
+use evenkeel_sim::figures::stats;
+use evenkeel_sim::text;
 
 /// First reads that take so many times as long as the same reads again were cold.
 const COLD: f64 = 1.5;

@@ -28,10 +28,10 @@ use crate::bench::guard::Guard;
 use crate::checker::{self, Bands, Promise, Verdict, short_percent};
 use crate::demo;
 use crate::environment::{self, Environment};
-use crate::histogram::LatencySummary;
 use crate::report::{Report, VolumeFacts, VolumeReport};
 use crate::stalls::{Observed, Watch};
-use crate::stats::{Bootstrap, Interval, Sample};
+use evenkeel_sim::figures::histogram::LatencySummary;
+use evenkeel_sim::figures::stats::{Bootstrap, Interval, Sample};
 
 /// Names the shape of the JSON.
 pub const SCHEMA: &str = "evenkeel.proof/1";

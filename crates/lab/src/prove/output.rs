@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use super::{Outcome, Proof, SCHEMA};
 use crate::LabError;
-use crate::stats::Interval;
-use crate::text;
+use evenkeel_sim::figures::stats::Interval;
+use evenkeel_sim::text;
 
 impl Outcome {
     /// In one word, as it stands in headlines.

@@ -2,8 +2,8 @@
 
 use super::Plan;
 use crate::checker::{CreditPlan, Dimension, Promise, Rate};
-use crate::series::Series;
-use crate::workload::Workload;
+use evenkeel_sim::figures::series::Series;
+use evenkeel_sim::workload::Workload;
 
 /// Length of the loads that look for cold or cached blocks, in seconds.
 const ALONE_S: u32 = 3;

@@ -3,10 +3,10 @@
 use super::*;
 use crate::bench::NbdUri;
 use crate::checker::Dimension;
-use crate::series::Series;
 use crate::stalls::{Stall, Stalls};
-use crate::workload::Workload;
 use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
+use evenkeel_sim::figures::series::Series;
+use evenkeel_sim::workload::Workload;
 
 /// A gp2 volume of 100 GiB: 300 IOPS, 3,000 while 5.4 million credits last.
 fn gp2() -> Promise {

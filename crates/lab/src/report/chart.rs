@@ -14,10 +14,10 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::VolumeReport;
 use crate::LabError;
-use crate::histogram::LatencySummary;
-use crate::sim::levels::FLOOR;
 use crate::stalls::Stalls;
-use crate::text;
+use evenkeel_sim::figures::histogram::LatencySummary;
+use evenkeel_sim::scenario::levels::FLOOR;
+use evenkeel_sim::text;
 
 /// plotters places points on whole pixels; drawn four times as large, steps stay invisible.
 pub(super) const SCALE: u32 = 4;

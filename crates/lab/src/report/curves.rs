@@ -5,8 +5,8 @@ use plotters::prelude::*;
 use super::chart::{Drawn, Ink, SCALE, SERIES_COLOURS, end_labels, figure, mesh, steps};
 use super::chart::{short_latency, whole_decades};
 use crate::LabError;
-use crate::sim::levels::{Level, LevelKind};
-use crate::text;
+use evenkeel_sim::scenario::levels::{Level, LevelKind};
+use evenkeel_sim::text;
 
 /// Points of a curve at most: more than a screen has pixels only make the page heavy.
 const POINTS_MAX: usize = 600;

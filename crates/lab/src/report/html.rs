@@ -7,7 +7,7 @@ use super::table::{figures, headline, later};
 use super::{Report, VolumeReport};
 use crate::LabError;
 use crate::checker::Check;
-use crate::text::{self, thousands};
+use evenkeel_sim::text::{self, thousands};
 
 /// The page's style, with the colours that the charts refer to.
 pub(super) const STYLE: &str = include_str!("style.css");

@@ -5,7 +5,7 @@ mod curves;
 mod html;
 pub mod plots;
 mod proof;
-pub(crate) mod simulated;
+pub mod simulated;
 pub mod standalone;
 mod suite;
 mod suite_charts;
@@ -17,9 +17,9 @@ use crate::LabError;
 use crate::bench::fio::Measurement;
 use crate::checker::Verdict;
 use crate::environment::Environment;
-use crate::histogram::LatencySummary;
 use crate::stalls::{Observed, Stalls};
-use crate::workload::Workload;
+use evenkeel_sim::figures::histogram::LatencySummary;
+use evenkeel_sim::workload::Workload;
 
 /// Names the shape of the JSON. It changes when a reader of the old shape would misread the new
 /// one.

@@ -9,9 +9,9 @@ use super::chart::{
     Area, Ink, SCALE, SERIES_COLOURS, dash_series, figure, key, key_room, short_latency,
 };
 use crate::LabError;
-use crate::histogram::SHARES_PPM;
-use crate::stats::{Density, percentile, sorted};
-use crate::text;
+use evenkeel_sim::figures::histogram::SHARES_PPM;
+use evenkeel_sim::figures::stats::{Density, percentile, sorted};
+use evenkeel_sim::text;
 
 /// Places at which a density is drawn.
 const DENSITY_PLACES: usize = 256;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::html::{close_table, escape, note, number_column, open_table, page_with, text_column};
 use crate::LabError;
 use crate::prove::{Mean, Proof};
-use crate::text;
+use evenkeel_sim::text;
 
 impl Proof {
     /// One HTML page with its charts inside.

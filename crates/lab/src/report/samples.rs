@@ -6,10 +6,10 @@ use super::{Report, VolumeFacts, VolumeReport};
 use crate::bench::fio::Measurement;
 use crate::checker::{self, Bands, CreditPlan, Promise, Rate};
 use crate::environment::Environment;
-use crate::histogram::LatencyRecorder;
-use crate::series::Series;
 use crate::stalls::{Observed, Stall, Stalls};
-use crate::workload::Workload;
+use evenkeel_sim::figures::histogram::LatencyRecorder;
+use evenkeel_sim::figures::series::Series;
+use evenkeel_sim::workload::Workload;
 
 const DURATION_S: u32 = 30;
 

@@ -8,9 +8,9 @@ use super::html::{
     open_table, text_column,
 };
 use crate::LabError;
-use crate::sim::levels::Level;
-use crate::sim::run::{CaseResults, Results, SubjectResults};
-use crate::text::{self, thousands};
+use evenkeel_sim::scenario::levels::Level;
+use evenkeel_sim::text::{self, thousands};
+use evenkeel_sim::world::run::{CaseResults, Results, SubjectResults};
 
 /// Runs that get charts at most; more are compared in the table.
 const CHARTED_MAX: usize = 24;
@@ -19,124 +19,122 @@ const CURVES_MAX: usize = 6;
 /// Rows of the numbers behind a chart at most: longer runs are told in means.
 const ROWS_MAX: usize = 120;
 
-impl Results {
-    /// One HTML page with its charts inside; it loads nothing from anywhere.
-    ///
-    /// # Errors
-    /// When a chart cannot be drawn.
-    pub fn to_html(&self) -> Result<String, LabError> {
-        let mut page = open_page(&self.title);
-        self.head(&mut page);
-        self.checks_table(&mut page);
-        self.subjects(&mut page);
-        for case in self.cases.iter().take(CHARTED_MAX) {
-            charts(&mut page, case)?;
-        }
-        if self.cases.len() > CHARTED_MAX {
-            note(&mut page, &format!("Charts of the first {CHARTED_MAX} runs only."));
-        }
-        self.provenance(&mut page);
-        end_page(&mut page);
-        Ok(page)
+/// One HTML page with its charts inside; it loads nothing from anywhere.
+///
+/// # Errors
+/// When a chart cannot be drawn.
+pub fn page(results: &Results) -> Result<String, LabError> {
+    let mut page = open_page(&results.title);
+    head(results, &mut page);
+    checks_table(results, &mut page);
+    subjects(results, &mut page);
+    for case in results.cases.iter().take(CHARTED_MAX) {
+        charts(&mut page, case)?;
     }
+    if results.cases.len() > CHARTED_MAX {
+        note(&mut page, &format!("Charts of the first {CHARTED_MAX} runs only."));
+    }
+    provenance(results, &mut page);
+    end_page(&mut page);
+    Ok(page)
+}
 
-    fn head(&self, page: &mut String) {
-        let (class, mark) = if self.pass { ("kept", "✓") } else { ("broken", "✗") };
-        let _ = write!(
+fn head(results: &Results, page: &mut String) {
+    let (class, mark) = if results.pass { ("kept", "✓") } else { ("broken", "✗") };
+    let _ = write!(
+        page,
+        "<header>\n<p class=\"brand\">Evenkeel</p>\n<h1>{}</h1>\n<p class=\"note\">Simulated \
+         · volume rules of {} · seed {}</p>\n<p>{}</p>\n<p class=\"note\">{}</p>\n\
+         <p class=\"banner {class}\"><span aria-hidden=\"true\">{mark}</span> {}</p>\n\
+         </header>\n",
+        escape(&results.title),
+        escape(&results.as_of),
+        results.seed,
+        escape(&results.about),
+        escape(&results.source),
+        escape(&results.headline()),
+    );
+}
+
+fn checks_table(results: &Results, page: &mut String) {
+    page.push_str("<section>\n<h2>Expected and measured</h2>\n");
+    let columns = ["run", "expectation", "expected", "measured", "verdict"].map(text_column);
+    let (first, run) = run_column(results);
+    open_table(page, "checks", &columns[first..]);
+    for (label, check) in results.checks() {
+        let (class, word) =
+            if check.pass { ("kept", "✓ met") } else { ("broken", "✗ not met") };
+        let _ = writeln!(
             page,
-            "<header>\n<p class=\"brand\">Evenkeel</p>\n<h1>{}</h1>\n<p class=\"note\">Simulated \
-             · volume rules of {} · seed {}</p>\n<p>{}</p>\n<p class=\"note\">{}</p>\n\
-             <p class=\"banner {class}\"><span aria-hidden=\"true\">{mark}</span> {}</p>\n\
-             </header>\n",
-            escape(&self.title),
-            escape(&self.as_of),
-            self.seed,
-            escape(&self.about),
-            escape(&self.source),
-            escape(&self.headline()),
+            "<tr>{}<td>{}</td><td>{}</td><td>{}</td>\
+             <td><span class=\"pill {class}\">{word}</span></td></tr>",
+            run(label),
+            escape(&check.what),
+            escape(&check.expected),
+            escape(&check.measured),
         );
     }
+    close_table(page);
+    page.push_str("</section>\n");
+}
 
-    fn checks_table(&self, page: &mut String) {
-        page.push_str("<section>\n<h2>Expected and measured</h2>\n");
-        let columns = ["run", "expectation", "expected", "measured", "verdict"].map(text_column);
-        let (first, run) = self.run_column();
-        open_table(page, "checks", &columns[first..]);
-        for (label, check) in self.checks() {
-            let (class, word) =
-                if check.pass { ("kept", "✓ met") } else { ("broken", "✗ not met") };
-            let _ = writeln!(
+fn subjects(results: &Results, page: &mut String) {
+    page.push_str("<section>\n<h2>Volumes and clients</h2>\n");
+    let columns = [
+        text_column("run"),
+        text_column("volume"),
+        text_column("type"),
+        text_column("limits"),
+        number_column("I/Os"),
+        number_column("mean"),
+        number_column("p50"),
+        number_column("p99"),
+    ];
+    let (first, run) = run_column(results);
+    open_table(page, "summary", &columns[first..]);
+    for case in &results.cases {
+        for subject in case.volumes.iter().chain(&case.clients) {
+            let _ = write!(
                 page,
-                "<tr>{}<td>{}</td><td>{}</td><td>{}</td>\
-                 <td><span class=\"pill {class}\">{word}</span></td></tr>",
-                run(label),
-                escape(&check.what),
-                escape(&check.expected),
-                escape(&check.measured),
+                "<tr>{}<th scope=\"row\">{}</th><td>{}</td><td>{}</td>",
+                run(&case.label),
+                escape(&subject.name),
+                escape(&subject.kind),
+                escape(&subject.limits),
             );
-        }
-        close_table(page);
-        page.push_str("</section>\n");
-    }
-
-    fn subjects(&self, page: &mut String) {
-        page.push_str("<section>\n<h2>Volumes and clients</h2>\n");
-        let columns = [
-            text_column("run"),
-            text_column("volume"),
-            text_column("type"),
-            text_column("limits"),
-            number_column("I/Os"),
-            number_column("mean"),
-            number_column("p50"),
-            number_column("p99"),
-        ];
-        let (first, run) = self.run_column();
-        open_table(page, "summary", &columns[first..]);
-        for case in &self.cases {
-            for subject in case.volumes.iter().chain(&case.clients) {
-                let _ = write!(
-                    page,
-                    "<tr>{}<th scope=\"row\">{}</th><td>{}</td><td>{}</td>",
-                    run(&case.label),
-                    escape(&subject.name),
-                    escape(&subject.kind),
-                    escape(&subject.limits),
-                );
-                let mean = text::rate(subject.ios as f64 / case.duration_s.max(1) as f64);
-                let latency = subject.latency;
-                for cell in [
-                    thousands(subject.ios),
-                    mean,
-                    text::latency(latency.p50_ns),
-                    text::latency(latency.p99_ns),
-                ] {
-                    let _ = write!(page, "<td class=\"number\">{cell}</td>");
-                }
-                page.push_str("</tr>\n");
+            let mean = text::rate(subject.ios as f64 / case.duration_s.max(1) as f64);
+            let latency = subject.latency;
+            for cell in [
+                thousands(subject.ios),
+                mean,
+                text::latency(latency.p50_ns),
+                text::latency(latency.p99_ns),
+            ] {
+                let _ = write!(page, "<td class=\"number\">{cell}</td>");
             }
-        }
-        close_table(page);
-        page.push_str("</section>\n");
-    }
-
-    /// The first column to show, and the cell of a run: none where there is only one.
-    fn run_column(&self) -> (usize, fn(&str) -> String) {
-        match self.cases.len() {
-            1 => (1, |_| String::new()),
-            _ => (0, |label| format!("<td>{}</td>", escape(label))),
+            page.push_str("</tr>\n");
         }
     }
+    close_table(page);
+    page.push_str("</section>\n");
+}
 
-    fn provenance(&self, page: &mut String) {
-        page.push_str("<section>\n<h2>How to run it again</h2>\n");
-        let seed = self.seed.to_string();
-        let words =
-            ["evenkeel", "sim", "run", &self.scenario, "--seed", &seed, "--as-of", &self.as_of];
-        let _ = writeln!(page, "<pre><code>{}</code></pre>", escape(&text::command_line(&words)));
-        note(page, "The same seed gives the same figures, to the last digit, on any machine.");
-        page.push_str("</section>\n");
+/// The first column to show, and the cell of a run: none where there is only one.
+fn run_column(results: &Results) -> (usize, fn(&str) -> String) {
+    match results.cases.len() {
+        1 => (1, |_| String::new()),
+        _ => (0, |label| format!("<td>{}</td>", escape(label))),
     }
+}
+
+fn provenance(results: &Results, page: &mut String) {
+    page.push_str("<section>\n<h2>How to run it again</h2>\n");
+    let seed = results.seed.to_string();
+    let words =
+        ["evenkeel", "sim", "run", &results.scenario, "--seed", &seed, "--as-of", &results.as_of];
+    let _ = writeln!(page, "<pre><code>{}</code></pre>", escape(&text::command_line(&words)));
+    note(page, "The same seed gives the same figures, to the last digit, on any machine.");
+    page.push_str("</section>\n");
 }
 
 fn charts(page: &mut String, case: &CaseResults) -> Result<(), LabError> {
@@ -227,4 +225,41 @@ fn common_levels(volumes: &[SubjectResults]) -> Vec<Level> {
     let Some(first) = volumes.first() else { return Vec::new() };
     let same = volumes.iter().all(|volume| volume.levels == first.levels);
     if same { first.levels.clone() } else { Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_sim::scenario::{self, Source};
+    use evenkeel_sim::world::run::{Method, run};
+
+    const NOISY: &str = "title = \"Noise\"\nduration_s = 3\n\
+        [[volume]]\nname = \"v\"\niops = 900\nburst_iops = 1_000\nburst_credits = 100_000\n\
+        [device]\nchannels = 4\nread_us = 200\nnoise_percent = 20\n\
+        [poller]\nlateness = \"realistic\"\n\
+        [[client]]\non = \"v\"\nname = \"c\"\niops = 800\n\
+        [[expect]]\nmetric = \"mean_iops\"\nof = \"c\"\nequals = 800\nwithin_percent = 20\n\
+        [[expect]]\nmetric = \"p50_ms\"\nof = \"c\"\nat_most = 0.1\n";
+
+    fn page(seed: u64) -> String {
+        let scenario = scenario::read(&Source::new("noise.toml", NOISY)).unwrap();
+        super::page(&run(&scenario, seed, Method::Stepwise, &mut |_| {}).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn the_same_seed_is_the_same_page() {
+        let (first, again, other) = (page(1), page(1), page(2));
+        assert!(first == again, "the page differs");
+        assert!(first != other, "the page knows no chance");
+    }
+
+    #[test]
+    fn the_page_has_its_charts_with_their_numbers_inside() {
+        let page = page(1);
+        assert_eq!(page.matches("<svg ").count(), 3, "rate, credits, latency");
+        assert_eq!(page.matches("<summary>The numbers behind this chart</summary>").count(), 3);
+        assert!(page.contains("<tr><th scope=\"row\" class=\"number\">3 s</th>"), "{page}");
+        for needle in ["<script", "<link", "url(", "src="] {
+            assert!(!page.contains(needle), "{needle}");
+        }
+    }
 }

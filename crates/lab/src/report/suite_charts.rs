@@ -10,13 +10,13 @@ use super::html::{
 use super::plots::{self, TOGETHER_MAX, Values};
 use super::suite::{open_section, per_second};
 use crate::LabError;
-use crate::histogram::SHARES_PPM;
-use crate::sim::levels::Level;
-use crate::stats::{percentile, sorted};
 use crate::suite::configuration::RUNS_MIN;
 use crate::suite::result::{Configuration, Part, Run, SEPARATOR};
 use crate::suite::statistics;
-use crate::text;
+use evenkeel_sim::figures::histogram::SHARES_PPM;
+use evenkeel_sim::figures::stats::{percentile, sorted};
+use evenkeel_sim::scenario::levels::Level;
+use evenkeel_sim::text;
 
 /// Values from which on a density says more than the values themselves.
 const DENSITY_MIN: usize = 30;

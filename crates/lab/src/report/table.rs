@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{Report, VolumeReport};
 use crate::checker::PhaseSummary;
-use crate::text;
+use evenkeel_sim::text;
 
 const HEADINGS: [&str; 9] =
     ["volume", "type", "promised", "measured", "worst second", "CoV", "p50", "p99", "verdict"];

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::result::{Configuration, Part, Run, SuiteResult};
 use crate::LabError;
-use crate::stats::{Bootstrap, Interval, Sample};
-use crate::text::{self, columns};
+use evenkeel_sim::figures::stats::{Bootstrap, Interval, Sample};
+use evenkeel_sim::text::{self, columns};
 
 /// Runs, or batches, from which on they are compared; of fewer, the samples in them are.
 const RUNS_MIN: usize = 3;

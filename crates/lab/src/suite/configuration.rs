@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::histogram::{LatencySummary, SHARES_PPM};
-use crate::sim::levels::Level;
-use crate::sim::run::{CaseResults, Results, SubjectResults};
-use crate::stats::{Bootstrap, Interval, Sample};
+use evenkeel_sim::figures::histogram::{LatencySummary, SHARES_PPM};
+use evenkeel_sim::figures::stats::{Bootstrap, Interval, Sample};
+use evenkeel_sim::scenario::levels::Level;
+use evenkeel_sim::world::run::{CaseResults, Results, SubjectResults};
 
 /// Values of a run that are kept at most: neighbours of a longer run are added up.
 const VALUES_MAX: usize = 600;

@@ -18,11 +18,11 @@ use serde::Deserialize;
 
 use crate::LabError;
 use crate::bench::live;
-use crate::program::Engine;
-use crate::sim::catalogue;
-use crate::sim::run::Results;
-use crate::sim::scenario::{self, Point, Scenario, ScenarioError, Source};
-use crate::sim::setup::{ClientSetup, Load};
+use evenkeel_sim::scenario::catalogue;
+use evenkeel_sim::scenario::program::Engine;
+use evenkeel_sim::scenario::setup::{ClientSetup, Load};
+use evenkeel_sim::scenario::{self, Point, Scenario, ScenarioError, Source};
+use evenkeel_sim::world::run::Results;
 
 macro_rules! suites {
     ($($name:literal),+ $(,)?) => {
@@ -174,7 +174,7 @@ impl Choice<'_> {
 pub fn find(name: &str) -> Result<Suite, LabError> {
     let Some((_, text)) = SUITES.iter().find(|(known, _)| *known == name) else {
         let names: Vec<&str> = SUITES.iter().map(|(name, _)| *name).collect();
-        let near = crate::text::nearest(name, names.iter().copied());
+        let near = evenkeel_sim::text::nearest(name, names.iter().copied());
         let hint = near.map_or_else(
             || format!("there are {}", names.join(", ")),
             |near| format!("did you mean \"{near}\"?"),

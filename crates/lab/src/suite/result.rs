@@ -8,9 +8,9 @@ use crate::LabError;
 use crate::bench::live::{Live, Speeds};
 use crate::clock;
 use crate::environment::Environment;
-use crate::sim::compare::Comparison;
-use crate::sim::run::Results;
 use crate::stalls::Observed;
+use evenkeel_sim::scenario::compare::Comparison;
+use evenkeel_sim::world::run::Results;
 
 pub use super::configuration::{Configuration, Run, SEPARATOR};
 

@@ -1,8 +1,8 @@
 //! The statistics of each configuration: one row of a table, for a terminal and for a page.
 
 use super::configuration::Configuration;
-use crate::stats::Sample;
-use crate::text;
+use evenkeel_sim::figures::stats::Sample;
+use evenkeel_sim::text;
 
 /// The headings of the columns after the configuration's name, and what is to be known of each.
 pub(crate) const COLUMNS: [(&str, &str); 15] = [
@@ -61,7 +61,7 @@ fn mibps(rate: f64) -> String {
 mod tests {
     use super::super::configuration::Run;
     use super::*;
-    use crate::histogram::LatencySummary;
+    use evenkeel_sim::figures::histogram::LatencySummary;
 
     fn of(rates: &[f64], unit: &str) -> Configuration {
         let run = |rate: &f64| Run {

@@ -6,9 +6,9 @@ use super::compare::compare;
 use super::result::{Found, Row, SCHEMA, SuiteResult};
 use super::*;
 use crate::bench::live::{Live, Speeds};
-use crate::sim::run;
-use crate::sim::setup::{Shape, VolumeSetup};
 use evenkeel_core::qos::pacing::Limit;
+use evenkeel_sim::scenario::setup::{Shape, VolumeSetup};
+use evenkeel_sim::world::run;
 
 fn only_case(name: &str) -> Choice<'_> {
     Choice { only: Some(name), runs: None, ..Choice::default() }
@@ -256,7 +256,7 @@ fn a_page_has_the_lines_the_credits_and_the_percentiles_of_each_configuration() 
     let run = &configuration.runs[0];
     assert_eq!((configuration.block_bytes, run.credits.len()), (4_096, run.samples.len()));
     assert!(run.credits[0] > 50 * run.credits[37].max(1), "{:?}", run.credits);
-    assert_eq!(run.quantiles_ns.len(), crate::histogram::SHARES_PPM.len());
+    assert_eq!(run.quantiles_ns.len(), evenkeel_sim::figures::histogram::SHARES_PPM.len());
     assert!(run.quantiles_ns.contains(&run.latency.p99_ns), "{run:?}");
     let p95_ns = run.p95_ns().unwrap();
     assert!(run.latency.p50_ns <= p95_ns && p95_ns <= run.latency.p99_ns);

@@ -6,7 +6,7 @@ use super::result::{
     BROKEN, Found, KEPT, KEPT_VIRTUALLY, NOT_RUN, Part, Row, SuiteResult, UNDECIDED,
 };
 use super::statistics;
-use crate::text::columns;
+use evenkeel_sim::text::columns;
 
 impl SuiteResult {
     /// The published figures beside ours, then what a reader should know.

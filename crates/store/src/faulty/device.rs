@@ -1,7 +1,7 @@
 //! The device that all volumes of a faulty pool share: so many channels, what a request takes of
 //! one, a write cache, stalls. Pure: given a time and a request, it says when that is done.
 //!
-//! It is the device of the simulator (`evenkeel_lab::sim::device`) without what can only be known
+//! It is the device of the simulator (`evenkeel_sim::world::device`) without what can only be known
 //! afterwards: channels are given out in the order the requests come, so the end of each is known
 //! when it is submitted, and nobody has to be woken to start the next. A channel goes on from the
 //! time at which it was free, not from the time at which somebody looked; so a late timer delays

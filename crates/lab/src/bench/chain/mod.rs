@@ -534,7 +534,7 @@ fn output(words: &[&str], package: &'static str) -> Result<String, LabError> {
             tool: words[0].to_owned(),
             how: status.to_string(),
             said: child.stderr(),
-            command: crate::text::command_line(words),
+            command: evenkeel_sim::text::command_line(words),
         });
     }
     Ok(printed.map(|printed| child::result_of(&printed)).unwrap_or_default())

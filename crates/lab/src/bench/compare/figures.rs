@@ -2,8 +2,8 @@
 
 use super::{Cell, Comparison, Sample, Transport};
 use crate::checker::Check;
-use crate::text;
-use crate::workload::Workload;
+use evenkeel_sim::text;
+use evenkeel_sim::workload::Workload;
 
 /// A server must not need more than this share of nbdkit's CPU time for an I/O.
 const CPU_SHARE_OF_NBDKIT: f64 = 0.5;

@@ -22,8 +22,8 @@ use crate::bench::fio::{self, Detail, Job};
 use crate::bench::median;
 use crate::bench::usage::cpu_seconds;
 use crate::environment::Environment;
-use crate::workload::{Pattern, Workload};
 use crate::{LabError, clock};
+use evenkeel_sim::workload::{Pattern, Workload};
 
 /// What tables call the server of [`floor`].
 pub const FLOOR: &str = "floor";

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::bench::NbdUri;
 use crate::bench::child::Guarded;
-use crate::{LabError, clock, text};
+use crate::{LabError, clock};
+use evenkeel_sim::text;
 
 /// How long a server may take until it accepts connections.
 const START: Duration = Duration::from_secs(20);

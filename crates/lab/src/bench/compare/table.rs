@@ -3,8 +3,8 @@
 use std::fmt::{self, Write as _};
 
 use super::{Cell, Comparison, FLOOR, Sample, Transport};
-use crate::text;
-use crate::workload::Workload;
+use evenkeel_sim::text;
+use evenkeel_sim::workload::Workload;
 
 impl Comparison {
     /// The transports that were measured, in their order.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::{Detail, Job};
-use crate::workload::{Pattern, Workload};
+use evenkeel_sim::workload::{Pattern, Workload};
 
 /// Records that fio makes room for at the start, per job: the most it takes, 65 s at 16,000 IOPS.
 /// Growing a log stops its job until the queue has drained. Memory is touched as it fills, 40 bytes
@@ -87,7 +87,7 @@ fn job_name(name: &str) -> String {
 mod tests {
     use super::*;
     use crate::bench::NbdUri;
-    use crate::text;
+    use evenkeel_sim::text;
     use std::path::Path;
 
     fn job(name: &str, workload: Workload) -> Job {

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use super::Completion;
 use crate::LabError;
-use crate::histogram::{LatencyRecorder, LatencySummary};
-use crate::series::Series;
+use evenkeel_sim::figures::histogram::{LatencyRecorder, LatencySummary};
+use evenkeel_sim::figures::series::Series;
 
 /// The longest line we read: six numbers of at most twenty digits fit well.
 const LINE_BYTES_MAX: u64 = 192;

@@ -24,10 +24,11 @@ use self::output::{Framed, Snapshot};
 pub(in crate::bench) use self::room::Room;
 use crate::bench::child::{self, Guarded};
 use crate::bench::{Target, stop};
-use crate::histogram::LatencySummary;
-use crate::series::Series;
-use crate::workload::Workload;
-use crate::{LabError, clock, environment, text};
+use crate::{LabError, clock, environment};
+use evenkeel_sim::figures::histogram::LatencySummary;
+use evenkeel_sim::figures::series::Series;
+use evenkeel_sim::text;
+use evenkeel_sim::workload::Workload;
 
 /// The package that holds fio.
 const PACKAGE: &str = "fio";

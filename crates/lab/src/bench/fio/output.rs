@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::{Job, Measurement, VolumeProgress};
 use crate::LabError;
-use crate::histogram::LatencySummary;
-use crate::series::Series;
+use evenkeel_sim::figures::histogram::LatencySummary;
+use evenkeel_sim::figures::series::Series;
 
 /// The largest document we take: fio prints about 6 KiB a job.
 const DOCUMENT_BYTES_MAX: usize = 16 << 20;
@@ -203,7 +203,7 @@ fn errno_text(errno: u64) -> String {
 mod tests {
     use super::*;
     use crate::bench::NbdUri;
-    use crate::workload::Workload;
+    use evenkeel_sim::workload::Workload;
     use std::path::Path;
     use std::sync::mpsc;
 

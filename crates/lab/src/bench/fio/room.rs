@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{LabError, environment, text};
+use crate::{LabError, environment};
+use evenkeel_sim::text;
 
 /// What fio keeps of an I/O in memory until its run is over; the line of its log that it then
 /// writes is shorter.

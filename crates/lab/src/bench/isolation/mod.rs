@@ -21,9 +21,10 @@ use crate::LabError;
 use crate::bench::durable::{self, LogRun};
 use crate::bench::fio::{self, Detail, Job};
 use crate::bench::{NbdUri, median};
+use crate::clock;
 use crate::environment::Environment;
-use crate::workload::Workload;
-use crate::{clock, text};
+use evenkeel_sim::text;
+use evenkeel_sim::workload::Workload;
 
 /// Beside neighbours the 99th percentile of a durable write is to be at most so many times what it
 /// is alone.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Beside, Cell, Isolation, P99_TIMES_MAX, neighbours_text};
-use crate::text;
+use evenkeel_sim::text;
 
 impl fmt::Display for Isolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

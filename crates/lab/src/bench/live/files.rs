@@ -17,15 +17,15 @@ use crate::bench::stop;
 use crate::bench::stripe::Member;
 use crate::bench::sysbench::{self, Test, Told};
 use crate::clock;
-use crate::program::Program;
-use crate::sim::expect::{Counts, Subject};
-use crate::sim::record::{Record, Sample, Span, SpanRecord};
-use crate::sim::run::Recorded;
-use crate::sim::scenario::Case;
-use crate::sim::setup::{ClientSetup, Load, Setup, StripeSetup, Target};
-use crate::sim::world::ClientOutcome;
 use crate::stalls::Watch;
-use crate::workload::{Pattern, Workload};
+use evenkeel_sim::scenario::Case;
+use evenkeel_sim::scenario::expect::{Counts, Subject};
+use evenkeel_sim::scenario::program::Program;
+use evenkeel_sim::scenario::setup::{ClientSetup, Load, Setup, StripeSetup, Target};
+use evenkeel_sim::workload::{Pattern, Workload};
+use evenkeel_sim::world::ClientOutcome;
+use evenkeel_sim::world::record::{Record, Sample, Span, SpanRecord};
+use evenkeel_sim::world::run::Recorded;
 
 /// What files of a shortened run have in all: anywhere in them is anywhere on every volume, and
 /// memory that is touched for the first time is slow.

@@ -14,14 +14,14 @@ use crate::bench::durable;
 use crate::bench::fio::VolumeProgress;
 use crate::bench::iomelt::{Melt, Pass};
 use crate::clock;
-use crate::program::Program;
-use crate::sim::client::BatchRecord;
-use crate::sim::expect::Counts;
-use crate::sim::record::Record;
-use crate::sim::run::{Recorded, SubjectResults};
-use crate::sim::scenario::Case;
-use crate::sim::setup::{ClientSetup, Load, Setup, Target, Think};
-use crate::sim::world::ClientOutcome;
+use evenkeel_sim::scenario::Case;
+use evenkeel_sim::scenario::expect::Counts;
+use evenkeel_sim::scenario::program::Program;
+use evenkeel_sim::scenario::setup::{ClientSetup, Load, Setup, Target, Think};
+use evenkeel_sim::world::ClientOutcome;
+use evenkeel_sim::world::client::BatchRecord;
+use evenkeel_sim::world::record::Record;
+use evenkeel_sim::world::run::{Recorded, SubjectResults};
 
 /// Device writes of a durable call on ext4.
 const WRITES_PER_CALL: u64 = 3;

@@ -2,8 +2,8 @@
 
 use super::{AROUND_A_RUN_S, database, files, jobs, programs, seconds};
 use crate::bench::desktop;
-use crate::sim::scenario::Case;
-use crate::sim::setup::{ClientSetup, Load, Setup, Target};
+use evenkeel_sim::scenario::Case;
+use evenkeel_sim::scenario::setup::{ClientSetup, Load, Setup, Target};
 
 /// Making a file system and taking it down again, in seconds.
 const AROUND_FILES_S: u64 = 3;
@@ -73,7 +73,7 @@ fn rate(setup: &Setup, client: &ClientSetup) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::scenario::{Source, read};
+    use evenkeel_sim::scenario::{Source, read};
 
     fn case(volume: &str, client: &str) -> Case {
         let text = format!(

@@ -24,16 +24,16 @@ use super::fio::{self, Completion, Detail, Job, VolumeProgress};
 use super::guard::Guard;
 use super::{NbdUri, chain, stop, versions};
 use crate::LabError;
-use crate::program::Engine;
-use crate::sim::expect::{Counts, Expectation, Metric, Subject};
-use crate::sim::record::Span;
-use crate::sim::run::{self, CaseResults, Recorded, Results};
-use crate::sim::scenario::{Case, Scenario};
-use crate::sim::setup::{ClientSetup, Load, Setup, Target, Think};
-use crate::sim::world::ClientOutcome;
 use crate::stalls::{Observed, Watch};
-use crate::workload::{Pattern, Workload};
 use evenkeel_core::qos::pacing::{Balances, Pacing};
+use evenkeel_sim::scenario::expect::{Counts, Expectation, Metric, Subject};
+use evenkeel_sim::scenario::program::Engine;
+use evenkeel_sim::scenario::setup::{ClientSetup, Load, Setup, Target, Think};
+use evenkeel_sim::scenario::{Case, Scenario};
+use evenkeel_sim::workload::{Pattern, Workload};
+use evenkeel_sim::world::ClientOutcome;
+use evenkeel_sim::world::record::Span;
+use evenkeel_sim::world::run::{self, CaseResults, Recorded, Results};
 
 /// Most of a volume that is visited: where a block lies means nothing to a limit, and memory that
 /// is touched for the first time is slow.

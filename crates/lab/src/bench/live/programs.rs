@@ -17,11 +17,11 @@ use crate::bench::durable;
 use crate::bench::fio::{self, Job, VolumeProgress};
 use crate::bench::postgres::{Server, pgbench};
 use crate::bench::stop;
-use crate::program::ProgramSetup;
-use crate::sim::client::BatchRecord;
-use crate::sim::scenario::Case;
-use crate::sim::setup::{ClientSetup, Load, Setup, Target};
-use crate::workload::{DURATION_S_MAX, Workload};
+use evenkeel_sim::scenario::Case;
+use evenkeel_sim::scenario::program::ProgramSetup;
+use evenkeel_sim::scenario::setup::{ClientSetup, Load, Setup, Target};
+use evenkeel_sim::workload::{DURATION_S_MAX, Workload};
+use evenkeel_sim::world::client::BatchRecord;
 
 /// A request of a program takes no longer, on the busiest of disks, on average.
 const REQUEST_MAX: Duration = Duration::from_millis(20);

@@ -2,9 +2,9 @@
 //! other: unlike in virtual time, I/Os arrive in no order.
 
 use crate::bench::fio::Completion;
-use crate::histogram::{LatencyHistogram, LatencySummary};
-use crate::sim::record::{Record, Sample, Span, SpanRecord};
-use crate::sim::setup::Setup;
+use evenkeel_sim::figures::histogram::{LatencyHistogram, LatencySummary};
+use evenkeel_sim::scenario::setup::Setup;
+use evenkeel_sim::world::record::{Record, Sample, Span, SpanRecord};
 
 /// Latencies are summed up in so many equal stretches at most: each is a histogram until the end.
 pub(super) const STRETCHES_MAX: usize = 60;

@@ -6,8 +6,8 @@ use std::path::Path;
 use super::has_batches;
 use crate::LabError;
 use crate::bench::fio::Room;
-use crate::sim::scenario::Case;
-use crate::sim::setup::{Setup, VolumeSetup};
+use evenkeel_sim::scenario::Case;
+use evenkeel_sim::scenario::setup::{Setup, VolumeSetup};
 
 /// Refuses cases of which the largest log has no room in memory, or in `folder`.
 ///
@@ -55,8 +55,8 @@ fn ios_max(setup: &Setup) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::catalogue;
-    use crate::sim::scenario::{self, Source};
+    use evenkeel_sim::scenario::catalogue;
+    use evenkeel_sim::scenario::{self, Source};
 
     fn cases(name: &str) -> Vec<Case> {
         let text = catalogue::find(name).unwrap();

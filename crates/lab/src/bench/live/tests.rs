@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::bench::fio::Completion;
-use crate::sim::catalogue;
-use crate::sim::scenario::{self, Source};
 use crate::suite::{self, Choice};
+use evenkeel_sim::scenario::catalogue;
+use evenkeel_sim::scenario::{self, Source};
 use std::io::Write;
 
 fn scenario(text: &str) -> Scenario {

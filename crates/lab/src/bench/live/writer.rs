@@ -8,8 +8,8 @@ use evenkeel_core::random::Random;
 use super::Export;
 use crate::bench::durable;
 use crate::bench::fio::Completion;
-use crate::sim::setup::{Load, Setup, Target, Think};
 use crate::{LabError, clock};
+use evenkeel_sim::scenario::setup::{Load, Setup, Target, Think};
 
 /// A client that is one.
 #[derive(Clone, Copy, Debug)]

@@ -16,7 +16,8 @@ pub use self::oltp::Tables;
 use super::chain::Chain;
 use super::child::{self, Guarded};
 use super::servers;
-use crate::{LabError, text};
+use crate::LabError;
+use evenkeel_sim::text;
 
 /// Who may do everything, without a password, over the socket.
 const SUPERUSER: &str = "root";

@@ -21,7 +21,8 @@ pub use self::session::{Row, Session};
 use super::chain::{self, Chain};
 use super::child::{self, Guarded};
 use super::servers;
-use crate::{LabError, clock, text};
+use crate::{LabError, clock};
+use evenkeel_sim::text;
 
 /// The superuser of the cluster, whatever user of the system runs it.
 const SUPERUSER: &str = "postgres";

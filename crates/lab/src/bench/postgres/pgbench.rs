@@ -6,13 +6,14 @@ use std::path::Path;
 use std::process::Command;
 
 use super::{PACKAGE, PORT, Row, SUPERUSER, Server, Session, program};
+use crate::LabError;
 use crate::bench::chain::Chain;
 use crate::bench::child;
 use crate::bench::databases::{
     Counted, Database, Maximum, PROBE_S, Readers, Running, Second, Transactions, Waits,
 };
 use crate::bench::desktop::Score;
-use crate::{LabError, text};
+use evenkeel_sim::text;
 
 /// Hundred thousands of accounts: 256 MiB, thirty times the server's cache.
 const SCALE: u64 = 20;

@@ -16,16 +16,17 @@ use super::{Files, Host, spans_of, without_limits};
 use crate::bench::databases::{self, Counted, Database, Running, Second, Transactions, Waits};
 use crate::bench::fio::VolumeProgress;
 use crate::bench::stop;
-use crate::histogram::LatencySummary;
-use crate::program::Engine;
-use crate::sim::expect::Subject;
-use crate::sim::record::{Record, Sample, Span, SpanRecord};
-use crate::sim::run::{SubjectResults, subject};
-use crate::sim::scenario::Case;
-use crate::sim::setup::Setup;
 use crate::stalls::{Observed, Watch};
-use crate::{LabError, clock, text};
+use crate::{LabError, clock};
 use evenkeel_core::qos::pacing::Limit;
+use evenkeel_sim::figures::histogram::LatencySummary;
+use evenkeel_sim::scenario::Case;
+use evenkeel_sim::scenario::expect::Subject;
+use evenkeel_sim::scenario::program::Engine;
+use evenkeel_sim::scenario::setup::Setup;
+use evenkeel_sim::text;
+use evenkeel_sim::world::record::{Record, Sample, Span, SpanRecord};
+use evenkeel_sim::world::run::{SubjectResults, subject};
 
 const NS_PER_S: u64 = 1_000_000_000;
 /// Making a cluster, its tables and the search for its maximum, in seconds.
@@ -309,8 +310,8 @@ fn record(waits: &[Waits], setup: &Setup, spans: Vec<Span>) -> Record {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::catalogue;
-    use crate::sim::scenario::{self, Source};
+    use evenkeel_sim::scenario::catalogue;
+    use evenkeel_sim::scenario::{self, Source};
 
     pub fn case_of(text: &str, name: &str) -> Case {
         let mut cases = scenario::read(&Source::new("s.toml", text)).unwrap().cases;

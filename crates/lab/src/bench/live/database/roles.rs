@@ -4,9 +4,9 @@ use super::NS_PER_S;
 use crate::LabError;
 use crate::bench::databases::Readers;
 use crate::bench::live::writer::Writer;
-use crate::program::{Engine, Program, ProgramSetup};
-use crate::sim::scenario::Case;
-use crate::sim::setup::{ClientSetup, Load, Setup, Target, Think};
+use evenkeel_sim::scenario::Case;
+use evenkeel_sim::scenario::program::{Engine, Program, ProgramSetup};
+use evenkeel_sim::scenario::setup::{ClientSetup, Load, Setup, Target, Think};
 
 /// The load that a client stands for, and the share of its maximum in percent, if it is one of
 /// transactions.
@@ -113,7 +113,7 @@ impl Batch {
 mod tests {
     use super::super::tests::case_of;
     use super::*;
-    use crate::sim::catalogue;
+    use evenkeel_sim::scenario::catalogue;
 
     #[test]
     fn every_client_beside_a_database_has_its_role() {

@@ -1,0 +1,5 @@
+//! What a run comes to: counts over time, latencies, and statistics of several runs.
+
+pub mod histogram;
+pub mod series;
+pub mod stats;

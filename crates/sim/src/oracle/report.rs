@@ -1,0 +1,326 @@
+//! What the rules found: violations, and how much each rule has looked at.
+
+use std::fmt;
+
+use super::Check;
+use crate::text::thousands;
+
+/// Violations of one rule that are kept word by word; all are counted.
+const KEPT_MAX: usize = 16;
+
+/// What is promised, one rule each. The numbers are the lines of the specification.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Rule {
+    /// 1: no window of any length carries more than its rate, the tolerance and one I/O.
+    Ceiling,
+    /// 1: the first second of a backlog carries at most the tolerance's worth more.
+    FirstSecond,
+    /// 1: later seconds are exact.
+    SteadySecond,
+    /// 1: no 10 ms of a steady backlog carry much more than the average.
+    Peak10Ms,
+    /// 2: every second of a backlog carries what is provisioned or reserved.
+    Floor,
+    /// 4: credits are exact to one I/O, one byte.
+    Credits,
+    /// 5: volume, instance and device limits hold at once, and sums are exact.
+    Hierarchy,
+    /// 5: equals get equal shares of what they share.
+    Fairness,
+    /// 5: no burst passes what a baseline covers.
+    BaseBeforeBurst,
+    /// 6: a log writer's 99th percentile beside neighbours.
+    Isolation,
+    /// 6: while urgent requests come, large ones leave the device a channel free.
+    FreeChannel,
+    /// 7: modifications act at once, refill nothing and gain nothing.
+    Modify,
+    /// 2: nothing that waits is passed over for ever.
+    NoStarvation,
+    /// 9: requests of a lane go in the order they came.
+    LaneOrder,
+    /// 9: every request is answered exactly once, and its bytes add up.
+    Conservation,
+    /// 9: queues and structures keep their bounds.
+    Bounded,
+}
+
+/// A promise that was not kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Violation {
+    /// Which.
+    pub rule: Rule,
+    /// When it showed, in nanoseconds.
+    pub at: u64,
+    /// Whose it is, if it is a volume's.
+    pub volume: Option<u32>,
+    /// Whose it is, if it is a client host's.
+    pub instance: Option<u32>,
+    /// What was promised.
+    pub expected: String,
+    /// What was seen.
+    pub observed: String,
+}
+
+/// The findings of one rule.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// Which rule.
+    pub rule: Rule,
+    /// How many occasions it judged. None means that nothing was proved.
+    pub judged: u64,
+    /// How many of them were violations.
+    pub violations: u64,
+    /// The first of them.
+    pub first: Vec<Violation>,
+}
+
+/// All findings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Report {
+    /// Events that were observed.
+    pub events: u64,
+    /// One for each rule that applied, in the order of [`Rule::ALL`].
+    pub findings: Vec<Finding>,
+}
+
+/// Where the rules put what they find.
+#[derive(Debug)]
+pub(super) struct Findings {
+    by_rule: [Option<Finding>; Rule::ALL.len()],
+}
+
+/// Whom a violation is about.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Whose {
+    Volume(u32),
+    Instance(u32),
+    Node,
+}
+
+impl Rule {
+    /// Every rule, in the order of a report.
+    pub const ALL: [Self; 16] = [
+        Self::Ceiling,
+        Self::FirstSecond,
+        Self::SteadySecond,
+        Self::Peak10Ms,
+        Self::Floor,
+        Self::Credits,
+        Self::Hierarchy,
+        Self::Fairness,
+        Self::BaseBeforeBurst,
+        Self::Isolation,
+        Self::FreeChannel,
+        Self::Modify,
+        Self::NoStarvation,
+        Self::LaneOrder,
+        Self::Conservation,
+        Self::Bounded,
+    ];
+
+    /// The line of the specification that it checks.
+    #[must_use]
+    pub const fn line(self) -> u8 {
+        match self {
+            Self::Ceiling | Self::FirstSecond | Self::SteadySecond | Self::Peak10Ms => 1,
+            Self::Floor | Self::NoStarvation => 2,
+            Self::Credits => 4,
+            Self::Hierarchy | Self::Fairness | Self::BaseBeforeBurst => 5,
+            Self::Isolation | Self::FreeChannel => 6,
+            Self::Modify => 7,
+            Self::LaneOrder | Self::Conservation | Self::Bounded => 9,
+        }
+    }
+
+    /// What keeping it means, in words.
+    #[must_use]
+    pub const fn promise(self) -> &'static str {
+        match self {
+            Self::Ceiling => "any window: at most rate x length, the tolerance's worth and one I/O",
+            Self::FirstSecond => "at most the tolerance's worth above the rate (5 % for 50 ms)",
+            Self::SteadySecond => "at most 0.5 % and one I/O above the rate",
+            Self::Peak10Ms => "at most 1.15 x the average and one I/O",
+            Self::Floor => "at least 99 % of what is provisioned while backlogged",
+            Self::Credits => "spent and told exactly to one I/O, one byte",
+            Self::Hierarchy => "all limits hold at once, sums exact to 0.1 %",
+            Self::Fairness => "the least of equals gets at least 99 % of the most",
+            Self::BaseBeforeBurst => "no burst while what a baseline covers is due",
+            Self::Isolation => "p99 at most twice that alone",
+            Self::FreeChannel => "no large request takes the last channel while urgent ones come",
+            Self::Modify => "acts at once, refills nothing, gains nothing",
+            Self::NoStarvation => "nobody is passed over beyond the bound",
+            Self::LaneOrder => "first in, first out, in each lane",
+            Self::Conservation => "each request answered exactly once, all bytes accounted for",
+            Self::Bounded => "no queue or structure beyond its bound",
+        }
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ceiling => "ceiling",
+            Self::FirstSecond => "first second",
+            Self::SteadySecond => "steady second",
+            Self::Peak10Ms => "busiest 10 ms",
+            Self::Floor => "floor",
+            Self::Credits => "credits",
+            Self::Hierarchy => "hierarchy",
+            Self::Fairness => "fairness",
+            Self::BaseBeforeBurst => "base before burst",
+            Self::Isolation => "isolation",
+            Self::FreeChannel => "free channel",
+            Self::Modify => "modify",
+            Self::NoStarvation => "no starvation",
+            Self::LaneOrder => "order in a lane",
+            Self::Conservation => "conservation of requests",
+            Self::Bounded => "bounded memory",
+        })
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, ", self.rule)?;
+        match (self.volume, self.instance) {
+            (Some(volume), _) => write!(f, "volume {volume}")?,
+            (None, Some(instance)) => write!(f, "instance {instance}")?,
+            (None, None) => f.write_str("node")?,
+        }
+        let (at, expected, observed) = (self.at, &self.expected, &self.observed);
+        write!(f, ", at {} ns: {observed}; promised: {expected}", thousands(at))
+    }
+}
+
+impl Findings {
+    pub(super) fn new(rules: &[Rule]) -> Self {
+        let mut by_rule = [const { None }; Rule::ALL.len()];
+        for (slot, rule) in by_rule.iter_mut().zip(Rule::ALL) {
+            if rules.contains(&rule) {
+                *slot = Some(Finding { rule, judged: 0, violations: 0, first: Vec::new() });
+            }
+        }
+        Self { by_rule }
+    }
+
+    /// Whether anybody asked for the rule.
+    pub(super) fn wants(&self, rule: Rule) -> bool {
+        self.by_rule[rule as usize].is_some()
+    }
+
+    /// One occasion was looked at.
+    pub(super) fn judged(&mut self, rule: Rule) {
+        if let Some(finding) = &mut self.by_rule[rule as usize] {
+            finding.judged += 1;
+        }
+    }
+
+    /// One occasion was looked at, and was kept or not; `words` are expected and observed.
+    pub(super) fn judge(
+        &mut self,
+        rule: Rule,
+        kept: bool,
+        at: u64,
+        whose: Whose,
+        words: impl FnOnce() -> (String, String),
+    ) {
+        self.judged(rule);
+        if !kept {
+            self.broken(rule, at, whose, words);
+        }
+    }
+
+    #[cold]
+    pub(super) fn broken(
+        &mut self,
+        rule: Rule,
+        at: u64,
+        whose: Whose,
+        words: impl FnOnce() -> (String, String),
+    ) {
+        let Some(finding) = &mut self.by_rule[rule as usize] else { return };
+        finding.violations += 1;
+        if finding.first.len() < KEPT_MAX {
+            let (expected, observed) = words();
+            let (volume, instance) = match whose {
+                Whose::Volume(volume) => (Some(volume), None),
+                Whose::Instance(instance) => (None, Some(instance)),
+                Whose::Node => (None, None),
+            };
+            let violation = Violation { rule, at, volume, instance, expected, observed };
+            finding.first.push(violation);
+        }
+    }
+
+    pub(super) fn violations(&self) -> u64 {
+        self.by_rule.iter().flatten().map(|finding| finding.violations).sum()
+    }
+
+    pub(super) fn into_report(self, events: u64) -> Report {
+        Report { events, findings: self.by_rule.into_iter().flatten().collect() }
+    }
+}
+
+impl Report {
+    /// Whether every rule was kept.
+    #[must_use]
+    pub fn pass(&self) -> bool {
+        self.findings.iter().all(|finding| finding.violations == 0)
+    }
+
+    /// The rules that were broken.
+    #[must_use]
+    pub fn broken(&self) -> Vec<Rule> {
+        let broken = self.findings.iter().filter(|finding| finding.violations > 0);
+        broken.map(|finding| finding.rule).collect()
+    }
+
+    /// The violations that were kept, in the order of the rules.
+    pub fn violations(&self) -> impl Iterator<Item = &Violation> {
+        self.findings.iter().flat_map(|finding| &finding.first)
+    }
+
+    /// What one rule found; `None` if it did not apply.
+    #[must_use]
+    pub fn finding(&self, rule: Rule) -> Option<&Finding> {
+        self.findings.iter().find(|finding| finding.rule == rule)
+    }
+
+    /// One line of a verdict for each rule that judged anything.
+    #[must_use]
+    pub fn checks(&self) -> Vec<Check> {
+        let judged = self.findings.iter().filter(|f| f.judged > 0 || f.violations > 0);
+        judged.map(Finding::check).collect()
+    }
+}
+
+impl Finding {
+    fn check(&self) -> Check {
+        let measured = match self.first.first() {
+            None => format!("kept {} times", thousands(self.judged)),
+            Some(first) => {
+                format!("broken {} times, first: {first}", thousands(self.violations))
+            }
+        };
+        Check {
+            name: self.rule.to_string(),
+            expected: self.rule.promise().to_string(),
+            measured,
+            pass: self.violations == 0,
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for check in self.checks() {
+            let verdict = if check.pass { "ok  " } else { "FAIL" };
+            writeln!(f, "{verdict} {}: {}", check.name, check.measured)?;
+        }
+        for violation in self.violations() {
+            writeln!(f, "     {violation}")?;
+        }
+        write!(f, "{} events", thousands(self.events))
+    }
+}

@@ -1,0 +1,312 @@
+//! What a scenario expects of runs, volumes or times beside each other: that one figure is so many
+//! times another, or that repetitions of a run are alike.
+
+use super::expect::{Bounds, Checked, Metric};
+use super::known::Known;
+use crate::figures::series::Spread;
+use crate::text;
+
+/// One comparison.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Comparison {
+    /// What is compared, in words.
+    pub what: String,
+    /// The figures that are looked at.
+    pub of: Vec<Measure>,
+    /// How they are looked at.
+    pub by: By,
+    /// What comes of it is multiplied by this: where a run is a fraction of what it stands for.
+    pub times: f64,
+    /// What must come of it.
+    pub bounds: Bounds,
+}
+
+/// A figure, and where it comes from.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Measure {
+    /// Measured in a run.
+    Of {
+        /// Number of the run.
+        run: usize,
+        /// Number of the measurement in it.
+        measure: usize,
+    },
+    /// Known without any run.
+    Known(f64),
+}
+
+/// How figures are compared.
+#[derive(Clone, PartialEq, Debug)]
+pub enum By {
+    /// Their mean is divided by the mean of these.
+    RatioTo(Vec<Measure>),
+    /// The same, each side having been multiplied by something first.
+    Quotient {
+        /// What the figures are multiplied by, if anything.
+        times: Option<Factor>,
+        /// What they are divided by.
+        to: Vec<Measure>,
+        /// What that is multiplied by, if anything.
+        to_times: Option<Factor>,
+    },
+    /// Their standard deviation is divided by their mean, in percent.
+    CovPercent,
+    /// That is divided by the same of these.
+    CovRatioTo(Vec<Measure>),
+    /// Their mean is taken, as what it is.
+    Mean(Metric),
+    /// The one that is furthest from the middle of what must come of it, as what it is.
+    Furthest(Metric),
+    /// The same of what is known without a run.
+    Known(Known),
+}
+
+/// What something is multiplied by: a mean.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Factor {
+    /// Figures.
+    pub of: Vec<Measure>,
+    /// What one of their units counts for.
+    pub scale: f64,
+}
+
+impl Factor {
+    fn value(of: Option<&Self>, measured: &[&[Option<f64>]]) -> Option<f64> {
+        let Some(factor) = of else { return Some(1.0) };
+        Some(Spread::of(&figures(&factor.of, measured)?).mean * factor.scale)
+    }
+}
+
+impl Comparison {
+    /// Everything that is looked at.
+    pub fn measures(&self) -> impl Iterator<Item = Measure> {
+        let (to, factors): (&[Measure], [Option<&Factor>; 2]) = match &self.by {
+            By::RatioTo(to) | By::CovRatioTo(to) => (to, [None, None]),
+            By::Quotient { times, to, to_times } => (to, [times.as_ref(), to_times.as_ref()]),
+            By::CovPercent | By::Mean(_) | By::Furthest(_) | By::Known(_) => (&[], [None, None]),
+        };
+        let factors = factors.into_iter().flatten().flat_map(|factor| &factor.of);
+        self.of.iter().chain(to).chain(factors).copied()
+    }
+
+    /// Whether a busy machine may be why a figure is not what it must be: not of what is known
+    /// without a run or is counted, nor where volumes gave more than they may.
+    #[must_use]
+    pub fn may_suffer(&self, value: Option<f64>) -> bool {
+        use Metric::{Counted, CreditsSpent, FlushesPerCall, JobMeanCalls, JobMeanIops, KibPerIo};
+        use Metric::{MeanIops, MeanMibps, TotalIos};
+        match (&self.by, value) {
+            (_, None) | (By::Known(_), _) => false,
+            (By::Mean(metric) | By::Furthest(metric), Some(value)) => match metric {
+                Counted | FlushesPerCall | KibPerIo => false,
+                MeanIops
+                | MeanMibps
+                | JobMeanIops
+                | JobMeanCalls
+                | TotalIos
+                | CreditsSpent { .. } => value <= self.bounds.high,
+                _ => true,
+            },
+            _ => true,
+        }
+    }
+
+    /// Whether a processor that was slower at times by a factor may be why a figure is not what it
+    /// must be: a ratio or a rate that is off by no more, and how runs vary.
+    #[must_use]
+    pub fn may_be_slowed(&self, value: Option<f64>, slower: f64) -> bool {
+        let varies = match &self.by {
+            By::CovPercent | By::CovRatioTo(_) => true,
+            By::Mean(metric) | By::Furthest(metric) => {
+                matches!(metric, Metric::CovPercent | Metric::JobCovPercent)
+            }
+            By::RatioTo(_) | By::Quotient { .. } | By::Known(_) => false,
+        };
+        let is_near =
+            |value| value * slower >= self.bounds.low && value / slower <= self.bounds.high;
+        varies || value.is_some_and(is_near)
+    }
+
+    /// Whether there may be no figure where fewer runs are made, or no file system is there for its
+    /// programs: not where none is a verdict, as of a rate that never falls.
+    #[must_use]
+    pub const fn may_lack(&self) -> bool {
+        let (By::Mean(metric) | By::Furthest(metric)) = &self.by else { return true };
+        !matches!(metric, Metric::FallsBelow(_) | Metric::CreditsSpent { .. })
+    }
+
+    /// Whether all its figures are of the first `runs` runs.
+    #[must_use]
+    pub fn is_within(&self, runs: usize) -> bool {
+        let is_there = |measure| match measure {
+            Measure::Of { run, .. } => run < runs,
+            Measure::Known(_) => true,
+        };
+        self.measures().all(is_there)
+    }
+
+    /// Judges. `measured` has the figures of each run.
+    #[must_use]
+    pub fn check(&self, measured: &[&[Option<f64>]]) -> Checked {
+        let value = self.value(measured).map(|value| value * self.times);
+        let pass = value.is_some_and(|value| (self.bounds.low..=self.bounds.high).contains(&value));
+        Checked {
+            what: self.what.clone(),
+            expected: self.bounds.words.clone(),
+            measured: value.map_or_else(|| "nothing".to_owned(), |value| self.by.shown(value)),
+            value,
+            pass,
+        }
+    }
+
+    fn value(&self, measured: &[&[Option<f64>]]) -> Option<f64> {
+        let figures_of = figures(&self.of, measured)?;
+        let of = Spread::of(&figures_of);
+        match &self.by {
+            By::RatioTo(to) => {
+                let to = Spread::of(&figures(to, measured)?).mean;
+                (to > 0.0).then(|| of.mean / to)
+            }
+            By::Quotient { times, to, to_times } => {
+                let to = Spread::of(&figures(to, measured)?).mean;
+                let to = to * Factor::value(to_times.as_ref(), measured)?;
+                let of = of.mean * Factor::value(times.as_ref(), measured)?;
+                (to > 0.0).then(|| of / to)
+            }
+            By::CovRatioTo(to) => {
+                let compared = Spread::of(&figures(to, measured)?).cov;
+                let may_vary = self.of.len() > 1 && to.len() > 1;
+                (may_vary && compared > 0.0).then(|| of.cov / compared)
+            }
+            By::CovPercent => (self.of.len() > 1).then_some(of.cov * 100.0),
+            By::Mean(_) | By::Known(_) => Some(of.mean),
+            By::Furthest(_) => {
+                // The bounds are of what comes of it in the end.
+                let middle = self.bounds.middle()? / self.times;
+                let distance = |figure: &f64| (figure - middle).abs();
+                figures_of.into_iter().max_by(|a, b| distance(a).total_cmp(&distance(b)))
+            }
+        }
+    }
+}
+
+/// None if there are none, or one is not known.
+fn figures(of: &[Measure], measured: &[&[Option<f64>]]) -> Option<Vec<f64>> {
+    let figure = |of: &Measure| match *of {
+        Measure::Of { run, measure } => *measured.get(run)?.get(measure)?,
+        Measure::Known(value) => Some(value),
+    };
+    of.iter().map(figure).collect::<Option<Vec<f64>>>().filter(|figures| !figures.is_empty())
+}
+
+impl By {
+    /// A figure with its unit.
+    #[must_use]
+    pub fn shown(&self, value: f64) -> String {
+        match self {
+            Self::RatioTo(_) if value >= 100.0 => text::rate(value),
+            Self::RatioTo(_) | Self::Quotient { .. } => format!("{value:.3}"),
+            // A thousandth is a lot where both are near nothing.
+            Self::CovRatioTo(_) => format!("{value:.4}"),
+            Self::CovPercent => text::percent(value / 100.0),
+            Self::Mean(metric) | Self::Furthest(metric) => metric.shown(value),
+            Self::Known(known) => known.shown(value),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(of: &[(usize, usize)], by: By, high: f64) -> Checked {
+        let measured: [&[Option<f64>]; 3] =
+            [&[Some(10.0), None], &[Some(14.0)], &[Some(3.0), Some(0.0)]];
+        let of = of.iter().map(|&(run, measure)| Measure::Of { run, measure }).collect();
+        let bounds = Bounds { low: 0.0, high, words: String::new() };
+        Comparison { what: String::new(), of, by, times: 1.0, bounds }.check(&measured)
+    }
+
+    #[test]
+    fn means_are_divided() {
+        let to = |run, measure| By::RatioTo(vec![Measure::Of { run, measure }]);
+        let checked = check(&[(0, 0), (1, 0)], to(2, 0), 4.0);
+        assert_eq!((checked.value, checked.measured.as_str()), (Some(4.0), "4.000"));
+        assert!(checked.pass && !check(&[(0, 0), (1, 0)], to(2, 0), 3.9).pass);
+        for nothing in [to(0, 1), to(2, 1), to(2, 2), to(3, 0), By::RatioTo(Vec::new())] {
+            let checked = check(&[(0, 0)], nothing, f64::INFINITY);
+            assert!(!checked.pass && checked.measured == "nothing", "{checked:?}");
+        }
+    }
+
+    #[test]
+    fn both_sides_may_be_multiplied_first() {
+        let factor =
+            |run, measure| Some(Factor { of: vec![Measure::Of { run, measure }], scale: 0.5 });
+        let to = vec![Measure::Of { run: 2, measure: 0 }];
+        let by = |times, to_times| By::Quotient { times, to: to.clone(), to_times };
+        let value = |by| check(&[(0, 0), (1, 0)], by, f64::INFINITY).value;
+        assert_eq!(value(by(None, None)), Some(4.0));
+        assert_eq!(value(by(factor(1, 0), None)), Some(28.0), "12 x 7 / 3");
+        assert_eq!(value(by(factor(1, 0), factor(0, 0))), Some(5.6), "12 x 7 / (3 x 5)");
+        assert_eq!(value(by(factor(0, 1), None)), None, "nothing came of it");
+        assert_eq!(value(by(None, factor(2, 1))), None, "and nothing is divided by 0");
+        let quotient = Comparison {
+            what: String::new(),
+            of: Vec::new(),
+            by: by(None, factor(3, 0)),
+            times: 1.0,
+            bounds: Bounds::none(),
+        };
+        assert!(quotient.is_within(4) && !quotient.is_within(3), "its factors are runs, too");
+    }
+
+    #[test]
+    fn variations_are_divided() {
+        let measured: [&[Option<f64>]; 4] =
+            [&[Some(9.0)], &[Some(11.0)], &[Some(99.0)], &[Some(101.0)]];
+        let measures = |runs: &[usize]| -> Vec<Measure> {
+            runs.iter().map(|&run| Measure::Of { run, measure: 0 }).collect()
+        };
+        let value = |of: &[usize], to: &[usize]| {
+            let by = By::CovRatioTo(measures(to));
+            let (of, bounds) = (measures(of), Bounds::none());
+            Comparison { what: String::new(), of, by, times: 1.0, bounds }.check(&measured).value
+        };
+        assert!((value(&[2, 3], &[0, 1]).unwrap() - 0.1).abs() < 1e-9);
+        assert_eq!(value(&[2], &[0, 1]), None, "one does not vary");
+        assert_eq!(value(&[2, 3], &[0, 0]), None, "nor does what is always the same");
+    }
+
+    #[test]
+    fn the_furthest_is_what_is_judged() {
+        let measured: [&[Option<f64>]; 4] =
+            [&[Some(1.0)], &[Some(0.995)], &[Some(1.16)], &[Some(1.0)]];
+        let check = |by| {
+            let of = (0..4).map(|run| Measure::Of { run, measure: 0 }).collect();
+            let bounds = Bounds { low: 0.95, high: 1.05, words: String::new() };
+            Comparison { what: String::new(), of, by, times: 1.0, bounds }.check(&measured)
+        };
+        assert!(check(By::Mean(Metric::Counted)).pass, "one of four does not move the mean");
+        let furthest = check(By::Furthest(Metric::Counted));
+        assert_eq!((furthest.value, furthest.pass), (Some(1.16), false));
+    }
+
+    #[test]
+    fn nothing_is_a_verdict_where_a_rate_never_falls() {
+        let of = |by| {
+            let bounds = Bounds::none();
+            Comparison { what: String::new(), of: Vec::new(), by, times: 1.0, bounds }
+        };
+        assert!(!of(By::Mean(Metric::FallsBelow(5))).may_lack());
+        assert!(of(By::Mean(Metric::JobMeanIops)).may_lack() && of(By::CovPercent).may_lack());
+    }
+
+    #[test]
+    fn repetitions_vary() {
+        let checked = check(&[(0, 0), (1, 0)], By::CovPercent, 23.0);
+        assert!((checked.value.unwrap() - 800.0_f64.sqrt() / 12.0 * 10.0).abs() < 0.01);
+        assert!(!checked.pass);
+        assert_eq!(check(&[(0, 0)], By::CovPercent, 1.0).value, None, "one does not vary");
+    }
+}

@@ -1,0 +1,193 @@
+//! Numbers as people read them. Every table and chart of the laboratory prints through these.
+
+use std::fmt::Write as _;
+
+use evenkeel_core::units::ByteCount;
+
+/// `16000` as `16,000`.
+#[must_use]
+pub fn thousands(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A rate with at most one decimal: `1,000`, `999.9`. The decimal is dropped from 10,000 up.
+#[must_use]
+pub fn rate(value: f64) -> String {
+    let tenths = (value.max(0.0) * 10.0).round() as u64;
+    if tenths.is_multiple_of(10) || tenths >= 100_000 {
+        thousands((value.max(0.0)).round() as u64)
+    } else {
+        format!("{}.{}", thousands(tenths / 10), tenths % 10)
+    }
+}
+
+/// A ratio as a percentage with two or, when small, three decimals: `0.05` as `5.00 %`.
+#[must_use]
+pub fn percent(ratio: f64) -> String {
+    let percent = ratio * 100.0;
+    if percent.abs() < 1.0 { format!("{percent:.3} %") } else { format!("{percent:.2} %") }
+}
+
+/// A latency with three significant digits and its unit: `28.1 us`, `10.7 ms`, `1.20 s`.
+#[must_use]
+pub fn latency(ns: u64) -> String {
+    let (scale, unit) = match ns {
+        0..1_000_000 => (1_000.0, "us"),
+        1_000_000..1_000_000_000 => (1_000_000.0, "ms"),
+        _ => (1_000_000_000.0, "s"),
+    };
+    let value = ns as f64 / scale;
+    match value {
+        v if v < 10.0 => format!("{v:.2} {unit}"),
+        v if v < 100.0 => format!("{v:.1} {unit}"),
+        v => format!("{v:.0} {unit}"),
+    }
+}
+
+/// Values one after the other as a line of blocks, of which each step is twice as much, from the
+/// least of them on; a space where there is none.
+#[must_use]
+pub fn blocks(values: &[u64]) -> String {
+    const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let least = values.iter().copied().filter(|value| *value > 0).min().unwrap_or(1);
+    let block = |value: &u64| match (value / least).checked_ilog2() {
+        None => ' ',
+        Some(doublings) => BLOCKS[(doublings as usize).min(BLOCKS.len() - 1)],
+    };
+    values.iter().map(block).collect()
+}
+
+/// Bytes in the largest binary unit that divides them: `256 KiB`.
+#[must_use]
+pub fn bytes(count: u64) -> String {
+    ByteCount(count).to_string()
+}
+
+/// A byte rate in MiB/s: `125 MiB/s`, `46.9 MiB/s`.
+#[must_use]
+pub fn byte_rate(bytes_per_second: u64) -> String {
+    format!("{} MiB/s", rate(bytes_per_second as f64 / 1_048_576.0))
+}
+
+/// A command line that a shell reads back as the same arguments.
+#[must_use]
+pub fn command_line<S: AsRef<str>>(arguments: &[S]) -> String {
+    let quoted: Vec<String> = arguments.iter().map(|argument| quote(argument.as_ref())).collect();
+    quoted.join(" ")
+}
+
+/// Quotes an argument only where it needs it, so that command lines stay readable.
+fn quote(argument: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:@%+,".contains(c);
+    if !argument.is_empty() && argument.chars().all(plain) {
+        return argument.to_string();
+    }
+    format!("'{}'", argument.replace('\'', r"'\''"))
+}
+
+/// Lines under a headline, in columns as wide as their widest cell; words stand `left`.
+pub fn columns(lines: &[Vec<String>], left: &[bool]) -> String {
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
+    let widths: Vec<usize> = (0..left.len()).map(|column| width(column).unwrap_or(0)).collect();
+    let mut out = String::new();
+    for (number, line) in lines.iter().enumerate() {
+        let mut row = String::new();
+        for ((cell, &width), &left) in line.iter().zip(&widths).zip(left) {
+            let _ = match left {
+                true => write!(row, "{cell:<width$}  "),
+                false => write!(row, "{cell:>width$}  "),
+            };
+        }
+        let _ = writeln!(out, "{}", row.trim_end());
+        if number == 0 {
+            let rule: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
+            let _ = writeln!(out, "{}", rule.join("  "));
+        }
+    }
+    out
+}
+
+/// The known word that `word` most likely was meant to be; none when all are too far away.
+#[must_use]
+pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    // A third of the letters may be wrong, and one always.
+    let distance_max = (word.chars().count() / 3).max(1);
+    known
+        .map(|candidate| (distance(word, candidate), candidate))
+        .filter(|(distance, _)| *distance <= distance_max)
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+/// Letters to insert, remove or replace to get from one word to the other (Levenshtein).
+fn distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.replace('_', "-").chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, a) in from.replace('_', "-").chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in to.iter().enumerate() {
+            let replaced = diagonal + usize::from(a != *b);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(row[j + 1] + 1);
+        }
+    }
+    row[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_block_is_twice_as_much() {
+        assert_eq!(blocks(&[3, 5, 6, 12, 24, 0, 400, 90_000, 3]), "▁▁▂▃▄ ██▁");
+        assert_eq!((blocks(&[]), blocks(&[0, 0])), (String::new(), "  ".to_owned()));
+        assert_eq!(blocks(&[u64::MAX, 1]), "█▁");
+    }
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!(thousands(0), "0");
+        assert_eq!(thousands(999), "999");
+        assert_eq!(thousands(1_000), "1,000");
+        assert_eq!(thousands(1_234_567), "1,234,567");
+        assert_eq!(rate(999.94), "999.9");
+        assert_eq!(rate(999.99), "1,000");
+        assert_eq!(rate(2_999.96), "3,000");
+        assert_eq!(rate(15_999.6), "16,000");
+        assert_eq!(rate(-1.0), "0");
+        assert_eq!(percent(0.000_42), "0.042 %");
+        assert_eq!(percent(-0.051), "-5.10 %");
+        assert_eq!(latency(28_140), "28.1 us");
+        assert_eq!(latency(10_700_000), "10.7 ms");
+        assert_eq!(latency(1_200_000_000), "1.20 s");
+        assert_eq!(byte_rate(125 << 20), "125 MiB/s");
+    }
+
+    #[test]
+    fn near_words_are_found_and_far_ones_are_not() {
+        let near = |word| nearest(word, ["listen", "nbd-listen", "region"].into_iter());
+        assert_eq!(near("lisen"), Some("listen"));
+        assert_eq!(near("nbd_listen"), Some("nbd-listen"));
+        assert_eq!(near("regoin"), Some("region"));
+        assert_eq!(near("zone"), None);
+        assert_eq!(near(""), None);
+    }
+
+    #[test]
+    fn commands_can_be_pasted() {
+        assert_eq!(
+            command_line(&["fio", "--uri=nbd+unix:///?socket=/tmp/a b", "it's"]),
+            r"fio '--uri=nbd+unix:///?socket=/tmp/a b' 'it'\''s'"
+        );
+    }
+}

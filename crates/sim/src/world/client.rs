@@ -1,0 +1,270 @@
+//! Who sends requests: what the next one is, and when it is sent.
+
+use super::record::Recorder;
+use crate::scenario::setup::{ClientSetup, Load, Shape, Think};
+use evenkeel_core::random::Random;
+use evenkeel_core::request::Operation;
+
+/// Requests that a client which does not wait for answers may have under way; what comes beyond
+/// them is dropped and counted.
+pub const BACKLOG_MAX: u64 = 65_536;
+
+/// Threads of a client are numbered from 0; this is the client itself.
+pub const NO_THREAD: u16 = u16::MAX;
+
+/// One client while it runs.
+#[derive(Debug)]
+pub struct Client {
+    /// What it was told.
+    pub setup: ClientSetup,
+    random: Random,
+    /// Blocks in the range.
+    blocks: u64,
+    /// Of each thread: the next offset of its sequential run.
+    cursors: Vec<u64>,
+    /// Requests sent and not answered.
+    pub under_way: u64,
+    /// Requests that were too many.
+    pub dropped: u64,
+    /// Arrivals so far: of an even open load, and of a trace.
+    arrivals: u64,
+    /// The batch that runs.
+    batch: Batch,
+    /// Batches that ended.
+    pub batches: Vec<BatchRecord>,
+    /// Its own record, unless its volume's is the same.
+    pub recorder: Option<Recorder>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Batch {
+    started_at: u64,
+    left: u64,
+}
+
+/// A batch of requests that ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BatchRecord {
+    /// When it began, after the start of the run.
+    pub started_ns: u64,
+    /// How long it took.
+    pub took_ns: u64,
+}
+
+/// A request as a client makes it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wanted {
+    /// What to do.
+    pub operation: Operation,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u32,
+}
+
+/// What a client does when it is woken or answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Sends so many requests, those of threads 0, 1, ... in turn.
+    Send(u32),
+    /// Sends one of this thread.
+    SendAs(u16),
+    /// Sends this one.
+    SendThis(Wanted),
+    /// Waits until then, as that thread or itself.
+    Wait(u64, u16),
+    /// Nothing.
+    Rest,
+}
+
+impl Client {
+    /// A client before its start.
+    #[must_use]
+    pub fn new(setup: &ClientSetup, random: Random, recorder: Option<Recorder>) -> Self {
+        let threads = match setup.load {
+            Load::Closed { threads, .. } => threads.max(1),
+            _ => 1,
+        };
+        let block = u64::from(setup.shape.block_bytes.max(1));
+        let share = setup.shape.span_bytes / u64::from(threads) / block * block;
+        Self {
+            setup: setup.clone(),
+            random,
+            blocks: (setup.shape.span_bytes / block).max(1),
+            cursors: (0..threads).map(|thread| share * u64::from(thread)).collect(),
+            under_way: 0,
+            dropped: 0,
+            arrivals: 0,
+            batch: Batch::default(),
+            batches: Vec::new(),
+            recorder,
+        }
+    }
+
+    /// The thread that the `nth` request under way belongs to.
+    #[must_use]
+    pub fn thread(&self, nth: u32) -> u16 {
+        let threads = u32::try_from(self.cursors.len()).unwrap_or(1).max(1);
+        u16::try_from(nth % threads).unwrap_or(0)
+    }
+
+    /// What it does at its start.
+    pub fn start(&mut self, now: u64) -> Step {
+        match &self.setup.load {
+            Load::Closed { threads, depth, .. } => {
+                Step::Send(u32::from(*threads) * u32::from(*depth))
+            }
+            Load::Open { .. } => self.next_arrival(now),
+            Load::Job { every_ns, poisson: true, .. } => {
+                let every_ns = *every_ns;
+                Step::Wait(now.saturating_add(self.random.exponential(every_ns)), NO_THREAD)
+            }
+            Load::Job { .. } => self.begin_batch(now),
+            Load::Trace(_) => self.next_recorded(now),
+        }
+    }
+
+    /// What it does when a wait is over; called until it answers with a wait or rest. Open loads
+    /// send first and then wait for the next arrival.
+    pub fn wake(&mut self, now: u64, thread: u16) -> Step {
+        if now >= self.setup.stop_ns {
+            return Step::Rest;
+        }
+        match &self.setup.load {
+            Load::Closed { .. } => Step::SendAs(thread),
+            Load::Open { .. } => Step::SendAs(0),
+            Load::Job { .. } if thread == NO_THREAD => self.begin_batch(now),
+            Load::Job { .. } => Step::SendAs(thread),
+            Load::Trace(arrivals) => match arrivals.get(index(self.arrivals)) {
+                Some(arrival) => {
+                    self.arrivals += 1;
+                    let operation = self.operation(arrival.is_read);
+                    let (offset, length) = (arrival.offset, arrival.length);
+                    Step::SendThis(Wanted { operation, offset, length })
+                }
+                None => Step::Rest,
+            },
+        }
+    }
+
+    /// When an open load's next request comes, the one before having been sent.
+    pub fn after_arrival(&mut self, now: u64) -> Step {
+        match &self.setup.load {
+            Load::Open { .. } => self.next_arrival(now),
+            Load::Trace(_) => self.next_recorded(now),
+            Load::Closed { .. } | Load::Job { .. } => Step::Rest,
+        }
+    }
+
+    /// What it does when a request of `thread` was answered.
+    #[inline(always)]
+    pub fn answered(&mut self, now: u64, thread: u16) -> Step {
+        self.under_way -= 1;
+        if now >= self.setup.stop_ns {
+            return Step::Rest;
+        }
+        match &self.setup.load {
+            Load::Closed { think, .. } => {
+                let think = *think;
+                self.go_on(now, thread, think)
+            }
+            Load::Job { every_ns, poisson, think, .. } => {
+                if self.batch.left > 0 {
+                    self.batch.left -= 1;
+                    let think = *think;
+                    return self.go_on(now, thread, think);
+                }
+                if self.under_way > 0 {
+                    return Step::Rest;
+                }
+                let distance_ns = match *poisson {
+                    true => self.random.exponential(*every_ns),
+                    false => *every_ns,
+                };
+                let started_ns = self.batch.started_at;
+                self.batches.push(BatchRecord { started_ns, took_ns: now - started_ns });
+                Step::Wait(now.max(started_ns.saturating_add(distance_ns)), NO_THREAD)
+            }
+            Load::Open { .. } | Load::Trace(_) => Step::Rest,
+        }
+    }
+
+    /// What a thread does that is to send another request.
+    #[inline(always)]
+    fn go_on(&mut self, now: u64, thread: u16, think: Think) -> Step {
+        match think {
+            Think::No => Step::SendAs(thread),
+            Think::Constant(ns) => Step::Wait(now.saturating_add(ns), thread),
+            Think::Exponential(mean_ns) => {
+                let ns = self.random.exponential(mean_ns);
+                Step::Wait(now.saturating_add(ns), thread)
+            }
+        }
+    }
+
+    /// The next request of a thread.
+    #[inline(always)]
+    pub fn next_request(&mut self, thread: u16) -> Wanted {
+        let Shape { read_percent, block_bytes, sequential, span_bytes, .. } = self.setup.shape;
+        let block = u64::from(block_bytes.max(1));
+        let offset = if sequential {
+            let cursor = &mut self.cursors[usize::from(thread)];
+            let offset = *cursor;
+            *cursor = if offset + 2 * block > span_bytes { 0 } else { offset + block };
+            offset
+        } else {
+            self.random.below(self.blocks) * block
+        };
+        let is_read = match read_percent {
+            100 => true,
+            0 => false,
+            percent => self.random.below(100) < u64::from(percent),
+        };
+        Wanted { operation: self.operation(is_read), offset, length: block_bytes }
+    }
+
+    /// Arrivals of an even load in the second that is not over.
+    pub fn arrivals_of_second(&self) -> u64 {
+        match self.setup.load {
+            Load::Open { per_second, .. } => self.arrivals % per_second.max(1),
+            _ => 0,
+        }
+    }
+
+    fn operation(&self, is_read: bool) -> Operation {
+        if is_read { Operation::Read } else { Operation::Write { fua: self.setup.shape.fua } }
+    }
+
+    fn next_arrival(&mut self, now: u64) -> Step {
+        let Load::Open { per_second, poisson } = self.setup.load else { return Step::Rest };
+        let per_second = per_second.max(1);
+        if poisson {
+            let distance = self.random.exponential(1_000_000_000 / per_second);
+            return Step::Wait(now.saturating_add(distance), NO_THREAD);
+        }
+        // Counted from the start, so that rounding does not add up.
+        self.arrivals += 1;
+        let after = u128::from(self.arrivals) * 1_000_000_000 / u128::from(per_second);
+        let after = u64::try_from(after).unwrap_or(u64::MAX);
+        Step::Wait(self.setup.start_ns.saturating_add(after), NO_THREAD)
+    }
+
+    fn next_recorded(&self, _now: u64) -> Step {
+        let Load::Trace(arrivals) = &self.setup.load else { return Step::Rest };
+        match arrivals.get(index(self.arrivals)) {
+            Some(next) => Step::Wait(self.setup.start_ns.saturating_add(next.at_ns), NO_THREAD),
+            None => Step::Rest,
+        }
+    }
+
+    fn begin_batch(&mut self, now: u64) -> Step {
+        let Load::Job { ios, depth, .. } = self.setup.load else { return Step::Rest };
+        let at_once = u64::from(depth.max(1)).min(ios);
+        self.batch = Batch { started_at: now, left: ios - at_once };
+        Step::Send(u32::try_from(at_once).unwrap_or(u32::MAX))
+    }
+}
+
+fn index(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}

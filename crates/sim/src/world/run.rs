@@ -1,0 +1,428 @@
+//! From a scenario to its results: every case in a world of its own, judged by what was expected.
+
+use super::client::BatchRecord;
+use super::policy::Policy;
+use super::product::{NotSimulated, Product};
+use super::record::{Record, Sample};
+use crate::figures::histogram::LatencySummary;
+use crate::scenario::expect::{Checked, Counts, Evidence, Expectation, Subject};
+use crate::scenario::levels::{self, Level};
+use crate::scenario::setup::{ClientSetup, Load, Setup, Target};
+use crate::scenario::{Case, Scenario};
+use crate::world::{ClientOutcome, World};
+use evenkeel_core::qos::pacing::Balances;
+use evenkeel_core::time::Duration;
+use serde::Serialize;
+
+/// Names the shape of the JSON. It changes when a reader of the old shape would misread the new
+/// one.
+pub const SCHEMA: &str = "evenkeel.sim/1";
+
+/// What came of a scenario.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Results {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// The scenario's name.
+    pub scenario: String,
+    /// In a few words.
+    pub title: String,
+    /// What it is about.
+    pub about: String,
+    /// Where its figures come from.
+    pub source: String,
+    /// Day of the volume rules.
+    pub as_of: String,
+    /// Seed of the first case.
+    pub seed: u64,
+    /// Whether all came as expected.
+    pub pass: bool,
+    /// Each run.
+    pub cases: Vec<CaseResults>,
+    /// What was expected of runs beside each other.
+    pub comparisons: Vec<Checked>,
+}
+
+/// What came of one case.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct CaseResults {
+    /// What tells it from the others.
+    pub label: String,
+    /// Its seed.
+    pub seed: u64,
+    /// Simulated seconds.
+    pub duration_s: u64,
+    /// Distance of the samples in seconds.
+    pub sample_s: u64,
+    /// I/Os that were answered.
+    pub ios: u64,
+    /// Whether all came as expected.
+    pub pass: bool,
+    /// Each expectation.
+    pub checks: Vec<Checked>,
+    /// Figures for comparisons with other runs.
+    #[serde(skip)]
+    pub measured: Vec<Option<f64>>,
+    /// Each volume.
+    pub volumes: Vec<SubjectResults>,
+    /// Each client whose requests are not all of its volume's.
+    pub clients: Vec<SubjectResults>,
+}
+
+/// What came of a volume or a client.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct SubjectResults {
+    /// Its name.
+    pub name: String,
+    /// The type and size of a volume, the target of a client.
+    pub kind: String,
+    /// The limits of a volume in words.
+    pub limits: String,
+    /// Requests answered.
+    pub ios: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Latencies as the client saw them.
+    pub latency: LatencySummary,
+    /// Those that the shares of
+    /// [`SHARES_PPM`](crate::figures::histogram::SHARES_PPM) had at most, in nanoseconds; empty
+    /// where only sums are known.
+    #[serde(skip)]
+    pub quantiles_ns: Vec<u64>,
+    /// Bytes of each request of a client, where they are all alike; else 0.
+    #[serde(skip)]
+    pub block_bytes: u32,
+    /// What a client counts, in the plural, where that is not its requests.
+    #[serde(skip)]
+    pub unit: &'static str,
+    /// Requests that went to the device, sample by sample.
+    pub dispatched: Vec<u64>,
+    /// Requests answered, sample by sample.
+    pub completed: Vec<u64>,
+    /// Their bytes.
+    pub completed_bytes: Vec<u64>,
+    /// Most requests dispatched in ten milliseconds, sample by sample.
+    pub peak_10ms: Vec<u32>,
+    /// I/O credits at the end of each sample; empty where there are none.
+    pub credits: Vec<u64>,
+    /// Byte credits at the end of each sample; empty where there are none.
+    pub credits_bytes: Vec<u64>,
+    /// The same of what a client is on: of a stripe, those of its volumes together.
+    #[serde(skip)]
+    pub target_credits: Vec<u64>,
+    /// Its byte credits.
+    #[serde(skip)]
+    pub target_credits_bytes: Vec<u64>,
+    /// Samples in each of `latencies`.
+    pub latency_samples: u64,
+    /// Latencies of equal stretches of the run.
+    pub latencies: Vec<LatencySummary>,
+    /// Batches of a client: begin and length in nanoseconds.
+    pub jobs: Vec<(u64, u64)>,
+    /// Requests in each of them.
+    pub job_ios: u64,
+    /// Requests of a client that were not sent because too many were under way.
+    pub dropped: u64,
+    /// The levels that belong into a chart of the rate.
+    #[serde(skip)]
+    pub levels: Vec<Level>,
+}
+
+/// How a run comes to its results.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Method {
+    /// Every request is simulated.
+    Stepwise,
+    /// What repeats itself exactly is computed: the results are the same.
+    ClosedForm,
+}
+
+/// What was recorded of a case, in virtual time or live.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Recorded {
+    /// Of each volume, in the order of the set-up.
+    pub volumes: Vec<Record>,
+    /// Of each client.
+    pub clients: Vec<ClientOutcome>,
+    /// What the scheduler has paid back to each volume; nothing where it does not tell.
+    pub made_whole: Vec<Duration>,
+    /// What both ends of each volume counted.
+    pub counts: Vec<Counts>,
+    /// I/Os that were answered.
+    pub completed: u64,
+}
+
+/// Runs the cases of a scenario on the product's scheduler, `each` hearing of every case that is
+/// done.
+///
+/// # Errors
+/// When the scenario asks for what is not simulated.
+pub fn run(
+    scenario: &Scenario,
+    seed: u64,
+    method: Method,
+    each: &mut dyn FnMut(&CaseResults),
+) -> Result<Results, NotSimulated> {
+    run_with(scenario, (seed, method), Product::new, each)
+}
+
+/// The same on any scheduler.
+///
+/// # Errors
+/// What `policy` says.
+pub fn run_with<P: Policy, E>(
+    scenario: &Scenario,
+    (seed, method): (u64, Method),
+    policy: impl Fn(&Setup) -> Result<P, E>,
+    each: &mut dyn FnMut(&CaseResults),
+) -> Result<Results, E> {
+    let mut cases = Vec::with_capacity(scenario.cases.len());
+    for (case, number) in scenario.cases.iter().zip(0_u64..) {
+        let seed = seed.wrapping_add(number);
+        let results = run_case(case, (seed, method), policy(&case.setup)?);
+        each(&results);
+        cases.push(results);
+    }
+    Ok(finish(scenario, seed, cases))
+}
+
+/// The results of a scenario whose cases are done.
+#[must_use]
+pub fn finish(scenario: &Scenario, seed: u64, cases: Vec<CaseResults>) -> Results {
+    let measured: Vec<&[Option<f64>]> = cases.iter().map(|case| &case.measured[..]).collect();
+    let comparisons: Vec<Checked> =
+        scenario.comparisons.iter().map(|comparison| comparison.check(&measured)).collect();
+    let compared = comparisons.iter().all(|check| check.pass);
+    Results {
+        schema: SCHEMA,
+        scenario: scenario.name.clone(),
+        title: scenario.title.clone(),
+        about: scenario.about.clone(),
+        source: scenario.source.clone(),
+        as_of: scenario.as_of.to_string(),
+        seed,
+        pass: compared && cases.iter().all(|case| case.pass),
+        cases,
+        comparisons,
+    }
+}
+
+fn run_case<P: Policy>(case: &Case, (seed, method): (u64, Method), policy: P) -> CaseResults {
+    let setup = &case.setup;
+    let mut world = World::new(setup, seed, policy);
+    if method == Method::ClosedForm {
+        world = world.leaping(setup);
+    }
+    for expectation in case.expectations.iter().chain(&case.measures) {
+        if expectation.needs_watch(setup.sample_ns) {
+            for subject in &expectation.of {
+                match resolved(setup, *subject) {
+                    Subject::Volume(volume) => world.watch_volume(volume, expectation.span),
+                    Subject::Client(client) => world.watch_client(client, expectation.span),
+                }
+            }
+        }
+    }
+    let outcome = world.run();
+    let volumes = (0_u32..).zip(&outcome.volumes);
+    let recorded = Recorded {
+        made_whole: volumes.map(|(volume, _)| outcome.policy.made_whole(volume)).collect(),
+        counts: outcome.volumes.iter().map(counts).collect(),
+        volumes: outcome.volumes,
+        clients: outcome.clients,
+        completed: outcome.census.completed,
+    };
+    conclude(case, seed, &recorded)
+}
+
+/// In virtual time the scheduler and the clients are recorded apart.
+fn counts(record: &Record) -> Counts {
+    let total = |pick: fn(&Sample) -> u64| record.samples.iter().map(pick).sum();
+    let (answered, counted) = (total(|at| at.completed), total(|at| at.dispatched));
+    Counts { answered, counted, ..Counts::default() }
+}
+
+/// Judges what was recorded of a case.
+#[must_use]
+pub fn conclude(case: &Case, seed: u64, recorded: &Recorded) -> CaseResults {
+    let setup = &case.setup;
+    let check = |expectation: &Expectation| {
+        let of: Vec<_> =
+            expectation.of.iter().filter_map(|of| evidence(setup, recorded, *of)).collect();
+        expectation.check(&of, setup.sample_ns)
+    };
+    let checks: Vec<Checked> = case.expectations.iter().map(check).collect();
+    let measured = case.measures.iter().map(|measure| check(measure).value).collect();
+    CaseResults {
+        label: case.label.clone(),
+        seed,
+        duration_s: setup.duration_ns / 1_000_000_000,
+        sample_s: setup.sample_ns / 1_000_000_000,
+        ios: recorded.completed,
+        pass: checks.iter().all(|check| check.pass),
+        checks,
+        measured,
+        volumes: volumes(setup, recorded),
+        clients: clients(setup, recorded),
+    }
+}
+
+/// The results of a case of which nothing is known: every figure is missing.
+#[must_use]
+pub fn nothing(case: &Case, seed: u64) -> CaseResults {
+    CaseResults {
+        label: case.label.clone(),
+        seed,
+        duration_s: case.setup.duration_ns / 1_000_000_000,
+        sample_s: case.setup.sample_ns / 1_000_000_000,
+        ios: 0,
+        pass: false,
+        checks: Vec::new(),
+        measured: vec![None; case.measures.len()],
+        volumes: Vec::new(),
+        clients: Vec::new(),
+    }
+}
+
+/// A client without a record of its own is its volume.
+fn resolved(setup: &Setup, subject: Subject) -> Subject {
+    match subject {
+        Subject::Client(client) => match setup.clients[client as usize].target {
+            Target::Volume(volume) if setup.is_sole(setup.clients[client as usize].target) => {
+                Subject::Volume(volume)
+            }
+            _ => subject,
+        },
+        Subject::Volume(_) => subject,
+    }
+}
+
+/// What is known of a subject; never nothing, because a client without a record is its volume.
+fn evidence<'a>(setup: &Setup, recorded: &'a Recorded, subject: Subject) -> Option<Evidence<'a>> {
+    let record = match resolved(setup, subject) {
+        Subject::Volume(volume) => Some(&recorded.volumes[volume as usize]),
+        Subject::Client(client) => recorded.clients[client as usize].record.as_ref(),
+    };
+    let (batches, batch_ios): (&[BatchRecord], u64) = match subject {
+        Subject::Volume(_) => (&[], 0),
+        Subject::Client(client) => {
+            let ios = job_ios(&setup.clients[client as usize]);
+            (&recorded.clients[client as usize].batches, ios)
+        }
+    };
+    let volume = match resolved(setup, subject) {
+        Subject::Volume(volume) => Some(volume),
+        Subject::Client(_) => None,
+    };
+    let made_whole = volume.and_then(|volume| recorded.made_whole.get(volume as usize).copied());
+    let made_whole = made_whole.unwrap_or(Duration::ZERO);
+    let counts = volume.and_then(|volume| recorded.counts.get(volume as usize).copied());
+    Some(Evidence { record: record?, batches, batch_ios, made_whole, counts })
+}
+
+/// Requests of a batch; none of a client that makes none.
+fn job_ios(client: &ClientSetup) -> u64 {
+    match client.load {
+        Load::Job { ios, .. } => ios,
+        _ => 0,
+    }
+}
+
+fn volumes(setup: &Setup, recorded: &Recorded) -> Vec<SubjectResults> {
+    let both = setup.volumes.iter().zip(&recorded.volumes);
+    let results = (0_u32..).zip(both).map(|(number, (volume, record))| {
+        let promise = crate::promise::Promise::from_pacing(&volume.pacing, volume.balances);
+        SubjectResults {
+            limits: promise.to_string(),
+            levels: levels::of_volume(setup, number),
+            block_bytes: levels::block_bytes(setup, number),
+            ..subject(&volume.name, &volume.kind, record)
+        }
+    });
+    results.collect()
+}
+
+fn clients(setup: &Setup, recorded: &Recorded) -> Vec<SubjectResults> {
+    let mut results = Vec::new();
+    for (number, (client, came)) in (0_u32..).zip(setup.clients.iter().zip(&recorded.clients)) {
+        let of_volume = match resolved(setup, Subject::Client(number)) {
+            Subject::Volume(volume) => Some(&recorded.volumes[volume as usize]),
+            Subject::Client(_) => None,
+        };
+        let tells_more = !came.batches.is_empty() || came.dropped > 0;
+        if client.is_for_real_only() && !tells_more {
+            continue;
+        }
+        let Some(record) = came.record.as_ref().or(of_volume.filter(|_| tells_more)) else {
+            continue;
+        };
+        let target = match client.target {
+            Target::Volume(volume) => &setup.volumes[volume as usize].name,
+            Target::Stripe(stripe) => &setup.stripes[stripe as usize].name,
+        };
+        // What other programs move is their own affair, and no request is like the other.
+        let is_alike =
+            client.program.is_none_or(|of| of.program.is_timed() || of.program.is_of_iomelt());
+        let (target_credits, target_credits_bytes) = credits_of(setup, recorded, client.target);
+        results.push(SubjectResults {
+            levels: levels::of_client(setup, client),
+            block_bytes: if is_alike { client.shape.block_bytes } else { 0 },
+            unit: client.program.and_then(|of| of.program.unit()).unwrap_or_default(),
+            target_credits,
+            target_credits_bytes,
+            jobs: came.batches.iter().map(|b| (b.started_ns, b.took_ns)).collect(),
+            job_ios: job_ios(client),
+            dropped: came.dropped,
+            ..subject(&client.name, &format!("on {target}"), record)
+        });
+    }
+    results
+}
+
+/// Credits of what a client is on, sample by sample: of a stripe, those of its volumes together.
+/// Empty where there are none.
+fn credits_of(setup: &Setup, recorded: &Recorded, target: Target) -> (Vec<u64>, Vec<u64>) {
+    let volumes = target.volumes(setup);
+    let records = || volumes.iter().filter_map(|volume| recorded.volumes.get(*volume as usize));
+    let samples = records().map(|record| record.samples.len()).min().unwrap_or(0);
+    let sums = |pick: fn(&Balances) -> Option<u64>| -> Vec<u64> {
+        let at = |at: usize| {
+            records().map(|record| pick(&record.samples[at].balances)).sum::<Option<u64>>()
+        };
+        (0..samples).map(at).collect::<Option<Vec<u64>>>().unwrap_or_default()
+    };
+    (sums(|balances| balances.operations), sums(|balances| balances.bytes))
+}
+
+/// What came of a record, under a name.
+pub fn subject(name: &str, kind: &str, record: &Record) -> SubjectResults {
+    let samples = &record.samples;
+    let balances = |pick: fn(&Balances) -> Option<u64>| {
+        samples.iter().filter_map(|sample| pick(&sample.balances)).collect()
+    };
+    SubjectResults {
+        name: name.to_owned(),
+        kind: kind.to_owned(),
+        limits: String::new(),
+        ios: record.latency.count,
+        bytes: record.bytes,
+        latency: record.latency,
+        quantiles_ns: record.quantiles_ns.clone(),
+        block_bytes: 0,
+        unit: "",
+        dispatched: samples.iter().map(|sample| sample.dispatched).collect(),
+        completed: samples.iter().map(|sample| sample.completed).collect(),
+        completed_bytes: samples.iter().map(|sample| sample.completed_bytes).collect(),
+        peak_10ms: samples.iter().map(|sample| sample.peak_10ms).collect(),
+        credits: balances(|balances| balances.operations),
+        credits_bytes: balances(|balances| balances.bytes),
+        target_credits: Vec::new(),
+        target_credits_bytes: Vec::new(),
+        latency_samples: record.latency_samples,
+        latencies: record.latencies.clone(),
+        jobs: Vec::new(),
+        job_ios: 0,
+        dropped: 0,
+        levels: Vec::new(),
+    }
+}

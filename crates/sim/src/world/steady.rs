@@ -1,0 +1,216 @@
+//! The closed form of a steady stretch: what repeats itself exactly is not simulated again.
+//!
+//! At the end of each sample the whole state of the world is told with all times counted from that
+//! moment: what waits in the scheduler and for how long it has, the levels of its limits, what the
+//! device works on, who thinks until when. Where it is what it was a sample ago, the next sample
+//! will be what the last one was, and so on until something comes from outside: a change, a start,
+//! a stop, a pause, the end. All of those samples are added to the records at once. Then the world
+//! does not move on, but what lies ahead comes nearer; nothing in it knows what time it is.
+//!
+//! It may not change a bit of the results, so it is tried only where chance decides nothing: one
+//! volume, one client that sends requests of one length, which cost the same wherever they lie and
+//! whichever way their bytes go, an ideal device, exact timers. Whether a request is a read then
+//! only names it. Credits that run down or fill up are repeated as long as they are neither spent
+//! nor full on the way.
+
+use super::{Event, World};
+use crate::scenario::setup::{ChangeKind, ClientSetup, Load, Setup, Shape, Think};
+use crate::world::client::NO_THREAD;
+use crate::world::device::Device;
+use crate::world::policy::Policy;
+use crate::world::record::{Recorder, brought_nearer};
+use evenkeel_core::qos::Phase;
+use evenkeel_core::qos::pacing::Pacing;
+use evenkeel_core::time::Instant;
+
+/// Even arrivals are at the same places of every second.
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// The state of a world at the end of a sample.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    at: u64,
+    /// When something comes from outside next.
+    horizon: u64,
+    /// When the oldest request under way was submitted.
+    oldest_submitted_at: u64,
+    phase: Phase,
+    words: Vec<u64>,
+    /// What only counts: requests submitted, completed, and dropped.
+    counts: [u64; 3],
+}
+
+/// Whether nothing in a world is left to chance but what decides nothing.
+pub(super) fn may_repeat(setup: &Setup) -> bool {
+    let ([volume], [client]) = (setup.volumes.as_slice(), setup.clients.as_slice()) else {
+        return false;
+    };
+    let ClientSetup { shape, load, .. } = client;
+    let is_even = match load {
+        Load::Closed { think, .. } => !matches!(think, Think::Exponential(_)),
+        Load::Open { poisson, .. } => !poisson,
+        Load::Job { .. } | Load::Trace(_) => false,
+    };
+    let later = setup.changes.iter().filter_map(|change| match &change.kind {
+        ChangeKind::Repace(_, pacing) => Some(pacing.as_ref()),
+        _ => None,
+    });
+    let is_exact = setup.poller.late_mean_ns == 0 && setup.poller.pause_ppm == 0;
+    is_even
+        && is_exact
+        && setup.sample_ns.is_multiple_of(SECOND_NS)
+        && Device::is_ideal(&setup.device)
+        && later.chain([&volume.pacing]).all(|pacing| costs_the_same(shape, pacing))
+}
+
+/// Whether requests that come one after the other never share a counted I/O, and none is urgent.
+const fn costs_the_same(shape: &Shape, pacing: &Pacing) -> bool {
+    let counting = &pacing.counting;
+    let merges = shape.block_bytes >= counting.merge_bytes_min
+        && !shape.block_bytes.is_multiple_of(counting.unit_bytes);
+    !merges && !shape.fua
+}
+
+/// A time, counted from another; the end of time is never.
+fn counted_from(now: u64, at: u64) -> u64 {
+    if at == u64::MAX { at } else { at.wrapping_sub(now) }
+}
+
+impl<P: Policy> World<P> {
+    /// To be called when a sample was closed: leaps over what follows, if it is known.
+    pub(super) fn leap_if_steady(&mut self) {
+        if !self.may_leap {
+            return;
+        }
+        let before = self.snapshot.take();
+        let after = self.take_snapshot();
+        let leapt = match (&before, &after) {
+            (Some(before), Some(after)) => self.leap(before, after),
+            _ => false,
+        };
+        // After a leap the credits are others.
+        self.snapshot = after.filter(|_| !leapt);
+    }
+
+    /// Leaps as often over what lay between two snapshots as it is known to come again.
+    fn leap(&mut self, before: &Snapshot, after: &Snapshot) -> bool {
+        let cycle_ns = after.at - before.at;
+        let is_undisturbed = before.horizon >= after.at && cycle_ns == self.sample_ns;
+        if !is_undisturbed || before.words != after.words || !after.phase.is_like(&before.phase) {
+            return false;
+        }
+        let mut horizon = after.horizon;
+        for edge in self.recorders().flat_map(|recorder| recorder.edges()) {
+            if edge > self.now {
+                horizon = horizon.min(edge);
+            } else if edge > after.oldest_submitted_at {
+                return false; // some of what is answered next was sent before it
+            }
+        }
+        let cycles_max = horizon.saturating_sub(self.now) / cycle_ns;
+        let mut cycles = 0;
+        while cycles < cycles_max && self.policy.repeat(&before.phase, &after.phase) {
+            self.repeat_sample();
+            cycles += 1;
+        }
+        let [submitted, completed, dropped] =
+            [0, 1, 2].map(|nth| cycles * (after.counts[nth] - before.counts[nth]));
+        self.submitted += submitted;
+        self.completed += completed;
+        self.clients[0].dropped += dropped;
+        self.bring_nearer(cycles * cycle_ns);
+        cycles > 0
+    }
+
+    fn repeat_sample(&mut self) {
+        let now = self.now;
+        let balances = self.balances_of(0, now);
+        self.volumes[0].recorder.repeat_sample(now, balances);
+        if let Some(recorder) = &mut self.clients[0].recorder {
+            recorder.repeat_sample(now, Default::default());
+        }
+    }
+
+    fn recorders(&self) -> impl Iterator<Item = &Recorder> {
+        let of_clients = self.clients.iter().filter_map(|client| client.recorder.as_ref());
+        self.volumes.iter().map(|volume| &volume.recorder).chain(of_clients)
+    }
+
+    /// Lets all that comes from outside come so much earlier.
+    fn bring_nearer(&mut self, leapt_ns: u64) {
+        let now = self.now;
+        let nearer = |at| brought_nearer(at, now, leapt_ns);
+        self.end = nearer(self.end);
+        self.events.move_in_time(|at, event| match event {
+            Event::Start(_) | Event::Change(_) => nearer(at),
+            Event::Wake(..) => at,
+        });
+        self.poller.bring_nearer(nearer);
+        for client in &mut self.clients {
+            client.setup.start_ns = nearer(client.setup.start_ns);
+            client.setup.stop_ns = nearer(client.setup.stop_ns);
+            client.recorder.iter_mut().for_each(|recorder| recorder.bring_nearer(nearer));
+        }
+        self.volumes.iter_mut().for_each(|volume| volume.recorder.bring_nearer(nearer));
+    }
+
+    /// Until when nothing comes from outside, at present or later.
+    fn horizon(&self) -> u64 {
+        let events = self.events.iter().filter(|(_, event)| !matches!(event, Event::Wake(..)));
+        let stops = self.clients.iter().map(|client| client.setup.stop_ns);
+        let stops = stops.filter(|stop| *stop > self.now);
+        // Who is to look at the end of a sample would be late for it.
+        let pause = self.poller.next_pause_at().map(|begin| begin.saturating_sub(1));
+        let all = events.map(|(at, _)| at).chain(stops).chain(pause).chain([self.end]);
+        all.fold(u64::MAX, u64::min)
+    }
+
+    /// The state at present; `None` if that is not the end of a sample, or cannot be told.
+    fn take_snapshot(&mut self) -> Option<Snapshot> {
+        let (now, client) = (self.now, &self.clients[0]);
+        if self.next_sample != now + self.sample_ns || !self.groups.is_empty() {
+            return None;
+        }
+        let mut words = vec![
+            counted_from(now, self.poller.asked),
+            counted_from(now, self.poller.at),
+            client.under_way,
+            client.arrivals_of_second(),
+            u64::from(client.setup.stop_ns <= now),
+            self.policy.made_whole(0).ns,
+        ];
+        let counts = [self.submitted, self.completed, client.dropped];
+        for (at, event) in self.events.iter_in_order() {
+            if let Event::Wake(_, thread) = event {
+                words.extend([at - now, u64::from(thread == NO_THREAD)]);
+            }
+        }
+        let phase = self.policy.phase(Instant::from_ns(now))?;
+        let mut handles = phase.handles().to_vec();
+        words.extend([u64::MAX, self.volumes[0].blocked.len() as u64]);
+        handles.extend(self.volumes[0].blocked.iter().map(|request| request.handle));
+        self.device.tell(now, &mut words, &mut handles)?;
+        let oldest_submitted_at = self.tell_requests(&handles, &mut words);
+        let horizon = self.horizon();
+        Some(Snapshot { at: now, horizon, oldest_submitted_at, phase, words, counts })
+    }
+
+    /// Tells the requests under way, in the order in which they are met, and when the oldest was
+    /// submitted. A request that is met again, because it is in pieces, is its place.
+    fn tell_requests(&self, handles: &[u32], words: &mut Vec<u64>) -> u64 {
+        let mut places = vec![None; self.requests.capacity()];
+        let mut oldest = self.now;
+        for (place, handle) in handles.iter().enumerate() {
+            let request = &self.requests[*handle as usize];
+            let first = *places[*handle as usize].get_or_insert(place);
+            let age_ns = self.now - request.submitted_at;
+            words.extend([first as u64, age_ns, u64::from(request.length)]);
+            words.extend([u64::from(request.pieces), u64::from(request.whole)]);
+            oldest = oldest.min(request.submitted_at);
+        }
+        oldest
+    }
+}
+
+#[cfg(test)]
+mod tests;

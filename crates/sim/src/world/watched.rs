@@ -1,0 +1,343 @@
+//! The product under the checkers: everything that happens to it is told to them.
+
+use super::policy::{Dispatch, Policy, Request};
+use super::product::{NotSimulated, Product, instance_pacing};
+use crate::oracle::{
+    Alone, Cause, Checkers, Completed, Counter, DevicePromise, DeviceWork, Direction, Dispatched,
+    Event, Floor, InstancePromise, Piece, Report, Sample, Submitted, System, Tier, VolumePromise,
+};
+use crate::scenario::setup::{
+    ChangeKind, DeviceSetup, ServiceTime, Setup, VolumeSetup, WindowSetup,
+};
+use evenkeel_core::qos::pacing::{Balances, Pacing};
+use evenkeel_core::qos::scheduler;
+use evenkeel_core::qos::sharing::Ground;
+use evenkeel_core::request::Operation;
+use evenkeel_core::time::{Duration, Instant};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Nothing that its volume's own limits let pass waits longer than this.
+const WAIT_MAX_NS: u64 = 2_000_000_000;
+
+/// A request of this size is what reservations are counted in.
+const REFERENCE_BYTES: u32 = 16 << 10;
+
+/// A tag is told in whole nanoseconds and a timer goes off in its own time: what a reservation
+/// covers may be so much early or late. A promise that is kept is far closer, one that is broken is
+/// broken by more and more.
+const BASE_SLACK_NS: u64 = 1_000_000;
+
+/// A request that is not answered.
+#[derive(Clone, Copy, Debug, Default)]
+struct Open {
+    instance: u32,
+    whole_length: u32,
+    pieces: u32,
+    started: bool,
+    dispatched: bool,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Watched {
+    product: Product,
+    checkers: Checkers,
+    /// What is promised for each volume, and how its requests count.
+    volumes: Vec<(VolumePromise, Counter)>,
+    instances: u32,
+    /// What each volume has reserved, by its own choice.
+    reserved: Vec<u64>,
+    /// What went, told already: it went all at once, whenever it is asked for.
+    output: VecDeque<Dispatch>,
+    /// By handle.
+    open: Vec<Open>,
+    /// When nothing is done, and by whom, in order; told just before.
+    stalls: Vec<(u64, u64, Cause)>,
+    next_stall: usize,
+    /// What the pieces on the device were worth, by ticket.
+    on_device: BTreeMap<u64, u64>,
+    /// The window as it was told last.
+    window_ns: Option<u64>,
+}
+
+impl Watched {
+    /// The product with everything in a setup, and what that promises; beside it what is known of
+    /// volumes that were alone.
+    ///
+    /// # Errors
+    /// When the product does not take the setup.
+    pub(super) fn new(setup: &Setup, alone: &[Alone]) -> Result<Self, NotSimulated> {
+        let product = Product::new(setup)?;
+        let work = work(&setup.device);
+        let promises: Vec<VolumePromise> =
+            setup.volumes.iter().map(|volume| promise(volume, work.as_ref())).collect();
+        let mut system = System { volumes: promises.clone(), ..System::default() };
+        system.device = work.map(|work| DevicePromise { window_ns: 0, work: Some(work) });
+        system.alone = alone.to_vec();
+        system.bounds.base_slack_ns = BASE_SLACK_NS;
+        for instance in &setup.instances {
+            let pacing = instance_pacing(instance)?;
+            system.instances.push(InstancePromise {
+                operations: pacing.operations,
+                bytes: pacing.bytes,
+                link: pacing.read_bytes_per_second,
+                tolerance_ns: pacing.tolerance.ns,
+                balances: Balances::default(),
+            });
+        }
+        system.bounds.wait_ns = Some(WAIT_MAX_NS);
+        let counters = setup.volumes.iter().map(|volume| Counter::new(volume.pacing.counting));
+        let volumes = promises.into_iter().zip(counters).collect();
+        let mut watched = Self {
+            product,
+            checkers: Checkers::new(system),
+            volumes,
+            instances: u32::try_from(setup.instances.len()).unwrap_or(u32::MAX),
+            reserved: setup.volumes.iter().map(reserved).collect(),
+            output: VecDeque::new(),
+            open: Vec::new(),
+            stalls: stalls(setup),
+            next_stall: 0,
+            on_device: BTreeMap::new(),
+            window_ns: None,
+        };
+        watched.tell_window(Instant::ZERO);
+        Ok(watched)
+    }
+
+    /// What the checkers found.
+    pub(super) fn finish(self) -> Report {
+        self.checkers.finish()
+    }
+
+    fn tell(&mut self, now: Instant, event: &Event) {
+        while let Some(&(from, to, cause)) = self.stalls.get(self.next_stall) {
+            if from > now.ns {
+                break;
+            }
+            self.next_stall += 1;
+            self.checkers.observe(&Event::Stalled { from, to, cause });
+        }
+        self.checkers.observe(event);
+    }
+
+    fn collect(&mut self, now: Instant) {
+        while let Some((dispatch, told)) = self.product.poll_dispatch() {
+            self.dispatched(now, &dispatch, &told);
+            self.output.push_back(dispatch);
+        }
+        self.tell_window(now);
+    }
+
+    /// Tells the window if it is another by now.
+    fn tell_window(&mut self, now: Instant) {
+        let told = self.product.device_counters().map(|device| device.window_ns);
+        if let Some(cost_ns) = told.filter(|_| told != self.window_ns) {
+            self.window_ns = told;
+            let sample = Sample::Window { cost_ns };
+            self.tell(now, &Event::Sampled { at: now.ns, sample });
+        }
+    }
+
+    fn dispatched(&mut self, now: Instant, dispatch: &Dispatch, told: &scheduler::Dispatch) {
+        if told.device_ns > 0 {
+            self.on_device.insert(dispatch.ticket, told.device_ns);
+        }
+        let direction = direction(dispatch.operation);
+        let open = &mut self.open[dispatch.handle as usize];
+        let piece = Piece {
+            direction,
+            offset: dispatch.offset,
+            length: dispatch.length,
+            whole_length: open.whole_length,
+            first: !open.started,
+            last: dispatch.last,
+        };
+        open.started = true;
+        open.pieces += 1;
+        open.dispatched = dispatch.last;
+        let instance = open.instance;
+        let counter = &mut self.volumes[dispatch.volume as usize].1;
+        let (operations, bytes, guard) = match direction {
+            Direction::None => {
+                counter.interrupt();
+                (0, 0, 1)
+            }
+            _ => {
+                let (operations, bytes) = counter.count(&piece);
+                (operations, bytes, 0)
+            }
+        };
+        let event = Event::Dispatched(Dispatched {
+            at: now.ns,
+            volume: dispatch.volume,
+            instance,
+            handle: dispatch.handle.into(),
+            direction,
+            length: dispatch.length,
+            operations,
+            bytes,
+            guard,
+            device_cost_ns: told.device_ns,
+            tier: (told.device_ns > 0).then_some(match told.ground {
+                Ground::Reserved => Tier::Base,
+                Ground::Weight => Tier::Burst,
+                Ground::Surplus => Tier::Surplus,
+            }),
+            urgent: told.urgent,
+            last: dispatch.last,
+        });
+        self.tell(now, &event);
+    }
+}
+
+/// When nothing is done: pauses of the server, and of the device.
+fn stalls(setup: &Setup) -> Vec<(u64, u64, Cause)> {
+    let ours = setup.poller.pauses.iter().map(|(from, length)| (*from, from + length, Cause::Ours));
+    // A pause that comes while the device stands still begins when that one ends.
+    let mut end = 0;
+    let of_device = setup.changes.iter().filter_map(|change| match change.kind {
+        ChangeKind::Stall(length) => {
+            let from = change.at_ns.max(end);
+            end = from + length;
+            Some((from, end, Cause::Device))
+        }
+        _ => None,
+    });
+    let mut stalls: Vec<(u64, u64, Cause)> = ours.chain(of_device).collect();
+    stalls.sort_by_key(|(from, ..)| *from);
+    stalls
+}
+
+/// What the device does, if the scheduler is told of it.
+fn work(device: &DeviceSetup) -> Option<DeviceWork> {
+    let window = device.window?;
+    let channels = u64::from(device.channels.unwrap_or(u32::MAX));
+    let kind = |cost: ServiceTime| (cost.base_ns, cost.ns_per_kib * 1_000 / 1_024);
+    let slots_max = match window {
+        WindowSetup::Slots(slots) => slots.into(),
+        WindowSetup::Adaptive(_) => channels.saturating_mul(4),
+    };
+    Some(DeviceWork { channels, slots_max, read: kind(device.read), write: kind(device.write) })
+}
+
+/// What a volume is promised: its limits; and on a device that others use, its reservation.
+fn promise(volume: &VolumeSetup, work: Option<&DeviceWork>) -> VolumePromise {
+    let promise = VolumePromise::from_pacing(&volume.pacing, volume.balances);
+    let rate = volume.pacing.operations.map(|limit| limit.per_second);
+    let by_rate = rate.and_then(|rate| u32::try_from(rate).ok()).unwrap_or(u32::MAX);
+    let weight = volume.share.and_then(|share| share.weight).unwrap_or(by_rate);
+    let surplus = rate.filter(|_| volume.share.is_some_and(|share| share.conserve));
+    let floor = work.map_or(Floor::Limit, |work| Floor::Reserved {
+        per_second: reserved(volume).max(least(&volume.pacing)),
+        reference_cost_ns: work.read.0 + u64::from(REFERENCE_BYTES) * work.read.1 / 1_000,
+    });
+    VolumePromise { instance: volume.instance, floor, weight, surplus, ..promise }
+}
+
+fn reserved(volume: &VolumeSetup) -> u64 {
+    volume.share.map_or(0, |share| share.reservation_per_second)
+}
+
+/// What even a volume that has reserved nothing is sure of: a hundredth of its limit and at least
+/// 20 I/Os a second, as far as its limit allows.
+fn least(pacing: &Pacing) -> u64 {
+    let rate = pacing.operations.map(|limit| limit.per_second);
+    (rate.unwrap_or(0) / 100).max(20).min(rate.unwrap_or(u64::MAX))
+}
+
+const fn direction(operation: Operation) -> Direction {
+    match operation {
+        Operation::Read => Direction::Read,
+        Operation::Write { .. } => Direction::Write,
+        _ => Direction::None,
+    }
+}
+
+impl Policy for Watched {
+    fn submit(&mut self, now: Instant, request: &Request) -> bool {
+        let Request { volume, operation, offset, length, handle, .. } = *request;
+        // A number of no instance has no limits.
+        let instance = self.volumes[volume as usize].0.instance.unwrap_or(self.instances);
+        let direction = direction(operation);
+        let place = handle as usize;
+        if self.open.len() <= place {
+            self.open.resize(place + 1, Open::default());
+        }
+        let taken = self.product.submit(now, request);
+        let event = if taken {
+            self.open[place] = Open { instance, whole_length: length, ..Open::default() };
+            let handle = handle.into();
+            let at = now.ns;
+            Event::Submitted(Submitted { at, volume, instance, handle, direction, offset, length })
+        } else {
+            let length = if direction == Direction::None { 0 } else { length };
+            Event::Refused { at: now.ns, volume, length }
+        };
+        self.tell(now, &event);
+        self.collect(now);
+        taken
+    }
+
+    fn poll(&mut self, now: Instant) {
+        self.product.poll(now);
+        self.collect(now);
+    }
+
+    fn poll_output(&mut self) -> Option<Dispatch> {
+        self.output.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.product.poll_timeout()
+    }
+
+    fn complete(&mut self, now: Instant, dispatch: &Dispatch, service: Duration) {
+        let open = &mut self.open[dispatch.handle as usize];
+        open.pieces -= 1;
+        let last = open.pieces == 0 && open.dispatched;
+        let event = Event::Completed(Completed {
+            at: now.ns,
+            volume: dispatch.volume,
+            handle: dispatch.handle.into(),
+            length: dispatch.length,
+            device_cost_ns: self.on_device.remove(&dispatch.ticket).unwrap_or(0),
+            last,
+        });
+        self.tell(now, &event);
+        self.product.complete(now, dispatch, service);
+        self.collect(now);
+    }
+
+    fn balances(&mut self, now: Instant, volume: u32) -> Balances {
+        let balances = self.product.balances(now, volume);
+        let units = [balances.operations, balances.bytes];
+        let sample = Sample::VolumeBalances { volume, units };
+        self.tell(now, &Event::Sampled { at: now.ns, sample });
+        balances
+    }
+
+    fn set_balances(&mut self, now: Instant, volume: u32, balances: Balances) -> bool {
+        let units = [balances.operations, balances.bytes];
+        self.tell(now, &Event::Credited { at: now.ns, volume, units });
+        let is_there = self.product.set_balances(now, volume, balances);
+        self.collect(now);
+        is_there
+    }
+
+    fn repace(&mut self, now: Instant, volume: u32, pacing: &Pacing) -> bool {
+        let (promise, counter) = &mut self.volumes[volume as usize];
+        let new = VolumePromise::from_pacing(pacing, promise.balances);
+        let VolumePromise { instance, floor, weight, surplus, .. } = *promise;
+        *promise = VolumePromise { instance, floor, weight, surplus, ..new };
+        if let Floor::Reserved { per_second, .. } = &mut promise.floor {
+            *per_second = self.reserved[volume as usize].max(least(pacing));
+        }
+        counter.set_rule(pacing.counting);
+        let promise = Box::new(*promise);
+        self.tell(now, &Event::Modified { at: now.ns, volume, promise });
+        let is_there = self.product.repace(now, volume, pacing);
+        self.collect(now);
+        is_there
+    }
+}

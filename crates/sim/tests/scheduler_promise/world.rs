@@ -1,0 +1,598 @@
+//! One scheduler, its volumes with a client each, a device that takes its time, and the checkers.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use evenkeel_core::qos::pacing::{Balances, CountingRule, CreditLimit, Limit, Pacing};
+use evenkeel_core::qos::scheduler::{
+    self, DeviceIndex, InstanceIndex, Io, Scheduler, SubmitError, Ticket, VolumeIndex,
+};
+use evenkeel_core::qos::sharing::{
+    Claim, DeviceModel, Ground, InstancePacing, OperationCost, Window,
+};
+use evenkeel_core::random::Random;
+use evenkeel_core::request::Operation;
+use evenkeel_core::time::{Duration, Instant};
+use evenkeel_sim::oracle::{
+    Cause, Checkers, Completed, Counter, DevicePromise, DeviceWork, Direction, Dispatched, Event,
+    Floor, InstancePromise, Piece, Report, Sample, Submitted, System, Tier, VolumePromise,
+};
+
+const NS_PER_MS: u64 = 1_000_000;
+pub const NS_PER_S: u64 = 1_000_000_000;
+/// A poll that is later than this is told as a stall of ours.
+const LATE_TOLD_NS: u64 = 500_000;
+
+/// What is done wrong on purpose, to see that it is noticed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sabotage {
+    None,
+    /// A dispatch is passed on twice.
+    DispatchTwice,
+    /// A completion is lost.
+    LoseCompletion,
+    /// The scheduler is told a rate of one in a thousand more than was promised.
+    FasterRate,
+    /// A modification replaces the volume by a new one, with all it may save.
+    RefillAtModify,
+    /// Polls are late by 20 ms and nobody says so.
+    SecretlyLate,
+}
+
+/// One volume with its client, which keeps so many requests in flight.
+struct Volume {
+    index: VolumeIndex,
+    pacing: Pacing,
+    claim: Claim,
+    instance: Option<InstanceIndex>,
+    counter: Counter,
+    /// Counted I/Os so far.
+    operations: u64,
+    lengths: [u32; 2],
+    sequential: bool,
+    next_offset: u64,
+    next_handle: u32,
+    /// Requests that are not answered, by handle.
+    open: BTreeMap<u32, Open>,
+    /// Requests that did not fit into the queue.
+    held_back: u32,
+    /// When it may next be refused to: a client that is refused waits for a dispatch.
+    full: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Open {
+    operation: Operation,
+    length: u32,
+    started: bool,
+    gone: bool,
+    cancelled: bool,
+    on_device: u32,
+}
+
+/// The world: one scheduler, its volumes, a device that takes its time, and the checkers.
+pub struct World {
+    rng: Random,
+    scheduler: Scheduler,
+    checkers: Checkers,
+    now: u64,
+    /// By the checkers' number.
+    volumes: BTreeMap<u32, Volume>,
+    numbers: BTreeMap<VolumeIndex, u32>,
+    next_number: u32,
+    on_device: BinaryHeap<Reverse<OnDevice>>,
+    sabotage: Sabotage,
+    /// What the volumes share; nothing in half of the worlds.
+    shared: Option<(DeviceIndex, InstanceIndex)>,
+    window_ns: Option<u64>,
+}
+
+/// A piece on the device, in order of when it is done.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct OnDevice {
+    done_at: u64,
+    number: u32,
+    handle: u32,
+    length: u32,
+    ticket: u64,
+    cost_ns: u64,
+}
+
+/// Requests that the shared device works on at once, and what each of them is said to take.
+const CHANNELS: u32 = 64;
+const REQUEST_NS: u64 = 60_000;
+const BYTE_PS: u32 = 100;
+
+/// I/Os a second of the shared client host.
+const HOST_IOPS: u64 = 6_000;
+
+/// Nobody who reserves a part of what he may use reserves less than this.
+const RESERVED_MIN: u64 = 20;
+
+impl World {
+    /// A world of its own for each seed; the even ones have a device and a client host to share.
+    pub fn new(seed: u64, sabotage: Sabotage) -> Self {
+        let mut system = System::default();
+        system.bounds.answer_ns = Some(NS_PER_S);
+        system.bounds.base_slack_ns = NS_PER_MS;
+        let mut scheduler = Scheduler::new(Instant::ZERO);
+        let shared = seed.is_multiple_of(2).then(|| share(&mut scheduler, &mut system));
+        let mut world = Self {
+            rng: Random::from_state(seed),
+            scheduler,
+            checkers: Checkers::new(system),
+            now: 0,
+            volumes: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+            next_number: 0,
+            on_device: BinaryHeap::new(),
+            sabotage,
+            shared,
+            window_ns: None,
+        };
+        world.tell_window();
+        world
+    }
+
+    pub fn run(mut self, length_ns: u64) -> Report {
+        for _ in 0..3 + self.rng.below(4) {
+            self.add();
+        }
+        while self.now < length_ns {
+            let poll = self.scheduler.poll_timeout().map(|at| at.ns);
+            let completion = self.on_device.peek().map(|Reverse(piece)| piece.done_at);
+            let Some(wake) = poll.into_iter().chain(completion).min() else { break };
+            let wake = wake.max(self.now);
+            self.sleep_until(wake);
+            self.turn();
+            if self.rng.one_in(400) {
+                self.mishap();
+            }
+        }
+        self.drain();
+        self.checkers.finish()
+    }
+
+    /// Wakes up at `wake`, or a little late, or much too late, which is told.
+    fn sleep_until(&mut self, wake: u64) {
+        let late = match self.rng.below(3_000) {
+            0 => NS_PER_MS + self.rng.below(60 * NS_PER_MS),
+            1..=30 => self.rng.below(LATE_TOLD_NS),
+            _ => self.rng.below(20_000),
+        };
+        let late = if self.sabotage == Sabotage::SecretlyLate { 20 * NS_PER_MS } else { late };
+        if late > LATE_TOLD_NS && self.sabotage != Sabotage::SecretlyLate {
+            self.tell(Event::Stalled { from: wake, to: wake + late, cause: Cause::Ours });
+        }
+        self.now = wake + late;
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.checkers.observe(&event);
+    }
+
+    fn turn(&mut self) {
+        while let Some(Reverse(piece)) = self.on_device.peek().copied() {
+            if piece.done_at > self.now {
+                break;
+            }
+            self.on_device.pop();
+            self.complete(&piece);
+        }
+        if self.rng.one_in(500) {
+            // A clock that steps back, once the scheduler knows the present time.
+            self.scheduler.poll(Instant::from_ns(self.now));
+            let back = self.rng.below(self.now.min(NS_PER_S) + 1);
+            self.scheduler.poll(Instant::from_ns(self.now - back));
+        }
+        self.scheduler.poll(Instant::from_ns(self.now));
+        self.drain();
+        while self.scheduler.poll_timeout().is_some_and(|at| at.ns <= self.now) {
+            self.scheduler.poll(Instant::from_ns(self.now));
+            self.drain();
+        }
+    }
+
+    fn drain(&mut self) {
+        while let Some(dispatch) = self.scheduler.poll_output() {
+            self.dispatched(&dispatch);
+            if self.sabotage == Sabotage::DispatchTwice && self.rng.one_in(1_000) {
+                self.dispatched(&dispatch);
+            }
+        }
+        self.tell_window();
+        let full: Vec<u32> =
+            self.volumes.iter().filter(|(_, v)| !v.full).map(|(n, _)| *n).collect();
+        for number in full {
+            while self.volumes.get(&number).is_some_and(|v| v.held_back > 0 && !v.full) {
+                self.volumes.get_mut(&number).unwrap().held_back -= 1;
+                self.submit(number);
+            }
+        }
+    }
+
+    fn add(&mut self) {
+        let (pacing, balances) = self.pacing();
+        let mut told = pacing;
+        if self.sabotage == Sabotage::FasterRate
+            && let Some(limit) = &mut told.operations
+        {
+            limit.per_second += (limit.per_second / 1_000).max(1);
+        }
+        let index = self.scheduler.add(Instant::from_ns(self.now), &told, balances).unwrap();
+        let number = self.next_number;
+        self.next_number += 1;
+        let (claim, instance) = self.claim(index, &told);
+        let promise = self.promise(&pacing, balances, &claim, instance);
+        self.tell(Event::Added { at: self.now, volume: number, promise });
+        let depth = self.rng.among(&[1, 4, 32, 200, 1_500]);
+        let block = self.rng.among(&[512, 4 << 10, 16 << 10, 64 << 10]);
+        let other = self.rng.among(&[block, 300 << 10, 1 << 20]);
+        let volume = Volume {
+            index,
+            pacing,
+            claim,
+            instance,
+            counter: Counter::new(pacing.counting),
+            operations: 0,
+            lengths: [block, if depth > 32 { block } else { other }],
+            sequential: self.rng.one_in(3),
+            next_offset: 0,
+            next_handle: 0,
+            open: BTreeMap::new(),
+            held_back: depth,
+            full: false,
+        };
+        self.volumes.insert(number, volume);
+        self.numbers.insert(index, number);
+        self.drain();
+    }
+
+    /// Gives a volume its part of what is shared.
+    fn claim(&mut self, index: VolumeIndex, pacing: &Pacing) -> (Claim, Option<InstanceIndex>) {
+        let Some((device, instance)) = self.shared else { return (Claim::NONE, None) };
+        let rate = pacing.operations.map_or(0, |limit| limit.per_second);
+        let claim = Claim {
+            reservation_per_second: u32::try_from(self.rng.below(rate / 4 + 1)).unwrap(),
+            weight: u32::try_from(1 + self.rng.below(1_000)).unwrap(),
+            surplus_per_second: self.rng.one_in(4).then(|| u32::try_from(rate).unwrap()),
+        };
+        let instance = self.rng.one_in(2).then_some(instance);
+        let now = Instant::from_ns(self.now);
+        self.scheduler.share(now, index, pacing, (Some(device), instance), &claim).unwrap();
+        (claim, instance)
+    }
+
+    fn promise(
+        &self,
+        pacing: &Pacing,
+        balances: Balances,
+        claim: &Claim,
+        instance: Option<InstanceIndex>,
+    ) -> Box<VolumePromise> {
+        let mut promise = VolumePromise::from_pacing(pacing, balances);
+        if self.shared.is_some() {
+            let rate = pacing.operations.map_or(RESERVED_MIN, |limit| limit.per_second);
+            let least = (rate / 100).max(RESERVED_MIN).min(rate);
+            promise.instance = instance.map(|_| 0);
+            promise.floor = Floor::Reserved {
+                per_second: least.max(claim.reservation_per_second.into()),
+                reference_cost_ns: model().reference_ns(),
+            };
+            promise.weight = claim.weight;
+            promise.surplus = claim.surplus_per_second.map(u64::from);
+        }
+        Box::new(promise)
+    }
+
+    /// Tells the window of the shared device if it is another by now.
+    fn tell_window(&mut self) {
+        let Some((device, _)) = self.shared else { return };
+        let cost_ns = self.scheduler.device_counters(device).window_ns;
+        if self.window_ns != Some(cost_ns) {
+            self.window_ns = Some(cost_ns);
+            self.tell(Event::Sampled { at: self.now, sample: Sample::Window { cost_ns } });
+        }
+    }
+
+    fn pacing(&mut self) -> (Pacing, Balances) {
+        let rate = self.rng.among(&[100, 333, 1_000, 3_000, 16_000]);
+        let credit = self.rng.one_in(3).then(|| CreditLimit {
+            refill_per_second: 1 + self.rng.below(rate),
+            capacity: 1 + self.rng.below(5_000),
+        });
+        let operations = Some(Limit { per_second: rate, credit });
+        let bytes_rate = self.rng.among(&[4 << 20, 60 << 20, 250 << 20]);
+        let bytes = self.rng.one_in(2).then_some(Limit { per_second: bytes_rate, credit: None });
+        let tolerance = Duration::from_ms(self.rng.among(&[5, 50, 50, 200]));
+        let pacing = Pacing { counting: CountingRule::SSD, tolerance, operations, bytes };
+        let balance = credit.filter(|_| self.rng.one_in(2)).map(|credit| credit.capacity / 2);
+        (pacing, Balances { operations: balance, bytes: None })
+    }
+
+    fn submit(&mut self, number: u32) {
+        let kind = self.rng.below(50);
+        let write = self.rng.one_in(2);
+        let (random, which) = (self.rng.below(1 << 20), self.rng.below(2));
+        let Some(volume) = self.volumes.get_mut(&number) else { return };
+        let handle = volume.next_handle;
+        let length = volume.lengths[usize::try_from(which).unwrap()];
+        let operation = match kind {
+            0 => Operation::Flush,
+            1 => Operation::Discard { fua: false },
+            _ if write && !volume.sequential => Operation::Write { fua: false },
+            _ => Operation::Read,
+        };
+        let length = if operation == Operation::Flush { 0 } else { length };
+        let offset = if volume.sequential { volume.next_offset } else { random << 21 };
+        let io = Io { operation, offset, length, handle };
+        let event = Submitted {
+            at: self.now,
+            volume: number,
+            instance: host(volume.instance),
+            handle: handle.into(),
+            direction: direction(operation),
+            offset,
+            length,
+        };
+        match self.scheduler.submit(Instant::from_ns(self.now), volume.index, io) {
+            Ok(()) => {
+                volume.next_handle += 1;
+                volume.next_offset = (offset + u64::from(length)) % (1 << 40);
+                let open = Open {
+                    operation,
+                    length,
+                    started: false,
+                    gone: false,
+                    cancelled: false,
+                    on_device: 0,
+                };
+                volume.open.insert(handle, open);
+                self.tell(Event::Submitted(event));
+            }
+            Err(SubmitError::QueueFull) => {
+                volume.held_back += 1;
+                volume.full = true;
+                let length = if event.direction == Direction::None { 0 } else { length };
+                self.tell(Event::Refused { at: self.now, volume: number, length });
+            }
+            Err(error) => panic!("{error}"),
+        }
+        // What went at once is told before anything else happens.
+        while let Some(dispatch) = self.scheduler.poll_output() {
+            self.dispatched(&dispatch);
+        }
+    }
+
+    fn dispatched(&mut self, dispatch: &scheduler::Dispatch) {
+        let number = self.numbers[&dispatch.volume];
+        let latency = 60_000 + self.rng.below(80_000);
+        let Some(volume) = self.volumes.get_mut(&number) else { return };
+        let Some(open) = volume.open.get_mut(&dispatch.handle) else { return };
+        volume.full = false;
+        let direction = direction(open.operation);
+        let (operations, bytes, guard) = match open.operation {
+            Operation::Read | Operation::Write { .. } => {
+                let (operations, bytes) = volume.counter.count(&Piece {
+                    direction,
+                    offset: dispatch.offset,
+                    length: dispatch.length,
+                    whole_length: open.length,
+                    first: !open.started,
+                    last: dispatch.last,
+                });
+                (operations, bytes, 0)
+            }
+            operation => {
+                volume.counter.interrupt();
+                (u32::from(operation != Operation::Flush), 0, 1)
+            }
+        };
+        volume.operations += u64::from(operations);
+        open.started = true;
+        open.gone = dispatch.last;
+        open.on_device += 1;
+        let event = Dispatched {
+            at: self.now,
+            volume: number,
+            instance: host(volume.instance),
+            handle: dispatch.handle.into(),
+            direction,
+            length: dispatch.length,
+            operations,
+            bytes,
+            guard,
+            device_cost_ns: dispatch.device_ns,
+            tier: (dispatch.device_ns > 0).then_some(match dispatch.ground {
+                Ground::Reserved => Tier::Base,
+                Ground::Weight => Tier::Burst,
+                Ground::Surplus => Tier::Surplus,
+            }),
+            urgent: dispatch.urgent,
+            last: dispatch.last,
+        };
+        self.on_device.push(Reverse(OnDevice {
+            done_at: self.now + latency,
+            number,
+            handle: dispatch.handle,
+            length: dispatch.length,
+            ticket: dispatch.ticket.to_bits(),
+            cost_ns: dispatch.device_ns,
+        }));
+        self.tell(Event::Dispatched(event));
+    }
+
+    fn complete(&mut self, piece: &OnDevice) {
+        let OnDevice { number, handle, length, cost_ns, .. } = *piece;
+        let lost = self.sabotage == Sabotage::LoseCompletion && self.rng.one_in(1_000);
+        let mut last = false;
+        // Its volume may have gone meanwhile: the device is done with it all the same.
+        if let Some(volume) = self.volumes.get_mut(&number)
+            && let Some(open) = volume.open.get_mut(&handle)
+        {
+            open.on_device -= 1;
+            let (back, cancelled) = (open.on_device == 0, open.cancelled);
+            last = open.gone && back && !cancelled;
+            if last || (cancelled && back) {
+                volume.open.remove(&handle);
+            }
+            volume.held_back += u32::from(last && !lost);
+        }
+        if !lost {
+            self.tell(Event::Completed(Completed {
+                at: self.now,
+                volume: number,
+                handle: handle.into(),
+                length,
+                device_cost_ns: cost_ns,
+                last,
+            }));
+        }
+        self.scheduler.complete(Instant::from_ns(self.now), Ticket::from_bits(piece.ticket));
+        self.drain();
+    }
+
+    /// Something that happens to a server now and then.
+    fn mishap(&mut self) {
+        let numbers: Vec<u32> = self.volumes.keys().copied().collect();
+        let Some(number) = (!numbers.is_empty()).then(|| self.rng.among(&numbers)) else { return };
+        match self.rng.below(12) {
+            0 if numbers.len() > 2 => self.remove(number),
+            1 if numbers.len() < 8 => self.add(),
+            2..=4 => self.modify(number),
+            5 => self.cancel(number),
+            6 => self.credit(number),
+            7 => self.moved(number),
+            _ => self.sample(number),
+        }
+        self.drain();
+    }
+
+    fn modify(&mut self, number: u32) {
+        let (pacing, _) = self.pacing();
+        let now = Instant::from_ns(self.now);
+        let volume = self.volumes.get_mut(&number).unwrap();
+        volume.pacing = pacing;
+        volume.counter.set_rule(pacing.counting);
+        let (index, claim, instance) = (volume.index, volume.claim, volume.instance);
+        let promise = self.promise(&pacing, Balances::default(), &claim, instance);
+        self.tell(Event::Modified { at: self.now, volume: number, promise });
+        if self.sabotage == Sabotage::RefillAtModify {
+            self.scheduler.repace(now, index, &Pacing { operations: None, bytes: None, ..pacing });
+        }
+        self.scheduler.repace(now, index, &pacing);
+        self.drain();
+    }
+
+    fn cancel(&mut self, number: u32) {
+        let odd = |handle: u32| handle % 2 == 1;
+        let volume = &self.volumes[&number];
+        let now = Instant::from_ns(self.now);
+        let handles: Vec<u32> = self.scheduler.cancel_queued(now, volume.index, odd).collect();
+        self.cancelled(number, &handles);
+    }
+
+    fn cancelled(&mut self, number: u32, handles: &[u32]) {
+        for handle in handles {
+            let volume = self.volumes.get_mut(&number).unwrap();
+            let open = volume.open.get_mut(handle).unwrap();
+            open.cancelled = true;
+            if open.on_device == 0 {
+                volume.open.remove(handle);
+            }
+            volume.held_back += 1;
+            volume.full = false;
+            let handle = u64::from(*handle);
+            self.tell(Event::Cancelled { at: self.now, volume: number, handle });
+        }
+    }
+
+    /// Takes a volume out and puts it in again: nobody may notice, but for what waited.
+    fn moved(&mut self, number: u32) {
+        let (index, instance) = (self.volumes[&number].index, self.volumes[&number].instance);
+        let pacing = self.volumes[&number].pacing;
+        let now = Instant::from_ns(self.now);
+        let handles: Vec<u32> = self.scheduler.cancel_queued(now, index, |_| true).collect();
+        self.cancelled(number, &handles);
+        let at = (self.shared.map(|(device, _)| device), instance);
+        let exported = self.scheduler.export(now, index).unwrap();
+        let index_now = self.scheduler.import(now, exported, &pacing, at).unwrap();
+        self.numbers.remove(&index);
+        self.numbers.insert(index_now, number);
+        self.volumes.get_mut(&number).unwrap().index = index_now;
+    }
+
+    fn remove(&mut self, number: u32) {
+        let index = self.volumes[&number].index;
+        let handles: Vec<u32> = self.scheduler.remove(Instant::from_ns(self.now), index).collect();
+        self.cancelled(number, &handles);
+        self.tell(Event::Removed { at: self.now, volume: number });
+        self.volumes.remove(&number);
+        self.numbers.remove(&index);
+    }
+
+    fn credit(&mut self, number: u32) {
+        let units = self.rng.below(2_000);
+        let operations = Some(units);
+        let index = self.volumes[&number].index;
+        let balances = Balances { operations, bytes: None };
+        self.tell(Event::Credited { at: self.now, volume: number, units: [operations, None] });
+        self.scheduler.set_balances(Instant::from_ns(self.now), index, balances);
+    }
+
+    /// Asks the scheduler what it thinks of itself.
+    fn sample(&mut self, number: u32) {
+        let index = self.volumes[&number].index;
+        let counters = self.scheduler.counters(index);
+        // Counted twice, by two statements of the rule.
+        if self.sabotage == Sabotage::None {
+            assert_eq!(counters.operations, self.volumes[&number].operations, "volume {number}");
+        }
+        let balances = self.scheduler.balances(Instant::from_ns(self.now), index);
+        let queued = Sample::Queued {
+            volume: number,
+            requests: counters.queued_requests.into(),
+            bytes: Some(counters.queued_bytes.into()),
+        };
+        let units = [balances.operations, balances.bytes];
+        let told = Sample::VolumeBalances { volume: number, units };
+        for sample in [queued, told] {
+            self.tell(Event::Sampled { at: self.now, sample });
+        }
+    }
+}
+
+/// What the scheduler is told of the shared device.
+fn model() -> DeviceModel {
+    let cost = OperationCost { base: Duration::from_ns(REQUEST_NS), byte_ps: BYTE_PS };
+    DeviceModel { channels: CHANNELS, read: cost, write: cost, window: Window::Slots(CHANNELS + 2) }
+}
+
+/// Adds a device and a client host, and promises what they do.
+fn share(scheduler: &mut Scheduler, system: &mut System) -> (DeviceIndex, InstanceIndex) {
+    let device = scheduler.add_device(Instant::ZERO, &model()).unwrap();
+    let operations = Some(Limit { per_second: HOST_IOPS, credit: None });
+    let pacing = InstancePacing { operations, ..InstancePacing::UNLIMITED };
+    let host = scheduler.add_instance(Instant::ZERO, &pacing, Balances::default()).unwrap();
+    let tolerance_ns = pacing.tolerance.ns;
+    system.instances =
+        vec![InstancePromise { operations, tolerance_ns, ..InstancePromise::UNLIMITED }];
+    let kind = (REQUEST_NS, BYTE_PS.into());
+    let (channels, slots_max) = (CHANNELS.into(), u64::from(CHANNELS) + 2);
+    let work = Some(DeviceWork { channels, slots_max, read: kind, write: kind });
+    system.device = Some(DevicePromise { window_ns: 0, work });
+    (device, host)
+}
+
+/// The checkers' number of a client host; one that has no limits is none of theirs.
+fn host(instance: Option<InstanceIndex>) -> u32 {
+    if instance.is_some() { 0 } else { u32::MAX }
+}
+
+fn direction(operation: Operation) -> Direction {
+    match operation {
+        Operation::Read => Direction::Read,
+        Operation::Write { .. } => Direction::Write,
+        _ => Direction::None,
+    }
+}

@@ -1,0 +1,56 @@
+//! The simulator is pure: it opens no file, starts no thread or process, has no socket and asks
+//! for no time. (core has no `std` at all, and the compiler says so.)
+
+use super::Fault;
+use super::rust_text::RustText;
+
+/// Modules of `std` that the simulator must not use, its unit tests included.
+const FORBIDDEN: [&str; 5] = ["std::fs", "std::process", "std::thread", "std::net", "std::time"];
+
+/// Checks one file of the tree.
+pub fn check(path: &str, text: &str) -> Vec<Fault> {
+    if !path.starts_with("crates/sim/src/") || !path.ends_with(".rs") {
+        return Vec::new();
+    }
+    let code = RustText::new(text).code;
+    let mut faults = Vec::new();
+    for (line, number) in code.lines().zip(1..) {
+        for module in FORBIDDEN {
+            if uses(line, module) {
+                let message = format!("uses {module}: sim is pure; its caller gives what it needs");
+                faults.push(Fault::new(path, number, message));
+            }
+        }
+    }
+    faults
+}
+
+/// Whether the line names the module, alone or in a list: `std::{fs, mem}`.
+fn uses(line: &str, module: &str) -> bool {
+    let whole = |at: usize, length: usize| {
+        let after = line[at + length..].chars().next();
+        !after.is_some_and(|next| next.is_alphanumeric() || next == '_')
+    };
+    if line.match_indices(module).any(|(at, found)| whole(at, found.len())) {
+        return true;
+    }
+    let name = module.trim_start_matches("std::");
+    line.split_once("std::{").is_some_and(|(_, list)| {
+        list.split([',', '{', '}']).any(|item| item.trim().split("::").next() == Some(name))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_simulator_has_no_files_threads_or_clocks() {
+        let faults = |text: &str| check("crates/sim/src/a.rs", text).len();
+        assert_eq!(faults("use std::fs;\nuse std::fmt;\n"), 1);
+        assert_eq!(faults("use std::{fmt, thread};\n"), 1);
+        assert_eq!(faults("let now = std::time::Instant::now();\n"), 1);
+        assert_eq!(faults("// std::fs\nuse std::path::Path;\nuse std::fsx;\n"), 0);
+        assert_eq!(check("crates/lab/src/a.rs", "use std::fs;\n"), []);
+    }
+}
