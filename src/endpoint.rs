@@ -15,12 +15,16 @@ const FILE_NAME: &str = "endpoint";
 /// The address that a verb is to ask: the one that is named, else that of the server on the data
 /// folder, else the usual one.
 pub fn of(connection: &Connection) -> String {
-    let noted = || {
-        let text = std::fs::read_to_string(connection.data_dir.join(FILE_NAME)).ok()?;
-        // Written whole, but a full disk may have left it empty.
-        text.strip_suffix('\n').map(str::to_owned)
-    };
+    let noted = || noted(&connection.data_dir);
     connection.endpoint.clone().or_else(noted).unwrap_or_else(|| USUAL.to_owned())
+}
+
+/// What the server on a data folder noted; `None` without a note. One that a crash left behind
+/// names a server that does not answer.
+pub fn noted(data_dir: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(data_dir.join(FILE_NAME)).ok()?;
+    // Written whole, but a full disk may have left it empty.
+    text.strip_suffix('\n').map(str::to_owned)
 }
 
 /// The note of a running server, taken back when it is dropped. One that a crash left behind is

@@ -5,6 +5,7 @@ use crate::api::Client;
 use crate::api::capacity::Capacity;
 use crate::api::model::{Unowned, Volume};
 use crate::cli::{Connection, Doctor, NbdListen};
+use crate::endpoint;
 use crate::message::{self, Exit, Failure, Item};
 use evenkeel_engine::{Engine, EngineConfig, IoMode, UnixAccess};
 use evenkeel_store::memory::MemoryPool;
@@ -78,7 +79,8 @@ impl Check {
 }
 
 pub fn run(arguments: &Doctor) -> Result<(), Failure> {
-    let server_runs = answers(arguments.listen);
+    let api = server(arguments);
+    let server_runs = api.is_some();
     let mut checks = vec![
         kernel(&rustix::system::uname().release().to_string_lossy()),
         io_uring(),
@@ -86,15 +88,20 @@ pub fn run(arguments: &Doctor) -> Result<(), Failure> {
         locked_memory(getrlimit(Resource::Memlock).current),
         processors(std::thread::available_parallelism().map_or(1, std::num::NonZero::get)),
         clock_source(fs::read_to_string(CLOCK_SOURCE).ok().as_deref().map(str::trim)),
-        port("API port", arguments.listen, server_runs, "choose another with --listen"),
+        port(
+            "API port",
+            api.unwrap_or(arguments.listen),
+            server_runs,
+            "choose another with --listen",
+        ),
     ];
     checks.extend(NbdListen::addresses(&arguments.nbd_listen).iter().map(|address| {
         port("NBD port", *address, server_runs, "choose another with --nbd-listen")
     }));
     checks.extend(data_folder(&arguments.data_dir));
     checks.push(fio());
-    if server_runs {
-        let client = client(arguments);
+    if let Some(api) = api {
+        let client = client(arguments, api);
         let of_server = |ask: fn(&Client) -> Result<Check, Failure>, what| {
             let answer = client.as_ref().map_err(Clone::clone).and_then(ask);
             answer.unwrap_or_else(|error| Check::warn(what, error.message, NAME_THE_SERVER))
@@ -220,6 +227,14 @@ fn clock_source(name: Option<&str>) -> Check {
 }
 
 /// Whether a server of ours answers there.
+/// Where a server answers: that of the data folder, which may listen elsewhere than is usual, else
+/// the one at the address that is named.
+fn server(arguments: &Doctor) -> Option<SocketAddr> {
+    let noted = endpoint::noted(&arguments.data_dir)
+        .and_then(|text| text.strip_prefix("http://")?.parse().ok());
+    noted.into_iter().chain([arguments.listen]).find(|address| answers(*address))
+}
+
 fn answers(address: SocketAddr) -> bool {
     let config = ureq::Agent::config_builder()
         .timeout_global(Some(Duration::from_secs(2)))
@@ -289,9 +304,9 @@ fn direct_io(folder: &Path) -> Check {
 const NAME_THE_SERVER: &str = "name the server's --data-dir and --region";
 
 /// The server that runs here.
-fn client(arguments: &Doctor) -> Result<Client, Failure> {
+fn client(arguments: &Doctor, api: SocketAddr) -> Result<Client, Failure> {
     Client::new(&Connection {
-        endpoint: Some(format!("http://{}", arguments.listen)),
+        endpoint: Some(format!("http://{api}")),
         data_dir: arguments.data_dir.clone(),
         region: arguments.region.clone(),
     })

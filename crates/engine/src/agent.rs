@@ -546,7 +546,7 @@ fn apart(homes: &Homes, in_use: Option<&Entry>, state: &VolumeState, reason: &st
 fn failed(error: StoreError) -> Failed {
     let kind = match &error {
         error if error.is_no_space() => FailedKind::NoSpace,
-        StoreError::Size { .. } => FailedKind::Refused,
+        StoreError::Size { .. } | StoreError::Replaced { .. } => FailedKind::Refused,
         StoreError::Unfinished { .. } => FailedKind::Unanswered,
         error if error.is_damage() => FailedKind::Damaged,
         _ => FailedKind::Internal,

@@ -27,6 +27,12 @@ pub fn read(clock: ClockId) -> Duration {
     Duration::from_secs(seconds) + Duration::from_ns(ns)
 }
 
+/// Waits, where nothing tells when to go on.
+#[allow(clippy::disallowed_methods)]
+pub fn pause(time: std::time::Duration) {
+    std::thread::sleep(time);
+}
+
 /// A descriptor that can be read from a set time on. The kernel keeps it to the nanosecond, without
 /// the slack that it gives to sleeping threads.
 #[derive(Debug)]

@@ -3,12 +3,13 @@
 //! marker names the kind of store that holds the folder's volumes: another kind would find none of
 //! them.
 
-use crate::StoreError;
+use crate::{StoreError, clock};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Name of the marker file.
 pub const MARKER: &str = "EVENKEEL";
@@ -18,6 +19,11 @@ pub const FORMAT: &str = "evenkeel data folder, format 2";
 const FORMAT_1_TEXT: &str = "evenkeel data folder, format 1\n";
 /// Where the only store of format 1 that outlived its process kept its volumes.
 const FORMAT_1_VOLUMES: &str = "volumes";
+
+/// A lock outlives its process by a moment: the kernel closes the files of a killed one a little
+/// later, and a child that was just forked holds them until it becomes another program.
+const LOCK_TRIES: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// A data folder that is ours; locked until dropped.
 #[derive(Debug)]
@@ -94,8 +100,13 @@ fn locked(path: &Path, marker: &Path) -> Result<(OwnedFd, String), StoreError> {
     let doing = || format!("open {}", marker.display());
     let lock = rustix::fs::open(marker, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
         .map_err(|e| StoreError::io(doing(), e))?;
-    rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
-        .map_err(|_| StoreError::InUse { path: path.to_owned() })?;
+    let mut tries = 1..LOCK_TRIES;
+    while rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if tries.next().is_none() {
+            return Err(StoreError::InUse { path: path.to_owned() });
+        }
+        clock::pause(LOCK_PAUSE);
+    }
     let mut text = String::new();
     let read = fs::File::open(marker).and_then(|f| f.take(1_024).read_to_string(&mut text));
     read.map_err(|e| StoreError::io(doing(), e))?;
@@ -181,6 +192,18 @@ mod tests {
         let _held = Folder::claim(parent.path(), "local").unwrap();
         let error = Folder::claim(parent.path(), "local").unwrap_err();
         assert!(matches!(error, StoreError::InUse { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_lock_that_outlives_its_server_by_a_moment_is_waited_for() {
+        let parent = tempfile::tempdir().unwrap();
+        let held = Folder::claim(parent.path(), "local").unwrap();
+        let dying = std::thread::spawn(move || {
+            clock::pause(LOCK_PAUSE);
+            drop(held);
+        });
+        Folder::claim(parent.path(), "local").unwrap();
+        dying.join().unwrap();
     }
 
     #[test]

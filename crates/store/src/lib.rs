@@ -232,6 +232,13 @@ pub enum StoreError {
         /// How many there should be.
         expected: ByteCount,
     },
+    /// The volume is open, and the file of its name is gone or another one.
+    Replaced {
+        /// The volume.
+        id: VolumeId,
+        /// Where its file was.
+        path: PathBuf,
+    },
     /// The file system holds no file of that size.
     FileTooLarge {
         /// The volume.
@@ -350,6 +357,13 @@ impl fmt::Display for StoreError {
             Self::Differs { id, path, present, expected } => {
                 differs(f, *id, path.as_deref(), *present, *expected)
             }
+            Self::Replaced { id, path } => write!(
+                f,
+                "volume {id} is served from a file that is no longer {}: it was moved, removed or \
+                 replaced since; put that file back, and do not stop the server before: what is \
+                 written meanwhile is in no other file",
+                path.display()
+            ),
             Self::FileTooLarge { id, folder, asked, largest } => {
                 let largest = largest.map_or_else(|| "unknown".to_owned(), |it| it.to_string());
                 write!(

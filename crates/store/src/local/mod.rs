@@ -17,7 +17,8 @@ use evenkeel_core::limits::BLOCK_BYTES_MIN;
 use evenkeel_core::units::ByteCount;
 use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::{File, Permissions};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -41,8 +42,23 @@ pub struct Abilities {
     pub zero_range: bool,
 }
 
-/// Ids of the open volumes. A volume leaves the set when its store is dropped.
-type OpenSet = Arc<Mutex<BTreeSet<VolumeId>>>;
+/// Which file it is, whatever its name is by now: device and inode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct FileIdentity {
+    device: u64,
+    inode: u64,
+}
+
+impl FileIdentity {
+    fn of(file: &OwnedFd) -> Result<Self, Errno> {
+        let stat = rustix::fs::fstat(file)?;
+        Ok(Self { device: stat.st_dev, inode: stat.st_ino })
+    }
+}
+
+/// The open volumes and the files that they are served from. A volume leaves when its store is
+/// dropped.
+type OpenVolumes = Arc<Mutex<BTreeMap<VolumeId, FileIdentity>>>;
 
 /// A folder of volumes.
 #[derive(Debug)]
@@ -50,7 +66,7 @@ pub struct LocalPool {
     _folder: Folder,
     volumes: PathBuf,
     abilities: Abilities,
-    open: OpenSet,
+    open: OpenVolumes,
 }
 
 impl LocalPool {
@@ -68,7 +84,7 @@ impl LocalPool {
             .and_then(|()| folder::sync_folder(path))
             .map_err(|e| StoreError::io(format!("make the folder {}", volumes.display()), e))?;
         let abilities = probe(&volumes)?;
-        Ok(Self { _folder: folder, volumes, abilities, open: OpenSet::default() })
+        Ok(Self { _folder: folder, volumes, abilities, open: OpenVolumes::default() })
     }
 
     /// What the filesystem can do.
@@ -81,7 +97,7 @@ impl LocalPool {
         self.volumes.join(format!("{id}.raw"))
     }
 
-    fn open_set(&self) -> MutexGuard<'_, BTreeSet<VolumeId>> {
+    fn open_volumes(&self) -> MutexGuard<'_, BTreeMap<VolumeId, FileIdentity>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -130,10 +146,7 @@ impl Pool for LocalPool {
     fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError> {
         let direct = if self.abilities.direct { OFlags::DIRECT } else { OFlags::empty() };
         let (file, present) = self.file(id, direct)?;
-        if !self.open_set().insert(id) {
-            return Err(StoreError::Open { id });
-        }
-        let registration = Registration { id, open: Arc::clone(&self.open) };
+        let registration = Registration::new(&self.open, id, &file, &self.path(id))?;
         if present != size {
             self.cut_unused(&file, id, present, size)?;
         }
@@ -144,7 +157,15 @@ impl Pool for LocalPool {
         if to < from {
             return Err(StoreError::Size { id, present: from, asked: to });
         }
-        let (file, present) = self.file(id, OFlags::empty())?;
+        let served_from = self.open_volumes().get(&id).copied();
+        let found = self.file(id, OFlags::empty());
+        if let Some(served_from) = served_from {
+            let at_path = found.as_ref().ok().and_then(|(file, _)| FileIdentity::of(file).ok());
+            if at_path != Some(served_from) {
+                return Err(StoreError::Replaced { id, path: self.path(id) });
+            }
+        }
+        let (file, present) = found?;
         if present < from {
             return Err(self.differs(id, present, from));
         }
@@ -158,7 +179,7 @@ impl Pool for LocalPool {
     }
 
     fn delete(&self, id: VolumeId) -> Result<(), StoreError> {
-        if self.open_set().contains(&id) {
+        if self.open_volumes().contains_key(&id) {
             return Err(StoreError::Open { id });
         }
         match std::fs::remove_file(self.path(id)) {
@@ -244,11 +265,32 @@ impl LocalPool {
     }
 }
 
-/// Keeps a volume in the set of open ones while its store lives.
+/// Keeps a volume among the open ones while its store lives.
 #[derive(Debug)]
 struct Registration {
     id: VolumeId,
-    open: OpenSet,
+    open: OpenVolumes,
+}
+
+impl Registration {
+    /// Registers the volume as served from `file`, which was found at `path`.
+    ///
+    /// # Errors
+    /// [`StoreError::Open`]; [`StoreError::Io`] if the file cannot be looked at.
+    fn new(
+        open: &OpenVolumes,
+        id: VolumeId,
+        file: &OwnedFd,
+        path: &Path,
+    ) -> Result<Self, StoreError> {
+        let identity = FileIdentity::of(file)
+            .map_err(|e| StoreError::io(format!("look at {}", path.display()), e))?;
+        match open.lock().unwrap_or_else(PoisonError::into_inner).entry(id) {
+            Entry::Occupied(_) => return Err(StoreError::Open { id }),
+            Entry::Vacant(place) => _ = place.insert(identity),
+        }
+        Ok(Self { id, open: Arc::clone(open) })
+    }
 }
 
 impl Drop for Registration {
@@ -410,6 +452,29 @@ mod tests {
         assert!(matches!(error, StoreError::NotFound { .. }), "{error}");
         assert!(error.to_string().contains(&format!("{id}.raw")), "{error}");
         assert!(!pool.path(id).exists());
+    }
+
+    /// A server writes to the file that it opened. Another one of that name is not the volume.
+    #[test]
+    fn a_file_that_was_replaced_while_it_is_open_is_not_grown() {
+        let parent = tempfile::tempdir().unwrap();
+        let pool = LocalPool::open(parent.path()).unwrap();
+        let (id, size, more) = (VolumeId::from_bits(7), ByteCount(1 << 20), ByteCount(2 << 20));
+        pool.create(id, size).unwrap();
+        let store = pool.open(id, size).unwrap();
+        let aside = parent.path().join("aside.raw");
+        std::fs::rename(pool.path(id), &aside).unwrap();
+        let refused = || pool.resize(id, size, more).unwrap_err();
+        assert!(matches!(refused(), StoreError::Replaced { .. }), "{}", refused());
+        std::fs::copy(&aside, pool.path(id)).unwrap();
+        assert!(matches!(refused(), StoreError::Replaced { .. }), "{}", refused());
+        for file in [&aside, &pool.path(id)] {
+            assert_eq!(std::fs::metadata(file).unwrap().len(), size.0);
+        }
+        std::fs::rename(&aside, pool.path(id)).unwrap();
+        pool.resize(id, size, more).unwrap();
+        drop(store);
+        assert_eq!(pool.open(id, more).unwrap().geometry().size, more);
     }
 
     #[test]

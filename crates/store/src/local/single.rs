@@ -4,7 +4,7 @@
 //! While it is used the file ends with a mark, behind the volume's bytes; so what a crash left is
 //! known to be ours, and nothing else is.
 
-use super::{Abilities, OpenSet, PROBE_BYTES, Registration, open, probe_file, volume};
+use super::{Abilities, OpenVolumes, PROBE_BYTES, Registration, open, probe_file, volume};
 use crate::{Pool, Space, Store, StoreError};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::ByteCount;
@@ -29,7 +29,7 @@ pub struct SingleFile {
     file: File,
     abilities: Abilities,
     volume: Mutex<Option<(VolumeId, ByteCount)>>,
-    open: OpenSet,
+    open: OpenVolumes,
 }
 
 impl SingleFile {
@@ -60,7 +60,7 @@ impl SingleFile {
         file.set_len(0).map_err(trying)?;
         let abilities = abilities.map_err(|e| trying(e.into()))?;
         let path = path.to_owned();
-        Ok(Self { path, file, abilities, volume: Mutex::default(), open: OpenSet::default() })
+        Ok(Self { path, file, abilities, volume: Mutex::default(), open: OpenVolumes::default() })
     }
 
     fn volume(&self) -> MutexGuard<'_, Option<(VolumeId, ByteCount)>> {
@@ -68,7 +68,7 @@ impl SingleFile {
     }
 
     fn is_open(&self, id: VolumeId) -> bool {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).contains(&id)
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&id)
     }
 
     /// Makes the file as long as the volume and its mark.
@@ -128,11 +128,7 @@ impl Pool for SingleFile {
         let direct = if self.abilities.direct { OFlags::DIRECT } else { OFlags::empty() };
         let failed = |e: Errno| StoreError::io(format!("open {}", self.path.display()), e);
         let file = open(&self.path, direct).map_err(failed)?;
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if !open.insert(id) {
-            return Err(StoreError::Open { id });
-        }
-        let registration = Registration { id, open: OpenSet::clone(&self.open) };
+        let registration = Registration::new(&self.open, id, &file, &self.path)?;
         Ok(Box::new(volume::LocalStore::new(file, size, self.abilities, registration)))
     }
 
