@@ -357,13 +357,7 @@ impl fmt::Display for StoreError {
             Self::Differs { id, path, present, expected } => {
                 differs(f, *id, path.as_deref(), *present, *expected)
             }
-            Self::Replaced { id, path } => write!(
-                f,
-                "volume {id} is served from a file that is no longer {}: it was moved, removed or \
-                 replaced since; put that file back, and do not stop the server before: what is \
-                 written meanwhile is in no other file",
-                path.display()
-            ),
+            Self::Replaced { id, path } => replaced(f, *id, path),
             Self::FileTooLarge { id, folder, asked, largest } => {
                 let largest = largest.map_or_else(|| "unknown".to_owned(), |it| it.to_string());
                 write!(
@@ -410,6 +404,17 @@ fn differs(
         "what is behind the end has been written to; put back what belongs there, or, if nobody \
          needs it, cut it off with: truncate -s {} {place}",
         expected.0
+    )
+}
+
+/// The words for an open volume whose file is no longer at its place.
+fn replaced(f: &mut fmt::Formatter<'_>, id: VolumeId, path: &Path) -> fmt::Result {
+    write!(
+        f,
+        "volume {id} is served from a file that is no longer {}: it was moved, removed or replaced \
+         since; put that file back, and do not stop the server before: what is written meanwhile \
+         is in no other file",
+        path.display()
     )
 }
 
