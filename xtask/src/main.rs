@@ -16,7 +16,6 @@ usage: cargo x <verb>
 
   ci [--fast]      format, clippy, tidy, tests, documentation; runs all, reports all
   tidy             the rules of the house that neither rustfmt nor clippy can check
-  tidy --fix [...] the same after breaking comment lines that are too wide (below folders)
   setup            install what the tests and the demo need (Debian packages, a Python venv)
   docs             regenerate docs/reference/cli.md and docs/reference/evenkeel.1
   fuzz [CASES]     the seed-driven tests with more seeds (default 20000 per test)
@@ -42,7 +41,6 @@ fn main() -> ExitCode {
         ["ci"] => ci::run(&root, ci::Scope::Everything),
         ["ci", "--fast"] => ci::run(&root, ci::Scope::Fast),
         ["tidy"] => tidy::run(&root),
-        ["tidy", "--fix", folders @ ..] => tidy::fix(&root, folders),
         ["setup"] => setup::run(&root),
         ["docs"] => tidy::reference::regenerate(&root),
         ["fuzz"] => ci::fuzz(&root, ci::FUZZ_CASES),

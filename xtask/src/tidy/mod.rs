@@ -16,7 +16,6 @@ pub mod reference;
 mod rust_text;
 mod source;
 mod specification;
-mod wrap;
 
 /// One broken rule at one place. Line 0 is the whole file.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,12 +45,6 @@ impl fmt::Display for Fault {
 
 /// The text files of the work tree by their path with forward slashes.
 pub type Tree = BTreeMap<String, String>;
-
-/// Mends what can be mended without thought, then checks.
-pub fn fix(root: &Path, folders: &[&str]) -> Result<(), String> {
-    wrap::fix(root, &read_tree(root)?, folders)?;
-    run(root)
-}
 
 /// Checks everything, prints every fault.
 pub fn run(root: &Path) -> Result<(), String> {
