@@ -1,0 +1,301 @@
+//! Mutations a second of the control plane that carries many volumes: model, journal and the order
+//! of things, without the HTTP API, over a data plane that answers at once.
+//!
+//! `cargo bench -p evenkeel-control --bench mutations [-- VOLUMES...]`
+//!
+//! Each row is measured on a database on the disk of the temporary folder, where every commit is
+//! synced, and on one in memory (`/dev/shm`), where what is left is our own work.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)] // a measurement may panic, and measures
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+use evenkeel_control::db::{Credits, Db};
+use evenkeel_control::model::{
+    Command, Event, Host, ModifyPolicy, Phase, Settings, SpaceOversell, Tags, Token, UnixMs, Volume,
+};
+use evenkeel_control::plane::Plane;
+use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::qos::Exceeded;
+use evenkeel_core::qos::admission::{Costs, DeviceFloor, DomainFloor, LinearCost};
+use evenkeel_core::qos::contract::Contract;
+use evenkeel_core::time;
+use evenkeel_core::units::ByteCount;
+use evenkeel_core::volume::{Rules, VolumeChange, VolumeRequest, VolumeType};
+use evenkeel_wire::agent::{
+    self, Agent, Capacity, CreditReport, HostAddress, IoErrors, Measured, Reply, Report, Space,
+    VolumeReport, VolumeState,
+};
+
+/// Models that are measured unless the command line names others.
+const SIZES: [u64; 3] = [1_000, 10_000, 100_000];
+/// Mutations of each kind; fewer if they take longer than [`PHASE`].
+const MUTATIONS: u64 = 500;
+/// The longest that one kind is measured.
+const PHASE: Duration = Duration::from_secs(5);
+/// Hosts that volumes are attached to in turn.
+const HOSTS: u64 = 50;
+/// Client tokens that are remembered beside the volumes at most.
+const TOKENS_MAX: u64 = 50_000;
+const ZONE: &str = "local-1a";
+
+/// A data plane that does what it is asked at once.
+#[derive(Default)]
+struct Obedient {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    volumes: BTreeMap<VolumeId, VolumeState>,
+    /// Applied since balances were asked for.
+    moved: BTreeSet<VolumeId>,
+}
+
+impl Agent for Obedient {
+    fn call(&self, command: agent::Command) -> Reply {
+        use agent::Command as Asked;
+        let mut state = self.state.lock().unwrap();
+        match command {
+            Asked::Create(volume) | Asked::Apply(volume) | Asked::Grow(volume, _) => {
+                state.moved.insert(volume.id);
+                state.volumes.insert(volume.id, volume);
+            }
+            Asked::Delete(id) => _ = state.volumes.remove(&id),
+            Asked::Lease(asked) => return Reply::Balances(asked),
+            Asked::Balances => {
+                let moved = std::mem::take(&mut state.moved);
+                let of = |id: VolumeId| Some((id, state.volumes.get(&id)?.balances));
+                let volumes = moved.into_iter().filter_map(of).collect();
+                return Reply::Balances(CreditReport { volumes, hosts: vec![] });
+            }
+            Asked::Report => {
+                let volumes = state.volumes.values().map(report).collect();
+                return Reply::Report(Report { volumes, hosts: vec![] });
+            }
+            Asked::Capacity => return Reply::Capacity(capacity()),
+            Asked::Space => {
+                let room = ByteCount(1 << 60);
+                return Reply::Space(Some(Space { total: room, free: room }));
+            }
+            Asked::Stored => return Reply::Stored(vec![]),
+            _ => {}
+        }
+        Reply::Done
+    }
+}
+
+fn report(volume: &VolumeState) -> VolumeReport {
+    VolumeReport {
+        id: volume.id,
+        balances: volume.balances,
+        connections: 0,
+        queued: 0,
+        operations: 0,
+        bytes_read: 0,
+        bytes_written: 0,
+        flushes: 0,
+        exceeded: Exceeded::default(),
+        errors: IoErrors::default(),
+        contract: Contract::default(),
+    }
+}
+
+/// A device on which everything fits, and is added up.
+fn capacity() -> Capacity {
+    let cost = LinearCost { base: time::Duration::from_ns(1), byte_ps: 1 };
+    let costs = Costs { read: cost, write: cost };
+    Capacity::Measured(Measured {
+        calibration: "cal-bench".into(),
+        date: "2026-11-21T04:00:00.000Z".into(),
+        device: DeviceFloor { time_ns_per_second: u64::MAX, costs },
+        domain: DomainFloor::UNLIMITED,
+        left_ppm: 1_000_000,
+    })
+}
+
+fn settings() -> Settings {
+    Settings {
+        region: "local-1".into(),
+        zone: ZONE.into(),
+        rules: Rules::newest(),
+        modify_policy: ModifyPolicy::Immediate,
+        figure: None,
+        oversell: BTreeMap::new(),
+        space_oversell: SpaceOversell::default(),
+    }
+}
+
+fn request(number: u64) -> VolumeRequest {
+    let size_gib = 100 + u32::try_from(number % 300).unwrap();
+    let (throughput_mibps, multi_attach) = (None, false);
+    match number % 3 {
+        0 => VolumeRequest {
+            volume_type: VolumeType::Gp2,
+            size_gib,
+            iops: None,
+            throughput_mibps,
+            multi_attach,
+        },
+        _ => VolumeRequest {
+            volume_type: VolumeType::Gp3,
+            size_gib,
+            iops: Some(3_000 + u32::try_from(number % 1_000).unwrap()),
+            throughput_mibps,
+            multi_attach,
+        },
+    }
+}
+
+fn now() -> UnixMs {
+    let elapsed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    UnixMs(u64::try_from(elapsed.as_millis()).unwrap())
+}
+
+fn volume_id(number: u64) -> VolumeId {
+    VolumeId::from_bits(u128::from(number) + 1)
+}
+
+fn host_id(number: u64) -> InstanceId {
+    InstanceId::from_bits(u128::from(number % HOSTS) + 1)
+}
+
+/// Stores so many volumes, as an earlier run of the server would have.
+fn fill(path: &Path, volumes: u64) {
+    let mut db = Db::open(path).unwrap();
+    let hosts = (0..HOSTS).map(|number| {
+        Event::Host(Host {
+            id: host_id(number),
+            instance_type: "m5.large".into(),
+            address: HostAddress::Remote(
+                [10, 0, 0, u8::try_from(number).unwrap().wrapping_add(1)].into(),
+            ),
+            registered: now(),
+            tags: Tags::new(),
+        })
+    });
+    db.commit(&hosts.collect::<Vec<_>>(), &Credits::default()).unwrap();
+    let numbers: Vec<u64> = (0..volumes).collect();
+    for batch in numbers.chunks(10_000) {
+        let mut events = vec![];
+        for &number in batch {
+            let (id, used) = (volume_id(number), now());
+            events.push(Event::Volume(Volume {
+                id,
+                zone: ZONE.into(),
+                created: used,
+                spec: Rules::newest().resolve(&request(number)).unwrap(),
+                phase: Phase::Ready,
+                attachments: vec![],
+                tags: Tags::new(),
+                modification: None,
+                modification_starts: vec![],
+            }));
+            if number < TOKENS_MAX {
+                let fingerprint = format!("fingerprint-{number}");
+                let token = Token { fingerprint, volume: id, used };
+                events.push(Event::Token(format!("token-{number}"), token));
+            }
+        }
+        db.commit(&events, &Credits::default()).unwrap();
+    }
+}
+
+/// How many mutations of a kind were done, and in what time.
+struct Rate {
+    mutations: u64,
+    taken: Duration,
+    slowest: Duration,
+}
+
+impl Rate {
+    fn per_second(&self) -> f64 {
+        f64::from(u32::try_from(self.mutations).unwrap()) / self.taken.as_secs_f64()
+    }
+}
+
+fn measured(count: u64, plane: &Plane, command: impl Fn(u64) -> Command) -> Rate {
+    let (started, mut slowest, mut mutations) = (Instant::now(), Duration::ZERO, 0);
+    while mutations < count && started.elapsed() < PHASE {
+        let command = command(mutations);
+        let began = Instant::now();
+        plane.execute(&command, false).unwrap();
+        slowest = slowest.max(began.elapsed());
+        mutations += 1;
+    }
+    Rate { mutations, taken: started.elapsed(), slowest }
+}
+
+/// Measures one model in a folder: creates, and then what can be done with what was created.
+fn run(folder: &Path, volumes: u64) -> Vec<(&'static str, Rate)> {
+    let path = folder.join("control.db");
+    fill(&path, volumes);
+    let plane = Plane::start(&path, settings(), Arc::new(Obedient::default())).unwrap();
+    let created = measured(MUTATIONS, &plane, |number| Command::CreateVolume {
+        id: volume_id(volumes + number),
+        request: request(number),
+        zone: ZONE.into(),
+        tags: Tags::new(),
+        token: Some((format!("new-token-{number}"), format!("new-fingerprint-{number}"))),
+    });
+    let count = created.mutations;
+    let modified = measured(count, &plane, |number| Command::ModifyVolume {
+        id: volume_id(volumes + number),
+        change: VolumeChange { size_gib: Some(1_000), ..VolumeChange::default() },
+    });
+    let count = modified.mutations;
+    let attached = measured(count, &plane, |number| Command::AttachVolume {
+        id: volume_id(volumes + number),
+        instance: host_id(number),
+        device: format!("/dev/sd{}", char::from(b'a' + u8::try_from(number / HOSTS).unwrap())),
+    });
+    let count = attached.mutations;
+    let detached = measured(count, &plane, |number| Command::DetachVolume {
+        id: volume_id(volumes + number),
+        instance: None,
+        device: None,
+    });
+    let count = detached.mutations;
+    let deleted =
+        measured(count, &plane, |number| Command::DeleteVolume { id: volume_id(volumes + number) });
+    let ticked = {
+        let started = Instant::now();
+        plane.tick();
+        started.elapsed()
+    };
+    let tick = Rate { mutations: 1, taken: ticked, slowest: ticked };
+    vec![
+        ("create", created),
+        ("modify", modified),
+        ("attach", attached),
+        ("detach", detached),
+        ("delete", deleted),
+        ("tick", tick),
+    ]
+}
+
+fn main() {
+    let named: Vec<u64> = std::env::args().filter_map(|arg| arg.parse().ok()).collect();
+    let sizes = if named.is_empty() { SIZES.to_vec() } else { named };
+    println!(
+        "{:<8} {:>8} {:<7} {:>10} {:>12}",
+        "journal", "volumes", "what", "a second", "slowest"
+    );
+    for (journal, parent) in [("disk", std::env::temp_dir()), ("memory", "/dev/shm".into())] {
+        if !parent.is_dir() {
+            println!("{journal}: there is no {}", parent.display());
+            continue;
+        }
+        for &volumes in &sizes {
+            let folder = tempfile::tempdir_in(&parent).unwrap();
+            for (what, rate) in run(folder.path(), volumes) {
+                let (per_second, slowest) = (rate.per_second(), rate.slowest.as_secs_f64() * 1e3);
+                println!(
+                    "{journal:<8} {volumes:>8} {what:<7} {per_second:>10.0} {slowest:>9.2} ms"
+                );
+            }
+        }
+    }
+}
