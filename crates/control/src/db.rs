@@ -503,6 +503,7 @@ fn load(db: &Connection) -> rusqlite::Result<Loaded> {
         model.tokens.insert(row.get("token")?, token);
         Ok(())
     })?;
+    model.reindex();
     let credits = load_credits(db)?;
     let stopped = db.query_row("SELECT * FROM clean_stop", [], |row| {
         let boot_ms: Option<i64> = row.get("boot_ms")?;

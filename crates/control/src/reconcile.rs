@@ -108,17 +108,14 @@ pub fn spends_credits(settings: &Settings, model: &Model, volume: &Volume) -> bo
 /// Volumes in error: each comes back once what is wrong is mended.
 #[must_use]
 pub fn in_error(model: &Model) -> Vec<VolumeId> {
-    let in_error = |volume: &&Volume| matches!(volume.phase, Phase::Error(_));
-    model.volumes.values().filter(in_error).map(|volume| volume.id).collect()
+    model.in_error().collect()
 }
 
 /// Volumes about which the data plane must still be told something; those [`in_error`] are told of
 /// apart.
 #[must_use]
 pub fn unsettled(model: &Model) -> Vec<VolumeId> {
-    let unsettled =
-        |volume: &&Volume| !volume.is_settled() && !matches!(volume.phase, Phase::Error(_));
-    model.volumes.values().filter(unsettled).map(|volume| volume.id).collect()
+    model.unsettled().collect()
 }
 
 /// All volumes in the order in which the data plane is told of them at a start: what is connected

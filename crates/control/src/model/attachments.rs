@@ -44,7 +44,7 @@ impl Model {
         if !volume.is_settled() {
             return Err(Refusal::Unsettled(id));
         }
-        if self.attachments_of(instance).any(|(_, a)| a.device == device) {
+        if self.index.has_device(instance, device) {
             return Err(Refusal::DeviceTaken(device.into()));
         }
         let mut volume = volume.clone();

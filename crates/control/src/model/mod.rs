@@ -23,6 +23,7 @@
 mod admission;
 mod attachments;
 mod hosts;
+mod index;
 mod modify;
 mod refusal;
 mod settle;
@@ -44,6 +45,7 @@ use evenkeel_wire::agent::{Capacity, HostAddress};
 
 pub use admission::{Books, Line, Shortfall, Source, TypeSold};
 pub use hosts::LOCAL_TYPE;
+use index::Index;
 pub use modify::ModifyPolicy;
 pub use refusal::Refusal;
 pub use settle::Settled;
@@ -410,8 +412,11 @@ pub struct Settings {
     pub space_oversell: SpaceOversell,
 }
 
-/// Everything that exists.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+/// Everything that exists. Two models are equal if the same exists in both.
+///
+/// Changed by [`Model::apply`] only, which also keeps up to date what decisions read off all
+/// volumes; whoever fills the maps directly calls [`Model::reindex`] before anything is asked.
+#[derive(Clone, Debug, Default)]
 pub struct Model {
     /// All volumes.
     pub volumes: BTreeMap<VolumeId, Volume>,
@@ -419,7 +424,18 @@ pub struct Model {
     pub hosts: BTreeMap<InstanceId, Host>,
     /// Client tokens of the last day.
     pub tokens: BTreeMap<String, Token>,
+    index: Index,
+    /// Events that were applied.
+    events: usize,
 }
+
+impl PartialEq for Model {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.volumes, &self.hosts, &self.tokens) == (&other.volumes, &other.hosts, &other.tokens)
+    }
+}
+
+impl Eq for Model {}
 
 impl Model {
     /// What `command` comes to where so much may be sold, or why it is refused. Changes nothing.
@@ -469,14 +485,26 @@ impl Model {
         }
     }
 
-    /// Makes one event true.
+    /// Makes one event true. The cost does not depend on how many volumes there are.
     pub fn apply(&mut self, event: Event) {
+        self.make_true(event);
+        self.events = self.events.wrapping_add(1);
+        // All volumes are looked at only every so many events, so that a debug build stays usable
+        // with many of them.
+        if cfg!(debug_assertions) && self.events.is_multiple_of(self.volumes.len().max(1)) {
+            self.assert_invariants();
+        }
+    }
+
+    fn make_true(&mut self, event: Event) {
         match event {
             Event::Volume(volume) => {
+                self.index.volume(self.volumes.get(&volume.id), Some(&volume));
                 self.volumes.insert(volume.id, volume);
             }
             Event::VolumeGone(id) => {
-                self.volumes.remove(&id);
+                let gone = self.volumes.remove(&id);
+                self.index.volume(gone.as_ref(), None);
             }
             Event::Host(host) => {
                 self.hosts.insert(host.id, host);
@@ -485,12 +513,28 @@ impl Model {
                 self.hosts.remove(&id);
             }
             Event::Token(name, token) => {
+                self.index.token(&name, self.tokens.get(&name), Some(&token));
                 self.tokens.insert(name, token);
             }
             Event::TokenGone(name) => {
-                self.tokens.remove(&name);
+                let gone = self.tokens.remove(&name);
+                self.index.token(&name, gone.as_ref(), None);
             }
         }
+    }
+
+    /// Looks at everything again: after the maps were filled directly.
+    pub fn reindex(&mut self) {
+        self.index = Index::of(&self.volumes, &self.tokens);
+    }
+
+    /// Asserts that what is kept up to date is what adding up everything gives.
+    ///
+    /// # Panics
+    /// If it is not.
+    pub fn assert_invariants(&self) {
+        let added_up = Index::of(&self.volumes, &self.tokens);
+        assert!(self.index == added_up, "kept: {:?}, added up: {added_up:?}", self.index);
     }
 
     /// The volume, or the refusal that there is none.
@@ -514,8 +558,20 @@ impl Model {
         &self,
         instance: InstanceId,
     ) -> impl Iterator<Item = (&Volume, &Attachment)> {
-        let all = self.volumes.values().flat_map(|v| v.attachments.iter().map(move |a| (v, a)));
+        let volumes = self.index.attached_to(instance).filter_map(|id| self.volumes.get(&id));
+        let all = volumes.flat_map(|v| v.attachments.iter().map(move |a| (v, a)));
         all.filter(move |(_, attachment)| attachment.instance == instance)
+    }
+
+    /// Volumes about which the data plane must still be told something, those [`Self::in_error`]
+    /// apart; in the order of their ids.
+    pub fn unsettled(&self) -> impl Iterator<Item = VolumeId> {
+        self.index.unsettled().iter().copied()
+    }
+
+    /// Volumes in error, in the order of their ids.
+    pub fn in_error(&self) -> impl Iterator<Item = VolumeId> {
+        self.index.in_error().iter().copied()
     }
 }
 

@@ -42,8 +42,8 @@ impl Model {
                 let mut events = vec![Event::VolumeGone(id)];
                 if volume.phase == Phase::Creating {
                     // It never was: the same request, sent again, may make it.
-                    let its = self.tokens.iter().filter(|(_, token)| token.volume == id);
-                    events.extend(its.map(|(name, _)| Event::TokenGone(name.clone())));
+                    let its = self.index.tokens_of(id);
+                    events.extend(its.map(|name| Event::TokenGone(name.clone())));
                 }
                 events
             }

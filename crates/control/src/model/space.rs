@@ -2,8 +2,8 @@
 //! and whether one more volume fits.
 //!
 //! A volume takes its whole size from the moment it is created, written to or not: who has a volume
-//! of 100 GiB may fill it. Nothing of this is kept; the books are written anew from the volumes
-//! whenever they are needed.
+//! of 100 GiB may fill it. The sum is kept up to date with every event, so what a decision costs
+//! does not depend on how many volumes there are.
 
 use std::fmt;
 use std::str::FromStr;
@@ -76,7 +76,7 @@ pub struct SpaceShort {
 }
 
 /// Bytes that a volume takes: while it is modified, what the larger of before and after does.
-fn taken(volume: &Volume) -> u64 {
+pub(super) fn taken(volume: &Volume) -> u64 {
     let before = volume.modification.as_ref().filter(|_| volume.is_being_modified());
     let before = before.map_or(0, |modification| modification.original.size_gib);
     ByteCount::from_gib(volume.spec.size_gib.max(before)).0
@@ -86,9 +86,7 @@ impl Model {
     /// Bytes that are sold, by the volumes there are.
     #[must_use]
     pub fn bytes_sold(&self) -> ByteCount {
-        ByteCount(
-            self.volumes.values().fold(0, |sum: u64, volume| sum.saturating_add(taken(volume))),
-        )
+        ByteCount(u64::try_from(self.index.bytes_sold()).unwrap_or(u64::MAX))
     }
 
     /// Whether there is room for what `events` make of a volume. Who takes no more than before is

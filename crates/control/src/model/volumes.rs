@@ -8,8 +8,9 @@ use super::{
     Tags, Token, UnixMs, VOLUMES_MAX, Volume, VolumeState,
 };
 
-fn is_stale(token: &Token, now: UnixMs) -> bool {
-    now.ms_since(token.used) > TOKEN_LIFETIME_MS
+/// Whether a token that was used at such a time is forgotten by now.
+fn is_stale(used: UnixMs, now: UnixMs) -> bool {
+    now.ms_since(used) > TOKEN_LIFETIME_MS
 }
 
 impl Model {
@@ -17,7 +18,7 @@ impl Model {
     /// then.
     #[must_use]
     pub fn known_token(&self, name: &str, now: UnixMs) -> Option<&Token> {
-        self.tokens.get(name).filter(|token| !is_stale(token, now))
+        self.tokens.get(name).filter(|token| !is_stale(token.used, now))
     }
 
     #[allow(clippy::too_many_arguments)] // one call site, which names them all
@@ -67,11 +68,11 @@ impl Model {
             modification_starts: vec![],
         };
         let mut decision = Decision::changing(volume);
-        let old = self.tokens.iter().filter(|(_, token)| is_stale(token, now));
-        decision.events.extend(old.map(|(name, _)| Event::TokenGone(name.clone())));
+        let old = self.index.tokens_by_age().take_while(|(used, _)| is_stale(*used, now));
+        decision.events.extend(old.map(|(_, name)| Event::TokenGone(name.clone())));
         if let Some((name, fingerprint)) = token {
             if self.tokens.len() >= TOKENS_MAX
-                && let Some((oldest, _)) = self.tokens.iter().min_by_key(|(_, token)| token.used)
+                && let Some((_, oldest)) = self.index.tokens_by_age().next()
             {
                 decision.events.push(Event::TokenGone(oldest.clone()));
             }

@@ -1,0 +1,124 @@
+//! What can be read off all volumes and tokens, kept up to date with each of them: who is attached
+//! where, what waits for the data plane, which tokens are the oldest, how many bytes are sold. So
+//! no decision looks at all volumes.
+//!
+//! It is given every volume and token before and after a change, and returns what adding up all of
+//! them would. Nothing here can fail.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use evenkeel_core::ids::{InstanceId, VolumeId};
+
+use super::space::taken;
+use super::{Phase, Token, UnixMs, Volume};
+
+/// See the module's text.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Index {
+    /// Bytes that all volumes take: no sum of them overflows.
+    bytes_sold: u128,
+    /// Hosts and the volumes attached to them.
+    attached: BTreeSet<(InstanceId, VolumeId)>,
+    /// Device names that are taken on hosts, and by which volume.
+    devices: BTreeSet<(InstanceId, String, VolumeId)>,
+    /// Volumes that are not settled, those in error apart.
+    unsettled: BTreeSet<VolumeId>,
+    in_error: BTreeSet<VolumeId>,
+    /// Names of tokens by when they were used.
+    token_ages: BTreeSet<(UnixMs, String)>,
+    /// Names of tokens by what they made.
+    token_volumes: BTreeSet<(VolumeId, String)>,
+}
+
+impl Index {
+    /// The index of all these, added up from nothing.
+    pub fn of(volumes: &BTreeMap<VolumeId, Volume>, tokens: &BTreeMap<String, Token>) -> Self {
+        let mut index = Self::default();
+        for volume in volumes.values() {
+            index.volume(None, Some(volume));
+        }
+        for (name, token) in tokens {
+            index.token(name, None, Some(token));
+        }
+        index
+    }
+
+    /// One volume was `before` and is `after`; `None` is no volume.
+    pub fn volume(&mut self, before: Option<&Volume>, after: Option<&Volume>) {
+        if let Some(before) = before {
+            self.bytes_sold -= u128::from(taken(before));
+            self.unsettled.remove(&before.id);
+            self.in_error.remove(&before.id);
+            for attachment in &before.attachments {
+                self.attached.remove(&(attachment.instance, before.id));
+                let device = attachment.device.clone();
+                self.devices.remove(&(attachment.instance, device, before.id));
+            }
+        }
+        let Some(after) = after else { return };
+        self.bytes_sold += u128::from(taken(after));
+        match after.phase {
+            Phase::Error(_) => _ = self.in_error.insert(after.id),
+            _ if !after.is_settled() => _ = self.unsettled.insert(after.id),
+            _ => {}
+        }
+        for attachment in &after.attachments {
+            self.attached.insert((attachment.instance, after.id));
+            let device = attachment.device.clone();
+            self.devices.insert((attachment.instance, device, after.id));
+        }
+    }
+
+    /// The token of this name was `before` and is `after`; `None` is no token.
+    pub fn token(&mut self, name: &str, before: Option<&Token>, after: Option<&Token>) {
+        if let Some(before) = before {
+            self.token_ages.remove(&(before.used, name.into()));
+            self.token_volumes.remove(&(before.volume, name.into()));
+        }
+        if let Some(after) = after {
+            self.token_ages.insert((after.used, name.into()));
+            self.token_volumes.insert((after.volume, name.into()));
+        }
+    }
+
+    /// Bytes that all volumes take.
+    pub const fn bytes_sold(&self) -> u128 {
+        self.bytes_sold
+    }
+
+    /// The volumes attached to a host, in the order of their ids.
+    pub fn attached_to(&self, host: InstanceId) -> impl Iterator<Item = VolumeId> {
+        let all = self.attached.range((host, VolumeId::from_bits(0))..);
+        all.take_while(move |(of, _)| *of == host).map(|(_, id)| *id)
+    }
+
+    /// Whether a host has a volume under this device name.
+    pub fn has_device(&self, host: InstanceId, device: &str) -> bool {
+        let first = (host, device.to_owned(), VolumeId::from_bits(0));
+        self.devices
+            .range(first..)
+            .next()
+            .is_some_and(|(of, name, _)| *of == host && name == device)
+    }
+
+    /// Volumes that are not settled, those in error apart, in the order of their ids.
+    pub const fn unsettled(&self) -> &BTreeSet<VolumeId> {
+        &self.unsettled
+    }
+
+    /// Volumes in error, in the order of their ids.
+    pub const fn in_error(&self) -> &BTreeSet<VolumeId> {
+        &self.in_error
+    }
+
+    /// Names of tokens and when they were used, the oldest first.
+    pub fn tokens_by_age(&self) -> impl Iterator<Item = (UnixMs, &String)> {
+        self.token_ages.iter().map(|(used, name)| (*used, name))
+    }
+
+    /// Names of the tokens that made this volume.
+    pub fn tokens_of(&self, volume: VolumeId) -> impl Iterator<Item = &String> {
+        let all = self.token_volumes.range((volume, String::new())..);
+        all.take_while(move |(of, _)| *of == volume).map(|(_, name)| name)
+    }
+}
