@@ -424,7 +424,16 @@ impl Plane {
     pub fn capacity(&self) -> Capacity {
         let answer = self.agent.call(AgentCommand::Capacity);
         let mut known = self.capacity.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Reply::Capacity(capacity) = answer {
+        let answered = match answer {
+            Reply::Capacity(capacity) => Some(capacity),
+            _ => None,
+        };
+        let sells = answered.as_ref().unwrap_or(known.now());
+        if !self.model().keeps_books(&self.settings, sells) {
+            let mut model = self.model.write().unwrap_or_else(PoisonError::into_inner);
+            model.keep_books(&self.settings, sells);
+        }
+        if let Some(capacity) = answered {
             known.learn(capacity, &self.settings, || self.model());
         }
         known.now().clone()

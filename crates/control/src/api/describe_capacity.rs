@@ -6,7 +6,7 @@ use evenkeel_wire::aws::xml::Element;
 
 use super::error::ApiError;
 use super::{Action, Call, shortage};
-use crate::model::{Line, Model, Settings, Source};
+use crate::model::{Books, Line, Model, Settings, Source};
 
 pub const ACTION: Action = Action { name: "DescribeCapacity", mutates: false, run };
 
@@ -20,7 +20,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let state = if books.is_limited() { "limited" } else { "unknown" };
     let types = VolumeType::ALL
         .into_iter()
-        .filter_map(|volume_type| of_type(settings, &model, volume_type));
+        .filter_map(|volume_type| of_type(settings, &books, volume_type));
     let mut reply = vec![Element::text("capacityState", state)];
     reply.extend(calibration(&capacity));
     reply.extend(figure(settings));
@@ -80,8 +80,8 @@ fn line(line: &Line) -> Element {
 }
 
 /// A type that is offered, or of which there are volumes.
-fn of_type(settings: &Settings, model: &Model, volume_type: VolumeType) -> Option<Element> {
-    let sold = model.sold(settings, volume_type);
+fn of_type(settings: &Settings, books: &Books, volume_type: VolumeType) -> Option<Element> {
+    let sold = books.of_type(volume_type);
     let rules = settings.rules.of(volume_type);
     if rules.is_none() && sold.volumes == 0 {
         return None;

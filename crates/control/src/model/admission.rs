@@ -6,13 +6,17 @@
 //! never a reason to refuse one. Whatever a command makes of a volume is asked about here all the
 //! same: who reserves no more than before is never refused.
 //!
-//! Nothing of this is kept. The books are written anew from the volumes whenever they are needed,
-//! so a restart, a deletion and a change of the capacity need no code of their own, and what exists
-//! is never taken away: where less may be sold than is, that is only told.
+//! What is sold is kept up to date with every event ([`Model::keep_books`]), so what a decision
+//! costs does not depend on how many volumes there are. Books for other terms than those that are
+//! kept are added up from nothing; both give the same. What exists is never taken away: where less
+//! may be sold than is, that is only reported.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use evenkeel_core::qos::admission::{
     Account, DeviceFloor, DeviceIndex, DomainFloor, DomainIndex, Figure, Ledger, Oversell, PPM,
-    Place, Refused, Reserved, Resource, Shortage,
+    Place, Refused, Reserved, Resource, Shortage, Usage,
 };
 use evenkeel_core::volume::{IopsRule, ThroughputRule, VolumeRequest, VolumeSpec, VolumeType};
 use evenkeel_wire::agent::{Capacity, Measured};
@@ -84,7 +88,7 @@ pub struct TypeSold {
 }
 
 /// One account book, and where it comes from.
-#[derive(Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 struct Book {
     source: Source,
     floor: DeviceFloor,
@@ -93,10 +97,29 @@ struct Book {
     device: DeviceIndex,
 }
 
-/// Everything that is sold. Empty while nobody has said what may be.
-#[derive(Debug, Default)]
+/// Everything that is sold, under one set of rules.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Books {
+    /// What limits it: nothing while nobody has said what may be sold.
     books: Vec<Book>,
+    types: BTreeMap<VolumeType, SumOfType>,
+}
+
+/// What all volumes of a type reserve, as a sum that does not overflow: a type that no volume has
+/// is left out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct SumOfType {
+    volumes: u64,
+    operations_per_second: u64,
+    bytes_per_second: u128,
+}
+
+/// Books that are kept up to date, and for which terms.
+#[derive(Clone, Debug)]
+pub(super) struct KeptBooks {
+    settings: Settings,
+    capacity: Capacity,
+    books: Books,
 }
 
 impl Settings {
@@ -120,30 +143,40 @@ impl Settings {
 }
 
 impl Model {
-    /// What is sold, by the volumes there are.
+    /// What is sold, by the volumes there are. Costs the same however many there are if it is what
+    /// [`Self::keep_books`] was called with last; otherwise all of them are added up.
     #[must_use]
-    pub fn books(&self, settings: &Settings, capacity: &Capacity) -> Books {
-        let mut books = Books::empty(settings.figure, capacity);
-        for volume in self.volumes.values() {
-            let (reserved, oversell) = settings.reserved(volume);
-            books.enter(volume, reserved, oversell);
+    pub fn books(&self, settings: &Settings, capacity: &Capacity) -> Cow<'_, Books> {
+        match &self.books {
+            Some(kept) if kept.is_for(settings, capacity) => Cow::Borrowed(&kept.books),
+            _ => Cow::Owned(self.added_up(settings, capacity)),
         }
-        books
     }
 
-    /// What the volumes of `volume_type` reserve together.
+    /// Whether the books for these terms are those that are kept.
     #[must_use]
-    pub fn sold(&self, settings: &Settings, volume_type: VolumeType) -> TypeSold {
-        let of_type = self.volumes.values().filter(|v| v.spec.volume_type == volume_type);
-        of_type.fold(TypeSold::default(), |sum, volume| {
-            let (reserved, _) = settings.reserved(volume);
-            TypeSold {
-                volumes: sum.volumes + 1,
-                operations_per_second: sum.operations_per_second
-                    + u64::from(reserved.operations_per_second),
-                bytes_per_second: sum.bytes_per_second.saturating_add(reserved.bytes_per_second),
-            }
-        })
+    pub fn keeps_books(&self, settings: &Settings, capacity: &Capacity) -> bool {
+        self.books.as_ref().is_some_and(|kept| kept.is_for(settings, capacity))
+    }
+
+    /// Keeps the books for these terms from now on. All volumes are added up if that was not done
+    /// for their rules and costs before; a capacity that only becomes smaller or larger costs
+    /// nothing.
+    pub fn keep_books(&mut self, settings: &Settings, capacity: &Capacity) {
+        let kept = self.books.take().filter(|kept| kept.is_under(settings));
+        let followed = kept.and_then(|kept| kept.books.following(capacity));
+        let books = followed.unwrap_or_else(|| self.added_up(settings, capacity));
+        let (settings, capacity) = (settings.clone(), capacity.clone());
+        self.books = Some(KeptBooks { settings, capacity, books });
+    }
+
+    /// The books, added up from nothing.
+    pub(super) fn added_up(&self, settings: &Settings, capacity: &Capacity) -> Books {
+        let mut books = Books::empty(settings.figure, capacity);
+        for volume in self.volumes.values() {
+            books.replace(settings, None, Some(volume));
+        }
+        books
     }
 
     /// Whether what `events` make of a volume may be sold.
@@ -172,6 +205,33 @@ impl Model {
     }
 }
 
+impl KeptBooks {
+    /// Whether they are the books for these terms.
+    fn is_for(&self, settings: &Settings, capacity: &Capacity) -> bool {
+        self.is_under(settings) && self.capacity == *capacity
+    }
+
+    fn is_under(&self, settings: &Settings) -> bool {
+        let Settings { rules, figure, oversell, .. } = &self.settings;
+        std::ptr::eq(*rules, settings.rules)
+            && (figure, oversell) == (&settings.figure, &settings.oversell)
+    }
+
+    /// One volume was `before` and is `after`; `None` is no volume.
+    pub fn replace(&mut self, before: Option<&Volume>, after: Option<&Volume>) {
+        self.books.replace(&self.settings, before, after);
+    }
+
+    /// Asserts that they are what adding up all volumes gives.
+    ///
+    /// # Panics
+    /// If they are not.
+    pub fn assert_invariants(&self, model: &Model) {
+        let added_up = model.added_up(&self.settings, &self.capacity);
+        assert!(self.books == added_up, "kept: {:?}, added up: {added_up:?}", self.books);
+    }
+}
+
 impl Books {
     /// What may be sold, with nothing sold. A figure of the operator's stands beside what was
     /// measured: only what both allow is sold.
@@ -181,7 +241,32 @@ impl Books {
             Capacity::Measured(measured) => Book::measured(measured),
         };
         let figure = figure.and_then(Book::figure);
-        Self { books: measured.into_iter().chain(figure).collect() }
+        let types = BTreeMap::new();
+        Self { books: measured.into_iter().chain(figure).collect(), types }
+    }
+
+    /// The same volumes where so much may be sold; `None` if something else is limited than before.
+    fn following(mut self, capacity: &Capacity) -> Option<Self> {
+        let book = self.books.iter_mut().find(|book| book.source == Source::Calibration);
+        match (book, capacity) {
+            (Some(book), Capacity::Measured(measured)) => {
+                book.set_floors(measured.domain, measured.device_now());
+            }
+            (None, Capacity::Unknown) => {}
+            _ => return None,
+        }
+        Some(self)
+    }
+
+    /// What the volumes of a type reserve together.
+    #[must_use]
+    pub fn of_type(&self, volume_type: VolumeType) -> TypeSold {
+        let sum = self.types.get(&volume_type).copied().unwrap_or_default();
+        TypeSold {
+            volumes: sum.volumes,
+            operations_per_second: sum.operations_per_second,
+            bytes_per_second: u64::try_from(sum.bytes_per_second).unwrap_or(u64::MAX),
+        }
     }
 
     /// Whether anything limits what is sold.
@@ -190,11 +275,34 @@ impl Books {
         !self.books.is_empty()
     }
 
-    fn enter(&mut self, volume: &Volume, reserved: Reserved, oversell: Oversell) {
-        for book in &mut self.books {
-            let reservation = reserved.reservation(oversell, vec![book.device]);
-            // Only a ledger's own bounds can refuse it: no more volumes fit into the model.
-            let _ = book.ledger.restore(volume.id, reservation);
+    /// One volume was `before` and is `after`; `None` is no volume.
+    fn replace(&mut self, settings: &Settings, before: Option<&Volume>, after: Option<&Volume>) {
+        if let Some(before) = before {
+            let (reserved, _) = settings.reserved(before);
+            let volume_type = before.spec.volume_type;
+            let sum = self.types.entry(volume_type).or_default();
+            sum.volumes -= 1;
+            sum.operations_per_second -= u64::from(reserved.operations_per_second);
+            sum.bytes_per_second -= u128::from(reserved.bytes_per_second);
+            if sum.volumes == 0 {
+                self.types.remove(&volume_type);
+            }
+        }
+        if let Some(after) = after {
+            let (reserved, oversell) = settings.reserved(after);
+            let sum = self.types.entry(after.spec.volume_type).or_default();
+            sum.volumes += 1;
+            sum.operations_per_second += u64::from(reserved.operations_per_second);
+            sum.bytes_per_second += u128::from(reserved.bytes_per_second);
+            for book in &mut self.books {
+                let reservation = reserved.reservation(oversell, vec![book.device]);
+                // Only a ledger's own bounds can refuse it: no more volumes fit into the model.
+                let _ = book.ledger.restore(after.id, reservation);
+            }
+        } else if let Some(before) = before {
+            for book in &mut self.books {
+                book.ledger.remove(before.id);
+            }
         }
     }
 
@@ -312,6 +420,10 @@ fn largest<T>(least: u32, most: u32, gives: impl Fn(u32) -> Option<T>) -> Option
     Some(found)
 }
 
+#[cfg(test)]
+#[path = "kept_tests.rs"]
+mod kept_tests;
+
 impl Book {
     fn measured(measured: &Measured) -> Option<Self> {
         let ledger = Ledger::default();
@@ -334,12 +446,27 @@ impl Book {
         Some(Self { source, floor, ledger, domain, device })
     }
 
-    fn line(&self, resource: Resource) -> Option<Line> {
+    fn set_floors(&mut self, domain: DomainFloor, floor: DeviceFloor) {
+        self.floor = floor;
+        self.ledger.set_domain_floor(self.domain, domain);
+        self.ledger.set_device_floor(self.device, floor);
+    }
+
+    #[cfg(test)]
+    fn sold(&self, resource: Resource) -> u128 {
+        self.usage(resource).unwrap().sold
+    }
+
+    fn usage(&self, resource: Resource) -> Option<Usage> {
         let place = match resource {
             Resource::DeviceTime => Place::Device(self.device),
             _ => Place::Domain(self.domain),
         };
-        let usage = self.ledger.usage(Account { lost: None, place, resource })?;
+        self.ledger.usage(Account { lost: None, place, resource })
+    }
+
+    fn line(&self, resource: Resource) -> Option<Line> {
+        let usage = self.usage(resource)?;
         Some(Line {
             source: self.source,
             resource,

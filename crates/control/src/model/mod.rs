@@ -43,6 +43,7 @@ use evenkeel_core::qos::admission::{Figure, Oversell};
 use evenkeel_core::volume::{Rules, VolumeChange, VolumeRequest, VolumeSpec, VolumeType};
 use evenkeel_wire::agent::{Capacity, HostAddress};
 
+use admission::KeptBooks;
 pub use admission::{Books, Line, Shortfall, Source, TypeSold};
 pub use hosts::LOCAL_TYPE;
 use index::Index;
@@ -425,6 +426,8 @@ pub struct Model {
     /// Client tokens of the last day.
     pub tokens: BTreeMap<String, Token>,
     index: Index,
+    /// What is sold; `None` until it is to be kept.
+    books: Option<KeptBooks>,
     /// Events that were applied.
     events: usize,
 }
@@ -499,12 +502,19 @@ impl Model {
     fn make_true(&mut self, event: Event) {
         match event {
             Event::Volume(volume) => {
-                self.index.volume(self.volumes.get(&volume.id), Some(&volume));
+                let before = self.volumes.get(&volume.id);
+                self.index.volume(before, Some(&volume));
+                if let Some(books) = &mut self.books {
+                    books.replace(before, Some(&volume));
+                }
                 self.volumes.insert(volume.id, volume);
             }
             Event::VolumeGone(id) => {
                 let gone = self.volumes.remove(&id);
                 self.index.volume(gone.as_ref(), None);
+                if let Some(books) = &mut self.books {
+                    books.replace(gone.as_ref(), None);
+                }
             }
             Event::Host(host) => {
                 self.hosts.insert(host.id, host);
@@ -523,9 +533,10 @@ impl Model {
         }
     }
 
-    /// Looks at everything again: after the maps were filled directly.
+    /// Looks at everything again: after the maps were filled directly. Books are no longer kept.
     pub fn reindex(&mut self) {
         self.index = Index::of(&self.volumes, &self.tokens);
+        self.books = None;
     }
 
     /// Asserts that what is kept up to date is what adding up everything gives.
@@ -535,6 +546,9 @@ impl Model {
     pub fn assert_invariants(&self) {
         let added_up = Index::of(&self.volumes, &self.tokens);
         assert!(self.index == added_up, "kept: {:?}, added up: {added_up:?}", self.index);
+        if let Some(books) = &self.books {
+            books.assert_invariants(self);
+        }
     }
 
     /// The volume, or the refusal that there is none.

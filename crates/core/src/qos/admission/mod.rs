@@ -49,14 +49,14 @@ pub use reserved::Reserved;
 
 use crate::ids::VolumeId;
 
-#[derive(Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 struct Device {
     domain: DomainIndex,
     floor: DeviceFloor,
 }
 
 /// What is sold of a domain's own resources.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct DomainSold {
     network_in: u128,
     network_out: u128,
@@ -64,7 +64,7 @@ struct DomainSold {
 }
 
 /// One row of accounts: the present, or after the loss of one domain.
-#[derive(Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 struct Row {
     devices: Vec<u128>,
     domains: Vec<DomainSold>,
@@ -73,7 +73,7 @@ struct Row {
 }
 
 /// Who has reserved what. Adding, changing and removing gives the same books as writing them anew.
-#[derive(Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ledger {
     sold_share_ppm: u32,
     domains: Vec<DomainFloor>,

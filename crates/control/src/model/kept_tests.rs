@@ -1,0 +1,285 @@
+//! What the model keeps up to date, against plain sums and scans over everything there is, after
+//! every event of random histories.
+
+use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::qos::admission::{Costs, LinearCost};
+use evenkeel_core::time::Duration;
+use evenkeel_core::units::GIB;
+use evenkeel_core::volume::Rules;
+use evenkeel_wire::agent::HostAddress;
+use proptest::prelude::*;
+
+use super::*;
+use crate::model::{
+    Attachment, AttachmentState, Host, Modification, ModificationPhase, ModifyPolicy, Phase,
+    SpaceOversell, Tags, Token, UnixMs,
+};
+
+const HOSTS: u128 = 3;
+const DEVICES: [&str; 4] = ["/dev/sdf", "/dev/sdf1", "/dev/sdg", "xvdh"];
+
+fn spec() -> impl Strategy<Value = VolumeSpec> {
+    let of_type = 0..VolumeType::ALL.len();
+    (of_type, 125_u32..1_024, 3_000_u32..6_000).prop_map(|(of_type, size_gib, iops)| {
+        let volume_type = VolumeType::ALL[of_type];
+        let sells = matches!(volume_type, VolumeType::Gp3 | VolumeType::Io1 | VolumeType::Io2);
+        let iops = sells.then_some(iops);
+        let (throughput_mibps, multi_attach) = (None, false);
+        let request = VolumeRequest { volume_type, size_gib, iops, throughput_mibps, multi_attach };
+        Rules::newest().resolve(&request).unwrap()
+    })
+}
+
+fn phase() -> impl Strategy<Value = Phase> {
+    prop_oneof![
+        1 => Just(Phase::Creating),
+        3 => Just(Phase::Ready),
+        1 => Just(Phase::Deleting),
+        1 => Just(Phase::Error("gone".into())),
+    ]
+}
+
+fn modification() -> impl Strategy<Value = Option<Modification>> {
+    let phase = prop_oneof![
+        Just(ModificationPhase::Modifying),
+        Just(ModificationPhase::Completed { ended: UnixMs(2) }),
+    ];
+    prop::option::of((spec(), spec(), phase).prop_map(|(original, target, phase)| Modification {
+        original,
+        target,
+        started: UnixMs(1),
+        phase,
+    }))
+}
+
+/// Each host at most once, as the model has it.
+fn attachments() -> impl Strategy<Value = Vec<Attachment>> {
+    let state = prop_oneof![
+        Just(AttachmentState::Attached),
+        Just(AttachmentState::Attaching),
+        Just(AttachmentState::Detaching),
+    ];
+    let one = (any::<bool>(), 0..DEVICES.len(), state);
+    prop::collection::vec(one, 3).prop_map(|all| {
+        let hosts = (0..HOSTS).map(InstanceId::from_bits).zip(all);
+        let is = hosts.filter(|(_, (is, ..))| *is);
+        is.map(|(instance, (_, device, state))| Attachment {
+            instance,
+            device: DEVICES[device].into(),
+            state,
+            attached: UnixMs(1),
+        })
+        .collect()
+    })
+}
+
+fn vol(number: u8) -> VolumeId {
+    VolumeId::from_bits(number.into())
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let number = || 0_u8..8;
+    let volume = (number(), spec(), phase(), modification(), attachments()).prop_map(
+        |(number, spec, phase, modification, attachments)| {
+            Event::Volume(Volume {
+                id: vol(number),
+                zone: "z".into(),
+                created: UnixMs(1),
+                spec,
+                phase,
+                attachments,
+                tags: Tags::new(),
+                modification,
+                modification_starts: vec![],
+            })
+        },
+    );
+    let name = || (0_u8..12).prop_map(|name| format!("t{name}"));
+    let token = (name(), number(), 0_u64..6).prop_map(|(name, volume, used)| {
+        let (volume, used) = (vol(volume), UnixMs(used));
+        Event::Token(name, Token { fingerprint: "f".into(), volume, used })
+    });
+    let host = (0..HOSTS).prop_map(|number| {
+        Event::Host(Host {
+            id: InstanceId::from_bits(number),
+            instance_type: "m5.large".into(),
+            address: HostAddress::Local,
+            registered: UnixMs(1),
+            tags: Tags::new(),
+        })
+    });
+    prop_oneof![
+        6 => volume,
+        3 => number().prop_map(|number| Event::VolumeGone(vol(number))),
+        2 => token,
+        1 => name().prop_map(Event::TokenGone),
+        1 => host,
+    ]
+}
+
+/// Costs and floors that change independently of each other.
+fn capacity() -> impl Strategy<Value = Capacity> {
+    let cost = || {
+        (0_u64..3, 0_u32..3).prop_map(|(us, byte_ns)| LinearCost {
+            base: Duration::from_us(us),
+            byte_ps: byte_ns * 1_000 + 1,
+        })
+    };
+    let costs = || (cost(), cost()).prop_map(|(read, write)| Costs { read, write });
+    let floors = (1_u64..5, 0_u32..=1_000_000);
+    let measured =
+        (costs(), costs(), floors).prop_map(|(costs, cpu_costs, (seconds, left_ppm))| {
+            Capacity::Measured(Measured {
+                calibration: "cal-test".into(),
+                date: "2026-11-21T04:00:00.000Z".into(),
+                device: DeviceFloor { time_ns_per_second: seconds * 1_000_000_000, costs },
+                domain: DomainFloor {
+                    cpu_ns_per_second: Some(seconds * 1_000_000_000),
+                    cpu_costs,
+                    ..DomainFloor::UNLIMITED
+                },
+                left_ppm,
+            })
+        });
+    prop_oneof![1 => Just(Capacity::Unknown), 4 => measured]
+}
+
+fn terms() -> impl Strategy<Value = (Settings, Capacity)> {
+    let figure = prop::option::of(Just(Figure::new(10_000, 500).unwrap()));
+    let oversold = prop::option::of(1_000_000_u32..3_000_000);
+    (figure, oversold, capacity()).prop_map(|(figure, oversold, capacity)| {
+        let oversold = oversold.and_then(Oversell::from_ppm);
+        let settings = Settings {
+            region: "local-1".into(),
+            zone: "z".into(),
+            rules: Rules::newest(),
+            modify_policy: ModifyPolicy::Immediate,
+            figure,
+            oversell: oversold.map(|times| (VolumeType::Gp3, times)).into_iter().collect(),
+            space_oversell: SpaceOversell::default(),
+        };
+        (settings, capacity)
+    })
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Apply(Event),
+    /// Books are kept for these terms from now on.
+    Keep((Settings, Capacity)),
+    /// More or less of what was measured is left.
+    Drift(u32),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        12 => event().prop_map(Step::Apply),
+        1 => terms().prop_map(Step::Keep),
+        2 => (0_u32..1_000_000).prop_map(Step::Drift),
+    ]
+}
+
+/// What a volume has sold of a time, by the definition: half of its requests are writes.
+fn time(settings: &Settings, volume: &Volume, costs: Costs) -> u128 {
+    let (reserved, oversell) = settings.reserved(volume);
+    let length = u128::from(reserved.io_bytes());
+    let ns = |cost: LinearCost| {
+        u128::from(cost.base.ns) + (length * u128::from(cost.byte_ps)).div_ceil(1_000)
+    };
+    let pairs = u128::from(reserved.operations_per_second) * (ns(costs.read) + ns(costs.write));
+    (pairs * 500_000).div_ceil(u128::from(oversell.ppm()))
+}
+
+fn compare_books(model: &Model, settings: &Settings, capacity: &Capacity) {
+    assert!(model.keeps_books(settings, capacity));
+    let books = model.books(settings, capacity);
+    assert!(matches!(books, Cow::Borrowed(_)), "they are kept");
+    let measured = match capacity {
+        Capacity::Measured(measured) => Some((measured.device_now(), measured.domain)),
+        Capacity::Unknown => None,
+    };
+    let figure = settings.figure.map(|figure| (figure.floor(), DomainFloor::UNLIMITED));
+    let floors: Vec<_> = measured.into_iter().chain(figure).collect();
+    assert_eq!(books.books.len(), floors.len());
+    for (book, (device, domain)) in books.books.iter().zip(floors) {
+        let sum = |costs| model.volumes.values().map(|v| time(settings, v, costs)).sum::<u128>();
+        assert_eq!(book.sold(Resource::DeviceTime), sum(device.costs), "to the last nanosecond");
+        assert_eq!(book.sold(Resource::Cpu), sum(domain.cpu_costs), "to the last nanosecond");
+        let for_sale = book.line(Resource::DeviceTime).map(|line| line.for_sale);
+        let fresh = model.added_up(settings, capacity);
+        let same = fresh.books.iter().find(|other| other.source == book.source).unwrap();
+        assert_eq!(for_sale, same.line(Resource::DeviceTime).map(|line| line.for_sale));
+    }
+    for volume_type in VolumeType::ALL {
+        let mut sum = TypeSold::default();
+        for volume in model.volumes.values().filter(|v| v.spec.volume_type == volume_type) {
+            let (reserved, _) = settings.reserved(volume);
+            sum.volumes += 1;
+            sum.operations_per_second += u64::from(reserved.operations_per_second);
+            sum.bytes_per_second += reserved.bytes_per_second;
+        }
+        assert_eq!(books.of_type(volume_type), sum);
+    }
+}
+
+fn compare_index(model: &Model) {
+    let all = || model.volumes.values();
+    let taken = all().map(|volume| {
+        let before = volume.modification.as_ref().filter(|_| volume.is_being_modified());
+        let before = before.map_or(0, |modification| modification.original.size_gib);
+        u64::from(volume.spec.size_gib.max(before)) * GIB
+    });
+    assert_eq!(model.bytes_sold().0, taken.sum::<u64>());
+    let in_error = |volume: &&Volume| matches!(volume.phase, Phase::Error(_));
+    let ids: Vec<_> = all().filter(in_error).map(|volume| volume.id).collect();
+    assert_eq!(model.in_error().collect::<Vec<_>>(), ids);
+    let unsettled = |volume: &&Volume| !volume.is_settled() && !in_error(volume);
+    let ids: Vec<_> = all().filter(unsettled).map(|volume| volume.id).collect();
+    assert_eq!(model.unsettled().collect::<Vec<_>>(), ids);
+    for host in (0..HOSTS).map(InstanceId::from_bits) {
+        let pairs = all().flat_map(|v| v.attachments.iter().map(move |a| (v, a)));
+        let of_host: Vec<_> = pairs.filter(|(_, a)| a.instance == host).collect();
+        assert_eq!(model.attachments_of(host).collect::<Vec<_>>(), of_host);
+        for device in DEVICES {
+            let taken = of_host.iter().any(|(_, a)| a.device == device);
+            assert_eq!(model.index.has_device(host, device), taken, "{device}");
+        }
+    }
+    let mut by_age: Vec<_> = model.tokens.iter().map(|(name, t)| (t.used, name)).collect();
+    by_age.sort();
+    assert_eq!(model.index.tokens_by_age().collect::<Vec<_>>(), by_age);
+    for id in (0..8).map(vol) {
+        let its = model.tokens.iter().filter(|(_, token)| token.volume == id);
+        let its: Vec<_> = its.map(|(name, _)| name).collect();
+        assert_eq!(model.index.tokens_of(id).collect::<Vec<_>>(), its);
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_kept_is_what_adding_up_everything_gives(
+        first in terms(), steps in prop::collection::vec(step(), 1..80),
+    ) {
+        let mut model = Model::default();
+        let (mut settings, mut capacity) = first;
+        model.keep_books(&settings, &capacity);
+        for step in steps {
+            match step {
+                Step::Apply(event) => model.apply(event),
+                Step::Keep(terms) => {
+                    (settings, capacity) = terms;
+                    model.keep_books(&settings, &capacity);
+                }
+                Step::Drift(left) => {
+                    if let Capacity::Measured(measured) = &mut capacity {
+                        measured.left_ppm = left;
+                    }
+                    model.keep_books(&settings, &capacity);
+                }
+            }
+            compare_books(&model, &settings, &capacity);
+            compare_index(&model);
+            model.assert_invariants();
+        }
+    }
+}
