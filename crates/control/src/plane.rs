@@ -744,8 +744,12 @@ impl Plane {
         }
         if modifying && answer.is_ok() {
             // New limits may mean new credits: what they are must be on disk before anybody is
-            // told.
-            self.renew(writer, credits_of(self.report().unwrap_or_default()))?;
+            // told. What was just applied is among those that moved; if the data plane does not
+            // tell them, the tick asks for all.
+            match self.renew_moved(writer) {
+                Ok(()) | Err(PlaneError::Agent(_)) => {}
+                failed => failed?,
+            }
         }
         match answer {
             // What is not served, no host can reach: it is detached.

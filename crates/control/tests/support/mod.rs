@@ -205,6 +205,7 @@ impl Agent for FakeAgent {
                     None => (new.balances, u64::MAX),
                 };
                 new.balances = clamped(balances, &new.pacing, unnamed);
+                state.told.remove(&new.id); // what was just applied is reported
                 state.volumes.insert(new.id, new);
             }
             Command::Delete(id) => drop(state.volumes.remove(&id)),
@@ -228,11 +229,7 @@ impl Agent for FakeAgent {
                 held.balances = clamped(either, &held.pacing, 0);
                 held.unleased = leased(held.unleased, held.unleased, held.balances);
             }
-            Command::Report
-            | Command::Balances
-            | Command::Capacity
-            | Command::Stored
-            | Command::Space => {}
+            _ => {} // answered above
         }
         Reply::Done
     }
