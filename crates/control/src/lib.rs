@@ -7,7 +7,7 @@
 //! | [`capacity`] | what the data plane says may be sold, and what the log is told of it |
 //! | `space` | what it says of the room for bytes at rest, and what the log is told of it |
 //! | [`credits`] | what balances are worth after a stop; pure |
-//! | [`db`] | SQL |
+//! | [`journal`] | where decisions are kept; SQL |
 //! | [`plane`] | the order of things: decide, store, tell, store, reply |
 //! | [`api`] | EC2's actions, one file each |
 //! | `metrics` | what `/metrics` tells |
@@ -22,14 +22,13 @@ pub mod capacity;
 mod clock;
 pub mod credentials;
 pub mod credits;
-pub mod db;
 mod http;
+pub mod journal;
 mod metrics;
 pub mod model;
 pub mod plane;
 mod private;
 pub mod reconcile;
-mod reserve;
 mod space;
 
 use std::collections::BTreeMap;

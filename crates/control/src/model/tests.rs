@@ -9,7 +9,7 @@ use evenkeel_wire::agent::HostAddress;
 use proptest::prelude::*;
 
 use super::*;
-use crate::db::{Credits, Db};
+use crate::journal::sqlite::{Credits, Db};
 
 const ZONE: &str = "local-1a";
 const DEVICES: [&str; 3] = ["/dev/sdf", "/dev/sdg", "xvdh"];

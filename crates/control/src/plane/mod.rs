@@ -25,12 +25,13 @@ use evenkeel_wire::agent::{
 use tracing::{debug, error, info, warn};
 
 use crate::capacity::Known;
+use crate::journal::sqlite as db;
+use crate::journal::sqlite::reserve::Reserve;
 use crate::model::{
     Attachment, AttachmentState, Command, Decision, Event, Host, LOCAL_TYPE, Model, Phase, Refusal,
     Settings, Settled, Tags, Volume,
 };
-use crate::reserve::Reserve;
-use crate::{clock, credits, db, reconcile, space};
+use crate::{clock, credits, reconcile, space};
 
 /// Why a mutation failed.
 #[derive(Debug)]

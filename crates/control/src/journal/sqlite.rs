@@ -5,6 +5,8 @@
 //! client was told survives kill -9 and power loss. Users may read the file with `sqlite3` while
 //! the server runs.
 
+pub mod reserve;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -29,7 +31,7 @@ const SCHEMA_VERSION: i64 = 3;
 /// Room that is kept in log and database for changes on a full disk: for some hundred.
 const ROOM_BYTES: u64 = 512 << 10;
 
-const SCHEMA: &str = include_str!("schema.sql");
+const SCHEMA: &str = include_str!("sqlite/schema.sql");
 
 /// What a file of version 1 lacks to be one of version 2.
 const FROM_1: &str = "CREATE TABLE host_credits (
@@ -646,7 +648,7 @@ mod tests {
     use super::*;
 
     /// The tables of version 2, as that version made them.
-    const SCHEMA_2: &str = include_str!("../tests/schema_2.sql");
+    const SCHEMA_2: &str = include_str!("../../tests/schema_2.sql");
 
     fn of_version_2(path: &Path, rows: &str) {
         let db = Connection::open(path).unwrap();

@@ -1,0 +1,3 @@
+//! Where decisions are kept.
+
+pub mod sqlite;
