@@ -1,3 +1,4 @@
 //! Where decisions are kept.
 
+pub mod format;
 pub mod sqlite;

@@ -1,0 +1,455 @@
+//! The byte form of an [`Event`]: what a journal that keeps bytes stores of each decision. Pure.
+//!
+//! JSON, in this order and without spaces:
+//!
+//! ```text
+//! {"version":1,"kind":"volume_gone","event":{"id":"vol-00000000000000007"}}
+//! ```
+//!
+//! The types below exist for this form only. A field of the model can be renamed without a change
+//! of the bytes, and a field that is added here by mistake fails a golden test. The rules:
+//!
+//! - The bytes of an event depend on nothing but the event.
+//! - A change of any golden byte is a new [`VERSION`], and the versions before it stay readable.
+//! - An unknown version, kind or field is an error. Nothing is left out or guessed: an older
+//!   program that dropped a field would write the volume back without it.
+//!
+//! Times are milliseconds of Unix time. Ids and types are in the form in which the API has them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+
+use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::volume::{VolumeSpec, VolumeType};
+use evenkeel_wire::agent::HostAddress;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::model::{
+    Attachment, AttachmentState, Event, Host, Modification, ModificationPhase, Phase, Token,
+    UnixMs, Volume,
+};
+
+#[cfg(test)]
+mod tests;
+
+/// The version that is written, and the newest that is read.
+pub const VERSION: u64 = 1;
+
+/// Why bytes are not an event.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FormatError {
+    /// Not the JSON of an event; the text says what is wrong and where.
+    Malformed(String),
+    /// Written by a newer version of this program.
+    Version(u64),
+    /// The version has no event of this kind.
+    Kind(String),
+}
+
+impl fmt::Display for FormatError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed(reason) => write!(f, "the bytes are no event: {reason}"),
+            Self::Version(version) => write!(
+                f,
+                "the event was written by a newer version (form {version}, known up to \
+                 {VERSION}); run that version"
+            ),
+            Self::Kind(kind) => {
+                write!(f, "the form of version {VERSION} has no event of the kind '{kind}'")
+            }
+        }
+    }
+}
+
+impl std::error::Error for FormatError {}
+
+/// The bytes of an event.
+///
+/// # Errors
+/// [`FormatError::Malformed`]; no event of the model is known that has no bytes.
+pub fn encode(event: &Event) -> Result<Vec<u8>, FormatError> {
+    match event {
+        Event::Volume(volume) => whole("volume", VolumeForm::from(volume)),
+        Event::VolumeGone(id) => whole("volume_gone", VolumeGoneForm { id: *id }),
+        Event::Host(host) => whole("host", HostForm::from(host)),
+        Event::HostGone(id) => whole("host_gone", HostGoneForm { id: *id }),
+        Event::Token(name, token) => whole("token", TokenForm::from((name, token))),
+        Event::TokenGone(name) => whole("token_gone", TokenGoneForm { name: name.clone() }),
+    }
+}
+
+fn whole(kind: &str, event: impl Serialize) -> Result<Vec<u8>, FormatError> {
+    #[derive(Serialize)]
+    struct Whole<'a, T> {
+        version: u64,
+        kind: &'a str,
+        event: T,
+    }
+    serde_json::to_vec(&Whole { version: VERSION, kind, event }).map_err(malformed)
+}
+
+/// The event that bytes stand for.
+///
+/// # Errors
+/// See [`FormatError`].
+pub fn decode(bytes: &[u8]) -> Result<Event, FormatError> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Whole {
+        // Looked at before, since what else there is depends on it.
+        #[serde(rename = "version")]
+        _version: u64,
+        kind: String,
+        event: Value,
+    }
+    let value: Value = serde_json::from_slice(bytes).map_err(malformed)?;
+    match value.get("version").and_then(Value::as_u64) {
+        Some(VERSION) => {}
+        Some(newer) if newer > VERSION => return Err(FormatError::Version(newer)),
+        _ => return Err(FormatError::Malformed("it has no version".into())),
+    }
+    let Whole { kind, event, .. } = serde_json::from_value(value).map_err(malformed)?;
+    Ok(match kind.as_str() {
+        "volume" => Event::Volume(form::<VolumeForm>(event)?.into()),
+        "volume_gone" => Event::VolumeGone(form::<VolumeGoneForm>(event)?.id),
+        "host" => Event::Host(form::<HostForm>(event)?.into()),
+        "host_gone" => Event::HostGone(form::<HostGoneForm>(event)?.id),
+        "token" => {
+            let TokenForm { name, fingerprint, volume, used_ms } = form(event)?;
+            Event::Token(name, Token { fingerprint, volume, used: UnixMs(used_ms) })
+        }
+        "token_gone" => Event::TokenGone(form::<TokenGoneForm>(event)?.name),
+        _ => return Err(FormatError::Kind(kind)),
+    })
+}
+
+fn form<T: for<'a> Deserialize<'a>>(event: Value) -> Result<T, FormatError> {
+    serde_json::from_value(event).map_err(malformed)
+}
+
+fn malformed(error: serde_json::Error) -> FormatError {
+    FormatError::Malformed(error.to_string())
+}
+
+/// Values that are written as the text that they print and parse.
+mod text {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    pub fn serialize<T: Display, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(value)
+    }
+
+    pub fn deserialize<'a, T, D>(from: D) -> Result<T, D::Error>
+    where
+        T: FromStr<Err: Display>,
+        D: Deserializer<'a>,
+    {
+        let text = String::deserialize(from)?;
+        text.parse().map_err(|error| D::Error::custom(format_args!("'{text}': {error}")))
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct VolumeForm {
+    #[serde(with = "text")]
+    id: VolumeId,
+    zone: String,
+    created_ms: u64,
+    spec: SpecForm,
+    phase: PhaseForm,
+    attachments: Vec<AttachmentForm>,
+    tags: BTreeMap<String, String>,
+    modification: Option<ModificationForm>,
+    modification_starts_ms: Vec<u64>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct VolumeGoneForm {
+    #[serde(with = "text")]
+    id: VolumeId,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SpecForm {
+    #[serde(rename = "type", with = "text")]
+    volume_type: VolumeType,
+    size_gib: u32,
+    iops: Option<u32>,
+    throughput_mibps: Option<u32>,
+    multi_attach: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "name", rename_all = "snake_case", deny_unknown_fields)]
+enum PhaseForm {
+    Creating,
+    Ready,
+    Deleting,
+    Error { reason: String },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AttachmentForm {
+    #[serde(with = "text")]
+    instance: InstanceId,
+    device: String,
+    state: AttachmentStateForm,
+    attached_ms: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum AttachmentStateForm {
+    Attaching,
+    Attached,
+    Detaching,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ModificationForm {
+    original: SpecForm,
+    target: SpecForm,
+    started_ms: u64,
+    phase: ModificationPhaseForm,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "name", rename_all = "snake_case", deny_unknown_fields)]
+enum ModificationPhaseForm {
+    Modifying,
+    Optimizing { since_ms: u64, until_ms: u64 },
+    Completed { ended_ms: u64 },
+    Failed { ended_ms: u64, reason: String },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HostForm {
+    #[serde(with = "text")]
+    id: InstanceId,
+    #[serde(rename = "type")]
+    instance_type: String,
+    /// `null` is this machine.
+    address: Option<IpAddr>,
+    registered_ms: u64,
+    tags: BTreeMap<String, String>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HostGoneForm {
+    #[serde(with = "text")]
+    id: InstanceId,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TokenForm {
+    name: String,
+    fingerprint: String,
+    #[serde(with = "text")]
+    volume: VolumeId,
+    used_ms: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TokenGoneForm {
+    name: String,
+}
+
+fn ms(times: &[UnixMs]) -> Vec<u64> {
+    times.iter().map(|time| time.0).collect()
+}
+
+impl From<&Volume> for VolumeForm {
+    fn from(volume: &Volume) -> Self {
+        Self {
+            id: volume.id,
+            zone: volume.zone.clone(),
+            created_ms: volume.created.0,
+            spec: volume.spec.into(),
+            phase: (&volume.phase).into(),
+            attachments: volume.attachments.iter().map(AttachmentForm::from).collect(),
+            tags: volume.tags.clone(),
+            modification: volume.modification.as_ref().map(ModificationForm::from),
+            modification_starts_ms: ms(&volume.modification_starts),
+        }
+    }
+}
+
+impl From<VolumeForm> for Volume {
+    fn from(form: VolumeForm) -> Self {
+        Self {
+            id: form.id,
+            zone: form.zone,
+            created: UnixMs(form.created_ms),
+            spec: form.spec.into(),
+            phase: form.phase.into(),
+            attachments: form.attachments.into_iter().map(Attachment::from).collect(),
+            tags: form.tags,
+            modification: form.modification.map(Modification::from),
+            modification_starts: form.modification_starts_ms.into_iter().map(UnixMs).collect(),
+        }
+    }
+}
+
+impl From<VolumeSpec> for SpecForm {
+    fn from(spec: VolumeSpec) -> Self {
+        let VolumeSpec { volume_type, size_gib, iops, throughput_mibps, multi_attach } = spec;
+        Self { volume_type, size_gib, iops, throughput_mibps, multi_attach }
+    }
+}
+
+impl From<SpecForm> for VolumeSpec {
+    fn from(form: SpecForm) -> Self {
+        let SpecForm { volume_type, size_gib, iops, throughput_mibps, multi_attach } = form;
+        Self { volume_type, size_gib, iops, throughput_mibps, multi_attach }
+    }
+}
+
+impl From<&Phase> for PhaseForm {
+    fn from(phase: &Phase) -> Self {
+        match phase {
+            Phase::Creating => Self::Creating,
+            Phase::Ready => Self::Ready,
+            Phase::Deleting => Self::Deleting,
+            Phase::Error(reason) => Self::Error { reason: reason.clone() },
+        }
+    }
+}
+
+impl From<PhaseForm> for Phase {
+    fn from(form: PhaseForm) -> Self {
+        match form {
+            PhaseForm::Creating => Self::Creating,
+            PhaseForm::Ready => Self::Ready,
+            PhaseForm::Deleting => Self::Deleting,
+            PhaseForm::Error { reason } => Self::Error(reason),
+        }
+    }
+}
+
+impl From<&Attachment> for AttachmentForm {
+    fn from(attachment: &Attachment) -> Self {
+        Self {
+            instance: attachment.instance,
+            device: attachment.device.clone(),
+            state: match attachment.state {
+                AttachmentState::Attaching => AttachmentStateForm::Attaching,
+                AttachmentState::Attached => AttachmentStateForm::Attached,
+                AttachmentState::Detaching => AttachmentStateForm::Detaching,
+            },
+            attached_ms: attachment.attached.0,
+        }
+    }
+}
+
+impl From<AttachmentForm> for Attachment {
+    fn from(form: AttachmentForm) -> Self {
+        Self {
+            instance: form.instance,
+            device: form.device,
+            state: match form.state {
+                AttachmentStateForm::Attaching => AttachmentState::Attaching,
+                AttachmentStateForm::Attached => AttachmentState::Attached,
+                AttachmentStateForm::Detaching => AttachmentState::Detaching,
+            },
+            attached: UnixMs(form.attached_ms),
+        }
+    }
+}
+
+impl From<&Modification> for ModificationForm {
+    fn from(modification: &Modification) -> Self {
+        Self {
+            original: modification.original.into(),
+            target: modification.target.into(),
+            started_ms: modification.started.0,
+            phase: match &modification.phase {
+                ModificationPhase::Modifying => ModificationPhaseForm::Modifying,
+                ModificationPhase::Optimizing { since, until } => {
+                    ModificationPhaseForm::Optimizing { since_ms: since.0, until_ms: until.0 }
+                }
+                ModificationPhase::Completed { ended } => {
+                    ModificationPhaseForm::Completed { ended_ms: ended.0 }
+                }
+                ModificationPhase::Failed { ended, reason } => {
+                    ModificationPhaseForm::Failed { ended_ms: ended.0, reason: reason.clone() }
+                }
+            },
+        }
+    }
+}
+
+impl From<ModificationForm> for Modification {
+    fn from(form: ModificationForm) -> Self {
+        Self {
+            original: form.original.into(),
+            target: form.target.into(),
+            started: UnixMs(form.started_ms),
+            phase: match form.phase {
+                ModificationPhaseForm::Modifying => ModificationPhase::Modifying,
+                ModificationPhaseForm::Optimizing { since_ms, until_ms } => {
+                    let (since, until) = (UnixMs(since_ms), UnixMs(until_ms));
+                    ModificationPhase::Optimizing { since, until }
+                }
+                ModificationPhaseForm::Completed { ended_ms } => {
+                    ModificationPhase::Completed { ended: UnixMs(ended_ms) }
+                }
+                ModificationPhaseForm::Failed { ended_ms, reason } => {
+                    ModificationPhase::Failed { ended: UnixMs(ended_ms), reason }
+                }
+            },
+        }
+    }
+}
+
+impl From<&Host> for HostForm {
+    fn from(host: &Host) -> Self {
+        Self {
+            id: host.id,
+            instance_type: host.instance_type.clone(),
+            address: match host.address {
+                HostAddress::Local => None,
+                HostAddress::Remote(ip) => Some(ip),
+            },
+            registered_ms: host.registered.0,
+            tags: host.tags.clone(),
+        }
+    }
+}
+
+impl From<HostForm> for Host {
+    fn from(form: HostForm) -> Self {
+        Self {
+            id: form.id,
+            instance_type: form.instance_type,
+            address: form.address.map_or(HostAddress::Local, HostAddress::Remote),
+            registered: UnixMs(form.registered_ms),
+            tags: form.tags,
+        }
+    }
+}
+
+impl From<(&String, &Token)> for TokenForm {
+    fn from((name, token): (&String, &Token)) -> Self {
+        Self {
+            name: name.clone(),
+            fingerprint: token.fingerprint.clone(),
+            volume: token.volume,
+            used_ms: token.used.0,
+        }
+    }
+}

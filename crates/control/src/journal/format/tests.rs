@@ -1,0 +1,163 @@
+//! Golden bytes: a change of any of them is a new version of the form.
+
+use super::*;
+use crate::model::Tags;
+
+/// The bytes of [`events`] in version 1, one event a line.
+const GOLDEN_1: &str = include_str!("golden_1.txt");
+
+/// Every kind of event, and every state of what is in it.
+fn events() -> Vec<Event> {
+    vec![
+        Event::Volume(plain()),
+        Event::Volume(full()),
+        Event::Volume(Volume {
+            phase: Phase::Error("its bytes are missing".into()),
+            ..modified(ModificationPhase::Optimizing { since: UnixMs(10), until: UnixMs(11) })
+        }),
+        Event::Volume(Volume {
+            phase: Phase::Deleting,
+            ..modified(ModificationPhase::Completed { ended: UnixMs(12) })
+        }),
+        Event::Volume(modified(ModificationPhase::Failed {
+            ended: UnixMs(13),
+            reason: "no space".into(),
+        })),
+        Event::VolumeGone(VolumeId::from_bits(7)),
+        Event::Host(host(HostAddress::Local)),
+        Event::Host(host(HostAddress::Remote([10, 0, 0, 7].into()))),
+        Event::HostGone(InstanceId::from_bits(1)),
+        Event::Token("t".into(), token()),
+        Event::TokenGone("t".into()),
+    ]
+}
+
+fn spec(volume_type: VolumeType, size_gib: u32, iops: u32) -> VolumeSpec {
+    VolumeSpec {
+        volume_type,
+        size_gib,
+        iops: Some(iops),
+        throughput_mibps: (volume_type == VolumeType::Gp3).then_some(125),
+        multi_attach: volume_type == VolumeType::Io2,
+    }
+}
+
+fn plain() -> Volume {
+    Volume {
+        id: VolumeId::from_bits(7),
+        zone: "local-1a".into(),
+        created: UnixMs(5),
+        spec: spec(VolumeType::Gp2, 100, 300),
+        phase: Phase::Creating,
+        attachments: vec![],
+        tags: Tags::new(),
+        modification: None,
+        modification_starts: vec![],
+    }
+}
+
+fn full() -> Volume {
+    let attachment = |host: u128, device: &str, state| Attachment {
+        instance: InstanceId::from_bits(host),
+        device: device.into(),
+        state,
+        attached: UnixMs(5 + u64::try_from(host).unwrap()),
+    };
+    let target = spec(VolumeType::Io2, 20, 500);
+    Volume {
+        spec: target,
+        phase: Phase::Ready,
+        attachments: vec![
+            attachment(1, "/dev/sdf", AttachmentState::Attached),
+            attachment(2, "/dev/sdg", AttachmentState::Attaching),
+            attachment(3, "/dev/sdh", AttachmentState::Detaching),
+        ],
+        tags: [("Name".to_owned(), "quote \" and \u{fc}".to_owned())].into(),
+        modification: Some(Modification {
+            original: spec(VolumeType::Gp2, 100, 300),
+            target,
+            started: UnixMs(9),
+            phase: ModificationPhase::Modifying,
+        }),
+        modification_starts: vec![UnixMs(1), UnixMs(9)],
+        ..plain()
+    }
+}
+
+fn modified(phase: ModificationPhase) -> Volume {
+    let spec = spec(VolumeType::Gp3, 1, 3_000);
+    let (original, target, started) = (spec, spec, UnixMs(9));
+    let modification = Some(Modification { original, target, started, phase });
+    Volume { spec, phase: Phase::Ready, modification, ..plain() }
+}
+
+fn host(address: HostAddress) -> Host {
+    Host {
+        id: InstanceId::from_bits(1),
+        instance_type: "m5.large".into(),
+        address,
+        registered: UnixMs(4),
+        tags: [("k".to_owned(), "v".to_owned())].into(),
+    }
+}
+
+fn token() -> Token {
+    Token { fingerprint: "f00d".into(), volume: VolumeId::from_bits(7), used: UnixMs(14) }
+}
+
+#[test]
+fn every_event_has_its_bytes_and_the_bytes_their_event() {
+    assert_eq!(GOLDEN_1.lines().count(), events().len());
+    for (event, bytes) in events().into_iter().zip(GOLDEN_1.lines()) {
+        let encoded = String::from_utf8(encode(&event).unwrap()).unwrap();
+        assert_eq!(encoded, bytes);
+        assert_eq!(decode(bytes.as_bytes()).unwrap(), event);
+    }
+}
+
+/// Fails to compile when there is a kind that [`events`] does not know.
+#[test]
+fn every_kind_has_a_golden_form() {
+    let mut missing =
+        ["volume", "volume_gone", "host", "host_gone", "token", "token_gone"].to_vec();
+    for event in events() {
+        let kind = match event {
+            Event::Volume(_) => "volume",
+            Event::VolumeGone(_) => "volume_gone",
+            Event::Host(_) => "host",
+            Event::HostGone(_) => "host_gone",
+            Event::Token(..) => "token",
+            Event::TokenGone(_) => "token_gone",
+        };
+        missing.retain(|name| *name != kind);
+    }
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn what_is_unknown_is_an_error_that_says_so() {
+    let error = |bytes: &str| decode(bytes.as_bytes()).unwrap_err();
+    let newer = error(r#"{"version":2,"what":"ever"}"#);
+    assert_eq!(newer, FormatError::Version(2));
+    assert!(newer.to_string().contains("newer version (form 2, known up to 1)"), "{newer}");
+    let kind = error(r#"{"version":1,"kind":"snapshot","event":{}}"#);
+    assert_eq!(kind, FormatError::Kind("snapshot".into()));
+    assert!(kind.to_string().contains("'snapshot'"), "{kind}");
+    let of_type_gp9 = GOLDEN_1.lines().next().unwrap().replace("\"gp2\"", "\"gp9\"");
+    for (bytes, reason) in [
+        ("", "EOF"),
+        ("[]", "no version"),
+        (r#"{"version":0,"kind":"token_gone","event":{"name":"t"}}"#, "no version"),
+        (r#"{"version":"1","kind":"token_gone","event":{"name":"t"}}"#, "no version"),
+        (r#"{"version":1,"event":{"name":"t"}}"#, "`kind`"),
+        (r#"{"version":1,"kind":"token_gone","event":{}}"#, "`name`"),
+        (r#"{"version":1,"kind":"token_gone","event":{"name":"t","x":1}}"#, "`x`"),
+        (r#"{"version":1,"kind":"token_gone","event":{"name":"t"},"x":1}"#, "`x`"),
+        (r#"{"version":1,"kind":"volume_gone","event":{"id":"vol-x"}}"#, "'vol-x'"),
+        (&of_type_gp9, "'gp9'"),
+    ] {
+        let error = error(bytes);
+        assert!(matches!(error, FormatError::Malformed(_)), "{bytes}: {error}");
+        assert!(error.to_string().contains(reason), "{bytes}: {error}");
+    }
+}
