@@ -12,7 +12,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use evenkeel_control::db::{Credits, Db};
+use evenkeel_control::journal::Journal;
+use evenkeel_control::journal::sqlite::SqliteJournal;
 use evenkeel_control::model::{
     Command, Event, Host, ModifyPolicy, Phase, Settings, SpaceOversell, Tags, Token, UnixMs, Volume,
 };
@@ -164,7 +165,8 @@ fn host_id(number: u64) -> InstanceId {
 
 /// Stores so many volumes, as an earlier run of the server would have.
 fn fill(path: &Path, volumes: u64) {
-    let mut db = Db::open(path).unwrap();
+    let mut journal = SqliteJournal::open(path).unwrap();
+    let mut revision = journal.load().unwrap().revision;
     let hosts = (0..HOSTS).map(|number| {
         Event::Host(Host {
             id: host_id(number),
@@ -176,7 +178,7 @@ fn fill(path: &Path, volumes: u64) {
             tags: Tags::new(),
         })
     });
-    db.commit(&hosts.collect::<Vec<_>>(), &Credits::default()).unwrap();
+    revision = journal.commit(&hosts.collect::<Vec<_>>().into(), revision).unwrap();
     let numbers: Vec<u64> = (0..volumes).collect();
     for batch in numbers.chunks(10_000) {
         let mut events = vec![];
@@ -199,7 +201,7 @@ fn fill(path: &Path, volumes: u64) {
                 events.push(Event::Token(format!("token-{number}"), token));
             }
         }
-        db.commit(&events, &Credits::default()).unwrap();
+        revision = journal.commit(&events.into(), revision).unwrap();
     }
 }
 
@@ -232,7 +234,8 @@ fn measured(count: u64, plane: &Plane, command: impl Fn(u64) -> Command) -> Rate
 fn run(folder: &Path, volumes: u64) -> Vec<(&'static str, Rate)> {
     let path = folder.join("control.db");
     fill(&path, volumes);
-    let plane = Plane::start(&path, settings(), Arc::new(Obedient::default())).unwrap();
+    let journal = Box::new(SqliteJournal::open(&path).unwrap());
+    let plane = Plane::start(journal, settings(), Arc::new(Obedient::default())).unwrap();
     let created = measured(MUTATIONS, &plane, |number| Command::CreateVolume {
         id: volume_id(volumes + number),
         request: request(number),

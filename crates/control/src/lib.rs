@@ -7,7 +7,7 @@
 //! | [`capacity`] | what the data plane says may be sold, and what the log is told of it |
 //! | `space` | what it says of the room for bytes at rest, and what the log is told of it |
 //! | [`credits`] | what balances are worth after a stop; pure |
-//! | [`journal`] | where decisions are kept; SQL |
+//! | [`journal`] | where decisions are kept: SQLite's file, or memory |
 //! | [`plane`] | the order of things: decide, store, tell, store, reply |
 //! | [`api`] | EC2's actions, one file each |
 //! | `metrics` | what `/metrics` tells |
@@ -49,6 +49,8 @@ pub use model::{ModifyPolicy, SpaceOversell};
 
 use crate::api::Api;
 use crate::credentials::CredentialsError;
+use crate::journal::Journal;
+use crate::journal::sqlite::{self, SqliteJournal};
 use crate::model::Settings;
 use crate::plane::{Plane, PlaneError};
 
@@ -168,8 +170,8 @@ pub fn run(
     // Before anything else is touched: the most likely thing to fail.
     let listener =
         http::bind(config.listen).map_err(|error| ControlError::Listen(config.listen, error))?;
-    let database = private_database(&config.data_dir)?;
-    let plane = Plane::start(&database, settings, agent).map_err(ControlError::Start)?;
+    let journal = open_journal(&config.data_dir)?;
+    let plane = Plane::start(journal, settings, agent).map_err(ControlError::Start)?;
     let plane = Arc::new(plane);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -186,15 +188,13 @@ pub fn run(
     stopped.inspect(|()| info!("stopped cleanly"))
 }
 
-/// The database's path. The file is there and, with what SQLite has put beside it, its owner's
-/// only: what SQLite makes beside it later gets the file's own mode.
-fn private_database(data_dir: &Path) -> Result<PathBuf, ControlError> {
+/// The journal of the data folder, its owner's only.
+fn open_journal(data_dir: &Path) -> Result<Box<dyn Journal>, ControlError> {
     let path = data_dir.join(DATABASE_FILE_NAME);
-    private::open(&path).map_err(|error| ControlError::DataDir(path.clone(), error))?;
-    for beside in ["-wal", "-shm", "-journal"] {
-        private::mend(&data_dir.join(format!("{DATABASE_FILE_NAME}{beside}")));
-    }
-    Ok(path)
+    sqlite::make_private(&path).map_err(|error| ControlError::DataDir(path.clone(), error))?;
+    let opened = SqliteJournal::open(&path);
+    let journal = opened.map_err(|error| ControlError::Start(PlaneError::from(error)))?;
+    Ok(Box::new(journal))
 }
 
 /// A lock may outlive its server by a moment: a child that whoever ran the server has just forked

@@ -1,7 +1,6 @@
 //! The model against an oracle that knows only the rules, and against its own copy in the database.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::volume::{Rules, VolumeChange, VolumeRequest, VolumeType};
@@ -9,7 +8,9 @@ use evenkeel_wire::agent::HostAddress;
 use proptest::prelude::*;
 
 use super::*;
-use crate::journal::sqlite::{Credits, Db};
+use crate::journal::memory::MemoryJournal;
+use crate::journal::sqlite::SqliteJournal;
+use crate::journal::{Change, Journal};
 
 const ZONE: &str = "local-1a";
 const DEVICES: [&str; 3] = ["/dev/sdf", "/dev/sdg", "xvdh"];
@@ -60,15 +61,18 @@ fn modify(volume: u8, change: VolumeChange) -> Command {
 struct World {
     settings: Settings,
     model: Model,
-    db: Db,
+    /// Every kind there is, each with all that was decided.
+    journals: Vec<Box<dyn Journal>>,
     now: UnixMs,
 }
 
 impl World {
     fn new(modify_policy: ModifyPolicy) -> Self {
-        let db = Db::open(Path::new(":memory:")).unwrap();
+        let journals: Vec<Box<dyn Journal>> =
+            vec![Box::new(SqliteJournal::in_memory()), Box::new(MemoryJournal::default())];
         let settings = settings(modify_policy);
-        let mut world = Self { settings, model: Model::default(), db, now: UnixMs(1_000_000) };
+        let (model, now) = (Model::default(), UnixMs(1_000_000));
+        let mut world = Self { settings, model, journals, now };
         for number in 0..3 {
             let instance_type = if number == 0 { LOCAL_TYPE } else { "m5.large" }.into();
             let address = match number {
@@ -102,8 +106,20 @@ impl World {
     }
 
     fn commit(&mut self, events: Vec<Event>) {
-        self.db.commit(&events, &Credits::default()).unwrap();
-        events.into_iter().for_each(|event| self.model.apply(event));
+        let change = Change::from(events);
+        for journal in &mut self.journals {
+            let revision = journal.load().unwrap().revision;
+            journal.commit(&change, revision).unwrap();
+        }
+        change.events.into_iter().for_each(|event| self.model.apply(event));
+    }
+
+    /// What all journals hold.
+    fn loaded(&mut self) -> Model {
+        let mut loaded = self.journals.iter_mut().map(|journal| journal.load().unwrap().model);
+        let first = loaded.next().unwrap();
+        assert!(loaded.all(|other| other == first), "journals differ");
+        first
     }
 }
 
@@ -247,7 +263,7 @@ proptest! {
                 prop_assert_eq!(pairs, expected);
             }
         }
-        prop_assert_eq!(world.db.load().unwrap().model, world.model);
+        prop_assert_eq!(world.loaded(), world.model);
     }
 
     /// A crash between decision and settlement: what is loaded is what was decided, unsettled.
@@ -261,7 +277,7 @@ proptest! {
             return Ok(());
         };
         world.commit(decision.events);
-        let mut loaded = world.db.load().unwrap().model;
+        let mut loaded = world.loaded();
         prop_assert_eq!(&loaded, &world.model);
         let id = decision.volume.unwrap();
         prop_assert!(!loaded.volumes[&id].is_settled());
@@ -296,7 +312,7 @@ fn everything_survives_the_database() {
     world.commit(vec![world.model.fail(vol(1), "gone").unwrap()]);
     let volume = &world.model.volumes[&vol(1)];
     assert_eq!((volume.state(), volume.spec.iops), (VolumeState::Error, Some(1_000)));
-    assert_eq!(world.db.load().unwrap().model, world.model);
+    assert_eq!(world.loaded(), world.model);
 }
 
 #[test]
@@ -346,7 +362,7 @@ fn a_volume_is_attached_to_one_host_of_an_address() {
     let mut volume = world.model.volumes[&vol(0)].clone();
     volume.attachments.push(Attachment { instance: host(0), ..volume.attachments[0].clone() });
     world.commit(vec![Event::Volume(volume)]);
-    world.model = world.db.load().unwrap().model;
+    world.model = world.loaded();
     assert_eq!(world.model.volumes[&vol(0)].attachments.len(), 3);
     world.run(&detach(0, Some(3)), true).unwrap();
 }

@@ -11,7 +11,6 @@
 //! plane again and settles it; so does the tick, should only step 4 have failed.
 
 use std::fmt;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use evenkeel_core::ids::{InstanceId, VolumeId};
@@ -25,11 +24,10 @@ use evenkeel_wire::agent::{
 use tracing::{debug, error, info, warn};
 
 use crate::capacity::Known;
-use crate::journal::sqlite as db;
-use crate::journal::sqlite::reserve::Reserve;
+use crate::journal::{Change, Credits, Journal, JournalError, Loaded, Revision};
 use crate::model::{
-    Attachment, AttachmentState, Command, Decision, Event, Host, LOCAL_TYPE, Model, Phase, Refusal,
-    Settings, Settled, Tags, Volume,
+    AttachmentState, Command, Decision, Event, Host, LOCAL_TYPE, Model, Phase, Refusal, Settings,
+    Settled, Tags, Volume,
 };
 use crate::{clock, credits, reconcile, space};
 
@@ -42,8 +40,8 @@ pub enum PlaneError {
     DryRun,
     /// The data plane failed; what was begun is taken back, unless it has not answered yet.
     Agent(Failed),
-    /// The database failed.
-    Db(db::DbError),
+    /// The journal failed.
+    Journal(JournalError),
     /// The OS gave no random bytes for a new id.
     Random(getrandom::Error),
     /// An earlier mutation panicked; what is in memory is not to be trusted. Restart the server.
@@ -63,7 +61,7 @@ impl fmt::Display for PlaneError {
             Self::Refused(refusal) => write!(f, "refused: {refusal:?}"),
             Self::DryRun => f.write_str("dry run"),
             Self::Agent(failed) => write!(f, "the data plane: {}", failed.message),
-            Self::Db(error) => write!(f, "the database: {error}"),
+            Self::Journal(error) => write!(f, "the database: {error}"),
             Self::Random(error) => write!(f, "the OS gives no random bytes: {error}"),
             Self::Poisoned => f.write_str("an earlier request crashed; restart the server"),
         }
@@ -76,9 +74,9 @@ impl From<Refusal> for PlaneError {
     }
 }
 
-impl From<db::DbError> for PlaneError {
-    fn from(error: db::DbError) -> Self {
-        Self::Db(error)
+impl From<JournalError> for PlaneError {
+    fn from(error: JournalError) -> Self {
+        Self::Journal(error)
     }
 }
 
@@ -97,29 +95,15 @@ pub struct Outcome {
     pub settled: Option<Volume>,
 }
 
-/// Whether an event is on the way to a volume's end: it is being detached, is not attached any
-/// more, or goes.
-fn leads_to_space(event: &Event) -> bool {
-    match event {
-        Event::Volume(Volume { phase: Phase::Creating, .. }) => false,
-        Event::Volume(volume) => {
-            let detaching = |a: &Attachment| a.state == AttachmentState::Detaching;
-            volume.attachments.is_empty() || volume.attachments.iter().any(detaching)
-        }
-        Event::VolumeGone(_) => true,
-        _ => false,
-    }
-}
-
 /// What only the one who mutates may touch.
 struct Writer {
-    db: db::Db,
-    /// What of all balances is unleased, as it is in the database.
-    stored: db::Credits,
+    journal: Box<dyn Journal>,
+    /// The revision that the model and the balances here are of.
+    revision: Revision,
+    /// What of all balances is unleased, as it is in the journal.
+    stored: Credits,
     /// Balances of what the data plane is being told of for the first time.
-    opening: db::Credits,
-    /// Space that is given up for what frees space.
-    reserve: Reserve,
+    opening: Credits,
     /// Whether balances could not be stored the last time: logged once and not every second, and
     /// what was told then is asked for again.
     behind: bool,
@@ -164,39 +148,10 @@ impl Writer {
         reconcile::Start { balances, unleased }
     }
 
-    /// Stores events and what is unleased of balances, on a full disk, too, as far as that goes.
-    fn store(&mut self, events: &[Event], changed: &db::Credits) -> Result<(), db::DbError> {
-        let mut stored = self.db.commit(events, changed);
-        let is_full = |stored: &Result<(), db::DbError>| {
-            stored.as_ref().is_err_and(db::DbError::is_disk_full)
-        };
-        // Balances change every second, and what was spent must not be given back by a restart:
-        // they need no space that the database has not got already.
-        if is_full(&stored) && self.reuse_log().is_ok() {
-            stored = self.db.commit(events, changed);
-        }
-        // On a full disk a volume must still be detached and deleted, so that it is not for ever.
-        if is_full(&stored) && events.iter().any(leads_to_space) && self.reserve.release() {
-            stored = self.db.commit(events, changed);
-            // At once, as far as it was not needed: other volumes would take it.
-            self.reserve.keep();
-        }
-        if stored.is_ok() && events.iter().any(|event| matches!(event, Event::VolumeGone(_))) {
-            self.reserve.keep();
-        }
-        stored
-    }
-
-    /// Makes the database use its log from the beginning again. What the log holds may need new
-    /// pages in the database, once: those the reserve gives.
-    fn reuse_log(&mut self) -> Result<(), db::DbError> {
-        let reused = self.db.reuse_log();
-        if !reused.as_ref().is_err_and(db::DbError::is_disk_full) || !self.reserve.release() {
-            return reused;
-        }
-        let reused = self.db.reuse_log();
-        self.reserve.keep();
-        reused
+    /// Stores a change.
+    fn store(&mut self, change: &Change) -> Result<(), JournalError> {
+        self.revision = self.journal.commit(change, self.revision)?;
+        Ok(())
     }
 }
 
@@ -212,21 +167,19 @@ pub struct Plane {
 }
 
 impl Plane {
-    /// Loads the database and brings up every volume in the data plane.
+    /// Loads the journal and brings up every volume in the data plane.
     ///
     /// # Errors
-    /// The database cannot be used, or the data plane is not running. A single volume that cannot
+    /// The journal cannot be used, or the data plane is not running. A single volume that cannot
     /// be brought up is not an error: it is logged and goes into the state `error`.
     pub fn start(
-        path: &Path,
+        mut journal: Box<dyn Journal>,
         settings: Settings,
         agent: Arc<dyn Agent>,
     ) -> Result<Self, PlaneError> {
         let moment = clock::moment();
         let now = moment.unix;
-        let reserve = Reserve::released(path);
-        let db = db::Db::open(path)?;
-        let db::Loaded { mut model, credits: found, stop } = db.load()?;
+        let Loaded { mut model, credits: found, stop, revision } = journal.load()?;
         if !matches!(stop, credits::Stop::Clean(_)) && !model.volumes.is_empty() {
             warn!(
                 "the server was not stopped cleanly; credit balances are reduced by what may be \
@@ -244,32 +197,32 @@ impl Plane {
             events = model.decide(&settings, &Capacity::Unknown, &command, now)?.events;
         }
         let mut writer = Writer {
-            db,
+            journal,
+            revision,
             stored,
             opening,
-            reserve,
             behind: false,
             is_settled: false,
             ticks_to_retry: RETRY_TICKS,
             retried: None,
             ticks_to_look: SPACE_TICKS,
         };
-        match writer.store(&events, &writer.stored.clone()) {
-            Err(error) if error.is_disk_full() && events.is_empty() => {
+        let change = Change { events, unleased: writer.stored.clone(), stopped: None };
+        match writer.store(&change) {
+            Err(error) if error.is_no_room() && change.events.is_empty() => {
                 // Volumes are served and can be deleted; of their credits nothing is leased.
                 warn!(%error, "the disk is full: volumes do not burst until there is room");
                 (writer.stored, writer.opening) = (found.clone(), found);
             }
             stored => stored?,
         }
-        writer.reserve.keep();
-        events.into_iter().for_each(|event| model.apply(event));
+        change.events.into_iter().for_each(|event| model.apply(event));
         let writer = Mutex::new(writer);
         let (model, capacity, space) = (RwLock::new(model), Mutex::default(), Mutex::default());
         let plane = Self { settings, agent, model, writer, capacity, space };
         plane.bring_up_hosts()?;
         plane.bring_up_all()?;
-        plane.writer()?.opening = db::Credits::default();
+        plane.writer()?.opening = Credits::default();
         plane.tell_of_unowned();
         plane.look_at_space();
         plane.capacity();
@@ -313,7 +266,7 @@ impl Plane {
         if dry_run {
             return Err(PlaneError::DryRun);
         }
-        let (mut opening, mut changed) = (db::Credits::default(), db::Credits::default());
+        let (mut opening, mut changed) = (Credits::default(), Credits::default());
         for event in &decision.events {
             if let Event::Volume(Volume { phase: Phase::Creating, id, spec, .. }) = event {
                 let pacing = self.settings.rules.pacing(spec);
@@ -339,8 +292,8 @@ impl Plane {
             match self.commit(&mut writer, decision.events.clone(), &changed) {
                 // The disk is so full that not even that can be noted: the bytes go first, and make
                 // room for the note. A crash between leaves a volume in error, to be deleted again.
-                Err(PlaneError::Db(error))
-                    if error.is_disk_full() && matches!(command, Command::DeleteVolume { .. }) =>
+                Err(PlaneError::Journal(error))
+                    if error.is_no_room() && matches!(command, Command::DeleteVolume { .. }) =>
                 {
                     self.apply(&mut writer, decision.events.clone());
                 }
@@ -349,7 +302,7 @@ impl Plane {
         }
         writer.opening = opening;
         let told = self.tell(&mut writer, &decision);
-        writer.opening = db::Credits::default();
+        writer.opening = Credits::default();
         told
     }
 
@@ -497,7 +450,7 @@ impl Plane {
             operations: least(balances.operations, before.operations, after.operations),
             bytes: least(balances.bytes, before.bytes, after.bytes),
         };
-        let row_of_it = db::Credits { volumes: [(id, row)].into(), ..Default::default() };
+        let row_of_it = Credits { volumes: [(id, row)].into(), ..Default::default() };
         if row != before {
             self.commit(&mut writer, vec![], &row_of_it)?;
         }
@@ -595,7 +548,7 @@ impl Plane {
             return Ok(());
         }
         if !less.is_empty() {
-            rows.overlay(&self.lease(&less)?);
+            overlay(&mut rows, &self.lease(&less)?);
         }
         self.commit(writer, vec![], &rows)?;
         if !more.is_empty() {
@@ -633,11 +586,11 @@ impl Plane {
     }
 
     /// Tells the data plane what is unleased; what of it is so now.
-    fn lease(&self, unleased: &db::Credits) -> Result<db::Credits, PlaneError> {
+    fn lease(&self, unleased: &Credits) -> Result<Credits, PlaneError> {
         let volumes = unleased.volumes.iter().map(|(id, balances)| (*id, *balances)).collect();
         let hosts = unleased.hosts.iter().map(|(id, balances)| (*id, *balances)).collect();
         match self.agent.call(AgentCommand::Lease(CreditReport { volumes, hosts })) {
-            Reply::Balances(CreditReport { volumes, hosts }) => Ok(db::Credits {
+            Reply::Balances(CreditReport { volumes, hosts }) => Ok(Credits {
                 volumes: volumes.into_iter().collect(),
                 hosts: hosts.into_iter().collect(),
             }),
@@ -671,7 +624,8 @@ impl Plane {
             self.call(command).map_err(PlaneError::Agent)?;
         }
         let changed = changed(&writer.stored, credits_of(self.report()?));
-        writer.db.stop_cleanly(&changed, &clock::moment())?;
+        let stopped = Some(clock::moment());
+        writer.store(&Change { events: vec![], unleased: changed, stopped })?;
         Ok(())
     }
 
@@ -684,11 +638,12 @@ impl Plane {
         &self,
         writer: &mut Writer,
         events: Vec<Event>,
-        changed: &db::Credits,
+        changed: &Credits,
     ) -> Result<(), PlaneError> {
-        writer.store(&events, changed)?;
+        let change = Change { events, unleased: changed.clone(), stopped: None };
+        writer.store(&change)?;
         writer.stored.extend(changed);
-        self.apply(writer, events);
+        self.apply(writer, change.events);
         Ok(())
     }
 
@@ -697,11 +652,7 @@ impl Plane {
         writer.is_settled &= events.is_empty();
         let mut model = self.model.write().unwrap_or_else(PoisonError::into_inner);
         for event in events {
-            match event {
-                Event::VolumeGone(id) => _ = writer.stored.volumes.remove(&id),
-                Event::HostGone(id) => _ = writer.stored.hosts.remove(&id),
-                _ => {}
-            }
+            writer.stored.apply(&event);
             model.apply(event);
         }
     }
@@ -741,7 +692,7 @@ impl Plane {
         let events = self.model().settle(&self.settings, id, settled, now);
         let is_shut = detaching && matches!(settled, Settled::Unreachable(_));
         if !events.is_empty() {
-            self.commit(writer, events, &db::Credits::default())?;
+            self.commit(writer, events, &Credits::default())?;
         }
         if modifying && answer.is_ok() {
             // New limits may mean new credits: what they are must be on disk before anybody is
@@ -819,7 +770,7 @@ impl Plane {
                 error!(volume = %id, reason = failed.message, "cannot be brought up");
                 let event = self.model().fail(id, &failed.message);
                 let events = event.into_iter().collect();
-                self.commit(writer, events, &db::Credits::default())
+                self.commit(writer, events, &Credits::default())
             }
             other => other,
         }
@@ -835,21 +786,21 @@ fn credits_of(report: Report) -> CreditReport {
 }
 
 /// The balances that are not yet in the database, of volumes and hosts that are in it.
-fn changed(stored: &db::Credits, told: CreditReport) -> db::Credits {
+fn changed(stored: &Credits, told: CreditReport) -> Credits {
     let CreditReport { mut volumes, mut hosts } = told;
     volumes.retain(|(id, new)| stored.volumes.get(id).is_some_and(|old| old != new));
     hosts.retain(|(id, new)| stored.hosts.get(id).is_some_and(|old| old != new));
-    db::Credits { volumes: volumes.into_iter().collect(), hosts: hosts.into_iter().collect() }
+    Credits { volumes: volumes.into_iter().collect(), hosts: hosts.into_iter().collect() }
 }
 
 /// What the balances of everything that exists are worth at a start.
 fn balances_after(
     settings: &Settings,
     model: &Model,
-    found: &db::Credits,
+    found: &Credits,
     stop: &credits::Stop,
     now: &credits::Moment,
-) -> db::Credits {
+) -> Credits {
     let volumes = model.volumes.values().map(|volume| {
         let balances = found.volumes.get(&volume.id).copied().unwrap_or_default();
         let pacing = reconcile::pacing(settings, volume);
@@ -862,11 +813,11 @@ fn balances_after(
         let balances = balances.unwrap_or_else(|| Balances::full(&pacing));
         Some((host.id, credits::after_stop(&pacing, balances, stop, now)))
     });
-    db::Credits { volumes: volumes.collect(), hosts: hosts.collect() }
+    Credits { volumes: volumes.collect(), hosts: hosts.collect() }
 }
 
 /// What of the balances of everything that exists is not leased.
-fn unleased(settings: &Settings, model: &Model, balances: &db::Credits) -> db::Credits {
+fn unleased(settings: &Settings, model: &Model, balances: &Credits) -> Credits {
     let volumes = model.volumes.values().map(|volume| {
         let pacing = reconcile::pacing(settings, volume);
         (volume.id, credits::unleased(&pacing, balances.volume(volume.id)))
@@ -875,18 +826,36 @@ fn unleased(settings: &Settings, model: &Model, balances: &db::Credits) -> db::C
         let pacing = reconcile::host_pacing(host)?.as_volume();
         Some((host.id, credits::unleased(&pacing, balances.host(host.id))))
     });
-    db::Credits { volumes: volumes.collect(), hosts: hosts.collect() }
+    Credits { volumes: volumes.collect(), hosts: hosts.collect() }
+}
+
+/// Puts those amounts of others in the place of these that there are, where there are any.
+fn overlay(rows: &mut Credits, others: &Credits) {
+    let overlay = |over: &Balances, row: &mut Balances| {
+        row.operations = over.operations.or(row.operations);
+        row.bytes = over.bytes.or(row.bytes);
+    };
+    for (id, over) in &others.volumes {
+        if let Some(row) = rows.volumes.get_mut(id) {
+            overlay(over, row);
+        }
+    }
+    for (id, over) in &others.hosts {
+        if let Some(row) = rows.hosts.get_mut(id) {
+            overlay(over, row);
+        }
+    }
 }
 
 /// Leases that are to be renewed.
 #[derive(Default)]
 struct Renewal {
     /// What is to be in the database, of all that change.
-    rows: db::Credits,
+    rows: Credits,
     /// What is to be unleased where that is more than before, so that less is leased.
-    less: db::Credits,
+    less: Credits,
     /// The same where more is leased.
-    more: db::Credits,
+    more: Credits,
 }
 
 /// What is to be unleased of `balances` instead of `before`, if it changes: all of it, and the

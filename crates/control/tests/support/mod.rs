@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use evenkeel_control::credentials::{self, Credentials};
+use evenkeel_control::journal::sqlite::SqliteJournal;
 use evenkeel_control::model::{Command as Change, Settings, Tags};
 use evenkeel_control::plane::Plane;
 use evenkeel_control::{
@@ -279,7 +280,8 @@ pub fn plane_over(folder: &Path, agent: Arc<dyn Agent>) -> Plane {
         oversell: BTreeMap::new(),
         space_oversell: SpaceOversell::default(),
     };
-    Plane::start(&folder.join(DATABASE_FILE_NAME), settings, agent).unwrap()
+    let journal = SqliteJournal::open(&folder.join(DATABASE_FILE_NAME)).unwrap();
+    Plane::start(Box::new(journal), settings, agent).unwrap()
 }
 
 /// A gp2 volume of 200 GiB: 600 IOPS, 3,000 while its credits last.

@@ -1,6 +1,7 @@
--- The tables of control.db, version 3. Times are milliseconds of Unix time; ids are as in the API.
+-- The tables of control.db, version 4. Times are milliseconds of Unix time; ids are as in the API.
 -- `client_tokens.fingerprint` is a hash of the request; `hosts.address` is NULL for the local machine;
 -- `credits` and `host_credits` hold what of a balance is not leased to the data plane, and after a clean stop all of it.
+-- `revision` counts the commits.
 -- `clean_stop` has a row only while no server has run since a clean stop; `leased` has one once a server has leased credits.
 
 CREATE TABLE volumes (
@@ -48,3 +49,7 @@ CREATE TABLE clean_stop (
 CREATE TABLE leased (
     only INTEGER PRIMARY KEY CHECK (only = 1)
 ) STRICT;
+CREATE TABLE revision (
+    only INTEGER PRIMARY KEY CHECK (only = 1), number INTEGER NOT NULL
+) STRICT;
+INSERT INTO revision VALUES (1, 0);

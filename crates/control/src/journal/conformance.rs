@@ -1,0 +1,351 @@
+//! What every journal must do. Each one's tests call [`check`] with a way to make a new journal, of
+//! which each call opens it once more.
+
+use std::time::Duration;
+
+use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::qos::pacing::Balances;
+use evenkeel_core::volume::{VolumeSpec, VolumeType};
+use evenkeel_wire::agent::HostAddress;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use super::*;
+use crate::model::{
+    Attachment, AttachmentState, Host, Modification, ModificationPhase, Phase, Tags, Token, UnixMs,
+    Volume,
+};
+
+/// Opens the same journal: again, as after a crash, if the ones before are dropped.
+pub type Open = Box<dyn Fn() -> Box<dyn Journal>>;
+
+/// Runs all of it. `new` makes a journal that nothing was ever committed to.
+pub fn check(new: &mut dyn FnMut() -> Open) {
+    an_empty_journal_is_empty(&new());
+    every_kind_of_event_is_kept(&new());
+    events_are_taken_in_their_order(&new());
+    a_change_is_stored_whole_or_not_at_all(&new());
+    credits_are_kept_until_what_has_them_is_gone(&new());
+    a_clean_stop_lasts_until_the_next_change(&new());
+    a_commit_on_an_old_revision_is_refused(&new());
+    a_token_is_taken_once(&new());
+    a_watcher_sees_every_change_in_order(&new());
+    a_watcher_that_does_not_keep_up_is_told(&new());
+    what_is_loaded_is_what_was_committed(new);
+}
+
+fn volume(number: u8) -> Volume {
+    let spec = VolumeSpec {
+        volume_type: VolumeType::Gp3,
+        size_gib: u32::from(number) + 1,
+        iops: Some(3_000),
+        throughput_mibps: Some(125),
+        multi_attach: false,
+    };
+    Volume {
+        id: VolumeId::from_bits(number.into()),
+        zone: "local-1a".into(),
+        created: UnixMs(5),
+        spec,
+        phase: Phase::Ready,
+        attachments: vec![],
+        tags: Tags::new(),
+        modification: None,
+        modification_starts: vec![],
+    }
+}
+
+fn host(number: u8) -> Host {
+    Host {
+        id: InstanceId::from_bits(number.into()),
+        instance_type: "m5.large".into(),
+        address: HostAddress::Remote([10, 0, 0, number].into()),
+        registered: UnixMs(7),
+        tags: [("k".to_owned(), number.to_string())].into(),
+    }
+}
+
+fn token(number: u8) -> Event {
+    let volume = VolumeId::from_bits(number.into());
+    let token = Token { fingerprint: format!("f{number}"), volume, used: UnixMs(9) };
+    Event::Token(format!("t{number}"), token)
+}
+
+fn operations(number: u64) -> Balances {
+    Balances { operations: Some(number), bytes: None }
+}
+
+fn of_volumes(rows: &[(u8, u64)]) -> Credits {
+    let row = |(number, balance): &(u8, u64)| {
+        (VolumeId::from_bits((*number).into()), operations(*balance))
+    };
+    Credits { volumes: rows.iter().map(row).collect(), ..Credits::default() }
+}
+
+/// Commits a change to what is there, and gives the revision.
+fn commit(journal: &mut dyn Journal, change: &Change) -> Revision {
+    let before = journal.load().unwrap().revision;
+    let after = journal.commit(change, before).unwrap();
+    assert!(after > before, "{after} after {before}");
+    assert_eq!(journal.load().unwrap().revision, after);
+    after
+}
+
+fn an_empty_journal_is_empty(open: &Open) {
+    let loaded = open().load().unwrap();
+    assert_eq!(loaded.model, Model::default());
+    assert_eq!(loaded.credits, Credits::default());
+    assert!(!matches!(loaded.stop, Stop::Clean(_)));
+    assert_eq!(open().load().unwrap(), loaded, "looking changes nothing");
+}
+
+/// With every state that the parts of one can have.
+fn every_kind_of_event_is_kept(open: &Open) {
+    let attachment = |host: u8, device: &str, state| Attachment {
+        instance: InstanceId::from_bits(host.into()),
+        device: device.into(),
+        state,
+        attached: UnixMs(host.into()),
+    };
+    let phases = [
+        ModificationPhase::Modifying,
+        ModificationPhase::Optimizing { since: UnixMs(1), until: UnixMs(2) },
+        ModificationPhase::Completed { ended: UnixMs(3) },
+        ModificationPhase::Failed { ended: UnixMs(4), reason: "why \"not\"".into() },
+    ];
+    let mut volumes = vec![volume(0)];
+    for (number, phase) in (1..).zip(phases) {
+        let (original, target) = (volume(0).spec, volume(number).spec);
+        let modification = Some(Modification { original, target, started: UnixMs(8), phase });
+        volumes.push(Volume { modification, ..volume(number) });
+    }
+    volumes[0].phase = Phase::Creating;
+    volumes[1].phase = Phase::Deleting;
+    volumes[2].phase = Phase::Error("bytes\nare missing".into());
+    volumes[3].attachments = vec![
+        attachment(3, "/dev/sdf", AttachmentState::Attaching),
+        attachment(1, "/dev/sdf", AttachmentState::Attached),
+        attachment(2, "/dev/sdg", AttachmentState::Detaching),
+    ];
+    volumes[4].modification_starts = vec![UnixMs(4), UnixMs(3), UnixMs(5)];
+    volumes[4].tags =
+        [("a".to_owned(), String::new()), ("b".to_owned(), "\u{1F6A2}".into())].into();
+    let mut events: Vec<Event> = volumes.into_iter().map(Event::Volume).collect();
+    events.extend((1..4).map(|number| Event::Host(host(number))));
+    let local = Host { address: HostAddress::Local, tags: Tags::new(), ..host(9) };
+    events.extend([Event::Host(local), token(1), token(2)]);
+    let mut model = Model::default();
+    events.iter().cloned().for_each(|event| model.apply(event));
+    let change = Change::from(events);
+    commit(&mut *open(), &change);
+    assert_eq!(open().load().unwrap().model, model);
+    let gone = vec![
+        Event::VolumeGone(VolumeId::from_bits(3)),
+        Event::HostGone(InstanceId::from_bits(2)),
+        Event::TokenGone("t1".into()),
+        // What is not there is gone already.
+        Event::VolumeGone(VolumeId::from_bits(77)),
+    ];
+    gone.iter().cloned().for_each(|event| model.apply(event));
+    commit(&mut *open(), &gone.into());
+    assert_eq!(open().load().unwrap().model, model);
+}
+
+fn events_are_taken_in_their_order(open: &Open) {
+    let (first, second) = (volume(1), Volume { tags: host(1).tags, ..volume(1) });
+    let gone = Event::VolumeGone(first.id);
+    let events = vec![Event::Volume(first), gone, Event::Volume(second.clone())];
+    let tokens = vec![token(1), Event::TokenGone("t1".into()), token(1)];
+    commit(&mut *open(), &[events, tokens].concat().into());
+    let model = open().load().unwrap().model;
+    assert_eq!(model.volumes.values().collect::<Vec<_>>(), [&second]);
+    assert_eq!(model.tokens.len(), 1);
+}
+
+fn a_change_is_stored_whole_or_not_at_all(open: &Open) {
+    commit(&mut *open(), &vec![token(1)].into());
+    let before = open().load().unwrap();
+    let events = vec![Event::Volume(volume(1)), Event::Host(host(1)), token(1)];
+    let change = Change { events, unleased: of_volumes(&[(1, 5)]), stopped: None };
+    let refused = open().commit(&change, before.revision).unwrap_err();
+    assert_eq!(refused, JournalError::TokenTaken("t1".into()));
+    assert_eq!(open().load().unwrap(), before);
+}
+
+fn credits_are_kept_until_what_has_them_is_gone(open: &Open) {
+    let hosts = Credits {
+        hosts: [(InstanceId::from_bits(1), Balances { operations: Some(1), bytes: Some(2) })]
+            .into(),
+        ..of_volumes(&[(1, 100), (2, u64::MAX >> 1)])
+    };
+    let events = vec![Event::Volume(volume(1)), Event::Volume(volume(2)), Event::Host(host(1))];
+    commit(&mut *open(), &Change { events, unleased: hosts.clone(), stopped: None });
+    assert_eq!(open().load().unwrap().credits, hosts);
+    // One row does not touch the others, and an event of a volume not its row.
+    let events = vec![Event::Volume(Volume { phase: Phase::Deleting, ..volume(2) })];
+    commit(&mut *open(), &Change { events, unleased: of_volumes(&[(1, 90)]), stopped: None });
+    let mut expected = hosts;
+    expected.extend(&of_volumes(&[(1, 90)]));
+    assert_eq!(open().load().unwrap().credits, expected);
+    let gone = [Event::VolumeGone(volume(2).id), Event::HostGone(host(1).id)];
+    commit(&mut *open(), &gone.to_vec().into());
+    assert_eq!(open().load().unwrap().credits, of_volumes(&[(1, 90)]));
+}
+
+fn a_clean_stop_lasts_until_the_next_change(open: &Open) {
+    for boot in [None, Some(("boot".to_owned(), 17))] {
+        let moment = Moment { unix: UnixMs(123), boot };
+        let last = Change { stopped: Some(moment.clone()), ..Change::default() };
+        commit(&mut *open(), &last);
+        assert_eq!(open().load().unwrap().stop, Stop::Clean(moment));
+        commit(&mut *open(), &Change::default());
+        assert_eq!(open().load().unwrap().stop, Stop::Crash);
+    }
+}
+
+fn a_commit_on_an_old_revision_is_refused(open: &Open) {
+    let (mut first, mut second) = (open(), open());
+    let expected = first.load().unwrap().revision;
+    assert_eq!(second.load().unwrap().revision, expected);
+    let change = Change::from(vec![Event::Volume(volume(1))]);
+    let found = first.commit(&change, expected).unwrap();
+    let change = Change::from(vec![Event::Volume(volume(2))]);
+    let refused = second.commit(&change, expected);
+    assert_eq!(refused, Err(JournalError::Conflict { expected, found }));
+    let ahead = Revision(found.0 + 1);
+    let refused = second.commit(&change, ahead);
+    assert_eq!(refused, Err(JournalError::Conflict { expected: ahead, found }));
+    let model = second.load().unwrap().model;
+    assert_eq!(model.volumes.keys().collect::<Vec<_>>(), [&volume(1).id]);
+    second.commit(&change, found).unwrap();
+    assert_eq!(first.load().unwrap().model.volumes.len(), 2);
+}
+
+fn a_token_is_taken_once(open: &Open) {
+    commit(&mut *open(), &vec![token(1)].into());
+    let revision = open().load().unwrap().revision;
+    for events in [vec![token(1)], vec![token(2), token(2)]] {
+        let refused = open().commit(&events.into(), revision).unwrap_err();
+        assert!(matches!(refused, JournalError::TokenTaken(_)), "{refused}");
+    }
+    commit(&mut *open(), &vec![Event::TokenGone("t1".into()), token(1)].into());
+}
+
+fn a_watcher_sees_every_change_in_order(open: &Open) {
+    let mut journal = open();
+    commit(&mut *journal, &vec![Event::Volume(volume(1))].into());
+    let start = journal.load().unwrap().revision;
+    let watches = [journal.watch(start).unwrap(), journal.watch(start).unwrap()];
+    assert_eq!(watches[0].next(Duration::ZERO), Ok(None));
+    let changes = [
+        Change::from(vec![Event::Volume(volume(2)), token(1)]),
+        Change { unleased: of_volumes(&[(1, 5)]), ..Change::default() },
+        Change::from(vec![Event::VolumeGone(volume(1).id)]),
+    ];
+    let revisions: Vec<_> = changes.iter().map(|change| commit(&mut *journal, change)).collect();
+    // What is refused is no change.
+    assert!(journal.commit(&changes[0], start).is_err());
+    for watch in &watches {
+        for (change, revision) in changes.iter().zip(&revisions) {
+            let next = watch.next(Duration::from_secs(10)).unwrap().expect("a change");
+            assert_eq!((&next.change, &next.revision), (change, revision));
+        }
+        assert_eq!(watch.next(Duration::ZERO), Ok(None));
+    }
+    // From the past either all of it is seen, or it is said that it is not.
+    match journal.watch(start) {
+        Ok(watch) => {
+            let next = watch.next(Duration::ZERO).unwrap().expect("a change");
+            assert_eq!((&next.change, &next.revision), (&changes[0], &revisions[0]));
+        }
+        Err(error) => assert!(matches!(error, JournalError::Compacted { .. }), "{error}"),
+    }
+    let ahead = Revision(revisions[2].0 + 1);
+    assert!(matches!(journal.watch(ahead), Err(JournalError::Compacted { .. })));
+}
+
+fn a_watcher_that_does_not_keep_up_is_told(open: &Open) {
+    let mut journal = open();
+    let mut revision = journal.load().unwrap().revision;
+    let watch = journal.watch(revision).unwrap();
+    for _ in 0..=QUEUE_MAX {
+        revision = journal.commit(&Change::default(), revision).unwrap();
+    }
+    for _ in 0..QUEUE_MAX {
+        watch.next(Duration::ZERO).unwrap().expect("a change");
+    }
+    assert_eq!(watch.next(Duration::from_secs(10)), Err(JournalError::Behind));
+}
+
+/// Random changes by random openings, against the model as the oracle.
+fn what_is_loaded_is_what_was_committed(new: &mut dyn FnMut() -> Open) {
+    let event = prop_oneof![
+        (0_u8..4, 0_u8..3).prop_map(|(number, state)| Event::Volume(Volume {
+            phase: [Phase::Creating, Phase::Ready, Phase::Deleting][usize::from(state)].clone(),
+            ..volume(number)
+        })),
+        (0_u8..4).prop_map(|number| Event::VolumeGone(volume(number).id)),
+        (0_u8..4).prop_map(|number| Event::Host(host(number))),
+        (0_u8..4).prop_map(|number| Event::HostGone(host(number).id)),
+        (0_u8..4).prop_map(token),
+        (0_u8..4).prop_map(|number| Event::TokenGone(format!("t{number}"))),
+    ];
+    let step = (prop::collection::vec(event, 0..5), any::<bool>(), 0_u64..3);
+    let strategy = prop::collection::vec(step, 1..12);
+    let mut runner =
+        TestRunner::new(Config { cases: 24, failure_persistence: None, ..Config::default() });
+    let new = std::cell::RefCell::new(new);
+    let run = |steps: Vec<(Vec<Event>, bool, u64)>| {
+        let open = (new.borrow_mut())();
+        let mut journal = open();
+        let mut expected = journal.load().unwrap();
+        for (events, reopens, balance) in steps {
+            let taken = tokens_after(&expected.model, &events).is_none();
+            let unleased = match expected.model.volumes.keys().next() {
+                Some(id) => {
+                    let volumes = [(*id, operations(balance))].into();
+                    Credits { volumes, ..Credits::default() }
+                }
+                None => Credits::default(),
+            };
+            // A row is stored after the events, so one of what they end would stay.
+            let gone = |event: &Event| matches!(event, Event::VolumeGone(_));
+            let unleased = if events.iter().any(gone) { Credits::default() } else { unleased };
+            let change = Change { events, unleased, stopped: None };
+            let result = journal.commit(&change, expected.revision);
+            prop_assert_eq!(result.is_err(), taken, "{:?}", result);
+            if let Ok(revision) = result {
+                for event in &change.events {
+                    expected.model.apply(event.clone());
+                    expected.credits.apply(event);
+                }
+                expected.credits.extend(&change.unleased);
+                (expected.revision, expected.stop) = (revision, Stop::Crash);
+            }
+            if reopens {
+                drop(journal);
+                journal = open();
+            }
+            let loaded = journal.load().unwrap();
+            prop_assert_eq!(&loaded.model, &expected.model);
+            prop_assert_eq!(&loaded.credits, &expected.credits);
+            prop_assert_eq!(loaded.revision, expected.revision);
+        }
+        Ok(())
+    };
+    runner.run(&strategy, run).unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// The tokens after these events; `None` if one of them is there already.
+fn tokens_after(model: &Model, events: &[Event]) -> Option<Vec<String>> {
+    let mut tokens: Vec<String> = model.tokens.keys().cloned().collect();
+    for event in events {
+        match event {
+            Event::Token(name, _) if tokens.contains(name) => return None,
+            Event::Token(name, _) => tokens.push(name.clone()),
+            Event::TokenGone(name) => tokens.retain(|other| other != name),
+            _ => {}
+        }
+    }
+    Some(tokens)
+}

@@ -1,0 +1,209 @@
+//! A journal in memory, for tests: nothing of it survives the process. Like a store of keys and
+//! values it keeps the bytes of [`format`], so whatever is read from it went through them.
+//!
+//! Clones share what is kept: a clone is what opening the same journal again is elsewhere.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::watch::{Committed, Watch, Watchers};
+use super::{Change, Credits, Journal, JournalError, Loaded, Revision, format};
+use crate::credits::Stop;
+use crate::model::{Event, Model};
+
+/// Changes that are kept for those who come to watch later.
+pub const HISTORY_MAX: usize = 256;
+
+/// See the module's text.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryJournal(Arc<Mutex<Kept>>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// The last event of each thing that exists, by what it is about.
+    things: BTreeMap<Key, Vec<u8>>,
+    credits: Credits,
+    stop: Option<Stop>,
+    revision: Revision,
+    history: VecDeque<Past>,
+    watchers: Watchers,
+    is_full: bool,
+}
+
+/// What an event is about.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Key {
+    Volume(evenkeel_core::ids::VolumeId),
+    Host(evenkeel_core::ids::InstanceId),
+    Token(String),
+}
+
+impl Key {
+    /// What an event is about, and whether it is there from now on.
+    fn of(event: &Event) -> (Self, bool) {
+        match event {
+            Event::Volume(volume) => (Self::Volume(volume.id), true),
+            Event::VolumeGone(id) => (Self::Volume(*id), false),
+            Event::Host(host) => (Self::Host(host.id), true),
+            Event::HostGone(id) => (Self::Host(*id), false),
+            Event::Token(name, _) => (Self::Token(name.clone()), true),
+            Event::TokenGone(name) => (Self::Token(name.clone()), false),
+        }
+    }
+}
+
+/// A change that was stored.
+#[derive(Debug)]
+struct Past {
+    revision: Revision,
+    events: Vec<Vec<u8>>,
+    /// The rest of it.
+    change: Change,
+}
+
+impl MemoryJournal {
+    /// Lets every commit fail for want of room, or none any more.
+    pub fn set_full(&self, is_full: bool) {
+        self.kept().is_full = is_full;
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        // A commit changes nothing before everything of it that can fail is done.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn malformed(error: format::FormatError) -> JournalError {
+    match error {
+        format::FormatError::Version(_) => JournalError::TooNew(error.to_string()),
+        _ => JournalError::Failed(error.to_string()),
+    }
+}
+
+impl Kept {
+    /// The bytes of events that can be stored.
+    fn checked(&self, events: &[Event]) -> Result<Vec<Vec<u8>>, JournalError> {
+        let mut tokens = BTreeMap::new();
+        let mut all = Vec::with_capacity(events.len());
+        for event in events {
+            let (key, is_there) = Key::of(event);
+            if let Key::Token(name) = &key {
+                let before = tokens.insert(name.clone(), is_there);
+                if is_there && before.unwrap_or(self.things.contains_key(&key)) {
+                    return Err(JournalError::TokenTaken(name.clone()));
+                }
+            }
+            all.push(format::encode(event).map_err(malformed)?);
+        }
+        Ok(all)
+    }
+
+    /// Makes an event true.
+    fn apply(&mut self, event: &Event, bytes: &[u8]) {
+        match Key::of(event) {
+            (key, true) => _ = self.things.insert(key, bytes.to_vec()),
+            (key, false) => _ = self.things.remove(&key),
+        }
+        self.credits.apply(event);
+    }
+}
+
+impl Journal for MemoryJournal {
+    fn load(&mut self) -> Result<Loaded, JournalError> {
+        let kept = self.kept();
+        let mut model = Model::default();
+        for bytes in kept.things.values() {
+            model.apply(format::decode(bytes).map_err(malformed)?);
+        }
+        let (credits, revision) = (kept.credits.clone(), kept.revision);
+        let stop = kept.stop.clone().unwrap_or(Stop::Crash);
+        Ok(Loaded { model, credits, stop, revision })
+    }
+
+    fn commit(&mut self, change: &Change, expected: Revision) -> Result<Revision, JournalError> {
+        let mut kept = self.kept();
+        let found = kept.revision;
+        if found != expected {
+            return Err(JournalError::Conflict { expected, found });
+        }
+        if kept.is_full {
+            return Err(JournalError::NoRoom("the journal in memory is full".into()));
+        }
+        let events = kept.checked(&change.events)?;
+        for (event, bytes) in change.events.iter().zip(&events) {
+            kept.apply(event, bytes);
+        }
+        kept.credits.extend(&change.unleased);
+        kept.stop = change.stopped.clone().map(Stop::Clean);
+        let revision = Revision(found.0.saturating_add(1));
+        kept.revision = revision;
+        let (unleased, stopped) = (change.unleased.clone(), change.stopped.clone());
+        let rest = Change { events: vec![], unleased, stopped };
+        kept.history.push_back(Past { revision, events, change: rest });
+        if kept.history.len() > HISTORY_MAX {
+            kept.history.pop_front();
+        }
+        kept.watchers.publish(revision, change);
+        Ok(revision)
+    }
+
+    fn watch(&mut self, after: Revision) -> Result<Watch, JournalError> {
+        let mut kept = self.kept();
+        let first = kept.history.front().map(|past| past.revision.0.saturating_sub(1));
+        let first = first.unwrap_or(kept.revision.0);
+        if !(first..=kept.revision.0).contains(&after.0) {
+            return Err(JournalError::Compacted { after, oldest: Revision(first) });
+        }
+        let mut missed = Vec::new();
+        for past in kept.history.iter().filter(|past| past.revision > after) {
+            let events = past.events.iter().map(|bytes| format::decode(bytes).map_err(malformed));
+            let events = events.collect::<Result<_, _>>()?;
+            let change = Change { events, ..past.change.clone() };
+            missed.push(Arc::new(Committed { revision: past.revision, change }));
+        }
+        Ok(kept.watchers.add(missed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::conformance;
+
+    #[test]
+    fn conforms() {
+        conformance::check(&mut || {
+            let journal = MemoryJournal::default();
+            Box::new(move || Box::new(journal.clone()))
+        });
+    }
+
+    #[test]
+    fn a_full_one_stores_nothing_and_says_why() {
+        let mut journal = MemoryJournal::default();
+        journal.set_full(true);
+        let refused = journal.commit(&Change::default(), Revision(0)).unwrap_err();
+        assert!(refused.is_no_room(), "{refused}");
+        assert_eq!(journal.load().unwrap().revision, Revision(0));
+        journal.set_full(false);
+        assert_eq!(journal.commit(&Change::default(), Revision(0)), Ok(Revision(1)));
+    }
+
+    #[test]
+    fn what_is_watched_from_the_past_is_what_was_committed() {
+        let mut journal = MemoryJournal::default();
+        for number in 0..HISTORY_MAX as u64 + 10 {
+            let change = Change::from(vec![Event::TokenGone(number.to_string())]);
+            assert_eq!(journal.commit(&change, Revision(number)), Ok(Revision(number + 1)));
+        }
+        let watch = journal.watch(Revision(20)).unwrap();
+        for number in 20..HISTORY_MAX as u64 + 10 {
+            let next = watch.next(std::time::Duration::ZERO).unwrap().unwrap();
+            assert_eq!(next.revision, Revision(number + 1));
+            assert_eq!(next.change.events, [Event::TokenGone(number.to_string())]);
+        }
+        let compacted = journal.watch(Revision(9)).unwrap_err();
+        let (after, oldest) = (Revision(9), Revision(10));
+        assert_eq!(compacted, JournalError::Compacted { after, oldest });
+    }
+}

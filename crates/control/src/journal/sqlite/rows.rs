@@ -1,0 +1,399 @@
+//! The rows of the tables, from the model's types and back.
+
+use evenkeel_core::qos::pacing::Balances;
+use evenkeel_core::volume::VolumeSpec;
+use evenkeel_wire::agent::HostAddress;
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+
+use crate::credits::{Moment, Stop};
+use crate::journal::{Credits, Loaded, Revision};
+use crate::model::{
+    Attachment, AttachmentState, Event, Host, Model, Modification, ModificationPhase, Phase, Tags,
+    Token, UnixMs, Volume,
+};
+
+pub(super) fn store(tx: &Transaction<'_>, event: &Event) -> rusqlite::Result<()> {
+    match event {
+        Event::Volume(volume) => store_volume(tx, volume),
+        Event::VolumeGone(id) => {
+            let id = id.to_string();
+            forget_parts(tx, &id)?;
+            tx.execute("DELETE FROM credits WHERE volume_id = ?", [&id])?;
+            tx.execute("DELETE FROM volumes WHERE id = ?", [&id]).map(drop)
+        }
+        Event::Host(host) => {
+            let id = host.id.to_string();
+            let address = match host.address {
+                HostAddress::Local => None,
+                HostAddress::Remote(ip) => Some(ip.to_string()),
+            };
+            tx.execute(
+                "INSERT OR REPLACE INTO hosts VALUES (?, ?, ?, ?)",
+                params![id, host.instance_type, address, to_i64(host.registered.0)],
+            )?;
+            store_tags(tx, &id, &host.tags)
+        }
+        Event::HostGone(id) => {
+            let id = id.to_string();
+            tx.execute("DELETE FROM tags WHERE resource_id = ?", [&id])?;
+            tx.execute("DELETE FROM host_credits WHERE host_id = ?", [&id])?;
+            tx.execute("DELETE FROM hosts WHERE id = ?", [&id]).map(drop)
+        }
+        Event::Token(name, token) => tx
+            .execute(
+                "INSERT INTO client_tokens VALUES (?, ?, ?, ?)",
+                params![name, token.fingerprint, token.volume.to_string(), to_i64(token.used.0)],
+            )
+            .map(drop),
+        Event::TokenGone(name) => {
+            tx.execute("DELETE FROM client_tokens WHERE token = ?", [name]).map(drop)
+        }
+    }
+}
+
+fn store_volume(tx: &Transaction<'_>, volume: &Volume) -> rusqlite::Result<()> {
+    let id = volume.id.to_string();
+    forget_parts(tx, &id)?;
+    let (phase, reason) = match &volume.phase {
+        Phase::Creating => ("creating", None),
+        Phase::Ready => ("ready", None),
+        Phase::Deleting => ("deleting", None),
+        Phase::Error(reason) => ("error", Some(reason)),
+    };
+    let spec = &volume.spec;
+    tx.execute(
+        "INSERT OR REPLACE INTO volumes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        params![
+            id,
+            volume.zone,
+            to_i64(volume.created.0),
+            spec.volume_type.name(),
+            spec.size_gib,
+            spec.iops,
+            spec.throughput_mibps,
+            spec.multi_attach,
+            phase,
+            reason
+        ],
+    )?;
+    for (position, attachment) in (0_i64..).zip(&volume.attachments) {
+        tx.execute(
+            "INSERT INTO attachments VALUES (?, ?, ?, ?, ?, ?)",
+            params![
+                id,
+                position,
+                attachment.instance.to_string(),
+                attachment.device,
+                attachment.state.name(),
+                to_i64(attachment.attached.0)
+            ],
+        )?;
+    }
+    for (position, start) in (0_i64..).zip(&volume.modification_starts) {
+        tx.execute(
+            "INSERT INTO modification_starts VALUES (?, ?, ?)",
+            params![id, position, to_i64(start.0)],
+        )?;
+    }
+    if let Some(modification) = &volume.modification {
+        store_modification(tx, &id, modification)?;
+    }
+    store_tags(tx, &id, &volume.tags)
+}
+
+fn store_modification(
+    tx: &Transaction<'_>,
+    id: &str,
+    modification: &Modification,
+) -> rusqlite::Result<()> {
+    let (phase, since, ended, reason) = match &modification.phase {
+        ModificationPhase::Modifying => ("modifying", None, None, None),
+        ModificationPhase::Optimizing { since, until } => {
+            ("optimizing", Some(*since), Some(*until), None)
+        }
+        ModificationPhase::Completed { ended } => ("completed", None, Some(*ended), None),
+        ModificationPhase::Failed { ended, reason } => ("failed", None, Some(*ended), Some(reason)),
+    };
+    let (old, new) = (&modification.original, &modification.target);
+    tx.execute(
+        "INSERT INTO modifications VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        params![
+            id,
+            to_i64(modification.started.0),
+            phase,
+            since.map(|t| to_i64(t.0)),
+            ended.map(|t| to_i64(t.0)),
+            reason,
+            old.volume_type.name(),
+            old.size_gib,
+            old.iops,
+            old.throughput_mibps,
+            old.multi_attach,
+            new.volume_type.name(),
+            new.size_gib,
+            new.iops,
+            new.throughput_mibps,
+            new.multi_attach
+        ],
+    )
+    .map(drop)
+}
+
+/// Removes the rows that belong to a volume, before they are written anew or not at all.
+fn forget_parts(tx: &Transaction<'_>, id: &str) -> rusqlite::Result<()> {
+    tx.execute("DELETE FROM attachments WHERE volume_id = ?", [id])?;
+    tx.execute("DELETE FROM modifications WHERE volume_id = ?", [id])?;
+    tx.execute("DELETE FROM modification_starts WHERE volume_id = ?", [id])?;
+    tx.execute("DELETE FROM tags WHERE resource_id = ?", [id]).map(drop)
+}
+
+fn store_tags(tx: &Transaction<'_>, id: &str, tags: &Tags) -> rusqlite::Result<()> {
+    tx.execute("DELETE FROM tags WHERE resource_id = ?", [id])?;
+    for (key, value) in tags {
+        tx.execute("INSERT INTO tags VALUES (?, ?, ?)", params![id, key, value])?;
+    }
+    Ok(())
+}
+
+pub(super) fn store_credits(tx: &Transaction<'_>, credits: &Credits) -> rusqlite::Result<()> {
+    let row = |id: String, balances: &Balances| {
+        let amount = |balance: Option<u64>| balance.map(to_i64);
+        (id, amount(balances.operations), amount(balances.bytes))
+    };
+    let mut insert = tx.prepare_cached("INSERT OR REPLACE INTO credits VALUES (?, ?, ?)")?;
+    for (id, balances) in &credits.volumes {
+        insert.execute(row(id.to_string(), balances))?;
+    }
+    let mut insert = tx.prepare_cached("INSERT OR REPLACE INTO host_credits VALUES (?, ?, ?)")?;
+    for (id, balances) in &credits.hosts {
+        insert.execute(row(id.to_string(), balances))?;
+    }
+    Ok(())
+}
+
+/// Notes that nothing came after this change.
+pub(super) fn store_clean_stop(tx: &Transaction<'_>, now: &Moment) -> rusqlite::Result<()> {
+    let (boot_id, boot_ms) = now.boot.as_ref().map(|(id, ms)| (id, to_i64(*ms))).unzip();
+    tx.execute(
+        "INSERT OR REPLACE INTO clean_stop (only, stopped_ms, boot_id, boot_ms) \
+         VALUES (1, ?, ?, ?)",
+        params![to_i64(now.unix.0), boot_id, boot_ms],
+    )
+    .map(drop)
+}
+
+fn load_credits(db: &Connection) -> rusqlite::Result<Credits> {
+    let balances = |row: &Row<'_>| {
+        let amount =
+            |column| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(column)?.map(to_u64));
+        Ok::<_, rusqlite::Error>(Balances {
+            operations: amount("operations")?,
+            bytes: amount("bytes")?,
+        })
+    };
+    let mut credits = Credits::default();
+    each(db, "SELECT * FROM credits", |row| {
+        credits.volumes.insert(parsed(row, "volume_id")?, balances(row)?);
+        Ok(())
+    })?;
+    each(db, "SELECT * FROM host_credits", |row| {
+        credits.hosts.insert(parsed(row, "host_id")?, balances(row)?);
+        Ok(())
+    })?;
+    Ok(credits)
+}
+
+pub(super) fn load(db: &Connection) -> rusqlite::Result<Loaded> {
+    let mut model = Model::default();
+    each(db, "SELECT * FROM volumes", |row| {
+        let volume = volume(row)?;
+        model.volumes.insert(volume.id, volume);
+        Ok(())
+    })?;
+    let volumes = &mut model.volumes;
+    each(db, "SELECT * FROM attachments ORDER BY volume_id, position", |row| {
+        if let Some(volume) = volumes.get_mut(&parsed(row, "volume_id")?) {
+            volume.attachments.push(attachment(row)?);
+        }
+        Ok(())
+    })?;
+    each(db, "SELECT * FROM modifications", |row| {
+        if let Some(volume) = volumes.get_mut(&parsed(row, "volume_id")?) {
+            volume.modification = Some(modification(row)?);
+        }
+        Ok(())
+    })?;
+    each(db, "SELECT * FROM modification_starts ORDER BY volume_id, position", |row| {
+        if let Some(volume) = volumes.get_mut(&parsed(row, "volume_id")?) {
+            volume.modification_starts.push(time(row, "started_ms")?);
+        }
+        Ok(())
+    })?;
+    each(db, "SELECT * FROM hosts", |row| {
+        let address: Option<String> = row.get("address")?;
+        let host = Host {
+            id: parsed(row, "id")?,
+            instance_type: row.get("type")?,
+            address: match address {
+                None => HostAddress::Local,
+                Some(_) => HostAddress::Remote(parsed(row, "address")?),
+            },
+            registered: time(row, "registered_ms")?,
+            tags: Tags::new(),
+        };
+        model.hosts.insert(host.id, host);
+        Ok(())
+    })?;
+    load_tags(db, &mut model)?;
+    each(db, "SELECT * FROM client_tokens", |row| {
+        let fingerprint = row.get("fingerprint")?;
+        let token =
+            Token { fingerprint, volume: parsed(row, "volume_id")?, used: time(row, "used_ms")? };
+        model.tokens.insert(row.get("token")?, token);
+        Ok(())
+    })?;
+    model.reindex();
+    let credits = load_credits(db)?;
+    let stopped = db.query_row("SELECT * FROM clean_stop", [], |row| {
+        let boot_ms: Option<i64> = row.get("boot_ms")?;
+        let boot = row.get::<_, Option<String>>("boot_id")?.zip(boot_ms.map(to_u64));
+        Ok(Moment { unix: time(row, "stopped_ms")?, boot })
+    });
+    let leased = db.query_row("SELECT only FROM leased", [], |_| Ok(())).optional()?;
+    let stop = match (stopped.optional()?, leased) {
+        (Some(stopped), _) => Stop::Clean(stopped),
+        (None, Some(())) => Stop::Crash,
+        (None, None) => Stop::CrashBeforeLeases,
+    };
+    let revision = revision(db)?;
+    Ok(Loaded { model, credits, stop, revision })
+}
+
+/// The revision of what is there.
+pub(super) fn revision(db: &Connection) -> rusqlite::Result<Revision> {
+    let number = db.query_row("SELECT number FROM revision", [], |row| row.get::<_, i64>(0))?;
+    Ok(Revision(to_u64(number)))
+}
+
+fn load_tags(db: &Connection, model: &mut Model) -> rusqlite::Result<()> {
+    each(db, "SELECT * FROM tags", |row| {
+        let id: String = row.get("resource_id")?;
+        let volume = id.parse().ok().and_then(|id| model.volumes.get_mut(&id));
+        let tags = match volume {
+            Some(volume) => Some(&mut volume.tags),
+            None => {
+                let host = id.parse().ok().and_then(|id| model.hosts.get_mut(&id));
+                host.map(|host| &mut host.tags)
+            }
+        };
+        if let Some(tags) = tags {
+            tags.insert(row.get("key")?, row.get("value")?);
+        }
+        Ok(())
+    })
+}
+
+fn volume(row: &Row<'_>) -> rusqlite::Result<Volume> {
+    let phase: String = row.get("phase")?;
+    Ok(Volume {
+        id: parsed(row, "id")?,
+        zone: row.get("zone")?,
+        created: time(row, "created_ms")?,
+        spec: spec(row, "")?,
+        phase: match phase.as_str() {
+            "creating" => Phase::Creating,
+            "ready" => Phase::Ready,
+            "deleting" => Phase::Deleting,
+            "error" => Phase::Error(row.get("reason")?),
+            other => return Err(senseless(row, "phase", other)),
+        },
+        attachments: vec![],
+        tags: Tags::new(),
+        modification: None,
+        modification_starts: vec![],
+    })
+}
+
+fn spec(row: &Row<'_>, prefix: &str) -> rusqlite::Result<VolumeSpec> {
+    let column = |name: &str| format!("{prefix}{name}");
+    Ok(VolumeSpec {
+        volume_type: parsed(row, &column("type"))?,
+        size_gib: row.get(column("size_gib").as_str())?,
+        iops: row.get(column("iops").as_str())?,
+        throughput_mibps: row.get(column("throughput_mibps").as_str())?,
+        multi_attach: row.get(column("multi_attach").as_str())?,
+    })
+}
+
+fn attachment(row: &Row<'_>) -> rusqlite::Result<Attachment> {
+    use AttachmentState::{Attached, Attaching, Detaching};
+    let state: String = row.get("state")?;
+    let known = [Attaching, Attached, Detaching].into_iter().find(|s| s.name() == state);
+    Ok(Attachment {
+        instance: parsed(row, "instance_id")?,
+        device: row.get("device")?,
+        state: known.ok_or_else(|| senseless(row, "state", &state))?,
+        attached: time(row, "attached_ms")?,
+    })
+}
+
+fn modification(row: &Row<'_>) -> rusqlite::Result<Modification> {
+    let phase: String = row.get("phase")?;
+    Ok(Modification {
+        original: spec(row, "original_")?,
+        target: spec(row, "target_")?,
+        started: time(row, "started_ms")?,
+        phase: match phase.as_str() {
+            "modifying" => ModificationPhase::Modifying,
+            "optimizing" => ModificationPhase::Optimizing {
+                since: time(row, "since_ms")?,
+                until: time(row, "ended_ms")?,
+            },
+            "completed" => ModificationPhase::Completed { ended: time(row, "ended_ms")? },
+            "failed" => ModificationPhase::Failed {
+                ended: time(row, "ended_ms")?,
+                reason: row.get("reason")?,
+            },
+            other => return Err(senseless(row, "phase", other)),
+        },
+    })
+}
+
+fn each(
+    db: &Connection,
+    sql: &str,
+    mut take: impl FnMut(&Row<'_>) -> rusqlite::Result<()>,
+) -> rusqlite::Result<()> {
+    let mut statement = db.prepare(sql)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        take(row)?;
+    }
+    Ok(())
+}
+
+fn parsed<T: std::str::FromStr>(row: &Row<'_>, column: &str) -> rusqlite::Result<T> {
+    let text: String = row.get(column)?;
+    text.parse().map_err(|_| senseless(row, column, &text))
+}
+
+fn time(row: &Row<'_>, column: &str) -> rusqlite::Result<UnixMs> {
+    row.get::<_, i64>(column).map(|ms| UnixMs(to_u64(ms)))
+}
+
+/// The value does not come from this program, or from a newer one.
+fn senseless(row: &Row<'_>, column: &str, value: &str) -> rusqlite::Error {
+    let index = row.as_ref().column_index(column).unwrap_or(usize::MAX);
+    let what = format!("column {column} has the value '{value}', which makes no sense there");
+    rusqlite::Error::FromSqlConversionFailure(index, Type::Text, what.into())
+}
+
+/// SQLite's integers are signed. Nothing here comes near 2^63.
+pub(super) fn to_i64(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+fn to_u64(value: i64) -> u64 {
+    u64::try_from(value).unwrap_or(0)
+}
