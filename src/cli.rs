@@ -21,9 +21,9 @@ mod top;
 mod volume;
 
 pub use bench::{
-    Bench, BenchCompare, BenchIdle, BenchInstance, BenchIsolation, BenchLimits, BenchLs, BenchNbd,
-    BenchProve, BenchReplay, BenchReservation, BenchRun, BenchShow, BenchVerb, Export, Floor,
-    Results,
+    Bench, BenchClean, BenchCompare, BenchIdle, BenchInstance, BenchIsolation, BenchLimits,
+    BenchLs, BenchNbd, BenchProve, BenchReplay, BenchReservation, BenchRun, BenchShow, BenchVerb,
+    Export, Floor, Results,
 };
 pub use calibrate::{Calibrate, CalibrateWhen};
 pub use prove::Prove;

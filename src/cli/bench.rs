@@ -48,6 +48,12 @@ pub enum BenchVerb {
     /// A live load once more in virtual time: does the simulator dispatch the same requests at the
     /// same times?
     Replay(BenchReplay),
+    /// Take down what runs of `bench`, `prove` and `demo` left that were killed: servers, mounts,
+    /// loop devices and folders; exit code 1 if something stays.
+    ///
+    /// A run does the same for earlier runs of its own kind before it begins. What a run that goes
+    /// on uses, or another user owns, is not touched.
+    Clean(BenchClean),
     /// Serve one unlimited volume in memory: the subject of `bench nbd`.
     #[command(hide = true)]
     Export(Export),
@@ -182,6 +188,14 @@ pub struct BenchLimits {
 
     #[command(flatten)]
     pub output: Output,
+}
+
+#[derive(Args, Debug)]
+pub struct BenchClean {
+    /// The folder to look through, where a run was told to work in another one. [default: those of
+    /// temporary files]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub dir: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

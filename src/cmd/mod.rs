@@ -29,6 +29,9 @@ mod sim;
 mod top;
 mod volume;
 
+/// What the name of every [`folder_of_a_run`] begins with.
+const FOLDERS_OF_RUNS: &str = "evenkeel-";
+
 /// Carries out what the command line says.
 pub fn run(cli: Cli) -> Result<(), Failure> {
     match cli.verb {
@@ -58,6 +61,7 @@ fn this_call() -> String {
 /// A new folder in `parent` for what is run in it, gone when it is dropped. What an earlier one of
 /// the same prefix left, that did not end well, is taken down first.
 fn folder_of_a_run(parent: &Path, prefix: &str) -> Result<TempDir, Failure> {
+    debug_assert!(prefix.starts_with(FOLDERS_OF_RUNS), "`bench clean` would not find {prefix}");
     // What works in it is told where it is, and is somewhere else.
     let parent = parent
         .canonicalize()

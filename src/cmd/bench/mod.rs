@@ -1,5 +1,6 @@
 //! `evenkeel bench`: the published figures, each with the command that finds it again.
 
+mod clean;
 mod idle;
 mod instance;
 mod isolation;
@@ -36,6 +37,7 @@ pub fn run(verb: &BenchVerb) -> Result<(), Failure> {
         BenchVerb::Instance(arguments) => instance::run(arguments),
         BenchVerb::Idle(arguments) => idle::run(arguments),
         BenchVerb::Replay(arguments) => replay::run(arguments),
+        BenchVerb::Clean(arguments) => clean::run(arguments),
         BenchVerb::Export(arguments) => nbd::export(arguments),
         BenchVerb::Floor(arguments) => nbd::floor(arguments),
     }
@@ -44,7 +46,9 @@ pub fn run(verb: &BenchVerb) -> Result<(), Failure> {
 /// Before anything runs for minutes: what benchmarks find is no list of items.
 fn refuse_csv(verb: &BenchVerb) -> Result<(), Failure> {
     let output = match verb {
-        BenchVerb::Ls(_) | BenchVerb::Export(_) | BenchVerb::Floor(_) => return Ok(()),
+        BenchVerb::Ls(_) | BenchVerb::Clean(_) | BenchVerb::Export(_) | BenchVerb::Floor(_) => {
+            return Ok(());
+        }
         BenchVerb::Run(of) => &of.output,
         BenchVerb::Show(of) => &of.output,
         BenchVerb::Compare(of) => &of.output,

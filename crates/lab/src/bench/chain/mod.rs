@@ -358,13 +358,28 @@ pub fn claim(run: &Path) -> Result<(), LabError> {
     Journal::begin(&run)?.write(&Step::Server(run))
 }
 
+/// What a run that did not end well left, and what became of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Leftover {
+    /// A line for people: the folder, and what stays of it.
+    pub text: String,
+    /// Whether everything of it is gone now.
+    pub is_gone: bool,
+}
+
 /// Takes down what a run left that did not end well: of every folder in `parent` whose name begins
 /// with `prefix` and whose process is no more, or that of one of its chains, the chains, the
 /// servers and then the folder. In words, a line each. A folder into which others may write is
 /// none of ours, here and in the folder of a run.
 #[must_use]
 pub fn clean_leftovers(parent: &Path, prefix: &str) -> Vec<String> {
-    let mut told = Vec::new();
+    take_down_leftovers(parent, prefix).into_iter().map(|leftover| leftover.text).collect()
+}
+
+/// [`clean_leftovers`], for callers that must know whether anything stays.
+#[must_use]
+pub fn take_down_leftovers(parent: &Path, prefix: &str) -> Vec<Leftover> {
+    let mut leftovers = Vec::new();
     let is_of_runs = |run: &PathBuf| {
         run.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
     };
@@ -381,15 +396,16 @@ pub fn clean_leftovers(parent: &Path, prefix: &str) -> Vec<String> {
         if left.is_empty() {
             left.extend(journal::remove_with_folder(&run).err().map(|error| error.to_string()));
         }
-        let shown = run.display();
-        if left.is_empty() {
-            told.push(format!("an earlier run had left {shown}: taken down"));
+        let is_gone = left.is_empty();
+        if is_gone {
+            left.push("taken down".to_owned());
         }
-        told.extend(
-            left.into_iter().map(|what| format!("an earlier run had left {shown}: {what}")),
-        );
+        leftovers.extend(left.into_iter().map(|what| {
+            let text = format!("an earlier run had left {}: {what}", run.display());
+            Leftover { text, is_gone }
+        }));
     }
-    told
+    leftovers
 }
 
 /// Has the kernel answer what waits for a front end of a run that is no more, or is to end: nobody

@@ -1,0 +1,34 @@
+//! `evenkeel bench clean`: takes down what runs left that were killed, without a run of its own.
+
+use crate::cli::BenchClean;
+use crate::cmd::FOLDERS_OF_RUNS;
+use crate::message::{self, Failure};
+use evenkeel_lab::bench::chain::{self, Leftover};
+use std::path::PathBuf;
+
+/// Where `bench nbd` keeps its disks in memory.
+const MEMORY_FOLDER: &str = "/dev/shm";
+
+pub fn run(arguments: &BenchClean) -> Result<(), Failure> {
+    let folders = match &arguments.dir {
+        Some(folder) => vec![found(folder.clone())?],
+        None => vec![found(std::env::temp_dir())?, PathBuf::from(MEMORY_FOLDER)],
+    };
+    let clean = |folder| chain::take_down_leftovers(folder, FOLDERS_OF_RUNS);
+    let leftovers: Vec<Leftover> = folders.iter().flat_map(|folder| clean(folder)).collect();
+    let lines: String = leftovers.iter().map(|leftover| format!("{}\n", leftover.text)).collect();
+    if leftovers.is_empty() {
+        return message::print("earlier runs have left nothing\n");
+    }
+    message::print(&lines)?;
+    if leftovers.iter().all(|leftover| leftover.is_gone) {
+        return Ok(());
+    }
+    Err(Failure::new("not everything could be taken down")
+        .hint("end what uses it (`fuser -vm` on the folder shows it), then try again"))
+}
+
+/// The folder as the kernel names it, by whose tables everything is found again.
+fn found(folder: PathBuf) -> Result<PathBuf, Failure> {
+    folder.canonicalize().map_err(|error| Failure::new(format!("{}: {error}", folder.display())))
+}
