@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 mod ci;
+mod clock;
 mod guest;
 mod instructions;
 mod mutations;
@@ -14,7 +15,9 @@ mod tidy;
 const USAGE: &str = "\
 usage: cargo x <verb>
 
-  ci [--fast]      format, clippy, tidy, tests, documentation; runs all, reports all
+  ci               before a change lands: format, clippy, tidy, tests; runs all, reports all
+  ci --fast        before each commit: of the tests only those that stand beside the code
+  ci --full        before a release: also long tests, documentation, seeds, scenarios, mutations
   tidy             the rules of the house that neither rustfmt nor clippy can check
   setup            install what the tests and the demo need (Debian packages, a Python venv)
   docs             regenerate docs/reference/cli.md and docs/reference/evenkeel.1
@@ -38,7 +41,8 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let root = root();
     let result = match words.as_slice() {
-        ["ci"] => ci::run(&root, ci::Scope::Everything),
+        ["ci"] => ci::run(&root, ci::Scope::Change),
+        ["ci", "--full"] => ci::run(&root, ci::Scope::Full),
         ["ci", "--fast"] => ci::run(&root, ci::Scope::Fast),
         ["tidy"] => tidy::run(&root),
         ["setup"] => setup::run(&root),

@@ -1,17 +1,27 @@
 //! `cargo x ci`: what must hold before a change lands. Runs everything, then reports everything.
 
-use crate::{run, tidy};
+mod binaries;
+mod lanes;
+mod tally;
+
+use self::lanes::Extent;
+use self::tally::Tally;
+use crate::clock::Stopwatch;
+use crate::{mutations, run, tidy};
 use std::io::IsTerminal;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 /// How much of it to run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// All of it.
-    Everything,
     /// What is worth a wait before each commit: no black-box tests, no documentation.
     Fast,
+    /// What gates a change: every rule once, at the shortest length that can break it.
+    Change,
+    /// All there is: long tests, documentation, seeds, scenarios at full length, mutations.
+    Full,
 }
 
 /// Runs of `cargo x fuzz scheduler`: a minute or two.
@@ -26,161 +36,162 @@ pub const FUZZ_CASES: u32 = 20_000;
 /// No step may take longer: one that hangs must not take the report with it.
 const STEP_SECONDS_MAX: u32 = 35 * 60;
 
-/// What passed and what did not, over tests and steps alike.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-struct Tally {
-    passed: u32,
-    failed: u32,
-    skipped: u32,
+/// One thing to check.
+enum Step {
+    /// A program, and what it prints is read as libtest's.
+    Program(Command),
+    /// The rules of the house, in this process.
+    Tidy,
+    /// All binaries of tests.
+    Tests(Extent),
+    /// Every scenario at its full length.
+    Scenarios,
+    /// Every rule broken on purpose.
+    Mutations,
+}
+
+/// What the steps have found so far.
+#[derive(Default)]
+struct Report {
+    tally: Tally,
+    failures: Vec<String>,
+    /// Steps and binaries of tests, and how long each took.
+    times: Vec<(String, Duration)>,
 }
 
 /// Runs every step, whatever the ones before said.
 pub fn run(root: &Path, scope: Scope) -> Result<(), String> {
-    let mut tally = Tally::default();
-    let mut failures = Vec::new();
-    for (name, command) in steps(root, scope) {
+    let whole = Stopwatch::start();
+    let mut report = Report::default();
+    for (name, step) in steps(root, scope) {
         println!("== {name}");
-        let before = tally;
-        let result = match command {
-            None => tidy::run(root),
-            // Whoever sits at a terminal can press Ctrl-C, which `timeout` would keep from the
-            // step.
-            Some(command) if std::io::stdin().is_terminal() => watch(command, &mut tally),
-            Some(command) => watch(run::bounded(&command, STEP_SECONDS_MAX), &mut tally),
-        };
-        tally.add_step(before, &result);
+        let (before, watch) = (report.tally, Stopwatch::start());
+        let result = take(root, step, &mut report);
+        report.times.push((name.to_owned(), watch.elapsed()));
+        report.tally.add_step(before, &result);
         if let Err(message) = result {
             eprintln!("cargo x ci: {name}: {message}");
-            failures.push(name);
+            report.failures.push(name.to_owned());
         }
     }
+    let Report { tally, failures, times } = report;
+    println!("== times\n{}", lanes::table(times));
     println!("== summary");
     for name in &failures {
         println!("failed: {name}");
     }
-    println!("{}", tally.line());
+    println!("{} in {:.0} s", tally.line(), whole.elapsed().as_secs_f64());
     match failures.as_slice() {
         [] => Ok(()),
         names => Err(format!("{} did not pass", names.join(", "))),
     }
 }
 
-fn watch(mut command: Command, tally: &mut Tally) -> Result<(), String> {
-    run::watch(&mut command, |line| tally.add_test_result(line))
+fn take(root: &Path, step: Step, report: &mut Report) -> Result<(), String> {
+    match step {
+        Step::Tidy => tidy::run(root),
+        Step::Tests(extent) => tests(root, extent, report),
+        Step::Scenarios => crate::scenarios(root),
+        Step::Mutations => mutations::run(root, &[]),
+        Step::Program(command) => {
+            let tally = &mut report.tally;
+            // Whoever sits at a terminal can press Ctrl-C, which `timeout` would keep from the
+            // step.
+            let mut command = match std::io::stdin().is_terminal() {
+                true => command,
+                false => run::bounded(&command, STEP_SECONDS_MAX),
+            };
+            run::watch(&mut command, |line| tally.add_line(line))
+        }
+    }
+}
+
+/// Builds all test binaries, runs them, and prints what each has said.
+fn tests(root: &Path, extent: Extent, report: &mut Report) -> Result<(), String> {
+    let watch = Stopwatch::start();
+    let binaries = binaries::build(root)?;
+    report.times.push(("tests: build".to_owned(), watch.elapsed()));
+    let mut failed = Vec::new();
+    lanes::run(root, &binaries, extent, |ran| {
+        println!("{}", ran.said);
+        report.tally.add(ran.tally);
+        report.times.push((format!("tests: {}", ran.source), ran.took));
+        if !ran.is_success {
+            failed.push(ran.source.clone());
+        }
+    })?;
+    match failed.as_slice() {
+        [] => Ok(()),
+        sources => Err(format!("failed: {}", sources.join(", "))),
+    }
 }
 
 /// The seed-driven tests of all crates with more seeds.
 pub fn fuzz(root: &Path, cases: u32) -> Result<(), String> {
+    run::status(&mut fuzz_command(root, cases))
+}
+
+fn fuzz_command(root: &Path, cases: u32) -> Command {
     let mut command = run::cargo(root, &["test", "--workspace", "--release", "--lib"]);
     command.env("PROPTEST_CASES", cases.to_string());
     command.env("EVENKEEL_FUZZ_CASES", cases.to_string());
-    run::status(&mut command)
+    command
 }
 
 /// Random calls to the scheduler with the checkers watching, one run for each seed from 1 on. A
 /// failure prints the command that repeats its run.
 pub fn fuzz_scheduler(root: &Path, runs: u32) -> Result<(), String> {
-    let target = ["test", "-p", "evenkeel-sim", "--release", "--test", "scheduler_promise"];
-    let mut command = run::cargo(root, &target);
-    command.env("EVENKEEL_FUZZ_CASES", runs.to_string());
-    run::status(&mut command)
+    run::status(&mut fuzz_scheduler_command(root, runs))
+}
+
+fn fuzz_scheduler_command(root: &Path, runs: u32) -> Command {
+    with_runs(root, &["-p", "evenkeel-sim", "--test", "scheduler_promise"], runs)
 }
 
 /// Random histories of a running data plane against a model, one for each seed from 1 on. A failure
 /// prints the command that repeats it.
 pub fn fuzz_histories(root: &Path, runs: u32) -> Result<(), String> {
-    let target = ["test", "-p", "evenkeel-engine", "--release", "--test", "histories"];
-    let mut command = run::cargo(root, &target);
+    run::status(&mut fuzz_histories_command(root, runs))
+}
+
+fn fuzz_histories_command(root: &Path, runs: u32) -> Command {
+    with_runs(root, &["-p", "evenkeel-engine", "--test", "histories"], runs)
+}
+
+fn with_runs(root: &Path, target: &[&str], runs: u32) -> Command {
+    let mut command = run::cargo(root, &[&["test", "--release"], target].concat());
     command.env("EVENKEEL_FUZZ_CASES", runs.to_string());
-    run::status(&mut command)
+    command
 }
 
-/// The steps in the order that fails soonest. `None` is tidy, which runs in this process.
-fn steps(root: &Path, scope: Scope) -> Vec<(&'static str, Option<Command>)> {
-    let clippy = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+/// The steps in the order that fails soonest.
+fn steps(root: &Path, scope: Scope) -> Vec<(&'static str, Step)> {
+    let cargo = |words: &[&str]| Step::Program(run::cargo(root, words));
     let mut steps = vec![
-        ("format", Some(run::cargo(root, &["fmt", "--all", "--check"]))),
-        ("clippy", Some(run::cargo(root, &clippy))),
-        ("tidy", None),
+        ("format", cargo(&["fmt", "--all", "--check"])),
+        ("clippy", cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
+        ("tidy", Step::Tidy),
     ];
-    if scope == Scope::Fast {
-        let unit = ["test", "--workspace", "--lib", "--bins", "--no-fail-fast"];
-        steps.push(("unit tests", Some(run::cargo(root, &unit))));
-        return steps;
+    match scope {
+        Scope::Fast => {
+            let unit = ["test", "--workspace", "--lib", "--bins", "--no-fail-fast"];
+            steps.push(("unit tests", cargo(&unit)));
+        }
+        Scope::Change => steps.push(("tests", Step::Tests(Extent::Change))),
+        Scope::Full => {
+            steps.push(("tests", Step::Tests(Extent::Full)));
+            steps.push(("examples in documentation", cargo(&["test", "--workspace", "--doc"])));
+            let mut documentation = run::cargo(root, &["doc", "--workspace", "--no-deps"]);
+            documentation.env("RUSTDOCFLAGS", "-D warnings");
+            steps.push(("documentation", Step::Program(documentation)));
+            steps.push(("seeds", Step::Program(fuzz_command(root, FUZZ_CASES))));
+            let runs = fuzz_scheduler_command(root, FUZZ_RUNS);
+            steps.push(("seeds: scheduler", Step::Program(runs)));
+            let histories = fuzz_histories_command(root, FUZZ_HISTORIES);
+            steps.push(("seeds: histories", Step::Program(histories)));
+            steps.push(("scenarios", Step::Scenarios));
+            steps.push(("mutations", Step::Mutations));
+        }
     }
-    let tests = ["test", "--workspace", "--no-fail-fast"];
-    steps.push(("tests", Some(run::cargo(root, &tests))));
-    let mut documentation = run::cargo(root, &["doc", "--workspace", "--no-deps"]);
-    documentation.env("RUSTDOCFLAGS", "-D warnings");
-    steps.push(("documentation", Some(documentation)));
     steps
-}
-
-impl Tally {
-    /// Counts a closing line of libtest: "test result: ok. 3 passed; 0 failed; 1 ignored; ...", and
-    /// what a test says that it skips, which libtest counts as passed.
-    fn add_test_result(&mut self, line: &str) {
-        self.skipped += u32::from(line.contains("SKIPPED: "));
-        let Some(counts) = line.strip_prefix("test result: ") else { return };
-        let counts = counts.trim_start_matches("ok. ").trim_start_matches("FAILED. ");
-        for part in counts.split(';') {
-            let mut words = part.split_whitespace();
-            let Some(count) = words.next().and_then(|word| word.parse::<u32>().ok()) else {
-                continue;
-            };
-            match words.next() {
-                Some("passed") => self.passed += count,
-                Some("failed") => self.failed += count,
-                Some("ignored") => self.skipped += count,
-                _ => {}
-            }
-        }
-    }
-
-    /// A step counts as one check, unless it failed through tests that are counted already.
-    fn add_step(&mut self, before: Self, result: &Result<(), String>) {
-        match result {
-            Ok(()) => self.passed += 1,
-            Err(_) if self.failed == before.failed => self.failed += 1,
-            Err(_) => {}
-        }
-    }
-
-    /// The plain closing line.
-    fn line(self) -> String {
-        let Self { passed, failed, skipped } = self;
-        match skipped {
-            0 => format!("{passed} passed, {failed} failed"),
-            skipped => format!("{passed} passed, {failed} failed, {skipped} skipped"),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn test_results_are_added_up() {
-        let mut tally = Tally::default();
-        tally.add_test_result("running 4 tests");
-        tally.add_test_result("test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured");
-        tally.add_test_result("test result: FAILED. 5 passed; 2 failed; 0 ignored; 0 measured");
-        tally.add_test_result("SKIPPED: fio is not installed");
-        assert_eq!(tally, Tally { passed: 8, failed: 2, skipped: 2 });
-        assert_eq!(tally.line(), "8 passed, 2 failed, 2 skipped");
-    }
-
-    #[test]
-    fn a_step_that_fails_without_a_failed_test_is_a_failure() {
-        let mut tally = Tally { passed: 4, failed: 0, skipped: 0 };
-        tally.add_step(tally, &Err("does not build".to_owned()));
-        assert_eq!(tally.line(), "4 passed, 1 failed");
-        let before = tally;
-        tally.failed += 2;
-        tally.add_step(before, &Err("two tests".to_owned()));
-        assert_eq!(tally.line(), "4 passed, 3 failed");
-        tally.add_step(tally, &Ok(()));
-        assert_eq!(tally.line(), "5 passed, 3 failed");
-    }
 }

@@ -2,7 +2,8 @@
 
 use super::{Fault, Tree};
 use crate::run;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Each generated file and the arguments that make the binary print it.
 const GENERATED: [(&str, &[&str]); 2] = [
@@ -13,7 +14,11 @@ const GENERATED: [(&str, &[&str]); 2] = [
 /// Compares each with a fresh one. A binary that does not build is a fault here, too: the other
 /// rules have something to say all the same.
 pub fn check(root: &Path, tree: &Tree) -> Vec<Fault> {
-    let compare = |(path, arguments): (&str, &[&str])| match generate(root, arguments) {
+    let program = match program(root) {
+        Ok(program) => program,
+        Err(message) => return vec![Fault::new(GENERATED[0].0, 0, message)],
+    };
+    let compare = |(path, arguments): (&str, &[&str])| match generate(&program, arguments) {
         Ok(generated) => difference(path, tree.get(path).map_or("", String::as_str), &generated),
         Err(message) => Some(Fault::new(path, 0, message)),
     };
@@ -22,8 +27,9 @@ pub fn check(root: &Path, tree: &Tree) -> Vec<Fault> {
 
 /// Writes each anew.
 pub fn regenerate(root: &Path) -> Result<(), String> {
+    let program = program(root)?;
     for (path, arguments) in GENERATED {
-        let generated = generate(root, arguments)?;
+        let generated = generate(&program, arguments)?;
         let file = root.join(path);
         std::fs::write(&file, generated).map_err(|error| format!("{}: {error}", file.display()))?;
         println!("wrote {path}");
@@ -31,8 +37,25 @@ pub fn regenerate(root: &Path) -> Result<(), String> {
     Ok(())
 }
 
-fn generate(root: &Path, arguments: &[&str]) -> Result<String, String> {
-    let mut command = run::cargo(root, &["run", "--quiet", "--bin", "evenkeel", "--"]);
+/// Builds the program as the tests do, and returns where it is. Built alone it would be built of
+/// other crates: cargo unites the features of what it builds, and tests ask for more of them, so
+/// that each crate would be compiled twice.
+fn program(root: &Path) -> Result<PathBuf, String> {
+    let words = ["build", "--workspace", "--bin", "evenkeel", "--test", "sim"];
+    let mut command = run::cargo(root, &words);
+    command.arg("--message-format=json-render-diagnostics");
+    let messages = run::output(&mut command)?;
+    let executable = |line: &str| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        let is_it = message["target"]["kind"][0] == "bin" && message["profile"]["test"] == false;
+        is_it.then(|| message["executable"].as_str().map(PathBuf::from)).flatten()
+    };
+    let found = messages.lines().find_map(executable);
+    found.ok_or_else(|| "cargo has built no program".to_owned())
+}
+
+fn generate(program: &Path, arguments: &[&str]) -> Result<String, String> {
+    let mut command = Command::new(program);
     command.args(arguments);
     // Whoever runs this may have set some: the reference shows none.
     for (key, _) in std::env::vars_os() {

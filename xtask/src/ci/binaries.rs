@@ -1,0 +1,139 @@
+//! The binaries of tests: built by cargo, which says where they are and what they are made of.
+
+use crate::run;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// What a binary's tests need of the machine, and so what may run beside it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Needs {
+    /// Processor time: no test asks how long something takes. Beside others of its kind, each on
+    /// all cores.
+    Processor,
+    /// A share: its tests start servers and clients and wait for them. As many of them at once as
+    /// there are cores, one test of each; tests that measure rates take a lock of the machine.
+    Share,
+    /// All of it: what is measured is not judged when others use a tenth of the processors.
+    Everything,
+}
+
+/// Sources of tests that need more than processor time, by the beginning of their path; the first
+/// that fits counts.
+const NEEDS: [(&str, Needs); 7] = [
+    ("tests/prove.rs", Needs::Everything),
+    ("tests/suites.rs", Needs::Everything),
+    ("tests/", Needs::Share),
+    ("crates/control/", Needs::Share),
+    ("crates/engine/", Needs::Share),
+    ("crates/store/", Needs::Share),
+    ("crates/lab/tests/real_fio.rs", Needs::Share),
+];
+
+/// One binary of tests.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Binary {
+    /// The source it is made of, relative to the workspace's folder.
+    pub source: String,
+    /// What `cargo test` takes to run it alone.
+    pub selection: String,
+    pub executable: PathBuf,
+    /// The package's folder, in which cargo runs its tests.
+    pub folder: PathBuf,
+}
+
+impl Binary {
+    pub fn needs(&self) -> Needs {
+        let row = NEEDS.iter().find(|(beginning, _)| self.source.starts_with(beginning));
+        row.map_or(Needs::Processor, |(_, needs)| *needs)
+    }
+}
+
+/// Has cargo build all test binaries of the workspace, and returns them in cargo's order.
+pub fn build(root: &Path) -> Result<Vec<Binary>, String> {
+    let words = ["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"];
+    let messages = run::output(&mut run::cargo(root, &words))?;
+    let mut binaries: Vec<Binary> =
+        messages.lines().filter_map(|line| binary(root, line)).collect();
+    // Cargo tells of them as they are built, which is another order each time.
+    binaries.sort_by(|a, b| a.source.cmp(&b.source));
+    match binaries.is_empty() {
+        true => Err("cargo has built no binary of tests".to_owned()),
+        false => Ok(binaries),
+    }
+}
+
+/// The binary that one of cargo's messages tells of, if it does.
+fn binary(root: &Path, message: &str) -> Option<Binary> {
+    let message: Value = serde_json::from_str(message).ok()?;
+    if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
+        return None;
+    }
+    let target = &message["target"];
+    let name = target["name"].as_str()?;
+    let manifest = Path::new(message["manifest_path"].as_str()?);
+    let source = Path::new(target["src_path"].as_str()?);
+    let kind = match target["kind"][0].as_str()? {
+        "lib" => "--lib".to_owned(),
+        kind => format!("--{kind} {name}"),
+    };
+    Some(Binary {
+        source: source.strip_prefix(root).unwrap_or(source).to_string_lossy().into_owned(),
+        selection: format!("-p {} {kind}", package(message["package_id"].as_str()?)),
+        executable: message["executable"].as_str()?.into(),
+        folder: manifest.parent()?.to_path_buf(),
+    })
+}
+
+/// The package's name in its id: "path+file:///a/core#evenkeel-core@0.1.0", or where its folder is
+/// called the same "path+file:///a/xtask#0.1.0".
+fn package(id: &str) -> &str {
+    let (place, version) = id.rsplit_once('#').unwrap_or((id, ""));
+    match version.split_once('@') {
+        Some((name, _)) => name,
+        None => place.rsplit('/').next().unwrap_or(place),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_of_cargo_tells_of_a_binary() {
+        let message = |kind: &str, id: &str, source: &str, is_test: bool| {
+            format!(
+                r#"{{"reason":"compiler-artifact","package_id":"path+file:///w/{id}",
+                "manifest_path":"/w/crates/core/Cargo.toml","target":{{"kind":["{kind}"],
+                "name":"qos","src_path":"/w/{source}"}},"profile":{{"test":{is_test}}},
+                "executable":"/w/target/debug/deps/qos-1"}}"#
+            )
+        };
+        let root = Path::new("/w");
+        let text = message("test", "crates/core#evenkeel-core@0.1.0", "crates/core/a.rs", true);
+        let found = binary(root, &text).unwrap();
+        assert_eq!(found.selection, "-p evenkeel-core --test qos");
+        assert_eq!(found.source, "crates/core/a.rs");
+        assert_eq!(found.folder, Path::new("/w/crates/core"));
+        let text = message("lib", "xtask#0.1.0", "xtask/src/lib.rs", true);
+        assert_eq!(binary(root, &text).unwrap().selection, "-p xtask --lib");
+        assert_eq!(binary(root, &message("lib", "xtask#0.1.0", "a.rs", false)), None);
+        assert_eq!(binary(root, "not JSON"), None);
+    }
+
+    /// What the table names is there: a file that was renamed would need processor time only.
+    #[test]
+    fn what_needs_more_than_processor_time_is_there() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        for (beginning, _) in NEEDS {
+            assert!(root.join(beginning).exists(), "{beginning}");
+        }
+        let needs = |source: &str| {
+            let (executable, folder) = (PathBuf::new(), PathBuf::new());
+            let source = source.to_owned();
+            Binary { source, selection: String::new(), executable, folder }.needs()
+        };
+        assert_eq!(needs("tests/prove.rs"), Needs::Everything);
+        assert_eq!(needs("tests/promise.rs"), Needs::Share);
+        assert_eq!(needs("crates/core/src/lib.rs"), Needs::Processor);
+    }
+}

@@ -1,0 +1,173 @@
+//! Runs binaries of tests, several at once, each with its output in a file until it has ended.
+
+use super::binaries::{Binary, Needs};
+use super::tally::Tally;
+use crate::clock::Stopwatch;
+use crate::run;
+use std::fs::{self, File};
+use std::io::IsTerminal;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// How much of each binary to run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Extent {
+    /// All but what is kept for `cargo x ci --full`.
+    Change,
+    /// Everything.
+    Full,
+}
+
+/// No binary may take longer: one that hangs must not take the report with it.
+const SECONDS_MAX: [(Extent, u32); 2] = [(Extent::Change, 15 * 60), (Extent::Full, 35 * 60)];
+
+/// Binaries of less time than this are not in the table of times.
+const SHOWN_MIN: Duration = Duration::from_millis(500);
+
+/// What became of one binary.
+pub struct Ran {
+    /// The source that it is made of.
+    pub source: String,
+    pub took: Duration,
+    pub tally: Tally,
+    /// What it printed, below its name.
+    pub said: String,
+    pub is_success: bool,
+}
+
+/// Runs all of them: first those that need processor time only, then those that need a share of the
+/// machine, then one after the other those that need all of it. `see` is called with each as soon
+/// as it has ended, one at a time.
+pub fn run(
+    root: &Path,
+    binaries: &[Binary],
+    extent: Extent,
+    mut see: impl FnMut(&Ran) + Send,
+) -> Result<(), String> {
+    let logs = root.join("target/ci");
+    fs::create_dir_all(&logs).map_err(|error| format!("{}: {error}", logs.display()))?;
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    for needs in [Needs::Processor, Needs::Share, Needs::Everything] {
+        let group: Vec<&Binary> =
+            binaries.iter().filter(|binary| binary.needs() == needs).collect();
+        let lanes = if needs == Needs::Everything { 1 } else { cores };
+        in_lanes(group, lanes, |binary| run_one(&logs, binary, extent), &mut see);
+    }
+    Ok(())
+}
+
+/// Has `lanes` threads take what is next of `items` until nothing is left; `see` is called with one
+/// result at a time.
+fn in_lanes<T: Send, R: Send>(
+    items: Vec<T>,
+    lanes: usize,
+    work: impl Fn(T) -> R + Sync,
+    see: impl FnMut(&R) + Send,
+) {
+    let (items, see) = (Mutex::new(items.into_iter()), Mutex::new(see));
+    std::thread::scope(|scope| {
+        for _ in 0..lanes {
+            scope.spawn(|| {
+                // Each guard is dropped before the work begins.
+                let next = || items.lock().ok().and_then(|mut items| items.next());
+                while let Some(item) = next() {
+                    let result = work(item);
+                    if let Ok(mut see) = see.lock() {
+                        see(&result);
+                    }
+                }
+            });
+        }
+    });
+}
+
+fn run_one(logs: &Path, binary: &Binary, extent: Extent) -> Ran {
+    let watch = Stopwatch::start();
+    let log = logs.join(format!("{}.log", binary.source.replace('/', "-")));
+    let ended = File::create(&log)
+        .and_then(|file| Ok((file.try_clone()?, file)))
+        .map_err(|error| format!("{}: {error}", log.display()))
+        .and_then(|(stdout, stderr)| {
+            let mut command = command(binary, extent);
+            command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
+            run::status(&mut command)
+        });
+    let took = watch.elapsed();
+    // Lossy: a test may print bytes that are no text.
+    let text = fs::read(&log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let text = text.unwrap_or_default();
+    let tally = Tally::of_binary(&text, ended.is_ok());
+    let mut said = format!("== {} ({:.1} s)\n{text}", binary.source, took.as_secs_f64());
+    if let Err(error) = &ended {
+        said.push_str(&format!("{error}\nto run it again: cargo test {}\n", binary.selection));
+    }
+    let (source, is_success) = (binary.source.clone(), ended.is_ok());
+    Ran { source, took, tally, said, is_success }
+}
+
+fn command(binary: &Binary, extent: Extent) -> Command {
+    let mut command = Command::new(&binary.executable);
+    command.current_dir(&binary.folder).env("CARGO_MANIFEST_DIR", &binary.folder);
+    if extent == Extent::Full {
+        command.arg("--include-ignored");
+    }
+    // Those that need processor time only fill all cores, whatever is left of another one.
+    if binary.needs() != Needs::Processor {
+        command.arg("--test-threads=1");
+    }
+    // Whoever sits at a terminal can press Ctrl-C, which `timeout` would keep from the binary.
+    if std::io::stdin().is_terminal() {
+        return command;
+    }
+    let seconds = SECONDS_MAX.iter().find(|(of, _)| *of == extent).map_or(900, |(_, max)| *max);
+    run::bounded(&command, seconds)
+}
+
+/// Where the time went, the longest first.
+pub fn table(mut times: Vec<(String, Duration)>) -> String {
+    times.retain(|(_, took)| *took >= SHOWN_MIN);
+    times.sort_by_key(|(_, took)| std::cmp::Reverse(*took));
+    let line =
+        |(name, took): &(String, Duration)| format!("{:7.1} s  {name}\n", took.as_secs_f64());
+    times.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_item_is_worked_on_once_and_seen_alone() {
+        let mut seen = Vec::new();
+        in_lanes((0..100).collect(), 3, |item: u32| item * 2, |result| seen.push(*result));
+        seen.sort_unstable();
+        assert_eq!(seen, (0..100).map(|item| item * 2).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_binary_s_output_and_end_are_told() {
+        let logs = std::env::temp_dir().join(format!("evenkeel-lanes-{}", std::process::id()));
+        fs::create_dir_all(&logs).unwrap();
+        let binary = |executable: &str| Binary {
+            source: "tests/x.rs".to_owned(),
+            selection: "-p evenkeel --test x".to_owned(),
+            executable: executable.into(),
+            folder: logs.clone(),
+        };
+        let good = run_one(&logs, &binary("true"), Extent::Change);
+        assert!(good.is_success && good.said.starts_with("== tests/x.rs ("), "{}", good.said);
+        let bad = run_one(&logs, &binary("false"), Extent::Full);
+        assert!(!bad.is_success && bad.tally.failed == 1);
+        assert!(bad.said.ends_with("again: cargo test -p evenkeel --test x\n"), "{}", bad.said);
+        fs::remove_dir_all(&logs).unwrap();
+    }
+
+    #[test]
+    fn the_longest_is_shown_first_and_the_shortest_not() {
+        let of = |name: &str, ms| (name.to_owned(), Duration::from_millis(ms));
+        let shown = table(vec![of("a", 1_000), of("b", 61_240), of("c", 499)]);
+        assert_eq!(shown, "   61.2 s  b\n    1.0 s  a\n");
+    }
+}

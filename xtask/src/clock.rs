@@ -1,0 +1,23 @@
+//! The only file of these scripts that asks for the time.
+
+use std::time::{Duration, Instant};
+
+/// The time that has passed since it was started.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopwatch {
+    since: Instant,
+}
+
+impl Stopwatch {
+    /// One that starts now.
+    #[allow(clippy::disallowed_methods)]
+    pub fn start() -> Self {
+        Self { since: Instant::now() }
+    }
+
+    /// The time since.
+    #[allow(clippy::disallowed_methods)]
+    pub fn elapsed(self) -> Duration {
+        self.since.elapsed()
+    }
+}
