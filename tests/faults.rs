@@ -6,10 +6,11 @@ mod support;
 use std::time::Duration;
 use support::PATIENCE;
 use support::clock::{Deadline, Stopwatch, pass};
+use support::machine::beside_others;
 use support::metrics::Metrics;
 use support::nbd::{self, Client};
 use support::process::{Running, run};
-use support::rates::{Done, alone, at_least_once, reads};
+use support::rates::{Done, at_least_once, at_least_once_beside_others, reads};
 use support::server::{FAST, Server};
 use support::tools::{absent, fio_result, start_fio, tool};
 
@@ -70,7 +71,7 @@ fn a_crash_in_the_middle_of_bursts_refills_nothing() {
     if absent(&["fio"]) {
         return;
     }
-    let _alone = alone();
+    let _turn = beside_others();
     let mut server = Server::start("");
     let gp2 = server.attached("--type gp2 --size 10");
     let st1 = server.attached("--type st1 --size 125");
@@ -385,7 +386,7 @@ fn volumes_come_and_go_under_load_on_hosts_with_limits() {
     if absent(&["fio"]) {
         return;
     }
-    let _alone = alone();
+    let _turn = beside_others();
     let watch = Stopwatch::start();
     let server = Server::start("--store memory");
     let hosts = [host(&server, "i3.large"), host(&server, "m4.large")];
@@ -481,7 +482,7 @@ fn a_wall_clock_that_jumps_changes_no_rate_and_no_balance() {
     if absent(&["fio", "faketime"]) {
         return;
     }
-    at_least_once(|| {
+    at_least_once_beside_others(|| {
         let watch = Stopwatch::start();
         let mut server = Server::start("");
         let clock = WallClock::of(&mut server);

@@ -4,8 +4,8 @@
 mod support;
 
 use serde_json::Value;
+use support::machine::{alone, beside_others};
 use support::process::run;
-use support::rates::alone;
 use support::server::evenkeel;
 use support::tools::absent;
 
@@ -53,7 +53,7 @@ fn an_instance_s_limit_is_met_and_shared_evenly() {
 /// nothing at all. Were it to poll, it would use all of a processor.
 #[test]
 fn idle_volumes_cost_little() {
-    let _alone = alone();
+    let _turn = beside_others();
     let found = bench("idle --volumes 200 --time 3s");
     assert!(found["cpu_s"].as_f64().unwrap() < 0.5, "{found}");
     assert!(found["resident_bytes_per_volume"].as_f64().unwrap() < 32_768.0, "{found}");

@@ -7,9 +7,10 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 use support::clock::{Stopwatch, pass};
+use support::machine::alone;
 use support::nbd::{self, Client, OPTION_GO, request};
 use support::process::Running;
-use support::rates::{Done, alone, at_least_once, at_least_once_beside_others, reads};
+use support::rates::{Done, at_least_once_beside_others, reads};
 use support::server::{FAST, Server};
 use support::tools::absent;
 
@@ -40,7 +41,7 @@ fn who_reads_no_replies_costs_a_good_client_nothing() {
     if absent(&["fio"]) {
         return;
     }
-    at_least_once(|| {
+    at_least_once_beside_others(|| {
         // One core has them all.
         let server = Server::start("--store memory --cores 1");
         let (good, other) = (server.attached(GOOD), server.attached(FAST));

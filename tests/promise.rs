@@ -7,7 +7,7 @@ mod support;
 
 use serde_json::Value;
 use support::process::Running;
-use support::rates::{DEPTH, at_least_once, load};
+use support::rates::{DEPTH, at_least_once_beside_others, load};
 use support::server::Server;
 use support::tools::{absent, reports};
 
@@ -86,7 +86,7 @@ fn volumes_get_what_is_provisioned_side_by_side() {
     if absent(&["fio"]) {
         return;
     }
-    at_least_once(|| {
+    at_least_once_beside_others(|| {
         let server = Server::start("--store memory");
         let io2 = server.attached("--type io2 --size 10 --iops 1000");
         let gp3 = server.attached("--type gp3 --size 10 --iops 3000");
@@ -113,7 +113,7 @@ fn many_connections_share_one_volumes_limit() {
     if absent(&["fio"]) {
         return;
     }
-    at_least_once(|| {
+    at_least_once_beside_others(|| {
         let server = Server::start("--store memory");
         let io2 = server.attached("--type io2 --size 10 --iops 1500");
         let job = "--rw=randwrite --bs=8k --runtime=4 --numjobs=4 --group_reporting";
@@ -130,7 +130,7 @@ fn a_volume_gets_its_mebibytes_a_second() {
     if absent(&["fio"]) {
         return;
     }
-    at_least_once(|| {
+    at_least_once_beside_others(|| {
         let server = Server::start("--store memory");
         let gp3 = server.attached("--type gp3 --size 10 --iops 3000 --throughput 125");
         let load = load(&server, &server.tcp_uri(&gp3), "--rw=randread --bs=256k --runtime=5");
@@ -146,7 +146,7 @@ fn a_modification_under_load_acts_at_once() {
     if absent(&["fio"]) {
         return;
     }
-    at_least_once(|| {
+    at_least_once_beside_others(|| {
         let server = Server::start("--store memory");
         let volume = server.attached("--type io2 --size 10 --iops 1000");
         let mut load =
@@ -176,7 +176,7 @@ fn credits_are_spent_to_the_last_one_and_no_further() {
         return;
     }
     const CREDITS: u64 = 5_000;
-    at_least_once(|| {
+    at_least_once_beside_others(|| {
         let server = Server::start("--store memory");
         let gp2 = server.attached("--type gp2 --size 100");
         server.evenkeel(&format!("volume credits {gp2} --set 0")).ok();

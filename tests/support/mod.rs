@@ -4,8 +4,10 @@
 // in functions that are tests themselves.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod bench;
 pub mod clock;
 pub mod guest;
+pub mod machine;
 pub mod metrics;
 pub mod mount;
 pub mod nbd;

@@ -1,29 +1,29 @@
 //! Rates of real clients on a machine that pauses now and then.
 
+use super::machine::{alone, beside_others};
 use super::process::Running;
 use super::server::Server;
 use super::tools::{fio_result, skipped, start_fio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Requests that a load keeps in flight.
 pub const DEPTH: u64 = 32;
 
 const ATTEMPTS: u32 = 3;
 
-/// One run at a time: they are about rates, and the machine has few cores.
-pub fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Repeats a run in which something fell short, and says so; too much of something panics in it.
+/// Nothing else that measures rates runs meanwhile.
 pub fn at_least_once(run: impl Fn() -> bool) {
     let _alone = alone();
-    at_least_once_beside_others(run);
+    repeat(run);
 }
 
-/// The same for a run that asks so little of the machine that others may go on meanwhile.
+/// The same for a run that asks so little of the machine that others like it may go on meanwhile.
 pub fn at_least_once_beside_others(run: impl Fn() -> bool) {
+    let _turn = beside_others();
+    repeat(run);
+}
+
+fn repeat(run: impl Fn() -> bool) {
     let good = (1..=ATTEMPTS).any(|attempt| {
         let good = run();
         if !good {

@@ -10,8 +10,9 @@ pub enum Needs {
     /// Processor time: no test asks how long something takes. Beside others of its kind, each on
     /// all cores.
     Processor,
-    /// A share: its tests start servers and clients and wait for them. As many of them at once as
-    /// there are cores, one test of each; tests that measure rates take a lock of the machine.
+    /// A share: its tests start servers and clients and wait for them, with a fifth of a core in
+    /// the mean. Some of them at once, one test of each; what must not run beside others takes a
+    /// lock of the machine (`tests/support/machine.rs`).
     Share,
     /// All of it: what is measured is not judged when others use a tenth of the processors.
     Everything,
@@ -48,14 +49,16 @@ impl Binary {
     }
 }
 
-/// Has cargo build all test binaries of the workspace, and returns them in cargo's order.
+/// Has cargo build all test binaries of the workspace, and returns them, those that take long
+/// first.
 pub fn build(root: &Path) -> Result<Vec<Binary>, String> {
     let words = ["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"];
     let messages = run::output(&mut run::cargo(root, &words))?;
     let mut binaries: Vec<Binary> =
         messages.lines().filter_map(|line| binary(root, line)).collect();
-    // Cargo tells of them as they are built, which is another order each time.
-    binaries.sort_by(|a, b| a.source.cmp(&b.source));
+    // Cargo tells of them as they are built, which is another order each time. Those of the whole
+    // program come first, since they take longest: what is short fills the lanes in the end.
+    binaries.sort_by(|a, b| b.source.cmp(&a.source));
     match binaries.is_empty() {
         true => Err("cargo has built no binary of tests".to_owned()),
         false => Ok(binaries),

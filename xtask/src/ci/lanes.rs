@@ -23,6 +23,9 @@ pub enum Extent {
 /// No binary may take longer: one that hangs must not take the report with it.
 const SECONDS_MAX: [(Extent, u32); 2] = [(Extent::Change, 15 * 60), (Extent::Full, 35 * 60)];
 
+/// Tests at once for each core that need a share of the machine only.
+const TESTS_A_CORE: usize = 2;
+
 /// Binaries of less time than this are not in the table of times.
 const SHOWN_MIN: Duration = Duration::from_millis(500);
 
@@ -52,7 +55,11 @@ pub fn run(
     for needs in [Needs::Processor, Needs::Share, Needs::Everything] {
         let group: Vec<&Binary> =
             binaries.iter().filter(|binary| binary.needs() == needs).collect();
-        let lanes = if needs == Needs::Everything { 1 } else { cores };
+        let lanes = match needs {
+            Needs::Processor => cores,
+            Needs::Share => cores * TESTS_A_CORE,
+            Needs::Everything => 1,
+        };
         in_lanes(group, lanes, |binary| run_one(&logs, binary, extent), &mut see);
     }
     Ok(())

@@ -1,0 +1,83 @@
+//! Real programs on file systems on volumes: what is counted, and what is an upper bound, which
+//! hold on a machine with other work, too. How fast they are is judged in tests/suites.rs.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use serde_json::Value;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use support::bench::{bench, beside_a_batch, counted_job, json, open_folder, run_long, unmounted};
+use support::machine::beside_others;
+use support::process::Output;
+use support::tools::absent;
+
+/// With root and FUSE on an ext4, without them directly: three device writes for each call.
+#[test]
+fn a_job_s_calls_are_counted_and_nothing_stays_mounted() {
+    let folder = tempfile::tempdir().unwrap();
+    let _turn = beside_others();
+    counted_job(folder.path(), "1");
+}
+
+/// A PostgreSQL, a batch and a log writer together make no I/O more than their volume's credits and
+/// its baseline pay for.
+#[test]
+fn a_real_postgresql_gets_what_its_volume_gives() {
+    if absent(&["fio"]) {
+        return;
+    }
+    let folder = open_folder();
+    let _turn = beside_others();
+    beside_a_batch(folder.path(), "PostgreSQL");
+}
+
+/// A program called so that does as the script says, first on the `PATH` of a run.
+fn with_program(mut command: std::process::Command, name: &str, script: &str) -> Output {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join(name);
+    std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{}:{path}", folder.path().display()));
+    run_long(command)
+}
+
+/// One that fails, and one that has done nothing in its time.
+#[test]
+fn a_program_that_fails_is_told_and_the_others_go_on() {
+    if absent(&["fio", "dbench", "postmark"]) {
+        return;
+    }
+    let _turn = beside_others();
+    let words = ["run", "desktop-suite", "--live", "--only", "others S2", "--runs", "1"];
+    let words = [&words[..], &["-o", "json"]].concat();
+    for (script, why) in [
+        ("echo no room >&2; exit 7", "no room"),
+        ("echo Throughput 0 MB/sec", "no throughput in Some("),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let output = with_program(bench(folder.path(), &words), "dbench", script);
+        if output.stderr.contains("skipped: no file systems") {
+            return;
+        }
+        assert_eq!(output.status.code(), Some(1), "{output}");
+        assert!(output.stderr.contains("2 runs or programs failed."), "{output}");
+        let found = json(&output);
+        let failures: Vec<&str> =
+            found["failures"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        let [one, twelve] = failures[..] else { panic!("{failures:?}") };
+        assert!(one.starts_with("others S2 (1): Dbench 1: ") && one.contains(why), "{one}");
+        assert!(twelve.contains("Dbench 12: ") && twelve.contains(why), "{twelve}");
+        assert_eq!(found["pass"], false);
+        let configurations = found["live"]["configurations"].as_array().unwrap();
+        let rate = |test: &str| {
+            let name = format!("others S2 · {test}");
+            let known = configurations.iter().find(|of| of["name"] == name.as_str())?;
+            known["iops"]["mean"].as_f64()
+        };
+        assert_eq!(rate("Dbench 12"), None, "what came to nothing has no rate");
+        assert!(rate("PostMark").unwrap() > 0.0 && rate("Gzip").unwrap() > 0.0);
+        unmounted(folder.path());
+    }
+}

@@ -1,0 +1,157 @@
+//! `evenkeel bench` and what it sets up on this machine: mounts, loop devices, databases.
+
+use super::PATIENCE;
+use super::clock::Deadline;
+use super::process::{Output, start};
+use super::server::evenkeel;
+use serde_json::Value;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// `evenkeel bench` in a folder that is its own: results and temporary files lie in it.
+pub fn bench(folder: &Path, words: &[&str]) -> std::process::Command {
+    let mut command = evenkeel(folder);
+    command.env("TMPDIR", folder).env("EVENKEEL_RESULTS", folder.join("results"));
+    command.arg("bench").args(words);
+    command
+}
+
+/// Longest run of a suite; a test is given up by then.
+const RUN_MAX: Duration = Duration::from_secs(240);
+
+/// Runs what takes longer than other programs may.
+pub fn run_long(mut command: std::process::Command) -> Output {
+    let mut running = start(&mut command);
+    assert!(Deadline::after(RUN_MAX).comes(|| !running.is_running()), "{command:?}");
+    running.finish()
+}
+
+pub fn json(output: &Output) -> Value {
+    serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output}"))
+}
+
+/// What the kernel tells of mounts and loop devices below a folder.
+pub fn mounts(folder: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let below = folder.display().to_string();
+    let devices = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let files = devices
+        .filter_map(|device| std::fs::read_to_string(device.path().join("loop/backing_file")).ok());
+    let lines = text.lines().map(str::to_owned);
+    // Whose file system is gone has no path below any folder.
+    let is_meant = |line: &String| line.contains(&below) || line.trim_end() == "/nbd";
+    lines.chain(files).filter(is_meant).collect()
+}
+
+/// Where the processes of a database work that are in folders below this one.
+pub fn databases(folder: &Path) -> Vec<String> {
+    databases_that(folder, |_| true)
+}
+
+/// Of those that serve: none that only makes a folder first.
+pub fn serving(folder: &Path) -> Vec<String> {
+    databases_that(folder, |words| !words.contains("--boot"))
+}
+
+fn databases_that(folder: &Path, is_meant: impl Fn(&str) -> bool) -> Vec<String> {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let place = |process: std::fs::DirEntry| {
+        let program = std::fs::read_link(process.path().join("exe")).ok()?;
+        let place = std::fs::read_link(process.path().join("cwd")).ok()?;
+        let is_one = ["postgres", "mariadbd"].iter().any(|name| program.ends_with(name));
+        let words = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let is_ours = is_one && place.starts_with(folder);
+        (is_ours && is_meant(&String::from_utf8_lossy(&words))).then(|| place.display().to_string())
+    };
+    processes.filter_map(place).collect()
+}
+
+/// A folder that everybody may pass: PostgreSQL does not run as root.
+pub fn open_folder() -> tempfile::TempDir {
+    let mode = Permissions::from_mode(0o755);
+    tempfile::Builder::new().permissions(mode).tempdir().unwrap()
+}
+
+/// The databases of the suite.
+pub const DATABASES: [&str; 2] = ["PostgreSQL", "MariaDB"];
+
+/// Whether nothing can be said of a database here, which a run has told.
+pub fn has_no_database(output: &Output) -> bool {
+    DATABASES.iter().any(|name| output.stderr.contains(&format!("skipped: no {name}")))
+}
+
+/// Waits until nothing is mounted below a folder. What another test is about to take down may be
+/// there for a moment: whose file system is gone has no path below any folder.
+#[track_caller]
+pub fn unmounted(folder: &Path) {
+    let is_gone = || mounts(folder).is_empty();
+    assert!(Deadline::after(PATIENCE).comes(is_gone), "{:?}", mounts(folder));
+}
+
+/// The job of `five-minute-job` on provisioned volumes, so many times. What is counted must be as
+/// the article has it, whatever else the machine does: returns the result, for what is timed.
+#[track_caller]
+pub fn counted_job(folder: &Path, runs: &str) -> Value {
+    let words = ["run", "five-minute-job", "--live", "--only", "provisioned", "--runs", runs];
+    let found = json(&run_long(bench(folder, &[&words[..], &["-o", "json"]].concat())));
+    let rows = found["rows"].as_array().unwrap();
+    let row = |id: &str| rows.iter().find(|row| row["id"] == id).unwrap();
+    let counted = &row("1.1, writes")["live"];
+    assert_eq!(counted["pass"], true, "{counted}");
+    let flushes = &row("1.1, flushes")["live"];
+    let programs = found["programs"].to_string();
+    // Without a file system nobody flushes, and no program was used.
+    assert_eq!(flushes.is_null(), !programs.contains("mkfs.ext4: mke2fs 1."), "{programs}");
+    assert!(flushes.is_null() || flushes["pass"] == true, "{flushes}");
+    unmounted(folder);
+    found
+}
+
+/// A database on a gp2 volume whose credits run out, beside a batch and a log writer. What it gets
+/// must be no more than the volume gives, whatever else the machine does: returns the result, for
+/// what is no less; none where the database cannot run.
+#[track_caller]
+pub fn beside_a_batch(folder: &Path, name: &str) -> Option<Value> {
+    let case = format!("{name} on gp2");
+    let words = ["run", "batch-beside-oltp", "--live", "--only", &case, "-o", "json"];
+    let output = run_long(bench(folder, &words));
+    unmounted(folder);
+    assert_eq!(databases(folder), Vec::<String>::new());
+    if has_no_database(&output) {
+        return None;
+    }
+    let found = json(&output);
+    let configurations = found["live"]["configurations"].as_array().unwrap();
+    let run_of = |client: &str| {
+        let name = format!("{case} · {client}");
+        let known = configurations.iter().find(|of| of["name"] == name.as_str());
+        &known.unwrap_or_else(|| panic!("no {name}"))["runs"][0]
+    };
+    for client in ["oltp", "log", "batch", "transactions"] {
+        let run = run_of(client);
+        assert!(run["ios"].as_u64().unwrap() > 0, "{client}: {run}");
+        // sysbench tells no times of each second.
+        if (name, client) != ("MariaDB", "transactions") {
+            let latencies = run["mean_latency_ns"].as_array().unwrap();
+            assert_eq!(latencies.len(), 52, "{client}: {run}");
+        }
+    }
+    let all: u64 = volume_samples(&found, name).iter().sum();
+    // What the scenario begins with, what 52 s earn, and a second each for what is saved beside it
+    // and for a look that came late.
+    let most = 21_167 + (52 + 2) * 501;
+    println!("{name}: {all} I/Os of at most {most}");
+    assert!(all <= most, "{all} I/Os: at most {most}");
+    Some(found)
+}
+
+/// The I/Os of each second of the volume of [`beside_a_batch`].
+pub fn volume_samples(found: &Value, name: &str) -> Vec<u64> {
+    let configurations = found["live"]["configurations"].as_array().unwrap();
+    let name = format!("{name} on gp2 · volume");
+    let volume = configurations.iter().find(|of| of["name"] == name.as_str());
+    let samples = volume.unwrap_or_else(|| panic!("no {name}"))["runs"][0]["samples"].as_array();
+    samples.unwrap().iter().filter_map(Value::as_u64).collect()
+}
