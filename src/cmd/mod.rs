@@ -7,7 +7,7 @@ use evenkeel_core::qos::admission::Reserved;
 use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::units::ByteCount;
 use evenkeel_engine::Engine;
-use evenkeel_lab::bench::chain;
+use evenkeel_lab::bench::mounts;
 use evenkeel_wire::agent::{Attachment, Command, HostAddress, Reply, VolumeState};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -66,11 +66,11 @@ fn folder_of_a_run(parent: &Path, prefix: &str) -> Result<TempDir, Failure> {
     let parent = parent
         .canonicalize()
         .map_err(|error| Failure::new(format!("a folder in {}: {error}", parent.display())))?;
-    for told in chain::clean_leftovers(&parent, prefix) {
+    for told in mounts::clean_leftovers(&parent, prefix) {
         eprintln!("{told}");
     }
     let folder = temporary_folder(&parent, prefix)?;
-    chain::claim(folder.path()).map_err(|error| Failure::new(error.to_string()))?;
+    mounts::claim(folder.path()).map_err(|error| Failure::new(error.to_string()))?;
     Ok(folder)
 }
 

@@ -4,7 +4,7 @@ use crate::cli::Serve;
 use crate::clock::Deadline;
 use crate::message::{self, Exit, Failure};
 use crate::server::{self, Addresses, Config};
-use evenkeel_lab::bench::{chain, child, stop};
+use evenkeel_lab::bench::{child, mounts, stop};
 use rustix::process::{self, Pid, WaitId, WaitIdOptions, getpid, kill_process, waitid};
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -155,7 +155,7 @@ pub fn interrupted(folders: &[PathBuf]) {
     stop::stop();
     let have_ended = end_children();
     // What could not be taken down is found again by its journal.
-    for folder in folders.iter().filter(|folder| have_ended && !chain::is_any_below(folder)) {
+    for folder in folders.iter().filter(|folder| have_ended && !mounts::is_any_below(folder)) {
         let _ = std::fs::remove_dir_all(folder);
     }
     eprintln!("\ninterrupted");

@@ -11,8 +11,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use evenkeel_lab::bench::NbdUri;
-use evenkeel_lab::bench::chain::{self, Chain, FileSystem, Front};
 use evenkeel_lab::bench::child::Guarded;
+use evenkeel_lab::bench::mounts::{self, FileSystem, Frontend, MountStack};
 use evenkeel_lab::bench::stripe::Member;
 use evenkeel_lab::bench::sysbench::Test;
 use evenkeel_sim::figures::stats;
@@ -36,12 +36,12 @@ fn busy_ns(name: &str) -> u64 {
 
 /// IOPS, mean latency in ms, 95th percentile in ms, and the front end's microseconds of a processor
 /// for each request.
-fn measure(folder: &Path, front: Front<'_>, thread: &str, test: &Test) -> [f64; 4] {
+fn measure(folder: &Path, front: Frontend<'_>, thread: &str, test: &Test) -> [f64; 4] {
     fs::create_dir_all(folder).unwrap();
-    let chain = Chain::open(folder, &[front], FileSystem::Xfs).unwrap();
-    test.prepare(chain.path()).unwrap();
+    let stack = MountStack::open(folder, &[front], FileSystem::Xfs).unwrap();
+    test.prepare(stack.path()).unwrap();
     let before = busy_ns(thread);
-    let told = test.run(chain.path()).unwrap();
+    let told = test.run(stack.path()).unwrap();
     let busy_us = (busy_ns(thread) - before) as f64 / 1e3;
     let seconds = (test.duration_s - 1) as f64;
     let latency = told.latency_of_rest();
@@ -51,7 +51,7 @@ fn measure(folder: &Path, front: Front<'_>, thread: &str, test: &Test) -> [f64; 
 }
 
 fn main() {
-    if let Some(why) = chain::probe() {
+    if let Some(why) = mounts::probe() {
         println!("front_ends: nothing is measured: {why}");
         return;
     }
@@ -66,8 +66,8 @@ fn main() {
     let uri = NbdUri::unix(&socket, "");
     let members = [Member { socket: &socket, export: "" }];
     let fronts = [
-        ("nbdfuse", Front::Nbdfuse(&uri), "nbdfuse"),
-        ("our own", Front::Stripe { members: &members, chunk_bytes: 64 << 10 }, "stripe"),
+        ("nbdfuse", Frontend::Nbdfuse(&uri), "nbdfuse"),
+        ("our own", Frontend::Stripe { members: &members, chunk_bytes: 64 << 10 }, "stripe"),
     ];
     for read_percent in [100, 0, 60] {
         let mut rows: [Vec<[f64; 4]>; 2] = [Vec::new(), Vec::new()];

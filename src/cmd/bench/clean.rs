@@ -3,7 +3,7 @@
 use crate::cli::BenchClean;
 use crate::cmd::FOLDERS_OF_RUNS;
 use crate::message::{self, Failure};
-use evenkeel_lab::bench::chain::{self, Leftover};
+use evenkeel_lab::bench::mounts::{self, Leftover};
 use std::path::PathBuf;
 
 /// Where `bench nbd` keeps its disks in memory.
@@ -14,7 +14,7 @@ pub fn run(arguments: &BenchClean) -> Result<(), Failure> {
         Some(folder) => vec![found(folder.clone())?],
         None => vec![found(std::env::temp_dir())?, PathBuf::from(MEMORY_FOLDER)],
     };
-    let clean = |folder| chain::take_down_leftovers(folder, FOLDERS_OF_RUNS);
+    let clean = |folder| mounts::take_down_leftovers(folder, FOLDERS_OF_RUNS);
     let leftovers: Vec<Leftover> = folders.iter().flat_map(|folder| clean(folder)).collect();
     let lines: String = leftovers.iter().map(|leftover| format!("{}\n", leftover.text)).collect();
     if leftovers.is_empty() {

@@ -7,10 +7,10 @@ use super::{failed, kept, print};
 use crate::cli::BenchRun;
 use crate::clock::{Deadline, Stopwatch};
 use crate::message::{Exit, Failure};
-use evenkeel_lab::bench::chain;
 use evenkeel_lab::bench::databases;
 use evenkeel_lab::bench::fio::VolumeProgress;
 use evenkeel_lab::bench::live::{self, Files};
+use evenkeel_lab::bench::mounts;
 use evenkeel_lab::bench::stop;
 use evenkeel_lab::suite::result::SuiteResult;
 use evenkeel_lab::suite::{self, Choice, Plan, Ready, Suite};
@@ -107,14 +107,14 @@ fn drive(
     // that runs has ended; then its own run takes it down.
     serve::end_when_told_to_after(vec![mounts.clone()], move || {
         let deadline = Deadline::after(STOP_MAX);
-        while chain::is_any_below(&mounts) && deadline.pause(STOP_LOOK) {}
+        while mounts::is_any_below(&mounts) && deadline.pause(STOP_LOOK) {}
         // What a program has left to be written may take minutes.
-        if chain::is_any_below(&mounts) {
-            chain::give_up_below(&mounts);
+        if mounts::is_any_below(&mounts) {
+            mounts::give_up_below(&mounts);
             let deadline = Deadline::after(GIVEN_UP_MAX);
-            while chain::is_any_below(&mounts) && deadline.pause(STOP_LOOK) {}
+            while mounts::is_any_below(&mounts) && deadline.pause(STOP_LOOK) {}
         }
-        for left in chain::clean_below(&mounts) {
+        for left in mounts::clean_below(&mounts) {
             eprintln!("left behind: {left}");
         }
     })?;
@@ -133,7 +133,7 @@ fn drive(
             bar.at(stages.at(label, second(volumes)), &line(label, volumes));
         });
     bar.done();
-    if chain::is_any_below(folder.path()) {
+    if mounts::is_any_below(folder.path()) {
         // Its journal says what is left to be taken down, which the next run tries.
         eprintln!("not everything could be taken down: {} is kept", folder.keep().display());
     }
@@ -162,7 +162,7 @@ fn files(arguments: &BenchRun, ready: &Ready, result: &mut SuiteResult) -> Files
 
 /// The databases of a scenario that cannot run; what stands in the way is said.
 fn left_out(ready: &Ready, files: Files, result: &mut SuiteResult) -> Vec<Engine> {
-    let unmounted = || chain::probe().or_else(|| Some("nothing is to be mounted".to_owned()));
+    let unmounted = || mounts::probe().or_else(|| Some("nothing is to be mounted".to_owned()));
     let mut without = Vec::new();
     for engine in live::engines(&ready.scenario) {
         let why = match files {

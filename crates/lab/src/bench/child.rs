@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
-use super::{chain, stop};
+use super::{mounts, stop};
 use crate::{LabError, clock};
 use evenkeel_sim::text;
 
@@ -157,7 +157,7 @@ impl Guarded {
         let deadline = clock::now() + longest;
         while !is_ready() {
             stop::go_on()?;
-            if self.wait_until(clock::now() + chain::LOOK).is_some() {
+            if self.wait_until(clock::now() + mounts::LOOK).is_some() {
                 return Err(LabError::ToolFailed {
                     tool: tool.to_owned(),
                     how: "it ended when it should have begun".to_owned(),
@@ -322,7 +322,7 @@ mod tests {
     fn what_a_program_has_started_is_killed_with_it() {
         let child = shell("sh -c 'sleep 1000 & exec sleep 1000' & sleep 1000; true");
         let own = Pid::from_child(&child.child);
-        chain::wait_until("all are there", Duration::from_secs(60), || {
+        mounts::wait_until("all are there", Duration::from_secs(60), || {
             let is_asleep = |pid: &Pid| {
                 fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sleep\n")
             };
@@ -337,7 +337,7 @@ mod tests {
             stat.rsplit_once(')').is_none_or(|(_, after)| after.starts_with(" Z"))
         };
         let all_gone = || family.iter().all(is_gone);
-        chain::wait_until("none is left", Duration::from_secs(60), all_gone).unwrap();
+        mounts::wait_until("none is left", Duration::from_secs(60), all_gone).unwrap();
     }
 
     #[test]

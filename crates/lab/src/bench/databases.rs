@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use super::chain::Chain;
 use super::child::{self, Guarded};
+use super::mounts::MountStack;
 use super::{mariadb, postgres};
 use crate::{LabError, clock};
 use evenkeel_sim::scenario::program::Engine;
@@ -149,10 +149,14 @@ pub fn probe(engine: Engine) -> Option<String> {
 ///
 /// # Errors
 /// When a program is missing or fails.
-pub fn start(engine: Engine, chain: &Chain, folder: &Path) -> Result<Box<dyn Database>, LabError> {
+pub fn start(
+    engine: Engine,
+    stack: &MountStack,
+    folder: &Path,
+) -> Result<Box<dyn Database>, LabError> {
     Ok(match engine {
-        Engine::Postgres => Box::new(postgres::pgbench::Tables::make(chain, folder)?),
-        Engine::MariaDb => Box::new(mariadb::Tables::make(chain, folder)?),
+        Engine::Postgres => Box::new(postgres::pgbench::Tables::make(stack, folder)?),
+        Engine::MariaDb => Box::new(mariadb::Tables::make(stack, folder)?),
     })
 }
 

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::apache::{self, Apache};
 use super::trees::{self, Phase};
-use super::{Target, chain, child};
+use super::{Target, child, mounts};
 use crate::{LabError, clock};
 use evenkeel_sim::scenario::program::{Program, ProgramSetup};
 use evenkeel_sim::scenario::setup::Shape;
@@ -60,7 +60,7 @@ pub const fn about_s(setup: ProgramSetup) -> u64 {
 
 /// Where programs run.
 #[derive(Clone, Copy, Debug)]
-pub struct Desk<'a> {
+pub struct Workdir<'a> {
     /// A folder on the file system that is tested.
     pub folder: &'a Path,
     /// A folder elsewhere, for what the programs print and are told.
@@ -78,13 +78,13 @@ pub struct Score {
     pub command: String,
 }
 
-impl Desk<'_> {
+impl Workdir<'_> {
     /// Has everything written that the program before has left, which is not the next one's.
     ///
     /// # Errors
     /// When it cannot be.
     pub fn settle(&self) -> Result<(), LabError> {
-        chain::settle(self.folder)
+        mounts::settle(self.folder)
     }
 
     /// Runs a program to its end.
@@ -311,7 +311,7 @@ pub(super) fn batch(
     target: &Target,
     shape: &Shape,
     (ios, depth): (u64, u16),
-    desk: &Desk<'_>,
+    workdir: &Workdir<'_>,
     seed: u64,
 ) -> Result<Score, LabError> {
     let mut words = vec!["fio".to_owned(), "--eta=never".to_owned(), "--name=batch".to_owned()];
@@ -333,7 +333,7 @@ pub(super) fn batch(
     words.push(format!("--size={}", shape.span_bytes));
     words.push(format!("--io_size={}", ios * u64::from(shape.block_bytes)));
     words.extend(["--norandommap".to_owned(), format!("--randseed={seed}")]);
-    desk.fio_score(words, None)
+    workdir.fio_score(words, None)
 }
 
 /// The options of fio that make a test.
@@ -487,7 +487,7 @@ mod tests {
     fn programs_that_are_there_end_with_a_time() {
         let (folder, scratch) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let longest = Duration::from_secs(600);
-        let desk = Desk { folder: folder.path(), scratch: scratch.path(), longest };
+        let workdir = Workdir { folder: folder.path(), scratch: scratch.path(), longest };
         for (name, program) in Program::WORDS {
             let calls = match program {
                 // Its time is fixed, and a busy machine may get nothing done in it.
@@ -496,7 +496,7 @@ mod tests {
                 program if program.engine().is_some() => continue,
                 program if program.is_of_iomelt() => {
                     let error =
-                        desk.run(ProgramSetup { program, calls: 16, seconds: 0 }).unwrap_err();
+                        workdir.run(ProgramSetup { program, calls: 16, seconds: 0 }).unwrap_err();
                     assert!(error.to_string().contains("no test"), "{name}: {error}");
                     continue;
                 }
@@ -506,7 +506,7 @@ mod tests {
                 // PostMark divides by a tenth of them.
                 _ => 16,
             };
-            match desk.run(ProgramSetup { program, calls, seconds: 0 }) {
+            match workdir.run(ProgramSetup { program, calls, seconds: 0 }) {
                 Ok(score) => assert!(score.took_ns > 0 && !score.command.is_empty(), "{name}"),
                 Err(error @ LabError::ToolMissing { .. }) => {
                     let _ = writeln!(std::io::stdout(), "SKIPPED: {name}: {error}");
@@ -519,14 +519,14 @@ mod tests {
     #[test]
     fn what_fails_is_told_with_its_words() {
         let root = Path::new("/");
-        let desk = Desk { folder: root, scratch: root, longest: Duration::from_secs(60) };
+        let workdir = Workdir { folder: root, scratch: root, longest: Duration::from_secs(60) };
         let words = ["sh", "-c", "echo why >&2; exit 3"].map(str::to_owned);
-        let error = desk.finish(&words, "dash").unwrap_err().to_string();
+        let error = workdir.finish(&words, "dash").unwrap_err().to_string();
         assert!(error.contains("why") && error.contains("sh -c"), "{error}");
         let words = ["no-such-program-here".to_owned()];
-        let error = desk.finish(&words, "fsmark").unwrap_err().to_string();
+        let error = workdir.finish(&words, "fsmark").unwrap_err().to_string();
         assert!(error.contains("apt-get install fsmark"), "{error}");
-        let hasty = Desk { longest: Duration::from_millis(100), ..desk };
+        let hasty = Workdir { longest: Duration::from_millis(100), ..workdir };
         let error = hasty.finish(&["sleep", "60"].map(str::to_owned), "coreutils").unwrap_err();
         assert!(matches!(error, LabError::Deadline { .. }), "{error}");
     }

@@ -4,7 +4,6 @@
 //! Every program is started by `child`, which guarantees that it is gone when we are done with
 //! it.
 
-pub mod chain;
 pub mod child;
 pub mod compare;
 pub mod databases;
@@ -16,6 +15,7 @@ pub mod isolation;
 pub mod limited;
 pub mod live;
 pub mod mariadb;
+pub mod mounts;
 pub mod postgres;
 pub mod stop;
 pub mod stripe;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{chain, child};
+use super::{child, mounts};
 use crate::LabError;
 
 /// A server that is told to end at once has so long before it is killed.
@@ -39,7 +39,7 @@ fn stop_program(folder: &Path, program: &str, at_once: Signal) -> Result<(), Lab
             let _ = kill_process(process, signal);
         }
         let what = format!("the {program} in {} is gone", folder.display());
-        let gone = chain::wait_until(&what, QUIT_MAX, || processes_of(folder, program).is_empty());
+        let gone = mounts::wait_until(&what, QUIT_MAX, || processes_of(folder, program).is_empty());
         if signal == Signal::KILL || gone.is_ok() {
             return gone;
         }

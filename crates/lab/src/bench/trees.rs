@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_core::random::Random;
 
-use super::{chain, stop};
+use super::{mounts, stop};
 use crate::{LabError, clock};
 
 /// Trees of a test, as the published run had them.
@@ -97,7 +97,7 @@ pub(super) fn run(
     for (tree, files) in &trees {
         bytes += write(tree, files, &mut writer, limit)?;
     }
-    chain::settle(&root)?;
+    mounts::settle(&root)?;
     Ok(Done { bytes, took: clock::now() - began })
 }
 

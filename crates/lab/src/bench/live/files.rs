@@ -11,8 +11,8 @@ use super::recorder::LiveRecorder;
 use super::{Driven, Export, Host, during, filled_to_the_brim, programs, spans_of, without_limits};
 use crate::LabError;
 use crate::bench::Target as FioTarget;
-use crate::bench::chain::{Chain, FileSystem, Front};
 use crate::bench::fio::{self, Detail, Job, VolumeProgress};
+use crate::bench::mounts::{FileSystem, Frontend, MountStack};
 use crate::bench::stop;
 use crate::bench::stripe::Member;
 use crate::bench::sysbench::{self, Test, Told};
@@ -73,7 +73,7 @@ struct Plan<'a> {
 }
 
 /// What a program told.
-struct Came {
+struct Outcome {
     record: Record,
     answered: u64,
     command: String,
@@ -94,15 +94,15 @@ pub(super) fn drive(
     stop::go_on()?;
     let full = filled_to_the_brim(setup);
     let exports = host.open(&without_limits(&full))?;
-    let chain = plan.mount(&exports, folder)?;
-    plan.lay_out(chain.path())?;
+    let stack = plan.mount(&exports, folder)?;
+    plan.lay_out(stack.path())?;
     host.limit(&full)?;
     let neighbours = programs::neighbours(setup, &exports, seed)?;
     let before = host.counted()?;
     let watch = Watch::start();
-    let came = match plan.program {
-        Program::Sysbench => plan.sysbench(case, chain.path())?,
-        _ => plan.fio(case, chain.path(), folder, progress)?,
+    let outcome = match plan.program {
+        Program::Sysbench => plan.sysbench(case, stack.path())?,
+        _ => plan.fio(case, stack.path(), folder, progress)?,
     };
     let observed = watch.finish();
     let after = host.counted()?;
@@ -112,7 +112,7 @@ pub(super) fn drive(
     for (volume, (before, after)) in before.iter().zip(&after).enumerate() {
         *(if on_stripe(volume) { &mut counted } else { &mut beside }) += after - before;
     }
-    let Came { record, answered, command, remark, started_ms } = came;
+    let Outcome { record, answered, command, remark, started_ms } = outcome;
     let (name, iops) = (plan.client.name.clone(), answered as f64 / plan.duration_s as f64);
     let runtime_ms = plan.duration_s * 1_000;
     let ios_total = answered;
@@ -126,8 +126,8 @@ pub(super) fn drive(
             neighbours_made(beside)
         ),
         stalls: during(&observed, started_ms, setup),
-        storage: vec![host.storage(), format!("{}: {}", plan.stripe.name, chain.described)],
-        programs: [&chain.programs[..], plan.program.tools()].concat(),
+        storage: vec![host.storage(), format!("{}: {}", plan.stripe.name, stack.described)],
+        programs: [&stack.programs[..], plan.program.tools()].concat(),
     })
 }
 
@@ -167,18 +167,18 @@ impl<'a> Plan<'a> {
     }
 
     /// The file system on the volumes, as the article had it.
-    fn mount(&self, exports: &[Export], folder: &Path) -> Result<Chain, LabError> {
+    fn mount(&self, exports: &[Export], folder: &Path) -> Result<MountStack, LabError> {
         let below = folder.join("chain");
         let volumes = self.stripe.volumes.iter();
         let members: Vec<Member<'_>> =
             volumes.map(|volume| member(&exports[*volume as usize])).collect();
         let chunk_bytes = self.stripe.chunk_bytes;
         if self.program == Program::Sysbench {
-            let front = Front::Stripe { members: &members, chunk_bytes };
-            return Chain::open(&below, &[front], FileSystem::Xfs);
+            let front = Frontend::Stripe { members: &members, chunk_bytes };
+            return MountStack::open(&below, &[front], FileSystem::Xfs);
         }
-        let apart = members.chunks(1).map(|members| Front::Stripe { members, chunk_bytes });
-        Chain::open(&below, &apart.collect::<Vec<_>>(), FileSystem::Btrfs)
+        let apart = members.chunks(1).map(|members| Frontend::Stripe { members, chunk_bytes });
+        MountStack::open(&below, &apart.collect::<Vec<_>>(), FileSystem::Btrfs)
     }
 
     fn lay_out(&self, mounted: &Path) -> Result<(), LabError> {
@@ -205,10 +205,10 @@ impl<'a> Plan<'a> {
         FioTarget::Files { folder: mounted.to_owned(), files: self.files, mib }
     }
 
-    fn sysbench(&self, case: &Case, mounted: &Path) -> Result<Came, LabError> {
+    fn sysbench(&self, case: &Case, mounted: &Path) -> Result<Outcome, LabError> {
         let started_ms = Some(clock::unix_us() / 1_000);
         let told = self.test().run(mounted)?;
-        Ok(Came {
+        Ok(Outcome {
             record: record(&case.setup, &told, &self.spans(case)),
             answered: told.latency.count,
             remark: format!(", 95 % within {} ms", told.rest.p95_ms),
@@ -224,7 +224,7 @@ impl<'a> Plan<'a> {
         mounted: &Path,
         folder: &Path,
         progress: &mut dyn FnMut(&[VolumeProgress]),
-    ) -> Result<Came, LabError> {
+    ) -> Result<Outcome, LabError> {
         let shape = self.client.shape;
         let workload = Workload {
             pattern: if shape.sequential { Pattern::Sequential } else { Pattern::Random },
@@ -248,7 +248,7 @@ impl<'a> Plan<'a> {
             recorder.completed(io);
         })?;
         ran.is_well(&case.label)?;
-        Ok(Came {
+        Ok(Outcome {
             record: recorder.finish(),
             answered: ran.measurements.iter().map(|of| of.ios_total).sum(),
             remark: String::new(),

@@ -9,10 +9,10 @@ use std::path::Path;
 
 use super::{Export, Files, Host, Speeds, programs};
 use crate::LabError;
-use crate::bench::chain::{Chain, FileSystem, Front};
 use crate::bench::durable;
 use crate::bench::fio::VolumeProgress;
 use crate::bench::iomelt::{Melt, Pass};
+use crate::bench::mounts::{FileSystem, Frontend, MountStack};
 use crate::clock;
 use evenkeel_sim::scenario::Case;
 use evenkeel_sim::scenario::expect::Counts;
@@ -87,12 +87,12 @@ pub(super) fn drive(
     let setup = &case.setup;
     let places = places(setup)?;
     let exports = host.open(setup)?;
-    let mut came = Came::new(setup, host.storage());
+    let mut outcome = Outcome::new(setup, host.storage());
     let is_used = |volume| places.iter().any(|place| place.volume == volume);
-    let mounted = came.mount(setup, &exports, files, folder, is_used)?;
+    let mounted = outcome.mount(setup, &exports, files, folder, is_used)?;
     for place in &places {
-        if let Some(chain) = &mounted[place.volume] {
-            warm_up(chain, seed)?;
+        if let Some(stack) = &mounted[place.volume] {
+            warm_up(stack, seed)?;
         }
     }
     let _neighbours = programs::neighbours(setup, &exports, seed)?;
@@ -103,31 +103,31 @@ pub(super) fn drive(
                 continue;
             }
             match &mounted[place.volume] {
-                Some(chain) => {
+                Some(stack) => {
                     let bound_here = place.bound_here(setup);
-                    came.batches.speeds.look(&bound_here);
-                    came.melt(place, chain, seed.wrapping_add(round), host)?;
-                    came.batches.speeds.look(&bound_here);
+                    outcome.batches.speeds.look(&bound_here);
+                    outcome.melt(place, stack, seed.wrapping_add(round), host)?;
+                    outcome.batches.speeds.look(&bound_here);
                 }
-                None => came.direct(place, &exports[place.volume], host)?,
+                None => outcome.direct(place, &exports[place.volume], host)?,
             }
             if round == 0 {
-                came.batches.commands.push(place.command(mounted[place.volume].as_ref()));
+                outcome.batches.commands.push(place.command(mounted[place.volume].as_ref()));
             }
-            let runtime_ms = came.now_ns() / 1_000_000;
-            let (name, iops) = (place.name.to_owned(), came.last_rate(place));
+            let runtime_ms = outcome.now_ns() / 1_000_000;
+            let (name, iops) = (place.name.to_owned(), outcome.last_rate(place));
             let ios_total = round + 1;
             let told = VolumeProgress { name, iops, ios_total, runtime_ms, ..Default::default() };
             progress(&[told]);
         }
     }
-    Ok(came.batches)
+    Ok(outcome.batches)
 }
 
 /// The first file of a new file system costs some writes more than those that follow: bitmaps and
 /// tables that nobody has touched before.
-fn warm_up(chain: &Chain, seed: u64) -> Result<(), LabError> {
-    Melt::new(chain.path(), WARM_UP_CALLS, seed)?.run(Pass::SerialWrite).map(|_| ())
+fn warm_up(stack: &MountStack, seed: u64) -> Result<(), LabError> {
+    Melt::new(stack.path(), WARM_UP_CALLS, seed)?.run(Pass::SerialWrite).map(|_| ())
 }
 
 fn places(setup: &Setup) -> Result<Vec<Place<'_>>, LabError> {
@@ -224,9 +224,9 @@ impl Place<'_> {
     }
 
     /// What is done in each round, in words: no program is started for it.
-    fn command(&self, chain: Option<&Chain>) -> String {
+    fn command(&self, stack: Option<&MountStack>) -> String {
         let rounds = self.rounds;
-        let Some(chain) = chain else {
+        let Some(stack) = stack else {
             let writes = self.roles.iter().filter(|role| writes_only(role.pass));
             let writes: Vec<String> =
                 writes.map(|role| format!("{}: {} writes", role.pass.name(), role.ios)).collect();
@@ -246,7 +246,7 @@ impl Place<'_> {
             "# \"{}\", {rounds} rounds, a file of {} blocks of 4 KiB with O_SYNC in {}: {}",
             self.name,
             self.calls(),
-            chain.path().display(),
+            stack.path().display(),
             passes.join(", ")
         )
     }
@@ -272,12 +272,12 @@ const fn writes_only(pass: Pass) -> bool {
 }
 
 /// What has come so far.
-pub(super) struct Came {
+pub(super) struct Outcome {
     pub batches: Batches,
     began_ns: u64,
 }
 
-impl Came {
+impl Outcome {
     pub fn new(setup: &Setup, storage: String) -> Self {
         // Nothing is recorded of those that only go on beside the batches.
         let outcome = |client: &ClientSetup| ClientOutcome {
@@ -306,7 +306,7 @@ impl Came {
         files: Files,
         folder: &Path,
         is_used: impl Fn(usize) -> bool,
-    ) -> Result<Vec<Option<Chain>>, LabError> {
+    ) -> Result<Vec<Option<MountStack>>, LabError> {
         let mut mounted = Vec::new();
         for (number, (volume, export)) in setup.volumes.iter().zip(exports).enumerate() {
             if files == Files::None || !is_used(number) {
@@ -315,10 +315,10 @@ impl Came {
             }
             let below = folder.join(format!("chain-{number}"));
             let uri = export.uri();
-            let chain = Chain::open(&below, &[Front::Nbdfuse(&uri)], FileSystem::Ext4)?;
-            self.batches.storage.push(format!("{}: {}", volume.name, chain.described));
-            self.batches.programs.extend(&chain.programs);
-            mounted.push(Some(chain));
+            let stack = MountStack::open(&below, &[Frontend::Nbdfuse(&uri)], FileSystem::Ext4)?;
+            self.batches.storage.push(format!("{}: {}", volume.name, stack.described));
+            self.batches.programs.extend(&stack.programs);
+            mounted.push(Some(stack));
         }
         Ok(mounted)
     }
@@ -327,12 +327,12 @@ impl Came {
     fn melt(
         &mut self,
         place: &Place<'_>,
-        chain: &Chain,
+        stack: &MountStack,
         seed: u64,
         host: &mut dyn Host,
     ) -> Result<(), LabError> {
         let calls = place.calls();
-        let mut melt = Melt::new(chain.path(), calls, seed)?;
+        let mut melt = Melt::new(stack.path(), calls, seed)?;
         let often = |pass| std::iter::repeat_n(pass, place.times(pass) as usize);
         for pass in Pass::ALL.into_iter().flat_map(often) {
             let before = host.counters()?[place.volume];

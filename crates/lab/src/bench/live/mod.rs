@@ -22,7 +22,7 @@ pub use self::speed::Speeds;
 use self::writer::Writer;
 use super::fio::{self, Completion, Detail, Job, VolumeProgress};
 use super::guard::Guard;
-use super::{NbdUri, chain, stop, versions};
+use super::{NbdUri, mounts, stop, versions};
 use crate::LabError;
 use crate::stalls::{Observed, Watch};
 use evenkeel_core::qos::pacing::{Balances, Pacing};
@@ -311,7 +311,7 @@ pub fn has_files(scenario: &Scenario) -> bool {
 #[must_use]
 pub fn lacks(scenario: &Scenario) -> Option<String> {
     let of_cases = || scenario.cases.iter().find_map(|case| files::lacks(&case.setup));
-    chain::probe().or_else(of_cases)
+    mounts::probe().or_else(of_cases)
 }
 
 /// Whether a world's clients know files: batches one after the other, or a database.
@@ -541,13 +541,14 @@ impl Recorders {
     }
 
     fn finish(self, setup: &Setup) -> Recorded {
-        let came = setup.clients.iter().zip(self.clients).map(|(client, recorder)| ClientOutcome {
-            record: (!setup.is_sole(client.target)).then(|| recorder.finish()),
-            batches: Vec::new(),
-            dropped: 0,
-        });
+        let outcomes =
+            setup.clients.iter().zip(self.clients).map(|(client, recorder)| ClientOutcome {
+                record: (!setup.is_sole(client.target)).then(|| recorder.finish()),
+                batches: Vec::new(),
+                dropped: 0,
+            });
         Recorded {
-            clients: came.collect(),
+            clients: outcomes.collect(),
             volumes: self.volumes.into_iter().map(LiveRecorder::finish).collect(),
             ..Recorded::default()
         }

@@ -6,15 +6,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::database;
-use super::jobs::{Batches, Came};
+use super::jobs::{Batches, Outcome};
 use super::{Export, Files, Host, Part, in_a_line, parts_of, seconds};
 use crate::LabError;
-use crate::bench::chain::Chain;
 use crate::bench::child::Guarded;
 use crate::bench::databases;
-use crate::bench::desktop::{self, Desk, Score};
+use crate::bench::desktop::{self, Score, Workdir};
 use crate::bench::durable;
 use crate::bench::fio::{self, Job, VolumeProgress};
+use crate::bench::mounts::MountStack;
 use crate::bench::postgres::{Server, pgbench};
 use crate::bench::stop;
 use evenkeel_sim::scenario::Case;
@@ -74,25 +74,25 @@ pub(super) fn drive(
     let setup = &case.setup;
     let tests = tests(setup)?;
     let exports = host.open(setup)?;
-    let mut came = Came::new(setup, host.storage());
-    let chains = came.mount(setup, &exports, files, folder, |volume| {
+    let mut outcome = Outcome::new(setup, host.storage());
+    let stacks = outcome.mount(setup, &exports, files, folder, |volume| {
         tests.iter().any(|test| test.volume == volume)
     })?;
     let _neighbours = neighbours(setup, &exports, seed)?;
     for (nth, test) in (1..).zip(&tests) {
-        let chain = chains[test.volume].as_ref();
-        if !test.can_run(chain.is_some()) {
+        let stack = stacks[test.volume].as_ref();
+        if !test.can_run(stack.is_some()) {
             continue;
         }
-        let ready = test.ready(chain, folder);
+        let ready = test.ready(stack, folder);
         let before = host.counted()?[test.volume];
         let bound_here = bound_here(test.client);
-        came.batches.speeds.look(bound_here.as_slice());
-        let started_ns = came.now_ns();
+        outcome.batches.speeds.look(bound_here.as_slice());
+        let started_ns = outcome.now_ns();
         let place = (&exports[test.volume], folder, seed);
         let ran = ready.and_then(|ready| test.run(&ready, place).map(|score| (score, ready)));
         let counted = host.counted()?[test.volume] - before;
-        came.batches.speeds.look(bound_here.as_slice());
+        outcome.batches.speeds.look(bound_here.as_slice());
         let name = test.name().to_owned();
         let (Score { took_ns, command }, ready) = match ran {
             Ok(ran) => ran,
@@ -100,27 +100,27 @@ pub(super) fn drive(
                 // When the whole run is told to stop, everything fails.
                 stop::go_on()?;
                 let why = in_a_line(&error);
-                came.batches.failures.push(format!("{}: {name}: {why}", case.label));
+                outcome.batches.failures.push(format!("{}: {name}: {why}", case.label));
                 continue;
             }
         };
         let manner = test.manner(&ready);
-        came.batches.commands.push(format!(
+        outcome.batches.commands.push(format!(
             "{command}  # {}, {name}, {manner}: {counted} I/Os counted by the server",
             case.label
         ));
-        came.batches.storage.extend(ready.described());
-        if let (Ready::Desk(_) | Ready::Database(_), Some(of)) = (&ready, test.client.program) {
-            came.batches.programs.extend(of.program.tools());
+        outcome.batches.storage.extend(ready.described());
+        if let (Ready::Workdir(_) | Ready::Database(_), Some(of)) = (&ready, test.client.program) {
+            outcome.batches.programs.extend(of.program.tools());
         }
-        came.count(test.volume, test.ios, counted);
-        came.batch(test.number, BatchRecord { started_ns, took_ns });
+        outcome.count(test.volume, test.ios, counted);
+        outcome.batch(test.number, BatchRecord { started_ns, took_ns });
         let iops = test.ios as f64 * 1e9 / took_ns.max(1) as f64;
-        let runtime_ms = came.now_ns() / 1_000_000;
+        let runtime_ms = outcome.now_ns() / 1_000_000;
         let told = VolumeProgress { name, iops, ios_total: nth, runtime_ms, ..Default::default() };
         progress(&[told]);
     }
-    Ok(came.batches)
+    Ok(outcome.batches)
 }
 
 /// The name of a client that is a program which its machine binds as much as its volume.
@@ -131,7 +131,7 @@ pub(super) fn bound_here(client: &ClientSetup) -> Option<&str> {
 /// Where a program runs, ready for it.
 enum Ready<'a> {
     /// A mounted file system.
-    Desk(Desk<'a>),
+    Workdir(Workdir<'a>),
     /// A database on one.
     Database(Server),
     /// None: its requests are made directly.
@@ -143,7 +143,7 @@ impl Ready<'_> {
     fn described(&self) -> Option<String> {
         match self {
             Self::Database(server) => Some(server.described.clone()),
-            Self::Desk(_) | Self::Export => None,
+            Self::Workdir(_) | Self::Export => None,
         }
     }
 }
@@ -223,21 +223,21 @@ impl Test<'_> {
     /// Makes ready what the program is not to be timed for.
     fn ready<'a>(
         &self,
-        chain: Option<&'a Chain>,
+        stack: Option<&'a MountStack>,
         scratch: &'a Path,
     ) -> Result<Ready<'a>, LabError> {
-        match (chain, self.client.program) {
-            (Some(chain), Some(setup)) if setup.program.engine().is_some() => {
-                pgbench::ready(chain, scratch).map(Ready::Database)
+        match (stack, self.client.program) {
+            (Some(stack), Some(setup)) if setup.program.engine().is_some() => {
+                pgbench::ready(stack, scratch).map(Ready::Database)
             }
-            (Some(chain), Some(setup)) => {
+            (Some(stack), Some(setup)) => {
                 if let Some(server) = desktop::server_folder(setup.program) {
-                    chain.serves(&chain.path().join(server))?;
+                    stack.serves(&stack.path().join(server))?;
                 }
                 let longest = longest(self.client);
-                let desk = Desk { folder: chain.path(), scratch, longest };
-                desk.settle()?;
-                Ok(Ready::Desk(desk))
+                let workdir = Workdir { folder: stack.path(), scratch, longest };
+                workdir.settle()?;
+                Ok(Ready::Workdir(workdir))
             }
             _ => Ok(Ready::Export),
         }
@@ -247,7 +247,7 @@ impl Test<'_> {
     fn run(&self, ready: &Ready<'_>, place: (&Export, &Path, u64)) -> Result<Score, LabError> {
         let (export, folder, seed) = place;
         match (ready, self.client.program) {
-            (Ready::Desk(desk), Some(setup)) => desk.run(setup),
+            (Ready::Workdir(workdir), Some(setup)) => workdir.run(setup),
             (Ready::Database(server), Some(setup)) => pgbench::batch(server, setup.calls, seed),
             _ => self.direct(export, folder, seed),
         }
@@ -256,7 +256,7 @@ impl Test<'_> {
     /// In what manner it runs there.
     fn manner(&self, ready: &Ready<'_>) -> &'static str {
         match (ready, self.client.program) {
-            (Ready::Desk(_) | Ready::Database(_), Some(setup)) => setup.program.manner(),
+            (Ready::Workdir(_) | Ready::Database(_), Some(setup)) => setup.program.manner(),
             _ => "its requests",
         }
     }
@@ -275,7 +275,7 @@ impl Test<'_> {
             let command = format!("{} durable writes of {} bytes", self.ios, shape.block_bytes);
             return Ok(Score { took_ns, command });
         }
-        let desk = Desk { folder, scratch: folder, longest: longest(self.client) };
-        desktop::batch(&export.uri().into(), &shape, (self.ios, self.depth), &desk, seed)
+        let workdir = Workdir { folder, scratch: folder, longest: longest(self.client) };
+        desktop::batch(&export.uri().into(), &shape, (self.ios, self.depth), &workdir, seed)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! InnoDB reads and writes past the page cache, and counts what it waits for file by file. The
 //! server listens on a unix socket in the folder of the run and nowhere else. Its data folder is in
-//! the journal of the file system's [`Chain`] before it starts: whatever happens, it is stopped
+//! the journal of the file system's [`MountStack`] before it starts: whatever happens, it is stopped
 //! before the file system goes.
 
 mod oltp;
@@ -13,8 +13,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 pub use self::oltp::Tables;
-use super::chain::Chain;
 use super::child::{self, Guarded};
+use super::mounts::MountStack;
 use super::servers;
 use crate::LabError;
 use evenkeel_sim::text;
@@ -107,10 +107,10 @@ impl Server {
     ///
     /// # Errors
     /// When a program is missing or fails.
-    pub fn start(chain: &Chain, folder: &Path) -> Result<Self, LabError> {
-        let data = chain.path().join("mariadb");
+    pub fn start(stack: &MountStack, folder: &Path) -> Result<Self, LabError> {
+        let data = stack.path().join("mariadb");
         let folder = folder.join("mariadb");
-        chain.serves(&data)?;
+        stack.serves(&data)?;
         let mut make = program("mariadb-install-db")?;
         // As `-u` the user goes to the server alone: with `--user` the script would give files of
         // the system to it. `--force` spares it the names of this host.

@@ -7,11 +7,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::{Row, SUPERUSER, Server, program};
-use crate::bench::chain::Chain;
 use crate::bench::child;
 use crate::bench::databases::{
     Counted, Database, Maximum, PROBE_S, Readers, Running, Second, Transactions, Waits,
 };
+use crate::bench::mounts::MountStack;
 use crate::bench::stop;
 use crate::{LabError, clock};
 
@@ -70,8 +70,8 @@ impl Tables {
     ///
     /// # Errors
     /// As [`Server::start`], or when sysbench fails.
-    pub fn make(chain: &Chain, folder: &Path) -> Result<Self, LabError> {
-        let server = Server::start(chain, folder)?;
+    pub fn make(stack: &MountStack, folder: &Path) -> Result<Self, LabError> {
+        let server = Server::start(stack, folder)?;
         server.rows(&format!("CREATE DATABASE {TRANSACTIONS}; CREATE DATABASE {BATCH}"))?;
         let words = words_for(&server, TRANSACTIONS, &["oltp_read_write"], "prepare")?;
         child::run_to_end(Command::new(&words[0]).args(&words[1..]), PACKAGE)?;

@@ -2,7 +2,7 @@
 //!
 //! The server refuses to run as root, and mounts need root: it runs as the user `postgres`, or
 //! `nobody`. It listens on a unix socket in the folder of the run and nowhere else. Its data folder
-//! is in the journal of the file system's [`Chain`] before it starts: whatever happens, it is
+//! is in the journal of the file system's [`MountStack`] before it starts: whatever happens, it is
 //! stopped before the file system goes.
 
 pub mod pgbench;
@@ -18,8 +18,8 @@ use std::time::Duration;
 use rustix::fs::{Advice, fadvise};
 
 pub use self::session::{Row, Session};
-use super::chain::{self, Chain};
 use super::child::{self, Guarded};
+use super::mounts::{self, MountStack};
 use super::servers;
 use crate::{LabError, clock};
 use evenkeel_sim::text;
@@ -162,12 +162,12 @@ impl Server {
     ///
     /// # Errors
     /// When a program is missing or fails, or a folder cannot be passed.
-    pub fn start(chain: &Chain, folder: &Path) -> Result<Self, LabError> {
+    pub fn start(stack: &MountStack, folder: &Path) -> Result<Self, LabError> {
         let user = User::find()?;
-        let data = chain.path().join("postgres");
-        user.may_pass(&[folder, chain.path().parent().unwrap_or(folder)])?;
+        let data = stack.path().join("postgres");
+        user.may_pass(&[folder, stack.path().parent().unwrap_or(folder)])?;
         let folder = folder.join("postgres");
-        chain.serves(&data)?;
+        stack.serves(&data)?;
         user.may_have(&data)?;
         user.may_have(&folder)?;
         let mut make = Command::new(program("initdb")?);
@@ -221,7 +221,7 @@ impl Server {
     /// # Errors
     /// When it cannot be written.
     pub fn settle(&self) -> Result<(), LabError> {
-        chain::settle(&self.data)
+        mounts::settle(&self.data)
     }
 
     fn wait_until_ready(&mut self) -> Result<(), LabError> {

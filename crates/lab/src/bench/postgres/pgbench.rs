@@ -7,12 +7,12 @@ use std::process::Command;
 
 use super::{PACKAGE, PORT, Row, SUPERUSER, Server, Session, program};
 use crate::LabError;
-use crate::bench::chain::Chain;
 use crate::bench::child;
 use crate::bench::databases::{
     Counted, Database, Maximum, PROBE_S, Readers, Running, Second, Transactions, Waits,
 };
 use crate::bench::desktop::Score;
+use crate::bench::mounts::MountStack;
 use evenkeel_sim::text;
 
 /// Hundred thousands of accounts: 256 MiB, thirty times the server's cache.
@@ -51,8 +51,8 @@ impl Tables {
     ///
     /// # Errors
     /// As [`Server::start`], or when pgbench fails.
-    pub fn make(chain: &Chain, folder: &Path) -> Result<Self, LabError> {
-        let server = Server::start(chain, folder)?;
+    pub fn make(stack: &MountStack, folder: &Path) -> Result<Self, LabError> {
+        let server = Server::start(stack, folder)?;
         let mut session = server.session(FIRST)?;
         session.rows(&format!("CREATE DATABASE {TRANSACTIONS}"))?;
         fill(&server, TRANSACTIONS, SCALE)?;
@@ -171,8 +171,8 @@ fn fill(server: &Server, database: &str, scale: u64) -> Result<(), LabError> {
 ///
 /// # Errors
 /// As [`Server::start`], or when pgbench fails.
-pub fn ready(chain: &Chain, folder: &Path) -> Result<Server, LabError> {
-    let server = Server::start(chain, folder)?;
+pub fn ready(stack: &MountStack, folder: &Path) -> Result<Server, LabError> {
+    let server = Server::start(stack, folder)?;
     fill(&server, FIRST, 1)?;
     server.session(FIRST)?.rows("CHECKPOINT")?;
     server.settle()?;

@@ -10,7 +10,7 @@ mod roles;
 use std::path::Path;
 
 use self::roles::{Batch, Roles};
-use super::jobs::{Batches, Came};
+use super::jobs::{Batches, Outcome};
 use super::recorder::STRETCHES_MAX;
 use super::{Files, Host, spans_of, without_limits};
 use crate::bench::databases::{self, Counted, Database, Running, Second, Transactions, Waits};
@@ -64,25 +64,28 @@ pub(super) fn drive(
     let roles = Roles::of(case)?;
     // Without limits, until all is laid out.
     let exports = host.open(&without_limits(setup))?;
-    let mut came = Came::new(setup, host.storage());
-    let chains =
-        came.mount(setup, &exports, Files::Mounted, folder, |volume| volume == roles.volume)?;
-    let mounted = chains.iter().flatten().next();
-    let chain = mounted.ok_or_else(|| LabError::Unjudgeable("nothing is mounted".to_owned()))?;
+    let mut outcome = Outcome::new(setup, host.storage());
+    let stacks =
+        outcome.mount(setup, &exports, Files::Mounted, folder, |volume| volume == roles.volume)?;
+    let mounted = stacks.iter().flatten().next();
+    let stack = mounted.ok_or_else(|| LabError::Unjudgeable("nothing is mounted".to_owned()))?;
     // EC2's disks told of no write cache ("flush: disabled"): a flush of the log was one request.
     // The loop device would make two of it, one behind the other in its line.
-    chain.without_flushes()?;
-    let database = databases::start(roles.engine, chain, folder)?;
-    came.batches.storage.push(format!("{}; its file system has nobarrier", database.described()));
-    came.batches.programs.extend(roles.program.tools());
+    stack.without_flushes()?;
+    let database = databases::start(roles.engine, stack, folder)?;
+    outcome
+        .batches
+        .storage
+        .push(format!("{}; its file system has nobarrier", database.described()));
+    outcome.batches.programs.extend(roles.program.tools());
     let mut run = Run { roles, database, seed, scratch: folder, counted: Vec::new() };
-    let per_second = run.rate(setup, host, &mut came)?;
+    let per_second = run.rate(setup, host, &mut outcome)?;
     let watch = Watch::start();
     let started_ms = clock::unix_us() / 1_000;
-    let seconds = run.load(setup, per_second, host, &mut came, progress)?;
+    let seconds = run.load(setup, per_second, host, &mut outcome, progress)?;
     let observed = super::during(&watch.finish(), Some(started_ms), setup);
-    run.record(case, &mut came, &seconds, started_ms);
-    Ok((came.batches, observed))
+    run.record(case, &mut outcome, &seconds, started_ms);
+    Ok((outcome.batches, observed))
 }
 
 /// The same world with its volumes held at a rate, without credits.
@@ -133,12 +136,12 @@ impl Run<'_> {
         &mut self,
         setup: &Setup,
         host: &mut dyn Host,
-        came: &mut Came,
+        outcome: &mut Outcome,
     ) -> Result<f64, LabError> {
         let Roles { probe_iops, percent, .. } = self.roles;
         self.rest(host, &held(setup, probe_iops))?;
         let maximum = self.database.maximum(self.seed)?;
-        came.batches.commands.push(format!(
+        outcome.batches.commands.push(format!(
             "{}  # {:.1} transactions a second on {probe_iops} IOPS",
             maximum.command, maximum.per_second
         ));
@@ -160,7 +163,7 @@ impl Run<'_> {
         setup: &Setup,
         per_second: f64,
         host: &mut dyn Host,
-        came: &mut Came,
+        outcome: &mut Outcome,
         progress: &mut dyn FnMut(&[VolumeProgress]),
     ) -> Result<Vec<Second>, LabError> {
         let length_s = setup.duration_ns / NS_PER_S;
@@ -168,14 +171,14 @@ impl Run<'_> {
         let mut before = self.look(host)?;
         let wanted = Transactions { per_second, length_s };
         let mut transactions = self.database.transactions(wanted, self.seed, self.scratch)?;
-        came.batches.commands.push(transactions.command());
+        outcome.batches.commands.push(transactions.command());
         let mut batches: Vec<Running> = Vec::new();
         for sample in 1..=setup.duration_ns / setup.sample_ns {
             let at_ns = sample * setup.sample_ns;
             let next = self.roles.batches.get(batches.len());
             if let Some(Batch { readers, .. }) = next.filter(|next| next.start_ns < at_ns) {
                 let begun = self.database.readers(readers, self.seed, self.scratch)?;
-                came.batches.commands.push(begun.command());
+                outcome.batches.commands.push(begun.command());
                 batches.push(begun);
             }
             clock::sleep_until_ns(began_ns + at_ns);
@@ -225,14 +228,14 @@ impl Run<'_> {
     }
 
     /// The records of the clients and of the volume, and the transactions.
-    fn record(&self, case: &Case, came: &mut Came, seconds: &[Second], started_ms: u64) {
+    fn record(&self, case: &Case, outcome: &mut Outcome, seconds: &[Second], started_ms: u64) {
         let setup = &case.setup;
         let of_client = |number: usize, pick: fn(&Counters) -> Waits| {
             let waits: Vec<Waits> = self.counted.iter().map(pick).collect();
             let number = u32::try_from(number).unwrap_or(u32::MAX);
             record(&waits, setup, spans_of(case, Subject::Client(number)))
         };
-        let recorded = &mut came.batches.recorded;
+        let recorded = &mut outcome.batches.recorded;
         let Roles { transactions, log, volume, .. } = self.roles;
         recorded.clients[transactions].record =
             Some(of_client(transactions, |at| at.database.data));
@@ -277,8 +280,8 @@ impl Run<'_> {
             SubjectResults { unit: "transactions", ..subject("transactions", told, &done) },
             subject("volume", "as its server counts", &of_volume),
         ];
-        came.batches.more.extend(more);
-        came.batches.recorded.volumes[volume] = of_volume;
+        outcome.batches.more.extend(more);
+        outcome.batches.recorded.volumes[volume] = of_volume;
     }
 }
 

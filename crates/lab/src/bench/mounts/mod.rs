@@ -3,7 +3,7 @@
 //! made and mounted on it, or on several such disks.
 //!
 //! It needs root and FUSE: [`probe`] says what is missing. Everything is written to a journal
-//! before it is set up, and taken down again when the chain is dropped, by [`clean`] after Ctrl-C,
+//! before it is set up, and taken down again when the stack is dropped, by [`clean`] after Ctrl-C,
 //! or by [`clean_leftovers`] after a crash.
 
 mod journal;
@@ -27,7 +27,7 @@ use super::servers;
 use super::stripe::{Member, Stripe};
 use crate::{LabError, clock};
 
-/// Longest wait for one program of the chain: mkfs writes little, but perhaps at 100 IOPS.
+/// Longest wait for one program of the stack: mkfs writes little, but perhaps at 100 IOPS.
 const STEP_MAX: Duration = Duration::from_secs(120);
 /// Longest wait for a loop device to let go of its file, which it does when nobody looks.
 const GONE_MAX: Duration = Duration::from_secs(20);
@@ -68,9 +68,9 @@ impl FileSystem {
 
     /// What tells it of the disks below: so that an XFS lays files out along chunks, and a btrfs
     /// writes everything once.
-    fn along(self, fronts: &[Front<'_>]) -> Vec<String> {
+    fn along(self, fronts: &[Frontend<'_>]) -> Vec<String> {
         match (self, fronts) {
-            (Self::Xfs, [Front::Stripe { members, chunk_bytes }]) => {
+            (Self::Xfs, [Frontend::Stripe { members, chunk_bytes }]) => {
                 vec!["-d".to_owned(), format!("su={chunk_bytes},sw={}", members.len())]
             }
             (Self::Btrfs, _) => {
@@ -101,7 +101,7 @@ const EXT4_OPTIONS: &str = "nodiscard,lazy_itable_init=0,lazy_journal_init=0";
 
 /// What makes a file of exports.
 #[derive(Clone, Copy, Debug)]
-pub enum Front<'a> {
+pub enum Frontend<'a> {
     /// nbdfuse, of one.
     Nbdfuse(&'a NbdUri),
     /// A stripe of our own.
@@ -122,7 +122,7 @@ enum Served {
 
 /// A mounted file system on NBD exports. Dropping it takes everything down.
 #[derive(Debug)]
-pub struct Chain {
+pub struct MountStack {
     folder: PathBuf,
     mount: PathBuf,
     fronts: Vec<Served>,
@@ -132,7 +132,7 @@ pub struct Chain {
     pub programs: Vec<&'static str>,
 }
 
-/// What this machine lacks for a chain; `None` if nothing.
+/// What this machine lacks for a stack; `None` if nothing.
 #[must_use]
 pub fn probe() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
@@ -162,13 +162,17 @@ fn may_mount(status: &str) -> bool {
     journal::bits(status, "CapEff").is_none_or(|rights| rights >> CAP_SYS_ADMIN & 1 == 1)
 }
 
-impl Chain {
+impl MountStack {
     /// Sets one up below `folder`, which is made and must hold nothing else of this kind.
     ///
     /// # Errors
     /// When others may write there, or a program is missing, fails or hangs; what was set up until
     /// then is taken down.
-    pub fn open(folder: &Path, fronts: &[Front<'_>], system: FileSystem) -> Result<Self, LabError> {
+    pub fn open(
+        folder: &Path,
+        fronts: &[Frontend<'_>],
+        system: FileSystem,
+    ) -> Result<Self, LabError> {
         // Others may pass, whatever the umask, for servers of other users work below it.
         let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(folder);
         made.map_err(LabError::io("cannot make", folder))?;
@@ -180,16 +184,16 @@ impl Chain {
             let what = format!("what was set up there before stays: {}", left.join("; "));
             return Err(LabError::Unjudgeable(what));
         }
-        let mut chain = Self {
+        let mut stack = Self {
             mount: folder.join("mnt"),
             folder,
             fronts: Vec::new(),
             described: String::new(),
             programs: Vec::new(),
         };
-        // From here on dropping `chain` takes down whatever there is.
-        chain.set_up(fronts, system)?;
-        Ok(chain)
+        // From here on dropping `stack` takes down whatever there is.
+        stack.set_up(fronts, system)?;
+        Ok(stack)
     }
 
     /// Where the file system is mounted.
@@ -217,7 +221,7 @@ impl Chain {
         output(&["mount", "-o", "remount,nobarrier", &at], "mount").map(drop)
     }
 
-    fn set_up(&mut self, fronts: &[Front<'_>], system: FileSystem) -> Result<(), LabError> {
+    fn set_up(&mut self, fronts: &[Frontend<'_>], system: FileSystem) -> Result<(), LabError> {
         fs::create_dir_all(&self.mount).map_err(LabError::io("cannot make", &self.mount))?;
         let journal = Journal::begin(&self.folder)?;
         let mut devices = Vec::new();
@@ -247,11 +251,11 @@ impl Chain {
     fn serve(
         &mut self,
         number: usize,
-        front: Front<'_>,
+        front: Frontend<'_>,
         journal: &Journal,
     ) -> Result<PathBuf, LabError> {
         match front {
-            Front::Nbdfuse(uri) => {
+            Frontend::Nbdfuse(uri) => {
                 let fuse = self.folder.join(format!("fuse-{number}"));
                 fs::create_dir_all(&fuse).map_err(LabError::io("cannot make", &fuse))?;
                 journal.write(&Step::Fuse(fuse.clone()))?;
@@ -264,7 +268,7 @@ impl Chain {
                 wait_until(&format!("{}", file.display()), GONE_MAX, || file.exists())?;
                 Ok(file)
             }
-            Front::Stripe { members, chunk_bytes } => {
+            Frontend::Stripe { members, chunk_bytes } => {
                 let file = self.folder.join(format!("stripe-{number}"));
                 journal.write(&Step::Fuse(file.clone()))?;
                 let stripe = Stripe::mount(&file, members, chunk_bytes)?;
@@ -275,7 +279,7 @@ impl Chain {
     }
 }
 
-impl Drop for Chain {
+impl Drop for MountStack {
     fn drop(&mut self) {
         clean(&self.folder);
         for front in self.fronts.drain(..) {
@@ -315,7 +319,7 @@ fn undo(folder: &Path, take_down: impl Fn(&Step) -> Result<(), LabError>) -> Vec
     Vec::new()
 }
 
-/// Whether a chain is set up in a folder below this one.
+/// Whether a stack is set up in a folder below this one.
 #[must_use]
 pub fn is_any_below(parent: &Path) -> bool {
     below(parent).any(|folder| journal::read(&folder).is_some())
@@ -348,7 +352,7 @@ pub fn clean_below(parent: &Path) -> Vec<String> {
 }
 
 /// Notes in a run's own folder whose it is, so that [`clean_leftovers`] finds it when this process
-/// is no more, chains or none, and stops the servers that work in it.
+/// is no more, stacks or none, and stops the servers that work in it.
 ///
 /// # Errors
 /// When it cannot be written down.
@@ -368,7 +372,7 @@ pub struct Leftover {
 }
 
 /// Takes down what a run left that did not end well: of every folder in `parent` whose name begins
-/// with `prefix` and whose process is no more, or that of one of its chains, the chains, the
+/// with `prefix` and whose process is no more, or that of one of its stacks, the stacks, the
 /// servers and then the folder. In words, a line each. A folder into which others may write is
 /// none of ours, here and in the folder of a run.
 #[must_use]
@@ -384,12 +388,12 @@ pub fn take_down_leftovers(parent: &Path, prefix: &str) -> Vec<Leftover> {
         run.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
     };
     for run in below(parent).filter(is_of_runs).filter(|run| journal::is_private(run)) {
-        let chains: Vec<PathBuf> = below(&run).collect();
-        if !journal::is_orphan(&run) && !chains.iter().any(|chain| journal::is_orphan(chain)) {
+        let stacks: Vec<PathBuf> = below(&run).collect();
+        if !journal::is_orphan(&run) && !stacks.iter().any(|stack| journal::is_orphan(stack)) {
             continue;
         }
-        chains.iter().for_each(|chain| give_up(chain));
-        let mut left: Vec<String> = chains.iter().flat_map(|chain| clean(chain)).collect();
+        stacks.iter().for_each(|stack| give_up(stack));
+        let mut left: Vec<String> = stacks.iter().flat_map(|stack| clean(stack)).collect();
         if left.is_empty() {
             left = undo(&run, take_down);
         }
@@ -610,8 +614,8 @@ mod tests {
     fn a_journal_that_others_may_write_is_not_followed() {
         let parent = tempfile::tempdir().unwrap();
         let folder = parent.path().canonicalize().unwrap();
-        let (run, chain, served) = (folder.join("run-0"), folder.join("run-0/0"), folder.join("x"));
-        for made in [&run, &chain, &served] {
+        let (run, stack, served) = (folder.join("run-0"), folder.join("run-0/0"), folder.join("x"));
+        for made in [&run, &stack, &served] {
             servers::private_folder(made).unwrap();
         }
         let program = folder.join("postgres");
@@ -619,8 +623,8 @@ mod tests {
         let mut server = std::process::Command::new(program);
         let server = server.arg("1000").current_dir(&served);
         let mut server = Guarded::spawn(server, "coreutils").unwrap();
-        Journal::begin(&chain).unwrap().write(&Step::Server(served)).unwrap();
-        journal::disown(&chain);
+        Journal::begin(&stack).unwrap().write(&Step::Server(served)).unwrap();
+        journal::disown(&stack);
         let may_write = |of: &Path, mode| {
             fs::set_permissions(of, fs::Permissions::from_mode(mode)).unwrap();
         };
@@ -633,16 +637,16 @@ mod tests {
             may_write(&run, mode);
             assert_eq!(clean_leftovers(&folder, "run-"), Vec::<String>::new(), "{mode:o}");
             may_write(&run, 0o755);
-            may_write(&chain, mode);
+            may_write(&stack, mode);
             told_nothing(&format!("{mode:o}"));
-            assert!(Journal::begin(&chain).is_err(), "{mode:o}");
-            may_write(&chain, 0o755);
+            assert!(Journal::begin(&stack).is_err(), "{mode:o}");
+            may_write(&stack, 0o755);
             assert!(is_any_below(&run), "{mode:o}");
         }
         let user = rustix::process::geteuid();
         if user.is_root() {
             for (owner, is_ours) in [(Some(65_534), false), (Some(user.as_raw()), true)] {
-                std::os::unix::fs::chown(&chain, owner, None).unwrap();
+                std::os::unix::fs::chown(&stack, owner, None).unwrap();
                 assert_eq!(is_any_below(&run), is_ours);
                 (!is_ours).then(|| told_nothing("another's"));
             }
