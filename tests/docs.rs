@@ -99,7 +99,7 @@ fn the_commands_of_the_first_pages_run() {
 }
 
 /// `make bench` is that verb with a suite, and leaves a page where the README says; here without
-/// the minutes that it takes for real.
+/// the minutes that it takes live.
 #[test]
 fn the_experiment_that_the_readme_shows_leaves_its_page() {
     let shown = commands(&page("README.md"));

@@ -81,7 +81,7 @@ fn a_burst_ends_when_the_article_says() {
     is_shown(folder.path(), "burst-and-stripe");
 }
 
-/// Whether the points of these names were kept for real.
+/// Whether the points of these names were kept live.
 fn are_kept(found: &Value, ids: &[&str]) -> bool {
     let rows = found["rows"].as_array().unwrap();
     let is_kept = |id: &&str| {

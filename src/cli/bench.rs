@@ -16,7 +16,7 @@ pub struct Bench {
 pub enum BenchVerb {
     /// List the published experiments, the other benchmarks and the results that are kept.
     Ls(BenchLs),
-    /// Run a published experiment again, for real and in virtual time, and lay the article's
+    /// Run a published experiment again, live and in virtual time, and lay the article's
     /// figures beside ours; exit code 1 when one is not what it must be, 6 when the machine was too
     /// busy to say.
     Run(BenchRun),
@@ -85,11 +85,11 @@ pub struct BenchRun {
     #[arg(value_name = "SUITE")]
     pub suite: String,
 
-    /// Only for real, shortened to minutes.
+    /// Only live, shortened to minutes.
     #[arg(long, group = "how")]
     pub live: bool,
 
-    /// Only for real, and as long as the article: hours, and four weeks for
+    /// Only live, and as long as the article: hours, and four weeks for
     /// `five-minute-job`.
     #[arg(long, group = "how")]
     pub full: bool,

@@ -1,4 +1,4 @@
-//! `evenkeel bench run`: a published experiment again, for real and in virtual time.
+//! `evenkeel bench run`: a published experiment again, live and in virtual time.
 
 use super::super::progress::{Progress, Stages, left, second};
 use super::super::{folder_of_a_run, serve, this_call};
@@ -93,7 +93,7 @@ fn simulate(ready: &Ready, result: &mut SuiteResult) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs it for real.
+/// Runs it live.
 fn drive(
     arguments: &BenchRun,
     suite: &Suite,
@@ -123,7 +123,7 @@ fn drive(
     let mut world = World::new(folder.path().to_owned(), arguments.io);
     let cases = &ready.scenario.cases;
     let bar = Progress::new(cases.iter().map(live::length_s).sum());
-    eprintln!("for real: {} runs, about {}", cases.len(), left(bar.length));
+    eprintln!("live: {} runs, about {}", cases.len(), left(bar.length));
     if !arguments.full {
         eprintln!("{}", suite.scaled.trim().replace('\n', " "));
     }

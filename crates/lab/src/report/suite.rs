@@ -18,7 +18,7 @@ const SEEN: f64 = 100.0;
 
 const POINTS: &str = "Published and ours";
 const SIDE_BY_SIDE: &str = "Side by side";
-const FOR_REAL: &str = "For real";
+const LIVE: &str = "Live";
 const IN_VIRTUAL_TIME: &str = "In virtual time";
 const PROVENANCE: &str = "How this was measured";
 
@@ -34,7 +34,7 @@ impl SuiteResult {
         self.question(&mut page);
         self.points(&mut page);
         self.side_by_side(&mut page)?;
-        for (title, part) in [(FOR_REAL, &self.live), (IN_VIRTUAL_TIME, &self.simulated)] {
+        for (title, part) in [(LIVE, &self.live), (IN_VIRTUAL_TIME, &self.simulated)] {
             if let Some(part) = part {
                 section(&mut page, title, part)?;
             }
@@ -75,7 +75,7 @@ impl SuiteResult {
     /// Where to find what: a page of charts is long.
     fn contents(&self, page: &mut String) {
         page.push_str("<nav><p class=\"note\">\n");
-        let parts = [(FOR_REAL, self.live.is_some()), (IN_VIRTUAL_TIME, self.simulated.is_some())];
+        let parts = [(LIVE, self.live.is_some()), (IN_VIRTUAL_TIME, self.simulated.is_some())];
         let parts = parts.into_iter().filter_map(|(part, is_there)| is_there.then_some(part));
         let sections = match self.live.is_some() || self.simulated.is_some() {
             true => &[POINTS, SIDE_BY_SIDE][..],
@@ -112,7 +112,7 @@ impl SuiteResult {
             text_column("what"),
             text_column("published"),
             text_column("must be"),
-            number_column("for real"),
+            number_column("live"),
             number_column("in virtual time"),
             text_column("verdict"),
         ];
@@ -140,9 +140,9 @@ impl SuiteResult {
         page.push_str("</section>\n");
     }
 
-    /// The mean rate of every configuration, for real and in virtual time.
+    /// The mean rate of every configuration, live and in virtual time.
     fn side_by_side(&self, page: &mut String) -> Result<(), LabError> {
-        let parts: Vec<(&str, &Part)> = [("for real", &self.live), ("virtual", &self.simulated)]
+        let parts: Vec<(&str, &Part)> = [("live", &self.live), ("virtual", &self.simulated)]
             .into_iter()
             .filter_map(|(name, part)| Some((name, part.as_ref()?)))
             .collect();
@@ -179,7 +179,7 @@ impl SuiteResult {
             let mut bars: Vec<Bar> = of_unit.map(bar).collect();
             let caption = match &names[..] {
                 [one] => format!("Mean {unit} per second, {one}."),
-                _ => format!("Mean {unit} per second: filled for real, outlined in virtual time."),
+                _ => format!("Mean {unit} per second: filled live, outlined in virtual time."),
             };
             let mut caption = format!(
                 "{caption} Lines: standard error of the runs. The numbers are in the tables below."

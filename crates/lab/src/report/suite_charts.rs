@@ -105,7 +105,7 @@ fn statistics(page: &mut String, part: &Part) {
         page,
         "n: runs, or batches of a client that makes some. SD: sample standard deviation. SE: \
          standard error of the mean, SD / √n. CoV: SD / mean. A dash: not known, as the spread of \
-         one run, or what goes on beside a program for real. Latencies are of the first run, as \
+         one run, or what goes on beside a program live. Latencies are of the first run, as \
          the client saw it.",
     );
 }

@@ -81,7 +81,7 @@ pub struct Run {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mean_latency_ns: Vec<u64>,
     /// I/O credits at the end of each of `samples`, of all volumes below; of the first run. Empty
-    /// where there are none, and for real, where nobody notes them.
+    /// where there are none, and live, where nobody notes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub credits: Vec<u64>,
     /// Byte credits, likewise.
@@ -100,7 +100,7 @@ impl Configuration {
         if self.unit.is_empty() { IOS } else { &self.unit }
     }
 
-    /// Whether nothing is known of it: what only goes on beside a program for real is not
+    /// Whether nothing is known of it: what only goes on beside a program live is not
     /// recorded.
     #[must_use]
     pub fn is_unknown(&self) -> bool {

@@ -3,7 +3,7 @@
 //!
 //! A suite is a file in `crates/lab/suites/`. It names two scenarios of one workload: one at the
 //! article's full length for virtual time, and one, shortened by the rules of the file, to be run
-//! for real. Its `[[point]]` tables are the published figures: each says where ours is found, how
+//! live. Its `[[point]]` tables are the published figures: each says where ours is found, how
 //! far off it may be, and whether a run fails by it.
 
 pub mod compare;
@@ -54,13 +54,13 @@ pub struct Suite {
     pub asked: String,
     /// How it was measured, there and here.
     pub method: String,
-    /// What is shortened for a run for real, and why that is safe.
+    /// What is shortened for a live run, and why that is safe.
     pub scaled: String,
     /// The workload in virtual time.
     pub simulate: Plan,
-    /// The workload for real.
+    /// The live workload.
     pub live: Plan,
-    /// The workload for real, as long as the article's; the one of virtual time without this.
+    /// The live workload, as long as the article's; the one of virtual time without this.
     pub full: Option<Plan>,
     /// The published figures; read by [`Suite::read`].
     point: Vec<toml::Table>,
@@ -186,7 +186,7 @@ pub fn find(name: &str) -> Result<Suite, LabError> {
 }
 
 impl Suite {
-    /// The workload for real, in minutes or as long as the article's.
+    /// The live workload, in minutes or as long as the article's.
     #[must_use]
     pub fn for_real(&self, is_full: bool) -> &Plan {
         match is_full {

@@ -22,9 +22,9 @@ pub const SCHEMA: &str = "evenkeel-result/1";
 pub const BROKEN: &str = "BROKEN";
 /// The verdict of one that is.
 pub const KEPT: &str = "kept";
-/// The verdict of one that is in virtual time, and for real is not, which is no gate.
+/// The verdict of one that is in virtual time, and live is not, which is no gate.
 pub const KEPT_VIRTUALLY: &str = "kept in virtual time";
-/// The verdict of one that is not for real, where the machine was too busy to say whose fault it
+/// The verdict of one that is not live, where the machine was too busy to say whose fault it
 /// is.
 pub const UNDECIDED: &str = "undecided";
 /// The verdict of a point that no run had a case for.
@@ -47,7 +47,7 @@ pub struct SuiteResult {
     /// How it was measured, there and here.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub method: String,
-    /// What is shortened for a run for real, and why that is safe.
+    /// What is shortened for a live run, and why that is safe.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub scaled: String,
     /// The call that runs it again.
@@ -65,17 +65,17 @@ pub struct SuiteResult {
     pub pass: bool,
     /// The published figures and ours.
     pub rows: Vec<Row>,
-    /// What was run for real.
+    /// What was run live.
     pub live: Option<Part>,
     /// What was run in virtual time.
     pub simulated: Option<Part>,
     /// What a reader should know before believing the figures.
     pub warnings: Vec<String>,
-    /// Why figures for real that are broken say nothing of the volumes: the machine was busy, or
+    /// Why live figures that are broken say nothing of the volumes: the machine was busy, or
     /// stood still.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub busy: Vec<String>,
-    /// Versions of the programs that a run for real has used beside the load generator.
+    /// Versions of the programs that a live run has used beside the load generator.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<String>,
     /// Runs, and programs in them, that came to nothing, and why. A result with one does not pass.
@@ -83,7 +83,7 @@ pub struct SuiteResult {
     pub failures: Vec<String>,
 }
 
-/// Whether what is broken for real may be the machine's fault.
+/// Whether what is broken live may be the machine's fault.
 #[derive(Clone, Debug, Default)]
 struct Doubts {
     /// Of any figure.
@@ -108,13 +108,13 @@ pub struct Row {
     pub note: String,
     /// Whether a run fails by it; else it is shown only.
     pub gate: bool,
-    /// Whether a run for real fails by it, too.
+    /// Whether a live run fails by it, too.
     #[serde(default = "yes")]
     pub live_gate: bool,
     /// Whether the machine was too busy for `live` to be held against the volumes.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_unsafe: bool,
-    /// Ours, for real.
+    /// Ours, live.
     pub live: Option<Found>,
     /// Ours, in virtual time.
     pub simulated: Option<Found>,
@@ -221,7 +221,7 @@ impl SuiteResult {
         self.add(ready, results, Way::InVirtualTime, &Doubts::default());
     }
 
-    /// Adds what came for real.
+    /// Adds what came live.
     pub fn add_live(&mut self, ready: &Ready, live: &Live) {
         let mut part = Part::of(&live.results, ready.times, live.commands.clone());
         part.stalls.clone_from(&live.stalls);

@@ -20,7 +20,7 @@ fn result(only: &str) -> SuiteResult {
     simulated(name, &only_case(only)).1
 }
 
-/// What is run for real of a suite, in virtual time.
+/// What is run live of a suite, in virtual time.
 fn simulated(name: &str, part: &Choice<'_>) -> (Ready, SuiteResult) {
     let suite = find(name).unwrap();
     let ready = suite.live.read(name, part).unwrap();
@@ -46,7 +46,7 @@ fn every_point_has_its_place_and_most_have_two() {
             assert_eq!(point.id, short.id);
         }
         let measured = live.points.iter().filter(|point| point.comparison.is_some()).count();
-        assert!(measured * 3 >= live.points.len(), "{name}: {measured} points for real");
+        assert!(measured * 3 >= live.points.len(), "{name}: {measured} live points");
         assert_eq!(full.times, 1, "{name}: virtual time costs nothing, so nothing is shortened");
     }
 }
@@ -67,7 +67,7 @@ fn ids_are_in_the_page_of_the_suite() {
 #[test]
 fn what_is_held_to_its_gate_in_virtual_time_only_is_listed() {
     let page = include_str!("../../../../docs/experiments/README.md");
-    let (_, listed) = page.split_once("## What two processors carry for real").unwrap();
+    let (_, listed) = page.split_once("## What two processors carry live").unwrap();
     let (listed, _) = listed.split_once("\n## ").unwrap();
     let mut suite = "";
     let mut found: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -106,7 +106,7 @@ fn the_results_that_are_published_can_be_read_and_name_every_point() {
         let told: BTreeSet<&str> = since.split('`').skip(1).step_by(2).collect();
         let changed: BTreeSet<&str> = published.symmetric_difference(&ids).copied().collect();
         assert_eq!(told, changed, "{name}: run it again, or tell of it under \"Since then\"");
-        // What is published is kept: at full length in virtual time, and for real.
+        // What is published is kept: at full length in virtual time, and live.
         assert!(result.pass, "{name}: {}", result.headline());
         for row in result.rows.iter().filter(|row| row.gate) {
             let is_kept = |found: &Option<Found>| found.as_ref().is_none_or(|found| found.pass);
@@ -114,13 +114,13 @@ fn the_results_that_are_published_can_be_read_and_name_every_point() {
             let is_run = row.live.is_some() || row.simulated.is_some();
             assert!(is_run || row.id.starts_with("8, "), "{name}: {} was not run", row.id);
             assert!(is_kept(&row.simulated), "{name}: {} in virtual time", row.id);
-            assert!(!row.live_gate || is_kept(&row.live), "{name}: {} for real", row.id);
+            assert!(!row.live_gate || is_kept(&row.live), "{name}: {} live", row.id);
         }
         let page = result.to_html().unwrap();
         is_sound(&page);
         // Of many charts the first are seen at once, and none of a rate has an axis of two units.
         assert!(page.contains("<summary>The other charts, run to run") || *name != "desktop-suite");
-        assert!(page.contains("Mean I/Os per second: filled for real, outlined in virtual time."));
+        assert!(page.contains("Mean I/Os per second: filled live, outlined in virtual time."));
     }
 }
 
@@ -364,7 +364,7 @@ fn a_gate_that_fails_fails_the_result() {
     assert!(!SuiteResult::begin("burst-and-stripe", &suite).pass, "nothing run is no pass");
 }
 
-/// What came of a scenario for real, and nothing beside it.
+/// What came of a live scenario, and nothing beside it.
 fn driven(results: &run::Results) -> Live {
     Live {
         results: results.clone(),
@@ -437,7 +437,7 @@ fn what_a_row_says_of_both_ways_of_running() {
             simulated: simulated.clone(),
         };
         assert_eq!(row.verdict(), verdict, "{row:?}");
-        // A busy machine excuses what is broken for real, and makes nothing kept.
+        // A busy machine excuses what is broken live, and makes nothing kept.
         let is_live_only = verdict == "BROKEN" && simulated.as_ref().is_none_or(|at| at.pass);
         let busy = Row { is_unsafe: true, ..row };
         assert_eq!(busy.verdict(), if is_live_only { "undecided" } else { verdict }, "{busy:?}");

@@ -26,7 +26,7 @@ impl SuiteResult {
             let ids: Vec<&str> = not_run.iter().map(|row| row.id.as_str()).collect();
             let _ = writeln!(out, "not run: {}", ids.join("; "));
         }
-        for (title, part) in [("for real", &self.live), ("in virtual time", &self.simulated)] {
+        for (title, part) in [("live", &self.live), ("in virtual time", &self.simulated)] {
             if let Some(part) = part {
                 let _ = write!(out, "\n{}", configurations(title, part));
             }

@@ -32,10 +32,10 @@ pub struct Point {
     pub note: String,
     /// Whether a run fails by it; else it is shown only.
     pub is_gate: bool,
-    /// Whether a run for real fails by it, too: not where it asks more than a small machine has.
+    /// Whether a live run fails by it, too: not where it asks more than a small machine has.
     pub is_live_gate: bool,
     /// Whether it is of what only a kernel does, as its page cache and the flushes of its file
-    /// system: there is none in virtual time, nor for real without a file system.
+    /// system: there is none in virtual time, nor live without a file system.
     pub is_for_real_only: bool,
     /// The programs that it is of and that their client binds as much as their volume, by name.
     pub bound_by_client: Vec<String>,

@@ -190,7 +190,7 @@ impl Program {
         matches!(self, Self::MeltRead | Self::MeltReread | Self::MeltRereadAlone | Self::MeltMixed)
     }
 
-    /// Whether it runs for real on a file system or not at all: the page cache of a kernel answers
+    /// Whether it runs live on a file system or not at all: the page cache of a kernel answers
     /// it, or its client binds it as much as its volume. Nothing stands in for that in virtual
     /// time. Such a client says how much its program counts itself.
     #[must_use]
@@ -211,7 +211,7 @@ impl Program {
             )
     }
 
-    /// Whether its client binds it as much as its volume, for real: a slower processor is a slower
+    /// Whether its client binds it as much as its volume, live: a slower processor is a slower
     /// program.
     #[must_use]
     pub const fn is_bound_by_client(self) -> bool {

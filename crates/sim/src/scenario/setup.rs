@@ -122,12 +122,12 @@ pub struct ClientSetup {
     pub start_ns: u64,
     /// When it sends its last.
     pub stop_ns: u64,
-    /// What it stands for where it is run for real on a file system.
+    /// What it stands for where it is run live on a file system.
     pub program: Option<ProgramSetup>,
 }
 
 impl ClientSetup {
-    /// Whether it is run for real on a file system or not at all.
+    /// Whether it is run live on a file system or not at all.
     #[must_use]
     pub fn is_for_real_only(&self) -> bool {
         self.program.is_some_and(|setup| setup.program.is_for_real_only())

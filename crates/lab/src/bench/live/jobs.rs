@@ -29,7 +29,7 @@ const WRITES_PER_CALL: u64 = 3;
 /// Calls on a file system that was just made, before anything is measured.
 const WARM_UP_CALLS: u64 = 8;
 
-/// A case whose clients all make batches, run for real.
+/// A case whose clients all make batches, run live.
 #[derive(Default)]
 pub(super) struct Batches {
     pub recorded: Recorded,

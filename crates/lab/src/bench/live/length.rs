@@ -1,4 +1,4 @@
-//! About how long a case takes for real, for the bar that says how much is left.
+//! About how long a case takes live, for the bar that says how much is left.
 
 use super::{AROUND_A_RUN_S, database, files, jobs, programs, seconds};
 use crate::bench::desktop;
@@ -10,7 +10,7 @@ const AROUND_FILES_S: u64 = 3;
 const NS_PER_S: u64 = 1_000_000_000;
 const MILLION: u64 = 1_000_000;
 
-/// About how long a case takes for real, in seconds.
+/// About how long a case takes live, in seconds.
 #[must_use]
 pub fn length_s(case: &Case) -> u64 {
     let setup = &case.setup;

@@ -1,4 +1,4 @@
-//! A scenario for real: the same volumes, limits, instances and clients as in virtual time, on a
+//! A live scenario: the same volumes, limits, instances and clients as in virtual time, on a
 //! running server and driven by fio, and judged by the same expectations.
 //!
 //! fio's `nbd` engine knows no stripes. A client on one is a job for each of its volumes, with the
@@ -119,7 +119,7 @@ pub enum Files {
     None,
 }
 
-/// A scenario that was run for real.
+/// A scenario that was run live.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Live {
     /// Judged as in virtual time.
@@ -144,7 +144,7 @@ pub struct Live {
     pub failures: Vec<String>,
 }
 
-/// Runs every case of a scenario for real. Repetitions are interleaved: the first of every case,
+/// Runs every case of a live scenario. Repetitions are interleaved: the first of every case,
 /// then the second, because a machine drifts. `progress` is told the case and its volumes about
 /// once a second; `folder` holds fio's logs while they are needed, and mounts. What fails in the
 /// middle is told in the result, and the others go on, until three in a row have failed.
@@ -360,7 +360,7 @@ fn check(case: &Case) -> Result<Vec<Part>, LabError> {
     let setup = &case.setup;
     let refuse = |what: String| {
         let label = if case.label.is_empty() { "the run" } else { &case.label };
-        Err(LabError::Unjudgeable(format!("{label} cannot be driven for real: {what}")))
+        Err(LabError::Unjudgeable(format!("{label} cannot be driven live: {what}")))
     };
     for expectation in case.expectations.iter().chain(&case.measures) {
         if expectation.at_dispatch || expectation.metric == Metric::Peak10ms {

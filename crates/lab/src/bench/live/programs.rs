@@ -41,7 +41,7 @@ pub(super) fn are_any(setup: &Setup) -> bool {
 /// What a program may take that makes so many requests; longer is a hang.
 fn longest(client: &ClientSetup) -> Duration {
     let Load::Job { ios, .. } = &client.load else { return PROGRAM_AROUND };
-    // Of a program that runs for real only, a call is at least what a request is.
+    // Of a program that runs live only, a call is at least what a request is.
     let (requests, seconds) = match client.program {
         Some(ProgramSetup { program, calls, seconds }) if program.is_for_real_only() => {
             (calls, seconds)

@@ -1,4 +1,4 @@
-//! The record of a volume or client that was driven for real, from logs that come one after the
+//! The record of a volume or client that was driven live, from logs that come one after the
 //! other: unlike in virtual time, I/Os arrive in no order.
 
 use crate::bench::fio::Completion;

@@ -178,7 +178,7 @@ fn a_standard_volume_makes_its_batches_beside_strangers() {
     );
     assert_eq!(passes(slow).unwrap().len(), 3, "two limits, and none");
     assert_eq!(passes(standard).unwrap(), [("standard".to_owned(), vec!["serial write"])]);
-    // What comes in batches in virtual time comes at its rate for real.
+    // What comes in batches in virtual time comes at its rate live.
     let full = known("five-minute-job");
     let parts = programs::parts_beside(&full.cases[1].setup).unwrap();
     assert_eq!(parts.len(), 1);

@@ -1,4 +1,4 @@
-//! A log writer of a scenario, for real: durable writes one at a time with pauses between them, on
+//! A log writer of a scenario, live: durable writes one at a time with pauses between them, on
 //! a thread of its own beside fio.
 
 use std::thread::JoinHandle;

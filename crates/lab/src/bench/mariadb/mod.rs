@@ -2,8 +2,8 @@
 //!
 //! InnoDB reads and writes past the page cache, and counts what it waits for file by file. The
 //! server listens on a unix socket in the folder of the run and nowhere else. Its data folder is in
-//! the journal of the file system's [`MountStack`] before it starts: whatever happens, it is stopped
-//! before the file system goes.
+//! the journal of the file system's [`MountStack`] before it starts: whatever happens, it is
+//! stopped before the file system goes.
 
 mod oltp;
 

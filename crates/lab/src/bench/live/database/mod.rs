@@ -1,4 +1,4 @@
-//! A database for real, where a scenario has its requests: transactions at a share of the most that
+//! A live database, where a scenario has its requests: transactions at a share of the most that
 //! the database does, its log, and a batch job of sessions that read pages.
 //!
 //! Everything is counted by the database itself, once a second: how many pages it has read of the
