@@ -11,6 +11,7 @@ const LONGEST_LOG2: u32 = 36;
 const SUB_LOG2: u32 = 3;
 /// The first, eight for each doubling in between, and the last.
 const BUCKETS: usize = 210;
+const _: () = assert!(BUCKETS <= 1 << u8::BITS);
 const _: () = assert!(BUCKETS == 2 + 26 * 8 && LONGEST_LOG2 - SHORTEST_LOG2 == 26 && SUB_LOG2 == 3);
 
 /// Counts of durations, each told to an eighth of its value from 1 us to 68 s.
@@ -51,6 +52,25 @@ impl Histogram {
             None => Duration::ZERO,
         });
         starts.zip(self.counts.iter().copied()).filter(|(_, count)| *count > 0)
+    }
+
+    /// Place and count of each bucket that has counted anything, in ascending order.
+    pub fn filled(&self) -> impl Iterator<Item = (u8, u64)> + '_ {
+        (0..=u8::MAX).zip(self.counts).filter(|(_, count)| *count > 0)
+    }
+
+    /// Counts so many durations of the bucket at a place, which add nothing to the sum; whether
+    /// there is such a bucket.
+    pub fn fill(&mut self, place: u8, count: u64) -> bool {
+        let Some(bucket) = self.counts.get_mut(usize::from(place)) else { return false };
+        *bucket = bucket.saturating_add(count);
+        self.count = self.count.saturating_add(count);
+        true
+    }
+
+    /// Sets the sum of all durations that were counted.
+    pub const fn set_sum(&mut self, sum: Duration) {
+        self.sum_ns = sum.ns;
     }
 
     /// Durations counted.

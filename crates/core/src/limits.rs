@@ -78,6 +78,10 @@ pub const CONNECTION_BYTES_MAX: u32 = 32 << 20;
 /// connections may each hold all they may before one waits.
 pub const CORE_PAYLOAD_BYTES_MAX: u32 = 512 << 20;
 
+/// The longest message between control plane and data plane, in bytes of its byte form: a report of
+/// 131,072 volumes has 20 MiB.
+pub const AGENT_FRAME_BYTES_MAX: u32 = 64 << 20;
+
 /// The smallest block a client may address: what EBS shows to its guests.
 pub const BLOCK_BYTES_MIN: u32 = 512;
 

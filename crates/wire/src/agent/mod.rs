@@ -3,6 +3,16 @@
 //!
 //! Desired state goes down as whole, idempotent statements ("this volume looks like this"), never
 //! as differences, so that a restart of either side is repaired by saying everything again.
+//!
+//! Both ends are in one process today and pass these types; between processes each message is one
+//! frame of bytes ([`Command::encode`], [`Reply::encode`]), of a version that both compare.
+
+mod bytes;
+mod fields;
+mod frame;
+
+pub use bytes::{Malformed, Problem};
+pub use frame::{HEAD_BYTES, TooLong, frame_bytes};
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -18,9 +28,8 @@ use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::qos::sharing::{DeviceModel, InstanceCounters, InstancePacing};
 use evenkeel_core::units::ByteCount;
 
-/// Version of the conversation. Both ends live in one binary today, so it is only compared in
-/// tests.
-pub const VERSION: u32 = 1;
+/// Version of the byte form, in every frame. Any change of a message's fields is a new one.
+pub const VERSION: u16 = 1;
 
 /// From where a host may reach a volume it is attached to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -1,0 +1,246 @@
+//! Frames: one message each. A head of twelve bytes, then the message's fields.
+//!
+//! ```text
+//! byte   0       4         6      7          8        12
+//!        "EVKA"  version   kind   reserved   length   body
+//!        4       2         1      1 (zero)   4        length bytes
+//! ```
+//!
+//! A message encodes to one form only. Bytes that are no message of this version are refused with
+//! the field and its offset; nothing is skipped or guessed.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use evenkeel_core::limits::AGENT_FRAME_BYTES_MAX;
+
+use super::bytes::{Malformed, Problem, Reader, Wire, Writer};
+use super::{Command, Reply, VERSION};
+
+/// Bytes before the body.
+pub const HEAD_BYTES: usize = 12;
+
+/// What a frame begins with.
+const MAGIC: [u8; 4] = *b"EVKA";
+
+/// A message does not fit into a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TooLong {
+    /// Bytes that its frame would have.
+    pub length: usize,
+}
+
+impl fmt::Display for TooLong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let length = self.length;
+        write!(
+            f,
+            "the agent message has {length} bytes, the limit is {AGENT_FRAME_BYTES_MAX}; ask for \
+             less at once"
+        )
+    }
+}
+
+impl core::error::Error for TooLong {}
+
+/// Bytes of the whole frame that begins with this head: a stream is read up to there.
+///
+/// # Errors
+/// If it is no frame of this version, or longer than a frame may be.
+pub fn frame_bytes(head: &[u8; HEAD_BYTES]) -> Result<usize, Malformed> {
+    let (_, length) = read_head(&mut Reader::new(head))?;
+    Ok(HEAD_BYTES + length)
+}
+
+/// The kind of message, and the length of its body.
+fn read_head(from: &mut Reader<'_>) -> Result<(u8, usize), Malformed> {
+    from.in_field("magic", |from| match from.array()? {
+        MAGIC => Ok(()),
+        _ => Err(from.malformed(MAGIC.len(), Problem::NotAFrame)),
+    })?;
+    from.in_field("version", |from| match u16::read(from)? {
+        VERSION => Ok(()),
+        other => Err(from.malformed(2, Problem::UnknownVersion(other))),
+    })?;
+    let kind = from.field("kind")?;
+    from.in_field("reserved", |from| match u8::read(from)? {
+        0 => Ok(()),
+        _ => Err(from.malformed(1, Problem::OutOfRange)),
+    })?;
+    let length = from.in_field("length", |from| {
+        let length = u32::read(from)?;
+        let whole = usize::try_from(length).ok().filter(|whole| {
+            let frame = u32::try_from(whole.saturating_add(HEAD_BYTES));
+            frame.is_ok_and(|frame| frame <= AGENT_FRAME_BYTES_MAX)
+        });
+        whole.ok_or_else(|| from.malformed(4, Problem::TooLong { length }))
+    })?;
+    Ok((kind, length))
+}
+
+/// Reads one whole frame, whose body `read` understands if it knows the kind.
+fn decode<T>(
+    frame: &[u8],
+    read: impl FnOnce(u8, &mut Reader<'_>) -> Result<T, Malformed>,
+) -> Result<T, Malformed> {
+    let mut from = Reader::new(frame);
+    let (kind, length) = read_head(&mut from)?;
+    from.in_field("body", |from| match from.left() {
+        left if left < length => {
+            Err(from.malformed(0, Problem::Truncated { needed: length, left }))
+        }
+        left if left > length => Err(from.malformed(0, Problem::Trailing { bytes: left - length })),
+        _ => Ok(()),
+    })?;
+    let message = read(kind, &mut from)?;
+    from.in_field("body", |from| from.finish())?;
+    Ok(message)
+}
+
+fn encode(kind: u8, body: impl FnOnce(&mut Writer)) -> Result<Vec<u8>, TooLong> {
+    let mut to = Writer::new();
+    to.put(&MAGIC);
+    VERSION.write(&mut to);
+    kind.write(&mut to);
+    [0_u8; 5].iter().for_each(|byte| byte.write(&mut to));
+    body(&mut to);
+    let mut frame = to.finish().map_err(|length| TooLong { length })?;
+    let length = u32::try_from(frame.len().saturating_sub(HEAD_BYTES)).unwrap_or(u32::MAX);
+    if let Some(field) = frame.get_mut(HEAD_BYTES - 4..HEAD_BYTES) {
+        field.copy_from_slice(&length.to_be_bytes());
+    }
+    Ok(frame)
+}
+
+impl Command {
+    const fn kind(&self) -> u8 {
+        match self {
+            Self::Create(_) => 0x01,
+            Self::Apply(_) => 0x02,
+            Self::Grow(..) => 0x03,
+            Self::Delete(_) => 0x04,
+            Self::ApplyHost(_) => 0x05,
+            Self::DeleteHost(_) => 0x06,
+            Self::Calibrated(_) => 0x07,
+            Self::SetBalances(..) => 0x08,
+            Self::Lease(_) => 0x09,
+            Self::Report => 0x0a,
+            Self::Balances => 0x0b,
+            Self::Latencies(_) => 0x0c,
+            Self::Stored => 0x0d,
+            Self::Space => 0x0e,
+            Self::Capacity => 0x0f,
+        }
+    }
+
+    /// The frame of this command.
+    ///
+    /// # Errors
+    /// If it is longer than a frame may be.
+    pub fn encode(&self) -> Result<Vec<u8>, TooLong> {
+        encode(self.kind(), |to| match self {
+            Self::Create(state) | Self::Apply(state) => state.write(to),
+            Self::Grow(state, from) => {
+                state.write(to);
+                from.write(to);
+            }
+            Self::Delete(id) => id.write(to),
+            Self::ApplyHost(state) => state.write(to),
+            Self::DeleteHost(id) => id.write(to),
+            Self::Calibrated(model) => model.write(to),
+            Self::SetBalances(id, balances) => {
+                id.write(to);
+                balances.write(to);
+            }
+            Self::Lease(unleased) => unleased.write(to),
+            Self::Latencies(of) => of.write(to),
+            Self::Report | Self::Balances | Self::Stored | Self::Space | Self::Capacity => {}
+        })
+    }
+
+    /// The command in this frame, which is whole and nothing else.
+    ///
+    /// # Errors
+    /// Which field is wrong, and where it begins.
+    pub fn decode(frame: &[u8]) -> Result<Self, Malformed> {
+        decode(frame, |kind, from| {
+            Ok(match kind {
+                0x01 => Self::Create(from.field("volume")?),
+                0x02 => Self::Apply(from.field("volume")?),
+                0x03 => Self::Grow(from.field("volume")?, from.field("grows_from")?),
+                0x04 => Self::Delete(from.field("volume")?),
+                0x05 => Self::ApplyHost(from.field("host")?),
+                0x06 => Self::DeleteHost(from.field("host")?),
+                0x07 => Self::Calibrated(from.field("device")?),
+                0x08 => Self::SetBalances(from.field("volume")?, from.field("balances")?),
+                0x09 => Self::Lease(from.field("unleased")?),
+                0x0a => Self::Report,
+                0x0b => Self::Balances,
+                0x0c => Self::Latencies(from.field("volume")?),
+                0x0d => Self::Stored,
+                0x0e => Self::Space,
+                0x0f => Self::Capacity,
+                kind => return unknown_message(kind),
+            })
+        })
+    }
+}
+
+impl Reply {
+    const fn kind(&self) -> u8 {
+        match self {
+            Self::Done => 0x81,
+            Self::Report(_) => 0x82,
+            Self::Balances(_) => 0x83,
+            Self::Latencies(_) => 0x84,
+            Self::Stored(_) => 0x85,
+            Self::Space(_) => 0x86,
+            Self::Capacity(_) => 0x87,
+            Self::Failed(_) => 0x88,
+        }
+    }
+
+    /// The frame of this reply.
+    ///
+    /// # Errors
+    /// If it is longer than a frame may be: latencies of very many volumes at once.
+    pub fn encode(&self) -> Result<Vec<u8>, TooLong> {
+        encode(self.kind(), |to| match self {
+            Self::Done => {}
+            Self::Report(report) => report.write(to),
+            Self::Balances(balances) => balances.write(to),
+            Self::Latencies(latencies) => latencies.write(to),
+            Self::Stored(stored) => stored.write(to),
+            Self::Space(space) => space.write(to),
+            Self::Capacity(capacity) => capacity.write(to),
+            Self::Failed(failed) => failed.write(to),
+        })
+    }
+
+    /// The reply in this frame, which is whole and nothing else.
+    ///
+    /// # Errors
+    /// Which field is wrong, and where it begins.
+    pub fn decode(frame: &[u8]) -> Result<Self, Malformed> {
+        decode(frame, |kind, from| {
+            Ok(match kind {
+                0x81 => Self::Done,
+                0x82 => Self::Report(from.field("report")?),
+                0x83 => Self::Balances(from.field("balances")?),
+                0x84 => Self::Latencies(from.field("latencies")?),
+                0x85 => Self::Stored(from.field("stored")?),
+                0x86 => Self::Space(from.field("space")?),
+                0x87 => Self::Capacity(from.field("capacity")?),
+                0x88 => Self::Failed(from.field("failed")?),
+                kind => return unknown_message(kind),
+            })
+        })
+    }
+}
+
+/// The kind stands in the head, before the fields.
+fn unknown_message<T>(kind: u8) -> Result<T, Malformed> {
+    const OFFSET: usize = 6;
+    let problem = Problem::UnknownKind(kind);
+    Err(Malformed { field: "kind".into(), offset: OFFSET, problem })
+}

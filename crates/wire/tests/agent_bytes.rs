@@ -1,0 +1,349 @@
+//! Agent messages over random values: each comes back from its bytes; arbitrary and damaged bytes
+//! are refused without a panic, and whatever is accepted has no other form.
+
+#![allow(clippy::unwrap_used)] // a test may fail by unwrapping, in its helpers too
+
+use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::latency::{Latencies, Latency, Stage};
+use evenkeel_core::qos::Exceeded;
+use evenkeel_core::qos::admission::{Costs, DeviceFloor, DomainFloor, LinearCost, Reserved};
+use evenkeel_core::qos::contract::Contract;
+use evenkeel_core::qos::pacing::{Balances, CountingRule, CreditLimit, Limit, Pacing};
+use evenkeel_core::qos::sharing::{
+    DeviceModel, InstanceCounters, InstancePacing, OperationCost, Window,
+};
+use evenkeel_core::time::Duration;
+use evenkeel_core::units::ByteCount;
+use evenkeel_wire::agent::{
+    Attachment, Capacity, Command, CreditReport, Failed, FailedKind, HEAD_BYTES, HostAddress,
+    HostReport, HostState, IoErrors, Malformed, Measured, Problem, Reply, Report, Space,
+    VolumeReport, VolumeState,
+};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+fn volume_id() -> impl Strategy<Value = VolumeId> + Clone {
+    any::<u128>().prop_map(VolumeId::from_bits)
+}
+
+fn host_id() -> impl Strategy<Value = InstanceId> + Clone {
+    any::<u128>().prop_map(InstanceId::from_bits)
+}
+
+fn duration() -> impl Strategy<Value = Duration> + Clone {
+    any::<u64>().prop_map(Duration::from_ns)
+}
+
+fn balances() -> impl Strategy<Value = Balances> + Clone {
+    any::<(Option<u64>, Option<u64>)>()
+        .prop_map(|(operations, bytes)| Balances { operations, bytes })
+}
+
+fn limit() -> impl Strategy<Value = Option<Limit>> + Clone {
+    let credit = any::<(u64, u64)>()
+        .prop_map(|(refill_per_second, capacity)| CreditLimit { refill_per_second, capacity });
+    option::of(
+        (any::<u64>(), option::of(credit))
+            .prop_map(|(per_second, credit)| Limit { per_second, credit }),
+    )
+}
+
+fn pacing() -> impl Strategy<Value = Pacing> {
+    let counting =
+        any::<(u32, u32, bool)>().prop_map(|(unit_bytes, merge_bytes_min, charge_whole_units)| {
+            CountingRule { unit_bytes, merge_bytes_min, charge_whole_units }
+        });
+    (counting, duration(), limit(), limit()).prop_map(|(counting, tolerance, operations, bytes)| {
+        Pacing { counting, tolerance, operations, bytes }
+    })
+}
+
+fn attachment() -> impl Strategy<Value = Attachment> {
+    let address = prop_oneof![
+        Just(HostAddress::Local),
+        any::<[u8; 4]>().prop_map(|ip| HostAddress::Remote(ip.into())),
+        any::<[u8; 16]>().prop_map(|ip| HostAddress::Remote(ip.into())),
+    ];
+    (host_id(), address).prop_map(|(host, address)| Attachment { host, address })
+}
+
+fn volume() -> impl Strategy<Value = VolumeState> {
+    let numbers = any::<(u64, u32, u64)>();
+    let attachments = vec(attachment(), 0..4);
+    (volume_id(), pacing(), [balances(), balances()], attachments, numbers).prop_map(
+        |(id, pacing, [balances, unleased], attachments, numbers)| {
+            let (size, operations_per_second, bytes_per_second) = numbers;
+            let reserved = Reserved { operations_per_second, bytes_per_second };
+            let size = ByteCount(size);
+            VolumeState { id, size, pacing, balances, unleased, reserved, attachments }
+        },
+    )
+}
+
+fn host() -> impl Strategy<Value = HostState> {
+    let links = any::<(Option<u64>, Option<u64>)>();
+    let pacing = (duration(), limit(), limit(), links).prop_map(
+        |(tolerance, operations, bytes, (read_bytes_per_second, write_bytes_per_second))| {
+            InstancePacing {
+                tolerance,
+                operations,
+                bytes,
+                read_bytes_per_second,
+                write_bytes_per_second,
+            }
+        },
+    );
+    (host_id(), pacing, balances(), balances())
+        .prop_map(|(id, pacing, balances, unleased)| HostState { id, pacing, balances, unleased })
+}
+
+fn device_model() -> impl Strategy<Value = DeviceModel> {
+    let cost =
+        || (duration(), any::<u32>()).prop_map(|(base, byte_ps)| OperationCost { base, byte_ps });
+    let window = prop_oneof![
+        any::<u32>().prop_map(Window::Slots),
+        duration().prop_map(|small_p99| Window::Adaptive { small_p99 }),
+    ];
+    (any::<u32>(), cost(), cost(), window).prop_map(|(channels, read, write, window)| DeviceModel {
+        channels,
+        read,
+        write,
+        window,
+    })
+}
+
+fn credits() -> impl Strategy<Value = CreditReport> {
+    let volumes = vec((volume_id(), balances()), 0..4);
+    (volumes, vec((host_id(), balances()), 0..4))
+        .prop_map(|(volumes, hosts)| CreditReport { volumes, hosts })
+}
+
+fn command() -> impl Strategy<Value = Command> {
+    prop_oneof![
+        volume().prop_map(Command::Create),
+        volume().prop_map(Command::Apply),
+        (volume(), any::<u64>()).prop_map(|(volume, from)| Command::Grow(volume, ByteCount(from))),
+        volume_id().prop_map(Command::Delete),
+        host().prop_map(Command::ApplyHost),
+        host_id().prop_map(Command::DeleteHost),
+        device_model().prop_map(Command::Calibrated),
+        (volume_id(), balances()).prop_map(|(id, balances)| Command::SetBalances(id, balances)),
+        credits().prop_map(Command::Lease),
+        option::of(volume_id()).prop_map(Command::Latencies),
+        prop::sample::select(vec![
+            Command::Report,
+            Command::Balances,
+            Command::Stored,
+            Command::Space,
+            Command::Capacity,
+        ]),
+    ]
+}
+
+fn exceeded() -> impl Strategy<Value = Exceeded> + Clone {
+    any::<[u64; 6]>().prop_map(|[operations_ns, bytes_ns, guard_ns, a, b, device_ns]| Exceeded {
+        operations_ns,
+        bytes_ns,
+        guard_ns,
+        instance_operations_ns: a,
+        instance_bytes_ns: b,
+        device_ns,
+    })
+}
+
+fn volume_report() -> impl Strategy<Value = VolumeReport> {
+    let (small, large) = (any::<[u32; 2]>(), any::<[u64; 8]>());
+    (volume_id(), balances(), small, large, exceeded(), any::<bool>()).prop_map(
+        |(id, balances, [connections, queued], large, exceeded, flush_failed)| {
+            let [operations, bytes_read, bytes_written, flushes, device, no_space, ..] = large;
+            let [.., seconds, missed] = large;
+            VolumeReport {
+                id,
+                balances,
+                connections,
+                queued,
+                operations,
+                bytes_read,
+                bytes_written,
+                flushes,
+                exceeded,
+                errors: IoErrors { device, no_space, flush_failed },
+                contract: Contract { seconds, missed },
+            }
+        },
+    )
+}
+
+fn host_report() -> impl Strategy<Value = HostReport> {
+    (host_id(), balances(), any::<(u64, u64, u32)>(), exceeded()).prop_map(
+        |(id, balances, (operations, bytes, waiting), exceeded)| {
+            let counters = InstanceCounters { operations, bytes, exceeded, waiting };
+            HostReport { id, balances, counters }
+        },
+    )
+}
+
+fn latency() -> impl Strategy<Value = Latency> {
+    let durations = vec((0_u32..40, 0_u64..1 << 50), 0..20);
+    let stages = any::<[u64; 8]>();
+    ([durations.clone(), durations.clone(), durations], stages).prop_map(|(histograms, stages)| {
+        let mut latency = Latency::default();
+        let [total, device, waits] = histograms;
+        for (histogram, durations) in [
+            (&mut latency.total, total),
+            (&mut latency.device, device),
+            (&mut latency.waits, waits),
+        ] {
+            for (log2, count) in durations {
+                histogram.record_many(Duration::from_ns(1 << log2), count);
+            }
+        }
+        for (stage, ns) in Stage::ALL.into_iter().zip(stages) {
+            latency.spend(stage, Duration::from_ns(ns));
+        }
+        latency
+    })
+}
+
+fn capacity() -> impl Strategy<Value = Capacity> {
+    let cost =
+        || (duration(), any::<u32>()).prop_map(|(base, byte_ps)| LinearCost { base, byte_ps });
+    let costs = || (cost(), cost()).prop_map(|(read, write)| Costs { read, write });
+    let floors = any::<(u64, [Option<u64>; 3], u32)>();
+    let measured = (".*", ".*", costs(), costs(), floors).prop_map(
+        |(calibration, date, costs, cpu_costs, (time, [read, write, cpu], left_ppm))| Measured {
+            calibration,
+            date,
+            device: DeviceFloor { time_ns_per_second: time, costs },
+            domain: DomainFloor {
+                network_in_bytes_per_second: write,
+                network_out_bytes_per_second: read,
+                cpu_ns_per_second: cpu,
+                cpu_costs,
+            },
+            left_ppm,
+        },
+    );
+    prop_oneof![1 => Just(Capacity::Unknown), 4 => measured.prop_map(Capacity::Measured)]
+}
+
+fn reply() -> impl Strategy<Value = Reply> {
+    use FailedKind::{Damaged, Down, Internal, NoSpace, NotFound, Refused, Unanswered};
+    let kinds = vec![NoSpace, NotFound, Damaged, Refused, Internal, Unanswered, Down];
+    let failed = (prop::sample::select(kinds), ".*")
+        .prop_map(|(kind, message)| Reply::Failed(Failed { kind, message }));
+    let report = (vec(volume_report(), 0..4), vec(host_report(), 0..4))
+        .prop_map(|(volumes, hosts)| Reply::Report(Report { volumes, hosts }));
+    let latencies = (volume_id(), latency(), latency())
+        .prop_map(|(id, reads, writes)| (id, Box::new(Latencies { reads, writes })));
+    let bytes = || any::<u64>().prop_map(ByteCount);
+    let space = (bytes(), bytes()).prop_map(|(total, free)| Space { total, free });
+    prop_oneof![
+        Just(Reply::Done),
+        report,
+        credits().prop_map(Reply::Balances),
+        vec(latencies, 0..3).prop_map(Reply::Latencies),
+        vec((volume_id(), bytes()), 0..4).prop_map(Reply::Stored),
+        option::of(space).prop_map(Reply::Space),
+        capacity().prop_map(Reply::Capacity),
+        failed,
+    ]
+}
+
+/// Whatever is accepted has these bytes and no others; what is refused names a field and a place in
+/// the frame.
+fn judge(frame: &[u8]) {
+    let judge = |error: Malformed| {
+        assert!(!error.field.is_empty() && error.offset <= frame.len(), "{error}");
+    };
+    match Command::decode(frame) {
+        Ok(command) => assert_eq!(command.encode().as_deref(), Ok(frame)),
+        Err(error) => judge(error),
+    }
+    match Reply::decode(frame) {
+        Ok(reply) => assert_eq!(reply.encode().as_deref(), Ok(frame)),
+        Err(error) => judge(error),
+    }
+}
+
+fn frame() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        command().prop_map(|command| command.encode().unwrap()),
+        reply().prop_map(|reply| reply.encode().unwrap()),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn a_command_comes_back_from_its_bytes(command in command()) {
+        let frame = command.encode().unwrap();
+        prop_assert_eq!(Command::decode(&frame), Ok(command));
+        let is_unknown = matches!(
+            Reply::decode(&frame),
+            Err(Malformed { problem: Problem::UnknownKind(_), offset: 6, .. })
+        );
+        prop_assert!(is_unknown, "a command is no reply");
+    }
+
+    #[test]
+    fn a_reply_comes_back_from_its_bytes(reply in reply()) {
+        let frame = reply.encode().unwrap();
+        prop_assert_eq!(Reply::decode(&frame), Ok(reply));
+        let is_unknown = matches!(
+            Command::decode(&frame),
+            Err(Malformed { problem: Problem::UnknownKind(_), offset: 6, .. })
+        );
+        prop_assert!(is_unknown, "a reply is no command");
+    }
+
+    /// Cut anywhere, in the frame or with a length that agrees.
+    #[test]
+    fn a_frame_that_is_cut_or_followed_is_refused(frame in frame(), part in 0.0..1.0_f64) {
+        let at = (frame.len() as f64 * part) as usize;
+        let is_truncated = |frame: &[u8]| {
+            let errors = [Command::decode(frame).err(), Reply::decode(frame).err()];
+            errors.into_iter().flatten().any(|error| {
+                matches!(error.problem, Problem::Truncated { .. })
+            })
+        };
+        prop_assert!(is_truncated(&frame[..at]), "{at}");
+        if let Some(body) = at.checked_sub(HEAD_BYTES) {
+            let mut cut = frame[..at].to_vec();
+            cut[8..HEAD_BYTES].copy_from_slice(&u32::try_from(body).unwrap().to_be_bytes());
+            prop_assert!(is_truncated(&cut), "{at}");
+            judge(&cut);
+        }
+        let mut followed = [&frame[..], &[0]].concat();
+        let body = u32::try_from(frame.len() + 1 - HEAD_BYTES).unwrap();
+        for length in [body - 1, body] {
+            followed[8..HEAD_BYTES].copy_from_slice(&length.to_be_bytes());
+            let errors = [Command::decode(&followed).err(), Reply::decode(&followed).err()];
+            let is_trailing = |error: Malformed| error.problem == Problem::Trailing { bytes: 1 };
+            prop_assert!(errors.into_iter().flatten().any(is_trailing));
+        }
+    }
+
+    #[test]
+    fn damaged_frames_never_panic(
+        frame in frame(), changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+    ) {
+        let mut frame = frame;
+        for (at, byte) in changes {
+            let at = at.index(frame.len());
+            frame[at] = byte;
+        }
+        judge(&frame);
+    }
+
+    /// Any body behind a head that is right: counts and lengths announce whatever they like.
+    #[test]
+    fn arbitrary_bytes_never_panic(
+        kind in any::<u8>(), body in vec(prop_oneof![Just(0), Just(1), any::<u8>()], 0..300),
+    ) {
+        judge(&body);
+        let length = u32::try_from(body.len()).unwrap().to_be_bytes();
+        let frame = [b"EVKA\0\x01", &[kind, 0][..], &length, &body].concat();
+        judge(&frame);
+    }
+}
