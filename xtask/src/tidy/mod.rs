@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 mod black_box;
 mod edges;
+mod kept_for_full;
 mod length;
 mod links;
 mod pure;
@@ -58,7 +59,9 @@ pub fn run(root: &Path) -> Result<(), String> {
         faults.extend(pure::check(path, text));
         faults.extend(links::check(path, text, &tree, |target| root.join(target).exists()));
     }
-    faults.extend(specification::check(&tree));
+    let ignored = kept_for_full::ignored(&tree);
+    faults.extend(kept_for_full::check(&tree, &ignored));
+    faults.extend(specification::check(&tree, &ignored));
     faults.extend(reference::check(root, &tree));
     for fault in &faults {
         println!("{fault}");

@@ -1,17 +1,19 @@
 //! docs/SPECIFICATION.md numbers its promises; each names the tests that enforce it, or says
-//! *pending*.
+//! *pending*. Of those that it names, and of the black-box tests among them, every change runs one
+//! at least: it is not kept for `cargo x ci --full`.
 //!
 //! A promise is a line that starts with its number (`1. `, `### 1. ` or a table row `| 1 |`) and
 //! all that follows up to the next promise or heading. A test is named as `path/to/file.rs::name`
 //! in backticks.
 
+use super::kept_for_full::Ignored;
 use super::{Fault, Tree};
 
 const PATH: &str = "docs/SPECIFICATION.md";
 const PENDING: &str = "*pending*";
 
 /// Checks the numbers in their order, and that each has what enforces it.
-pub fn check(tree: &Tree) -> Vec<Fault> {
+pub fn check(tree: &Tree, ignored: &Ignored<'_>) -> Vec<Fault> {
     let Some(text) = tree.get(PATH) else {
         return vec![Fault::new(PATH, 0, "is missing")];
     };
@@ -31,6 +33,18 @@ pub fn check(tree: &Tree) -> Vec<Fault> {
             let message =
                 format!("promise {number} names no test (`file.rs::name`) and is not {PENDING}");
             faults.push(Fault::new(PATH, *line, message));
+        }
+        let is_run = |(file, name): &(&str, &str)| {
+            !ignored.keys().any(|(path, of)| path == file && of == name)
+        };
+        for (kind, beginning) in [("test", ""), ("black-box test", "tests/")] {
+            let mut of_kind =
+                tests.iter().filter(|(file, _)| file.starts_with(beginning)).peekable();
+            if of_kind.peek().is_some() && !of_kind.any(is_run) {
+                let message =
+                    format!("promise {number}: every {kind} is kept for cargo x ci --full");
+                faults.push(Fault::new(PATH, *line, message));
+            }
         }
         for (file, name) in tests {
             if !tree.get(file).is_some_and(|source| source.contains(&format!("fn {name}("))) {
@@ -89,14 +103,17 @@ fn tests(text: &str) -> Vec<(&str, &str)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::kept_for_full::ignored;
     use super::*;
 
     fn messages(specification: &str) -> Vec<String> {
+        let text = "fn ceiling() {}\n#[ignore]\nfn long() {}\n";
         let tree = Tree::from([
             (PATH.to_owned(), specification.to_owned()),
-            ("tests/promise.rs".to_owned(), "fn ceiling() {}\n".to_owned()),
+            ("tests/promise.rs".to_owned(), text.to_owned()),
+            ("crates/a.rs".to_owned(), "fn exact() {}\n".to_owned()),
         ]);
-        check(&tree).iter().map(ToString::to_string).collect()
+        check(&tree, &ignored(&tree)).iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -111,6 +128,17 @@ mod tests {
     }
 
     #[test]
+    fn a_promise_whose_tests_are_all_kept_for_full_is_a_fault() {
+        let long = "`tests/promise.rs::long`";
+        assert_eq!(messages(&format!("1. A. {long} `tests/promise.rs::ceiling`\n")), [""; 0]);
+        let begin = "docs/SPECIFICATION.md:1: promise 1: every";
+        let end = "is kept for cargo x ci --full";
+        let [test, live] = ["test", "black-box test"].map(|kind| format!("{begin} {kind} {end}"));
+        assert_eq!(messages(&format!("1. A. {long}\n")), [test, live.clone()]);
+        assert_eq!(messages(&format!("1. A. {long} `crates/a.rs::exact`\n")), [live]);
+    }
+
+    #[test]
     fn a_promise_without_is_a_fault() {
         assert_eq!(
             messages("1. Ceiling.\n3. Floor. `tests/promise.rs::floor`\n"),
@@ -122,6 +150,6 @@ mod tests {
             ]
         );
         assert_eq!(messages("Words.\n"), ["docs/SPECIFICATION.md: holds no numbered promise"]);
-        assert_eq!(check(&Tree::new()).len(), 1);
+        assert_eq!(check(&Tree::new(), &Ignored::new()).len(), 1);
     }
 }
