@@ -34,6 +34,9 @@
 //!   of what it grants, and never tells shares that add up to more than the cap. A holder that has
 //!   given its lease back has no share: it is idle, and starts again by asking.
 //!
+//! Nothing in the server uses this module yet: a volume's and a host's limits are counted on one
+//! core. It is kept, with its tests, for limits that span the nodes of a cluster.
+//!
 //! Clocks: all read one monotonic clock, or clocks that differ by at most [`Timing::clock_error`]
 //! and do not drift apart. Within a machine that is `CLOCK_MONOTONIC` and 0.
 //!
