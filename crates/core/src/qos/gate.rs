@@ -290,11 +290,6 @@ impl Gate {
         cost.share_ns(self.operations.rate_per_second(), self.bytes.rate_per_second())
     }
 
-    /// Counts a quantum that is not charged.
-    pub fn count_only(&mut self, cost: &Cost) {
-        self.operations_charged += u64::from(cost.operations);
-    }
-
     /// Whether it is a limit in bytes that holds up the first request.
     pub fn shut_by_bytes(&self) -> bool {
         self.shut_by == Some(Dimension::Bytes)

@@ -247,24 +247,6 @@ fn p28_idleness_is_not_made_up_for() {
     assert!((549..=551).contains(&served), "{served}");
 }
 
-/// Off by default; where it is on, a volume gets more than its limit while nobody else wants the
-/// device, within its bound, and nothing of it once somebody does.
-#[test]
-fn surplus_is_what_nobody_wants() {
-    let mut lucky = Client::greedy(64, 16 * KIB).limited(10_000).reserved(10_000);
-    lucky.claim.surplus_per_second = Some(5_000);
-    let mut world = World::new(Some(device(SLOTS)), &[], &[lucky]);
-    world.run_until(3 * NS_PER_S);
-    let alone = world.count(0, NS_PER_S..2 * NS_PER_S);
-    assert!((14_500..=15_051).contains(&alone), "{alone}");
-
-    let hogs = [Client::greedy(64, 64 * KIB); 4];
-    let mut world = World::new(Some(device(SLOTS)), &[], &[&[lucky][..], &hogs[..]].concat());
-    world.run_until(3 * NS_PER_S);
-    let beside = world.count(0, NS_PER_S..2 * NS_PER_S);
-    assert!((9_990..=10_010).contains(&beside), "{beside}");
-}
-
 /// 25: every request goes once; the window is empty when everything is done, and made-up or
 /// repeated completions change nothing.
 #[test]
@@ -394,11 +376,7 @@ fn p16_claims_come_and_go_without_a_gain() {
     for step in 0..200u32 {
         now += 10_000_000;
         world.run_until(now);
-        let claim = Claim {
-            reservation_per_second: step * 7 % 1_000,
-            weight: 1 + step % 5,
-            surplus_per_second: None,
-        };
+        let claim = Claim { reservation_per_second: step * 7 % 1_000, weight: 1 + step % 5 };
         let to = (world.device.filter(|_| step % 3 != 0), None);
         let volume = world.volumes[0];
         world.scheduler.share(at(now), volume, &client.pacing, to, &claim).unwrap();

@@ -33,7 +33,7 @@ struct Pair {
 }
 
 fn terms() -> (Pacing, Claim) {
-    let claim = Claim { reservation_per_second: EACH, weight: 1_000, surplus_per_second: None };
+    let claim = Claim { reservation_per_second: EACH, weight: 1_000 };
     (pacing(limit(EACH.into()), None), claim)
 }
 

@@ -105,7 +105,7 @@ proptest! {
         });
         let pacing = pacing(Some(Limit { per_second: rate, credit }), bytes.and_then(limit));
         let reserved =
-            Claim { reservation_per_second: 100, weight: 100, surplus_per_second: None };
+            Claim { reservation_per_second: 100, weight: 100 };
         let claim = Some(reserved).filter(|_| claim);
         let arrivals: Vec<(u64, u32)> =
             arrivals.into_iter().map(|(gap, kib)| (gap, 4 * kib * KIB)).collect();

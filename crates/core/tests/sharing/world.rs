@@ -48,7 +48,7 @@ pub struct Client {
 impl Client {
     /// Random reads of 16 KiB without limit or reservation.
     pub fn greedy(depth: u32, length: u32) -> Self {
-        let claim = Claim { reservation_per_second: 0, weight: 1_000, surplus_per_second: None };
+        let claim = Claim { reservation_per_second: 0, weight: 1_000 };
         let pacing = Pacing::UNLIMITED;
         Self {
             pacing,

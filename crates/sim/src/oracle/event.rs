@@ -23,8 +23,6 @@ pub enum Tier {
     Base,
     /// Allowed by credits or weight alone: the first to wait when the device is short.
     Burst,
-    /// Beyond the volume's limits, which it is not charged to: nobody else wanted the device.
-    Surplus,
 }
 
 /// A request was taken and waits.
@@ -274,12 +272,9 @@ impl Event {
 }
 
 impl Dispatched {
-    /// What it is worth to its volume: I/Os, bytes, passes of the guard. A surplus costs nothing.
+    /// What it is worth to its volume: I/Os, bytes, passes of the guard.
     #[must_use]
     pub fn charge(&self) -> [u64; DIMENSIONS] {
-        if self.tier == Some(Tier::Surplus) {
-            return [0; DIMENSIONS];
-        }
         [u64::from(self.operations), self.bytes, u64::from(self.guard)]
     }
 }

@@ -46,8 +46,6 @@ pub struct VolumePromise {
     pub floor: Floor,
     /// Its part of what reservations leave of a device, beside the others'; equals have the same.
     pub weight: u32,
-    /// I/Os per second beyond its limits that it may have while nobody else wants the device.
-    pub surplus: Option<u64>,
 }
 
 /// What was promised for all volumes of one client host together.
@@ -248,7 +246,6 @@ impl VolumePromise {
             balances,
             floor: Floor::Limit,
             weight: 1,
-            surplus: None,
         }
     }
 

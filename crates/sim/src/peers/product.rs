@@ -48,7 +48,6 @@ pub(super) fn on_device(device: &Device, window: WindowSetup, shares: &[Share]) 
     let share = |share: &Share| ShareSetup {
         reservation_per_second: share.reservation,
         weight: Some(share.weight),
-        conserve: false,
     };
     made(shares.iter().map(|given| volume(unlimited, Some(share(given)))).collect(), device)
 }

@@ -70,7 +70,6 @@ scenarios! {
     "st1-sizes": st1_sizes(all),
     "stalls": stalls(all),
     "stripe": stripe(all),
-    "surplus": surplus(all),
 }
 
 /// The text of the scenario called `name`.

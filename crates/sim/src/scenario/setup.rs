@@ -62,8 +62,6 @@ pub struct ShareSetup {
     pub reservation_per_second: u64,
     /// Its weight where more is wanted than there is; `None` is its rate.
     pub weight: Option<u32>,
-    /// Whether it may have what nobody else wants.
-    pub conserve: bool,
 }
 
 /// One client host, and what all its volumes together may do.

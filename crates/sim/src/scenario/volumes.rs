@@ -189,15 +189,10 @@ fn kind(spec: Option<&VolumeSpec>, size_bytes: u64) -> String {
 fn share(reader: &Reader<'_>) -> Read<Option<ShareSetup>> {
     let reservation = reader.whole("reservation", 0..=IOPS_MAX)?;
     let weight = reader.small("weight", 1..=10_000)?;
-    let conserve = reader.has("conserve").then(|| reader.flag("conserve")).transpose()?;
-    if reservation.is_none() && weight.is_none() && conserve.is_none() {
+    if reservation.is_none() && weight.is_none() {
         return Ok(None);
     }
-    Ok(Some(ShareSetup {
-        reservation_per_second: reservation.unwrap_or(0),
-        weight,
-        conserve: conserve.unwrap_or(false),
-    }))
+    Ok(Some(ShareSetup { reservation_per_second: reservation.unwrap_or(0), weight }))
 }
 
 /// The limits of a volume: those of its type, or raw ones.

@@ -138,12 +138,9 @@ fn claim(volume: &VolumeSetup) -> Claim {
     let best_effort = Claim::best_effort(&volume.pacing);
     let Some(share) = volume.share else { return best_effort };
     let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
-    let rate = volume.pacing.operations.map(|limit| narrow(limit.per_second));
     Claim {
         reservation_per_second: narrow(share.reservation_per_second),
         weight: share.weight.unwrap_or(best_effort.weight),
-        // As much again as its limit.
-        surplus_per_second: rate.filter(|_| share.conserve),
     }
 }
 

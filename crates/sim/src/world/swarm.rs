@@ -284,14 +284,14 @@ impl Maker {
             left = left.saturating_sub(least);
             let mut reservation = self.random.below(rate.min(left) + 1);
             let mut weight = Some(1 + u32::try_from(self.random.below(1_000)).unwrap_or(0));
-            let mut conserve = self.random.one_in(4);
+            // A draw that decides nothing any more: every world stays what its seed has made it.
+            let _ = self.random.one_in(4);
             if equal {
-                (reservation, weight, conserve) = (rate.min(most_each), Some(1), false);
+                (reservation, weight) = (rate.min(most_each), Some(1));
             } else {
                 left -= reservation;
             }
-            volume.share =
-                Some(ShareSetup { reservation_per_second: reservation, weight, conserve });
+            volume.share = Some(ShareSetup { reservation_per_second: reservation, weight });
         }
     }
 
@@ -315,11 +315,7 @@ impl Maker {
         volume.instance = None;
         volume.pacing.operations = Some(Limit { per_second: 2 * per_second, credit: None });
         volume.pacing.bytes = None;
-        volume.share = Some(ShareSetup {
-            reservation_per_second: per_second,
-            weight: Some(1),
-            conserve: false,
-        });
+        volume.share = Some(ShareSetup { reservation_per_second: per_second, weight: Some(1) });
         let think = Think::Exponential(self.random.below(NS_PER_MS));
         client.load = Load::Closed { threads: 1, depth: 1, think };
         client.shape.read_percent = 0;

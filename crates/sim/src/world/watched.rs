@@ -182,7 +182,6 @@ impl Watched {
             tier: (told.device_ns > 0).then_some(match told.ground {
                 Ground::Reserved => Tier::Base,
                 Ground::Weight => Tier::Burst,
-                Ground::Surplus => Tier::Surplus,
             }),
             urgent: told.urgent,
             last: dispatch.last,
@@ -227,12 +226,11 @@ fn promise(volume: &VolumeSetup, work: Option<&DeviceWork>) -> VolumePromise {
     let rate = volume.pacing.operations.map(|limit| limit.per_second);
     let by_rate = rate.and_then(|rate| u32::try_from(rate).ok()).unwrap_or(u32::MAX);
     let weight = volume.share.and_then(|share| share.weight).unwrap_or(by_rate);
-    let surplus = rate.filter(|_| volume.share.is_some_and(|share| share.conserve));
     let floor = work.map_or(Floor::Limit, |work| Floor::Reserved {
         per_second: reserved(volume).max(least(&volume.pacing)),
         reference_cost_ns: work.read.0 + u64::from(REFERENCE_BYTES) * work.read.1 / 1_000,
     });
-    VolumePromise { instance: volume.instance, floor, weight, surplus, ..promise }
+    VolumePromise { instance: volume.instance, floor, weight, ..promise }
 }
 
 fn reserved(volume: &VolumeSetup) -> u64 {
@@ -328,8 +326,8 @@ impl Policy for Watched {
     fn repace(&mut self, now: Instant, volume: u32, pacing: &Pacing) -> bool {
         let (promise, counter) = &mut self.volumes[volume as usize];
         let new = VolumePromise::from_pacing(pacing, promise.balances);
-        let VolumePromise { instance, floor, weight, surplus, .. } = *promise;
-        *promise = VolumePromise { instance, floor, weight, surplus, ..new };
+        let VolumePromise { instance, floor, weight, .. } = *promise;
+        *promise = VolumePromise { instance, floor, weight, ..new };
         if let Floor::Reserved { per_second, .. } = &mut promise.floor {
             *per_second = self.reserved[volume as usize].max(least(pacing));
         }

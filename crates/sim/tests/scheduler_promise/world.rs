@@ -255,7 +255,6 @@ impl World {
         let claim = Claim {
             reservation_per_second: u32::try_from(self.rng.below(rate / 4 + 1)).unwrap(),
             weight: u32::try_from(1 + self.rng.below(1_000)).unwrap(),
-            surplus_per_second: self.rng.one_in(4).then(|| u32::try_from(rate).unwrap()),
         };
         let instance = self.rng.one_in(2).then_some(instance);
         let now = Instant::from_ns(self.now);
@@ -280,7 +279,6 @@ impl World {
                 reference_cost_ns: model().reference_ns(),
             };
             promise.weight = claim.weight;
-            promise.surplus = claim.surplus_per_second.map(u64::from);
         }
         Box::new(promise)
     }
@@ -406,7 +404,6 @@ impl World {
             tier: (dispatch.device_ns > 0).then_some(match dispatch.ground {
                 Ground::Reserved => Tier::Base,
                 Ground::Weight => Tier::Burst,
-                Ground::Surplus => Tier::Surplus,
             }),
             urgent: dispatch.urgent,
             last: dispatch.last,

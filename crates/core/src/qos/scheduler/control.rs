@@ -242,7 +242,6 @@ impl Scheduler {
         self.move_share(share, device);
         self.sharing.terms[index(share)].set(self.now, pacing, claim);
         let entry = &mut self.sharing.flows[index(share)];
-        entry.may_have_surplus = claim.surplus_per_second.is_some();
         entry.place.set_weight(claim.weight);
         if device != NIL {
             entry.place.set_claim(claim, Claim::least_reservation(pacing));
@@ -411,7 +410,6 @@ impl Scheduler {
             }
             flow = self.sharing.flows[index(flow)].sibling;
         }
-        self.sharing.leave_spare(share);
         let entry = &mut self.sharing.flows[index(share)];
         entry.device = device;
         entry.place = Place::new(self.now);
@@ -460,7 +458,6 @@ impl Scheduler {
             return Queue::new();
         }
         let queue = self.extract_shared(share, |_| true);
-        self.sharing.leave_spare(share);
         let mut flow = share;
         while flow != NIL {
             let sibling = self.sharing.flows[index(flow)].sibling;

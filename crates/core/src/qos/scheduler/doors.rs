@@ -94,12 +94,12 @@ impl Scheduler {
             }
             cost_ns = Some(ns);
         }
-        self.commit(flow, &next, (&cost, run), cost_ns, None);
+        self.commit(flow, &next, (&cost, run), cost_ns);
         Passed::Dispatched(at_instance)
     }
 
-    /// Charges a quantum, as it was weighed, everywhere and dispatches it. A surplus is not charged
-    /// to its volume's limits. `cost_ns` is its device time, if there is a device.
+    /// Charges a quantum, as it was weighed, everywhere and dispatches it. `cost_ns` is its device
+    /// time, if there is a device.
     #[inline(always)]
     pub(super) fn commit(
         &mut self,
@@ -107,7 +107,6 @@ impl Scheduler {
         next: &Next,
         (cost, run): (&Cost, Run),
         cost_ns: Option<u64>,
-        ground: Option<Ground>,
     ) {
         let portion = &next.portion;
         let length = portion.quantum_bytes();
@@ -118,11 +117,7 @@ impl Scheduler {
         let Flow { volume: slot, instance, .. } = *entry;
         let volume = &mut volumes[index(slot)];
         volume.counting.proceed(run);
-        if ground.is_none() {
-            volume.gate.charge(&mut reserves[index(slot)], cost);
-        } else {
-            volume.gate.count_only(cost);
-        }
+        volume.gate.charge(&mut reserves[index(slot)], cost);
         volume.count(portion.operation, length, last);
         if instance != NIL {
             let cost = instance_cost(cost, portion);
@@ -135,7 +130,7 @@ impl Scheduler {
             length,
             last,
             ticket: Ticket::NONE,
-            ground: ground.unwrap_or(Ground::Weight),
+            ground: Ground::Weight,
             device_ns: cost_ns.unwrap_or(0),
             urgent: next.urgent,
         };
@@ -158,13 +153,9 @@ impl Scheduler {
         let name = share;
         let share = &mut self.sharing.flows[index(name)];
         let device = &mut self.sharing.shops[index(share.device)].device;
-        if dispatch.ground == Ground::Surplus {
-            device.serve_surplus();
-        } else {
-            let quantum = Quantum { operation, length: dispatch.length, cost_ns };
-            let place = &mut share.place;
-            dispatch.ground = device.serve(flow, place, &quantum, next.urgent, self.now);
-        }
+        let quantum = Quantum { operation, length: dispatch.length, cost_ns };
+        let place = &mut share.place;
+        dispatch.ground = device.serve(flow, place, &quantum, next.urgent, self.now);
         share.in_flight += 1;
         let is_long = device.window.dispatched(cost_ns);
         let in_service = InService {

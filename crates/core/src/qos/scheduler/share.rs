@@ -1,11 +1,8 @@
 //! What volumes with a claim have beside their limits, and who waits where.
 
-use alloc::boxed::Box;
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::{Scheduler, index};
-use crate::qos::bucket::{Bucket, Depth};
 use crate::qos::pacer::{Pacer, Tolerance};
 use crate::qos::pacing::Pacing;
 use crate::qos::phase::Phase;
@@ -54,24 +51,8 @@ pub(super) struct Terms {
     urgent: Pacer,
     urgent_at: Instant,
     tolerance: Tolerance,
-    /// Elsewhere, because most volumes have none.
-    surplus: Option<Box<Surplus>>,
     pub(super) made_whole: Duration,
     pub(super) held: Held,
-}
-
-/// Bounds what a volume may have more than its limit.
-#[derive(Debug)]
-struct Surplus {
-    bucket: Bucket,
-    settled_at: Instant,
-}
-
-impl Surplus {
-    fn settle(&mut self, now: Instant) {
-        self.bucket.settle(now.since(self.settled_at));
-        self.settled_at = now;
-    }
 }
 
 /// Time in which requests waited beyond the volume's own limits, in nanoseconds.
@@ -124,7 +105,6 @@ impl Terms {
             urgent: Pacer::full(Some(urgent_rate(pacing, claim)), tolerance),
             urgent_at: now,
             tolerance,
-            surplus: surplus(now, pacing, claim),
             made_whole: Duration::ZERO,
             held: Held::default(),
         }
@@ -136,17 +116,6 @@ impl Terms {
         self.claim = *claim;
         self.tolerance = Tolerance::new(pacing.tolerance);
         self.urgent.set_rate(Some(urgent_rate(pacing, claim)), self.tolerance);
-        match (self.surplus(now), claim.surplus_per_second) {
-            (Some(old), Some(rate)) => old.set_rate(rate.into(), Depth::time(pacing.tolerance)),
-            _ => self.surplus = surplus(now, pacing, claim),
-        }
-    }
-
-    /// The bound on its surplus as of `now`, if it may have one.
-    pub(super) fn surplus(&mut self, now: Instant) -> Option<&mut Bucket> {
-        let surplus = self.surplus.as_mut()?;
-        surplus.settle(now);
-        Some(&mut surplus.bucket)
     }
 
     fn settle_urgent(&mut self, now: Instant) {
@@ -174,29 +143,22 @@ fn urgent_rate(pacing: &Pacing, claim: &Claim) -> u64 {
     }
 }
 
-fn surplus(now: Instant, pacing: &Pacing, claim: &Claim) -> Option<Box<Surplus>> {
-    let rate = claim.surplus_per_second?;
-    let bucket = Bucket::empty(rate.into(), Depth::time(pacing.tolerance));
-    Some(Box::new(Surplus { bucket, settled_at: now }))
-}
-
-/// A device and the line of those who may have what nobody wants.
+/// A device.
 #[derive(Debug)]
 pub(super) struct Shop {
     pub(super) device: Device,
-    pub(super) spare: VecDeque<u32>,
     /// There was no room in the output for what it would have served.
     pub(super) interrupted: bool,
 }
 
 impl Shop {
     pub(super) const fn new(device: Device) -> Self {
-        Self { device, spare: VecDeque::new(), interrupted: false }
+        Self { device, interrupted: false }
     }
 
     /// Whether anybody could go when there is room.
     pub(super) fn is_awaited(&self) -> bool {
-        self.device.is_wanted() || self.interrupted || !self.spare.is_empty()
+        self.device.is_wanted() || self.interrupted
     }
 }
 
@@ -231,12 +193,12 @@ impl Sharing {
     }
 
     /// Tells what decides the future of an only flow behind an only instance, if they are there;
-    /// `None` if there are more, or a bound on a surplus.
+    /// `None` if there are more.
     pub(super) fn tell(&self, nodes: &Nodes, phase: &mut Phase) -> Option<()> {
         let Self { flows, terms, instances, .. } = self;
         match (flows.as_slice(), terms.as_slice()) {
             ([], []) => {}
-            ([flow], [Terms { urgent, urgent_at, tolerance, surplus: None, .. }]) => {
+            ([flow], [Terms { urgent, urgent_at, tolerance, .. }]) => {
                 flow.tell(nodes, phase)?;
                 urgent.tell(phase.at().since(*urgent_at), *tolerance, phase);
             }
@@ -342,15 +304,6 @@ impl Sharing {
         flow.in_turn = false;
         if !alone || flow.is_empty() {
             flow.deficit_ns = 0;
-        }
-    }
-
-    /// Takes a share out of the line for surplus.
-    pub(super) fn leave_spare(&mut self, share: u32) {
-        let entry = &mut self.flows[index(share)];
-        if entry.in_spare {
-            entry.in_spare = false;
-            self.shops[index(entry.device)].spare.retain(|other| *other != share);
         }
     }
 

@@ -82,7 +82,7 @@ impl Scheduler {
         }
         for device in 0..self.sharing.shops.len() {
             let shop = &self.sharing.shops[device];
-            if shop.interrupted || !shop.spare.is_empty() {
+            if shop.interrupted {
                 self.pump(u32::try_from(device).unwrap_or(NIL));
             }
         }
@@ -146,7 +146,7 @@ impl Scheduler {
                 Passed::Nothing => self.sharing.withdraw(self.now, share, flow),
                 Passed::Full => break,
                 Passed::VolumeShut(cost) => {
-                    self.shut_volume(slot, share, &cost);
+                    self.shut_volume(slot, &cost);
                     return;
                 }
                 Passed::InstanceShut(cost, operation) => {
@@ -192,16 +192,11 @@ impl Scheduler {
         }
     }
 
-    fn shut_volume(&mut self, slot: u32, share: u32, cost: &Cost) {
+    fn shut_volume(&mut self, slot: u32, cost: &Cost) {
         let gate = &mut self.volumes[index(slot)].gate;
         self.wheel.remove(slot);
         if let Some(deadline) = gate.shut(&mut self.reserves[index(slot)], cost) {
             self.wheel.insert(slot, deadline, self.now);
-        }
-        let entry = &mut self.sharing.flows[index(share)];
-        if entry.may_have_surplus && entry.device != NIL && !entry.in_spare {
-            entry.in_spare = true;
-            self.sharing.shops[index(entry.device)].spare.push_back(share);
         }
     }
 
@@ -420,7 +415,6 @@ impl Scheduler {
                 return;
             }
         }
-        self.hand_out_surplus(device);
     }
 
     /// Of those who wait for a device with an urgent request, who came first.
@@ -501,60 +495,6 @@ impl Scheduler {
         }
         let device = &mut self.sharing.shops[index(device)].device;
         device.wait(flow, &mut share.place, false, times);
-        true
-    }
-
-    /// Gives what nobody wants to volumes that may have more than their limit.
-    fn hand_out_surplus(&mut self, device: u32) {
-        let rounds = self.sharing.shops[index(device)].spare.len();
-        for _ in 0..rounds {
-            let shop = &mut self.sharing.shops[index(device)];
-            if !shop.device.has_surplus(self.now) || self.output.len() >= OUTPUT_DISPATCHES_MAX {
-                return;
-            }
-            let Some(share) = shop.spare.pop_front() else { return };
-            if self.dispatch_surplus(device, share) {
-                self.sharing.shops[index(device)].spare.push_back(share);
-            } else {
-                self.sharing.flows[index(share)].in_spare = false;
-            }
-        }
-    }
-
-    /// Dispatches as surplus what a volume's bound on it and the device's room allow, up to a turn.
-    /// Whether it may stay in line.
-    fn dispatch_surplus(&mut self, device: u32, share: u32) -> bool {
-        for _ in 0..TURN_DISPATCHES_MAX {
-            let Flow { turns: flow, volume: slot, .. } = self.sharing.flows[index(share)];
-            let surplus = self.sharing.terms[index(share)].surplus(self.now);
-            let Some(bucket) = surplus.filter(|_| flow != NIL) else { return false };
-            if !bucket.is_ready() {
-                return true;
-            }
-            let Some(next) = self.sharing.flows[index(flow)].next(&self.nodes) else {
-                return false;
-            };
-            let (cost, run) = self.volumes[index(slot)].counting.weigh(&next.portion);
-            let at_instance = instance_cost(&cost, &next.portion);
-            let shop = &self.sharing.shops[index(device)];
-            let length = next.portion.quantum_bytes();
-            let cost_ns = shop.device.cost_ns(next.portion.operation, length);
-            if !shop.device.has_room_for(cost_ns, next.urgent, self.now)
-                || self.output.len() >= OUTPUT_DISPATCHES_MAX
-                || !self.instance_allows(flow, &next, &at_instance, Waits::AtVolume)
-            {
-                return true;
-            }
-            if let Some(bucket) = self.sharing.terms[index(share)].surplus(self.now) {
-                bucket.charge(cost.operations.into());
-            }
-            self.commit(flow, &next, (&cost, run), Some(cost_ns), Some(Ground::Surplus));
-            if self.sharing.flows[index(flow)].is_empty() {
-                self.sharing.withdraw(self.now, share, flow);
-                // Nobody waits for the limits any more, unless another flow does.
-                self.look_again(slot);
-            }
-        }
         true
     }
 }

@@ -20,9 +20,6 @@ const HOARD: Duration = Duration::from_ms(5);
 /// A reserved request served later than this after its tag is a reservation served late.
 const LATE: Duration = Duration::from_ms(1);
 
-/// After a late reservation nobody gets a surplus for so long.
-const SNAP_BACK: Duration = Duration::from_ms(10);
-
 /// So long after an urgent request the next one is expected.
 pub const URGENT_RECENT: Duration = Duration::from_ms(100);
 
@@ -96,8 +93,6 @@ pub struct DeviceCounters {
     pub reserved: u64,
     /// Quanta served by weight.
     pub by_weight: u64,
-    /// Quanta served as a surplus over their volume's limit.
-    pub surplus: u64,
     /// Reserved quanta that were served more than a millisecond after they were due.
     pub late_reservations: u64,
     /// The latest of them.
@@ -118,8 +113,6 @@ pub enum Ground {
     Reserved,
     /// By its volume's weight, from what reservations left: burst.
     Weight,
-    /// Ahead of its volume's limit, because nobody else wanted the device.
-    Surplus,
 }
 
 /// One device and those who wait for it.
@@ -140,7 +133,6 @@ pub(crate) struct Device {
     spare: Spare,
     /// The virtual time of what was served last by weight.
     virtual_now: u64,
-    late_at: Option<Instant>,
     read: Correction,
     write: Correction,
     counters: DeviceCounters,
@@ -158,7 +150,6 @@ impl Device {
             urgent_at: None,
             spare: Spare::new(model.channels),
             virtual_now: 0,
-            late_at: None,
             read: Correction::NONE,
             write: Correction::NONE,
             counters: DeviceCounters::default(),
@@ -312,7 +303,6 @@ impl Device {
         let ground = if place.has_reservation() && (due <= now || urgent) {
             let late = now.since(due);
             if late > LATE {
-                self.late_at = Some(now);
                 self.counters.late_reservations += 1;
                 self.counters.late_max = self.counters.late_max.max(late);
             }
@@ -335,16 +325,6 @@ impl Device {
         }
         self.forget(flow);
         ground
-    }
-
-    /// Notes a surplus.
-    pub const fn serve_surplus(&mut self) {
-        self.counters.surplus += 1;
-    }
-
-    /// Whether a volume may have more than its limit now.
-    pub fn has_surplus(&self, now: Instant) -> bool {
-        !self.is_wanted() && self.late_at.is_none_or(|at| now.since(at) >= SNAP_BACK)
     }
 
     /// A quantum is done.

@@ -103,10 +103,6 @@ pub(crate) struct Flow {
     pub owed_ns: u32,
     pub in_flight: u32,
     pub after_flush: bool,
-    /// Whether it may have more than its limit.
-    pub may_have_surplus: bool,
-    /// Whether it is in its device's line of those who may.
-    pub in_spare: bool,
 }
 
 const _: () = assert!(size_of::<Flow>() == 128);
@@ -139,8 +135,6 @@ impl Flow {
             owed_ns: 0,
             in_flight: 0,
             after_flush: false,
-            may_have_surplus: false,
-            in_spare: false,
         }
     }
 

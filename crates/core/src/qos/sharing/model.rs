@@ -87,14 +87,11 @@ pub struct Claim {
     pub reservation_per_second: u32,
     /// Its part of what is left, beside the others' weights. 0 counts as 1.
     pub weight: u32,
-    /// Where present, the volume may have more than its limit in I/Os while nobody else wants the
-    /// device: at most this many I/Os a second in addition.
-    pub surplus_per_second: Option<u32>,
 }
 
 impl Claim {
     /// No claim on anything but the least.
-    pub const NONE: Self = Self { reservation_per_second: 0, weight: 1, surplus_per_second: None };
+    pub const NONE: Self = Self { reservation_per_second: 0, weight: 1 };
 
     /// A claim on what others leave, by the volume's rate in I/Os. A volume limited in bytes alone,
     /// as a hard disk's type is, weighs as many I/Os of 16 KiB as it can always have; and one
@@ -110,7 +107,7 @@ impl Claim {
             (None, None) => UNLIMITED_WEIGHT,
         };
         let weight = u32::try_from(weight.max(1)).unwrap_or(u32::MAX);
-        Self { reservation_per_second: 0, weight, surplus_per_second: None }
+        Self { reservation_per_second: 0, weight }
     }
 
     /// What even a volume without a reservation is sure of: a hundredth of its limit, and at least

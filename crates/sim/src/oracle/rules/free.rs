@@ -5,7 +5,7 @@
 //! next urgent one finds that channel free. More channels may be kept free than this one.
 
 use super::super::device::REFERENCE_BYTES;
-use super::super::event::{Direction, Event, Tier};
+use super::super::event::{Direction, Event};
 use super::super::report::{Findings, Rule, Whose};
 use super::super::seen::Seen;
 use super::super::system::DeviceWork;
@@ -41,10 +41,7 @@ impl Watcher for FreeChannel {
     fn observe(&mut self, event: &Event, seen: &Seen, findings: &mut Findings) {
         let Event::Dispatched(dispatched) = event else { return };
         if dispatched.urgent {
-            // A surplus is nobody's due, and brings no other with it.
-            if dispatched.tier != Some(Tier::Surplus) {
-                self.urgent_at = Some(seen.now);
-            }
+            self.urgent_at = Some(seen.now);
             return;
         }
         let is_expected = self.urgent_at.is_some_and(|at| seen.now < at + EXPECTED_NS);

@@ -2,8 +2,7 @@
 //!
 //! Each volume with a baseline has a level of its own for it, a few milliseconds deep. While that
 //! is not in debt, the first of its queue is base. A burst goes only when no other volume's base
-//! could: due, let pass by its volume's limits and its instance's, for longer than the slack. A
-//! surplus goes only when nobody else could go at all, and within a rate of its own (line 1).
+//! could: due, let pass by its volume's limits and its instance's, for longer than the slack.
 
 use std::collections::BTreeSet;
 
@@ -22,8 +21,6 @@ const LOOKS_MAX: usize = 64;
 #[derive(Debug, Default)]
 struct OfVolume {
     base: Option<Level>,
-    /// What it may have beyond its limits.
-    surplus: Option<Level>,
     settled_at: u64,
     /// Whether its last dispatch was urgent.
     after_urgent: bool,
@@ -53,8 +50,8 @@ impl Tiers {
         let of = self.volumes.of(number);
         let span_ns = now - of.settled_at;
         of.settled_at = now;
-        for level in [&mut of.base, &mut of.surplus].into_iter().flatten() {
-            level.pass(span_ns, 0);
+        if let Some(base) = &mut of.base {
+            base.pass(span_ns, 0);
         }
     }
 
@@ -113,36 +110,7 @@ impl Tiers {
                 });
                 self.place(number, waits, true);
             }
-            Some(Tier::Surplus) => {
-                self.surplus(dispatched, seen, findings);
-                self.place(number, waits, true);
-            }
         }
-    }
-
-    fn surplus(&mut self, dispatched: &Dispatched, seen: &Seen, findings: &mut Findings) {
-        let number = dispatched.volume;
-        let whose = Whose::Volume(number);
-        let level = self.volumes.of(number).surplus.as_mut().map(|surplus| {
-            let level = surplus.level;
-            surplus.take(dispatched.operations.into());
-            (level, surplus.rate)
-        });
-        let kept = level.is_some_and(|(level, _)| level >= 0);
-        findings.judge(Rule::Ceiling, kept, seen.now, whose, || {
-            let (level, rate) = level.unwrap_or_default();
-            let expected = format!("at most {rate} I/Os a second beyond its limits");
-            (expected, format!("{} ahead before one more", units_text(-level)))
-        });
-        let wants = |(other, volume): (u32, &Volume)| {
-            (other != number && volume.is_backlogged() && could_go(volume, seen)).then_some(other)
-        };
-        let wanted = seen.each_volume().take(LOOKS_MAX).find_map(wants);
-        findings.judge(Rule::BaseBeforeBurst, wanted.is_none(), seen.now, whose, || {
-            let other = wanted.unwrap_or(number);
-            let expected = "no surplus while others could go".to_string();
-            (expected, format!("volume {other} could"))
-        });
     }
 
     /// Another volume whose base is due and that nothing but us holds up, not counting time in
@@ -165,10 +133,8 @@ impl OfVolume {
             level.level = 0;
             level
         };
-        let surplus = promise.surplus.map(|rate| empty(Level::pacer(rate, promise.tolerance_ns)));
         Self {
             base: base(promise, depth_ns).map(empty),
-            surplus,
             settled_at: now,
             after_urgent: false,
             due: None,
@@ -186,7 +152,7 @@ impl Watcher for Tiers {
         let of = self.volumes.of(number);
         let told = matches!(event, Event::Dispatched(dispatched) if dispatched.tier.is_some());
         let modified = matches!(event, Event::Modified { .. });
-        if of.base.is_none() && of.surplus.is_none() && !told && !modified {
+        if of.base.is_none() && !told && !modified {
             return;
         }
         self.settle(number, seen.now);
@@ -198,19 +164,16 @@ impl Watcher for Tiers {
             Event::Removed { .. } => self.place(number, false, false),
             Event::Modified { promise, .. } => {
                 let of = self.volumes.of(number);
-                let fresh = OfVolume::new(promise, self.depth_ns, seen.now);
+                let fresh = OfVolume::new(promise, self.depth_ns, seen.now).base;
+                let old = of.base.take().filter(|old| old.rate > 0);
                 // What is not due yet is due when it was.
-                let kept = |fresh: Option<Level>, old: Option<Level>| {
-                    let mut fresh = fresh?;
-                    let old = old.filter(|old| old.rate > 0);
+                of.base = fresh.map(|mut fresh| {
                     let by_rate = |old: Level| {
                         old.level.saturating_mul(fresh.rate.into()) / i128::from(old.rate)
                     };
                     fresh.level = old.map_or(0, by_rate).min(fresh.depth);
-                    Some(fresh)
-                };
-                of.base = kept(fresh.base, of.base);
-                of.surplus = kept(fresh.surplus, of.surplus);
+                    fresh
+                });
                 self.place(number, volume.is_backlogged(), true);
             }
             _ => {}

@@ -355,28 +355,6 @@ fn hierarchy_of_a_window_beyond_the_device() {
     breaks(Rule::Hierarchy, &system, told(MS / 2));
 }
 
-#[test]
-fn ceiling_of_a_surplus() {
-    let promise =
-        VolumePromise { surplus: Some(1_000), floor: Floor::None, ..VolumePromise::iops(1_000) };
-    let two = system(&[promise, NEIGHBOUR]);
-    let surplus = |each_ns: u64| {
-        let goes = |handle| request(handle, MS + handle * each_ns, 0, 10);
-        let mut events: Vec<Event> = (0..200).flat_map(goes).collect();
-        set_tier(&mut events, Tier::Surplus);
-        events
-    };
-    let report = judge(&two, &surplus(MS));
-    kept(&report);
-    assert_eq!(judged(&report, Rule::Ceiling), 200);
-    breaks(Rule::Ceiling, &two, surplus(MS - 10_000));
-    // Who has none may have none.
-    breaks(Rule::Ceiling, &system(&[VolumePromise { surplus: None, ..promise }]), surplus(MS));
-    // Nor while somebody else could go.
-    let waits = request(0, 10 * MS, 2 * MS, 10).map_volume(1);
-    breaks(Rule::BaseBeforeBurst, &two, [surplus(MS), waits].concat());
-}
-
 const NEIGHBOUR: VolumePromise = VolumePromise {
     instance: None,
     operations: None,
@@ -386,7 +364,6 @@ const NEIGHBOUR: VolumePromise = VolumePromise {
     balances: Balances { operations: None, bytes: None },
     floor: Floor::None,
     weight: 1,
-    surplus: None,
 };
 
 /// Two channels, 1 ms for whatever it is.
@@ -416,14 +393,6 @@ fn set_cost(events: &mut [Event], cost_ns: u64) {
             Event::Dispatched(Dispatched { device_cost_ns, .. })
             | Event::Completed(Completed { device_cost_ns, .. }) => *device_cost_ns = cost_ns,
             _ => {}
-        }
-    }
-}
-
-fn set_tier(events: &mut [Event], tier: Tier) {
-    for event in events {
-        if let Event::Dispatched(dispatched) = event {
-            dispatched.tier = Some(tier);
         }
     }
 }

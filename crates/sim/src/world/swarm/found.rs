@@ -64,9 +64,6 @@ struct Volume {
     bytes: Option<u64>,
     /// Reservation and weight.
     share: Option<(u64, u32)>,
-    /// Whether it may have more while nobody else wants the device.
-    #[serde(default)]
-    conserve: bool,
     read_percent: u8,
     block: u32,
     #[serde(default)]
@@ -166,7 +163,6 @@ fn volume((number, written): (u32, &Volume)) -> VolumeSetup {
         share: written.share.map(|(reservation_per_second, weight)| ShareSetup {
             reservation_per_second,
             weight: Some(weight),
-            conserve: written.conserve,
         }),
     }
 }
