@@ -14,7 +14,7 @@ pub(super) const fn unit(resource: Resource) -> &'static str {
     match resource {
         Resource::DeviceTime => "I/Os of 16 KiB per second",
         Resource::NetworkIn | Resource::NetworkOut => "bytes per second",
-        Resource::Cpu | Resource::Standby => "ns per second",
+        Resource::Cpu => "ns per second",
     }
 }
 

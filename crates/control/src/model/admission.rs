@@ -15,8 +15,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use evenkeel_core::qos::admission::{
-    Account, DeviceFloor, DeviceIndex, DomainFloor, DomainIndex, Figure, Ledger, Oversell, PPM,
-    Place, Refused, Reserved, Resource, Shortage, Usage,
+    DomainFloor, Figure, Ledger, Oversell, PPM, Refused, Reserved, Resource, SOLD_SHARE_PPM,
+    Shortage,
 };
 use evenkeel_core::volume::{IopsRule, ThroughputRule, VolumeRequest, VolumeSpec, VolumeType};
 use evenkeel_wire::agent::{Capacity, Measured};
@@ -91,10 +91,7 @@ pub struct TypeSold {
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Book {
     source: Source,
-    floor: DeviceFloor,
     ledger: Ledger,
-    domain: DomainIndex,
-    device: DeviceIndex,
 }
 
 /// Everything that is sold, under one set of rules.
@@ -238,9 +235,9 @@ impl Books {
     fn empty(figure: Option<Figure>, capacity: &Capacity) -> Self {
         let measured = match capacity {
             Capacity::Unknown => None,
-            Capacity::Measured(measured) => Book::measured(measured),
+            Capacity::Measured(measured) => Some(Book::measured(measured)),
         };
-        let figure = figure.and_then(Book::figure);
+        let figure = figure.map(Book::figure);
         let types = BTreeMap::new();
         Self { books: measured.into_iter().chain(figure).collect(), types }
     }
@@ -250,7 +247,7 @@ impl Books {
         let book = self.books.iter_mut().find(|book| book.source == Source::Calibration);
         match (book, capacity) {
             (Some(book), Capacity::Measured(measured)) => {
-                book.set_floors(measured.domain, measured.device_now());
+                book.ledger.set_floors(measured.device_now(), measured.domain);
             }
             (None, Capacity::Unknown) => {}
             _ => return None,
@@ -295,9 +292,8 @@ impl Books {
             sum.operations_per_second += u64::from(reserved.operations_per_second);
             sum.bytes_per_second += u128::from(reserved.bytes_per_second);
             for book in &mut self.books {
-                let reservation = reserved.reservation(oversell, vec![book.device]);
                 // Only a ledger's own bounds can refuse it: no more volumes fit into the model.
-                let _ = book.ledger.restore(after.id, reservation);
+                let _ = book.ledger.enter(after.id, reserved.reservation(oversell));
             }
         } else if let Some(before) = before {
             for book in &mut self.books {
@@ -309,12 +305,10 @@ impl Books {
     /// Everything that is limited: first what was measured, then the operator's figure.
     #[must_use]
     pub fn lines(&self) -> Vec<Line> {
-        let resources =
-            [Resource::DeviceTime, Resource::NetworkIn, Resource::NetworkOut, Resource::Cpu];
         let lines = self
             .books
             .iter()
-            .flat_map(|book| resources.into_iter().filter_map(|resource| book.line(resource)));
+            .flat_map(|book| Resource::ALL.into_iter().filter_map(|resource| book.line(resource)));
         lines.collect()
     }
 
@@ -329,7 +323,7 @@ impl Books {
         let Some((book, shortage)) = self.shortage(after, reserves, oversell) else {
             return Ok(());
         };
-        let resource = shortage.account.resource;
+        let resource = shortage.resource;
         Err(Shortfall {
             asked: after.spec,
             reserves,
@@ -350,8 +344,7 @@ impl Books {
         oversell: Oversell,
     ) -> Option<(&Book, Shortage)> {
         self.books.iter().find_map(|book| {
-            let reservation = reserved.reservation(oversell, vec![book.device]);
-            match book.ledger.consult(volume.id, &reservation) {
+            match book.ledger.consult(volume.id, &reserved.reservation(oversell)) {
                 Err(Refused::Short(shortage)) => Some((book, shortage)),
                 _ => None,
             }
@@ -425,48 +418,18 @@ fn largest<T>(least: u32, most: u32, gives: impl Fn(u32) -> Option<T>) -> Option
 mod kept_tests;
 
 impl Book {
-    fn measured(measured: &Measured) -> Option<Self> {
-        let ledger = Ledger::default();
-        Self::new(Source::Calibration, ledger, measured.domain, measured.device_now())
+    fn measured(measured: &Measured) -> Self {
+        let ledger = Ledger::new(measured.device_now(), measured.domain, SOLD_SHARE_PPM);
+        Self { source: Source::Calibration, ledger }
     }
 
-    fn figure(figure: Figure) -> Option<Self> {
-        Self::new(Source::Operator, Ledger::new(PPM), DomainFloor::UNLIMITED, figure.floor())
-    }
-
-    /// None only if a ledger had no room for its first device.
-    fn new(
-        source: Source,
-        mut ledger: Ledger,
-        domain: DomainFloor,
-        floor: DeviceFloor,
-    ) -> Option<Self> {
-        let domain = ledger.add_domain(domain).ok()?;
-        let device = ledger.add_device(domain, floor).ok()??;
-        Some(Self { source, floor, ledger, domain, device })
-    }
-
-    fn set_floors(&mut self, domain: DomainFloor, floor: DeviceFloor) {
-        self.floor = floor;
-        self.ledger.set_domain_floor(self.domain, domain);
-        self.ledger.set_device_floor(self.device, floor);
-    }
-
-    #[cfg(test)]
-    fn sold(&self, resource: Resource) -> u128 {
-        self.usage(resource).unwrap().sold
-    }
-
-    fn usage(&self, resource: Resource) -> Option<Usage> {
-        let place = match resource {
-            Resource::DeviceTime => Place::Device(self.device),
-            _ => Place::Domain(self.domain),
-        };
-        self.ledger.usage(Account { lost: None, place, resource })
+    fn figure(figure: Figure) -> Self {
+        let ledger = Ledger::new(figure.floor(), DomainFloor::UNLIMITED, PPM);
+        Self { source: Source::Operator, ledger }
     }
 
     fn line(&self, resource: Resource) -> Option<Line> {
-        let usage = self.usage(resource)?;
+        let usage = self.ledger.usage(resource);
         Some(Line {
             source: self.source,
             resource,
@@ -478,7 +441,7 @@ impl Book {
     /// An amount as people count it, rounded down.
     fn shown(&self, resource: Resource, amount: u128) -> u64 {
         match resource {
-            Resource::DeviceTime => self.floor.reference_operations(amount),
+            Resource::DeviceTime => self.ledger.device().reference_operations(amount),
             _ => u64::try_from(amount).unwrap_or(u64::MAX),
         }
     }
@@ -486,7 +449,7 @@ impl Book {
     /// The same, rounded up.
     fn shown_up(&self, resource: Resource, amount: u128) -> u64 {
         match resource {
-            Resource::DeviceTime => self.floor.reference_operations_up(amount),
+            Resource::DeviceTime => self.ledger.device().reference_operations_up(amount),
             _ => u64::try_from(amount).unwrap_or(u64::MAX),
         }
     }

@@ -2,7 +2,7 @@
 //! every event of random histories.
 
 use evenkeel_core::ids::{InstanceId, VolumeId};
-use evenkeel_core::qos::admission::{Costs, LinearCost};
+use evenkeel_core::qos::admission::{Costs, DeviceFloor, LinearCost};
 use evenkeel_core::time::Duration;
 use evenkeel_core::units::GIB;
 use evenkeel_core::volume::Rules;
@@ -203,8 +203,16 @@ fn compare_books(model: &Model, settings: &Settings, capacity: &Capacity) {
     assert_eq!(books.books.len(), floors.len());
     for (book, (device, domain)) in books.books.iter().zip(floors) {
         let sum = |costs| model.volumes.values().map(|v| time(settings, v, costs)).sum::<u128>();
-        assert_eq!(book.sold(Resource::DeviceTime), sum(device.costs), "to the last nanosecond");
-        assert_eq!(book.sold(Resource::Cpu), sum(domain.cpu_costs), "to the last nanosecond");
+        assert_eq!(
+            book.ledger.usage(Resource::DeviceTime).sold,
+            sum(device.costs),
+            "to the last nanosecond"
+        );
+        assert_eq!(
+            book.ledger.usage(Resource::Cpu).sold,
+            sum(domain.cpu_costs),
+            "to the last nanosecond"
+        );
         let for_sale = book.line(Resource::DeviceTime).map(|line| line.for_sale);
         let fresh = model.added_up(settings, capacity);
         let same = fresh.books.iter().find(|other| other.source == book.source).unwrap();

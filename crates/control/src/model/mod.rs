@@ -56,6 +56,7 @@ pub use tags::{TAGS_MAX, Tagged, Tags};
 /// Volumes one control plane carries at most: as many as the schedulers of two cores. 100,000 are
 /// measured (`cargo bench -p evenkeel-control --bench mutations`); this leaves room.
 pub const VOLUMES_MAX: usize = 2 * evenkeel_core::limits::VOLUMES_PER_CORE_MAX;
+const _: () = assert!(VOLUMES_MAX <= evenkeel_core::qos::admission::VOLUMES_MAX);
 /// Hosts one control plane carries at most. A host is a row and a name; this only bounds memory.
 pub const HOSTS_MAX: usize = 4_096;
 /// Instances a Multi-Attach volume may be attached to.

@@ -130,10 +130,11 @@ fn what_is_found_is_what_scheduler_and_ledger_are_told() {
 
     let sold = found.sells_up_to(2, SOLD_SHARE_PPM);
     assert!(near(f64::from(sold), 0.8 * found.mixed_per_second() as f64, 0.001), "{sold}");
-    let (mut ledger, device) = found.ledger(2, SOLD_SHARE_PPM).unwrap();
-    let all = Reservation::of_iops(sold, vec![device]);
-    ledger.admit(VolumeId::from_bits(1), all).unwrap();
-    ledger.admit(VolumeId::from_bits(2), Reservation::of_iops(1, vec![device])).unwrap_err();
+    let mut ledger = found.ledger(2, SOLD_SHARE_PPM);
+    let all = Reservation::of_iops(sold);
+    ledger.consult(VolumeId::from_bits(1), &all).unwrap();
+    ledger.enter(VolumeId::from_bits(1), all).unwrap();
+    ledger.consult(VolumeId::from_bits(2), &Reservation::of_iops(1)).unwrap_err();
 }
 
 /// A device whose processor is the bottleneck sells what the processor gives.

@@ -2,7 +2,7 @@
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::admission::{
-    DeviceIndex, DomainFloor, Figure, FigureDisagrees, Ledger, Oversell, PPM, Reservation, Reserved,
+    DomainFloor, Figure, FigureDisagrees, Ledger, Oversell, PPM, Reservation, Reserved,
 };
 use proptest::prelude::*;
 
@@ -10,11 +10,8 @@ fn figure(operations_per_second: u32, mibps: u32) -> Figure {
     Figure::new(operations_per_second, mibps).unwrap()
 }
 
-fn books(figure: Figure) -> (Ledger, DeviceIndex) {
-    let mut ledger = Ledger::new(PPM);
-    let domain = ledger.add_domain(DomainFloor::UNLIMITED).unwrap();
-    let device = ledger.add_device(domain, figure.floor()).unwrap().unwrap();
-    (ledger, device)
+fn books(figure: Figure) -> Ledger {
+    Ledger::new(figure.floor(), DomainFloor::UNLIMITED, PPM)
 }
 
 fn volume(number: u128) -> VolumeId {
@@ -31,16 +28,16 @@ fn a_figure_sells_either_of_its_two_numbers() {
         (2, 1),
         (4_000_000_000, 2_000_000_000),
     ] {
-        let (mut ledger, device) = books(figure(operations, mibps));
-        let small = Reservation::of_iops(0, vec![device]);
-        let large = Reservation { io_bytes: 1 << 20, ..small.clone() };
+        let mut ledger = books(figure(operations, mibps));
+        let small = Reservation::of_iops(0);
+        let large = Reservation { io_bytes: 1 << 20, ..small };
         assert_eq!(ledger.per_second_max(volume(1), &small), operations, "{operations} {mibps}");
         assert_eq!(ledger.per_second_max(volume(1), &large), mibps, "{operations} {mibps}");
         let half = Reserved {
             operations_per_second: operations / 2,
             bytes_per_second: u64::from(operations / 2) << 14,
         };
-        ledger.admit(volume(1), half.reservation(Oversell::NONE, vec![device])).unwrap();
+        ledger.enter(volume(1), half.reservation(Oversell::NONE)).unwrap();
         assert_eq!(ledger.per_second_max(volume(2), &small), operations / 2);
     }
 }
@@ -87,9 +84,9 @@ proptest! {
     fn a_figure_is_exact(operations in 2_u32..10_000_000, part in 0_u32..1_000_000) {
         let least = operations.div_ceil(64);
         let mibps = least + part % (operations / 2 + 1 - least);
-        let (ledger, device) = books(figure(operations, mibps));
-        let small = Reservation::of_iops(0, vec![device]);
-        let large = Reservation { io_bytes: 1 << 20, ..small.clone() };
+        let ledger = books(figure(operations, mibps));
+        let small = Reservation::of_iops(0);
+        let large = Reservation { io_bytes: 1 << 20, ..small };
         prop_assert_eq!(ledger.per_second_max(volume(1), &small), operations);
         prop_assert_eq!(ledger.per_second_max(volume(1), &large), mibps);
     }
@@ -106,7 +103,7 @@ proptest! {
         let done = u64::from(used) * u64::from(length);
         prop_assume!(done <= bytes_per_second);
         let cost = |operations: u64, bytes: u64| operations * base + bytes;
-        let reservation = reserved.reservation(Oversell::NONE, vec![]);
+        let reservation = reserved.reservation(Oversell::NONE);
         let (n, l) = (u64::from(reservation.per_second), u64::from(reservation.io_bytes));
         prop_assert!(cost(n, n * l) >= cost(used.into(), done));
     }

@@ -1,28 +1,15 @@
-//! What may be sold: reservations against the measured floor, now and after the loss of a domain.
+//! What may be sold: reservations against the measured floor of one device and its machine.
 //!
 //! A volume reserves requests per second. What they cost in channel time, network and CPU follows
-//! from the measured costs of the device that carries it; the sum of all may be at most a share of
-//! what was measured to be there whatever happens. With several failure domains the sum must fit
-//! after the loss of any one of them too: each volume names, in order, the devices that may carry
-//! it, and runs on the first that is left. So for each domain that may be lost there is a row of
-//! accounts beside the present one:
+//! from the measured costs; the sum of all may be at most a share of what was measured to be there
+//! whatever happens.
 //!
-//! ```text
-//!             device 0   device 1   device 2   domain 0 (in, out, cpu)   domain 1   standby
-//! present     sold       sold       sold       sold                      sold
-//! without 0              sold       sold                                 sold       0
-//! without 1   sold                             sold                                 0
-//! ```
+//! A volume that adds to a resource must leave it within what may be sold; one that adds nothing is
+//! never refused. That is all the rule there is: a volume that shrinks and one that reserves
+//! nothing follow from it. What is on the books stays when a floor sinks ([`Usage::oversold_by`]).
 //!
-//! Whoever adds to an account must leave it within what may be sold; who adds nothing is never
-//! refused. That is all the rule there is: a volume that shrinks, one that reserves nothing and one
-//! that moves away from an oversold device follow from it. What is on the books stays when a floor
-//! sinks, and is told by [`Ledger::oversold`].
-//!
-//! What is not modelled: a volume that is on several devices at once (stripes, replicas), and the
-//! loss of two domains.
+//! What is not modelled: several devices, volumes on several of them, and the loss of a machine.
 
-mod accounts;
 mod answer;
 pub mod calibration;
 mod figure;
@@ -31,153 +18,83 @@ mod oversell;
 mod reserved;
 
 use alloc::collections::BTreeMap;
-use alloc::vec;
-use alloc::vec::Vec;
 
-pub use answer::{
-    Account, Admitted, Headroom, InvalidReservation, LedgerFull, Oversold, Place, Refused,
-    Resource, Shortage, Usage,
-};
+pub use answer::{InvalidReservation, Refused, Resource, Shortage, Usage};
 pub use figure::{Figure, FigureDisagrees};
 pub use model::{
-    CARRIERS_MAX, Costs, DEVICES_MAX, DOMAINS_MAX, DeviceFloor, DeviceIndex, DomainFloor,
-    DomainIndex, LinearCost, Oversell, PPM, REFERENCE_BYTES, Reservation, SOLD_SHARE_PPM,
-    VOLUMES_MAX,
+    Costs, DeviceFloor, DomainFloor, LinearCost, Oversell, PPM, REFERENCE_BYTES, Reservation,
+    SOLD_SHARE_PPM, VOLUMES_MAX,
 };
 pub use oversell::MalformedOversell;
 pub use reserved::Reserved;
 
 use crate::ids::VolumeId;
 
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Device {
-    domain: DomainIndex,
-    floor: DeviceFloor,
-}
+/// Books with at most so many volumes are added up after every change in debug builds; larger ones
+/// after as many changes as there are volumes, on average.
+const CHECKED_VOLUMES_MAX: usize = 64;
 
-/// What is sold of a domain's own resources.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct DomainSold {
-    network_in: u128,
-    network_out: u128,
-    cpu: u128,
-}
+/// An amount of each resource, in the order of [`Resource::ALL`].
+type Amounts = [u128; 4];
 
-/// One row of accounts: the present, or after the loss of one domain.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Row {
-    devices: Vec<u128>,
-    domains: Vec<DomainSold>,
-    /// Of volumes that have nowhere to go.
-    standby: u128,
-}
-
-/// Who has reserved what. Adding, changing and removing gives the same books as writing them anew.
+/// Who has reserved what. Adding, changing and removing gives the same books as adding up anew; the
+/// cost does not depend on how many volumes there are.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ledger {
     sold_share_ppm: u32,
-    domains: Vec<DomainFloor>,
-    devices: Vec<Device>,
+    device: DeviceFloor,
+    domain: DomainFloor,
     volumes: BTreeMap<VolumeId, Reservation>,
-    /// The present, then the loss of each domain.
-    rows: Vec<Row>,
-}
-
-impl Default for Ledger {
-    fn default() -> Self {
-        Self::new(SOLD_SHARE_PPM)
-    }
+    sold: Amounts,
 }
 
 impl Ledger {
     /// Books without an entry that sell `sold_share_ppm` of every floor, at most all of it.
     #[must_use]
-    pub fn new(sold_share_ppm: u32) -> Self {
-        Self {
-            sold_share_ppm: sold_share_ppm.min(PPM),
-            domains: Vec::new(),
-            devices: Vec::new(),
-            volumes: BTreeMap::new(),
-            rows: Vec::new(),
+    pub fn new(device: DeviceFloor, domain: DomainFloor, sold_share_ppm: u32) -> Self {
+        let sold_share_ppm = sold_share_ppm.min(PPM);
+        Self { sold_share_ppm, device, domain, volumes: BTreeMap::new(), sold: [0; 4] }
+    }
+
+    /// What the device delivers and takes.
+    #[must_use]
+    pub const fn device(&self) -> &DeviceFloor {
+        &self.device
+    }
+
+    /// Replaces what is delivered and taken: a new calibration, or drift seen at run time. A floor
+    /// of 0 sells nothing more. Volumes stay; all are added up only if a cost changes.
+    pub fn set_floors(&mut self, device: DeviceFloor, domain: DomainFloor) {
+        let same_costs =
+            (self.device.costs, self.domain.cpu_costs) == (device.costs, domain.cpu_costs);
+        (self.device, self.domain) = (device, domain);
+        if !same_costs {
+            self.sold = self.added_up();
         }
     }
 
-    /// Adds a failure domain. From the second on, volumes need a device outside each of them.
-    ///
-    /// # Errors
-    ///
-    /// If there are [`DOMAINS_MAX`] already.
-    pub fn add_domain(&mut self, floor: DomainFloor) -> Result<DomainIndex, LedgerFull> {
-        if self.domains.len() >= DOMAINS_MAX {
-            return Err(LedgerFull::Domains);
-        }
-        self.domains.push(floor);
-        self.write_anew();
-        Ok(DomainIndex(self.domains.len() - 1))
-    }
-
-    /// Adds a device to a domain; `None` if the domain is another ledger's.
-    ///
-    /// # Errors
-    ///
-    /// If there are [`DEVICES_MAX`] already.
-    pub fn add_device(
-        &mut self,
-        domain: DomainIndex,
-        floor: DeviceFloor,
-    ) -> Result<Option<DeviceIndex>, LedgerFull> {
-        if self.domains.get(domain.0).is_none() {
-            return Ok(None);
-        }
-        if self.devices.len() >= DEVICES_MAX {
-            return Err(LedgerFull::Devices);
-        }
-        self.devices.push(Device { domain, floor });
-        for row in &mut self.rows {
-            row.devices.push(0);
-        }
-        Ok(Some(DeviceIndex(self.devices.len() - 1)))
-    }
-
-    /// Replaces what a device delivers and takes: a new calibration, or drift seen at run time. A
-    /// floor of 0 sells nothing more. Who is on it stays; see [`Ledger::oversold`].
-    pub fn set_device_floor(&mut self, device: DeviceIndex, floor: DeviceFloor) {
-        if let Some(device) = self.devices.get_mut(device.0) {
-            let same_costs = device.floor.costs == floor.costs;
-            device.floor = floor;
-            if !same_costs {
-                self.write_anew();
-            }
-        }
-    }
-
-    /// Replaces what a domain delivers. Who is in it stays; see [`Ledger::oversold`].
-    pub fn set_domain_floor(&mut self, domain: DomainIndex, floor: DomainFloor) {
-        if let Some(present) = self.domains.get_mut(domain.0) {
-            let same_costs = present.cpu_costs == floor.cpu_costs;
-            *present = floor;
-            if !same_costs {
-                self.write_anew();
-            }
-        }
+    /// What is sold of a resource and what may be.
+    #[must_use]
+    pub fn usage(&self, resource: Resource) -> Usage {
+        let [device_time, network_in, network_out, cpu] = self.sold;
+        let (sold, floor) = match resource {
+            Resource::DeviceTime => (device_time, Some(self.device.time_ns_per_second)),
+            Resource::NetworkIn => (network_in, self.domain.network_in_bytes_per_second),
+            Resource::NetworkOut => (network_out, self.domain.network_out_bytes_per_second),
+            Resource::Cpu => (cpu, self.domain.cpu_ns_per_second),
+        };
+        Usage { sold, sellable: floor.map(|floor| self.sellable(floor)) }
     }
 
     /// Whether `volume` may have `reservation`, in place of the one it has. Changes nothing.
     ///
     /// # Errors
     ///
-    /// What is short and by how much, or why the reservation makes no sense.
-    pub fn consult(
-        &self,
-        volume: VolumeId,
-        reservation: &Reservation,
-    ) -> Result<Admitted, Refused> {
+    /// What is short and by how much, or why the ledger cannot take the reservation.
+    pub fn consult(&self, volume: VolumeId, reservation: &Reservation) -> Result<(), Refused> {
         self.validate(volume, reservation)?;
-        let before = self.volumes.get(&volume);
-        let mut headroom = Headroom::default();
-        for (account, needed) in self.entries(reservation) {
-            let had = before.map_or(0, |before| self.entry(before, account));
-            let Some(usage) = self.usage(account) else { continue };
+        for (resource, needed, had) in self.change(volume, reservation) {
+            let usage = self.usage(resource);
             let others = Usage { sold: usage.sold - had, ..usage };
             let Some(available) = others.left() else { continue };
             let short_by = needed.saturating_sub(available.into());
@@ -185,7 +102,7 @@ impl Ledger {
                 let per_second_max = self.per_second_max(volume, reservation);
                 let io_bytes = reservation.io_bytes;
                 return Err(Refused::Short(Shortage {
-                    account,
+                    resource,
                     needed,
                     available,
                     short_by,
@@ -193,51 +110,35 @@ impl Ledger {
                     io_bytes,
                 }));
             }
-            let left = Usage { sold: others.sold + needed, ..usage }.left();
-            headroom.narrow(account.resource, left.unwrap_or(u64::MAX));
         }
-        Ok(Admitted { headroom })
+        Ok(())
     }
 
-    /// Sells `reservation` to `volume`, in place of the one it has, if it fits.
+    /// Enters what is sold to `volume`, in place of the reservation it has, whether it fits or not:
+    /// after a restart no volume loses what it has.
     ///
     /// # Errors
     ///
-    /// As [`Ledger::consult`]; the books are unchanged then.
-    pub fn admit(
-        &mut self,
-        volume: VolumeId,
-        reservation: Reservation,
-    ) -> Result<Admitted, Refused> {
-        let admitted = self.consult(volume, &reservation)?;
-        self.replace(volume, Some(reservation));
-        Ok(admitted)
-    }
-
-    /// Enters what was sold earlier, whether it fits or not: after a restart nobody is thrown out.
-    ///
-    /// # Errors
-    ///
-    /// If the reservation makes no sense.
-    pub fn restore(
+    /// If the ledger cannot take it; the books are unchanged then.
+    pub fn enter(
         &mut self,
         volume: VolumeId,
         reservation: Reservation,
     ) -> Result<(), InvalidReservation> {
         self.validate(volume, &reservation)?;
-        self.replace(volume, Some(reservation));
+        self.remove(volume);
+        self.sold = sums(self.sold, self.amounts(&reservation), |sold, amount| sold + amount);
+        self.volumes.insert(volume, reservation);
+        self.check(volume);
         Ok(())
     }
 
     /// Takes `volume` off the books; its reservation, if it had one.
     pub fn remove(&mut self, volume: VolumeId) -> Option<Reservation> {
-        self.replace(volume, None)
-    }
-
-    /// What `volume` has reserved.
-    #[must_use]
-    pub fn reservation(&self, volume: VolumeId) -> Option<&Reservation> {
-        self.volumes.get(&volume)
+        let old = self.volumes.remove(&volume)?;
+        self.sold = sums(self.sold, self.amounts(&old), |sold, amount| sold - amount);
+        self.check(volume);
+        Some(old)
     }
 
     /// The largest reservation of the kind of `like` that `volume` may have, in requests per
@@ -247,15 +148,12 @@ impl Ledger {
         if self.validate(volume, like).is_err() {
             return 0;
         }
-        let before = self.volumes.get(&volume);
-        let mut asked = like.clone();
-        let mut fits = |per_second| {
-            asked.per_second = per_second;
-            self.entries(&asked).all(|(account, needed)| {
-                let had = before.map_or(0, |before| self.entry(before, account));
-                let after = |usage: Usage| Usage { sold: usage.sold - had + needed, ..usage };
-                let oversold = self.usage(account).map_or(0, |usage| after(usage).oversold_by());
-                oversold == 0 || needed <= had
+        let fits = |per_second| {
+            let asked = Reservation { per_second, ..*like };
+            self.change(volume, &asked).all(|(resource, needed, had)| {
+                let usage = self.usage(resource);
+                let after = Usage { sold: usage.sold - had + needed, ..usage };
+                after.oversold_by() == 0 || needed <= had
             })
         };
         // Whatever fits, less of it does too: so the answer is found bit by bit.
@@ -265,33 +163,52 @@ impl Ledger {
         })
     }
 
-    /// Every account of which more is sold than may be, each at its worst loss: devices first.
-    #[must_use]
-    pub fn oversold(&self) -> Vec<Oversold> {
-        let mut found = Vec::new();
-        for device in 0..self.devices.len() {
-            found.extend(self.worst(Place::Device(DeviceIndex(device)), Resource::DeviceTime));
-        }
-        let resources =
-            [Resource::NetworkIn, Resource::NetworkOut, Resource::Cpu, Resource::Standby];
-        for domain in 0..self.domains.len() {
-            let place = Place::Domain(DomainIndex(domain));
-            found.extend(resources.iter().filter_map(|&resource| self.worst(place, resource)));
-        }
-        found
+    /// Asserts that the sums are what adding up all volumes gives.
+    ///
+    /// # Panics
+    ///
+    /// If they are not.
+    pub fn assert_invariants(&self) {
+        assert_eq!(self.sold, self.added_up(), "kept, and added up from all volumes");
     }
 
-    fn worst(&self, place: Place, resource: Resource) -> Option<Oversold> {
-        let mut worst: Option<Oversold> = None;
-        for lost in self.losses() {
-            let account = Account { lost, place, resource };
-            let Some(usage) = self.usage(account) else { continue };
-            let (by, sellable) = (usage.oversold_by(), usage.sellable.unwrap_or(u64::MAX));
-            if by > worst.map_or(0, |worst| worst.by) {
-                worst = Some(Oversold { account, sold: usage.sold, sellable, by });
-            }
+    /// Calls [`Self::assert_invariants`] in debug builds after a change of `volume`, of many
+    /// volumes only now and then: ids are random.
+    fn check(&self, volume: VolumeId) {
+        let volumes = self.volumes.len();
+        let is_turn = || u128::try_from(volumes).is_ok_and(|n| volume.bits().is_multiple_of(n));
+        if cfg!(debug_assertions) && (volumes <= CHECKED_VOLUMES_MAX || is_turn()) {
+            self.assert_invariants();
         }
-        worst
+    }
+
+    fn sellable(&self, floor: u64) -> u64 {
+        let share = u128::from(floor) * u128::from(self.sold_share_ppm) / u128::from(PPM);
+        u64::try_from(share).unwrap_or(floor)
+    }
+
+    /// What `reservation` takes of each resource.
+    fn amounts(&self, reservation: &Reservation) -> Amounts {
+        let length = reservation.io_bytes;
+        let time = |costs: Costs| reservation.demand(costs.read.ns(length), costs.write.ns(length));
+        [
+            time(self.device.costs),
+            reservation.demand(0, length.into()),
+            reservation.demand(length.into(), 0),
+            time(self.domain.cpu_costs),
+        ]
+    }
+
+    /// Each resource, what `reservation` takes of it, and what the one that `volume` has takes.
+    fn change(
+        &self,
+        volume: VolumeId,
+        reservation: &Reservation,
+    ) -> impl Iterator<Item = (Resource, u128, u128)> + use<> {
+        let needed = self.amounts(reservation);
+        let had = self.volumes.get(&volume).map_or([0; 4], |before| self.amounts(before));
+        let amounts = needed.into_iter().zip(had);
+        Resource::ALL.into_iter().zip(amounts).map(|(of, (needed, had))| (of, needed, had))
     }
 
     fn validate(
@@ -299,21 +216,6 @@ impl Ledger {
         volume: VolumeId,
         reservation: &Reservation,
     ) -> Result<(), InvalidReservation> {
-        let carriers = &reservation.carriers;
-        if carriers.is_empty() {
-            return Err(InvalidReservation::NoCarrier);
-        }
-        if carriers.len() > CARRIERS_MAX {
-            return Err(InvalidReservation::TooManyCarriers { named: carriers.len() });
-        }
-        for (position, &device) in carriers.iter().enumerate() {
-            if self.devices.get(device.0).is_none() {
-                return Err(InvalidReservation::NoSuchDevice { device });
-            }
-            if carriers.iter().skip(position + 1).any(|&other| other == device) {
-                return Err(InvalidReservation::CarrierTwice { device });
-            }
-        }
         if reservation.write_ppm > PPM {
             return Err(InvalidReservation::MixTooLarge { write_ppm: reservation.write_ppm });
         }
@@ -323,40 +225,17 @@ impl Ledger {
         Ok(())
     }
 
-    /// Books what `volume` has out, and what it is to have in.
-    fn replace(&mut self, volume: VolumeId, new: Option<Reservation>) -> Option<Reservation> {
-        let old = self.volumes.remove(&volume);
-        if let Some(old) = &old {
-            self.book(old, |sold, amount| *sold -= amount);
-        }
-        if let Some(new) = new {
-            self.book(&new, |sold, amount| *sold += amount);
-            self.volumes.insert(volume, new);
-        }
-        old
+    fn added_up(&self) -> Amounts {
+        self.volumes.values().fold([0; 4], |sum, reservation| {
+            sums(sum, self.amounts(reservation), |sum, amount| sum + amount)
+        })
     }
+}
 
-    fn book(&mut self, reservation: &Reservation, entered: impl Fn(&mut u128, u128)) {
-        let entries: Vec<_> = self.entries(reservation).collect();
-        for (account, amount) in entries {
-            if let Some(sold) = self.sold_mut(account) {
-                entered(sold, amount);
-            }
-        }
+/// The amounts of each resource, put together one by one.
+fn sums(mut sold: Amounts, amounts: Amounts, of: impl Fn(u128, u128) -> u128) -> Amounts {
+    for (sold, amount) in sold.iter_mut().zip(amounts) {
+        *sold = of(*sold, amount);
     }
-
-    /// Writes the books from the reservations: when costs or domains have changed.
-    fn write_anew(&mut self) {
-        let empty = || Row {
-            devices: vec![0; self.devices.len()],
-            domains: vec![DomainSold::default(); self.domains.len()],
-            standby: 0,
-        };
-        self.rows = self.losses().map(|_| empty()).collect();
-        let volumes = core::mem::take(&mut self.volumes);
-        for reservation in volumes.values() {
-            self.book(reservation, |sold, amount| *sold += amount);
-        }
-        self.volumes = volumes;
-    }
+    sold
 }

@@ -1,6 +1,4 @@
-//! What admission must know of devices, failure domains and reservations, as plain numbers.
-
-use alloc::vec::Vec;
+//! What admission must know of a device, its machine and reservations, as plain numbers.
 
 use crate::time::Duration;
 
@@ -14,43 +12,9 @@ pub const REFERENCE_BYTES: u32 = 16 << 10;
 /// what a floor measured once does not show.
 pub const SOLD_SHARE_PPM: u32 = 800_000;
 
-/// Failure domains a ledger knows at most. A row of accounts is kept for the loss of each.
-pub const DOMAINS_MAX: usize = 64;
-
-/// Devices a ledger knows at most.
-pub const DEVICES_MAX: usize = 1_024;
-
 /// Volumes a ledger knows at most. A sum of so many reservations cannot overflow: each is below
 /// 2^97.
 pub const VOLUMES_MAX: usize = 1 << 20;
-
-/// Devices a volume names at most: the one it is on, and those that take it over.
-pub const CARRIERS_MAX: usize = 16;
-
-/// A failure domain, in the order of [`add_domain`](super::Ledger::add_domain): what fails at once,
-/// usually a machine.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct DomainIndex(pub(super) usize);
-
-/// A device, in the order of [`add_device`](super::Ledger::add_device).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct DeviceIndex(pub(super) usize);
-
-impl DomainIndex {
-    /// Its position, from 0.
-    #[must_use]
-    pub const fn position(self) -> usize {
-        self.0
-    }
-}
-
-impl DeviceIndex {
-    /// Its position, from 0.
-    #[must_use]
-    pub const fn position(self) -> usize {
-        self.0
-    }
-}
 
 /// Time that one kind of request takes of something: linear in its length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,7 +61,7 @@ pub struct DeviceFloor {
     pub costs: Costs,
 }
 
-/// What all devices of a failure domain share. `None` is not limited.
+/// What a machine has beside its device. `None` is not limited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DomainFloor {
     /// Bytes per second that arrive: payload of writes.
@@ -111,7 +75,7 @@ pub struct DomainFloor {
 }
 
 impl DomainFloor {
-    /// No limit but the devices'.
+    /// No limit but the device's.
     pub const UNLIMITED: Self = Self {
         network_in_bytes_per_second: None,
         network_out_bytes_per_second: None,
@@ -142,8 +106,8 @@ impl Oversell {
     }
 }
 
-/// What a volume is to be sure of, and where it may live.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// What a volume is to be sure of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reservation {
     /// Requests per second. 0 reserves nothing and is never refused.
     pub per_second: u32,
@@ -154,23 +118,13 @@ pub struct Reservation {
     pub write_ppm: u32,
     /// How many times over its type is sold.
     pub oversell: Oversell,
-    /// The device it is on, then those that take it over, in this order: after the loss of a domain
-    /// it runs on the first that is not in it. Failover must keep to this order, for this is what
-    /// was promised.
-    pub carriers: Vec<DeviceIndex>,
 }
 
 impl Reservation {
-    /// `per_second` requests of 16 KiB, half of them writes, sold once, on `carriers`.
+    /// `per_second` requests of 16 KiB, half of them writes, sold once.
     #[must_use]
-    pub const fn of_iops(per_second: u32, carriers: Vec<DeviceIndex>) -> Self {
-        Self {
-            per_second,
-            io_bytes: REFERENCE_BYTES,
-            write_ppm: PPM / 2,
-            oversell: Oversell::NONE,
-            carriers,
-        }
+    pub const fn of_iops(per_second: u32) -> Self {
+        Self { per_second, io_bytes: REFERENCE_BYTES, write_ppm: PPM / 2, oversell: Oversell::NONE }
     }
 
     /// What it takes per second of something of which a read takes `read` and a write `write`;

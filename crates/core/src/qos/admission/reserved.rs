@@ -1,8 +1,6 @@
 //! What a volume reserves in both of its dimensions, as the one request that admission counts in.
 
-use alloc::vec::Vec;
-
-use super::model::{DeviceIndex, Oversell, PPM, Reservation};
+use super::model::{Oversell, PPM, Reservation};
 
 /// What a volume is to be sure of: so many I/Os and so many bytes in every second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -36,17 +34,16 @@ impl Reserved {
         }
     }
 
-    /// The same as a reservation on `carriers`, half of it writes: all I/Os, each of an equal part
-    /// of the bytes. Costs are linear in the length, so of all that a volume may do within both of
-    /// its limits this takes the most.
+    /// The same as a reservation, half of it writes: all I/Os, each of an equal part of the bytes.
+    /// Costs are linear in the length, so of all that a volume may do within both of its limits
+    /// this takes the most.
     #[must_use]
-    pub fn reservation(self, oversell: Oversell, carriers: Vec<DeviceIndex>) -> Reservation {
+    pub fn reservation(self, oversell: Oversell) -> Reservation {
         Reservation {
             per_second: self.operations_per_second,
             io_bytes: self.io_bytes(),
             write_ppm: PPM / 2,
             oversell,
-            carriers,
         }
     }
 }

@@ -20,10 +20,10 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::fmt;
 
+use super::Ledger;
 use super::model::{
     Costs, DeviceFloor, DomainFloor, LinearCost, PPM, REFERENCE_BYTES, Reservation,
 };
-use super::{DeviceIndex, Ledger};
 use crate::ids::VolumeId;
 use crate::qos::sharing::{DeviceModel, OperationCost, Window};
 use crate::time::Duration;
@@ -247,20 +247,17 @@ impl Calibration {
         }
     }
 
-    /// An empty ledger of this one device, which sells `sold_share_ppm` of it.
+    /// An empty ledger of this device, which sells `sold_share_ppm` of it.
     #[must_use]
-    pub fn ledger(&self, cores: u16, sold_share_ppm: u32) -> Option<(Ledger, DeviceIndex)> {
-        let mut ledger = Ledger::new(sold_share_ppm);
-        let domain = ledger.add_domain(self.domain_floor(cores)).ok()?;
-        let device = ledger.add_device(domain, self.device_floor()).ok()??;
-        Some((ledger, device))
+    pub fn ledger(&self, cores: u16, sold_share_ppm: u32) -> Ledger {
+        Ledger::new(self.device_floor(), self.domain_floor(cores), sold_share_ppm)
     }
 
     /// The most mixed IOPS of 16 KiB that may be sold in all, if `sold_share_ppm` of it may.
     #[must_use]
     pub fn sells_up_to(&self, cores: u16, sold_share_ppm: u32) -> u32 {
-        let Some((ledger, device)) = self.ledger(cores, sold_share_ppm) else { return 0 };
-        ledger.per_second_max(VolumeId::from_bits(0), &Reservation::of_iops(0, [device].to_vec()))
+        let ledger = self.ledger(cores, sold_share_ppm);
+        ledger.per_second_max(VolumeId::from_bits(0), &Reservation::of_iops(0))
     }
 
     /// The least channel time per second of any second of the lasting load; of all of it, if that
