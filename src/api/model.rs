@@ -1,6 +1,9 @@
 //! What the API tells of volumes and hosts, read from its XML.
 
 use crate::message::{Item, or_dash};
+use evenkeel_core::qos::credit::Credit;
+use evenkeel_core::qos::pacing::CreditLimit;
+use evenkeel_core::time::Duration;
 use evenkeel_wire::aws::xml::Element;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -106,8 +109,11 @@ impl Balance {
 
     /// Seconds of full burst that the balance pays for; none if bursting costs nothing.
     pub fn burst_to_empty_s(&self) -> Option<u64> {
-        let drain = self.burst_per_second.saturating_sub(self.refill_per_second);
-        (drain > 0).then(|| self.balance / drain)
+        let (refill_per_second, capacity) = (self.refill_per_second, self.capacity);
+        let mut credit = Credit::full(CreditLimit { refill_per_second, capacity });
+        credit.set_balance(self.balance);
+        let lasts = credit.time_to_empty(self.burst_per_second)?;
+        Some(lasts.ns / Duration::from_secs(1).ns)
     }
 }
 

@@ -293,8 +293,13 @@ fn balances(credits: &Credits) -> impl Iterator<Item = (&'static str, Balance)> 
     operations.into_iter().chain(bytes)
 }
 
+/// A balance, and how long it lasts at full burst.
 fn level(balance: &Balance) -> String {
-    format!("{} of {}", balance.balance, balance.capacity)
+    let level = format!("{} of {}", balance.balance, balance.capacity);
+    match balance.burst_to_empty_s() {
+        Some(lasts_s) => format!("{level}, {} of full burst", message::span(lasts_s)),
+        None => level,
+    }
 }
 
 /// Where a balance goes at the rate between two looks at it.
@@ -429,6 +434,21 @@ mod tests {
         assert_eq!(trend(&at(0), &at(150)), "earning 300/s: full in 5 h 0 min at this rate");
         assert_eq!(trend(&at(7), &at(7)), "steady: all that is earned is spent");
         assert_eq!(trend(&at(5_400_000), &at(5_400_000)), "full");
-        assert_eq!(level(&at(7)), "7 of 5400000");
+    }
+
+    /// The published table: 100 GiB of gp2 burst for 33 minutes.
+    #[test]
+    fn a_balance_is_shown_with_how_long_it_lasts() {
+        let at = |balance, refill_per_second| Balance {
+            balance,
+            capacity: 5_400_000,
+            refill_per_second,
+            burst_per_second: 3_000,
+        };
+        assert_eq!(level(&at(5_400_000, 300)), "5400000 of 5400000, 33 min of full burst");
+        assert_eq!(level(&at(7, 300)), "7 of 5400000, 0 s of full burst");
+        assert_eq!(level(&at(2_700 * 100 + 2_699, 300)), "272699 of 5400000, 100 s of full burst");
+        // At 1,000 GiB the baseline is the burst rate: bursting costs nothing.
+        assert_eq!(level(&at(7, 3_000)), "7 of 5400000");
     }
 }

@@ -162,15 +162,6 @@ impl Reserves {
         }
     }
 
-    /// How long the credits last at so many I/Os and bytes a second; the shorter of both, `None`
-    /// where they last for ever or there are none.
-    pub fn time_to_empty(&self, (operations, bytes): (u64, u64)) -> Option<Duration> {
-        let lasts = |credit: &Option<Credit>, demand| credit.as_ref()?.time_to_empty(demand);
-        let credits = self.credits.as_deref()?;
-        let both = [lasts(&credits.operations, operations), lasts(&credits.bytes, bytes)];
-        both.into_iter().flatten().min()
-    }
-
     /// Replaces the balances that are given as of the last settling; ignores those the volume does
     /// not have.
     pub fn set_balances(&mut self, balances: Balances) {

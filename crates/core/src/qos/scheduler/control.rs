@@ -15,7 +15,7 @@ use crate::qos::sharing::{
     Claim, DeviceCounters, DeviceModel, DeviceOthers, InstanceCounters, InstancePacing,
 };
 use crate::qos::wheel::Wheel;
-use crate::time::{Duration, Instant};
+use crate::time::Instant;
 
 impl Scheduler {
     /// Adds a device that volumes can share.
@@ -181,33 +181,6 @@ impl Scheduler {
         let unleased = self.sharing.instances[index(slot)].lease(self.now, unleased);
         self.look_at_instance(slot);
         unleased
-    }
-
-    /// How long a volume's credits last if it goes on with so many I/Os and bytes a second: the
-    /// shorter of both, `None` where they last for ever or there are none.
-    pub fn time_to_empty(
-        &mut self,
-        now: Instant,
-        volume: VolumeIndex,
-        demand: (u64, u64),
-    ) -> Option<Duration> {
-        self.set_now(now);
-        let slot = self.live(volume)?;
-        let reserves = &mut self.reserves[index(slot)];
-        reserves.settle(now);
-        reserves.time_to_empty(demand)
-    }
-
-    /// The same for an instance.
-    pub fn instance_time_to_empty(
-        &mut self,
-        now: Instant,
-        instance: InstanceIndex,
-        demand: (u64, u64),
-    ) -> Option<Duration> {
-        self.set_now(now);
-        let slot = self.live_instance(instance)?;
-        self.sharing.instances[index(slot)].time_to_empty(self.now, demand)
     }
 
     /// Gives a volume a claim on a device, an instance, or both, beside its own limits `pacing`

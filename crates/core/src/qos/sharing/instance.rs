@@ -425,12 +425,6 @@ impl Instance {
         self.reserves.settle(now);
         self.reserves.lease(unleased)
     }
-
-    /// How long the credits last at these demands; the shorter of both.
-    pub fn time_to_empty(&mut self, now: Instant, demand: (u64, u64)) -> Option<Duration> {
-        self.reserves.settle(now);
-        self.reserves.time_to_empty(demand)
-    }
 }
 
 #[cfg(test)]
