@@ -136,7 +136,7 @@ fn a_suite_without_mounts_is_run_and_judged() {
     at_least_once(|| {
         let found = json(&run_long(bench(folder.path(), &words)));
         let command = found["live"]["commands"][0].as_str().unwrap();
-        assert_eq!(command.matches("ioengine=nbd").count(), 10, "{command}");
+        assert_eq!(command.matches("--name=disk-").count(), 10, "{command}");
         gets_its_link(&found)
     });
 }
