@@ -5,6 +5,8 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_wire::agent::Space;
 use tracing::{error, info, warn};
 
+use crate::model::Room;
+
 /// Below this part of the total, in percent, what is free is low.
 const LOW_PERCENT: u64 = 10;
 /// Below this part, writes are about to fail.
@@ -22,7 +24,7 @@ enum Level {
 /// The last answer, and what the log was told.
 #[derive(Debug, Default)]
 pub struct Known {
-    now: Option<Space>,
+    now: Option<Room>,
     told: Level,
     told_sold_out: bool,
 }
@@ -30,13 +32,14 @@ pub struct Known {
 impl Known {
     /// The last answer of the data plane; `None` where it does not know.
     #[must_use]
-    pub const fn now(&self) -> Option<Space> {
-        self.now
+    pub fn now(&self) -> Option<Room> {
+        self.now.clone()
     }
 
     /// Takes an answer in; so much is sold, and so much may be.
-    pub fn learn(&mut self, space: Option<Space>, sold: ByteCount, for_sale: Option<ByteCount>) {
-        self.now = space;
+    pub fn learn(&mut self, room: Option<Room>, sold: ByteCount, for_sale: Option<ByteCount>) {
+        let space = room.as_ref().map(|room| room.space);
+        self.now = room;
         let Some(Space { total, free }) = space else { return };
         let (level, before) = (level(total, free), self.told);
         self.told = level;

@@ -141,7 +141,7 @@ impl EngineAgent {
         let entry = self.directory.get(id).unwrap_or(entry);
         let present = entry.geometry.size;
         if let AtRest::Growing(from) = at_rest {
-            self.pool.resize(id, from, state.size).map_err(failed)?;
+            self.pool.resize(id, from, state.size).map_err(failed_while_open)?;
         } else if present != state.size {
             return Err(failed(StoreError::Size { id, present, asked: state.size }));
         }
@@ -541,6 +541,14 @@ fn apart(homes: &Homes, in_use: Option<&Entry>, state: &VolumeState, reason: &st
          detach the other volumes of one of the hosts, or serve with one core",
         parts.join(", ")
     ))
+}
+
+/// Why something failed with a volume that is served, and goes on being served.
+fn failed_while_open(error: StoreError) -> Failed {
+    let Failed { kind, message } = failed(error);
+    // Damaged are the bytes of a volume that is not served.
+    let kind = if kind == FailedKind::Damaged { FailedKind::Refused } else { kind };
+    Failed { kind, message }
 }
 
 fn failed(error: StoreError) -> Failed {

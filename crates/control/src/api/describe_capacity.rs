@@ -6,7 +6,7 @@ use evenkeel_wire::aws::xml::Element;
 
 use super::error::ApiError;
 use super::{Action, Call, shortage};
-use crate::model::{Books, Line, Model, Settings, Source};
+use crate::model::{Books, Line, Model, Room, Settings, Source};
 
 pub const ACTION: Action = Action { name: "DescribeCapacity", mutates: false, run };
 
@@ -24,7 +24,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let mut reply = vec![Element::text("capacityState", state)];
     reply.extend(calibration(&capacity));
     reply.extend(figure(settings));
-    reply.extend(space(settings, &model, call.plane.space()));
+    reply.extend(space(settings, &model, call.plane.room()));
     reply.push(Element::list("soldSet", books.lines().iter().map(line)));
     reply.push(Element::list("volumeTypeSet", types));
     Ok(reply)
@@ -41,13 +41,14 @@ fn calibration(capacity: &Capacity) -> Option<Element> {
 }
 
 /// Room for bytes at rest, where it is known.
-fn space(settings: &Settings, model: &Model, space: Option<Space>) -> Option<Element> {
-    let Space { total, free } = space?;
+fn space(settings: &Settings, model: &Model, room: Option<Room>) -> Option<Element> {
+    let room = room?;
+    let Space { total, free } = room.space;
     let oversell = settings.space_oversell;
     let mut fields = vec![
         Element::text("totalBytes", total.0),
         Element::text("freeBytes", free.0),
-        Element::text("soldBytes", model.bytes_sold().0),
+        Element::text("soldBytes", model.taken_of(&room).0),
         Element::text("oversell", oversell),
     ];
     fields.extend(oversell.for_sale(total).map(|bytes| Element::text("forSaleBytes", bytes.0)));

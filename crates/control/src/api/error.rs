@@ -191,9 +191,10 @@ impl From<PlaneError> for ApiError {
                 Self::no_capacity(message)
             }
             // It would be refused again: a server's error is sent again and again by clients.
-            PlaneError::Agent(Failed { kind: FailedKind::Refused, message }) => {
-                Self::new("IncorrectState", message)
-            }
+            PlaneError::Agent(Failed {
+                kind: FailedKind::Refused | FailedKind::Damaged,
+                message,
+            }) => Self::new("IncorrectState", message),
             other => Self::internal(other),
         }
     }

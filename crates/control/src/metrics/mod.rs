@@ -83,9 +83,10 @@ impl Scraper {
 }
 
 fn space(plane: &Plane, model: &Model) -> Option<SpaceNow> {
-    let Space { total, free } = plane.space()?;
+    let room = plane.room()?;
+    let Space { total, free } = room.space;
     let for_sale = plane.settings.space_oversell.for_sale(total);
-    Some(SpaceNow { total, free, sold: model.bytes_sold(), for_sale })
+    Some(SpaceNow { total, free, sold: model.taken_of(&room), for_sale })
 }
 
 fn attachments(model: &Model) -> Vec<AttachmentNow> {

@@ -50,7 +50,7 @@ use index::Index;
 pub use modify::ModifyPolicy;
 pub use refusal::Refusal;
 pub use settle::Settled;
-pub use space::{SpaceOversell, SpaceShort};
+pub use space::{Room, SpaceOversell, SpaceShort};
 pub use tags::{TAGS_MAX, Tagged, Tags};
 
 /// Volumes one control plane carries at most: as many as the schedulers of two cores. 100,000 are

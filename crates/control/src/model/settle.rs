@@ -13,6 +13,9 @@ pub enum Settled<'a> {
     Done,
     /// It had no effect; the text says why.
     Failed(&'a str),
+    /// It had no effect, since the volume's bytes cannot be reached; the text says why. What was
+    /// asked for is taken back, and the volume is not served until its bytes are there again.
+    Lost(&'a str),
     /// The volume's bytes cannot be reached, and it cannot be served until they can; the text says
     /// why. What was being made of it stays as it was decided, since some of it may be in force.
     Unreachable(&'a str),
@@ -33,6 +36,7 @@ impl Model {
         let after = match settled {
             Settled::Done => confirmed(settings, volume, now),
             Settled::Failed(reason) => taken_back(volume, reason, now),
+            Settled::Lost(reason) => lost(volume, reason, now),
             Settled::Unreachable(reason) => unreachable(volume, reason, now),
         };
         match after {
@@ -58,6 +62,14 @@ impl Model {
         let volume = self.volumes.get(&id).filter(|volume| volume.phase != phase)?;
         Some(Event::Volume(Volume { phase, ..volume.clone() }))
     }
+}
+
+fn lost(volume: &Volume, reason: &str, now: UnixMs) -> Option<Volume> {
+    let mut lost = volume.clone();
+    if lost.phase == Phase::Ready {
+        lost.phase = Phase::Error(reason.into());
+    }
+    taken_back(&lost, reason, now)
 }
 
 fn unreachable(volume: &Volume, reason: &str, now: UnixMs) -> Option<Volume> {
@@ -93,8 +105,10 @@ fn taken_back(volume: &Volume, reason: &str, now: UnixMs) -> Option<Volume> {
     let mut after = volume.clone();
     match after.phase {
         Phase::Creating => return None,
-        Phase::Deleting | Phase::Ready => after.phase = Phase::Ready,
-        Phase::Error(_) => {}
+        Phase::Ready | Phase::Error(_) => {}
+        // The data plane has closed it, or never held it: whether its bytes are in order is found
+        // out when it is told of it again.
+        Phase::Deleting => after.phase = Phase::Error(reason.into()),
     }
     let in_error = matches!(after.phase, Phase::Error(_));
     after.attachments.retain(|a| match a.state {

@@ -8,6 +8,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::admission::{MalformedOversell, Oversell, PPM};
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::VolumeSpec;
@@ -60,6 +61,16 @@ impl SpaceOversell {
     }
 }
 
+/// Room for bytes at rest, as the data plane saw it last.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Room {
+    /// How much there is, and how much of it is free.
+    pub space: Space,
+    /// Bytes that no volume has, by the volume they were of. They take what is for sale as a volume
+    /// of their size does, until they are deleted, or adopted.
+    pub unowned: Vec<(VolumeId, ByteCount)>,
+}
+
 /// Why a volume is not sold.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SpaceShort {
@@ -89,6 +100,15 @@ impl Model {
         ByteCount(u64::try_from(self.index.bytes_sold()).unwrap_or(u64::MAX))
     }
 
+    /// Bytes that are taken of what is for sale: by the volumes there are, and by bytes that no
+    /// volume has.
+    #[must_use]
+    pub fn taken_of(&self, room: &Room) -> ByteCount {
+        let unowned = room.unowned.iter().filter(|(id, _)| !self.volumes.contains_key(id));
+        let unowned = unowned.map(|(_, bytes)| bytes.0).fold(0, u64::saturating_add);
+        ByteCount(self.bytes_sold().0.saturating_add(unowned))
+    }
+
     /// Whether there is room for what `events` make of a volume. Who takes no more than before is
     /// never refused.
     ///
@@ -97,10 +117,11 @@ impl Model {
     pub fn admit_bytes(
         &self,
         settings: &Settings,
-        space: Option<Space>,
+        room: Option<Room>,
         events: &[Event],
     ) -> Result<(), Refusal> {
-        let Some(Space { total, .. }) = space else { return Ok(()) };
+        let Some(mut room) = room else { return Ok(()) };
+        let total = room.space.total;
         let Some(for_sale) = settings.space_oversell.for_sale(total) else { return Ok(()) };
         for event in events {
             let Event::Volume(after) = event else { continue };
@@ -109,7 +130,9 @@ impl Model {
             if needed == 0 {
                 continue;
             }
-            let left = for_sale.0.saturating_sub(self.bytes_sold().0);
+            // What it takes over, it takes already.
+            room.unowned.retain(|(id, _)| *id != after.id);
+            let left = for_sale.0.saturating_sub(self.taken_of(&room).0);
             if needed > left {
                 return Err(Refusal::Space(Box::new(SpaceShort {
                     asked: after.spec,

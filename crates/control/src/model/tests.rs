@@ -101,6 +101,11 @@ impl World {
         {
             let settled = if done { Settled::Done } else { Settled::Failed("no") };
             self.commit(self.model.settle(&self.settings, id, settled, self.now));
+            // Of a deletion that failed nobody knows what it has done: it is told of it again.
+            if !done && matches!(command, Command::DeleteVolume { .. }) {
+                assert_eq!(self.model.volumes[&id].state(), VolumeState::Error);
+                self.commit(self.model.settle(&self.settings, id, Settled::Done, self.now));
+            }
         }
         Ok(())
     }

@@ -10,6 +10,7 @@
 //! A crash after 2 leaves an unsettled volume in the database. The next start says it to the data
 //! plane again and settles it; so does the tick, should only step 4 have failed.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
@@ -19,15 +20,15 @@ use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::units::ByteCount;
 use evenkeel_wire::agent::{
     Agent, Capacity, Command as AgentCommand, CreditReport, Failed, FailedKind, HostAddress, Reply,
-    Report, Space,
+    Report,
 };
 use tracing::{debug, error, info, warn};
 
 use crate::capacity::Known;
 use crate::journal::{Change, Credits, Journal, JournalError, Loaded, Revision};
 use crate::model::{
-    AttachmentState, Command, Decision, Event, Host, LOCAL_TYPE, Model, Phase, Refusal, Settings,
-    Settled, Tags, Volume,
+    AttachmentState, Command, Decision, Event, Host, LOCAL_TYPE, Model, Phase, Refusal, Room,
+    Settings, Settled, Tags, Volume,
 };
 use crate::{clock, credits, reconcile, space};
 
@@ -110,6 +111,9 @@ struct Writer {
     /// Whether the data plane was told everything when it was last looked, and nothing has happened
     /// since.
     is_settled: bool,
+    /// Volumes of which the data plane has not answered the last command, among them some that
+    /// the model calls settled: it is told of them again until it answers.
+    unanswered: BTreeSet<VolumeId>,
     /// Ticks until volumes in error are tried again.
     ticks_to_retry: u32,
     /// The volume in error that was tried last.
@@ -130,9 +134,11 @@ const SPACE_TICKS: u32 = 10;
 enum Settling {
     /// A client, who asked for something new.
     Asked,
-    /// The server, which says again what was decided before it started, what was not answered, or
-    /// what was decided while the volume was in error.
+    /// The server, which says again what was not answered, or what was decided while the volume
+    /// was in error.
     Again,
+    /// The server as it starts, to a data plane that holds nothing yet.
+    Starting,
 }
 
 impl Writer {
@@ -203,6 +209,7 @@ impl Plane {
             opening,
             behind: false,
             is_settled: false,
+            unanswered: BTreeSet::new(),
             ticks_to_retry: RETRY_TICKS,
             retried: None,
             ticks_to_look: SPACE_TICKS,
@@ -394,7 +401,7 @@ impl Plane {
     }
 
     /// Room for bytes at rest, as the data plane said last; `None` where it does not know.
-    pub fn space(&self) -> Option<Space> {
+    pub fn room(&self) -> Option<Room> {
         self.space.lock().unwrap_or_else(PoisonError::into_inner).now()
     }
 
@@ -402,15 +409,22 @@ impl Plane {
     /// becomes little.
     fn look_at_space(&self) {
         let Reply::Space(space) = self.agent.call(AgentCommand::Space) else { return };
-        let sold = self.model().bytes_sold();
+        let unowned = match space.map(|_| self.unowned()) {
+            None => vec![],
+            Some(Ok(unowned)) => unowned,
+            Some(Err(_)) => return,
+        };
+        let room = space.map(|space| Room { space, unowned });
+        let sold =
+            room.as_ref().map_or_else(ByteCount::default, |room| self.model().taken_of(room));
         let oversell = self.settings.space_oversell;
         let for_sale = space.and_then(|space| oversell.for_sale(space.total));
-        self.space.lock().unwrap_or_else(PoisonError::into_inner).learn(space, sold, for_sale);
+        self.space.lock().unwrap_or_else(PoisonError::into_inner).learn(room, sold, for_sale);
     }
 
     /// Whether there is room for the bytes of what was decided.
     fn admit_bytes(&self, decision: &Decision) -> Result<(), Refusal> {
-        let admit = || self.model().admit_bytes(&self.settings, self.space(), &decision.events);
+        let admit = || self.model().admit_bytes(&self.settings, self.room(), &decision.events);
         admit().or_else(|_| {
             // There may be more room than a moment ago.
             self.look_at_space();
@@ -468,11 +482,12 @@ impl Plane {
         self.capacity();
         // Nothing becomes unsettled but by an event: ten thousand volumes are not looked through
         // every second.
-        let unsettled = match writer.is_settled {
-            true => Vec::new(),
-            false => reconcile::unsettled(&self.model()),
+        let mut unsettled: BTreeSet<VolumeId> = match writer.is_settled {
+            true => BTreeSet::new(),
+            false => reconcile::unsettled(&self.model()).into_iter().collect(),
         };
         writer.is_settled = unsettled.is_empty();
+        unsettled.extend(&writer.unanswered);
         for id in unsettled {
             match self.settle(&mut writer, id, Settling::Again) {
                 Ok(()) => {}
@@ -621,7 +636,14 @@ impl Plane {
             .collect();
         drop(model);
         for command in to_close {
-            self.call(command).map_err(PlaneError::Agent)?;
+            match self.call(command) {
+                Ok(()) => {}
+                // Its bytes cannot be reached: it is closed, and all others stop cleanly.
+                Err(failed) if failed.kind == FailedKind::Damaged => {
+                    warn!(reason = failed.message, "a volume was closed already");
+                }
+                Err(failed) => return Err(PlaneError::Agent(failed)),
+            }
         }
         let changed = changed(&writer.stored, credits_of(self.report()?));
         let stopped = Some(clock::moment());
@@ -664,35 +686,42 @@ impl Plane {
         id: VolumeId,
         settling: Settling,
     ) -> Result<(), PlaneError> {
-        let Some(command) = self.desired(writer, id) else { return Ok(()) };
+        let Some(command) = self.desired(writer, id) else {
+            writer.unanswered.remove(&id);
+            return Ok(());
+        };
         let before = |is: fn(&Volume) -> bool| self.model().volumes.get(&id).is_some_and(is);
         let modifying = before(Volume::is_being_modified);
         let was_in_error = before(|volume| matches!(volume.phase, Phase::Error(_)));
         let detaching = before(|volume| {
             volume.attachments.iter().any(|a| a.state == AttachmentState::Detaching)
         });
+        let deleting = before(|volume| volume.phase == Phase::Deleting);
         let answer = self.call(command);
         if let Err(failed) = &answer
             && failed.kind == FailedKind::Unanswered
         {
             // It may be done at any moment, so it is not taken back: the tick says it again.
+            writer.unanswered.insert(id);
             return Err(PlaneError::Agent(failed.clone()));
         }
+        writer.unanswered.remove(&id);
         let now = clock::now();
-        let settled = match &answer {
-            Ok(()) => Settled::Done,
-            Err(failed)
-                if failed.kind == FailedKind::Damaged
-                    && (settling == Settling::Again || was_in_error) =>
-            {
-                Settled::Unreachable(&failed.message)
-            }
-            Err(failed) => Settled::Failed(&failed.message),
-        };
+        let settled = settled(&answer, settling, was_in_error);
         let events = self.model().settle(&self.settings, id, settled, now);
-        let is_shut = detaching && matches!(settled, Settled::Unreachable(_));
         if !events.is_empty() {
             self.commit(writer, events, &Credits::default())?;
+        }
+        // What is not served, no host can reach: it is detached.
+        let is_shut = detaching
+            && before(|volume| {
+                let stays =
+                    volume.attachments.iter().any(|a| a.state == AttachmentState::Detaching);
+                matches!(volume.phase, Phase::Error(_)) && !stays
+            });
+        if deleting && answer.is_err() {
+            // As far as its bytes are in order it is served again at once.
+            let _ = self.settle(writer, id, Settling::Again);
         }
         if modifying && answer.is_ok() {
             // New limits may mean new credits: what they are must be on disk before anybody is
@@ -704,7 +733,6 @@ impl Plane {
             }
         }
         match answer {
-            // What is not served, no host can reach: it is detached.
             Err(_) if is_shut => Ok(()),
             answer => answer.map_err(PlaneError::Agent),
         }
@@ -741,9 +769,11 @@ impl Plane {
         let mut writer = self.writer()?;
         let ids = reconcile::bring_up_order(&self.model());
         for id in ids {
-            match self.settle(&mut writer, id, Settling::Again) {
+            match self.settle(&mut writer, id, Settling::Starting) {
                 Ok(()) => {}
-                Err(PlaneError::Agent(failed)) if failed.kind == FailedKind::Damaged => {
+                Err(PlaneError::Agent(failed))
+                    if matches!(failed.kind, FailedKind::Damaged | FailedKind::Internal) =>
+                {
                     error!(volume = %id, reason = failed.message, "cannot be brought up");
                 }
                 Err(error) if error.is_unanswered() => warn!(volume = %id, %error, "not up yet"),
@@ -764,7 +794,7 @@ impl Plane {
         first: &Failed,
     ) -> Result<(), PlaneError> {
         warn!(volume = %id, reason = first.message, "cannot be brought up as it was being changed");
-        match self.settle(writer, id, Settling::Again) {
+        match self.settle(writer, id, Settling::Starting) {
             Err(error) if error.is_unanswered() => Ok(()),
             Err(PlaneError::Agent(failed)) if failed.kind != FailedKind::Down => {
                 error!(volume = %id, reason = failed.message, "cannot be brought up");
@@ -774,6 +804,22 @@ impl Plane {
             }
             other => other,
         }
+    }
+}
+
+/// What an answer to a volume's desired state means for the volume.
+fn settled<'a>(
+    answer: &'a Result<(), Failed>,
+    settling: Settling,
+    was_in_error: bool,
+) -> Settled<'a> {
+    let Err(Failed { kind, message }) = answer else { return Settled::Done };
+    match (kind, settling) {
+        (FailedKind::Damaged, Settling::Asked) if !was_in_error => Settled::Lost(message),
+        (FailedKind::Damaged, _) => Settled::Unreachable(message),
+        // What hinders opening may pass, and clients may have seen what was begun before.
+        (FailedKind::Internal, Settling::Starting) => Settled::Unreachable(message),
+        _ => Settled::Failed(message),
     }
 }
 

@@ -1,0 +1,224 @@
+//! What becomes of volumes when the data plane fails, or does not answer: no state that nothing
+//! mends, and nothing said that is not so.
+
+#![allow(clippy::unwrap_used)] // the helpers of tests may panic too
+
+mod support;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use evenkeel_control::model::{Command as Change, Phase, Refusal, Tags};
+use evenkeel_control::plane::{Plane, PlaneError};
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::units::{ByteCount, GIB};
+use evenkeel_core::volume::{VolumeRequest, VolumeType};
+use evenkeel_wire::agent::{FailedKind, Space};
+use support::{FakeAgent, gp2, plane};
+
+/// More ticks than it takes until volumes in error are tried again.
+const TICKS: u32 = 10;
+
+struct World {
+    folder: tempfile::TempDir,
+    agent: Arc<FakeAgent>,
+    plane: Plane,
+    id: VolumeId,
+}
+
+impl World {
+    /// A control plane with a gp2 volume.
+    fn new() -> Self {
+        let (folder, agent) = (tempfile::tempdir().unwrap(), Arc::new(FakeAgent::default()));
+        let plane = plane(folder.path(), &agent);
+        let id = gp2(&plane);
+        Self { folder, agent, plane, id }
+    }
+
+    fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The same after a crash, over a data plane that holds nothing yet, and is first made so.
+    fn restarted(self, agent: impl FnOnce(&FakeAgent)) -> Self {
+        let Self { folder, plane: before, id, .. } = self;
+        drop(before);
+        let new = Arc::new(FakeAgent::default());
+        agent(&new);
+        let plane = plane(folder.path(), &new);
+        Self { folder, agent: new, plane, id }
+    }
+
+    fn attach(&self) -> Result<(), PlaneError> {
+        let instance = *self.plane.model().hosts.keys().next().unwrap();
+        let device = "/dev/sdf".into();
+        let attach = Change::AttachVolume { id: self.id, instance, device };
+        self.plane.execute(&attach, false).map(drop)
+    }
+
+    fn phase(&self) -> Phase {
+        self.plane.model().volumes[&self.id].phase.clone()
+    }
+
+    fn attachments(&self) -> usize {
+        self.plane.model().volumes[&self.id].attachments.len()
+    }
+
+    fn is_held(&self) -> bool {
+        self.agent.with(|state| state.volumes.contains_key(&self.id))
+    }
+
+    fn set_damaged(&self, is: bool) {
+        self.agent.with(|state| {
+            state.damaged.clear();
+            if is {
+                state.volumes.remove(&self.id);
+                state.damaged.insert(self.id);
+            }
+        });
+    }
+
+    fn ticks(&self) {
+        (0..TICKS).for_each(|_| self.plane.tick());
+    }
+}
+
+/// Nothing about such a volume is unsettled in the books, so nothing but its silence says that it
+/// is not served.
+#[test]
+fn a_volume_of_which_nothing_was_heard_at_the_start_is_brought_up_by_the_tick() {
+    let world = World::new();
+    world.attach().unwrap();
+    let world = world.restarted(|agent| agent.with(|state| state.silent = true));
+    world.plane.tick();
+    assert!(!world.is_held());
+    world.agent.with(|state| state.silent = false);
+    world.plane.tick();
+    assert!(world.is_held());
+    let log = world.agent.with(|state| state.log.len());
+    world.plane.tick();
+    assert_eq!(world.agent.with(|state| state.log.len()), log, "it is told once");
+}
+
+#[test]
+fn a_deletion_that_fails_leaves_the_volume_as_it_is() {
+    let world = World::new();
+    let delete = || world.plane.execute(&Change::DeleteVolume { id: world.id }, false);
+    let fails = || {
+        world.agent.with(|state| state.fail_next = Some(FailedKind::Internal));
+        delete().unwrap_err();
+    };
+    fails();
+    assert_eq!(world.phase(), Phase::Ready, "it is served");
+    assert!(world.is_held());
+    // Its bytes are not there: it is not available, whatever a deletion has come to.
+    world.set_damaged(true);
+    fails();
+    assert!(matches!(world.phase(), Phase::Error(_)), "{:?}", world.phase());
+    world.ticks();
+    fails();
+    assert!(matches!(world.phase(), Phase::Error(_)), "{:?}", world.phase());
+    world.set_damaged(false);
+    world.ticks();
+    assert_eq!(world.phase(), Phase::Ready);
+    assert!(world.is_held());
+    delete().unwrap();
+    assert!(world.plane.model().volumes.is_empty());
+}
+
+#[test]
+fn attaching_a_volume_whose_bytes_are_gone_says_so_and_it_comes_back_detached() {
+    let world = World::new();
+    world.set_damaged(true);
+    let failed = world.attach().unwrap_err();
+    assert!(
+        matches!(&failed, PlaneError::Agent(failed) if failed.kind == FailedKind::Damaged),
+        "{failed}"
+    );
+    assert!(matches!(world.phase(), Phase::Error(_)), "{:?}", world.phase());
+    assert_eq!(world.attachments(), 0);
+    world.set_damaged(false);
+    world.ticks();
+    assert_eq!((world.phase(), world.attachments()), (Phase::Ready, 0));
+    world.attach().unwrap();
+}
+
+/// The volume is not served, so whatever else goes wrong, no host can reach it.
+#[test]
+fn a_detachment_of_a_volume_in_error_is_done_however_it_fails() {
+    let world = World::new();
+    world.attach().unwrap();
+    let id = world.id;
+    let world = world.restarted(|agent| agent.with(|state| _ = state.damaged.insert(id)));
+    assert!(matches!(world.phase(), Phase::Error(_)), "{:?}", world.phase());
+    world.agent.with(|state| state.fail_next = Some(FailedKind::Internal));
+    let detach = Change::DetachVolume { id: world.id, instance: None, device: None };
+    world.plane.execute(&detach, false).unwrap();
+    assert_eq!(world.attachments(), 0);
+}
+
+/// What hinders the opening may pass, as too many open files do: nothing that was begun is taken
+/// back for it.
+#[test]
+fn a_growth_outlives_a_start_at_which_its_volume_could_not_be_opened() {
+    let world = World::new();
+    world.agent.with(|state| state.silent = true);
+    let change = evenkeel_core::volume::VolumeChange { size_gib: Some(300), ..Default::default() };
+    world.plane.execute(&Change::ModifyVolume { id: world.id, change }, false).unwrap_err();
+    let world =
+        world.restarted(|agent| agent.with(|state| state.fail_next = Some(FailedKind::Internal)));
+    assert!(matches!(world.phase(), Phase::Error(_)), "{:?}", world.phase());
+    world.ticks();
+    assert_eq!(world.phase(), Phase::Ready);
+    let held = world.agent.with(|state| state.volumes[&world.id].size);
+    assert_eq!(held, ByteCount::from_gib(300));
+}
+
+/// One volume whose bytes are gone does not make the stop of all others a crash.
+#[test]
+fn a_stop_is_clean_although_the_bytes_of_a_volume_are_gone() {
+    let world = World::new();
+    world.attach().unwrap();
+    world.set_damaged(true);
+    world.plane.stop().unwrap();
+    assert!(world.folder().exists());
+}
+
+#[test]
+fn bytes_that_no_volume_has_take_space_until_they_are_adopted() {
+    let world = World::new();
+    let lost = VolumeId::from_bits(9);
+    world.agent.with(|state| {
+        let total = ByteCount(210 * GIB);
+        state.space = Some(Space { total, free: ByteCount(10 * GIB) });
+        state.unowned.insert(lost, ByteCount(6 * GIB));
+    });
+    let world = {
+        let (space, unowned) =
+            world.agent.with(|state| (state.space, std::mem::take(&mut state.unowned)));
+        world.restarted(|agent| {
+            agent.with(|state| (state.space, state.unowned) = (space, unowned));
+        })
+    };
+    let request = |size_gib| VolumeRequest {
+        volume_type: VolumeType::Gp2,
+        size_gib,
+        iops: None,
+        throughput_mibps: None,
+        multi_attach: false,
+    };
+    let (zone, tags) = (|| "local-1a".to_owned(), Tags::new);
+    let create = |number, size_gib| {
+        let (id, request) = (VolumeId::from_bits(number), request(size_gib));
+        let create = Change::CreateVolume { id, request, zone: zone(), tags: tags(), token: None };
+        world.plane.execute(&create, false).map(drop)
+    };
+    // 210 GiB, of which the volume has 200 and nobody has 6.
+    let refused = create(10, 5).unwrap_err();
+    assert!(matches!(refused, PlaneError::Refused(Refusal::Space(_))), "{refused}");
+    create(11, 4).unwrap();
+    let (request, zone, tags) = (request(6), zone(), tags());
+    let adopt = Change::AdoptVolume { id: lost, request, zone, tags };
+    world.plane.execute(&adopt, false).unwrap();
+    assert_eq!(world.plane.model().bytes_sold(), ByteCount(210 * GIB));
+}
