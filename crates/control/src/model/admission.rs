@@ -223,7 +223,7 @@ impl KeptBooks {
     ///
     /// # Panics
     /// If they are not.
-    pub fn assert_invariants(&self, model: &Model) {
+    pub fn invariants(&self, model: &Model) {
         let added_up = model.added_up(&self.settings, &self.capacity);
         assert!(self.books == added_up, "kept: {:?}, added up: {added_up:?}", self.books);
     }

@@ -496,7 +496,7 @@ impl Model {
         // All volumes are looked at only every so many events, so that a debug build stays usable
         // with many of them.
         if cfg!(debug_assertions) && self.events.is_multiple_of(self.volumes.len().max(1)) {
-            self.assert_invariants();
+            self.invariants();
         }
     }
 
@@ -544,11 +544,11 @@ impl Model {
     ///
     /// # Panics
     /// If it is not.
-    pub fn assert_invariants(&self) {
+    pub fn invariants(&self) {
         let added_up = Index::of(&self.volumes, &self.tokens);
         assert!(self.index == added_up, "kept: {:?}, added up: {added_up:?}", self.index);
         if let Some(books) = &self.books {
-            books.assert_invariants(self);
+            books.invariants(self);
         }
     }
 

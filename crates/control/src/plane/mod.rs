@@ -186,6 +186,9 @@ impl Plane {
         let moment = clock::moment();
         let now = moment.unix;
         let Loaded { mut model, credits: found, stop, revision } = journal.load()?;
+        if cfg!(debug_assertions) {
+            model.invariants();
+        }
         if !matches!(stop, credits::Stop::Clean(_)) && !model.volumes.is_empty() {
             warn!(
                 "the server was not stopped cleanly; credit balances are reduced by what may be \

@@ -168,17 +168,17 @@ impl Ledger {
     /// # Panics
     ///
     /// If they are not.
-    pub fn assert_invariants(&self) {
+    pub fn invariants(&self) {
         assert_eq!(self.sold, self.added_up(), "kept, and added up from all volumes");
     }
 
-    /// Calls [`Self::assert_invariants`] in debug builds after a change of `volume`, of many
+    /// Calls [`Self::invariants`] in debug builds after a change of `volume`, of many
     /// volumes only now and then: ids are random.
     fn check(&self, volume: VolumeId) {
         let volumes = self.volumes.len();
         let is_turn = || u128::try_from(volumes).is_ok_and(|n| volume.bits().is_multiple_of(n));
         if cfg!(debug_assertions) && (volumes <= CHECKED_VOLUMES_MAX || is_turn()) {
-            self.assert_invariants();
+            self.invariants();
         }
     }
 
