@@ -4,10 +4,8 @@
 
 use crate::slots::{Bounds, Slots};
 use evenkeel_core::ids::{InstanceId, VolumeId};
-use evenkeel_core::limits::REQUEST_BYTES_MAX;
 use evenkeel_store::Geometry;
 use evenkeel_wire::agent::{Attachment, HostAddress};
-use evenkeel_wire::nbd::ExportInfo;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -108,20 +106,13 @@ impl Directory {
         self.write().remove(id);
     }
 
-    /// The volume called `name` as `peer` sees it, and its home core; `None` if there is none or it
-    /// is not attached to this host.
+    /// A volume as `peer` sees it, and its home core; `None` if there is none or it is not attached
+    /// to this host.
     #[must_use]
-    pub fn export(&self, name: &str, peer: HostAddress) -> Option<(ExportInfo, u16)> {
+    pub fn find(&self, id: VolumeId, peer: HostAddress) -> Option<(Geometry, u16)> {
         let lines = self.read();
-        let entry = lines.volumes.get(&name.parse().ok()?)?;
-        if !entry.allows(peer) {
-            return None;
-        }
-        let mut export = ExportInfo::new(name.to_owned(), entry.geometry.size.0);
-        export.block_bytes_min = entry.geometry.block_bytes_min;
-        export.block_bytes_preferred = entry.geometry.block_bytes_preferred;
-        export.payload_bytes_max = REQUEST_BYTES_MAX;
-        Some((export, entry.home))
+        let entry = lines.volumes.get(&id)?;
+        entry.allows(peer).then_some((entry.geometry, entry.home))
     }
 
     /// The names of the volumes that are attached to `peer`, in the order of ids.
@@ -187,13 +178,12 @@ mod tests {
         let (id, elsewhere) = (VolumeId::from_bits(7), HostAddress::Remote([10, 0, 0, 1].into()));
         directory.insert(id, entry(0, &[HostAddress::Local]));
         let name = id.to_string();
-        assert!(directory.export(&name, elsewhere).is_none());
+        assert!(directory.find(id, elsewhere).is_none());
         assert!(directory.names(elsewhere).is_empty());
-        assert_eq!(directory.export(&name, HostAddress::Local).unwrap().0.size_bytes, 1 << 30);
+        assert_eq!(directory.find(id, HostAddress::Local).unwrap().0.size.0, 1 << 30);
         assert_eq!(directory.names(HostAddress::Local), [name.as_str()]);
-        assert!(directory.export("", HostAddress::Local).is_none());
         directory.remove(id);
-        assert!(directory.export(&name, HostAddress::Local).is_none());
+        assert!(directory.find(id, HostAddress::Local).is_none());
     }
 
     #[test]

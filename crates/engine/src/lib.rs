@@ -16,11 +16,13 @@ mod listener;
 pub mod notices;
 pub mod output;
 pub mod patience;
+pub mod protocol;
 pub mod reactor;
 pub mod ring;
 pub mod session;
 pub mod slots;
 pub mod threads;
+pub mod transport;
 mod visitors;
 mod workers;
 

@@ -1,5 +1,6 @@
 //! Replies on their way to one client: many heads and payloads, sent with one system call.
 
+use evenkeel_core::limits::QUANTUM_BYTES_MAX;
 use evenkeel_store::buffer::Buffer;
 
 /// Pieces of memory sent with one system call.
@@ -15,8 +16,8 @@ const KEPT_HEAD_BYTES: usize = 64 << 10;
 enum Part {
     /// Bytes of the arena: reply heads.
     Head(usize, usize),
-    /// Payload of a read.
-    Payload(Buffer, usize),
+    /// Payload of a read, and the slot of the volume whose memory it is in.
+    Payload { buffer: Buffer, length: u32, volume: u32 },
 }
 
 /// Replies on their way: heads in one arena, payloads where the store put them.
@@ -59,14 +60,22 @@ impl Output {
         }
     }
 
-    /// Appends the first `length` bytes of a buffer.
-    pub fn payload(&mut self, buffer: Buffer, length: usize) {
-        self.bytes += length;
-        self.parts.push(Part::Payload(buffer, length));
+    /// Appends the first `length` bytes of what a read of the volume in this slot has filled,
+    /// `buffers` of a quantum each.
+    #[inline]
+    pub fn payloads(&mut self, volume: u32, buffers: &mut Vec<Option<Buffer>>, length: u32) {
+        let mut left = length;
+        for buffer in buffers.drain(..).flatten() {
+            let length = left.min(QUANTUM_BYTES_MAX);
+            left -= length;
+            self.bytes += length as usize;
+            self.parts.push(Part::Payload { buffer, length, volume });
+        }
     }
 
-    /// Takes note that `count` bytes have left; hands back the buffers that are done with.
-    pub fn advance(&mut self, count: usize, mut done: impl FnMut(Buffer)) {
+    /// Takes note that `count` bytes have left; hands back the buffers that are done with, each
+    /// with its volume's slot.
+    pub fn advance(&mut self, count: usize, mut done: impl FnMut(u32, Buffer)) {
         self.bytes -= count.min(self.bytes);
         self.sent += count;
         let mut finished = 0;
@@ -78,8 +87,8 @@ impl Output {
             finished += 1;
         }
         for part in self.parts.drain(..finished) {
-            if let Part::Payload(buffer, _) = part {
-                done(buffer);
+            if let Part::Payload { buffer, volume, .. } = part {
+                done(volume, buffer);
             }
         }
         if self.parts.is_empty() {
@@ -88,11 +97,11 @@ impl Output {
         }
     }
 
-    /// Drops everything; hands back the buffers.
-    pub fn abandon(&mut self, mut done: impl FnMut(Buffer)) {
+    /// Drops everything; hands back the buffers, each with its volume's slot.
+    pub fn abandon(&mut self, mut done: impl FnMut(u32, Buffer)) {
         for part in self.parts.drain(..) {
-            if let Part::Payload(buffer, _) = part {
-                done(buffer);
+            if let Part::Payload { buffer, volume, .. } = part {
+                done(volume, buffer);
             }
         }
         self.arena.clear();
@@ -106,7 +115,7 @@ impl Output {
         for part in self.parts.iter().take(PARTS_MAX) {
             let (memory, length) = match part {
                 Part::Head(start, end) => (self.arena[*start..].as_ptr().cast_mut(), end - start),
-                Part::Payload(buffer, length) => (buffer.as_ptr(), *length),
+                Part::Payload { buffer, length, .. } => (buffer.as_ptr(), *length as usize),
             };
             // Only the first part can have left in part.
             let from = std::mem::take(&mut skip);
@@ -125,7 +134,7 @@ impl Part {
     fn length(&self) -> usize {
         match self {
             Self::Head(start, end) => end - start,
-            Self::Payload(_, length) => *length,
+            Self::Payload { length, .. } => *length as usize,
         }
     }
 }
@@ -139,17 +148,17 @@ mod tests {
         let mut output = Output::default();
         output.head(b"0123456789");
         output.head(b"abcdef");
-        output.payload(Buffer::new(4_096), 100);
+        output.payloads(7, &mut vec![Some(Buffer::new(4_096))], 100);
         assert_eq!(output.parts.len(), 2);
         let mut iovecs = Vec::new();
-        output.advance(12, |_| panic!("nothing is done yet"));
+        output.advance(12, |_, _| panic!("nothing is done yet"));
         output.gather(&mut iovecs);
         assert_eq!(iovecs.iter().map(|v| v.iov_len).collect::<Vec<_>>(), [4, 100]);
         // SAFETY: the iovec points at the arena's last four bytes.
         let rest = unsafe { std::slice::from_raw_parts(iovecs[0].iov_base.cast::<u8>(), 4) };
         assert_eq!(rest, b"cdef");
-        let mut returned = 0;
-        output.advance(104, |_| returned += 1);
-        assert_eq!((returned, output.bytes, output.parts.len()), (1, 0, 0));
+        let mut returned = Vec::new();
+        output.advance(104, |volume, _| returned.push(volume));
+        assert_eq!((returned, output.bytes, output.parts.len()), (vec![7], 0, 0));
     }
 }

@@ -3,15 +3,15 @@
 use super::{Mail, Reactor, STOP_MAX, SWEEP_EVERY, memory};
 use crate::driver::{Driver, send_now};
 use crate::notices::Notice;
-use crate::session::{Bound, Moved, OtherEnd, Phase, Session};
+use crate::protocol::{Binding, Lobby, Negotiation, Protocol};
+use crate::session::{Bound, Connection, Session, Stage};
 use crate::slots::{NoPlace, Slot};
+use crate::transport::OtherEnd;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::time::Duration;
 use evenkeel_wire::agent::HostAddress;
-use evenkeel_wire::nbd::handshake::{Listed, Negotiated, Step};
 use rustix::io::Errno;
-use rustix::net::Shutdown;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// How long a client may take to agree on an export.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
@@ -23,7 +23,9 @@ impl<D: Driver> Reactor<D> {
     pub(super) fn connect(&mut self, fd: OwnedFd, peer: HostAddress, slot: Slot) {
         if self.stop_by.is_none() && !self.doors_closed {
             let ticket = slot.ticket;
-            let id = self.sessions.insert(Session::new(fd, peer, slot, self.now)) as u32;
+            let (protocol, leftover) = (Protocol::nbd(), Vec::new());
+            let connection = Connection { fd, peer, slot, protocol, leftover };
+            let id = self.sessions.insert(Session::new(connection, self.now)) as u32;
             self.handshakes.insert(ticket, id);
             self.watch();
             self.proceed(id);
@@ -51,27 +53,25 @@ impl<D: Driver> Reactor<D> {
         ids.into_iter().for_each(|id| self.close(id));
     }
 
-    /// A connection comes home.
-    pub(super) fn arrive(&mut self, moved: Moved) {
-        let id = moved.negotiated.export.name.parse().ok();
-        let slot = id.and_then(|id| self.by_id.get(&id)).copied();
-        let Some(slot) = slot else {
+    /// A connection comes home to the volume that its client has chosen.
+    pub(super) fn arrive(&mut self, volume: VolumeId, mut connection: Connection) {
+        let Some(&slot) = self.by_id.get(&volume) else {
             // The volume may have gone to another core meanwhile.
-            let home = id.and_then(|id| self.directory.get(id)).map(|entry| entry.home);
+            let home = self.directory.get(volume).map(|entry| entry.home);
             let home = home.filter(|home| *home != self.core).map(usize::from);
             if let Some(mailbox) = home.and_then(|home| self.mailboxes.get(home)) {
-                mailbox.post(Mail::Moved(Box::new(moved)));
+                mailbox.post(Mail::Moved(volume, Box::new(connection)));
             }
             return;
         };
         // It may have been detached since.
-        if !self.volumes[slot as usize].allows(moved.peer) {
+        if !self.volumes[slot as usize].allows(connection.peer) {
             return;
         }
         if self.stop_by.is_none() {
-            let mut session = Session::arrived(moved, slot, self.now);
-            session.line = self.volumes[slot as usize].line_of(session.peer);
-            let id = self.sessions.insert(session) as u32;
+            let line = self.volumes[slot as usize].line_of(connection.peer);
+            connection.protocol.bind(Binding { id: volume, volume: slot, line });
+            let id = self.sessions.insert(Session::new(connection, self.now)) as u32;
             self.proceed(id);
         }
     }
@@ -80,8 +80,8 @@ impl<D: Driver> Reactor<D> {
         let Some(session) = self.sessions.get_mut(id as usize) else { return };
         let is_cancelled = result == Err(Errno::CANCELED);
         let count = result.unwrap_or(0);
-        session.received(count as usize, self.now);
-        if session.shut {
+        session.transport.received(count as usize, self.now);
+        if session.is_shut() {
             self.abandon_payload(id);
             return self.try_free(id);
         }
@@ -96,15 +96,15 @@ impl<D: Driver> Reactor<D> {
         loop {
             let Some(session) = self.sessions.get_mut(id as usize) else { return };
             session.parked = None;
-            if session.closing || session.receiving && session.incoming.is_some() {
+            if session.is_closing() || session.transport.is_receiving_payload() {
                 return self.try_free(id);
             }
-            let went_on = match session.phase {
-                Phase::Handshake(_) => self.shake_hands(id),
-                Phase::Moving(..) => return self.sends(id),
-                Phase::Transmission(slot, terms) => {
-                    !self.waits_for_departure(id, slot) && self.parse(id, slot, terms)
-                }
+            if matches!(session.stage(), Stage::Moving { .. }) {
+                return self.sends(id);
+            }
+            let went_on = match session.protocol.is_bound() {
+                true => !self.waits_for_departure(id) && self.parse(id),
+                false => self.negotiate(id),
             };
             if !went_on {
                 break;
@@ -116,103 +116,75 @@ impl<D: Driver> Reactor<D> {
 
     fn receive(&mut self, id: u32) {
         let Some(session) = self.sessions.get_mut(id as usize) else { return };
-        if session.closing || matches!(session.phase, Phase::Moving(..)) {
+        if session.stage() != Stage::Open {
             return;
         }
         if session.parked.is_some() {
             return self.watch_other_end(id);
         }
-        let handle = session.incoming.as_ref().map(|incoming| incoming.handle as usize);
+        let transport = &mut session.transport;
+        let handle = transport.payload().map(|stretch| stretch.handle as usize);
         let active = handle.and_then(|handle| self.active.get_mut(handle));
         let buffers = active.map_or(&mut [][..], |active| &mut active.buffers[..]);
-        if let Some(message) = session.next_receive(buffers) {
-            // SAFETY: the session and the request's buffers are neither moved, touched nor freed
-            // while `receiving` is set.
-            unsafe { self.driver.receive(id, session.fd.as_raw_fd(), message) };
-            if session.incoming.is_some() {
+        if let Some(message) = transport.next_receive(buffers) {
+            // SAFETY: the transport and the request's buffers are neither moved, touched nor freed
+            // while it is receiving.
+            unsafe { self.driver.receive(id, transport.raw_fd(), message) };
+            if transport.payload().is_some() {
                 self.watch();
             }
         }
     }
 
-    /// One step of the handshake; whether there may be another in this turn.
-    fn shake_hands(&mut self, id: u32) -> bool {
+    /// One step of the negotiation; whether there may be another in this turn.
+    fn negotiate(&mut self, id: u32) -> bool {
         let session = &mut self.sessions[id as usize];
         if session.leaves_heads_unread() {
             // A list of many exports can be asked for many times.
             session.parked = Some(Bound::Connection);
             return false;
         }
-        let Phase::Handshake(server) = &mut session.phase else { return false };
-        match server.poll_output() {
-            Some(Step::Send(bytes)) => {
-                session.output.head(&bytes);
-                session.answered = true;
+        let Session { transport, protocol, slot, peer, .. } = session;
+        let lobby = Lobby { directory: &self.directory, slot, peer: *peer };
+        let (pending, output) = transport.pending_and_output();
+        match protocol.negotiate(pending, output, &lobby) {
+            Negotiation::Incomplete => return false,
+            Negotiation::Consumed(count) => transport.consume(count),
+            Negotiation::Answered => {}
+            Negotiation::Yield => {
+                session.parked = Some(Bound::Turn);
+                self.ready.push(id);
+                return false;
             }
-            Some(Step::WantExport(name)) => {
-                let export = self.directory.export(&name, session.peer);
-                // There are no other names than those of volumes.
-                let place = name.parse().map_or(Ok(()), |volume| session.slot.may_join(volume));
-                match (export, place) {
-                    (Some((export, _)), Ok(())) => server.export(Some(export)),
-                    (Some(_), Err(why)) => {
-                        server.deny(&why.to_string());
-                        self.tell_too_many(id, why);
-                    }
-                    (None, _) => server.export(None),
-                }
-            }
-            Some(Step::WantList) => {
-                let names = self.directory.names(session.peer);
-                let listed = |name| Listed { name, description: "" };
-                server.list(&names.iter().map(|name| listed(name)).collect::<Vec<_>>());
-            }
-            Some(Step::Ready(negotiated)) => self.agreed(id, negotiated),
-            Some(Step::Close(reason)) => {
-                tracing::debug!(%reason, "a handshake ended");
-                session.closing = true;
-            }
-            None => {
-                if std::mem::take(&mut session.answered) && session.start < session.end {
-                    // Options that all arrived at once are not all answered at once: a list of many
-                    // exports is work.
-                    session.parked = Some(Bound::Turn);
-                    self.ready.push(id);
-                    return false;
-                }
-                let consumed = server.handle(&session.input[session.start..session.end]);
-                session.start += consumed;
-                return consumed > 0;
-            }
+            Negotiation::Denied(why) => self.tell_too_many(id, why),
+            Negotiation::Chosen(volume) => self.agreed(id, volume),
+            Negotiation::End => session.begin_to_close(),
         }
         true
     }
 
-    /// A client and we have agreed on an export: it becomes one of the volume's, here or at its
-    /// home.
-    fn agreed(&mut self, id: u32, negotiated: Negotiated) {
+    /// A client and we have agreed on a volume: its connection becomes one of the volume's, here or
+    /// at its home.
+    fn agreed(&mut self, id: u32, volume: VolumeId) {
         let session = &mut self.sessions[id as usize];
         self.handshakes.remove(&session.slot.ticket);
-        let export = self.directory.export(&negotiated.export.name, session.peer);
-        let volume = negotiated.export.name.parse::<VolumeId>();
-        let (Some((_, home)), Ok(volume)) = (export, volume) else {
-            return session.closing = true;
+        let Some((_, home)) = self.directory.find(volume, session.peer) else {
+            return session.begin_to_close();
         };
         // There was a place when it asked; another may have been faster.
         if let Err(why) = session.slot.join(volume) {
-            session.closing = true;
+            session.begin_to_close();
             return self.tell_too_many(id, why);
         }
         if home != self.core {
-            session.phase = Phase::Moving(Box::new(negotiated), home);
-            return;
+            return session.begin_to_move(volume, home);
         }
         match self.by_id.get(&volume) {
             Some(&slot) => {
-                session.phase = Phase::Transmission(slot, negotiated.terms());
-                session.line = self.volumes[slot as usize].line_of(session.peer);
+                let line = self.volumes[slot as usize].line_of(session.peer);
+                session.protocol.bind(Binding { id: volume, volume: slot, line });
             }
-            None => session.closing = true,
+            None => session.begin_to_close(),
         }
     }
 
@@ -227,9 +199,8 @@ impl<D: Driver> Reactor<D> {
     /// Lists a connection as having something to send, if it has.
     pub(super) fn sends(&mut self, id: u32) {
         let Some(session) = self.sessions.get_mut(id as usize) else { return };
-        let idle = session.output.is_empty() && !matches!(session.phase, Phase::Moving(..));
-        if !session.in_to_send && !session.in_send && !idle {
-            session.in_to_send = true;
+        let moves = matches!(session.stage(), Stage::Moving { .. });
+        if (session.transport.has_output() || moves) && session.transport.list() {
             self.to_send.push(id);
         }
     }
@@ -247,25 +218,25 @@ impl<D: Driver> Reactor<D> {
     /// Sends what there is, as far as the socket takes it; the driver sends the rest.
     fn send(&mut self, id: u32) {
         let Some(session) = self.sessions.get_mut(id as usize) else { return };
-        session.in_to_send = false;
-        while !session.shut
-            && let Some(message) = session.next_send()
+        session.transport.unlist();
+        while !session.is_shut()
+            && let Some(message) = session.transport.next_send()
         {
-            let fd = session.fd.as_raw_fd();
-            // SAFETY: the session has just made the message.
+            let fd = session.transport.raw_fd();
+            // SAFETY: the transport has just made the message.
             match unsafe { send_now(fd, message) } {
                 Ok(count) => {
                     let shares = (&mut self.pool, &mut self.volumes);
                     memory::left(session, count as usize, self.now, shares);
                 }
                 Err(Errno::AGAIN | Errno::INTR) => {
-                    // SAFETY: the session keeps what the message points to while `in_send` is set,
+                    // SAFETY: the transport keeps what the message points to while it is in a send,
                     // and is not freed before.
                     unsafe { self.driver.send(id, fd, message) };
                     return self.watch();
                 }
                 Err(_) => {
-                    session.in_send = false;
+                    session.transport.send_failed();
                     return self.close(id);
                 }
             }
@@ -286,40 +257,34 @@ impl<D: Driver> Reactor<D> {
     /// What had to be sent has left: there is room for more requests, or nothing left to stay for.
     fn left(&mut self, id: u32) {
         let Some(session) = self.sessions.get_mut(id as usize) else { return };
-        if session.in_send {
+        if session.transport.is_in_send() {
             return;
         }
-        if session.closing {
+        if session.is_closing() {
             return self.try_free(id);
         }
         if session.parked == Some(Bound::Connection) {
             self.ready.push(id);
         }
-        if matches!(session.phase, Phase::Moving(..)) {
-            self.move_home(id);
+        if let Stage::Moving { volume, home } = session.stage() {
+            self.move_home(id, volume, home);
         }
     }
 
-    /// Hands a connection over to its volume's home core. Nothing of it is in the kernel: the
-    /// handshake is over, so no receive was begun, and the last reply has left.
-    fn move_home(&mut self, id: u32) {
-        let session = self.sessions.remove(id as usize);
-        let leftover = session.pending().to_vec();
-        let Session { fd, peer, slot, phase: Phase::Moving(negotiated, home), .. } = session else {
-            return;
-        };
-        let moved = Box::new(Moved { fd, peer, slot, negotiated, leftover });
+    /// Hands a connection over to its volume's home core. Nothing of it is in the driver: the
+    /// negotiation is over, so no receive was begun, and the last reply has left.
+    fn move_home(&mut self, id: u32, volume: VolumeId, home: u16) {
+        let connection = Box::new(self.sessions.remove(id as usize).leave());
         if let Some(mailbox) = self.mailboxes.get(usize::from(home)) {
-            mailbox.post(Mail::Moved(moved));
+            mailbox.post(Mail::Moved(volume, connection));
         }
     }
 
     /// The connection is gone: what waits for it is cancelled.
     pub(super) fn close(&mut self, id: u32) {
         let Some(session) = self.sessions.get_mut(id as usize) else { return };
-        if !session.shut {
-            session.closing = true;
-            shut(session);
+        if !session.is_shut() {
+            session.shut();
             self.abandon_payload(id);
             self.cancel_of(id);
         }
@@ -329,26 +294,27 @@ impl<D: Driver> Reactor<D> {
     /// Ends a connection that wants to end and has nothing left to wait for.
     pub(super) fn try_free(&mut self, id: u32) {
         let Some(session) = self.sessions.get_mut(id as usize) else { return };
-        if session.closing && session.outstanding > 0 {
+        if session.is_closing() && session.has_outstanding() {
             return self.watch_other_end(id);
         }
-        if !session.closing || session.in_send {
+        if !session.is_closing() || session.transport.is_in_send() {
             return;
         }
-        if !session.shut {
-            if !session.output.is_empty() || !session.sending.is_empty() {
+        if !session.is_shut() {
+            if session.transport.has_unsent() {
                 return self.sends(id);
             }
-            shut(session);
+            session.shut();
         }
-        if session.receiving || session.other_end == OtherEnd::Watched {
+        let transport = &session.transport;
+        if transport.is_receiving() || transport.other_end == OtherEnd::Watched {
             return;
         }
         let mut session = self.sessions.remove(id as usize);
         self.handshakes.remove(&session.slot.ticket);
         memory::abandon(&mut session, (&mut self.pool, &mut self.volumes));
-        if let Phase::Transmission(slot, _) = session.phase {
-            self.settle(slot);
+        for binding in session.protocol.bindings() {
+            self.settle(binding.volume);
         }
     }
 
@@ -373,9 +339,9 @@ impl<D: Driver> Reactor<D> {
         let mut owed = false;
         for (id, session) in self.sessions.iter().filter(|(_, session)| session.is_owed()) {
             owed = true;
-            let (since, max) = match session.phase {
-                Phase::Transmission(..) => (session.progress_at, STALL_MAX),
-                _ => (session.connected_at, HANDSHAKE_MAX),
+            let (since, max) = match session.protocol.is_bound() {
+                true => (session.transport.progress_at(), STALL_MAX),
+                false => (session.connected_at, HANDSHAKE_MAX),
             };
             if now.since(since) > max {
                 late.push(id as u32);
@@ -401,8 +367,8 @@ impl<D: Driver> Reactor<D> {
         for id in ids {
             // The end of one may be the end of another.
             let Some(session) = self.sessions.get_mut(id as usize) else { continue };
-            session.closing = true;
-            if session.incoming.is_some() {
+            session.begin_to_close();
+            if session.transport.payload().is_some() {
                 // Its request cannot be finished, and the stream not be resumed behind it.
                 self.close(id);
                 continue;
@@ -412,10 +378,4 @@ impl<D: Driver> Reactor<D> {
             self.try_free(id);
         }
     }
-}
-
-fn shut(session: &mut Session) {
-    session.shut = true;
-    // It fails when the other end was faster, which is as good.
-    let _ = rustix::net::shutdown(&session.fd, Shutdown::Both);
 }

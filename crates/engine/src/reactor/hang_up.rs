@@ -6,8 +6,9 @@
 
 use super::Reactor;
 use crate::driver::{Driver, HangUp};
-use crate::session::{Bound, OtherEnd, Phase, Session};
-use evenkeel_wire::nbd::transmission::{Command, REQUEST_BYTES, RequestHeader};
+use crate::protocol::FAREWELL_BYTES;
+use crate::session::{Bound, Session};
+use crate::transport::OtherEnd;
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -20,17 +21,19 @@ impl<D: Driver> Reactor<D> {
     /// Makes sure that the end of a connection is heard of from which nothing is received.
     pub(super) fn watch_other_end(&mut self, id: u32) {
         let session = &mut self.sessions[id as usize];
-        if session.shut || session.receiving || !matches!(session.phase, Phase::Transmission(..)) {
+        let is_receiving = session.transport.is_receiving();
+        if session.is_shut() || is_receiving || !session.protocol.is_bound() {
             return;
         }
         // It is about to go to another core, where it is looked after.
         if session.parked == Some(Bound::Departure) {
             return;
         }
-        match session.other_end {
+        let transport = &mut session.transport;
+        match transport.other_end {
             OtherEnd::Unwatched => {
-                session.other_end = OtherEnd::Watched;
-                self.driver.watch(id, session.fd.as_raw_fd());
+                transport.other_end = OtherEnd::Watched;
+                self.driver.watch(id, transport.raw_fd());
             }
             OtherEnd::Watched => {}
             OtherEnd::Gone(how) => self.mourn(id, how),
@@ -40,24 +43,23 @@ impl<D: Driver> Reactor<D> {
     /// The driver has seen the end of a connection.
     pub(super) fn hung_up(&mut self, id: u32, how: Result<HangUp, Errno>) {
         let Some(session) = self.sessions.get_mut(id as usize) else { return };
-        session.other_end = how.map_or(OtherEnd::Unwatched, OtherEnd::Gone);
-        if session.shut {
+        session.transport.other_end = how.map_or(OtherEnd::Unwatched, OtherEnd::Gone);
+        if session.is_shut() {
             return self.try_free(id);
         }
         // While something is received, that tells of the end in its place.
         if let Ok(how) = how
-            && !session.receiving
+            && !session.transport.is_receiving()
         {
             self.mourn(id, how);
         }
     }
 
-    /// Closes a connection to whose requests nobody listens any more. A client that has taken its
-    /// leave may still wait for its answers, and its requests are to be done in any case: "the
-    /// server MUST handle all outstanding requests" (NBD, `NBD_CMD_DISC`).
+    /// Closes a connection to whose requests nobody listens any more: one that is reset, or whose
+    /// client has not ended it as its protocol says.
     fn mourn(&mut self, id: u32, how: HangUp) {
         let session = &self.sessions[id as usize];
-        if how == HangUp::Reset || !session.closing && !takes_leave(session) {
+        if how == HangUp::Reset || !session.is_closing() && !takes_leave(session) {
             self.close(id);
         }
     }
@@ -65,20 +67,19 @@ impl<D: Driver> Reactor<D> {
 
 /// Whether the last that a client has sent, received or not, takes its leave.
 fn takes_leave(session: &Session) -> bool {
-    let Phase::Transmission(_, terms) = session.phase else { return false };
-    let mut tail = [0; REQUEST_BYTES];
-    let Ok(unread) = rustix::io::ioctl_fionread(&session.fd) else { return false };
+    let mut tail = [0; FAREWELL_BYTES];
+    let fd = session.transport.fd();
+    let Ok(unread) = rustix::io::ioctl_fionread(fd) else { return false };
     let unread = usize::try_from(unread).unwrap_or(usize::MAX);
-    let from_socket = unread.min(REQUEST_BYTES);
-    let (front, back) = tail.split_at_mut(REQUEST_BYTES - from_socket);
-    let pending = session.pending();
+    let from_socket = unread.min(FAREWELL_BYTES);
+    let (front, back) = tail.split_at_mut(FAREWELL_BYTES - from_socket);
+    let pending = session.transport.pending();
     let Some(at) = pending.len().checked_sub(front.len()) else { return false };
     front.copy_from_slice(&pending[at..]);
-    if from_socket > 0 && !peek_behind(&session.fd, unread - from_socket, back) {
+    if from_socket > 0 && !peek_behind(fd, unread - from_socket, back) {
         return false;
     }
-    let header = RequestHeader::decode(&tail);
-    header.is_ok_and(|header| header.validate(&terms) == Ok(Command::Disconnect))
+    session.protocol.is_farewell(&tail)
 }
 
 /// Looks at what a socket holds behind the first `skip` bytes, and leaves it there; whether that
@@ -108,11 +109,12 @@ fn peek_behind(fd: &OwnedFd, skip: usize, wanted: &mut [u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::testing;
+    use crate::session::Connection;
     use crate::slots::Slots;
     use evenkeel_core::request::{Operation, Request};
     use evenkeel_core::time::Instant;
     use evenkeel_wire::agent::HostAddress;
-    use evenkeel_wire::nbd::transmission::Terms;
     use std::io::Write;
     use std::os::unix::net::UnixStream;
     use std::sync::Arc;
@@ -120,33 +122,22 @@ mod tests {
     /// However much stands before it, received or not.
     #[test]
     fn a_client_that_takes_its_leave_is_known_wherever_that_stands() {
-        let terms = Terms {
-            size_bytes: 1 << 30,
-            block_bytes_min: 512,
-            payload_bytes_max: 32 << 20,
-            read_only: false,
-            structured_replies: false,
-            base_allocation: false,
-        };
         let slots = Arc::new(Slots::default());
         let read = Request { operation: Operation::Read, offset: 0, length: 512 };
-        let mut head = RequestHeader::new(1, &read, false);
-        let read = head.encode();
-        head.command = 2;
-        let leave = head.encode();
+        let (read, leave) = (testing::request(&read), testing::farewell());
         for before in [0, 3, 5_000] {
             for received in [0, 1, 27, 28, 30, 56] {
                 for leaves in [true, false] {
-                    let mut sent: Vec<u8> = (0..before).flat_map(|_| read).collect();
-                    sent.extend(if leaves { leave } else { read });
+                    let mut sent = read.repeat(before);
+                    sent.extend(if leaves { &leave } else { &read });
                     let (ours, mut theirs) = UnixStream::pair().unwrap();
                     let (slot, _) = slots.greet(HostAddress::Local, 0).unwrap();
-                    let (ours, peer) = (ours.into(), HostAddress::Local);
-                    let mut session = Session::new(ours, peer, slot, Instant::ZERO);
-                    session.phase = Phase::Transmission(0, terms);
-                    session.end = received.min(sent.len());
-                    session.input[..session.end].copy_from_slice(&sent[..session.end]);
-                    theirs.write_all(&sent[session.end..]).unwrap();
+                    let (leftover, rest) = sent.split_at(received.min(sent.len()));
+                    let (fd, peer) = (ours.into(), HostAddress::Local);
+                    let (protocol, leftover) = (testing::serving(), leftover.to_vec());
+                    let connection = Connection { fd, peer, slot, protocol, leftover };
+                    let session = Session::new(connection, Instant::ZERO);
+                    theirs.write_all(rest).unwrap();
                     assert_eq!(takes_leave(&session), leaves, "{before} {received}");
                     assert_eq!(takes_leave(&session), leaves, "it is still there");
                 }

@@ -10,7 +10,7 @@ use super::Reactor;
 use super::volumes::Volume;
 use crate::buffers::BufferPool;
 use crate::driver::Driver;
-use crate::session::{Bound, Phase, Session};
+use crate::session::Session;
 use evenkeel_core::limits::QUANTUM_BYTES_MAX;
 use evenkeel_core::qos::scheduler::{Dispatch, Ticket};
 use evenkeel_core::time::Instant;
@@ -86,9 +86,8 @@ pub(super) fn left(
     now: Instant,
     (pool, volumes): (&mut BufferPool, &mut Slab<Volume>),
 ) {
-    let before = pool.bytes_in_use();
-    session.sent(count, now, |buffer| pool.give(buffer));
-    gave_back(session, before, (pool, volumes));
+    let done = |slot, buffer| give_back(slot, buffer, (&mut *pool, &mut *volumes));
+    session.transport.sent(count, now, done);
 }
 
 /// Takes the memory of what a connection had to send.
@@ -96,18 +95,16 @@ pub(super) fn abandon(
     session: &mut Session,
     (pool, volumes): (&mut BufferPool, &mut Slab<Volume>),
 ) {
-    let before = pool.bytes_in_use();
-    session.output.abandon(|buffer| pool.give(buffer));
-    session.sending.abandon(|buffer| pool.give(buffer));
-    gave_back(session, before, (pool, volumes));
+    let done = |slot, buffer| give_back(slot, buffer, (&mut *pool, &mut *volumes));
+    session.transport.abandon(done);
 }
 
-fn gave_back(session: &Session, before: usize, (pool, volumes): (&BufferPool, &mut Slab<Volume>)) {
-    if let Phase::Transmission(slot, _) = session.phase
-        && let Some(volume) = volumes.get_mut(slot as usize)
-    {
-        volume.share.held_bytes -= before - pool.bytes_in_use();
+/// Takes a buffer back that a volume's request held.
+fn give_back(slot: u32, buffer: Buffer, (pool, volumes): (&mut BufferPool, &mut Slab<Volume>)) {
+    if let Some(volume) = volumes.get_mut(slot as usize) {
+        volume.share.held_bytes -= buffer.capacity();
     }
+    pool.give(buffer);
 }
 
 impl<D: Driver> Reactor<D> {
@@ -139,17 +136,12 @@ impl<D: Driver> Reactor<D> {
 
     /// Takes a buffer back that a volume's request held.
     pub(super) fn give_back(&mut self, slot: u32, buffer: Buffer) {
-        if let Some(volume) = self.volumes.get_mut(slot as usize) {
-            volume.share.held_bytes -= buffer.capacity();
-        }
-        self.pool.give(buffer);
+        give_back(slot, buffer, (&mut self.pool, &mut self.volumes));
     }
 
     /// A connection's write waits for memory.
     pub(super) fn await_memory(&mut self, id: u32, slot: u32) {
-        let session = &mut self.sessions[id as usize];
-        session.parked = Some(Bound::Memory);
-        if !std::mem::replace(&mut session.in_memory_waiters, true) {
+        if self.sessions[id as usize].wait_for_memory(slot) {
             self.volumes[slot as usize].share.writers.push_back(id);
             self.list(slot);
         }
@@ -213,11 +205,12 @@ impl<D: Driver> Reactor<D> {
         while let Some(id) = self.share(slot).and_then(|share| share.writers.pop_front()) {
             // The list may name connections that are gone, and others in their place.
             let Some(session) = self.sessions.get_mut(id as usize) else { continue };
-            session.in_memory_waiters = false;
+            session.leave_memory_waiters(slot);
             #[cfg(test)]
             (self.hungry.looks += 1);
             self.proceed(id);
-            if self.sessions.get(id as usize).is_some_and(|session| session.in_memory_waiters) {
+            if self.sessions.get(id as usize).is_some_and(|session| session.waits_for_memory(slot))
+            {
                 // It keeps its place.
                 if let Some(share) = self.share(slot) {
                     share.writers.rotate_right(1);
@@ -243,7 +236,9 @@ mod tests {
     use super::*;
     use crate::board::Board;
     use crate::clock::Clock;
+    use crate::protocol::testing;
     use crate::reactor::Mailbox;
+    use crate::session::Connection;
     use crate::threads::Threads;
     use evenkeel_core::ids::{InstanceId, VolumeId};
     use evenkeel_core::limits::CORE_PAYLOAD_BYTES_MAX;
@@ -254,7 +249,6 @@ mod tests {
     use evenkeel_store::Pool;
     use evenkeel_store::memory::MemoryPool;
     use evenkeel_wire::agent::{Attachment, HostAddress, VolumeState};
-    use evenkeel_wire::nbd::transmission::{RequestHeader, Terms};
     use std::os::unix::net::UnixStream;
     use std::sync::Arc;
     use std::sync::mpsc::sync_channel;
@@ -282,23 +276,13 @@ mod tests {
 
     /// A connection that has sent the head of a write, and nothing else.
     fn writer(core: &mut Reactor<Threads>) -> (u32, UnixStream) {
-        let terms = Terms {
-            size_bytes: 1 << 30,
-            block_bytes_min: 512,
-            payload_bytes_max: 32 << 20,
-            read_only: false,
-            structured_replies: false,
-            base_allocation: false,
-        };
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (place, _) = core.directory.slots().greet(HostAddress::Local, 0).unwrap();
-        let mut session = Session::new(ours.into(), HostAddress::Local, place, core.now);
-        session.phase = Phase::Transmission(0, terms);
         let operation = Operation::Write { fua: false };
-        let head = RequestHeader::new(1, &Request { operation, offset: 0, length: PIECE }, false);
-        let head = head.encode();
-        session.input[..head.len()].copy_from_slice(&head);
-        session.end = head.len();
+        let leftover = testing::request(&Request { operation, offset: 0, length: PIECE });
+        let (fd, peer, protocol) = (ours.into(), HostAddress::Local, testing::serving());
+        let connection = Connection { fd, peer, slot: place, protocol, leftover };
+        let session = Session::new(connection, core.now);
         let id = core.sessions.insert(session) as u32;
         core.proceed(id);
         (id, theirs)
@@ -315,7 +299,7 @@ mod tests {
         while core.take_buffers(0, &mut held, PIECE) {}
         let (ids, _ends): (Vec<u32>, Vec<UnixStream>) = (0..400).map(|_| writer(&mut core)).unzip();
         let served = |core: &Reactor<Threads>| -> Vec<u32> {
-            let is_served = |id: &&u32| core.sessions[**id as usize].incoming.is_some();
+            let is_served = |id: &&u32| core.sessions[**id as usize].transport.payload().is_some();
             ids.iter().filter(is_served).copied().collect()
         };
         assert!(served(&core).is_empty() && !core.hungry.may_be_fed(core.pool.gave_back()));

@@ -33,7 +33,7 @@ use crate::clock::Clock;
 use crate::directory::Directory;
 use crate::driver::{Driver, Event, Waker};
 use crate::notices::Notices;
-use crate::session::{Moved, Phase, Session};
+use crate::session::{Connection, Session};
 use crate::slots::Slot;
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::latency::Latencies;
@@ -76,8 +76,8 @@ pub enum Mail {
     Evict(u64),
     /// No more handshakes: those under way are closed, too.
     CloseDoors,
-    /// A connection whose volume is at home here.
-    Moved(Box<Moved>),
+    /// A connection to this volume, which is at home here.
+    Moved(VolumeId, Box<Connection>),
     /// The desired state of a volume; with its store if the reactor does not hold it yet.
     Apply(Box<VolumeState>, Option<Box<dyn Store>>, SyncSender<Result<(), String>>),
     /// Close a volume's connections and its store; whether there was one.
@@ -356,7 +356,7 @@ impl<D: Driver> Reactor<D> {
             Mail::Connection(fd, peer, slot) => self.connect(fd, peer, slot),
             Mail::Evict(ticket) => self.evict(ticket),
             Mail::CloseDoors => self.close_doors(),
-            Mail::Moved(moved) => self.arrive(*moved),
+            Mail::Moved(volume, connection) => self.arrive(volume, *connection),
             Mail::Apply(state, store, ack) => self.apply(*state, store, ack),
             Mail::Remove(id, ack) => self.remove(id, ack),
             Mail::Release(id, ack) => self.release_volume(id, ack),
@@ -389,8 +389,7 @@ impl<D: Driver> Reactor<D> {
             self.proceed(id);
             // A turn that was not used is the next one's.
             if let Some(session) = self.sessions.get_mut(id as usize)
-                && std::mem::take(&mut session.has_turn)
-                && let Phase::Transmission(slot, _) = session.phase
+                && let Some(slot) = session.give_up_turn()
             {
                 self.wake_waiter(slot);
             }
@@ -407,11 +406,11 @@ impl<D: Driver> Drop for Reactor<D> {
     /// What the kernel may still touch must outlive us, in a panic, too.
     fn drop(&mut self) {
         for session in std::mem::take(&mut self.sessions).drain() {
-            if session.incoming.is_some() && session.receiving {
+            if session.transport.is_receiving_payload() {
                 // It writes to the request's buffers.
                 std::mem::forget(std::mem::take(&mut self.active));
             }
-            if session.receiving || session.in_send {
+            if session.transport.is_in_driver() {
                 std::mem::forget(session);
             }
         }

@@ -8,7 +8,9 @@
 use super::volumes::{Released, Volume};
 use super::{Mail, Mailbox, Reactor, note};
 use crate::driver::Driver;
-use crate::session::{Bound, Carried, OtherEnd, Phase, Session};
+use crate::protocol::Binding;
+use crate::session::{Bound, Connection, Session};
+use crate::transport::OtherEnd;
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::scheduler::{ExportedInstance, NoSuch};
 use evenkeel_core::qos::trace::Call;
@@ -102,8 +104,7 @@ pub(super) struct Departure {
 
 impl Departure {
     fn is_of(&self, session: &Session) -> bool {
-        let Phase::Transmission(of, _) = session.phase else { return false };
-        self.volumes.iter().any(|(_, slot)| *slot == of)
+        self.volumes.iter().any(|(_, slot)| session.protocol.is_bound_to(*slot))
     }
 }
 
@@ -175,9 +176,8 @@ impl<D: Driver> Reactor<D> {
     pub(super) fn connections(&self, ids: &[VolumeId]) -> u32 {
         let slots: BTreeSet<u32> =
             ids.iter().filter_map(|id| self.by_id.get(id)).copied().collect();
-        let is_theirs = |session: &Session| match session.phase {
-            Phase::Transmission(slot, _) => slots.contains(&slot),
-            _ => false,
+        let is_theirs = |session: &Session| {
+            session.protocol.bindings().iter().any(|binding| slots.contains(&binding.volume))
         };
         self.sessions.iter().filter(|(_, session)| is_theirs(session)).count() as u32
     }
@@ -204,20 +204,24 @@ impl<D: Driver> Reactor<D> {
         }
         for (id, session) in &self.sessions {
             // One in the middle of a write receives to its end.
-            if session.receiving && session.incoming.is_none() && departure.is_of(session) {
+            let transport = &session.transport;
+            let is_waiting = transport.is_receiving() && transport.payload().is_none();
+            if is_waiting && departure.is_of(session) {
                 self.driver.cancel_receive(id as u32);
             }
-            if session.other_end == OtherEnd::Watched && departure.is_of(session) {
+            if transport.other_end == OtherEnd::Watched && departure.is_of(session) {
                 self.driver.cancel_watch(id as u32);
             }
         }
         self.departures.push(departure);
     }
 
-    /// Whether a connection's next request has to wait because its volume departs.
-    pub(super) fn waits_for_departure(&mut self, id: u32, slot: u32) -> bool {
+    /// Whether a connection's next request has to wait because a volume of it departs.
+    pub(super) fn waits_for_departure(&mut self, id: u32) -> bool {
         let session = &mut self.sessions[id as usize];
-        let waits = self.volumes[slot as usize].departs && session.incoming.is_none();
+        let departs = |binding: &Binding| self.volumes[binding.volume as usize].departs;
+        let waits = session.protocol.bindings().iter().any(departs)
+            && session.transport.payload().is_none();
         if waits {
             session.parked = Some(Bound::Departure);
         }
@@ -284,15 +288,16 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// The connections of a departure's volumes, by slot.
-    fn take_connections(&mut self, departure: &Departure) -> BTreeMap<u32, Vec<Carried>> {
+    fn take_connections(&mut self, departure: &Departure) -> BTreeMap<u32, Vec<Connection>> {
         let sessions = self.sessions.iter();
         let theirs = sessions.filter(|(_, session)| departure.is_of(session));
         let ids: Vec<usize> = theirs.map(|(id, _)| id).collect();
-        let mut connections = BTreeMap::<u32, Vec<Carried>>::new();
+        let mut connections = BTreeMap::<u32, Vec<Connection>>::new();
         for id in ids {
             let session = self.sessions.remove(id);
-            if let Phase::Transmission(slot, terms) = session.phase {
-                connections.entry(slot).or_default().push(session.carry(terms));
+            // With which of its volumes it travels does not matter: they all go.
+            if let Some(&Binding { volume, .. }) = session.protocol.bindings().first() {
+                connections.entry(volume).or_default().push(session.leave());
             }
         }
         connections
@@ -331,34 +336,50 @@ impl<D: Driver> Reactor<D> {
                 }
             }
         }
+        let (mut arrived, mut refused) = (Vec::new(), None);
         while let Some(mut released) = party.volumes.pop() {
             let connections = std::mem::take(&mut released.connections);
             match self.take_in(Box::new(released)) {
-                Ok(slot) => self.settle_in(slot, connections),
+                Ok(slot) => {
+                    self.settle_in(slot);
+                    arrived.extend(connections);
+                }
                 Err((mut released, error)) => {
                     released.connections = connections;
                     party.volumes.push(*released);
-                    return Err((party, error));
+                    refused = Some(error);
+                    break;
                 }
             }
+        }
+        // Where everything ends, nothing goes on.
+        if self.stop_by.is_none() {
+            arrived.into_iter().for_each(|connection| self.go_on_with(connection));
+        }
+        if let Some(error) = refused {
+            return Err((party, error));
         }
         self.dispatch();
         Ok(())
     }
 
-    /// Binds a volume that has just come to what is here, and goes on with its connections.
-    fn settle_in(&mut self, slot: u32, connections: Vec<Carried>) {
+    /// Binds a volume that has just come to what is here.
+    fn settle_in(&mut self, slot: u32) {
         if let Err(error) = self.line_up(slot) {
             // There was room for it.
             let volume = self.volumes[slot as usize].state.id;
             tracing::error!(%volume, %error, "a volume that was moved is without its limits");
         }
-        // Where everything ends, nothing goes on.
-        for carried in connections.into_iter().filter(|_| self.stop_by.is_none()) {
-            let mut session = Session::carried(carried, slot, self.now);
-            session.line = self.volumes[slot as usize].line_of(session.peer);
-            let id = self.sessions.insert(session) as u32;
-            self.ready.push(id);
+    }
+
+    /// Serves a connection whose volumes have all come, each to a slot of its own.
+    fn go_on_with(&mut self, mut connection: Connection) {
+        for binding in connection.protocol.bindings_mut() {
+            let Some(&slot) = self.by_id.get(&binding.id) else { continue };
+            let line = self.volumes[slot as usize].line_of(connection.peer);
+            (binding.volume, binding.line) = (slot, line);
         }
+        let id = self.sessions.insert(Session::new(connection, self.now)) as u32;
+        self.ready.push(id);
     }
 }

@@ -5,7 +5,9 @@ use super::sharing::Flight;
 use super::{Reactor, note};
 use crate::driver::Driver;
 use crate::notices::Notice;
-use crate::session::{Bound, Incoming, Phase};
+use crate::protocol::{Command, Next, Outcome, Tag, Violation};
+use crate::session::Bound;
+use crate::transport::Stretch;
 use evenkeel_core::latency::{Latencies, Latency, Stage};
 use evenkeel_core::limits::QUANTUM_BYTES_MAX;
 use evenkeel_core::qos::Exceeded;
@@ -15,15 +17,13 @@ use evenkeel_core::request::{Failure, Operation, Request};
 use evenkeel_core::time::Instant;
 use evenkeel_store::buffer::Buffer;
 use evenkeel_store::{Completion, Extent, Submission};
-use evenkeel_wire::nbd::transmission::{Command, REQUEST_BYTES, RequestHeader, Terms, reply};
 
 /// A request that is in the server.
 pub(super) struct Active {
     session: u32,
     pub(super) volume: u32,
-    cookie: u64,
+    tag: Tag,
     pub(super) request: Request,
-    one_extent: bool,
     /// Payload by quanta; empty while a read has no memory yet, and for requests without payload.
     pub(super) buffers: Vec<Option<Buffer>>,
     /// What of it is cleared, if that is what it does.
@@ -66,77 +66,68 @@ fn latency_of(
 }
 
 impl<D: Driver> Reactor<D> {
-    /// Parses one request or takes one stretch of payload; whether there may be more.
-    pub(super) fn parse(&mut self, id: u32, slot: u32, mut terms: Terms) -> bool {
+    /// Takes what is at the front of a connection's input: a request, a stretch of payload, or what
+    /// the protocol deals with by itself. Whether there may be more.
+    pub(super) fn parse(&mut self, id: u32) -> bool {
         let session = &mut self.sessions[id as usize];
-        if session.skip > 0 {
-            let count = (session.skip as usize).min(session.end - session.start);
-            session.start += count;
-            session.skip -= count as u32;
-            return count > 0;
+        if session.transport.payload().is_some() {
+            return self.take_payload(id);
         }
-        if session.incoming.is_some() {
-            return self.take_payload(id, slot);
-        }
-        let Some(head) = session.pending().first_chunk::<REQUEST_BYTES>() else { return false };
-        terms.size_bytes = self.volumes[slot as usize].state.size.0;
-        let header = match RequestHeader::decode(head) {
-            Ok(header) => header,
-            Err(error) => {
-                let peer = session.peer;
-                session.closing = true;
-                self.notices.tell(self.now, Notice::BadRequest, |left_out| {
-                    tracing::info!(?peer, %error, left_out, "a connection is closed");
-                });
-                self.watch();
+        let volumes = &self.volumes;
+        let size_of = |slot: u32| volumes[slot as usize].state.size.0;
+        let next = session.protocol.next(session.transport.pending(), size_of);
+        let needed = match &next {
+            Next::Incomplete => return false,
+            Next::Skip(count) => {
+                session.transport.consume(*count);
                 return true;
             }
-        };
-        let Ok(payload) = header.payload_bytes(&terms) else {
-            let (peer, bytes) = (session.peer, header.length);
-            session.closing = true;
-            self.notices.tell(self.now, Notice::BadRequest, |left_out| {
-                let why = "a connection is closed: its write is too large";
-                tracing::info!(?peer, bytes, left_out, "{why}");
-            });
-            self.watch();
-            return true;
-        };
-        let verdict = header.validate(&terms);
-        let needed = match &verdict {
-            Ok(Command::Io { request, .. }) => request.payload_bytes(),
-            _ => 0,
+            Next::Payload(stretch) => {
+                session.transport.expect_payload(*stretch);
+                return self.take_payload(id);
+            }
+            Next::Broken(violation) => {
+                self.break_off(id, violation);
+                return true;
+            }
+            Next::Request(command) => command.request.payload_bytes(),
+            Next::Answer | Next::End => 0,
         };
         if session.is_full(needed) {
             session.parked = Some(Bound::Connection);
             return false;
         }
-        match verdict {
-            Err(code) => {
-                session.output.head(terms.failure(header.cookie, code).as_bytes());
-                session.skip = payload;
-                session.start += REQUEST_BYTES;
-                true
+        match next {
+            Next::Request(command) => return self.begin(id, &command),
+            Next::Answer => {
+                let consumed = session.protocol.answer(session.transport.output());
+                session.transport.consume(consumed);
             }
-            Ok(Command::Disconnect) => {
-                session.closing = true;
-                true
-            }
-            Ok(Command::Io { request, one_extent }) => {
-                self.begin(id, slot, header.cookie, request, one_extent)
-            }
+            _ => session.begin_to_close(),
         }
+        true
+    }
+
+    /// Ends a connection on which nothing can be understood any more.
+    fn break_off(&mut self, id: u32, violation: &Violation) {
+        let session = &mut self.sessions[id as usize];
+        let peer = session.peer;
+        session.begin_to_close();
+        self.notices.tell(self.now, Notice::BadRequest, |left_out| match violation {
+            Violation::OutOfStep(error) => {
+                tracing::info!(?peer, %error, left_out, "a connection is closed");
+            }
+            Violation::TooLarge(bytes) => {
+                let why = "a connection is closed: its write is too large";
+                tracing::info!(?peer, bytes, left_out, "{why}");
+            }
+        });
+        self.watch();
     }
 
     /// Takes a request in; `false` when it has to wait where it is.
-    fn begin(
-        &mut self,
-        id: u32,
-        slot: u32,
-        cookie: u64,
-        request: Request,
-        one_extent: bool,
-    ) -> bool {
+    fn begin(&mut self, id: u32, command: &Command) -> bool {
+        let &Command { tag, volume: slot, request, head_bytes } = command;
         let bytes = request.payload_bytes();
         let is_write = matches!(request.operation, Operation::Write { .. });
         let mut buffers = self.spare.pop().unwrap_or_default();
@@ -149,9 +140,8 @@ impl<D: Driver> Reactor<D> {
         let handle = self.active.insert(Active {
             session: id,
             volume: slot,
-            cookie,
+            tag,
             request,
-            one_extent,
             buffers,
             clear,
             quanta_left: Active::pieces(&request, clear),
@@ -167,12 +157,11 @@ impl<D: Driver> Reactor<D> {
             return false;
         }
         let session = &mut self.sessions[id as usize];
-        session.start += REQUEST_BYTES;
-        session.begun(bytes, is_write);
+        session.transport.consume(head_bytes);
+        session.protocol.accepted(handle, command);
+        session.begun(bytes);
         self.requests_in_turn += 1;
-        if is_write {
-            session.incoming = Some(Incoming { handle, received: 0, total: bytes });
-        } else {
+        if !is_write {
             self.dispatch();
         }
         true
@@ -182,7 +171,7 @@ impl<D: Driver> Reactor<D> {
     /// connection is looked at again once it is not.
     fn submit(&mut self, id: u32, slot: u32, handle: u32) -> bool {
         let volume = &mut self.volumes[slot as usize];
-        let has_turn = std::mem::take(&mut self.sessions[id as usize].has_turn);
+        let has_turn = self.sessions[id as usize].use_turn(slot);
         let is_long_clear = self.active[handle as usize].is_long_clear();
         // Nobody passes those who wait, so that a large request gets its room in the end.
         let result = match has_turn || volume.waiters.is_empty() {
@@ -203,9 +192,7 @@ impl<D: Driver> Reactor<D> {
             }
             Err(SubmitError::QueueFull) => {
                 let volume = &mut self.volumes[slot as usize];
-                let session = &mut self.sessions[id as usize];
-                session.parked = Some(Bound::Queue);
-                if !std::mem::replace(&mut session.in_queue_waiters, true) {
+                if self.sessions[id as usize].wait_for_room(slot) {
                     if has_turn {
                         volume.waiters.push_front(id);
                     } else {
@@ -223,7 +210,7 @@ impl<D: Driver> Reactor<D> {
     pub(super) fn offer(&mut self, handle: u32) -> Result<(), SubmitError> {
         let active = &self.active[handle as usize];
         let (index, io) = (self.volumes[active.volume as usize].index, active.next_io(handle));
-        let line = self.sessions[active.session as usize].line;
+        let line = self.sessions[active.session as usize].protocol.line_to(active.volume);
         let (result, call) = match line {
             None => (self.scheduler.submit(self.now, index, io), Call::Submit(index, io)),
             Some(line) => {
@@ -237,40 +224,34 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// Copies what has arrived of a write's payload; submits the write when it is whole.
-    fn take_payload(&mut self, id: u32, slot: u32) -> bool {
+    fn take_payload(&mut self, id: u32) -> bool {
         let session = &mut self.sessions[id as usize];
-        let Some(incoming) = session.incoming.as_mut() else { return false };
-        let handle = incoming.handle;
+        let Some(&Stretch { handle, total, .. }) = session.transport.payload() else {
+            return false;
+        };
         let active = &mut self.active[handle as usize];
-        while incoming.received < incoming.total && session.start < session.end {
-            let (quantum, from) =
-                (incoming.received / QUANTUM_BYTES_MAX, incoming.received % QUANTUM_BYTES_MAX);
-            let room = (QUANTUM_BYTES_MAX - from).min(incoming.total - incoming.received) as usize;
-            let count = room.min(session.end - session.start);
-            if let Some(buffer) = active.buffers[quantum as usize].as_mut() {
-                buffer.bytes_mut()[from as usize..][..count]
-                    .copy_from_slice(&session.input[session.start..][..count]);
-            }
-            session.start += count;
-            incoming.received += count as u32;
-        }
-        if incoming.received < incoming.total || !self.submit(id, slot, handle) {
+        if !session.transport.copy_payload(&mut active.buffers) {
             return false;
         }
-        self.sessions[id as usize].incoming = None;
+        // The rest of it comes in other stretches, or this was the last.
+        let (slot, is_last) = (active.volume, total >= active.request.length);
+        if is_last && !self.submit(id, slot, handle) {
+            return false;
+        }
+        self.sessions[id as usize].transport.end_payload();
         self.dispatch();
         true
     }
 
-    /// Gives up a write whose payload will not arrive, unless the kernel may still write to it.
+    /// Gives up a write whose payload will not arrive, unless the driver may still write to it.
     pub(super) fn abandon_payload(&mut self, id: u32) {
         let session = &mut self.sessions[id as usize];
-        if session.receiving {
+        if session.transport.is_receiving_payload() {
             return;
         }
-        if let Some(incoming) = session.incoming.take() {
-            session.ended(incoming.total);
-            self.release(incoming.handle);
+        if let Some(stretch) = session.transport.end_payload() {
+            session.ended(self.active[stretch.handle as usize].request.payload_bytes());
+            self.release(stretch.handle);
         }
     }
 
@@ -291,9 +272,7 @@ impl<D: Driver> Reactor<D> {
         while let Some(id) = volume.waiters.pop_front() {
             // The list may name connections that are gone, and others in their place.
             let Some(session) = self.sessions.get_mut(id as usize) else { continue };
-            let waits = std::mem::take(&mut session.in_queue_waiters);
-            if waits && session.parked == Some(Bound::Queue) {
-                session.has_turn = true;
+            if session.wake(slot) {
                 return self.ready.push(id);
             }
         }
@@ -405,7 +384,7 @@ impl<D: Driver> Reactor<D> {
     /// Replies to a request and forgets it.
     fn reply(&mut self, handle: u32) {
         let active = &mut self.active[handle as usize];
-        let (id, cookie, request) = (active.session, active.cookie, active.request);
+        let (id, slot, request) = (active.session, active.volume, active.request);
         let volume = &mut self.volumes[active.volume as usize];
         if let Some(latency) = latency_of(&mut volume.latencies, request.operation) {
             latency.total.record(self.now.since(active.arrived_at));
@@ -416,38 +395,18 @@ impl<D: Driver> Reactor<D> {
         }
         let session = &mut self.sessions[id as usize];
         session.ended(request.payload_bytes());
-        if !session.shut
-            && let Phase::Transmission(_, terms) = session.phase
-        {
-            let output = &mut session.output;
-            match (active.failure, request.operation) {
-                (Some(failure), _) => {
-                    output.head(terms.failure(cookie, failure.into()).as_bytes());
-                }
-                (None, Operation::Read) => {
-                    output.head(terms.read_head(cookie, request.offset, request.length).as_bytes());
-                    let mut left = request.length;
-                    for buffer in active.buffers.drain(..).flatten() {
-                        let count = left.min(QUANTUM_BYTES_MAX);
-                        output.payload(buffer, count as usize);
-                        left -= count;
-                    }
-                }
-                (None, Operation::BlockStatus) => {
-                    let count = if active.one_extent { 1 } else { active.extents.len() };
-                    output.head(terms.block_status_head(cookie, count as u32).as_bytes());
-                    for extent in &active.extents[..count] {
-                        let flags = u32::from(extent.hole) | u32::from(extent.zero) << 1;
-                        output.head(&reply::extent(extent.length, flags));
-                    }
-                }
-                (None, _) => output.head(terms.success(cookie).as_bytes()),
-            }
-        }
+        let outcome = Outcome {
+            tag: active.tag,
+            volume: slot,
+            request,
+            result: active.failure.map_or(Ok(()), Err),
+            extents: &active.extents,
+        };
+        session.reply(&outcome, &mut active.buffers);
         if session.parked == Some(Bound::Connection) {
             self.ready.push(id);
         }
-        let closing = session.closing;
+        let closing = session.is_closing();
         self.release(handle);
         self.sends(id);
         if closing {
@@ -468,8 +427,17 @@ impl<D: Driver> Reactor<D> {
         // What the scheduler has let go already is at the store before anything is cancelled: a
         // request must not be forgotten of which a part is still to be started.
         self.dispatch();
-        let Some(session) = self.sessions.get(id as usize) else { return };
-        let Phase::Transmission(slot, _) = session.phase else { return };
+        let mut at = 0;
+        while let Some(session) = self.sessions.get(id as usize)
+            && let Some(binding) = session.protocol.bindings().get(at)
+        {
+            self.cancel_at(id, binding.volume);
+            at += 1;
+        }
+    }
+
+    /// The same of what is for one volume.
+    fn cancel_at(&mut self, id: u32, slot: u32) {
         let (active, volume) = (&self.active, &mut self.volumes[slot as usize]);
         let ours = |handle: u32| active[handle as usize].session == id;
         let mut cancelled: Vec<u32> =

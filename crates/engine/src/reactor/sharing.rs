@@ -5,7 +5,6 @@ use super::watch::{AtDevice, Expected};
 use super::{Reactor, note};
 use crate::board::Said;
 use crate::driver::Driver;
-use crate::session::Phase;
 use evenkeel_core::ids::InstanceId;
 use evenkeel_core::qos::admission::PPM;
 use evenkeel_core::qos::admission::calibration::drift::Drift;
@@ -160,8 +159,9 @@ impl<D: Driver> Reactor<D> {
         let result = self.line_up_hosts(slot);
         // Refused or not: no connection is left with a way that is no longer there.
         for (_, session) in &mut self.sessions {
-            if matches!(session.phase, Phase::Transmission(of, _) if of == slot) {
-                session.line = self.volumes[slot as usize].line_of(session.peer);
+            let bindings = session.protocol.bindings_mut().iter_mut();
+            for binding in bindings.filter(|binding| binding.volume == slot) {
+                binding.line = self.volumes[slot as usize].line_of(session.peer);
             }
         }
         result

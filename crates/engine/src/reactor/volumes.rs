@@ -9,7 +9,7 @@ use super::sharing::Lines;
 use super::watch::Changes;
 use super::{Reactor, note};
 use crate::driver::Driver;
-use crate::session::{Carried, Phase};
+use crate::session::Connection;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::latency::Latencies;
 use evenkeel_core::qos::contract::Contract;
@@ -82,7 +82,7 @@ pub(super) enum Farewell {
 pub struct Released {
     pub(super) state: VolumeState,
     /// Those that go with it, all quiet.
-    pub(super) connections: Vec<Carried>,
+    pub(super) connections: Vec<Connection>,
     store: Box<dyn Store>,
     exported: Exported,
     latencies: Option<Box<Latencies>>,
@@ -248,8 +248,7 @@ impl<D: Driver> Reactor<D> {
 
     fn is_stranger(&self, id: u32, slot: u32) -> bool {
         let Some(session) = self.sessions.get(id as usize) else { return false };
-        matches!(session.phase, Phase::Transmission(of, _) if of == slot)
-            && !self.volumes[slot as usize].allows(session.peer)
+        session.protocol.is_bound_to(slot) && !self.volumes[slot as usize].allows(session.peer)
     }
 
     /// Answers those who wait for the store to be done with hosts that were detached.
@@ -268,8 +267,8 @@ impl<D: Driver> Reactor<D> {
             let _ = ack.send(Ok(()));
         }
         // A connection's slot refers to the volume until it is free.
-        let on_it = |phase: &Phase| matches!(phase, Phase::Transmission(of, _) if *of == slot);
-        let connected = self.sessions.iter().any(|(_, session)| on_it(&session.phase));
+        let mut sessions = self.sessions.iter();
+        let connected = sessions.any(|(_, session)| session.protocol.is_bound_to(slot));
         if !self.volumes[slot as usize].leaving.is_empty() && !connected {
             self.let_go(slot);
         }
@@ -417,8 +416,8 @@ impl<D: Driver> Reactor<D> {
     pub(super) fn report(&mut self) -> Report {
         let mut connections = vec![0; self.volumes.capacity()];
         for (_, session) in &self.sessions {
-            if let Phase::Transmission(slot, _) = session.phase {
-                connections[slot as usize] += 1;
+            for binding in session.protocol.bindings() {
+                connections[binding.volume as usize] += 1;
             }
         }
         let mut reports = Vec::with_capacity(self.by_id.len());

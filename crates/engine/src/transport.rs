@@ -1,0 +1,463 @@
+//! The bytes of one connection: what has arrived and is not consumed, payload on its way into a
+//! request's memory, replies on their way out. It knows the socket and no protocol.
+//!
+//! A receive or a send that the driver has begun reads and writes memory of the transport. The
+//! states of both directions say when.
+
+use crate::driver::HangUp;
+use crate::output::Output;
+use evenkeel_core::limits::QUANTUM_BYTES_MAX;
+use evenkeel_core::time::Instant;
+use evenkeel_store::buffer::Buffer;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+/// Bytes received at once: a batch of some 2,300 requests without payload, or 15 writes of 4 KiB.
+const INPUT_BYTES: usize = 64 << 10;
+/// Bytes received at once beyond the payload of a large write: the next requests' heads, and little
+/// of their payload, which would have to be copied.
+const INPUT_BYTES_BESIDE_LARGE_WRITES: usize = 4 << 10;
+/// From here on a copy costs more than a system call.
+const LARGE_WRITE_BYTES: u32 = 16 << 10;
+
+/// Payload of a request that is arriving.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stretch {
+    /// The request in the reactor's table.
+    pub handle: u32,
+    /// Payload bytes of the request that have arrived.
+    pub received: u32,
+    /// Where the stretch ends, in bytes of the request's payload.
+    pub total: u32,
+}
+
+impl Stretch {
+    /// Whether all of it has arrived.
+    #[inline]
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.received >= self.total
+    }
+}
+
+/// What the driver does with arriving bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Receiving {
+    /// Nothing.
+    Idle,
+    /// It writes into the input.
+    ToInput,
+    /// It writes into the buffers of the request whose payload is arriving, then into the input.
+    ToPayload,
+}
+
+/// How the bytes to send stand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Sending {
+    /// Nobody is to send them yet.
+    Idle,
+    /// The reactor will, in this turn.
+    Listed,
+    /// The driver reads them.
+    InDriver,
+}
+
+/// What is known of the other end of a connection while nothing is received from it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OtherEnd {
+    /// Nobody has looked: something was always being received.
+    Unwatched,
+    /// The driver tells when it goes.
+    Watched,
+    /// It has gone.
+    Gone(HangUp),
+}
+
+/// See the module's text.
+pub struct Transport {
+    fd: OwnedFd,
+    /// What is known of the other end while nothing is received.
+    pub other_end: OtherEnd,
+    receiving: Receiving,
+    /// Received bytes; those from `start` to `end` are not consumed.
+    input: Box<[u8]>,
+    start: usize,
+    end: usize,
+    payload: Option<Stretch>,
+    /// The last write was large.
+    large_writes: bool,
+    sending: Sending,
+    /// Collecting.
+    output: Output,
+    /// On its way.
+    departing: Output,
+    /// When bytes last came or went.
+    progress_at: Instant,
+    send_iovecs: Vec<libc::iovec>,
+    send_message: Box<libc::msghdr>,
+    receive_iovecs: Vec<libc::iovec>,
+    receive_message: Box<libc::msghdr>,
+}
+
+impl Transport {
+    /// A socket from which `arrived` has been received.
+    ///
+    /// # Panics
+    /// If that is more than another transport can hold.
+    #[must_use]
+    pub fn new(fd: OwnedFd, arrived: &[u8], now: Instant) -> Self {
+        // SAFETY: all zeroes is a valid empty msghdr.
+        let message = || Box::new(unsafe { std::mem::zeroed::<libc::msghdr>() });
+        let mut input = vec![0; INPUT_BYTES].into_boxed_slice();
+        input[..arrived.len()].copy_from_slice(arrived);
+        Self {
+            fd,
+            other_end: OtherEnd::Unwatched,
+            receiving: Receiving::Idle,
+            input,
+            start: 0,
+            end: arrived.len(),
+            payload: None,
+            large_writes: false,
+            sending: Sending::Idle,
+            output: Output::default(),
+            departing: Output::default(),
+            progress_at: now,
+            send_iovecs: Vec::new(),
+            send_message: message(),
+            receive_iovecs: Vec::new(),
+            receive_message: message(),
+        }
+    }
+
+    /// The socket.
+    #[must_use]
+    pub fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    /// The socket's number.
+    #[must_use]
+    pub fn raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// The socket, and what has arrived and is not consumed, of a transport that is quiet.
+    #[must_use]
+    pub fn into_parts(self) -> (OwnedFd, Vec<u8>) {
+        let pending = self.pending().to_vec();
+        (self.fd, pending)
+    }
+
+    /// Whether nothing of it is on its way or in the driver's hands.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        let sends = self.is_in_send() || self.has_unsent();
+        let watched = self.other_end == OtherEnd::Watched;
+        !(sends || self.is_receiving() || self.payload.is_some() || watched)
+    }
+
+    /// Whether the driver reads or writes memory of the transport.
+    #[must_use]
+    pub fn is_in_driver(&self) -> bool {
+        self.is_receiving() || self.is_in_send()
+    }
+
+    /// Whether the other end has to move for anything to go on here, and might not.
+    #[must_use]
+    pub fn is_owed(&self) -> bool {
+        self.is_in_send() || self.payload.as_ref().is_some_and(|payload| !payload.is_whole())
+    }
+
+    /// When bytes last came or went.
+    #[must_use]
+    pub fn progress_at(&self) -> Instant {
+        self.progress_at
+    }
+}
+
+/// Receiving.
+impl Transport {
+    /// What has arrived and is not consumed.
+    #[inline]
+    #[must_use]
+    pub fn pending(&self) -> &[u8] {
+        &self.input[self.start..self.end]
+    }
+
+    /// The same, with the replies that are being collected.
+    pub fn pending_and_output(&mut self) -> (&[u8], &mut Output) {
+        (&self.input[self.start..self.end], &mut self.output)
+    }
+
+    /// Takes note that so many bytes of what has arrived are done with.
+    #[inline]
+    pub fn consume(&mut self, count: usize) {
+        debug_assert!(self.start + count <= self.end, "more than there is");
+        self.start += count;
+    }
+
+    /// Whether the driver receives.
+    #[inline]
+    #[must_use]
+    pub fn is_receiving(&self) -> bool {
+        self.receiving != Receiving::Idle
+    }
+
+    /// Whether the driver may write into the buffers of the request whose payload is arriving.
+    #[inline]
+    #[must_use]
+    pub fn is_receiving_payload(&self) -> bool {
+        self.receiving == Receiving::ToPayload
+    }
+
+    /// The payload that is arriving.
+    #[inline]
+    #[must_use]
+    pub fn payload(&self) -> Option<&Stretch> {
+        self.payload.as_ref()
+    }
+
+    /// The bytes that come next are payload.
+    #[inline]
+    pub fn expect_payload(&mut self, stretch: Stretch) {
+        self.large_writes = stretch.total >= LARGE_WRITE_BYTES;
+        self.payload = Some(stretch);
+    }
+
+    /// The payload is whole, or given up: the bytes that come next are none of it.
+    #[inline]
+    pub fn end_payload(&mut self) -> Option<Stretch> {
+        self.payload.take()
+    }
+
+    /// Copies what has arrived of the payload to the request's `buffers` of a quantum each; whether
+    /// it is whole.
+    #[inline]
+    pub fn copy_payload(&mut self, buffers: &mut [Option<Buffer>]) -> bool {
+        let Some(payload) = self.payload.as_mut() else { return false };
+        while payload.received < payload.total && self.start < self.end {
+            let (quantum, from) =
+                (payload.received / QUANTUM_BYTES_MAX, payload.received % QUANTUM_BYTES_MAX);
+            let room = (QUANTUM_BYTES_MAX - from).min(payload.total - payload.received) as usize;
+            let count = room.min(self.end - self.start);
+            if let Some(buffer) = buffers[quantum as usize].as_mut() {
+                buffer.bytes_mut()[from as usize..][..count]
+                    .copy_from_slice(&self.input[self.start..][..count]);
+            }
+            self.start += count;
+            payload.received += count as u32;
+        }
+        payload.is_whole()
+    }
+
+    /// The next message to receive into: first the rest of the payload, straight into its `buffers`
+    /// of a quantum each, then the input. `None` when there is no room or a receive is under way.
+    /// It points into the transport and the buffers, which must not be touched there until
+    /// [`Transport::received`].
+    pub fn next_receive(&mut self, buffers: &mut [Option<Buffer>]) -> Option<*mut libc::msghdr> {
+        if self.is_receiving() {
+            return None;
+        }
+        if self.start > 0 {
+            self.input.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        self.receive_iovecs.clear();
+        if let Some(payload) = &self.payload {
+            let mut at = payload.received;
+            while at < payload.total {
+                let (quantum, from) = (at / QUANTUM_BYTES_MAX, at % QUANTUM_BYTES_MAX);
+                let count = (QUANTUM_BYTES_MAX - from).min(payload.total - at);
+                let Some(Some(buffer)) = buffers.get_mut(quantum as usize) else { return None };
+                let room = &mut buffer.bytes_mut()[from as usize..][..count as usize];
+                self.receive_iovecs.push(part(room));
+                at += count;
+            }
+        }
+        let room = INPUT_BYTES - self.end;
+        let limit = if self.large_writes { INPUT_BYTES_BESIDE_LARGE_WRITES } else { INPUT_BYTES };
+        let count = room.min(limit);
+        if count > 0 {
+            self.receive_iovecs.push(part(&mut self.input[self.end..][..count]));
+        }
+        if self.receive_iovecs.is_empty() {
+            return None;
+        }
+        self.receive_message.msg_iov = self.receive_iovecs.as_mut_ptr();
+        self.receive_message.msg_iovlen = self.receive_iovecs.len();
+        let to_payload = self.payload.is_some();
+        self.receiving = if to_payload { Receiving::ToPayload } else { Receiving::ToInput };
+        Some(&raw mut *self.receive_message)
+    }
+
+    /// Takes note that a receive ended with `count` bytes.
+    pub fn received(&mut self, count: usize, now: Instant) {
+        let was_payload = self.is_receiving_payload();
+        self.receiving = Receiving::Idle;
+        self.progress_at = now;
+        let mut of_payload = 0;
+        if was_payload && let Some(payload) = &mut self.payload {
+            of_payload = count.min((payload.total - payload.received) as usize);
+            payload.received += of_payload as u32;
+        }
+        self.end += count - of_payload;
+    }
+}
+
+/// Sending.
+impl Transport {
+    /// The replies that are being collected.
+    #[inline]
+    pub fn output(&mut self) -> &mut Output {
+        &mut self.output
+    }
+
+    /// Whether something is being collected.
+    #[inline]
+    #[must_use]
+    pub fn has_output(&self) -> bool {
+        !self.output.is_empty()
+    }
+
+    /// Whether something has not left.
+    #[must_use]
+    pub fn has_unsent(&self) -> bool {
+        self.has_output() || !self.departing.is_empty()
+    }
+
+    /// Bytes that have not left.
+    #[inline]
+    #[must_use]
+    pub fn unsent_bytes(&self) -> usize {
+        self.output.bytes() + self.departing.bytes()
+    }
+
+    /// Bytes of reply heads that have not left.
+    #[inline]
+    #[must_use]
+    pub fn unsent_head_bytes(&self) -> usize {
+        self.output.head_bytes() + self.departing.head_bytes()
+    }
+
+    /// Whether the driver sends.
+    #[inline]
+    #[must_use]
+    pub fn is_in_send(&self) -> bool {
+        self.sending == Sending::InDriver
+    }
+
+    /// Notes that the reactor will call [`Transport::next_send`]; whether that is new and of use.
+    #[inline]
+    pub fn list(&mut self) -> bool {
+        let is_new = self.sending == Sending::Idle;
+        if is_new {
+            self.sending = Sending::Listed;
+        }
+        is_new
+    }
+
+    /// Notes that the reactor calls [`Transport::next_send`] now.
+    #[inline]
+    pub fn unlist(&mut self) {
+        if self.sending == Sending::Listed {
+            self.sending = Sending::Idle;
+        }
+    }
+
+    /// The next message to send, or `None` when there is nothing to send or a send is under way. It
+    /// points into the transport, which must not be touched there until [`Transport::sent`].
+    pub fn next_send(&mut self) -> Option<*const libc::msghdr> {
+        if self.is_in_send() {
+            return None;
+        }
+        if self.departing.is_empty() {
+            std::mem::swap(&mut self.departing, &mut self.output);
+        }
+        if self.departing.is_empty() {
+            return None;
+        }
+        self.departing.gather(&mut self.send_iovecs);
+        self.send_message.msg_iov = self.send_iovecs.as_mut_ptr();
+        self.send_message.msg_iovlen = self.send_iovecs.len();
+        self.sending = Sending::InDriver;
+        Some(&raw const *self.send_message)
+    }
+
+    /// Takes note that a send ended with `count` bytes; hands back the buffers that are done with,
+    /// each with its volume's slot.
+    pub fn sent(&mut self, count: usize, now: Instant, done: impl FnMut(u32, Buffer)) {
+        self.sending = Sending::Idle;
+        self.progress_at = now;
+        self.departing.advance(count, done);
+    }
+
+    /// Takes note that the socket takes no more.
+    pub fn send_failed(&mut self) {
+        self.sending = Sending::Idle;
+    }
+
+    /// Drops what has not left; hands back the buffers, each with its volume's slot.
+    pub fn abandon(&mut self, mut done: impl FnMut(u32, Buffer)) {
+        self.output.abandon(&mut done);
+        self.departing.abandon(&mut done);
+    }
+}
+
+fn part(memory: &mut [u8]) -> libc::iovec {
+    libc::iovec { iov_base: memory.as_mut_ptr().cast(), iov_len: memory.len() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    fn lengths(message: *mut libc::msghdr) -> Vec<usize> {
+        // SAFETY: the transport under test keeps it valid.
+        let parts =
+            unsafe { std::slice::from_raw_parts((*message).msg_iov, (*message).msg_iovlen) };
+        parts.iter().map(|part| part.iov_len).collect()
+    }
+
+    #[test]
+    fn payload_of_a_large_write_goes_straight_to_its_buffers() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let mut transport = Transport::new(ours.into(), &[], Instant::from_ns(0));
+        let total = QUANTUM_BYTES_MAX + 4_096;
+        transport.expect_payload(Stretch { handle: 0, received: 100, total });
+        let mut buffers = [Some(Buffer::new(QUANTUM_BYTES_MAX as usize)), Some(Buffer::new(4_096))];
+        let quantum = QUANTUM_BYTES_MAX as usize;
+        let message = transport.next_receive(&mut buffers).unwrap();
+        assert_eq!(lengths(message), [quantum - 100, 4_096, INPUT_BYTES_BESIDE_LARGE_WRITES]);
+        assert!(transport.is_receiving_payload());
+        assert!(transport.next_receive(&mut buffers).is_none(), "one at a time");
+        transport.received(quantum - 50, Instant::from_ns(1));
+        assert_eq!(transport.payload().unwrap().received, QUANTUM_BYTES_MAX + 50);
+        assert_eq!(transport.pending().len(), 0);
+        let message = transport.next_receive(&mut buffers).unwrap();
+        assert_eq!(lengths(message), [4_046, INPUT_BYTES_BESIDE_LARGE_WRITES]);
+        transport.received(4_046 + 28, Instant::from_ns(2));
+        assert_eq!(transport.payload().unwrap().received, total);
+        assert!(transport.payload().unwrap().is_whole());
+        assert_eq!(transport.pending().len(), 28);
+    }
+
+    #[test]
+    fn what_is_to_be_sent_is_listed_once_and_left_alone_while_the_driver_reads_it() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let mut transport = Transport::new(ours.into(), b"early", Instant::from_ns(0));
+        assert_eq!(transport.pending(), b"early");
+        transport.output().head(b"0123456789");
+        assert!(transport.list() && !transport.list());
+        transport.unlist();
+        assert!(transport.next_send().is_some());
+        transport.output().head(b"later");
+        assert!(!transport.list() && transport.next_send().is_none());
+        assert!(transport.is_owed() && !transport.is_quiet());
+        transport.sent(10, Instant::from_ns(1), |_, _| panic!("no payload was sent"));
+        assert!(transport.next_send().is_some());
+        assert_eq!(transport.unsent_bytes(), 5);
+        transport.sent(5, Instant::from_ns(2), |_, _| panic!("no payload was sent"));
+        assert!(transport.is_quiet() && transport.next_send().is_none());
+    }
+}
