@@ -74,7 +74,7 @@ fn database_run(folder: &Path, name: &str) -> Option<Running> {
 
 #[test]
 fn a_database_is_stopped_when_its_run_is_interrupted() {
-    let _turn = (machine::mounts(), machine::beside_others());
+    let _turn = machine::mounts();
     for name in DATABASES {
         let folder = open_folder();
         let Some(running) = database_run(folder.path(), name) else { continue };
@@ -90,7 +90,7 @@ fn a_database_is_stopped_when_its_run_is_interrupted() {
 /// The server of a run that is killed goes on without a volume.
 #[test]
 fn a_database_that_a_killed_run_left_is_stopped() {
-    let _turn = (machine::mounts(), machine::beside_others());
+    let _turn = machine::mounts();
     for name in DATABASES {
         let folder = open_folder();
         let Some(killed) = database_run(folder.path(), name) else { continue };
@@ -105,7 +105,7 @@ fn a_run_that_is_interrupted_unmounts_before_it_ends() {
     if absent(&["nbdfuse", "fusermount3", "sysbench", "mkfs.xfs", "mkfs.btrfs"]) {
         return;
     }
-    let _turn = (machine::mounts(), machine::beside_others());
+    let _turn = machine::mounts();
     // By a program that knows its number, and by Ctrl-C.
     for (words, is_terminal) in MOUNTING.into_iter().flat_map(|of| [(of, false), (of, true)]) {
         let folder = tempfile::tempdir().unwrap();
@@ -127,7 +127,7 @@ fn what_a_killed_run_left_mounted_is_taken_down() {
     if absent(&["nbdfuse", "fusermount3", "sysbench", "mkfs.xfs", "mkfs.btrfs"]) {
         return;
     }
-    let _turn = (machine::mounts(), machine::beside_others());
+    let _turn = machine::mounts();
     for words in MOUNTING {
         let folder = tempfile::tempdir().unwrap();
         let Some(killed) = run_with(folder.path(), words, MOUNTED) else { return };
@@ -147,7 +147,7 @@ fn what_a_killed_run_left_mounted_is_taken_down_by_the_next() {
     if absent(&["nbdfuse", "fusermount3"]) {
         return;
     }
-    let _turn = (machine::mounts(), machine::beside_others());
+    let _turn = machine::mounts();
     let folder = tempfile::tempdir().unwrap();
     let Some(killed) = run_with(folder.path(), MOUNTING[0], MOUNTED) else { return };
     killed.kill_9();
@@ -162,7 +162,7 @@ fn what_cannot_be_taken_down_is_told() {
     if absent(&["nbdfuse", "fusermount3"]) {
         return;
     }
-    let _turn = (machine::mounts(), machine::beside_others());
+    let _turn = machine::mounts();
     let folder = tempfile::tempdir().unwrap();
     let Some(running) = run_with(folder.path(), MOUNTING[0], MOUNTED) else { return };
     let here = ["clean", "--dir", folder.path().to_str().unwrap()];
@@ -188,7 +188,7 @@ fn a_run_that_is_killed_in_its_own_calls_ends_when_it_is_taken_down() {
     if absent(&["nbdfuse", "fusermount3"]) {
         return;
     }
-    let _turn = (machine::mounts(), machine::beside_others());
+    let _turn = machine::mounts();
     let folder = tempfile::tempdir().unwrap();
     let Some(killed) = run_with(folder.path(), MOUNTING[0], MOUNTED) else { return };
     let mounted = mounts(folder.path());
@@ -210,7 +210,7 @@ fn a_run_that_is_killed_while_it_sets_up_is_taken_down() {
     if absent(&["nbdfuse", "fusermount3"]) {
         return;
     }
-    let _turn = (machine::mounts(), machine::beside_others());
+    let _turn = machine::mounts();
     for sign in ["/fuse-0 ", "/fuse-0/nbd"] {
         let folder = tempfile::tempdir().unwrap();
         let Some(killed) = run_with(folder.path(), MOUNTING[0], sign) else { return };

@@ -289,7 +289,8 @@ fn a_job_s_calls_are_three_device_writes_each_and_nothing_stays_mounted() {
     let _alone = alone();
     at_least_once_or_undecided(|| {
         // Twice: a mean says more than one pass.
-        let found = counted_job(folder.path(), "2");
+        let (found, as_counted) = counted_job(folder.path(), "2");
+        assert!(as_counted, "not three writes and two flushes a call");
         let rows = found["rows"].as_array().unwrap();
         let row = |id: &str| rows.iter().find(|row| row["id"] == id).unwrap();
         let timed = ["1.1, 100", "1.2", "1.4"].map(row);

@@ -90,23 +90,27 @@ pub fn unmounted(folder: &Path) {
     assert!(Deadline::after(PATIENCE).comes(is_gone), "{:?}", mounts(folder));
 }
 
-/// The job of `five-minute-job` on provisioned volumes, so many times. What is counted must be as
-/// the article has it, whatever else the machine does: returns the result, for what is timed.
+/// The job of `five-minute-job` on provisioned volumes, so many times: the result, and whether each
+/// call was three device writes and two flushes. More of them are a fault; a machine with other work
+/// may come to fewer, for calls that are late share what the kernel commits by itself.
 #[track_caller]
-pub fn counted_job(folder: &Path, runs: &str) -> Value {
+pub fn counted_job(folder: &Path, runs: &str) -> (Value, bool) {
     let words = ["run", "five-minute-job", "--live", "--only", "provisioned", "--runs", runs];
     let found = json(&run_long(bench(folder, &[&words[..], &["-o", "json"]].concat())));
     let rows = found["rows"].as_array().unwrap();
     let row = |id: &str| rows.iter().find(|row| row["id"] == id).unwrap();
-    let counted = &row("1.1, writes")["live"];
-    assert_eq!(counted["pass"], true, "{counted}");
-    let flushes = &row("1.1, flushes")["live"];
+    let writes = row("1.1, writes")["live"].clone();
+    assert!(writes["value"].as_f64().unwrap() >= 0.98, "more than three writes a call: {writes}");
+    let flushes = row("1.1, flushes")["live"].clone();
     let programs = found["programs"].to_string();
     // Without a file system nobody flushes, and no program was used.
     assert_eq!(flushes.is_null(), !programs.contains("mkfs.ext4: mke2fs 1."), "{programs}");
-    assert!(flushes.is_null() || flushes["pass"] == true, "{flushes}");
+    let of_a_call = flushes["value"].as_f64().unwrap_or(0.0);
+    assert!(of_a_call <= 2.02, "more than two flushes a call: {flushes}");
     unmounted(folder);
-    found
+    println!("writes {writes}, flushes {flushes}");
+    let as_counted = writes["pass"] == true && (flushes.is_null() || flushes["pass"] == true);
+    (found, as_counted)
 }
 
 /// A database on a gp2 volume whose credits run out, beside a batch and a log writer. What it gets

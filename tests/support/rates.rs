@@ -14,16 +14,17 @@ const ATTEMPTS: u32 = 3;
 /// Nothing else that measures rates runs meanwhile.
 pub fn at_least_once(run: impl Fn() -> bool) {
     let _alone = alone();
-    repeat(run);
+    at_least_once_whatever_else_runs(run);
 }
 
 /// The same for a run that asks so little of the machine that others like it may go on meanwhile.
 pub fn at_least_once_beside_others(run: impl Fn() -> bool) {
     let _turn = beside_others();
-    repeat(run);
+    at_least_once_whatever_else_runs(run);
 }
 
-fn repeat(run: impl Fn() -> bool) {
+/// The same for a run that takes so long that what needs the machine alone is not to wait for it.
+pub fn at_least_once_whatever_else_runs(run: impl Fn() -> bool) {
     let good = (1..=ATTEMPTS).any(|attempt| {
         let good = run();
         if !good {
