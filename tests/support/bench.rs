@@ -91,8 +91,8 @@ pub fn unmounted(folder: &Path) {
 }
 
 /// The job of `five-minute-job` on provisioned volumes, so many times: the result, and whether each
-/// call was three device writes and two flushes. More of them are a fault; a machine with other work
-/// may come to fewer, for calls that are late share what the kernel commits by itself.
+/// call was three device writes and two flushes. More of them are a fault; a machine with other
+/// work may come to fewer, for calls that are late share what the kernel commits by itself.
 #[track_caller]
 pub fn counted_job(folder: &Path, runs: &str) -> (Value, bool) {
     let words = ["run", "five-minute-job", "--live", "--only", "provisioned", "--runs", runs];
