@@ -13,7 +13,7 @@
 //! | [`bucket`], [`credit`] | one limit as an exact level; a balance |
 //! | [`cost`] | what a request counts as |
 //! | `pacer` | a bucket that is milliseconds deep, in one word |
-//! | `gate`, `reserves` | all limits of one volume: check all, then charge all |
+//! | `limiter`, `reserves` | all limits of one volume: check all, then charge all |
 //! | `queue`, `wheel` | who waits, and until when |
 //! | [`sharing`] | instances and devices that volumes share: reservations, weights, windows |
 //! | [`admission`] | what may be sold, so that all of it can be kept |
@@ -27,8 +27,8 @@ pub mod bucket;
 pub mod contract;
 pub mod cost;
 pub mod credit;
-mod gate;
 pub mod lease;
+mod limiter;
 mod pacer;
 pub mod pacing;
 mod phase;
@@ -39,6 +39,6 @@ pub mod sharing;
 pub mod trace;
 mod wheel;
 
-pub use gate::{Exceeded, Forfeited};
+pub use limiter::{Exceeded, Forfeited};
 pub use phase::Phase;
 pub use queue::Cancelled;

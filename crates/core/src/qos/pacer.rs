@@ -4,7 +4,7 @@
 //! It is the same exact level (token x 10^9, debt is negative), narrowed to 64 bits: at most 2^62
 //! is saved, which is a second of 4.6 billion tokens a second and 50 ms of 92 billion. No volume
 //! type or instance comes near. What takes longer to save (credits) stays in a bucket. The depth
-//! is a time that all pacers of a gate share, so it is not kept here but told.
+//! is a time that all pacers of a limiter share, so it is not kept here but told.
 
 use super::bucket::{LEVEL_PER_TOKEN, MODIFY_WAIT_MAX};
 use super::phase::Phase;

@@ -69,19 +69,19 @@ impl Nodes {
 
 /// Requests in the order they came, without their number.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lane {
+pub(crate) struct Fifo {
     head: u32,
     tail: u32,
 }
 
-/// The first request of a lane: what is left of it, and whose it is.
+/// The first request of a class: what is left of it, and whose it is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
     pub portion: Portion,
     pub handle: u32,
 }
 
-impl Lane {
+impl Fifo {
     pub const EMPTY: Self = Self { head: NIL, tail: NIL };
 
     pub const fn is_empty(&self) -> bool {
@@ -94,7 +94,7 @@ impl Lane {
         self.append_nodes(nodes, Self { head: at, tail: at });
     }
 
-    /// Appends all of another lane, which has something.
+    /// Appends all of another class, which has something.
     fn append_nodes(&mut self, nodes: &mut Nodes, other: Self) {
         if self.tail == NIL {
             self.head = other.head;
@@ -185,7 +185,7 @@ impl Lane {
             if matches(handle) {
                 taken.append_all(
                     nodes,
-                    &Queue { lane: one, waiting: Waiting { requests: 1, bytes } },
+                    &Queue { class: one, waiting: Waiting { requests: 1, bytes } },
                 );
                 waiting.requests -= 1;
                 waiting.bytes -= bytes;
@@ -199,7 +199,7 @@ impl Lane {
     }
 }
 
-/// How much waits: in one lane, or in several that are bounded together.
+/// How much waits: in one class, or in several that are bounded together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Waiting {
     pub requests: u32,
@@ -230,17 +230,17 @@ impl Waiting {
 /// The requests of one volume that wait.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    pub lane: Lane,
+    pub class: Fifo,
     pub waiting: Waiting,
 }
 
 impl Queue {
     pub const fn new() -> Self {
-        Self { lane: Lane::EMPTY, waiting: Waiting::NOTHING }
+        Self { class: Fifo::EMPTY, waiting: Waiting::NOTHING }
     }
 
     pub const fn is_empty(&self) -> bool {
-        self.lane.is_empty()
+        self.class.is_empty()
     }
 
     pub const fn requests(&self) -> u32 {
@@ -257,7 +257,7 @@ impl Queue {
         let fits = self.waiting.has_room_for(&io);
         if fits {
             self.waiting.add(&io);
-            self.lane.append(nodes, io);
+            self.class.append(nodes, io);
         }
         fits
     }
@@ -265,19 +265,19 @@ impl Queue {
     /// The first request.
     #[inline]
     pub fn head(&self, nodes: &Nodes) -> Option<Head> {
-        self.lane.head(nodes)
+        self.class.head(nodes)
     }
 
     /// Counts `bytes` of the first request as dispatched and drops it once nothing is left.
     #[inline]
     pub fn consume(&mut self, nodes: &mut Nodes, bytes: u32) {
-        self.lane.consume(nodes, bytes, &mut self.waiting);
+        self.class.consume(nodes, bytes, &mut self.waiting);
     }
 
     /// Appends all of another queue.
     pub fn append_all(&mut self, nodes: &mut Nodes, other: &Self) {
         if !other.is_empty() {
-            self.lane.append_nodes(nodes, other.lane);
+            self.class.append_nodes(nodes, other.class);
             self.waiting.requests += other.waiting.requests;
             self.waiting.bytes += other.waiting.bytes;
         }
@@ -285,7 +285,7 @@ impl Queue {
 
     /// Moves the requests whose handle matches to a queue of their own, in their order.
     pub fn extract(&mut self, nodes: &mut Nodes, matches: impl FnMut(u32) -> bool) -> Self {
-        self.lane.extract(nodes, &mut self.waiting, matches)
+        self.class.extract(nodes, &mut self.waiting, matches)
     }
 }
 
@@ -305,13 +305,13 @@ impl Iterator for Cancelled<'_> {
     type Item = u32;
 
     fn next(&mut self) -> Option<u32> {
-        let at = self.queue.lane.head;
+        let at = self.queue.class.head;
         if at == NIL {
             return None;
         }
         let node = self.nodes.at(at);
         let (handle, next) = (node.io.handle, node.next);
-        self.queue.lane.head = next;
+        self.queue.class.head = next;
         self.queue.waiting.requests -= 1;
         self.nodes.give_back(at);
         Some(handle)

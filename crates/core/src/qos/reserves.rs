@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 
 use super::cost::Cost;
 use super::credit::Credit;
-use super::gate::Dimension;
+use super::limiter::Dimension;
 use super::pacer::{Pacer, Tolerance};
 use super::pacing::{Balances, CreditLimit, Limit, Pacing};
 use super::phase::Phase;
@@ -84,8 +84,9 @@ impl Reserves {
         credits.filter_map(|(credit, by)| Some((credit?.wait(), by))).chain(guard)
     }
 
-    /// Puts other limits in force from the last settling on; see [`super::gate::Gate::repace`].
-    pub fn repace(&mut self, pacing: &Pacing) {
+    /// Puts other limits in force from the last settling on; see
+    /// [`super::limiter::Limiter::set_limits`].
+    pub fn set_limits(&mut self, pacing: &Pacing) {
         self.tolerance = Tolerance::new(pacing.tolerance);
         self.guard.set_rate(guard_rate(pacing), self.tolerance);
         if !is_burstable(pacing) {

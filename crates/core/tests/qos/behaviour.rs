@@ -28,7 +28,7 @@ fn p12_volumes_take_turns() {
     assert_eq!(drain(&mut scheduler), []);
     assert_eq!(scheduler.poll_timeout(), None, "a closed volume waits for nothing");
     for volume in &closed {
-        scheduler.repace(at(0), *volume, &Pacing::UNLIMITED);
+        scheduler.set_limits(at(0), *volume, &Pacing::UNLIMITED);
     }
     let mut served: BTreeMap<VolumeIndex, u32> = BTreeMap::new();
     let mut order = Vec::new();
@@ -103,7 +103,7 @@ fn removing_a_volume_returns_what_waits_once_and_forgets_the_name() {
     let stale = scheduler.submit(at(2), volume, read(3, 0, 1));
     assert_eq!(stale, Err(SubmitError::NoSuchVolume));
     assert_eq!(scheduler.counters(volume), Counters::default());
-    scheduler.repace(at(2), volume, &Pacing::UNLIMITED);
+    scheduler.set_limits(at(2), volume, &Pacing::UNLIMITED);
     scheduler.submit(at(2), next, read(4, 0, 1)).unwrap();
     assert_eq!(drain(&mut scheduler).len(), 1);
 }
@@ -157,10 +157,10 @@ fn raising_a_limit_wakes_what_waits_and_lowering_it_waits_a_second_at_most() {
     }
     assert_eq!(drain(&mut scheduler).len(), 1);
     // 204.8 KiB are owed: at 1 KiB/s that would be three and a half minutes.
-    scheduler.repace(at(0), volume, &pacing(None, limit(1 << 10)));
+    scheduler.set_limits(at(0), volume, &pacing(None, limit(1 << 10)));
     assert_eq!(run_until(&mut scheduler, NS_PER_S - 1).len(), 0);
     assert_eq!(run_until(&mut scheduler, NS_PER_S).len(), 1);
-    scheduler.repace(at(NS_PER_S), volume, &pacing(None, limit(1 << 40)));
+    scheduler.set_limits(at(NS_PER_S), volume, &pacing(None, limit(1 << 40)));
     assert_eq!(drain(&mut scheduler), [], "256 KiB are owed and take less than a microsecond");
     assert_eq!(run_until(&mut scheduler, NS_PER_S + 50_000).len(), 1);
 }
@@ -175,7 +175,7 @@ fn the_past_is_paid_at_the_old_rate() {
         }
         drain(&mut scheduler);
         let half = NS_PER_S / 2;
-        scheduler.repace(at(half), volume, &pacing(limit(new), None));
+        scheduler.set_limits(at(half), volume, &pacing(limit(new), None));
         let at_once = drain(&mut scheduler).len();
         assert_eq!(at_once, usize::from(wait_ns == 0), "{old} to {new}");
         // 0.95 of a token was owed, and half of one was earned since.

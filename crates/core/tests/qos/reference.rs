@@ -42,7 +42,7 @@ pub struct Volume {
     run: Run,
     queue: VecDeque<(Io, u32)>,
     wake: Option<u64>,
-    shut: Option<(u64, u64, usize)>,
+    throttled: Option<(u64, u64, usize)>,
     pub exceeded_ns: [u64; 3],
     pub late_ns: u64,
     pub going: Vec<Going>,
@@ -108,7 +108,7 @@ impl Volume {
             run: None,
             queue: VecDeque::new(),
             wake: None,
-            shut: None,
+            throttled: None,
             exceeded_ns: [0; 3],
             late_ns: 0,
             going: Vec::new(),
@@ -143,7 +143,7 @@ impl Volume {
     fn serve(&mut self, now: u64) {
         self.limits.settle(now);
         self.wake = None;
-        if let Some((since, until, kind)) = self.shut.take() {
+        if let Some((since, until, kind)) = self.throttled.take() {
             self.exceeded_ns[kind] += until.min(now) - since;
             self.late_ns += now.saturating_sub(until);
         }
@@ -158,7 +158,7 @@ impl Volume {
             };
             let (cost, run) = self.cost(&io, done, length);
             if let Some((until, kind)) = self.limits.held_until(&cost) {
-                self.shut = Some((now, until, kind));
+                self.throttled = Some((now, until, kind));
                 if until < u64::MAX {
                     self.wake = Some(until.div_ceil(TICK_NS) * TICK_NS);
                 }

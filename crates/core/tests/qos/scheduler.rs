@@ -233,7 +233,7 @@ proptest! {
                 change.operations = Some(Limit { per_second: rate, credit });
             }
             depth_max = depth_max.max(u128::from(rate) * 1_000_000);
-            scheduler.repace(at(now), volume, &change);
+            scheduler.set_limits(at(now), volume, &change);
             served += drain(&mut scheduler).len() as u64;
             let bound = (depth_max + earned) / u128::from(NS_PER_S) + 2;
             prop_assert!(u128::from(served) <= bound, "{served} served, {bound} allowed");
@@ -285,7 +285,7 @@ proptest! {
             for (i, (now, io)) in requests(&arrivals).into_iter().enumerate() {
                 out.extend(run_until(&mut scheduler, now));
                 if i % 16 == 15 {
-                    scheduler.repace(at(now), volume, &changes[i / 16 % changes.len()]);
+                    scheduler.set_limits(at(now), volume, &changes[i / 16 % changes.len()]);
                 }
                 let _ = scheduler.submit(at(now), volume, io);
                 out.extend(drain(&mut scheduler).into_iter().map(|dispatch| (now, dispatch)));
@@ -316,7 +316,7 @@ proptest! {
             match kind {
                 0 => {
                     let lower = pacing(limit(operations / 2 + 1), limit(bytes));
-                    scheduler.repace(at(now), volume, &lower);
+                    scheduler.set_limits(at(now), volume, &lower);
                 }
                 1 => {
                     let odd = |handle: u32| handle % 100 == now as u32 % 100;

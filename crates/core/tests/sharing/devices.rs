@@ -1,10 +1,10 @@
-//! Reservations, weights, windows, lanes and delays at a device.
+//! Reservations, weights, windows, classes and delays at a device.
 
 use evenkeel_core::qos::admission::Reserved;
 use evenkeel_core::qos::pacing::{CreditLimit, Limit};
 use evenkeel_core::qos::scheduler::{Io, Ticket};
 use evenkeel_core::qos::sharing::{
-    Claim, DeviceModel, DeviceOthers, Ground, OperationCost, Window,
+    Claim, DeviceModel, DeviceOthers, DispatchReason, OperationCost, Window,
 };
 use evenkeel_core::time::Duration;
 use proptest::prelude::*;
@@ -81,7 +81,7 @@ fn p21_base_goes_before_burst() {
                 going.volume == volume && going.at / NS_PER_S == second
             };
             let base = world.going.iter().filter(of);
-            let base = base.filter(|going| going.ground == Ground::Reserved).count() as u64;
+            let base = base.filter(|going| going.reason == DispatchReason::Reserved).count() as u64;
             assert!(base * 1_000 >= baseline * 995, "volume {volume}: {base} of {baseline}");
             assert!(base * 1_000 <= baseline * 1_006, "volume {volume}: {base} of {baseline}");
         }
@@ -158,7 +158,7 @@ fn p20_an_urgent_request_finds_a_channel_free() {
     assert!(large >= 2 * 170, "{large}");
 }
 
-/// 20: the urgent lane is no way around anything: it has its own bound, and the volume's limits
+/// 20: the urgent class is no way around anything: it has its own bound, and the volume's limits
 /// hold for it.
 #[test]
 fn p20_urgent_requests_are_bounded() {
@@ -168,7 +168,7 @@ fn p20_urgent_requests_are_bounded() {
     let mut world = World::new(Some(device(SLOTS)), &[], &[log, rival]);
     world.run_until(3 * NS_PER_S);
     let reserved = world.going.iter().filter(|going| {
-        going.volume == 0 && going.ground == Ground::Reserved && going.at >= NS_PER_S
+        going.volume == 0 && going.reason == DispatchReason::Reserved && going.at >= NS_PER_S
     });
     // In units of 16 KiB reads: 96 us of 145 us each.
     let reserved = reserved.count();
@@ -356,10 +356,10 @@ proptest! {
             few |= times.len() < 5;
             let Some(Limit { per_second, .. }) = client.pacing.operations else { continue };
             // Any window that ends with an I/O; 250 ms may be made up for.
-            let made_whole = world.scheduler.counters(world.volumes[volume]).made_whole.ns;
+            let catch_up = world.scheduler.counters(world.volumes[volume]).catch_up.ns;
             for (first, start) in times.iter().enumerate().step_by(7) {
                 for (last, end) in times.iter().enumerate().skip(first).step_by(11) {
-                    let span = end - start + 50_000_000 + made_whole;
+                    let span = end - start + 50_000_000 + catch_up;
                     let most = per_second * span / NS_PER_S + 2;
                     prop_assert!((last - first) as u64 <= most, "volume {}", volume);
                 }

@@ -160,8 +160,8 @@ proptest! {
         }
     }
 
-    /// 11: requests of a lane are dispatched in the order they came; with one kind of request there
-    /// is one lane.
+    /// 11: requests of a class are dispatched in the order they came; with one kind of request
+    /// there is one class.
     #[test]
     fn p11_lanes_are_first_in_first_out(
         mut clients in prop::collection::vec(client(), 1..8),

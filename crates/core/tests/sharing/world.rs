@@ -10,7 +10,7 @@ use evenkeel_core::qos::scheduler::{
     DeviceIndex, Dispatch, InstanceIndex, Io, Scheduler, VolumeIndex,
 };
 use evenkeel_core::qos::sharing::{
-    Claim, DeviceModel, Ground, InstancePacing, OperationCost, Window,
+    Claim, DeviceModel, DispatchReason, InstancePacing, OperationCost, Window,
 };
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::{Duration, Instant};
@@ -86,7 +86,7 @@ pub struct Going {
     pub volume: usize,
     pub handle: u32,
     pub length: u32,
-    pub ground: Ground,
+    pub reason: DispatchReason,
 }
 
 pub struct World {
@@ -284,8 +284,8 @@ impl World {
     fn collect(&mut self) {
         while let Some(dispatch) = self.scheduler.poll_output() {
             let volume = self.names[&dispatch.volume];
-            let Dispatch { handle, length, ground, .. } = dispatch;
-            self.going.push(Going { at: self.now, volume, handle, length, ground });
+            let Dispatch { handle, length, reason, .. } = dispatch;
+            self.going.push(Going { at: self.now, volume, handle, length, reason });
             self.backlog.push_back(dispatch);
         }
         self.feed_channels();

@@ -178,8 +178,8 @@ impl<D: Driver> Reactor<D> {
         }
         let volume = &mut self.volumes[slot as usize];
         if volume.state.pacing != state.pacing {
-            self.scheduler.repace(self.now, volume.index, &state.pacing);
-            note(&mut self.trace, self.now, Call::Other("repace"));
+            self.scheduler.set_limits(self.now, volume.index, &state.pacing);
+            note(&mut self.trace, self.now, Call::Other("set_limits"));
             // What may go now goes before anything is cancelled.
             self.dispatch();
         }

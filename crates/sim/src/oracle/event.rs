@@ -69,7 +69,7 @@ pub struct Dispatched {
     pub device_cost_ns: u64,
     /// What covered it; `None` where the scheduler does not tell.
     pub tier: Option<Tier>,
-    /// Whether it went by the urgent lane.
+    /// Whether it went by the urgent class.
     pub urgent: bool,
     /// Whether it is the last piece of its request.
     pub last: bool,

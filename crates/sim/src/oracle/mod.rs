@@ -34,8 +34,8 @@ pub use counting::{Counter, Piece};
 pub use event::{Cause, Completed, Direction, Dispatched, Event, Sample, Submitted, Tier};
 pub use report::{Finding, Report, Rule, Violation};
 pub use system::{
-    Alone, Bounds, DIMENSIONS, DevicePromise, DeviceWork, Floor, InstancePromise, MadeWhole,
-    Margins, System, VolumePromise,
+    Alone, Bounds, CatchUp, DIMENSIONS, DevicePromise, DeviceWork, Floor, InstancePromise, Margins,
+    System, VolumePromise,
 };
 
 use serde::{Deserialize, Serialize};

@@ -37,8 +37,8 @@ pub enum Rule {
     Modify,
     /// 2: nothing that waits is passed over for ever.
     NoStarvation,
-    /// 9: requests of a lane go in the order they came.
-    LaneOrder,
+    /// 9: requests of a class go in the order they came.
+    ClassOrder,
     /// 9: every request is answered exactly once, and its bytes add up.
     Conservation,
     /// 9: queues and structures keep their bounds.
@@ -114,7 +114,7 @@ impl Rule {
         Self::FreeChannel,
         Self::Modify,
         Self::NoStarvation,
-        Self::LaneOrder,
+        Self::ClassOrder,
         Self::Conservation,
         Self::Bounded,
     ];
@@ -129,7 +129,7 @@ impl Rule {
             Self::Hierarchy | Self::Fairness | Self::BaseBeforeBurst => 5,
             Self::Isolation | Self::FreeChannel => 6,
             Self::Modify => 7,
-            Self::LaneOrder | Self::Conservation | Self::Bounded => 9,
+            Self::ClassOrder | Self::Conservation | Self::Bounded => 9,
         }
     }
 
@@ -150,7 +150,7 @@ impl Rule {
             Self::FreeChannel => "no large request takes the last channel while urgent ones come",
             Self::Modify => "acts at once, refills nothing, gains nothing",
             Self::NoStarvation => "nobody is passed over beyond the bound",
-            Self::LaneOrder => "first in, first out, in each lane",
+            Self::ClassOrder => "first in, first out, in each class",
             Self::Conservation => "each request answered exactly once, all bytes accounted for",
             Self::Bounded => "no queue or structure beyond its bound",
         }
@@ -173,7 +173,7 @@ impl fmt::Display for Rule {
             Self::FreeChannel => "free channel",
             Self::Modify => "modify",
             Self::NoStarvation => "no starvation",
-            Self::LaneOrder => "order in a lane",
+            Self::ClassOrder => "order in a class",
             Self::Conservation => "conservation of requests",
             Self::Bounded => "bounded memory",
         })

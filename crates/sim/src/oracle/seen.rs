@@ -100,10 +100,10 @@ impl Seen {
             self.settle_instance(instance);
         }
         let others = self.others(instance);
-        let (now, made_whole) = (self.now, self.system.made_whole);
+        let (now, catch_up) = (self.now, self.system.catch_up);
         let Some(Some(volume)) = self.volumes.get_mut(number as usize) else { return };
         let stalled_ns = self.stalls.overlap(volume.settled_at, now);
-        volume.settle(now, others, &self.device, stalled_ns, made_whole.time_ns);
+        volume.settle(now, others, &self.device, stalled_ns, catch_up.time_ns);
     }
 
     /// The counters of others: an instance that limits nothing is open all the time.

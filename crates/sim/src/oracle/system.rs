@@ -142,7 +142,7 @@ pub struct Bounds {
 
 /// The made-whole rule: time that we were late is not forfeited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct MadeWhole {
+pub struct CatchUp {
     /// Most time's worth that may be caught up.
     pub time_ns: u64,
     /// The most that is served while catching up, in quarters of the rate.
@@ -188,7 +188,7 @@ pub struct System {
     /// Bounds of queues and of waiting.
     pub bounds: Bounds,
     /// The made-whole rule.
-    pub made_whole: MadeWhole,
+    pub catch_up: CatchUp,
     /// How close is close enough.
     pub margins: Margins,
 }
@@ -208,7 +208,7 @@ impl Default for Bounds {
     }
 }
 
-impl Default for MadeWhole {
+impl Default for CatchUp {
     fn default() -> Self {
         Self { time_ns: 250_000_000, rate_quarters: 5 }
     }

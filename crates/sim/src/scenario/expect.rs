@@ -73,7 +73,7 @@ pub enum Metric {
     /// The least rate of several divided by the largest.
     Share,
     /// Time's worth of tokens that was lost to pauses and paid back by the end, in milliseconds.
-    MadeWhole,
+    CatchUp,
     /// Requests that were answered divided by those that the server counted.
     Counted,
     /// Flushes that the server saw for each durable call of a program.
@@ -139,7 +139,7 @@ pub struct Evidence<'a> {
     /// Requests of a batch.
     pub batch_ios: u64,
     /// What the scheduler has paid back to it.
-    pub made_whole: Duration,
+    pub catch_up: Duration,
     /// What both ends have counted; nothing of a client that is not all that a volume serves.
     pub counts: Option<Counts>,
 }
@@ -236,7 +236,7 @@ impl Expectation {
                 let each = evidence.iter().map(|one| self.ios(&[*one], sample_ns));
                 least_share(each)
             }
-            Metric::MadeWhole => Some(made_whole_ms(evidence)),
+            Metric::CatchUp => Some(catch_up_ms(evidence)),
             Metric::Counted => counted_share(evidence),
             Metric::FlushesPerCall => flushes_per_call(evidence),
             Metric::JobMeanIops | Metric::JobMeanCalls => {
@@ -352,8 +352,8 @@ fn least_share(each: impl Iterator<Item = f64>) -> Option<f64> {
 }
 
 /// What was lost to pauses and paid back, of all together.
-fn made_whole_ms(evidence: &[Evidence<'_>]) -> f64 {
-    evidence.iter().map(|of| of.made_whole.ns as f64 / 1e6).sum()
+fn catch_up_ms(evidence: &[Evidence<'_>]) -> f64 {
+    evidence.iter().map(|of| of.catch_up.ns as f64 / 1e6).sum()
 }
 
 /// What the clients got divided by what the server counted; none if it counted nothing.
@@ -427,7 +427,7 @@ impl Metric {
         ("credits", Self::Credits),
         ("credits_gib", Self::CreditsGib),
         ("share", Self::Share),
-        ("made_whole_ms", Self::MadeWhole),
+        ("made_whole_ms", Self::CatchUp),
         ("counted", Self::Counted),
         ("flushes_per_call", Self::FlushesPerCall),
         ("job_mean_iops", Self::JobMeanIops),
@@ -439,8 +439,8 @@ impl Metric {
     /// Whether it can be told of any part of the run, not only of whole samples.
     #[must_use]
     pub const fn is_exact(self) -> bool {
-        use Metric::{Latency, MadeWhole, MeanIops, Share, TotalIos, UnderWay};
-        matches!(self, MeanIops | TotalIos | Share | Latency(_) | UnderWay | MadeWhole)
+        use Metric::{CatchUp, Latency, MeanIops, Share, TotalIos, UnderWay};
+        matches!(self, MeanIops | TotalIos | Share | Latency(_) | UnderWay | CatchUp)
     }
 
     /// Whether a run of a fraction of the time has a fraction of it: a sum, or a time.
@@ -472,7 +472,7 @@ impl Metric {
             Self::MeanMibps => format!("{} MiB/s", text::rate(value)),
             Self::TotalIos => format!("{} I/Os", text::rate(value)),
             Self::CovPercent | Self::JobCovPercent => text::percent(value / 100.0),
-            Self::Latency(_) | Self::MadeWhole => text::latency((value * 1e6).round() as u64),
+            Self::Latency(_) | Self::CatchUp => text::latency((value * 1e6).round() as u64),
             Self::UnderWay => format!("{value:.2}"),
             Self::FallsBelow(_) | Self::JobSeconds => format!("{value:.1} s"),
             Self::Credits | Self::CreditsSpent { .. } => text::rate(value),
@@ -507,7 +507,7 @@ impl Metric {
             Self::Credits => "I/O credits".to_owned(),
             Self::CreditsGib => "byte credits".to_owned(),
             Self::Share => "least share / largest".to_owned(),
-            Self::MadeWhole => "made whole".to_owned(),
+            Self::CatchUp => "made whole".to_owned(),
             Self::Counted => "answered / counted by the server".to_owned(),
             Self::FlushesPerCall => "flushes for each durable call".to_owned(),
             Self::JobMeanIops => "IOPS of the jobs".to_owned(),

@@ -381,7 +381,7 @@ mod tests {
         short.push(Instant::ZERO, Call::Poll);
         assert_eq!(replay(&short), Err(NotReplayed::LeftOut(1)));
         let mut other = Trace::with_room(1);
-        other.push(Instant::ZERO, Call::Other("repace"));
-        assert!(replay(&other).unwrap_err().to_string().contains("repace is not played back"));
+        other.push(Instant::ZERO, Call::Other("set_limits"));
+        assert!(replay(&other).unwrap_err().to_string().contains("set_limits is not played back"));
     }
 }

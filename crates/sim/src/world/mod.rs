@@ -357,7 +357,7 @@ impl<P: Policy> World<P> {
         let now = Instant::from_ns(self.now);
         match &self.changes[number as usize] {
             ChangeKind::Repace(volume, pacing) => {
-                self.policy.repace(now, *volume, pacing);
+                self.policy.set_limits(now, *volume, pacing);
             }
             ChangeKind::SetBalances(volume, balances) => {
                 self.policy.set_balances(now, *volume, *balances);

@@ -71,7 +71,7 @@ pub trait Policy {
 
     /// Time's worth of tokens that a volume lost to pauses of the host and was paid back; none for
     /// a scheduler that does not do so.
-    fn made_whole(&self, _volume: u32) -> Duration {
+    fn catch_up(&self, _volume: u32) -> Duration {
         Duration::ZERO
     }
 
@@ -93,7 +93,7 @@ pub trait Policy {
     }
 
     /// Puts other limits in force; `false` from a scheduler that cannot.
-    fn repace(&mut self, _now: Instant, _volume: u32, _pacing: &Pacing) -> bool {
+    fn set_limits(&mut self, _now: Instant, _volume: u32, _pacing: &Pacing) -> bool {
         false
     }
 }

@@ -220,8 +220,8 @@ impl Policy for Product {
         self.scheduler.repeat(before, after)
     }
 
-    fn made_whole(&self, volume: u32) -> Duration {
-        self.counters(volume).map_or(Duration::ZERO, |counters| counters.made_whole)
+    fn catch_up(&self, volume: u32) -> Duration {
+        self.counters(volume).map_or(Duration::ZERO, |counters| counters.catch_up)
     }
 
     fn set_balances(&mut self, now: Instant, volume: u32, balances: Balances) -> bool {
@@ -230,9 +230,9 @@ impl Policy for Product {
         true
     }
 
-    fn repace(&mut self, now: Instant, volume: u32, pacing: &Pacing) -> bool {
+    fn set_limits(&mut self, now: Instant, volume: u32, pacing: &Pacing) -> bool {
         let Some(name) = self.volumes.get(volume as usize) else { return false };
-        self.scheduler.repace(now, *name, pacing);
+        self.scheduler.set_limits(now, *name, pacing);
         true
     }
 }

@@ -145,7 +145,7 @@ pub struct Recorded {
     /// Of each client.
     pub clients: Vec<ClientOutcome>,
     /// What the scheduler has paid back to each volume; nothing where it does not tell.
-    pub made_whole: Vec<Duration>,
+    pub catch_up: Vec<Duration>,
     /// What both ends of each volume counted.
     pub counts: Vec<Counts>,
     /// I/Os that were answered.
@@ -226,7 +226,7 @@ fn run_case<P: Policy>(case: &Case, (seed, method): (u64, Method), policy: P) ->
     let outcome = world.run();
     let volumes = (0_u32..).zip(&outcome.volumes);
     let recorded = Recorded {
-        made_whole: volumes.map(|(volume, _)| outcome.policy.made_whole(volume)).collect(),
+        catch_up: volumes.map(|(volume, _)| outcome.policy.catch_up(volume)).collect(),
         counts: outcome.volumes.iter().map(counts).collect(),
         volumes: outcome.volumes,
         clients: outcome.clients,
@@ -314,10 +314,10 @@ fn evidence<'a>(setup: &Setup, recorded: &'a Recorded, subject: Subject) -> Opti
         Subject::Volume(volume) => Some(volume),
         Subject::Client(_) => None,
     };
-    let made_whole = volume.and_then(|volume| recorded.made_whole.get(volume as usize).copied());
-    let made_whole = made_whole.unwrap_or(Duration::ZERO);
+    let catch_up = volume.and_then(|volume| recorded.catch_up.get(volume as usize).copied());
+    let catch_up = catch_up.unwrap_or(Duration::ZERO);
     let counts = volume.and_then(|volume| recorded.counts.get(volume as usize).copied());
-    Some(Evidence { record: record?, batches, batch_ios, made_whole, counts })
+    Some(Evidence { record: record?, batches, batch_ios, catch_up, counts })
 }
 
 /// Requests of a batch; none of a client that makes none.

@@ -177,7 +177,7 @@ impl<P: Policy> World<P> {
             client.under_way,
             client.arrivals_of_second(),
             u64::from(client.setup.stop_ns <= now),
-            self.policy.made_whole(0).ns,
+            self.policy.catch_up(0).ns,
         ];
         let counts = [self.submitted, self.completed, client.dropped];
         for (at, event) in self.events.iter_in_order() {

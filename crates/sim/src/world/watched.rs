@@ -11,7 +11,7 @@ use crate::scenario::setup::{
 };
 use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::qos::scheduler;
-use evenkeel_core::qos::sharing::Ground;
+use evenkeel_core::qos::sharing::DispatchReason;
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::{Duration, Instant};
 use std::collections::{BTreeMap, VecDeque};
@@ -179,9 +179,9 @@ impl Watched {
             bytes,
             guard,
             device_cost_ns: told.device_ns,
-            tier: (told.device_ns > 0).then_some(match told.ground {
-                Ground::Reserved => Tier::Base,
-                Ground::Weight => Tier::Burst,
+            tier: (told.device_ns > 0).then_some(match told.reason {
+                DispatchReason::Reserved => Tier::Base,
+                DispatchReason::Weight => Tier::Burst,
             }),
             urgent: told.urgent,
             last: dispatch.last,
@@ -323,7 +323,7 @@ impl Policy for Watched {
         is_there
     }
 
-    fn repace(&mut self, now: Instant, volume: u32, pacing: &Pacing) -> bool {
+    fn set_limits(&mut self, now: Instant, volume: u32, pacing: &Pacing) -> bool {
         let (promise, counter) = &mut self.volumes[volume as usize];
         let new = VolumePromise::from_pacing(pacing, promise.balances);
         let VolumePromise { instance, floor, weight, .. } = *promise;
@@ -334,7 +334,7 @@ impl Policy for Watched {
         counter.set_rule(pacing.counting);
         let promise = Box::new(*promise);
         self.tell(now, &Event::Modified { at: now.ns, volume, promise });
-        let is_there = self.product.repace(now, volume, pacing);
+        let is_there = self.product.set_limits(now, volume, pacing);
         self.collect(now);
         is_there
     }

@@ -50,7 +50,7 @@ fn the_scheduler_keeps_its_promise_whatever_happens() {
         Rule::Hierarchy,
         Rule::BaseBeforeBurst,
         Rule::Modify,
-        Rule::LaneOrder,
+        Rule::ClassOrder,
         Rule::Conservation,
         Rule::Bounded,
     ] {

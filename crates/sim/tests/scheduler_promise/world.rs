@@ -8,7 +8,7 @@ use evenkeel_core::qos::scheduler::{
     self, DeviceIndex, InstanceIndex, Io, Scheduler, SubmitError, Ticket, VolumeIndex,
 };
 use evenkeel_core::qos::sharing::{
-    Claim, DeviceModel, Ground, InstancePacing, OperationCost, Window,
+    Claim, DeviceModel, DispatchReason, InstancePacing, OperationCost, Window,
 };
 use evenkeel_core::random::Random;
 use evenkeel_core::request::Operation;
@@ -401,9 +401,9 @@ impl World {
             bytes,
             guard,
             device_cost_ns: dispatch.device_ns,
-            tier: (dispatch.device_ns > 0).then_some(match dispatch.ground {
-                Ground::Reserved => Tier::Base,
-                Ground::Weight => Tier::Burst,
+            tier: (dispatch.device_ns > 0).then_some(match dispatch.reason {
+                DispatchReason::Reserved => Tier::Base,
+                DispatchReason::Weight => Tier::Burst,
             }),
             urgent: dispatch.urgent,
             last: dispatch.last,
@@ -475,9 +475,13 @@ impl World {
         let promise = self.promise(&pacing, Balances::default(), &claim, instance);
         self.tell(Event::Modified { at: self.now, volume: number, promise });
         if self.sabotage == Sabotage::RefillAtModify {
-            self.scheduler.repace(now, index, &Pacing { operations: None, bytes: None, ..pacing });
+            self.scheduler.set_limits(
+                now,
+                index,
+                &Pacing { operations: None, bytes: None, ..pacing },
+            );
         }
-        self.scheduler.repace(now, index, &pacing);
+        self.scheduler.set_limits(now, index, &pacing);
         self.drain();
     }
 

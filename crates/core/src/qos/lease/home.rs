@@ -37,7 +37,7 @@ struct Member {
     /// The share told in the latest word, and that word.
     share_told: u64,
     told_in: u64,
-    /// Tokens wanted; in `turns` while not 0.
+    /// Tokens wanted; in `round_robin` while not 0.
     want: u64,
     /// Tokens it may be granted by turns; negative after a grant of more.
     deficit: i128,

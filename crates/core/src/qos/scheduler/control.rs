@@ -1,12 +1,12 @@
 //! How devices, instances and claims come, change and go.
 
-use super::share::{Sharing, Shop, Terms};
+use super::share::{DeviceQueue, Sharing, Terms};
 use super::{
     AttachmentIndex, Cancelled, Counters, DeviceIndex, InstanceIndex, Io, NoSuch, Queue, Room,
     Scheduler, SubmitError, VolumeIndex, index,
 };
 use crate::limits::{DEVICES_PER_CORE_MAX, INSTANCES_PER_CORE_MAX, VOLUMES_PER_CORE_MAX};
-use crate::qos::gate::Exceeded;
+use crate::qos::limiter::Exceeded;
 use crate::qos::pacing::{Balances, Pacing};
 use crate::qos::sharing::device::{Device, Place};
 use crate::qos::sharing::flow::{Flow, NIL, Waits};
@@ -24,13 +24,13 @@ impl Scheduler {
     /// When there are as many as may be.
     pub fn add_device(&mut self, now: Instant, model: &DeviceModel) -> Result<DeviceIndex, NoSuch> {
         self.set_now(now);
-        let slot = self.sharing.shops.len();
+        let slot = self.sharing.device_queues.len();
         if slot >= DEVICES_PER_CORE_MAX {
             return Err(NoSuch::RoomForDevices);
         }
         let mut device = Device::new(self.now, model);
         device.grow(self.sharing.flows.len());
-        self.sharing.shops.push(Shop::new(device));
+        self.sharing.device_queues.push(DeviceQueue::new(device));
         Ok(DeviceIndex(u32::try_from(slot).unwrap_or(NIL)))
     }
 
@@ -38,8 +38,10 @@ impl Scheduler {
     /// their I/Os per second.
     pub fn set_device(&mut self, now: Instant, device: DeviceIndex, model: &DeviceModel) {
         self.set_now(now);
-        let Some(shop) = self.sharing.shops.get_mut(index(device.0)) else { return };
-        shop.device.set_model(model);
+        let Some(device_queue) = self.sharing.device_queues.get_mut(index(device.0)) else {
+            return;
+        };
+        device_queue.device.set_model(model);
         self.pump(device.0);
     }
 
@@ -47,28 +49,34 @@ impl Scheduler {
     /// What waits is looked at again at once.
     pub fn set_device_others(&mut self, now: Instant, device: DeviceIndex, others: &DeviceOthers) {
         self.set_now(now);
-        let Some(shop) = self.sharing.shops.get_mut(index(device.0)) else { return };
-        shop.device.hear(others);
+        let Some(device_queue) = self.sharing.device_queues.get_mut(index(device.0)) else {
+            return;
+        };
+        device_queue.device.hear(others);
         self.pump(device.0);
     }
 
     /// When a device served an urgent request last.
     #[must_use]
     pub fn urgent_at(&self, device: DeviceIndex) -> Option<Instant> {
-        self.sharing.shops.get(index(device.0))?.device.urgent_at()
+        self.sharing.device_queues.get(index(device.0))?.device.urgent_at()
     }
 
     /// Whether requests wait for room at a device.
     #[must_use]
     pub fn is_device_wanted(&self, device: DeviceIndex) -> bool {
-        self.sharing.shops.get(index(device.0)).is_some_and(|shop| shop.device.is_wanted())
+        self.sharing
+            .device_queues
+            .get(index(device.0))
+            .is_some_and(|device_queue| device_queue.device.is_wanted())
     }
 
     /// What a device has done.
     #[must_use]
     pub fn device_counters(&self, device: DeviceIndex) -> DeviceCounters {
-        let shop = self.sharing.shops.get(index(device.0));
-        shop.map_or_else(DeviceCounters::default, |shop| shop.device.counters())
+        let device_queue = self.sharing.device_queues.get(index(device.0));
+        device_queue
+            .map_or_else(DeviceCounters::default, |device_queue| device_queue.device.counters())
     }
 
     /// Adds an instance to which volumes can be attached: pacers full, credits as given or full.
@@ -110,7 +118,7 @@ impl Scheduler {
     ) {
         self.set_now(now);
         let Some(slot) = self.live_instance(instance) else { return };
-        self.sharing.instances[index(slot)].repace(self.now, pacing);
+        self.sharing.instances[index(slot)].set_limits(self.now, pacing);
         self.look_at_instance(slot);
     }
 
@@ -201,7 +209,7 @@ impl Scheduler {
         let slot = self.live(volume).ok_or(NoSuch::Volume)?;
         let device = match device {
             None => NIL,
-            Some(DeviceIndex(device)) if index(device) < self.sharing.shops.len() => device,
+            Some(DeviceIndex(device)) if index(device) < self.sharing.device_queues.len() => device,
             Some(_) => return Err(NoSuch::Device),
         };
         let instance = match instance {
@@ -353,8 +361,8 @@ impl Scheduler {
         sharing.terms.push(terms);
         sharing.flow_generations.push(1);
         let count = sharing.flows.len();
-        for shop in &mut sharing.shops {
-            shop.device.grow(count);
+        for device_queue in &mut sharing.device_queues {
+            device_queue.device.grow(count);
         }
         Ok(u32::try_from(count - 1).unwrap_or(NIL))
     }
@@ -444,7 +452,7 @@ impl Scheduler {
     /// Time in which the first request of a volume was held up, up to now.
     pub(super) fn exceeded_of(&self, slot: u32) -> Exceeded {
         let volume = &self.volumes[index(slot)];
-        let mut exceeded = volume.gate.exceeded(&self.reserves[index(slot)], self.now);
+        let mut exceeded = volume.limiter.exceeded(&self.reserves[index(slot)], self.now);
         if volume.share == NIL {
             return exceeded;
         }
@@ -474,7 +482,7 @@ impl Scheduler {
             counters.queued_bytes += entry.bytes();
             flow = entry.sibling;
         }
-        counters.made_whole = self.sharing.terms[index(share)].made_whole;
+        counters.catch_up = self.sharing.terms[index(share)].catch_up;
         counters.in_flight = self.sharing.flows[index(share)].in_flight;
         counters
     }

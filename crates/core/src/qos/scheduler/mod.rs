@@ -2,7 +2,7 @@
 //! may.
 //!
 //! ```text
-//!  submit ─▶ volume's queue ─▶ gate: all limits ready? ─yes─▶ charge all ─▶ output ─▶ poll_output
+//!  submit ─▶ queue of the volume ─▶ limiter: all ready? ─yes─▶ charge all ─▶ output ─▶ poll_output
 //!                                │no            ▲
 //!                                ▼              │ due, in order
 //!                              wheel ──── poll ─┘
@@ -20,19 +20,19 @@
 //! poll is longer than [`OUTPUT_DISPATCHES_MAX`] dispatches.
 
 mod control;
-mod doors;
 mod export;
+mod limiters;
 mod phase;
+mod round_robin;
 mod share;
-mod turns;
 mod words;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 pub use export::{ExportError, Exported, ExportedInstance};
+pub use round_robin::CATCH_UP_MAX;
 pub use share::Ticket;
-pub use turns::MADE_WHOLE_MAX;
 pub use words::{
     AttachmentIndex, Counters, DeviceIndex, Dispatch, InstanceIndex, Io, NoSuch, Room, SubmitError,
     TooManyVolumes, VolumeIndex,
@@ -40,11 +40,11 @@ pub use words::{
 
 use self::share::Sharing;
 use super::cost::Counting;
-use super::gate::{Exceeded, Gate};
+use super::limiter::{Exceeded, Limiter};
 use super::pacing::{Balances, Pacing};
 use super::queue::{Cancelled, Nodes, Queue};
 use super::reserves::Reserves;
-use super::sharing::device::Ground;
+use super::sharing::device::DispatchReason;
 use super::sharing::flow::NIL;
 use super::wheel::{LINK_BYTES, Wheel};
 use crate::limits::VOLUMES_PER_CORE_MAX;
@@ -69,7 +69,7 @@ const POLL_MOVES_MAX: u32 = 4_096;
 #[derive(Debug)]
 #[repr(align(64))]
 struct Volume {
-    gate: Gate,
+    limiter: Limiter,
     counting: Counting,
     queue: Queue,
     requests: u64,
@@ -191,13 +191,13 @@ impl Scheduler {
     /// Puts other limits in force from `now` on. Nothing is refilled (saved tokens and balances are
     /// only ever clamped down, debt is kept up to a second's worth) and what waits is looked at
     /// again at once.
-    pub fn repace(&mut self, now: Instant, volume: VolumeIndex, pacing: &Pacing) {
+    pub fn set_limits(&mut self, now: Instant, volume: VolumeIndex, pacing: &Pacing) {
         self.set_now(now);
         let Some(slot) = self.live(volume) else { return };
-        let Volume { gate, counting, .. } = &mut self.volumes[index(slot)];
+        let Volume { limiter, counting, .. } = &mut self.volumes[index(slot)];
         let reserves = &mut self.reserves[index(slot)];
-        gate.reopen(reserves, self.now);
-        gate.repace(reserves, pacing);
+        limiter.reopen(reserves, self.now);
+        limiter.set_limits(reserves, pacing);
         counting.set_rule(pacing.counting);
         let share = self.volumes[index(slot)].share;
         if share != NIL {
@@ -311,15 +311,15 @@ impl Scheduler {
         let Some(slot) = self.live(volume) else { return Counters::default() };
         let volume = &self.volumes[index(slot)];
         let counters = Counters {
-            operations: volume.gate.operations_charged(),
+            operations: volume.limiter.operations_charged(),
             requests: volume.requests,
             bytes_read: volume.bytes_read,
             bytes_written: volume.bytes_written,
             queued_requests: volume.queue.requests(),
             queued_bytes: volume.queue.bytes(),
             exceeded: self.exceeded_of(slot),
-            late_ns: volume.gate.late_ns(self.now),
-            forfeited: volume.gate.forfeited(),
+            late_ns: volume.limiter.late_ns(self.now),
+            forfeited: volume.limiter.forfeited(),
             ..Counters::default()
         };
         self.with_share(slot, counters)
@@ -367,8 +367,9 @@ impl Scheduler {
         let mut warm = 0;
         for slot in self.wheel.due().take(WARM_UP_VOLUMES) {
             let volume = &self.volumes[index(slot)];
-            warm ^=
-                volume.gate.late_ns(self.now) ^ volume.gate.operations_charged() ^ volume.requests;
+            warm ^= volume.limiter.late_ns(self.now)
+                ^ volume.limiter.operations_charged()
+                ^ volume.requests;
             if let Some(flow) = self.sharing.flows.get(index(volume.share)) {
                 warm ^= u64::from(flow.turn_at ^ flow.in_flight);
             }
@@ -377,9 +378,9 @@ impl Scheduler {
             let volume = &self.volumes[index(slot)];
             warm ^= u64::from(match self.sharing.flows.get(index(volume.share)) {
                 Some(flow) => flow.warm_up(&self.nodes),
-                None => volume.queue.lane.warm_up(&self.nodes),
+                None => volume.queue.class.warm_up(&self.nodes),
             });
-            if volume.gate.is_burstable() {
+            if volume.limiter.is_burstable() {
                 warm ^= u64::from(self.reserves[index(slot)].warm_up());
             }
         }
@@ -397,15 +398,15 @@ impl Scheduler {
             return;
         }
         let reserves = &mut self.reserves[index(slot)];
-        volume.gate.reopen(reserves, self.now);
+        volume.limiter.reopen(reserves, self.now);
         for _ in 0..TURN_DISPATCHES_MAX {
             let Some(head) = volume.queue.head(&self.nodes) else { return };
             if self.output.len() >= OUTPUT_DISPATCHES_MAX {
                 break;
             }
             let (cost, run) = volume.counting.weigh(&head.portion);
-            if !volume.gate.admit(reserves, &cost) {
-                if let Some(deadline) = volume.gate.shut(reserves, &cost) {
+            if !volume.limiter.admit(reserves, &cost) {
+                if let Some(deadline) = volume.limiter.throttle(reserves, &cost) {
                     self.wheel.insert(slot, deadline, self.now);
                 }
                 return;
@@ -422,7 +423,7 @@ impl Scheduler {
                 length,
                 last,
                 ticket: Ticket::NONE,
-                ground: Ground::Weight,
+                reason: DispatchReason::Weight,
                 device_ns: 0,
                 urgent: false,
             });
@@ -436,7 +437,7 @@ impl Scheduler {
 impl Volume {
     fn new(now: Instant, pacing: &Pacing) -> Self {
         Self {
-            gate: Gate::new(now, pacing),
+            limiter: Limiter::new(now, pacing),
             counting: Counting::new(pacing.counting),
             queue: Queue::new(),
             requests: 0,

@@ -22,11 +22,11 @@ impl Scheduler {
         self.set_now(now);
         let slot = self.live(volume)?;
         let [entry] = self.volumes.as_slice() else { return None };
-        let is_told = self.output.is_empty() && self.sharing.shops.is_empty();
+        let is_told = self.output.is_empty() && self.sharing.device_queues.is_empty();
         let mut phase = Phase::new(self.now);
-        entry.gate.tell(&mut phase);
+        entry.limiter.tell(&mut phase);
         self.reserves.first()?.tell(&mut phase);
-        entry.queue.lane.tell(&self.nodes, &mut phase)?;
+        entry.queue.class.tell(&self.nodes, &mut phase)?;
         self.wheel.tell(slot, &mut phase)?;
         self.sharing.tell(&self.nodes, &mut phase)?;
         is_told.then_some(phase)

@@ -51,7 +51,7 @@ pub(super) struct Terms {
     urgent: Pacer,
     urgent_at: Instant,
     tolerance: Tolerance,
-    pub(super) made_whole: Duration,
+    pub(super) catch_up: Duration,
     pub(super) held: Held,
 }
 
@@ -105,7 +105,7 @@ impl Terms {
             urgent: Pacer::full(Some(urgent_rate(pacing, claim)), tolerance),
             urgent_at: now,
             tolerance,
-            made_whole: Duration::ZERO,
+            catch_up: Duration::ZERO,
             held: Held::default(),
         }
     }
@@ -145,13 +145,13 @@ fn urgent_rate(pacing: &Pacing, claim: &Claim) -> u64 {
 
 /// A device.
 #[derive(Debug)]
-pub(super) struct Shop {
+pub(super) struct DeviceQueue {
     pub(super) device: Device,
     /// There was no room in the output for what it would have served.
     pub(super) interrupted: bool,
 }
 
-impl Shop {
+impl DeviceQueue {
     pub(super) const fn new(device: Device) -> Self {
         Self { device, interrupted: false }
     }
@@ -176,7 +176,7 @@ pub(super) struct Sharing {
     pub(super) vacant_instances: Vec<u32>,
     /// Present once there is an instance.
     pub(super) instance_wheel: Option<Wheel>,
-    pub(super) shops: Vec<Shop>,
+    pub(super) device_queues: Vec<DeviceQueue>,
     /// What devices work on, each with the generation of its ticket.
     in_service: Vec<(InService, u32)>,
     vacant_tickets: Vec<u32>,
@@ -186,7 +186,7 @@ pub(super) struct Sharing {
 impl Sharing {
     /// When something shared has to be looked at next.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        if self.shops.iter().any(|shop| shop.interrupted) {
+        if self.device_queues.iter().any(|device_queue| device_queue.interrupted) {
             return Some(Instant::ZERO);
         }
         self.instance_wheel.as_ref()?.next_deadline()
@@ -239,13 +239,13 @@ impl Sharing {
         // An even generation is nobody's ticket.
         *generation = generation.wrapping_add(1);
         self.vacant_tickets.push(ticket.slot);
-        let shop = &mut self.shops[index(done.device)];
-        shop.device.completed(now, done);
+        let device_queue = &mut self.device_queues[index(done.device)];
+        device_queue.device.completed(now, done);
         if self.flow_generations[index(done.share)] == done.share_generation {
             let share = &mut self.flows[index(done.share)];
             share.in_flight = share.in_flight.saturating_sub(1);
         }
-        Some((done.device, shop.is_awaited()))
+        Some((done.device, device_queue.is_awaited()))
     }
 
     /// The flow of an instance that still waits after it was sent back from its device.
@@ -293,7 +293,7 @@ impl Sharing {
             }
             Waits::AtDevice => {
                 let device = self.flows[index(share)].device;
-                self.shops[index(device)].device.forget(flow);
+                self.device_queues[index(device)].device.forget(flow);
                 self.close_account(now, share, flow);
             }
         }

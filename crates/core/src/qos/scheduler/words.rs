@@ -4,8 +4,8 @@ use core::fmt;
 
 use super::share::Ticket;
 use crate::limits::{DEVICES_PER_CORE_MAX, INSTANCES_PER_CORE_MAX, VOLUMES_PER_CORE_MAX};
-use crate::qos::gate::{Exceeded, Forfeited};
-use crate::qos::sharing::device::Ground;
+use crate::qos::limiter::{Exceeded, Forfeited};
+use crate::qos::sharing::device::DispatchReason;
 use crate::request::Operation;
 use crate::time::Duration;
 
@@ -53,11 +53,11 @@ pub struct Dispatch {
     pub last: bool,
     /// What to call [`complete`](super::Scheduler::complete) with, if its volume is on a device.
     pub ticket: Ticket,
-    /// On what ground its device served it; by weight where there is no device.
-    pub ground: Ground,
+    /// On what reason its device served it; by weight where there is no device.
+    pub reason: DispatchReason,
     /// Device time it is worth, in nanoseconds; 0 where there is no device.
     pub device_ns: u64,
-    /// Whether it went by the urgent lane.
+    /// Whether it went by the urgent class.
     pub urgent: bool,
 }
 
@@ -124,7 +124,7 @@ pub struct Counters {
     /// request.
     pub forfeited: Forfeited,
     /// Time's worth of tokens that was lost to delays of ours and paid back since.
-    pub made_whole: Duration,
+    pub catch_up: Duration,
     /// Quanta the device works on.
     pub in_flight: u32,
 }

@@ -106,9 +106,9 @@ pub struct DeviceCounters {
     pub write_drift_per_mille: u64,
 }
 
-/// On what ground a quantum went.
+/// On what reason a quantum went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ground {
+pub enum DispatchReason {
     /// Its volume's reservation was due: base.
     Reserved,
     /// By its volume's weight, from what reservations left: burst.
@@ -268,12 +268,12 @@ impl Device {
         self.urgent_at = self.urgent_at.max(others.urgent_at);
     }
 
-    /// Who would be served now, and on what ground.
-    pub fn next(&self, now: Instant) -> Option<(u32, Ground)> {
+    /// Who would be served now, and on what reason.
+    pub fn next(&self, now: Instant) -> Option<(u32, DispatchReason)> {
         if let Some((_, flow)) = self.by_tag.first().filter(|(due, _)| *due <= now.ns) {
-            return Some((flow, Ground::Reserved));
+            return Some((flow, DispatchReason::Reserved));
         }
-        self.by_virtual_time.first().map(|(_, flow)| (flow, Ground::Weight))
+        self.by_virtual_time.first().map(|(_, flow)| (flow, DispatchReason::Weight))
     }
 
     /// When a waiting flow's reservation is due, as it entered the line.
@@ -284,7 +284,7 @@ impl Device {
             .map(|(due, _)| Instant::from_ns(due))
     }
 
-    /// Notes that a flow of this place is served now, whether it waited or not, and on what ground:
+    /// Notes that a flow of this place is served now, whether it waited or not, and on what reason:
     /// whoever does not wait is served as reserved if that is due.
     ///
     /// A reservation is used up by what its requests cost by the model: were it by what they are
@@ -298,9 +298,9 @@ impl Device {
         quantum: &Quantum,
         urgent: bool,
         now: Instant,
-    ) -> Ground {
+    ) -> DispatchReason {
         let due = self.due(flow).unwrap_or_else(|| place.tag.max(hoarded(now)));
-        let ground = if place.has_reservation() && (due <= now || urgent) {
+        let reason = if place.has_reservation() && (due <= now || urgent) {
             let late = now.since(due);
             if late > LATE {
                 self.counters.late_reservations += 1;
@@ -311,20 +311,20 @@ impl Device {
             let step = Duration::from_ns(step);
             place.tag = place.tag.max(hoarded(now)) + step;
             self.counters.reserved += 1;
-            Ground::Reserved
+            DispatchReason::Reserved
         } else {
             let virtual_time = place.virtual_time.max(self.virtual_now);
             self.virtual_now = virtual_time;
             let step = quantum.cost_ns.saturating_mul(VIRTUAL_PER_NS) / u64::from(place.weight);
             place.virtual_time = virtual_time.saturating_add(step);
             self.counters.by_weight += 1;
-            Ground::Weight
+            DispatchReason::Weight
         };
         if urgent {
             self.urgent_at = Some(now);
         }
         self.forget(flow);
-        ground
+        reason
     }
 
     /// A quantum is done.

@@ -1,15 +1,15 @@
-//! One attachment of a volume: two lanes of requests, and where they wait.
+//! One attachment of a volume: two classes of requests, and where they wait.
 //!
-//! The *urgent* lane is for what a database waits for: a small write that must be durable, alone or
-//! nearly so. It goes before the normal lane, but after [`URGENT_RUN_MAX`] of them in a row one
+//! The *urgent* class is for what a database waits for: a small write that must be durable, alone
+//! or nearly so. It goes before the normal class, but after [`URGENT_RUN_MAX`] of them in a row one
 //! normal request goes, and there is a bound on how many are urgent at all
-//! ([`super::super::scheduler`] keeps it). Each lane is first in, first out.
+//! ([`super::super::scheduler`] keeps it). Each class is first in, first out.
 
 use super::device::Place;
 use crate::qos::cost::Portion;
 use crate::qos::phase::Phase;
-use crate::qos::queue::{Lane, Nodes, Queue, Waiting};
-use crate::qos::scheduler::{Io, MADE_WHOLE_MAX};
+use crate::qos::queue::{Fifo, Nodes, Queue, Waiting};
+use crate::qos::scheduler::{CATCH_UP_MAX, Io};
 use crate::request::Operation;
 use crate::time::{Duration, Instant};
 
@@ -78,7 +78,7 @@ pub(crate) struct Flow {
     /// That turn began before it was away, for its own limits or at its device.
     pub resumed: bool,
     urgent_run: u8,
-    /// A lane with a request dispatched in part goes on until that is finished.
+    /// A class with a request dispatched in part goes on until that is finished.
     started: Option<bool>,
     /// What it may still take in this turn and the next, in nanoseconds of the limits it shares.
     pub deficit_ns: u64,
@@ -88,8 +88,8 @@ pub(crate) struct Flow {
     pub held_by: HeldBy,
     /// Since when its first request waits beyond its volume, wherever.
     pub first_since: Instant,
-    normal: Lane,
-    urgent: Lane,
+    normal: Fifo,
+    urgent: Fifo,
     waiting: Waiting,
     // Of the volume, in its first flow only:
     /// Its place at the device.
@@ -126,8 +126,8 @@ impl Flow {
             held_since: now,
             held_by: HeldBy::Device,
             first_since: now,
-            normal: Lane::EMPTY,
-            urgent: Lane::EMPTY,
+            normal: Fifo::EMPTY,
+            urgent: Fifo::EMPTY,
             waiting: Waiting::NOTHING,
             place: Place::new(now),
             device: NIL,
@@ -142,9 +142,9 @@ impl Flow {
         Duration::from_ns(self.owed_ns.into())
     }
 
-    /// Replaces what is owed, at most [`MADE_WHOLE_MAX`].
+    /// Replaces what is owed, at most [`CATCH_UP_MAX`].
     pub fn owe(&mut self, owed: Duration) {
-        self.owed_ns = u32::try_from(owed.min(MADE_WHOLE_MAX).ns).unwrap_or(u32::MAX);
+        self.owed_ns = u32::try_from(owed.min(CATCH_UP_MAX).ns).unwrap_or(u32::MAX);
     }
 
     /// Whether a request of the volume would be urgent, if there is no bound on them.
@@ -167,7 +167,7 @@ impl Flow {
 
     /// Takes over what waits of a volume; to be called while nothing waits here.
     pub const fn take_over(&mut self, queue: &Queue) {
-        self.normal = queue.lane;
+        self.normal = queue.class;
         self.waiting = queue.waiting;
     }
 
@@ -184,18 +184,18 @@ impl Flow {
         self.waiting.bytes
     }
 
-    /// Whether one more request fits. Both lanes together are bounded as one queue.
+    /// Whether one more request fits. Both classes together are bounded as one queue.
     #[inline]
     pub fn has_room_for(&self, io: &Io) -> bool {
         self.waiting.has_room_for(io)
     }
 
-    /// Appends a request, for which there is room, to a lane.
+    /// Appends a request, for which there is room, to a class.
     #[inline]
     pub fn push(&mut self, nodes: &mut Nodes, io: Io, urgent: bool) {
-        let lane = if urgent { &mut self.urgent } else { &mut self.normal };
+        let class = if urgent { &mut self.urgent } else { &mut self.normal };
         self.waiting.add(&io);
-        lane.append(nodes, io);
+        class.append(nodes, io);
     }
 
     /// Whether it may take so much in its turn, which is worth `turn_ns`; if not, its turn is over.
@@ -225,8 +225,8 @@ impl Flow {
         let urgent = self.started.unwrap_or_else(|| {
             !self.urgent.is_empty() && (self.urgent_run < URGENT_RUN_MAX || self.normal.is_empty())
         });
-        let lane = if urgent { &self.urgent } else { &self.normal };
-        let head = lane.head(nodes)?;
+        let class = if urgent { &self.urgent } else { &self.normal };
+        let head = class.head(nodes)?;
         Some(Next { portion: head.portion, handle: head.handle, urgent })
     }
 
@@ -249,7 +249,7 @@ impl Flow {
         (self.owed_ns == 0).then_some(())
     }
 
-    /// Reads the first requests of both lanes and does nothing with them.
+    /// Reads the first requests of both classes and does nothing with them.
     pub fn warm_up(&self, nodes: &Nodes) -> u32 {
         self.normal.warm_up(nodes) ^ self.urgent.warm_up(nodes)
     }
@@ -257,8 +257,8 @@ impl Flow {
     /// Counts `bytes` of the next request as dispatched.
     #[inline(always)] // what the next request is need not be in memory for it
     pub fn consume(&mut self, nodes: &mut Nodes, next: &Next, bytes: u32) {
-        let lane = if next.urgent { &mut self.urgent } else { &mut self.normal };
-        lane.consume(nodes, bytes, &mut self.waiting);
+        let class = if next.urgent { &mut self.urgent } else { &mut self.normal };
+        class.consume(nodes, bytes, &mut self.waiting);
         let finished = bytes == next.portion.length;
         self.started = if finished { None } else { Some(next.urgent) };
         if finished {
@@ -271,9 +271,10 @@ impl Flow {
         let mut taken = self.urgent.extract(nodes, &mut self.waiting, &mut matches);
         let normal = self.normal.extract(nodes, &mut self.waiting, &mut matches);
         taken.append_all(nodes, &normal);
-        // If the request that was dispatched in part is among them, no lane is bound any more; and
-        // if not, its rest is the first of its lane and marked as started itself.
-        let first_started = |lane: &Lane| lane.head(nodes).is_some_and(|head| head.portion.started);
+        // If the request that was dispatched in part is among them, no class is bound any more; and
+        // if not, its rest is the first of its class and marked as started itself.
+        let first_started =
+            |class: &Fifo| class.head(nodes).is_some_and(|head| head.portion.started);
         self.started = match (first_started(&self.urgent), first_started(&self.normal)) {
             (true, _) => Some(true),
             (_, true) => Some(false),
@@ -283,7 +284,7 @@ impl Flow {
     }
 }
 
-/// Whether a request belongs into the urgent lane of a volume with so many requests in flight.
+/// Whether a request belongs into the urgent class of a volume with so many requests in flight.
 pub(crate) const fn is_urgent(io: &Io, in_flight: u32, after_flush: bool) -> bool {
     let waited_for = match io.operation {
         Operation::Write { fua } => (fua || after_flush) && io.length <= URGENT_BYTES_MAX,

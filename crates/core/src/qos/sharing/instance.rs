@@ -11,7 +11,7 @@ use super::flow::{Flow, HeldBy, NIL, at};
 use super::model::InstancePacing;
 use super::ring::{Place, Ring};
 use crate::qos::cost::Cost;
-use crate::qos::gate::{Exceeded, Gate};
+use crate::qos::limiter::{Exceeded, Limiter};
 use crate::qos::pacer::{Pacer, Tolerance};
 use crate::qos::pacing::Balances;
 use crate::qos::phase::Phase;
@@ -61,10 +61,10 @@ impl Link {
 
 #[derive(Debug)]
 pub(crate) struct Instance {
-    gate: Gate,
+    limiter: Limiter,
     pub reserves: Reserves,
     link: Link,
-    /// Of the link; and of the gate, whose limits are settled with it.
+    /// Of the link; and of the limiter, whose limits are settled with it.
     settled_at: Instant,
     operations_per_second: Option<u64>,
     bytes_per_second: Option<u64>,
@@ -89,7 +89,7 @@ impl Instance {
         let limits = pacing.as_volume();
         let tolerance = Tolerance::new(pacing.tolerance);
         let mut instance = Self {
-            gate: Gate::new(now, &limits),
+            limiter: Limiter::new(now, &limits),
             reserves: Reserves::new(now, &limits, balances),
             link: Link {
                 read: Pacer::full(pacing.read_bytes_per_second, tolerance),
@@ -111,9 +111,9 @@ impl Instance {
     }
 
     /// Puts other limits in force; nothing is refilled.
-    pub fn repace(&mut self, now: Instant, pacing: &InstancePacing) {
+    pub fn set_limits(&mut self, now: Instant, pacing: &InstancePacing) {
         self.reopen(now);
-        self.gate.repace(&mut self.reserves, &pacing.as_volume());
+        self.limiter.set_limits(&mut self.reserves, &pacing.as_volume());
         let Link { read, write, tolerance, .. } = &mut self.link;
         *tolerance = Tolerance::new(pacing.tolerance);
         read.set_rate(pacing.read_bytes_per_second, *tolerance);
@@ -141,7 +141,7 @@ impl Instance {
     /// Brings the limits up to `now` and closes the account of a wait.
     pub fn reopen(&mut self, now: Instant) {
         self.look(now);
-        self.gate.close_account(&mut self.reserves, now);
+        self.limiter.close_account(&mut self.reserves, now);
     }
 
     /// Brings the limits up to `now`.
@@ -152,7 +152,7 @@ impl Instance {
             return; // several volumes at the same time are usual
         }
         self.settled_at = now;
-        self.gate.settle_levels(now);
+        self.limiter.settle_levels(now);
         self.link.settle(elapsed);
     }
 
@@ -167,14 +167,14 @@ impl Instance {
     /// Whether a quantum may go, as of the last settling. The bytes of its cost go over the link.
     #[inline]
     pub fn allows(&mut self, cost: &Cost, operation: Operation) -> bool {
-        self.gate.allows(&mut self.reserves, cost)
+        self.limiter.allows(&mut self.reserves, cost)
             && (cost.bytes == 0 || self.link_of(operation).is_none_or(|link| link.is_ready()))
     }
 
     /// Charges a quantum that was allowed.
     #[inline]
     pub fn charge(&mut self, cost: &Cost, operation: Operation) {
-        self.gate.charge(&mut self.reserves, cost);
+        self.limiter.charge(&mut self.reserves, cost);
         if let Some(link) = self.link_of(operation) {
             link.charge(cost.bytes);
         }
@@ -183,11 +183,11 @@ impl Instance {
 
     /// Notes that the first quantum of a ring is held up from the last settling on, by what, and
     /// until when.
-    pub fn shut(&mut self, cost: &Cost, operation: Operation) {
+    pub fn throttle(&mut self, cost: &Cost, operation: Operation) {
         let now = self.settled_at;
         let ring = self.ring_of(operation);
-        let common = self.gate.shut(&mut self.reserves, cost);
-        self.held_by = match self.gate.shut_by_bytes() {
+        let common = self.limiter.throttle(&mut self.reserves, cost);
+        self.held_by = match self.limiter.throttled_by_bytes() {
             true => HeldBy::InstanceBytes,
             false => HeldBy::InstanceOperations,
         };
@@ -201,7 +201,7 @@ impl Instance {
         };
         let opens_at = if by_link { link_opens_at.flatten() } else { common };
         if by_link {
-            self.gate.shut_for_bytes(opens_at.unwrap_or(now));
+            self.limiter.throttle_for_bytes(opens_at.unwrap_or(now));
             self.held_by = HeldBy::InstanceBytes;
         }
         self.rings[ring].by_common_limit = !by_link;
@@ -389,9 +389,9 @@ impl Instance {
 
     pub fn counters(&self, now: Instant) -> InstanceCounters {
         InstanceCounters {
-            operations: self.gate.operations_charged(),
+            operations: self.limiter.operations_charged(),
             bytes: self.bytes,
-            exceeded: self.gate.exceeded(&self.reserves, now),
+            exceeded: self.limiter.exceeded(&self.reserves, now),
             waiting: self.rings[0].waiting + self.rings[1].waiting,
         }
     }
@@ -399,7 +399,7 @@ impl Instance {
     /// Tells what decides its future with one flow at most; `None` if it has links of a direction:
     /// then it makes a difference which way the bytes go.
     pub fn tell(&self, phase: &mut Phase) -> Option<()> {
-        self.gate.tell(phase);
+        self.limiter.tell(phase);
         self.reserves.tell(phase);
         let Ring { waiting, opens_at, .. } = self.rings[0];
         phase.words([waiting.into()]);

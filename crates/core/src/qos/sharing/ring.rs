@@ -35,7 +35,7 @@ pub(super) struct Ring {
 impl Ring {
     pub const EMPTY: Self = Self { first: NIL, waiting: 0, by_common_limit: false, opens_at: None };
 
-    /// Puts a flow in; `turns` ended so far.
+    /// Puts a flow in; `round_robin` ended so far.
     pub fn enter(&mut self, flows: &mut [Flow], flow: u32, place: Place, turns: u32) {
         self.waiting += 1;
         if self.first == NIL {

@@ -13,7 +13,7 @@ use super::super::event::Event;
 use super::super::level::{UNIT, worth};
 use super::super::report::{Findings, Rule, Whose};
 use super::super::seen::Seen;
-use super::super::system::{DIMENSIONS, MadeWhole};
+use super::super::system::{CatchUp, DIMENSIONS};
 use super::super::volumes::Volume;
 use super::{NAMES, PerVolume, Watcher, units_text};
 
@@ -51,7 +51,7 @@ impl Ceiling {
 
 impl Watcher for Ceiling {
     fn observe(&mut self, event: &Event, seen: &Seen, findings: &mut Findings) {
-        let rule = seen.system.made_whole;
+        let rule = seen.system.catch_up;
         match event {
             Event::Submitted(submitted) => {
                 let Some(volume) = seen.volume(submitted.volume) else { return };
@@ -103,7 +103,7 @@ impl Watcher for Ceiling {
 }
 
 impl OfVolume {
-    fn settle(&mut self, volume: &Volume, now: u64, rule: MadeWhole) {
+    fn settle(&mut self, volume: &Volume, now: u64, rule: CatchUp) {
         if !self.begun {
             self.begun = true;
             for (window, limit) in self.windows.iter_mut().zip(volume.promise.limits()) {
@@ -136,7 +136,7 @@ impl Window {
         Self { rate, depth, catch_up_depth: depth, depth_now: depth, ahead: 0, catch_up: 0 }
     }
 
-    fn pass(&mut self, span_ns: u64, owed_ns: u64, rule: MadeWhole) {
+    fn pass(&mut self, span_ns: u64, owed_ns: u64, rule: CatchUp) {
         let owed = worth(self.rate, owed_ns) - self.ahead.min(0);
         let owed = owed.min(worth(self.rate, rule.time_ns));
         let drained_to = self.ahead - worth(self.rate, span_ns);

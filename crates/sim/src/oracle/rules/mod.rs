@@ -89,7 +89,7 @@ pub(super) fn watchers(system: &System, findings: &Findings) -> Vec<Box<dyn Watc
     }
     add(wants(&[Rule::Modify]), Box::new(modify::Modify::new()));
     add(wants(&[Rule::NoStarvation]), Box::new(starvation::Starvation::new()));
-    add(wants(&[Rule::LaneOrder]), Box::new(order::LaneOrder::new()));
+    add(wants(&[Rule::ClassOrder]), Box::new(order::ClassOrder::new()));
     add(wants(&[Rule::Conservation]), Box::new(conservation::Conservation));
     add(wants(&[Rule::Bounded]), Box::new(bounded::Bounded));
     watchers

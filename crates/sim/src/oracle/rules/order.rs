@@ -1,7 +1,7 @@
-//! Line 9: requests of one lane go in the order they came, piece by piece.
+//! Line 9: requests of one class go in the order they came, piece by piece.
 //!
-//! A lane is the urgent or the normal one of a volume, and of each client host attached to it. Two
-//! lanes may pass each other. That a piece belongs to the place in its request where it claims to
+//! A class is the urgent or the normal one of a volume, and of each client host attached to it. Two
+//! classes may pass each other. That a piece belongs to the place in its request where it claims to
 //! be is the business of conservation.
 
 use std::collections::BTreeMap;
@@ -14,24 +14,24 @@ use super::Watcher;
 /// Lanes whose last dispatch is remembered; far more than live client hosts.
 const LANES_MAX: usize = 1 << 17;
 
-/// By volume, instance and lane: one more than the place in the order of submission of the last
+/// By volume, instance and class: one more than the place in the order of submission of the last
 /// request that was dispatched to its end, and the request that is dispatched in part.
 #[derive(Debug)]
-pub(super) struct LaneOrder(BTreeMap<(u32, u32, bool), Lane>);
+pub(super) struct ClassOrder(BTreeMap<(u32, u32, bool), Class>);
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Lane {
+struct Class {
     next: u64,
     begun: Option<u64>,
 }
 
-impl LaneOrder {
+impl ClassOrder {
     pub(super) const fn new() -> Self {
         Self(BTreeMap::new())
     }
 }
 
-impl Watcher for LaneOrder {
+impl Watcher for ClassOrder {
     fn observe(&mut self, event: &Event, seen: &Seen, findings: &mut Findings) {
         match event {
             Event::Dispatched(dispatched) => {
@@ -42,27 +42,27 @@ impl Watcher for LaneOrder {
                 if self.0.len() >= LANES_MAX && !self.0.contains_key(&key) {
                     return;
                 }
-                let lane = self.0.entry(key).or_default();
-                let kept = match lane.begun {
+                let class = self.0.entry(key).or_default();
+                let kept = match class.begun {
                     Some(begun) => begun == request.seq,
-                    None => request.seq >= lane.next,
+                    None => request.seq >= class.next,
                 };
-                findings.judge(Rule::LaneOrder, kept, seen.now, Whose::Volume(number), || {
-                    let next = lane.begun.unwrap_or(lane.next);
+                findings.judge(Rule::ClassOrder, kept, seen.now, Whose::Volume(number), || {
+                    let next = class.begun.unwrap_or(class.next);
                     let (handle, seq) = (dispatched.handle, request.seq);
                     let expected = format!("number {next} or later");
                     (expected, format!("handle {handle}, submitted as number {seq}"))
                 });
-                lane.next = lane.next.max(request.seq + 1);
-                lane.begun = if dispatched.last { None } else { Some(request.seq) };
+                class.next = class.next.max(request.seq + 1);
+                class.begun = if dispatched.last { None } else { Some(request.seq) };
             }
             Event::Cancelled { volume: number, handle, .. } => {
                 let Some(volume) = seen.volume(*number) else { return };
                 let Some(request) = volume.requests.get(*handle) else { return };
                 if request.dispatched_pieces > 0 {
-                    let lanes = self.0.range_mut((*number, 0, false)..=(*number, u32::MAX, true));
-                    for (_, lane) in lanes {
-                        lane.begun = lane.begun.filter(|begun| *begun != request.seq);
+                    let classes = self.0.range_mut((*number, 0, false)..=(*number, u32::MAX, true));
+                    for (_, class) in classes {
+                        class.begun = class.begun.filter(|begun| *begun != request.seq);
                     }
                 }
             }

@@ -108,7 +108,7 @@ impl OfVolume {
         }
         let excused = volume.last_held_up_ns.saturating_sub(unexcused);
         if excused > 0 {
-            let most_ns = seen.system.made_whole.time_ns;
+            let most_ns = seen.system.catch_up.time_ns;
             for steady in &mut self.limits {
                 // Several delays add up, to the most that is made whole. The last of it may be paid
                 // for an I/O that goes within the next window.

@@ -1,8 +1,8 @@
 //! Line 2: nothing that waits is passed over for ever.
 //!
-//! Requests of a lane go in order, so it is enough to watch whoever is first: once the volume's own
-//! limits let it pass, it must go within the bound, whatever neighbours do. And the urgent lane may
-//! pass the normal one only so often in a row.
+//! Requests of a class go in order, so it is enough to watch whoever is first: once the volume's
+//! own limits let it pass, it must go within the bound, whatever neighbours do. And the urgent
+//! class may pass the normal one only so often in a row.
 
 use super::super::event::Event;
 use super::super::report::{Findings, Rule, Whose};

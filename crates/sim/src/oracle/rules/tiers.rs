@@ -82,7 +82,7 @@ impl Tiers {
         let Some(volume) = seen.volume(number) else { return };
         let waits = volume.requests.queued > u64::from(dispatched.last);
         let whose = Whose::Volume(number);
-        // The urgent lane has a bound of its own, and now and then a request of the normal one has
+        // The urgent class has a bound of its own, and now and then a request of the normal one has
         // its turn; what goes so is spent all the same.
         let of = self.volumes.of(number);
         let urgent = dispatched.urgent || of.after_urgent;

@@ -441,7 +441,7 @@ fn lane_order_of_two_that_swapped() {
     let (a, b) = (completions[500], completions[501]);
     let (first, second) = (events[b].clone(), events[a].clone());
     (events[a], events[b]) = (retimed(&first, second.at()), retimed(&second, first.at()));
-    breaks(Rule::LaneOrder, &system, events);
+    breaks(Rule::ClassOrder, &system, events);
 }
 
 #[test]

@@ -103,7 +103,7 @@ fn the_ideal_server_keeps_every_rule() {
         Rule::SteadySecond,
         Rule::Peak10Ms,
         Rule::Floor,
-        Rule::LaneOrder,
+        Rule::ClassOrder,
         Rule::Conservation,
         Rule::Bounded,
     ] {

@@ -269,7 +269,7 @@ fn changing_a_limit_to_and_fro_is_a_burst_for_free() {
     let saved = Duration::from_ms(50);
     let mut product = product::limited(&[Rates::operations(1_000)], saved);
     let gained = toggled(&mut product, |product, now, rate| {
-        assert!(product.repace(now, 0, &pacing(&Rates::operations(rate), saved)));
+        assert!(product.set_limits(now, 0, &pacing(&Rates::operations(rate), saved)));
     });
     near("evenkeel", gained, 1.05);
 }

@@ -31,10 +31,10 @@ fn measured(metric: Metric, from_s: u64, to_s: u64, records: &[Record]) -> Optio
         BatchRecord { started_ns: SECOND, took_ns: 2 * SECOND },
         BatchRecord { started_ns: 9 * SECOND, took_ns: 1 },
     ];
-    let made_whole = Duration::from_ms(3);
+    let catch_up = Duration::from_ms(3);
     let counts = Some(Counts { answered: 99, counted: 200, ..Counts::default() });
     let evidence =
-        |record| Evidence { record, batches: &batches, batch_ios: 1_000, made_whole, counts };
+        |record| Evidence { record, batches: &batches, batch_ios: 1_000, catch_up, counts };
     let evidence: Vec<_> = records.iter().map(evidence).collect();
     expectation.check(&evidence, SECOND).value
 }
@@ -61,7 +61,7 @@ fn rates_and_totals() {
     assert_eq!(measured(Metric::JobMeanIops, 0, 4, &one), Some(750.0));
     assert_eq!(measured(Metric::Latency(Quantile::P50), 0, 4, &one), None, "not watched");
     assert_eq!(measured(Metric::UnderWay, 0, 4, &one), None, "not watched");
-    assert_eq!(measured(Metric::MadeWhole, 0, 3, &two), Some(6.0));
+    assert_eq!(measured(Metric::CatchUp, 0, 3, &two), Some(6.0));
     assert_eq!(measured(Metric::Counted, 0, 3, &two), Some(0.495), "99 of 200 each");
 }
 
@@ -100,7 +100,7 @@ fn a_part_of_a_second_is_counted_by_itself() {
         record: &record,
         batches: &[],
         batch_ios: 0,
-        made_whole: Duration::ZERO,
+        catch_up: Duration::ZERO,
         counts: None,
     };
     let measured = |metric, at_dispatch| {
@@ -127,9 +127,9 @@ fn bounds_are_inclusive_and_nothing_is_a_failure() {
         bounds: Bounds { low, high, words: "1,001".to_owned() },
     };
     let record = record(&[1_000]);
-    let made_whole = Duration::ZERO;
+    let catch_up = Duration::ZERO;
     let evidence =
-        [Evidence { record: &record, batches: &[], batch_ios: 0, made_whole, counts: None }];
+        [Evidence { record: &record, batches: &[], batch_ios: 0, catch_up, counts: None }];
     let checked = expectation(1_001.0, 1_001.0).check(&evidence, SECOND);
     assert!(checked.pass);
     assert_eq!(checked.what, "v: IOPS on average at dispatch, 0 to 1 s");
@@ -143,11 +143,10 @@ fn bounds_are_inclusive_and_nothing_is_a_failure() {
 
 #[test]
 fn batches_of_several_clients_are_added_up_and_none_may_be_missing() {
-    let (record, made_whole) = (record(&[]), Duration::ZERO);
+    let (record, catch_up) = (record(&[]), Duration::ZERO);
     let batch = |started_ns| BatchRecord { started_ns, took_ns: 3 * SECOND / 2 };
     let (two, late) = ([batch(0), batch(SECOND)], [batch(2 * SECOND)]);
-    let of =
-        |batches| Evidence { record: &record, batches, batch_ios: 9, made_whole, counts: None };
+    let of = |batches| Evidence { record: &record, batches, batch_ios: 9, catch_up, counts: None };
     let seconds = |evidence: &[Evidence<'_>]| {
         let lengths = Expectation {
             metric: Metric::JobSeconds,

@@ -1,10 +1,10 @@
-//! How a quantum passes: all doors are looked at, and if all are open everything is charged at
-//! once. See [`crate::qos::sharing`] for the doors.
+//! How a quantum passes: all limiters are looked at, and if all are open everything is charged at
+//! once. See [`crate::qos::sharing`] for the limiters.
 
 use super::share::Ticket;
 use super::{Dispatch, OUTPUT_DISPATCHES_MAX, Scheduler, VolumeIndex, index};
 use crate::qos::cost::{Cost, Portion, Run};
-use crate::qos::sharing::device::{Ground, InService, Quantum};
+use crate::qos::sharing::device::{DispatchReason, InService, Quantum};
 use crate::qos::sharing::flow::{Flow, NIL, Next, Waits};
 use crate::request::Operation;
 
@@ -17,11 +17,11 @@ pub(super) enum Passed {
     /// The output is full.
     Full,
     /// Its volume's limits hold it up.
-    VolumeShut(Cost),
+    VolumeThrottled(Cost),
     /// Its instance's limits hold it up, or others wait for them: what it costs there.
-    InstanceShut(Cost, Operation),
+    InstanceThrottled(Cost, Operation),
     /// There is no room at the device, or others wait for it.
-    DeviceShut { urgent: bool },
+    DeviceThrottled { urgent: bool },
 }
 
 /// What a quantum costs its instance: the bytes that move, whatever the volume's type counts.
@@ -58,7 +58,7 @@ impl Scheduler {
         entry.allows(cost, operation)
     }
 
-    /// Sends the next quantum of a flow through the doors, if they are open: then everything is
+    /// Sends the next quantum of a flow through the limiters, if they are open: then everything is
     /// charged. The volume's limits are settled, and so are the instance's unless it comes from its
     /// volume.
     #[inline(always)]
@@ -72,25 +72,25 @@ impl Scheduler {
         let volume = &self.volumes[index(slot)];
         let share = volume.share;
         let (cost, run) = volume.counting.weigh(&next.portion);
-        if !volume.gate.allows(&mut self.reserves[index(slot)], &cost) {
-            return Passed::VolumeShut(cost);
+        if !volume.limiter.allows(&mut self.reserves[index(slot)], &cost) {
+            return Passed::VolumeThrottled(cost);
         }
         let operation = next.portion.operation;
         let at_instance = instance_cost(&cost, &next.portion);
         if !self.instance_allows(flow, &next, &at_instance, from) {
-            return Passed::InstanceShut(at_instance, operation);
+            return Passed::InstanceThrottled(at_instance, operation);
         }
         let device = self.sharing.flows[index(share)].device;
         let mut cost_ns = None;
         if device != NIL {
-            let device = &self.sharing.shops[index(device)].device;
+            let device = &self.sharing.device_queues[index(device)].device;
             let ns = device.cost_ns(operation, next.portion.quantum_bytes());
             // An urgent one passes those who wait for the room that is kept free for it.
             let must_wait = from != Waits::AtDevice
                 && device.is_wanted()
                 && !(next.urgent && self.sharing.may_pass(flow));
             if must_wait || !device.has_room_for(ns, next.urgent, self.now) {
-                return Passed::DeviceShut { urgent: next.urgent };
+                return Passed::DeviceThrottled { urgent: next.urgent };
             }
             cost_ns = Some(ns);
         }
@@ -117,7 +117,7 @@ impl Scheduler {
         let Flow { volume: slot, instance, .. } = *entry;
         let volume = &mut volumes[index(slot)];
         volume.counting.proceed(run);
-        volume.gate.charge(&mut reserves[index(slot)], cost);
+        volume.limiter.charge(&mut reserves[index(slot)], cost);
         volume.count(portion.operation, length, last);
         if instance != NIL {
             let cost = instance_cost(cost, portion);
@@ -130,7 +130,7 @@ impl Scheduler {
             length,
             last,
             ticket: Ticket::NONE,
-            ground: Ground::Weight,
+            reason: DispatchReason::Weight,
             device_ns: cost_ns.unwrap_or(0),
             urgent: next.urgent,
         };
@@ -152,10 +152,10 @@ impl Scheduler {
         let operation = next.portion.operation;
         let name = share;
         let share = &mut self.sharing.flows[index(name)];
-        let device = &mut self.sharing.shops[index(share.device)].device;
+        let device = &mut self.sharing.device_queues[index(share.device)].device;
         let quantum = Quantum { operation, length: dispatch.length, cost_ns };
         let place = &mut share.place;
-        dispatch.ground = device.serve(flow, place, &quantum, next.urgent, self.now);
+        dispatch.reason = device.serve(flow, place, &quantum, next.urgent, self.now);
         share.in_flight += 1;
         let is_long = device.window.dispatched(cost_ns);
         let in_service = InService {

@@ -1,18 +1,18 @@
 //! Whose turn it is: at a volume among its attachments, at an instance among its flows, at a device
 //! among those who wait for room.
 
-use super::doors::{Passed, instance_cost};
+use super::limiters::{Passed, instance_cost};
 use super::share::Ticket;
 use super::{Io, OUTPUT_DISPATCHES_MAX, Scheduler, SubmitError, TURN_DISPATCHES_MAX, index};
 use crate::qos::cost::Cost;
-use crate::qos::sharing::device::Ground;
+use crate::qos::sharing::device::DispatchReason;
 use crate::qos::sharing::flow::{Flow, HeldBy, NIL, Waits};
 use crate::qos::sharing::instance::TURN;
 use crate::request::Operation;
 use crate::time::Duration;
 
 /// The most that is made up for after a delay that was ours.
-pub const MADE_WHOLE_MAX: Duration = Duration::from_ms(250);
+pub const CATCH_UP_MAX: Duration = Duration::from_ms(250);
 
 /// Shorter delays than this lose nothing: no type's tolerance is less.
 const DELAY_MIN: Duration = Duration::from_ms(1);
@@ -80,9 +80,9 @@ impl Scheduler {
             let Some(instance) = wheel.pop_due() else { break };
             self.serve_instance(instance);
         }
-        for device in 0..self.sharing.shops.len() {
-            let shop = &self.sharing.shops[device];
-            if shop.interrupted {
+        for device in 0..self.sharing.device_queues.len() {
+            let device_queue = &self.sharing.device_queues[device];
+            if device_queue.interrupted {
                 self.pump(u32::try_from(device).unwrap_or(NIL));
             }
         }
@@ -106,33 +106,33 @@ impl Scheduler {
             self.settle_owed(slot, share, delay);
             return;
         }
-        let gate = &mut self.volumes[index(slot)].gate;
+        let limiter = &mut self.volumes[index(slot)].limiter;
         match from {
-            Waits::AtInstance => gate.settle_held(self.now),
-            Waits::AtDevice => _ = gate.settle_backlogged(self.now, Duration::ZERO),
-            Waits::AtVolume | Waits::Nowhere => gate.settle(self.now),
+            Waits::AtInstance => limiter.settle_held(self.now),
+            Waits::AtDevice => _ = limiter.settle_backlogged(self.now, Duration::ZERO),
+            Waits::AtVolume | Waits::Nowhere => limiter.settle(self.now),
         }
     }
 
     /// The same where something is owed, or comes to be.
     #[cold]
     fn settle_owed(&mut self, slot: u32, share: u32, delay: Duration) {
-        let gate = &mut self.volumes[index(slot)].gate;
+        let limiter = &mut self.volumes[index(slot)].limiter;
         let terms = &mut self.sharing.terms[index(share)];
         let share = &mut self.sharing.flows[index(share)];
-        let (lost, paid) = gate.settle_backlogged(self.now, share.owed());
+        let (lost, paid) = limiter.settle_backlogged(self.now, share.owed());
         let lost = if delay < DELAY_MIN { Duration::ZERO } else { lost.min(delay) };
         share.owe(Duration::from_ns(share.owed().ns - paid.ns) + lost);
-        let made_whole = &mut terms.made_whole;
-        *made_whole = *made_whole + paid;
+        let catch_up = &mut terms.catch_up;
+        *catch_up = *catch_up + paid;
     }
 
     /// One turn of a volume with a claim.
     pub(super) fn serve_shared(&mut self, slot: u32, share: u32) {
-        let late = self.volumes[index(slot)].gate.late_now(self.now);
+        let late = self.volumes[index(slot)].limiter.late_now(self.now);
         self.settle_volume(slot, share, Waits::AtVolume, late);
-        let gate = &mut self.volumes[index(slot)].gate;
-        gate.close_account(&mut self.reserves[index(slot)], self.now);
+        let limiter = &mut self.volumes[index(slot)].limiter;
+        limiter.close_account(&mut self.reserves[index(slot)], self.now);
         for _ in 0..TURN_DISPATCHES_MAX {
             let flow = self.sharing.flows[index(share)].turns;
             if flow == NIL {
@@ -145,14 +145,14 @@ impl Scheduler {
                 Passed::Dispatched(cost) => self.after_volume_turn(slot, share, flow, &cost),
                 Passed::Nothing => self.sharing.withdraw(self.now, share, flow),
                 Passed::Full => break,
-                Passed::VolumeShut(cost) => {
-                    self.shut_volume(slot, &cost);
+                Passed::VolumeThrottled(cost) => {
+                    self.throttle_volume(slot, &cost);
                     return;
                 }
-                Passed::InstanceShut(cost, operation) => {
+                Passed::InstanceThrottled(cost, operation) => {
                     self.wait_for_instance(share, flow, (&cost, operation), false);
                 }
-                Passed::DeviceShut { urgent } => self.wait_for_device(share, flow, urgent),
+                Passed::DeviceThrottled { urgent } => self.wait_for_device(share, flow, urgent),
             }
         }
         if self.sharing.flows[index(share)].turns != NIL {
@@ -172,7 +172,7 @@ impl Scheduler {
         let Some(next) = entry.next(&self.nodes) else { return true };
         let volume = &self.volumes[index(slot)];
         let (cost, _) = volume.counting.weigh(&next.portion);
-        let (share_ns, turn_ns) = (volume.gate.share_ns(&cost), volume.gate.share_ns(&TURN));
+        let (share_ns, turn_ns) = (volume.limiter.share_ns(&cost), volume.limiter.share_ns(&TURN));
         let entry = &mut self.sharing.flows[index(flow)];
         if entry.may_take(share_ns, turn_ns) {
             return true;
@@ -186,16 +186,16 @@ impl Scheduler {
         if entry.is_empty() {
             self.sharing.withdraw(self.now, share, flow);
         } else if entry.next != flow {
-            let share_ns = self.volumes[index(slot)].gate.share_ns(cost);
+            let share_ns = self.volumes[index(slot)].limiter.share_ns(cost);
             let entry = &mut self.sharing.flows[index(flow)];
             entry.deficit_ns = entry.deficit_ns.saturating_sub(share_ns);
         }
     }
 
-    fn shut_volume(&mut self, slot: u32, cost: &Cost) {
-        let gate = &mut self.volumes[index(slot)].gate;
+    fn throttle_volume(&mut self, slot: u32, cost: &Cost) {
+        let limiter = &mut self.volumes[index(slot)].limiter;
         self.wheel.remove(slot);
-        if let Some(deadline) = gate.shut(&mut self.reserves[index(slot)], cost) {
+        if let Some(deadline) = limiter.throttle(&mut self.reserves[index(slot)], cost) {
             self.wheel.insert(slot, deadline, self.now);
         }
     }
@@ -234,7 +234,7 @@ impl Scheduler {
         }
         if first {
             entry.reopen(now);
-            entry.shut(cost, operation);
+            entry.throttle(cost, operation);
             let deadline = entry.opens_at();
             sharing.wake_instance(instance, deadline, now);
         }
@@ -249,7 +249,7 @@ impl Scheduler {
         self.sharing.hold(now, flow, Waits::AtDevice, HeldBy::Device);
         let since = self.sharing.flows[index(flow)].first_since;
         let Flow { device, place, .. } = &mut self.sharing.flows[index(share)];
-        self.sharing.shops[index(*device)].device.wait(flow, place, urgent, (since, now));
+        self.sharing.device_queues[index(*device)].device.wait(flow, place, urgent, (since, now));
     }
 
     /// One turn of an instance whose limits may have opened.
@@ -292,7 +292,7 @@ impl Scheduler {
                 Passed::Dispatched(cost) => self.after_instance_turn(share, flow, &cost),
                 Passed::Nothing => self.sharing.withdraw(self.now, share, flow),
                 Passed::Full => break,
-                Passed::VolumeShut(_) => {
+                Passed::VolumeThrottled(_) => {
                     // A turn in which it took nothing is none.
                     let entry = &mut self.sharing.flows[index(flow)];
                     entry.in_turn &= goes_on;
@@ -300,11 +300,11 @@ impl Scheduler {
                     entry.turn_at = turn_at;
                     self.back_to_volume(slot, share, flow);
                 }
-                Passed::InstanceShut(cost, operation) => {
-                    self.sharing.instances[index(instance)].shut(&cost, operation);
+                Passed::InstanceThrottled(cost, operation) => {
+                    self.sharing.instances[index(instance)].throttle(&cost, operation);
                     open[ring] = false;
                 }
-                Passed::DeviceShut { urgent } => self.wait_for_device(share, flow, urgent),
+                Passed::DeviceThrottled { urgent } => self.wait_for_device(share, flow, urgent),
             }
         }
         self.sharing.instances[index(instance)].interrupt();
@@ -315,8 +315,9 @@ impl Scheduler {
     }
 
     /// Whether the first flow of a ring may have a turn. One whose first request has become another
-    /// one, which goes the other way, crosses over. Where the other ring is shut, what it waits for
-    /// may be what both share: then nobody is given turns here, which could not be taken there.
+    /// one, which goes the other way, crosses over. Where the other ring is throttled, what it
+    /// waits for may be what both share: then nobody is given turns here, which could not be taken
+    /// there.
     fn look_at_first(
         &mut self,
         instance: u32,
@@ -335,7 +336,7 @@ impl Scheduler {
         if other_is_open || limits.allows(&cost, operation) {
             return First::MayGo(cost);
         }
-        limits.shut(&cost, operation);
+        limits.throttle(&cost, operation);
         First::IsShut
     }
 
@@ -393,15 +394,17 @@ impl Scheduler {
 
     /// Fills a device's window from those who wait for it.
     pub(super) fn pump(&mut self, device: u32) {
-        self.sharing.shops[index(device)].interrupted = false;
-        while let Some((flow, ground)) = self.sharing.shops[index(device)].device.next(self.now) {
+        self.sharing.device_queues[index(device)].interrupted = false;
+        while let Some((flow, reason)) =
+            self.sharing.device_queues[index(device)].device.next(self.now)
+        {
             if self.output.len() >= OUTPUT_DISPATCHES_MAX {
-                self.sharing.shops[index(device)].interrupted = true;
+                self.sharing.device_queues[index(device)].interrupted = true;
                 return;
             }
             let share = self.volumes[index(self.sharing.flows[index(flow)].volume)].share;
             if self.is_no_longer_urgent(device, flow)
-                || ground == Ground::Reserved && self.is_stale(device, share, flow)
+                || reason == DispatchReason::Reserved && self.is_stale(device, share, flow)
             {
                 continue;
             }
@@ -420,7 +423,7 @@ impl Scheduler {
     /// Of those who wait for a device with an urgent request, who came first.
     fn first_urgent(&mut self, device: u32) -> Option<u32> {
         loop {
-            let flow = self.sharing.shops[index(device)].device.first_urgent()?;
+            let flow = self.sharing.device_queues[index(device)].device.first_urgent()?;
             if !self.is_no_longer_urgent(device, flow) {
                 return Some(flow);
             }
@@ -431,7 +434,7 @@ impl Scheduler {
     /// urgent requests, and a plain one came behind the next of them, which goes first.
     fn is_no_longer_urgent(&mut self, device: u32, flow: u32) -> bool {
         let entry = &self.sharing.flows[index(flow)];
-        let limits = &mut self.sharing.shops[index(device)].device;
+        let limits = &mut self.sharing.device_queues[index(device)].device;
         if !limits.is_urgent(flow) || entry.next(&self.nodes).is_none_or(|next| next.urgent) {
             return false;
         }
@@ -462,9 +465,9 @@ impl Scheduler {
                 }
             }
             Passed::Nothing => self.sharing.withdraw(self.now, share, flow),
-            Passed::Full | Passed::DeviceShut { .. } => return false,
-            Passed::VolumeShut(_) => self.back_to_volume(slot, share, flow),
-            Passed::InstanceShut(cost, operation) => {
+            Passed::Full | Passed::DeviceThrottled { .. } => return false,
+            Passed::VolumeThrottled(_) => self.back_to_volume(slot, share, flow),
+            Passed::InstanceThrottled(cost, operation) => {
                 self.wait_for_instance(share, flow, (&cost, operation), true);
                 self.sharing.send_back(flow);
             }
@@ -493,7 +496,7 @@ impl Scheduler {
         if alone || urgent || share.place.tag <= self.now {
             return false;
         }
-        let device = &mut self.sharing.shops[index(device)].device;
+        let device = &mut self.sharing.device_queues[index(device)].device;
         device.wait(flow, &mut share.place, false, times);
         true
     }

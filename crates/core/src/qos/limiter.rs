@@ -1,5 +1,5 @@
 //! All limits of one volume: lets a request pass all of them or says until when it may not, and
-//! keeps the account of the time it was shut.
+//! keeps the account of the time it was throttled.
 
 use super::cost::Cost;
 use super::pacer::{Pacer, Tolerance};
@@ -50,37 +50,37 @@ pub struct Forfeited {
     pub late_ns: u64,
 }
 
-/// The limits every request touches, and the account of when the volume was shut. Everything is
-/// checked before anything is charged, so nothing is ever rewound.
+/// The limits every request touches, and the account of when the volume was throttled. Everything
+/// is checked before anything is charged, so nothing is ever rewound.
 ///
 /// A burstable dimension has two limits, the pacer of its peak rate here and the credits in
 /// [`Reserves`], and both must be ready. The reserves are kept apart because most requests never
 /// touch them: of a volume that is not burstable they stay out of the processor's cache.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
-pub(crate) struct Gate {
+pub(crate) struct Limiter {
     operations: Pacer,
     bytes: Pacer,
     settled_at: Instant,
-    /// Meaningful while `shut_by` is present.
+    /// Meaningful while `throttled_by` is present.
     shut_since: Instant,
     /// The end of time if nothing but a change of the limits will open it.
-    shut_until: Instant,
+    throttled_until: Instant,
     operations_charged: u64,
     operations_exceeded_ns: u64,
     bytes_exceeded_ns: u64,
     late_ns: u64,
     forfeited: Forfeited,
     tolerance: Tolerance,
-    shut_by: Option<Dimension>,
+    throttled_by: Option<Dimension>,
     burstable: bool,
 }
 
 /// Later than every deadline: closed until the limits change.
 const NEVER: Instant = Instant::from_ns(u64::MAX);
 
-impl Gate {
-    /// The gate of a new volume, its pacers full.
+impl Limiter {
+    /// The limiter of a new volume, its pacers full.
     pub fn new(now: Instant, pacing: &Pacing) -> Self {
         let tolerance = Tolerance::new(pacing.tolerance);
         let pacer = |limit: Option<Limit>| Pacer::full(limit.map(|l| l.per_second), tolerance);
@@ -89,31 +89,31 @@ impl Gate {
             bytes: pacer(pacing.bytes),
             settled_at: now,
             shut_since: now,
-            shut_until: now,
+            throttled_until: now,
             operations_charged: 0,
             operations_exceeded_ns: 0,
             bytes_exceeded_ns: 0,
             late_ns: 0,
             forfeited: Forfeited::default(),
             tolerance,
-            shut_by: None,
+            throttled_by: None,
             burstable: is_burstable(pacing),
         }
     }
 
     /// Brings the pacers up to `now`, which must not be before any earlier one. Decides nothing
-    /// anew: the account of a shut gate stays open.
+    /// anew: the account of a throttled limiter stays open.
     pub fn settle(&mut self, now: Instant) {
         let elapsed = now.since(self.settled_at);
         let full = self.settle_by(elapsed, now);
-        // A shut gate is looked at again when its limits are ready, not when they are full.
-        match self.shut_by {
+        // A throttled limiter is looked at again when its limits are ready, not when they are full.
+        match self.throttled_by {
             None => self.forfeited.idle_ns += full.ns,
             Some(_) => self.forfeited.late_ns += full.ns,
         }
     }
 
-    /// The same for a gate of which nobody asks what it lost: without the divisions.
+    /// The same for a limiter of which nobody asks what it lost: without the divisions.
     pub fn settle_levels(&mut self, now: Instant) {
         let inflow = now.since(self.settled_at);
         if inflow > Duration::ZERO {
@@ -182,7 +182,7 @@ impl Gate {
         self.burstable || cost.guard > 0
     }
 
-    /// Charges `cost`, which [`Gate::allows`] has let pass as of the last settling.
+    /// Charges `cost`, which [`Limiter::allows`] has let pass as of the last settling.
     #[inline]
     pub fn charge(&mut self, reserves: &mut Reserves, cost: &Cost) {
         if self.touches_reserves(cost) {
@@ -196,7 +196,7 @@ impl Gate {
 
     /// Notes that a request of `cost` is held up from the last settling on. Returns when the last
     /// of its limits is ready; `None` if only a change of the limits can make it so.
-    pub fn shut(&mut self, reserves: &mut Reserves, cost: &Cost) -> Option<Instant> {
+    pub fn throttle(&mut self, reserves: &mut Reserves, cost: &Cost) -> Option<Instant> {
         let now = self.settled_at;
         let (mut until, mut by) = (now, Dimension::Operations);
         // Ties go to the first: a request held up by both limits is reported under I/Os.
@@ -219,23 +219,23 @@ impl Gate {
             }
         }
         self.shut_since = now;
-        self.shut_until = until;
-        self.shut_by = Some(by);
+        self.throttled_until = until;
+        self.throttled_by = Some(by);
         Some(until).filter(|until| *until < NEVER)
     }
 
-    /// Settles, and closes the account of a shut gate: time until the limits were ready was the
-    /// tenant's, what came after was ours. The caller now decides anew whether the next request may
-    /// pass.
+    /// Settles, and closes the account of a throttled limiter: time until the limits were ready was
+    /// the tenant's, what came after was ours. The caller now decides anew whether the next request
+    /// may pass.
     pub fn reopen(&mut self, reserves: &mut Reserves, now: Instant) {
         self.settle(now);
         self.close_account(reserves, now);
     }
 
-    /// Closes the account of a shut gate that has been settled; see [`Gate::reopen`].
+    /// Closes the account of a throttled limiter that has been settled; see [`Limiter::reopen`].
     pub fn close_account(&mut self, reserves: &mut Reserves, now: Instant) {
-        if let Some(by) = self.shut_by.take() {
-            let end = now.min(self.shut_until);
+        if let Some(by) = self.throttled_by.take() {
+            let end = now.min(self.throttled_until);
             let exceeded_ns = end.since(self.shut_since).ns;
             match by {
                 Dimension::Operations => self.operations_exceeded_ns += exceeded_ns,
@@ -246,7 +246,7 @@ impl Gate {
         }
     }
 
-    /// The account up to `now`, including the time it is shut at present.
+    /// The account up to `now`, including the time it is throttled at present.
     pub fn exceeded(&self, reserves: &Reserves, now: Instant) -> Exceeded {
         let mut exceeded = Exceeded {
             operations_ns: self.operations_exceeded_ns,
@@ -254,13 +254,13 @@ impl Gate {
             guard_ns: reserves.guard_exceeded_ns,
             ..Exceeded::default()
         };
-        if let Some(by) = self.shut_by {
+        if let Some(by) = self.throttled_by {
             let of = match by {
                 Dimension::Operations => &mut exceeded.operations_ns,
                 Dimension::Bytes => &mut exceeded.bytes_ns,
                 Dimension::Guard => &mut exceeded.guard_ns,
             };
-            *of += now.min(self.shut_until).since(self.shut_since).ns;
+            *of += now.min(self.throttled_until).since(self.shut_since).ns;
         }
         exceeded
     }
@@ -268,7 +268,8 @@ impl Gate {
     /// Nanoseconds up to `now` that passed between a request's limits being ready and its dispatch:
     /// our own lateness.
     pub fn late_ns(&self, now: Instant) -> u64 {
-        let present = if self.shut_by.is_some() { now.since(self.shut_until).ns } else { 0 };
+        let present =
+            if self.throttled_by.is_some() { now.since(self.throttled_until).ns } else { 0 };
         self.late_ns + present
     }
 
@@ -279,8 +280,8 @@ impl Gate {
 
     /// How long ago the limits were ready for the first request, if it still waits.
     pub fn late_now(&self, now: Instant) -> Duration {
-        match self.shut_by {
-            Some(_) => now.since(self.shut_until),
+        match self.throttled_by {
+            Some(_) => now.since(self.throttled_until),
             None => Duration::ZERO,
         }
     }
@@ -291,30 +292,30 @@ impl Gate {
     }
 
     /// Whether it is a limit in bytes that holds up the first request.
-    pub fn shut_by_bytes(&self) -> bool {
-        self.shut_by == Some(Dimension::Bytes)
+    pub fn throttled_by_bytes(&self) -> bool {
+        self.throttled_by == Some(Dimension::Bytes)
     }
 
     /// Notes that a limit in bytes kept elsewhere holds up the first request, until `until`.
-    pub fn shut_for_bytes(&mut self, until: Instant) {
-        self.shut_until = until;
-        self.shut_by = Some(Dimension::Bytes);
+    pub fn throttle_for_bytes(&mut self, until: Instant) {
+        self.throttled_until = until;
+        self.throttled_by = Some(Dimension::Bytes);
     }
 
     /// Tells what decides its future.
     pub fn tell(&self, phase: &mut Phase) {
-        // How long an open gate has not been looked at makes no difference. What a shut one lost
-        // meanwhile may be made whole.
-        let elapsed = match self.shut_by {
+        // How long an open limiter has not been looked at makes no difference. What a throttled one
+        // lost meanwhile may be made whole.
+        let elapsed = match self.throttled_by {
             None => phase.at().since(self.settled_at),
             Some(_) => Duration::ZERO,
         };
         self.operations.tell(elapsed, self.tolerance, phase);
         self.bytes.tell(elapsed, self.tolerance, phase);
-        phase.words([u64::from(self.shut_by.is_some())]);
-        if self.shut_by.is_some() {
+        phase.words([u64::from(self.throttled_by.is_some())]);
+        if self.throttled_by.is_some() {
             phase.time(self.settled_at);
-            phase.time(self.shut_until);
+            phase.time(self.throttled_until);
         }
     }
 
@@ -331,12 +332,12 @@ impl Gate {
     /// Puts other limits in force from the last settling on. Nothing is refilled: saved tokens and
     /// balances are clamped down, debt is kept (see [`Bucket::set_rate`]), and a limit that comes
     /// into being starts with nothing saved.
-    pub fn repace(&mut self, reserves: &mut Reserves, pacing: &Pacing) {
+    pub fn set_limits(&mut self, reserves: &mut Reserves, pacing: &Pacing) {
         reserves.settle(self.settled_at);
         self.tolerance = Tolerance::new(pacing.tolerance);
         self.operations.set_rate(pacing.operations.map(|l| l.per_second), self.tolerance);
         self.bytes.set_rate(pacing.bytes.map(|l| l.per_second), self.tolerance);
-        reserves.repace(pacing);
+        reserves.set_limits(pacing);
         self.burstable = is_burstable(pacing);
     }
 }
@@ -359,45 +360,45 @@ mod tests {
         Pacing { counting: CountingRule::SSD, tolerance, operations, bytes }
     }
 
-    fn gate(pacing: &Pacing) -> (Gate, Reserves) {
+    fn limiter(pacing: &Pacing) -> (Limiter, Reserves) {
         let reserves = Reserves::new(Instant::ZERO, pacing, Balances::default());
-        (Gate::new(Instant::ZERO, pacing), reserves)
+        (Limiter::new(Instant::ZERO, pacing), reserves)
     }
 
     #[test]
     fn the_slowest_limit_decides_and_is_charged_with_the_wait() {
-        let (mut gate, mut reserves) = gate(&pacing(limit(1_000), limit(4_096)));
-        assert!(gate.admit(&mut reserves, &OPERATION));
-        assert!(!gate.admit(&mut reserves, &OPERATION));
+        let (mut limiter, mut reserves) = limiter(&pacing(limit(1_000), limit(4_096)));
+        assert!(limiter.admit(&mut reserves, &OPERATION));
+        assert!(!limiter.admit(&mut reserves, &OPERATION));
         // 50 ms of 4,096 B/s were saved (204.8), so 3,891.2 bytes are owed.
-        let until = gate.shut(&mut reserves, &OPERATION);
+        let until = limiter.throttle(&mut reserves, &OPERATION);
         assert_eq!(until, Some(Instant::from_ns(950_000_000)));
         let now = Instant::from_ns(950_000_100);
-        gate.reopen(&mut reserves, now);
-        assert_eq!(gate.exceeded(&reserves, now).bytes_ns, 950_000_000);
-        assert_eq!(gate.late_ns(now), 100);
-        assert!(gate.admit(&mut reserves, &OPERATION));
+        limiter.reopen(&mut reserves, now);
+        assert_eq!(limiter.exceeded(&reserves, now).bytes_ns, 950_000_000);
+        assert_eq!(limiter.late_ns(now), 100);
+        assert!(limiter.admit(&mut reserves, &OPERATION));
     }
 
     #[test]
     fn a_refused_request_is_charged_nothing() {
-        let (mut gate, mut reserves) = gate(&pacing(limit(1), limit(1_000_000)));
-        assert!(gate.admit(&mut reserves, &OPERATION));
-        let before = gate.bytes;
-        assert!(!gate.admit(&mut reserves, &OPERATION));
-        assert_eq!(gate.bytes, before);
+        let (mut limiter, mut reserves) = limiter(&pacing(limit(1), limit(1_000_000)));
+        assert!(limiter.admit(&mut reserves, &OPERATION));
+        let before = limiter.bytes;
+        assert!(!limiter.admit(&mut reserves, &OPERATION));
+        assert_eq!(limiter.bytes, before);
     }
 
     #[test]
     fn a_flush_passes_while_the_io_limit_is_exhausted_but_not_without_bound() {
-        let (mut gate, mut reserves) = gate(&pacing(limit(100), None));
-        while gate.admit(&mut reserves, &OPERATION) {}
+        let (mut limiter, mut reserves) = limiter(&pacing(limit(100), None));
+        while limiter.admit(&mut reserves, &OPERATION) {}
         let mut flushes = 0;
-        while gate.admit(&mut reserves, &FLUSH) {
+        while limiter.admit(&mut reserves, &FLUSH) {
             flushes += 1;
         }
         assert_eq!(flushes, 6); // 50 ms of 100 a second, and one
-        assert_eq!(gate.shut(&mut reserves, &FLUSH), Some(Instant::from_ns(10_000_000)));
+        assert_eq!(limiter.throttle(&mut reserves, &FLUSH), Some(Instant::from_ns(10_000_000)));
     }
 
     #[test]
@@ -409,64 +410,64 @@ mod tests {
 
     #[test]
     fn a_tie_is_reported_under_ios() {
-        let (mut gate, mut reserves) = gate(&pacing(limit(1), limit(4_096)));
-        assert!(gate.admit(&mut reserves, &OPERATION));
-        let until = gate.shut(&mut reserves, &OPERATION);
+        let (mut limiter, mut reserves) = limiter(&pacing(limit(1), limit(4_096)));
+        assert!(limiter.admit(&mut reserves, &OPERATION));
+        let until = limiter.throttle(&mut reserves, &OPERATION);
         assert_eq!(until, Some(Instant::from_ns(950_000_000)));
-        let exceeded = gate.exceeded(&reserves, Instant::from_ns(u64::MAX));
+        let exceeded = limiter.exceeded(&reserves, Instant::from_ns(u64::MAX));
         assert_eq!((exceeded.operations_ns, exceeded.bytes_ns), (950_000_000, 0));
     }
 
     #[test]
     fn a_pacer_that_comes_into_being_is_empty() {
         for limits in [pacing(limit(1_000), None), pacing(None, limit(1 << 30))] {
-            let (mut gate, mut reserves) = gate(&Pacing::UNLIMITED);
-            gate.repace(&mut reserves, &limits);
-            assert!(gate.admit(&mut reserves, &OPERATION));
-            assert!(!gate.admit(&mut reserves, &OPERATION));
+            let (mut limiter, mut reserves) = limiter(&Pacing::UNLIMITED);
+            limiter.set_limits(&mut reserves, &limits);
+            assert!(limiter.admit(&mut reserves, &OPERATION));
+            assert!(!limiter.admit(&mut reserves, &OPERATION));
         }
     }
 
     #[test]
     fn limits_that_come_into_being_bring_no_gift() {
-        let (mut gate, mut reserves) = gate(&Pacing::UNLIMITED);
+        let (mut limiter, mut reserves) = limiter(&Pacing::UNLIMITED);
         let credit = Some(CreditLimit { refill_per_second: 100, capacity: 5_400_000 });
         let burstable = Some(Limit { per_second: 3_000, credit });
-        gate.repace(&mut reserves, &pacing(burstable, limit(1 << 20)));
+        limiter.set_limits(&mut reserves, &pacing(burstable, limit(1 << 20)));
         assert_eq!(reserves.balances().operations, Some(0));
-        assert!(gate.admit(&mut reserves, &OPERATION));
-        assert!(!gate.admit(&mut reserves, &OPERATION));
-        gate.repace(&mut reserves, &Pacing::UNLIMITED);
-        assert!(gate.admit(&mut reserves, &OPERATION));
+        assert!(limiter.admit(&mut reserves, &OPERATION));
+        assert!(!limiter.admit(&mut reserves, &OPERATION));
+        limiter.set_limits(&mut reserves, &Pacing::UNLIMITED);
+        assert!(limiter.admit(&mut reserves, &OPERATION));
         assert_eq!(reserves.balances(), Balances::default());
     }
 
     #[test]
     fn what_is_lost_is_told_by_cause() {
-        let (mut gate, mut reserves) = gate(&pacing(limit(1_000), limit(100 << 20)));
+        let (mut limiter, mut reserves) = limiter(&pacing(limit(1_000), limit(100 << 20)));
         // Full from the start, both limits: a second of nothing is a second lost.
-        gate.settle(Instant::from_ns(1_000_000_000));
-        assert_eq!(gate.forfeited().idle_ns, 1_000_000_000);
-        while gate.admit(&mut reserves, &OPERATION) {}
-        let ready_at = gate.shut(&mut reserves, &OPERATION).unwrap();
+        limiter.settle(Instant::from_ns(1_000_000_000));
+        assert_eq!(limiter.forfeited().idle_ns, 1_000_000_000);
+        while limiter.admit(&mut reserves, &OPERATION) {}
+        let ready_at = limiter.throttle(&mut reserves, &OPERATION).unwrap();
         // 50 ms late loses nothing, because it is saved; of 80 ms, 30 are lost.
-        let mut waiting = gate.clone();
+        let mut waiting = limiter.clone();
         waiting.reopen(&mut reserves, ready_at + Duration::from_ms(50));
         assert_eq!(waiting.forfeited().late_ns, 0);
-        let mut waiting = gate.clone();
+        let mut waiting = limiter.clone();
         waiting.reopen(&mut reserves, ready_at + Duration::from_ms(80));
         let lost = Forfeited { idle_ns: 1_000_000_000, instance_ns: 0, late_ns: 30_000_000 };
         assert_eq!(waiting.forfeited(), lost);
         // The same while it waits for its instance is nobody's fault but the instance's.
-        gate.settle_held(ready_at + Duration::from_ms(80));
+        limiter.settle_held(ready_at + Duration::from_ms(80));
         let lost = Forfeited { idle_ns: 1_000_000_000, instance_ns: 30_000_000, late_ns: 0 };
-        assert_eq!(gate.forfeited(), lost);
+        assert_eq!(limiter.forfeited(), lost);
     }
 
     #[test]
     fn without_limits_nothing_is_lost() {
-        let (mut gate, _) = gate(&Pacing::UNLIMITED);
-        gate.settle(Instant::from_ns(1_000_000_000));
-        assert_eq!(gate.forfeited(), Forfeited::default());
+        let (mut limiter, _) = limiter(&Pacing::UNLIMITED);
+        limiter.settle(Instant::from_ns(1_000_000_000));
+        assert_eq!(limiter.forfeited(), Forfeited::default());
     }
 }
