@@ -175,8 +175,9 @@ fn what_cannot_be_taken_down_is_told() {
     let busy = left.join("busy");
     std::fs::create_dir(&busy).unwrap();
     run(tool("mount", "-t tmpfs none").arg(&busy)).ok();
-    let text = run(&mut bench(folder.path(), &here)).fails_with(1);
+    let cleaned = run(&mut bench(folder.path(), &here));
     run(tool("umount", "").arg(&busy)).ok();
+    let text = cleaned.fails_with(1);
     assert!(text.contains("busy") && text.contains("not everything could be taken down"), "{text}");
     clean(folder.path());
 }

@@ -11,6 +11,8 @@ pub struct Tally {
     pub skipped: u32,
     /// Tests that only `cargo x ci --full` runs; a shorter one of the same rule has run.
     pub kept_for_full: u32,
+    /// Of those the ones that the closing line of their binary has yet to count as ignored.
+    announced: u32,
 }
 
 impl Tally {
@@ -20,8 +22,8 @@ impl Tally {
     pub fn add_line(&mut self, line: &str) {
         self.skipped += u32::from(line.contains("SKIPPED: "));
         if line.starts_with("test ") && line.contains(&format!(" ... ignored, {FULL}")) {
-            // Its own line comes before the closing one, which counts it as ignored, too.
             self.kept_for_full += 1;
+            self.announced += 1;
             return;
         }
         let Some(counts) = line.strip_prefix("test result: ") else { return };
@@ -34,7 +36,9 @@ impl Tally {
             match words.next() {
                 Some("passed") => self.passed += count,
                 Some("failed") => self.failed += count,
-                Some("ignored") => self.skipped += count,
+                Some("ignored") => {
+                    self.skipped += count.saturating_sub(std::mem::take(&mut self.announced));
+                }
                 _ => {}
             }
         }
@@ -45,8 +49,6 @@ impl Tally {
     pub fn of_binary(output: &str, is_success: bool) -> Self {
         let mut tally = Self::default();
         output.lines().for_each(|line| tally.add_line(line));
-        // The closing line counts those that are kept for `--full` as ignored.
-        tally.skipped = tally.skipped.saturating_sub(tally.kept_for_full);
         if !is_success && tally.failed == 0 {
             tally.failed = 1;
         }
@@ -71,7 +73,7 @@ impl Tally {
 
     /// The plain closing line.
     pub fn line(self) -> String {
-        let Self { passed, failed, skipped, kept_for_full } = self;
+        let Self { passed, failed, skipped, kept_for_full, .. } = self;
         let mut line = format!("{passed} passed, {failed} failed");
         if skipped > 0 {
             line.push_str(&format!(", {skipped} skipped"));
@@ -99,7 +101,7 @@ test result: ok. 3 passed; 0 failed; 2 ignored; 0 measured
     #[test]
     fn what_is_kept_for_full_is_not_skipped() {
         let tally = Tally::of_binary(OUTPUT, true);
-        assert_eq!(tally, Tally { passed: 3, failed: 0, skipped: 2, kept_for_full: 1 });
+        assert_eq!((tally.passed, tally.failed), (3, 0));
         assert_eq!(tally.line(), "3 passed, 0 failed, 2 skipped; 1 kept for cargo x ci --full");
     }
 
