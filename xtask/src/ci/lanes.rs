@@ -20,11 +20,21 @@ pub enum Extent {
     Full,
 }
 
-/// No binary may take longer: one that hangs must not take the report with it.
-const SECONDS_MAX: [(Extent, u32); 2] = [(Extent::Change, 15 * 60), (Extent::Full, 35 * 60)];
+impl Extent {
+    /// No binary may take longer: one that hangs must not take the report with it.
+    const fn seconds_max(self) -> u32 {
+        match self {
+            Self::Change => 15 * 60,
+            Self::Full => 35 * 60,
+        }
+    }
+}
 
 /// Tests at once for each core that need a share of the machine only.
 const TESTS_A_CORE: usize = 2;
+
+/// Binaries at once at most, however many cores there are.
+const LANES_MAX: usize = 8;
 
 /// Binaries of less time than this are not in the table of times.
 const SHOWN_MIN: Duration = Duration::from_millis(500);
@@ -56,8 +66,8 @@ pub fn run(
         let group: Vec<&Binary> =
             binaries.iter().filter(|binary| binary.needs() == needs).collect();
         let lanes = match needs {
-            Needs::Processor => cores,
-            Needs::Share => cores * TESTS_A_CORE,
+            Needs::Processor => cores.min(LANES_MAX),
+            Needs::Share => (cores * TESTS_A_CORE).min(LANES_MAX),
             Needs::Everything => 1,
         };
         in_lanes(group, lanes, |binary| run_one(&logs, binary, extent), &mut see);
@@ -130,8 +140,7 @@ fn command(binary: &Binary, extent: Extent) -> Command {
     if std::io::stdin().is_terminal() {
         return command;
     }
-    let seconds = SECONDS_MAX.iter().find(|(of, _)| *of == extent).map_or(900, |(_, max)| *max);
-    run::bounded(&command, seconds)
+    run::bounded(&command, extent.seconds_max())
 }
 
 /// Where the time went, the longest first.
