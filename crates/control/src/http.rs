@@ -2,9 +2,10 @@
 //! over. It never stops accepting: who has sent no authentic request, or is between two, gives way
 //! to who comes.
 //!
-//! It runs on one thread. Whatever may block (the database, the data plane) runs on a few others;
-//! of the actions that change something only one at a time is given a thread, so that the others
-//! stay free for those that only read.
+//! It runs on one thread. Whatever may block (the database, the data plane) runs on others. Each
+//! action that changes something has a thread of its own, so that one that waits for a slow device
+//! holds up nobody; those that only read share a few, so that they leave processors to the data
+//! plane.
 
 mod seat;
 mod table;
@@ -28,7 +29,7 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
-use tokio::sync::{Mutex, oneshot, watch};
+use tokio::sync::{Mutex, Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{debug, warn};
@@ -38,10 +39,14 @@ pub use self::table::CONNECTIONS_MAX;
 use crate::api::error::ApiError;
 use crate::api::{Api, Prepared};
 use crate::metrics::{self, Scraper};
+use crate::plane::Plane;
 use crate::{clock, credits};
 
-/// Threads for what blocks: one each for changes, the tick and a scrape, the others for reads.
-pub const BLOCKING_THREADS_MAX: usize = 5;
+/// Actions that only read and are carried out at once.
+const READS_MAX: usize = 2;
+/// Threads for what blocks: one for each change, for each of the ticks' two parts, and for a
+/// scrape; and those for reads.
+pub const BLOCKING_THREADS_MAX: usize = table::REQUESTS_MAX + 3 + READS_MAX;
 /// How long a scrape may wait for the one before it and for the data plane: as long as Prometheus
 /// does, if not told otherwise.
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -76,8 +81,8 @@ impl Default for Timeouts {
 struct Shared {
     api: Arc<Api>,
     body_timeout: Duration,
-    /// Held by whoever changes something.
-    turn: Arc<Mutex<()>>,
+    /// Held by whoever only reads.
+    reads: Arc<Semaphore>,
     /// Held by whoever scrapes: one at a time, however many ask.
     scraper: Arc<Mutex<Scraper>>,
 }
@@ -88,6 +93,9 @@ pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
+
+/// What is done every tick, and the thread that still does it.
+type TickPart = (fn(&Plane), Option<tokio::task::JoinHandle<()>>);
 
 /// Serves until `shutdown` is done, and then until requests under way are answered.
 pub async fn serve(
@@ -104,7 +112,7 @@ pub async fn serve(
     let mut connections = JoinSet::new();
     let mut ticks = interval(Duration::from_millis(credits::REPORT_INTERVAL_MS));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut tick_running: Option<tokio::task::JoinHandle<()>> = None;
+    let mut parts: [TickPart; 2] = [(Plane::renew_leases, None), (Plane::look_after, None)];
     ready(listener.local_addr()?);
     let mut shutdown = pin!(shutdown);
     loop {
@@ -112,10 +120,12 @@ pub async fn serve(
             () = &mut shutdown => break,
             Some(_) = connections.join_next() => {}
             _ = ticks.tick() => {
-                // A slow data plane gets one tick at a time, not a queue of them.
-                if tick_running.as_ref().is_none_or(tokio::task::JoinHandle::is_finished) {
-                    let plane = Arc::clone(api.plane());
-                    tick_running = Some(tokio::task::spawn_blocking(move || plane.tick()));
+                // A slow data plane gets one of each at a time, not a queue of them.
+                for (part, running) in &mut parts {
+                    if running.as_ref().is_none_or(tokio::task::JoinHandle::is_finished) {
+                        let (part, plane) = (*part, Arc::clone(api.plane()));
+                        *running = Some(tokio::task::spawn_blocking(move || part(&plane)));
+                    }
                 }
             }
             accepted = listener.accept() => match accepted {
@@ -202,8 +212,8 @@ async fn to_its_end(
 }
 
 fn router(api: Arc<Api>, body_timeout: Duration) -> Router {
-    let (turn, scraper) = (Arc::default(), Arc::default());
-    let shared = Arc::new(Shared { api, body_timeout, turn, scraper });
+    let (reads, scraper) = (Arc::new(Semaphore::new(READS_MAX)), Arc::default());
+    let shared = Arc::new(Shared { api, body_timeout, reads, scraper });
     Router::new()
         .route("/healthz", get(|| async { "ok" }))
         .route("/metrics", get(scraped))
@@ -302,8 +312,8 @@ async fn carried_out(
 ) -> Result<String, ApiError> {
     let name = prepared.action.name;
     let turn = match prepared.action.mutates {
-        true => Some(Arc::clone(&shared.turn).lock_owned().await),
-        false => None,
+        true => None,
+        false => Arc::clone(&shared.reads).acquire_owned().await.ok(),
     };
     let (api, id) = (Arc::clone(&shared.api), request_id.to_owned());
     // From here on the client may hang up: the change is made all the same, and only then the turn

@@ -187,6 +187,7 @@ impl From<PlaneError> for ApiError {
         match error {
             PlaneError::Refused(refusal) => refusal.into(),
             PlaneError::DryRun => Self::dry_run(),
+            PlaneError::Busy(_) => Self::throttled(error),
             PlaneError::Agent(Failed { kind: FailedKind::NoSpace, message }) => {
                 Self::no_capacity(message)
             }

@@ -1,16 +1,38 @@
-//! The control plane at work: decides with the model, stores in the database, tells the data plane.
+//! The control plane at work: decides with the model, commits to the journal, calls the data plane.
 //!
-//! One mutation at a time, each in this order:
+//! Each mutation takes these steps:
 //!
-//! 1. the model decides; refused requests end here and leave no trace;
-//! 2. the decision is committed to the database and becomes visible (`creating`, `attaching`, ...);
-//! 3. the data plane is told the volume's whole desired state, and answers when it is in force;
-//! 4. the outcome is committed and becomes visible; then the client gets its reply.
+//! 1. it waits for its turn: changes of one volume or host run in order ([`turns`]), others side by
+//!    side;
+//! 2. the model decides; a refused request ends here and leaves no trace;
+//! 3. the decision is committed to the journal and becomes visible (`creating`, `attaching`, ...);
+//! 4. the data plane is called with the volume's whole desired state, and answers when it is in
+//!    force;
+//! 5. the outcome is committed and becomes visible; then the client gets its reply.
 //!
-//! A crash after 2 leaves an unsettled volume in the database. The next start says it to the data
-//! plane again and settles it; so does the tick, should only step 4 have failed.
+//! A crash after 3 leaves an unsettled volume in the journal. The next start calls the data plane
+//! again and settles it; so does the tick, should only step 5 have failed. The tick leaves a volume
+//! alone while somebody has its turn.
+//!
+//! Three locks, always taken in this order, and only the first two are held while the data plane is
+//! called:
+//!
+//! - **A turn** covers one change from before its decision until its outcome is committed. So the
+//!   data plane hears of one volume in the order of decisions, and of a host before volumes that
+//!   are attached to it. A slow device holds up changes of its own volume only.
+//! - **The leases** cover a renewal of leases or a change of balances as a whole. Two of them that
+//!   ran side by side could leave more on disk than there is. Their calls touch no bytes at rest.
+//! - **The writer** covers deciding and committing. What else reads and writes a volume meanwhile
+//!   (tags of it take its turn) is never lost, because both happen under this lock.
+//!
+//! A renewal and a change of the same volume may overlap, since a slow change must not stop the
+//! renewal. What was made or deleted after a renewal began is left out of it. To have less leased,
+//! the data plane confirms first, and a volume that it does not confirm keeps its row. To have more
+//! leased, the row is committed first. So the journal holds a lower bound at every moment.
+//!
+pub mod turns;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
@@ -24,8 +46,10 @@ use evenkeel_wire::agent::{
 };
 use tracing::{debug, error, info, warn};
 
+use self::turns::{Key, Turn, Turns};
 use crate::capacity::Known;
 use crate::journal::{Change, Credits, Journal, JournalError, Loaded, Revision};
+use crate::model::Tagged;
 use crate::model::{
     AttachmentState, Command, Decision, Event, Host, LOCAL_TYPE, Model, Phase, Refusal, Room,
     Settings, Settled, Tags, Volume,
@@ -45,6 +69,8 @@ pub enum PlaneError {
     Journal(JournalError),
     /// The OS gave no random bytes for a new id.
     Random(getrandom::Error),
+    /// So many changes wait already.
+    Busy(usize),
     /// An earlier mutation panicked; what is in memory is not to be trusted. Restart the server.
     Poisoned,
 }
@@ -64,6 +90,7 @@ impl fmt::Display for PlaneError {
             Self::Agent(failed) => write!(f, "the data plane: {}", failed.message),
             Self::Journal(error) => write!(f, "the database: {error}"),
             Self::Random(error) => write!(f, "the OS gives no random bytes: {error}"),
+            Self::Busy(count) => write!(f, "{count} changes wait already; try again"),
             Self::Poisoned => f.write_str("an earlier request crashed; restart the server"),
         }
     }
@@ -103,17 +130,26 @@ struct Writer {
     revision: Revision,
     /// What of all balances is unleased, as it is in the journal.
     stored: Credits,
-    /// Balances of what the data plane is being told of for the first time.
-    opening: Credits,
-    /// Whether balances could not be stored the last time: logged once and not every second, and
-    /// what was told then is asked for again.
-    behind: bool,
+    /// At which revision a volume got its row: a renewal that began before leaves it out.
+    born: BTreeMap<VolumeId, Revision>,
     /// Whether the data plane was told everything when it was last looked, and nothing has happened
     /// since.
     is_settled: bool,
     /// Volumes of which the data plane has not answered the last command, among them some that
-    /// the model calls settled: it is told of them again until it answers.
+    /// the model calls settled: it is called with them again until it answers.
     unanswered: BTreeSet<VolumeId>,
+}
+
+/// What only a renewal of leases may touch.
+#[derive(Default)]
+struct Leases {
+    /// Whether balances could not be stored the last time: logged once and not every second, and
+    /// what was told then is asked for again.
+    behind: bool,
+}
+
+/// What is looked after from tick to tick.
+struct Upkeep {
     /// Ticks until volumes in error are tried again.
     ticks_to_retry: u32,
     /// The volume in error that was tried last.
@@ -142,15 +178,15 @@ enum Settling {
 }
 
 impl Writer {
-    fn start_of_volume(&self, id: VolumeId) -> reconcile::Start {
+    fn start_of_volume(&self, id: VolumeId, opening: &Credits) -> reconcile::Start {
         let unleased = self.stored.volume(id);
-        let balances = self.opening.volumes.get(&id).copied().unwrap_or(unleased);
+        let balances = opening.volumes.get(&id).copied().unwrap_or(unleased);
         reconcile::Start { balances, unleased }
     }
 
-    fn start_of_host(&self, id: InstanceId) -> reconcile::Start {
+    fn start_of_host(&self, id: InstanceId, opening: &Credits) -> reconcile::Start {
         let unleased = self.stored.host(id);
-        let balances = self.opening.hosts.get(&id).copied().unwrap_or(unleased);
+        let balances = opening.hosts.get(&id).copied().unwrap_or(unleased);
         reconcile::Start { balances, unleased }
     }
 
@@ -167,7 +203,10 @@ pub struct Plane {
     pub settings: Settings,
     agent: Arc<dyn Agent>,
     model: RwLock<Model>,
+    turns: Turns,
+    leases: Mutex<Leases>,
     writer: Mutex<Writer>,
+    upkeep: Mutex<Upkeep>,
     capacity: Mutex<Known>,
     space: Mutex<space::Known>,
 }
@@ -195,7 +234,7 @@ impl Plane {
                  spent"
             );
         }
-        let opening = balances_after(&settings, &model, &found, &stop, &moment);
+        let mut opening = balances_after(&settings, &model, &found, &stop, &moment);
         let stored = unleased(&settings, &model, &opening);
         let mut events = vec![];
         if model.local_host().is_none() {
@@ -209,30 +248,31 @@ impl Plane {
             journal,
             revision,
             stored,
-            opening,
-            behind: false,
+            born: BTreeMap::new(),
             is_settled: false,
             unanswered: BTreeSet::new(),
-            ticks_to_retry: RETRY_TICKS,
-            retried: None,
-            ticks_to_look: SPACE_TICKS,
         };
         let change = Change { events, unleased: writer.stored.clone(), stopped: None };
         match writer.store(&change) {
             Err(error) if error.is_no_room() && change.events.is_empty() => {
                 // Volumes are served and can be deleted; of their credits nothing is leased.
                 warn!(%error, "the disk is full: volumes do not burst until there is room");
-                (writer.stored, writer.opening) = (found.clone(), found);
+                (writer.stored, opening) = (found.clone(), found);
             }
             stored => stored?,
         }
         change.events.into_iter().for_each(|event| model.apply(event));
         let writer = Mutex::new(writer);
         let (model, capacity, space) = (RwLock::new(model), Mutex::default(), Mutex::default());
-        let plane = Self { settings, agent, model, writer, capacity, space };
-        plane.bring_up_hosts()?;
-        plane.bring_up_all()?;
-        plane.writer()?.opening = Credits::default();
+        let (turns, leases) = (Turns::default(), Mutex::default());
+        let upkeep = Mutex::new(Upkeep {
+            ticks_to_retry: RETRY_TICKS,
+            retried: None,
+            ticks_to_look: SPACE_TICKS,
+        });
+        let plane = Self { settings, agent, model, turns, leases, writer, upkeep, capacity, space };
+        plane.bring_up_hosts(&opening)?;
+        plane.bring_up_all(&opening)?;
         plane.tell_of_unowned();
         plane.look_at_space();
         plane.capacity();
@@ -268,11 +308,102 @@ impl Plane {
     /// # Errors
     /// See [`PlaneError`].
     pub fn execute(&self, command: &Command, dry_run: bool) -> Result<Outcome, PlaneError> {
+        let turn = self.turn(self.keys(command))?;
+        self.execute_in(turn, command, dry_run)
+    }
+
+    /// The same in a turn that covers all that the command touches.
+    fn execute_in(
+        &self,
+        turn: Turn<'_>,
+        command: &Command,
+        dry_run: bool,
+    ) -> Result<Outcome, PlaneError> {
+        let capacity = self.capacity();
+        let decided = match self.decide(command, dry_run, &capacity) {
+            Err(PlaneError::Refused(Refusal::Space(_))) => {
+                // There may be more room than a moment ago.
+                self.look_at_space();
+                self.decide(command, dry_run, &capacity)
+            }
+            decided => decided,
+        };
+        let (decision, opening) = decided?;
+        let mut _turn = turn;
+        if let (true, Some(id)) = (decision.events.is_empty(), decision.volume) {
+            // It is about a volume that was made before, whose turn this is not.
+            drop(_turn);
+            _turn = self.turn(vec![Key::Volume(id)])?;
+        }
+        self.carry_out(&decision, &opening)
+    }
+
+    /// Makes a volume of bytes at rest that no volume has, whose number `command` is told.
+    ///
+    /// # Errors
+    /// See [`PlaneError`], and what `command` says.
+    pub fn adopt<E: From<PlaneError>>(
+        &self,
+        id: VolumeId,
+        dry_run: bool,
+        command: impl FnOnce(ByteCount) -> Result<Command, E>,
+    ) -> Result<Outcome, E> {
+        // Nobody deletes them meanwhile.
+        let turn = self.turn(vec![Key::Volume(id)])?;
+        let command = command(self.unowned_bytes(id)?)?;
+        Ok(self.execute_in(turn, &command, dry_run)?)
+    }
+
+    fn turn(&self, keys: Vec<Key>) -> Result<Turn<'_>, PlaneError> {
+        self.turns.take(keys).ok_or(PlaneError::Busy(turns::CHANGES_MAX))
+    }
+
+    /// What a command touches.
+    fn keys(&self, command: &Command) -> Vec<Key> {
+        let model = self.model();
+        match command {
+            Command::CreateVolume { id, token, .. } => {
+                let token = token.iter().map(|(name, _)| Key::Token(name.clone()));
+                token.chain([Key::Volume(*id)]).collect()
+            }
+            Command::AdoptVolume { id, .. }
+            | Command::DeleteVolume { id }
+            | Command::DetachVolume { id, .. }
+            | Command::ModifyVolume { id, .. } => vec![Key::Volume(*id)],
+            Command::AttachVolume { id, instance, device } => {
+                // Who is just leaving the device makes room for it.
+                let others = model.attachments_of(*instance).filter(|(_, a)| a.device == *device);
+                let others = others.map(|(volume, _)| Key::Volume(volume.id));
+                others.chain([Key::Volume(*id), Key::HostStays(*instance)]).collect()
+            }
+            Command::CreateTags { resources, .. } | Command::DeleteTags { resources, .. } => {
+                let key = |tagged: &Tagged| match tagged {
+                    Tagged::Volume(id) => Key::Volume(*id),
+                    Tagged::Instance(id) => Key::Host(*id),
+                };
+                resources.iter().map(key).collect()
+            }
+            Command::RegisterHost { id, .. } => vec![Key::Host(*id)],
+            Command::DeregisterHost { id } => {
+                // Its volumes may just be leaving it.
+                let its = model.attachments_of(*id).map(|(volume, _)| Key::Volume(volume.id));
+                its.chain([Key::Host(*id)]).collect()
+            }
+        }
+    }
+
+    /// Decides and commits; with `dry_run` only decides. Gives the balances too with which what is
+    /// new starts.
+    fn decide(
+        &self,
+        command: &Command,
+        dry_run: bool,
+        capacity: &Capacity,
+    ) -> Result<(Decision, Credits), PlaneError> {
         let mut writer = self.writer()?;
         let now = clock::now();
-        let capacity = self.capacity();
-        let decision = self.model().decide(&self.settings, &capacity, command, now)?;
-        self.admit_bytes(&decision)?;
+        let decision = self.model().decide(&self.settings, capacity, command, now)?;
+        self.model().admit_bytes(&self.settings, self.room(), &decision.events)?;
         if dry_run {
             return Err(PlaneError::DryRun);
         }
@@ -310,21 +441,23 @@ impl Plane {
                 done => done?,
             }
         }
-        writer.opening = opening;
-        let told = self.tell(&mut writer, &decision);
-        writer.opening = Credits::default();
-        told
+        Ok((decision, opening))
     }
 
-    /// Tells the data plane what was decided, and makes the outcome final.
-    fn tell(&self, writer: &mut Writer, decision: &Decision) -> Result<Outcome, PlaneError> {
-        for command in decision.events.iter().filter_map(|event| host_command(event, writer)) {
+    /// Calls the data plane with what was decided, and makes the outcome final.
+    fn carry_out(&self, decision: &Decision, opening: &Credits) -> Result<Outcome, PlaneError> {
+        let hosts: Vec<AgentCommand> = {
+            let writer = self.writer()?;
+            let command = |event| host_command(event, &writer, opening);
+            decision.events.iter().filter_map(command).collect()
+        };
+        for command in hosts {
             self.call(command).map_err(PlaneError::Agent)?;
         }
         let Some(id) = decision.volume else { return Ok(Outcome::default()) };
         let decided = self.model().volumes.get(&id).cloned();
         if decided.as_ref().is_some_and(|volume| !volume.is_settled()) {
-            self.settle(writer, id, Settling::Asked)?;
+            self.settle(id, Settling::Asked, opening)?;
         }
         Ok(Outcome { decided, settled: self.model().volumes.get(&id).cloned() })
     }
@@ -375,7 +508,7 @@ impl Plane {
     /// See [`PlaneError`].
     pub fn delete_unowned(&self, id: VolumeId, dry_run: bool) -> Result<(), PlaneError> {
         // Nobody makes a volume of them meanwhile.
-        let _writer = self.writer()?;
+        let _turn = self.turn(vec![Key::Volume(id)])?;
         self.unowned_bytes(id)?;
         match dry_run {
             true => Err(PlaneError::DryRun),
@@ -425,16 +558,6 @@ impl Plane {
         self.space.lock().unwrap_or_else(PoisonError::into_inner).learn(room, sold, for_sale);
     }
 
-    /// Whether there is room for the bytes of what was decided.
-    fn admit_bytes(&self, decision: &Decision) -> Result<(), Refusal> {
-        let admit = || self.model().admit_bytes(&self.settings, self.room(), &decision.events);
-        admit().or_else(|_| {
-            // There may be more room than a moment ago.
-            self.look_at_space();
-            admit()
-        })
-    }
-
     /// Where requests spent their time: of all volumes that were used, or of one.
     ///
     /// # Errors
@@ -455,10 +578,28 @@ impl Plane {
     /// # Errors
     /// See [`PlaneError`].
     pub fn set_balances(&self, id: VolumeId, balances: Balances) -> Result<(), PlaneError> {
-        let mut writer = self.writer()?;
+        let _turn = self.turn(vec![Key::Volume(id)])?;
+        let _leases = self.leases()?;
         let pacing = reconcile::pacing(&self.settings, self.model().volume(id)?);
-        // Before there is less, less is on disk.
-        let (before, after) = (writer.stored.volume(id), credits::unleased(&pacing, balances));
+        let row_of_it = self.lower(id, &pacing, balances)?;
+        self.call(AgentCommand::SetBalances(id, balances)).map_err(PlaneError::Agent)?;
+        // Where there was more before, all that is left may be unleased.
+        self.lease(&row_of_it)?;
+        let began = self.writer()?.revision;
+        let report = self.report()?;
+        self.renew(credits_of(report), began)
+    }
+
+    /// Before there is less, less is on disk: the row that holds before and after `balances` are
+    /// set.
+    fn lower(
+        &self,
+        id: VolumeId,
+        pacing: &Pacing,
+        balances: Balances,
+    ) -> Result<Credits, PlaneError> {
+        let mut writer = self.writer()?;
+        let (before, after) = (writer.stored.volume(id), credits::unleased(pacing, balances));
         let least = |set: Option<u64>, before: Option<u64>, after: Option<u64>| match set {
             Some(_) => before.min(after),
             None => before,
@@ -471,41 +612,60 @@ impl Plane {
         if row != before {
             self.commit(&mut writer, vec![], &row_of_it)?;
         }
-        self.call(AgentCommand::SetBalances(id, balances)).map_err(PlaneError::Agent)?;
-        // Where there was more before, all that is left may be unleased.
-        self.lease(&row_of_it)?;
-        let report = self.report()?;
-        self.renew(&mut writer, credits_of(report))
+        Ok(row_of_it)
     }
 
-    /// Once a second: notices how much may be sold now, renews the leases of credits, and settles
-    /// what could not be settled before.
+    /// Once a second: both of what follows.
     pub fn tick(&self) {
-        let Ok(mut writer) = self.writer() else { return };
-        self.capacity();
-        // Nothing becomes unsettled but by an event: ten thousand volumes are not looked through
-        // every second.
-        let mut unsettled: BTreeSet<VolumeId> = match writer.is_settled {
-            true => BTreeSet::new(),
-            false => reconcile::unsettled(&self.model()).into_iter().collect(),
-        };
-        writer.is_settled = unsettled.is_empty();
-        unsettled.extend(&writer.unanswered);
-        for id in unsettled {
-            match self.settle(&mut writer, id, Settling::Again) {
+        self.look_after();
+        self.renew_leases();
+    }
+
+    /// Settles what could not be settled before, now and then also volumes in error, and looks at
+    /// the room for bytes at rest. May take as long as the device does.
+    pub fn look_after(&self) {
+        let Ok(mut upkeep) = self.upkeep.try_lock() else { return };
+        for id in self.unsettled() {
+            // Whoever has its turn settles it.
+            let Some(_turn) = self.turns.try_take(vec![Key::Volume(id)]) else { continue };
+            let is_settled = self.model().volumes.get(&id).is_none_or(Volume::is_settled);
+            if is_settled && !self.writer().is_ok_and(|writer| writer.unanswered.contains(&id)) {
+                continue;
+            }
+            match self.settle(id, Settling::Again, &Credits::default()) {
                 Ok(()) => {}
                 // Whoever asked for it was told.
                 Err(error) if error.is_unanswered() => debug!(volume = %id, "still no answer"),
                 Err(error) => warn!(volume = %id, %error, "could not be settled; trying again"),
             }
         }
-        self.retry_in_error(&mut writer);
-        writer.ticks_to_look = writer.ticks_to_look.checked_sub(1).unwrap_or(SPACE_TICKS);
-        if writer.ticks_to_look == 0 {
+        self.retry_in_error(&mut upkeep);
+        upkeep.ticks_to_look = upkeep.ticks_to_look.checked_sub(1).unwrap_or(SPACE_TICKS);
+        if upkeep.ticks_to_look == 0 {
             self.look_at_space();
         }
-        let was_behind = writer.behind;
-        match self.renew_moved(&mut writer) {
+    }
+
+    /// Volumes about which the data plane is still to be told something. Nothing becomes unsettled
+    /// but by an event: ten thousand volumes are not looked through every second.
+    fn unsettled(&self) -> BTreeSet<VolumeId> {
+        let Ok(mut writer) = self.writer() else { return BTreeSet::new() };
+        let mut unsettled: BTreeSet<VolumeId> = match writer.is_settled {
+            true => BTreeSet::new(),
+            false => reconcile::unsettled(&self.model()).into_iter().collect(),
+        };
+        writer.is_settled = unsettled.is_empty();
+        unsettled.extend(&writer.unanswered);
+        unsettled
+    }
+
+    /// Notices how much may be sold now, and renews the leases of credits. Touches no bytes at
+    /// rest, and so is quick on a slow device.
+    pub fn renew_leases(&self) {
+        self.capacity();
+        let Ok(mut leases) = self.leases() else { return };
+        let was_behind = leases.behind;
+        match self.renew_moved(&mut leases) {
             Ok(()) if was_behind => info!("credits are being leased again"),
             Err(error) if !was_behind => {
                 warn!(%error, "credits are not being leased: bursts end when the leases do");
@@ -515,19 +675,24 @@ impl Plane {
     }
 
     /// Tries volumes in error again, now and then: what was wrong may have been mended.
-    fn retry_in_error(&self, writer: &mut Writer) {
-        writer.ticks_to_retry = writer.ticks_to_retry.saturating_sub(1);
-        if writer.ticks_to_retry > 0 {
+    fn retry_in_error(&self, upkeep: &mut Upkeep) {
+        upkeep.ticks_to_retry = upkeep.ticks_to_retry.saturating_sub(1);
+        if upkeep.ticks_to_retry > 0 {
             return;
         }
-        writer.ticks_to_retry = RETRY_TICKS;
+        upkeep.ticks_to_retry = RETRY_TICKS;
         let in_error = reconcile::in_error(&self.model());
         // From where the last time ended, so that everyone has a turn.
-        let first = in_error.partition_point(|id| writer.retried.is_some_and(|last| *id <= last));
+        let first = in_error.partition_point(|id| upkeep.retried.is_some_and(|last| *id <= last));
         let turns = in_error.iter().cycle().skip(first).take(in_error.len().min(RETRIES_MAX));
         for &id in turns {
-            writer.retried = Some(id);
-            match self.settle(writer, id, Settling::Again) {
+            upkeep.retried = Some(id);
+            let Some(_turn) = self.turns.try_take(vec![Key::Volume(id)]) else { continue };
+            let in_error = |volume: &Volume| matches!(volume.phase, Phase::Error(_));
+            if !self.model().volumes.get(&id).is_some_and(in_error) {
+                continue;
+            }
+            match self.settle(id, Settling::Again, &Credits::default()) {
                 Ok(()) => info!(volume = %id, "back in service"),
                 Err(error) => debug!(volume = %id, %error, "still in error"),
             }
@@ -535,8 +700,9 @@ impl Plane {
     }
 
     /// Renews the leases of the balances that moved; of all of them if the last time failed.
-    fn renew_moved(&self, writer: &mut Writer) -> Result<(), PlaneError> {
-        let was_behind = std::mem::replace(&mut writer.behind, true);
+    fn renew_moved(&self, leases: &mut Leases) -> Result<(), PlaneError> {
+        let was_behind = std::mem::replace(&mut leases.behind, true);
+        let began = self.writer()?.revision;
         let told = match was_behind {
             true => credits_of(self.report()?),
             false => match self.agent.call(AgentCommand::Balances) {
@@ -549,26 +715,48 @@ impl Plane {
                 }
             },
         };
-        self.renew(writer, told)?;
+        self.renew(told, began)?;
         if was_behind {
             // Less may be leased than what is on disk allows: the data plane is told first.
-            self.lease(&writer.stored)?;
+            let stored = self.writer()?.stored.clone();
+            self.lease(&stored)?;
         }
-        writer.behind = false;
+        leases.behind = false;
         Ok(())
     }
 
-    /// Renews leases: to lease less, the data plane is told and then the disk; to lease more, the
-    /// disk and then the data plane. So what is on disk is never more than there is.
-    fn renew(&self, writer: &mut Writer, told: CreditReport) -> Result<(), PlaneError> {
-        let Renewal { mut rows, less, more } = self.renewal(writer, told);
+    /// Renews leases by balances that were told after the revision `began`: to lease less, the data
+    /// plane is told and then the disk; to lease more, the disk and then the data plane. So what is
+    /// on disk is never more than there is. The caller holds the leases.
+    fn renew(&self, told: CreditReport, began: Revision) -> Result<(), PlaneError> {
+        let Renewal { mut rows, less, mut more } = self.renewal(&*self.writer()?, told);
         if rows.is_empty() {
             return Ok(());
         }
         if !less.is_empty() {
-            overlay(&mut rows, &self.lease(&less)?);
+            let confirmed = self.lease(&less)?;
+            // What the data plane does not hold keeps its row.
+            let is_confirmed = |id: &VolumeId| {
+                !less.volumes.contains_key(id) || confirmed.volumes.contains_key(id)
+            };
+            rows.volumes.retain(|id, _| is_confirmed(id));
+            rows.hosts
+                .retain(|id, _| !less.hosts.contains_key(id) || confirmed.hosts.contains_key(id));
+            overlay(&mut rows, &confirmed);
         }
-        self.commit(writer, vec![], &rows)?;
+        {
+            let mut writer = self.writer()?;
+            let Writer { stored, born, .. } = &*writer;
+            rows.volumes.retain(|id, _| {
+                stored.volumes.contains_key(id) && born.get(id).is_none_or(|born| *born <= began)
+            });
+            rows.hosts.retain(|id, _| stored.hosts.contains_key(id));
+            if !rows.is_empty() {
+                self.commit(&mut writer, vec![], &rows)?;
+            }
+        }
+        more.volumes.retain(|id, _| rows.volumes.contains_key(id));
+        more.hosts.retain(|id, _| rows.hosts.contains_key(id));
         if !more.is_empty() {
             self.lease(&more)?;
         }
@@ -623,6 +811,8 @@ impl Plane {
     /// # Errors
     /// The database or the data plane failed; the next start then treats this one as a crash.
     pub fn stop(&self) -> Result<(), PlaneError> {
+        let _all = self.turn(vec![Key::Everything])?;
+        let _leases = self.leases()?;
         let mut writer = self.writer()?;
         let model = self.model();
         let spends = |volume: &&Volume| {
@@ -634,10 +824,12 @@ impl Plane {
             .values()
             .filter(spends)
             .map(|volume| {
-                reconcile::closed(&self.settings, volume, writer.start_of_volume(volume.id))
+                let start = writer.start_of_volume(volume.id, &Credits::default());
+                reconcile::closed(&self.settings, volume, start)
             })
             .collect();
         drop(model);
+        drop(writer);
         for command in to_close {
             match self.call(command) {
                 Ok(()) => {}
@@ -648,7 +840,9 @@ impl Plane {
                 Err(failed) => return Err(PlaneError::Agent(failed)),
             }
         }
-        let changed = changed(&writer.stored, credits_of(self.report()?));
+        let report = self.report()?;
+        writer = self.writer()?;
+        let changed = changed(&writer.stored, credits_of(report));
         let stopped = Some(clock::moment());
         writer.store(&Change { events: vec![], unleased: changed, stopped })?;
         Ok(())
@@ -656,6 +850,10 @@ impl Plane {
 
     fn writer(&self) -> Result<MutexGuard<'_, Writer>, PlaneError> {
         self.writer.lock().map_err(|_| PlaneError::Poisoned)
+    }
+
+    fn leases(&self) -> Result<MutexGuard<'_, Leases>, PlaneError> {
+        self.leases.lock().map_err(|_| PlaneError::Poisoned)
     }
 
     /// Stores events and balances; only then are they true in memory.
@@ -667,6 +865,15 @@ impl Plane {
     ) -> Result<(), PlaneError> {
         let change = Change { events, unleased: changed.clone(), stopped: None };
         writer.store(&change)?;
+        for event in &change.events {
+            match event {
+                Event::Volume(Volume { phase: Phase::Creating, id, .. }) => {
+                    writer.born.insert(*id, writer.revision);
+                }
+                Event::VolumeGone(id) => _ = writer.born.remove(id),
+                _ => {}
+            }
+        }
         writer.stored.extend(changed);
         self.apply(writer, change.events);
         Ok(())
@@ -685,12 +892,12 @@ impl Plane {
     /// Tells the data plane what `id` should be, and makes the outcome final.
     fn settle(
         &self,
-        writer: &mut Writer,
         id: VolumeId,
         settling: Settling,
+        opening: &Credits,
     ) -> Result<(), PlaneError> {
-        let Some(command) = self.desired(writer, id) else {
-            writer.unanswered.remove(&id);
+        let Some(command) = self.desired(id, opening)? else {
+            self.writer()?.unanswered.remove(&id);
             return Ok(());
         };
         let before = |is: fn(&Volume) -> bool| self.model().volumes.get(&id).is_some_and(is);
@@ -705,15 +912,18 @@ impl Plane {
             && failed.kind == FailedKind::Unanswered
         {
             // It may be done at any moment, so it is not taken back: the tick says it again.
-            writer.unanswered.insert(id);
+            self.writer()?.unanswered.insert(id);
             return Err(PlaneError::Agent(failed.clone()));
         }
-        writer.unanswered.remove(&id);
         let now = clock::now();
         let settled = settled(&answer, settling, was_in_error);
-        let events = self.model().settle(&self.settings, id, settled, now);
-        if !events.is_empty() {
-            self.commit(writer, events, &Credits::default())?;
+        {
+            let mut writer = self.writer()?;
+            writer.unanswered.remove(&id);
+            let events = self.model().settle(&self.settings, id, settled, now);
+            if !events.is_empty() {
+                self.commit(&mut writer, events, &Credits::default())?;
+            }
         }
         // What is not served, no host can reach: it is detached.
         let is_shut = detaching
@@ -724,13 +934,14 @@ impl Plane {
             });
         if deleting && answer.is_err() {
             // As far as its bytes are in order it is served again at once.
-            let _ = self.settle(writer, id, Settling::Again);
+            let _ = self.settle(id, Settling::Again, &Credits::default());
         }
         if modifying && answer.is_ok() {
             // New limits may mean new credits: what they are must be on disk before anybody is
             // told. What was just applied is among those that moved; if the data plane does not
             // tell them, the tick asks for all.
-            match self.renew_moved(writer) {
+            let mut leases = self.leases()?;
+            match self.renew_moved(&mut leases) {
                 Ok(()) | Err(PlaneError::Agent(_)) => {}
                 failed => failed?,
             }
@@ -741,11 +952,12 @@ impl Plane {
         }
     }
 
-    fn desired(&self, writer: &Writer, id: VolumeId) -> Option<AgentCommand> {
+    fn desired(&self, id: VolumeId, opening: &Credits) -> Result<Option<AgentCommand>, PlaneError> {
+        let writer = self.writer()?;
         let model = self.model();
-        let volume = model.volumes.get(&id)?;
-        let credits = writer.start_of_volume(id);
-        Some(reconcile::desired(&self.settings, &model, volume, credits))
+        let start = writer.start_of_volume(id, opening);
+        let desired = |volume| reconcile::desired(&self.settings, &model, volume, start);
+        Ok(model.volumes.get(&id).map(desired))
     }
 
     fn call(&self, command: AgentCommand) -> Result<(), Failed> {
@@ -756,23 +968,22 @@ impl Plane {
         }
     }
 
-    fn bring_up_hosts(&self) -> Result<(), PlaneError> {
-        let writer = self.writer()?;
+    fn bring_up_hosts(&self, opening: &Credits) -> Result<(), PlaneError> {
         let hosts: Vec<AgentCommand> = {
-            let model = self.model();
+            let (writer, model) = (self.writer()?, self.model());
             let state = |host: &Host| {
-                reconcile::host(host, writer.start_of_host(host.id)).map(AgentCommand::ApplyHost)
+                let start = writer.start_of_host(host.id, opening);
+                reconcile::host(host, start).map(AgentCommand::ApplyHost)
             };
             model.hosts.values().filter_map(state).collect()
         };
         hosts.into_iter().try_for_each(|command| self.call(command).map_err(PlaneError::Agent))
     }
 
-    fn bring_up_all(&self) -> Result<(), PlaneError> {
-        let mut writer = self.writer()?;
+    fn bring_up_all(&self, opening: &Credits) -> Result<(), PlaneError> {
         let ids = reconcile::bring_up_order(&self.model());
         for id in ids {
-            match self.settle(&mut writer, id, Settling::Starting) {
+            match self.settle(id, Settling::Starting, opening) {
                 Ok(()) => {}
                 Err(PlaneError::Agent(failed))
                     if matches!(failed.kind, FailedKind::Damaged | FailedKind::Internal) =>
@@ -782,7 +993,7 @@ impl Plane {
                 Err(error) if error.is_unanswered() => warn!(volume = %id, %error, "not up yet"),
                 Err(PlaneError::Agent(failed)) if failed.kind != FailedKind::Down => {
                     // What was begun before the stop is taken back now; try again without it.
-                    self.bring_up_or_fail(&mut writer, id, &failed)?;
+                    self.bring_up_or_fail(id, &failed, opening)?;
                 }
                 Err(error) => return Err(error),
             }
@@ -792,18 +1003,19 @@ impl Plane {
 
     fn bring_up_or_fail(
         &self,
-        writer: &mut Writer,
         id: VolumeId,
         first: &Failed,
+        opening: &Credits,
     ) -> Result<(), PlaneError> {
         warn!(volume = %id, reason = first.message, "cannot be brought up as it was being changed");
-        match self.settle(writer, id, Settling::Starting) {
+        match self.settle(id, Settling::Starting, opening) {
             Err(error) if error.is_unanswered() => Ok(()),
             Err(PlaneError::Agent(failed)) if failed.kind != FailedKind::Down => {
                 error!(volume = %id, reason = failed.message, "cannot be brought up");
+                let mut writer = self.writer()?;
                 let event = self.model().fail(id, &failed.message);
                 let events = event.into_iter().collect();
-                self.commit(writer, events, &Credits::default())
+                self.commit(&mut writer, events, &Credits::default())
             }
             other => other,
         }
@@ -926,10 +1138,11 @@ fn renewed(
 }
 
 /// What the data plane is told when a host comes or goes.
-fn host_command(event: &Event, writer: &Writer) -> Option<AgentCommand> {
+fn host_command(event: &Event, writer: &Writer, opening: &Credits) -> Option<AgentCommand> {
     match event {
         Event::Host(host) => {
-            reconcile::host(host, writer.start_of_host(host.id)).map(AgentCommand::ApplyHost)
+            let start = writer.start_of_host(host.id, opening);
+            reconcile::host(host, start).map(AgentCommand::ApplyHost)
         }
         Event::HostGone(id) => Some(AgentCommand::DeleteHost(*id)),
         _ => None,

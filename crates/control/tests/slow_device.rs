@@ -1,0 +1,96 @@
+//! A change that waits for a slow device holds up changes of its own volume only.
+
+#![allow(clippy::unwrap_used)] // the helpers of tests may panic too
+
+mod support;
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use evenkeel_control::model::{Command as Change, Tagged, Tags};
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::qos::pacing::Balances;
+use evenkeel_core::volume::{VolumeChange, VolumeRequest, VolumeType};
+use evenkeel_wire::agent::{Agent, Command, Reply};
+use support::{FakeAgent, gp2, plane_over};
+
+/// A data plane that makes one volume's bytes only once it is let.
+struct Slow {
+    inner: Arc<FakeAgent>,
+    volume: VolumeId,
+    begun: Mutex<Sender<()>>,
+    let_on: Mutex<Receiver<()>>,
+}
+
+impl Agent for Slow {
+    fn call(&self, command: Command) -> Reply {
+        if matches!(&command, Command::Create(state) if state.id == self.volume) {
+            self.begun.lock().unwrap().send(()).unwrap();
+            self.let_on.lock().unwrap().recv().unwrap();
+        }
+        self.inner.call(command)
+    }
+}
+
+fn create(id: VolumeId) -> Change {
+    let request = VolumeRequest {
+        volume_type: VolumeType::Gp2,
+        size_gib: 10,
+        iops: None,
+        throughput_mibps: None,
+        multi_attach: false,
+    };
+    Change::CreateVolume { id, request, zone: "local-1a".into(), tags: Tags::new(), token: None }
+}
+
+#[test]
+fn others_are_changed_and_leases_renewed_while_one_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let inner = Arc::new(FakeAgent::default());
+    let slow = VolumeId::from_bits(8);
+    let ((begun, begins), (go, let_on)) = (channel(), channel());
+    let (begun, let_on) = (Mutex::new(begun), Mutex::new(let_on));
+    let agent = Slow { inner: Arc::clone(&inner), volume: slow, begun, let_on };
+    let plane = plane_over(folder.path(), Arc::new(agent));
+    let other = gp2(&plane);
+    let order = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            plane.execute(&create(slow), false).unwrap();
+            order.lock().unwrap().push("made");
+        });
+        begins.recv().unwrap();
+        // A second change of the slow volume waits for the first, and then is made.
+        scope.spawn(|| {
+            let tags = [("k".to_owned(), "v".to_owned())].into();
+            let resources = vec![Tagged::Volume(slow)];
+            plane.execute(&Change::CreateTags { resources, tags }, false).unwrap();
+            assert!(plane.model().volumes[&slow].is_settled());
+        });
+        let third = VolumeId::from_bits(9);
+        plane.execute(&create(third), false).unwrap();
+        let change = VolumeChange { size_gib: Some(300), ..VolumeChange::default() };
+        plane.execute(&Change::ModifyVolume { id: other, change }, false).unwrap();
+        plane.set_balances(other, Balances { operations: Some(1_000_000), bytes: None }).unwrap();
+        let instance = *plane.model().hosts.keys().next().unwrap();
+        let device = "/dev/sdf".into();
+        plane.execute(&Change::AttachVolume { id: other, instance, device }, false).unwrap();
+        let before = inner.with(|state| state.volumes[&other].unleased);
+        inner.with(|state| {
+            state.volumes.get_mut(&other).unwrap().balances.operations = Some(980_000);
+        });
+        plane.tick();
+        let after = inner.with(|state| state.volumes[&other].unleased);
+        assert!(after.operations < before.operations, "not renewed: {after:?}");
+        plane.execute(&Change::DeleteVolume { id: third }, false).unwrap();
+        order.lock().unwrap().push("others");
+        go.send(()).unwrap();
+    });
+    assert_eq!(order.into_inner().unwrap(), ["others", "made"]);
+    assert_eq!(plane.model().volumes[&slow].tags.len(), 1);
+    let made = |state: &mut support::FakeState| {
+        let of = |c: &&Command| matches!(c, Command::Create(state) if state.id == slow);
+        state.log.iter().filter(of).count()
+    };
+    assert_eq!(inner.with(made), 1, "the tick leaves it alone");
+}
