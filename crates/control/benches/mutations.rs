@@ -4,7 +4,8 @@
 //! `cargo bench -p evenkeel-control --bench mutations [-- VOLUMES...]`
 //!
 //! Each row is measured on a database on the disk of the temporary folder, where every commit is
-//! synced, and on one in memory (`/dev/shm`), where what is left is our own work.
+//! synced, and on one in memory (`/dev/shm`), where what is left is our own work. The last row of
+//! each is of mutations of other volumes while the data plane takes five seconds to create one.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)] // a measurement may panic, and measures
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,6 +42,9 @@ const HOSTS: u64 = 50;
 /// Client tokens that are remembered beside the volumes at most.
 const TOKENS_MAX: u64 = 50_000;
 const ZONE: &str = "local-1a";
+/// The volume that takes its time to be created, and how long.
+const SLOW: VolumeId = VolumeId::from_bits(u128::MAX >> 64);
+const SLOW_CREATE: Duration = Duration::from_secs(5);
 
 /// A data plane that does what it is asked at once.
 #[derive(Default)]
@@ -58,6 +62,11 @@ struct State {
 impl Agent for Obedient {
     fn call(&self, command: agent::Command) -> Reply {
         use agent::Command as Asked;
+        if let Asked::Create(volume) = &command
+            && volume.id == SLOW
+        {
+            std::thread::sleep(SLOW_CREATE);
+        }
         let mut state = self.state.lock().unwrap();
         match command {
             Asked::Create(volume) | Asked::Apply(volume) | Asked::Grow(volume, _) => {
@@ -230,6 +239,45 @@ fn measured(count: u64, plane: &Plane, command: impl Fn(u64) -> Command) -> Rate
     Rate { mutations, taken: started.elapsed(), slowest }
 }
 
+/// Mutations of other volumes while one is being created slowly; how long each took, in order of
+/// length.
+fn beside_a_slow_create(plane: &Plane, volumes: u64) -> Vec<Duration> {
+    std::thread::scope(|scope| {
+        let create = |id, number| Command::CreateVolume {
+            id,
+            request: request(number),
+            zone: ZONE.into(),
+            tags: Tags::new(),
+            token: None,
+        };
+        let slow = scope.spawn(move || plane.execute(&create(SLOW, 0), false).unwrap());
+        // It has begun when it is to be seen.
+        while !plane.model().volumes.contains_key(&SLOW) {
+            std::thread::yield_now();
+        }
+        let mut taken = vec![];
+        for number in 0.. {
+            let id = volume_id(volumes + MUTATIONS + number);
+            let change = VolumeChange { size_gib: Some(1_000), ..VolumeChange::default() };
+            for command in [
+                create(id, number),
+                Command::ModifyVolume { id, change },
+                Command::DeleteVolume { id },
+            ] {
+                let began = Instant::now();
+                plane.execute(&command, false).unwrap();
+                if slow.is_finished() {
+                    taken.sort_unstable();
+                    return taken;
+                }
+                taken.push(began.elapsed());
+            }
+            plane.renew_leases();
+        }
+        taken
+    })
+}
+
 /// Measures one model in a folder: creates, and then what can be done with what was created.
 fn run(folder: &Path, volumes: u64) -> Vec<(&'static str, Rate)> {
     let path = folder.join("control.db");
@@ -269,6 +317,18 @@ fn run(folder: &Path, volumes: u64) -> Vec<(&'static str, Rate)> {
         started.elapsed()
     };
     let tick = Rate { mutations: 1, taken: ticked, slowest: ticked };
+    let beside = beside_a_slow_create(&plane, volumes);
+    let percentile = |part: usize| beside[(beside.len() * part / 1_000).min(beside.len() - 1)];
+    println!(
+        "{:<8} {volumes:>8} beside a create of {} s: {} mutations, p50 {:.2} ms, p99 {:.2} ms, \
+         slowest {:.2} ms",
+        "",
+        SLOW_CREATE.as_secs(),
+        beside.len(),
+        percentile(500).as_secs_f64() * 1e3,
+        percentile(990).as_secs_f64() * 1e3,
+        percentile(1_000).as_secs_f64() * 1e3,
+    );
     vec![
         ("create", created),
         ("modify", modified),

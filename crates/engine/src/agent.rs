@@ -1,10 +1,16 @@
 //! The control plane's commands: what may block (files made, grown, deleted) is done in the
 //! caller's thread, the rest by the volume's home reactor.
+//!
+//! Commands of one volume run one after the other ([`VolumeTurns`]). [`Homes`] is locked while
+//! places are looked for and taken, and never while the pool makes, grows, opens or deletes bytes:
+//! a slow device holds up the commands of its own volume only. So what was found out about places
+//! before the pool's work is found out again after it.
 
 use crate::board::Board;
 use crate::directory::{Directory, Entry};
 use crate::homes::{Group, Homes};
 use crate::reactor::{LatencyPage, Mail, Mailbox, Newcomers, Party, Released};
+use crate::turns::VolumeTurns;
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::latency::Latencies;
 use evenkeel_core::qos::pacing::Balances;
@@ -18,7 +24,7 @@ use evenkeel_wire::agent::{
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long a reactor may take to answer: longer than any disk takes for what is in flight.
@@ -30,9 +36,11 @@ pub(crate) struct EngineAgent {
     mailboxes: Arc<[Mailbox]>,
     directory: Arc<Directory>,
     board: Arc<Board>,
-    /// Which hosts have limits, and where they are. Held while a volume or a host is made, changed
-    /// or deleted: one at a time.
+    /// Which hosts have limits, and where they are. Held while a volume or a host gets a place, is
+    /// changed or goes, but not while the pool works.
     homes: Mutex<Homes>,
+    /// Which volumes have a command under way.
+    turns: VolumeTurns,
     /// What may be sold; unknown until somebody has measured it.
     capacity: Mutex<Capacity>,
     /// What volumes were told that their homes have not answered yet: one answer a volume.
@@ -75,6 +83,7 @@ impl EngineAgent {
             directory,
             board,
             homes: Mutex::default(),
+            turns: VolumeTurns::default(),
             capacity: Mutex::default(),
             unanswered: Mutex::default(),
             answer_max: ANSWER_MAX,
@@ -94,12 +103,16 @@ impl EngineAgent {
         capacity
     }
 
+    fn homes(&self) -> MutexGuard<'_, Homes> {
+        self.homes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn apply(&self, state: VolumeState, at_rest: AtRest) -> Result<(), Failed> {
+        let _turn = self.turns.take(state.id);
         self.hear_of(state.id)?;
-        let mut homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
         match self.directory.get(state.id) {
-            Some(entry) => self.change(&mut homes, entry, state, at_rest),
-            None => self.open(&mut homes, state, at_rest),
+            Some(entry) => self.change(entry, state, at_rest),
+            None => self.open(state, at_rest),
         }
     }
 
@@ -115,39 +128,47 @@ impl EngineAgent {
     }
 
     /// Opens a volume; its bytes are made or added to only where that is what is to be done.
-    fn open(&self, homes: &mut Homes, state: VolumeState, at_rest: AtRest) -> Result<(), Failed> {
+    fn open(&self, state: VolumeState, at_rest: AtRest) -> Result<(), Failed> {
         let id = state.id;
-        let home = self.prepare(homes, None, &state)?;
         match at_rest {
             AtRest::Complete => {}
-            AtRest::New => self.pool.create(id, state.size).map_err(failed)?,
-            AtRest::Growing(from) => self.pool.resize(id, from, state.size).map_err(failed)?,
+            // What there is no place for is neither made nor added to.
+            AtRest::New => {
+                self.prepare(&mut self.homes(), None, &state)?;
+                self.pool.create(id, state.size).map_err(failed)?;
+            }
+            AtRest::Growing(from) => {
+                self.prepare(&mut self.homes(), None, &state)?;
+                self.pool.resize(id, from, state.size).map_err(failed)?;
+            }
         }
         let store = self.pool.open(id, state.size).map_err(failed)?;
-        self.settle_hosts(homes, home, &state)?;
+        // Refused only now, it leaves bytes behind that no volume has. They are not deleted: they
+        // may have been there before, and adopted.
+        let mut homes = self.homes();
+        let home = self.prepare(&mut homes, None, &state)?;
+        self.settle_hosts(&mut homes, home, &state)?;
         self.bring(home, store.geometry(), state, Held::Opened(store))
     }
 
-    fn change(
-        &self,
-        homes: &mut Homes,
-        entry: Entry,
-        state: VolumeState,
-        at_rest: AtRest,
-    ) -> Result<(), Failed> {
+    fn change(&self, entry: Entry, state: VolumeState, at_rest: AtRest) -> Result<(), Failed> {
         let id = state.id;
-        let home = self.prepare(homes, Some(&entry), &state)?;
-        // It may have been brought to its hosts.
-        let entry = self.directory.get(id).unwrap_or(entry);
         let present = entry.geometry.size;
         if let AtRest::Growing(from) = at_rest {
+            self.prepare(&mut self.homes(), Some(&entry), &state)?;
             self.pool.resize(id, from, state.size).map_err(failed_while_open)?;
         } else if present != state.size {
             return Err(failed(StoreError::Size { id, present, asked: state.size }));
         }
+        let mut homes = self.homes();
+        // Other volumes' hosts may have brought it elsewhere meanwhile.
+        let entry = self.directory.get(id).unwrap_or(entry);
+        let home = self.prepare(&mut homes, Some(&entry), &state)?;
+        // It may have been brought to its hosts.
+        let entry = self.directory.get(id).unwrap_or(entry);
         // Whatever is refused leaves the volume where it was, as it was: until here, and by its
         // home. Nothing that was grown is.
-        self.settle_hosts(homes, home, &state)?;
+        self.settle_hosts(&mut homes, home, &state)?;
         let geometry = Geometry { size: state.size, ..entry.geometry };
         if home == entry.home {
             // Before its home hears of it, so that no host that is being detached slips in
@@ -326,7 +347,7 @@ impl EngineAgent {
     }
 
     fn apply_host(&self, state: HostState) -> Result<(), Failed> {
-        let mut homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut homes = self.homes();
         if let Some(home) = homes.home(state.id) {
             self.tell_host(home, state.clone())?;
         }
@@ -335,7 +356,7 @@ impl EngineAgent {
     }
 
     fn delete_host(&self, id: InstanceId) -> Result<(), Failed> {
-        let mut homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut homes = self.homes();
         if self.directory.is_attached(id) {
             return Err(Failed {
                 kind: FailedKind::Refused,
@@ -350,7 +371,7 @@ impl EngineAgent {
     }
 
     fn calibrated(&self, model: DeviceModel) -> Result<(), Failed> {
-        let _guard = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = self.homes();
         for core in 0..self.mailboxes.len() as u16 {
             let answer = self.ask(core, |ack| Mail::Calibrated(model, ack))?;
             answer.map_err(refused)?;
@@ -384,14 +405,17 @@ impl EngineAgent {
     }
 
     fn delete(&self, id: VolumeId) -> Result<(), Failed> {
+        let _turn = self.turns.take(id);
         self.hear_of(id)?;
-        let _guard = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(mut entry) = self.directory.get(id) {
-            entry.attachments.clear();
-            let home = entry.home;
-            self.directory.insert(id, entry);
-            self.ask(home, |ack| Mail::Remove(id, ack))?;
-            self.directory.remove(id);
+        {
+            let _guard = self.homes();
+            if let Some(mut entry) = self.directory.get(id) {
+                entry.attachments.clear();
+                let home = entry.home;
+                self.directory.insert(id, entry);
+                self.ask(home, |ack| Mail::Remove(id, ack))?;
+                self.directory.remove(id);
+            }
         }
         self.pool.delete(id).map_err(failed)
     }
@@ -402,7 +426,7 @@ impl EngineAgent {
             message: format!("the data plane holds no volume {id}; it is made when it is applied"),
         };
         // Not while it is on its way from one core to another.
-        let _guard = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = self.homes();
         let home = self.directory.get(id).ok_or_else(unknown)?.home;
         let found = self.ask(home, |ack| Mail::SetBalances(id, balances, ack))?;
         found.then_some(()).ok_or_else(unknown)
@@ -410,7 +434,7 @@ impl EngineAgent {
 
     fn lease(&self, unleased: CreditReport) -> Result<CreditReport, Failed> {
         // Volumes and hosts that move meanwhile would be on no core.
-        let mut homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut homes = self.homes();
         let mut parts = vec![CreditReport::default(); self.mailboxes.len()];
         let mut all = CreditReport::default();
         for (id, unleased) in unleased.volumes {

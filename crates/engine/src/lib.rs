@@ -23,6 +23,7 @@ pub mod session;
 pub mod slots;
 pub mod threads;
 pub mod transport;
+mod turns;
 mod visitors;
 mod workers;
 
