@@ -1,15 +1,15 @@
 //! The control plane's commands: what may block (files made, grown, deleted) is done in the
 //! caller's thread, the rest by the volume's home reactor.
 //!
-//! Commands of one volume run one after the other ([`VolumeTurns`]). [`Homes`] is locked while
+//! Commands of one volume run one after the other ([`VolumeTurns`]). [`Placement`] is locked while
 //! places are looked for and taken, and never while the pool makes, grows, opens or deletes bytes:
 //! a slow device holds up the commands of its own volume only. So what was found out about places
 //! before the pool's work is found out again after it.
 
-use crate::board::Board;
 use crate::directory::{Directory, Entry};
-use crate::homes::{Group, Homes};
-use crate::reactor::{LatencyPage, Mail, Mailbox, Newcomers, Party, Released};
+use crate::placement::{Group, Placement};
+use crate::reactor::{Inbox, LatencyPage, Message, Newcomers, Party, Released};
+use crate::shared_device::SharedDevice;
 use crate::turns::VolumeTurns;
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::latency::Latencies;
@@ -33,17 +33,17 @@ const ANSWER_MAX: Duration = Duration::from_secs(60);
 /// See the module's text.
 pub(crate) struct EngineAgent {
     pool: Arc<dyn Pool>,
-    mailboxes: Arc<[Mailbox]>,
+    inboxes: Arc<[Inbox]>,
     directory: Arc<Directory>,
-    board: Arc<Board>,
+    shared_device: Arc<SharedDevice>,
     /// Which hosts have limits, and where they are. Held while a volume or a host gets a place, is
     /// changed or goes, but not while the pool works.
-    homes: Mutex<Homes>,
+    placement: Mutex<Placement>,
     /// Which volumes have a command under way.
     turns: VolumeTurns,
     /// What may be sold; unknown until somebody has measured it.
     capacity: Mutex<Capacity>,
-    /// What volumes were told that their homes have not answered yet: one answer a volume.
+    /// What was posted to volumes' cores and is not answered yet: one answer a volume.
     unanswered: Mutex<BTreeMap<VolumeId, Receiver<Result<(), String>>>>,
     /// How long a reactor may take to answer.
     answer_max: Duration,
@@ -73,16 +73,16 @@ enum Held {
 impl EngineAgent {
     pub(crate) fn new(
         pool: Arc<dyn Pool>,
-        mailboxes: Arc<[Mailbox]>,
+        inboxes: Arc<[Inbox]>,
         directory: Arc<Directory>,
-        board: Arc<Board>,
+        shared_device: Arc<SharedDevice>,
     ) -> Self {
         Self {
             pool,
-            mailboxes,
+            inboxes,
             directory,
-            board,
-            homes: Mutex::default(),
+            shared_device,
+            placement: Mutex::default(),
             turns: VolumeTurns::default(),
             capacity: Mutex::default(),
             unanswered: Mutex::default(),
@@ -98,13 +98,13 @@ impl EngineAgent {
     fn capacity(&self) -> Capacity {
         let mut capacity = self.capacity.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Capacity::Measured(measured) = &mut capacity {
-            measured.left_ppm = measured.left_ppm.min(self.board.sold_ppm());
+            measured.left_ppm = measured.left_ppm.min(self.shared_device.sold_ppm());
         }
         capacity
     }
 
-    fn homes(&self) -> MutexGuard<'_, Homes> {
-        self.homes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn placement(&self) -> MutexGuard<'_, Placement> {
+        self.placement.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn apply(&self, state: VolumeState, at_rest: AtRest) -> Result<(), Failed> {
@@ -134,20 +134,20 @@ impl EngineAgent {
             AtRest::Complete => {}
             // What there is no place for is neither made nor added to.
             AtRest::New => {
-                self.prepare(&mut self.homes(), None, &state)?;
+                self.prepare(&mut self.placement(), None, &state)?;
                 self.pool.create(id, state.size).map_err(failed)?;
             }
             AtRest::Growing(from) => {
-                self.prepare(&mut self.homes(), None, &state)?;
+                self.prepare(&mut self.placement(), None, &state)?;
                 self.pool.resize(id, from, state.size).map_err(failed)?;
             }
         }
         let store = self.pool.open(id, state.size).map_err(failed)?;
         // Refused only now, it leaves bytes behind that no volume has. They are not deleted: they
         // may have been there before, and adopted.
-        let mut homes = self.homes();
-        let home = self.prepare(&mut homes, None, &state)?;
-        self.settle_hosts(&mut homes, home, &state)?;
+        let mut placement = self.placement();
+        let home = self.prepare(&mut placement, None, &state)?;
+        self.settle_hosts(&mut placement, home, &state)?;
         self.bring(home, store.geometry(), state, Held::Opened(store))
     }
 
@@ -155,20 +155,20 @@ impl EngineAgent {
         let id = state.id;
         let present = entry.geometry.size;
         if let AtRest::Growing(from) = at_rest {
-            self.prepare(&mut self.homes(), Some(&entry), &state)?;
+            self.prepare(&mut self.placement(), Some(&entry), &state)?;
             self.pool.resize(id, from, state.size).map_err(failed_while_open)?;
         } else if present != state.size {
             return Err(failed(StoreError::Size { id, present, asked: state.size }));
         }
-        let mut homes = self.homes();
+        let mut placement = self.placement();
         // Other volumes' hosts may have brought it elsewhere meanwhile.
         let entry = self.directory.get(id).unwrap_or(entry);
-        let home = self.prepare(&mut homes, Some(&entry), &state)?;
+        let home = self.prepare(&mut placement, Some(&entry), &state)?;
         // It may have been brought to its hosts.
         let entry = self.directory.get(id).unwrap_or(entry);
         // Whatever is refused leaves the volume where it was, as it was: until here, and by its
         // home. Nothing that was grown is.
-        self.settle_hosts(&mut homes, home, &state)?;
+        self.settle_hosts(&mut placement, home, &state)?;
         let geometry = Geometry { size: state.size, ..entry.geometry };
         if home == entry.home {
             // Before its home hears of it, so that no host that is being detached slips in
@@ -185,7 +185,7 @@ impl EngineAgent {
         // Nobody may come to the old home any more, nor to the new one before it is there.
         let attachments = Vec::new();
         self.directory.insert(id, Entry { home: entry.home, geometry, attachments });
-        let held = match self.ask(entry.home, |ack| Mail::Release(id, ack))? {
+        let held = match self.ask(entry.home, |ack| Message::Release(id, ack))? {
             Some(released) => Held::Released(released),
             // It was released to somebody who no longer waited, and so closed.
             None => Held::Opened(self.pool.open(id, state.size).map_err(failed)?),
@@ -207,7 +207,7 @@ impl EngineAgent {
         if told.is_ok() {
             self.directory.insert(id, Entry { home, geometry, attachments });
         } else {
-            self.ask(home, |ack| Mail::Remove(id, ack))?;
+            self.ask(home, |ack| Message::Remove(id, ack))?;
             self.directory.remove(id);
         }
         told
@@ -219,7 +219,7 @@ impl EngineAgent {
     /// and for its hosts.
     fn prepare(
         &self,
-        homes: &mut Homes,
+        placement: &mut Placement,
         before: Option<&Entry>,
         state: &VolumeState,
     ) -> Result<u16, Failed> {
@@ -227,23 +227,23 @@ impl EngineAgent {
             |entry: &&Entry| state.attachments.iter().any(|a| entry.attachments.contains(a));
         // Whoever uses it goes on.
         let in_use = before.filter(stays);
-        let mut cores = homes.cores(&state.attachments);
+        let mut cores = placement.cores(&state.attachments);
         cores.extend(in_use.map(|entry| entry.home));
         let mut cores = cores.into_iter();
         let home = match (cores.next(), cores.next()) {
             (None, _) => before.map_or_else(
-                || self.directory.least_loaded(self.mailboxes.len() as u16),
+                || self.directory.least_loaded(self.inboxes.len() as u16),
                 |entry| entry.home,
             ),
             (Some(only), None) => only,
-            _ => self.bring_together(homes, in_use, state)?,
+            _ => self.bring_together(placement, in_use, state)?,
         };
         let hosts: Vec<InstanceId> =
-            homes.unsettled(&state.attachments).into_iter().map(|host| host.id).collect();
+            placement.unsettled(&state.attachments).into_iter().map(|host| host.id).collect();
         let is_there = |entry: &Entry| entry.home == home && entry.geometry.size == state.size;
         if !hosts.is_empty() || !before.is_some_and(is_there) {
             let coming = Box::new(Newcomers { hosts, ..Newcomers::one(state, true) });
-            self.ask(home, |ack| Mail::HasRoom(coming, ack))?.map_err(refused)?;
+            self.ask(home, |ack| Message::HasRoom(coming, ack))?.map_err(refused)?;
         }
         Ok(home)
     }
@@ -253,21 +253,22 @@ impl EngineAgent {
     /// core where most of them are connected to; if they cannot get there, another one of theirs.
     fn bring_together(
         &self,
-        homes: &mut Homes,
+        placement: &mut Placement,
         in_use: Option<&Entry>,
         state: &VolumeState,
     ) -> Result<u16, Failed> {
         let mut weights = BTreeMap::new();
-        for (core, volumes) in &self.group(homes, in_use, state).volumes {
-            let connections = self.ask(*core, |ack| Mail::Connections(volumes.clone(), ack))?;
+        for (core, volumes) in &self.group(placement, in_use, state).volumes {
+            let connections = self.ask(*core, |ack| Message::Connections(volumes.clone(), ack))?;
             weights.insert(*core, (connections, volumes.len()));
         }
-        let mut targets: Vec<u16> = self.group(homes, in_use, state).cores().into_iter().collect();
+        let mut targets: Vec<u16> =
+            self.group(placement, in_use, state).cores().into_iter().collect();
         targets.sort_by_key(|core| Reverse(weights.get(core).copied().unwrap_or_default()));
         let mut reason = None;
         for target in targets {
-            let group = self.group(homes, in_use, state);
-            match self.gather(homes, &group, target) {
+            let group = self.group(placement, in_use, state);
+            match self.gather(placement, &group, target) {
                 Ok(()) => return Ok(target),
                 Err(failed) if failed.kind == FailedKind::Refused => {
                     reason.get_or_insert(failed.message);
@@ -275,13 +276,13 @@ impl EngineAgent {
                 Err(failed) => return Err(failed),
             }
         }
-        Err(apart(homes, in_use, state, &reason.unwrap_or_default()))
+        Err(apart(placement, in_use, state, &reason.unwrap_or_default()))
     }
 
-    fn group(&self, homes: &Homes, in_use: Option<&Entry>, state: &VolumeState) -> Group {
+    fn group(&self, placement: &Placement, in_use: Option<&Entry>, state: &VolumeState) -> Group {
         let before = in_use.map_or(&[][..], |entry| &entry.attachments);
         let hosts = state.attachments.iter().chain(before).map(|attachment| attachment.host);
-        let mut group = homes.group(&self.directory, hosts, Some(state.id));
+        let mut group = placement.group(&self.directory, hosts, Some(state.id));
         if let Some(entry) = in_use {
             group.volumes.entry(entry.home).or_default().push(state.id);
         }
@@ -290,7 +291,7 @@ impl EngineAgent {
 
     /// Moves to one core what of a group is on others, with its connections. What is refused stays
     /// where it is; what has moved until then is in order, too.
-    fn gather(&self, homes: &mut Homes, group: &Group, target: u16) -> Result<(), Failed> {
+    fn gather(&self, placement: &mut Placement, group: &Group, target: u16) -> Result<(), Failed> {
         let mut coming = Newcomers { move_in: true, ..Newcomers::default() };
         let others: Vec<u16> = group.cores().into_iter().filter(|core| *core != target).collect();
         for &core in &others {
@@ -298,19 +299,24 @@ impl EngineAgent {
             coming.hosts.append(&mut hosts);
             coming.volumes.extend(volumes.into_iter().map(|id| (id, self.hosts_of(id))));
         }
-        self.ask(target, |ack| Mail::HasRoom(Box::new(coming), ack))?.map_err(refused)?;
+        self.ask(target, |ack| Message::HasRoom(Box::new(coming), ack))?.map_err(refused)?;
         for core in others {
             let (volumes, hosts) = group.on(core);
-            let party = self.ask(core, |ack| Mail::Depart(volumes, hosts, ack))?;
-            self.join(homes, party.map_err(refused)?, target)?;
+            let party = self.ask(core, |ack| Message::Depart(volumes, hosts, ack))?;
+            self.join(placement, party.map_err(refused)?, target)?;
         }
         Ok(())
     }
 
-    fn join(&self, homes: &mut Homes, party: Box<Party>, target: u16) -> Result<(), Failed> {
+    fn join(
+        &self,
+        placement: &mut Placement,
+        party: Box<Party>,
+        target: u16,
+    ) -> Result<(), Failed> {
         let mut volumes: Vec<VolumeId> = party.volumes().collect();
         let mut hosts: Vec<InstanceId> = party.hosts().collect();
-        let result = match self.ask(target, |ack| Mail::Join(party, ack)) {
+        let result = match self.ask(target, |ack| Message::Join(party, ack)) {
             Ok(Ok(())) => Ok(()),
             Ok(Err((party, reason))) => {
                 // It goes home.
@@ -318,11 +324,11 @@ impl EngineAgent {
                 hosts.retain(|id| party.hosts().all(|other| other != *id));
                 Err(refused(reason))
             }
-            // It has room and the letter: it takes them in when it goes on.
+            // It has room and the message: it takes them in when it goes on.
             Err(failed) if failed.kind == FailedKind::Unanswered => Ok(()),
             Err(failed) => return Err(failed),
         };
-        hosts.into_iter().for_each(|id| homes.settle(id, target));
+        hosts.into_iter().for_each(|id| placement.settle(id, target));
         volumes.into_iter().for_each(|id| self.directory.move_to(id, target));
         result
     }
@@ -335,61 +341,61 @@ impl EngineAgent {
     /// Makes the hosts with limits known on the core where their volume is.
     fn settle_hosts(
         &self,
-        homes: &mut Homes,
+        placement: &mut Placement,
         home: u16,
         state: &VolumeState,
     ) -> Result<(), Failed> {
-        for host in homes.unsettled(&state.attachments) {
+        for host in placement.unsettled(&state.attachments) {
             self.tell_host(home, host.clone())?;
-            homes.settle(host.id, home);
+            placement.settle(host.id, home);
         }
         Ok(())
     }
 
     fn apply_host(&self, state: HostState) -> Result<(), Failed> {
-        let mut homes = self.homes();
-        if let Some(home) = homes.home(state.id) {
+        let mut placement = self.placement();
+        if let Some(home) = placement.home(state.id) {
             self.tell_host(home, state.clone())?;
         }
-        homes.insert(state);
+        placement.insert(state);
         Ok(())
     }
 
     fn delete_host(&self, id: InstanceId) -> Result<(), Failed> {
-        let mut homes = self.homes();
+        let mut placement = self.placement();
         if self.directory.is_attached(id) {
             return Err(Failed {
                 kind: FailedKind::Refused,
                 message: format!("volumes are attached to host {id}; detach them first"),
             });
         }
-        if let Some(home) = homes.home(id) {
-            self.ask(home, |ack| Mail::DeleteHost(id, ack))?;
+        if let Some(home) = placement.home(id) {
+            self.ask(home, |ack| Message::DeleteHost(id, ack))?;
         }
-        homes.remove(id);
+        placement.remove(id);
         Ok(())
     }
 
     fn calibrated(&self, model: DeviceModel) -> Result<(), Failed> {
-        let _guard = self.homes();
-        for core in 0..self.mailboxes.len() as u16 {
-            let answer = self.ask(core, |ack| Mail::Calibrated(model, ack))?;
+        let _guard = self.placement();
+        for core in 0..self.inboxes.len() as u16 {
+            let answer = self.ask(core, |ack| Message::Calibrated(model, ack))?;
             answer.map_err(refused)?;
         }
         Ok(())
     }
 
     fn tell_host(&self, home: u16, state: HostState) -> Result<(), Failed> {
-        let answer = self.ask(home, |ack| Mail::ApplyHost(Box::new(state), ack))?;
+        let answer = self.ask(home, |ack| Message::ApplyHost(Box::new(state), ack))?;
         answer.map_err(refused)
     }
 
     fn tell(&self, home: u16, state: VolumeState, held: Held) -> Result<(), Failed> {
         let (id, state) = (state.id, Box::new(state));
         let answer = self.post(home, |ack| match held {
-            Held::Already => Mail::Apply(state, None, ack),
-            Held::Opened(store) => Mail::Apply(state, Some(store), ack),
-            Held::Released(released) => Mail::Adopt(state, released, ack),
+            Held::Already => Message::Apply(state, None, ack),
+            Held::Opened(store) => Message::Apply(state, Some(store), ack),
+            Held::Released(released) => Message::Adopt(state, released, ack),
         });
         match self.wait(&answer) {
             Ok(answer) => answer.map_err(refused),
@@ -408,12 +414,12 @@ impl EngineAgent {
         let _turn = self.turns.take(id);
         self.hear_of(id)?;
         {
-            let _guard = self.homes();
+            let _guard = self.placement();
             if let Some(mut entry) = self.directory.get(id) {
                 entry.attachments.clear();
                 let home = entry.home;
                 self.directory.insert(id, entry);
-                self.ask(home, |ack| Mail::Remove(id, ack))?;
+                self.ask(home, |ack| Message::Remove(id, ack))?;
                 self.directory.remove(id);
             }
         }
@@ -426,16 +432,16 @@ impl EngineAgent {
             message: format!("the data plane holds no volume {id}; it is made when it is applied"),
         };
         // Not while it is on its way from one core to another.
-        let _guard = self.homes();
+        let _guard = self.placement();
         let home = self.directory.get(id).ok_or_else(unknown)?.home;
-        let found = self.ask(home, |ack| Mail::SetBalances(id, balances, ack))?;
+        let found = self.ask(home, |ack| Message::SetBalances(id, balances, ack))?;
         found.then_some(()).ok_or_else(unknown)
     }
 
     fn lease(&self, unleased: CreditReport) -> Result<CreditReport, Failed> {
         // Volumes and hosts that move meanwhile would be on no core.
-        let mut homes = self.homes();
-        let mut parts = vec![CreditReport::default(); self.mailboxes.len()];
+        let mut placement = self.placement();
+        let mut parts = vec![CreditReport::default(); self.inboxes.len()];
         let mut all = CreditReport::default();
         for (id, unleased) in unleased.volumes {
             if let Some(entry) = self.directory.get(id) {
@@ -443,7 +449,7 @@ impl EngineAgent {
             }
         }
         for (id, unleased) in unleased.hosts {
-            match (homes.lease(id, unleased), homes.home(id)) {
+            match (placement.lease(id, unleased), placement.home(id)) {
                 (Some(unleased), _) => all.hosts.push((id, unleased)),
                 (None, Some(home)) => parts[usize::from(home)].hosts.push((id, unleased)),
                 (None, None) => {}
@@ -451,7 +457,7 @@ impl EngineAgent {
         }
         let asked = (0..).zip(parts).filter(|(_, part)| *part != CreditReport::default());
         let answers: Vec<Receiver<CreditReport>> = asked
-            .map(|(core, part)| self.post(core, |ack| Mail::Lease(Box::new(part), ack)))
+            .map(|(core, part)| self.post(core, |ack| Message::Lease(Box::new(part), ack)))
             .collect();
         for answer in &answers {
             let CreditReport { mut volumes, mut hosts } = self.wait(answer)?;
@@ -464,7 +470,7 @@ impl EngineAgent {
     fn report(&self) -> Result<Report, Failed> {
         // Asked together, answered side by side.
         let answers: Vec<Receiver<Report>> =
-            (0..self.mailboxes.len()).map(|core| self.post(core as u16, Mail::Report)).collect();
+            (0..self.inboxes.len()).map(|core| self.post(core as u16, Message::Report)).collect();
         let mut all = Report::default();
         for answer in &answers {
             let Report { mut volumes, mut hosts } = self.wait(answer)?;
@@ -478,7 +484,7 @@ impl EngineAgent {
 
     fn credit_report(&self) -> Result<CreditReport, Failed> {
         let answers: Vec<Receiver<CreditReport>> =
-            (0..self.mailboxes.len()).map(|core| self.post(core as u16, Mail::Balances)).collect();
+            (0..self.inboxes.len()).map(|core| self.post(core as u16, Message::Balances)).collect();
         let mut all = CreditReport::default();
         for answer in &answers {
             let CreditReport { mut volumes, mut hosts } = self.wait(answer)?;
@@ -491,16 +497,16 @@ impl EngineAgent {
     fn latencies(&self, of: Option<VolumeId>) -> Result<Vec<(VolumeId, Box<Latencies>)>, Failed> {
         if let Some(id) = of {
             let Some(entry) = self.directory.get(id) else { return Ok(Vec::new()) };
-            let found = self.ask(entry.home, |ack| Mail::LatenciesOf(id, ack))?;
+            let found = self.ask(entry.home, |ack| Message::LatenciesOf(id, ack))?;
             return Ok(found.map(|latencies| (id, latencies)).into_iter().collect());
         }
         let mut all = Vec::new();
         let mut cores: Vec<(u16, Option<VolumeId>)> =
-            (0..self.mailboxes.len() as u16).map(|core| (core, None)).collect();
+            (0..self.inboxes.len() as u16).map(|core| (core, None)).collect();
         // Side by side, and each core a little at a time: between two answers it serves clients.
         while !cores.is_empty() {
             let ask = |(core, after): (u16, Option<VolumeId>)| {
-                (core, self.post(core, |ack| Mail::Latencies(after, ack)))
+                (core, self.post(core, |ack| Message::Latencies(after, ack)))
             };
             let answers: Vec<_> = cores.drain(..).map(ask).collect();
             for (core, answer) in &answers {
@@ -515,13 +521,17 @@ impl EngineAgent {
         Ok(all)
     }
 
-    fn ask<T>(&self, core: u16, letter: impl FnOnce(SyncSender<T>) -> Mail) -> Result<T, Failed> {
-        self.wait(&self.post(core, letter))
+    fn ask<T>(
+        &self,
+        core: u16,
+        message: impl FnOnce(SyncSender<T>) -> Message,
+    ) -> Result<T, Failed> {
+        self.wait(&self.post(core, message))
     }
 
-    fn post<T>(&self, core: u16, letter: impl FnOnce(SyncSender<T>) -> Mail) -> Receiver<T> {
+    fn post<T>(&self, core: u16, message: impl FnOnce(SyncSender<T>) -> Message) -> Receiver<T> {
         let (ack, answer) = sync_channel(1);
-        self.mailboxes[usize::from(core)].post(letter(ack));
+        self.inboxes[usize::from(core)].post(message(ack));
         answer
     }
 
@@ -552,9 +562,14 @@ fn refused(message: String) -> Failed {
 }
 
 /// Why a volume cannot be as it is to be: what it connects is on different cores and stays there.
-fn apart(homes: &Homes, in_use: Option<&Entry>, state: &VolumeState, reason: &str) -> Failed {
+fn apart(
+    placement: &Placement,
+    in_use: Option<&Entry>,
+    state: &VolumeState,
+    reason: &str,
+) -> Failed {
     let hosts = state.attachments.iter().map(|attachment| attachment.host);
-    let hosts = hosts.filter_map(|host| Some((host, homes.home(host)?)));
+    let hosts = hosts.filter_map(|host| Some((host, placement.home(host)?)));
     let mut parts: Vec<String> =
         hosts.map(|(host, core)| format!("host {host} on core {core}")).collect();
     let volume = in_use.map(|entry| format!("volume {} on core {}", state.id, entry.home));
@@ -639,10 +654,10 @@ mod tests {
 
     #[test]
     fn a_home_that_does_not_answer_is_told_once_and_heard_later() {
-        let mailboxes: Arc<[Mailbox]> = [Mailbox::new().unwrap()].into();
+        let inboxes: Arc<[Inbox]> = [Inbox::new().unwrap()].into();
         let (pool, directory) = (Arc::new(MemoryPool::new()), Arc::new(Directory::default()));
-        let (board, letters) = (Arc::new(Board::new(1)), Arc::clone(&mailboxes));
-        let mut agent = EngineAgent::new(pool, mailboxes, Arc::clone(&directory), board);
+        let (shared_device, messages) = (Arc::new(SharedDevice::new(1)), Arc::clone(&inboxes));
+        let mut agent = EngineAgent::new(pool, inboxes, Arc::clone(&directory), shared_device);
         agent.answer_max = Duration::from_millis(1);
         let (id, size) = (VolumeId::from_bits(1), ByteCount(1 << 20));
         let geometry = Geometry { size, block_bytes_min: 512, block_bytes_preferred: 4_096 };
@@ -665,12 +680,12 @@ mod tests {
             assert_eq!(kind(applied), FailedKind::Unanswered);
             assert_eq!(kind(agent.call(Command::Delete(id))), FailedKind::Unanswered);
         }
-        let mut told = letters[0].take();
+        let mut told = messages[0].take();
         assert_eq!(told.len(), 1, "told once");
-        let Some(Mail::Apply(_, None, ack)) = told.pop() else { panic!("something else") };
+        let Some(Message::Apply(_, None, ack)) = told.pop() else { panic!("something else") };
         ack.send(Ok(())).unwrap();
         // Only now is there anything new to be said.
         assert_eq!(kind(agent.call(Command::Apply(detached))), FailedKind::Unanswered);
-        assert_eq!(letters[0].take().len(), 1);
+        assert_eq!(messages[0].take().len(), 1);
     }
 }

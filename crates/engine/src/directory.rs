@@ -222,13 +222,13 @@ mod tests {
     #[test]
     fn volumes_spread_over_the_cores() {
         let directory = Directory::default();
-        let homes: Vec<u16> = (0..5)
+        let placement: Vec<u16> = (0..5)
             .map(|bits| {
                 let home = directory.least_loaded(2);
                 directory.insert(VolumeId::from_bits(bits), entry(home, &[]));
                 home
             })
             .collect();
-        assert_eq!(homes, [0, 1, 0, 1, 0]);
+        assert_eq!(placement, [0, 1, 0, 1, 0]);
     }
 }

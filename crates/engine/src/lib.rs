@@ -4,22 +4,22 @@
 #![deny(missing_docs)]
 
 mod agent;
-pub mod board;
 pub mod buffers;
 pub mod calibrate;
 pub mod clock;
 pub mod directory;
 pub mod driver;
 mod fate;
-mod homes;
 mod listener;
 pub mod notices;
 pub mod output;
 pub mod patience;
+mod placement;
 pub mod protocol;
 pub mod reactor;
 pub mod ring;
 pub mod session;
+pub mod shared_device;
 pub mod slots;
 pub mod threads;
 pub mod transport;
@@ -28,7 +28,6 @@ mod visitors;
 mod workers;
 
 use agent::EngineAgent;
-use board::Board;
 use clock::Clock;
 use directory::Directory;
 use driver::{Driver, Waker};
@@ -37,8 +36,9 @@ use evenkeel_store::Pool;
 use evenkeel_wire::agent::{Agent, Capacity, HostAddress};
 use fate::Fate;
 use listener::{Listeners, Reception, hand_over};
-use reactor::{Mail, Mailbox, Reactor};
+use reactor::{Inbox, Message, Reactor};
 use ring::Ring;
+use shared_device::SharedDevice;
 use slots::Bounds;
 use std::fmt;
 use std::io;
@@ -154,7 +154,7 @@ impl std::error::Error for EngineError {
 pub struct Engine {
     agent: Arc<EngineAgent>,
     tcp: Vec<SocketAddr>,
-    mailboxes: Arc<[Mailbox]>,
+    inboxes: Arc<[Inbox]>,
     directory: Arc<Directory>,
     fate: Fate,
     begin_listening: Waker,
@@ -184,20 +184,24 @@ impl Engine {
         let unix = config.unix.as_deref();
         let listeners = Listeners::bind(&config.tcp, unix, &config.unix_access)?;
         let tcp = listeners.tcp_addresses();
-        let mailboxes: io::Result<Vec<Mailbox>> =
-            (0..config.cores.max(1)).map(|_| Mailbox::new()).collect();
-        let mailboxes: Arc<[Mailbox]> = mailboxes.map_err(EngineError::Resources)?.into();
+        let inboxes: io::Result<Vec<Inbox>> =
+            (0..config.cores.max(1)).map(|_| Inbox::new()).collect();
+        let inboxes: Arc<[Inbox]> = inboxes.map_err(EngineError::Resources)?.into();
         let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        let bounds = Bounds::new(mailboxes.len() as u16, files);
+        let bounds = Bounds::new(inboxes.len() as u16, files);
         let directory = Arc::new(Directory::new(bounds));
         let (pool, agent_directory) = (config.pool, Arc::clone(&directory));
-        let board = Arc::new(Board::new(mailboxes.len() as u16));
-        let agent =
-            EngineAgent::new(pool, Arc::clone(&mailboxes), agent_directory, Arc::clone(&board));
+        let shared_device = Arc::new(SharedDevice::new(inboxes.len() as u16));
+        let agent = EngineAgent::new(
+            pool,
+            Arc::clone(&inboxes),
+            agent_directory,
+            Arc::clone(&shared_device),
+        );
         let mut engine = Self {
             agent: Arc::new(agent),
             tcp,
-            mailboxes: Arc::clone(&mailboxes),
+            inboxes: Arc::clone(&inboxes),
             directory: Arc::clone(&directory),
             fate: Fate::default(),
             stop_listening: Waker::new().map_err(EngineError::Resources)?,
@@ -207,13 +211,13 @@ impl Engine {
         };
         let io = choose(config.io)?;
         let clock = Clock::new();
-        for core in 0..mailboxes.len() as u16 {
-            engine.start_reactor(core, io, (&directory, &board), clock)?;
+        for core in 0..inboxes.len() as u16 {
+            engine.start_reactor(core, io, (&directory, &shared_device), clock)?;
         }
         let (begin, stop) = (engine.begin_listening.clone(), engine.stop_listening.clone());
         let thread = std::thread::Builder::new().name("listener".to_owned());
         let watch = engine.fate.watch("listener".to_owned());
-        let reception = Reception { mailboxes, directory, clock };
+        let reception = Reception { inboxes, directory, clock };
         let listener = thread.spawn(move || {
             if listeners.run(&reception, &begin, &stop) {
                 watch.was_told();
@@ -237,8 +241,8 @@ impl Engine {
         if listener.is_some_and(|listener| listener.join().is_err()) {
             tracing::error!("the listening thread panicked");
         }
-        for mailbox in self.mailboxes.iter() {
-            mailbox.post(Mail::CloseDoors);
+        for inbox in self.inboxes.iter() {
+            inbox.post(Message::CloseDoors);
         }
     }
 
@@ -250,23 +254,23 @@ impl Engine {
         &mut self,
         core: u16,
         io: IoMode,
-        (directory, board): (&Arc<Directory>, &Arc<Board>),
+        (directory, shared_device): (&Arc<Directory>, &Arc<SharedDevice>),
         clock: Clock,
     ) -> Result<(), EngineError> {
-        let mailboxes = Arc::clone(&self.mailboxes);
-        let shared = (Arc::clone(directory), Arc::clone(board));
+        let inboxes = Arc::clone(&self.inboxes);
+        let shared = (Arc::clone(directory), Arc::clone(shared_device));
         let (started, start) = sync_channel(1);
         let thread = std::thread::Builder::new().name(format!("core-{core}"));
         let mut watch = self.fate.watch(format!("core-{core}"));
         let reactor = thread.spawn(move || {
-            let _closer = Closer { mailboxes: Arc::clone(&mailboxes), core };
-            let waker = mailboxes[usize::from(core)].waker();
+            let _closer = Closer { inboxes: Arc::clone(&inboxes), core };
+            let waker = inboxes[usize::from(core)].waker();
             let result = match io {
                 // A ring belongs to the thread that makes it.
                 IoMode::Auto | IoMode::Uring => started_with(Ring::new(waker, clock), &started)
-                    .map(|ring| Reactor::new(core, mailboxes, shared, clock, ring).run()),
+                    .map(|ring| Reactor::new(core, inboxes, shared, clock, ring).run()),
                 IoMode::Pread => started_with(Threads::new(waker), &started)
-                    .map(|threads| Reactor::new(core, mailboxes, shared, clock, threads).run()),
+                    .map(|threads| Reactor::new(core, inboxes, shared, clock, threads).run()),
             };
             if let Some(Err(error)) = result {
                 watch.because(&error);
@@ -297,8 +301,8 @@ impl Engine {
     /// back: up to so many entries a core, whose memory is taken at once. To be called before there
     /// is any volume: a replay begins with nothing.
     pub fn record(&self, entries: usize) {
-        for mailbox in &*self.mailboxes {
-            mailbox.post(Mail::Record(entries));
+        for inbox in &*self.inboxes {
+            inbox.post(Message::Record(entries));
         }
     }
 
@@ -306,9 +310,9 @@ impl Engine {
     #[must_use]
     pub fn recorded(&self) -> Vec<Trace> {
         let mut traces = Vec::new();
-        for mailbox in &*self.mailboxes {
+        for inbox in &*self.inboxes {
             let (ack, answer) = sync_channel(1);
-            mailbox.post(Mail::Recorded(ack));
+            inbox.post(Message::Recorded(ack));
             // A core that has ended answers nothing.
             traces.extend(answer.recv().ok().flatten().map(|trace| *trace));
         }
@@ -326,8 +330,8 @@ impl Engine {
     /// is made by that core, or by one of those there are. It is closed where there is no place for
     /// it.
     pub fn serve(&self, connection: OwnedFd, peer: HostAddress, core: u16) {
-        let core = core % self.mailboxes.len() as u16;
-        let served = hand_over((&self.mailboxes, &self.directory), connection, peer, core);
+        let core = core % self.inboxes.len() as u16;
+        let served = hand_over((&self.inboxes, &self.directory), connection, peer, core);
         if let Err(why) = served {
             tracing::warn!(?peer, "a connection is refused: {why}");
         }
@@ -350,8 +354,8 @@ impl Drop for Engine {
     fn drop(&mut self) {
         self.fate.stop();
         self.close_doors();
-        for mailbox in self.mailboxes.iter() {
-            mailbox.post(Mail::Stop);
+        for inbox in self.inboxes.iter() {
+            inbox.post(Message::Stop);
         }
         for thread in self.reactors.drain(..) {
             if thread.join().is_err() {
@@ -394,14 +398,14 @@ fn choose(io: IoMode) -> Result<IoMode, EngineError> {
     }
 }
 
-/// Closes a reactor's mailbox however its thread ends, so that nobody waits for it in vain.
+/// Closes a reactor's inbox however its thread ends, so that nobody waits for it in vain.
 struct Closer {
-    mailboxes: Arc<[Mailbox]>,
+    inboxes: Arc<[Inbox]>,
     core: u16,
 }
 
 impl Drop for Closer {
     fn drop(&mut self) {
-        self.mailboxes[usize::from(self.core)].close();
+        self.inboxes[usize::from(self.core)].close();
     }
 }

@@ -6,7 +6,7 @@ use crate::clock::Clock;
 use crate::directory::Directory;
 use crate::driver::Waker;
 use crate::notices::{Notice, Notices};
-use crate::reactor::{Mail, Mailbox};
+use crate::reactor::{Inbox, Message};
 use crate::slots::NoPlace;
 use crate::visitors::UnixAccess;
 use evenkeel_core::log_limit::LOG_WINDOW;
@@ -56,7 +56,7 @@ enum Visitor {
 
 /// What accepting goes by.
 pub(crate) struct Reception {
-    pub(crate) mailboxes: Arc<[Mailbox]>,
+    pub(crate) inboxes: Arc<[Inbox]>,
     pub(crate) directory: Arc<Directory>,
     pub(crate) clock: Clock,
 }
@@ -180,8 +180,8 @@ impl Reception {
                 tracing::info!(?peer, left_out, "{why}");
             });
         }
-        match hand_over((&self.mailboxes, &self.directory), fd, peer, *next as u16) {
-            Ok(()) => *next = (*next + 1) % self.mailboxes.len(),
+        match hand_over((&self.inboxes, &self.directory), fd, peer, *next as u16) {
+            Ok(()) => *next = (*next + 1) % self.inboxes.len(),
             Err(why) => notices.tell(now, Notice::TooMany, |left_out| {
                 tracing::warn!(?peer, left_out, "a connection is refused: {why}");
             }),
@@ -191,15 +191,15 @@ impl Reception {
 
 /// Gives a connection to a core, if there is a place for it.
 pub(crate) fn hand_over(
-    (mailboxes, directory): (&[Mailbox], &Directory),
+    (inboxes, directory): (&[Inbox], &Directory),
     fd: OwnedFd,
     peer: HostAddress,
     core: u16,
 ) -> Result<(), NoPlace> {
     let (slot, evicted) = directory.slots().greet(peer, core)?;
-    mailboxes[usize::from(core)].post(Mail::Connection(fd, peer, slot));
+    inboxes[usize::from(core)].post(Message::Connection(fd, peer, slot));
     if let Some(evicted) = evicted {
-        mailboxes[usize::from(evicted.core)].post(Mail::Evict(evicted.ticket));
+        inboxes[usize::from(evicted.core)].post(Message::Evict(evicted.ticket));
     }
     Ok(())
 }
@@ -310,18 +310,18 @@ mod tests {
 
     #[test]
     fn who_comes_from_nowhere_is_turned_away_and_a_host_with_a_volume_is_not() {
-        let mailboxes: Arc<[Mailbox]> = [Mailbox::new().unwrap(), Mailbox::new().unwrap()].into();
+        let inboxes: Arc<[Inbox]> = [Inbox::new().unwrap(), Inbox::new().unwrap()].into();
         let directory = Arc::new(Directory::default());
         let (shown, clock) = (Arc::clone(&directory), Clock::new());
-        let reception = Reception { mailboxes: Arc::clone(&mailboxes), directory, clock };
+        let reception = Reception { inboxes: Arc::clone(&inboxes), directory, clock };
         let (mut next, mut notices) = (0, Notices::default());
         let host = HostAddress::Remote([10, 0, 0, 1].into());
         let mut come = |peer| {
             let (visitor, mut theirs) = visitor(peer);
             reception.receive(visitor, &mut next, &mut notices);
-            let mut letters: Vec<Mail> = mailboxes.iter().flat_map(Mailbox::take).collect();
-            assert!(letters.len() <= 1);
-            let let_in = matches!(letters.pop(), Some(Mail::Connection(..)));
+            let mut messages: Vec<Message> = inboxes.iter().flat_map(Inbox::take).collect();
+            assert!(messages.len() <= 1);
+            let let_in = matches!(messages.pop(), Some(Message::Connection(..)));
             let mut byte = [0];
             // Closed either way by now; who was turned away got nothing at all.
             assert_eq!(std::io::Read::read(&mut theirs, &mut byte).unwrap(), 0);

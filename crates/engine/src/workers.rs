@@ -10,11 +10,11 @@ use std::thread::JoinHandle;
 
 /// Some threads, and what they share with their core.
 pub(crate) struct Workers {
-    shop: Arc<Shop>,
+    shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
 
-struct Shop {
+struct Shared {
     jobs: Mutex<Jobs>,
     more: Condvar,
     done: Mutex<Vec<(u32, DiskDone)>>,
@@ -35,40 +35,40 @@ impl Workers {
     pub fn start(count: u32) -> io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (jobs, done) = (Mutex::default(), Mutex::default());
-        let shop = Arc::new(Shop { jobs, more: Condvar::new(), done, bell });
-        let mut workers = Self { shop, threads: Vec::new() };
+        let shared = Arc::new(Shared { jobs, more: Condvar::new(), done, bell });
+        let mut workers = Self { shared, threads: Vec::new() };
         for _ in 0..count {
-            let shop = Arc::clone(&workers.shop);
+            let shared = Arc::clone(&workers.shared);
             let thread = std::thread::Builder::new().name("disk".to_owned());
-            workers.threads.push(thread.spawn(move || shop.work())?);
+            workers.threads.push(thread.spawn(move || shared.work())?);
         }
         Ok(workers)
     }
 
     /// Can be read when something is done.
     pub fn bell(&self) -> &OwnedFd {
-        &self.shop.bell
+        &self.shared.bell
     }
 
     /// Has an operation of a store carried out.
     pub fn give(&self, store: u32, op: DiskOp) {
-        lock(&self.shop.jobs).queue.push_back((store, op));
-        self.shop.more.notify_one();
+        lock(&self.shared.jobs).queue.push_back((store, op));
+        self.shared.more.notify_one();
     }
 
     /// What is done, and of which store; silences the bell.
     pub fn take_done(&self) -> Vec<(u32, DiskDone)> {
         // It fails when nothing has rung it.
-        let _ = rustix::io::read(&self.shop.bell, &mut [0; 8]);
-        std::mem::take(&mut *lock(&self.shop.done))
+        let _ = rustix::io::read(&self.shared.bell, &mut [0; 8]);
+        std::mem::take(&mut *lock(&self.shared.done))
     }
 }
 
 impl Drop for Workers {
     /// Lets the workers finish what they were given.
     fn drop(&mut self) {
-        lock(&self.shop.jobs).closed = true;
-        self.shop.more.notify_all();
+        lock(&self.shared.jobs).closed = true;
+        self.shared.more.notify_all();
         for thread in self.threads.drain(..) {
             // A worker does nothing that panics; if it did, there is nobody left to tell.
             let _ = thread.join();
@@ -76,7 +76,7 @@ impl Drop for Workers {
     }
 }
 
-impl Shop {
+impl Shared {
     fn work(&self) {
         while let Some((store, op)) = self.next_job() {
             let done = op.execute();

@@ -1,5 +1,5 @@
-//! Cores that share a device, in virtual time: the schedulers and the board that the server runs,
-//! clients that ask again as soon as they are answered, and a device of a few channels.
+//! Cores that share a device, in virtual time: the schedulers and the shared state that the server
+//! runs, clients that ask again as soon as they are answered, and a device of a few channels.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::cast_possible_truncation, reason = "the numbers are small")]
 
@@ -8,7 +8,7 @@ use evenkeel_core::qos::scheduler::{DeviceIndex, Dispatch, Io, Scheduler, Ticket
 use evenkeel_core::qos::sharing::{Claim, DeviceModel, OperationCost, Window};
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::{Duration, Instant};
-use evenkeel_engine::board::{Board, Said};
+use evenkeel_engine::shared_device::{Said, SharedDevice};
 use std::collections::{BTreeSet, VecDeque};
 
 const CHANNELS: u32 = 4;
@@ -60,7 +60,7 @@ struct Core {
 struct World {
     now: Instant,
     cores: Vec<Core>,
-    board: Board,
+    shared_device: SharedDevice,
     loads: Vec<Load>,
     volumes: Vec<VolumeIndex>,
     random: u64,
@@ -76,7 +76,7 @@ impl World {
         let now = Instant::from_ns(1_000_000_000);
         let window = Window::Adaptive { small_p99: device.p99 };
         let model = DeviceModel { channels: CHANNELS, read: COST, write: COST, window };
-        let board = Board::new(u16::try_from(cores).unwrap());
+        let shared_device = SharedDevice::new(u16::try_from(cores).unwrap());
         let cores = (0..cores).map(|_| {
             let mut scheduler = Scheduler::new(now);
             let device = scheduler.add_device(now, &model).unwrap();
@@ -85,7 +85,7 @@ impl World {
         let mut world = Self {
             now,
             cores: cores.collect(),
-            board,
+            shared_device,
             loads: loads.to_vec(),
             volumes: Vec::new(),
             random: 1,
@@ -109,7 +109,7 @@ impl World {
             reserved[load.core] += u64::from(load.reserved) * model.reference_ns();
         }
         for (core, reserved) in (0..).zip(reserved) {
-            world.board.reserve(core, reserved);
+            world.shared_device.reserve(core, reserved);
         }
         for (load, Load { depth, .. }) in loads.iter().enumerate() {
             for _ in 0..*depth {
@@ -144,9 +144,9 @@ impl World {
                 window_slots: u32::try_from(counters.window_slots).unwrap(),
                 beside_urgent: counters.beside_urgent,
             };
-            self.board.say(number, self.now, &said);
+            self.shared_device.say(number, self.now, &said);
             let capacity_ns = u64::from(CHANNELS) * 1_000_000_000;
-            let others = self.board.others(number, self.now, capacity_ns);
+            let others = self.shared_device.others(number, self.now, capacity_ns);
             entry.scheduler.set_device_others(self.now, entry.device, &others);
         }
         while let Some(dispatch) = self.cores[core].scheduler.poll_output() {

@@ -1,6 +1,6 @@
 //! A connection's life: handshake, receiving, sending, the end.
 
-use super::{Mail, Reactor, STOP_MAX, SWEEP_EVERY, memory};
+use super::{Message, Reactor, STOP_MAX, SWEEP_EVERY, memory};
 use crate::driver::{Driver, send_now};
 use crate::notices::Notice;
 use crate::protocol::{Binding, Lobby, Negotiation, Protocol};
@@ -59,8 +59,8 @@ impl<D: Driver> Reactor<D> {
             // The volume may have gone to another core meanwhile.
             let home = self.directory.get(volume).map(|entry| entry.home);
             let home = home.filter(|home| *home != self.core).map(usize::from);
-            if let Some(mailbox) = home.and_then(|home| self.mailboxes.get(home)) {
-                mailbox.post(Mail::Moved(volume, Box::new(connection)));
+            if let Some(inbox) = home.and_then(|home| self.inboxes.get(home)) {
+                inbox.post(Message::Moved(volume, Box::new(connection)));
             }
             return;
         };
@@ -275,8 +275,8 @@ impl<D: Driver> Reactor<D> {
     /// negotiation is over, so no receive was begun, and the last reply has left.
     fn move_home(&mut self, id: u32, volume: VolumeId, home: u16) {
         let connection = Box::new(self.sessions.remove(id as usize).leave());
-        if let Some(mailbox) = self.mailboxes.get(usize::from(home)) {
-            mailbox.post(Mail::Moved(volume, connection));
+        if let Some(inbox) = self.inboxes.get(usize::from(home)) {
+            inbox.post(Message::Moved(volume, connection));
         }
     }
 

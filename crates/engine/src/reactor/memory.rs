@@ -19,7 +19,7 @@ use slab::Slab;
 use std::collections::VecDeque;
 
 /// Volumes that are looked at in one turn when memory has come back: others are not held up.
-const FED_IN_TURN_MAX: usize = 64;
+const GRANTS_IN_TURN_MAX: usize = 64;
 
 /// Lines in which reads wait: small ones, and those of several quanta.
 const LINES: usize = 2;
@@ -34,7 +34,7 @@ pub(super) struct Share {
     starved: [VecDeque<Dispatch>; LINES],
     /// Connections with a write that waits for memory.
     writers: VecDeque<u32>,
-    /// It is in the list of the hungry.
+    /// It is in the list of buffer waiters.
     is_listed: bool,
 }
 
@@ -61,7 +61,7 @@ impl Share {
 
 /// The volumes that wait for memory, in the order in which they are looked at.
 #[derive(Default)]
-pub(super) struct Hungry {
+pub(super) struct BufferWaiters {
     slots: VecDeque<u32>,
     /// How often memory had come back when they were last looked at.
     seen: u64,
@@ -72,9 +72,9 @@ pub(super) struct Hungry {
     looks: usize,
 }
 
-impl Hungry {
+impl BufferWaiters {
     /// Whether a look at them may help: memory has come back since the last.
-    pub(super) fn may_be_fed(&self, gave_back: u64) -> bool {
+    pub(super) fn may_be_granted(&self, gave_back: u64) -> bool {
         !self.slots.is_empty() && (self.left > 0 || gave_back != self.seen)
     }
 }
@@ -154,7 +154,7 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// A read that may go waits for memory.
-    pub(super) fn starve(&mut self, dispatch: Dispatch) {
+    pub(super) fn wait_for_buffer(&mut self, dispatch: Dispatch) {
         let (slot, line) = (self.active[dispatch.handle as usize].volume, self.line_of(dispatch));
         // What waits for its client does not keep others from the device.
         self.scheduler.complete(self.now, dispatch.ticket);
@@ -171,29 +171,29 @@ impl<D: Driver> Reactor<D> {
 
     fn list(&mut self, slot: u32) {
         if !std::mem::replace(&mut self.volumes[slot as usize].share.is_listed, true) {
-            self.hungry.slots.push_back(slot);
+            self.buffer_waiters.slots.push_back(slot);
         }
     }
 
     /// Gives memory that has come back to those who wait for it, volume by volume; at most so many
     /// in a turn, the others in the next.
-    pub(super) fn feed_the_hungry(&mut self) {
+    pub(super) fn grant_buffers(&mut self) {
         let gave_back = self.pool.gave_back();
-        if self.hungry.seen != gave_back {
-            self.hungry.seen = gave_back;
-            self.hungry.left = self.hungry.slots.len();
+        if self.buffer_waiters.seen != gave_back {
+            self.buffer_waiters.seen = gave_back;
+            self.buffer_waiters.left = self.buffer_waiters.slots.len();
         }
-        for _ in 0..self.hungry.left.min(FED_IN_TURN_MAX) {
-            self.hungry.left -= 1;
-            let Some(slot) = self.hungry.slots.pop_front() else { break };
-            self.feed(slot);
+        for _ in 0..self.buffer_waiters.left.min(GRANTS_IN_TURN_MAX) {
+            self.buffer_waiters.left -= 1;
+            let Some(slot) = self.buffer_waiters.slots.pop_front() else { break };
+            self.grant(slot);
         }
         // What was served at once has made room at the device.
         self.dispatch();
     }
 
     /// Serves what of a volume waits for memory, as far as there is some.
-    fn feed(&mut self, slot: u32) {
+    fn grant(&mut self, slot: u32) {
         for line in 0..LINES {
             while let Some(dispatch) = self.share(slot).and_then(|s| s.starved[line].pop_front()) {
                 if !self.start(dispatch, true) {
@@ -207,7 +207,7 @@ impl<D: Driver> Reactor<D> {
             let Some(session) = self.sessions.get_mut(id as usize) else { continue };
             session.leave_memory_waiters(slot);
             #[cfg(test)]
-            (self.hungry.looks += 1);
+            (self.buffer_waiters.looks += 1);
             self.proceed(id);
             if self.sessions.get(id as usize).is_some_and(|session| session.waits_for_memory(slot))
             {
@@ -221,11 +221,11 @@ impl<D: Driver> Reactor<D> {
         let Some(share) = self.share(slot) else { return };
         share.is_listed = share.waits();
         if share.is_listed {
-            self.hungry.slots.push_back(slot);
+            self.buffer_waiters.slots.push_back(slot);
         }
     }
 
-    /// A volume that was hungry may be gone.
+    /// A volume that waited for a buffer may be gone.
     fn share(&mut self, slot: u32) -> Option<&mut Share> {
         self.volumes.get_mut(slot as usize).map(|volume| &mut volume.share)
     }
@@ -234,11 +234,11 @@ impl<D: Driver> Reactor<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::board::Board;
     use crate::clock::Clock;
     use crate::protocol::testing;
-    use crate::reactor::Mailbox;
+    use crate::reactor::Inbox;
     use crate::session::Connection;
+    use crate::shared_device::SharedDevice;
     use crate::threads::Threads;
     use evenkeel_core::ids::{InstanceId, VolumeId};
     use evenkeel_core::limits::CORE_PAYLOAD_BYTES_MAX;
@@ -258,10 +258,10 @@ mod tests {
 
     /// A core with one volume, whose loop nobody runs.
     fn reactor() -> Reactor<Threads> {
-        let mailboxes: Arc<[Mailbox]> = [Mailbox::new().unwrap()].into();
+        let inboxes: Arc<[Inbox]> = [Inbox::new().unwrap()].into();
         let (shared, driver) =
-            ((Arc::default(), Arc::new(Board::new(1))), Threads::new(mailboxes[0].waker()));
-        let mut core = Reactor::new(0, mailboxes, shared, Clock::new(), driver.unwrap());
+            ((Arc::default(), Arc::new(SharedDevice::new(1))), Threads::new(inboxes[0].waker()));
+        let mut core = Reactor::new(0, inboxes, shared, Clock::new(), driver.unwrap());
         let (id, size, pool) = (VolumeId::from_bits(1), ByteCount(1 << 30), MemoryPool::new());
         pool.create(id, size).unwrap();
         let here = Attachment { host: InstanceId::from_bits(1), address: HostAddress::Local };
@@ -302,15 +302,17 @@ mod tests {
             let is_served = |id: &&u32| core.sessions[**id as usize].transport.payload().is_some();
             ids.iter().filter(is_served).copied().collect()
         };
-        assert!(served(&core).is_empty() && !core.hungry.may_be_fed(core.pool.gave_back()));
+        assert!(
+            served(&core).is_empty() && !core.buffer_waiters.may_be_granted(core.pool.gave_back())
+        );
         for round in 1..=3 {
             let small = held.pop().flatten().unwrap();
             core.give_back(0, small);
-            assert!(core.hungry.may_be_fed(core.pool.gave_back()));
-            core.feed_the_hungry();
+            assert!(core.buffer_waiters.may_be_granted(core.pool.gave_back()));
+            core.grant_buffers();
             assert_eq!(served(&core), ids[..round]);
-            assert!(core.hungry.looks <= 2 * round, "{} looks", core.hungry.looks);
+            assert!(core.buffer_waiters.looks <= 2 * round, "{} looks", core.buffer_waiters.looks);
         }
-        assert!(!core.hungry.may_be_fed(core.pool.gave_back()));
+        assert!(!core.buffer_waiters.may_be_granted(core.pool.gave_back()));
     }
 }

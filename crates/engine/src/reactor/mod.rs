@@ -3,7 +3,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `mod.rs` | the loop, the mailbox, what the others share |
+//! | `mod.rs` | the loop, the inbox, what the others share |
 //! | `hang_up.rs` | clients that go while nothing is received from them |
 //! | `connections.rs` | a connection's life: handshake, receiving, sending, the end |
 //! | `requests.rs` | a request's life: head, payload, tokens, store, reply |
@@ -27,13 +27,13 @@ mod sharing;
 mod volumes;
 mod watch;
 
-use crate::board::Board;
 use crate::buffers::BufferPool;
 use crate::clock::Clock;
 use crate::directory::Directory;
 use crate::driver::{Driver, Event, Waker};
 use crate::notices::Notices;
 use crate::session::{Connection, Session};
+use crate::shared_device::SharedDevice;
 use crate::slots::Slot;
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::latency::Latencies;
@@ -46,7 +46,7 @@ use evenkeel_core::time::{Duration, Instant};
 use evenkeel_store::Store;
 use evenkeel_store::buffer::Buffer;
 use evenkeel_wire::agent::{CreditReport, HostAddress, HostReport, HostState, Report, VolumeState};
-use memory::Hungry;
+use memory::BufferWaiters;
 use moves::Departure;
 pub use moves::{Newcomers, Party};
 use requests::Active;
@@ -69,7 +69,7 @@ const STOP_MAX: Duration = Duration::from_secs(5);
 const HASTY_TURNS: u32 = 32;
 
 /// What other threads ask of a reactor.
-pub enum Mail {
+pub enum Message {
     /// A new connection.
     Connection(OwnedFd, HostAddress, Slot),
     /// The handshake with this ticket has to make room for another.
@@ -122,19 +122,19 @@ pub enum Mail {
 }
 
 /// Letters to one reactor.
-pub struct Mailbox {
+pub struct Inbox {
     /// `None` once nobody reads any more.
-    letters: Mutex<Option<Vec<Mail>>>,
+    messages: Mutex<Option<Vec<Message>>>,
     waker: Waker,
 }
 
-impl Mailbox {
+impl Inbox {
     /// An empty one.
     ///
     /// # Errors
     /// When the process has too many open files.
     pub fn new() -> io::Result<Self> {
-        Ok(Self { letters: Mutex::new(Some(Vec::new())), waker: Waker::new()? })
+        Ok(Self { messages: Mutex::new(Some(Vec::new())), waker: Waker::new()? })
     }
 
     /// What wakes the reader.
@@ -143,26 +143,26 @@ impl Mailbox {
         self.waker.clone()
     }
 
-    /// Posts a letter; it is dropped when the reactor has ended, and with it any answer's sender.
-    pub fn post(&self, letter: Mail) {
-        if let Some(letters) = self.lock().as_mut() {
-            letters.push(letter);
+    /// Posts a message; it is dropped when the reactor has ended, and with it any answer's sender.
+    pub fn post(&self, message: Message) {
+        if let Some(messages) = self.lock().as_mut() {
+            messages.push(message);
             self.waker.wake();
         }
     }
 
-    /// From here on letters are dropped.
+    /// From here on messages are dropped.
     pub fn close(&self) {
         *self.lock() = None;
     }
 
-    pub(crate) fn take(&self) -> Vec<Mail> {
+    pub(crate) fn take(&self) -> Vec<Message> {
         self.lock().as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Vec<Mail>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<Message>>> {
         // Changed by single pushes and takes, so a panicked holder left it whole.
-        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -177,9 +177,9 @@ fn note(trace: &mut Option<Box<Trace>>, now: Instant, call: Call) {
 /// The loop of one core.
 pub struct Reactor<D: Driver> {
     core: u16,
-    mailboxes: Arc<[Mailbox]>,
+    inboxes: Arc<[Inbox]>,
     directory: Arc<Directory>,
-    board: Arc<Board>,
+    shared_device: Arc<SharedDevice>,
     clock: Clock,
     /// When this turn of the loop began.
     now: Instant,
@@ -191,7 +191,7 @@ pub struct Reactor<D: Driver> {
     volumes: Slab<Volume>,
     by_id: BTreeMap<VolumeId, u32>,
     /// Slots of the volumes whose credit balances may move.
-    restless: Vec<u32>,
+    dirty: Vec<u32>,
     second: contract::Second,
     sessions: Slab<Session>,
     /// Those that shake hands, by the tickets of their slots.
@@ -211,7 +211,7 @@ pub struct Reactor<D: Driver> {
     /// Lists of finished requests' buffers, kept for their memory.
     spare: Vec<Vec<Option<Buffer>>>,
     /// Volumes that wait for memory.
-    hungry: Hungry,
+    buffer_waiters: BufferWaiters,
     /// Volumes that go to another core as soon as they are quiet.
     departures: Vec<Departure>,
     /// Whose turn it is to clear a range.
@@ -232,12 +232,12 @@ pub struct Reactor<D: Driver> {
 }
 
 impl<D: Driver> Reactor<D> {
-    /// The reactor of core number `core`, which reads the mailbox of that number.
+    /// The reactor of core number `core`, which reads the inbox of that number.
     #[must_use]
     pub fn new(
         core: u16,
-        mailboxes: Arc<[Mailbox]>,
-        (directory, board): (Arc<Directory>, Arc<Board>),
+        inboxes: Arc<[Inbox]>,
+        (directory, shared_device): (Arc<Directory>, Arc<SharedDevice>),
         clock: Clock,
         driver: D,
     ) -> Self {
@@ -246,9 +246,9 @@ impl<D: Driver> Reactor<D> {
         let now = clock.now();
         Self {
             core,
-            mailboxes,
+            inboxes,
             directory,
-            board,
+            shared_device,
             clock,
             now,
             driver,
@@ -257,7 +257,7 @@ impl<D: Driver> Reactor<D> {
             trace: None,
             volumes: Slab::new(),
             by_id: BTreeMap::new(),
-            restless: Vec::new(),
+            dirty: Vec::new(),
             second: contract::Second::default(),
             sessions: Slab::new(),
             handshakes: BTreeMap::new(),
@@ -269,7 +269,7 @@ impl<D: Driver> Reactor<D> {
             device: None,
             reserved_ns: 0,
             spare: Vec::new(),
-            hungry: Hungry::default(),
+            buffer_waiters: BufferWaiters::default(),
             departures: Vec::new(),
             turn: clears::Turn::default(),
             ready: Vec::new(),
@@ -294,7 +294,7 @@ impl<D: Driver> Reactor<D> {
             self.let_device_rest();
             self.take_turns_to_clear();
             self.dispatch();
-            self.feed_the_hungry();
+            self.grant_buffers();
             self.look_again();
             self.send_all();
             self.depart_when_quiet();
@@ -320,9 +320,9 @@ impl<D: Driver> Reactor<D> {
 
     /// How long nothing has to be done unless something happens.
     fn timeout(&self) -> Option<Duration> {
-        let may_feed = self.hungry.may_be_fed(self.pool.gave_back());
+        let may_grant = self.buffer_waiters.may_be_granted(self.pool.gave_back());
         let may_clear = self.turn.is_due();
-        if !self.ready.is_empty() || !self.to_send.is_empty() || may_feed || may_clear {
+        if !self.ready.is_empty() || !self.to_send.is_empty() || may_grant || may_clear {
             return Some(Duration { ns: 0 });
         }
         let departs_by = self.departures.iter().map(|departure| departure.by).min();
@@ -344,40 +344,42 @@ impl<D: Driver> Reactor<D> {
                 self.finish_store(slot);
             }
             Event::Woken => {
-                for letter in self.mailboxes[usize::from(self.core)].take() {
-                    self.read_letter(letter);
+                for message in self.inboxes[usize::from(self.core)].take() {
+                    self.read_letter(message);
                 }
             }
         }
     }
 
-    fn read_letter(&mut self, letter: Mail) {
-        match letter {
-            Mail::Connection(fd, peer, slot) => self.connect(fd, peer, slot),
-            Mail::Evict(ticket) => self.evict(ticket),
-            Mail::CloseDoors => self.close_doors(),
-            Mail::Moved(volume, connection) => self.arrive(volume, *connection),
-            Mail::Apply(state, store, ack) => self.apply(*state, store, ack),
-            Mail::Remove(id, ack) => self.remove(id, ack),
-            Mail::Release(id, ack) => self.release_volume(id, ack),
-            Mail::Adopt(state, released, ack) => self.adopt(*state, released, ack),
-            Mail::Depart(volumes, hosts, ack) => self.depart(&volumes, hosts, ack),
+    fn read_letter(&mut self, message: Message) {
+        match message {
+            Message::Connection(fd, peer, slot) => self.connect(fd, peer, slot),
+            Message::Evict(ticket) => self.evict(ticket),
+            Message::CloseDoors => self.close_doors(),
+            Message::Moved(volume, connection) => self.arrive(volume, *connection),
+            Message::Apply(state, store, ack) => self.apply(*state, store, ack),
+            Message::Remove(id, ack) => self.remove(id, ack),
+            Message::Release(id, ack) => self.release_volume(id, ack),
+            Message::Adopt(state, released, ack) => self.adopt(*state, released, ack),
+            Message::Depart(volumes, hosts, ack) => self.depart(&volumes, hosts, ack),
             // Whoever asked may have given up; that is no concern of ours, here and below.
-            Mail::Join(party, ack) => _ = ack.send(self.join(party)),
-            Mail::HasRoom(coming, ack) => _ = ack.send(self.has_room(&coming)),
-            Mail::Connections(ids, ack) => _ = ack.send(self.connections(&ids)),
-            Mail::ApplyHost(state, ack) => _ = ack.send(self.apply_host(&state)),
-            Mail::DeleteHost(id, ack) => _ = ack.send(self.delete_host(id)),
-            Mail::Calibrated(model, ack) => _ = ack.send(self.calibrated(&model)),
-            Mail::SetBalances(id, balances, ack) => _ = ack.send(self.set_balances(id, balances)),
-            Mail::Lease(unleased, ack) => _ = ack.send(self.lease(&unleased)),
-            Mail::Report(ack) => _ = ack.send(self.report()),
-            Mail::Balances(ack) => _ = ack.send(self.credit_report()),
-            Mail::Record(entries) => self.trace = Some(Box::new(Trace::with_room(entries))),
-            Mail::Recorded(ack) => _ = ack.send(self.trace.take()),
-            Mail::Latencies(after, ack) => _ = ack.send(self.latencies(after)),
-            Mail::LatenciesOf(id, ack) => _ = ack.send(self.latencies_of(id)),
-            Mail::Stop => self.stop(),
+            Message::Join(party, ack) => _ = ack.send(self.join(party)),
+            Message::HasRoom(coming, ack) => _ = ack.send(self.has_room(&coming)),
+            Message::Connections(ids, ack) => _ = ack.send(self.connections(&ids)),
+            Message::ApplyHost(state, ack) => _ = ack.send(self.apply_host(&state)),
+            Message::DeleteHost(id, ack) => _ = ack.send(self.delete_host(id)),
+            Message::Calibrated(model, ack) => _ = ack.send(self.calibrated(&model)),
+            Message::SetBalances(id, balances, ack) => {
+                _ = ack.send(self.set_balances(id, balances))
+            }
+            Message::Lease(unleased, ack) => _ = ack.send(self.lease(&unleased)),
+            Message::Report(ack) => _ = ack.send(self.report()),
+            Message::Balances(ack) => _ = ack.send(self.credit_report()),
+            Message::Record(entries) => self.trace = Some(Box::new(Trace::with_room(entries))),
+            Message::Recorded(ack) => _ = ack.send(self.trace.take()),
+            Message::Latencies(after, ack) => _ = ack.send(self.latencies(after)),
+            Message::LatenciesOf(id, ack) => _ = ack.send(self.latencies_of(id)),
+            Message::Stop => self.stop(),
         }
     }
 

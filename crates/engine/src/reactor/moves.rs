@@ -6,7 +6,7 @@
 //! If that takes too long, everything stays where it is and goes on.
 
 use super::volumes::{Released, Volume};
-use super::{Mail, Mailbox, Reactor, note};
+use super::{Inbox, Message, Reactor, note};
 use crate::driver::Driver;
 use crate::protocol::Binding;
 use crate::session::{Bound, Connection, Session};
@@ -49,7 +49,7 @@ pub struct Party {
     volumes: Vec<Released>,
     hosts: Vec<(InstanceId, ExportedInstance)>,
     /// The core it comes from, while it may go back there.
-    home: Option<(Arc<[Mailbox]>, u16)>,
+    home: Option<(Arc<[Inbox]>, u16)>,
 }
 
 impl Party {
@@ -79,13 +79,13 @@ impl Party {
 impl Drop for Party {
     fn drop(&mut self) {
         let (volumes, hosts) = (std::mem::take(&mut self.volumes), std::mem::take(&mut self.hosts));
-        if let Some((mailboxes, core)) = self.home.take()
+        if let Some((inboxes, core)) = self.home.take()
             && !(volumes.is_empty() && hosts.is_empty())
         {
-            // Only once: where nobody reads letters any more, nobody can take it in.
+            // Only once: where nobody reads messages any more, nobody can take it in.
             let party = Box::new(Self { volumes, hosts, home: None });
             let (ack, _) = sync_channel(1);
-            mailboxes[usize::from(core)].post(Mail::Join(party, ack));
+            inboxes[usize::from(core)].post(Message::Join(party, ack));
         }
     }
 }
@@ -267,7 +267,7 @@ impl<D: Driver> Reactor<D> {
     }
 
     fn leave(&mut self, departure: Departure) {
-        let home = Some((Arc::clone(&self.mailboxes), self.core));
+        let home = Some((Arc::clone(&self.inboxes), self.core));
         let mut party = Box::new(Party { volumes: Vec::new(), hosts: Vec::new(), home });
         let mut connections = self.take_connections(&departure);
         for (_, slot) in departure.volumes {

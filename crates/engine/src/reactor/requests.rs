@@ -261,7 +261,7 @@ impl<D: Driver> Reactor<D> {
             note(&mut self.trace, self.now, Call::Dispatch(dispatch));
             let may_take = !self.others_starve(dispatch);
             if !self.start(dispatch, may_take) {
-                self.starve(dispatch);
+                self.wait_for_buffer(dispatch);
             }
         }
     }

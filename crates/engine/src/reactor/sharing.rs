@@ -3,8 +3,8 @@
 use super::moves::Newcomers;
 use super::watch::{AtDevice, Expected};
 use super::{Reactor, note};
-use crate::board::Said;
 use crate::driver::Driver;
+use crate::shared_device::Said;
 use evenkeel_core::ids::InstanceId;
 use evenkeel_core::qos::admission::PPM;
 use evenkeel_core::qos::admission::calibration::drift::Drift;
@@ -144,7 +144,7 @@ impl<D: Driver> Reactor<D> {
                 self.device = Some(device);
             }
         }
-        self.board.may_sell(self.core, PPM);
+        self.shared_device.may_sell(self.core, PPM);
         let slots: Vec<u32> = self.by_id.values().copied().collect();
         for slot in slots {
             self.line_up(slot)?;
@@ -227,7 +227,7 @@ impl<D: Driver> Reactor<D> {
     /// A volume reserves so much device time instead of what it did before.
     fn reserve_instead(&mut self, before_ns: u64, now_ns: u64) {
         self.reserved_ns = self.reserved_ns.saturating_sub(before_ns).saturating_add(now_ns);
-        self.board.reserve(self.core, self.reserved_ns);
+        self.shared_device.reserve(self.core, self.reserved_ns);
     }
 
     /// A volume goes away, and what it reserved.
@@ -238,7 +238,9 @@ impl<D: Driver> Reactor<D> {
     /// Keeps this core to its part of the device, and to what the others find, where there are
     /// others.
     pub(super) fn hear_the_others(&mut self) {
-        let Some(device) = self.device.as_mut().filter(|_| self.board.is_shared()) else { return };
+        let Some(device) = self.device.as_mut().filter(|_| self.shared_device.is_shared()) else {
+            return;
+        };
         // Once nothing is in flight, it may be long until anybody looks again.
         let is_done = self.flights.is_empty() && device.said_in_flight > 0;
         if self.now < device.look_at && !is_done {
@@ -254,9 +256,9 @@ impl<D: Driver> Reactor<D> {
             window_slots: u32::try_from(counters.window_slots).unwrap_or(u32::MAX),
             beside_urgent: counters.beside_urgent,
         };
-        self.board.say(self.core, self.now, &said);
+        self.shared_device.say(self.core, self.now, &said);
         let capacity_ns = u64::from(device.model.channels).saturating_mul(1_000_000_000);
-        let others = self.board.others(self.core, self.now, capacity_ns);
+        let others = self.shared_device.others(self.core, self.now, capacity_ns);
         if others != device.others {
             device.others = others;
             self.scheduler.set_device_others(self.now, device.index, &others);

@@ -42,7 +42,7 @@ pub(super) struct Volume {
     /// What of its requests failed.
     pub(super) errors: Errors,
     /// Whether it is among those whose balances may move.
-    restless: bool,
+    dirty: bool,
     pub(super) judged: Judged,
     /// Connections with a request that did not fit the queue, in the order they came.
     pub(super) waiters: VecDeque<u32>,
@@ -221,7 +221,7 @@ impl<D: Driver> Reactor<D> {
             changes: Changes::default(),
             flushes: 0,
             errors: Errors::default(),
-            restless: true,
+            dirty: true,
             judged: Judged::default(),
             waiters: VecDeque::new(),
             share: Share::default(),
@@ -231,7 +231,7 @@ impl<D: Driver> Reactor<D> {
             departs: false,
         }) as u32;
         self.by_id.insert(state.id, slot);
-        self.restless.push(slot);
+        self.dirty.push(slot);
         self.second.make_room(self.volumes.len());
         slot
     }
@@ -294,7 +294,7 @@ impl<D: Driver> Reactor<D> {
     pub(super) fn take_out(&mut self, slot: u32) -> (Option<Released>, Vec<Farewell>) {
         let volume = self.volumes.remove(slot as usize);
         self.by_id.remove(&volume.state.id);
-        self.restless.retain(|other| *other != slot);
+        self.dirty.retain(|other| *other != slot);
         self.second.forget(slot);
         self.give_up_reservation(&volume.lines);
         let exported = self.scheduler.export(self.now, volume.index).ok();
@@ -390,8 +390,8 @@ impl<D: Driver> Reactor<D> {
     /// From now on a volume's balances may move.
     pub(super) fn stir(&mut self, slot: u32) {
         // Never grows here: all volumes were in it at once when the last one came.
-        if !std::mem::replace(&mut self.volumes[slot as usize].restless, true) {
-            self.restless.push(slot);
+        if !std::mem::replace(&mut self.volumes[slot as usize].dirty, true) {
+            self.dirty.push(slot);
         }
     }
 
@@ -400,14 +400,14 @@ impl<D: Driver> Reactor<D> {
     pub(super) fn credit_report(&mut self) -> CreditReport {
         let mut moved = CreditReport::default();
         let (volumes, scheduler, now) = (&mut self.volumes, &mut self.scheduler, self.now);
-        self.restless.retain(|&slot| {
+        self.dirty.retain(|&slot| {
             let volume = &mut volumes[slot as usize];
             let balances = scheduler.balances(now, volume.index);
             if balances != Balances::default() {
                 moved.volumes.push((volume.state.id, balances));
             }
-            volume.restless = balances != Balances::full(&volume.state.pacing);
-            volume.restless
+            volume.dirty = balances != Balances::full(&volume.state.pacing);
+            volume.dirty
         });
         moved.hosts = self.host_reports().iter().map(|host| (host.id, host.balances)).collect();
         moved

@@ -139,7 +139,7 @@ impl<D: Driver> Reactor<D> {
         } else {
             tracing::info!(core = self.core, "{change}");
         }
-        self.board.may_sell(self.core, change.sold_ppm);
+        self.shared_device.may_sell(self.core, change.sold_ppm);
     }
 }
 

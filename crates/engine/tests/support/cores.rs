@@ -4,11 +4,11 @@
 use super::{ANSWER_MAX, Nbd};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::time::Duration;
-use evenkeel_engine::board::Board;
 use evenkeel_engine::clock::Clock;
 use evenkeel_engine::directory::{Directory, Entry};
 use evenkeel_engine::driver::{Driver, Event, Waker};
-use evenkeel_engine::reactor::{LatencyPage, Mail, Mailbox, Reactor};
+use evenkeel_engine::reactor::{Inbox, LatencyPage, Message, Reactor};
+use evenkeel_engine::shared_device::SharedDevice;
 use evenkeel_store::Pool;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_wire::agent::{HostAddress, VolumeState};
@@ -118,7 +118,7 @@ impl<D> Drop for Watched<D> {
 
 /// Some cores with memory volumes.
 pub struct Cores {
-    mailboxes: Arc<[Mailbox]>,
+    inboxes: Arc<[Inbox]>,
     directory: Arc<Directory>,
     pool: MemoryPool,
     watches: Vec<Watch>,
@@ -131,22 +131,22 @@ impl Cores {
         count: u16,
         driver: fn(Waker, Clock) -> io::Result<D>,
     ) -> Self {
-        let mailboxes: Arc<[Mailbox]> = (0..count).map(|_| Mailbox::new().unwrap()).collect();
+        let inboxes: Arc<[Inbox]> = (0..count).map(|_| Inbox::new().unwrap()).collect();
         let directory = Arc::new(Directory::default());
-        let (clock, board) = (Clock::new(), Arc::new(Board::new(count)));
+        let (clock, shared_device) = (Clock::new(), Arc::new(SharedDevice::new(count)));
         let (mut watches, mut threads) = (Vec::new(), Vec::new());
         for core in 0..count {
             let watch = Watch(Arc::new((Mutex::new(Rest::Awake), Condvar::new())), Arc::default());
             watches.push(watch.clone());
-            let mailboxes = Arc::clone(&mailboxes);
-            let shared = (Arc::clone(&directory), Arc::clone(&board));
+            let inboxes = Arc::clone(&inboxes);
+            let shared = (Arc::clone(&directory), Arc::clone(&shared_device));
             threads.push(std::thread::spawn(move || {
-                let driver = driver(mailboxes[usize::from(core)].waker(), clock)?;
+                let driver = driver(inboxes[usize::from(core)].waker(), clock)?;
                 let driver = Watched { driver, watch, idle_turns: 0 };
-                Reactor::new(core, mailboxes, shared, clock, driver).run()
+                Reactor::new(core, inboxes, shared, clock, driver).run()
             }));
         }
-        Self { mailboxes, directory, pool: MemoryPool::new(), watches, threads }
+        Self { inboxes, directory, pool: MemoryPool::new(), watches, threads }
     }
 
     /// Makes a volume whose home is this core.
@@ -155,7 +155,7 @@ impl Cores {
         let store = self.pool.open(state.id, state.size).unwrap();
         let (geometry, attachments) = (store.geometry(), state.attachments.clone());
         let (ack, answer) = sync_channel(1);
-        self.post(home, Mail::Apply(Box::new(state.clone()), Some(store), ack));
+        self.post(home, Message::Apply(Box::new(state.clone()), Some(store), ack));
         answer.recv_timeout(ANSWER_MAX).unwrap().unwrap();
         self.directory.insert(state.id, Entry { home, geometry, attachments });
     }
@@ -167,7 +167,7 @@ impl Cores {
         client.set_read_timeout(Some(ANSWER_MAX)).unwrap();
         rustix::net::sockopt::set_socket_send_buffer_size(&server, send_bytes).unwrap();
         let (slot, _) = self.directory.slots().greet(HostAddress::Local, core).unwrap();
-        self.post(core, Mail::Connection(OwnedFd::from(server), HostAddress::Local, slot));
+        self.post(core, Message::Connection(OwnedFd::from(server), HostAddress::Local, slot));
         client
     }
 
@@ -179,7 +179,7 @@ impl Cores {
     /// What the core says in one turn of where requests spent their time.
     pub fn latencies(&self, core: u16, after: Option<VolumeId>) -> LatencyPage {
         let (ack, answer) = sync_channel(1);
-        self.post(core, Mail::Latencies(after, ack));
+        self.post(core, Message::Latencies(after, ack));
         answer.recv_timeout(ANSWER_MAX).unwrap()
     }
 
@@ -198,13 +198,13 @@ impl Cores {
 
     /// Ends them all; none may have broken down.
     pub fn stop(self) {
-        (0..self.mailboxes.len()).for_each(|core| self.post(core as u16, Mail::Stop));
+        (0..self.inboxes.len()).for_each(|core| self.post(core as u16, Message::Stop));
         for thread in self.threads {
             thread.join().unwrap().unwrap();
         }
     }
 
-    fn post(&self, core: u16, letter: Mail) {
-        self.mailboxes[usize::from(core)].post(letter);
+    fn post(&self, core: u16, message: Message) {
+        self.inboxes[usize::from(core)].post(message);
     }
 }

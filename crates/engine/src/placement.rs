@@ -1,6 +1,6 @@
-//! Which hosts have limits, and on which core they are: all volumes of such a host are at home on
-//! one core, so its limits are exact. So volumes and hosts that are connected by attachments, over
-//! however many others, are at home together.
+//! On which core the hosts with limits are. All volumes of such a host are on its core, so its
+//! limits are exact. So volumes and hosts that attachments connect, over however many others, are
+//! on one core together.
 
 use crate::directory::Directory;
 use evenkeel_core::ids::{InstanceId, VolumeId};
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module's text.
 #[derive(Debug, Default)]
-pub(crate) struct Homes {
+pub(crate) struct Placement {
     hosts: BTreeMap<InstanceId, Host>,
 }
 
@@ -43,7 +43,7 @@ impl Group {
     }
 }
 
-impl Homes {
+impl Placement {
     /// The cores on which those of these hosts are that have limits.
     pub fn cores(&self, attachments: &[Attachment]) -> BTreeSet<u16> {
         attachments.iter().filter_map(|attachment| self.home(attachment.host)).collect()

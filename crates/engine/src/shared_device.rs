@@ -1,8 +1,8 @@
-//! Who wants the device: where several cores use one device, each keeps to a part of its window.
+//! The state of a device that several cores share: each core keeps to a part of its window.
 //!
-//! A core's part is what its volumes have reserved, and an even part of what nobody has reserved.
-//! A core nobody waits at leaves its part to the others. Nothing is locked: each core writes its
-//! own line, and reads the others' at most once a millisecond while somebody waits.
+//! A core's part is what its volumes have reserved, and an even part of what is not reserved. A
+//! core on which no request waits leaves its part to the others. Nothing is locked: each core
+//! writes its own line, and reads the others' at most once a millisecond while requests wait.
 
 use evenkeel_core::qos::sharing::{DeviceOthers, URGENT_RECENT};
 use evenkeel_core::time::{Duration, Instant};
@@ -16,7 +16,7 @@ const RECENT: Duration = Duration::from_ms(50);
 
 /// See the module's text.
 #[derive(Debug)]
-pub struct Board {
+pub struct SharedDevice {
     cores: Box<[Line]>,
 }
 
@@ -55,8 +55,8 @@ pub struct Said {
     pub beside_urgent: u32,
 }
 
-impl Board {
-    /// The board of so many cores.
+impl SharedDevice {
+    /// The state of a device that so many cores share.
     #[must_use]
     pub fn new(cores: u16) -> Self {
         Self { cores: (0..cores.max(1)).map(|_| Line::default()).collect() }
@@ -164,8 +164,8 @@ mod tests {
     const NOTHING: Said =
         Said { wanted: false, urgent_at: None, in_flight: 0, window_slots: 9, beside_urgent: 3 };
 
-    fn want(board: &Board, core: u16, now: Instant) {
-        board.say(core, now, &Said { wanted: true, ..NOTHING });
+    fn want(shared_device: &SharedDevice, core: u16, now: Instant) {
+        shared_device.say(core, now, &Said { wanted: true, ..NOTHING });
     }
 
     fn at(ms: u64) -> Instant {
@@ -174,62 +174,66 @@ mod tests {
 
     #[test]
     fn alone_a_core_has_the_whole_device() {
-        let board = Board::new(4);
-        board.reserve(1, 500);
-        assert_eq!(board.part(0, at(1_000), 1_000), 1_000);
-        assert_eq!(board.part(1, at(1_000), 1_000), 1_000);
-        assert!(!Board::new(1).is_shared());
+        let shared_device = SharedDevice::new(4);
+        shared_device.reserve(1, 500);
+        assert_eq!(shared_device.part(0, at(1_000), 1_000), 1_000);
+        assert_eq!(shared_device.part(1, at(1_000), 1_000), 1_000);
+        assert!(!SharedDevice::new(1).is_shared());
     }
 
     #[test]
     fn what_is_reserved_goes_first_and_the_rest_is_even() {
-        let board = Board::new(3);
-        board.reserve(0, 600);
-        want(&board, 0, at(1_000));
-        want(&board, 1, at(1_000));
-        assert_eq!(board.part(0, at(1_010), 1_000), 800);
-        assert_eq!(board.part(1, at(1_010), 1_000), 200);
+        let shared_device = SharedDevice::new(3);
+        shared_device.reserve(0, 600);
+        want(&shared_device, 0, at(1_000));
+        want(&shared_device, 1, at(1_000));
+        assert_eq!(shared_device.part(0, at(1_010), 1_000), 800);
+        assert_eq!(shared_device.part(1, at(1_010), 1_000), 200);
         // The third one counts itself in once it looks.
-        assert_eq!(board.part(2, at(1_010), 1_000), 133);
+        assert_eq!(shared_device.part(2, at(1_010), 1_000), 133);
         // Whoever has not wanted it for a while has left its part to the others.
-        want(&board, 1, at(1_100));
-        assert_eq!(board.part(1, at(1_100), 1_000), 1_000);
+        want(&shared_device, 1, at(1_100));
+        assert_eq!(shared_device.part(1, at(1_100), 1_000), 1_000);
     }
 
     #[test]
     fn the_worst_that_a_core_has_seen_counts() {
-        let board = Board::new(2);
-        assert_eq!(board.sold_ppm(), PPM);
-        board.may_sell(1, 700_000);
-        board.may_sell(0, 900_000);
-        assert_eq!(board.sold_ppm(), 700_000);
-        board.may_sell(1, PPM);
-        assert_eq!(board.sold_ppm(), 900_000);
+        let shared_device = SharedDevice::new(2);
+        assert_eq!(shared_device.sold_ppm(), PPM);
+        shared_device.may_sell(1, 700_000);
+        shared_device.may_sell(0, 900_000);
+        assert_eq!(shared_device.sold_ppm(), 700_000);
+        shared_device.may_sell(1, PPM);
+        assert_eq!(shared_device.sold_ppm(), 900_000);
     }
 
     #[test]
     fn the_others_hear_of_urgent_requests() {
-        let board = Board::new(3);
-        let heard = |core| board.others(core, at(8), 1_000).urgent_at;
+        let shared_device = SharedDevice::new(3);
+        let heard = |core| shared_device.others(core, at(8), 1_000).urgent_at;
         assert_eq!(heard(0), None);
-        board.say(1, at(5), &Said { urgent_at: Some(at(5)), ..NOTHING });
-        board.say(2, at(5), &Said { urgent_at: Some(at(3)), ..NOTHING });
+        shared_device.say(1, at(5), &Said { urgent_at: Some(at(5)), ..NOTHING });
+        shared_device.say(2, at(5), &Said { urgent_at: Some(at(3)), ..NOTHING });
         assert_eq!((heard(0), heard(1), heard(2)), (Some(at(5)), Some(at(3)), Some(at(5))));
-        let beside = |ms| board.others(0, at(ms), 1_000).beside_urgent;
+        let beside = |ms| shared_device.others(0, at(ms), 1_000).beside_urgent;
         assert_eq!((beside(8), beside(200)), (Some(3), None));
         // A core that has served none since takes nothing back.
-        board.say(1, at(7), &NOTHING);
+        shared_device.say(1, at(7), &NOTHING);
         assert_eq!(heard(0), Some(at(5)));
     }
 
     #[test]
     fn what_is_in_flight_adds_up_and_the_narrowest_window_counts_while_it_is_wanted() {
-        let board = Board::new(3);
+        let shared_device = SharedDevice::new(3);
         let say = |core, in_flight, window_slots| {
-            board.say(core, at(10), &Said { wanted: true, in_flight, window_slots, ..NOTHING });
+            shared_device.say(
+                core,
+                at(10),
+                &Said { wanted: true, in_flight, window_slots, ..NOTHING },
+            );
         };
         let heard = |core, ms| {
-            let others = board.others(core, at(ms), 1_000);
+            let others = shared_device.others(core, at(ms), 1_000);
             (others.in_flight, others.window_slots)
         };
         assert_eq!(heard(0, 10), (0, None));
@@ -245,11 +249,14 @@ mod tests {
 
     #[test]
     fn oversold_parts_follow_what_is_reserved() {
-        let board = Board::new(2);
-        board.reserve(0, 3_000);
-        board.reserve(1, 1_000);
-        want(&board, 0, at(1));
-        want(&board, 1, at(1));
-        assert_eq!((board.part(0, at(2), 1_000), board.part(1, at(2), 1_000)), (750, 250));
+        let shared_device = SharedDevice::new(2);
+        shared_device.reserve(0, 3_000);
+        shared_device.reserve(1, 1_000);
+        want(&shared_device, 0, at(1));
+        want(&shared_device, 1, at(1));
+        assert_eq!(
+            (shared_device.part(0, at(2), 1_000), shared_device.part(1, at(2), 1_000)),
+            (750, 250)
+        );
     }
 }
