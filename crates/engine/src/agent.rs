@@ -130,17 +130,14 @@ impl EngineAgent {
     /// Opens a volume; its bytes are made or added to only where that is what is to be done.
     fn open(&self, state: VolumeState, at_rest: AtRest) -> Result<(), Failed> {
         let id = state.id;
+        if !matches!(at_rest, AtRest::Complete) {
+            // What there is no place for is neither made nor added to.
+            self.prepare(&mut self.placement(), None, &state)?;
+        }
         match at_rest {
             AtRest::Complete => {}
-            // What there is no place for is neither made nor added to.
-            AtRest::New => {
-                self.prepare(&mut self.placement(), None, &state)?;
-                self.pool.create(id, state.size).map_err(failed)?;
-            }
-            AtRest::Growing(from) => {
-                self.prepare(&mut self.placement(), None, &state)?;
-                self.pool.resize(id, from, state.size).map_err(failed)?;
-            }
+            AtRest::New => self.pool.create(id, state.size).map_err(failed)?,
+            AtRest::Growing(from) => self.pool.resize(id, from, state.size).map_err(failed)?,
         }
         let store = self.pool.open(id, state.size).map_err(failed)?;
         // Refused only now, it leaves bytes behind that no volume has. They are not deleted: they

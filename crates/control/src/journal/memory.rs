@@ -1,5 +1,5 @@
 //! A journal in memory, for tests: nothing of it survives the process. Like a store of keys and
-//! values it keeps the bytes of [`format`], so whatever is read from it went through them.
+//! values it keeps the bytes of [`mod@format`], so whatever is read from it went through them.
 //!
 //! Clones share what is kept: a clone is what opening the same journal again is elsewhere.
 

@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | [`sqlite`] | one file on this machine, for one server |
 //! | [`memory`] | bytes in memory, for tests |
-//! | [`format`] | the byte form of an event, for journals that keep bytes |
+//! | [`mod@format`] | the byte form of an event, for journals that keep bytes |
 //! | `watch` | how changes reach those who follow |
 //! | `conformance` | what every journal must do; each one's tests call it |
 //!

@@ -29,7 +29,7 @@
 //! renewal. What was made or deleted after a renewal began is left out of it. To have less leased,
 //! the data plane confirms first, and a volume that it does not confirm keeps its row. To have more
 //! leased, the row is committed first. So the journal holds a lower bound at every moment.
-//!
+
 pub mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,10 +49,9 @@ use tracing::{debug, error, info, warn};
 use self::turns::{Key, Turn, Turns};
 use crate::capacity::Known;
 use crate::journal::{Change, Credits, Journal, JournalError, Loaded, Revision};
-use crate::model::Tagged;
 use crate::model::{
     AttachmentState, Command, Decision, Event, Host, LOCAL_TYPE, Model, Phase, Refusal, Room,
-    Settings, Settled, Tags, Volume,
+    Settings, Settled, Tagged, Tags, Volume,
 };
 use crate::{clock, credits, reconcile, space};
 

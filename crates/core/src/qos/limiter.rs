@@ -102,11 +102,12 @@ impl Limiter {
     }
 
     /// Brings the pacers up to `now`, which must not be before any earlier one. Decides nothing
-    /// anew: the account of a throttled limiter stays open.
+    /// anew: the account of a limiter that throttles stays open.
     pub fn settle(&mut self, now: Instant) {
         let elapsed = now.since(self.settled_at);
         let full = self.settle_by(elapsed, now);
-        // A throttled limiter is looked at again when its limits are ready, not when they are full.
+        // A limiter that throttles is looked at again when its limits are ready, not when they are
+        // full.
         match self.throttled_by {
             None => self.forfeited.idle_ns += full.ns,
             Some(_) => self.forfeited.late_ns += full.ns,
@@ -224,15 +225,16 @@ impl Limiter {
         Some(until).filter(|until| *until < NEVER)
     }
 
-    /// Settles, and closes the account of a throttled limiter: time until the limits were ready was
-    /// the tenant's, what came after was ours. The caller now decides anew whether the next request
-    /// may pass.
+    /// Settles, and closes the account of a limiter that throttles: time until the limits were
+    /// ready was the tenant's, what came after was ours. The caller now decides anew whether the
+    /// next request may pass.
     pub fn reopen(&mut self, reserves: &mut Reserves, now: Instant) {
         self.settle(now);
         self.close_account(reserves, now);
     }
 
-    /// Closes the account of a throttled limiter that has been settled; see [`Limiter::reopen`].
+    /// Closes the account of a limiter that throttles that has been settled; see
+    /// [`Limiter::reopen`].
     pub fn close_account(&mut self, reserves: &mut Reserves, now: Instant) {
         if let Some(by) = self.throttled_by.take() {
             let end = now.min(self.throttled_until);
@@ -304,8 +306,8 @@ impl Limiter {
 
     /// Tells what decides its future.
     pub fn tell(&self, phase: &mut Phase) {
-        // How long an open limiter has not been looked at makes no difference. What a throttled one
-        // lost meanwhile may be made whole.
+        // How long an open limiter has not been looked at makes no difference. What one that
+        // throttles lost meanwhile may be made whole.
         let elapsed = match self.throttled_by {
             None => phase.at().since(self.settled_at),
             Some(_) => Duration::ZERO,

@@ -74,7 +74,7 @@ pub(crate) struct Fifo {
     tail: u32,
 }
 
-/// The first request of a class: what is left of it, and whose it is.
+/// The first request of a queue: what is left of it, and whose it is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
     pub portion: Portion,
@@ -94,7 +94,7 @@ impl Fifo {
         self.append_nodes(nodes, Self { head: at, tail: at });
     }
 
-    /// Appends all of another class, which has something.
+    /// Appends all of another queue, which is not empty.
     fn append_nodes(&mut self, nodes: &mut Nodes, other: Self) {
         if self.tail == NIL {
             self.head = other.head;
@@ -199,7 +199,7 @@ impl Fifo {
     }
 }
 
-/// How much waits: in one class, or in several that are bounded together.
+/// How much waits: in one queue, or in several that are bounded together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Waiting {
     pub requests: u32,

@@ -1,5 +1,5 @@
-//! How a quantum passes: all limiters are looked at, and if all are open everything is charged at
-//! once. See [`crate::qos::sharing`] for the limiters.
+//! How a quantum passes: all limiters are looked at, and if all let it pass everything is charged
+//! at once. See [`crate::qos::sharing`] for the limiters.
 
 use super::share::Ticket;
 use super::{Dispatch, OUTPUT_DISPATCHES_MAX, Scheduler, VolumeIndex, index};
@@ -58,9 +58,9 @@ impl Scheduler {
         entry.allows(cost, operation)
     }
 
-    /// Sends the next quantum of a flow through the limiters, if they are open: then everything is
-    /// charged. The volume's limits are settled, and so are the instance's unless it comes from its
-    /// volume.
+    /// Sends the next quantum of a flow through the limiters, if they let it pass: then everything
+    /// is charged. The volume's limits are settled, and so are the instance's unless it comes from
+    /// its volume.
     #[inline(always)]
     pub(super) fn try_pass(&mut self, flow: u32, from: Waits) -> Passed {
         let entry = &self.sharing.flows[index(flow)];
