@@ -1,0 +1,247 @@
+//! Leases of credits: how much of each balance the data plane may spend on its own.
+
+use std::sync::MutexGuard;
+
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::qos::pacing::{Balances, Pacing};
+use evenkeel_wire::agent::{Command as AgentCommand, CreditReport, Reply, Report};
+use tracing::{info, warn};
+
+use super::calls::unexpected;
+use super::turns::Key;
+use super::writer::Writer;
+use super::{Plane, PlaneError};
+use crate::journal::{Credits, Revision};
+use crate::{credits, reconcile};
+
+/// What only a renewal of leases may touch.
+#[derive(Default)]
+pub(super) struct Leases {
+    /// Whether balances could not be stored the last time: logged once and not every second, and
+    /// what was told then is asked for again.
+    pub(super) behind: bool,
+}
+
+impl Plane {
+    /// Sets credit balances in the data plane and stores them.
+    ///
+    /// # Errors
+    /// See [`PlaneError`].
+    pub fn set_balances(&self, id: VolumeId, balances: Balances) -> Result<(), PlaneError> {
+        let _turn = self.turn(vec![Key::Volume(id)])?;
+        let _leases = self.leases()?;
+        let pacing = reconcile::pacing(&self.settings, self.model().volume(id)?);
+        let row_of_it = self.lower(id, &pacing, balances)?;
+        self.call(AgentCommand::SetBalances(id, balances)).map_err(PlaneError::Agent)?;
+        // Where there was more before, all that is left may be unleased.
+        self.lease(&row_of_it)?;
+        let began = self.writer()?.revision;
+        let report = self.report()?;
+        self.renew(credits_of(report), began)
+    }
+
+    /// Before there is less, less is on disk: the row that holds before and after `balances` are
+    /// set.
+    fn lower(
+        &self,
+        id: VolumeId,
+        pacing: &Pacing,
+        balances: Balances,
+    ) -> Result<Credits, PlaneError> {
+        let mut writer = self.writer()?;
+        let (before, after) = (writer.stored.volume(id), credits::unleased(pacing, balances));
+        let least = |set: Option<u64>, before: Option<u64>, after: Option<u64>| match set {
+            Some(_) => before.min(after),
+            None => before,
+        };
+        let row = Balances {
+            operations: least(balances.operations, before.operations, after.operations),
+            bytes: least(balances.bytes, before.bytes, after.bytes),
+        };
+        let row_of_it = Credits { volumes: [(id, row)].into(), ..Default::default() };
+        if row != before {
+            self.commit(&mut writer, vec![], &row_of_it)?;
+        }
+        Ok(row_of_it)
+    }
+
+    /// Notices how much may be sold now, and renews the leases of credits. Touches no bytes at
+    /// rest, and so is quick on a slow device.
+    pub fn renew_leases(&self) {
+        self.capacity();
+        let Ok(mut leases) = self.leases() else { return };
+        let was_behind = leases.behind;
+        match self.renew_moved(&mut leases) {
+            Ok(()) if was_behind => info!("credits are being leased again"),
+            Err(error) if !was_behind => {
+                warn!(%error, "credits are not being leased: bursts end when the leases do");
+            }
+            _ => {}
+        }
+    }
+
+    /// Renews the leases of the balances that moved; of all of them if the last time failed.
+    pub(super) fn renew_moved(&self, leases: &mut Leases) -> Result<(), PlaneError> {
+        let was_behind = std::mem::replace(&mut leases.behind, true);
+        let began = self.writer()?.revision;
+        let told = match was_behind {
+            true => credits_of(self.report()?),
+            false => match self.agent.call(AgentCommand::Balances) {
+                Reply::Balances(told) => told,
+                Reply::Failed(failed) => return Err(PlaneError::Agent(failed)),
+                _ => {
+                    return Err(PlaneError::Agent(unexpected(
+                        "Balances was answered with something else",
+                    )));
+                }
+            },
+        };
+        self.renew(told, began)?;
+        if was_behind {
+            // Less may be leased than what is on disk allows: the data plane is told first.
+            let stored = self.writer()?.stored.clone();
+            self.lease(&stored)?;
+        }
+        leases.behind = false;
+        Ok(())
+    }
+
+    /// Renews leases by balances that were told after the revision `began`: to lease less, the data
+    /// plane is told and then the disk; to lease more, the disk and then the data plane. So what is
+    /// on disk is never more than there is. The caller holds the leases.
+    fn renew(&self, told: CreditReport, began: Revision) -> Result<(), PlaneError> {
+        let Renewal { mut rows, less, mut more } = self.renewal(&*self.writer()?, told);
+        if rows.is_empty() {
+            return Ok(());
+        }
+        if !less.is_empty() {
+            let confirmed = self.lease(&less)?;
+            // What the data plane does not hold keeps its row.
+            let is_confirmed = |id: &VolumeId| {
+                !less.volumes.contains_key(id) || confirmed.volumes.contains_key(id)
+            };
+            rows.volumes.retain(|id, _| is_confirmed(id));
+            rows.hosts
+                .retain(|id, _| !less.hosts.contains_key(id) || confirmed.hosts.contains_key(id));
+            overlay(&mut rows, &confirmed);
+        }
+        {
+            let mut writer = self.writer()?;
+            let Writer { stored, born, .. } = &*writer;
+            rows.volumes.retain(|id, _| {
+                stored.volumes.contains_key(id) && born.get(id).is_none_or(|born| *born <= began)
+            });
+            rows.hosts.retain(|id, _| stored.hosts.contains_key(id));
+            if !rows.is_empty() {
+                self.commit(&mut writer, vec![], &rows)?;
+            }
+        }
+        more.volumes.retain(|id, _| rows.volumes.contains_key(id));
+        more.hosts.retain(|id, _| rows.hosts.contains_key(id));
+        if !more.is_empty() {
+            self.lease(&more)?;
+        }
+        Ok(())
+    }
+
+    /// What there is to be renewed.
+    fn renewal(&self, writer: &Writer, told: CreditReport) -> Renewal {
+        let (model, mut renewal) = (self.model(), Renewal::default());
+        for (id, balances) in told.volumes {
+            if let Some(volume) = model.volumes.get(&id)
+                && let Some(&before) = writer.stored.volumes.get(&id)
+            {
+                let pacing = reconcile::pacing(&self.settings, volume);
+                let (row, less, more) = renewed(&pacing, before, balances);
+                renewal.rows.volumes.extend(row.map(|row| (id, row)));
+                renewal.less.volumes.extend(less.map(|less| (id, less)));
+                renewal.more.volumes.extend(more.map(|more| (id, more)));
+            }
+        }
+        for (id, balances) in told.hosts {
+            if let Some(host) = model.hosts.get(&id)
+                && let Some(pacing) = reconcile::host_pacing(host)
+                && let Some(&before) = writer.stored.hosts.get(&id)
+            {
+                let (row, less, more) = renewed(&pacing.as_volume(), before, balances);
+                renewal.rows.hosts.extend(row.map(|row| (id, row)));
+                renewal.less.hosts.extend(less.map(|less| (id, less)));
+                renewal.more.hosts.extend(more.map(|more| (id, more)));
+            }
+        }
+        renewal
+    }
+
+    /// Tells the data plane what is unleased; what of it is so now.
+    fn lease(&self, unleased: &Credits) -> Result<Credits, PlaneError> {
+        let volumes = unleased.volumes.iter().map(|(id, balances)| (*id, *balances)).collect();
+        let hosts = unleased.hosts.iter().map(|(id, balances)| (*id, *balances)).collect();
+        match self.agent.call(AgentCommand::Lease(CreditReport { volumes, hosts })) {
+            Reply::Balances(CreditReport { volumes, hosts }) => Ok(Credits {
+                volumes: volumes.into_iter().collect(),
+                hosts: hosts.into_iter().collect(),
+            }),
+            Reply::Failed(failed) => Err(PlaneError::Agent(failed)),
+            _ => Err(PlaneError::Agent(unexpected("Lease was answered with something else"))),
+        }
+    }
+
+    pub(super) fn leases(&self) -> Result<MutexGuard<'_, Leases>, PlaneError> {
+        self.leases.lock().map_err(|_| PlaneError::Poisoned)
+    }
+}
+
+/// The balances in a report.
+pub(super) fn credits_of(report: Report) -> CreditReport {
+    CreditReport {
+        volumes: report.volumes.iter().map(|report| (report.id, report.balances)).collect(),
+        hosts: report.hosts.iter().map(|report| (report.id, report.balances)).collect(),
+    }
+}
+
+/// Puts those amounts of others in the place of these that there are, where there are any.
+fn overlay(rows: &mut Credits, others: &Credits) {
+    let overlay = |over: &Balances, row: &mut Balances| {
+        row.operations = over.operations.or(row.operations);
+        row.bytes = over.bytes.or(row.bytes);
+    };
+    for (id, over) in &others.volumes {
+        if let Some(row) = rows.volumes.get_mut(id) {
+            overlay(over, row);
+        }
+    }
+    for (id, over) in &others.hosts {
+        if let Some(row) = rows.hosts.get_mut(id) {
+            overlay(over, row);
+        }
+    }
+}
+
+/// Leases that are to be renewed.
+#[derive(Default)]
+struct Renewal {
+    /// What is to be in the database, of all that change.
+    rows: Credits,
+    /// What is to be unleased where that is more than before, so that less is leased.
+    less: Credits,
+    /// The same where more is leased.
+    more: Credits,
+}
+
+/// What is to be unleased of `balances` instead of `before`, if it changes: all of it, and the
+/// parts by which less and more is leased.
+fn renewed(
+    pacing: &Pacing,
+    before: Balances,
+    balances: Balances,
+) -> (Option<Balances>, Option<Balances>, Option<Balances>) {
+    let row = credits::renewed(pacing, before, balances);
+    let part = |is: fn(u64, u64) -> bool| {
+        let one =
+            |row: Option<u64>, before: Option<u64>| row.filter(|row| is(*row, before.unwrap_or(0)));
+        let operations = one(row.operations, before.operations);
+        let part = Balances { operations, bytes: one(row.bytes, before.bytes) };
+        (part != Balances::default()).then_some(part)
+    };
+    ((row != before).then_some(row), part(|row, before| row > before), part(|row, b| row < b))
+}

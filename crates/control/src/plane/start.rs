@@ -1,0 +1,178 @@
+//! The start: loading the journal and bringing up every host and volume in the data plane.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, RwLock};
+
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::qos::pacing::Balances;
+use evenkeel_wire::agent::{
+    Agent, Capacity, Command as AgentCommand, Failed, FailedKind, HostAddress,
+};
+use tracing::{error, warn};
+
+use super::settling::Settling;
+use super::turns::Turns;
+use super::upkeep::{RETRY_TICKS, SPACE_TICKS, Upkeep};
+use super::writer::Writer;
+use super::{Plane, PlaneError};
+use crate::journal::{Change, Credits, Journal, Loaded};
+use crate::model::{Command, Host, LOCAL_TYPE, Model, Settings, Tags};
+use crate::{clock, credits, reconcile};
+
+impl Plane {
+    /// Loads the journal and brings up every volume in the data plane.
+    ///
+    /// # Errors
+    /// The journal cannot be used, or the data plane is not running. A single volume that cannot
+    /// be brought up is not an error: it is logged and goes into the state `error`.
+    pub fn start(
+        mut journal: Box<dyn Journal>,
+        settings: Settings,
+        agent: Arc<dyn Agent>,
+    ) -> Result<Self, PlaneError> {
+        let moment = clock::moment();
+        let now = moment.unix;
+        let Loaded { mut model, credits: found, stop, revision } = journal.load()?;
+        if cfg!(debug_assertions) {
+            model.invariants();
+        }
+        if !matches!(stop, credits::Stop::Clean(_)) && !model.volumes.is_empty() {
+            warn!(
+                "the server was not stopped cleanly; credit balances are reduced by what may be \
+                 spent"
+            );
+        }
+        let mut opening = balances_after(&settings, &model, &found, &stop, &moment);
+        let stored = unleased(&settings, &model, &opening);
+        let mut events = vec![];
+        if model.local_host().is_none() {
+            let id = clock::instance_id()?;
+            let instance_type = LOCAL_TYPE.into();
+            let (address, tags) = (HostAddress::Local, Tags::new());
+            let command = Command::RegisterHost { id, instance_type, address, tags };
+            events = model.decide(&settings, &Capacity::Unknown, &command, now)?.events;
+        }
+        let mut writer = Writer {
+            journal,
+            revision,
+            stored,
+            born: BTreeMap::new(),
+            is_settled: false,
+            unanswered: BTreeSet::new(),
+        };
+        let change = Change { events, unleased: writer.stored.clone(), stopped: None };
+        match writer.store(&change) {
+            Err(error) if error.is_no_room() && change.events.is_empty() => {
+                // Volumes are served and can be deleted; of their credits nothing is leased.
+                warn!(%error, "the disk is full: volumes do not burst until there is room");
+                (writer.stored, opening) = (found.clone(), found);
+            }
+            stored => stored?,
+        }
+        change.events.into_iter().for_each(|event| model.apply(event));
+        let writer = Mutex::new(writer);
+        let (model, capacity, space) = (RwLock::new(model), Mutex::default(), Mutex::default());
+        let (turns, leases) = (Turns::default(), Mutex::default());
+        let upkeep = Mutex::new(Upkeep {
+            ticks_to_retry: RETRY_TICKS,
+            retried: None,
+            ticks_to_look: SPACE_TICKS,
+        });
+        let plane = Self { settings, agent, model, turns, leases, writer, upkeep, capacity, space };
+        plane.bring_up_hosts(&opening)?;
+        plane.bring_up_all(&opening)?;
+        plane.tell_of_unowned();
+        plane.look_at_space();
+        plane.capacity();
+        Ok(plane)
+    }
+
+    fn bring_up_hosts(&self, opening: &Credits) -> Result<(), PlaneError> {
+        let hosts: Vec<AgentCommand> = {
+            let (writer, model) = (self.writer()?, self.model());
+            let state = |host: &Host| {
+                let start = writer.start_of_host(host.id, opening);
+                reconcile::host(host, start).map(AgentCommand::ApplyHost)
+            };
+            model.hosts.values().filter_map(state).collect()
+        };
+        hosts.into_iter().try_for_each(|command| self.call(command).map_err(PlaneError::Agent))
+    }
+
+    fn bring_up_all(&self, opening: &Credits) -> Result<(), PlaneError> {
+        let ids = reconcile::bring_up_order(&self.model());
+        for id in ids {
+            match self.settle(id, Settling::Starting, opening) {
+                Ok(()) => {}
+                Err(PlaneError::Agent(failed))
+                    if matches!(failed.kind, FailedKind::Damaged | FailedKind::Internal) =>
+                {
+                    error!(volume = %id, reason = failed.message, "cannot be brought up");
+                }
+                Err(error) if error.is_unanswered() => warn!(volume = %id, %error, "not up yet"),
+                Err(PlaneError::Agent(failed)) if failed.kind != FailedKind::Down => {
+                    // What was begun before the stop is taken back now; try again without it.
+                    self.bring_up_or_fail(id, &failed, opening)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn bring_up_or_fail(
+        &self,
+        id: VolumeId,
+        first: &Failed,
+        opening: &Credits,
+    ) -> Result<(), PlaneError> {
+        warn!(volume = %id, reason = first.message, "cannot be brought up as it was being changed");
+        match self.settle(id, Settling::Starting, opening) {
+            Err(error) if error.is_unanswered() => Ok(()),
+            Err(PlaneError::Agent(failed)) if failed.kind != FailedKind::Down => {
+                error!(volume = %id, reason = failed.message, "cannot be brought up");
+                let mut writer = self.writer()?;
+                let event = self.model().fail(id, &failed.message);
+                let events = event.into_iter().collect();
+                self.commit(&mut writer, events, &Credits::default())
+            }
+            other => other,
+        }
+    }
+}
+
+/// What the balances of everything that exists are worth at a start.
+fn balances_after(
+    settings: &Settings,
+    model: &Model,
+    found: &Credits,
+    stop: &credits::Stop,
+    now: &credits::Moment,
+) -> Credits {
+    let volumes = model.volumes.values().map(|volume| {
+        let balances = found.volumes.get(&volume.id).copied().unwrap_or_default();
+        let pacing = reconcile::pacing(settings, volume);
+        (volume.id, credits::after_stop(&pacing, balances, stop, now))
+    });
+    let hosts = model.hosts.values().filter_map(|host| {
+        let pacing = reconcile::host_pacing(host)?.as_volume();
+        let balances = found.hosts.get(&host.id).copied();
+        // A host whose volumes were never used has its balance from its registration.
+        let balances = balances.unwrap_or_else(|| Balances::full(&pacing));
+        Some((host.id, credits::after_stop(&pacing, balances, stop, now)))
+    });
+    Credits { volumes: volumes.collect(), hosts: hosts.collect() }
+}
+
+/// What of the balances of everything that exists is not leased.
+fn unleased(settings: &Settings, model: &Model, balances: &Credits) -> Credits {
+    let volumes = model.volumes.values().map(|volume| {
+        let pacing = reconcile::pacing(settings, volume);
+        (volume.id, credits::unleased(&pacing, balances.volume(volume.id)))
+    });
+    let hosts = model.hosts.values().filter_map(|host| {
+        let pacing = reconcile::host_pacing(host)?.as_volume();
+        Some((host.id, credits::unleased(&pacing, balances.host(host.id))))
+    });
+    Credits { volumes: volumes.collect(), hosts: hosts.collect() }
+}

@@ -1,0 +1,64 @@
+//! The stop: no more I/O that spends credits, then the final balances to the journal.
+
+use evenkeel_wire::agent::{Command as AgentCommand, CreditReport, FailedKind};
+use tracing::warn;
+
+use super::leases::credits_of;
+use super::turns::Key;
+use super::{Plane, PlaneError};
+use crate::journal::{Change, Credits};
+use crate::model::{Phase, Volume};
+use crate::{clock, reconcile};
+
+impl Plane {
+    /// Stores the final balances. Volumes that spend credits are closed to their hosts before, so
+    /// that nothing can be spent after the last report: control plane and data plane stop together.
+    ///
+    /// # Errors
+    /// The database or the data plane failed; the next start then treats this one as a crash.
+    pub fn stop(&self) -> Result<(), PlaneError> {
+        let _all = self.turn(vec![Key::Everything])?;
+        let _leases = self.leases()?;
+        let mut writer = self.writer()?;
+        let model = self.model();
+        let spends = |volume: &&Volume| {
+            volume.phase == Phase::Ready
+                && reconcile::spends_credits(&self.settings, &model, volume)
+        };
+        let to_close: Vec<AgentCommand> = model
+            .volumes
+            .values()
+            .filter(spends)
+            .map(|volume| {
+                let start = writer.start_of_volume(volume.id, &Credits::default());
+                reconcile::closed(&self.settings, volume, start)
+            })
+            .collect();
+        drop(model);
+        drop(writer);
+        for command in to_close {
+            match self.call(command) {
+                Ok(()) => {}
+                // Its bytes cannot be reached: it is closed, and all others stop cleanly.
+                Err(failed) if failed.kind == FailedKind::Damaged => {
+                    warn!(reason = failed.message, "a volume was closed already");
+                }
+                Err(failed) => return Err(PlaneError::Agent(failed)),
+            }
+        }
+        let report = self.report()?;
+        writer = self.writer()?;
+        let changed = changed(&writer.stored, credits_of(report));
+        let stopped = Some(clock::moment());
+        writer.store(&Change { events: vec![], unleased: changed, stopped })?;
+        Ok(())
+    }
+}
+
+/// The balances that are not yet in the database, of volumes and hosts that are in it.
+fn changed(stored: &Credits, told: CreditReport) -> Credits {
+    let CreditReport { mut volumes, mut hosts } = told;
+    volumes.retain(|(id, new)| stored.volumes.get(id).is_some_and(|old| old != new));
+    hosts.retain(|(id, new)| stored.hosts.get(id).is_some_and(|old| old != new));
+    Credits { volumes: volumes.into_iter().collect(), hosts: hosts.into_iter().collect() }
+}
