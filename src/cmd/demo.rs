@@ -123,7 +123,8 @@ fn drive(
         let id = volume.volume_id;
         eprintln!("{:<7} {id}  {}", plan.name, shown(plan));
         balances.extend(plan.credits.map(|credits| (id.clone(), credits)));
-        volumes.push(demo_volume(plan, config.rules, running.nbd, &id, seed, duration_s)?);
+        let export = Export { nbd: running.nbd, id: &id };
+        volumes.push(demo_volume(plan, config.rules, &export, Load { seed, duration_s })?);
     }
     // Last, so that little is earned until the load begins.
     for (id, credits) in balances {
@@ -164,19 +165,29 @@ fn shown(plan: &Plan) -> String {
     text
 }
 
+/// Where a volume of the plan is reached.
+struct Export<'a> {
+    nbd: SocketAddr,
+    id: &'a str,
+}
+
+/// What is done to a volume beyond its plan.
+struct Load {
+    seed: u64,
+    duration_s: u32,
+}
+
 fn demo_volume(
     plan: &Plan,
     rules: &Rules,
-    nbd: SocketAddr,
-    id: &str,
-    seed: u64,
-    duration_s: u32,
+    export: &Export<'_>,
+    load: Load,
 ) -> Result<DemoVolume, Failure> {
     let spec = rules.resolve(&plan.request).map_err(failed)?;
     let pacing = rules.pacing(&spec);
     let iops = pacing.operations.map_or(0, |limit| limit.per_second);
-    let mut workload = demo::workload(plan.read_percent, iops, seed);
-    workload.duration_s = duration_s;
+    let mut workload = demo::workload(plan.read_percent, iops, load.seed);
+    workload.duration_s = load.duration_s;
     let balances = Balances { operations: plan.credits, bytes: None };
     Ok(DemoVolume {
         name: plan.name.to_owned(),
@@ -184,7 +195,7 @@ fn demo_volume(
         size_gib: spec.size_gib,
         promise: Promise::from_pacing(&pacing, balances),
         workload,
-        uri: NbdUri::tcp(nbd, id),
+        uri: NbdUri::tcp(export.nbd, export.id),
     })
 }
 
@@ -273,7 +284,8 @@ mod tests {
     fn every_volume_of_the_plan_is_legal_under_the_newest_rules() {
         let nbd = "127.0.0.1:1".parse().unwrap();
         for plan in plans() {
-            let volume = demo_volume(&plan, Rules::newest(), nbd, "vol-1", 1, 30).unwrap();
+            let (export, load) = (Export { nbd, id: "vol-1" }, Load { seed: 1, duration_s: 30 });
+            let volume = demo_volume(&plan, Rules::newest(), &export, load).unwrap();
             assert_eq!(volume.workload.duration_s, 30);
             assert!(volume.workload.validate().is_ok());
             assert!(volume.promise.operations.is_some(), "{}", plan.name);

@@ -10,6 +10,14 @@ pub const ACTION: Action = Action { name: "DescribeTags", mutates: false, run };
 
 const FILTERS: &[&str] = &["key", "resource-id", "resource-type", "tag:", "value"];
 
+/// A volume or a host with its tags.
+struct Resource<'a> {
+    id: String,
+    resource_type: &'static str,
+    tags: &'a Tags,
+}
+
+/// One tag of a resource.
 struct Tag<'a> {
     resource_id: String,
     resource_type: &'static str,
@@ -23,8 +31,16 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     call.args.done()?;
     let model = call.plane.model();
     // In the order of the ids as texts: "i-" before "vol-".
-    let of_hosts = model.hosts.values().map(|h| (h.id.to_string(), "instance", &h.tags));
-    let of_volumes = model.volumes.values().map(|v| (v.id.to_string(), "volume", &v.tags));
+    let of_hosts = model.hosts.values().map(|host| Resource {
+        id: host.id.to_string(),
+        resource_type: "instance",
+        tags: &host.tags,
+    });
+    let of_volumes = model.volumes.values().map(|volume| Resource {
+        id: volume.id.to_string(),
+        resource_type: "volume",
+        tags: &volume.tags,
+    });
     let tags = of_hosts.chain(of_volumes).flat_map(flat);
     let wanted = tags.filter(|tag| filters.pass(|name| values(tag, name)));
     let (tags, token) = page.cut(wanted, |tag| format!("{} {}", tag.resource_id, tag.key));
@@ -42,15 +58,9 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     Ok(view::paged("tagSet", tags.into_iter().map(item).collect(), token))
 }
 
-fn flat<'a>(
-    (resource_id, resource_type, tags): (String, &'static str, &'a Tags),
-) -> impl Iterator<Item = Tag<'a>> {
-    tags.iter().map(move |(key, value)| Tag {
-        resource_id: resource_id.clone(),
-        resource_type,
-        key,
-        value,
-    })
+fn flat<'a>(resource: Resource<'a>) -> impl Iterator<Item = Tag<'a>> {
+    let Resource { id, resource_type, tags } = resource;
+    tags.iter().map(move |(key, value)| Tag { resource_id: id.clone(), resource_type, key, value })
 }
 
 fn values(tag: &Tag<'_>, filter: &str) -> Vec<String> {

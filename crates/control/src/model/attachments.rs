@@ -6,15 +6,21 @@ use super::{
     ATTACHMENTS_MAX, Attachment, AttachmentState, Decision, Model, Phase, Refusal, Settings, UnixMs,
 };
 
+/// An attachment that is to be made.
+pub(super) struct NewAttachment<'a> {
+    pub id: VolumeId,
+    pub instance: InstanceId,
+    pub device: &'a str,
+}
+
 impl Model {
     pub(super) fn attach(
         &self,
         settings: &Settings,
-        id: VolumeId,
-        instance: InstanceId,
-        device: &str,
+        new: &NewAttachment<'_>,
         now: UnixMs,
     ) -> Result<Decision, Refusal> {
+        let &NewAttachment { id, instance, device } = new;
         let volume = self.volume(id)?;
         let address = self.host(instance)?.address;
         if !is_device_name(device) {

@@ -9,6 +9,14 @@ use super::{Decision, Event, HOSTS_MAX, Host, Model, Refusal, TAGS_MAX, Tags, Un
 /// The type of the machine the server runs on: not one of EC2's, and without EBS limits.
 pub const LOCAL_TYPE: &str = "evenkeel.local";
 
+/// A host that is to be registered.
+pub(super) struct NewHost<'a> {
+    pub id: InstanceId,
+    pub instance_type: &'a str,
+    pub address: HostAddress,
+    pub tags: &'a Tags,
+}
+
 impl Model {
     /// The machine the server runs on: the first host that was registered, and without a type's
     /// limits.
@@ -19,12 +27,10 @@ impl Model {
 
     pub(super) fn register_host(
         &self,
-        id: InstanceId,
-        instance_type: &str,
-        address: HostAddress,
-        tags: &Tags,
+        new: &NewHost<'_>,
         now: UnixMs,
     ) -> Result<Decision, Refusal> {
+        let &NewHost { id, instance_type, address, tags } = new;
         if instance_type != LOCAL_TYPE && instance::by_name(instance_type).is_none() {
             return Err(Refusal::UnknownInstanceType(instance_type.into()));
         }

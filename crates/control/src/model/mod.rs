@@ -45,13 +45,16 @@ use evenkeel_wire::agent::{Capacity, HostAddress};
 
 use admission::KeptBooks;
 pub use admission::{Books, Line, Shortfall, Source, TypeSold};
+use attachments::NewAttachment;
 pub use hosts::LOCAL_TYPE;
+use hosts::NewHost;
 use index::Index;
 pub use modify::ModifyPolicy;
 pub use refusal::Refusal;
 pub use settle::Settled;
 pub use space::{Room, SpaceOversell, SpaceShort};
 pub use tags::{TAGS_MAX, Tagged, Tags};
+use volumes::NewVolume;
 
 /// Volumes one control plane carries at most: as many as the schedulers of two cores. 100,000 are
 /// measured (`cargo bench -p evenkeel-control --bench mutations`); this leaves room.
@@ -467,14 +470,21 @@ impl Model {
     ) -> Result<Decision, Refusal> {
         match command {
             Command::CreateVolume { id, request, zone, tags, token } => {
-                self.create_volume(settings, *id, request, zone, tags, token.as_ref(), now)
+                let token = token.as_ref();
+                self.create_volume(
+                    settings,
+                    &NewVolume { id: *id, request, zone, tags, token },
+                    now,
+                )
             }
             Command::AdoptVolume { id, request, zone, tags } => {
-                self.create_volume(settings, *id, request, zone, tags, None, now)
+                let new = NewVolume { id: *id, request, zone, tags, token: None };
+                self.create_volume(settings, &new, now)
             }
             Command::DeleteVolume { id } => self.delete_volume(*id),
             Command::AttachVolume { id, instance, device } => {
-                self.attach(settings, *id, *instance, device, now)
+                let new = NewAttachment { id: *id, instance: *instance, device };
+                self.attach(settings, &new, now)
             }
             Command::DetachVolume { id, instance, device } => {
                 self.detach(*id, *instance, device.as_deref())
@@ -483,7 +493,8 @@ impl Model {
             Command::CreateTags { resources, tags } => self.create_tags(resources, tags),
             Command::DeleteTags { resources, tags } => self.delete_tags(resources, tags),
             Command::RegisterHost { id, instance_type, address, tags } => {
-                self.register_host(*id, instance_type, *address, tags, now)
+                let new = NewHost { id: *id, instance_type, address: *address, tags };
+                self.register_host(&new, now)
             }
             Command::DeregisterHost { id } => self.deregister_host(*id),
         }

@@ -8,6 +8,16 @@ use super::{
     Tags, Token, UnixMs, VOLUMES_MAX, Volume, VolumeState,
 };
 
+/// A volume that is to be made, of new bytes or of bytes that are there.
+pub(super) struct NewVolume<'a> {
+    pub id: VolumeId,
+    pub request: &'a VolumeRequest,
+    pub zone: &'a str,
+    pub tags: &'a Tags,
+    /// Client token and fingerprint of the request.
+    pub token: Option<&'a (String, String)>,
+}
+
 /// Whether a token that was used at such a time is forgotten by now.
 fn is_stale(used: UnixMs, now: UnixMs) -> bool {
     now.ms_since(used) > TOKEN_LIFETIME_MS
@@ -21,17 +31,13 @@ impl Model {
         self.tokens.get(name).filter(|token| !is_stale(token.used, now))
     }
 
-    #[allow(clippy::too_many_arguments)] // one call site, which names them all
     pub(super) fn create_volume(
         &self,
         settings: &Settings,
-        id: VolumeId,
-        request: &VolumeRequest,
-        zone: &str,
-        tags: &Tags,
-        token: Option<&(String, String)>,
+        new: &NewVolume<'_>,
         now: UnixMs,
     ) -> Result<Decision, Refusal> {
+        let &NewVolume { id, request, zone, tags, token } = new;
         if let Some((name, fingerprint)) = token
             && let Some(known) = self.known_token(name, now)
         {
