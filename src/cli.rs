@@ -31,7 +31,7 @@ pub use sim::{Sim, SimRun, SimSwarm, SimVerb};
 pub use store::{Bytes, StoreKind};
 pub use top::{Top, TopSort};
 pub use volume::{
-    Volume, VolumeAdopt, VolumeAttach, VolumeCreate, VolumeDetach, VolumeModify, VolumeVerb,
+    VolumeAdopt, VolumeArgs, VolumeAttach, VolumeCreate, VolumeDetach, VolumeModify, VolumeVerb,
 };
 
 const AFTER_HELP: &str = "\
@@ -68,7 +68,7 @@ pub enum Verb {
     /// Meant for `eval "$(evenkeel env)"`, or `evenkeel env --shell fish | source`.
     Env(Env),
     /// Create, list, change, attach and delete volumes.
-    Volume(Volume),
+    Volume(VolumeArgs),
     /// Register the client hosts that volumes are attached to.
     Host(Host),
     /// Measure the device under a store, and say what may be sold of it.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 /// A volume as DescribeVolumes shows it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Volume {
+pub struct VolumeDescription {
     pub volume_id: String,
     pub volume_type: String,
     pub size_gib: u64,
@@ -117,7 +117,7 @@ impl Balance {
     }
 }
 
-impl Volume {
+impl VolumeDescription {
     /// All volumes of an answer to DescribeVolumes.
     pub fn set(answer: &Element) -> Vec<Self> {
         answer.items("volumeSet").iter().map(Self::read).collect()
@@ -208,7 +208,7 @@ fn tags(element: &Element) -> BTreeMap<String, String> {
     items.map(|item| (text(item, "key"), text(item, "value"))).collect()
 }
 
-impl Item for Volume {
+impl Item for VolumeDescription {
     const SCHEMA: &'static str = "evenkeel.volumes/1";
     const FIELD: &'static str = "volumes";
     const COLUMNS: &'static [&'static str] =
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn volumes_are_read_and_shown() {
-        let volumes = Volume::set(&Element::parse(VOLUMES).unwrap());
+        let volumes = VolumeDescription::set(&Element::parse(VOLUMES).unwrap());
         assert_eq!(volumes[0].iops, Some(3_000));
         assert_eq!(volumes[0].attachments[0].device, "/dev/sdf");
         assert_eq!(

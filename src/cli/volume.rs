@@ -6,7 +6,7 @@ use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::volume::VolumeType;
 
 #[derive(Args, Debug)]
-pub struct Volume {
+pub struct VolumeArgs {
     #[command(subcommand)]
     pub verb: VolumeVerb,
 

@@ -2,7 +2,7 @@
 
 use crate::api::Client;
 use crate::api::capacity::{Capacity, TypeSold};
-use crate::api::model::Volume;
+use crate::api::model::VolumeDescription;
 use crate::message::{self, Failure, Format, Item, listing};
 use serde_json::json;
 
@@ -30,7 +30,7 @@ pub fn run(client: &Client, format: Format) -> Result<(), Failure> {
 /// A list of volumes, and what is sold with them.
 pub fn volumes(
     client: &Client,
-    volumes: &[Volume],
+    volumes: &[VolumeDescription],
     format: Format,
     when_empty: &str,
 ) -> Result<String, Failure> {
@@ -39,7 +39,7 @@ pub fn volumes(
         Format::Csv => list,
         Format::Json => {
             let capacity = Capacity::get(client)?;
-            let (schema, field) = (Volume::SCHEMA, Volume::FIELD);
+            let (schema, field) = (VolumeDescription::SCHEMA, VolumeDescription::FIELD);
             message::json(&json!({ "schema": schema, field: volumes, "capacity": capacity }))
         }
         Format::Text => below(list, &Capacity::get(client)?.summary()),

@@ -3,7 +3,7 @@
 use super::capacity::MEASURE;
 use crate::api::Client;
 use crate::api::capacity::Capacity;
-use crate::api::model::{Unowned, Volume};
+use crate::api::model::{Unowned, VolumeDescription};
 use crate::cli::{Connection, Doctor, NbdListen};
 use crate::endpoint;
 use crate::message::{self, Exit, Failure, Item};
@@ -314,11 +314,11 @@ fn client(arguments: &Doctor, api: SocketAddr) -> Result<Client, Failure> {
 
 /// Whether every volume is served.
 fn volumes(client: &Client) -> Result<Check, Failure> {
-    let volumes = Volume::set(&client.call("DescribeVolumes", &[])?);
+    let volumes = VolumeDescription::set(&client.call("DescribeVolumes", &[])?);
     Ok(in_error(&volumes))
 }
 
-fn in_error(volumes: &[Volume]) -> Check {
+fn in_error(volumes: &[VolumeDescription]) -> Check {
     const WHAT: &str = "volumes";
     const MEND: &str = "mend what the reason names: each comes back by itself a few seconds later; \
                         `evenkeel volume show VOLUME` tells more";
@@ -421,11 +421,11 @@ mod tests {
 
     #[test]
     fn a_volume_in_error_is_a_failure_with_its_reason() {
-        let volume = |id: &str, state: &str, reason: Option<&str>| Volume {
+        let volume = |id: &str, state: &str, reason: Option<&str>| VolumeDescription {
             volume_id: id.to_owned(),
             state: state.to_owned(),
             error_reason: reason.map(str::to_owned),
-            ..Volume::default()
+            ..VolumeDescription::default()
         };
         let well = volume("vol-1", "in-use", None);
         assert_eq!(in_error(std::slice::from_ref(&well)).found, "1, none in error");

@@ -3,7 +3,7 @@
 use super::{capacity, host};
 use crate::api::Client;
 use crate::api::endpoints::Endpoints;
-use crate::api::model::{Balance, Credits, Unowned, Volume};
+use crate::api::model::{Balance, Credits, Unowned, VolumeDescription};
 use crate::cli::{
     self, VolumeAdopt, VolumeAttach, VolumeCreate, VolumeDetach, VolumeModify, VolumeVerb, Wait,
 };
@@ -20,7 +20,7 @@ const NO_UNOWNED: &str = "every volume's bytes in the store belong to a volume";
 /// Time between two looks at a balance, to tell where it is going.
 const TREND_INTERVAL: Duration = Duration::from_millis(500);
 
-pub fn run(arguments: &cli::Volume) -> Result<(), Failure> {
+pub fn run(arguments: &cli::VolumeArgs) -> Result<(), Failure> {
     let client = Client::new(&arguments.connection)?;
     let format = arguments.output.format;
     match &arguments.verb {
@@ -29,7 +29,7 @@ pub fn run(arguments: &cli::Volume) -> Result<(), Failure> {
             message::print(&message::listing(&[volume], format, ""))
         }
         VolumeVerb::Ls => {
-            let volumes = Volume::set(&client.call("DescribeVolumes", &[])?);
+            let volumes = VolumeDescription::set(&client.call("DescribeVolumes", &[])?);
             message::print(&capacity::volumes(&client, &volumes, format, NO_VOLUMES)?)
         }
         VolumeVerb::Show { volume } => show(&client, &volume.to_string(), format),
@@ -58,15 +58,15 @@ pub fn run(arguments: &cli::Volume) -> Result<(), Failure> {
 }
 
 /// The volume as it is now.
-pub fn get(client: &Client, id: &str) -> Result<Volume, Failure> {
+pub fn get(client: &Client, id: &str) -> Result<VolumeDescription, Failure> {
     let answer = client.call("DescribeVolumes", &[("VolumeId.1", id)])?;
-    Volume::set(&answer).into_iter().next().ok_or_else(|| {
+    VolumeDescription::set(&answer).into_iter().next().ok_or_else(|| {
         Failure::new(format!("the server tells nothing of {id}")).exit(Exit::NotFound)
     })
 }
 
 /// Makes a volume as the flags say, waits and attaches it if they say so.
-pub fn create(client: &Client, create: &VolumeCreate) -> Result<Volume, Failure> {
+pub fn create(client: &Client, create: &VolumeCreate) -> Result<VolumeDescription, Failure> {
     let zones = client.call("DescribeAvailabilityZones", &[])?;
     let zone = zones.items("availabilityZoneInfo").first();
     let zone = zone.and_then(|item| item.child_text("zoneName")).unwrap_or_default();
@@ -84,7 +84,7 @@ pub fn create(client: &Client, create: &VolumeCreate) -> Result<Volume, Failure>
         parameters.push(("TagSpecification.1.ResourceType", "volume"));
         parameters.extend(tags.iter().map(|(name, value)| (name.as_str(), value.as_str())));
     }
-    let volume = Volume::read(&client.call("CreateVolume", &parameters)?);
+    let volume = VolumeDescription::read(&client.call("CreateVolume", &parameters)?);
     let id = volume.volume_id.clone();
     if !create.wait.wait && !create.attach {
         return Ok(volume);
@@ -98,7 +98,7 @@ pub fn create(client: &Client, create: &VolumeCreate) -> Result<Volume, Failure>
     get(client, &id)
 }
 
-fn adopt(client: &Client, adopt: &VolumeAdopt) -> Result<Volume, Failure> {
+fn adopt(client: &Client, adopt: &VolumeAdopt) -> Result<VolumeDescription, Failure> {
     let VolumeAdopt { volume, volume_type, iops, throughput, multi_attach } = adopt;
     let (id, volume_type) = (volume.to_string(), volume_type.to_string());
     let (iops, throughput) = (iops.map(|n| n.to_string()), throughput.map(|n| n.to_string()));
@@ -106,7 +106,7 @@ fn adopt(client: &Client, adopt: &VolumeAdopt) -> Result<Volume, Failure> {
     parameters.extend(iops.as_deref().map(|n| ("Iops", n)));
     parameters.extend(throughput.as_deref().map(|n| ("Throughput", n)));
     parameters.extend(multi_attach.then_some(("MultiAttachEnabled", "true")));
-    Ok(Volume::read(&client.call("AdoptVolume", &parameters)?))
+    Ok(VolumeDescription::read(&client.call("AdoptVolume", &parameters)?))
 }
 
 /// `Prefix.1.Key`, `Prefix.1.Value`, `Prefix.2.Key`, ...
@@ -222,7 +222,7 @@ pub fn wait_for_state(
     id: &str,
     state: &str,
     timeout: Duration,
-) -> Result<Volume, Failure> {
+) -> Result<VolumeDescription, Failure> {
     client.wait(&format!("{id} to be {state}"), timeout, |client| {
         let volume = get(client, id)?;
         if volume.state == "error" {
@@ -263,7 +263,7 @@ fn show(client: &Client, id: &str, format: Format) -> Result<(), Failure> {
     message::print(&lines.collect::<String>())
 }
 
-fn details(volume: &Volume) -> Vec<(&'static str, String)> {
+fn details(volume: &VolumeDescription) -> Vec<(&'static str, String)> {
     let mut rows = vec![
         ("volume", volume.volume_id.clone()),
         ("type", volume.volume_type.clone()),

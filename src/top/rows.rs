@@ -1,6 +1,6 @@
 //! What volumes did between two samples.
 
-use super::sample::{Limit, Sample, Volume};
+use super::sample::{Limit, Sample, VolumeSample};
 use crate::cli::TopSort;
 use crate::message::{self, Item, or_dash};
 use evenkeel_core::latency::Stage;
@@ -46,13 +46,13 @@ pub fn between(earlier: &Sample, later: &Sample) -> Vec<Row> {
         (id, before, now)
     });
     let pairs: Vec<_> = pairs.collect();
-    let device_ns = |before: Option<&Volume>, now: &Volume| {
+    let device_ns = |before: Option<&VolumeSample>, now: &VolumeSample| {
         before.map_or(0, |before| {
             stages_since(before, now).get(Stage::Device.name()).copied().unwrap_or_default()
         })
     };
     let all_ns: u64 = pairs.iter().map(|(_, before, now)| device_ns(*before, now)).sum();
-    let row = |(id, before, now): (&String, Option<&Volume>, &Volume)| {
+    let row = |(id, before, now): (&String, Option<&VolumeSample>, &VolumeSample)| {
         let mut row = present(id, now);
         if let Some(before) = before {
             row.add_rates(before, now);
@@ -65,7 +65,7 @@ pub fn between(earlier: &Sample, later: &Sample) -> Vec<Row> {
 }
 
 /// Whether nothing began anew in between: counters only grow while the server runs.
-fn is_comparable(before: &Volume, now: &Volume) -> bool {
+fn is_comparable(before: &VolumeSample, now: &VolumeSample) -> bool {
     now.time_ms > before.time_ms
         && now.counted_ios >= before.counted_ios
         && now.reads.count >= before.reads.count
@@ -75,7 +75,7 @@ fn is_comparable(before: &Volume, now: &Volume) -> bool {
 }
 
 /// What one sample tells.
-fn present(id: &str, now: &Volume) -> Row {
+fn present(id: &str, now: &VolumeSample) -> Row {
     let limits = [now.operations, now.bytes];
     let credit = limits.into_iter().flatten().find_map(|limit| limit.credit);
     let filled = credit.filter(|credit| credit.capacity > 0);
@@ -99,13 +99,13 @@ fn allowed(limit: Limit) -> u64 {
 }
 
 impl Row {
-    fn add_rates(&mut self, before: &Volume, now: &Volume) {
+    fn add_rates(&mut self, before: &VolumeSample, now: &VolumeSample) {
         let elapsed_s = real(now.time_ms - before.time_ms) / 1_000.0;
         let rate = |before: u64, now: u64| Some(thousandths(real(now - before) / elapsed_s));
         self.iops = rate(before.counted_ios, now.counted_ios);
         self.reads_per_second = rate(before.reads.count, now.reads.count);
         self.writes_per_second = rate(before.writes.count, now.writes.count);
-        let bytes = |volume: &Volume| volume.read_bytes.saturating_add(volume.write_bytes);
+        let bytes = |volume: &VolumeSample| volume.read_bytes.saturating_add(volume.write_bytes);
         self.bytes_per_second = rate(bytes(before), bytes(now));
         self.credits_empty_in_s = credits_empty_in_s(before, now);
         let mut latencies = now.reads.latencies().since(&before.reads.latencies());
@@ -138,7 +138,7 @@ impl Row {
 }
 
 /// Time spent in each stage between two samples, in nanoseconds.
-fn stages_since(before: &Volume, now: &Volume) -> BTreeMap<String, u64> {
+fn stages_since(before: &VolumeSample, now: &VolumeSample) -> BTreeMap<String, u64> {
     let mut since = BTreeMap::new();
     for (before, now) in [(&before.reads, &now.reads), (&before.writes, &now.writes)] {
         for (stage, ns) in &now.stages {
@@ -149,7 +149,7 @@ fn stages_since(before: &Volume, now: &Volume) -> BTreeMap<String, u64> {
     since
 }
 
-fn credits_empty_in_s(before: &Volume, now: &Volume) -> Option<u64> {
+fn credits_empty_in_s(before: &VolumeSample, now: &VolumeSample) -> Option<u64> {
     let limits = [(before.operations, now.operations), (before.bytes, now.bytes)];
     let pair =
         |(before, now): (Option<Limit>, Option<Limit>)| Some((before?.credit?, now?.credit?));

@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 const PAGES_MAX: u32 = 264;
 
 /// Every volume, by id.
-pub type Sample = BTreeMap<String, Volume>;
+pub type Sample = BTreeMap<String, VolumeSample>;
 
 /// One volume at one time.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Volume {
+pub struct VolumeSample {
     pub volume_type: String,
     /// On the server's clock.
     pub time_ms: u64,
@@ -85,9 +85,9 @@ pub fn take(client: &Client) -> Result<Sample, Failure> {
 }
 
 /// The volumes of one answer.
-pub fn read(answer: &Element) -> impl Iterator<Item = (String, Volume)> {
+pub fn read(answer: &Element) -> impl Iterator<Item = (String, VolumeSample)> {
     let volume = |item: &Element| {
-        let volume = Volume {
+        let volume = VolumeSample {
             volume_type: item.child_text("volumeType").unwrap_or_default().to_owned(),
             time_ms: number(item, "sampleTimeMs"),
             connections: number(item, "connections"),

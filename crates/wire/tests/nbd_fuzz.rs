@@ -13,7 +13,7 @@ use std::thread;
 use evenkeel_core::request::{Operation, Request};
 use evenkeel_wire::nbd::constants::{IHAVEOPT, OPTION_BYTES_MAX};
 use evenkeel_wire::nbd::handshake::{
-    Client, ClientClose, ClientGoal, ClientPlan, ClientStep, CloseReason, Server, Step,
+    Client, ClientClose, ClientGoal, ClientPlan, ClientStep, CloseReason, Server, ServerStep,
 };
 use evenkeel_wire::nbd::transmission::{
     Command, ErrorCode, Event, ReplyReader, ReplyViolation, RequestHeader, Terms, reply,
@@ -172,7 +172,7 @@ fn mutate(random: &mut Random, bytes: &mut Vec<u8>) {
     }
 }
 
-fn serve(pieces: &[&[u8]]) -> Transcript<Step> {
+fn serve(pieces: &[&[u8]]) -> Transcript<ServerStep> {
     let (mut server, mut transcript) = (Server::new(), Transcript::default());
     poll_server(&mut server, &mut transcript);
     for piece in pieces {
@@ -204,7 +204,10 @@ fn any_plan(random: &mut Random) -> ClientPlan {
 }
 
 /// Client and server over a wire that cuts at will. Everything each side has said comes back.
-fn converse(random: &mut Random, plan: &ClientPlan) -> (Transcript<ClientStep>, Transcript<Step>) {
+fn converse(
+    random: &mut Random,
+    plan: &ClientPlan,
+) -> (Transcript<ClientStep>, Transcript<ServerStep>) {
     let (mut client, mut heard) = (Client::new(plan.clone()), Transcript::default());
     let (mut server, mut served) = (Server::new(), Transcript::default());
     poll_client(&mut client, &mut heard);
@@ -281,7 +284,7 @@ fn nbd_fuzz_client_and_server_agree() {
         let (heard, served) = converse(random, &plan);
         let exists = plan.export != "other";
         match (heard.end, served.end) {
-            (Some(ClientStep::Ready(remote)), Some(Step::Ready(negotiated))) => {
+            (Some(ClientStep::Ready(remote)), Some(ServerStep::Ready(negotiated))) => {
                 assert!(exists && !matches!(plan.goal, ClientGoal::Describe | ClientGoal::List));
                 assert_eq!(remote.size_bytes, negotiated.export.size_bytes);
                 assert_eq!(remote.structured_replies, plan.structured_replies);
@@ -292,18 +295,21 @@ fn nbd_fuzz_client_and_server_agree() {
                 let old_way = plan.goal == ClientGoal::TransmitOldWay;
                 assert_eq!(remote.block_sizes.is_none(), old_way);
             }
-            (Some(ClientStep::Described(remote)), Some(Step::Close(CloseReason::Aborted))) => {
+            (
+                Some(ClientStep::Described(remote)),
+                Some(ServerStep::Close(CloseReason::Aborted)),
+            ) => {
                 assert!(exists && plan.goal == ClientGoal::Describe);
                 assert_eq!(remote.size_bytes, 1 << 30);
             }
-            (Some(ClientStep::Listed(names)), Some(Step::Close(CloseReason::Aborted))) => {
+            (Some(ClientStep::Listed(names)), Some(ServerStep::Close(CloseReason::Aborted))) => {
                 assert_eq!((plan.goal, names.len()), (ClientGoal::List, 2));
             }
             (
                 Some(ClientStep::Close(ClientClose::Refused { .. })),
-                Some(Step::Close(CloseReason::Aborted)),
+                Some(ServerStep::Close(CloseReason::Aborted)),
             ) => assert!(!exists),
-            (None, Some(Step::Close(CloseReason::NoSuchExport(_)))) => {
+            (None, Some(ServerStep::Close(CloseReason::NoSuchExport(_)))) => {
                 assert!(!exists && plan.goal == ClientGoal::TransmitOldWay);
             }
             ends => panic!("{plan:?} ends in {ends:?}"),

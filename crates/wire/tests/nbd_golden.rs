@@ -5,7 +5,7 @@ mod nbd_support;
 use evenkeel_wire::nbd::constants::{HANDSHAKE_BYTES_MAX, HANDSHAKE_OPTIONS_MAX, OPTION_BYTES_MAX};
 use evenkeel_wire::nbd::handshake::{
     Client, ClientClose, ClientGoal, ClientPlan, ClientStep, ClientViolation, CloseReason,
-    Negotiated, RemoteBlockSizes, RemoteExport, RemoteName, Server, Step,
+    Negotiated, RemoteBlockSizes, RemoteExport, RemoteName, Server, ServerStep,
 };
 use nbd_support::{
     DESCRIPTION, EXPORT, Hex, Transcript, bytes, export_info, feed_client, feed_server,
@@ -99,7 +99,7 @@ fn go_with_everything() {
         base_allocation: true,
         block_size_requested: true,
     };
-    assert_eq!(play_server(&conversation), Some(Step::Ready(negotiated)));
+    assert_eq!(play_server(&conversation), Some(ServerStep::Ready(negotiated)));
     let ready = ClientStep::Ready(remote_export());
     assert_eq!(play_client(&full_plan(ClientGoal::Transmit), &conversation), Some(ready));
 }
@@ -118,7 +118,7 @@ S: 0003e889045565a9 00000007 00000001 00000000 ; NBD_REP_ACK
 #[test]
 fn who_did_not_ask_for_block_sizes_is_let_in_and_held_to_none() {
     let block_bytes = |conversation: &[&str]| match play_server(conversation) {
-        Some(Step::Ready(negotiated)) => negotiated.terms().block_bytes_min,
+        Some(ServerStep::Ready(negotiated)) => negotiated.terms().block_bytes_min,
         other => panic!("{other:?}"),
     };
     assert_eq!(block_bytes(&[GREETING, GO_WITHOUT_REQUESTS]), 1);
@@ -136,19 +136,19 @@ fn an_export_that_may_not_be_had_now_is_refused_with_the_reason() {
     ];
     for option in &options {
         let mut server = Server::new();
-        assert!(matches!(server.poll_output(), Some(Step::Send(_))));
+        assert!(matches!(server.poll_output(), Some(ServerStep::Send(_))));
         server.handle(&bytes("00000003"));
         let said = bytes(option);
         assert_eq!(server.handle(&said), said.len());
-        assert_eq!(server.poll_output(), Some(Step::WantExport(EXPORT.into())));
+        assert_eq!(server.poll_output(), Some(ServerStep::WantExport(EXPORT.into())));
         server.deny("too many connections");
         let number = &said[8..12];
         if number == [0, 0, 0, 1] {
             let reason = CloseReason::Denied("too many connections".into());
-            assert_eq!(server.poll_output(), Some(Step::Close(reason)));
+            assert_eq!(server.poll_output(), Some(ServerStep::Close(reason)));
             continue;
         }
-        let Some(Step::Send(reply)) = server.poll_output() else { panic!("no reply") };
+        let Some(ServerStep::Send(reply)) = server.poll_output() else { panic!("no reply") };
         let mut expected = bytes("0003e889045565a9");
         expected.extend_from_slice(number);
         expected.extend(bytes(r#"80000002 00000014 "too many connections""#)); // ERR_POLICY
@@ -156,7 +156,7 @@ fn an_export_that_may_not_be_had_now_is_refused_with_the_reason() {
         // The next option may have it.
         assert_eq!(server.handle(&said), said.len());
         server.export(Some(export_info()));
-        assert!(matches!(server.poll_output(), Some(Step::Send(_))));
+        assert!(matches!(server.poll_output(), Some(ServerStep::Send(_))));
     }
 }
 
@@ -169,7 +169,7 @@ fn export_name_without_zeroes() {
         base_allocation: false,
         block_size_requested: false,
     };
-    assert_eq!(play_server(&conversation), Some(Step::Ready(negotiated)));
+    assert_eq!(play_server(&conversation), Some(ServerStep::Ready(negotiated)));
     let remote =
         RemoteExport { size_bytes: 1 << 30, transmission_flags: 0x0d6d, ..RemoteExport::default() };
     let ended = play_client(&plan(ClientGoal::TransmitOldWay), &conversation);
@@ -184,7 +184,7 @@ C: 00000001                                    ; C_FIXED_NEWSTYLE only
 C: 49484156454f5054 00000001 00000000          ; NBD_OPT_EXPORT_NAME, the default export
 S: 0000000040000000 0d6d 00*124                ; 1 GiB, transmission flags, zeroes
 ";
-    assert!(matches!(play_server(&[server]), Some(Step::Ready(_))));
+    assert!(matches!(play_server(&[server]), Some(ServerStep::Ready(_))));
     let client = server.replace("0003\nC", "0001\nC"); // a server without NO_ZEROES
     let default = ClientPlan { export: String::new(), ..plan(ClientGoal::TransmitOldWay) };
     assert!(matches!(play_client(&default, &[&client]), Some(ClientStep::Ready(_))));
@@ -209,7 +209,7 @@ S: 0000000040000000 0001 00*124
 #[test]
 fn list_then_abort() {
     let conversation = [GREETING, LIST, ABORT];
-    assert_eq!(play_server(&conversation), Some(Step::Close(CloseReason::Aborted)));
+    assert_eq!(play_server(&conversation), Some(ServerStep::Close(CloseReason::Aborted)));
     let name = |name: &str, description: &str| RemoteName {
         name: name.into(),
         description: description.into(),
@@ -223,7 +223,7 @@ fn list_then_abort() {
 fn info_describes_and_stays_in_the_handshake() {
     let info = GO.replace(" 00000007 ", " 00000006 ");
     let conversation = [GREETING, STRUCTURED, SET_CONTEXT, &info, ABORT];
-    assert_eq!(play_server(&conversation), Some(Step::Close(CloseReason::Aborted)));
+    assert_eq!(play_server(&conversation), Some(ServerStep::Close(CloseReason::Aborted)));
     let described = ClientStep::Described(remote_export());
     assert_eq!(play_client(&full_plan(ClientGoal::Describe), &conversation), Some(described));
 }
@@ -237,7 +237,7 @@ S: 0003e889045565a9 00000007 80000006 00000050 ; NBD_REP_ERR_UNKNOWN, 80 bytes
    "no export " 22 "xy" 22 " for this host; check that the volume exists and is attached to it"
 "#;
     let ended = play_server(&[GREETING, go, ABORT]);
-    assert_eq!(ended, Some(Step::Close(CloseReason::Aborted)));
+    assert_eq!(ended, Some(ServerStep::Close(CloseReason::Aborted)));
     let plan = ClientPlan { export: "xy".into(), ..plan(ClientGoal::Transmit) };
     let Some(ClientStep::Close(ClientClose::Refused { option: 7, reply: 0x8000_0006, message })) =
         play_client(&plan, &[GREETING, go, ABORT])
@@ -272,7 +272,7 @@ C: 49484156454f5054 00000002 00000003 ffffff   ; NBD_OPT_ABORT, whose data is ig
 S: 0003e889045565a9 00000002 00000001 00000000
 "#;
     let ended = play_server(&[GREETING, options]);
-    assert_eq!(ended, Some(Step::Close(CloseReason::Aborted)));
+    assert_eq!(ended, Some(ServerStep::Close(CloseReason::Aborted)));
 }
 
 #[test]
@@ -303,7 +303,7 @@ S: 0003e889045565a9 00000007 80000009 00000020
 "#;
     assert_eq!(OPTION_BYTES_MAX, 65_536);
     let ended = play_server(&[GREETING, options, ABORT]);
-    assert_eq!(ended, Some(Step::Close(CloseReason::Aborted)));
+    assert_eq!(ended, Some(ServerStep::Close(CloseReason::Aborted)));
 }
 
 #[test]
@@ -322,7 +322,7 @@ S: 0003e889045565a9 00000009 80000006 0000004f ; NBD_REP_ERR_UNKNOWN
    "no export " 22 "z" 22 " for this host; check that the volume exists and is attached to it"
 "#;
     let ended = play_server(&[GREETING, early, STRUCTURED, unknown, ABORT]);
-    assert_eq!(ended, Some(Step::Close(CloseReason::Aborted)));
+    assert_eq!(ended, Some(ServerStep::Close(CloseReason::Aborted)));
 }
 
 #[test]
@@ -346,7 +346,7 @@ C: 49484156454f5054 0000000a 00000011 00000000 00000001 00000005 "base:"
 S: 0003e889045565a9 0000000a 00000001 00000000
 "#;
     let ended = play_server(&[GREETING, STRUCTURED, list, set, GO]);
-    let Some(Step::Ready(negotiated)) = ended else { panic!("{ended:?}") };
+    let Some(ServerStep::Ready(negotiated)) = ended else { panic!("{ended:?}") };
     assert!(!negotiated.base_allocation);
 }
 
@@ -366,7 +366,7 @@ S: 0003e889045565a9 0000000a 80000003 0000002d
 "#;
     for undoing in [other, failing] {
         let ended = play_server(&[GREETING, STRUCTURED, SET_CONTEXT, undoing, GO]);
-        let Some(Step::Ready(negotiated)) = ended else { panic!("{ended:?}") };
+        let Some(ServerStep::Ready(negotiated)) = ended else { panic!("{ended:?}") };
         assert!(!negotiated.base_allocation && negotiated.structured_replies);
     }
 }
@@ -399,7 +399,7 @@ fn what_the_server_hangs_up_on() {
         ),
     ];
     for (said, reason) in after {
-        assert_eq!(play_server(&[greeting, said]), Some(Step::Close(reason)));
+        assert_eq!(play_server(&[greeting, said]), Some(ServerStep::Close(reason)));
     }
 }
 
@@ -414,7 +414,7 @@ fn options_without_end_are_cut_off() {
         assert_eq!(transcript.end, None);
     }
     feed_server(&mut server, &option, &mut transcript);
-    assert_eq!(transcript.end, Some(Step::Close(CloseReason::TooManyOptions)));
+    assert_eq!(transcript.end, Some(ServerStep::Close(CloseReason::TooManyOptions)));
 }
 
 #[test]
@@ -428,7 +428,7 @@ fn pipelined_options_are_answered_one_by_one() {
     for _ in 0..100 {
         let consumed = server.handle(rest);
         assert_eq!((consumed, server.handle(&rest[consumed..])), (option.len(), 0));
-        assert!(matches!(server.poll_output(), Some(Step::Send(reply)) if reply.len() == 20));
+        assert!(matches!(server.poll_output(), Some(ServerStep::Send(reply)) if reply.len() == 20));
         assert_eq!(server.poll_output(), None);
         rest = &rest[consumed..];
     }
@@ -450,7 +450,7 @@ fn a_server_that_goes_down_refuses_everything_but_goodbye() {
     assert_eq!(Hex(&transcript.sent), Hex(&refused));
     let export_name = bytes("49484156454f5054 00000001 00000000");
     feed_server(&mut server, &export_name, &mut transcript);
-    assert_eq!(transcript.end, Some(Step::Close(CloseReason::ShuttingDown)));
+    assert_eq!(transcript.end, Some(ServerStep::Close(CloseReason::ShuttingDown)));
 }
 
 #[test]

@@ -246,7 +246,7 @@ fn a_change_under_way_holds_both_what_was_and_what_will_be() {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum SaleStep {
     Create(u8, usize, u32, u32),
     Modify(u8, u32, u32),
     Convert(u8, usize),
@@ -257,19 +257,19 @@ enum Step {
     Capacity(u64),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = SaleStep> {
     let volume = || 0_u8..8;
     let (size, iops) = (125_u32..3_000, 100_u32..8_000);
     let of_type = || 0..VolumeType::ALL.len();
     prop_oneof![
         4 => (volume(), of_type(), size.clone(), iops.clone())
-            .prop_map(|(v, t, s, i)| Step::Create(v, t, s, i)),
-        3 => (volume(), size, iops).prop_map(|(v, s, i)| Step::Modify(v, s, i)),
-        2 => (volume(), of_type()).prop_map(|(v, t)| Step::Convert(v, t)),
-        1 => volume().prop_map(Step::Attach),
-        1 => volume().prop_map(Step::Detach),
-        2 => volume().prop_map(Step::Delete),
-        1 => (0_u64..30_000).prop_map(Step::Capacity),
+            .prop_map(|(v, t, s, i)| SaleStep::Create(v, t, s, i)),
+        3 => (volume(), size, iops).prop_map(|(v, s, i)| SaleStep::Modify(v, s, i)),
+        2 => (volume(), of_type()).prop_map(|(v, t)| SaleStep::Convert(v, t)),
+        1 => volume().prop_map(SaleStep::Attach),
+        1 => volume().prop_map(SaleStep::Detach),
+        2 => volume().prop_map(SaleStep::Delete),
+        1 => (0_u64..30_000).prop_map(SaleStep::Capacity),
     ]
 }
 
@@ -277,7 +277,7 @@ fn sells_iops(volume_type: VolumeType) -> bool {
     matches!(volume_type, VolumeType::Gp3 | VolumeType::Io1 | VolumeType::Io2)
 }
 
-impl Step {
+impl SaleStep {
     fn command(&self, model: &Model) -> Option<Command> {
         Some(match *self {
             Self::Create(v, t, size, iops) => {
@@ -341,7 +341,7 @@ proptest! {
         let mut world = World::selling(measured(for_sale));
         for (step, done) in steps {
             let Some(command) = step.command(&world.model) else {
-                let Step::Capacity(iops) = step else { unreachable!() };
+                let SaleStep::Capacity(iops) = step else { unreachable!() };
                 let before = world.model.clone();
                 for_sale = iops;
                 world.capacity = measured(iops);
@@ -359,7 +359,10 @@ proptest! {
                 Ok(None) => {}
                 Err(Refusal::Capacity(shortfall)) => {
                     prop_assert!(
-                        matches!(step, Step::Create(..) | Step::Modify(..) | Step::Convert(..)),
+                        matches!(
+                            step,
+                            SaleStep::Create(..) | SaleStep::Modify(..) | SaleStep::Convert(..)
+                        ),
                         "{:?} sells nothing", step
                     );
                     let asked = bytes_reserved(&shortfall.asked);

@@ -163,7 +163,7 @@ fn terms() -> impl Strategy<Value = (Settings, Capacity)> {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum BooksStep {
     Apply(Event),
     /// Books are kept for these terms from now on.
     Keep((Settings, Capacity)),
@@ -171,11 +171,11 @@ enum Step {
     Drift(u32),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = BooksStep> {
     prop_oneof![
-        12 => event().prop_map(Step::Apply),
-        1 => terms().prop_map(Step::Keep),
-        2 => (0_u32..1_000_000).prop_map(Step::Drift),
+        12 => event().prop_map(BooksStep::Apply),
+        1 => terms().prop_map(BooksStep::Keep),
+        2 => (0_u32..1_000_000).prop_map(BooksStep::Drift),
     ]
 }
 
@@ -273,12 +273,12 @@ proptest! {
         model.keep_books(&settings, &capacity);
         for step in steps {
             match step {
-                Step::Apply(event) => model.apply(event),
-                Step::Keep(terms) => {
+                BooksStep::Apply(event) => model.apply(event),
+                BooksStep::Keep(terms) => {
                     (settings, capacity) = terms;
                     model.keep_books(&settings, &capacity);
                 }
-                Step::Drift(left) => {
+                BooksStep::Drift(left) => {
                     if let Capacity::Measured(measured) = &mut capacity {
                         measured.left_ppm = left;
                     }

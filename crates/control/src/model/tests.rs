@@ -136,7 +136,7 @@ struct Oracle {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum ModelStep {
     Create(u8, u32, bool),
     Delete(u8),
     Attach(u8, u8, usize),
@@ -144,18 +144,18 @@ enum Step {
     Grow(u8, u32),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = ModelStep> {
     let (v, h) = (0_u8..4, 0_u8..4);
     prop_oneof![
-        (v.clone(), 4_u32..20, any::<bool>()).prop_map(|(v, s, m)| Step::Create(v, s, m)),
-        v.clone().prop_map(Step::Delete),
-        (v.clone(), h.clone(), 0..DEVICES.len()).prop_map(|(v, h, d)| Step::Attach(v, h, d)),
-        (v.clone(), proptest::option::of(h)).prop_map(|(v, h)| Step::Detach(v, h)),
-        (v, 4_u32..20).prop_map(|(v, s)| Step::Grow(v, s)),
+        (v.clone(), 4_u32..20, any::<bool>()).prop_map(|(v, s, m)| ModelStep::Create(v, s, m)),
+        v.clone().prop_map(ModelStep::Delete),
+        (v.clone(), h.clone(), 0..DEVICES.len()).prop_map(|(v, h, d)| ModelStep::Attach(v, h, d)),
+        (v.clone(), proptest::option::of(h)).prop_map(|(v, h)| ModelStep::Detach(v, h)),
+        (v, 4_u32..20).prop_map(|(v, s)| ModelStep::Grow(v, s)),
     ]
 }
 
-impl Step {
+impl ModelStep {
     fn command(&self) -> Command {
         match *self {
             Self::Create(v, size, multi) => create(v, size, multi),
@@ -171,26 +171,26 @@ impl Step {
 
 impl Oracle {
     /// Whether the step is allowed; carries it out if `done`.
-    fn step(&mut self, step: &Step, done: bool) -> bool {
+    fn step(&mut self, step: &ModelStep, done: bool) -> bool {
         let device_taken = |h: u8, d: usize| {
             self.volumes.values().any(|(_, _, attached)| attached.get(&h) == Some(&d))
         };
         match *step {
-            Step::Create(v, size, multi) => {
+            ModelStep::Create(v, size, multi) => {
                 let free = !self.volumes.contains_key(&v);
                 if free && done {
                     self.volumes.insert(v, (size, multi, BTreeMap::new()));
                 }
                 free
             }
-            Step::Delete(v) => {
+            ModelStep::Delete(v) => {
                 let free = self.volumes.get(&v).is_some_and(|(_, _, attached)| attached.is_empty());
                 if free && done {
                     self.volumes.remove(&v);
                 }
                 free
             }
-            Step::Attach(v, h, d) => {
+            ModelStep::Attach(v, h, d) => {
                 let taken = device_taken(h, d);
                 let Some((_, multi, attached)) = self.volumes.get_mut(&v) else { return false };
                 let fits = attached.is_empty() || (*multi && !attached.contains_key(&h));
@@ -200,7 +200,7 @@ impl Oracle {
                 }
                 allowed
             }
-            Step::Detach(v, h) => {
+            ModelStep::Detach(v, h) => {
                 let Some((_, _, attached)) = self.volumes.get_mut(&v) else { return false };
                 let whom = match h {
                     Some(h) => attached.contains_key(&h).then_some(h),
@@ -212,7 +212,7 @@ impl Oracle {
                 }
                 whom.is_some()
             }
-            Step::Grow(v, size) => {
+            ModelStep::Grow(v, size) => {
                 let Some((old, _, _)) = self.volumes.get_mut(&v) else { return false };
                 let allowed = size >= *old;
                 if allowed && done {

@@ -12,7 +12,7 @@ use evenkeel_core::limits::REQUEST_BYTES_MAX;
 use evenkeel_core::request::Operation;
 use evenkeel_store::buffer::Buffer;
 use evenkeel_wire::nbd::ExportInfo;
-use evenkeel_wire::nbd::handshake::{Listed, Server, Step};
+use evenkeel_wire::nbd::handshake::{Listed, Server, ServerStep};
 pub use evenkeel_wire::nbd::transmission::BadMagic;
 use evenkeel_wire::nbd::transmission::{
     self, ErrorCode, REQUEST_BYTES, RequestHeader, Terms, reply,
@@ -82,24 +82,24 @@ impl Nbd {
     ) -> Negotiation {
         let Self::Handshake { server, answered } = self else { return Negotiation::Incomplete };
         match server.poll_output() {
-            Some(Step::Send(bytes)) => {
+            Some(ServerStep::Send(bytes)) => {
                 output.head(&bytes);
                 *answered = true;
                 Negotiation::Answered
             }
-            Some(Step::WantExport(name)) => answer_export(server, &name, lobby),
-            Some(Step::WantList) => {
+            Some(ServerStep::WantExport(name)) => answer_export(server, &name, lobby),
+            Some(ServerStep::WantList) => {
                 let names = lobby.directory.names(lobby.peer);
                 let listed = |name| Listed { name, description: "" };
                 server.list(&names.iter().map(|name| listed(name)).collect::<Vec<_>>());
                 Negotiation::Answered
             }
-            Some(Step::Ready(negotiated)) => {
+            Some(ServerStep::Ready(negotiated)) => {
                 *self = Self::Agreed(negotiated.terms());
                 // There are no other names than those of volumes.
                 negotiated.export.name.parse().map_or(Negotiation::End, Negotiation::Chosen)
             }
-            Some(Step::Close(reason)) => {
+            Some(ServerStep::Close(reason)) => {
                 tracing::debug!(%reason, "a handshake ended");
                 Negotiation::End
             }

@@ -224,7 +224,7 @@ fn message(payload_bytes: u32) -> Vec<u8> {
 pub(super) mod tests {
     use super::*;
     use evenkeel_wire::nbd::ExportInfo;
-    use evenkeel_wire::nbd::handshake::{Server, Step};
+    use evenkeel_wire::nbd::handshake::{Server, ServerStep};
     use evenkeel_wire::nbd::transmission::{ErrorCode, reply};
     use std::os::unix::net::UnixListener;
     use std::thread::JoinHandle;
@@ -256,11 +256,11 @@ pub(super) mod tests {
         let mut server = Server::new();
         loop {
             match server.poll_output() {
-                Some(Step::Send(bytes)) => stream.write_all(&bytes).unwrap(),
-                Some(Step::WantExport(name)) => {
+                Some(ServerStep::Send(bytes)) => stream.write_all(&bytes).unwrap(),
+                Some(ServerStep::WantExport(name)) => {
                     server.export(Some(ExportInfo::new(name, size_bytes)));
                 }
-                Some(Step::Ready(_)) => return,
+                Some(ServerStep::Ready(_)) => return,
                 Some(other) => panic!("{other:?}"),
                 None => {
                     let mut byte = [0];

@@ -118,7 +118,7 @@ impl Writer {
 
 /// A step on the way from the message to a field.
 #[derive(Clone, Copy)]
-enum Step {
+enum PathElement {
     Field(&'static str),
     Item(u32),
 }
@@ -127,7 +127,7 @@ enum Step {
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
     offset: usize,
-    path: Vec<Step>,
+    path: Vec<PathElement>,
 }
 
 impl<'a> Reader<'a> {
@@ -137,7 +137,7 @@ impl<'a> Reader<'a> {
 
     /// Reads the field of this name.
     pub fn field<T: Wire>(&mut self, name: &'static str) -> Result<T, Malformed> {
-        self.within(Step::Field(name), T::read)
+        self.within(PathElement::Field(name), T::read)
     }
 
     /// Reads something that is in a field of this name; an error names it.
@@ -146,12 +146,12 @@ impl<'a> Reader<'a> {
         name: &'static str,
         read: impl FnOnce(&mut Self) -> Result<T, Malformed>,
     ) -> Result<T, Malformed> {
-        self.within(Step::Field(name), read)
+        self.within(PathElement::Field(name), read)
     }
 
     fn within<T>(
         &mut self,
-        step: Step,
+        step: PathElement,
         read: impl FnOnce(&mut Self) -> Result<T, Malformed>,
     ) -> Result<T, Malformed> {
         self.path.push(step);
@@ -187,9 +187,9 @@ impl<'a> Reader<'a> {
         for step in &self.path {
             // A `String` takes everything.
             let _ = match step {
-                Step::Field(name) if field.is_empty() => write!(field, "{name}"),
-                Step::Field(name) => write!(field, ".{name}"),
-                Step::Item(position) => write!(field, "[{position}]"),
+                PathElement::Field(name) if field.is_empty() => write!(field, "{name}"),
+                PathElement::Field(name) => write!(field, ".{name}"),
+                PathElement::Item(position) => write!(field, "[{position}]"),
             };
         }
         Malformed { field, offset: self.offset.saturating_sub(read), problem }
@@ -287,7 +287,7 @@ impl<T: Wire> Wire for Vec<T> {
         let count = u32::read(from)?;
         let mut items = Self::new();
         for position in 0..count {
-            items.push(from.within(Step::Item(position), T::read)?);
+            items.push(from.within(PathElement::Item(position), T::read)?);
         }
         Ok(items)
     }

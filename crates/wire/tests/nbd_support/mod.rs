@@ -4,7 +4,7 @@
 #![allow(dead_code)] // each test file uses its part
 
 use evenkeel_wire::nbd::ExportInfo;
-use evenkeel_wire::nbd::handshake::{Client, ClientPlan, ClientStep, Listed, Server, Step};
+use evenkeel_wire::nbd::handshake::{Client, ClientPlan, ClientStep, Listed, Server, ServerStep};
 
 /// The one export of the tests, 1 GiB, also the default export.
 pub const EXPORT: &str = "vol-0123456789abcdef0";
@@ -33,29 +33,29 @@ impl<End> Default for Transcript<End> {
 }
 
 /// Carries out what the server asks for.
-pub fn poll_server(server: &mut Server, transcript: &mut Transcript<Step>) {
+pub fn poll_server(server: &mut Server, transcript: &mut Transcript<ServerStep>) {
     while let Some(step) = server.poll_output() {
         match step {
-            Step::Send(bytes) => transcript.sent.extend(bytes),
-            Step::WantExport(name) => {
+            ServerStep::Send(bytes) => transcript.sent.extend(bytes),
+            ServerStep::WantExport(name) => {
                 let known = name == EXPORT || name.is_empty();
                 transcript.asked.push(name);
                 server.export(known.then(export_info));
             }
-            Step::WantList => {
+            ServerStep::WantList => {
                 transcript.asked.push("*".into());
                 server.list(&[
                     Listed { name: EXPORT, description: DESCRIPTION },
                     Listed { name: "vol-0123456789abcdef1", description: "" },
                 ]);
             }
-            end @ (Step::Ready(_) | Step::Close(_)) => transcript.end = Some(end),
+            end @ (ServerStep::Ready(_) | ServerStep::Close(_)) => transcript.end = Some(end),
         }
     }
 }
 
 /// Feeds one piece of input to the end of it, or to the end of the handshake.
-pub fn feed_server(server: &mut Server, mut input: &[u8], transcript: &mut Transcript<Step>) {
+pub fn feed_server(server: &mut Server, mut input: &[u8], transcript: &mut Transcript<ServerStep>) {
     poll_server(server, transcript);
     while !input.is_empty() && transcript.end.is_none() {
         let consumed = server.handle(input);
@@ -142,13 +142,13 @@ pub fn turns(text: &str) -> Vec<(char, Vec<u8>)> {
 
 /// The server says exactly what the conversation has it say, whatever the cuts of the client's
 /// turns.
-pub fn play_server(conversation: &[&str]) -> Option<Step> {
+pub fn play_server(conversation: &[&str]) -> Option<ServerStep> {
     let whole = serve_in_pieces(conversation, usize::MAX);
     assert_eq!(serve_in_pieces(conversation, 1), whole);
     whole
 }
 
-fn serve_in_pieces(conversation: &[&str], piece_bytes: usize) -> Option<Step> {
+fn serve_in_pieces(conversation: &[&str], piece_bytes: usize) -> Option<ServerStep> {
     let mut server = Server::new();
     let mut transcript = Transcript::default();
     poll_server(&mut server, &mut transcript);

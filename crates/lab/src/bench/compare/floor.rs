@@ -13,7 +13,7 @@ use std::thread;
 
 use evenkeel_core::request::Operation;
 use evenkeel_wire::nbd::ExportInfo;
-use evenkeel_wire::nbd::handshake::{Server, Step};
+use evenkeel_wire::nbd::handshake::{Server, ServerStep};
 use evenkeel_wire::nbd::transmission::{Command, ErrorCode, REQUEST_BYTES, RequestHeader, Terms};
 
 /// Bytes received at once: more than a unix socket holds.
@@ -104,11 +104,13 @@ fn shake_hands(
     let (mut server, mut end) = (Server::new(), 0);
     loop {
         match server.poll_output() {
-            Some(Step::Send(bytes)) => stream.write_all(&bytes)?,
-            Some(Step::WantExport(name)) => server.export(Some(ExportInfo::new(name, size_bytes))),
-            Some(Step::WantList) => server.list(&[]),
-            Some(Step::Ready(negotiated)) => return Ok((negotiated.terms(), end)),
-            Some(Step::Close(reason)) => return Err(closed(&reason)),
+            Some(ServerStep::Send(bytes)) => stream.write_all(&bytes)?,
+            Some(ServerStep::WantExport(name)) => {
+                server.export(Some(ExportInfo::new(name, size_bytes)))
+            }
+            Some(ServerStep::WantList) => server.list(&[]),
+            Some(ServerStep::Ready(negotiated)) => return Ok((negotiated.terms(), end)),
+            Some(ServerStep::Close(reason)) => return Err(closed(&reason)),
             None => {
                 let consumed = server.handle(&input[..end]);
                 input.copy_within(consumed..end, 0);

@@ -29,4 +29,4 @@ pub use client_outcome::{
     RemoteExport, RemoteName,
 };
 pub use server::Server;
-pub use server_outcome::{CloseReason, Listed, Negotiated, Step};
+pub use server_outcome::{CloseReason, Listed, Negotiated, ServerStep};

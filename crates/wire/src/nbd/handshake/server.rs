@@ -10,7 +10,7 @@ use super::message::{
     put_info_export, put_reply, transmission_flags,
 };
 use super::options::{self, Refusal, Wanted};
-use super::server_outcome::{CloseReason, Listed, Negotiated, Step, no_such_export};
+use super::server_outcome::{CloseReason, Listed, Negotiated, ServerStep, no_such_export};
 use crate::nbd::ExportInfo;
 use crate::nbd::bytes::{Collector, Cursor};
 use crate::nbd::constants::{
@@ -69,7 +69,7 @@ pub struct Server {
     input: Collector,
     output: Vec<u8>,
     /// What follows `output`: a question, or the end.
-    next: Option<Step>,
+    next: Option<ServerStep>,
     no_zeroes: bool,
     structured_replies: bool,
     /// The export for which `base:allocation` was selected last.
@@ -118,14 +118,14 @@ impl Server {
     }
 
     /// The next thing to do, in order; `None` when more input (or an answer) is needed.
-    pub fn poll_output(&mut self) -> Option<Step> {
+    pub fn poll_output(&mut self) -> Option<ServerStep> {
         if self.output.is_empty() {
             return self.next.take();
         }
-        Some(Step::Send(core::mem::take(&mut self.output)))
+        Some(ServerStep::Send(core::mem::take(&mut self.output)))
     }
 
-    /// Answers [`Step::WantExport`]; `None` if there is no such export for this client. Does
+    /// Answers [`ServerStep::WantExport`]; `None` if there is no such export for this client. Does
     /// nothing if nobody asked.
     pub fn export(&mut self, export: Option<ExportInfo>) {
         let purpose = match core::mem::replace(&mut self.state, State::OptionHeader) {
@@ -145,7 +145,7 @@ impl Server {
         }
     }
 
-    /// Answers [`Step::WantExport`] where there is such an export and this client may not have it
+    /// Answers [`ServerStep::WantExport`] where there is such an export and this client may not have it
     /// now; `why` is for its user. Does nothing if nobody asked.
     pub fn deny(&mut self, why: &str) {
         let purpose = match core::mem::replace(&mut self.state, State::OptionHeader) {
@@ -163,7 +163,7 @@ impl Server {
         }
     }
 
-    /// Answers [`Step::WantList`]. Names and descriptions too long for the protocol are left out.
+    /// Answers [`ServerStep::WantList`]. Names and descriptions too long for the protocol are left out.
     /// Does nothing if nobody asked.
     pub fn list(&mut self, exports: &[Listed<'_>]) {
         if !matches!(self.state, State::List) {
@@ -263,7 +263,7 @@ impl Server {
         }
         self.state = self.route(option, length);
         match self.state {
-            State::List => self.next = Some(Step::WantList),
+            State::List => self.next = Some(ServerStep::WantList),
             State::OptionData { .. } => self.input.expect(length_usize(length)),
             _ => {}
         }
@@ -363,7 +363,7 @@ impl Server {
         let (Purpose::ExportName { name }
         | Purpose::Info { name, .. }
         | Purpose::Contexts { name, .. }) = &purpose;
-        self.next = Some(Step::WantExport(name.clone()));
+        self.next = Some(ServerStep::WantExport(name.clone()));
         self.state = State::Export(purpose);
     }
 
@@ -433,7 +433,7 @@ impl Server {
         let base_allocation = self.selected.take().is_some_and(|selected| selected == name);
         let structured_replies = self.structured_replies;
         self.state = State::Finished;
-        self.next = Some(Step::Ready(Negotiated {
+        self.next = Some(ServerStep::Ready(Negotiated {
             export,
             structured_replies,
             base_allocation,
@@ -443,7 +443,7 @@ impl Server {
 
     fn close(&mut self, reason: CloseReason) {
         self.state = State::Finished;
-        self.next = Some(Step::Close(reason));
+        self.next = Some(ServerStep::Close(reason));
     }
 
     fn expect_option(&mut self) {

@@ -11,7 +11,7 @@ use crate::nbd::transmission::Terms;
 
 /// What the caller must do next.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Step {
+pub enum ServerStep {
     /// Send these bytes, then poll again.
     Send(Vec<u8>),
     /// Look up this export for this client and answer with
