@@ -7,7 +7,7 @@
 //! holds up nobody; those that only read share a few, so that they leave processors to the data
 //! plane.
 
-mod seat;
+mod slot;
 mod table;
 
 use std::io;
@@ -34,7 +34,7 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{debug, warn};
 
-use self::seat::{Seat, Seats, UnderWay, Watched};
+use self::slot::{Seat, Seats, UnderWay, Watched};
 pub use self::table::CONNECTIONS_MAX;
 use crate::api::error::ApiError;
 use crate::api::{Api, Prepared};

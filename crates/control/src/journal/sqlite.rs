@@ -10,10 +10,10 @@
 //! 1. Log and database are made some hundred changes larger than they have to be when the file is
 //!    opened. A log is written over from its beginning; free pages are used before the file grows.
 //! 2. When the log cannot grow, it is written into the database's pages and used again.
-//! 3. A file beside the database ([`reserve`]) is given back to the disk while the server starts,
+//! 3. A file beside the database ([`ballast`]) is given back to the disk while the server starts,
 //!    and for a change that leads to more room.
 
-pub mod reserve;
+pub mod ballast;
 mod rows;
 
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
-use self::reserve::Reserve;
+use self::ballast::Reserve;
 use super::watch::{Watch, Watchers};
 use super::{Change, Journal, JournalError, Loaded, Revision};
 use crate::model::{Attachment, AttachmentState, Event, Phase, Volume};

@@ -8,7 +8,7 @@ use evenkeel_wire::agent::{Command as AgentCommand, CreditReport, Reply, Report}
 use tracing::{info, warn};
 
 use super::calls::unexpected;
-use super::turns::Key;
+use super::key_locks::Key;
 use super::writer::Writer;
 use super::{Plane, PlaneError};
 use crate::journal::{Credits, Revision};

@@ -2,7 +2,7 @@
 //!
 //! Each mutation takes these steps:
 //!
-//! 1. it waits for its turn: changes of one volume or host run in order ([`turns`]), others side by
+//! 1. it waits for its turn: changes of one volume or host run in order ([`key_locks`]), others side by
 //!    side;
 //! 2. the model decides; a refused request ends here and leaves no trace;
 //! 3. the decision is committed to the journal and becomes visible (`creating`, `attaching`, ...);
@@ -32,12 +32,12 @@
 
 mod calls;
 mod error;
+pub mod key_locks;
 mod leases;
 mod room;
 mod settling;
 mod start;
 mod stop;
-pub mod turns;
 mod upkeep;
 mod writer;
 
@@ -49,9 +49,9 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_wire::agent::{Agent, Capacity, Command as AgentCommand};
 
 pub use self::error::PlaneError;
+use self::key_locks::{Key, Turn, Turns};
 use self::leases::Leases;
 use self::settling::Settling;
-use self::turns::{Key, Turn, Turns};
 use self::upkeep::Upkeep;
 use self::writer::Writer;
 use crate::capacity::Known;
@@ -141,7 +141,7 @@ impl Plane {
     }
 
     fn turn(&self, keys: Vec<Key>) -> Result<Turn<'_>, PlaneError> {
-        self.turns.take(keys).ok_or(PlaneError::Busy(turns::CHANGES_MAX))
+        self.turns.take(keys).ok_or(PlaneError::Busy(key_locks::CHANGES_MAX))
     }
 
     /// What a command touches.

@@ -8,7 +8,7 @@ use evenkeel_wire::agent::{Capacity, Command as AgentCommand, Reply};
 use tracing::warn;
 
 use super::calls::unexpected;
-use super::turns::Key;
+use super::key_locks::Key;
 use super::{Plane, PlaneError};
 use crate::model::{Refusal, Room};
 

@@ -10,8 +10,8 @@ use evenkeel_wire::agent::{
 };
 use tracing::{error, warn};
 
+use super::key_locks::Turns;
 use super::settling::Settling;
-use super::turns::Turns;
 use super::upkeep::{RETRY_TICKS, SPACE_TICKS, Upkeep};
 use super::writer::Writer;
 use super::{Plane, PlaneError};

@@ -3,8 +3,8 @@
 use evenkeel_wire::agent::{Command as AgentCommand, CreditReport, FailedKind};
 use tracing::warn;
 
+use super::key_locks::Key;
 use super::leases::credits_of;
-use super::turns::Key;
 use super::{Plane, PlaneError};
 use crate::journal::{Change, Credits};
 use crate::model::{Phase, Volume};

@@ -6,8 +6,8 @@ use evenkeel_core::ids::VolumeId;
 use tracing::{debug, info, warn};
 
 use super::Plane;
+use super::key_locks::Key;
 use super::settling::Settling;
-use super::turns::Key;
 use crate::journal::Credits;
 use crate::model::{Phase, Volume};
 use crate::reconcile;
