@@ -112,7 +112,7 @@ pub async fn serve(
     let mut connections = JoinSet::new();
     let mut ticks = interval(Duration::from_millis(credits::REPORT_INTERVAL_MS));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut parts: [TickPart; 2] = [(Plane::renew_leases, None), (Plane::look_after, None)];
+    let mut parts: [TickPart; 2] = [(Plane::renew_leases, None), (Plane::maintain, None)];
     ready(listener.local_addr()?);
     let mut shutdown = pin!(shutdown);
     loop {

@@ -1,4 +1,5 @@
-//! Calls to the data plane.
+//! Calls to the data plane: reports, latencies, and commands that are answered with success or
+//! failure only.
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::latency::Latencies;
@@ -7,7 +8,7 @@ use evenkeel_wire::agent::{Command as AgentCommand, Failed, FailedKind, Reply, R
 use super::{Plane, PlaneError};
 
 impl Plane {
-    /// How volumes and hosts are, as the data plane sees them.
+    /// The state of all volumes and hosts, as the data plane reports it.
     ///
     /// # Errors
     /// [`PlaneError::Agent`].
@@ -19,7 +20,7 @@ impl Plane {
         }
     }
 
-    /// Where requests spent their time: of all volumes that were used, or of one.
+    /// Where requests spent their time: of one volume, or of every volume that had requests.
     ///
     /// # Errors
     /// [`PlaneError::Agent`].

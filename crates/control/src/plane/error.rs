@@ -1,4 +1,4 @@
-//! Why a mutation failed.
+//! [`PlaneError`]: why a mutation failed.
 
 use std::fmt;
 
@@ -10,24 +10,25 @@ use crate::model::Refusal;
 /// Why a mutation failed.
 #[derive(Debug)]
 pub enum PlaneError {
-    /// The model refused it.
+    /// The model refused the command.
     Refused(Refusal),
-    /// It would have been done, but only a dry run was asked for.
+    /// The command would be accepted; the client asked for a dry run only.
     DryRun,
-    /// The data plane failed; what was begun is taken back, unless it has not answered yet.
+    /// The data plane failed. The change is rolled back, unless the data plane has not answered
+    /// yet.
     Agent(Failed),
     /// The journal failed.
     Journal(JournalError),
-    /// The OS gave no random bytes for a new id.
+    /// The OS returned no random bytes for a new id.
     Random(getrandom::Error),
-    /// So many changes wait already.
+    /// Too many changes wait already: this many.
     Busy(usize),
-    /// An earlier mutation panicked; what is in memory is not to be trusted. Restart the server.
+    /// An earlier mutation panicked, so the state in memory is unreliable. Restart the server.
     Poisoned,
 }
 
 impl PlaneError {
-    /// Whether the data plane has not answered yet, and will be asked again.
+    /// Whether the data plane has not answered yet; the tick calls it again.
     pub(super) fn is_unanswered(&self) -> bool {
         matches!(self, Self::Agent(failed) if failed.kind == FailedKind::Unanswered)
     }

@@ -1,29 +1,29 @@
-//! Whose turn it is to change what: changes of one volume or host run in the order in which they
-//! came, and changes of different ones side by side.
+//! Locks by key, granted in order of arrival: changes of one volume or host run one after the
+//! other, changes of different ones run concurrently.
 //!
-//! A change names all that it touches when it comes, and waits until no earlier change touches any
-//! of it. It takes everything at once and asks for nothing more while it has its turn, so no two
-//! changes wait for each other. At most [`CHANGES_MAX`] wait or run; more are refused.
+//! A change passes all its keys at once and waits until no earlier change holds a conflicting key.
+//! It requests no further key while it holds its guard, so a deadlock is impossible. At most
+//! [`CHANGES_MAX`] changes wait or run; further ones are refused.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use evenkeel_core::ids::{InstanceId, VolumeId};
 
-/// Changes that wait or run at once: more than the API's requests under way.
+/// The most changes that wait or run at once: more than the API's concurrent requests.
 pub const CHANGES_MAX: usize = 1_024;
 
-/// What a change touches.
+/// One thing that a change locks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Key {
-    /// Everything there is.
+    /// Everything; conflicts with every other key.
     Everything,
-    /// A volume, or bytes at rest with its id.
+    /// A volume, or stored bytes that have its id.
     Volume(VolumeId),
-    /// A host.
+    /// A host, exclusively.
     Host(InstanceId),
-    /// A host that must stay as it is. Changes that need no more run side by side.
-    HostStays(InstanceId),
+    /// A host that the change only reads: shared with other readers.
+    HostShared(InstanceId),
     /// An idempotency token.
     Token(String),
 }
@@ -32,8 +32,8 @@ impl Key {
     fn conflicts(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Everything, _) | (_, Self::Everything) => true,
-            (Self::HostStays(_), Self::HostStays(_)) => false,
-            (Self::Host(one) | Self::HostStays(one), Self::Host(two) | Self::HostStays(two)) => {
+            (Self::HostShared(_), Self::HostShared(_)) => false,
+            (Self::Host(one) | Self::HostShared(one), Self::Host(two) | Self::HostShared(two)) => {
                 one == two
             }
             (one, two) => one == two,
@@ -47,29 +47,30 @@ fn conflict(ones: &[Key], others: &[Key]) -> bool {
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// In the order in which they came: those that run, and those that wait.
+    /// In order of arrival: the changes that run and those that wait.
     changes: VecDeque<(u64, Vec<Key>)>,
     next: u64,
 }
 
 /// All changes that wait or run.
 #[derive(Debug, Default)]
-pub struct Turns {
+pub struct KeyLocks {
     queue: Mutex<Queue>,
     ended: Condvar,
 }
 
-/// A turn, which ends when it is dropped.
+/// Holds the keys of one change; releases them when it is dropped.
 #[derive(Debug)]
-pub struct Turn<'a> {
-    turns: &'a Turns,
+pub struct KeyGuard<'a> {
+    locks: &'a KeyLocks,
     id: u64,
 }
 
-impl Turns {
-    /// Waits for a turn with all of this; `None` if too many changes wait.
-    pub fn take(&self, keys: Vec<Key>) -> Option<Turn<'_>> {
-        let mut queue = self.lock();
+impl KeyLocks {
+    /// Blocks until all `keys` are free, then locks them. Returns `None` at once if
+    /// [`CHANGES_MAX`] changes wait or run.
+    pub fn lock(&self, keys: Vec<Key>) -> Option<KeyGuard<'_>> {
+        let mut queue = self.queue();
         if queue.changes.len() >= CHANGES_MAX {
             return None;
         }
@@ -82,12 +83,13 @@ impl Turns {
             own.is_some_and(|(_, keys)| before.into_iter().any(|(_, other)| conflict(keys, other)))
         };
         drop(self.ended.wait_while(queue, waits).unwrap_or_else(PoisonError::into_inner));
-        Some(Turn { turns: self, id })
+        Some(KeyGuard { locks: self, id })
     }
 
-    /// A turn at once, or none.
-    pub fn try_take(&self, keys: Vec<Key>) -> Option<Turn<'_>> {
-        let mut queue = self.lock();
+    /// Locks all `keys` without waiting; returns `None` if one of them is held or
+    /// waited for, or if [`CHANGES_MAX`] changes wait or run.
+    pub fn try_lock(&self, keys: Vec<Key>) -> Option<KeyGuard<'_>> {
+        let mut queue = self.queue();
         let is_busy = queue.changes.iter().any(|(_, other)| conflict(&keys, other));
         if is_busy || queue.changes.len() >= CHANGES_MAX {
             return None;
@@ -95,19 +97,19 @@ impl Turns {
         let id = queue.next;
         queue.next += 1;
         queue.changes.push_back((id, keys));
-        Some(Turn { turns: self, id })
+        Some(KeyGuard { locks: self, id })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        // No change of it can be left half done.
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        // Every change of the queue is a single call, so a poisoned lock is still consistent.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for KeyGuard<'_> {
     fn drop(&mut self) {
-        self.turns.lock().changes.retain(|(id, _)| *id != self.id);
-        self.turns.ended.notify_all();
+        self.locks.queue().changes.retain(|(id, _)| *id != self.id);
+        self.locks.ended.notify_all();
     }
 }
 
@@ -116,24 +118,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_touches_the_same_takes_turns_in_order_and_the_rest_does_not_wait() {
-        let turns = Turns::default();
+    fn conflicting_changes_run_in_order_and_others_do_not_wait() {
+        let locks = KeyLocks::default();
         let volume = |bits| Key::Volume(VolumeId::from_bits(bits));
         let host = InstanceId::from_bits(1);
-        let first = turns.take(vec![volume(1), Key::HostStays(host)]).unwrap();
-        assert!(turns.try_take(vec![volume(2), volume(1)]).is_none());
-        assert!(turns.try_take(vec![Key::Host(host)]).is_none());
-        assert!(turns.try_take(vec![Key::Everything]).is_none());
-        drop(turns.try_take(vec![volume(2), Key::HostStays(host)]).unwrap());
+        let first = locks.lock(vec![volume(1), Key::HostShared(host)]).unwrap();
+        assert!(locks.try_lock(vec![volume(2), volume(1)]).is_none());
+        assert!(locks.try_lock(vec![Key::Host(host)]).is_none());
+        assert!(locks.try_lock(vec![Key::Everything]).is_none());
+        drop(locks.try_lock(vec![volume(2), Key::HostShared(host)]).unwrap());
         let order = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             for number in 0..4 {
-                let (turns, order) = (&turns, &order);
+                let (locks, order) = (&locks, &order);
                 scope.spawn(move || {
-                    let _turn = turns.take(vec![volume(1)]).unwrap();
+                    let _guard = locks.lock(vec![volume(1)]).unwrap();
                     order.lock().unwrap().push(number);
                 });
-                while turns.lock().changes.len() < number + 2 {
+                while locks.queue().changes.len() < number + 2 {
                     std::thread::yield_now();
                 }
             }
@@ -141,9 +143,9 @@ mod tests {
         });
         assert_eq!(order.into_inner().unwrap(), [0, 1, 2, 3]);
         let all: Vec<_> =
-            (0..CHANGES_MAX).map(|bits| turns.take(vec![volume(bits as u128)]).unwrap()).collect();
-        assert!(turns.take(vec![volume(5_000)]).is_none(), "there is a bound");
+            (0..CHANGES_MAX).map(|bits| locks.lock(vec![volume(bits as u128)]).unwrap()).collect();
+        assert!(locks.lock(vec![volume(5_000)]).is_none(), "there is a bound");
         drop(all);
-        assert!(turns.try_take(vec![Key::Everything]).is_some());
+        assert!(locks.try_lock(vec![Key::Everything]).is_some());
     }
 }

@@ -1,4 +1,9 @@
-//! Leases of credits: how much of each balance the data plane may spend on its own.
+//! Leases of credits: how much of each balance the data plane may spend without asking.
+//!
+//! The journal has the *unleased* part of each balance, which is never more than what is left. A
+//! renewal is given the reported balances. To lease less, it changes the data plane first and the
+//! journal second; to lease more, the journal first. It fails if either fails. The next tick then
+//! requests all balances.
 
 use std::sync::MutexGuard;
 
@@ -14,11 +19,11 @@ use super::{Plane, PlaneError};
 use crate::journal::{Credits, Revision};
 use crate::{credits, reconcile};
 
-/// What only a renewal of leases may touch.
+/// State that is accessible only under the leases lock.
 #[derive(Default)]
 pub(super) struct Leases {
-    /// Whether balances could not be stored the last time: logged once and not every second, and
-    /// what was told then is asked for again.
+    /// Whether the last renewal failed. The failure is logged once, not every second, and the next
+    /// renewal requests all balances again.
     pub(super) behind: bool,
 }
 
@@ -28,20 +33,20 @@ impl Plane {
     /// # Errors
     /// See [`PlaneError`].
     pub fn set_balances(&self, id: VolumeId, balances: Balances) -> Result<(), PlaneError> {
-        let _turn = self.turn(vec![Key::Volume(id)])?;
+        let _keys = self.lock_keys(vec![Key::Volume(id)])?;
         let _leases = self.leases()?;
         let pacing = reconcile::pacing(&self.settings, self.model().volume(id)?);
         let row_of_it = self.lower(id, &pacing, balances)?;
         self.call(AgentCommand::SetBalances(id, balances)).map_err(PlaneError::Agent)?;
-        // Where there was more before, all that is left may be unleased.
+        // Where the balance was higher before, all that is left may be unleased.
         self.lease(&row_of_it)?;
         let began = self.writer()?.revision;
         let report = self.report()?;
         self.renew(credits_of(report), began)
     }
 
-    /// Before there is less, less is on disk: the row that holds before and after `balances` are
-    /// set.
+    /// Commits, before `balances` are set, a row that is a lower bound before and after. Returns
+    /// that row.
     fn lower(
         &self,
         id: VolumeId,
@@ -65,8 +70,8 @@ impl Plane {
         Ok(row_of_it)
     }
 
-    /// Notices how much may be sold now, and renews the leases of credits. Touches no bytes at
-    /// rest, and so is quick on a slow device.
+    /// Reads how much may be sold now and renews the leases of credits. Touches no stored bytes,
+    /// so a slow device does not delay it.
     pub fn renew_leases(&self) {
         self.capacity();
         let Ok(mut leases) = self.leases() else { return };
@@ -80,14 +85,15 @@ impl Plane {
         }
     }
 
-    /// Renews the leases of the balances that moved; of all of them if the last time failed.
+    /// Renews the leases of the balances that moved, or of all balances if the last renewal
+    /// failed.
     pub(super) fn renew_moved(&self, leases: &mut Leases) -> Result<(), PlaneError> {
         let was_behind = std::mem::replace(&mut leases.behind, true);
         let began = self.writer()?.revision;
-        let told = match was_behind {
+        let reported = match was_behind {
             true => credits_of(self.report()?),
             false => match self.agent.call(AgentCommand::Balances) {
-                Reply::Balances(told) => told,
+                Reply::Balances(reported) => reported,
                 Reply::Failed(failed) => return Err(PlaneError::Agent(failed)),
                 _ => {
                     return Err(PlaneError::Agent(unexpected(
@@ -96,9 +102,9 @@ impl Plane {
                 }
             },
         };
-        self.renew(told, began)?;
+        self.renew(reported, began)?;
         if was_behind {
-            // Less may be leased than what is on disk allows: the data plane is told first.
+            // The data plane may hold smaller leases than the journal allows: raise them.
             let stored = self.writer()?.stored.clone();
             self.lease(&stored)?;
         }
@@ -106,17 +112,17 @@ impl Plane {
         Ok(())
     }
 
-    /// Renews leases by balances that were told after the revision `began`: to lease less, the data
-    /// plane is told and then the disk; to lease more, the disk and then the data plane. So what is
-    /// on disk is never more than there is. The caller holds the leases.
-    fn renew(&self, told: CreditReport, began: Revision) -> Result<(), PlaneError> {
-        let Renewal { mut rows, less, mut more } = self.renewal(&*self.writer()?, told);
+    /// Renews leases by balances that were reported after the revision `began`. To lease less, it
+    /// changes the data plane first, then the journal; to lease more, the journal first. So the
+    /// journal never holds more than there is. The caller holds the leases lock.
+    fn renew(&self, reported: CreditReport, began: Revision) -> Result<(), PlaneError> {
+        let Renewal { mut rows, less, mut more } = self.renewal(&*self.writer()?, reported);
         if rows.is_empty() {
             return Ok(());
         }
         if !less.is_empty() {
             let confirmed = self.lease(&less)?;
-            // What the data plane does not hold keeps its row.
+            // A volume or host that the data plane does not confirm keeps its row.
             let is_confirmed = |id: &VolumeId| {
                 !less.volumes.contains_key(id) || confirmed.volumes.contains_key(id)
             };
@@ -144,26 +150,26 @@ impl Plane {
         Ok(())
     }
 
-    /// What there is to be renewed.
-    fn renewal(&self, writer: &Writer, told: CreditReport) -> Renewal {
+    /// Compares reported balances with the stored rows.
+    fn renewal(&self, writer: &Writer, reported: CreditReport) -> Renewal {
         let (model, mut renewal) = (self.model(), Renewal::default());
-        for (id, balances) in told.volumes {
+        for (id, balances) in reported.volumes {
             if let Some(volume) = model.volumes.get(&id)
                 && let Some(&before) = writer.stored.volumes.get(&id)
             {
                 let pacing = reconcile::pacing(&self.settings, volume);
-                let (row, less, more) = renewed(&pacing, before, balances);
+                let RowRenewal { row, less, more } = renewed(&pacing, before, balances);
                 renewal.rows.volumes.extend(row.map(|row| (id, row)));
                 renewal.less.volumes.extend(less.map(|less| (id, less)));
                 renewal.more.volumes.extend(more.map(|more| (id, more)));
             }
         }
-        for (id, balances) in told.hosts {
+        for (id, balances) in reported.hosts {
             if let Some(host) = model.hosts.get(&id)
                 && let Some(pacing) = reconcile::host_pacing(host)
                 && let Some(&before) = writer.stored.hosts.get(&id)
             {
-                let (row, less, more) = renewed(&pacing.as_volume(), before, balances);
+                let RowRenewal { row, less, more } = renewed(&pacing.as_volume(), before, balances);
                 renewal.rows.hosts.extend(row.map(|row| (id, row)));
                 renewal.less.hosts.extend(less.map(|less| (id, less)));
                 renewal.more.hosts.extend(more.map(|more| (id, more)));
@@ -172,7 +178,7 @@ impl Plane {
         renewal
     }
 
-    /// Tells the data plane what is unleased; what of it is so now.
+    /// Sends the unleased amounts to the data plane. Returns those that it confirms.
     fn lease(&self, unleased: &Credits) -> Result<Credits, PlaneError> {
         let volumes = unleased.volumes.iter().map(|(id, balances)| (*id, *balances)).collect();
         let hosts = unleased.hosts.iter().map(|(id, balances)| (*id, *balances)).collect();
@@ -199,7 +205,7 @@ pub(super) fn credits_of(report: Report) -> CreditReport {
     }
 }
 
-/// Puts those amounts of others in the place of these that there are, where there are any.
+/// Replaces the amounts in `rows` with those that `others` has for the same volume or host.
 fn overlay(rows: &mut Credits, others: &Credits) {
     let overlay = |over: &Balances, row: &mut Balances| {
         row.operations = over.operations.or(row.operations);
@@ -217,24 +223,26 @@ fn overlay(rows: &mut Credits, others: &Credits) {
     }
 }
 
-/// Leases that are to be renewed.
+/// The leases to renew.
 #[derive(Default)]
 struct Renewal {
-    /// What is to be in the database, of all that change.
+    /// All rows that change, as the journal is to have them.
     rows: Credits,
-    /// What is to be unleased where that is more than before, so that less is leased.
+    /// The parts of `rows` whose unleased amount rises, so that less is leased.
     less: Credits,
-    /// The same where more is leased.
+    /// The parts of `rows` whose unleased amount falls, so that more is leased.
     more: Credits,
 }
 
-/// What is to be unleased of `balances` instead of `before`, if it changes: all of it, and the
-/// parts by which less and more is leased.
-fn renewed(
-    pacing: &Pacing,
-    before: Balances,
-    balances: Balances,
-) -> (Option<Balances>, Option<Balances>, Option<Balances>) {
+/// The change of one row, if any; see [`Renewal`] for the meaning of the fields.
+struct RowRenewal {
+    row: Option<Balances>,
+    less: Option<Balances>,
+    more: Option<Balances>,
+}
+
+/// Computes the new unleased amounts of `balances` where the journal has `before`.
+fn renewed(pacing: &Pacing, before: Balances, balances: Balances) -> RowRenewal {
     let row = credits::renewed(pacing, before, balances);
     let part = |is: fn(u64, u64) -> bool| {
         let one =
@@ -243,5 +251,9 @@ fn renewed(
         let part = Balances { operations, bytes: one(row.bytes, before.bytes) };
         (part != Balances::default()).then_some(part)
     };
-    ((row != before).then_some(row), part(|row, before| row > before), part(|row, b| row < b))
+    RowRenewal {
+        row: (row != before).then_some(row),
+        less: part(|row, before| row > before),
+        more: part(|row, before| row < before),
+    }
 }

@@ -1,34 +1,50 @@
-//! The control plane at work: decides with the model, commits to the journal, calls the data plane.
+//! Runs mutations: decides with the model, commits to the journal, calls the data plane.
 //!
-//! Each mutation takes these steps:
+//! [`Plane::execute`] is given a [`Command`] and returns the volume as decided and as settled. It
+//! returns a [`PlaneError`] if the model refuses the command, or if the journal or the data plane
+//! fails. Each mutation takes these steps:
 //!
-//! 1. it waits for its turn: changes of one volume or host run in order ([`key_locks`]), others side by
-//!    side;
-//! 2. the model decides; a refused request ends here and leaves no trace;
-//! 3. the decision is committed to the journal and becomes visible (`creating`, `attaching`, ...);
-//! 4. the data plane is called with the volume's whole desired state, and answers when it is in
-//!    force;
-//! 5. the outcome is committed and becomes visible; then the client gets its reply.
+//! 1. It locks the keys of what it touches ([`key_locks`]): changes of one volume or host run in
+//!    order, others run concurrently.
+//! 2. The model decides. A refused request ends here and changes nothing.
+//! 3. The decision is committed to the journal and becomes visible (`creating`, `attaching`, ...).
+//! 4. The data plane is called with the volume's whole desired state. It answers when that state is
+//!    in force.
+//! 5. The outcome is committed and becomes visible. Then the client gets its reply.
 //!
-//! A crash after 3 leaves an unsettled volume in the journal. The next start calls the data plane
-//! again and settles it; so does the tick, should only step 5 have failed. The tick leaves a volume
-//! alone while somebody has its turn.
+//! After a crash between 3 and 5 the journal holds an unsettled volume. The next start calls the
+//! data plane again and settles it. If only step 5 fails, the tick does the same. The tick skips a
+//! volume whose key is locked.
 //!
-//! Three locks, always taken in this order, and only the first two are held while the data plane is
-//! called:
+//! There are three kinds of locks, always taken in this order. Only the first two are held while
+//! the data plane is called:
 //!
-//! - **A turn** covers one change from before its decision until its outcome is committed. So the
-//!   data plane hears of one volume in the order of decisions, and of a host before volumes that
-//!   are attached to it. A slow device holds up changes of its own volume only.
-//! - **The leases** cover a renewal of leases or a change of balances as a whole. Two of them that
-//!   ran side by side could leave more on disk than there is. Their calls touch no bytes at rest.
-//! - **The writer** covers deciding and committing. What else reads and writes a volume meanwhile
-//!   (tags of it take its turn) is never lost, because both happen under this lock.
+//! - **A key lock** covers one change from before its decision until its outcome is committed. So
+//!   the data plane receives the commands for one volume in the order of decisions, and a host
+//!   before the volumes that are attached to it. A slow device delays changes of its own volume
+//!   only.
+//! - **The leases lock** covers one renewal of leases or one change of balances as a whole. Two of
+//!   them at the same time could leave more on disk than there is. Their calls touch no stored
+//!   bytes.
+//! - **The writer lock** covers deciding and committing. Changes that other tasks make to a volume
+//!   in the meantime are never lost, because every read and write happens under this lock. (A
+//!   change of tags locks the volume's key as well.)
 //!
-//! A renewal and a change of the same volume may overlap, since a slow change must not stop the
-//! renewal. What was made or deleted after a renewal began is left out of it. To have less leased,
-//! the data plane confirms first, and a volume that it does not confirm keeps its row. To have more
-//! leased, the row is committed first. So the journal holds a lower bound at every moment.
+//! A renewal and a change of the same volume may overlap, because a slow change must not stop the
+//! renewal. A renewal ignores volumes that were created or deleted after it began. To lease less,
+//! the data plane confirms first, and a volume that it does not confirm keeps its row. To lease
+//! more, the row is committed first. So the journal holds a lower bound at every moment.
+//!
+//! | file | what it does |
+//! | --- | --- |
+//! | `start`, `stop` | bring everything up from the journal; save the final balances |
+//! | `settling` | call the data plane with a volume's desired state and commit the outcome |
+//! | `leases` | renew the credits that the data plane may spend |
+//! | `upkeep` | the tick: retry what is unsettled or in error |
+//! | `room` | what may be sold, free space, stored bytes without a volume |
+//! | `calls` | other calls to the data plane |
+//! | `writer` | commit to the journal and apply to the model |
+//! | `error` | [`PlaneError`] |
 
 mod calls;
 mod error;
@@ -49,7 +65,7 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_wire::agent::{Agent, Capacity, Command as AgentCommand};
 
 pub use self::error::PlaneError;
-use self::key_locks::{Key, Turn, Turns};
+use self::key_locks::{Key, KeyGuard, KeyLocks};
 use self::leases::Leases;
 use self::settling::Settling;
 use self::upkeep::Upkeep;
@@ -59,12 +75,12 @@ use crate::journal::Credits;
 use crate::model::{Command, Decision, Event, Model, Phase, Refusal, Settings, Tagged, Volume};
 use crate::{clock, credits, reconcile, space};
 
-/// The volume a mutation was about: as decided, and as it is now.
+/// The volume that a mutation changed: as decided, and as it is afterwards.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// As decided: what is going shows here (`detaching`).
+    /// As decided. Transitional states show here (`detaching`).
     pub decided: Option<Volume>,
-    /// As it is now; `None` if it is gone.
+    /// After the mutation; `None` if the volume no longer exists.
     pub settled: Option<Volume>,
 }
 
@@ -74,7 +90,7 @@ pub struct Plane {
     pub settings: Settings,
     agent: Arc<dyn Agent>,
     model: RwLock<Model>,
-    turns: Turns,
+    keys: KeyLocks,
     leases: Mutex<Leases>,
     writer: Mutex<Writer>,
     upkeep: Mutex<Upkeep>,
@@ -83,69 +99,70 @@ pub struct Plane {
 }
 
 impl Plane {
-    /// Everything that exists, to be read. Do not hold it while calling the data plane.
+    /// Read access to the model. Callers must not hold it while they call the data plane.
     pub fn model(&self) -> RwLockReadGuard<'_, Model> {
-        // Applying an event cannot leave it half done, so a poisoned lock says nothing here.
+        // Applying an event cannot leave the model half changed, so a poisoned lock is usable.
         self.model.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Carries out one command; with `dry_run` only checks whether it would be accepted.
+    /// Executes one command; with `dry_run` only checks whether it would be accepted.
     ///
     /// # Errors
     /// See [`PlaneError`].
     pub fn execute(&self, command: &Command, dry_run: bool) -> Result<Outcome, PlaneError> {
-        let turn = self.turn(self.keys(command))?;
-        self.execute_in(turn, command, dry_run)
+        let keys = self.lock_keys(self.keys_of(command))?;
+        self.execute_locked(keys, command, dry_run)
     }
 
-    /// The same in a turn that covers all that the command touches.
-    fn execute_in(
+    /// Executes a command whose keys are locked.
+    fn execute_locked(
         &self,
-        turn: Turn<'_>,
+        keys: KeyGuard<'_>,
         command: &Command,
         dry_run: bool,
     ) -> Result<Outcome, PlaneError> {
         let capacity = self.capacity();
         let decided = match self.decide(command, dry_run, &capacity) {
             Err(PlaneError::Refused(Refusal::Space(_))) => {
-                // There may be more room than a moment ago.
-                self.look_at_space();
+                // Space may have been freed since the last look.
+                self.refresh_space();
                 self.decide(command, dry_run, &capacity)
             }
             decided => decided,
         };
         let (decision, opening) = decided?;
-        let mut _turn = turn;
+        let mut _keys = keys;
         if let (true, Some(id)) = (decision.events.is_empty(), decision.volume) {
-            // It is about a volume that was made before, whose turn this is not.
-            drop(_turn);
-            _turn = self.turn(vec![Key::Volume(id)])?;
+            // A repeated client token: the volume exists already, and its key is not locked yet.
+            drop(_keys);
+            _keys = self.lock_keys(vec![Key::Volume(id)])?;
         }
         self.carry_out(&decision, &opening)
     }
 
-    /// Makes a volume of bytes at rest that no volume has, whose number `command` is told.
+    /// Makes a volume of stored bytes that belong to no volume. `command` is called with the
+    /// number of these bytes and returns the command to execute.
     ///
     /// # Errors
-    /// See [`PlaneError`], and what `command` says.
+    /// See [`PlaneError`], and the errors of `command`.
     pub fn adopt<E: From<PlaneError>>(
         &self,
         id: VolumeId,
         dry_run: bool,
         command: impl FnOnce(ByteCount) -> Result<Command, E>,
     ) -> Result<Outcome, E> {
-        // Nobody deletes them meanwhile.
-        let turn = self.turn(vec![Key::Volume(id)])?;
+        // So that the bytes are not deleted in the meantime.
+        let keys = self.lock_keys(vec![Key::Volume(id)])?;
         let command = command(self.unowned_bytes(id)?)?;
-        Ok(self.execute_in(turn, &command, dry_run)?)
+        Ok(self.execute_locked(keys, &command, dry_run)?)
     }
 
-    fn turn(&self, keys: Vec<Key>) -> Result<Turn<'_>, PlaneError> {
-        self.turns.take(keys).ok_or(PlaneError::Busy(key_locks::CHANGES_MAX))
+    fn lock_keys(&self, keys: Vec<Key>) -> Result<KeyGuard<'_>, PlaneError> {
+        self.keys.lock(keys).ok_or(PlaneError::Busy(key_locks::CHANGES_MAX))
     }
 
-    /// What a command touches.
-    fn keys(&self, command: &Command) -> Vec<Key> {
+    /// The keys of everything that a command touches.
+    fn keys_of(&self, command: &Command) -> Vec<Key> {
         let model = self.model();
         match command {
             Command::CreateVolume { id, token, .. } => {
@@ -157,10 +174,10 @@ impl Plane {
             | Command::DetachVolume { id, .. }
             | Command::ModifyVolume { id, .. } => vec![Key::Volume(*id)],
             Command::AttachVolume { id, instance, device } => {
-                // Who is just leaving the device makes room for it.
+                // A volume that is being detached from this device name frees it first.
                 let others = model.attachments_of(*instance).filter(|(_, a)| a.device == *device);
                 let others = others.map(|(volume, _)| Key::Volume(volume.id));
-                others.chain([Key::Volume(*id), Key::HostStays(*instance)]).collect()
+                others.chain([Key::Volume(*id), Key::HostShared(*instance)]).collect()
             }
             Command::CreateTags { resources, .. } | Command::DeleteTags { resources, .. } => {
                 let key = |tagged: &Tagged| match tagged {
@@ -171,15 +188,15 @@ impl Plane {
             }
             Command::RegisterHost { id, .. } => vec![Key::Host(*id)],
             Command::DeregisterHost { id } => {
-                // Its volumes may just be leaving it.
+                // Volumes that are being detached from it come first.
                 let its = model.attachments_of(*id).map(|(volume, _)| Key::Volume(volume.id));
                 its.chain([Key::Host(*id)]).collect()
             }
         }
     }
 
-    /// Decides and commits; with `dry_run` only decides. Gives the balances too with which what is
-    /// new starts.
+    /// Decides and commits; with `dry_run` only decides. Returns the decision and the opening
+    /// balances of new volumes and hosts.
     fn decide(
         &self,
         command: &Command,
@@ -198,7 +215,7 @@ impl Plane {
             if let Event::Volume(Volume { phase: Phase::Creating, id, spec, .. }) = event {
                 let pacing = self.settings.rules.pacing(spec);
                 let balances = match command {
-                    // Its bytes may have been driven a moment ago.
+                    // No credits: the bytes may have belonged to a volume that just spent its own.
                     Command::AdoptVolume { .. } => Balances::empty(&pacing),
                     _ => Balances::full(&pacing),
                 };
@@ -217,8 +234,9 @@ impl Plane {
         }
         if !decision.events.is_empty() {
             match self.commit(&mut writer, decision.events.clone(), &changed) {
-                // The disk is so full that not even that can be noted: the bytes go first, and make
-                // room for the note. A crash between leaves a volume in error, to be deleted again.
+                // The disk is too full to record even the deletion. The bytes are deleted first,
+                // which makes room for the record. A crash in between leaves a volume in error,
+                // which can be deleted again.
                 Err(PlaneError::Journal(error))
                     if error.is_no_room() && matches!(command, Command::DeleteVolume { .. }) =>
                 {
@@ -230,7 +248,7 @@ impl Plane {
         Ok((decision, opening))
     }
 
-    /// Calls the data plane with what was decided, and makes the outcome final.
+    /// Calls the data plane with the decided state and commits the outcome.
     fn carry_out(&self, decision: &Decision, opening: &Credits) -> Result<Outcome, PlaneError> {
         let hosts: Vec<AgentCommand> = {
             let writer = self.writer()?;
@@ -249,7 +267,7 @@ impl Plane {
     }
 }
 
-/// What the data plane is told when a host comes or goes.
+/// The command for the data plane when a host is registered or removed.
 fn host_command(event: &Event, writer: &Writer, opening: &Credits) -> Option<AgentCommand> {
     match event {
         Event::Host(host) => {

@@ -1,4 +1,7 @@
-//! What may be sold: capacity of the device, and room for bytes at rest.
+//! What may be sold: the device's capacity and the space for stored bytes; and stored bytes that
+//! belong to no volume.
+//!
+//! The figures come from the data plane. While it does not answer, its last answer stays in force.
 
 use std::sync::PoisonError;
 
@@ -13,8 +16,8 @@ use super::{Plane, PlaneError};
 use crate::model::{Refusal, Room};
 
 impl Plane {
-    /// What may be sold, as the data plane says now; or as it said last, while it does not answer.
-    /// The log is told of what has changed.
+    /// What may be sold, as the data plane reports it now, or as it reported last if it does not
+    /// answer. Changes are logged.
     pub fn capacity(&self) -> Capacity {
         let answer = self.agent.call(AgentCommand::Capacity);
         let mut known = self.capacity.lock().unwrap_or_else(PoisonError::into_inner);
@@ -33,14 +36,14 @@ impl Plane {
         known.now().clone()
     }
 
-    /// Room for bytes at rest, as the data plane said last; `None` where it does not know.
+    /// Space for stored bytes, as the data plane reported last; `None` if it does not know.
     pub fn room(&self) -> Option<Room> {
         self.space.lock().unwrap_or_else(PoisonError::into_inner).now()
     }
 
-    /// Asks the data plane how much room there is for bytes at rest. The log is told when it
-    /// becomes little.
-    pub(super) fn look_at_space(&self) {
+    /// Reads from the data plane how much space there is for stored bytes. Logs a warning when it
+    /// becomes low.
+    pub(super) fn refresh_space(&self) {
         let Reply::Space(space) = self.agent.call(AgentCommand::Space) else { return };
         let unowned = match space.map(|_| self.unowned()) {
             None => vec![],
@@ -55,7 +58,7 @@ impl Plane {
         self.space.lock().unwrap_or_else(PoisonError::into_inner).learn(room, sold, for_sale);
     }
 
-    /// Bytes at rest that no volume has: whose they were, and how many.
+    /// Stored bytes that belong to no volume: the id of the volume that had them, and their number.
     ///
     /// # Errors
     /// [`PlaneError::Agent`].
@@ -74,7 +77,7 @@ impl Plane {
         Ok(stored)
     }
 
-    /// How many bytes there are of `id` that no volume has.
+    /// The number of stored bytes of `id`, which belong to no volume.
     ///
     /// # Errors
     /// [`Refusal::NotUnowned`] if there are none, [`PlaneError::Agent`].
@@ -83,13 +86,14 @@ impl Plane {
         unowned.map(|(_, bytes)| bytes).ok_or(PlaneError::Refused(Refusal::NotUnowned(id)))
     }
 
-    /// Deletes bytes at rest that no volume has; with `dry_run` only checks whether there are any.
+    /// Deletes stored bytes that belong to no volume; with `dry_run` only checks whether there are
+    /// any.
     ///
     /// # Errors
     /// See [`PlaneError`].
     pub fn delete_unowned(&self, id: VolumeId, dry_run: bool) -> Result<(), PlaneError> {
-        // Nobody makes a volume of them meanwhile.
-        let _turn = self.turn(vec![Key::Volume(id)])?;
+        // So that no volume is made of them in the meantime.
+        let _keys = self.lock_keys(vec![Key::Volume(id)])?;
         self.unowned_bytes(id)?;
         match dry_run {
             true => Err(PlaneError::DryRun),
@@ -97,8 +101,8 @@ impl Plane {
         }
     }
 
-    /// Bytes that no volume has take space, and nobody else will tell of them.
-    pub(super) fn tell_of_unowned(&self) {
+    /// Logs a warning if the store holds bytes that belong to no volume: they take space.
+    pub(super) fn log_unowned(&self) {
         match self.unowned() {
             Ok(unowned) if unowned.is_empty() => {}
             Ok(unowned) => {

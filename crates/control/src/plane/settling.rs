@@ -1,4 +1,8 @@
-//! Settling: calling the data plane with a volume's desired state, and committing the outcome.
+//! Settling: calls the data plane with a volume's desired state and commits the outcome.
+//!
+//! A decision leaves a volume unsettled (`creating`, `attaching`, ...). [`Plane::settle`] is given
+//! its id. If the data plane confirms, the transition is completed; if it refuses, the transition
+//! is rolled back; if it does not answer, the volume stays as it is and the tick repeats the call.
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_wire::agent::{Command as AgentCommand, Failed, FailedKind};
@@ -8,20 +12,21 @@ use crate::journal::Credits;
 use crate::model::{AttachmentState, Phase, Settled, Volume};
 use crate::{clock, reconcile};
 
-/// Who says to the data plane what a volume should be.
+/// Why the data plane is called with a volume's desired state.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Settling {
-    /// A client, who asked for something new.
+    /// A client requested a change.
     Asked,
-    /// The server, which says again what was not answered, or what was decided while the volume
-    /// was in error.
+    /// The server repeats a call that was not answered, or sends what was decided while the
+    /// volume was in error.
     Again,
-    /// The server as it starts, to a data plane that holds nothing yet.
+    /// The server starts, and the data plane holds no state yet.
     Starting,
 }
 
 impl Plane {
-    /// Tells the data plane what `id` should be, and makes the outcome final.
+    /// Calls the data plane with the desired state of `id` and commits the outcome. The volume
+    /// starts with its balance in `opening`, or else with its unleased one.
     pub(super) fn settle(
         &self,
         id: VolumeId,
@@ -43,7 +48,7 @@ impl Plane {
         if let Err(failed) = &answer
             && failed.kind == FailedKind::Unanswered
         {
-            // It may be done at any moment, so it is not taken back: the tick says it again.
+            // The data plane may still complete it, so it is not rolled back: the tick repeats it.
             self.writer()?.unanswered.insert(id);
             return Err(PlaneError::Agent(failed.clone()));
         }
@@ -57,7 +62,7 @@ impl Plane {
                 self.commit(&mut writer, events, &Credits::default())?;
             }
         }
-        // What is not served, no host can reach: it is detached.
+        // A volume that is not served is unreachable for every host, so it counts as detached.
         let is_shut = detaching
             && before(|volume| {
                 let stays =
@@ -65,13 +70,13 @@ impl Plane {
                 matches!(volume.phase, Phase::Error(_)) && !stays
             });
         if deleting && answer.is_err() {
-            // As far as its bytes are in order it is served again at once.
+            // If its bytes are intact it is served again at once.
             let _ = self.settle(id, Settling::Again, &Credits::default());
         }
         if modifying && answer.is_ok() {
-            // New limits may mean new credits: what they are must be on disk before anybody is
-            // told. What was just applied is among those that moved; if the data plane does not
-            // tell them, the tick asks for all.
+            // New limits may change the credits, which must be on disk before the client gets its
+            // reply. The volume is among those whose balance moved. If the data plane does not
+            // report them, the tick requests all balances.
             let mut leases = self.leases()?;
             match self.renew_moved(&mut leases) {
                 Ok(()) | Err(PlaneError::Agent(_)) => {}
@@ -93,7 +98,7 @@ impl Plane {
     }
 }
 
-/// What an answer to a volume's desired state means for the volume.
+/// The outcome for a volume, by the data plane's answer to its desired state.
 fn settled<'a>(
     answer: &'a Result<(), Failed>,
     settling: Settling,
@@ -103,7 +108,7 @@ fn settled<'a>(
     match (kind, settling) {
         (FailedKind::Damaged, Settling::Asked) if !was_in_error => Settled::Lost(message),
         (FailedKind::Damaged, _) => Settled::Unreachable(message),
-        // What hinders opening may pass, and clients may have seen what was begun before.
+        // The obstacle may pass, and clients may have seen the change that was under way.
         (FailedKind::Internal, Settling::Starting) => Settled::Unreachable(message),
         _ => Settled::Failed(message),
     }

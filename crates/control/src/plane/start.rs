@@ -1,4 +1,8 @@
-//! The start: loading the journal and bringing up every host and volume in the data plane.
+//! Start: loads the journal and brings up every host and volume in the data plane.
+//!
+//! [`Plane::start`] is given the journal, the settings and the agent, and returns a running
+//! [`Plane`]. It fails if the journal cannot be loaded or the data plane does not run. A volume
+//! that cannot be brought up goes into the state `error`; the start goes on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, RwLock};
@@ -10,7 +14,7 @@ use evenkeel_wire::agent::{
 };
 use tracing::{error, warn};
 
-use super::key_locks::Turns;
+use super::key_locks::KeyLocks;
 use super::settling::Settling;
 use super::upkeep::{RETRY_TICKS, SPACE_TICKS, Upkeep};
 use super::writer::Writer;
@@ -24,7 +28,8 @@ impl Plane {
     ///
     /// # Errors
     /// The journal cannot be used, or the data plane is not running. A single volume that cannot
-    /// be brought up is not an error: it is logged and goes into the state `error`.
+    /// be brought up is not an error: the server logs it, and the volume goes into the state
+    /// `error`.
     pub fn start(
         mut journal: Box<dyn Journal>,
         settings: Settings,
@@ -63,7 +68,7 @@ impl Plane {
         let change = Change { events, unleased: writer.stored.clone(), stopped: None };
         match writer.store(&change) {
             Err(error) if error.is_no_room() && change.events.is_empty() => {
-                // Volumes are served and can be deleted; of their credits nothing is leased.
+                // Volumes are served and can be deleted, but no credits are leased.
                 warn!(%error, "the disk is full: volumes do not burst until there is room");
                 (writer.stored, opening) = (found.clone(), found);
             }
@@ -72,17 +77,17 @@ impl Plane {
         change.events.into_iter().for_each(|event| model.apply(event));
         let writer = Mutex::new(writer);
         let (model, capacity, space) = (RwLock::new(model), Mutex::default(), Mutex::default());
-        let (turns, leases) = (Turns::default(), Mutex::default());
+        let (keys, leases) = (KeyLocks::default(), Mutex::default());
         let upkeep = Mutex::new(Upkeep {
             ticks_to_retry: RETRY_TICKS,
             retried: None,
-            ticks_to_look: SPACE_TICKS,
+            ticks_to_space_check: SPACE_TICKS,
         });
-        let plane = Self { settings, agent, model, turns, leases, writer, upkeep, capacity, space };
+        let plane = Self { settings, agent, model, keys, leases, writer, upkeep, capacity, space };
         plane.bring_up_hosts(&opening)?;
         plane.bring_up_all(&opening)?;
-        plane.tell_of_unowned();
-        plane.look_at_space();
+        plane.log_unowned();
+        plane.refresh_space();
         plane.capacity();
         Ok(plane)
     }
@@ -111,7 +116,8 @@ impl Plane {
                 }
                 Err(error) if error.is_unanswered() => warn!(volume = %id, %error, "not up yet"),
                 Err(PlaneError::Agent(failed)) if failed.kind != FailedKind::Down => {
-                    // What was begun before the stop is taken back now; try again without it.
+                    // The change that was under way at the stop has been rolled back: try again
+                    // without it.
                     self.bring_up_or_fail(id, &failed, opening)?;
                 }
                 Err(error) => return Err(error),
@@ -141,7 +147,8 @@ impl Plane {
     }
 }
 
-/// What the balances of everything that exists are worth at a start.
+/// The balances of all volumes and hosts at a start, by the journal's balances and the time since
+/// the stop.
 fn balances_after(
     settings: &Settings,
     model: &Model,
@@ -164,7 +171,7 @@ fn balances_after(
     Credits { volumes: volumes.collect(), hosts: hosts.collect() }
 }
 
-/// What of the balances of everything that exists is not leased.
+/// The unleased part of the balances of all volumes and hosts.
 fn unleased(settings: &Settings, model: &Model, balances: &Credits) -> Credits {
     let volumes = model.volumes.values().map(|volume| {
         let pacing = reconcile::pacing(settings, volume);

@@ -1,4 +1,4 @@
-//! The stop: no more I/O that spends credits, then the final balances to the journal.
+//! Stop: closes the volumes that spend credits, then commits the final balances to the journal.
 
 use evenkeel_wire::agent::{Command as AgentCommand, CreditReport, FailedKind};
 use tracing::warn;
@@ -11,13 +11,14 @@ use crate::model::{Phase, Volume};
 use crate::{clock, reconcile};
 
 impl Plane {
-    /// Stores the final balances. Volumes that spend credits are closed to their hosts before, so
-    /// that nothing can be spent after the last report: control plane and data plane stop together.
+    /// Stores the final balances. Before that it closes the volumes that spend credits to their
+    /// hosts, so that nothing is spent after the last report. Control plane and data plane stop
+    /// together.
     ///
     /// # Errors
-    /// The database or the data plane failed; the next start then treats this one as a crash.
+    /// The journal or the data plane failed. The next start then treats this stop as a crash.
     pub fn stop(&self) -> Result<(), PlaneError> {
-        let _all = self.turn(vec![Key::Everything])?;
+        let _all = self.lock_keys(vec![Key::Everything])?;
         let _leases = self.leases()?;
         let mut writer = self.writer()?;
         let model = self.model();
@@ -39,7 +40,7 @@ impl Plane {
         for command in to_close {
             match self.call(command) {
                 Ok(()) => {}
-                // Its bytes cannot be reached: it is closed, and all others stop cleanly.
+                // Its bytes are unreachable, so it is closed already. The others stop cleanly.
                 Err(failed) if failed.kind == FailedKind::Damaged => {
                     warn!(reason = failed.message, "a volume was closed already");
                 }
@@ -55,9 +56,9 @@ impl Plane {
     }
 }
 
-/// The balances that are not yet in the database, of volumes and hosts that are in it.
-fn changed(stored: &Credits, told: CreditReport) -> Credits {
-    let CreditReport { mut volumes, mut hosts } = told;
+/// The reported balances that differ from the stored ones, of volumes and hosts that are stored.
+fn changed(stored: &Credits, reported: CreditReport) -> Credits {
+    let CreditReport { mut volumes, mut hosts } = reported;
     volumes.retain(|(id, new)| stored.volumes.get(id).is_some_and(|old| old != new));
     hosts.retain(|(id, new)| stored.hosts.get(id).is_some_and(|old| old != new));
     Credits { volumes: volumes.into_iter().collect(), hosts: hosts.into_iter().collect() }

@@ -1,4 +1,8 @@
-//! Committing decisions: the journal, and what is kept in memory beside the model.
+//! Committing decisions: the journal, and the state in memory that goes with it.
+//!
+//! [`Plane::commit`] is given events and balances. It stores them in the journal and then applies
+//! them to the model, so memory never holds what the journal does not. It returns the journal's
+//! error if they cannot be stored; then nothing has changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{MutexGuard, PoisonError};
@@ -10,20 +14,20 @@ use crate::journal::{Change, Credits, Journal, JournalError, Revision};
 use crate::model::{Event, Phase, Volume};
 use crate::reconcile;
 
-/// What only the one who mutates may touch.
+/// State that is accessible only under the writer lock.
 pub(super) struct Writer {
     pub(super) journal: Box<dyn Journal>,
-    /// The revision that the model and the balances here are of.
+    /// The revision of the model and of `stored`.
     pub(super) revision: Revision,
-    /// What of all balances is unleased, as it is in the journal.
+    /// The unleased part of all balances, as the journal has it.
     pub(super) stored: Credits,
-    /// At which revision a volume got its row: a renewal that began before leaves it out.
+    /// The revision at which each new volume got its row. A renewal that began earlier ignores
+    /// the volume.
     pub(super) born: BTreeMap<VolumeId, Revision>,
-    /// Whether the data plane was told everything when it was last looked, and nothing has happened
-    /// since.
+    /// Whether no volume was unsettled at the last check and no event has been applied since.
     pub(super) is_settled: bool,
-    /// Volumes of which the data plane has not answered the last command, among them some that
-    /// the model calls settled: it is called with them again until it answers.
+    /// Volumes whose last command the data plane has not answered. The model may call some of
+    /// them settled. The tick repeats the command until it is answered.
     pub(super) unanswered: BTreeSet<VolumeId>,
 }
 
@@ -40,7 +44,7 @@ impl Writer {
         reconcile::Start { balances, unleased }
     }
 
-    /// Stores a change.
+    /// Commits a change to the journal and takes over the new revision.
     pub(super) fn store(&mut self, change: &Change) -> Result<(), JournalError> {
         self.revision = self.journal.commit(change, self.revision)?;
         Ok(())
@@ -52,7 +56,7 @@ impl Plane {
         self.writer.lock().map_err(|_| PlaneError::Poisoned)
     }
 
-    /// Stores events and balances; only then are they true in memory.
+    /// Stores events and balances in the journal, then applies them in memory.
     pub(super) fn commit(
         &self,
         writer: &mut Writer,
@@ -75,7 +79,7 @@ impl Plane {
         Ok(())
     }
 
-    /// Makes events true in memory.
+    /// Applies events in memory only.
     pub(super) fn apply(&self, writer: &mut Writer, events: Vec<Event>) {
         writer.is_settled &= events.is_empty();
         let mut model = self.model.write().unwrap_or_else(PoisonError::into_inner);
