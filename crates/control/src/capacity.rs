@@ -1,5 +1,6 @@
-//! What the data plane says may be sold, and what the log is told of it: everything that changes
-//! what customers can buy, once, and loudly where it is less than before.
+//! The capacity that may be sold, as the data plane reports it, and its log lines.
+//!
+//! Every change of what customers can buy is logged once; a decrease is logged as a warning.
 
 use std::ops::Deref;
 
@@ -8,39 +9,39 @@ use tracing::{info, warn};
 
 use crate::model::{Line, Model, Settings, Source};
 
-/// Smaller changes are not worth a line in the log: a twentieth of what was told before.
+/// A change of at most one part in this many of the logged figure is not logged again.
 const NOTABLE_PART: u64 = 20;
 
-/// The last answer, and what the log was told.
+/// The last capacity reported, and the last one logged.
 #[derive(Debug, Default)]
-pub struct Known {
+pub struct KnownCapacity {
     now: Capacity,
-    told: Option<Told>,
+    logged: Option<Logged>,
 }
 
-/// What was told of a capacity.
+/// What the log has of a capacity.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Told {
-    /// Of which calibration; none if nothing was measured.
+struct Logged {
+    /// The calibration's id; `None` if nothing was measured.
     calibration: Option<String>,
     lines: Vec<Line>,
 }
 
-impl Known {
-    /// The last answer of the data plane.
+impl KnownCapacity {
+    /// The capacity that the data plane reported last.
     #[must_use]
     pub fn now(&self) -> &Capacity {
         &self.now
     }
 
-    /// Takes an answer in. `model` is asked for only if it is another than the last.
+    /// Takes in a reported capacity. Calls `model` only if it differs from the last one.
     pub fn learn<M: Deref<Target = Model>>(
         &mut self,
         capacity: Capacity,
         settings: &Settings,
         model: impl FnOnce() -> M,
     ) {
-        if self.told.is_some() && capacity == self.now {
+        if self.logged.is_some() && capacity == self.now {
             return;
         }
         let calibration = match &capacity {
@@ -49,15 +50,15 @@ impl Known {
         };
         let lines = model().books(settings, &capacity).lines();
         self.now = capacity;
-        let told = Told { calibration, lines };
-        if self.told.as_ref().is_none_or(|before| told.differs_from(before)) {
-            told.log(self.told.as_ref());
-            self.told = Some(told);
+        let logged = Logged { calibration, lines };
+        if self.logged.as_ref().is_none_or(|before| logged.differs_from(before)) {
+            logged.log(self.logged.as_ref());
+            self.logged = Some(logged);
         }
     }
 }
 
-impl Told {
+impl Logged {
     fn differs_from(&self, before: &Self) -> bool {
         let differs = |(now, before): (&Line, &Line)| {
             let change = now.for_sale.abs_diff(before.for_sale);
@@ -105,23 +106,23 @@ mod tests {
     use super::*;
     use evenkeel_core::qos::admission::Resource;
 
-    fn told(sold: u64, for_sale: u64) -> Told {
+    fn logged(sold: u64, for_sale: u64) -> Logged {
         let (source, resource) = (Source::Calibration, Resource::DeviceTime);
         let lines = vec![Line { source, resource, sold, for_sale }];
-        Told { calibration: Some("cal-1".into()), lines }
+        Logged { calibration: Some("cal-1".into()), lines }
     }
 
     #[test]
-    fn what_changes_little_is_not_told_again() {
-        let before = told(5_000, 10_000);
+    fn small_changes_are_not_logged_again() {
+        let before = logged(5_000, 10_000);
         for (now, notable) in [
-            (told(5_000, 9_500), false),
-            (told(5_000, 9_499), true),
-            (told(5_000, 10_501), true),
-            (told(9_000, 10_000), false),
-            (told(10_001, 10_000), true),
-            (Told { calibration: Some("cal-2".into()), ..before.clone() }, true),
-            (Told { calibration: None, lines: vec![] }, true),
+            (logged(5_000, 9_500), false),
+            (logged(5_000, 9_499), true),
+            (logged(5_000, 10_501), true),
+            (logged(9_000, 10_000), false),
+            (logged(10_001, 10_000), true),
+            (Logged { calibration: Some("cal-2".into()), ..before.clone() }, true),
+            (Logged { calibration: None, lines: vec![] }, true),
         ] {
             assert_eq!(now.differs_from(&before), notable, "{now:?}");
         }

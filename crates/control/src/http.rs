@@ -1,10 +1,14 @@
-//! The listener: bounded connections, bounded requests, deadlines on everything a client may dawdle
-//! over. It never stops accepting: who has sent no authentic request, or is between two, gives way
-//! to who comes.
+//! The HTTP listener of the API and of `/metrics`.
 //!
-//! It runs on one thread. Whatever may block (the database, the data plane) runs on others. Each
-//! action that changes something has a thread of its own, so that one that waits for a slow device
-//! holds up nobody; those that only read share a few, so that they leave processors to the data
+//! [`serve`] is given the API and a bound listener, and returns when the shutdown future resolves
+//! and the requests in flight are answered. It returns an error only if the listener cannot be
+//! used. Connections and requests are bounded, and every step of a client has a deadline. The
+//! listener never stops accepting: if all connections are in use, one without an authentic request
+//! in flight is evicted.
+//!
+//! The listener runs on one thread. Work that may block (the database, the data plane) runs on
+//! others. Each mutating action has a thread of its own, so one that waits for a slow device delays
+//! no other. Reading actions share [`READS_MAX`] threads, which leaves processors to the data
 //! plane.
 
 mod slot;
@@ -34,7 +38,7 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{debug, warn};
 
-use self::slot::{Seat, Seats, UnderWay, Watched};
+use self::slot::{InFlight, Slot, SlotStream, Slots};
 pub use self::table::CONNECTIONS_MAX;
 use crate::api::error::ApiError;
 use crate::api::{Api, Prepared};
@@ -42,29 +46,29 @@ use crate::metrics::{self, Scraper};
 use crate::plane::Plane;
 use crate::{clock, credits};
 
-/// Actions that only read and are carried out at once.
+/// The most reading actions that run concurrently.
 const READS_MAX: usize = 2;
-/// Threads for what blocks: one for each change, for each of the ticks' two parts, and for a
-/// scrape; and those for reads.
+/// Threads for blocking work: one for each mutation, one for each of the tick's two parts, one for
+/// a scrape, and those for reading actions.
 pub const BLOCKING_THREADS_MAX: usize = table::REQUESTS_MAX + 3 + READS_MAX;
-/// How long a scrape may wait for the one before it and for the data plane: as long as Prometheus
-/// does, if not told otherwise.
+/// How long a scrape may wait for the previous one and for the data plane: Prometheus' default
+/// timeout.
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes of a request's head: a presigned URL and a few headers.
+/// The most bytes of a request's head: a presigned URL and a few headers.
 const HEAD_BYTES_MAX: usize = 64 << 10;
-/// Headers of a request.
+/// The most headers of a request.
 const HEADERS_MAX: usize = 100;
 
-/// How long clients may dawdle.
+/// Deadlines for clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timeouts {
-    /// To send a request's head; and to be silent between two requests.
+    /// To send a request's head, and for silence between two requests.
     pub head: Duration,
     /// To send a request's body.
     pub body: Duration,
-    /// For a connection to live, whatever it does; then it is closed after the request under way.
+    /// For a connection's whole life. After that it is closed once its request is answered.
     pub connection: Duration,
-    /// For a connection that is being closed to end, by taking its reply for instance.
+    /// For a connection that is being closed to end, for example by reading its last reply.
     pub close: Duration,
     /// For all connections to end when the server stops.
     pub stop: Duration,
@@ -81,23 +85,30 @@ impl Default for Timeouts {
 struct Shared {
     api: Arc<Api>,
     body_timeout: Duration,
-    /// Held by whoever only reads.
+    /// Held by each reading action.
     reads: Arc<Semaphore>,
-    /// Held by whoever scrapes: one at a time, however many ask.
+    /// Held by the running scrape; others wait.
     scraper: Arc<Mutex<Scraper>>,
 }
 
-/// Takes the address, before anything else is touched.
+/// Binds the address. The server does this before it touches anything else.
+///
+/// # Errors
+/// The address cannot be bound.
 pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let listener = std::net::TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
 
-/// What is done every tick, and the thread that still does it.
+/// A part of the tick, and the thread that still runs it.
 type TickPart = (fn(&Plane), Option<tokio::task::JoinHandle<()>>);
 
-/// Serves until `shutdown` is done, and then until requests under way are answered.
+/// Serves until `shutdown` resolves, and then until the requests in flight are answered, at most
+/// for [`Timeouts::stop`].
+///
+/// # Errors
+/// The listener cannot be used.
 pub async fn serve(
     api: Arc<Api>,
     listener: std::net::TcpListener,
@@ -108,7 +119,7 @@ pub async fn serve(
     let listener = TcpListener::from_std(listener)?;
     let router = router(Arc::clone(&api), timeouts.body);
     let (stop, stopping) = watch::channel(false);
-    let seats: Arc<Seats> = Arc::default();
+    let slots: Arc<Slots> = Arc::default();
     let mut connections = JoinSet::new();
     let mut ticks = interval(Duration::from_millis(credits::REPORT_INTERVAL_MS));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -120,7 +131,7 @@ pub async fn serve(
             () = &mut shutdown => break,
             Some(_) = connections.join_next() => {}
             _ = ticks.tick() => {
-                // A slow data plane gets one of each at a time, not a queue of them.
+                // At most one of each part runs, so a slow data plane gets no queue of them.
                 for (part, running) in &mut parts {
                     if running.as_ref().is_none_or(tokio::task::JoinHandle::is_finished) {
                         let (part, plane) = (*part, Arc::clone(api.plane()));
@@ -130,16 +141,17 @@ pub async fn serve(
             }
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
-                    let (seat, goes) = seats.take(peer.ip()).await;
+                    let (slot, evicted) = slots.take(peer.ip()).await;
                     let (router, stopping) = (router.clone(), stopping.clone());
-                    let io = Watched { stream, seat };
-                    connections.spawn(connection(io, goes, router, timeouts, stopping));
-                    // Each is looked at before the next one is accepted: however many come at once,
-                    // what one has sent already is answered before it may have to give way.
+                    let io = SlotStream { stream, slot };
+                    connections.spawn(connection(io, evicted, router, timeouts, stopping));
+                    // Each connection runs once before the next one is accepted. So even in a
+                    // burst, a request that has arrived is seen before its connection may be
+                    // evicted.
                     tokio::task::yield_now().await;
                 }
                 Err(error) => {
-                    // Out of file descriptors, most likely: wait instead of spinning.
+                    // Most likely out of file descriptors: wait instead of spinning.
                     warn!(%error, "a connection could not be accepted");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
@@ -155,33 +167,32 @@ pub async fn serve(
     Ok(())
 }
 
-/// Serves a connection until it ends, or until it is told to go: that is only while nobody is owed
-/// anything there.
+/// Serves a connection until it ends or is evicted. It is evicted only while no reply is due.
 async fn connection(
-    io: Watched,
-    goes: oneshot::Receiver<()>,
+    io: SlotStream,
+    evicted: oneshot::Receiver<()>,
     router: Router,
     timeouts: Timeouts,
     stopping: watch::Receiver<bool>,
 ) {
-    // Replies are small and written whole.
+    // Replies are small and written in one piece.
     let _ = io.stream.set_nodelay(true);
     tokio::select! {
         biased;
-        Ok(()) = goes => debug!("a connection gave way to another"),
-        () = to_its_end(io, router, timeouts, stopping) => {}
+        Ok(()) = evicted => debug!("a connection gave way to another"),
+        () = serve_to_end(io, router, timeouts, stopping) => {}
     }
 }
 
-async fn to_its_end(
-    io: Watched,
+async fn serve_to_end(
+    io: SlotStream,
     router: Router,
     timeouts: Timeouts,
     mut stopping: watch::Receiver<bool>,
 ) {
-    let (seat, router) = (Arc::clone(&io.seat), TowerToHyperService::new(router));
+    let (slot, router) = (Arc::clone(&io.slot), TowerToHyperService::new(router));
     let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
-        request.extensions_mut().insert(Arc::clone(&seat));
+        request.extensions_mut().insert(Arc::clone(&slot));
         router.call(request)
     });
     let served = http1::Builder::new()
@@ -216,21 +227,21 @@ fn router(api: Arc<Api>, body_timeout: Duration) -> Router {
     let shared = Arc::new(Shared { api, body_timeout, reads, scraper });
     Router::new()
         .route("/healthz", get(|| async { "ok" }))
-        .route("/metrics", get(scraped))
+        .route("/metrics", get(scrape_metrics))
         .route("/", get(ec2).post(ec2))
         .with_state(shared)
 }
 
-/// `/metrics`, for whoever can connect: numbers and ids, no data and no keys.
-async fn scraped(
+/// `/metrics`, without authentication: it has numbers and ids, but no data and no keys.
+async fn scrape_metrics(
     State(shared): State<Arc<Shared>>,
-    Extension(seat): Extension<Arc<Seat>>,
+    Extension(slot): Extension<Arc<Slot>>,
 ) -> Response {
     let scrape = async {
         let mut scraper = Arc::clone(&shared.scraper).lock_owned().await;
-        let _held = seat.hold();
+        let _pinned = slot.pin();
         let plane = Arc::clone(shared.api.plane());
-        // It goes on when nobody waits for it any more; the next one then waits for its end.
+        // The scrape goes on after its timeout; the next one waits for its end.
         tokio::task::spawn_blocking(move || scraper.scrape(&plane)).await
     };
     let problem = match timeout(SCRAPE_TIMEOUT, scrape).await {
@@ -245,16 +256,16 @@ async fn scraped(
     (StatusCode::SERVICE_UNAVAILABLE, format!("{problem}\n")).into_response()
 }
 
-/// EC2's actions, by GET or POST.
+/// The EC2 actions, by GET or POST.
 async fn ec2(
     State(shared): State<Arc<Shared>>,
-    Extension(seat): Extension<Arc<Seat>>,
+    Extension(slot): Extension<Arc<Slot>>,
     request: Request,
 ) -> Response {
     let Ok(request_id) = request_id() else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
-    let (answer, under_way) = answer(&shared, &seat, request, &request_id).await;
+    let (answer, in_flight) = answer(&shared, &slot, request, &request_id).await;
     let (status, text) = match answer {
         Ok(text) => (StatusCode::OK, text),
         Err(error) => {
@@ -268,59 +279,60 @@ async fn ec2(
         (header::CACHE_CONTROL.as_str(), "no-cache, no-store"),
         ("x-amzn-requestid", request_id.as_str()),
     ];
-    let body = match under_way {
-        Some(under_way) => under_way.reply(text),
+    let body = match in_flight {
+        Some(in_flight) => in_flight.reply(text),
         None => text.into(),
     };
     (status, headers, body).into_response()
 }
 
-/// The answer; and what keeps the connection while it is sent, if the request was authentic.
+/// Returns the answer and, if the request was authentic, the guard that keeps the connection while
+/// the answer is sent.
 async fn answer(
     shared: &Shared,
-    seat: &Arc<Seat>,
+    slot: &Arc<Slot>,
     request: Request,
     request_id: &str,
-) -> (Result<String, ApiError>, Option<UnderWay>) {
-    let prepared = match authentic(shared, request).await {
+) -> (Result<String, ApiError>, Option<InFlight>) {
+    let prepared = match authenticate(shared, request).await {
         Ok(prepared) => prepared,
         Err(error) => return (Err(error), None),
     };
-    let under_way = match seat.begin() {
-        Ok(under_way) => under_way,
+    let in_flight = match slot.begin() {
+        Ok(in_flight) => in_flight,
         Err(busy) => return (Err(ApiError::throttled(busy)), None),
     };
     if let Err(denied) = shared.api.admit(&prepared) {
-        // Whoever repeats a request may be a stranger who has overheard it.
-        drop(under_way);
+        // The sender of a repeated request may be an attacker who has recorded it.
+        drop(in_flight);
         tokio::time::sleep(denied.wait).await;
         return (Err(denied.error), None);
     }
-    (carried_out(shared, prepared, request_id).await, Some(under_way))
+    (run_action(shared, prepared, request_id).await, Some(in_flight))
 }
 
-async fn authentic(shared: &Shared, request: Request) -> Result<Prepared, ApiError> {
+async fn authenticate(shared: &Shared, request: Request) -> Result<Prepared, ApiError> {
     let (head, body) = request.into_parts();
     let body = body_bytes(body, shared.body_timeout).await?;
     prepare(&shared.api, &head, &body)
 }
 
-async fn carried_out(
+async fn run_action(
     shared: &Shared,
     prepared: Prepared,
     request_id: &str,
 ) -> Result<String, ApiError> {
     let name = prepared.action.name;
-    let turn = match prepared.action.mutates {
+    let permit = match prepared.action.mutates {
         true => None,
         false => Arc::clone(&shared.reads).acquire_owned().await.ok(),
     };
     let (api, id) = (Arc::clone(&shared.api), request_id.to_owned());
-    // From here on the client may hang up: the change is made all the same, and only then the turn
-    // is over.
+    // If the client disconnects from here on, the change is still made. The permit is released
+    // after that.
     let run = tokio::task::spawn_blocking(move || {
         let result = api.run(prepared, &id);
-        drop(turn);
+        drop(permit);
         result
     });
     let result = run.await.unwrap_or_else(|error| Err(ApiError::internal(error)));
@@ -357,8 +369,8 @@ fn prepare(api: &Api, head: &request::Parts, body: &[u8]) -> Result<Prepared, Ap
     })
 }
 
-/// Headers as texts. One that is none cannot have been signed; leaving it out breaks the signature
-/// if it was.
+/// The headers that are valid text. One that is not cannot have been signed; if it was, leaving it
+/// out makes the signature wrong.
 fn readable_headers(headers: &HeaderMap) -> Vec<(&str, &str)> {
     let readable = headers.iter().filter_map(|(name, value)| {
         Some((name.as_str(), std::str::from_utf8(value.as_bytes()).ok()?))
@@ -366,7 +378,7 @@ fn readable_headers(headers: &HeaderMap) -> Vec<(&str, &str)> {
     readable.collect()
 }
 
-/// In the form of a UUID, as EC2's are.
+/// A random request id in the form of a UUID, as EC2's are.
 fn request_id() -> Result<String, getrandom::Error> {
     let hex = format!("{:032x}", clock::random_bits()?);
     let part = |from: usize, to: usize| hex.get(from..to).unwrap_or_default().to_owned();

@@ -1,5 +1,7 @@
-//! What the data plane says of the room for bytes at rest, and what the log is told of it: loudly,
-//! and long before the disk is full.
+//! The space for stored bytes, as the data plane reports it, and its log lines.
+//!
+//! Low space is logged as a warning, and critically low space as an error, long before the disk is
+//! full.
 
 use evenkeel_core::units::ByteCount;
 use evenkeel_wire::agent::Space;
@@ -7,12 +9,12 @@ use tracing::{error, info, warn};
 
 use crate::model::Room;
 
-/// Below this part of the total, in percent, what is free is low.
+/// Free space below this part of the total, in percent, is low.
 const LOW_PERCENT: u64 = 10;
-/// Below this part, writes are about to fail.
+/// Free space below this part of the total, in percent, is critical: writes are about to fail.
 const CRITICAL_PERCENT: u64 = 3;
 
-/// How much is left.
+/// How much space is left.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 enum Level {
     #[default]
@@ -21,28 +23,28 @@ enum Level {
     Critical,
 }
 
-/// The last answer, and what the log was told.
+/// The last space reported, and the last level logged.
 #[derive(Debug, Default)]
-pub struct Known {
+pub struct KnownSpace {
     now: Option<Room>,
-    told: Level,
-    told_sold_out: bool,
+    logged: Level,
+    logged_sold_out: bool,
 }
 
-impl Known {
-    /// The last answer of the data plane; `None` where it does not know.
+impl KnownSpace {
+    /// The space that the data plane reported last; `None` if it does not know.
     #[must_use]
     pub fn now(&self) -> Option<Room> {
         self.now.clone()
     }
 
-    /// Takes an answer in; so much is sold, and so much may be.
+    /// Takes in the reported space, with the bytes that are sold and those that may be.
     pub fn learn(&mut self, room: Option<Room>, sold: ByteCount, for_sale: Option<ByteCount>) {
         let space = room.as_ref().map(|room| room.space);
         self.now = room;
         let Some(Space { total, free }) = space else { return };
-        let (level, before) = (level(total, free), self.told);
-        self.told = level;
+        let (level, before) = (level(total, free), self.logged);
+        self.logged = level;
         let (total_bytes, free_bytes) = (total.0, free.0);
         match level {
             Level::Critical if before < level => error!(
@@ -63,7 +65,7 @@ impl Known {
             _ => {}
         }
         let sold_out = for_sale.is_some_and(|for_sale| sold > for_sale);
-        if sold_out && !std::mem::replace(&mut self.told_sold_out, sold_out) {
+        if sold_out && !std::mem::replace(&mut self.logged_sold_out, sold_out) {
             warn!(
                 sold_bytes = sold.0,
                 total_bytes,
@@ -71,7 +73,7 @@ impl Known {
                  admitted that takes more; make room, or serve with a larger --oversell-space"
             );
         }
-        self.told_sold_out = sold_out;
+        self.logged_sold_out = sold_out;
     }
 }
 

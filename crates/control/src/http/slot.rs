@@ -1,5 +1,5 @@
-//! One connection's place among all: who gives way when places are short ([`super::table`]) is told
-//! so here, and what is under way is known here.
+//! The slot of one API connection: it is notified here when [`super::table`] evicts it, and it
+//! records here whether an authentic request is in flight.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,48 +15,52 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
 
-use super::table::{Busy, Peer, Table};
+use super::table::{Busy, ConnectionTable, Peer};
 
-/// All places.
+/// The slots of all connections.
 #[derive(Debug, Default)]
-pub struct Seats {
+pub struct Slots {
     inner: Mutex<Inner>,
-    /// Somebody has left.
+    /// Notified when a connection has ended.
     left: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    table: Table,
-    /// What tells a connection to go.
-    bells: BTreeMap<u64, oneshot::Sender<()>>,
+    table: ConnectionTable,
+    /// Notifies a connection that it is evicted.
+    evictions: BTreeMap<u64, oneshot::Sender<()>>,
 }
 
-impl Seats {
+impl Slots {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // No change of it can be left half done.
+        // Every change of the table is a single call, so a poisoned lock is still consistent.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a connection that has been accepted, for which another may have to go; and what
-    /// tells it to go itself. Waits for no client: who is told to go does nothing else any more.
-    pub async fn take(self: &Arc<Self>, address: IpAddr) -> (Arc<Seat>, oneshot::Receiver<()>) {
+    /// Takes a slot for an accepted connection, and evicts another if none is free. Returns the
+    /// slot and a receiver that resolves when this connection is evicted itself. Does not wait for
+    /// any client: an evicted connection ends at once.
+    pub async fn take(self: &Arc<Self>, address: IpAddr) -> (Arc<Slot>, oneshot::Receiver<()>) {
         let peer = Peer::of(address);
         loop {
             {
                 let mut inner = self.lock();
                 if !inner.table.is_full() {
-                    let id = inner.table.enter(peer);
-                    let (bell, rings) = oneshot::channel();
-                    inner.bells.insert(id, bell);
-                    let seats = Arc::clone(self);
-                    return (Arc::new(Seat { seats, id, sending: AtomicBool::new(false) }), rings);
+                    let id = inner.table.add(peer);
+                    let (evict, evicted) = oneshot::channel();
+                    inner.evictions.insert(id, evict);
+                    let slots = Arc::clone(self);
+                    return (
+                        Arc::new(Slot { slots, id, sending: AtomicBool::new(false) }),
+                        evicted,
+                    );
                 }
-                if let Some(goes) = inner.table.give_way(peer)
-                    && let Some(bell) = inner.bells.remove(&goes)
+                if let Some(victim) = inner.table.evict(peer)
+                    && let Some(evict) = inner.evictions.remove(&victim)
                 {
-                    // It may just be ending by itself.
-                    let _ = bell.send(());
+                    // Fails if the connection is just ending by itself.
+                    let _ = evict.send(());
                 }
             }
             self.left.notified().await;
@@ -64,85 +68,85 @@ impl Seats {
     }
 }
 
-/// The place of one connection; free again when it is dropped.
+/// The slot of one connection. Dropping it frees the slot.
 #[derive(Debug)]
-pub struct Seat {
-    seats: Arc<Seats>,
+pub struct Slot {
+    slots: Arc<Slots>,
     id: u64,
-    /// Whether all of an authentic request's reply is made, and not all of it handed over.
+    /// Whether the reply to an authentic request is complete but not yet passed to the kernel.
     sending: AtomicBool,
 }
 
-impl Seat {
-    /// An authentic request begins.
+impl Slot {
+    /// Begins an authentic request.
     ///
     /// # Errors
-    /// See [`Busy`]; the request must not be carried out then.
-    pub fn begin(self: &Arc<Self>) -> Result<UnderWay, Busy> {
-        self.seats.lock().table.begin(self.id)?;
+    /// See [`Busy`]. The request must not be executed then.
+    pub fn begin(self: &Arc<Self>) -> Result<InFlight, Busy> {
+        self.slots.lock().table.begin(self.id)?;
         self.sending.store(false, Ordering::Relaxed);
-        Ok(UnderWay(Arc::clone(self)))
+        Ok(InFlight(Arc::clone(self)))
     }
 
-    /// The scrape that is carried out is not to be cut before its answer is known: as long as what
-    /// this gives is there.
-    pub fn hold(self: &Arc<Self>) -> Held {
-        let holds = self.seats.lock().table.hold(self.id);
-        Held(holds.then(|| Arc::clone(self)))
+    /// Protects the connection of the running scrape from eviction until the returned guard is
+    /// dropped.
+    pub fn pin(self: &Arc<Self>) -> Pinned {
+        let pinned = self.slots.lock().table.pin(self.id);
+        Pinned(pinned.then(|| Arc::clone(self)))
     }
 
-    /// Everything that there was to be sent is the kernel's now.
+    /// Everything to be sent has been passed to the kernel.
     fn flushed(&self) {
         if self.sending.swap(false, Ordering::Relaxed) {
-            self.seats.lock().table.rest(self.id);
+            self.slots.lock().table.set_idle(self.id);
         }
     }
 }
 
-impl Drop for Seat {
+impl Drop for Slot {
     fn drop(&mut self) {
-        let mut inner = self.seats.lock();
-        inner.table.leave(self.id);
-        inner.bells.remove(&self.id);
+        let mut inner = self.slots.lock();
+        inner.table.remove(self.id);
+        inner.evictions.remove(&self.id);
         drop(inner);
-        self.seats.left.notify_one();
+        self.slots.left.notify_one();
     }
 }
 
-/// A request under way: its connection does not give way until this is gone, and everything has
-/// been sent that there was to be sent then.
+/// A request in flight. Its connection cannot be evicted until this is dropped and everything to
+/// be sent by then has been sent.
 #[derive(Debug)]
-pub struct UnderWay(Arc<Seat>);
+pub struct InFlight(Arc<Slot>);
 
-impl UnderWay {
-    /// The body of its reply, which the client is to have whole.
+impl InFlight {
+    /// The body of the reply. The connection is kept until the client has all of it.
     pub fn reply(self, text: String) -> Body {
-        Body::new(Reply { text: Some(text.into()), _under_way: self })
+        Body::new(Reply { text: Some(text.into()), _in_flight: self })
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for InFlight {
     fn drop(&mut self) {
         self.0.sending.store(true, Ordering::Relaxed);
     }
 }
 
-/// See [`Seat::hold`].
+/// See [`Slot::pin`].
 #[derive(Debug)]
-pub struct Held(Option<Arc<Seat>>);
+pub struct Pinned(Option<Arc<Slot>>);
 
-impl Drop for Held {
+impl Drop for Pinned {
     fn drop(&mut self) {
-        if let Some(seat) = &self.0 {
-            seat.seats.lock().table.rest(seat.id);
+        if let Some(slot) = &self.0 {
+            slot.slots.lock().table.set_idle(slot.id);
         }
     }
 }
 
-/// A body in one piece. It is dropped when the last of it is in the connection's buffer.
+/// A body in one piece. It is dropped once all of it is in the connection's buffer.
 struct Reply {
     text: Option<Bytes>,
-    _under_way: UnderWay,
+    _in_flight: InFlight,
 }
 
 impl HttpBody for Reply {
@@ -165,13 +169,13 @@ impl HttpBody for Reply {
     }
 }
 
-/// A connection that tells its seat when all that there was to be sent is sent.
-pub struct Watched {
+/// A connection's stream. It notifies the slot when everything to be sent has been sent.
+pub struct SlotStream {
     pub stream: TcpStream,
-    pub seat: Arc<Seat>,
+    pub slot: Arc<Slot>,
 }
 
-impl AsyncRead for Watched {
+impl AsyncRead for SlotStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -181,7 +185,7 @@ impl AsyncRead for Watched {
     }
 }
 
-impl AsyncWrite for Watched {
+impl AsyncWrite for SlotStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -202,10 +206,10 @@ impl AsyncWrite for Watched {
         self.stream.is_write_vectored()
     }
 
-    /// Called when nothing is left in the buffers above.
+    /// Called when the buffers of the layers above are empty.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
-        self.seat.flushed();
+        self.slot.flushed();
         Poll::Ready(Ok(()))
     }
 

@@ -1,37 +1,40 @@
-//! Which connections there are, and which of them gives way when they are short. Pure.
+//! The table of API connections, and which of them is evicted when the table is full. Pure.
 //!
-//! A signature costs nothing to leave out, so a connection is sure of its place only while it
-//! carries an authentic request. Such connections are never all that there are: one that is just
-//! accepted always finds a place, whoever holds the others and however slowly they send.
+//! Anyone can open a connection without a valid signature. So a connection is safe from eviction
+//! only while it carries an authentic request. The limits leave some connection to evict at all
+//! times: a newly accepted one always gets a slot, whichever clients hold the others and however
+//! slowly they send.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Connections at once. One more is accepted all the same: another gives way to it.
+/// The most concurrent connections. One more is still accepted: another is evicted for it.
 pub const CONNECTIONS_MAX: usize = 256;
-/// Authentic requests under way at once, each on a connection that nothing takes away from it.
+/// The most authentic requests in flight. Their connections cannot be evicted.
 pub const REQUESTS_MAX: usize = 192;
-/// The part of them that one peer may have, so that no client keeps all others waiting.
+/// The most requests in flight of one peer, so that no client blocks all others.
 pub const REQUESTS_PER_PEER_MAX: usize = 96;
-/// Connections, and requests, that are kept for this machine: whoever is here to see what is wrong.
-pub const OPERATOR_RESERVE: usize = 32;
+/// Connections, and requests, that only this machine may use: for an operator who diagnoses the
+/// server.
+pub const OPERATOR_SLOTS: usize = 32;
 
-// Beside all requests under way, one scrape and the operator's reserve, somebody can give way.
-const _: () = assert!(CONNECTIONS_MAX > REQUESTS_MAX + 1 + OPERATOR_RESERVE);
-const _: () = assert!(REQUESTS_PER_PEER_MAX <= REQUESTS_MAX - OPERATOR_RESERVE);
+// Beside all requests in flight, one scrape and the operator's slots, one connection can be
+// evicted.
+const _: () = assert!(CONNECTIONS_MAX > REQUESTS_MAX + 1 + OPERATOR_SLOTS);
+const _: () = assert!(REQUESTS_PER_PEER_MAX <= REQUESTS_MAX - OPERATOR_SLOTS);
 
-/// Who is at the other end, as far as places are concerned.
+/// The other end of a connection, as the limits count it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Peer {
-    /// Somebody on this machine.
+    /// A client on this machine.
     Operator,
-    /// An IPv4 address, or a /64 of IPv6: what one network hands out to one client.
+    /// An IPv4 address, or an IPv6 /64, which networks assign to one client.
     Remote(IpAddr),
 }
 
 impl Peer {
-    /// The peer that connects from an address.
+    /// The peer of an address.
     pub fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             ip if ip.is_loopback() => Self::Operator,
@@ -41,15 +44,15 @@ impl Peer {
     }
 }
 
-/// Why an authentic request is not carried out.
+/// Why an authentic request is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Busy {
-    /// So many are under way.
+    /// This many requests are in flight, which is the limit.
     All(usize),
-    /// So many of this peer are under way.
+    /// This many requests of this peer are in flight, which is the limit.
     Peer(usize),
-    /// The connection has been told to go.
-    Going,
+    /// The connection is being evicted.
+    Evicted,
 }
 
 impl fmt::Display for Busy {
@@ -64,126 +67,131 @@ impl fmt::Display for Busy {
                 "{count} requests from this address are under way, which is as many as there may \
                  be; try again"
             ),
-            Self::Going => f.write_str("the connection gives way to another one; try again"),
+            Self::Evicted => f.write_str("the connection gives way to another one; try again"),
         }
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// Nothing that is known to be authentic is under way.
+    /// No authentic request is in flight.
     Idle,
-    /// An authentic request is carried out, or its reply is on its way.
+    /// An authentic request is executed, or its reply is being sent.
     Busy,
-    /// Told to go, and not gone yet.
-    Going,
+    /// Chosen for eviction and not closed yet.
+    Evicted,
 }
 
 #[derive(Debug)]
-struct Place {
+struct Connection {
     peer: Peer,
     state: State,
-    /// When it came, or when its last authentic request was done: a number that grows.
+    /// When it was added, or when its last authentic request ended: an increasing number.
     since: u64,
 }
 
-/// All connections, by numbers that are not used twice.
+/// All connections, by ids that are never reused.
 #[derive(Debug, Default)]
-pub struct Table {
-    places: BTreeMap<u64, Place>,
-    /// Of places and of points in time.
+pub struct ConnectionTable {
+    connections: BTreeMap<u64, Connection>,
+    /// The next id, which is also the next point in time.
     next: u64,
 }
 
-impl Table {
-    /// Whether somebody has to give way before one more can come.
+impl ConnectionTable {
+    /// Whether a connection must be evicted before one more can be added.
     pub fn is_full(&self) -> bool {
-        self.places.len() >= CONNECTIONS_MAX
+        self.connections.len() >= CONNECTIONS_MAX
     }
 
-    /// A new connection.
-    pub fn enter(&mut self, peer: Peer) -> u64 {
+    /// Adds a connection and returns its id.
+    pub fn add(&mut self, peer: Peer) -> u64 {
         let id = self.now();
-        self.places.insert(id, Place { peer, state: State::Idle, since: id });
+        self.connections.insert(id, Connection { peer, state: State::Idle, since: id });
         id
     }
 
-    /// It has ended.
-    pub fn leave(&mut self, id: u64) {
-        self.places.remove(&id);
+    /// Removes a connection that has ended.
+    pub fn remove(&mut self, id: u64) {
+        self.connections.remove(&id);
     }
 
-    /// Chooses who gives way to a newcomer, and notes that it goes: of the peer that has the most
-    /// connections, the one without an authentic request for the longest time. `None` while the one
-    /// that was chosen before is not gone yet.
-    pub fn give_way(&mut self, newcomer: Peer) -> Option<u64> {
-        if self.places.values().any(|place| place.state == State::Going) {
+    /// Chooses the connection to evict for `newcomer` and marks it: of the peer that has the most
+    /// connections, the one that has been idle longest. A remote newcomer evicts a connection of
+    /// this machine only if this machine has more than [`OPERATOR_SLOTS`]. Returns `None` if no
+    /// connection may be evicted, or if the one chosen before is not closed yet.
+    pub fn evict(&mut self, newcomer: Peer) -> Option<u64> {
+        if self.connections.values().any(|connection| connection.state == State::Evicted) {
             return None;
         }
         let mut held: BTreeMap<Peer, usize> = BTreeMap::new();
-        for place in self.places.values() {
-            *held.entry(place.peer).or_default() += 1;
+        for connection in self.connections.values() {
+            *held.entry(connection.peer).or_default() += 1;
         }
         let held = |peer: Peer| held.get(&peer).copied().unwrap_or_default();
         let spared = match newcomer {
-            Peer::Remote(_) => held(Peer::Operator) <= OPERATOR_RESERVE,
+            Peer::Remote(_) => held(Peer::Operator) <= OPERATOR_SLOTS,
             Peer::Operator => false,
         };
-        let may_go =
-            |place: &Place| place.state == State::Idle && !(spared && place.peer == Peer::Operator);
-        let (id, place) = self
-            .places
-            .iter_mut()
-            .filter(|(_, place)| may_go(place))
-            .max_by_key(|(_, place)| (held(place.peer), std::cmp::Reverse(place.since)))?;
-        place.state = State::Going;
+        let may_go = |connection: &Connection| {
+            connection.state == State::Idle && !(spared && connection.peer == Peer::Operator)
+        };
+        let (id, connection) =
+            self.connections.iter_mut().filter(|(_, connection)| may_go(connection)).max_by_key(
+                |(_, connection)| (held(connection.peer), std::cmp::Reverse(connection.since)),
+            )?;
+        connection.state = State::Evicted;
         Some(*id)
     }
 
-    /// An authentic request begins: from now on the connection is not chosen to give way.
+    /// Begins an authentic request: from now on its connection cannot be evicted.
     ///
     /// # Errors
-    /// See [`Busy`]; the request is not to be carried out then.
+    /// See [`Busy`]. The request must not be executed then.
     pub fn begin(&mut self, id: u64) -> Result<(), Busy> {
-        let Some(place) = self.places.get(&id) else { return Err(Busy::Going) };
-        let (peer, state) = (place.peer, place.state);
+        let Some(connection) = self.connections.get(&id) else { return Err(Busy::Evicted) };
+        let (peer, state) = (connection.peer, connection.state);
         match state {
-            State::Going => return Err(Busy::Going),
-            // A client that does not wait for a reply before it asks again.
+            State::Evicted => return Err(Busy::Evicted),
+            // The client sends its next request before it has the reply to the last.
             State::Busy => return Ok(()),
             State::Idle => {}
         }
         let busy = |of: &dyn Fn(Peer) -> bool| {
-            let places = self.places.values();
-            places.filter(|place| place.state == State::Busy && of(place.peer)).count()
+            let connections = self.connections.values();
+            connections
+                .filter(|connection| connection.state == State::Busy && of(connection.peer))
+                .count()
         };
         let (all, remote) = (busy(&|_| true), busy(&|peer| peer != Peer::Operator));
         let is_remote = peer != Peer::Operator;
-        if all >= REQUESTS_MAX || (is_remote && remote >= REQUESTS_MAX - OPERATOR_RESERVE) {
+        if all >= REQUESTS_MAX || (is_remote && remote >= REQUESTS_MAX - OPERATOR_SLOTS) {
             return Err(Busy::All(all));
         }
         let of_peer = busy(&|other| other == peer);
         if is_remote && of_peer >= REQUESTS_PER_PEER_MAX {
             return Err(Busy::Peer(of_peer));
         }
-        self.hold(id);
+        self.pin(id);
         Ok(())
     }
 
-    /// The connection is not chosen to give way from now on, however many requests are under way:
-    /// for the only scrape that is carried out at a time. Whether that is so because of this.
-    pub fn hold(&mut self, id: u64) -> bool {
-        let place = self.places.get_mut(&id).filter(|place| place.state == State::Idle);
-        place.map(|place| place.state = State::Busy).is_some()
+    /// Protects a connection from eviction, however many requests are in flight. Only the one
+    /// scrape that runs at a time uses this. Returns whether this call has protected it.
+    pub fn pin(&mut self, id: u64) -> bool {
+        let connection =
+            self.connections.get_mut(&id).filter(|connection| connection.state == State::Idle);
+        connection.map(|connection| connection.state = State::Busy).is_some()
     }
 
-    /// Its request is done, or its reply is handed over: it may be chosen to give way again.
-    pub fn rest(&mut self, id: u64) {
+    /// Marks a connection idle, so that it may be evicted again: its request is done, or its reply
+    /// has been passed to the kernel.
+    pub fn set_idle(&mut self, id: u64) {
         let now = self.now();
-        if let Some(place) = self.places.get_mut(&id)
-            && place.state == State::Busy
+        if let Some(connection) = self.connections.get_mut(&id)
+            && connection.state == State::Busy
         {
-            (place.state, place.since) = (State::Idle, now);
+            (connection.state, connection.since) = (State::Idle, now);
         }
     }
 
@@ -204,11 +212,11 @@ mod tests {
         Peer::of(IpAddr::from([192, 0, 2, last]))
     }
 
-    /// The table with so many connections of each peer, in this order; their numbers.
-    fn with(peers: &[(Peer, usize)]) -> (Table, Vec<u64>) {
-        let mut table = Table::default();
+    /// A table with the given number of connections of each peer, in this order, and their ids.
+    fn with(peers: &[(Peer, usize)]) -> (ConnectionTable, Vec<u64>) {
+        let mut table = ConnectionTable::default();
         let each = peers.iter().flat_map(|(peer, count)| std::iter::repeat_n(*peer, *count));
-        let ids = each.map(|peer| table.enter(peer)).collect();
+        let ids = each.map(|peer| table.add(peer)).collect();
         (table, ids)
     }
 
@@ -225,34 +233,34 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_idle_gives_way_and_one_at_a_time() {
+    fn the_longest_idle_is_evicted_one_at_a_time() {
         let (mut table, ids) = with(&[(HERE, CONNECTIONS_MAX)]);
         assert!(table.is_full());
         table.begin(ids[0]).unwrap();
         table.begin(ids[1]).unwrap();
-        table.rest(ids[1]);
-        assert_eq!(table.give_way(HERE), Some(ids[2]));
-        assert_eq!(table.give_way(HERE), None, "it has not gone yet");
-        assert_eq!(table.begin(ids[2]), Err(Busy::Going));
-        table.leave(ids[2]);
+        table.set_idle(ids[1]);
+        assert_eq!(table.evict(HERE), Some(ids[2]));
+        assert_eq!(table.evict(HERE), None, "it has not gone yet");
+        assert_eq!(table.begin(ids[2]), Err(Busy::Evicted));
+        table.remove(ids[2]);
         assert!(!table.is_full());
-        assert_eq!(table.give_way(HERE), Some(ids[3]));
+        assert_eq!(table.evict(HERE), Some(ids[3]));
     }
 
     #[test]
-    fn who_has_most_gives_way_and_this_machine_has_a_reserve() {
-        let others = CONNECTIONS_MAX - OPERATOR_RESERVE;
-        let (mut table, ids) = with(&[(HERE, OPERATOR_RESERVE), (there(1), 4), (there(2), 1)]);
-        let flood: Vec<u64> = (0..others - 5).map(|_| table.enter(there(3))).collect();
-        assert_eq!(table.give_way(there(9)), Some(flood[0]));
-        table.leave(flood[0]);
-        // Many addresses with a connection each take nothing from this machine either.
-        let (mut table, _) = with(&[(HERE, OPERATOR_RESERVE)]);
-        let many: Vec<u64> = (1..=others).map(|n| table.enter(there(n as u8))).collect();
-        assert_eq!(table.give_way(there(0)), Some(many[0]));
-        table.leave(many[0]);
-        table.enter(HERE);
-        assert_eq!(table.give_way(there(0)), Some(1), "what it has beyond its reserve");
+    fn the_peer_with_most_is_evicted_and_this_machine_keeps_its_slots() {
+        let others = CONNECTIONS_MAX - OPERATOR_SLOTS;
+        let (mut table, ids) = with(&[(HERE, OPERATOR_SLOTS), (there(1), 4), (there(2), 1)]);
+        let flood: Vec<u64> = (0..others - 5).map(|_| table.add(there(3))).collect();
+        assert_eq!(table.evict(there(9)), Some(flood[0]));
+        table.remove(flood[0]);
+        // Many addresses with one connection each do not take this machine's slots either.
+        let (mut table, _) = with(&[(HERE, OPERATOR_SLOTS)]);
+        let many: Vec<u64> = (1..=others).map(|n| table.add(there(n as u8))).collect();
+        assert_eq!(table.evict(there(0)), Some(many[0]));
+        table.remove(many[0]);
+        table.add(HERE);
+        assert_eq!(table.evict(there(0)), Some(1), "what it has beyond its slots");
         drop(ids);
     }
 
@@ -267,27 +275,27 @@ mod tests {
         }
         let refused = table.begin(first[REQUESTS_PER_PEER_MAX]);
         assert_eq!(refused, Err(Busy::Peer(REQUESTS_PER_PEER_MAX)));
-        let left = REQUESTS_MAX - OPERATOR_RESERVE - REQUESTS_PER_PEER_MAX;
+        let left = REQUESTS_MAX - OPERATOR_SLOTS - REQUESTS_PER_PEER_MAX;
         second[..left].iter().for_each(|id| table.begin(*id).unwrap());
-        assert_eq!(table.begin(second[left]), Err(Busy::All(REQUESTS_MAX - OPERATOR_RESERVE)));
+        assert_eq!(table.begin(second[left]), Err(Busy::All(REQUESTS_MAX - OPERATOR_SLOTS)));
         here.iter().for_each(|id| table.begin(*id).unwrap());
-        table.rest(second[0]);
-        let next = table.enter(HERE);
+        table.set_idle(second[0]);
+        let next = table.add(HERE);
         table.begin(next).unwrap();
-        let after = table.enter(HERE);
+        let after = table.add(HERE);
         assert_eq!(table.begin(after), Err(Busy::All(REQUESTS_MAX)));
-        assert!(table.hold(after));
-        assert!(table.give_way(there(7)).is_some_and(|id| id != after), "a scrape is not cut");
+        assert!(table.pin(after));
+        assert!(table.evict(there(7)).is_some_and(|id| id != after), "a scrape is not cut");
     }
 
     proptest! {
-        /// Whatever has happened: who is under way is never chosen, and when all places are taken
-        /// somebody can be chosen for whoever comes.
+        /// After any history, no connection with a request in flight is evicted, and a full table
+        /// has a connection to evict for any newcomer.
         #[test]
-        fn there_is_always_somebody_who_gives_way(
+        fn a_full_table_always_has_a_connection_to_evict(
             steps in proptest::collection::vec((0..6_u8, any::<u8>(), any::<u16>()), 0..2_000),
         ) {
-            let mut table = Table::default();
+            let mut table = ConnectionTable::default();
             let mut ids: Vec<u64> = Vec::new();
             let mut busy = std::collections::BTreeSet::new();
             for (step, peer, which) in steps {
@@ -296,12 +304,12 @@ mod tests {
                 match (step, one) {
                     (0..=2, _) => {
                         if table.is_full() {
-                            let goes = table.give_way(peer);
+                            let goes = table.evict(peer);
                             prop_assert!(goes.is_some_and(|id| !busy.contains(&id)), "{goes:?}");
-                            table.leave(goes.unwrap());
+                            table.remove(goes.unwrap());
                             ids.retain(|id| Some(*id) != goes);
                         }
-                        ids.push(table.enter(peer));
+                        ids.push(table.add(peer));
                         prop_assert!(ids.len() <= CONNECTIONS_MAX);
                     }
                     (3..=4, Some(id)) => {
@@ -311,7 +319,7 @@ mod tests {
                         prop_assert!(busy.len() <= REQUESTS_MAX);
                     }
                     (5, Some(id)) => {
-                        table.rest(id);
+                        table.set_idle(id);
                         busy.remove(&id);
                     }
                     _ => {}

@@ -1,17 +1,18 @@
-//! The journal of one server on one machine: one SQLite file. The only folder that knows SQL;
-//! `sqlite/schema.sql` has the tables, `sqlite/rows.rs` what is in them.
+//! The journal of one server on one machine: one SQLite file. Only this module and its submodules
+//! use SQL. `sqlite/schema.sql` has the tables, `sqlite/rows.rs` converts their rows.
 //!
-//! Every change is one transaction, synced before the call returns, so what a client was told
-//! survives kill -9 and power loss. Users may read the file with `sqlite3` while the server runs.
+//! Every change is one transaction that is synced before the call returns. So every reply that a
+//! client has received survives kill -9 and power loss. Users may read the file with `sqlite3`
+//! while the server runs.
 //!
-//! **On a full disk** a server must still start, and volumes must still be detached and deleted, so
-//! that the disk is not full for ever. Three things keep the room for that:
+//! **On a full disk** a server must still start, and volumes must still be detached and deleted, or
+//! the disk would stay full for ever. Three measures keep room for that:
 //!
-//! 1. Log and database are made some hundred changes larger than they have to be when the file is
-//!    opened. A log is written over from its beginning; free pages are used before the file grows.
-//! 2. When the log cannot grow, it is written into the database's pages and used again.
-//! 3. A file beside the database ([`ballast`]) is given back to the disk while the server starts,
-//!    and for a change that leads to more room.
+//! 1. When the file is opened, log and database are grown to hold some hundred further changes. The
+//!    log is overwritten from its beginning; free pages are used before the file grows.
+//! 2. If the log cannot grow, its content is moved into the database's pages and it is reused.
+//! 3. A file beside the database ([`ballast`]) is removed while the server starts, and for a change
+//!    that leads to free space.
 
 pub mod ballast;
 mod rows;
@@ -21,44 +22,44 @@ use std::path::{Path, PathBuf};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
-use self::ballast::Reserve;
+use self::ballast::Ballast;
 use super::watch::{Watch, Watchers};
 use super::{Change, Journal, JournalError, Loaded, Revision};
 use crate::model::{Attachment, AttachmentState, Event, Phase, Volume};
 use crate::private;
 
-/// Version of the tables; in the file's `user_version`.
+/// Version of the tables, stored in the file's `user_version`.
 const SCHEMA_VERSION: i64 = 4;
 
-/// Room that is kept in log and database for changes on a full disk: for some hundred.
+/// Room that log and database keep for some hundred changes on a full disk.
 const ROOM_BYTES: u64 = 512 << 10;
 
 const SCHEMA: &str = include_str!("sqlite/schema.sql");
 
-/// What a file of version 1 lacks to be one of version 2.
+/// Upgrades a file of version 1 to version 2.
 const FROM_1: &str = "CREATE TABLE host_credits (
     host_id TEXT PRIMARY KEY, operations INTEGER, bytes INTEGER, saved_ms INTEGER NOT NULL
 ) STRICT;";
 
-/// What a file of version 2 lacks to be one of version 3. Its balances are not leased: `unleased`
-/// has no row until they are.
+/// Upgrades a file of version 2 to version 3. Its balances are not leased: `leased` has no row
+/// until they are.
 const FROM_2: &str = "ALTER TABLE credits DROP COLUMN saved_ms;
 ALTER TABLE host_credits DROP COLUMN saved_ms;
 ALTER TABLE clean_stop ADD COLUMN boot_id TEXT;
 ALTER TABLE clean_stop ADD COLUMN boot_ms INTEGER;
 CREATE TABLE leased (only INTEGER PRIMARY KEY CHECK (only = 1)) STRICT;";
 
-/// What a file of version 3 lacks to be one of version 4.
+/// Upgrades a file of version 3 to version 4.
 const FROM_3: &str = "CREATE TABLE revision (
     only INTEGER PRIMARY KEY CHECK (only = 1), number INTEGER NOT NULL
 ) STRICT;
 INSERT INTO revision VALUES (1, 0);";
 
-/// Makes the file, and what SQLite has put beside it, its owner's only. What SQLite makes beside it
-/// later gets the file's own mode.
+/// Makes the file, and SQLite's files beside it, accessible to their owner only. Files that SQLite
+/// creates beside it later get the same mode.
 ///
 /// # Errors
-/// The file cannot be opened or made.
+/// The file cannot be opened or created.
 pub fn make_private(path: &Path) -> std::io::Result<()> {
     private::open(path)?;
     for beside in ["-wal", "-shm", "-journal"] {
@@ -74,17 +75,17 @@ pub fn make_private(path: &Path) -> std::io::Result<()> {
 pub struct SqliteJournal {
     path: PathBuf,
     connection: Connection,
-    /// Space that is given up for what leads to more; `None` where there is no file.
-    reserve: Option<Reserve>,
-    /// Whether this server has committed anything: from then on the reserve is kept.
+    /// Space to free for changes that lead to more; `None` for a database without a file.
+    ballast: Option<Ballast>,
+    /// Whether this server has committed a change; from then on the ballast is kept.
     has_committed: bool,
     watchers: Watchers,
 }
 
-/// Why a transaction is not made.
+/// Why a transaction failed.
 enum Fault {
     Sqlite(rusqlite::Error),
-    /// The revision is another one.
+    /// The journal is at this revision, not at the expected one.
     Conflict(Revision),
     TokenTaken(String),
 }
@@ -96,14 +97,14 @@ impl From<rusqlite::Error> for Fault {
 }
 
 impl SqliteJournal {
-    /// Opens the file, or makes it.
+    /// Opens the file, or creates it.
     ///
     /// # Errors
     /// [`JournalError::TooNew`], [`JournalError::NoRoom`], [`JournalError::Failed`].
     pub fn open(path: &Path) -> Result<Self, JournalError> {
-        let reserve = Reserve::released(path);
+        let ballast = Ballast::released(path);
         let connection = Connection::open(path).map_err(|error| failed(path, error))?;
-        let mut journal = Self::over(path, connection, Some(reserve))?;
+        let mut journal = Self::over(path, connection, Some(ballast))?;
         journal.keep_room();
         Ok(journal)
     }
@@ -118,7 +119,7 @@ impl SqliteJournal {
     fn over(
         path: &Path,
         connection: Connection,
-        reserve: Option<Reserve>,
+        ballast: Option<Ballast>,
     ) -> Result<Self, JournalError> {
         let failed = |error| failed(path, error);
         // FULL: a commit is on the disk when it returns, in WAL mode too.
@@ -137,7 +138,7 @@ impl SqliteJournal {
             3 => &[FROM_3],
             newer => return Err(too_new(path, newer)),
         };
-        // The log stays when the server stops, and the next start needs no room for another.
+        // The log stays when the server stops, so the next start needs no room for a new one.
         connection
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
             .map_err(failed)?;
@@ -150,12 +151,12 @@ impl SqliteJournal {
                 .map_err(failed)?;
         }
         let (path, watchers) = (path.into(), Watchers::default());
-        Ok(Self { path, connection, reserve, has_committed: false, watchers })
+        Ok(Self { path, connection, ballast, has_committed: false, watchers })
     }
 
-    /// Makes log and database large enough for the changes that a full disk must not keep anybody
-    /// from: a log is written over from its beginning, and free pages are used before the file
-    /// grows. As far as there is room; on a full disk it stays as it is.
+    /// Grows log and database to hold the changes that must be possible on a full disk: the log is
+    /// overwritten from its beginning, and free pages are used before the file grows. If the disk
+    /// is full already, both stay as they are.
     fn keep_room(&mut self) {
         let log = self.path.with_extension("db-wal");
         let log_bytes = std::fs::metadata(log).map_or(0, |file| file.len());
@@ -167,7 +168,7 @@ impl SqliteJournal {
              INSERT INTO room VALUES (zeroblob({ROOM_BYTES}));"
         );
         let taken = self.transaction(|tx| Ok(tx.execute_batch(&fill)?));
-        // In another one: what a transaction takes and gives back again is not written at all.
+        // In a second transaction: pages that one transaction takes and frees are never written.
         let given =
             taken.and_then(|()| self.transaction(|tx| Ok(tx.execute_batch("DROP TABLE room;")?)));
         if let Err(error) = given.and_then(|()| self.write_log_again()) {
@@ -176,7 +177,7 @@ impl SqliteJournal {
         }
     }
 
-    /// Stores a change as it is, and gives the new revision.
+    /// Writes a change and returns the new revision.
     fn write(&mut self, change: &Change, expected: Revision) -> Result<Revision, JournalError> {
         let next = Revision(expected.0.saturating_add(1));
         let written = self.transaction(|tx| {
@@ -207,8 +208,8 @@ impl SqliteJournal {
         written.map(|()| next).map_err(|fault| self.meaning(fault, expected))
     }
 
-    /// Makes the database use its log from the beginning again. What the log holds may need new
-    /// pages in the database, once: those the reserve gives.
+    /// Makes the database reuse its log from the beginning. The log's content may need new pages in
+    /// the database; if so, the ballast is removed once to make room for them.
     fn reuse_log(&mut self) -> Result<(), JournalError> {
         let reused = self.write_log_again().map_err(|fault| self.meaning(fault, Revision(0)));
         if !is_no_room(&reused) || !self.release() {
@@ -219,21 +220,20 @@ impl SqliteJournal {
         reused
     }
 
-    /// Puts what the log holds into the database's own pages, so that the next commit writes over
-    /// the log's beginning instead of growing it. Fails if the database itself would have to grow
-    /// and cannot.
+    /// Moves the log's content into the database's own pages, so that the next commit overwrites
+    /// the log instead of growing it. Fails if the database must grow and cannot.
     fn write_log_again(&self) -> Result<(), Fault> {
         Ok(self.connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()))?)
     }
 
-    /// Gives the reserve's space back; whether there was any.
+    /// Removes the ballast. Returns whether that has freed space.
     fn release(&mut self) -> bool {
-        self.reserve.as_mut().is_some_and(Reserve::release)
+        self.ballast.as_mut().is_some_and(Ballast::release)
     }
 
     fn keep(&mut self) {
-        if let Some(reserve) = &mut self.reserve {
-            reserve.keep();
+        if let Some(ballast) = &mut self.ballast {
+            ballast.keep();
         }
     }
 
@@ -262,15 +262,15 @@ impl Journal for SqliteJournal {
 
     fn commit(&mut self, change: &Change, expected: Revision) -> Result<Revision, JournalError> {
         let mut stored = self.write(change, expected);
-        // Balances change every second, and what was spent must not be given back by a restart:
-        // they need no space that the database has not got already.
+        // Balances change every second, and a restart must not restore spent credits. So they are
+        // written into space that the database has already.
         if is_no_room(&stored) && self.reuse_log().is_ok() {
             stored = self.write(change, expected);
         }
-        // On a full disk a volume must still be detached and deleted, so that it is not for ever.
+        // Detaching and deleting must work on a full disk, or it would stay full for ever.
         if is_no_room(&stored) && change.events.iter().any(leads_to_room) && self.release() {
             stored = self.write(change, expected);
-            // At once, as far as it was not needed: other volumes would take it.
+            // Takes the unused rest back at once, before other volumes do.
             self.keep();
         }
         let makes_room = |event: &Event| matches!(event, Event::VolumeGone(_));
@@ -284,7 +284,7 @@ impl Journal for SqliteJournal {
         stored
     }
 
-    /// Nothing that was changed before is kept, and only changes by this server are seen.
+    /// Past changes are not kept. Only changes by this server are seen.
     fn watch(&mut self, after: Revision) -> Result<Watch, JournalError> {
         let oldest = rows::revision(&self.connection).map_err(|error| failed(&self.path, error))?;
         match after == oldest {
@@ -294,8 +294,8 @@ impl Journal for SqliteJournal {
     }
 }
 
-/// Whether an event is on the way to a volume's end: it is being detached, is not attached any
-/// more, or goes.
+/// Whether an event leads to a volume's deletion: it is being detached, is no longer attached, or
+/// is deleted.
 fn leads_to_room(event: &Event) -> bool {
     match event {
         Event::Volume(Volume { phase: Phase::Creating, .. }) => false,
@@ -341,7 +341,7 @@ mod tests {
     use crate::model::UnixMs;
     use evenkeel_core::ids::VolumeId;
 
-    /// The tables of version 2, as that version made them.
+    /// The tables of version 2, as that version created them.
     const SCHEMA_2: &str = include_str!("../../tests/schema_2.sql");
 
     fn of_version_2(path: &Path, rows: &str) {
@@ -379,7 +379,7 @@ mod tests {
         of_version_2(&old, &format!("INSERT INTO credits VALUES ('{volume}', 5, NULL, 99);"));
         let loaded = SqliteJournal::open(&old).unwrap().load().unwrap();
         assert_eq!(loaded.credits.volume(volume).operations, Some(5));
-        // It was stored a moment before the end: less than that may be left.
+        // The balance was stored a moment before the crash: less may be left.
         assert_eq!(loaded.stop, Stop::CrashBeforeLeases);
         let mut journal = SqliteJournal::open(&old).unwrap();
         journal.commit(&Change::default(), loaded.revision).unwrap();

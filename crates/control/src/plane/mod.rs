@@ -70,7 +70,7 @@ use self::leases::Leases;
 use self::settling::Settling;
 use self::upkeep::Upkeep;
 use self::writer::Writer;
-use crate::capacity::Known;
+use crate::capacity::KnownCapacity;
 use crate::journal::Credits;
 use crate::model::{Command, Decision, Event, Model, Phase, Refusal, Settings, Tagged, Volume};
 use crate::{clock, credits, reconcile, space};
@@ -94,8 +94,8 @@ pub struct Plane {
     leases: Mutex<Leases>,
     writer: Mutex<Writer>,
     upkeep: Mutex<Upkeep>,
-    capacity: Mutex<Known>,
-    space: Mutex<space::Known>,
+    capacity: Mutex<KnownCapacity>,
+    space: Mutex<space::KnownSpace>,
 }
 
 impl Plane {

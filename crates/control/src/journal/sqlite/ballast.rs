@@ -1,6 +1,8 @@
-//! A little space kept aside beside the database. Volumes share its disk; when they have filled it
-//! and the server is killed, the database could not be opened again, and so nothing deleted either.
-//! The reserve is given back when the server starts and taken anew once it runs.
+//! A ballast file beside the database: disk space that can be freed when the disk is full.
+//!
+//! Volumes share the database's disk. If they fill it and the server is killed, the database could
+//! not be opened again, so no volume could be deleted. The ballast file is removed when the server
+//! starts and written again once it runs. Failures to write it are logged, not returned.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -8,38 +10,39 @@ use tracing::warn;
 
 use crate::private;
 
-/// Enough for the database to recover and for some hundred changes after that.
+/// Size of the file: enough for the database to recover and for some hundred changes after that.
 const BYTES: usize = 1 << 20;
 
-/// See the module's text.
+/// The ballast file of one database.
 #[derive(Debug)]
-pub struct Reserve {
+pub struct Ballast {
     path: PathBuf,
+    /// Whether the file was written and not removed since.
     kept: bool,
 }
 
-impl Reserve {
-    /// The reserve of a database, given back to the disk if it was kept.
+impl Ballast {
+    /// The ballast of a database. Removes the file if it exists.
     #[must_use]
     pub fn released(database: &Path) -> Self {
-        let mut reserve = Self { path: database.with_extension("reserve"), kept: true };
-        reserve.release();
-        reserve
+        let mut ballast = Self { path: database.with_extension("reserve"), kept: true };
+        ballast.release();
+        ballast
     }
 
-    /// Gives the space back to the disk; whether there was any to give.
+    /// Removes the file. Returns whether that has freed space.
     pub fn release(&mut self) -> bool {
-        // What is not there cannot be given back; whatever else is wrong will show in the database.
+        // If there is no file there is nothing to free; other errors will show in the database.
         std::mem::take(&mut self.kept) && std::fs::remove_file(&self.path).is_ok()
     }
 
-    /// Keeps the space aside, or as much of it as there is.
+    /// Writes the file, or as much of it as the disk has space for.
     pub fn keep(&mut self) {
         if self.kept {
             return;
         }
-        // Written, not only announced: a file system may hand out announced space to others. Not
-        // zeroes, which some do not store.
+        // Written, not only allocated: a file system may give allocated space to others. Not
+        // zeroes, which some file systems do not store.
         let file = private::open(&self.path);
         let kept = file.and_then(|mut file| file.write_all(&vec![b'.'; BYTES]));
         self.kept = true;
@@ -62,12 +65,12 @@ mod tests {
     fn it_is_there_while_the_server_runs_and_free_when_it_starts() {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("control.db");
-        let mut reserve = Reserve::released(&database);
-        reserve.keep();
+        let mut ballast = Ballast::released(&database);
+        ballast.keep();
         let path = folder.path().join("control.reserve");
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 1 << 20);
-        let mut reserve = Reserve::released(&database);
+        let mut ballast = Ballast::released(&database);
         assert!(!path.exists());
-        assert!(!reserve.release(), "given back twice");
+        assert!(!ballast.release(), "given back twice");
     }
 }
