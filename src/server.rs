@@ -221,8 +221,8 @@ pub fn run(
         }
         ready(&Addresses { api, nbd });
     };
-    let (tell, fails) = oneshot::channel();
-    engine.when_failed(move |what| drop(tell.send(what)));
+    let (failures, fails) = oneshot::channel();
+    engine.when_failed(move |what| drop(failures.send(what)));
     let stops = async {
         stop_or_failure(shutdown, fails, &mut failure).await;
         // Before the control plane closes volumes: who came back then would be told that there is
@@ -392,8 +392,8 @@ mod tests {
 
     #[test]
     fn a_failure_of_the_data_plane_ends_the_server_and_is_its_outcome() {
-        let (tell, fails) = oneshot::channel();
-        tell.send("the data plane's thread core-1 has ended".to_owned()).unwrap();
+        let (failures, fails) = oneshot::channel();
+        failures.send("the data plane's thread core-1 has ended".to_owned()).unwrap();
         let failure = ends(std::future::pending(), fails);
         let clean = outcome(Ok(()), failure.clone()).unwrap_err();
         assert!(clean.message.starts_with("the data plane's thread core-1 has ended; the server"));
@@ -401,8 +401,8 @@ mod tests {
         let unclean = unclean.unwrap_err();
         assert_eq!((unclean.exit, &unclean.message), (Exit::Failed, &clean.message));
         // Told to stop: whatever becomes of the threads then is their end.
-        let (tell, fails) = oneshot::channel();
-        drop(tell);
+        let (failures, fails) = oneshot::channel();
+        drop(failures);
         assert_eq!(ends(std::future::ready(()), fails), None);
         assert!(outcome(Ok(()), None).is_ok());
     }

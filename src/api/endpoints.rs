@@ -21,18 +21,18 @@ impl Endpoints {
     /// Asks the server.
     pub fn of(client: &Client) -> Result<Self, Failure> {
         let answer = client.call("DescribeEndpoints", &[])?;
-        let told = answer.items("endpointSet").iter().filter_map(|item| {
+        let listed = answer.items("endpointSet").iter().filter_map(|item| {
             let is_nbd = item.child_text("protocol") == Some("nbd");
             item.child_text("transport").zip(item.child_text("address")).filter(|_| is_nbd)
         });
-        Ok(Self::seen_from(client.host(), told))
+        Ok(Self::seen_from(client.host(), listed))
     }
 
     /// What is told by a server whose API is reached at `host`.
-    fn seen_from<'a>(host: &str, told: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
+    fn seen_from<'a>(host: &str, listed: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
         let is_here = is_this_machine(host);
         let mut endpoints = Self::default();
-        for (transport, address) in told {
+        for (transport, address) in listed {
             match (transport, address.parse::<SocketAddr>()) {
                 // Wherever the server is reached: where its API is.
                 ("tcp", Ok(tcp)) if tcp.ip().is_unspecified() => {
@@ -88,14 +88,14 @@ mod tests {
         let socket = folder.path().join("nbd.sock");
         std::fs::write(&socket, "").unwrap();
         let socket = socket.to_str().unwrap();
-        let told = [
+        let listed = [
             ("tcp", "127.0.0.1:4000"),
             ("tcp", "0.0.0.0:4001"),
             ("tcp", "192.0.2.7:4002"),
             ("unix", socket),
             ("unix", "/nowhere/nbd.sock"),
         ];
-        let from = |host| Endpoints::seen_from(host, told.into_iter());
+        let from = |host| Endpoints::seen_from(host, listed.into_iter());
         let here = from("127.0.0.1");
         let unix = format!("nbd+unix:///vol-1?socket={socket}");
         let over = |hosts: [&str; 3]| hosts.map(|host| format!("nbd://{host}/vol-1")).to_vec();

@@ -32,10 +32,10 @@ pub struct Subject<'a> {
 pub fn measure(
     subject: &Subject<'_>,
     stop: &AtomicBool,
-    told: &mut (dyn FnMut(&str) + Send),
+    progress: &mut (dyn FnMut(&str) + Send),
 ) -> Result<Record, CalibrateError> {
     let Subject { pool, store, device, io, plan } = subject;
-    let measured = calibrate::measure(*pool, (*io).into(), plan, stop, told)?;
+    let measured = calibrate::measure(*pool, (*io).into(), plan, stop, progress)?;
     let method = Method::of(plan, io.name());
     let record = Record::new(&measured, store, device.clone(), method, clock::unix_s());
     record.map_err(CalibrateError::Unusable)
@@ -79,7 +79,7 @@ pub fn at_start(
     if let Some(record) = Record::load(&path)? {
         match record.misfit(&config.store, &device) {
             None => {
-                tell(&record);
+                log_record(&record);
                 return Ok(Some(record));
             }
             Some(why) => tracing::warn!("the calibration {} does not count: {why}", record.id),
@@ -104,11 +104,11 @@ pub fn at_start(
             if let Err(failure) = record.save(&path) {
                 tracing::warn!("the next start calibrates again: {}", failure.message);
             }
-            tell(&record);
+            log_record(&record);
             Ok(Some(record))
         }
         Err(CalibrateError::Stopped) => {
-            tracing::info!("told to stop before the store was calibrated: the next start does it");
+            tracing::info!("stopped before the store was calibrated: the next start does it");
             Ok(None)
         }
         Err(error) => {
@@ -118,7 +118,7 @@ pub fn at_start(
     }
 }
 
-fn tell(record: &Record) {
+fn log_record(record: &Record) {
     tracing::info!("calibration {}: {}", record.id, record.words(server::cores()));
     for text in record.reservations() {
         tracing::info!("calibration {}: {text}", record.id);

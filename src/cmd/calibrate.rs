@@ -86,12 +86,12 @@ pub fn run(arguments: &Calibrate) -> Result<(), Failure> {
 /// Turns true when the process is asked to end; asked twice, it does at once.
 fn stop_when_told_to() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&stop);
+    let stop_requested = Arc::clone(&stop);
     let wait = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         if let Ok(runtime) = runtime {
             runtime.block_on(serve::stop_signal());
-            told.store(true, Ordering::Relaxed);
+            stop_requested.store(true, Ordering::Relaxed);
             runtime.block_on(serve::stop_signal());
             std::process::exit(INTERRUPTED);
         }

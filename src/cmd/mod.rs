@@ -66,8 +66,8 @@ fn folder_of_a_run(parent: &Path, prefix: &str) -> Result<TempDir, Failure> {
     let parent = parent
         .canonicalize()
         .map_err(|error| Failure::new(format!("a folder in {}: {error}", parent.display())))?;
-    for told in mounts::clean_leftovers(&parent, prefix) {
-        eprintln!("{told}");
+    for message in mounts::clean_leftovers(&parent, prefix) {
+        eprintln!("{message}");
     }
     let folder = temporary_folder(&parent, prefix)?;
     mounts::claim(folder.path()).map_err(|error| Failure::new(error.to_string()))?;

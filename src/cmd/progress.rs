@@ -113,8 +113,8 @@ mod tests {
     #[test]
     fn stages_add_up() {
         let mut stages = Stages::default();
-        let told = [("a", 1), ("a", 3), ("b", 0), ("b", 2), ("c", 1)];
-        assert_eq!(told.map(|(name, at_s)| stages.at(name, at_s)), [1, 3, 3, 5, 6]);
+        let reports = [("a", 1), ("a", 3), ("b", 0), ("b", 2), ("c", 1)];
+        assert_eq!(reports.map(|(name, at_s)| stages.at(name, at_s)), [1, 3, 3, 5, 6]);
         assert_eq!([left(90), left(91), left(0)], ["90 s", "2 min", "0 s"]);
     }
 }

@@ -180,20 +180,20 @@ fn end_children() -> bool {
 
 /// Whether all of them end in time by a signal.
 fn children_end(signal: process::Signal, longest: Duration) -> bool {
-    let mut told = Vec::new();
+    let mut stopped = Vec::new();
     let deadline = Deadline::after(longest);
     loop {
         let running: Vec<Pid> =
             child::children(getpid()).into_iter().filter(|child| is_running(*child)).collect();
         // A terminal tells the whole group, `kill` only us. One that has just ended is told
         // nothing.
-        for child in running.iter().filter(|child| !told.contains(*child)) {
+        for child in running.iter().filter(|child| !stopped.contains(*child)) {
             let _ = kill_process(*child, signal);
         }
         if running.is_empty() || !deadline.pause(LOOK) {
             return running.is_empty();
         }
-        told = running;
+        stopped = running;
     }
 }
 

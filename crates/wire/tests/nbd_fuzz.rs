@@ -182,7 +182,7 @@ fn serve(pieces: &[&[u8]]) -> Transcript<ServerStep> {
     transcript
 }
 
-fn hear(plan: &ClientPlan, pieces: &[&[u8]]) -> Transcript<ClientStep> {
+fn run_client(plan: &ClientPlan, pieces: &[&[u8]]) -> Transcript<ClientStep> {
     let (mut client, mut transcript) = (Client::new(plan.clone()), Transcript::default());
     poll_client(&mut client, &mut transcript);
     for piece in pieces {
@@ -208,24 +208,24 @@ fn converse(
     random: &mut Random,
     plan: &ClientPlan,
 ) -> (Transcript<ClientStep>, Transcript<ServerStep>) {
-    let (mut client, mut heard) = (Client::new(plan.clone()), Transcript::default());
+    let (mut client, mut received) = (Client::new(plan.clone()), Transcript::default());
     let (mut server, mut served) = (Server::new(), Transcript::default());
-    poll_client(&mut client, &mut heard);
+    poll_client(&mut client, &mut received);
     poll_server(&mut server, &mut served);
     let (mut to_client, mut to_server) = (0, 0);
     // Each round delivers a byte at least, and neither side talks without end.
     for _ in 0..10_000 {
-        let (client_done, server_done) = (heard.end.is_some(), served.end.is_some());
+        let (client_done, server_done) = (received.end.is_some(), served.end.is_some());
         if !client_done && to_client < served.sent.len() {
             let end = to_client + 1 + random.below_usize(served.sent.len() - to_client);
-            feed_client(&mut client, &served.sent[to_client..end], &mut heard);
+            feed_client(&mut client, &served.sent[to_client..end], &mut received);
             to_client = end;
-        } else if !server_done && to_server < heard.sent.len() {
-            let end = to_server + 1 + random.below_usize(heard.sent.len() - to_server);
-            feed_server(&mut server, &heard.sent[to_server..end], &mut served);
+        } else if !server_done && to_server < received.sent.len() {
+            let end = to_server + 1 + random.below_usize(received.sent.len() - to_server);
+            feed_server(&mut server, &received.sent[to_server..end], &mut served);
             to_server = end;
         } else {
-            return (heard, served);
+            return (received, served);
         }
     }
     panic!("they talk without end");
@@ -272,8 +272,8 @@ fn nbd_fuzz_arbitrary_bytes_into_the_client() {
             let greeting = nbd_support::bytes("4e42444d41474943 49484156454f5054 0003");
             input.splice(0..0, greeting);
         }
-        let whole = hear(&plan, &[&input]);
-        assert_eq!(hear(&plan, &cut(random, &input)), whole);
+        let whole = run_client(&plan, &[&input]);
+        assert_eq!(run_client(&plan, &cut(random, &input)), whole);
     });
 }
 
@@ -281,9 +281,9 @@ fn nbd_fuzz_arbitrary_bytes_into_the_client() {
 fn nbd_fuzz_client_and_server_agree() {
     fuzz("nbd_fuzz_client_and_server_agree", |random| {
         let plan = any_plan(random);
-        let (heard, served) = converse(random, &plan);
+        let (received, served) = converse(random, &plan);
         let exists = plan.export != "other";
-        match (heard.end, served.end) {
+        match (received.end, served.end) {
             (Some(ClientStep::Ready(remote)), Some(ServerStep::Ready(negotiated))) => {
                 assert!(exists && !matches!(plan.goal, ClientGoal::Describe | ClientGoal::List));
                 assert_eq!(remote.size_bytes, negotiated.export.size_bytes);
@@ -321,12 +321,15 @@ fn nbd_fuzz_client_and_server_agree() {
 fn nbd_fuzz_mutated_conversations() {
     fuzz("nbd_fuzz_mutated_conversations", |random| {
         let plan = any_plan(random);
-        let (heard, served) = converse(random, &plan);
-        let (mut from_client, mut from_server) = (heard.sent, served.sent);
+        let (received, served) = converse(random, &plan);
+        let (mut from_client, mut from_server) = (received.sent, served.sent);
         mutate(random, &mut from_client);
         mutate(random, &mut from_server);
         assert_eq!(serve(&cut(random, &from_client)), serve(&[&from_client]));
-        assert_eq!(hear(&plan, &cut(random, &from_server)), hear(&plan, &[&from_server]));
+        assert_eq!(
+            run_client(&plan, &cut(random, &from_server)),
+            run_client(&plan, &[&from_server])
+        );
     });
 }
 
