@@ -1,5 +1,8 @@
-//! Every verb and flag: name, unit, default, validation. Flags that also have an environment
-//! variable are settings: they are the keys of the configuration file, too.
+//! Every verb and flag: name, unit, default, validation.
+//!
+//! [`command`] returns the whole definition. A flag that also has an environment variable is a
+//! setting: its name is a key of the configuration file, too. The doc comments are the texts of
+//! `--help` and of docs/reference/cli.md.
 
 use crate::message::Format;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
@@ -47,8 +50,8 @@ Settings: flag, then environment variable, then ./evenkeel.toml (or --config), t
 #[command(name = "evenkeel", version, after_help = AFTER_HELP)]
 #[command(propagate_version = true, arg_required_else_help = true)]
 pub struct Cli {
-    /// Configuration file (TOML); ./evenkeel.toml is read if it is there.
-    // Looked for by config::parse before anything else is; here so that help and usage know it.
+    /// Configuration file (TOML). [default: ./evenkeel.toml, if it exists]
+    // config::parse reads this flag before all others; it is here for help and usage.
     #[arg(long, global = true, value_name = "FILE", env = "EVENKEEL_CONFIG")]
     #[arg(value_hint = ValueHint::FilePath)]
     pub config: Option<PathBuf>,
@@ -59,11 +62,11 @@ pub struct Cli {
 
 #[derive(Subcommand, Debug)]
 pub enum Verb {
-    /// Run the server: volumes over NBD, the EC2 API, until SIGINT or SIGTERM.
+    /// Run the server (volumes over NBD, the EC2 API) until SIGINT or SIGTERM.
     Serve(Box<Serve>),
-    /// Show within two minutes that volumes get exactly the IOPS they were promised.
+    /// Show within two minutes that volumes get exactly their provisioned IOPS.
     Demo(Demo),
-    /// Print what a shell must export so that aws-cli, SDKs and this program find the server.
+    /// Print the environment variables for aws-cli, other AWS SDKs and this program.
     ///
     /// Meant for `eval "$(evenkeel env)"`, or `evenkeel env --shell fish | source`.
     Env(Env),
@@ -71,25 +74,25 @@ pub enum Verb {
     Volume(VolumeArgs),
     /// Register the client hosts that volumes are attached to.
     Host(Host),
-    /// Measure the device under a store, and say what may be sold of it.
+    /// Measure the device under a store and print how much of it may be sold.
     ///
     /// The server must be stopped, and nothing else should use the device. Takes a minute, or three
-    /// seconds with --quick. Nothing that was there is touched, and what is made for it is removed.
+    /// seconds with --quick. Existing files are not touched; temporary files are removed.
     Calibrate(Calibrate),
-    /// Show live what volumes do, what they may do, and where their time goes.
+    /// Show the load of volumes, their limits and where their requests spend time, live.
     Top(Top),
-    /// Check this machine, and say what to do about what is wrong.
+    /// Check this machine and print how to fix the problems found.
     Doctor(Doctor),
-    /// Run scenarios on the product's scheduler in virtual time: hours in seconds.
+    /// Run scenarios on the product's scheduler in virtual time, hours in seconds.
     Sim(Sim),
-    /// Put a volume, an NBD export, a file or a block device to the proof: does it keep what its
-    /// type promises?
+    /// Check whether a volume, an NBD export, a file or a block device keeps the promise of its
+    /// type.
     ///
-    /// It is driven with fio and each line of the promise that applies is checked. Reads only,
-    /// unless --yes-destroy-data. Exit code 0: kept; 1: broken; 6: undecided, because the machine
-    /// was too busy to tell.
+    /// Loads the target with fio and checks each line of the promise that applies. Only reads,
+    /// unless --yes-destroy-data is given. Exit code 0: kept; 1: broken; 6: undecided, because the
+    /// machine was too busy.
     Prove(Prove),
-    /// Run published experiments again, and measure against other servers.
+    /// Repeat published experiments, and compare with other servers.
     Bench(Bench),
     /// Print the completion script of a shell.
     Completions(Completions),
@@ -100,7 +103,7 @@ pub enum Verb {
 /// How the server talks to disks and sockets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Io {
-    /// io_uring where the kernel allows it, else plain system calls.
+    /// io_uring if the kernel allows it, otherwise plain system calls.
     Auto,
     /// io_uring, one ring per core.
     Uring,
@@ -129,7 +132,7 @@ pub enum NbdListen {
 }
 
 impl NbdListen {
-    /// The addresses among them.
+    /// The addresses in a list of values.
     pub fn addresses(listed: &[Self]) -> Vec<SocketAddr> {
         let address = |listen: &Self| match listen {
             Self::None => None,
@@ -155,18 +158,18 @@ impl FromStr for NbdListen {
 
 #[derive(Args, Clone, Debug)]
 pub struct Serve {
-    /// Folder for volumes, control state and credentials; made if missing, refused if it is
-    /// another's.
+    /// Folder for volumes, control state and credentials; created if missing, refused if it has
+    /// other content.
     #[arg(long, env = "EVENKEEL_DATA_DIR", default_value = "./evenkeel-data", value_name = "DIR")]
     #[arg(value_hint = ValueHint::DirPath)]
     pub data_dir: PathBuf,
 
-    /// Address of the EC2 API; port 0 takes a free one.
+    /// Address of the EC2 API; port 0 takes a free port.
     #[arg(long, env = "EVENKEEL_LISTEN", default_value = "127.0.0.1:8650", value_name = "ADDR")]
     pub listen: SocketAddr,
 
-    /// Addresses of the NBD server, separated by commas; port 0 takes a free one. `none`: the unix
-    /// socket only, so that no other user of this machine reaches what is attached to it.
+    /// Addresses of the NBD server, separated by commas; port 0 takes a free port. `none`: the unix
+    /// socket only, so that other users of this machine cannot reach the volumes attached to it.
     #[arg(long, env = "EVENKEEL_NBD_LISTEN", default_value = "127.0.0.1:10809")]
     #[arg(value_name = "ADDR", value_delimiter = ',')]
     pub nbd_listen: Vec<NbdListen>,
@@ -176,8 +179,8 @@ pub struct Serve {
     #[arg(value_hint = ValueHint::FilePath)]
     pub nbd_unix: Option<PathBuf>,
 
-    /// Users that may use the unix socket beside the server's own and root: numbers or names,
-    /// separated by commas.
+    /// Users that may use the unix socket in addition to the server's own user and root: numbers or
+    /// names, separated by commas.
     #[arg(long, env = "EVENKEEL_NBD_UNIX_USERS", value_name = "USER", value_delimiter = ',')]
     pub nbd_unix_users: Vec<String>,
 
@@ -185,15 +188,15 @@ pub struct Serve {
     #[arg(long, env = "EVENKEEL_NBD_UNIX_GROUP", value_name = "GROUP")]
     pub nbd_unix_group: Option<String>,
 
-    /// Region the API answers for; requests are signed with it.
+    /// Region of the API; requests are signed for it.
     #[arg(long, env = "EVENKEEL_REGION", default_value = "local-1", value_name = "NAME")]
     pub region: String,
 
-    /// The region's one availability zone.
+    /// The region's only availability zone.
     #[arg(long, env = "EVENKEEL_ZONE", default_value = "local-1a", value_name = "NAME")]
     pub zone: String,
 
-    /// Volume rules of that day, such as 2012-08. [default: the newest]
+    /// Day whose volume rules apply, such as 2012-08. [default: the newest rules]
     #[arg(long, env = "EVENKEEL_AS_OF", value_name = "DATE", value_parser = date)]
     pub as_of: Option<Date>,
 
@@ -206,38 +209,39 @@ pub struct Serve {
     )]
     pub modify_policy: ModifyPolicy,
 
-    /// IOPS of 16 KiB that may be sold in all, half of them writes; never more than was measured.
+    /// IOPS of 16 KiB, half of them writes, that may be sold in all; never more than measured.
     #[arg(long, env = "EVENKEEL_SELL_IOPS", value_name = "N")]
     pub sell_iops: Option<u32>,
 
-    /// MiB/s that may be sold instead, in I/Os of 1 MiB; goes with --sell-iops.
+    /// MiB/s, in I/Os of 1 MiB, that may be sold instead; needs --sell-iops.
     #[arg(long, env = "EVENKEEL_SELL_THROUGHPUT", value_name = "MIB/S")]
     pub sell_throughput: Option<u32>,
 
-    /// Volume types that are sold more than once, such as gp3=2,io1=1.5.
+    /// How many times over volume types are sold, such as gp3=2,io1=1.5.
     #[arg(long, env = "EVENKEEL_OVERSELL", value_name = "TYPE=FACTOR", value_delimiter = ',')]
     #[arg(value_parser = oversell)]
     pub oversell: Vec<(VolumeType, Oversell)>,
 
-    /// How many times over the space of the store is sold, such as 1.5, or `unlimited`: volumes are
-    /// sparse, and take of the disk only what is written to them.
+    /// How many times over the space of the store is sold, such as 1.5, or `unlimited`. Volumes are
+    /// sparse and use only the disk space that is written to.
     #[arg(long, env = "EVENKEEL_OVERSELL_SPACE", default_value = "1", value_name = "FACTOR")]
     #[arg(value_parser = parsed::<SpaceOversell>)]
     pub oversell_space: SpaceOversell,
 
-    /// Where the bytes of the volumes are kept: `local` (sparse files in the data folder), `memory`
-    /// (gone with the process), or either behind a device of your choice, such as
+    /// Where the bytes of the volumes are stored: `local` (sparse files in the data folder),
+    /// `memory` (lost when the process ends), or either behind a simulated device, such as
     /// `faulty:memory,channels=8,read_us=80`; docs/reference/faulty.md has its parameters.
     #[arg(long, env = "EVENKEEL_STORE", default_value = "local", value_name = "STORE")]
     #[arg(value_parser = store)]
     pub store: StoreKind,
 
-    /// When the store is measured, so that what may be sold of it is known.
+    /// When the server measures how much of the store may be sold.
     #[arg(long, env = "EVENKEEL_CALIBRATE", default_value = "first-start", value_name = "WHEN")]
     pub calibrate: CalibrateWhen,
 
-    /// Hold volumes to their limits and keep nothing for them: no calibration counts, nothing is
-    /// refused, neighbours share as they come. To see what the guarantee is worth.
+    /// Enforce the limits of volumes but reserve nothing for them: no calibration applies, no
+    /// volume is refused, neighbours share the device first come, first served. Shows what the
+    /// guarantee achieves.
     #[arg(long)]
     pub no_guarantee: bool,
 
@@ -245,12 +249,12 @@ pub struct Serve {
     #[arg(long, env = "EVENKEEL_IO", default_value = "auto", value_name = "WAY")]
     pub io: Io,
 
-    /// Threads of the data plane, one a core. [default: the number of cores]
+    /// Threads of the data plane, one per core. [default: the number of cores]
     #[arg(long, env = "EVENKEEL_CORES", value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub cores: Option<u16>,
 
-    /// What is logged to standard error: error, warn, info, debug, trace, or a filter by module.
+    /// Log level for standard error: error, warn, info, debug, trace, or a filter by module.
     #[arg(long, env = "EVENKEEL_LOG", default_value = "info", value_name = "FILTER")]
     pub log: String,
 }
@@ -258,35 +262,36 @@ pub struct Serve {
 /// How often a volume may be modified.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum ModifyPolicy {
-    /// As often as one likes; each is complete at once.
+    /// Any number of times; each modification is complete at once.
     Immediate,
-    /// As AWS had it on the day of the rules: a waiting time, hours of state `optimizing`.
+    /// By the rule of AWS on the day of the volume rules: a waiting time, and hours in the state
+    /// `optimizing`.
     Aws,
 }
 
-/// How a verb finds the server, and proves who it is.
+/// How a verb finds the server and signs its requests.
 #[derive(Args, Clone, Debug)]
 pub struct Connection {
-    /// Address of the server's API. [default: that of the server on the data folder, else
+    /// Address of the server's API. [default: that of the server on the data folder, or
     /// http://127.0.0.1:8650]
     #[arg(long, global = true, env = "EVENKEEL_ENDPOINT", value_name = "URL")]
     #[arg(help_heading = "Connection")]
     pub endpoint: Option<String>,
 
-    /// The server's data folder: its credentials are used. Without them, AWS_ACCESS_KEY_ID and
-    /// AWS_SECRET_ACCESS_KEY are.
+    /// The server's data folder, for its credentials. Without them, AWS_ACCESS_KEY_ID and
+    /// AWS_SECRET_ACCESS_KEY are used.
     #[arg(long, global = true, env = "EVENKEEL_DATA_DIR", value_name = "DIR")]
     #[arg(default_value = "./evenkeel-data", help_heading = "Connection")]
     #[arg(value_hint = ValueHint::DirPath)]
     pub data_dir: PathBuf,
 
-    /// The server's region; requests are signed with it.
+    /// The server's region; requests are signed for it.
     #[arg(long, global = true, env = "EVENKEEL_REGION", value_name = "NAME")]
     #[arg(default_value = "local-1", help_heading = "Connection")]
     pub region: String,
 }
 
-/// In which form results are printed.
+/// The form in which results are printed.
 #[derive(Args, Clone, Debug)]
 pub struct Output {
     /// Form of the output.
@@ -304,18 +309,18 @@ pub struct Output {
 /// Whether to wait until a change is in force, and for how long.
 #[derive(Args, Clone, Debug)]
 pub struct Wait {
-    /// Wait until it is done.
+    /// Wait until the change is in force.
     #[arg(long)]
     pub wait: bool,
 
-    /// Longest wait, such as 30s or 5m; exit code 5 when it is over.
+    /// Longest wait, such as 30s or 5m; exit code 5 if it is exceeded.
     #[arg(long, default_value = "60s", value_name = "TIME", value_parser = span)]
     pub timeout: Duration,
 }
 
 #[derive(Args, Debug)]
 pub struct Demo {
-    /// Where to write the HTML report.
+    /// File for the HTML report.
     #[arg(long, env = "EVENKEEL_DEMO_REPORT", value_name = "FILE")]
     #[arg(default_value = "./evenkeel-demo-report.html", value_hint = ValueHint::FilePath)]
     pub report: PathBuf,
@@ -324,8 +329,8 @@ pub struct Demo {
     #[arg(long, default_value = "30s", value_name = "TIME", value_parser = span)]
     pub time: Duration,
 
-    /// Where the bytes of the volumes are kept: `local` (a temporary folder), `memory`, or either
-    /// behind a device of your choice, as for `serve`.
+    /// Where the bytes of the volumes are stored: `local` (a temporary folder), `memory`, or either
+    /// behind a simulated device, as for `serve`.
     #[arg(long, default_value = "local", value_name = "STORE", value_parser = store)]
     pub store: StoreKind,
 
@@ -370,17 +375,17 @@ pub enum HostVerb {
         /// Instance type, such as m5.large.
         #[arg(short = 't', long = "type", value_name = "TYPE")]
         instance_type: String,
-        /// Address that the host connects from; a loopback address other than 127.0.0.1 is another
+        /// Address from which the host connects; a loopback address other than 127.0.0.1 is another
         /// host on this machine. [default: this machine]
         #[arg(long, value_name = "IP")]
         address: Option<IpAddr>,
-        /// A tag; may be given several times.
+        /// A tag; may be repeated.
         #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = tag)]
         tags: Vec<(String, String)>,
     },
     /// List the hosts.
     Ls,
-    /// Forget a host that has no volume attached.
+    /// Remove a host that has no volume attached.
     Rm {
         /// The host's id.
         #[arg(value_name = "HOST", value_parser = instance_id)]
@@ -404,7 +409,7 @@ pub struct Doctor {
     #[arg(value_name = "ADDR", value_delimiter = ',')]
     pub nbd_listen: Vec<NbdListen>,
 
-    /// Region of the server, should one run here.
+    /// Region of the server, if one runs here.
     #[arg(long, env = "EVENKEEL_REGION", default_value = "local-1", value_name = "NAME")]
     pub region: String,
 
@@ -418,7 +423,7 @@ pub struct Completions {
     pub shell: clap_complete::Shell,
 }
 
-/// In which form the manual is printed.
+/// The form in which the manual is printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum ManFormat {
     /// One page for man(1).
@@ -438,8 +443,8 @@ pub struct Man {
     pub format: ManFormat,
 }
 
-/// The whole definition. Values of the environment are not shown in help: they may be secret or
-/// long.
+/// The whole definition. The help does not show values of environment variables: they may be
+/// secret or long.
 pub fn command() -> clap::Command {
     fn hide(command: clap::Command) -> clap::Command {
         command.mut_args(|argument| argument.hide_env_values(true)).mut_subcommands(hide)
@@ -481,7 +486,7 @@ fn tag(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
-/// A size in GiB; volumes come in whole ones.
+/// Parses a size in whole GiB.
 fn size_gib(text: &str) -> Result<u32, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let gib_per_unit = match &text[digits.len()..] {
@@ -493,7 +498,7 @@ fn size_gib(text: &str) -> Result<u32, String> {
     number.checked_mul(gib_per_unit).ok_or_else(|| "more than 4,294,967,295 GiB".to_owned())
 }
 
-/// A share in percent, in millionths.
+/// Parses a percentage; returns parts per million.
 fn percent_ppm(text: &str) -> Result<u32, String> {
     let percent: f64 =
         text.trim_end_matches('%').trim().parse().map_err(|_| "expected a number")?;
@@ -503,7 +508,7 @@ fn percent_ppm(text: &str) -> Result<u32, String> {
     }
 }
 
-/// A span of time in whole seconds.
+/// Parses a span of time in whole seconds.
 fn span(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let seconds_per_unit = match &text[digits.len()..] {

@@ -136,7 +136,7 @@ mod tests {
             "volume, host, env, top, prove"
         );
         assert!(text.contains(
-            "- `--region <NAME>`: The server's region; requests are signed with it. Default \
+            "- `--region <NAME>`: The server's region; requests are signed for it. Default \
              `local-1`. Variable `EVENKEEL_REGION`.\n"
         ));
         assert!(text.contains("evenkeel volume create [OPTIONS] --size <SIZE>\n"), "{text}");

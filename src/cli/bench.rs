@@ -14,58 +14,58 @@ pub struct Bench {
 
 #[derive(Subcommand, Debug)]
 pub enum BenchVerb {
-    /// List the published experiments, the other benchmarks and the results that are kept.
+    /// List the published experiments, the other benchmarks and the stored results.
     Ls(BenchLs),
-    /// Run a published experiment again, live and in virtual time, and lay the article's
-    /// figures beside ours; exit code 1 when one is not what it must be, 6 when the machine was too
-    /// busy to say.
+    /// Repeat a published experiment, live and in virtual time, and print the article's figures
+    /// beside ours; exit code 1 if a figure misses its expectation, 6 if the machine was too busy
+    /// to decide.
     Run(BenchRun),
-    /// Show a result that was kept.
+    /// Show a stored result.
     Show(BenchShow),
-    /// Compare two results of one experiment: ratios, and how sure they are.
+    /// Compare two results of one experiment: ratios with their confidence.
     Compare(BenchCompare),
-    /// An unlimited volume beside nbdkit and qemu-storage-daemon, runs in turn, under the same fio
-    /// jobs.
+    /// Compare an unlimited volume with nbdkit and qemu-storage-daemon in alternating runs of the
+    /// same fio jobs.
     Nbd(BenchNbd),
-    /// One volume after another at its limit, from 100 to 16,000 IOPS, then ten at once; each
-    /// judged as strictly as the published figures.
+    /// Run one volume after another at its limit, from 100 to 16,000 IOPS, then ten at once, and
+    /// judge each as strictly as the published figures.
     Limits(BenchLimits),
-    /// A log writer beside large neighbours: how much longer do its durable writes take? On a
-    /// device of known speed, and on this disk beside nbdkit and qemu-storage-daemon.
+    /// Measure how much longer the durable writes of a log writer take beside large neighbours: on
+    /// a device of known speed, and on this disk in comparison with nbdkit and qemu-storage-daemon.
     Isolation(BenchIsolation),
-    /// A device sold as far as it may be, and greedy neighbours: does every reserved volume get its
-    /// IOPS in every second?
+    /// Check on a fully sold device with greedy neighbours that every reserved volume gets its IOPS
+    /// in every second.
     Reservation(BenchReservation),
-    /// `evenkeel prove`, put to the proof: volumes that must keep their promise, one without the
-    /// guarantee that cannot, and limited disks of others held to the same.
+    /// Check `evenkeel prove` itself: on volumes that must keep their promise, on one without the
+    /// guarantee that cannot, and on other servers' limited disks.
     Prove(BenchProve),
-    /// Ten volumes of an instance that can carry less than they are provisioned with: does it get
-    /// its limit, shared evenly?
+    /// Check that ten volumes of an instance, provisioned with more than its limit, get that limit,
+    /// shared evenly.
     Instance(BenchInstance),
-    /// Attached volumes nobody uses: what do they cost in memory and processor time, and how long
-    /// does a server with them take to start?
+    /// Measure what unused attached volumes cost in memory and processor time, and how long a
+    /// server with them takes to start.
     Idle(BenchIdle),
-    /// A live load once more in virtual time: does the simulator dispatch the same requests at the
-    /// same times?
+    /// Replay a live load in virtual time, and check that the simulator dispatches the same
+    /// requests at the same times.
     Replay(BenchReplay),
-    /// Take down what runs of `bench`, `prove` and `demo` left that were killed: servers, mounts,
-    /// loop devices and folders; exit code 1 if something stays.
+    /// Remove what killed runs of `bench`, `prove` and `demo` left behind: servers, mounts, loop
+    /// devices and folders; exit code 1 if something remains.
     ///
-    /// A run does the same for earlier runs of its own kind before it begins. What a run that goes
-    /// on uses, or another user owns, is not touched.
+    /// A run does the same for earlier runs of its own kind before it begins. Resources of active
+    /// runs and of other users are not touched.
     Clean(BenchClean),
     /// Serve one unlimited volume in memory: the subject of `bench nbd`.
     #[command(hide = true)]
     Export(Export),
-    /// Answer requests at the least cost there is, and keep nothing: the floor of `bench nbd`.
+    /// Answer requests at the lowest possible cost and store nothing: the floor of `bench nbd`.
     #[command(hide = true)]
     Floor(Floor),
 }
 
-/// Where results are kept.
+/// Where results are stored.
 #[derive(Args, Debug)]
 pub struct Results {
-    /// Folder in which results are kept. [default: evenkeel/results in XDG_DATA_HOME]
+    /// Folder of the results. [default: evenkeel/results in XDG_DATA_HOME]
     #[arg(long, env = "EVENKEEL_RESULTS", value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub results: Option<PathBuf>,
 }
@@ -81,34 +81,32 @@ pub struct BenchLs {
 
 #[derive(Args, Debug)]
 pub struct BenchRun {
-    /// The experiment, as `bench ls` calls it.
+    /// The experiment's name, as `bench ls` lists it.
     #[arg(value_name = "SUITE")]
     pub suite: String,
 
-    /// Only live, shortened to minutes.
+    /// Run only live, shortened to minutes.
     #[arg(long, group = "how")]
     pub live: bool,
 
-    /// Only live, and as long as the article: hours, and four weeks for
-    /// `five-minute-job`.
+    /// Run only live, for the article's full time: hours, and four weeks for `five-minute-job`.
     #[arg(long, group = "how")]
     pub full: bool,
 
-    /// Only in virtual time, as long as the article.
+    /// Run only in virtual time, for the article's full time.
     #[arg(long, group = "how")]
     pub simulate: bool,
 
-    /// Only the cases whose name begins so.
+    /// Run only the cases whose name begins with this text.
     #[arg(long, value_name = "CASE")]
     pub only: Option<String>,
 
-    /// At most so many runs of each case, and batches of each job; figures that need more are left
-    /// out.
+    /// At most this many runs of each case, and batches of each job; figures that need more are
+    /// left out.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub runs: Option<u32>,
 
-    /// Without file systems, even where this machine could mount them: their requests are
-    /// made directly.
+    /// Use no file systems, even if this machine could mount them: send their requests directly.
     #[arg(long)]
     pub no_mount: bool,
 
@@ -125,15 +123,16 @@ pub struct BenchRun {
 
 #[derive(Args, Debug)]
 pub struct BenchShow {
-    /// The result: its name in the folder, the name of an experiment for its newest, or a file.
+    /// The result: its name in the folder, the name of an experiment for its newest result, or a
+    /// file.
     #[arg(value_name = "RESULT", value_hint = ValueHint::FilePath)]
     pub result: String,
 
-    /// Write the HTML report here.
+    /// Write the HTML report to this file.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub html: Option<PathBuf>,
 
-    /// Write each chart of the report into this folder, as a file of its own.
+    /// Write each chart of the report into this folder, as a separate file.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub svg: Option<PathBuf>,
 
@@ -150,7 +149,7 @@ pub struct BenchCompare {
     #[arg(value_name = "A", value_hint = ValueHint::FilePath)]
     pub a: String,
 
-    /// Another of the same experiment.
+    /// Another result of the same experiment.
     #[arg(value_name = "B", value_hint = ValueHint::FilePath)]
     pub b: String,
 
@@ -163,7 +162,7 @@ pub struct BenchCompare {
 
 #[derive(Args, Debug)]
 pub struct BenchNbd {
-    /// Time of each run, such as 3s.
+    /// Duration of each run, such as 3s.
     #[arg(long, default_value = "3s", value_name = "TIME", value_parser = span)]
     pub time: Duration,
 
@@ -178,7 +177,7 @@ pub struct BenchNbd {
 
 #[derive(Args, Debug)]
 pub struct BenchLimits {
-    /// Time of each run, such as 30s.
+    /// Duration of each run, such as 30s.
     #[arg(long, default_value = "30s", value_name = "TIME", value_parser = span)]
     pub time: Duration,
 
@@ -192,7 +191,7 @@ pub struct BenchLimits {
 
 #[derive(Args, Debug)]
 pub struct BenchClean {
-    /// The folder to look through, where a run was told to work in another one. [default: those of
+    /// The folder to search, if a run used another one than the default. [default: the folders of
     /// temporary files]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub dir: Option<PathBuf>,
@@ -238,7 +237,7 @@ pub struct Floor {
 
 #[derive(Args, Debug)]
 pub struct BenchIsolation {
-    /// Time of each run, such as 5s.
+    /// Duration of each run, such as 5s.
     #[arg(long, default_value = "5s", value_name = "TIME", value_parser = span)]
     pub time: Duration,
 
@@ -252,7 +251,7 @@ pub struct BenchIsolation {
     #[arg(long, value_name = "STORE", value_parser = store)]
     pub store: Option<StoreKind>,
 
-    /// A folder on the disk to measure. [default: that of temporary files]
+    /// A folder on the disk to measure. [default: the folder of temporary files]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub dir: Option<PathBuf>,
 
@@ -262,7 +261,7 @@ pub struct BenchIsolation {
 
 #[derive(Args, Debug)]
 pub struct BenchReservation {
-    /// Time of the run, such as 60s.
+    /// Duration of the run, such as 60s.
     #[arg(long, default_value = "60s", value_name = "TIME", value_parser = span)]
     pub time: Duration,
 
@@ -276,7 +275,7 @@ pub struct BenchReservation {
 
 #[derive(Args, Debug)]
 pub struct BenchProve {
-    /// Time of each load, such as 30s; at least 5s.
+    /// Duration of each load, such as 30s; at least 5s.
     #[arg(long, default_value = "10s", value_name = "TIME", value_parser = span)]
     pub time: Duration,
 
@@ -286,7 +285,7 @@ pub struct BenchProve {
 
 #[derive(Args, Debug)]
 pub struct BenchInstance {
-    /// Time of the run, such as 30s.
+    /// Duration of the run, such as 30s.
     #[arg(long, default_value = "30s", value_name = "TIME", value_parser = span)]
     pub time: Duration,
 
@@ -296,7 +295,7 @@ pub struct BenchInstance {
 
 #[derive(Args, Debug)]
 pub struct BenchIdle {
-    /// Attached volumes.
+    /// Number of attached volumes.
     #[arg(long, default_value = "10000", value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=60_000))]
     pub volumes: u32,
@@ -311,7 +310,7 @@ pub struct BenchIdle {
 
 #[derive(Args, Debug)]
 pub struct BenchReplay {
-    /// Time of the load, such as 10s; a minute at most.
+    /// Duration of the load, such as 10s; at most a minute.
     #[arg(long, default_value = "10s", value_name = "TIME", value_parser = span)]
     pub time: Duration,
 

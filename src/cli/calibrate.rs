@@ -6,12 +6,13 @@ use std::path::PathBuf;
 
 #[derive(Args, Debug)]
 pub struct Calibrate {
-    /// A data folder, new or of a server that is stopped: the record is written into it. Of another
+    /// A data folder, new or of a stopped server: the record is written into it. For any other
     /// folder, or an empty file, the device below is measured and nothing is left behind.
     #[arg(value_name = "DIR_OR_FILE", value_hint = ValueHint::AnyPath)]
     pub target: PathBuf,
 
-    /// Take three seconds instead of a minute: enough for costs, not for a large write cache.
+    /// Take three seconds instead of a minute. Enough to measure costs, but not to fill a large
+    /// write cache.
     #[arg(long)]
     pub quick: bool,
 
@@ -20,7 +21,7 @@ pub struct Calibrate {
     #[arg(value_parser = store)]
     pub store: StoreKind,
 
-    /// How to talk to the disk, as for `serve`.
+    /// How to access the disk, as for `serve`.
     #[arg(long, env = "EVENKEEL_IO", default_value = "auto", value_name = "WAY")]
     pub io: Io,
 
@@ -31,9 +32,9 @@ pub struct Calibrate {
 /// When a server calibrates its store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum CalibrateWhen {
-    /// At the first start on a data folder, for three seconds; and when the record there is not of
-    /// this store on this device.
+    /// At the first start on a data folder, for three seconds, and if the record there is of
+    /// another store or device.
     FirstStart,
-    /// Never: a record is used if there is one that fits.
+    /// Never; a matching record is used if there is one.
     Never,
 }

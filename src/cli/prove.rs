@@ -13,11 +13,11 @@ pub struct Prove {
     #[arg(value_name = "TARGET", value_hint = ValueHint::AnyPath)]
     pub target: String,
 
-    /// The volume type whose promise it is held to; a volume of a server has its own.
+    /// The volume type whose promise is checked; a volume of a server has its own.
     #[arg(long = "type", value_name = "TYPE", value_parser = volume_type)]
     pub volume_type: Option<VolumeType>,
 
-    /// Size, such as 100 or 2TiB, of the volume that is promised. [default: the target's own]
+    /// Promised size of the volume, such as 100 or 2TiB. [default: the target's own]
     #[arg(long, value_name = "SIZE", value_parser = size_gib)]
     pub size: Option<u32>,
 
@@ -29,30 +29,30 @@ pub struct Prove {
     #[arg(long, value_name = "MIB/S")]
     pub throughput: Option<u32>,
 
-    /// The same from a TOML file, with the keys type, size, iops, throughput and as-of; without a
+    /// TOML file with the promise, by the keys type, size, iops, throughput and as-of; without a
     /// type, iops and throughput are steady limits of no volume type.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     #[arg(conflicts_with_all = ["volume_type", "size", "iops", "throughput"])]
     pub promise: Option<PathBuf>,
 
-    /// Volume rules of that day, such as 2012-08. [default: the newest]
+    /// Day whose volume rules apply, such as 2012-08. [default: the newest rules]
     #[arg(long, env = "EVENKEEL_AS_OF", value_name = "DATE", value_parser = date)]
     pub as_of: Option<Date>,
 
-    /// Time of each load, such as 30s; at least 5s.
+    /// Duration of each load, such as 30s; at least 5s.
     #[arg(long, default_value = "30s", value_name = "TIME", value_parser = span)]
     pub time: Duration,
 
-    /// By how much more than promised its limiter may give, in percent, 0 to 10: published EBS
-    /// volumes gave 1.2 to 3.7 % more.
+    /// How much more than promised the target's limiter may give, in percent, 0 to 10. Published
+    /// EBS volumes gave 1.2 to 3.7 % more.
     #[arg(long, default_value = "0", value_name = "PERCENT", value_parser = percent_ppm)]
     pub over: u32,
 
-    /// Overwrite the target's data: writes and mixed loads are put to the proof, too.
+    /// Overwrite the target's data, to check writes and mixed loads, too.
     #[arg(long)]
     pub yes_destroy_data: bool,
 
-    /// Of all offsets: the same seed visits the same blocks.
+    /// Seed of all offsets: the same seed visits the same blocks.
     #[arg(long, default_value = "1", value_name = "N")]
     pub seed: u64,
 

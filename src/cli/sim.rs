@@ -16,52 +16,52 @@ pub struct Sim {
 
 #[derive(Subcommand, Debug)]
 pub enum SimVerb {
-    /// Run a scenario and compare it with what it expects; exit code 1 if it comes otherwise.
+    /// Run a scenario and compare the result with its expectations; exit code 1 if one is not met.
     ///
-    /// The same seed gives the same bytes of output. The speed is told on standard error.
+    /// The same seed gives the same bytes of output. The speed is printed on standard error.
     Run(SimRun),
-    /// List the scenarios that come with the program.
+    /// List the built-in scenarios.
     Ls,
-    /// Judge random worlds by every line of the promise; exit code 1 if one does not keep it.
+    /// Check random worlds against every line of the promise; exit code 1 if one breaks it.
     ///
-    /// A world is decided by its seed: volumes, clients, instances, a device, modifications,
-    /// stalls. For each that fails the command is printed that repeats it alone.
+    /// The seed determines the world: volumes, clients, instances, a device, modifications, stalls.
+    /// For each failure the command that repeats it alone is printed.
     Swarm(SimSwarm),
 }
 
 #[derive(Args, Debug)]
 pub struct SimSwarm {
-    /// How many worlds.
+    /// Number of worlds.
     #[arg(long, value_name = "N", default_value_t = 200)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub seeds: u64,
 
-    /// The first one's seed; the others follow.
+    /// Seed of the first world; the others follow.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
 }
 
 #[derive(Args, Debug)]
 pub struct SimRun {
-    /// One of `evenkeel sim ls`, or the path of a file; docs/reference/scenarios.md explains them.
-    /// `limiters` and `isolation` print other schedulers beside this one.
+    /// A name from `evenkeel sim ls`, or the path of a file as docs/reference/scenarios.md
+    /// describes. `limiters` and `isolation` print other schedulers beside this one.
     #[arg(value_name = "SCENARIO", value_hint = ValueHint::FilePath)]
     pub scenario: String,
 
-    /// Seed of all chance. [default: the scenario's]
+    /// Seed of the random numbers. [default: the scenario's]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 
-    /// Volume rules of that day, such as 2012-08. [default: the scenario's]
+    /// Day whose volume rules apply, such as 2012-08. [default: the scenario's]
     #[arg(long, value_name = "DATE", value_parser = date)]
     pub as_of: Option<Date>,
 
-    /// Simulate every I/O, also of one volume's steady stretches, whose seconds repeat each other
-    /// exactly and are otherwise computed from the first: the same output, more slowly.
+    /// Simulate every I/O, also in steady stretches of one volume, whose seconds repeat exactly and
+    /// are otherwise computed from the first. Gives the same output, more slowly.
     #[arg(long)]
     pub stepwise: bool,
 
-    /// Where to write a report with charts.
+    /// Write a report with charts to this file.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub html: Option<PathBuf>,
 }

@@ -1,36 +1,37 @@
-//! The value of `--store`: where the bytes of the volumes are kept, and behind what.
+//! The value of `--store`: where the bytes of the volumes are stored, and the simulated device in
+//! front of them, if any. Parsing returns an error that names the wrong part.
 
 use evenkeel_store::faulty::setup::Setup;
 use std::fmt;
 use std::str::FromStr;
 
-/// Where the bytes of the volumes are kept.
+/// Where the bytes of the volumes are stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoreKind {
     pub bytes: Bytes,
-    /// A device with faults that all of it seems to lie on.
+    /// The simulated device in front of the bytes, if any.
     pub device: Option<Setup>,
 }
 
 impl StoreKind {
-    /// Whether requests take their time on a device, real or pretended.
+    /// Whether requests take time on a device, real or simulated.
     pub fn has_device(&self) -> bool {
         self.bytes == Bytes::Local || self.device.is_some()
     }
 }
 
-/// What really holds the bytes.
+/// What holds the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bytes {
     /// Sparse files in the data folder.
     Local,
-    /// Memory: fast, and gone with the process.
+    /// Memory: fast, and lost when the process ends.
     Memory,
 }
 
 const BYTES: [(&str, Bytes); 2] = [("local", Bytes::Local), ("memory", Bytes::Memory)];
 
-/// What stands before the device's parameters.
+/// Prefix of a value with a simulated device.
 const FAULTY: &str = "faulty:";
 
 fn bytes(text: &str) -> Option<Bytes> {
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_store_is_told_so() {
+    fn a_wrong_store_is_an_error_that_names_the_wrong_part() {
         let wrong = |text: &str| text.parse::<StoreKind>().unwrap_err();
         assert_eq!(wrong("disk"), "expected local, memory or faulty:memory,channels=8,read_us=80");
         assert_eq!(wrong("faulty:disk"), "\"disk\" after faulty: is neither local nor memory");

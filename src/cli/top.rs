@@ -6,19 +6,19 @@ use std::time::Duration;
 
 #[derive(Args, Debug)]
 pub struct Top {
-    /// Print one sample and end, as it also does with -o json, -o csv, and without a terminal.
+    /// Print one sample and exit. -o json, -o csv and output without a terminal imply this.
     #[arg(long)]
     pub once: bool,
 
-    /// Time between two looks, such as 1s or 10s; rates are those in between.
+    /// Time between two samples, such as 1s or 10s; rates are averages over it.
     #[arg(long, default_value = "1s", value_name = "TIME", value_parser = interval)]
     pub interval: Duration,
 
-    /// What stands first.
+    /// Sort order.
     #[arg(long, default_value = "iops", value_name = "COLUMN")]
     pub sort: TopSort,
 
-    /// Print so many volumes at most. [default: all]
+    /// Print at most this many volumes. [default: all]
     #[arg(long, value_name = "N")]
     pub rows: Option<usize>,
 
@@ -29,26 +29,26 @@ pub struct Top {
     pub connection: Connection,
 }
 
-/// By what volumes are sorted.
+/// The order of the volumes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum TopSort {
-    /// Most I/Os a second first.
+    /// Most I/Os per second first.
     Iops,
-    /// Most bytes a second first.
+    /// Most bytes per second first.
     Throughput,
     /// Longest 99th percentile first.
     P99,
     /// Longest queue first.
     Queue,
-    /// Credits that end soonest first, then those of the lowest balance.
+    /// Credits that run out soonest first, then the lowest balance.
     Credits,
-    /// Who holds the device most first.
+    /// Largest share of device time first.
     Device,
-    /// In the order of ids.
+    /// By id.
     Volume,
 }
 
-/// Without any time in between there are no rates.
+/// Parses the interval. Zero is an error: rates need time.
 fn interval(text: &str) -> Result<Duration, String> {
     match span(text)? {
         Duration::ZERO => Err("expected at least 1s".to_owned()),

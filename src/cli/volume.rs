@@ -19,36 +19,37 @@ pub struct VolumeArgs {
 
 #[derive(Subcommand, Debug)]
 pub enum VolumeVerb {
-    /// Make a volume.
+    /// Create a volume.
     Create(VolumeCreate),
     /// List the volumes.
     Ls,
-    /// Tell all about one volume: limits, attachments, where to reach it, credits.
+    /// Show all properties of a volume: limits, attachments, address, credits.
     Show {
         /// The volume's id.
         #[arg(value_name = "VOLUME", value_parser = volume_id)]
         volume: VolumeId,
     },
-    /// Change type, size or limits; in force at once, and never refills credits.
+    /// Change type, size or limits. Takes effect at once and never refills credits.
     Modify(VolumeModify),
-    /// Let a host reach the volume.
+    /// Attach the volume to a host, which can then connect to it.
     Attach(VolumeAttach),
-    /// End that: its connections are closed.
+    /// Detach the volume from a host and close its connections.
     Detach(VolumeDetach),
     /// Delete volumes and their bytes.
     Rm {
         /// The volumes' ids; none may be attached.
         #[arg(required = true, value_name = "VOLUME", value_parser = volume_id)]
         volumes: Vec<VolumeId>,
-        /// They are bytes that no volume has, as `unowned` lists them.
+        /// Delete stored bytes that belong to no volume, as `unowned` lists them.
         #[arg(long)]
         unowned: bool,
     },
-    /// List bytes in the store that no volume has, such as a lost database leaves behind.
+    /// List stored bytes that belong to no volume, for example after the database was lost.
     Unowned,
-    /// Make a volume of bytes that no volume has: with their id and size, and empty credits.
+    /// Create a volume from stored bytes that belong to none: with their id and size, and no
+    /// credits.
     Adopt(VolumeAdopt),
-    /// Tell what may be sold, what is sold, and what each volume type reserves.
+    /// Show what may be sold, what is sold, and what each volume type reserves.
     Capacity,
     /// Show the credit balances of a gp2, st1 or sc1 volume, or set one.
     Credits {
@@ -80,15 +81,15 @@ pub struct VolumeCreate {
     #[arg(long, value_name = "MIB/S")]
     pub throughput: Option<u32>,
 
-    /// Several hosts may attach it (io1, io2).
+    /// Allow several hosts to attach it (io1, io2).
     #[arg(long)]
     pub multi_attach: bool,
 
-    /// A tag; may be given several times.
+    /// A tag; may be repeated.
     #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = tag)]
     pub tags: Vec<(String, String)>,
 
-    /// Attach it to this machine as soon as it is there; implies --wait.
+    /// Attach it to this machine as soon as it is available; implies --wait.
     #[arg(long)]
     pub attach: bool,
 
@@ -98,7 +99,7 @@ pub struct VolumeCreate {
 
 #[derive(Args, Debug)]
 pub struct VolumeAdopt {
-    /// Whose bytes, as `unowned` lists them.
+    /// Id of the bytes, as `unowned` lists them.
     #[arg(value_name = "VOLUME", value_parser = volume_id)]
     pub volume: VolumeId,
 
@@ -114,7 +115,7 @@ pub struct VolumeAdopt {
     #[arg(long, value_name = "MIB/S")]
     pub throughput: Option<u32>,
 
-    /// Several hosts may attach it (io1, io2).
+    /// Allow several hosts to attach it (io1, io2).
     #[arg(long)]
     pub multi_attach: bool,
 }
@@ -129,7 +130,7 @@ pub struct VolumeModify {
     #[arg(short = 't', long = "type", value_name = "TYPE", value_parser = volume_type)]
     pub volume_type: Option<VolumeType>,
 
-    /// New size, such as 100GiB or 2TiB; not below the present one.
+    /// New size, such as 100GiB or 2TiB; not below the present size.
     #[arg(short, long, value_name = "SIZE", value_parser = size_gib)]
     pub size: Option<u32>,
 
@@ -155,7 +156,7 @@ pub struct VolumeAttach {
     #[arg(long, value_name = "HOST", value_parser = instance_id)]
     pub host: Option<InstanceId>,
 
-    /// Device name, unique on the host. [default: the first free one from /dev/sdf on]
+    /// Device name, unique on the host. [default: the first free name from /dev/sdf on]
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
 

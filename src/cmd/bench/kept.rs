@@ -99,7 +99,7 @@ pub fn keep(results: &Results, result: &SuiteResult) -> Result<[PathBuf; 2], Fai
         nth => format!("{name}-{nth}"),
     });
     let mut paths = names.map(|name| folder.join(format!("{name}{ENDING}")));
-    let [json, html] = paths.find_map(|json| claim_name(json).transpose()).ok_or_else(|| {
+    let [json, html] = paths.find_map(|json| reserve(json).transpose()).ok_or_else(|| {
         let folder = folder.display();
         Failure::new(format!("{folder}: {SAME_NAME_MAX} results are called {name}"))
     })??;
@@ -108,9 +108,9 @@ pub fn keep(results: &Results, result: &SuiteResult) -> Result<[PathBuf; 2], Fai
     Ok([json, html])
 }
 
-/// Claims a free name: creates the report's file, so that no other run takes the name, and returns
-/// both paths. Returns `None` if the name is taken.
-fn claim_name(json: PathBuf) -> Result<Option<[PathBuf; 2]>, Failure> {
+/// A free name and that of its report, which is made so that nobody else takes the name; `None` if
+/// it is taken.
+fn reserve(json: PathBuf) -> Result<Option<[PathBuf; 2]>, Failure> {
     if json.exists() {
         return Ok(None);
     }
@@ -212,12 +212,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let [first, second] = ["a.json", "b.json"].map(|name| folder.path().join(name));
         std::fs::write(&first, "").unwrap();
-        assert_eq!(claim_name(first).unwrap(), None, "a result is there");
+        assert_eq!(reserve(first).unwrap(), None, "a result is there");
         assert!(!folder.path().join("a.html").exists());
         let html = folder.path().join("b.html");
-        assert_eq!(claim_name(second.clone()).unwrap(), Some([second.clone(), html]));
-        assert_eq!(claim_name(second).unwrap(), None, "somebody else is about to write it");
-        assert!(claim_name(folder.path().join("none/c.json")).is_err());
+        assert_eq!(reserve(second.clone()).unwrap(), Some([second.clone(), html]));
+        assert_eq!(reserve(second).unwrap(), None, "somebody else is about to write it");
+        assert!(reserve(folder.path().join("none/c.json")).is_err());
     }
 
     #[test]
