@@ -1,4 +1,4 @@
-//! The only file of this crate that asks the OS for the time or for randomness.
+//! Time and randomness from the OS. No other file of this crate reads them.
 
 use std::time::SystemTime;
 
@@ -7,12 +7,12 @@ use evenkeel_core::ids::{InstanceId, VolumeId};
 use crate::credits::Moment;
 use crate::model::UnixMs;
 
-/// Which start of the machine this is.
+/// The id of this boot of the machine.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-/// Seconds since then, with two decimals, suspension included; and another number.
+/// Seconds since the boot, with two decimals, including suspension; and another number.
 const UPTIME: &str = "/proc/uptime";
 
-/// The wall clock.
+/// The time of the wall clock.
 #[must_use]
 #[allow(clippy::disallowed_methods)] // this is the clock.rs the rule speaks of
 pub fn now() -> UnixMs {
@@ -20,7 +20,7 @@ pub fn now() -> UnixMs {
     UnixMs(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Now, by every clock there is.
+/// The present time by both clocks.
 #[must_use]
 pub fn moment() -> Moment {
     let text = |path| std::fs::read_to_string(path).ok();
@@ -29,17 +29,17 @@ pub fn moment() -> Moment {
     Moment { unix: now(), boot }
 }
 
-/// Reads `12.34 5.67` as 12,340.
+/// Parses `12.34 5.67` as 12,340.
 fn milliseconds(uptime: &str) -> Option<u64> {
     let (seconds, decimals) = uptime.split_whitespace().next()?.split_once('.')?;
     let hundredths: u64 = decimals.get(..2)?.parse().ok()?;
     seconds.parse::<u64>().ok()?.checked_mul(1_000)?.checked_add(hundredths * 10)
 }
 
-/// 128 random bits.
+/// Returns 128 random bits.
 ///
 /// # Errors
-/// The OS has no randomness to give, which on Linux only happens in a sandbox without `getrandom`.
+/// The OS returns no random bytes. On Linux this happens only in a sandbox without `getrandom`.
 pub fn random_bits() -> Result<u128, getrandom::Error> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)?;
@@ -62,7 +62,7 @@ pub fn instance_id() -> Result<InstanceId, getrandom::Error> {
     random_bits().map(InstanceId::from_bits)
 }
 
-/// Waits, where nothing tells when to go on.
+/// Sleeps. Only for waits without an event to wait for.
 #[allow(clippy::disallowed_methods)]
 pub fn pause(time: std::time::Duration) {
     std::thread::sleep(time);

@@ -1,5 +1,7 @@
-//! The access key of the API: made at the first start, kept in the data folder, readable by its
-//! owner only.
+//! The access key of the API. It is created at the first start and stored in the data folder,
+//! readable by its owner only.
+//!
+//! Reading fails if the file is missing, malformed, or readable by other users.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -9,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// Name of the file in the data folder.
 pub const FILE_NAME: &str = "credentials";
-/// What our access keys begin with, so that nobody takes them for Amazon's.
+/// Prefix of our access keys, which tells them apart from Amazon's.
 const KEY_PREFIX: &str = "EVKL";
 
 /// An access key and its secret.
@@ -22,7 +24,7 @@ pub struct Credentials {
 }
 
 impl fmt::Debug for Credentials {
-    /// The secret stays out of logs.
+    /// Omits the secret, so that it is never logged.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credentials")
             .field("access_key_id", &self.access_key_id)
@@ -35,11 +37,11 @@ impl fmt::Debug for Credentials {
 pub enum CredentialsError {
     /// The file cannot be read or written.
     Io(PathBuf, io::Error),
-    /// The file is not what was written into it.
+    /// The file's content is malformed.
     Malformed(PathBuf, String),
-    /// Others may read the file.
+    /// Other users may read the file.
     Exposed(PathBuf, u32),
-    /// The OS gave no randomness.
+    /// The OS returned no random bytes.
     Random(getrandom::Error),
 }
 
@@ -104,7 +106,7 @@ fn parse(text: &str) -> Result<Credentials, String> {
     })
 }
 
-/// Reads the credentials of a data folder, or makes new ones if there are none.
+/// Reads the credentials of a data folder, or creates them if there are none.
 ///
 /// # Errors
 /// See [`CredentialsError`].
@@ -128,7 +130,7 @@ pub fn load_or_create(data_dir: &Path) -> Result<Credentials, CredentialsError> 
     Ok(credentials)
 }
 
-/// Whole or not at all: written beside, synced, renamed.
+/// Writes the file atomically: under another name, synced, renamed.
 fn write(data_dir: &Path, path: &Path, credentials: &Credentials) -> io::Result<()> {
     let beside = data_dir.join(format!("{FILE_NAME}.new"));
     let _ = fs::remove_file(&beside);
@@ -145,7 +147,8 @@ fn write(data_dir: &Path, path: &Path, credentials: &Credentials) -> io::Result<
     File::open(data_dir)?.sync_all()
 }
 
-/// `length` letters of `alphabet`, whose length must divide 256 so that all are equally likely.
+/// Returns `length` random letters of `alphabet`, whose length must divide 256 so that all letters
+/// are equally likely.
 fn random_text(length: usize, alphabet: &[u8]) -> Result<String, CredentialsError> {
     debug_assert!(256_usize.is_multiple_of(alphabet.len()));
     let mut bytes = vec![0; length];

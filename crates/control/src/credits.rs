@@ -1,51 +1,51 @@
-//! What credit balances are worth after the server was down, and what of them is on disk. Pure.
+//! Credit balances after a stop of the server, and the part of them that is on disk. Pure.
 //!
-//! Balances live in the data plane, which spends them without asking anybody. What is on disk while
-//! the server runs is what is *unleased*: the part of a balance that the data plane may not spend.
-//! So it is a lower bound of what is left at every moment, whatever hangs, and for how long.
+//! The data plane holds the balances and spends them without asking. While the server runs, the
+//! disk has the *unleased* part of each balance, which the data plane must not spend. So the disk
+//! has a lower bound of what is left at every moment, whatever hangs, and for however long.
 //!
-//! - **A lease** is what a volume can spend in [`LEASE_MS`] at the most: burst minus baseline, and
-//!   the pacer's tolerance of burst. It is renewed every second. One that cannot be renewed,
-//!   because the disk hangs or is full, runs out, and the volume goes on at its baseline.
-//! - **To lease more**, less is written to disk, and then the data plane is told. **To lease
-//!   less**, the data plane is told, and then more is written. So no crash finds more on disk than
-//!   there is.
-//! - **After a crash** the balance is what is on disk, and nothing is added for the time down. A
-//!   crash costs a lease at the most, and never gives anything.
-//! - **After a clean stop** the balance was stored after the last I/O. A bucket of EBS fills while
-//!   the volume is idle, and a server that is down leaves it idle: the refill of the time down is
-//!   added, up to capacity.
+//! - **A lease** is the most that a volume can spend in [`LEASE_MS`]: burst minus baseline, plus
+//!   the pacer's tolerance of burst. It is renewed every second. A lease that cannot be renewed,
+//!   because the disk hangs or is full, runs out, and the volume continues at its baseline.
+//! - **To lease more**, a lower value is written to disk first, then the data plane is called. **To
+//!   lease less**, the data plane is called first, then a higher value is written. So after a crash
+//!   the disk never has more than there was.
+//! - **After a crash** the balance is the value on disk, and nothing is added for the time down. A
+//!   crash costs at most one lease, and never adds credits.
+//! - **After a clean stop** the disk has the balance after the last I/O. An EBS bucket fills while
+//!   the volume is idle, and the volume is idle while the server is down: the refill for the time
+//!   down is added, up to the capacity.
 //! - **A balance that was never stored** counts as empty.
 
 use evenkeel_core::qos::pacing::{Balances, CreditLimit, Limit, Pacing};
 
 use crate::model::UnixMs;
 
-/// How often the data plane is asked for its balances, in milliseconds.
+/// Time between two reads of the data plane's balances, in milliseconds.
 pub const REPORT_INTERVAL_MS: u64 = 1_000;
-/// For how long a lease lasts at the least, in milliseconds: longer than a busy disk or a call of
-/// the data plane takes as a rule, so that nobody notices, and short beside the half hour in which
-/// any balance is spent.
+/// The least time that a lease lasts, in milliseconds: longer than a busy disk or a call to the
+/// data plane usually takes, so that a renewal is not late, and short compared with the half hour
+/// in which a full balance can be spent.
 pub const LEASE_MS: u64 = 10_000;
-/// A lease is renewed once this part of it is spent, or as much could be leased less: not all of
-/// ten thousand volumes are written every second.
+/// A lease is renewed once this part of it is spent, or could be returned, so that ten thousand
+/// volumes are not all written every second.
 const RENEWED_PART: u64 = 8;
-/// The resolution of the time since boot as the kernel tells it, in milliseconds.
+/// The resolution of the kernel's time since boot, in milliseconds.
 const BOOT_CLOCK_MS: u64 = 10;
 
-/// A point in time by both clocks there are.
+/// A point in time by two clocks.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Moment {
-    /// By the wall clock, which may be set.
+    /// By the wall clock, which may be changed.
     pub unix: UnixMs,
-    /// By the clock that runs since the machine was started, and never jumps: which start that was,
-    /// and milliseconds since. `None` where the machine does not tell.
+    /// By the clock that runs since the machine's boot and never jumps: the id of the boot, and
+    /// milliseconds since then. `None` if the machine does not report it.
     pub boot: Option<(String, u64)>,
 }
 
 impl Moment {
-    /// Milliseconds since `earlier`, and no more than have truly gone by, as far as the machine can
-    /// tell: after a restart of the machine only the wall clock knows.
+    /// Milliseconds since `earlier`, never more than have really passed, as far as the clocks show.
+    /// After a restart of the machine only the wall clock spans the interval.
     #[must_use]
     pub fn ms_since(&self, earlier: &Self) -> u64 {
         let by_wall = self.unix.ms_since(earlier.unix);
@@ -53,25 +53,25 @@ impl Moment {
             (Some((boot, now)), Some((same, then))) if boot == same => {
                 now.saturating_sub(*then).saturating_sub(BOOT_CLOCK_MS)
             }
-            // It was running at least since it was started.
+            // At least the time since the boot has passed.
             (Some((_, now)), Some(_)) => by_wall.max(now.saturating_sub(BOOT_CLOCK_MS)),
             _ => by_wall,
         }
     }
 }
 
-/// How the server stopped the last time.
+/// How the server last stopped.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Stop {
     /// Cleanly, at this time, with every balance stored.
     Clean(Moment),
-    /// Otherwise; what is on disk was not leased.
+    /// Not cleanly; the disk has the unleased part of the balances.
     Crash,
-    /// Otherwise, and by a version that did not lease: what is on disk was a moment old.
+    /// Not cleanly, by a version without leases: the balances on disk were a moment old.
     CrashBeforeLeases,
 }
 
-/// The balances a volume starts with, from what was stored of it.
+/// The balances with which a volume starts, by its stored ones.
 #[must_use]
 pub fn after_stop(pacing: &Pacing, stored: Balances, stop: &Stop, now: &Moment) -> Balances {
     let tolerance_ns = pacing.tolerance.ns;
@@ -86,7 +86,7 @@ pub fn after_stop(pacing: &Pacing, stored: Balances, stop: &Stop, now: &Moment) 
     })
 }
 
-/// What of these balances is not leased: what is on disk while the server runs.
+/// The unleased part of these balances, which is on disk while the server runs.
 #[must_use]
 pub fn unleased(pacing: &Pacing, balances: Balances) -> Balances {
     each(pacing, balances, |limit, credit, balance| {
@@ -94,15 +94,14 @@ pub fn unleased(pacing: &Pacing, balances: Balances) -> Balances {
     })
 }
 
-/// What is to be unleased of these balances instead of what is; the same where it is not worth a
-/// write.
+/// The new unleased part of these balances; unchanged if the difference is not worth a write.
 #[must_use]
 pub fn renewed(pacing: &Pacing, before: Balances, balances: Balances) -> Balances {
     let new = unleased(pacing, balances);
     let one = |limit: Option<Limit>, before: Option<u64>, new: Option<u64>| {
         let (limit, new) = (limit?, new?);
         let lease = lease(limit, limit.credit?, pacing.tolerance.ns);
-        // The last of a balance is there to be spent.
+        // The last part of a balance may be spent entirely.
         let keeps = before.filter(|before| {
             (new > 0 || *before == 0) && before.abs_diff(new) <= lease / RENEWED_PART
         });
@@ -150,8 +149,7 @@ mod tests {
     use evenkeel_core::time::Duration;
     use proptest::prelude::*;
 
-    /// What a gp2 volume of 100 GiB may spend in a lease: ten seconds at 2,700 net, and 50 ms of
-    /// burst.
+    /// The lease of a gp2 volume of 100 GiB: ten seconds at 2,700 net, plus 50 ms of burst.
     const LEASE: u64 = 10 * 2_700 + 150;
 
     fn gp2(per_second: u64, refill_per_second: u64, capacity: u64) -> Pacing {
@@ -190,7 +188,7 @@ mod tests {
         assert_eq!(at(9_000_000, "a", 530_010).ms_since(&stopped), 30_000, "set forward");
         assert_eq!(at(0, "a", 530_010).ms_since(&stopped), 30_000, "set back");
         assert_eq!(at(1_005_000, "a", 500_000).ms_since(&stopped), 0);
-        // The machine was started in between: since then so much has gone by at least.
+        // The machine was booted in between: at least the time since then has passed.
         assert_eq!(at(1_060_000, "b", 20_010).ms_since(&stopped), 60_000);
         assert_eq!(at(0, "b", 20_010).ms_since(&stopped), 20_000);
         assert_eq!(wall(1_060_000).ms_since(&stopped), 60_000);
@@ -248,9 +246,9 @@ mod tests {
             prop_assert_eq!(u128::from(after.operations.unwrap()), exact.min(capacity.into()));
         }
 
-        /// A credit that is driven, rests and is renewed in the order of this module, with steps
-        /// left out as by a disk that hangs: what is on disk is never more than there is, but for
-        /// the one charge that a balance may be overdrawn by.
+        /// A balance that is spent, refilled and renewed in the order of this module, with steps
+        /// left out as if the disk hangs: the value on disk is never more than there is, except for
+        /// the one charge by which a balance may be overdrawn.
         #[test]
         fn what_is_on_disk_is_a_lower_bound(
             refill in 1_u64..1_000, extra in 1_u64..5_000, capacity in 1_u64..1_000_000,
@@ -273,12 +271,12 @@ mod tests {
                     }).for_each(drop),
                     _ => {
                         let told = operations(credit.balance());
-                        // The report is a moment old when it is acted upon.
+                        // The report is a moment old when it is used.
                         credit.charge(amount.min(u64::from(credit.is_ready())));
                         let new = renewed(&pacing, operations(disk), told).operations.unwrap();
                         if new > disk {
                             let after = credit.set_unleased(new);
-                            // The write may fail, and is made up for by the next renewal.
+                            // The write may fail; the next renewal repeats it.
                             disk = if step == 2 { after } else { disk };
                         } else if step == 2 {
                             disk = new;

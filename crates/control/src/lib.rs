@@ -1,20 +1,23 @@
-//! The control plane: what exists, kept in a database, managed through the EC2 API.
+//! The control plane: manages volumes and hosts through the EC2 API and stores them in a database.
 //!
-//! | file | what it knows |
+//! [`run`] is given a configuration and the data plane's agent, and blocks until shutdown. It
+//! returns a [`ControlError`] if the server cannot start or cannot stop cleanly.
+//!
+//! | module | contents |
 //! | --- | --- |
-//! | [`model`] | what exists and what may be done with it; pure |
-//! | [`reconcile`] | what the data plane is to be told; pure |
-//! | [`capacity`] | what the data plane says may be sold, and what the log is told of it |
-//! | `space` | what it says of the room for bytes at rest, and what the log is told of it |
-//! | [`credits`] | what balances are worth after a stop; pure |
-//! | [`journal`] | where decisions are kept: SQLite's file, or memory |
-//! | [`plane`] | the order of things: decide, store, tell, store, reply |
-//! | [`api`] | EC2's actions, one file each |
-//! | `metrics` | what `/metrics` tells |
-//! | `http` | the listener |
+//! | [`model`] | volumes, hosts, and the rules for changing them; pure |
+//! | [`reconcile`] | the commands to the data plane, by the model's state; pure |
+//! | [`capacity`] | the capacity that may be sold, as the data plane reports it, and its log lines |
+//! | `space` | the space for stored bytes, as the data plane reports it, and its log lines |
+//! | [`credits`] | balances after a stop, and their leased part; pure |
+//! | [`journal`] | the durable log of decisions: SQLite, or memory |
+//! | [`plane`] | the sequence of a change: decide, store, call the data plane, store, reply |
+//! | [`api`] | the EC2 actions, one file each |
+//! | `metrics` | the contents of `/metrics` |
+//! | `http` | the HTTP listener |
 //!
-//! It meets the data plane only in [`evenkeel_wire::agent`], and the data plane keeps its promise
-//! while this crate is not running.
+//! This crate communicates with the data plane through [`evenkeel_wire::agent`] only. The data
+//! plane keeps its promise while this crate is not running.
 #![deny(missing_docs)]
 
 pub mod api;
@@ -56,40 +59,40 @@ use crate::plane::{Plane, PlaneError};
 
 /// Name of the database in the data folder.
 pub const DATABASE_FILE_NAME: &str = "control.db";
-/// Held locked while a server runs on the data folder.
+/// Name of the file that a server locks while it uses the data folder.
 const LOCK_FILE_NAME: &str = "control.lock";
 
-/// How to run.
+/// The configuration of the control plane.
 #[derive(Clone, Debug)]
 pub struct ControlConfig {
-    /// Where `control.db` and `credentials` are; must exist.
+    /// The folder of `control.db` and `credentials`; must exist.
     pub data_dir: PathBuf,
-    /// Where the API listens; port 0 takes any free one.
+    /// Address of the API; port 0 takes a free port.
     pub listen: SocketAddr,
-    /// Where the data plane is reached: whoever asks is told so.
+    /// Addresses of the data plane, which DescribeEndpoints returns.
     pub endpoints: Vec<Endpoint>,
-    /// The region clients must sign for.
+    /// The region that clients must sign for.
     pub region: String,
     /// The only availability zone.
     pub zone: String,
-    /// The rulebook in force.
+    /// The volume rules in force.
     pub rules: &'static Rules,
-    /// How modifications are rationed.
+    /// How often a volume may be modified.
     pub modify_policy: ModifyPolicy,
-    /// What the operator says may be sold; `None` leaves it to what is measured.
+    /// The operator's figure of what may be sold; `None` if only the calibration limits it.
     pub figure: Option<Figure>,
     /// Types that are sold more than once, and how many times over.
     pub oversell: BTreeMap<VolumeType, Oversell>,
     /// How many times over space for bytes at rest is sold.
     pub space_oversell: SpaceOversell,
-    /// How long clients of the API may dawdle.
+    /// Deadlines for clients of the API.
     pub timeouts: Timeouts,
 }
 
 /// Where clients of the data plane connect.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Endpoint {
-    /// NBD over TCP; an unspecified address stands for all of the machine's.
+    /// NBD over TCP; an unspecified address means all addresses of the machine.
     NbdTcp(SocketAddr),
     /// NBD over a unix socket.
     NbdUnix(PathBuf),
@@ -102,13 +105,13 @@ pub enum ControlError {
     InUse(PathBuf),
     /// A file of the data folder cannot be used.
     DataDir(PathBuf, io::Error),
-    /// The access key cannot be had.
+    /// The access key cannot be read or created.
     Credentials(CredentialsError),
     /// The volumes could not be brought up.
     Start(PlaneError),
-    /// The address cannot be listened on.
+    /// The server cannot listen on the address.
     Listen(SocketAddr, io::Error),
-    /// The runtime could not be made.
+    /// The runtime could not be created.
     Runtime(io::Error),
     /// The final state could not be stored; the next start treats this as a crash.
     Stop(PlaneError),
@@ -141,8 +144,8 @@ impl fmt::Display for ControlError {
 
 impl std::error::Error for ControlError {}
 
-/// Runs the control plane until `shutdown` is done. Blocks. `ready` is told the real address once
-/// every volume is up and requests are answered.
+/// Runs the control plane and blocks until `shutdown` resolves. Calls `ready` with the real address
+/// once every volume is up and requests are answered.
 ///
 /// # Errors
 /// See [`ControlError`].
@@ -153,8 +156,7 @@ pub fn run(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ControlError> {
     let _lock = lock(&config.data_dir)?;
-    // A server that ran on this folder before accepts nothing any more. Where there are no keys yet
-    // there was none.
+    // An earlier server on this folder accepts no requests any more. Without keys there was none.
     let began = config.data_dir.join(credentials::FILE_NAME).exists().then(clock::now);
     let credentials =
         credentials::load_or_create(&config.data_dir).map_err(ControlError::Credentials)?;
@@ -167,7 +169,7 @@ pub fn run(
         oversell: config.oversell,
         space_oversell: config.space_oversell,
     };
-    // Before anything else is touched: the most likely thing to fail.
+    // Bound before anything else is touched, because this is the most likely step to fail.
     let listener =
         http::bind(config.listen).map_err(|error| ControlError::Listen(config.listen, error))?;
     let journal = open_journal(&config.data_dir)?;
@@ -181,14 +183,14 @@ pub fn run(
         .map_err(ControlError::Runtime)?;
     let api = Arc::new(Api::new(Arc::clone(&plane), credentials, config.endpoints, began));
     let served = runtime.block_on(http::serve(api, listener, config.timeouts, ready, shutdown));
-    // Waits for calls of the data plane that are still under way.
+    // Waits for calls to the data plane that are still in progress.
     drop(runtime);
     let stopped = plane.stop().map_err(ControlError::Stop);
     served.map_err(ControlError::Runtime)?;
     stopped.inspect(|()| info!("stopped cleanly"))
 }
 
-/// The journal of the data folder, its owner's only.
+/// Opens the journal of the data folder, accessible to its owner only.
 fn open_journal(data_dir: &Path) -> Result<Box<dyn Journal>, ControlError> {
     let path = data_dir.join(DATABASE_FILE_NAME);
     sqlite::make_private(&path).map_err(|error| ControlError::DataDir(path.clone(), error))?;
@@ -197,12 +199,12 @@ fn open_journal(data_dir: &Path) -> Result<Box<dyn Journal>, ControlError> {
     Ok(Box::new(journal))
 }
 
-/// A lock may outlive its server by a moment: a child that whoever ran the server has just forked
-/// holds it, too, until it becomes another program.
+/// A lock may outlive its server by a moment: a child process that was just forked holds it, too,
+/// until it executes another program. So the lock is tried this many times.
 const LOCK_TRIES: u32 = 20;
 const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
 
-/// Two servers on one folder would overwrite each other's state.
+/// Locks the data folder: two servers on one folder would overwrite each other's state.
 fn lock(data_dir: &Path) -> Result<File, ControlError> {
     let path = data_dir.join(LOCK_FILE_NAME);
     let io = |error| ControlError::DataDir(path.clone(), error);

@@ -1,5 +1,5 @@
-//! Files that are for nobody but the server's own user: what exists, whose it is, and the space
-//! kept aside for that. Names and tags may be confidential, and who could write would be believed.
+//! Files that only the server's own user may access: the database, the ballast beside it, the lock.
+//! Names and tags may be confidential, and the server trusts what it reads from these files.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io;
@@ -8,14 +8,13 @@ use std::path::Path;
 
 use tracing::warn;
 
-/// Reading and writing for the owner.
+/// Access for the owner only.
 const MODE: u32 = 0o600;
 
-/// Opens a file for writing, as it is, and makes it if there is none; others may not even read it
-/// from now on.
+/// Opens a file for writing without truncating it, or creates it. Other users get no access.
 ///
 /// # Errors
-/// It cannot be opened or made.
+/// The file cannot be opened or created.
 pub fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let file = options.create(true).truncate(false).write(true).mode(MODE).open(path)?;
@@ -23,14 +22,14 @@ pub fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Others may not even read the file from now on, if there is one. Earlier versions let them.
+/// Removes the access of other users to a file, if it exists. Earlier versions granted it.
 pub fn mend(path: &Path) {
     let Ok(metadata) = path.metadata() else { return };
     let mode = metadata.permissions().mode() & 0o7777;
     if mode & 0o077 == 0 {
         return;
     }
-    // Somebody else's file stays as it is: whether it can be used will be seen.
+    // Another user's file cannot be changed. If it is unusable, a later step fails.
     if let Err(error) = std::fs::set_permissions(path, Permissions::from_mode(MODE)) {
         let path = path.display();
         warn!("{path}: others may use it (mode {mode:04o}): {error}; run: chmod 600 {path}");

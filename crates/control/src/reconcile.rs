@@ -1,7 +1,7 @@
-//! From what should be to what the data plane is told. Pure.
+//! Computes the commands for the data plane from the model's state. Pure.
 //!
-//! Desired state goes down whole, so a restart of either side is repaired by saying everything
-//! again.
+//! Each command has the whole desired state of a volume or host. So after a restart of either side
+//! it is enough to send everything again.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -15,27 +15,27 @@ use evenkeel_wire::agent::{Attachment, Command, HostState, VolumeState};
 
 use crate::model::{AttachmentState, Host, Model, Phase, Settings, Volume};
 
-/// The limits of a volume under the rulebook in force.
+/// The limits of a volume under the volume rules in force.
 #[must_use]
 pub fn pacing(settings: &Settings, volume: &Volume) -> Pacing {
     settings.rules.pacing(&volume.spec)
 }
 
-/// The credits that a volume or a host starts with where the data plane does not hold it yet.
+/// The credits with which a volume or a host starts if the data plane does not hold it yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Start {
-    /// What there is.
+    /// The whole balances.
     pub balances: Balances,
-    /// What of it is not leased.
+    /// The part of them that is not leased.
     pub unleased: Balances,
 }
 
-/// What the data plane is to do about `volume`: make it, be like this, or be rid of it. Bytes are
-/// made only while the volume is being created and added to only while it is being modified: of one
-/// that has been there for a year, the bytes are there, or it is in error. `credits` count only if
-/// the data plane does not hold the volume yet.
+/// The command for `volume`: create it, set its state, or delete it. Bytes are created only while
+/// the volume is being created, and added only while it is being modified. A volume that has
+/// existed before has its bytes or is in error. `start` counts only if the data plane does not hold
+/// the volume yet.
 #[must_use]
-pub fn desired(settings: &Settings, model: &Model, volume: &Volume, credits: Start) -> Command {
+pub fn desired(settings: &Settings, model: &Model, volume: &Volume, start: Start) -> Command {
     if volume.phase == Phase::Deleting {
         return Command::Delete(volume.id);
     }
@@ -43,7 +43,7 @@ pub fn desired(settings: &Settings, model: &Model, volume: &Volume, credits: Sta
     let hosts = admitted.filter_map(|a| model.hosts.get(&a.instance));
     let attachments =
         hosts.map(|host| Attachment { host: host.id, address: host.address }).collect();
-    let state = state(settings, volume, credits, attachments);
+    let state = state(settings, volume, start, attachments);
     let grows_from = volume.modification.as_ref().filter(|modification| {
         volume.is_being_modified() && modification.original.size_gib < volume.spec.size_gib
     });
@@ -63,34 +63,34 @@ fn state(
     attachments: Vec<Attachment>,
 ) -> VolumeState {
     let pacing = pacing(settings, volume);
-    // What was sold with it is what it is sure of.
+    // The volume is guaranteed what was sold with it.
     let reserved = settings.rules.reserved(&volume.spec);
     let size = ByteCount::from_gib(volume.spec.size_gib);
     VolumeState { id: volume.id, size, pacing, balances, unleased, reserved, attachments }
 }
 
-/// I/Os a second that a volume has reserved.
+/// The I/Os per second that a volume has reserved.
 pub fn floor_iops(settings: &Settings, volume: &Volume) -> u32 {
     settings.rules.reserved(&volume.spec).operations_per_second
 }
 
-/// What the data plane is to know of a host; `None` for one without limits. `credits` count only if
-/// it does not know the host yet.
+/// The state of a host for the data plane; `None` for a host without limits. `start` counts only if
+/// the data plane does not hold the host yet.
 #[must_use]
 pub fn host(host: &Host, Start { balances, unleased }: Start) -> Option<HostState> {
     Some(HostState { id: host.id, pacing: host_pacing(host)?, balances, unleased })
 }
 
-/// The limits of a host; `None` where it has none.
+/// The limits of a host; `None` if it has none.
 #[must_use]
 pub fn host_pacing(host: &Host) -> Option<InstancePacing> {
     instance::by_name(&host.instance_type).map(InstanceType::pacing)
 }
 
-/// The same volume, closed to every host: nothing can be spent any more.
+/// The state of a volume that is closed to every host, so that no credits can be spent.
 #[must_use]
-pub fn closed(settings: &Settings, volume: &Volume, credits: Start) -> Command {
-    Command::Apply(state(settings, volume, credits, vec![]))
+pub fn closed(settings: &Settings, volume: &Volume, start: Start) -> Command {
+    Command::Apply(state(settings, volume, start, vec![]))
 }
 
 /// Whether the volume has credits to spend, its own or those of a host: such a volume must be
@@ -105,23 +105,23 @@ pub fn spends_credits(settings: &Settings, model: &Model, volume: &Volume) -> bo
     })
 }
 
-/// Volumes in error: each comes back once what is wrong is mended.
+/// Volumes in error. Each returns to service once its problem is solved.
 #[must_use]
 pub fn in_error(model: &Model) -> Vec<VolumeId> {
     model.in_error().collect()
 }
 
-/// Volumes about which the data plane must still be told something; those [`in_error`] are told of
-/// apart.
+/// Volumes for which the data plane must still be called, without those [`in_error`], which are
+/// retried separately.
 #[must_use]
 pub fn unsettled(model: &Model) -> Vec<VolumeId> {
     model.unsettled().collect()
 }
 
-/// All volumes in the order in which the data plane is told of them at a start: what is connected
-/// by hosts with limits one after the other, the largest such group first. Each volume but the
-/// first of its group has a host in common with one before, so its core is known when it comes and
-/// nothing has to be moved; and groups are spread over the cores by their sizes.
+/// All volumes in the order in which they are sent to the data plane at a start. Volumes that are
+/// connected by hosts with limits form a group; a group is sent as a whole, the largest group
+/// first. Each volume but the first of its group shares a host with an earlier one, so its core is
+/// known and nothing has to be moved. Groups are spread over the cores by size.
 #[must_use]
 pub fn bring_up_order(model: &Model) -> Vec<VolumeId> {
     let is_limited =
@@ -145,7 +145,7 @@ pub fn bring_up_order(model: &Model) -> Vec<VolumeId> {
             let Some(volume) = model.volumes.get(&id).filter(|_| seen.insert(id)) else { continue };
             group.push(id);
             for host in hosts_of(volume) {
-                // Once for each host, however many volumes it has.
+                // Each host is visited once, however many volumes it has.
                 next.extend(volumes_of.remove(&host).unwrap_or_default());
             }
         }
