@@ -1,15 +1,14 @@
-//! What may be sold, what is sold, and whether one more volume fits.
+//! Admission: what may be sold, what is sold, and whether one more volume fits.
 //!
-//! A volume reserves from the moment it is created until it is gone, attached or not: as on EBS,
-//! who has a volume may count on it. So CreateVolume and ModifyVolume sell; AttachVolume sells
-//! nothing that is not sold, and an instance's limits are ceilings that several volumes share,
-//! never a reason to refuse one. Whatever a command makes of a volume is asked about here all the
-//! same: who reserves no more than before is never refused.
+//! A volume has its reservation from its creation to its deletion, attached or not, as on EBS. So
+//! CreateVolume and ModifyVolume sell. AttachVolume sells nothing new, and an instance's limits are
+//! ceilings that several volumes share, never a reason to refuse one. Every change of a volume
+//! passes through this module. A change that reserves no more than before is never refused.
 //!
-//! What is sold is kept up to date with every event ([`Model::keep_books`]), so what a decision
-//! costs does not depend on how many volumes there are. Books for other terms than those that are
-//! kept are added up from nothing; both give the same. What exists is never taken away: where less
-//! may be sold than is, that is only reported.
+//! The sold amounts are updated with every event ([`Model::keep_books`]), so the cost of a decision
+//! does not depend on the number of volumes. Books for other terms than the kept ones are computed
+//! from all volumes; both give the same result. Sold amounts are never reduced: if less may be sold
+//! than is sold, that is only reported.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -23,7 +22,7 @@ use evenkeel_wire::agent::{Capacity, Measured};
 
 use super::{Event, Model, Refusal, Settings, Volume};
 
-/// Who says how much there is.
+/// The source of the amount.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Source {
     /// A calibration measured it.
@@ -32,54 +31,54 @@ pub enum Source {
     Operator,
 }
 
-/// Amounts of one resource. Device time is counted in the I/Os of 16 KiB a second that it is worth,
-/// half of them writes; networks in bytes a second; CPU time in nanoseconds a second.
+/// Amounts of one resource. Device time is expressed in I/Os of 16 KiB per second, half of them
+/// writes; networks in bytes per second; CPU time in nanoseconds per second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Line {
-    /// Who says how much there is.
+    /// The source of the amount.
     pub source: Source,
-    /// Of what.
+    /// The resource.
     pub resource: Resource,
-    /// What is reserved, rounded up.
+    /// The reserved amount, rounded up.
     pub sold: u64,
-    /// What may be, rounded down.
+    /// The amount that may be sold, rounded down.
     pub for_sale: u64,
 }
 
 impl Line {
-    /// By how much more is sold than may be.
+    /// The amount by which more is sold than may be.
     #[must_use]
     pub const fn short_by(&self) -> u64 {
         self.sold.saturating_sub(self.for_sale)
     }
 }
 
-/// Why a volume is not sold.
+/// A shortage of capacity for a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Shortfall {
-    /// The volume as asked for.
+    /// The volume as requested.
     pub asked: VolumeSpec,
-    /// What it would reserve.
+    /// Its reservation.
     pub reserves: Reserved,
     /// How many times over its type is sold.
     pub oversell: Oversell,
-    /// Who says how much there is.
+    /// The source of the amount.
     pub source: Source,
-    /// What is short; amounts as in [`Line`].
+    /// The short resource; amounts as in [`Line`].
     pub resource: Resource,
-    /// What the volume would take of it, rounded up.
+    /// The amount that the volume needs of it, rounded up.
     pub needed: u64,
-    /// What is left for it (with what it has already), rounded down.
+    /// The amount left for it (including what it has already), rounded down.
     pub left: u64,
     /// The largest volume of the type that would fit: fewer IOPS, less throughput, or smaller;
     /// `None` if none does.
     pub fits: Option<VolumeSpec>,
 }
 
-/// What all volumes of a type reserve.
+/// The reservations of all volumes of a type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TypeSold {
-    /// Volumes.
+    /// The number of volumes.
     pub volumes: u64,
     /// I/Os per second.
     pub operations_per_second: u64,
@@ -87,23 +86,23 @@ pub struct TypeSold {
     pub bytes_per_second: u64,
 }
 
-/// One account book, and where it comes from.
+/// One ledger and its source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Book {
     source: Source,
     ledger: Ledger,
 }
 
-/// Everything that is sold, under one set of rules.
+/// All sold amounts under one set of terms.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Books {
-    /// What limits it: nothing while nobody has said what may be sold.
+    /// The limiting ledgers; empty while nothing was measured or configured.
     books: Vec<Book>,
     types: BTreeMap<VolumeType, SumOfType>,
 }
 
-/// What all volumes of a type reserve, as a sum that does not overflow: a type that no volume has
-/// is left out.
+/// The reservations of all volumes of a type, as a sum that does not overflow. Types without
+/// volumes are omitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct SumOfType {
     volumes: u64,
@@ -111,7 +110,7 @@ struct SumOfType {
     bytes_per_second: u128,
 }
 
-/// Books that are kept up to date, and for which terms.
+/// Books that are updated with every event, and their terms.
 #[derive(Clone, Debug)]
 pub(super) struct KeptBooks {
     settings: Settings,
@@ -126,8 +125,8 @@ impl Settings {
         self.oversell.get(&volume_type).copied().unwrap_or(Oversell::NONE)
     }
 
-    /// What `volume` reserves, and how many times over that is sold. While a modification is under
-    /// way: what the volume before or the volume after it needs.
+    /// The reservation of `volume`, and how many times over it is sold. During a modification it
+    /// covers the volume before and after.
     fn reserved(&self, volume: &Volume) -> (Reserved, Oversell) {
         let reserved = |spec: &VolumeSpec| self.rules.reserved(spec);
         let (now, oversell) = (reserved(&volume.spec), self.oversell(volume.spec.volume_type));
@@ -140,8 +139,9 @@ impl Settings {
 }
 
 impl Model {
-    /// What is sold, by the volumes there are. Costs the same however many there are if it is what
-    /// [`Self::keep_books`] was called with last; otherwise all of them are added up.
+    /// The sold amounts of the existing volumes. If the terms are those of the last
+    /// [`Self::keep_books`], the cost does not depend on the number of volumes; otherwise all of
+    /// them are added up.
     #[must_use]
     pub fn books(&self, settings: &Settings, capacity: &Capacity) -> Cow<'_, Books> {
         match &self.books {
@@ -150,15 +150,14 @@ impl Model {
         }
     }
 
-    /// Whether the books for these terms are those that are kept.
+    /// Whether the kept books have these terms.
     #[must_use]
     pub fn keeps_books(&self, settings: &Settings, capacity: &Capacity) -> bool {
         self.books.as_ref().is_some_and(|kept| kept.is_for(settings, capacity))
     }
 
-    /// Keeps the books for these terms from now on. All volumes are added up if that was not done
-    /// for their rules and costs before; a capacity that only becomes smaller or larger costs
-    /// nothing.
+    /// Keeps the books for these terms from now on. Adds up all volumes unless their rules and
+    /// costs are those of the kept books; a change of capacity alone costs nothing.
     pub fn keep_books(&mut self, settings: &Settings, capacity: &Capacity) {
         let kept = self.books.take().filter(|kept| kept.is_under(settings));
         let followed = kept.and_then(|kept| kept.books.following(capacity));
@@ -167,7 +166,7 @@ impl Model {
         self.books = Some(KeptBooks { settings, capacity, books });
     }
 
-    /// The books, added up from nothing.
+    /// Computes the books from all volumes.
     pub(super) fn added_up(&self, settings: &Settings, capacity: &Capacity) -> Books {
         let mut books = Books::empty(settings.figure, capacity);
         for volume in self.volumes.values() {
@@ -176,7 +175,7 @@ impl Model {
         books
     }
 
-    /// Whether what `events` make of a volume may be sold.
+    /// Checks whether the volume in `events` may be sold.
     ///
     /// # Errors
     /// [`Refusal::Capacity`].
@@ -189,7 +188,7 @@ impl Model {
         for event in events {
             let Event::Volume(after) = event else { continue };
             let before = self.volumes.get(&after.id);
-            // Most changes are of something else, and the books are many lines.
+            // Most changes concern something else, and the books have many lines.
             if before.is_some_and(|before| before.spec == after.spec) {
                 continue;
             }
@@ -203,7 +202,7 @@ impl Model {
 }
 
 impl KeptBooks {
-    /// Whether they are the books for these terms.
+    /// Whether the books have these terms.
     fn is_for(&self, settings: &Settings, capacity: &Capacity) -> bool {
         self.is_under(settings) && self.capacity == *capacity
     }
@@ -214,15 +213,15 @@ impl KeptBooks {
             && (figure, oversell) == (&settings.figure, &settings.oversell)
     }
 
-    /// One volume was `before` and is `after`; `None` is no volume.
+    /// Updates the books for a volume that was `before` and is `after`; `None` means no volume.
     pub fn replace(&mut self, before: Option<&Volume>, after: Option<&Volume>) {
         self.books.replace(&self.settings, before, after);
     }
 
-    /// Asserts that they are what adding up all volumes gives.
+    /// Asserts that the books equal a full recomputation.
     ///
     /// # Panics
-    /// If they are not.
+    /// If they differ.
     pub fn invariants(&self, model: &Model) {
         let added_up = model.added_up(&self.settings, &self.capacity);
         assert!(self.books == added_up, "kept: {:?}, added up: {added_up:?}", self.books);
@@ -230,8 +229,8 @@ impl KeptBooks {
 }
 
 impl Books {
-    /// What may be sold, with nothing sold. A figure of the operator's stands beside what was
-    /// measured: only what both allow is sold.
+    /// Books of what may be sold, with nothing sold. The operator's figure is a ledger beside the
+    /// measured one: a volume must fit into both.
     fn empty(figure: Option<Figure>, capacity: &Capacity) -> Self {
         let measured = match capacity {
             Capacity::Unknown => None,
@@ -242,7 +241,7 @@ impl Books {
         Self { books: measured.into_iter().chain(figure).collect(), types }
     }
 
-    /// The same volumes where so much may be sold; `None` if something else is limited than before.
+    /// The same volumes with another capacity; `None` if the kind of limits changes.
     fn following(mut self, capacity: &Capacity) -> Option<Self> {
         let book = self.books.iter_mut().find(|book| book.source == Source::Calibration);
         match (book, capacity) {
@@ -255,7 +254,7 @@ impl Books {
         Some(self)
     }
 
-    /// What the volumes of a type reserve together.
+    /// The reservations of the volumes of a type together.
     #[must_use]
     pub fn of_type(&self, volume_type: VolumeType) -> TypeSold {
         let sum = self.types.get(&volume_type).copied().unwrap_or_default();
@@ -272,7 +271,7 @@ impl Books {
         !self.books.is_empty()
     }
 
-    /// One volume was `before` and is `after`; `None` is no volume.
+    /// Updates the books for a volume that was `before` and is `after`; `None` means no volume.
     fn replace(&mut self, settings: &Settings, before: Option<&Volume>, after: Option<&Volume>) {
         if let Some(before) = before {
             let (reserved, _) = settings.reserved(before);
@@ -292,7 +291,7 @@ impl Books {
             sum.operations_per_second += u64::from(reserved.operations_per_second);
             sum.bytes_per_second += u128::from(reserved.bytes_per_second);
             for book in &mut self.books {
-                // Only a ledger's own bounds can refuse it: no more volumes fit into the model.
+                // Only a ledger's own bounds can refuse it: the model holds no more volumes.
                 let _ = book.ledger.enter(after.id, reserved.reservation(oversell));
             }
         } else if let Some(before) = before {
@@ -302,7 +301,7 @@ impl Books {
         }
     }
 
-    /// Everything that is limited: first what was measured, then the operator's figure.
+    /// All limited resources: first the measured ones, then the operator's figure.
     #[must_use]
     pub fn lines(&self) -> Vec<Line> {
         let lines = self
@@ -336,7 +335,7 @@ impl Books {
         })
     }
 
-    /// The first thing that is short if `volume` reserved so much.
+    /// The first resource that is short if `volume` has this reservation.
     fn shortage(
         &self,
         volume: &Volume,
@@ -351,8 +350,8 @@ impl Books {
         })
     }
 
-    /// The largest volume like `asked` that fits, for whoever may ask for less. A volume that
-    /// exists does not become smaller.
+    /// The largest volume like `asked` that fits, as a proposal for the client. An existing volume
+    /// does not become smaller.
     fn largest(
         &self,
         settings: &Settings,
@@ -373,7 +372,7 @@ impl Books {
                 fitting(VolumeRequest { size_gib, ..request })
             });
         };
-        // As much throughput takes at least so many IOPS.
+        // This throughput needs at least this many IOPS.
         let needed = match (rules.throughput, request.throughput_mibps) {
             (ThroughputRule::Provisioned { mibps_per_iops: ratio, .. }, Some(mibps)) => {
                 let iops = (u64::from(mibps) * ratio.denominator).div_ceil(ratio.numerator);
@@ -398,8 +397,8 @@ impl Books {
     }
 }
 
-/// What the largest number from `least` to `most` gives that gives anything; what a number gives,
-/// all lower ones do.
+/// Returns the result for the largest number from `least` to `most` that has one. If a number has a
+/// result, all lower ones have one.
 fn largest<T>(least: u32, most: u32, gives: impl Fn(u32) -> Option<T>) -> Option<T> {
     let mut found = gives(least)?;
     let (mut low, mut high) = (least, most);
@@ -438,7 +437,7 @@ impl Book {
         })
     }
 
-    /// An amount as people count it, rounded down.
+    /// An amount in the unit of its [`Line`], rounded down.
     fn shown(&self, resource: Resource, amount: u128) -> u64 {
         match resource {
             Resource::DeviceTime => self.ledger.device().reference_operations(amount),

@@ -1,4 +1,4 @@
-//! Giving volumes to hosts and taking them back.
+//! Attaching volumes to hosts and detaching them.
 
 use evenkeel_core::ids::{InstanceId, VolumeId};
 
@@ -6,7 +6,7 @@ use super::{
     ATTACHMENTS_MAX, Attachment, AttachmentState, Decision, Model, Phase, Refusal, Settings, UnixMs,
 };
 
-/// An attachment that is to be made.
+/// The parameters of an attachment to create.
 pub(super) struct NewAttachment<'a> {
     pub id: VolumeId,
     pub instance: InstanceId,
@@ -26,7 +26,7 @@ impl Model {
         if !is_device_name(device) {
             return Err(Refusal::DeviceMalformed(device.into()));
         }
-        // Hosts have no zone of their own yet: all are where the server is.
+        // Hosts have no zone of their own yet: all are in the server's zone.
         if volume.zone != settings.zone {
             return Err(Refusal::ZoneMismatch(id, instance));
         }
@@ -40,7 +40,7 @@ impl Model {
         if volume.attachments.len() >= ATTACHMENTS_MAX {
             return Err(Refusal::AttachmentLimit(id));
         }
-        // Several instances on one machine are as good as any, each with volumes of its own.
+        // Several instances on one machine are allowed, each with volumes of its own.
         let shares = |other: &&Attachment| {
             self.hosts.get(&other.instance).is_some_and(|host| host.address == address)
         };
@@ -78,12 +78,12 @@ impl Model {
         } else if volume.spec.multi_attach && volume.attachments.len() > 1 {
             return Err(Refusal::InstanceMustBeNamed(id));
         }
-        // One in error waits for its bytes, and so may not be settled for a long time.
+        // A volume in error waits for its bytes, so it may stay unsettled for a long time.
         let settled = volume.is_settled() || matches!(volume.phase, Phase::Error(_));
         let place =
             volume.attachments.iter_mut().find(|a| instance.is_none_or(|i| i == a.instance));
         let Some(attachment) = place else {
-            // Without a name the first attachment was found.
+            // Without a host's id the first attachment was found.
             return match instance {
                 Some(instance) => Err(Refusal::NotAttachedTo(id, instance)),
                 None => Err(Refusal::InstanceMustBeNamed(id)),
@@ -100,7 +100,8 @@ impl Model {
     }
 }
 
-/// `/dev/sdf`, `/dev/sdf1`, `/dev/xvdba`, and the same without `/dev/`: the names EC2 takes.
+/// Whether EC2 accepts the device name: `/dev/sdf`, `/dev/sdf1`, `/dev/xvdba`, and the same without
+/// `/dev/`.
 fn is_device_name(name: &str) -> bool {
     let name = name.strip_prefix("/dev/").unwrap_or(name);
     let Some(rest) = name.strip_prefix("sd").or_else(|| name.strip_prefix("xvd")) else {

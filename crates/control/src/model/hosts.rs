@@ -1,4 +1,4 @@
-//! Client hosts: who may be given a volume.
+//! Registering and removing client hosts.
 
 use evenkeel_core::ids::InstanceId;
 use evenkeel_core::instance;
@@ -6,10 +6,10 @@ use evenkeel_wire::agent::HostAddress;
 
 use super::{Decision, Event, HOSTS_MAX, Host, Model, Refusal, TAGS_MAX, Tags, UnixMs};
 
-/// The type of the machine the server runs on: not one of EC2's, and without EBS limits.
+/// The type of the server's own machine: not an EC2 type, and without EBS limits.
 pub const LOCAL_TYPE: &str = "evenkeel.local";
 
-/// A host that is to be registered.
+/// The parameters of a host to register.
 pub(super) struct NewHost<'a> {
     pub id: InstanceId,
     pub instance_type: &'a str,
@@ -18,8 +18,7 @@ pub(super) struct NewHost<'a> {
 }
 
 impl Model {
-    /// The machine the server runs on: the first host that was registered, and without a type's
-    /// limits.
+    /// The server's own machine: the first host registered with its type and address.
     #[must_use]
     pub fn local_host(&self) -> Option<&Host> {
         self.hosts.values().filter(|h| h.is_local()).min_by_key(|h| (h.registered, h.id))
@@ -61,7 +60,7 @@ impl Model {
 }
 
 impl Host {
-    /// Whether it is of the local machine's type and place.
+    /// Whether it has the local machine's type and address.
     #[must_use]
     pub fn is_local(&self) -> bool {
         self.instance_type == LOCAL_TYPE && self.address == HostAddress::Local

@@ -1,9 +1,8 @@
-//! What can be read off all volumes and tokens, kept up to date with each of them: who is attached
-//! where, what waits for the data plane, which tokens are the oldest, how many bytes are sold. So
-//! no decision looks at all volumes.
+//! An index over all volumes and tokens, so that no decision looks at all of them: attachments by
+//! host, unsettled volumes, the oldest tokens, sold bytes.
 //!
-//! It is given every volume and token before and after a change, and returns what adding up all of
-//! them would. Nothing here can fail.
+//! It is given each volume and token before and after a change. Its answers equal a recomputation
+//! over all of them. Nothing here can fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,26 +11,26 @@ use evenkeel_core::ids::{InstanceId, VolumeId};
 use super::space::taken;
 use super::{Phase, Token, UnixMs, Volume};
 
-/// See the module's text.
+/// The index; see the module documentation.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Index {
-    /// Bytes that all volumes take: no sum of them overflows.
+    /// Bytes of all volumes; the sum cannot overflow.
     bytes_sold: u128,
     /// Hosts and the volumes attached to them.
     attached: BTreeSet<(InstanceId, VolumeId)>,
-    /// Device names that are taken on hosts, and by which volume.
+    /// The volume behind each device name in use on a host.
     devices: BTreeSet<(InstanceId, String, VolumeId)>,
-    /// Volumes that are not settled, those in error apart.
+    /// Unsettled volumes, without those in error.
     unsettled: BTreeSet<VolumeId>,
     in_error: BTreeSet<VolumeId>,
-    /// Names of tokens by when they were used.
+    /// Names of tokens by the time of use.
     token_ages: BTreeSet<(UnixMs, String)>,
-    /// Names of tokens by what they made.
+    /// Names of tokens by the volume that they created.
     token_volumes: BTreeSet<(VolumeId, String)>,
 }
 
 impl Index {
-    /// The index of all these, added up from nothing.
+    /// Computes the index of these volumes and tokens.
     pub fn of(volumes: &BTreeMap<VolumeId, Volume>, tokens: &BTreeMap<String, Token>) -> Self {
         let mut index = Self::default();
         for volume in volumes.values() {
@@ -43,7 +42,7 @@ impl Index {
         index
     }
 
-    /// One volume was `before` and is `after`; `None` is no volume.
+    /// Updates the index for a volume that was `before` and is `after`; `None` means no volume.
     pub fn volume(&mut self, before: Option<&Volume>, after: Option<&Volume>) {
         if let Some(before) = before {
             self.bytes_sold -= u128::from(taken(before));
@@ -69,7 +68,8 @@ impl Index {
         }
     }
 
-    /// The token of this name was `before` and is `after`; `None` is no token.
+    /// Updates the index for the token of this name that was `before` and is `after`; `None` means
+    /// no token.
     pub fn token(&mut self, name: &str, before: Option<&Token>, after: Option<&Token>) {
         if let Some(before) = before {
             self.token_ages.remove(&(before.used, name.into()));
@@ -81,12 +81,12 @@ impl Index {
         }
     }
 
-    /// Bytes that all volumes take.
+    /// Bytes of all volumes.
     pub const fn bytes_sold(&self) -> u128 {
         self.bytes_sold
     }
 
-    /// The volumes attached to a host, in the order of their ids.
+    /// The volumes attached to a host, by id.
     pub fn attached_to(&self, host: InstanceId) -> impl Iterator<Item = VolumeId> {
         let all = self.attached.range((host, VolumeId::from_bits(0))..);
         all.take_while(move |(of, _)| *of == host).map(|(_, id)| *id)
@@ -101,22 +101,22 @@ impl Index {
             .is_some_and(|(of, name, _)| *of == host && name == device)
     }
 
-    /// Volumes that are not settled, those in error apart, in the order of their ids.
+    /// Unsettled volumes without those in error, by id.
     pub const fn unsettled(&self) -> &BTreeSet<VolumeId> {
         &self.unsettled
     }
 
-    /// Volumes in error, in the order of their ids.
+    /// Volumes in error, by id.
     pub const fn in_error(&self) -> &BTreeSet<VolumeId> {
         &self.in_error
     }
 
-    /// Names of tokens and when they were used, the oldest first.
+    /// Names of tokens with their time of use, oldest first.
     pub fn tokens_by_age(&self) -> impl Iterator<Item = (UnixMs, &String)> {
         self.token_ages.iter().map(|(used, name)| (*used, name))
     }
 
-    /// Names of the tokens that made this volume.
+    /// Names of the tokens that created this volume.
     pub fn tokens_of(&self, volume: VolumeId) -> impl Iterator<Item = &String> {
         let all = self.token_volumes.range((volume, String::new())..);
         all.take_while(move |(of, _)| *of == volume).map(|(_, name)| name)

@@ -1,13 +1,14 @@
-//! Volumes, hosts, attachments, tags and modifications: what exists, what may be done with it.
+//! The model: volumes, hosts, attachments, tags and modifications, and the rules for changing them.
 //!
-//! Pure: ids and the time are arguments, nothing here knows SQL, HTTP or the data plane. A
-//! [`Command`] is *decided* into [`Event`]s, each of which states one thing whole ("this volume
-//! looks like this"). The caller stores the events, then *applies* them; so what is in memory is
-//! what is on disk.
+//! Pure: ids and the time are arguments; nothing here uses SQL, HTTP or the data plane.
+//! [`Model::decide`] is given a [`Command`] and returns [`Event`]s, or a [`Refusal`]. Each event
+//! has the complete new state of one object. The caller stores the events and then *applies* them
+//! ([`Model::apply`]), so memory and disk have the same state.
 //!
-//! What the data plane must do takes two steps, so that a crash between them is repaired by saying
-//! it again. A decision leaves the volume *unsettled* (creating, attaching, detaching, modifying,
-//! deleting); once the data plane answered, [`Model::settle`] makes it final, or takes it back:
+//! A change that involves the data plane takes two steps, so that it can be repeated after a crash
+//! in between. A decision leaves the volume *unsettled* (creating, attaching, detaching, modifying,
+//! deleting). When the data plane has answered, [`Model::settle`] completes the change or rolls it
+//! back:
 //!
 //! ```text
 //!              decide             settle: done            settle: failed
@@ -56,17 +57,17 @@ pub use space::{Room, SpaceOversell, SpaceShort};
 pub use tags::{TAGS_MAX, Tagged, Tags};
 use volumes::NewVolume;
 
-/// Volumes one control plane carries at most: as many as the schedulers of two cores. 100,000 are
+/// The most volumes of one control plane: as many as the schedulers of two cores. 100,000 are
 /// measured (`cargo bench -p evenkeel-control --bench mutations`); this leaves room.
 pub const VOLUMES_MAX: usize = 2 * evenkeel_core::limits::VOLUMES_PER_CORE_MAX;
 const _: () = assert!(VOLUMES_MAX <= evenkeel_core::qos::admission::VOLUMES_MAX);
-/// Hosts one control plane carries at most. A host is a row and a name; this only bounds memory.
+/// The most hosts of one control plane. A host is a row and a name; this only bounds memory.
 pub const HOSTS_MAX: usize = 4_096;
-/// Instances a Multi-Attach volume may be attached to.
+/// The most instances to which a Multi-Attach volume may be attached.
 pub const ATTACHMENTS_MAX: usize = 16;
-/// Client tokens that are remembered; after that the oldest goes, however young it is.
+/// The most client tokens that are stored; beyond that the oldest is dropped, whatever its age.
 const TOKENS_MAX: usize = 100_000;
-/// How long a client token is remembered, in milliseconds: a day.
+/// How long a client token is stored, in milliseconds: a day.
 const TOKEN_LIFETIME_MS: u64 = 24 * 3_600_000;
 
 /// A point in time: milliseconds of Unix time.
@@ -80,27 +81,29 @@ impl UnixMs {
         Self(self.0.saturating_add(ms))
     }
 
-    /// Milliseconds since `earlier`; zero if that is later (a wall clock may be set back).
+    /// Milliseconds since `earlier`; zero if `earlier` is later, since a wall clock may be set
+    /// back.
     #[must_use]
     pub const fn ms_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 }
 
-/// Where a volume is in its life.
+/// The phase of a volume's life.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Phase {
-    /// Its bytes are being made.
+    /// Its bytes are being created.
     Creating,
     /// It can be used.
     Ready,
     /// Its bytes are being deleted.
     Deleting,
-    /// The data plane could not open it; the text says why. It is tried again every few seconds.
+    /// The data plane could not open it; the text has the reason. The server retries every few
+    /// seconds.
     Error(String),
 }
 
-/// A volume's state in EC2's words.
+/// A volume's state, as the EC2 API names it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum VolumeState {
     /// `creating`
@@ -116,7 +119,7 @@ pub enum VolumeState {
 }
 
 impl VolumeState {
-    /// The word on the wire.
+    /// The name in the EC2 API.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -129,19 +132,19 @@ impl VolumeState {
     }
 }
 
-/// Where an attachment is in its life.
+/// The state of an attachment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AttachmentState {
-    /// `attaching`: the data plane has not let the host in yet.
+    /// `attaching`: the data plane does not admit the host yet.
     Attaching,
     /// `attached`
     Attached,
-    /// `detaching`: the data plane has not shut the host out yet.
+    /// `detaching`: the data plane may still admit the host.
     Detaching,
 }
 
 impl AttachmentState {
-    /// The word on the wire.
+    /// The name in the EC2 API.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -152,41 +155,41 @@ impl AttachmentState {
     }
 }
 
-/// A volume given to a host.
+/// A volume's attachment to a host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Attachment {
     /// The host.
     pub instance: InstanceId,
-    /// The device name the client chose; a label, as on EC2.
+    /// The device name that the client chose; a label, as on EC2.
     pub device: String,
-    /// Where the attachment is in its life.
+    /// Its state.
     pub state: AttachmentState,
-    /// Since when.
+    /// When it was attached.
     pub attached: UnixMs,
 }
 
-/// Where a modification is.
+/// The phase of a modification.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ModificationPhase {
     /// The data plane has not confirmed it yet.
     Modifying,
-    /// In force; counted as unfinished for as long as AWS would take.
+    /// In force; counts as unfinished for as long as AWS would take.
     Optimizing {
         /// When the new limits came into force.
         since: UnixMs,
         /// When it counts as completed.
         until: UnixMs,
     },
-    /// Done.
+    /// Completed.
     Completed {
-        /// When.
+        /// When it ended.
         ended: UnixMs,
     },
-    /// Taken back.
+    /// Rolled back.
     Failed {
-        /// When.
+        /// When it ended.
         ended: UnixMs,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
@@ -194,17 +197,17 @@ pub enum ModificationPhase {
 /// The latest modification of a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Modification {
-    /// The volume before.
+    /// The volume before the modification.
     pub original: VolumeSpec,
-    /// The volume as asked for.
+    /// The volume as requested.
     pub target: VolumeSpec,
     /// When it was accepted.
     pub started: UnixMs,
-    /// How far it is.
+    /// Its phase.
     pub phase: ModificationPhase,
 }
 
-/// A volume, whole.
+/// A volume with all its properties.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Volume {
     /// Its id, also its export name.
@@ -213,23 +216,23 @@ pub struct Volume {
     pub zone: String,
     /// When it was created.
     pub created: UnixMs,
-    /// Type, size and limits; the target already while a modification is being made.
+    /// Type, size and limits; already the target's while a modification is in progress.
     pub spec: VolumeSpec,
-    /// Where it is in its life.
+    /// Its phase.
     pub phase: Phase,
-    /// To whom it is attached, in the order of attaching.
+    /// Its attachments, in the order of attaching.
     pub attachments: Vec<Attachment>,
     /// Its tags.
     pub tags: Tags,
-    /// The latest modification, if there ever was one.
+    /// The latest modification, if there was one.
     pub modification: Option<Modification>,
-    /// When the modifications of the last days were accepted, oldest first; failed ones do not
-    /// count.
+    /// When the modifications of the last days were accepted, oldest first; failed ones are not
+    /// counted.
     pub modification_starts: Vec<UnixMs>,
 }
 
 impl Volume {
-    /// Its state in EC2's words.
+    /// Its state, as the EC2 API names it.
     #[must_use]
     pub fn state(&self) -> VolumeState {
         match self.phase {
@@ -241,7 +244,7 @@ impl Volume {
         }
     }
 
-    /// Whether the data plane still has to confirm new limits.
+    /// Whether the data plane must still confirm new limits.
     #[must_use]
     pub fn is_being_modified(&self) -> bool {
         self.modification.as_ref().is_some_and(|m| m.phase == ModificationPhase::Modifying)
@@ -264,9 +267,9 @@ pub struct Host {
     pub id: InstanceId,
     /// Its EC2 type, or [`LOCAL_TYPE`].
     pub instance_type: String,
-    /// From where it may reach its volumes.
+    /// The address from which it may access its volumes.
     pub address: HostAddress,
-    /// Since when it is known.
+    /// When it was registered.
     pub registered: UnixMs,
     /// Its tags.
     pub tags: Tags,
@@ -275,126 +278,128 @@ pub struct Host {
 /// A client token that was used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Token {
-    /// The request it came with, in a form that is equal when the requests are.
+    /// A fingerprint of its request; equal for equal requests.
     pub fingerprint: String,
-    /// What that request made.
+    /// The volume that the request created.
     pub volume: VolumeId,
-    /// When.
+    /// When it was used.
     pub used: UnixMs,
 }
 
-/// What clients ask for. Ids of new things are given by the caller.
+/// A request that changes something. The caller assigns the ids of new objects.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Command {
-    /// Make a volume.
+    /// Create a volume.
     CreateVolume {
         /// Id of the new volume.
         id: VolumeId,
         /// Type, size and limits.
         request: VolumeRequest,
-        /// Where.
+        /// The availability zone.
         zone: String,
-        /// Tags it starts with.
+        /// Its initial tags.
         tags: Tags,
         /// Client token and fingerprint of the request.
         token: Option<(String, String)>,
     },
-    /// Make a volume of bytes at rest that no volume has, whose id and size it takes.
+    /// Create a volume from stored bytes that belong to no volume; it takes their id and size.
     AdoptVolume {
-        /// Whose bytes.
+        /// The id of the bytes.
         id: VolumeId,
         /// Type, size and limits.
         request: VolumeRequest,
-        /// Where.
+        /// The availability zone.
         zone: String,
-        /// Tags it starts with.
+        /// Its initial tags.
         tags: Tags,
     },
     /// Delete a volume and its bytes.
     DeleteVolume {
-        /// Which.
+        /// The volume.
         id: VolumeId,
     },
-    /// Give a volume to a host.
+    /// Attach a volume to a host.
     AttachVolume {
-        /// Which.
+        /// The volume.
         id: VolumeId,
-        /// To whom.
+        /// The host.
         instance: InstanceId,
         /// The device name.
         device: String,
     },
-    /// Take a volume from a host.
+    /// Detach a volume from a host.
     DetachVolume {
-        /// Which.
+        /// The volume.
         id: VolumeId,
-        /// From whom; may be left out if the volume is attached once.
+        /// The host; may be omitted if the volume is attached once.
         instance: Option<InstanceId>,
-        /// The device name, if it is to be compared.
+        /// The device name, if it must match.
         device: Option<String>,
     },
     /// Change type, size or limits.
     ModifyVolume {
-        /// Which.
+        /// The volume.
         id: VolumeId,
-        /// What.
+        /// The change.
         change: VolumeChange,
     },
     /// Set tags.
     CreateTags {
-        /// Of what.
+        /// The tagged resources.
         resources: Vec<Tagged>,
-        /// Which.
+        /// The tags.
         tags: Tags,
     },
     /// Remove tags.
     DeleteTags {
-        /// Of what.
+        /// The tagged resources.
         resources: Vec<Tagged>,
-        /// Keys, each with the value it must have to be removed; empty removes all.
+        /// Keys, each with the value that the tag must have to be removed; an empty list removes
+        /// all.
         tags: Vec<(String, Option<String>)>,
     },
-    /// Make a client host known.
+    /// Register a client host.
     RegisterHost {
         /// Id of the new host.
         id: InstanceId,
         /// Its EC2 type, or [`LOCAL_TYPE`].
         instance_type: String,
-        /// From where it may reach its volumes.
+        /// The address from which it may access its volumes.
         address: HostAddress,
-        /// Tags it starts with.
+        /// Its initial tags.
         tags: Tags,
     },
-    /// Forget a client host.
+    /// Remove a client host.
     DeregisterHost {
-        /// Which.
+        /// The host.
         id: InstanceId,
     },
 }
 
-/// A change of the model. Each states its thing whole, so applying one twice does no harm.
+/// A change of the model. Each event has the complete state of its object, so applying one twice
+/// does no harm.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// The volume looks like this.
+    /// The volume has this state.
     Volume(Volume),
-    /// There is no such volume any more.
+    /// The volume no longer exists.
     VolumeGone(VolumeId),
-    /// The host looks like this.
+    /// The host has this state.
     Host(Host),
-    /// There is no such host any more.
+    /// The host no longer exists.
     HostGone(InstanceId),
     /// This client token was used.
     Token(String, Token),
-    /// This client token is forgotten.
+    /// This client token was dropped.
     TokenGone(String),
 }
 
-/// What a command comes to.
+/// The result of deciding a command.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Decision {
-    /// To be stored and applied.
+    /// The events to store and apply.
     pub events: Vec<Event>,
-    /// The volume the command was about.
+    /// The volume that the command changes.
     pub volume: Option<VolumeId>,
 }
 
@@ -405,11 +410,11 @@ pub struct Settings {
     pub region: String,
     /// The only availability zone.
     pub zone: String,
-    /// The rulebook in force.
+    /// The volume rules in force.
     pub rules: &'static Rules,
-    /// How modifications are rationed.
+    /// How often a volume may be modified.
     pub modify_policy: ModifyPolicy,
-    /// What the operator says may be sold, whatever was measured; never more than that.
+    /// The operator's figure of what may be sold; never more than was measured.
     pub figure: Option<Figure>,
     /// Types that the operator sells more than once, and how many times over.
     pub oversell: BTreeMap<VolumeType, Oversell>,
@@ -417,10 +422,10 @@ pub struct Settings {
     pub space_oversell: SpaceOversell,
 }
 
-/// Everything that exists. Two models are equal if the same exists in both.
+/// All volumes, hosts and client tokens. Two models are equal if these are equal.
 ///
-/// Changed by [`Model::apply`] only, which also keeps up to date what decisions read off all
-/// volumes; whoever fills the maps directly calls [`Model::reindex`] before anything is asked.
+/// Only [`Model::apply`] changes a model. It also updates the index that decisions use. Code that
+/// fills the maps directly must call [`Model::reindex`] before any other method.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     /// All volumes.
@@ -430,9 +435,9 @@ pub struct Model {
     /// Client tokens of the last day.
     pub tokens: BTreeMap<String, Token>,
     index: Index,
-    /// What is sold; `None` until it is to be kept.
+    /// The sold amounts; `None` until [`Self::keep_books`] is called.
     books: Option<KeptBooks>,
-    /// Events that were applied.
+    /// The number of events applied.
     events: usize,
 }
 
@@ -445,7 +450,7 @@ impl PartialEq for Model {
 impl Eq for Model {}
 
 impl Model {
-    /// What `command` comes to where so much may be sold, or why it is refused. Changes nothing.
+    /// Decides `command`, given the capacity that may be sold. Changes nothing.
     ///
     /// # Errors
     /// See [`Refusal`].
@@ -456,13 +461,13 @@ impl Model {
         command: &Command,
         now: UnixMs,
     ) -> Result<Decision, Refusal> {
-        let decision = self.consider(settings, command, now)?;
-        // Last: who asks for what is not legal is to hear that, whatever is left.
+        let decision = self.decide_without_capacity(settings, command, now)?;
+        // Last, so that an invalid request gets its own error whatever capacity is left.
         self.admit(settings, capacity, &decision.events)?;
         Ok(decision)
     }
 
-    fn consider(
+    fn decide_without_capacity(
         &self,
         settings: &Settings,
         command: &Command,
@@ -500,18 +505,18 @@ impl Model {
         }
     }
 
-    /// Makes one event true. The cost does not depend on how many volumes there are.
+    /// Applies one event. The cost does not depend on the number of volumes.
     pub fn apply(&mut self, event: Event) {
-        self.make_true(event);
+        self.apply_unchecked(event);
         self.events = self.events.wrapping_add(1);
-        // All volumes are looked at only every so many events, so that a debug build stays usable
-        // with many of them.
+        // A check of all volumes runs only once in as many events as there are volumes, so that a
+        // debug build stays usable with many of them.
         if cfg!(debug_assertions) && self.events.is_multiple_of(self.volumes.len().max(1)) {
             self.invariants();
         }
     }
 
-    fn make_true(&mut self, event: Event) {
+    fn apply_unchecked(&mut self, event: Event) {
         match event {
             Event::Volume(volume) => {
                 let before = self.volumes.get(&volume.id);
@@ -545,16 +550,16 @@ impl Model {
         }
     }
 
-    /// Looks at everything again: after the maps were filled directly. Books are no longer kept.
+    /// Rebuilds the index after the maps were filled directly. Books are no longer kept.
     pub fn reindex(&mut self) {
         self.index = Index::of(&self.volumes, &self.tokens);
         self.books = None;
     }
 
-    /// Asserts that what is kept up to date is what adding up everything gives.
+    /// Asserts that the index and the books equal a full recomputation.
     ///
     /// # Panics
-    /// If it is not.
+    /// If they differ.
     pub fn invariants(&self) {
         let added_up = Index::of(&self.volumes, &self.tokens);
         assert!(self.index == added_up, "kept: {:?}, added up: {added_up:?}", self.index);
@@ -579,7 +584,7 @@ impl Model {
         self.hosts.get(&id).ok_or_else(|| Refusal::InstancesNotFound(vec![id]))
     }
 
-    /// All attachments of one host, with their volumes, in the order of volume ids.
+    /// All attachments of one host with their volumes, by volume id.
     pub fn attachments_of(
         &self,
         instance: InstanceId,
@@ -589,20 +594,20 @@ impl Model {
         all.filter(move |(_, attachment)| attachment.instance == instance)
     }
 
-    /// Volumes about which the data plane must still be told something, those [`Self::in_error`]
-    /// apart; in the order of their ids.
+    /// Volumes for which the data plane must still be called, without those [`Self::in_error`], by
+    /// id.
     pub fn unsettled(&self) -> impl Iterator<Item = VolumeId> {
         self.index.unsettled().iter().copied()
     }
 
-    /// Volumes in error, in the order of their ids.
+    /// Volumes in error, by id.
     pub fn in_error(&self) -> impl Iterator<Item = VolumeId> {
         self.index.in_error().iter().copied()
     }
 }
 
 impl Decision {
-    /// One volume becomes `volume`.
+    /// A decision that sets the state of one volume.
     fn changing(volume: Volume) -> Self {
         Self { volume: Some(volume.id), events: vec![Event::Volume(volume)] }
     }

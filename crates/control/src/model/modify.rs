@@ -1,4 +1,4 @@
-//! ModifyVolume: what may change, and how often.
+//! ModifyVolume: which changes are legal, and how often.
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::volume::{ModifyPolicy as Rationing, Rules, VolumeChange, VolumeSpec};
@@ -8,26 +8,27 @@ use super::{
 };
 
 const HOUR_MS: u64 = 3_600_000;
-/// How long AWS's `optimizing` is made to take: six hours a TiB (the EC2 user guide's figure for a
-/// full 1 TiB volume), so 21,093 ms a GiB; and at most a day.
+/// Duration of the simulated state `optimizing`: six hours per TiB (the EC2 user guide's figure for
+/// a full 1 TiB volume), so 21,093 ms per GiB, and at most a day.
 const OPTIMIZING_MS_PER_GIB: u64 = 6 * HOUR_MS / 1_024;
 const OPTIMIZING_MS_MAX: u64 = 24 * HOUR_MS;
-/// Starts of modifications that are remembered of a volume: more than any rulebook counts.
+/// The most starts of modifications that are stored per volume: more than any rules count.
 pub(super) const STARTS_KEPT: usize = 16;
 
-/// How modifications are rationed. They always act at once.
+/// How often a volume may be modified. Every modification takes effect at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ModifyPolicy {
-    /// Completed as soon as they are in force, as often as wanted: our own hardware moves no data.
+    /// A modification is completed as soon as it is in force, and any number is allowed: no data
+    /// has to move.
     #[default]
     Immediate,
-    /// As AWS does it at the rulebook's date: a waiting time or a number a day, and an `optimizing`
-    /// state that takes hours.
+    /// By the rule of AWS at the date of the volume rules: a waiting time or a number per day, and
+    /// a state `optimizing` that takes hours.
     Aws,
 }
 
 impl ModifyPolicy {
-    /// What a modification becomes once it is in force.
+    /// The phase of a modification once it is in force.
     pub(super) fn settled(self, target: &VolumeSpec, now: UnixMs) -> ModificationPhase {
         match self {
             Self::Immediate => ModificationPhase::Completed { ended: now },
@@ -41,7 +42,7 @@ impl ModifyPolicy {
 }
 
 impl Modification {
-    /// Its state in EC2's words, its progress in percent, and when it ended, as of `now`.
+    /// Its state as the EC2 API names it, its progress in percent, and when it ended, as of `now`.
     #[must_use]
     pub fn progress(&self, now: UnixMs) -> (&'static str, u64, Option<UnixMs>) {
         match self.phase {
@@ -99,7 +100,7 @@ impl Model {
     }
 }
 
-/// Whether the rulebook allows one more modification now.
+/// Whether the rules allow one more modification now.
 fn check_rate(rules: &Rules, volume: &Volume, now: UnixMs) -> Result<(), Refusal> {
     let Some(rules) = rules.modify_rules() else { return Ok(()) };
     let (modifications_max, hours) = match rules.policy {
@@ -108,7 +109,7 @@ fn check_rate(rules: &Rules, volume: &Volume, now: UnixMs) -> Result<(), Refusal
     };
     let window_ms = u64::from(hours) * HOUR_MS;
     let max = usize::try_from(modifications_max).unwrap_or(STARTS_KEPT);
-    // Room is there again when the oldest of the last `max` has left the window.
+    // The next modification is allowed when the oldest of the last `max` has left the window.
     let counted = volume.modification_starts.iter().rev().nth(max.saturating_sub(1));
     match counted.map(|oldest| oldest.plus_ms(window_ms)) {
         Some(next) if now < next => {

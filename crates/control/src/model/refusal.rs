@@ -1,4 +1,4 @@
-//! Why a command is refused, as data. `api/error.rs` puts it into EC2's words.
+//! Why a command is refused, as data. `api/error.rs` converts it to an EC2 error.
 
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::volume::InvalidSpec;
@@ -8,15 +8,15 @@ use super::{Shortfall, SpaceShort, UnixMs, VolumeState};
 /// Why a command is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// There are no such volumes.
+    /// These volumes do not exist.
     VolumesNotFound(Vec<VolumeId>),
-    /// There are no such hosts.
+    /// These hosts do not exist.
     InstancesNotFound(Vec<InstanceId>),
-    /// Type, size and limits do not go together.
+    /// The combination of type, size and limits is illegal.
     Spec(InvalidSpec),
-    /// There is not enough left to sell.
+    /// Not enough capacity is left to sell.
     Capacity(Box<Shortfall>),
-    /// There is no such zone.
+    /// The zone does not exist.
     UnknownZone(String),
     /// Volume and host are in different zones.
     ZoneMismatch(VolumeId, InstanceId),
@@ -24,24 +24,24 @@ pub enum Refusal {
     VolumeInUse(VolumeId, InstanceId),
     /// The volume is attached and cannot be attached again.
     AlreadyAttached(VolumeId),
-    /// The volume is in a state in which this cannot be done.
+    /// The volume's state does not allow this.
     NotAvailable(VolumeId, VolumeState),
-    /// Something is being done to the volume and has not been confirmed yet.
+    /// Another change of the volume is not confirmed yet.
     Unsettled(VolumeId),
     /// Not a device name.
     DeviceMalformed(String),
-    /// The host has another volume there.
+    /// The host has another volume under this device name.
     DeviceTaken(String),
-    /// A Multi-Attach volume has all the attachments it may have.
+    /// The Multi-Attach volume has the most attachments that are allowed.
     AttachmentLimit(VolumeId),
-    /// The volume is attached to a host with the same address: the data plane could not tell whose
-    /// requests come from there.
+    /// The volume is attached to a host with the same address: the data plane could not distinguish
+    /// the requests of the two hosts.
     AddressShared {
         /// The volume.
         volume: VolumeId,
-        /// The host it was to be attached to, too.
+        /// The host in the request.
         instance: InstanceId,
-        /// The one it is attached to.
+        /// The host with the same address to which it is attached.
         other: InstanceId,
     },
     /// The volume is not attached at all.
@@ -50,41 +50,41 @@ pub enum Refusal {
     NotAttachedTo(VolumeId, InstanceId),
     /// The volume is attached under another device name.
     NotAttachedAs(VolumeId, InstanceId, String),
-    /// A volume attached several times: the host must be named.
+    /// The volume is attached several times, so the host must be named.
     InstanceMustBeNamed(VolumeId),
-    /// The modification before is not completed; the text is its state.
+    /// The previous modification is not completed; the text is its state.
     ModificationUnfinished(VolumeId, &'static str),
-    /// Too many modifications lately (policy `aws`).
+    /// Too many recent modifications (policy `aws`).
     ModificationRate {
-        /// Modifications allowed in the window; 1 for the older rule of waiting after each.
+        /// Modifications allowed in the window; 1 for the older rule of a waiting time after each.
         modifications_max: u32,
         /// Length of the window in hours.
         hours: u32,
-        /// When the next one is allowed.
+        /// When the next modification is allowed.
         next: UnixMs,
     },
     /// Multi-Attach cannot be switched while the volume is attached.
     MultiAttachWhileAttached(VolumeId),
-    /// Not a resource that can be tagged.
+    /// The resource cannot be tagged.
     NotTaggable(String),
     /// Too many tags on one resource.
     TooManyTags(String),
     /// The client token was used for another request.
     TokenReused(String),
-    /// No more volumes fit.
+    /// The control plane has the most volumes that are allowed.
     TooManyVolumes,
-    /// No more hosts fit.
+    /// The control plane has the most hosts that are allowed.
     TooManyHosts,
-    /// A new id is taken already: one in 2^68.
+    /// A new random id exists already: a chance of one in 2^68.
     IdTaken(String),
-    /// There is not enough space for its bytes.
+    /// Not enough space is left for its bytes.
     Space(Box<SpaceShort>),
-    /// No volume lacks these bytes: there are none, or a volume has them.
+    /// There are no such bytes without a volume: they do not exist, or belong to a volume.
     NotUnowned(VolumeId),
-    /// There is no such instance type.
+    /// The instance type does not exist.
     UnknownInstanceType(String),
     /// The host has volumes attached.
     HostBusy(InstanceId, VolumeId),
-    /// The local machine is always there.
+    /// The local machine cannot be removed.
     HostIsLocal(InstanceId),
 }

@@ -1,4 +1,4 @@
-//! The second step of every change: the data plane has answered.
+//! The second step of every change: processing the data plane's answer.
 
 use evenkeel_core::ids::VolumeId;
 
@@ -6,24 +6,25 @@ use super::{
     AttachmentState, Event, Model, Modification, ModificationPhase, Phase, Settings, UnixMs, Volume,
 };
 
-/// What the data plane said to a volume's desired state.
+/// The data plane's answer to a volume's desired state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Settled<'a> {
     /// It is in force.
     Done,
-    /// It had no effect; the text says why.
+    /// It had no effect; the text has the reason.
     Failed(&'a str),
-    /// It had no effect, since the volume's bytes cannot be reached; the text says why. What was
-    /// asked for is taken back, and the volume is not served until its bytes are there again.
+    /// It had no effect, because the volume's bytes are unreachable; the text has the reason. The
+    /// change is rolled back, and the volume is not served until its bytes are reachable again.
     Lost(&'a str),
-    /// The volume's bytes cannot be reached, and it cannot be served until they can; the text says
-    /// why. What was being made of it stays as it was decided, since some of it may be in force.
+    /// The volume's bytes are unreachable, so it cannot be served; the text has the reason. A
+    /// change in progress stays as decided, since part of it may be in force.
     Unreachable(&'a str),
 }
 
 impl Model {
-    /// What becomes of volume `id` after the data plane was told its desired state (or, while it is
-    /// being deleted, to delete it). Everything that was unsettled becomes final, or is taken back.
+    /// The events for volume `id` after the data plane was called with its desired state (or, while
+    /// it is being deleted, with its deletion). They complete everything that was unsettled, or
+    /// roll it back.
     #[must_use]
     pub fn settle(
         &self,
@@ -45,7 +46,7 @@ impl Model {
             None => {
                 let mut events = vec![Event::VolumeGone(id)];
                 if volume.phase == Phase::Creating {
-                    // It never was: the same request, sent again, may make it.
+                    // The volume never existed: a repeated request may create it.
                     let its = self.index.tokens_of(id);
                     events.extend(its.map(|name| Event::TokenGone(name.clone())));
                 }
@@ -54,8 +55,8 @@ impl Model {
         }
     }
 
-    /// A volume that was in order could not be brought up; `None` if it is in error for that reason
-    /// already.
+    /// The event for a settled volume that could not be brought up; `None` if it is in error for
+    /// that reason already.
     #[must_use]
     pub fn fail(&self, id: VolumeId, reason: &str) -> Option<Event> {
         let phase = Phase::Error(reason.into());
@@ -78,7 +79,7 @@ fn unreachable(volume: &Volume, reason: &str, now: UnixMs) -> Option<Volume> {
     }
     let mut after = volume.clone();
     after.phase = Phase::Error(reason.into());
-    // No host can reach it, and none has reached what it was being given.
+    // No host can reach it, and no host has reached it through the new attachment.
     after.attachments.retain(|a| a.state == AttachmentState::Attached);
     Some(after)
 }
@@ -106,15 +107,15 @@ fn taken_back(volume: &Volume, reason: &str, now: UnixMs) -> Option<Volume> {
     match after.phase {
         Phase::Creating => return None,
         Phase::Ready | Phase::Error(_) => {}
-        // The data plane has closed it, or never held it: whether its bytes are in order is found
-        // out when it is told of it again.
+        // The data plane has closed it, or never held it. The next call finds out whether its bytes
+        // are in order.
         Phase::Deleting => after.phase = Phase::Error(reason.into()),
     }
     let in_error = matches!(after.phase, Phase::Error(_));
     after.attachments.retain(|a| match a.state {
         AttachmentState::Attached => true,
         AttachmentState::Attaching => false,
-        // What the data plane does not hold, no host can reach.
+        // A volume that the data plane does not hold is unreachable for every host.
         AttachmentState::Detaching => !in_error,
     });
     for attachment in &mut after.attachments {
@@ -125,7 +126,7 @@ fn taken_back(volume: &Volume, reason: &str, now: UnixMs) -> Option<Volume> {
     {
         *phase = ModificationPhase::Failed { ended: now, reason: reason.into() };
         after.spec = *original;
-        // What did not happen is not counted.
+        // A failed modification is not counted.
         after.modification_starts.retain(|start| start != started);
     }
     Some(after)

@@ -1,9 +1,9 @@
-//! Books for bytes at rest, beside those for what a device can do: how much of the disk is sold,
-//! and whether one more volume fits.
+//! Accounting of space for stored bytes: how much of the disk is sold, and whether one more volume
+//! fits.
 //!
-//! A volume takes its whole size from the moment it is created, written to or not: who has a volume
-//! of 100 GiB may fill it. The sum is kept up to date with every event, so what a decision costs
-//! does not depend on how many volumes there are.
+//! A volume counts with its whole size from its creation, written to or not, because the client may
+//! fill it. The sum is updated with every event, so the cost of a decision does not depend on the
+//! number of volumes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,9 +19,9 @@ use super::{Event, Model, Refusal, Settings, Volume};
 /// How many times over the space of the store is sold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SpaceOversell {
-    /// So many times; once unless the operator says otherwise.
+    /// This many times; once unless the operator sets it.
     Times(Oversell),
-    /// Without a bound: nothing is refused for want of space.
+    /// Without a bound: no volume is refused for lack of space.
     Unlimited,
 }
 
@@ -52,7 +52,7 @@ impl FromStr for SpaceOversell {
 }
 
 impl SpaceOversell {
-    /// How many bytes may be sold where there is room for `total`; `None` is any number.
+    /// The bytes that may be sold if the store holds `total` bytes; `None` means any number.
     #[must_use]
     pub fn for_sale(self, total: ByteCount) -> Option<ByteCount> {
         let Self::Times(times) = self else { return None };
@@ -61,32 +61,32 @@ impl SpaceOversell {
     }
 }
 
-/// Room for bytes at rest, as the data plane saw it last.
+/// The space for stored bytes, as the data plane reported it last.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Room {
-    /// How much there is, and how much of it is free.
+    /// The total space and the free part of it.
     pub space: Space,
-    /// Bytes that no volume has, by the volume they were of. They take what is for sale as a volume
-    /// of their size does, until they are deleted, or adopted.
+    /// Stored bytes that belong to no volume, by the id of their former volume. They count like a
+    /// volume of their size until they are deleted or adopted.
     pub unowned: Vec<(VolumeId, ByteCount)>,
 }
 
-/// Why a volume is not sold.
+/// A shortage of space for a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SpaceShort {
-    /// The volume as asked for.
+    /// The volume as requested.
     pub asked: VolumeSpec,
-    /// Bytes it would take beside what it has already.
+    /// Bytes that it needs in addition to those it has already.
     pub needed: ByteCount,
-    /// Bytes that are left for sale.
+    /// Bytes that may still be sold.
     pub left: ByteCount,
-    /// Bytes there is room for in all.
+    /// The total space in bytes.
     pub total: ByteCount,
-    /// How many times over that is sold.
+    /// How many times over the total is sold.
     pub oversell: SpaceOversell,
 }
 
-/// Bytes that a volume takes: while it is modified, what the larger of before and after does.
+/// The bytes that a volume counts with; during a modification, the larger of before and after.
 pub(super) fn taken(volume: &Volume) -> u64 {
     let before = volume.modification.as_ref().filter(|_| volume.is_being_modified());
     let before = before.map_or(0, |modification| modification.original.size_gib);
@@ -94,14 +94,14 @@ pub(super) fn taken(volume: &Volume) -> u64 {
 }
 
 impl Model {
-    /// Bytes that are sold, by the volumes there are.
+    /// Bytes sold to the existing volumes.
     #[must_use]
     pub fn bytes_sold(&self) -> ByteCount {
         ByteCount(u64::try_from(self.index.bytes_sold()).unwrap_or(u64::MAX))
     }
 
-    /// Bytes that are taken of what is for sale: by the volumes there are, and by bytes that no
-    /// volume has.
+    /// Bytes in use of those for sale: by the volumes, and by stored bytes that belong to no
+    /// volume.
     #[must_use]
     pub fn taken_of(&self, room: &Room) -> ByteCount {
         let unowned = room.unowned.iter().filter(|(id, _)| !self.volumes.contains_key(id));
@@ -109,8 +109,8 @@ impl Model {
         ByteCount(self.bytes_sold().0.saturating_add(unowned))
     }
 
-    /// Whether there is room for what `events` make of a volume. Who takes no more than before is
-    /// never refused.
+    /// Checks that there is space for the volume in `events`. A volume that needs no more than
+    /// before is never refused.
     ///
     /// # Errors
     /// [`Refusal::Space`].
@@ -130,7 +130,7 @@ impl Model {
             if needed == 0 {
                 continue;
             }
-            // What it takes over, it takes already.
+            // Bytes that it adopts are counted already.
             room.unowned.retain(|(id, _)| *id != after.id);
             let left = for_sale.0.saturating_sub(self.taken_of(&room).0);
             if needed > left {

@@ -1,4 +1,4 @@
-//! Tags: names and values that users hang on volumes and hosts.
+//! Tags: keys and values that users set on volumes and hosts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,10 +8,10 @@ use evenkeel_core::ids::{InstanceId, VolumeId};
 
 use super::{Decision, Event, Model, Refusal};
 
-/// Tags of one resource, by key.
+/// The tags of one resource, by key.
 pub type Tags = BTreeMap<String, String>;
 
-/// Tags one resource may have.
+/// The most tags of one resource.
 pub const TAGS_MAX: usize = 50;
 
 /// A resource that can be tagged.

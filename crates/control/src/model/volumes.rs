@@ -1,4 +1,4 @@
-//! Making and deleting volumes.
+//! Creating and deleting volumes.
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::volume::VolumeRequest;
@@ -8,7 +8,7 @@ use super::{
     Tags, Token, UnixMs, VOLUMES_MAX, Volume, VolumeState,
 };
 
-/// A volume that is to be made, of new bytes or of bytes that are there.
+/// The parameters of a volume to create, from new bytes or from existing ones.
 pub(super) struct NewVolume<'a> {
     pub id: VolumeId,
     pub request: &'a VolumeRequest,
@@ -18,14 +18,14 @@ pub(super) struct NewVolume<'a> {
     pub token: Option<&'a (String, String)>,
 }
 
-/// Whether a token that was used at such a time is forgotten by now.
+/// Whether a token that was used at `used` has expired by `now`.
 fn is_stale(used: UnixMs, now: UnixMs) -> bool {
     now.ms_since(used) > TOKEN_LIFETIME_MS
 }
 
 impl Model {
-    /// What a client token was used for, if it was used within the last day: it makes nothing new
-    /// then.
+    /// The token of this name, if it was used within the last day. A repeated token creates nothing
+    /// new.
     #[must_use]
     pub fn known_token(&self, name: &str, now: UnixMs) -> Option<&Token> {
         self.tokens.get(name).filter(|token| !is_stale(token.used, now))
@@ -44,8 +44,8 @@ impl Model {
             if known.fingerprint != *fingerprint {
                 return Err(Refusal::TokenReused(name.clone()));
             }
-            // The volume may be gone since; saying so beats making it again behind the client's
-            // back.
+            // The volume may have been deleted since. An error is better than creating it again
+            // unnoticed.
             self.volume(known.volume)?;
             return Ok(Decision { events: vec![], volume: Some(known.volume) });
         }
@@ -94,7 +94,7 @@ impl Model {
             return Err(Refusal::VolumeInUse(id, attachment.instance));
         }
         match volume.state() {
-            // One in error waits for its bytes, and so may not be settled for a long time.
+            // A volume in error waits for its bytes, so it may stay unsettled for a long time.
             VolumeState::Available if !volume.is_settled() => Err(Refusal::Unsettled(id)),
             VolumeState::Available | VolumeState::Error => {
                 Ok(Decision::changing(Volume { phase: Phase::Deleting, ..volume.clone() }))
