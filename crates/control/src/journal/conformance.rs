@@ -1,5 +1,5 @@
-//! What every journal must do. Each one's tests call [`check`] with a way to make a new journal, of
-//! which each call opens it once more.
+//! The conformance tests of a journal. The tests of each implementation call [`check`] with a
+//! function that creates a new journal and returns a function that opens it again.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use crate::model::{
     Volume,
 };
 
-/// Opens the same journal: again, as after a crash, if the ones before are dropped.
+/// Opens the same journal again, as after a crash if the earlier ones were dropped.
 pub type Open = Box<dyn Fn() -> Box<dyn Journal>>;
 
-/// Runs all of it. `new` makes a journal that nothing was ever committed to.
+/// Runs all tests. `new` creates an empty journal.
 pub fn check(new: &mut dyn FnMut() -> Open) {
     an_empty_journal_is_empty(&new());
     every_kind_of_event_is_kept(&new());
@@ -82,7 +82,7 @@ fn of_volumes(rows: &[(u8, u64)]) -> Credits {
     Credits { volumes: rows.iter().map(row).collect(), ..Credits::default() }
 }
 
-/// Commits a change to what is there, and gives the revision.
+/// Commits a change at the journal's revision and returns the new revision.
 fn commit(journal: &mut dyn Journal, change: &Change) -> Revision {
     let before = journal.load().unwrap().revision;
     let after = journal.commit(change, before).unwrap();
@@ -99,7 +99,7 @@ fn an_empty_journal_is_empty(open: &Open) {
     assert_eq!(open().load().unwrap(), loaded, "looking changes nothing");
 }
 
-/// With every state that the parts of one can have.
+/// Volumes with every state of their parts.
 fn every_kind_of_event_is_kept(open: &Open) {
     let attachment = |host: u8, device: &str, state| Attachment {
         instance: InstanceId::from_bits(host.into()),
@@ -143,7 +143,7 @@ fn every_kind_of_event_is_kept(open: &Open) {
         Event::VolumeGone(VolumeId::from_bits(3)),
         Event::HostGone(InstanceId::from_bits(2)),
         Event::TokenGone("t1".into()),
-        // What is not there is gone already.
+        // Deleting a missing object has no effect.
         Event::VolumeGone(VolumeId::from_bits(77)),
     ];
     gone.iter().cloned().for_each(|event| model.apply(event));
@@ -181,7 +181,7 @@ fn credits_are_kept_until_what_has_them_is_gone(open: &Open) {
     let events = vec![Event::Volume(volume(1)), Event::Volume(volume(2)), Event::Host(host(1))];
     commit(&mut *open(), &Change { events, unleased: hosts.clone(), stopped: None });
     assert_eq!(open().load().unwrap().credits, hosts);
-    // One row does not touch the others, and an event of a volume not its row.
+    // A row of balances does not change others, and an event of a volume does not change its row.
     let events = vec![Event::Volume(Volume { phase: Phase::Deleting, ..volume(2) })];
     commit(&mut *open(), &Change { events, unleased: of_volumes(&[(1, 90)]), stopped: None });
     let mut expected = hosts;
@@ -243,7 +243,7 @@ fn a_watcher_sees_every_change_in_order(open: &Open) {
         Change::from(vec![Event::VolumeGone(volume(1).id)]),
     ];
     let revisions: Vec<_> = changes.iter().map(|change| commit(&mut *journal, change)).collect();
-    // What is refused is no change.
+    // A refused commit changes nothing.
     assert!(journal.commit(&changes[0], start).is_err());
     for watch in &watches {
         for (change, revision) in changes.iter().zip(&revisions) {
@@ -252,7 +252,7 @@ fn a_watcher_sees_every_change_in_order(open: &Open) {
         }
         assert_eq!(watch.next(Duration::ZERO), Ok(None));
     }
-    // From the past either all of it is seen, or it is said that it is not.
+    // A watch from an earlier revision delivers all changes or fails.
     match journal.watch(start) {
         Ok(watch) => {
             let next = watch.next(Duration::ZERO).unwrap().expect("a change");
@@ -277,7 +277,7 @@ fn a_watcher_that_does_not_keep_up_is_told(open: &Open) {
     assert_eq!(watch.next(Duration::from_secs(10)), Err(JournalError::Behind));
 }
 
-/// Random changes by random openings, against the model as the oracle.
+/// Random changes through random instances, compared with the model as the oracle.
 fn what_is_loaded_is_what_was_committed(new: &mut dyn FnMut() -> Open) {
     let event = prop_oneof![
         (0_u8..4, 0_u8..3).prop_map(|(number, state)| Event::Volume(Volume {
@@ -308,7 +308,7 @@ fn what_is_loaded_is_what_was_committed(new: &mut dyn FnMut() -> Open) {
                 }
                 None => Credits::default(),
             };
-            // A row is stored after the events, so one of what they end would stay.
+            // A row is stored after the events, so a row of a deleted object would stay.
             let gone = |event: &Event| matches!(event, Event::VolumeGone(_));
             let unleased = if events.iter().any(gone) { Credits::default() } else { unleased };
             let change = Change { events, unleased, stopped: None };
@@ -336,7 +336,7 @@ fn what_is_loaded_is_what_was_committed(new: &mut dyn FnMut() -> Open) {
     runner.run(&strategy, run).unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// The tokens after these events; `None` if one of them is there already.
+/// The tokens after these events; `None` if one of them exists already.
 fn tokens_after(model: &Model, events: &[Event]) -> Option<Vec<String>> {
     let mut tokens: Vec<String> = model.tokens.keys().cloned().collect();
     for event in events {

@@ -1,4 +1,4 @@
-//! The byte form of an [`Event`]: what a journal that keeps bytes stores of each decision. Pure.
+//! The byte form of an [`Event`], for journals that store bytes. Pure.
 //!
 //! JSON, in this order and without spaces:
 //!
@@ -6,15 +6,15 @@
 //! {"version":1,"kind":"volume_gone","event":{"id":"vol-00000000000000007"}}
 //! ```
 //!
-//! The types below exist for this form only. A field of the model can be renamed without a change
-//! of the bytes, and a field that is added here by mistake fails a golden test. The rules:
+//! The types below exist for this form only. So renaming a field of the model does not change the
+//! bytes, and a field that is added here by mistake fails a golden test. The rules:
 //!
-//! - The bytes of an event depend on nothing but the event.
-//! - A change of any golden byte is a new [`VERSION`], and the versions before it stay readable.
-//! - An unknown version, kind or field is an error. Nothing is left out or guessed: an older
-//!   program that dropped a field would write the volume back without it.
+//! - The bytes of an event depend on the event only.
+//! - A change of any golden byte needs a new [`VERSION`]. Earlier versions stay readable.
+//! - An unknown version, kind or field is an error. Nothing is ignored or guessed: an older program
+//!   that ignored a field would write the volume back without it.
 //!
-//! Times are milliseconds of Unix time. Ids and types are in the form in which the API has them.
+//! Times are milliseconds of Unix time. Ids and types have the form of the API.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,13 +34,13 @@ use crate::model::{
 #[cfg(test)]
 mod tests;
 
-/// The version that is written, and the newest that is read.
+/// The version that is written, and the newest that can be read.
 pub const VERSION: u64 = 1;
 
 /// Why bytes are not an event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FormatError {
-    /// Not the JSON of an event; the text says what is wrong and where.
+    /// Not the JSON of an event; the text has the error and its position.
     Malformed(String),
     /// Written by a newer version of this program.
     Version(u64),
@@ -66,10 +66,10 @@ impl fmt::Display for FormatError {
 
 impl std::error::Error for FormatError {}
 
-/// The bytes of an event.
+/// Encodes an event.
 ///
 /// # Errors
-/// [`FormatError::Malformed`]; no event of the model is known that has no bytes.
+/// [`FormatError::Malformed`]; no event of the model is known to cause it.
 pub fn encode(event: &Event) -> Result<Vec<u8>, FormatError> {
     match event {
         Event::Volume(volume) => whole("volume", VolumeForm::from(volume)),
@@ -91,7 +91,7 @@ fn whole(kind: &str, event: impl Serialize) -> Result<Vec<u8>, FormatError> {
     serde_json::to_vec(&Whole { version: VERSION, kind, event }).map_err(malformed)
 }
 
-/// The event that bytes stand for.
+/// Decodes an event.
 ///
 /// # Errors
 /// See [`FormatError`].
@@ -99,7 +99,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event, FormatError> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Whole {
-        // Looked at before, since what else there is depends on it.
+        // Checked first, because the other fields depend on it.
         #[serde(rename = "version")]
         _version: u64,
         kind: String,
@@ -134,7 +134,7 @@ fn malformed(error: serde_json::Error) -> FormatError {
     FormatError::Malformed(error.to_string())
 }
 
-/// Values that are written as the text that they print and parse.
+/// Values that are written in the text form that they print and parse.
 mod text {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
@@ -240,7 +240,7 @@ struct HostForm {
     id: InstanceId,
     #[serde(rename = "type")]
     instance_type: String,
-    /// `null` is this machine.
+    /// `null` means this machine.
     address: Option<IpAddr>,
     registered_ms: u64,
     tags: BTreeMap<String, String>,

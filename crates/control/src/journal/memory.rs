@@ -1,7 +1,7 @@
-//! A journal in memory, for tests: nothing of it survives the process. Like a store of keys and
-//! values it keeps the bytes of [`mod@format`], so whatever is read from it went through them.
+//! A journal in memory, for tests. Its content is lost with the process. Like a key-value store it
+//! keeps the bytes of [`mod@format`], so everything read from it has passed through them.
 //!
-//! Clones share what is kept: a clone is what opening the same journal again is elsewhere.
+//! Clones share their content: cloning corresponds to opening the same journal again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,16 +11,16 @@ use super::{Change, Credits, Journal, JournalError, Loaded, Revision, format};
 use crate::credits::Stop;
 use crate::model::{Event, Model};
 
-/// Changes that are kept for those who come to watch later.
+/// The most changes that are kept for watchers that start later.
 pub const HISTORY_MAX: usize = 256;
 
-/// See the module's text.
+/// A journal in memory; see the module documentation.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryJournal(Arc<Mutex<Kept>>);
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// The last event of each thing that exists, by what it is about.
+    /// The last event of each existing object, by its key.
     things: BTreeMap<Key, Vec<u8>>,
     credits: Credits,
     stop: Option<Stop>,
@@ -30,7 +30,7 @@ struct Kept {
     is_full: bool,
 }
 
-/// What an event is about.
+/// The object of an event.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Key {
     Volume(evenkeel_core::ids::VolumeId),
@@ -39,7 +39,7 @@ enum Key {
 }
 
 impl Key {
-    /// What an event is about, and whether it is there from now on.
+    /// The object of an event, and whether it exists afterwards.
     fn of(event: &Event) -> (Self, bool) {
         match event {
             Event::Volume(volume) => (Self::Volume(volume.id), true),
@@ -52,23 +52,23 @@ impl Key {
     }
 }
 
-/// A change that was stored.
+/// A stored change.
 #[derive(Debug)]
 struct Past {
     revision: Revision,
     events: Vec<Vec<u8>>,
-    /// The rest of it.
+    /// The rest of the change.
     change: Change,
 }
 
 impl MemoryJournal {
-    /// Lets every commit fail for want of room, or none any more.
+    /// Makes every commit fail for lack of space, or ends that.
     pub fn set_full(&self, is_full: bool) {
         self.kept().is_full = is_full;
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        // A commit changes nothing before everything of it that can fail is done.
+        // Everything that can fail comes before the first modification.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -81,7 +81,7 @@ fn malformed(error: format::FormatError) -> JournalError {
 }
 
 impl Kept {
-    /// The bytes of events that can be stored.
+    /// The bytes of the events, if they can be stored.
     fn checked(&self, events: &[Event]) -> Result<Vec<Vec<u8>>, JournalError> {
         let mut tokens = BTreeMap::new();
         let mut all = Vec::with_capacity(events.len());
@@ -98,7 +98,7 @@ impl Kept {
         Ok(all)
     }
 
-    /// Makes an event true.
+    /// Applies an event.
     fn apply(&mut self, event: &Event, bytes: &[u8]) {
         match Key::of(event) {
             (key, true) => _ = self.things.insert(key, bytes.to_vec()),

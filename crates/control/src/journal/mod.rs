@@ -1,28 +1,27 @@
-//! The durable log of decisions: what the control plane has decided, and what of credits is not
-//! leased.
+//! The durable log of the control plane's decisions and of the unleased part of credit balances.
 //!
-//! A [`Journal`] is given [`Change`]s, each whole or not at all, and gives back [`Loaded`], what
-//! all changes come to. The control plane knows no more of it than this trait; files, SQL, disks
-//! that are full and migrations are an implementation's own affair.
+//! A [`Journal`] is given [`Change`]s, each of which it stores completely or not at all, and
+//! returns [`Loaded`], the state after all changes. The rest of the control plane uses this trait
+//! only. Files, SQL, full disks and migrations are left to the implementations.
 //!
-//! | file | what it is |
+//! | file | contents |
 //! | --- | --- |
 //! | [`sqlite`] | one file on this machine, for one server |
 //! | [`memory`] | bytes in memory, for tests |
 //! | [`mod@format`] | the byte form of an event, for journals that keep bytes |
-//! | `watch` | how changes reach those who follow |
-//! | `conformance` | what every journal must do; each one's tests call it |
+//! | `watch` | delivery of changes to watchers |
+//! | `conformance` | the tests that every journal must pass |
 //!
 //! Rules that hold for every journal:
 //!
 //! - **Durable.** When [`Journal::commit`] returns, the change survives `kill -9` and a power cut,
-//!   as far as the place where it is kept can.
-//! - **One writer.** Every commit names the revision that its decision was based on. If somebody
-//!   has committed since, the commit is refused and nothing is stored: a server that slept cannot
-//!   overwrite what another one has decided.
-//! - **Idempotency tokens** are new when they are committed. A second commit of one is refused.
-//! - **No room** is an error of its own. A commit that leads to more room (a volume is detached or
-//!   deleted) is stored as long as anything can be.
+//!   as far as the storage below it can guarantee that.
+//! - **One writer.** Every commit names the revision on which its decision was based. If another
+//!   server has committed since, the commit is refused and nothing is stored. So a server that was
+//!   suspended cannot overwrite the decisions of another.
+//! - **Idempotency tokens** are new when they are committed. A second commit of a token is refused.
+//! - **No room** is a separate error. A commit that leads to free space (a volume is detached or
+//!   deleted) is stored as long as any commit can be.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -42,7 +41,7 @@ mod watch;
 
 pub use watch::{Committed, QUEUE_MAX, Watch};
 
-/// The number of commits that led to a state. It only rises.
+/// The number of commits that led to a state. It never decreases.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Revision(pub u64);
 
@@ -52,37 +51,37 @@ impl fmt::Display for Revision {
     }
 }
 
-/// Why a journal did not do what it was asked. Nothing is stored then.
+/// Why a journal operation failed. Nothing is stored then.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum JournalError {
-    /// There is no room for the change; the text names the place.
+    /// There is no space for the change; the text names the place.
     NoRoom(String),
-    /// Somebody else has committed.
+    /// Another server has committed.
     Conflict {
-        /// What the commit was based on.
+        /// The revision on which the commit was based.
         expected: Revision,
-        /// What there is.
+        /// The journal's revision.
         found: Revision,
     },
-    /// The idempotency token is there already.
+    /// The idempotency token exists already.
     TokenTaken(String),
-    /// What was changed between these revisions is not kept: load again, and watch from there.
+    /// The changes between these revisions are no longer kept: load again, and watch from there.
     Compacted {
-        /// Where the watcher is.
+        /// The watcher's revision.
         after: Revision,
         /// The earliest revision from which a watch can begin.
         oldest: Revision,
     },
     /// The watcher did not keep up, or the journal is closed: load again, and watch from there.
     Behind,
-    /// Written by a newer version of this program; the text says which.
+    /// Written by a newer version of this program; the text names the version.
     TooNew(String),
-    /// The place where it is kept failed; the text says how.
+    /// The storage failed; the text has the reason.
     Failed(String),
 }
 
 impl JournalError {
-    /// Whether the cause is that there is no room.
+    /// Whether the cause is a lack of space.
     #[must_use]
     pub const fn is_no_room(&self) -> bool {
         matches!(self, Self::NoRoom(_))
@@ -114,38 +113,38 @@ impl std::error::Error for JournalError {}
 /// Credit balances.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Credits {
-    /// Of volumes.
+    /// Balances of volumes.
     pub volumes: BTreeMap<VolumeId, Balances>,
-    /// Of hosts whose type bursts.
+    /// Balances of hosts whose type bursts.
     pub hosts: BTreeMap<InstanceId, Balances>,
 }
 
 impl Credits {
-    /// Whether there are none.
+    /// Whether there are no balances.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.volumes.is_empty() && self.hosts.is_empty()
     }
 
-    /// What is known of a volume.
+    /// The balances of a volume; empty if there are none.
     #[must_use]
     pub fn volume(&self, id: VolumeId) -> Balances {
         self.volumes.get(&id).copied().unwrap_or_default()
     }
 
-    /// What is known of a host.
+    /// The balances of a host; empty if there are none.
     #[must_use]
     pub fn host(&self, id: InstanceId) -> Balances {
         self.hosts.get(&id).copied().unwrap_or_default()
     }
 
-    /// Puts others in the place of these, as far as there are.
+    /// Adds the balances of `others`, replacing existing ones.
     pub fn extend(&mut self, others: &Self) {
         self.volumes.extend(&others.volumes);
         self.hosts.extend(&others.hosts);
     }
 
-    /// Makes an event true: what is gone has no credits.
+    /// Applies an event: removes the balances of deleted volumes and hosts.
     pub fn apply(&mut self, event: &Event) {
         match event {
             Event::VolumeGone(id) => _ = self.volumes.remove(id),
@@ -155,16 +154,16 @@ impl Credits {
     }
 }
 
-/// What is stored at once.
+/// The unit that is stored atomically.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Change {
-    /// What was decided, in this order.
+    /// The decided events, in order.
     pub events: Vec<Event>,
-    /// What of these balances is not leased from now on; after a clean stop, all of them. Rows of
-    /// others stay. Stored after the events.
+    /// The part of these balances that is not leased from now on; after a clean stop, the whole
+    /// balances. Other rows stay as they are. Stored after the events.
     pub unleased: Credits,
-    /// When the server stopped cleanly, if this is its last change. Any other change ends the state
-    /// of having been stopped cleanly.
+    /// When the server stopped cleanly, if this is its last change. Any other change removes the
+    /// mark of a clean stop.
     pub stopped: Option<Moment>,
 }
 
@@ -174,28 +173,28 @@ impl From<Vec<Event>> for Change {
     }
 }
 
-/// What all changes come to.
+/// The state after all changes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Loaded {
-    /// Everything that exists.
+    /// All volumes, hosts and tokens.
     pub model: Model,
-    /// What of balances is not leased.
+    /// The unleased part of the balances.
     pub credits: Credits,
     /// How the last server stopped.
     pub stop: Stop,
-    /// Where the next commit begins.
+    /// The revision on which the next commit must be based.
     pub revision: Revision,
 }
 
-/// A durable log of decisions. See the module's text for what holds for all of them.
+/// A durable log of decisions. The module documentation has the rules for all implementations.
 pub trait Journal: Send {
-    /// Reads everything.
+    /// Reads the whole state.
     ///
     /// # Errors
     /// [`JournalError::TooNew`], [`JournalError::Failed`].
     fn load(&mut self) -> Result<Loaded, JournalError>;
 
-    /// Stores a change that was decided at `expected`, and returns the revision that it makes. May
+    /// Stores a change that was decided at revision `expected` and returns the new revision. May
     /// block for as long as the disk or the network takes.
     ///
     /// # Errors
@@ -203,8 +202,8 @@ pub trait Journal: Send {
     /// [`JournalError::Failed`]; nothing was stored then.
     fn commit(&mut self, change: &Change, expected: Revision) -> Result<Revision, JournalError>;
 
-    /// Follows all changes after a revision, in their order, by whichever writer this journal can
-    /// see.
+    /// Returns a watch of all changes after a revision, in order, by any writer that this journal
+    /// can observe.
     ///
     /// # Errors
     /// [`JournalError::Compacted`] if some of them are no longer kept, [`JournalError::Failed`].

@@ -1,5 +1,5 @@
-//! How changes reach those who follow a journal: each in a bounded queue of its own. A watcher that
-//! does not keep up is dropped, and has to load again; it never holds up a commit.
+//! Delivery of a journal's changes to watchers, each with a bounded queue. A watcher that does not
+//! keep up is dropped and must load again. It never delays a commit.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -7,27 +7,27 @@ use std::time::Duration;
 
 use super::{Change, JournalError, Revision};
 
-/// Changes that wait for one watcher at most.
+/// The most changes queued for one watcher.
 pub const QUEUE_MAX: usize = 256;
 
-/// A change that is stored.
+/// A stored change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Committed {
-    /// The revision that it made.
+    /// Its revision.
     pub revision: Revision,
-    /// What it was.
+    /// The change.
     pub change: Change,
 }
 
-/// A journal's changes as one watcher sees them.
+/// A watcher's queue of changes.
 #[derive(Debug)]
 pub struct Watch(Receiver<Arc<Committed>>);
 
 impl Watch {
-    /// The next change; `None` if there is none within `patience`.
+    /// Returns the next change, or `None` if none arrives within `patience`.
     ///
     /// # Errors
-    /// [`JournalError::Behind`] after the last change that this watcher gets.
+    /// [`JournalError::Behind`] after the last change that this watcher receives.
     pub fn next(&self, patience: Duration) -> Result<Option<Arc<Committed>>, JournalError> {
         match self.0.recv_timeout(patience) {
             Ok(committed) => Ok(Some(committed)),
@@ -42,7 +42,7 @@ impl Watch {
 pub(super) struct Watchers(Vec<SyncSender<Arc<Committed>>>);
 
 impl Watchers {
-    /// One more, that gets these changes first; at most [`QUEUE_MAX`] of them.
+    /// Adds a watcher, whose queue begins with these changes; at most [`QUEUE_MAX`] of them.
     pub fn add(&mut self, first: impl IntoIterator<Item = Arc<Committed>>) -> Watch {
         let (queue, watch) = sync_channel(QUEUE_MAX);
         if first.into_iter().all(|committed| queue.try_send(committed).is_ok()) {
@@ -51,7 +51,7 @@ impl Watchers {
         Watch(watch)
     }
 
-    /// Hands a change to all; those that are gone or do not keep up are dropped.
+    /// Sends a change to all watchers, and drops those that are closed or do not keep up.
     pub fn publish(&mut self, revision: Revision, change: &Change) {
         if self.0.is_empty() {
             return;

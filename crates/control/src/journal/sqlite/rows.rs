@@ -1,4 +1,5 @@
-//! The rows of the tables, from the model's types and back.
+//! Conversion between the model's types and the rows of the tables. Returns SQLite's error if a
+//! value in a row is unknown.
 
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::volume::VolumeSpec;
@@ -140,7 +141,7 @@ fn store_modification(
     .map(drop)
 }
 
-/// Removes the rows that belong to a volume, before they are written anew or not at all.
+/// Removes the rows of a volume before they are written again, or for its deletion.
 fn forget_parts(tx: &Transaction<'_>, id: &str) -> rusqlite::Result<()> {
     tx.execute("DELETE FROM attachments WHERE volume_id = ?", [id])?;
     tx.execute("DELETE FROM modifications WHERE volume_id = ?", [id])?;
@@ -172,7 +173,7 @@ pub(super) fn store_credits(tx: &Transaction<'_>, credits: &Credits) -> rusqlite
     Ok(())
 }
 
-/// Notes that nothing came after this change.
+/// Records a clean stop: no change follows this one.
 pub(super) fn store_clean_stop(tx: &Transaction<'_>, now: &Moment) -> rusqlite::Result<()> {
     let (boot_id, boot_ms) = now.boot.as_ref().map(|(id, ms)| (id, to_i64(*ms))).unzip();
     tx.execute(
@@ -270,7 +271,7 @@ pub(super) fn load(db: &Connection) -> rusqlite::Result<Loaded> {
     Ok(Loaded { model, credits, stop, revision })
 }
 
-/// The revision of what is there.
+/// The journal's revision.
 pub(super) fn revision(db: &Connection) -> rusqlite::Result<Revision> {
     let number = db.query_row("SELECT number FROM revision", [], |row| row.get::<_, i64>(0))?;
     Ok(Revision(to_u64(number)))
@@ -382,14 +383,14 @@ fn time(row: &Row<'_>, column: &str) -> rusqlite::Result<UnixMs> {
     row.get::<_, i64>(column).map(|ms| UnixMs(to_u64(ms)))
 }
 
-/// The value does not come from this program, or from a newer one.
+/// The error of a value that this version of the program has not written.
 fn senseless(row: &Row<'_>, column: &str, value: &str) -> rusqlite::Error {
     let index = row.as_ref().column_index(column).unwrap_or(usize::MAX);
     let what = format!("column {column} has the value '{value}', which makes no sense there");
     rusqlite::Error::FromSqlConversionFailure(index, Type::Text, what.into())
 }
 
-/// SQLite's integers are signed. Nothing here comes near 2^63.
+/// Converts to SQLite's signed integers. No value here comes near 2^63.
 pub(super) fn to_i64(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
