@@ -269,9 +269,9 @@ fn a_volume_is_attached_to_one_host_of_an_address() {
         |instance| [("VolumeId", id.as_str()), ("InstanceId", instance), ("Device", "/dev/sdf")];
     client.call("AttachVolume", &place(&local)).unwrap();
     let message = format!(
-        "Volume {id} is attached to {local}, which connects from the same address as {same}, and \
-         whose requests come from there could not be told. Detach it from {local} first, or attach \
-         it to an instance that is registered with an address of its own"
+        "Volume {id} is attached to {local}, which connects from the same address as {same}, so \
+         their requests could not be distinguished. Detach it from {local} first, or attach it to \
+         an instance that is registered with an address of its own"
     );
     let answer = client.call("AttachVolume", &place(&same));
     assert_eq!(answer, refused(400, "UnsupportedOperation", &message));

@@ -1,5 +1,5 @@
-//! AdoptVolume (not EC2's): makes a volume of bytes at rest that no volume has. It has their id and
-//! their size, and starts with empty credits.
+//! AdoptVolume (not an EC2 action): creates a volume from stored bytes that belong to no volume. It
+//! gets their id and size, and starts without credits.
 
 use evenkeel_core::units::{ByteCount, GIB};
 use evenkeel_core::volume::VolumeRequest;
@@ -32,7 +32,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     Ok(view::volume(settings, &volume))
 }
 
-/// A size in GiB; an error for bytes that are no whole number of them, as no volume has.
+/// The size in GiB; an error if it is not a whole number, which no volume has.
 fn whole_gib(bytes: ByteCount) -> Result<u32, ApiError> {
     let whole = bytes.0.is_multiple_of(GIB) && bytes.0 > 0;
     u32::try_from(bytes.0 / GIB).ok().filter(|_| whole).ok_or_else(|| {

@@ -1,4 +1,5 @@
-//! Parameters of an action, taken out one by one; what is left at the end was unknown.
+//! The parameters of an action. Each accessor removes its parameter, and [`Args::done`] returns an
+//! error if an unknown one is left.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -12,32 +13,32 @@ use super::filter::Filters;
 use super::page::Page;
 use crate::model::Tags;
 
-/// Letters a tag's key may have.
+/// The most characters of a tag's key.
 const TAG_KEY_MAX: usize = 128;
-/// Letters a tag's value may have.
+/// The most characters of a tag's value.
 const TAG_VALUE_MAX: usize = 256;
-/// Bytes a client token may have.
+/// The most bytes of a client token.
 const CLIENT_TOKEN_MAX: usize = 64;
 
-/// The parameters that are not yet understood.
+/// The parameters that have not been read yet.
 #[derive(Debug)]
 pub struct Args {
     params: Params,
 }
 
 impl Args {
-    /// All parameters of a request but `Action` and `Version`.
+    /// All parameters of a request except `Action` and `Version`.
     #[must_use]
     pub fn new(params: Params) -> Self {
         Self { params }
     }
 
-    /// A text; an empty one counts as absent.
+    /// A text; an empty text counts as absent.
     pub fn text(&mut self, name: &str) -> Option<String> {
         self.params.take(name).filter(|value| !value.is_empty())
     }
 
-    /// A text that must be there.
+    /// A required text.
     ///
     /// # Errors
     /// `MissingParameter`.
@@ -53,12 +54,12 @@ impl Args {
         self.parsed(name, "Must be true or false", truth)
     }
 
-    /// A whole number from 0.
+    /// A whole number, zero or more.
     ///
     /// # Errors
     /// `InvalidParameterValue`.
     pub fn number<T: FromStr>(&mut self, name: &str) -> Result<Option<T>, ApiError> {
-        // Rust would take "+5" as well.
+        // Rust's parser would accept "+5".
         let plain = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
         self.parsed(name, "Must be a whole number that is not negative", |text| {
             text.parse().ok().filter(|_| plain(text))
@@ -77,7 +78,7 @@ impl Args {
         })
     }
 
-    /// A volume id that must be there.
+    /// A required volume id.
     ///
     /// # Errors
     /// `MissingParameter`, `InvalidVolumeID.Malformed`.
@@ -124,7 +125,7 @@ impl Args {
         self.parsed("ClientToken", &hint, |text| fits(text).then(|| text.to_owned()))
     }
 
-    /// The filters; `known` are the names the action has.
+    /// The filters; `known` are the names that the action supports.
     ///
     /// # Errors
     /// `InvalidParameterValue`, `FilterLimitExceeded`, `UnknownParameter`.
@@ -140,8 +141,8 @@ impl Args {
         Filters::new(filters, known)
     }
 
-    /// Which part of the results is wanted. `min..=max` are the numbers of results the action
-    /// allows; asking for more gets the most.
+    /// The requested page of the results. `min..=max` are the page sizes that the action allows; a
+    /// larger size counts as `max`.
     ///
     /// # Errors
     /// `InvalidParameterValue`, `InvalidPaginationToken`.
@@ -156,7 +157,7 @@ impl Args {
         Page::new(wanted.map(|wanted| wanted.min(max)), self.text("NextToken"))
     }
 
-    /// Tags of a thing that is being made (`TagSpecification.1.Tag.1.Key`).
+    /// The tags of a new resource (`TagSpecification.1.Tag.1.Key`).
     ///
     /// # Errors
     /// `InvalidParameterValue`, `UnknownParameter`.
@@ -184,7 +185,7 @@ impl Args {
         Ok(tags)
     }
 
-    /// Tags (`Tag.1.Key`, `Tag.1.Value`); `prefix` is for messages.
+    /// Tags (`Tag.1.Key`, `Tag.1.Value`); `prefix` is for error messages.
     ///
     /// # Errors
     /// `InvalidParameterValue`, `UnknownParameter`, `MissingParameter`.
@@ -202,7 +203,7 @@ impl Args {
         Ok(tags)
     }
 
-    /// Tags whose value may be left out, as DeleteTags takes them.
+    /// Tags whose value is optional, as in DeleteTags.
     ///
     /// # Errors
     /// As [`Self::tags`].
@@ -221,10 +222,10 @@ impl Args {
         Ok(pairs)
     }
 
-    /// A parameter of EC2's that is understood and refused.
+    /// Refuses an EC2 parameter that is known but not supported.
     ///
     /// # Errors
-    /// `UnsupportedOperation` if it is there.
+    /// `UnsupportedOperation` if the parameter is present.
     pub fn unsupported(&mut self, names: &[&str]) -> Result<(), ApiError> {
         match names.iter().find(|name| self.text(name).is_some()) {
             Some(name) => {
@@ -234,7 +235,7 @@ impl Args {
         }
     }
 
-    /// Every parameter was understood. To be called before anything is done.
+    /// Checks that every parameter was read. Actions call this before they change anything.
     ///
     /// # Errors
     /// `UnknownParameter`.
@@ -253,7 +254,7 @@ impl Args {
     }
 }
 
-/// What a text says, if it is `true` or `false`.
+/// Parses `true` or `false`.
 pub(super) fn truth(text: &str) -> Option<bool> {
     match text {
         "true" | "True" | "TRUE" => Some(true),
@@ -289,7 +290,7 @@ fn tag_text(what: &str, text: &str, max: usize) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Reads a volume id.
+/// Parses a volume id.
 ///
 /// # Errors
 /// `InvalidVolumeID.Malformed`.
@@ -301,7 +302,7 @@ pub fn volume_id(text: &str) -> Result<VolumeId, ApiError> {
     })
 }
 
-/// Reads a host id.
+/// Parses a host id.
 ///
 /// # Errors
 /// `InvalidInstanceID.Malformed`.

@@ -1,4 +1,4 @@
-//! CreateVolume.
+//! CreateVolume. Returns once the volume is available.
 
 use evenkeel_core::volume::{VolumeRequest, VolumeType};
 use evenkeel_wire::aws::xml::Element;
@@ -35,7 +35,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         return Err(ApiError::unsupported("Encrypted volumes are not supported"));
     }
     if let Some(snapshot) = snapshot {
-        // There are no snapshots yet, so every id is of one that does not exist.
+        // There are no snapshots yet, so no snapshot id exists.
         let text = format!("The snapshot '{snapshot}' does not exist.");
         return Err(ApiError::new("InvalidSnapshot.NotFound", text));
     }
@@ -52,7 +52,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     Ok(view::volume(settings, &volume))
 }
 
-/// What EC2 makes of a request that names no type: gp2, and before it existed standard.
+/// EC2's default type: gp2, and before it existed standard.
 fn default_type(settings: &Settings) -> VolumeType {
     match settings.rules.offers(VolumeType::Gp2) {
         true => VolumeType::Gp2,
@@ -60,7 +60,7 @@ fn default_type(settings: &Settings) -> VolumeType {
     }
 }
 
-/// The zone, named by its name or by its id.
+/// The zone, by its name or its id.
 fn chosen_zone(
     settings: &Settings,
     named: (Option<String>, Option<String>),

@@ -1,4 +1,4 @@
-//! DescribeAvailabilityZones: there is one.
+//! DescribeAvailabilityZones: returns the only zone.
 
 use evenkeel_wire::aws::xml::Element;
 

@@ -1,4 +1,5 @@
-//! DescribeCapacity (not EC2's): what may be sold, what is sold, and what each type reserves.
+//! DescribeCapacity (not an EC2 action): returns what may be sold, what is sold, and what each type
+//! reserves.
 
 use evenkeel_core::volume::{Reservation, VolumeType};
 use evenkeel_wire::agent::{Capacity, Space};
@@ -11,7 +12,7 @@ use crate::model::{Books, Line, Model, Room, Settings, Source};
 pub const ACTION: Action = Action { name: "DescribeCapacity", mutates: false, run };
 
 fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
-    // Takes no parameters: there is one store.
+    // No parameters: there is only one store.
     call.args.done()?;
     let settings = &call.plane.settings;
     let capacity = call.plane.capacity();
@@ -40,7 +41,7 @@ fn calibration(capacity: &Capacity) -> Option<Element> {
     Some(Element::list("calibration", fields))
 }
 
-/// Room for bytes at rest, where it is known.
+/// The space for stored bytes, if it is known.
 fn space(settings: &Settings, model: &Model, room: Option<Room>) -> Option<Element> {
     let room = room?;
     let Space { total, free } = room.space;
@@ -80,7 +81,7 @@ fn line(line: &Line) -> Element {
     Element::list("item", fields)
 }
 
-/// A type that is offered, or of which there are volumes.
+/// A type that the rules offer, or that existing volumes have.
 fn of_type(settings: &Settings, books: &Books, volume_type: VolumeType) -> Option<Element> {
     let sold = books.of_type(volume_type);
     let rules = settings.rules.of(volume_type);

@@ -1,4 +1,5 @@
-//! DescribeEndpoints (not EC2's): where clients reach the volumes that are attached to them.
+//! DescribeEndpoints (not an EC2 action): returns the addresses at which clients reach attached
+//! volumes.
 
 use evenkeel_wire::aws::xml::Element;
 
@@ -9,7 +10,7 @@ use crate::Endpoint;
 pub const ACTION: Action = Action { name: "DescribeEndpoints", mutates: false, run };
 
 fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
-    // Takes no parameters: there are few.
+    // No parameters: the list is short.
     call.args.done()?;
     let items = call.endpoints.iter().map(|endpoint| {
         let (transport, address) = match endpoint {

@@ -1,4 +1,4 @@
-//! DescribeInstanceTypes: EC2's types with their EBS limits. Only what limits EBS is shown.
+//! DescribeInstanceTypes: returns EC2's types with their EBS limits, and no other properties.
 
 use evenkeel_core::instance::{self, EbsOptimized, InstanceType};
 use evenkeel_wire::aws::xml::Element;
@@ -67,7 +67,7 @@ const fn support(t: &InstanceType) -> &'static str {
     }
 }
 
-/// Mbit/s as MB/s, exactly: an eighth has at most three decimals.
+/// Mbit/s as MB/s. Exact, because an eighth has at most three decimals.
 fn megabytes(mbps: u32) -> String {
     let (whole, eighths) = (mbps / 8, mbps % 8);
     let decimals = format!("{:03}", eighths * 125);

@@ -1,4 +1,4 @@
-//! DescribeInstances: the client hosts.
+//! DescribeInstances: returns the client hosts.
 
 use evenkeel_core::ids::InstanceId;
 use evenkeel_wire::aws::timestamp;
@@ -69,7 +69,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     Ok(view::paged("reservationSet", items.collect(), token))
 }
 
-/// Every host is a reservation of its own.
+/// Every host is a separate EC2 reservation (EC2's term for instances launched together).
 fn reservation_id(host: InstanceId) -> String {
     host.to_string().replacen("i-", "r-", 1)
 }

@@ -1,5 +1,5 @@
-//! DescribeUnownedVolumes (not EC2's): bytes at rest that no volume has, as a lost or an older
-//! database leaves them behind.
+//! DescribeUnownedVolumes (not an EC2 action): returns stored bytes that belong to no volume, for
+//! example after the database was lost or replaced by an older one.
 
 use evenkeel_wire::aws::xml::Element;
 
@@ -9,7 +9,7 @@ use super::{Action, Call};
 pub const ACTION: Action = Action { name: "DescribeUnownedVolumes", mutates: false, run };
 
 fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
-    // Takes no parameters: there is one store.
+    // No parameters: there is only one store.
     call.args.done()?;
     let items = call.plane.unowned()?.into_iter().map(|(id, bytes)| {
         Element::list("item", [Element::text("volumeId", id), Element::text("bytes", bytes.0)])

@@ -1,4 +1,4 @@
-//! DescribeVolumeCredits (not EC2's): the credit balances of volumes, as they are now.
+//! DescribeVolumeCredits (not an EC2 action): returns the present credit balances of volumes.
 
 use std::collections::BTreeMap;
 
@@ -33,13 +33,13 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     Ok(view::paged("volumeCreditSet", items, token))
 }
 
-/// All balances in the data plane.
+/// All balances that the data plane holds.
 pub fn now(plane: &Plane) -> Result<BTreeMap<VolumeId, Balances>, ApiError> {
     let volumes = plane.report()?.volumes;
     Ok(volumes.into_iter().map(|report| (report.id, report.balances)).collect())
 }
 
-/// One volume's credits; dimensions without credits are left out.
+/// One volume's credits; dimensions without credits are omitted.
 pub fn fields(
     plane: &Plane,
     model: &Model,

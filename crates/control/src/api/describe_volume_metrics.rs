@@ -1,5 +1,5 @@
-//! DescribeVolumeMetrics (not EC2's): what volumes have done since the server started, and where
-//! their requests spent their time. Rates are the differences of two answers.
+//! DescribeVolumeMetrics (not an EC2 action): returns counters of volumes since the server's start,
+//! and where their requests spent their time. Clients compute rates from two answers.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,8 @@ use crate::{clock, reconcile};
 
 pub const ACTION: Action = Action { name: "DescribeVolumeMetrics", mutates: false, run };
 
-/// Volumes in one answer. Each that was used costs a question to the data plane, and some 10 KiB.
+/// The most volumes of one answer. Each volume that was used costs a call to the data plane, and
+/// some 10 KiB.
 const VOLUMES_MAX: usize = 500;
 
 fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
@@ -28,7 +29,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let sampled = clock::now();
     let reports = call.plane.report()?.volumes.into_iter();
     let reports: BTreeMap<VolumeId, VolumeReport> = reports.map(|r| (r.id, r)).collect();
-    // A copy: the data plane must not be asked while the model is being read.
+    // A copy, because the data plane must not be called while the model is locked.
     let (volumes, token) = {
         let model = call.plane.model();
         let is_absent = |id: &VolumeId| !model.volumes.contains_key(id);
@@ -42,7 +43,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     };
     let mut items = Vec::with_capacity(volumes.len());
     for volume in &volumes {
-        // What is just being made, or cannot be opened, does nothing.
+        // A volume that is being created, or that cannot be opened, has no counters.
         let Some(report) = reports.get(&volume.id) else { continue };
         items.push(item(call.plane, volume, report, sampled)?);
     }
@@ -82,7 +83,7 @@ fn item(
     Ok(Element::list("item", counters.into_iter().chain(limits.into_iter().flatten())))
 }
 
-/// One limit, with what is left of its credits where it has some.
+/// One limit, with its credits if it has some.
 fn limit(name: &str, limit: Option<Limit>, balance: Option<u64>) -> Option<Element> {
     let limit = limit?;
     let mut fields = vec![Element::text("perSecond", limit.per_second)];
@@ -94,7 +95,7 @@ fn limit(name: &str, limit: Option<Limit>, balance: Option<u64>) -> Option<Eleme
     Some(Element::list(name, fields))
 }
 
-/// Time the volume was held up, in nanoseconds, by what held it up.
+/// The time for which the volume was delayed, in nanoseconds, by cause.
 fn exceeded(exceeded: &Exceeded) -> Element {
     let causes = [
         ("operations", exceeded.operations_ns),
@@ -107,7 +108,7 @@ fn exceeded(exceeded: &Exceeded) -> Element {
     Element::list("exceededNs", causes.map(|(cause, ns)| Element::text(cause, ns)))
 }
 
-/// Requests of one kind: how many, how long each took, and where their time went.
+/// Requests of one kind: their number, their durations, and where their time went.
 fn requests(name: &str, latency: &Latency) -> Element {
     let stages = Stage::ALL.into_iter().filter(|stage| latency.spent(*stage).ns > 0).map(|stage| {
         let (name, spent) = (stage.name(), latency.spent(stage).ns);

@@ -1,4 +1,4 @@
-//! DescribeVolumeStatus: whether volumes can be used, as EC2's status checks say it.
+//! DescribeVolumeStatus: returns whether volumes are usable, in the form of EC2's status checks.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::model::{Model, Refusal, Settings, Volume, VolumeState};
 
 pub const ACTION: Action = Action { name: "DescribeVolumeStatus", mutates: false, run };
 
-/// Those about actions and events fit no volume: there are none of either.
+/// Filters on actions and events match no volume, because there are neither.
 const FILTERS: &[&str] = &[
     "action.code",
     "action.description",
@@ -42,7 +42,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         ));
     }
     no_absent(&call.plane.model(), &ids)?;
-    // That nobody answers is what is to be told then.
+    // If the data plane does not answer, the status says so.
     let reports = call.plane.report().unwrap_or_default().volumes.into_iter();
     let reports: BTreeMap<VolumeId, VolumeReport> = reports.map(|r| (r.id, r)).collect();
     let settings = &call.plane.settings;
@@ -64,12 +64,12 @@ fn no_absent(model: &Model, ids: &[VolumeId]) -> Result<(), ApiError> {
     if absent.is_empty() { Ok(()) } else { Err(Refusal::VolumesNotFound(absent).into()) }
 }
 
-/// What is known of a volume, in the words of EC2's checks.
+/// The status of a volume in the terms of EC2's checks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Status {
     /// `ok`, `impaired`, `insufficient-data`.
     status: &'static str,
-    /// Whether it can be read and written: `passed`, `failed`, `insufficient-data`.
+    /// Whether the volume can be read and written: `passed`, `failed`, `insufficient-data`.
     io_enabled: &'static str,
 }
 
@@ -78,19 +78,20 @@ impl Status {
     const IMPAIRED: Self = Self { status: "impaired", io_enabled: "failed" };
     const UNKNOWN: Self = Self { status: "insufficient-data", io_enabled: "insufficient-data" };
 
-    /// The status of a volume, of which the data plane has reported this if anything.
+    /// The status of a volume, by the data plane's report if there is one.
     fn of(volume: &Volume, report: Option<&VolumeReport>) -> Self {
         match (volume.state(), report) {
             (VolumeState::Error, _) => Self::IMPAIRED,
             (VolumeState::Creating | VolumeState::Deleting, _) | (_, None) => Self::UNKNOWN,
-            // What was acknowledged may be gone, and every flush fails until it is attached anew.
+            // Acknowledged writes may be lost, and every flush fails until the volume is attached
+            // again.
             (_, Some(report)) if report.errors.flush_failed => Self::IMPAIRED,
             (VolumeState::Available | VolumeState::InUse, Some(_)) => Self::OK,
         }
     }
 
-    /// The checks, each with its result. What a volume delivers is not among them:
-    /// DescribeVolumeMetrics tells it second by second.
+    /// The checks, each with its result. The volume's performance is not among them;
+    /// DescribeVolumeMetrics reports it.
     fn details(&self) -> [(&'static str, &'static str); 2] {
         [("io-enabled", self.io_enabled), ("io-performance", "not-applicable")]
     }

@@ -1,4 +1,4 @@
-//! DescribeVolumes.
+//! DescribeVolumes: returns the volumes.
 
 use evenkeel_wire::aws::timestamp;
 use evenkeel_wire::aws::xml::Element;

@@ -1,4 +1,4 @@
-//! DescribeVolumesModifications: the latest modification of each volume.
+//! DescribeVolumesModifications: returns the latest modification of each volume.
 
 use evenkeel_core::volume::VolumeSpec;
 use evenkeel_wire::aws::timestamp;

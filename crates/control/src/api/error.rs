@@ -1,6 +1,6 @@
-//! EC2's error codes and texts. Clients match on both; the texts are a wire format.
+//! EC2's error codes and texts. Clients match on both, so the texts are a wire format.
 //!
-//! Where Amazon's own text is not known, ours names the thing, the value, the limit and the next
+//! Where Amazon's own text is unknown, ours names the object, the value, the limit and the next
 //! step.
 
 use std::fmt::Display;
@@ -34,80 +34,80 @@ impl ApiError {
         Self { status: 400, code, message: message.into() }
     }
 
-    /// A parameter has a value it cannot have.
+    /// A parameter has an illegal value.
     pub fn value(message: impl Into<String>) -> Self {
         Self::new("InvalidParameterValue", message)
     }
 
-    /// A required parameter is not there.
+    /// A required parameter is missing.
     #[must_use]
     pub fn missing(parameter: &str) -> Self {
         let shown = lower_camel(parameter);
         Self::new("MissingParameter", format!("The request must contain the parameter {shown}"))
     }
 
-    /// A parameter is not one of the action's.
+    /// The action has no such parameter.
     #[must_use]
     pub fn unknown_parameter(parameter: &str) -> Self {
         Self::new("UnknownParameter", format!("The parameter {parameter} is not recognized"))
     }
 
-    /// There is no `Action`.
+    /// The parameter `Action` is missing.
     #[must_use]
     pub fn missing_action() -> Self {
         Self::new("MissingAction", "The request must contain the parameter Action")
     }
 
-    /// There is no such action.
+    /// The action does not exist.
     #[must_use]
     pub fn unknown_action(action: &str) -> Self {
         let text = format!("The action {action} is not valid for this web service.");
         Self::new("InvalidAction", text)
     }
 
-    /// The API has other versions.
+    /// The API does not support this version.
     #[must_use]
     pub fn unknown_version(version: &str) -> Self {
         let text = format!("The requested version ({version}) of service AmazonEC2 does not exist");
         Self::new("NoSuchVersion", text)
     }
 
-    /// A filter the action does not have.
+    /// The action has no such filter.
     #[must_use]
     pub fn unknown_filter(name: &str) -> Self {
         Self::value(format!("The filter '{name}' is invalid"))
     }
 
-    /// A feature that is not there.
+    /// The feature is not supported.
     pub fn unsupported(message: impl Into<String>) -> Self {
         Self::new("UnsupportedOperation", message)
     }
 
-    /// The answer to a dry run of what would have worked.
+    /// The answer to a dry run of a request that would have succeeded.
     #[must_use]
     pub fn dry_run() -> Self {
         let message = "Request would have succeeded, but DryRun flag is set.".into();
         Self { status: 412, code: "DryRunOperation", message }
     }
 
-    /// Not now: clients sign it again and try again, as all SDKs do by themselves.
+    /// The request is refused for now. All SDKs sign it again and retry by themselves.
     pub fn throttled(message: impl Display) -> Self {
         Self { status: 503, code: "RequestLimitExceeded", message: message.to_string() }
     }
 
-    /// The server has not got what is asked for. One of EC2's server errors.
+    /// The server lacks the requested capacity. One of EC2's server errors.
     pub fn no_capacity(message: impl Into<String>) -> Self {
         Self { status: 500, code: "InsufficientVolumeCapacity", message: message.into() }
     }
 
-    /// The server failed; the reason is in its log.
+    /// The server failed; its log has the reason.
     pub fn internal(reason: impl Display) -> Self {
         error!(%reason, "a request failed");
         let message = format!("An internal error has occurred: {reason}");
         Self { status: 500, code: "InternalError", message }
     }
 
-    /// Whether it is the server's fault, so that clients try again by themselves.
+    /// Whether this is a server error, which clients retry by themselves.
     #[must_use]
     pub const fn is_the_servers(&self) -> bool {
         self.status >= 500
@@ -128,7 +128,7 @@ impl ApiError {
     }
 }
 
-/// `VolumeId` as EC2's texts spell it: `volumeId`.
+/// `VolumeId` in the spelling of EC2's texts: `volumeId`.
 pub(super) fn lower_camel(parameter: &str) -> String {
     let mut letters = parameter.chars();
     letters.next().map(|first| first.to_ascii_lowercase()).into_iter().chain(letters).collect()
@@ -191,7 +191,8 @@ impl From<PlaneError> for ApiError {
             PlaneError::Agent(Failed { kind: FailedKind::NoSpace, message }) => {
                 Self::no_capacity(message)
             }
-            // It would be refused again: a server's error is sent again and again by clients.
+            // A client error, because clients retry server errors, and a retry would be refused
+            // again.
             PlaneError::Agent(Failed {
                 kind: FailedKind::Refused | FailedKind::Damaged,
                 message,
@@ -231,7 +232,7 @@ impl From<Refusal> for ApiError {
     }
 }
 
-/// Things that are not there.
+/// Refusals because an object does not exist.
 fn unknown(refusal: Refusal) -> ApiError {
     match refusal {
         Refusal::VolumesNotFound(ids) => {
@@ -314,9 +315,8 @@ fn attachment(refusal: Refusal) -> ApiError {
             "UnsupportedOperation",
             format!(
                 "Volume {volume} is attached to {other}, which connects from the same address as \
-                 {instance}, and whose requests come from there could not be told. Detach it from \
-                 {other} first, or attach it to an instance that is registered with an address of \
-                 its own"
+                 {instance}, so their requests could not be distinguished. Detach it from {other} \
+                 first, or attach it to an instance that is registered with an address of its own"
             ),
         ),
         Refusal::InstanceMustBeNamed(volume) => ApiError::new(
@@ -398,7 +398,7 @@ fn state_or_limit(refusal: Refusal) -> ApiError {
             "OperationNotPermitted",
             format!("{instance} is the machine the server runs on and cannot be deregistered"),
         ),
-        // The callers have dealt with all others; saying it plainly beats panicking.
+        // The callers handle all other refusals; a plain text is better than a panic.
         other => ApiError::internal(format!("{other:?}")),
     }
 }

@@ -1,21 +1,22 @@
-//! Filters of the Describe actions: names each action knows, values with `*` and `?`.
+//! Filters of the Describe actions: the names that each action supports, and values with `*` and
+//! `?`.
 
 use super::error::ApiError;
 use crate::model::Tags;
 
-/// Filters one request may have.
+/// The most filters of one request.
 const FILTERS_MAX: usize = 50;
-/// Values all filters of one request may have together: EC2's own limit.
+/// The most values of all filters of one request together: EC2's own limit.
 const VALUES_MAX: usize = 200;
 
-/// What results must match: every filter, each by at least one of its values.
+/// The conditions for a result: it must match every filter by at least one of the filter's values.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Filters {
     filters: Vec<(String, Vec<String>)>,
 }
 
 impl Filters {
-    /// Filters of which all names are `known`; `tag:` in `known` stands for `tag:` and any key.
+    /// Filters whose names are all in `known`; `tag:` in `known` stands for `tag:` and any key.
     ///
     /// # Errors
     /// `InvalidParameterValue` naming the filter, `FilterLimitExceeded`.
@@ -44,8 +45,8 @@ impl Filters {
         Ok(Self { filters })
     }
 
-    /// Whether a thing passes all filters. `values_of` gives its values under a filter's name:
-    /// several for a list (one of them is enough), none if it has no such property.
+    /// Whether an object passes all filters. `values_of` returns its values under a filter's name:
+    /// several for a list (one match is enough), none if the object has no such property.
     pub fn pass(&self, values_of: impl Fn(&str) -> Vec<String>) -> bool {
         self.filters.iter().all(|(name, patterns)| {
             let values = values_of(name);
@@ -63,13 +64,13 @@ pub(super) fn tag_values(name: &str, tags: &Tags) -> Vec<String> {
     value.into_iter().cloned().collect()
 }
 
-/// Whether `value` is what `pattern` describes: `*` stands for any letters, `?` for one, `\` takes
-/// away the special meaning of the letter after it.
+/// Whether `value` matches `pattern`: `*` stands for any characters, `?` for one, `\` removes the
+/// special meaning of the next character.
 fn matches(pattern: &str, value: &str) -> bool {
     let pattern = parsed(pattern);
     let value: Vec<char> = value.chars().collect();
     let (mut p, mut v) = (0, 0);
-    // Where to go on when what follows the last star does not fit: one letter further.
+    // Where to continue if the part after the last star does not match: one character further.
     let mut retry: Option<(usize, usize)> = None;
     while v < value.len() {
         match pattern.get(p) {
@@ -109,7 +110,7 @@ fn parsed(pattern: &str) -> Vec<Glob> {
             other => Glob::Letter(other),
         });
     }
-    // A row of stars is one star, or the search would take longer than it must.
+    // Consecutive stars count as one, which keeps the search short.
     globs.dedup_by(|a, b| *a == Glob::Any && *b == Glob::Any);
     globs
 }
@@ -164,7 +165,7 @@ mod tests {
         assert_eq!(Filters::new(many, &["a"]).unwrap_err().code, "FilterLimitExceeded");
     }
 
-    /// The plainest possible matcher, exponential and obviously right.
+    /// The simplest possible matcher: exponential, and obviously correct.
     fn oracle(pattern: &[Glob], value: &[char]) -> bool {
         match (pattern.split_first(), value.split_first()) {
             (None, None) => true,

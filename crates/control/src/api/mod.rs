@@ -1,6 +1,8 @@
-//! EC2's actions: the table, and what is the same for all of them.
+//! The EC2 actions: their table, and the steps that they share.
 //!
-//! A new action is one file with an `ACTION` in it and one line in [`ACTIONS`].
+//! [`Api::prepare`] verifies a request's signature and finds its action, [`Api::admit`] refuses
+//! repeated signatures, and [`Api::run`] executes the action. Each returns an [`ApiError`] in EC2's
+//! form. A new action is one file with an `ACTION` and one line in [`ACTIONS`].
 
 pub mod args;
 pub mod error;
@@ -50,26 +52,26 @@ use crate::model::{Command, UnixMs};
 use crate::plane::{Outcome, Plane};
 use crate::{Endpoint, clock};
 
-/// The version of EC2's API that is spoken.
+/// The supported version of the EC2 API.
 pub const VERSION: &str = "2016-11-15";
 /// The XML namespace of replies.
 const NAMESPACE: &str = "http://ec2.amazonaws.com/doc/2016-11-15/";
 /// The name of the service in signatures.
 const SERVICE: &str = "ec2";
-/// The account everything belongs to.
+/// The account that owns everything.
 const OWNER_ID: &str = "000000000000";
 
 /// One action.
 pub struct Action {
     /// Its name, as in the parameter `Action`.
     pub name: &'static str,
-    /// Whether it changes anything: such actions run one at a time.
+    /// Whether it changes anything.
     pub mutates: bool,
-    /// Carries it out: what the reply contains beside the request id.
+    /// Executes the action and returns the contents of the reply, without the request id.
     pub run: fn(&mut Call<'_>) -> Result<Vec<Element>, ApiError>,
 }
 
-/// Every action, in the order of their names.
+/// All actions, ordered by name.
 pub const ACTIONS: &[Action] = &[
     adopt_volume::ACTION,
     attach_volume::ACTION,
@@ -97,40 +99,40 @@ pub const ACTIONS: &[Action] = &[
     set_volume_credits::ACTION,
 ];
 
-/// One request being carried out.
+/// A request in execution.
 pub struct Call<'a> {
     /// The control plane.
     pub plane: &'a Plane,
-    /// Where the data plane is reached.
+    /// The addresses of the data plane.
     pub endpoints: &'a [Endpoint],
-    /// The parameters that are not yet understood.
+    /// The parameters that have not been read yet.
     pub args: Args,
-    /// Hash of all parameters that make the request what it is.
+    /// Hash of all parameters that define the request.
     pub fingerprint: String,
-    /// Only check; change nothing.
+    /// Whether this is a dry run, which changes nothing.
     pub dry_run: bool,
-    /// When the request came.
+    /// When the request arrived.
     pub now: UnixMs,
 }
 
 impl Call<'_> {
-    /// Carries out a command of the model.
+    /// Executes a command of the model.
     fn execute(&self, command: &Command) -> Result<Outcome, ApiError> {
         self.plane.execute(command, self.dry_run).map_err(ApiError::from)
     }
 }
 
-/// A request that is authentic and has an action that exists.
+/// An authentic request for an existing action.
 pub struct Prepared {
     /// The action.
     pub action: &'static Action,
     params: Params,
-    /// Hash of all parameters that make the request what it is.
+    /// Hash of all parameters that define the request.
     fingerprint: String,
     verified: Verified,
 }
 
-/// The API, without its sockets.
+/// The API, independent of its sockets.
 pub struct Api {
     plane: Arc<Plane>,
     credentials: Credentials,
@@ -139,9 +141,9 @@ pub struct Api {
 }
 
 impl Api {
-    /// The API in front of `plane`, for whoever has `credentials`, of a data plane that is reached
-    /// at `endpoints`. What was signed until `began` may have been used before, at a server that is
-    /// gone; `None` if there was none.
+    /// Creates the API of `plane` for clients with `credentials`; the data plane is reached at
+    /// `endpoints`. Signatures made until `began` may have been used at an earlier server; `None`
+    /// if there was none.
     #[must_use]
     pub fn new(
         plane: Arc<Plane>,
@@ -152,7 +154,7 @@ impl Api {
         Self { plane, credentials, endpoints, replays: Mutex::new(Replays::new(began)) }
     }
 
-    /// The control plane behind.
+    /// The control plane.
     #[must_use]
     pub fn plane(&self) -> &Arc<Plane> {
         &self.plane
@@ -161,14 +163,14 @@ impl Api {
     /// Checks the signature and finds the action.
     ///
     /// # Errors
-    /// EC2's errors about signatures, malformed parameters and unknown actions.
+    /// EC2's errors for signatures, malformed parameters and unknown actions.
     pub fn prepare(&self, request: &sigv4::Request<'_>) -> Result<Prepared, ApiError> {
         let scope = Scope { region: &self.plane.settings.region, service: SERVICE };
         let Credentials { access_key_id, secret_access_key } = &self.credentials;
         let secret = |key: &str| (key == access_key_id).then(|| secret_access_key.clone());
         let verified = sigv4::verify(request, scope, secret, clock::now().0 / 1_000)?;
         let mut in_query = Params::decode(request.query.as_bytes())?;
-        // They belong to the signature, which is verified.
+        // These parameters belong to the signature, which is verified.
         in_query.retain(|name| !name.starts_with("X-Amz-"));
         let mut params = in_query.and(Params::decode(request.body)?)?;
         let name = params.take("Action").ok_or_else(ApiError::missing_action)?;
@@ -186,15 +188,15 @@ impl Api {
         }
     }
 
-    /// Whether the request may be carried out now: its signature must not have been used before if
-    /// it would change anything. To be asked once, before it is carried out.
+    /// Checks whether the request may be executed now: the signature of a mutating request must not
+    /// have been used before. Callers call this once per request, before its execution.
     ///
     /// # Errors
     /// See [`Denied`].
     pub fn admit(&self, prepared: &Prepared) -> Result<(), Denied> {
         let Prepared { action, params, fingerprint, verified } = prepared;
         let now = clock::now();
-        // Such a request is answered with the volume that there is, however often it comes.
+        // A request with a client token returns the existing volume, however often it is repeated.
         let is_known = |token: &str| {
             let model = self.plane.model();
             model.known_token(token, now).is_some_and(|known| known.fingerprint == *fingerprint)
@@ -208,14 +210,14 @@ impl Api {
     }
 
     fn replays(&self) -> MutexGuard<'_, Replays> {
-        // No change of it can be left half done.
+        // Every change of it is a single call, so a poisoned lock is still consistent.
         self.replays.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Carries out a request. May block for as long as the data plane takes.
+    /// Executes a request. May block for as long as the data plane takes.
     ///
     /// # Errors
-    /// Whatever the action refuses.
+    /// The errors of the action.
     pub fn run(&self, prepared: Prepared, request_id: &str) -> Result<String, ApiError> {
         let Prepared { action, params, fingerprint, verified } = prepared;
         let result = self.perform(action, params, fingerprint, request_id);
@@ -265,8 +267,7 @@ fn fingerprint(params: &Params) -> String {
     sigv4::sha256_hex(query::encode(pairs).as_bytes())
 }
 
-/// Whether the parameters say, in the way that [`Args::boolean`] reads it, that nothing is to be
-/// changed.
+/// Whether the parameters request a dry run, read as [`Args::boolean`] reads them.
 fn is_dry_run(params: &Params) -> bool {
     params.get("DryRun").is_some_and(|value| args::truth(value) == Some(true))
 }

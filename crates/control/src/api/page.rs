@@ -1,12 +1,12 @@
-//! Results in pages. A token says after which key to go on, so deletions between two pages do no
-//! harm.
+//! Paging of results. A token holds the last key of a page, so deletions between two pages cause no
+//! error.
 
 use super::error::ApiError;
 
-/// Keys are ids and tag keys; a longer token is not ours.
+/// The most bytes of a key. Keys are ids and tag keys, so a longer token is not ours.
 const TOKEN_BYTES_MAX: usize = 2_048;
 
-/// Which part of the results is wanted.
+/// The requested part of the results.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Page {
     max: Option<usize>,
@@ -14,7 +14,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// At most `max` results, after the page that gave `token`.
+    /// Requests at most `max` results, after the page that returned `token`.
     ///
     /// # Errors
     /// `InvalidPaginationToken`.
@@ -23,20 +23,20 @@ impl Page {
         Ok(Self { max, after })
     }
 
-    /// The same with at most `max` results, also where no number was asked for.
+    /// Limits the page to `max` results, even if the client named no number.
     #[must_use]
     pub fn at_most(self, max: usize) -> Self {
         Self { max: Some(self.max.map_or(max, |wanted| wanted.min(max))), ..self }
     }
 
-    /// Whether a page was asked for at all.
+    /// Whether the client requested a page at all.
     #[must_use]
     pub fn is_given(&self) -> bool {
         self.max.is_some() || self.after.is_some()
     }
 
-    /// Cuts the page out of `all`, which must be in the order of the keys that `key` gives; also
-    /// the token of the next page, if there is one.
+    /// Cuts the page out of `all`, which must be ordered by `key`. Also returns the token of the
+    /// next page, if there is one.
     pub fn cut<T>(
         &self,
         all: impl Iterator<Item = T>,
@@ -57,7 +57,7 @@ impl Page {
     }
 }
 
-/// In hexadecimal, so that nobody is tempted to read or build tokens.
+/// Encodes a token in hexadecimal, which discourages clients from parsing or building tokens.
 fn encoded(key: &str) -> String {
     key.bytes().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -91,7 +91,7 @@ mod tests {
     }
 
     proptest! {
-        /// Pages put together are the whole, whatever is deleted on the way behind us.
+        /// All pages together are the whole, even if earlier results are deleted in between.
         #[test]
         fn pages_make_the_whole(
             keys in proptest::collection::btree_set("[a-c\u{e9}]{1,3}", 0..30), max in 1_usize..7,
@@ -106,7 +106,7 @@ mod tests {
                 seen.extend(items.into_iter().cloned());
                 token = next;
                 if token.is_none() { break; }
-                // The last key of the page, on which the token stands, goes away.
+                // The key in the token is deleted.
                 left.remove(seen.last().unwrap());
             }
             prop_assert_eq!(seen, keys.into_iter().collect::<Vec<_>>());

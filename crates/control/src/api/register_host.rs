@@ -1,4 +1,4 @@
-//! RegisterHost (not EC2's): makes a client host known, with an instance type's EBS limits.
+//! RegisterHost (not an EC2 action): registers a client host with an instance type's EBS limits.
 
 use std::net::IpAddr;
 

@@ -1,14 +1,14 @@
-//! A signature of a call that changes something is good for one use. Pure.
+//! Protection against replays: the signature of a mutating request is valid once. Pure.
 //!
-//! Who overhears a signed request can send it again for as long as it is good, so those that were
-//! used are remembered until then. A signature says its second, not more: a client that makes the
-//! same change twice in a second signs both alike, and an SDK that has lost a reply signs its next
-//! try alike, too. Neither can be told from who repeats what it has overheard, so the second one is
-//! refused as too early: with the code at which every SDK signs anew and tries again, and only once
-//! the client's clock shows another second, so that the next try is a new signature.
+//! An attacker who records a signed request can send it again while the signature is valid. So used
+//! signatures are stored until they expire. A signature has a resolution of one second: a client
+//! that makes the same change twice in a second produces the same signature, and so does an SDK
+//! that lost a reply and retries. Neither can be distinguished from a replay, so the second request
+//! is refused as too early. The error code makes every SDK sign again and retry. The refusal is
+//! sent only when the client's clock shows another second, so that the retry has a new signature.
 //!
-//! What was used before the server started is not known. Nothing that was signed until then changes
-//! anything.
+//! Signatures that were used before the server's start are unknown. So nothing that was signed
+//! until then can change anything.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -19,51 +19,51 @@ use evenkeel_wire::aws::timestamp;
 use super::error::ApiError;
 use crate::model::UnixMs;
 
-/// Signatures that are remembered, some 100 bytes each: 870 changes a second for the five minutes
-/// that a signature is good. Beyond it changes are refused, and none is forgotten.
+/// The most signatures stored, some 100 bytes each: 870 changes a second for the five minutes in
+/// which a signature is valid. Beyond that changes are refused, and no signature is dropped.
 pub const SIGNATURES_MAX: usize = 1 << 18;
-/// Failures that are told again to who repeats a request at once.
+/// The most failures stored, to be returned to clients that repeat a request at once.
 const FAILURES_MAX: usize = 1_024;
-/// Signatures that are forgotten at a time: more than come, and never all at once.
+/// The most expired signatures removed at a time: more than are added, but never all at once.
 const FORGOTTEN_MAX: usize = 1_024;
-/// After this time a client's clock shows another second, in milliseconds, whatever part of one the
-/// clocks are apart.
+/// After this time a client's clock shows another second, in milliseconds, whatever the offset
+/// between the clocks.
 const SECOND_MS: u64 = 1_010;
 
-/// A request that is not carried out.
+/// A refused request.
 #[derive(Debug)]
 pub struct Denied {
-    /// What the client is told,
+    /// The error for the client.
     pub error: ApiError,
-    /// and how long from now: before that it would only sign the same again.
+    /// How long to wait before sending it: an earlier retry would have the same signature.
     pub wait: Duration,
 }
 
-/// The signatures that were used.
+/// The used signatures.
 #[derive(Debug, Default)]
 pub struct Replays {
-    /// When this server began; `None` if no signature can be older.
+    /// When this server started; `None` if no signature can be older.
     began: Option<UnixMs>,
-    /// When each was used.
+    /// The time of use of each signature.
     used: BTreeMap<u128, UnixMs>,
-    /// The last second in which each is good.
+    /// The last second in which each signature is valid.
     ends: BTreeSet<(u64, u128)>,
-    /// What was good until before this second only may be forgotten.
+    /// Signatures that expired before this second may have been dropped.
     forgotten_s: u64,
-    /// What the server failed to do within the last second.
+    /// The server's failures within the last second.
     failures: VecDeque<(UnixMs, u128, ApiError)>,
 }
 
 impl Replays {
-    /// Nothing was used; except perhaps what was signed until `began`.
+    /// No signature was used, except perhaps those made until `began`.
     pub fn new(began: Option<UnixMs>) -> Self {
         Self { began, ..Self::default() }
     }
 
-    /// Uses a signature.
+    /// Marks a signature as used.
     ///
     /// # Errors
-    /// It was used before, or that cannot be told any more, or too many others are remembered.
+    /// The signature was used before, or may have been, or too many others are stored.
     pub fn take(&mut self, verified: &Verified, now: UnixMs) -> Result<(), Denied> {
         self.forget(now);
         let key = key(verified);
@@ -85,8 +85,9 @@ impl Replays {
         Ok(())
     }
 
-    /// The server could not do what a signature was used for. SDKs try again by themselves, and
-    /// within the same second they sign alike: they are to be told why, not that they repeat it.
+    /// Records that the server failed to execute the request of a signature. SDKs retry by
+    /// themselves, within the same second with the same signature. They must get the failure again,
+    /// not the error of a replay.
     pub fn failed(&mut self, verified: &Verified, error: &ApiError, now: UnixMs) {
         let is_old = |(at, ..): &mut (UnixMs, _, _)| now.ms_since(*at) > SECOND_MS;
         while self.failures.pop_front_if(is_old).is_some() {}
@@ -110,7 +111,7 @@ impl Replays {
 
     fn may_be_forgotten(&self, verified: &Verified) -> bool {
         let is_older = |began: UnixMs| verified.signed_at_unix_s.saturating_mul(1_000) <= began.0;
-        // The latter only if the clock was set back.
+        // The latter happens only if the clock was set back.
         self.began.is_some_and(is_older) || verified.good_until_unix_s < self.forgotten_s
     }
 
@@ -141,10 +142,10 @@ fn unknown(verified: &Verified, began: Option<UnixMs>, now: UnixMs) -> Denied {
     Denied { error, wait: Duration::from_millis(SECOND_MS.saturating_sub(since_ms)) }
 }
 
-/// Half of the signature: nobody without the secret can make two that are alike in it.
+/// Half of the signature: without the secret nobody can make two signatures with equal halves.
 fn key(verified: &Verified) -> u128 {
     let half = verified.signature.get(..32).unwrap_or_default();
-    // What was verified is hexadecimal.
+    // A verified signature is hexadecimal.
     u128::from_str_radix(half, 16).unwrap_or_default()
 }
 
@@ -181,7 +182,7 @@ mod tests {
         let one = signed(1, SECOND);
         replays.take(&one, at(300)).unwrap();
         replays.take(&signed(2, SECOND), at(300)).unwrap();
-        // Until a client that signed when it came has another second.
+        // Until a client that signed on arrival has another second.
         assert_eq!(refused(replays.take(&one, at(400))), (503, "RequestLimitExceeded", 910));
         for later in [1_310, 60_000, SKEW_MAX_S * 1_000] {
             assert_eq!(refused(replays.take(&one, at(later))).2, 0);
@@ -189,7 +190,8 @@ mod tests {
         assert_eq!(replays.used.len(), 2);
         replays.take(&signed(3, SECOND + 301), at((SKEW_MAX_S + 1) * 1_000)).unwrap();
         assert_eq!((replays.used.len(), replays.ends.len()), (1, 1), "what has ended is forgotten");
-        // The clock is set back: it would be good again, and nobody knows that it was used.
+        // The clock is set back: the signature would be valid again, and its use is no longer
+        // known.
         let (_, code, _) = refused(replays.take(&one, at(500)));
         assert_eq!(code, "RequestLimitExceeded");
     }
@@ -214,7 +216,7 @@ mod tests {
         let Denied { error, .. } = replays.take(&next, at(1_000)).unwrap_err();
         assert!(error.message.starts_with("262144 changes were signed"), "{error:?}");
         assert!(replays.take(&signed(0, SECOND), at(1_000)).is_err());
-        // They go by and by, and none comes back meanwhile.
+        // They are dropped gradually, and none becomes valid again in the meantime.
         let later = signed(u128::MAX, SECOND + SKEW_MAX_S + 1);
         replays.take(&later, at((SKEW_MAX_S + 1) * 1_000)).unwrap();
         assert_eq!(replays.used.len(), SIGNATURES_MAX - FORGOTTEN_MAX + 1);

@@ -1,4 +1,5 @@
-//! SetVolumeCredits (not EC2's): sets credit balances, so that the end of a burst can be tested.
+//! SetVolumeCredits (not an EC2 action): sets credit balances, so that the end of a burst can be
+//! tested.
 
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_wire::aws::xml::Element;

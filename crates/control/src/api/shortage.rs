@@ -1,4 +1,5 @@
-//! `InsufficientVolumeCapacity`: what is short and by how much, and what would fit.
+//! The texts of `InsufficientVolumeCapacity`: the short resource, the missing amount, and the
+//! largest volume that would fit.
 
 use std::fmt::Write as _;
 
@@ -9,7 +10,7 @@ use evenkeel_core::volume::VolumeSpec;
 use super::error::ApiError;
 use crate::model::{Shortfall, Source, SpaceShort};
 
-/// In what the amounts of a resource are told.
+/// The unit in which amounts of a resource are shown.
 pub(super) const fn unit(resource: Resource) -> &'static str {
     match resource {
         Resource::DeviceTime => "I/Os of 16 KiB per second",
@@ -18,7 +19,7 @@ pub(super) const fn unit(resource: Resource) -> &'static str {
     }
 }
 
-/// Who says how much there is, in words.
+/// The source of the capacity, in words.
 const fn source(source: Source) -> &'static str {
     match source {
         Source::Calibration => "as calibrated",
@@ -26,7 +27,7 @@ const fn source(source: Source) -> &'static str {
     }
 }
 
-/// The error of a volume that is not sold.
+/// The error for a shortage of capacity.
 pub(super) fn error(shortfall: &Shortfall) -> ApiError {
     let Shortfall { asked, oversell, source: from, resource, needed, left, fits, .. } = shortfall;
     let (from, unit, volume_type) = (source(*from), unit(*resource), asked.volume_type);
@@ -50,7 +51,7 @@ pub(super) fn error(shortfall: &Shortfall) -> ApiError {
     ApiError::no_capacity(text)
 }
 
-/// The error of a volume for whose bytes there is no room.
+/// The error for a shortage of space.
 pub(super) fn space(short: &SpaceShort) -> ApiError {
     let SpaceShort { asked, needed, left, total, oversell } = short;
     let volume = described(asked);
@@ -70,7 +71,7 @@ fn gib(bytes: ByteCount) -> String {
     format!("{}.{} GiB", tenths / 10, tenths % 10)
 }
 
-/// A volume in words: its type, its size, what is bought of it.
+/// A volume in words: its type, its size, its provisioned limits.
 fn described(spec: &VolumeSpec) -> String {
     let article = if spec.volume_type.name().starts_with('i') { "an" } else { "a" };
     let mut text = format!("{article} {} volume of {} GiB", spec.volume_type, spec.size_gib);

@@ -1,4 +1,4 @@
-//! Things as EC2's XML shows them. Element names are those of botocore's EC2 model.
+//! Volumes, hosts and their parts as EC2's XML. Element names are those of botocore's EC2 model.
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::volume::VolumeSpec;
@@ -16,18 +16,18 @@ pub fn time(name: &str, at: UnixMs) -> Element {
     Element::text(name, timestamp::extended(at.0))
 }
 
-/// The reply of actions that only succeed.
+/// The reply of actions that return success only.
 pub fn success() -> Vec<Element> {
     vec![Element::text("return", true)]
 }
 
-/// A list, `<name><item/>...</name>`, and the token of its next page.
+/// A list, `<name><item/>...</name>`, and the token of the next page.
 pub fn paged(name: &str, items: Vec<Element>, token: Option<String>) -> Vec<Element> {
     let token = token.map(|token| Element::text("nextToken", token));
     [Element::list(name, items)].into_iter().chain(token).collect()
 }
 
-/// The id of the only zone, in the form EC2 uses (`use1-az1`).
+/// The id of the only zone, in EC2's form (`use1-az1`).
 pub fn zone_id(settings: &Settings) -> String {
     format!("{}-az1", settings.region.replace('-', ""))
 }
@@ -45,7 +45,7 @@ fn limits(spec: &VolumeSpec) -> impl Iterator<Item = Element> {
     iops.into_iter().chain(throughput)
 }
 
-/// What CreateVolume and DescribeVolumes show.
+/// A volume as CreateVolume and DescribeVolumes return it.
 pub fn volume(settings: &Settings, volume: &Volume) -> Vec<Element> {
     let spec = &volume.spec;
     let attachments = volume.attachments.iter().map(|attachment| {
@@ -67,13 +67,13 @@ pub fn volume(settings: &Settings, volume: &Volume) -> Vec<Element> {
     fields.extend(limits(spec));
     fields.push(tag_set(&volume.tags));
     if let Phase::Error(reason) = &volume.phase {
-        // Not EC2's: there nobody is told.
+        // An extension: EC2 does not return the reason.
         fields.push(Element::text("errorReason", reason));
     }
     fields
 }
 
-/// What AttachVolume, DetachVolume and DescribeVolumes show of an attachment.
+/// An attachment as AttachVolume, DetachVolume and DescribeVolumes return it.
 pub fn attachment_fields(volume: VolumeId, attachment: &Attachment, state: &str) -> Vec<Element> {
     vec![
         Element::text("volumeId", volume),
@@ -85,7 +85,7 @@ pub fn attachment_fields(volume: VolumeId, attachment: &Attachment, state: &str)
     ]
 }
 
-/// What ModifyVolume and DescribeVolumesModifications show.
+/// A modification as ModifyVolume and DescribeVolumesModifications return it.
 pub fn modification(volume: VolumeId, modification: &Modification, now: UnixMs) -> Vec<Element> {
     let (state, progress, ended) = modification.progress(now);
     let mut fields =
@@ -107,7 +107,7 @@ pub fn modification(volume: VolumeId, modification: &Modification, now: UnixMs) 
     fields
 }
 
-/// A host as DescribeInstances shows an instance.
+/// A host as an instance of DescribeInstances.
 pub fn host(settings: &Settings, model: &Model, host: &Host) -> Vec<Element> {
     let mappings = model.attachments_of(host.id).map(|(volume, attachment)| {
         let ebs = [
@@ -144,7 +144,7 @@ pub fn host(settings: &Settings, model: &Model, host: &Host) -> Vec<Element> {
 /// EC2's number for `running`, the only state a host has.
 pub const RUNNING_CODE: &str = "16";
 
-/// The address a host comes from.
+/// The address from which a host connects.
 pub fn address(host: &Host) -> String {
     match host.address {
         HostAddress::Local => "127.0.0.1".into(),

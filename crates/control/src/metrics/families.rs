@@ -1,4 +1,4 @@
-//! The metrics: name, meaning, unit, and where each value is found. docs/reference/metrics.md lists
+//! The metrics: name, meaning, unit, and the source of each value. docs/reference/metrics.md lists
 //! them; a test compares both.
 
 use std::fmt;
@@ -17,7 +17,7 @@ use super::{HostNow, Snapshot, SpaceNow, VolumeNow, assured, filled, real};
 /// 16.8 ms, 134 ms, 1.07 s. Powers of two end buckets of [`Histogram`], so every count is exact.
 const BOUNDS_LOG2: [u32; 8] = [17, 18, 19, 20, 22, 24, 27, 30];
 
-/// Stages that are the wait for a limit.
+/// The stages in which a request waits for a limit.
 const LIMITS: [Stage; 4] =
     [Stage::VolumeOperations, Stage::VolumeBytes, Stage::InstanceOperations, Stage::InstanceBytes];
 
@@ -27,19 +27,19 @@ enum Value {
     Real(f64),
 }
 
-/// Where a family's samples come from.
+/// The source of a family's samples.
 enum Of {
-    /// One for each volume that has the value.
+    /// One sample for each volume that has the value.
     Volume(fn(&VolumeNow) -> Option<Value>),
-    /// One for each host that has the value.
+    /// One sample for each host that has the value.
     Host(fn(&HostNow) -> Option<Value>),
-    /// As the function says.
+    /// The samples that the function returns.
     Each(fn(&Snapshot, &mut MetricEncoder<'_>) -> fmt::Result),
 }
 
 /// All samples of one name.
 pub(super) struct Family {
-    /// With its unit, without `evenkeel_` and, on counters, `_total`.
+    /// The name with its unit, without `evenkeel_` and, for counters, `_total`.
     name: &'static str,
     kind: MetricType,
     help: &'static str,
@@ -55,7 +55,7 @@ impl Family {
         Self { name, kind: MetricType::Gauge, help, of }
     }
 
-    /// Writes what it is, and its samples.
+    /// Writes the family's metadata and its samples.
     pub(super) fn encode(
         &self,
         snapshot: &Snapshot,
@@ -89,7 +89,7 @@ impl Family {
     }
 }
 
-/// A family's unit is told apart from its name, so that it can be declared.
+/// The unit of a family, parsed from its name, for its declaration.
 fn split(name: &'static str) -> (&'static str, Option<Unit>) {
     let seconds = name.strip_suffix("_seconds").map(|name| (name, Some(Unit::Seconds)));
     let bytes = || name.strip_suffix("_bytes").map(|name| (name, Some(Unit::Bytes)));
@@ -140,7 +140,7 @@ fn in_seconds(time: Duration) -> f64 {
     std::time::Duration::from_nanos(time.ns).as_secs_f64()
 }
 
-/// A value of the requests of one kind; zero of a volume that nobody has used.
+/// A value of the requests of one kind; zero for a volume without requests.
 fn of_requests(volume: &VolumeNow, op: Op, value: fn(&Latency) -> u64) -> u64 {
     volume.latencies.as_ref().map_or(0, |latencies| value(op.of(latencies)))
 }
@@ -169,7 +169,7 @@ impl Op {
     }
 }
 
-/// Every metric, in the order of the reference.
+/// All metrics, in the order of the reference.
 pub(super) const ALL: &[Family] = &[
     Family::counter(
         "read_ops",
@@ -447,7 +447,7 @@ fn burst(limit: evenkeel_core::qos::pacing::Limit) -> Value {
     Value::Count(limit.per_second)
 }
 
-/// A count of seconds, of volumes that were judged at all.
+/// A count of seconds, for volumes that were judged.
 fn judged(volume: &VolumeNow, seconds: u64) -> Option<Value> {
     volume.report.contract.met_ppm().map(|_| Value::Count(seconds))
 }
@@ -458,7 +458,7 @@ fn burst_empty_eta(volume: &VolumeNow) -> Option<Value> {
     Some(Value::Real(eta_s))
 }
 
-/// Those that have counted anything: most volumes are only read, or only written, or idle.
+/// Omits counters at zero: most volumes are only read, or only written, or idle.
 fn latency_histograms(snapshot: &Snapshot, metric: &mut MetricEncoder<'_>) -> fmt::Result {
     for volume in &snapshot.volumes {
         let Some(latencies) = &volume.latencies else { continue };
@@ -495,7 +495,7 @@ fn encode_histogram(
     sample.encode_histogram::<NoLabelSet>(sum_s, histogram.count(), &buckets, None)
 }
 
-/// Of volumes that were used: all others have spent no time anywhere.
+/// Only for volumes that had requests: all others have spent no time in any stage.
 fn stage_sums(
     snapshot: &Snapshot,
     metric: &mut MetricEncoder<'_>,

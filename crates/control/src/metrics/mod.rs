@@ -1,8 +1,8 @@
-//! `/metrics`: how everything is, in the text format of OpenMetrics.
+//! `/metrics`: the state of volumes and hosts in the text format of OpenMetrics.
 //!
-//! A scrape asks the data plane twice (for its report, and for where requests spent their time) and
-//! keeps nothing of the answers but credit balances, from which the next scrape tells when they
-//! will be spent.
+//! A scrape calls the data plane twice (for its report, and for the time that requests spent in
+//! each stage). It keeps only the credit balances, from which the next scrape computes when they
+//! run out. It fails if the data plane does not answer.
 
 mod families;
 
@@ -23,11 +23,11 @@ use crate::model::{Attachment, Model, UnixMs};
 use crate::plane::{Plane, PlaneError};
 use crate::{clock, reconcile};
 
-/// What the answer of a scrape is, as HTTP says it.
+/// The content type of the answer.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// What all names begin with.
+/// The prefix of all names.
 const PREFIX: &str = "evenkeel";
-/// Balances are compared over at least this long, in milliseconds: over less, a few I/Os would look
+/// Balances are compared over at least this time, in milliseconds: over less, a few I/Os would look
 /// like a trend.
 const TREND_MS_MIN: u64 = 1_000;
 
@@ -38,7 +38,7 @@ pub struct Scraper {
 }
 
 impl Scraper {
-    /// How everything is now.
+    /// Returns all metrics.
     ///
     /// # Errors
     /// [`PlaneError::Agent`].
@@ -47,7 +47,7 @@ impl Scraper {
         self.trend.follow(clock::now(), &report.volumes);
         let mut latencies: BTreeMap<VolumeId, Box<Latencies>> = latencies.into_iter().collect();
         let model = plane.model();
-        // What is just being made or deleted is known to one side only.
+        // A volume that is being created or deleted is known to one side only.
         let volumes = report.volumes.into_iter().filter_map(|report| {
             let volume = model.volumes.get(&report.id)?;
             Some(VolumeNow {
@@ -108,20 +108,20 @@ fn states(model: &Model) -> BTreeMap<&'static str, u64> {
     states
 }
 
-/// How fast balances fall, told from two scrapes.
+/// How fast balances fall, computed from two scrapes.
 #[derive(Debug, Default)]
 struct Trend {
     looked: Option<UnixMs>,
     balances: BTreeMap<VolumeId, u64>,
-    /// Credits a second that go, on balance; zero or less while the balance stays or grows.
+    /// Credits spent per second, net of refill; zero or less if the balance stays or grows.
     drain_per_second: BTreeMap<VolumeId, f64>,
 }
 
 impl Trend {
-    /// Looks again, unless the last look is too near.
+    /// Takes a new sample, unless the last one is too recent.
     fn follow(&mut self, now: UnixMs, volumes: &[VolumeReport]) {
         let elapsed_ms = match self.looked {
-            // The clock was set back: nothing can be compared.
+            // The clock was set back, so the samples cannot be compared.
             Some(looked) if looked > now => None,
             Some(looked) if now.ms_since(looked) < TREND_MS_MIN => return,
             looked => looked.map(|looked| now.ms_since(looked)),
@@ -156,12 +156,12 @@ const fn real(count: u64) -> f64 {
     count as f64
 }
 
-/// What it may do at any time: the provisioned rate, or the baseline of a type with credits.
+/// The rate without bursts: the provisioned rate, or the baseline of a type with credits.
 fn assured(limit: Limit) -> u64 {
     limit.credit.map_or(limit.per_second, |credit| credit.refill_per_second.min(limit.per_second))
 }
 
-/// What part of its credits a bucket holds.
+/// The filled share of a credit bucket.
 fn filled(limit: Option<Limit>, balance: Option<u64>) -> Option<f64> {
     let capacity = limit?.credit?.capacity;
     (capacity > 0).then_some(real(balance?) / real(capacity))
@@ -173,12 +173,12 @@ struct VolumeNow {
     name: String,
     volume_type: String,
     pacing: Pacing,
-    /// I/Os a second that it has reserved.
+    /// I/Os per second that it has reserved.
     floor_iops: u32,
     report: VolumeReport,
-    /// `None` if nobody has used it.
+    /// `None` if it has had no requests.
     latencies: Option<Box<Latencies>>,
-    /// Credits a second that go; `None` as long as there was no earlier look.
+    /// Credits spent per second; `None` until there are two samples.
     drain_per_second: Option<f64>,
 }
 
@@ -192,17 +192,17 @@ struct HostNow {
     counters: InstanceCounters,
 }
 
-/// Room for bytes at rest.
+/// The space for stored bytes.
 #[derive(Debug)]
 struct SpaceNow {
     total: ByteCount,
     free: ByteCount,
     sold: ByteCount,
-    /// `None` is any number.
+    /// `None` means any number.
     for_sale: Option<ByteCount>,
 }
 
-/// Which volume is attached where.
+/// An attachment.
 #[derive(Debug)]
 struct AttachmentNow {
     volume: String,
@@ -211,15 +211,15 @@ struct AttachmentNow {
     state: &'static str,
 }
 
-/// Everything that one answer shows.
+/// All data of one answer.
 #[derive(Debug, Default)]
 struct Snapshot {
     volumes: Vec<VolumeNow>,
     hosts: Vec<HostNow>,
     attachments: Vec<AttachmentNow>,
-    /// How many volumes are in each state.
+    /// The number of volumes in each state.
     states: BTreeMap<&'static str, u64>,
-    /// `None` where it is not known.
+    /// `None` if it is unknown.
     space: Option<SpaceNow>,
 }
 
@@ -228,7 +228,7 @@ impl Snapshot {
         let mut registry = Registry::with_prefix(PREFIX);
         registry.register_collector(Box::new(self));
         let mut answer = String::new();
-        // A `String` takes everything; nothing else here can fail.
+        // Writing to a `String` cannot fail; nothing else here can fail.
         let _ = text::encode(&mut answer, &registry);
         answer
     }
