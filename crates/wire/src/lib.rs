@@ -1,9 +1,9 @@
-//! Bytes to meaning and back, for both ends of each protocol. Pure: no sockets, no clock, no
-//! threads.
+//! Encoding and decoding of protocol messages, for both ends of each protocol. Pure: no sockets, no
+//! clock, no threads.
 //!
-//! [`nbd`] is the block protocol, [`aws`] the grammar of the EC2 query API (it knows no EC2
-//! action),
-//! [`agent`] what the control plane tells the data plane.
+//! [`nbd`] is the block protocol, [`aws`] the grammar of the EC2 query API (without any EC2
+//! action), [`agent`] the messages between control plane and data plane. Malformed input is an
+//! error that names the position; it never panics.
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -1,8 +1,9 @@
-//! Values in and out of bytes: numbers big-endian and of fixed width, without panics and without
-//! `as`. A value has one form only, so that what was decoded encodes to the same bytes.
+//! Encoding of values: numbers are big-endian with a fixed width; no panics and no `as`. A value
+//! has exactly one form, so decoded bytes encode to the same bytes.
 //!
 //! [`Reader`] is given the bytes of a frame and returns values, or a [`Malformed`] that names the
-//! field and its offset. [`Writer`] takes values; it keeps no more bytes than a frame may have.
+//! field and its offset. [`Writer`] is given values and stores at most as many bytes as a frame may
+//! have.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -11,44 +12,44 @@ use core::fmt::{self, Write as _};
 
 use evenkeel_core::limits::AGENT_FRAME_BYTES_MAX;
 
-/// Bytes that are no message of this version.
+/// The error for bytes that are no message of this version.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Malformed {
-    /// The field, from the message downwards: `volumes[3].balances.bytes`.
+    /// The path of the field from the message: `volumes[3].balances.bytes`.
     pub field: String,
-    /// Where the field begins, in bytes from the beginning of the frame.
+    /// The offset of the field in the frame, in bytes.
     pub offset: usize,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: Problem,
 }
 
-/// What is wrong with a field.
+/// A problem with a field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Problem {
-    /// The bytes are no frame of this protocol.
+    /// The bytes are not a frame of this protocol.
     NotAFrame,
     /// The frame is of another version.
     UnknownVersion(u16),
     /// No message, or no variant, has this number.
     UnknownKind(u8),
-    /// There are fewer bytes than the field has.
+    /// The frame ends before the field does.
     Truncated {
         /// Bytes that the field needs.
         needed: usize,
-        /// Bytes that are there.
+        /// Bytes that are left.
         left: usize,
     },
     /// The frame would be longer than a frame may be.
     TooLong {
-        /// Bytes that were announced.
+        /// The announced length in bytes.
         length: u32,
     },
-    /// There are more bytes after the end.
+    /// Bytes follow after the end.
     Trailing {
-        /// How many.
+        /// Their number.
         bytes: usize,
     },
-    /// A value that is reserved, or out of the field's range.
+    /// The value is reserved, or out of the field's range.
     OutOfRange,
     /// The bytes of a text are not UTF-8.
     NotUtf8,
@@ -89,7 +90,7 @@ pub(super) trait Wire: Sized {
 /// Collects the bytes of one frame.
 pub(super) struct Writer {
     bytes: Vec<u8>,
-    /// Bytes that were put, kept or not.
+    /// The number of bytes appended, stored or not.
     length: usize,
 }
 
@@ -98,7 +99,7 @@ impl Writer {
         Self { bytes: Vec::new(), length: 0 }
     }
 
-    /// Appends bytes; beyond the longest frame they are only counted.
+    /// Appends bytes. Beyond the longest frame they are counted but not stored.
     pub fn put(&mut self, bytes: &[u8]) {
         self.length = self.length.saturating_add(bytes.len());
         if self.kept_all() {
@@ -106,7 +107,7 @@ impl Writer {
         }
     }
 
-    /// All bytes that were put, or how many if they are too many for a frame.
+    /// All appended bytes, or their number if they are too many for a frame.
     pub fn finish(self) -> Result<Vec<u8>, usize> {
         if self.kept_all() { Ok(self.bytes) } else { Err(self.length) }
     }
@@ -116,14 +117,14 @@ impl Writer {
     }
 }
 
-/// A step on the way from the message to a field.
+/// An element of the path from the message to a field.
 #[derive(Clone, Copy)]
 enum PathElement {
     Field(&'static str),
     Item(u32),
 }
 
-/// Reads values off the front of a frame's bytes, and knows where it is.
+/// Reads values from the front of a frame's bytes and tracks their path and offset.
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
     offset: usize,
@@ -140,7 +141,7 @@ impl<'a> Reader<'a> {
         self.within(PathElement::Field(name), T::read)
     }
 
-    /// Reads something that is in a field of this name; an error names it.
+    /// Reads a value within a field of this name; an error includes the name.
     pub fn in_field<T>(
         &mut self,
         name: &'static str,
@@ -160,7 +161,7 @@ impl<'a> Reader<'a> {
         value
     }
 
-    /// The next bytes of a fixed number.
+    /// Reads a fixed number of bytes.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let Some((bytes, rest)) = self.rest.split_first_chunk::<N>() else {
             return Err(self.truncated(N));
@@ -181,11 +182,11 @@ impl<'a> Reader<'a> {
         self.malformed(0, Problem::Truncated { needed, left: self.rest.len() })
     }
 
-    /// The field that is being read is wrong; so many bytes of it were read.
+    /// The error for the present field, of which this many bytes were read.
     pub fn malformed(&self, read: usize, problem: Problem) -> Malformed {
         let mut field = String::new();
         for step in &self.path {
-            // A `String` takes everything.
+            // Writing to a `String` cannot fail.
             let _ = match step {
                 PathElement::Field(name) if field.is_empty() => write!(field, "{name}"),
                 PathElement::Field(name) => write!(field, ".{name}"),
@@ -195,12 +196,12 @@ impl<'a> Reader<'a> {
         Malformed { field, offset: self.offset.saturating_sub(read), problem }
     }
 
-    /// Bytes that were not read yet.
+    /// The number of bytes not read yet.
     pub fn left(&self) -> usize {
         self.rest.len()
     }
 
-    /// Everything must have been read.
+    /// Checks that everything was read.
     pub fn finish(&self) -> Result<(), Malformed> {
         match self.rest.len() {
             0 => Ok(()),
@@ -239,7 +240,7 @@ impl Wire for bool {
     }
 }
 
-/// A byte that says whether there is one, then the value.
+/// A byte that is 1 if a value follows, then the value.
 impl<T: Wire> Wire for Option<T> {
     fn write(&self, to: &mut Writer) {
         self.is_some().write(to);
@@ -263,7 +264,7 @@ impl<T: Wire> Wire for Box<T> {
     }
 }
 
-/// What something has, after its id.
+/// A value after the id of its owner.
 impl<A: Wire, B: Wire> Wire for (A, B) {
     fn write(&self, to: &mut Writer) {
         self.0.write(to);
@@ -275,10 +276,11 @@ impl<A: Wire, B: Wire> Wire for (A, B) {
     }
 }
 
-/// The number of items, then the items. Memory grows with what is there, never with the number.
+/// The number of items, then the items. Memory grows with the items read, not with the announced
+/// number.
 impl<T: Wire> Wire for Vec<T> {
     fn write(&self, to: &mut Writer) {
-        // So many would not fit into a frame: it is refused as too long.
+        // This many would not fit into a frame: [`Writer::finish`] refuses it as too long.
         u32::try_from(self.len()).unwrap_or(u32::MAX).write(to);
         self.iter().for_each(|item| item.write(to));
     }

@@ -1,6 +1,6 @@
-//! The byte forms of what messages carry: each record is its fields in the order below, each choice
-//! a number and then what belongs to it. `docs/internals/agent_protocol.md` draws them. A change
-//! here is a new [`VERSION`](super::VERSION).
+//! The byte forms of the fields of messages: a record is its fields in the order below, a choice is
+//! a number and then its fields. `docs/internals/agent_protocol.md` has pictures. A change here
+//! needs a new [`VERSION`](super::VERSION).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -22,7 +22,7 @@ use super::{
     IoErrors, Measured, Report, Space, VolumeReport, VolumeState,
 };
 
-/// Records: the same fields in the same order, written and read.
+/// Records: written and read with the same fields in the same order.
 macro_rules! records {
     ($($record:ident { $($field:ident),* $(,)? })*) => {$(
         impl Wire for $record {
@@ -94,7 +94,7 @@ records! {
     VolumeState { id, size, pacing, balances, unleased, reserved, attachments }
 }
 
-/// Types that are one number.
+/// Types that are encoded as one number.
 macro_rules! as_numbers {
     ($($of:ident: $number:ty, $value:expr, $made:expr;)*) => {$(
         impl Wire for $of {
@@ -138,7 +138,7 @@ macro_rules! ids {
 
 ids!(VolumeId, InstanceId);
 
-/// No variant has the number that was just read.
+/// The error for a number that no variant has.
 fn unknown<T>(from: &Reader<'_>, kind: u8) -> Result<T, Malformed> {
     Err(from.malformed(1, Problem::UnknownKind(kind)))
 }
@@ -262,8 +262,8 @@ impl Wire for Latency {
     }
 }
 
-/// The sum, then the number of buckets that have counted anything, then the place and the count of
-/// each in ascending order.
+/// The sum, then the number of non-empty buckets, then the position and the count of each in
+/// ascending order.
 impl Wire for Histogram {
     fn write(&self, to: &mut Writer) {
         self.sum().write(to);
@@ -283,7 +283,8 @@ impl Wire for Histogram {
         for _ in 0..filled {
             from.in_field("bucket", |from| {
                 let (place, count) = (u8::read(from)?, u64::read(from)?);
-                // An empty bucket, one out of order or one that there is not would be another form.
+                // An empty bucket, one out of order or one that does not exist would be a second
+                // form of the same value.
                 if count == 0 || place < least || !histogram.fill(place, count) {
                     return Err(from.malformed(9, Problem::OutOfRange));
                 }

@@ -6,8 +6,8 @@
 //!        4       2         1      1 (zero)   4        length bytes
 //! ```
 //!
-//! A message encodes to one form only. Bytes that are no message of this version are refused with
-//! the field and its offset; nothing is skipped or guessed.
+//! A message has exactly one encoding. Bytes that are not a message of this version are refused
+//! with the field and its offset; nothing is skipped or guessed.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -17,16 +17,16 @@ use evenkeel_core::limits::AGENT_FRAME_BYTES_MAX;
 use super::bytes::{Malformed, Problem, Reader, Wire, Writer};
 use super::{Command, Reply, VERSION};
 
-/// Bytes before the body.
+/// The length of the head in bytes.
 pub const HEAD_BYTES: usize = 12;
 
-/// What a frame begins with.
+/// The first bytes of a frame.
 const MAGIC: [u8; 4] = *b"EVKA";
 
-/// A message does not fit into a frame.
+/// The error for a message that does not fit into a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooLong {
-    /// Bytes that its frame would have.
+    /// The length that its frame would have, in bytes.
     pub length: usize,
 }
 
@@ -43,10 +43,10 @@ impl fmt::Display for TooLong {
 
 impl core::error::Error for TooLong {}
 
-/// Bytes of the whole frame that begins with this head: a stream is read up to there.
+/// The length of the frame that begins with this head, in bytes. A stream reader reads up to there.
 ///
 /// # Errors
-/// If it is no frame of this version, or longer than a frame may be.
+/// If it is not a frame of this version, or longer than a frame may be.
 pub fn frame_bytes(head: &[u8; HEAD_BYTES]) -> Result<usize, Malformed> {
     let (_, length) = read_head(&mut Reader::new(head))?;
     Ok(HEAD_BYTES + length)
@@ -78,7 +78,7 @@ fn read_head(from: &mut Reader<'_>) -> Result<(u8, usize), Malformed> {
     Ok((kind, length))
 }
 
-/// Reads one whole frame, whose body `read` understands if it knows the kind.
+/// Decodes one complete frame. `read` decodes the body, or returns an error for an unknown kind.
 fn decode<T>(
     frame: &[u8],
     read: impl FnOnce(u8, &mut Reader<'_>) -> Result<T, Malformed>,
@@ -133,7 +133,7 @@ impl Command {
         }
     }
 
-    /// The frame of this command.
+    /// Encodes the command as a frame.
     ///
     /// # Errors
     /// If it is longer than a frame may be.
@@ -158,10 +158,10 @@ impl Command {
         })
     }
 
-    /// The command in this frame, which is whole and nothing else.
+    /// Decodes the command in a frame, which must be complete and have nothing after it.
     ///
     /// # Errors
-    /// Which field is wrong, and where it begins.
+    /// The wrong field and its offset.
     pub fn decode(frame: &[u8]) -> Result<Self, Malformed> {
         decode(frame, |kind, from| {
             Ok(match kind {
@@ -200,10 +200,10 @@ impl Reply {
         }
     }
 
-    /// The frame of this reply.
+    /// Encodes the reply as a frame.
     ///
     /// # Errors
-    /// If it is longer than a frame may be: latencies of very many volumes at once.
+    /// If it is longer than a frame may be, for example latencies of very many volumes.
     pub fn encode(&self) -> Result<Vec<u8>, TooLong> {
         encode(self.kind(), |to| match self {
             Self::Done => {}
@@ -217,10 +217,10 @@ impl Reply {
         })
     }
 
-    /// The reply in this frame, which is whole and nothing else.
+    /// Decodes the reply in a frame, which must be complete and have nothing after it.
     ///
     /// # Errors
-    /// Which field is wrong, and where it begins.
+    /// The wrong field and its offset.
     pub fn decode(frame: &[u8]) -> Result<Self, Malformed> {
         decode(frame, |kind, from| {
             Ok(match kind {
@@ -238,7 +238,7 @@ impl Reply {
     }
 }
 
-/// The kind stands in the head, before the fields.
+/// The kind is in the head, before the fields.
 fn unknown_message<T>(kind: u8) -> Result<T, Malformed> {
     const OFFSET: usize = 6;
     let problem = Problem::UnknownKind(kind);

@@ -1,11 +1,13 @@
-//! What the control plane tells the data plane, and what comes back. The two never see each other:
-//! they meet here, so the data plane keeps its promise while the control plane is down.
+//! The messages between the control plane and the data plane. The two do not depend on each other
+//! and communicate through this module only, so the data plane keeps its promise while the control
+//! plane is down.
 //!
-//! Desired state goes down as whole, idempotent statements ("this volume looks like this"), never
-//! as differences, so that a restart of either side is repaired by saying everything again.
+//! The control plane sends desired state as complete, idempotent commands, never as differences. So
+//! after a restart of either side it is enough to send everything again. Every command gets one
+//! [`Reply`]; [`Reply::Failed`] means that it had no effect or has not been answered yet.
 //!
-//! Both ends are in one process today and pass these types; between processes each message is one
-//! frame of bytes ([`Command::encode`], [`Reply::encode`]), of a version that both compare.
+//! Both ends are in one process today and pass these types. Between processes each message is one
+//! frame of bytes ([`Command::encode`], [`Reply::encode`]), whose version both ends check.
 
 mod bytes;
 mod fields;
@@ -28,20 +30,20 @@ use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::qos::sharing::{DeviceModel, InstanceCounters, InstancePacing};
 use evenkeel_core::units::ByteCount;
 
-/// Version of the byte form, in every frame. Any change of a message's fields is a new one.
+/// Version of the byte form, in every frame. Any change of a message's fields needs a new version.
 pub const VERSION: u16 = 1;
 
-/// From where a host may reach a volume it is attached to.
+/// The address from which a host may access its volumes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum HostAddress {
     /// This machine: 127.0.0.1, `::1` and the unix socket.
     Local,
-    /// A host known by its address. Another loopback address is another host on this machine.
+    /// A host identified by its address. Another loopback address is another host on this machine.
     Remote(IpAddr),
 }
 
 impl HostAddress {
-    /// Who comes from an address.
+    /// The host address of a peer's IP address.
     #[must_use]
     pub const fn of(ip: IpAddr) -> Self {
         match ip.to_canonical() {
@@ -51,140 +53,147 @@ impl HostAddress {
     }
 }
 
-/// A host that may reach a volume.
+/// A host that may access a volume.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Attachment {
-    /// Which host, and so whose limits the volume's requests share. Without limits if the data
-    /// plane was never told of it ([`Command::ApplyHost`]).
+    /// The host whose limits the volume's requests share. It has no limits unless the data plane
+    /// has received it ([`Command::ApplyHost`]).
     pub host: InstanceId,
-    /// Where it connects from. One volume is not attached to two hosts with one address; where that
-    /// was done before it was refused, a connection from there counts as the first one's.
+    /// The address from which it connects. One volume is not attached to two hosts with the same
+    /// address. If that was done by a version that allowed it, a connection from there counts as
+    /// the first host's.
     pub address: HostAddress,
 }
 
-/// The desired state of one host, whole: the client instance that volumes are attached to.
+/// The complete desired state of one host: the client instance that volumes are attached to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostState {
     /// Which host.
     pub id: InstanceId,
-    /// What all its volumes may do together. A change acts at once and never refills a bucket.
+    /// The limits of all its volumes together. A change takes effect at once and never refills a
+    /// bucket.
     pub pacing: InstancePacing,
-    /// Credit balances to start from. Read only when the data plane does not know the host yet;
-    /// `None` in a dimension that has credits means a full bucket.
+    /// Initial credit balances. Used only if the data plane does not know the host yet; `None` in a
+    /// dimension that has credits means a full bucket.
     pub balances: Balances,
-    /// What of them may not be spent until [`Command::Lease`] says so; `None` is nothing. Read only
-    /// with the balances.
+    /// The part of them that must not be spent until [`Command::Lease`] allows it; `None` means
+    /// nothing. Used only together with the balances.
     pub unleased: Balances,
 }
 
-/// The desired state of one volume, whole.
+/// The complete desired state of one volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VolumeState {
     /// Which volume.
     pub id: VolumeId,
-    /// Its size. Bytes at rest that are fewer or more are refused ([`FailedKind::Damaged`]):
-    /// [`Command::Create`] makes them, [`Command::Grow`] adds to them, and nothing else does.
+    /// Its size. Stored bytes of another number are an error ([`FailedKind::Damaged`]): only
+    /// [`Command::Create`] creates bytes, and only [`Command::Grow`] adds some.
     pub size: ByteCount,
-    /// Its limits. A change acts at once and never refills a bucket.
+    /// Its limits. A change takes effect at once and never refills a bucket.
     pub pacing: Pacing,
-    /// Credit balances to start from. Read only when the data plane does not hold the volume yet;
-    /// `None` in a dimension that has credits means a full bucket.
+    /// Initial credit balances. Used only if the data plane does not hold the volume yet; `None` in
+    /// a dimension that has credits means a full bucket.
     pub balances: Balances,
-    /// What of them may not be spent until [`Command::Lease`] says so; `None` is nothing. Read only
-    /// with the balances.
+    /// The part of them that must not be spent until [`Command::Lease`] allows it; `None` means
+    /// nothing. Used only together with the balances.
     pub unleased: Balances,
-    /// What it is sure of at the device, whatever others do; of what is left it gets a part by its
-    /// limit in I/Os. Without effect while the device is not calibrated.
+    /// The device time that it is guaranteed, whatever others do. Of the remaining time it gets a
+    /// share by its limit in I/Os. No effect while the device is not calibrated.
     pub reserved: Reserved,
     /// Hosts that may connect; empty while the volume is not attached.
     pub attachments: Vec<Attachment>,
 }
 
-/// What the control plane asks for.
+/// A request of the control plane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Command {
-    /// Make a volume that has never been in force: its bytes, which read as zeroes, and all that
-    /// [`Command::Apply`] does. Bytes that are there already, and as many, stay as they are.
+    /// Creates a volume that has never been in force: creates its bytes, which read as zeroes, and
+    /// does everything that [`Command::Apply`] does. Existing bytes of the same number stay as they
+    /// are.
     Create(VolumeState),
-    /// Make it so: opens the bytes there are, changes limits, opens or closes access. When it
-    /// returns, the change is in force; connections of hosts no longer listed are closed.
+    /// Applies a volume's state: opens its existing bytes, changes limits, grants or removes
+    /// access. When it returns, the change is in force, and connections of hosts no longer listed
+    /// are closed.
     Apply(VolumeState),
-    /// The same for a volume that had so many bytes and is to have those of its state, which are
-    /// more; the new ones read as zeroes. Said again, it leaves what has been written since.
+    /// Applies a volume's state with a larger size than before; the new bytes read as zeroes. A
+    /// repeated call leaves what has been written since.
     Grow(VolumeState, ByteCount),
-    /// Forget the volume and delete its bytes. Done if there is none.
+    /// Removes the volume and deletes its bytes. Succeeds if there is none.
     Delete(VolumeId),
-    /// Make a host so, before volumes are attached to it.
+    /// Applies a host's state. Sent before volumes are attached to it.
     ApplyHost(HostState),
-    /// Forget a host. Refused while volumes are attached to it; done if there is none.
+    /// Removes a host. Fails while volumes are attached to it; succeeds if there is none.
     DeleteHost(InstanceId),
-    /// The device below the store is like this: from now on volumes share it by their claims.
+    /// Sets the properties of the device below the store: from now on volumes share it by their
+    /// reservations.
     Calibrated(DeviceModel),
-    /// Set credit balances; a dimension that is `None` stays. Values above the capacity are
-    /// clamped.
+    /// Sets credit balances; a dimension that is `None` stays. Values above the capacity are
+    /// reduced to it.
     SetBalances(VolumeId, Balances),
-    /// Lease the credits of volumes and hosts: from now on all but so much of each balance may be
-    /// spent. A dimension that is `None` stays; never is more unleased than there is.
+    /// Leases the credits of volumes and hosts: from now on everything but this part of each
+    /// balance may be spent. A dimension that is `None` stays. The unleased part never exceeds the
+    /// balance.
     Lease(CreditReport),
-    /// Tell how all volumes and hosts are.
+    /// Returns the state of all volumes and hosts.
     Report,
-    /// Tell the credit balances that may have changed since this was asked last: a volume that
-    /// rests with full balances costs nothing. One that was just applied is told of.
+    /// Returns the credit balances that may have changed since the last call; an idle volume with
+    /// full balances costs nothing. A volume that was just applied is included.
     Balances,
-    /// Tell where requests spent their time, of all volumes or of one.
+    /// Returns where requests spent their time, of all volumes or of one.
     Latencies(Option<VolumeId>),
-    /// Tell which volumes have bytes at rest, applied or not.
+    /// Returns the volumes that have stored bytes, applied or not.
     Stored,
-    /// Tell how much room there is for bytes at rest. Looks at every volume's file.
+    /// Returns the space for stored bytes. Looks at every volume's file.
     Space,
-    /// Tell what may be sold. Asked before every decision about it, so answered from memory.
+    /// Returns what may be sold. Called before every decision about it, so answered from memory.
     Capacity,
 }
 
-/// Room for bytes at rest.
+/// Space for stored bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Space {
-    /// What volumes could fill together: what they have filled, and what is free.
+    /// The bytes that volumes could fill together: those they have filled plus the free ones.
     pub total: ByteCount,
-    /// What is free.
+    /// The free bytes.
     pub free: ByteCount,
 }
 
-/// What may be sold, as far as the data plane knows. It may change while the server runs.
+/// The capacity that may be sold, as far as the data plane knows it. It may change while the server
+/// runs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Capacity {
-    /// Nothing was measured. Nothing is refused then, and whoever lists what is sold says so.
+    /// Nothing was measured. No volume is refused then, and every list of what is sold says so.
     #[default]
     Unknown,
     /// A calibration is in force.
     Measured(Measured),
 }
 
-/// What a calibration found, and how much of it is there now.
+/// The result of a calibration, and the part of it that is available now.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Measured {
     /// Id of the calibration's record.
     pub calibration: String,
-    /// When it was made, in UTC, as its record says it.
+    /// When it was made, in UTC, as in its record.
     pub date: String,
     /// The device under the store, as measured.
     pub device: DeviceFloor,
-    /// What all devices of this data plane share, as measured.
+    /// The capacity that all devices of this data plane share, as measured.
     pub domain: DomainFloor,
-    /// How much of what was measured of the device is there now, in millionths: all of it, until
-    /// the device turns out to be slower than it was.
+    /// The part of the device's measured capacity that is available now, in millionths: all of it,
+    /// unless the device has become slower.
     pub left_ppm: u32,
 }
 
 impl Measured {
-    /// The device as it is now.
+    /// The device's present capacity.
     #[must_use]
     pub fn device_now(&self) -> DeviceFloor {
         self.device.part(self.left_ppm)
     }
 }
 
-/// How one volume is, as the data plane sees it.
+/// The state of one volume, as the data plane reports it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VolumeReport {
     /// Which volume.
@@ -201,54 +210,54 @@ pub struct VolumeReport {
     pub bytes_read: u64,
     /// Bytes written since the server started.
     pub bytes_written: u64,
-    /// Flushes dispatched since the server started; they are no counted I/Os.
+    /// Flushes dispatched since the server started; they do not count as I/Os.
     pub flushes: u64,
-    /// Time its requests were held up, by what held them up.
+    /// The time for which its requests were delayed, by cause.
     pub exceeded: Exceeded,
-    /// What of its requests failed.
+    /// Its failed requests.
     pub errors: IoErrors,
-    /// In how many of the seconds in which it was used it got what was sold with it.
+    /// The number of seconds with requests in which it got what was sold with it, and their total.
     pub contract: Contract,
 }
 
-/// What of a volume's requests failed.
+/// The failed requests of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IoErrors {
     /// Requests answered with an I/O error since the server started.
     pub device: u64,
     /// Requests answered with "no space left" since the server started.
     pub no_space: u64,
-    /// A flush failed, so what was acknowledged before it may be lost: flushes fail until the
-    /// volume is attached anew.
+    /// A flush failed, so writes acknowledged before it may be lost. Flushes fail until the volume
+    /// is attached again.
     pub flush_failed: bool,
 }
 
-/// How one host is, as the data plane sees it.
+/// The state of one host, as the data plane reports it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostReport {
     /// Which host.
     pub id: InstanceId,
     /// Present credit balances.
     pub balances: Balances,
-    /// What its volumes have done together since the server started.
+    /// The counters of its volumes together since the server started.
     pub counters: InstanceCounters,
 }
 
-/// How everything is, as the data plane sees it.
+/// The state of all volumes and hosts, as the data plane reports it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
-    /// All volumes, in the order of ids.
+    /// All volumes, by id.
     pub volumes: Vec<VolumeReport>,
-    /// All hosts with limits, in the order of ids.
+    /// All hosts with limits, by id.
     pub hosts: Vec<HostReport>,
 }
 
 /// Credit balances, or parts of them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CreditReport {
-    /// Of volumes that have credits.
+    /// Balances of volumes that have credits.
     pub volumes: Vec<(VolumeId, Balances)>,
-    /// Of all hosts with limits.
+    /// Balances of all hosts with limits.
     pub hosts: Vec<(InstanceId, Balances)>,
 }
 
@@ -259,15 +268,15 @@ pub enum Reply {
     Done,
     /// Answer to [`Command::Report`].
     Report(Report),
-    /// Answer to [`Command::Balances`]; and to [`Command::Lease`] with what is unleased now, of all
-    /// that were named and are known.
+    /// Answer to [`Command::Balances`]; and to [`Command::Lease`], with the present unleased
+    /// amounts of all volumes and hosts that were named and are known.
     Balances(CreditReport),
-    /// Answer to [`Command::Latencies`], in the order of ids; volumes nobody has used since the
-    /// server started are left out.
+    /// Answer to [`Command::Latencies`], by id; volumes without requests since the server's start
+    /// are omitted.
     Latencies(Vec<(VolumeId, Box<Latencies>)>),
-    /// Answer to [`Command::Stored`]: how many bytes each volume has, in the order of ids.
+    /// Answer to [`Command::Stored`]: the number of bytes of each volume, by id.
     Stored(Vec<(VolumeId, ByteCount)>),
-    /// Answer to [`Command::Space`]; `None` where that is not known.
+    /// Answer to [`Command::Space`]; `None` if the space is unknown.
     Space(Option<Space>),
     /// Answer to [`Command::Capacity`].
     Capacity(Capacity),
@@ -278,36 +287,36 @@ pub enum Reply {
 /// Why a command had no effect.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failed {
-    /// What kind of failure.
+    /// The kind of failure.
     pub kind: FailedKind,
-    /// Names the thing, the value, the limit and the next step.
+    /// Names the object, the value, the limit and the next step.
     pub message: String,
 }
 
-/// Kinds of failure the control plane treats differently.
+/// The kinds of failure that the control plane treats differently.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FailedKind {
-    /// No room for the bytes.
+    /// No space for the bytes.
     NoSpace,
     /// The data plane does not hold this volume.
     NotFound,
-    /// The bytes at rest are missing, or not those of the volume; it is not served. Nothing was
-    /// changed, and it can be said again once the cause is gone.
+    /// The stored bytes are missing, or not those of the volume; it is not served. Nothing was
+    /// changed, and the command can be repeated once the cause is gone.
     Damaged,
-    /// The volume cannot be changed this way (for example made smaller), or not as things are. It
-    /// is as it was; said again, it is refused again until something else has changed.
+    /// The volume cannot be changed this way (for example made smaller), or not in its present
+    /// state. It is unchanged, and a repeated command fails until something else has changed.
     Refused,
     /// The store or the data plane failed.
     Internal,
-    /// It has not been done yet, and may be at any time: say it again to hear.
+    /// The command is not completed yet, and may be at any time. Repeat it to get the outcome.
     Unanswered,
     /// The data plane is not running.
     Down,
 }
 
-/// The data plane as the control plane sees it.
+/// The interface of the data plane for the control plane.
 pub trait Agent: Send + Sync {
-    /// Carries out one command and answers when it is in force. May block for as long as the store
+    /// Executes one command and returns when it is in force. May block for as long as the store
     /// takes.
     fn call(&self, command: Command) -> Reply;
 }

@@ -1,7 +1,8 @@
-//! The grammar of AWS query APIs: parameters in, XML out, SigV4 signatures around them.
+//! The grammar of AWS query APIs: parameters, XML replies, SigV4 signatures.
 //!
-//! It knows no EC2 action. [`query`] reads and writes form parameters, [`sigv4`] signs and verifies
-//! requests, [`xml`] reads and writes documents, [`timestamp`] the two ways AWS spells a time.
+//! No EC2 action is defined here. [`query`] reads and writes form parameters, [`sigv4`] signs and
+//! verifies requests, [`xml`] reads and writes documents, [`timestamp`] has AWS's two forms of a
+//! time.
 
 mod percent;
 pub mod query;

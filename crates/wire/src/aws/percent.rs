@@ -1,4 +1,4 @@
-//! Percent-encoding as SigV4 demands it: everything but the unreserved characters of RFC 3986.
+//! Percent-encoding as SigV4 requires it: all characters but the unreserved ones of RFC 3986.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -30,7 +30,7 @@ pub(super) fn encode(text: &str) -> String {
     out
 }
 
-/// Decodes `%XX`, and `+` as a space. The error is the offset of the broken escape.
+/// Decodes `%XX`, and `+` as a space. The error is the offset of the malformed escape.
 pub(super) fn decode(bytes: &[u8]) -> Result<Vec<u8>, usize> {
     let mut out = Vec::with_capacity(bytes.len());
     let mut offset = 0;

@@ -1,8 +1,8 @@
-//! Parameters of the EC2 query protocol: `application/x-www-form-urlencoded` pairs, where dots and
-//! numbers in the names spell lists and structures (`Filter.1.Value.2`).
+//! Parameters of the EC2 query protocol: `application/x-www-form-urlencoded` pairs. Dots and
+//! numbers in the names express lists and structures (`Filter.1.Value.2`).
 //!
-//! A server *takes* what it knows out of [`Params`]; whatever is left was unknown to it. That way
-//! no parameter can be ignored by mistake.
+//! A server *takes* the parameters that it supports out of [`Params`]; the rest is unknown. So no
+//! parameter can be ignored by mistake.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
@@ -13,17 +13,17 @@ use super::percent;
 
 /// The largest body or query string that is decoded, in bytes.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
-/// Parameters one request may have. EC2's longest lists (1,000 ids) do not need more.
+/// The most parameters of one request. EC2's longest lists (1,000 ids) do not need more.
 pub const PARAMETERS_MAX: usize = 1_000;
 /// The longest parameter name, in bytes, after decoding.
 pub const NAME_BYTES_MAX: usize = 256;
 
-/// Why a body is not a list of parameters.
+/// Why a body cannot be decoded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum QueryError {
     /// More than [`BODY_BYTES_MAX`] bytes.
     TooLong {
-        /// How many bytes there are.
+        /// The number of bytes.
         bytes: usize,
     },
     /// More than [`PARAMETERS_MAX`] parameters.
@@ -82,7 +82,7 @@ pub struct Params {
 }
 
 impl Params {
-    /// Reads a body or a query string. Empty pieces (`a=1&&b=2`) are skipped; a piece without `=`
+    /// Decodes a body or a query string. Empty pieces (`a=1&&b=2`) are skipped; a piece without `=`
     /// has an empty value.
     ///
     /// # Errors
@@ -116,7 +116,7 @@ impl Params {
         Self::without_duplicates(pairs)
     }
 
-    /// All of `self` and then all of `other`: a query string and a body make one request.
+    /// All parameters of `self`, then those of `other`: a query string and a body make one request.
     ///
     /// # Errors
     /// [`QueryError::Duplicate`] and [`QueryError::TooManyParameters`], as when decoding.
@@ -136,19 +136,19 @@ impl Params {
         Ok(Self { pairs })
     }
 
-    /// The value of the parameter called exactly `name`.
+    /// The value of the parameter with exactly this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.pairs.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
-    /// Takes out the parameter called exactly `name`.
+    /// Takes the parameter with exactly this name.
     pub fn take(&mut self, name: &str) -> Option<String> {
         let at = self.pairs.iter().position(|(n, _)| n == name)?;
         Some(self.pairs.remove(at).1)
     }
 
-    /// Takes out the list `name.1`, `name.2`, ... in the order of the numbers; gaps are allowed.
+    /// Takes the list `name.1`, `name.2`, ... in the order of the numbers; gaps are allowed.
     pub fn take_list(&mut self, name: &str) -> Vec<String> {
         let mut list = Vec::new();
         self.pairs.retain_mut(|(n, value)| match numbered(n, name) {
@@ -162,8 +162,8 @@ impl Params {
         list.into_iter().map(|(_, value)| value).collect()
     }
 
-    /// Takes out the list of structures `name.1.Field`, `name.2.Field`, ...: for each its number
-    /// and its fields, named without the prefix.
+    /// Takes the list of structures `name.1.Field`, `name.2.Field`, ...: for each its number and
+    /// its fields, named without the prefix.
     pub fn take_structures(&mut self, name: &str) -> Vec<(u32, Self)> {
         let mut structures: BTreeMap<u32, Self> = BTreeMap::new();
         self.pairs.retain_mut(|(n, value)| {
@@ -183,7 +183,7 @@ impl Params {
         self.pairs.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// The name of the first parameter that nobody took.
+    /// The name of the first parameter that was not taken.
     #[must_use]
     pub fn first_name(&self) -> Option<&str> {
         self.pairs.first().map(|(name, _)| name.as_str())
@@ -203,7 +203,7 @@ fn numbered<'a>(full: &'a str, name: &str) -> Option<(u32, &'a str)> {
     Some((number.parse().ok()?, rest))
 }
 
-/// Writes parameters the way [`Params::decode`] reads them.
+/// Encodes parameters in the form that [`Params::decode`] reads.
 #[must_use]
 pub fn encode<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let mut out = String::new();

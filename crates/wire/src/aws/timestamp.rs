@@ -1,22 +1,22 @@
-//! The two ways AWS spells a time, computed from Unix time without a calendar library.
+//! AWS's two forms of a time, computed from Unix time without a calendar library.
 
 use alloc::format;
 use alloc::string::String;
 
-/// Seconds in a day; Unix time knows no leap seconds.
+/// Seconds in a day; Unix time has no leap seconds.
 const DAY_S: u64 = 86_400;
-/// The last second of the year 9999: later times would need a fifth digit, and are shown as this
+/// The last second of the year 9999. Later times would need a fifth digit and are shown as this
 /// one.
 const UNIX_S_MAX: u64 = 253_402_300_799;
 
-/// `20150830T123600Z`: the form in signatures.
+/// The form in signatures: `20150830T123600Z`.
 #[must_use]
 pub fn basic(unix_s: u64) -> String {
     let Civil { year, month, day, hour, minute, second } = Civil::from_unix(unix_s);
     format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
 }
 
-/// `2015-08-30T12:36:00.000Z`: the form in EC2's replies.
+/// The form in EC2's replies: `2015-08-30T12:36:00.000Z`.
 #[must_use]
 pub fn extended(unix_ms: u64) -> String {
     let ms = unix_ms % 1_000;
@@ -24,8 +24,8 @@ pub fn extended(unix_ms: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
 }
 
-/// Unix time in seconds of the form [`basic`] writes; `None` for anything else, and for years
-/// before 1970.
+/// Parses the form that [`basic`] writes; returns Unix time in seconds, or `None` for anything else
+/// and for years before 1970.
 #[must_use]
 pub fn parse_basic(text: &str) -> Option<u64> {
     let bytes = text.as_bytes();
@@ -44,7 +44,7 @@ pub fn parse_basic(text: &str) -> Option<u64> {
     }
     let civil = Civil { year, month, day, hour, minute, second };
     let unix_s = civil.unix_s()?;
-    // Dates that do not exist (30 February) come back as other dates.
+    // A date that does not exist (30 February) is computed as another date, and refused here.
     (basic(unix_s) == text).then_some(unix_s)
 }
 
@@ -59,8 +59,8 @@ struct Civil {
 }
 
 impl Civil {
-    /// Counts in years that begin in March, so that the leap day is the last of its year, and in
-    /// eras of 400 such years, which all have the same 146,097 days.
+    /// Counts years from March, so that the leap day is the last day of its year, and eras of 400
+    /// such years, which all have the same 146,097 days.
     fn from_unix(unix_s: u64) -> Self {
         let unix_s = unix_s.min(UNIX_S_MAX);
         let days = unix_s / DAY_S + 719_468; // since 1 March of the year 0

@@ -1,4 +1,5 @@
-//! XML documents as EC2 writes them: elements and text, one namespace, no other attributes.
+//! XML documents of the kind that EC2 writes: elements and text, one namespace, no other
+//! attributes. Reading returns an error for anything that is not XML, and bounds depth and size.
 
 use alloc::borrow::Cow;
 use alloc::format;
@@ -12,10 +13,10 @@ use quick_xml::{Reader, Writer};
 
 /// The deepest nesting that is read. EC2's deepest reply has about ten levels.
 pub const DEPTH_MAX: usize = 32;
-/// Elements that are read at most: ten thousand volumes with a hundred elements each.
+/// The most elements that are read: ten thousand volumes with a hundred elements each.
 pub const ELEMENTS_MAX: usize = 1_000_000;
 
-/// One element with what is inside it. Text between child elements is not kept.
+/// One element with its content. Text between child elements is dropped.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Element {
     /// Its name, without a namespace prefix.
@@ -28,14 +29,14 @@ pub struct Element {
     pub children: Vec<Element>,
 }
 
-/// Why a text is not a document this module reads.
+/// Why a text cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum XmlError {
     /// The text is not XML.
     Malformed {
-        /// Offset of the trouble, in bytes.
+        /// Offset of the error, in bytes.
         offset: u64,
-        /// What is wrong there.
+        /// The error.
         message: String,
     },
     /// More than [`DEPTH_MAX`] levels.
@@ -87,19 +88,20 @@ impl Element {
         self
     }
 
-    /// The first child called `name`.
+    /// The first child with this name.
     #[must_use]
     pub fn child(&self, name: &str) -> Option<&Self> {
         self.children.iter().find(|child| child.name == name)
     }
 
-    /// The text of the first child called `name`.
+    /// The text of the first child with this name.
     #[must_use]
     pub fn child_text(&self, name: &str) -> Option<&str> {
         self.child(name).map(|child| child.text.as_str())
     }
 
-    /// The children of the first child called `name`: EC2's `<volumeSet><item/>...</volumeSet>`.
+    /// The children of the first child with this name, as in EC2's
+    /// `<volumeSet><item/>...</volumeSet>`.
     #[must_use]
     pub fn items(&self, name: &str) -> &[Self] {
         self.child(name).map_or(&[], |child| child.children.as_slice())
@@ -111,7 +113,7 @@ impl Element {
         let mut writer = Writer::new(Vec::new());
         let written = self.write_after_declaration(&mut writer);
         debug_assert!(written.is_ok(), "writing to memory does not fail");
-        // Everything written came from strings.
+        // Everything written came from strings, so it is UTF-8.
         String::from_utf8(writer.into_inner()).unwrap_or_default()
     }
 
@@ -124,7 +126,7 @@ impl Element {
         self.write(writer)
     }
 
-    /// Depth is bounded by the program: elements to be written are built by code, not by input.
+    /// The program bounds the depth: code, not input, builds the elements that are written.
     fn write(&self, writer: &mut Writer<Vec<u8>>) -> Result<(), quick_xml::Error> {
         let mut start = BytesStart::new(self.name.as_str());
         if let Some(namespace) = &self.namespace {
@@ -143,7 +145,7 @@ impl Element {
         Ok(writer.write_event(Event::End(BytesEnd::new(self.name.as_str())))?)
     }
 
-    /// Reads a document: its root element.
+    /// Parses a document and returns its root element.
     ///
     /// # Errors
     /// See [`XmlError`]. Entities other than XML's own five are refused, so nothing can expand.
@@ -188,7 +190,7 @@ impl Element {
     }
 }
 
-/// After the root element only comments, processing instructions and white space may come.
+/// After the root element only comments, processing instructions and white space are allowed.
 fn nothing_follows(reader: &mut Reader<&[u8]>) -> Result<(), XmlError> {
     loop {
         let event = reader.read_event();
@@ -217,7 +219,7 @@ fn opened(start: &BytesStart<'_>, offset: u64) -> Result<Element, XmlError> {
     Ok(element)
 }
 
-/// Text counts for the innermost open element, and only as long as that has no children.
+/// Adds text to the innermost open element, unless that has children.
 fn append(open: &mut [Element], text: &str, offset: u64) -> Result<(), XmlError> {
     match open.last_mut() {
         Some(element) => {
@@ -245,8 +247,8 @@ fn resolved(entity: &BytesRef<'_>, offset: u64) -> Result<String, XmlError> {
     Ok(text.into())
 }
 
-/// Text that XML can carry: markup escaped, a carriage return kept from being normalised away, and
-/// the control characters that XML 1.0 cannot express replaced by U+FFFD.
+/// Escapes text for XML: markup is escaped, a carriage return is protected from normalization, and
+/// control characters that XML 1.0 cannot express become U+FFFD.
 fn escaped(text: &str) -> Cow<'_, str> {
     let plain = |c: char| !matches!(c, '<' | '>' | '&' | '"' | '\'' | '\r') && is_xml_char(c);
     if text.chars().all(plain) {

@@ -1,8 +1,8 @@
-//! Big-endian fields in and out of byte slices, without panics and without `as`.
+//! Reading and writing big-endian fields, without panics and without `as`.
 
 use alloc::vec::Vec;
 
-/// Reads fields off the front of a slice; `None` when the slice is too short for the field.
+/// Reads fields from the front of a slice; returns `None` if the slice is too short.
 pub(super) struct Cursor<'a> {
     rest: &'a [u8],
 }
@@ -36,13 +36,13 @@ impl<'a> Cursor<'a> {
         Some(field)
     }
 
-    /// What was not read yet.
+    /// The bytes not read yet.
     pub(super) fn rest(&self) -> &'a [u8] {
         self.rest
     }
 }
 
-/// The field at a constant place of a fixed array; the bounds are known to the compiler.
+/// The field at a constant offset of a fixed array; the compiler checks the bounds.
 pub(super) const fn u16_at<const N: usize>(bytes: &[u8; N], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
@@ -67,7 +67,7 @@ pub(super) const fn u64_at<const N: usize>(bytes: &[u8; N], at: usize) -> u64 {
     ])
 }
 
-/// A message of exactly `N` bytes, written field by field in the order of the wire.
+/// A message of exactly `N` bytes, written field by field in wire order.
 pub(super) struct Packed<const N: usize> {
     bytes: [u8; N],
     at: usize,
@@ -109,8 +109,8 @@ impl<const N: usize> Packed<N> {
     }
 }
 
-/// Collects one piece of known size from input that arrives in any cuts. Memory grows with what
-/// arrived, never with what was announced.
+/// Collects one piece of known size from input that arrives in arbitrary parts. Memory grows with
+/// the received bytes, not with the announced size.
 #[derive(Debug)]
 pub(super) struct Collector {
     bytes: Vec<u8>,
@@ -122,7 +122,7 @@ impl Collector {
         Self { bytes: Vec::new(), needed }
     }
 
-    /// Takes what it lacks from the front of `input`; says how much that was.
+    /// Takes the missing bytes from the front of `input` and returns their number.
     pub(super) fn fill(&mut self, input: &[u8]) -> usize {
         let lacking = self.needed - self.bytes.len();
         let taken = input.get(..lacking).unwrap_or(input);
@@ -130,7 +130,7 @@ impl Collector {
         taken.len()
     }
 
-    /// The piece, once it is whole. The collector then wants `next` bytes.
+    /// Returns the piece once it is complete. The collector then expects `next` bytes.
     pub(super) fn take_whole(&mut self) -> Option<Vec<u8>> {
         (self.bytes.len() == self.needed).then(|| core::mem::take(&mut self.bytes))
     }
@@ -141,7 +141,7 @@ impl Collector {
         self.needed = needed;
     }
 
-    /// Bytes held.
+    /// The number of bytes held.
     pub(super) fn len(&self) -> usize {
         self.bytes.len()
     }

@@ -1,16 +1,16 @@
-//! The protocol's numbers under the names its text gives them, and the bounds we hold both ends to.
+//! The protocol's constants under the names of its text, and our bounds for both ends.
 
-/// What both kinds of newstyle negotiation start with ("NBDMAGIC").
+/// The first magic number of both kinds of newstyle negotiation ("NBDMAGIC").
 pub const NBDMAGIC: u64 = 0x4e42_444d_4147_4943;
-/// What follows it, and what each option starts with ("IHAVEOPT").
+/// The magic number after it, and of each option ("IHAVEOPT").
 pub const IHAVEOPT: u64 = 0x4948_4156_454f_5054;
-/// What each reply to an option starts with.
+/// The magic number of a reply to an option.
 pub const REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
-/// What each request starts with.
+/// The magic number of a request.
 pub const REQUEST_MAGIC: u32 = 0x2560_9513;
-/// What each simple reply starts with.
+/// The magic number of a simple reply.
 pub const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
-/// What each chunk of a structured reply starts with.
+/// The magic number of a chunk of a structured reply.
 pub const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
 
 /// "Conventions": a string MUST be no longer than 4096 bytes.
@@ -25,10 +25,11 @@ pub const CHUNK_EXTENTS_MAX: u32 = 1 << 20;
 /// Our bound on the data of one option: room for a name and dozens of queries of the largest size
 /// (arbitrary beyond that). Longer ones are skipped and refused.
 pub const OPTION_BYTES_MAX: u32 = 64 << 10;
-/// Our bound on the data of all options of one handshake; a client past it is cut off.
+/// Our bound on the data of all options of one handshake; the server disconnects a client that
+/// exceeds it.
 pub const HANDSHAKE_BYTES_MAX: u32 = 4 << 20;
-/// Our bound on the options of one handshake; a client past it is cut off. Real ones send about
-/// five.
+/// Our bound on the number of options of one handshake; the server disconnects a client that
+/// exceeds it. Real clients send about five.
 pub const HANDSHAKE_OPTIONS_MAX: u32 = 1_000;
 
 /// Handshake flags and the client's answer to them (same bits).
@@ -39,7 +40,7 @@ pub mod handshake_flag {
     pub const NO_ZEROES: u16 = 1 << 1;
 }
 
-/// Transmission flags (`NBD_FLAG_*`): what an export can do.
+/// Transmission flags (`NBD_FLAG_*`): the features of an export.
 pub mod transmission_flag {
     /// Always set.
     pub const HAS_FLAGS: u16 = 1 << 0;
@@ -67,11 +68,11 @@ pub mod transmission_flag {
 
 /// Option codes (`NBD_OPT_*`).
 pub mod option {
-    /// Choose an export; no way to refuse but to hang up.
+    /// Choose an export. The server can refuse only by disconnecting.
     pub const EXPORT_NAME: u32 = 1;
     /// End the session.
     pub const ABORT: u32 = 2;
-    /// Name the exports.
+    /// List the exports.
     pub const LIST: u32 = 3;
     /// Switch to TLS.
     pub const STARTTLS: u32 = 5;
@@ -81,7 +82,7 @@ pub mod option {
     pub const GO: u32 = 7;
     /// Use structured replies.
     pub const STRUCTURED_REPLY: u32 = 8;
-    /// Name the metadata contexts of an export.
+    /// List the metadata contexts of an export.
     pub const LIST_META_CONTEXT: u32 = 9;
     /// Select metadata contexts of an export.
     pub const SET_META_CONTEXT: u32 = 10;
@@ -107,9 +108,9 @@ pub mod reply {
     pub const ERR_POLICY: u32 = ERROR_BIT + 2;
     /// The option makes no sense.
     pub const ERR_INVALID: u32 = ERROR_BIT + 3;
-    /// There is no such export.
+    /// The export does not exist.
     pub const ERR_UNKNOWN: u32 = ERROR_BIT + 6;
-    /// The server is going down.
+    /// The server is shutting down.
     pub const ERR_SHUTDOWN: u32 = ERROR_BIT + 7;
     /// The option is too large.
     pub const ERR_TOO_BIG: u32 = ERROR_BIT + 9;
@@ -121,7 +122,7 @@ pub mod info {
     pub const EXPORT: u16 = 0;
     /// The canonical name.
     pub const NAME: u16 = 1;
-    /// A line for human eyes.
+    /// A description for users.
     pub const DESCRIPTION: u16 = 2;
     /// The three size constraints.
     pub const BLOCK_SIZE: u16 = 3;
@@ -133,17 +134,17 @@ pub mod command {
     pub const READ: u16 = 0;
     /// Write a range; its bytes follow the header.
     pub const WRITE: u16 = 1;
-    /// Hang up.
+    /// Disconnect.
     pub const DISC: u16 = 2;
     /// Make acknowledged writes durable.
     pub const FLUSH: u16 = 3;
     /// Discard a range.
     pub const TRIM: u16 = 4;
-    /// Bring a range closer.
+    /// Load a range into a cache.
     pub const CACHE: u16 = 5;
     /// Zero a range.
     pub const WRITE_ZEROES: u16 = 6;
-    /// Tell holes from data in a range.
+    /// Report holes and data in a range.
     pub const BLOCK_STATUS: u16 = 7;
 }
 
@@ -163,7 +164,7 @@ pub mod command_flag {
 
 /// Structured reply types (`NBD_REPLY_TYPE_*`).
 pub mod chunk {
-    /// Nothing but the end of a reply.
+    /// The end of a reply, without content.
     pub const NONE: u16 = 0;
     /// Bytes read.
     pub const OFFSET_DATA: u16 = 1;
@@ -181,13 +182,13 @@ pub mod chunk {
     pub const FLAG_DONE: u16 = 1 << 0;
 }
 
-/// The one metadata context there is, `base:allocation`.
+/// The only metadata context, `base:allocation`.
 pub mod base_allocation {
     /// Its name.
     pub const NAME: &str = "base:allocation";
     /// The wildcard that lists its namespace.
     pub const WILDCARD: &str = "base:";
-    /// The id our server gives it; any number would do, the client only echoes it.
+    /// The id that our server assigns; any number would do, the client only returns it.
     pub const CONTEXT_ID: u32 = 1;
     /// Extent flag (`NBD_STATE_HOLE`): not allocated.
     pub const STATE_HOLE: u32 = 1 << 0;

@@ -1,12 +1,13 @@
 //! The NBD protocol, fixed newstyle, both roles.
 //!
-//! [`handshake`] is two machines (server and client) that agree on an export and may allocate;
-//! [`transmission`] is the hot path: requests in, reply headers out, fixed arrays, no allocation.
-//! Payload never passes through this module: it says how many bytes follow, the caller moves them.
+//! [`handshake`] has two state machines (server and client) that agree on an export and may
+//! allocate; [`transmission`] is the hot path: requests in, reply headers out, fixed arrays, no
+//! allocation. Payload does not pass through this module: it returns the number of payload bytes,
+//! and the caller moves them. Malformed input is an error that says how to continue, or that the
+//! connection must be closed.
 //!
-//! The rules come from the protocol text, doc/proto.md of NetworkBlockDevice/nbd. Where a line
-//! obeys one, the comment above it names the section; words in capitals (MUST, SHOULD) are the
-//! text's own.
+//! The rules come from the protocol text, doc/proto.md of NetworkBlockDevice/nbd. A comment above a
+//! line names the section that it follows; words in capitals (MUST, SHOULD) are quoted from it.
 //!
 //! Absent on purpose: oldstyle negotiation, TLS, extended headers, resize.
 
@@ -18,21 +19,21 @@ pub mod transmission;
 use alloc::string::String;
 use evenkeel_core::limits;
 
-/// One export as the server offers it. The caller keeps the values within what their docs say.
+/// An export as the server offers it. The caller must keep the documented bounds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExportInfo {
     /// The canonical name; at most [`constants::STRING_BYTES_MAX`] bytes.
     pub name: String,
-    /// A line for human eyes, or nothing; at most [`constants::STRING_BYTES_MAX`] bytes.
+    /// A description for users, or nothing; at most [`constants::STRING_BYTES_MAX`] bytes.
     pub description: String,
     /// Size in bytes, a multiple of `block_bytes_min`.
     pub size_bytes: u64,
-    /// Clients that ask for block sizes are told this power of two, at most 64 KiB, and keep to it;
-    /// others may begin and end anywhere.
+    /// The minimum block size, a power of two of at most 64 KiB, for clients that ask for block
+    /// sizes. Other clients may use any offset and length.
     pub block_bytes_min: u32,
     /// The block size that avoids read-modify-write; a power of two, at least 512.
     pub block_bytes_preferred: u32,
-    /// The most bytes one read or write carries; at least `block_bytes_preferred`.
+    /// The most bytes of one read or write; at least `block_bytes_preferred`.
     pub payload_bytes_max: u32,
     /// Writes are refused.
     pub read_only: bool,

@@ -1,4 +1,4 @@
-//! The canonical request: the one spelling of a request that client and server both hash.
+//! The canonical request: the form of a request that both client and server hash.
 
 use alloc::borrow::Cow;
 use alloc::string::String;
@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use super::Request;
 use crate::aws::percent;
 
-/// The canonical request of `request` as far as `signed_headers` (sorted, separated by `;`) cover
-/// it.
+/// The canonical request of `request`, with the headers in `signed_headers` (sorted, separated by
+/// `;`).
 pub(super) fn request(
     request: &Request<'_>,
     query: &[(String, String)],
@@ -34,8 +34,8 @@ pub(super) fn request(
     out
 }
 
-/// Query parameters, decoded, in the order sent; `None` if an escape is broken. Bytes that are not
-/// UTF-8 become U+FFFD, which makes the signature fail, as it should.
+/// Query parameters, decoded, in the order sent; `None` if an escape is malformed. Bytes that are
+/// not UTF-8 become U+FFFD, so the signature does not match.
 pub(super) fn decoded_query(query: &str) -> Option<Vec<(String, String)>> {
     let text = |part: &str| {
         percent::decode(part.as_bytes()).ok().map(|b| String::from_utf8_lossy(&b).into_owned())
@@ -49,7 +49,7 @@ pub(super) fn decoded_query(query: &str) -> Option<Vec<(String, String)>> {
         .collect()
 }
 
-/// The value of the first header called `name`, in any case, trimmed.
+/// The value of the first header with this name, in any case, trimmed.
 pub(super) fn header<'a>(headers: &[(&'a str, &'a str)], name: &str) -> Option<&'a str> {
     headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
 }
@@ -62,8 +62,8 @@ pub(super) fn names(headers: &[(&str, &str)]) -> String {
     names.join(";")
 }
 
-/// Resolves `.` and `..`, drops empty segments, and encodes what is there once more (all services
-/// but S3).
+/// Resolves `.` and `..`, drops empty segments, and encodes the rest once more (as all services but
+/// S3 do).
 fn path_into(out: &mut String, path: &str) {
     let mut segments: Vec<&str> = Vec::new();
     for segment in path.split('/') {
@@ -99,8 +99,8 @@ fn query_into(out: &mut String, query: &[(String, String)]) {
     }
 }
 
-/// Values of all headers of that name in the order sent, each trimmed and its runs of spaces made
-/// one.
+/// Values of all headers with this name in the order sent, each trimmed and with runs of spaces
+/// reduced to one.
 fn header_into(out: &mut String, headers: &[(&str, &str)], name: &str) {
     let values = headers.iter().filter(|(n, _)| n.eq_ignore_ascii_case(name));
     for (index, (_, value)) in values.enumerate() {

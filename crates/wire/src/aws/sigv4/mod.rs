@@ -1,9 +1,9 @@
-//! AWS Signature Version 4: both ends of it, in headers and in presigned URLs.
+//! AWS Signature Version 4, signing and verifying, in headers and in presigned URLs.
 //!
 //! A signature binds method, path, query, the signed headers and the body to an access key, a
-//! region, a service and a moment. [`verify`] demands that `host` and every `x-amz-*` header is
-//! signed and that the body is what was signed (`UNSIGNED-PAYLOAD` and chunked signatures, which
-//! only S3 uses, are refused).
+//! region, a service and a time. [`verify`] requires that `host` and every `x-amz-*` header is
+//! signed and that the body is the signed one (`UNSIGNED-PAYLOAD` and chunked signatures, which
+//! only S3 uses, are refused). It returns a [`SignatureError`] with the first reason found.
 
 mod canonical;
 #[cfg(test)]
@@ -22,21 +22,22 @@ use super::{percent, timestamp};
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 const TERMINATOR: &str = "aws4_request";
-/// How far the clocks of client and server may be apart, in seconds: AWS's own five minutes.
+/// The largest difference between the clocks of client and server, in seconds: AWS's own five
+/// minutes.
 pub const SKEW_MAX_S: u64 = 300;
 /// The longest life of a presigned URL, in seconds: a week.
 pub const EXPIRES_MAX_S: u64 = 604_800;
-/// Headers a signature may cover.
+/// The most headers that a signature may cover.
 const SIGNED_HEADERS_MAX: usize = 100;
 
-/// What is signed of a request: everything, as it is on the wire.
+/// The parts of a request that are signed: all of it, in its form on the wire.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// `GET`, `POST`, ...
     pub method: &'a str,
     /// The path before the `?`, still encoded.
     pub path: &'a str,
-    /// What follows the `?`, still encoded; empty if there is none.
+    /// The part after the `?`, still encoded; empty if there is none.
     pub query: &'a str,
     /// All headers; names in any case, in the order sent.
     pub headers: &'a [(&'a str, &'a str)],
@@ -44,7 +45,7 @@ pub struct Request<'a> {
     pub body: &'a [u8],
 }
 
-/// What a key is good for.
+/// The scope of a signature.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Scope<'a> {
     /// For example `local-1`.
@@ -62,39 +63,39 @@ pub struct Credentials<'a> {
     pub secret_access_key: &'a str,
 }
 
-/// What a verified signature tells.
+/// A verified signature.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Verified {
-    /// Who signed.
+    /// The access key that signed.
     pub access_key_id: String,
     /// Whether the signature was in the URL.
     pub presigned: bool,
-    /// When it was signed, in seconds of Unix time.
+    /// The time of signing, in seconds of Unix time.
     pub signed_at_unix_s: u64,
-    /// The last second of Unix time in which it is good.
+    /// The last second of Unix time in which it is valid.
     pub good_until_unix_s: u64,
-    /// The signature itself, 64 hexadecimal digits: the same for all requests that say the same in
-    /// the same second.
+    /// The signature itself, 64 hexadecimal digits. Equal requests that are signed in the same
+    /// second have the same signature.
     pub signature: String,
 }
 
-/// Why a request is not believed.
+/// Why a signature is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SignatureError {
-    /// There is no signature at all.
+    /// The request has no signature.
     Missing,
-    /// The signature cannot be read; the text says why.
+    /// The signature is malformed; the text has the reason.
     Incomplete(String),
-    /// Signed for another region, service or day; the text says which.
+    /// Signed for another region, service or day; the text says which one.
     WrongScope(String),
     /// Signed too long ago, or in the future; the text compares the clocks.
     Expired(String),
-    /// Nobody has this access key.
+    /// The access key does not exist.
     UnknownKey {
         /// The access key of the request.
         access_key_id: String,
     },
-    /// The request was changed on the way, or signed with another secret.
+    /// The request was changed in transit, or signed with another secret.
     Mismatch,
 }
 
@@ -113,18 +114,18 @@ impl fmt::Display for SignatureError {
     }
 }
 
-/// A signature as a request carries it, in either place.
+/// A signature in the headers or in the query.
 struct Claim<'a> {
     presigned: bool,
     credential: Credential<'a>,
     signed_headers: &'a str,
     signature: &'a str,
     date: &'a str,
-    /// How long after `date` it is good, in seconds.
+    /// The time after `date` for which it is valid, in seconds.
     lifetime_s: u64,
 }
 
-/// `key/day/region/service/aws4_request`, taken apart.
+/// The parts of `key/day/region/service/aws4_request`.
 struct Credential<'a> {
     access_key_id: &'a str,
     day: &'a str,
@@ -132,10 +133,10 @@ struct Credential<'a> {
     service: &'a str,
 }
 
-/// Checks the signature of `request` for `scope`; `secret` looks up an access key's secret.
+/// Verifies the signature of `request` for `scope`; `secret` looks up an access key's secret.
 ///
 /// # Errors
-/// See [`SignatureError`]; the first reason found, cheapest checks first.
+/// See [`SignatureError`]; the first reason found. The cheapest checks come first.
 pub fn verify(
     request: &Request<'_>,
     scope: Scope<'_>,
@@ -169,7 +170,7 @@ pub fn verify(
             body_hash: &body_hash,
         },
     );
-    // The comparison takes the same time wherever the first difference is.
+    // The comparison takes constant time.
     if bool::from(expected.as_bytes().ct_eq(claim.signature.as_bytes())) {
         Ok(Verified {
             access_key_id,
@@ -183,8 +184,8 @@ pub fn verify(
     }
 }
 
-/// The headers to add to `request` (`x-amz-date` and `authorization`). Everything in
-/// `request.headers` gets signed; `host` must be among them.
+/// Signs `request` and returns the headers to add (`x-amz-date` and `authorization`). All of
+/// `request.headers` are signed; `host` must be among them.
 #[must_use]
 pub fn sign(
     request: &Request<'_>,
@@ -217,7 +218,8 @@ pub fn sign(
     Vec::from([("x-amz-date".into(), date), ("authorization".into(), authorization)])
 }
 
-/// The query string of `request` with a signature in it that is good for `expires_s` seconds.
+/// Signs `request` and returns its query string with the signature, which is valid for `expires_s`
+/// seconds.
 #[must_use]
 pub fn presign(
     request: &Request<'_>,
@@ -260,7 +262,7 @@ fn incomplete(text: impl Into<String>) -> SignatureError {
     SignatureError::Incomplete(text.into())
 }
 
-/// Finds the signature in the headers or in the query, and takes it apart.
+/// Finds and parses the signature in the headers or in the query.
 fn claim<'a>(
     request: &Request<'a>,
     query: &'a [(String, String)],
@@ -426,7 +428,7 @@ fn check_signed_headers(request: &Request<'_>, list: &str) -> Result<(), Signatu
     }
 }
 
-/// All that goes into a signature beside the request.
+/// The inputs of a signature in addition to the request.
 struct Stamp<'a> {
     date: &'a str,
     day: &'a str,

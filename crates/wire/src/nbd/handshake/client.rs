@@ -22,7 +22,7 @@ const OLD_ANSWER_BYTES: usize = 10;
 /// Our bound on all replies of one handshake: a list of 65,536 exports fits several times over.
 const REPLIES_BYTES_MAX: u32 = 16 << 20;
 
-/// What the next bytes are.
+/// The expected input.
 #[derive(Debug)]
 enum State {
     Greeting,
@@ -42,15 +42,16 @@ enum State {
 /// | `OldAnswer` | 10 or 134 bytes, and no header | `Finished` |
 /// | `Finished` | nothing | consumes nothing more |
 ///
-/// Options in turn, each after the final reply to the one before: `STRUCTURED_REPLY`,
-/// `SET_META_CONTEXT` (both as planned, both may be refused), then the goal's.
+/// Options are sent one after the other, each after the final reply to the previous one:
+/// `STRUCTURED_REPLY`, `SET_META_CONTEXT` (both as planned, both may be refused), then the goal's
+/// option.
 #[derive(Debug)]
 pub struct Client {
     plan: ClientPlan,
     state: State,
     input: Collector,
     output: Vec<u8>,
-    /// What follows `output`.
+    /// The step after `output`.
     next: Option<ClientStep>,
     no_zeroes: bool,
     bytes_left: u32,
@@ -66,7 +67,7 @@ fn violation(violation: ClientViolation) -> ClientClose {
 }
 
 impl Client {
-    /// A connection that was just made; the server speaks first.
+    /// A new connection; the server speaks first.
     #[must_use]
     pub fn new(plan: ClientPlan) -> Self {
         Self {
@@ -83,15 +84,15 @@ impl Client {
         }
     }
 
-    /// Consumes bytes from the front of `input` until there is a step to poll; says how many. Zero
-    /// after the end.
+    /// Consumes bytes from the front of `input` until there is a step to poll. Returns their
+    /// number, zero after the end.
     pub fn handle(&mut self, input: &[u8]) -> usize {
         let mut rest = input;
         while self.output.is_empty() && self.next.is_none() && self.advance(&mut rest) {}
         input.len() - rest.len()
     }
 
-    /// The next thing to do, in order; `None` when more input is needed.
+    /// Returns the next step, in order; `None` if more input is needed.
     pub fn poll_output(&mut self) -> Option<ClientStep> {
         if self.output.is_empty() {
             return self.next.take();
@@ -99,14 +100,14 @@ impl Client {
         Some(ClientStep::Send(core::mem::take(&mut self.output)))
     }
 
-    /// Bytes held, input and output and the list so far.
+    /// The number of bytes held: input, output and the list so far.
     #[must_use]
     pub fn buffered_bytes(&self) -> usize {
         let listed = |name: &RemoteName| name.name.len() + name.description.len();
         self.input.len() + self.output.len() + self.listed.iter().map(listed).sum::<usize>()
     }
 
-    /// One transition; `false` when `rest` is too short for one.
+    /// Makes one transition; returns `false` if `rest` is too short for one.
     fn advance(&mut self, rest: &mut &[u8]) -> bool {
         if matches!(self.state, State::Finished) {
             return false;
@@ -212,7 +213,7 @@ impl Client {
         Ok(())
     }
 
-    /// `NBD_REP_ACK`: the option is through, the next one is due.
+    /// Handles `NBD_REP_ACK`: the option is done, and the next one follows.
     fn on_ack(&mut self, option: u32) -> Outcome {
         match option {
             option::STRUCTURED_REPLY => {
@@ -305,10 +306,10 @@ impl Client {
         if sound { Ok(()) } else { Err(violation(ClientViolation::BlockSizes(sizes))) }
     }
 
-    /// The answer to `NBD_OPT_EXPORT_NAME`; its zeroes are not looked at.
+    /// Handles the answer to `NBD_OPT_EXPORT_NAME`; its zeroes are not checked.
     fn on_old_answer(&mut self, piece: &[u8]) -> Outcome {
         let mut cursor = Cursor::new(piece);
-        // What a GO said before it was found unsupported does not count.
+        // Information from a GO that turned out to be unsupported does not count.
         self.export.block_sizes = None;
         self.export.size_bytes = cursor.u64().unwrap_or_default();
         self.export.transmission_flags = cursor.u16().unwrap_or_default();
@@ -358,8 +359,8 @@ impl Client {
         self.state = State::ReplyHeader { option };
     }
 
-    /// Ends the handshake, politely with `NBD_OPT_ABORT` ("soft disconnect"). Its reply is not
-    /// waited for: servers SHOULD handle a client that closes without.
+    /// Ends the handshake, if `politely` with `NBD_OPT_ABORT` ("soft disconnect"). Does not wait
+    /// for the reply: servers SHOULD handle a client that closes without.
     fn finish(&mut self, politely: bool, last: ClientStep) {
         if politely {
             put_option(&mut self.output, option::ABORT, &[]);

@@ -1,4 +1,4 @@
-//! What the client's side of the handshake is told to reach, and how it ends.
+//! The goal of the client's side of the handshake, and its outcomes.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -6,29 +6,29 @@ use core::fmt;
 
 use crate::nbd::constants::REPLY_MAGIC;
 
-/// What a client wants from a server.
+/// The plan of a client's handshake.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClientPlan {
-    /// The export; empty for the default one. Not read when listing.
+    /// The export; empty for the default one. Unused when listing.
     pub export: String,
-    /// How the handshake shall end.
+    /// The goal.
     pub goal: ClientGoal,
-    /// Ask for structured replies.
+    /// Request structured replies.
     pub structured_replies: bool,
-    /// Ask for `base:allocation`; needs structured replies.
+    /// Request `base:allocation`; needs structured replies.
     pub base_allocation: bool,
 }
 
-/// How a handshake shall end.
+/// The goal of a handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClientGoal {
-    /// In transmission, by `NBD_OPT_GO`, or by `NBD_OPT_EXPORT_NAME` if the server lacks it.
+    /// Transmission, by `NBD_OPT_GO`, or by `NBD_OPT_EXPORT_NAME` if the server lacks it.
     Transmit,
-    /// In transmission, by `NBD_OPT_EXPORT_NAME`.
+    /// Transmission, by `NBD_OPT_EXPORT_NAME`.
     TransmitOldWay,
-    /// With a description of the export.
+    /// A description of the export.
     Describe,
-    /// With a list of all exports.
+    /// A list of all exports.
     List,
 }
 
@@ -58,11 +58,11 @@ pub struct RemoteExport {
     pub structured_replies: bool,
     /// The id of `base:allocation`, if it was agreed.
     pub base_allocation: Option<u32>,
-    /// The size constraints, if the server told them.
+    /// The size constraints, if the server sent them.
     pub block_sizes: Option<RemoteBlockSizes>,
-    /// The canonical name, if the server told it.
+    /// The canonical name, if the server sent it.
     pub name: Option<String>,
-    /// A line for human eyes, if the server told one.
+    /// The description for users, if the server sent one.
     pub description: Option<String>,
 }
 
@@ -71,9 +71,9 @@ pub struct RemoteExport {
 pub struct RemoteBlockSizes {
     /// Offsets and lengths are multiples of this.
     pub bytes_min: u32,
-    /// Multiples of this are served best.
+    /// Multiples of this are the most efficient.
     pub bytes_preferred: u32,
-    /// The most bytes one request or reply carries.
+    /// The most bytes of one request or reply.
     pub payload_bytes_max: u32,
 }
 
@@ -82,7 +82,7 @@ pub struct RemoteBlockSizes {
 pub struct RemoteName {
     /// The canonical name.
     pub name: String,
-    /// A line for human eyes, or nothing.
+    /// The description for users, or nothing.
     pub description: String,
 }
 
@@ -95,17 +95,17 @@ pub enum ClientClose {
         option: u32,
         /// The reply type, one of `NBD_REP_ERR_*`.
         reply: u32,
-        /// What the server says about it; control characters and all.
+        /// The server's message, unfiltered: it may contain control characters.
         message: String,
     },
-    /// The server does not do what the protocol says.
+    /// The server violates the protocol.
     Violation(ClientViolation),
 }
 
-/// What is wrong with what a server sent.
+/// A violation of the protocol by a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ClientViolation {
-    /// The greeting is not one of a newstyle server.
+    /// The greeting is not that of a newstyle server.
     Greeting,
     /// The server does not support fixed newstyle, which the goal needs.
     NotFixedNewstyle,
@@ -113,13 +113,13 @@ pub enum ClientViolation {
     ReplyMagic(u64),
     /// A reply to another option than the one sent.
     WrongOption(u32),
-    /// A reply of a type that the option does not have.
+    /// A reply of a type that does not belong to the option.
     UnexpectedReply(u32),
     /// A reply that exceeds our bounds.
     TooBig(u32),
-    /// A reply whose data does not have the form of its type.
+    /// A reply whose data is malformed for its type.
     Malformed(u32),
-    /// Size constraints that break their own rules.
+    /// Size constraints that violate the protocol's rules.
     BlockSizes(RemoteBlockSizes),
     /// A final reply without `NBD_INFO_EXPORT`.
     NoExportInfo,

@@ -1,4 +1,4 @@
-//! How options and their replies are framed, for both roles.
+//! The framing of options and their replies, for both roles.
 
 use alloc::vec::Vec;
 
@@ -12,13 +12,13 @@ pub(super) const OPTION_HEADER_BYTES: usize = 16;
 /// Bytes of a reply before its data: magic, option, type, length.
 pub(super) const REPLY_HEADER_BYTES: usize = 20;
 
-/// A length as the wire carries it. All lengths here are bounded far below the cap.
+/// Converts a length to its form on the wire. All lengths here are far below its maximum.
 pub(super) fn length_u32(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 
-/// A length from the wire as one of memory. On a 16-bit machine it saturates, and no piece of that
-/// size ever becomes whole.
+/// Converts a length from the wire to `usize`. On a 16-bit machine it saturates, and no piece of
+/// that size is ever completed.
 pub(super) fn length_usize(length: u32) -> usize {
     usize::try_from(length).unwrap_or(usize::MAX)
 }

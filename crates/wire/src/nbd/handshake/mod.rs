@@ -1,6 +1,6 @@
-//! The handshake: two machines that agree on an export, [`Server`] and [`Client`].
+//! The handshake: two state machines that agree on an export, [`Server`] and [`Client`].
 //!
-//! Both have one shape. The caller feeds what arrived and carries out the steps that come back:
+//! Both are used the same way. The caller passes received bytes and executes the returned steps:
 //!
 //! ```text
 //! loop {
@@ -10,11 +10,11 @@
 //! }
 //! ```
 //!
-//! `handle` stops consuming as soon as there is a step to poll, so a machine holds at most one
-//! option (or one reply) of input and the answer to one option as output, and bytes that follow the
-//! handshake stay with the caller: they are the beginning of the transmission phase.
+//! `handle` stops consuming as soon as there is a step to poll. So a machine holds at most one
+//! option (or one reply) of input and the answer to one option as output. Bytes after the handshake
+//! stay with the caller: they are the beginning of the transmission phase.
 //!
-//! Bytes are bounded here; time is the caller's: a peer that falls silent is his to hang up on.
+//! This module bounds bytes. The caller bounds time and disconnects a silent peer.
 
 mod client;
 mod client_outcome;

@@ -1,4 +1,4 @@
-//! The data of the options that carry any, read from the bytes a client sent.
+//! Parsing of the data of options. Returns a refusal for malformed data.
 
 use alloc::format;
 use alloc::string::String;
@@ -6,12 +6,12 @@ use alloc::string::String;
 use crate::nbd::bytes::Cursor;
 use crate::nbd::constants::{STRING_BYTES_MAX, base_allocation, info, reply};
 
-/// Why an option is refused: the reply type and the text for the client's user.
+/// A refusal of an option: the reply type and the text for the client's user.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Refusal {
     /// One of `NBD_REP_ERR_*`.
     pub reply: u32,
-    /// Names the thing, the value, the limit and the next step.
+    /// Names the object, the value, the limit and the next step.
     pub message: String,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct InfoRequest<'a> {
     pub wanted: Wanted,
 }
 
-/// Which information a client asked for, of the kinds that are only sent on request.
+/// The information that a client requested, of the kinds that are sent on request only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Wanted {
     pub name: bool,
@@ -77,8 +77,8 @@ pub(super) fn info_request(data: &[u8]) -> Result<InfoRequest<'_>, Refusal> {
     let mut wanted = Wanted::default();
     for _ in 0..count {
         let item = cursor.u16().ok_or_else(|| Refusal::cut_short("its last request"))?;
-        // The server MUST ignore any information requests it does not understand. A repeated one
-        // is the client's fault; answering it once harms nobody.
+        // The server MUST ignore any information requests it does not understand. A repeated
+        // request is the client's error; one answer is enough.
         match item {
             info::NAME => wanted.name = true,
             info::DESCRIPTION => wanted.description = true,
@@ -97,7 +97,7 @@ pub(super) fn context_request(data: &[u8]) -> Result<ContextRequest<'_>, Refusal
     let count = cursor.u32().ok_or_else(|| Refusal::cut_short("the number of queries"))?;
     let mut request =
         ContextRequest { name, no_query: count == 0, wildcard: false, base_allocation: false };
-    // A huge count ends at the first query that is not there: the data bounds the loop.
+    // A huge count ends at the first missing query: the data bounds the loop.
     for _ in 0..count {
         // The server MUST ignore query strings belonging to an unknown namespace, and unknown leaf
         // names of `base`. One without a colon MAY be refused; it is ignored like any other.

@@ -1,4 +1,5 @@
-//! The server's side of the handshake.
+//! The server's side of the handshake. Malformed options get an error reply; violations that the
+//! protocol does not allow to answer close the connection.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -18,7 +19,7 @@ use crate::nbd::constants::{
     OPTION_BYTES_MAX, STRING_BYTES_MAX, base_allocation, handshake_flag, info, option, reply,
 };
 
-/// What the next bytes are, or who has to move.
+/// The expected input, or the answer that the caller owes.
 #[derive(Debug)]
 enum State {
     ClientFlags,
@@ -30,7 +31,7 @@ enum State {
     Finished,
 }
 
-/// How an option ends whose data is skipped, as far as there is any.
+/// The outcome of an option whose data is skipped.
 #[derive(Debug)]
 enum Verdict {
     UseStructuredReplies,
@@ -39,7 +40,7 @@ enum Verdict {
     Close(CloseReason),
 }
 
-/// What an export was looked up for.
+/// The purpose of an export's lookup.
 #[derive(Debug)]
 enum Purpose {
     ExportName { name: String },
@@ -54,12 +55,12 @@ enum Purpose {
 /// | `ClientFlags` | 4 bytes | `OptionHeader`; unknown flags: `Finished` |
 /// | `OptionHeader` | 16 bytes | `OptionData`, `Skip`, `List`; over a bound: `Finished` |
 /// | `OptionData` | the option's data | `Export`; malformed: error reply, `OptionHeader` |
-/// | `Skip` | data nobody will read | its verdict, then `OptionHeader` or `Finished` |
+/// | `Skip` | data to be ignored | its verdict, then `OptionHeader` or `Finished` |
 /// | `Export` | [`Server::export`] | replies, then `OptionHeader` or `Finished` |
 /// | `List` | [`Server::list`] | replies, then `OptionHeader` |
 /// | `Finished` | nothing | consumes nothing more |
 ///
-/// The common way: `ClientFlags`, then `OptionHeader`, `OptionData`, `Export` and back for each
+/// The usual sequence: `ClientFlags`, then `OptionHeader`, `OptionData`, `Export` and back for each
 /// option, until GO or EXPORT_NAME leads to `Finished`.
 ///
 /// Memory: at most [`OPTION_BYTES_MAX`] of input, one selected name, and the replies to one option.
@@ -68,7 +69,7 @@ pub struct Server {
     state: State,
     input: Collector,
     output: Vec<u8>,
-    /// What follows `output`: a question, or the end.
+    /// The step after `output`: a question, or the end.
     next: Option<ServerStep>,
     no_zeroes: bool,
     structured_replies: bool,
@@ -86,7 +87,7 @@ impl Default for Server {
 }
 
 impl Server {
-    /// A session that has just been accepted; the greeting is ready to be polled.
+    /// A new session; the greeting is ready to be polled.
     #[must_use]
     pub fn new() -> Self {
         // "Newstyle negotiation": NBDMAGIC, IHAVEOPT, 16 bits handshake flags.
@@ -109,15 +110,15 @@ impl Server {
         }
     }
 
-    /// Consumes bytes from the front of `input` until there is a step to poll; says how many. Zero
-    /// while a question is unanswered and after the end.
+    /// Consumes bytes from the front of `input` until there is a step to poll. Returns their
+    /// number, zero while a question is unanswered and after the end.
     pub fn handle(&mut self, input: &[u8]) -> usize {
         let mut rest = input;
         while self.output.is_empty() && self.next.is_none() && self.advance(&mut rest) {}
         input.len() - rest.len()
     }
 
-    /// The next thing to do, in order; `None` when more input (or an answer) is needed.
+    /// Returns the next step, in order; `None` if more input (or an answer) is needed.
     pub fn poll_output(&mut self) -> Option<ServerStep> {
         if self.output.is_empty() {
             return self.next.take();
@@ -125,8 +126,8 @@ impl Server {
         Some(ServerStep::Send(core::mem::take(&mut self.output)))
     }
 
-    /// Answers [`ServerStep::WantExport`]; `None` if there is no such export for this client. Does
-    /// nothing if nobody asked.
+    /// Answers [`ServerStep::WantExport`]; `None` if the export does not exist for this client.
+    /// Does nothing if there is no such question.
     pub fn export(&mut self, export: Option<ExportInfo>) {
         let purpose = match core::mem::replace(&mut self.state, State::OptionHeader) {
             State::Export(purpose) => purpose,
@@ -145,8 +146,8 @@ impl Server {
         }
     }
 
-    /// Answers [`ServerStep::WantExport`] where there is such an export and this client may not have it
-    /// now; `why` is for its user. Does nothing if nobody asked.
+    /// Answers [`ServerStep::WantExport`] if the export exists but this client may not have it now;
+    /// `why` is for its user. Does nothing if there is no such question.
     pub fn deny(&mut self, why: &str) {
         let purpose = match core::mem::replace(&mut self.state, State::OptionHeader) {
             State::Export(purpose) => purpose,
@@ -163,8 +164,8 @@ impl Server {
         }
     }
 
-    /// Answers [`ServerStep::WantList`]. Names and descriptions too long for the protocol are left out.
-    /// Does nothing if nobody asked.
+    /// Answers [`ServerStep::WantList`]. Names and descriptions too long for the protocol are
+    /// omitted. Does nothing if there is no such question.
     pub fn list(&mut self, exports: &[Listed<'_>]) {
         if !matches!(self.state, State::List) {
             return;
@@ -183,20 +184,20 @@ impl Server {
         self.ack(option::LIST);
     }
 
-    /// From here on every option but `NBD_OPT_ABORT` is refused ("Termination of the session during
-    /// option haggling": `NBD_REP_ERR_SHUTDOWN`). A question that is already asked may still be
-    /// answered.
+    /// Refuses every later option except `NBD_OPT_ABORT` ("Termination of the session during option
+    /// haggling": `NBD_REP_ERR_SHUTDOWN`). A question that was already asked may still be answered.
     pub fn shut_down(&mut self) {
         self.shutting_down = true;
     }
 
-    /// Bytes held, input and output.
+    /// The number of bytes held, input and output.
     #[must_use]
     pub fn buffered_bytes(&self) -> usize {
         self.input.len() + self.output.len() + self.selected.as_ref().map_or(0, String::len)
     }
 
-    /// One transition; `false` when `rest` is too short for one or somebody else has to move.
+    /// Makes one transition; returns `false` if `rest` is too short for one, or if the caller owes
+    /// an answer.
     fn advance(&mut self, rest: &mut &[u8]) -> bool {
         match &mut self.state {
             State::Export(_) | State::List | State::Finished => return false,
@@ -269,7 +270,7 @@ impl Server {
         }
     }
 
-    /// Where an option leads by its header alone.
+    /// The next state by an option's header alone.
     fn route(&self, option: u32, length: u32) -> State {
         let skip = |then| State::Skip { option, left: length, then };
         let refuse = |reply, message: String| skip(Verdict::Refuse(Refusal { reply, message }));
@@ -318,7 +319,7 @@ impl Server {
         self.expect_option();
         match then {
             Verdict::UseStructuredReplies => {
-                // A client SHOULD NOT say it twice; it would change nothing.
+                // A client SHOULD NOT repeat it; repeating changes nothing.
                 self.structured_replies = true;
                 self.ack(option);
             }
@@ -392,8 +393,9 @@ impl Server {
         let flags = transmission_flags(&export, self.structured_replies);
         put_info_export(&mut self.output, option, &export, flags);
         // "Size constraints": a server with other constraints than the default SHOULD advertise
-        // them in response to INFO or GO; nobody need have asked. Who did not ask and goes on to
-        // transmission is held to none, and told so.
+        // them in response to INFO or GO, whether requested or not. A client that did not request
+        // them and goes on to transmission is not bound by them, and gets the sizes that apply to
+        // it.
         let is_held = option == option::INFO || wanted.block_size;
         let block_bytes_min = if is_held { export.block_bytes_min } else { 1 };
         put_info_block_size(&mut self.output, option, &export, block_bytes_min);

@@ -1,4 +1,4 @@
-//! What the server's side of the handshake asks for, and how it ends.
+//! The steps of the server's side of the handshake, and its outcomes.
 
 use alloc::format;
 use alloc::string::String;
@@ -15,18 +15,18 @@ pub enum ServerStep {
     /// Send these bytes, then poll again.
     Send(Vec<u8>),
     /// Look up this export for this client and answer with
-    /// [`Server::export`](super::Server::export), or [`Server::deny`](super::Server::deny) if it
-    /// may not have it now. The empty name is the default export.
+    /// [`Server::export`](super::Server::export), or [`Server::deny`](super::Server::deny) if the
+    /// client may not have it now. The empty name is the default export.
     WantExport(String),
     /// Answer with [`Server::list`](super::Server::list).
     WantList,
-    /// The handshake is over: what arrives from here on belongs to the transmission phase.
+    /// The handshake is over: later input belongs to the transmission phase.
     Ready(Negotiated),
     /// Close the connection.
     Close(CloseReason),
 }
 
-/// What was agreed.
+/// The result of the negotiation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Negotiated {
     /// The export, as the caller described it.
@@ -36,12 +36,12 @@ pub struct Negotiated {
     /// `NBD_CMD_BLOCK_STATUS` may be used; its context is
     /// [`CONTEXT_ID`](crate::nbd::constants::base_allocation::CONTEXT_ID).
     pub base_allocation: bool,
-    /// The client asked for the size constraints, so it will honour them.
+    /// The client requested the size constraints, so it must obey them.
     pub block_size_requested: bool,
 }
 
 impl Negotiated {
-    /// What requests are held to.
+    /// The limits of requests.
     ///
     /// "Size constraints": if they were not agreed on, "a server SHOULD support a default minimum
     /// block size of 1". To insist on ours (`NBD_REP_ERR_BLOCK_SIZE_REQD`, or hanging up on
@@ -65,30 +65,31 @@ impl Negotiated {
 pub struct Listed<'a> {
     /// The canonical name.
     pub name: &'a str,
-    /// A line for human eyes, or nothing.
+    /// A description for users, or nothing.
     pub description: &'a str,
 }
 
 /// Why the server ends the session.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CloseReason {
-    /// The client said goodbye with `NBD_OPT_ABORT`: the one clean end.
+    /// The client ended the session with `NBD_OPT_ABORT`: the only clean end.
     Aborted,
-    /// The client set flags the server did not offer.
+    /// The client set flags that the server did not offer.
     ClientFlags(u32),
     /// An option did not start with the magic number.
     OptionMagic(u64),
     /// `NBD_OPT_EXPORT_NAME` named an export that does not exist for this client.
     NoSuchExport(String),
-    /// `NBD_OPT_EXPORT_NAME` came with a name that is no string; the text says why.
+    /// `NBD_OPT_EXPORT_NAME` came with a name that is not a valid string; the text has the reason.
     BadExportName(String),
-    /// `NBD_OPT_EXPORT_NAME` named an export that this client may not have now; the text says why.
+    /// `NBD_OPT_EXPORT_NAME` named an export that this client may not have now; the text has the
+    /// reason.
     Denied(String),
     /// More options than [`HANDSHAKE_OPTIONS_MAX`].
     TooManyOptions,
     /// An option announced this many bytes, more than are left of [`HANDSHAKE_BYTES_MAX`].
     TooManyBytes(u32),
-    /// `NBD_OPT_EXPORT_NAME` arrived while the server was going down.
+    /// `NBD_OPT_EXPORT_NAME` arrived while the server was shutting down.
     ShuttingDown,
 }
 
@@ -114,9 +115,10 @@ impl fmt::Display for CloseReason {
 
 impl core::error::Error for CloseReason {}
 
-/// What a client (and the log) is told of an export it may not see or that does not exist.
+/// The text for a client (and the log) about an export that does not exist or that the client may
+/// not see.
 pub(super) fn no_such_export(name: &str) -> String {
-    /// Enough to recognise a name; the rest only fills logs.
+    /// Enough to recognize a name; more would only fill logs.
     const SHOWN_BYTES: usize = 64;
     let end = name.floor_char_boundary(SHOWN_BYTES);
     let shown = name.get(..end).unwrap_or_default();

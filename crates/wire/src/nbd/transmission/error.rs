@@ -1,10 +1,10 @@
-//! The protocol's error values.
+//! The error values of the protocol.
 
 use core::fmt;
 
 use evenkeel_core::request::Failure;
 
-/// How a request failed ("Error values").
+/// The error of a request ("Error values").
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum ErrorCode {
     /// `NBD_EPERM`: a write to a read-only export.
@@ -13,7 +13,7 @@ pub enum ErrorCode {
     Io,
     /// `NBD_ENOMEM`: a resource limit of the server was hit.
     NoMemory,
-    /// `NBD_EINVAL`: the request makes no sense here.
+    /// `NBD_EINVAL`: the request is invalid.
     Invalid,
     /// `NBD_ENOSPC`: a write beyond the end, or no space below.
     NoSpace,
@@ -21,12 +21,12 @@ pub enum ErrorCode {
     Overflow,
     /// `NBD_ENOTSUP`: a fast zero that would be slow.
     NotSupported,
-    /// `NBD_ESHUTDOWN`: the server is going down.
+    /// `NBD_ESHUTDOWN`: the server is shutting down.
     ShuttingDown,
 }
 
 impl ErrorCode {
-    /// All of them.
+    /// All error values.
     pub const ALL: [Self; 8] = [
         Self::NotPermitted,
         Self::Io,

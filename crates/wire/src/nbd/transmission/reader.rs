@@ -1,4 +1,5 @@
-//! The client's reader of replies.
+//! The client's reader of replies. Returns events, or a violation after which the connection must
+//! be closed.
 
 use core::fmt;
 
@@ -9,40 +10,40 @@ use crate::nbd::constants::{
     CHUNK_EXTENTS_MAX, SIMPLE_REPLY_MAGIC, STRING_BYTES_MAX, STRUCTURED_REPLY_MAGIC, chunk,
 };
 
-/// The largest piece that is collected before it is understood: the head of a chunk.
+/// The largest piece that is collected before it is decoded: the header of a chunk.
 const PIECE_BYTES_MAX: usize = CHUNK_BYTES;
 
-/// What arrived. `last` marks the end of the reply with this cookie.
+/// A received part of a reply. `last` marks the end of the reply with this cookie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// A simple reply, always the end of its reply. If it answers a read without error, the read's
-    /// bytes follow and are the caller's to take off the stream.
+    /// A simple reply, which is always the end of its reply. If it answers a read without error,
+    /// the read's bytes follow, and the caller must read them from the stream.
     Simple {
         /// The request's cookie.
         cookie: u64,
-        /// How the request failed, if it did.
+        /// The error, if the request failed.
         error: Option<ErrorCode>,
     },
-    /// A part of a read; its `bytes` bytes follow and are the caller's to take off the stream.
+    /// A part of a read; its `bytes` bytes follow, and the caller must read them from the stream.
     Data {
         /// The request's cookie.
         cookie: u64,
-        /// Where the bytes belong.
+        /// The offset of the bytes.
         offset: u64,
-        /// How many follow.
+        /// Their number.
         bytes: u32,
-        /// End of the reply, once the bytes are there.
+        /// Whether this is the end of the reply, once the bytes are read.
         last: bool,
     },
     /// A part of a read that is all zeroes.
     Hole {
         /// The request's cookie.
         cookie: u64,
-        /// Where the zeroes belong.
+        /// The offset of the zeroes.
         offset: u64,
-        /// How many there are.
+        /// Their number.
         bytes: u32,
-        /// End of the reply.
+        /// Whether this is the end of the reply.
         last: bool,
     },
     /// One extent of a block status; extents follow each other from the request's offset on.
@@ -55,18 +56,18 @@ pub enum Event {
         bytes: u32,
         /// Flags of [`base_allocation`](crate::nbd::constants::base_allocation).
         flags: u32,
-        /// End of the reply.
+        /// Whether this is the end of the reply.
         last: bool,
     },
     /// The request failed, or a part of it.
     Error {
         /// The request's cookie.
         cookie: u64,
-        /// How it failed.
+        /// The error.
         error: ErrorCode,
-        /// Where it failed, if the server says so.
+        /// The offset of the failure, if the server sent it.
         offset: Option<u64>,
-        /// End of the reply.
+        /// Whether this is the end of the reply.
         last: bool,
     },
     /// The end of a reply.
@@ -76,14 +77,14 @@ pub enum Event {
     },
 }
 
-/// What is wrong with what a server sent. The stream is out of step: close the connection.
+/// A violation of the protocol by a server. The stream is out of sync: close the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReplyViolation {
-    /// Neither magic number; holds what stood there.
+    /// Neither magic number; holds the bytes in its place.
     Magic(u32),
     /// A chunk of a type that this client does not expect.
     ChunkType(u16),
-    /// A chunk whose length, flags or content its type does not allow.
+    /// A chunk with a length, flags or content that its type does not allow.
     Malformed {
         /// The chunk's type.
         kind: u16,
@@ -110,7 +111,7 @@ impl fmt::Display for ReplyViolation {
 
 impl core::error::Error for ReplyViolation {}
 
-/// The head of the chunk that is being read.
+/// The header of the chunk that is being read.
 #[derive(Clone, Copy, Debug)]
 struct Chunk {
     last: bool,
@@ -132,7 +133,7 @@ enum State {
     ErrorOffset { chunk: Chunk, error: ErrorCode },
 }
 
-/// Reads replies from input in any cuts, holding at most 20 bytes of it.
+/// Reads replies from input in arbitrary parts, holding at most 20 bytes of it.
 ///
 /// | State | collects | then |
 /// |---|---|---|
@@ -146,8 +147,8 @@ enum State {
 /// | `ErrorText` | skips the message and what else is there | `ErrorOffset` or `Error` event |
 /// | `ErrorOffset` | 8 bytes | `Error` event |
 ///
-/// It knows no requests: that a reply belongs to one and stays within its range is the caller's
-/// check.
+/// It does not know the requests. The caller must check that a reply belongs to one and stays
+/// within its range.
 #[derive(Debug)]
 pub struct ReplyReader {
     state: State,
@@ -164,8 +165,8 @@ impl ReplyReader {
         Self { state: State::Simple, piece: [0; PIECE_BYTES_MAX], held: 0, data_bytes_max }
     }
 
-    /// Consumes bytes from the front of `input` up to the next event; says how many and what it
-    /// was. Without an event, all of `input` is consumed.
+    /// Consumes bytes from the front of `input` up to the next event. Returns their number and the
+    /// event. Without an event, all of `input` is consumed.
     pub fn handle(&mut self, input: &[u8]) -> Result<(usize, Option<Event>), ReplyViolation> {
         let mut rest = input;
         loop {
@@ -186,7 +187,7 @@ impl ReplyReader {
         }
     }
 
-    /// Bytes the state needs in `piece`.
+    /// The number of bytes that the state needs in `piece`.
     const fn needed(&self) -> usize {
         match self.state {
             State::Simple => SIMPLE_BYTES,
@@ -209,7 +210,7 @@ impl ReplyReader {
         self.held == needed
     }
 
-    /// One transition on a whole piece.
+    /// Makes one transition on a complete piece.
     fn advance(&mut self) -> Result<Option<Event>, ReplyViolation> {
         let piece = self.piece;
         let mut cursor = Cursor::new(&piece);
@@ -265,7 +266,7 @@ impl ReplyReader {
         }
     }
 
-    /// "Structured reply types": what the length of each may be.
+    /// "Structured reply types": checks the length of each type.
     fn on_chunk(&mut self, cursor: &mut Cursor<'_>) -> Result<Option<Event>, ReplyViolation> {
         let _magic = cursor.u32();
         let flags = cursor.u16().unwrap_or_default(); // MUST ignore unrecognized flags
@@ -306,7 +307,7 @@ impl ReplyReader {
         let number = cursor.u32().unwrap_or_default();
         let text = cursor.u16().unwrap_or_default();
         let left = chunk.length - chunk.error_fixed_bytes();
-        // The offset stands right behind the message. Other errors may have fields we do not know.
+        // The offset is directly after the message. Other errors may have fields unknown to us.
         let fits = match chunk.kind {
             chunk::ERROR_OFFSET => u32::from(text) == left,
             _ => u32::from(text) <= left,
@@ -322,13 +323,13 @@ impl ReplyReader {
 }
 
 impl Chunk {
-    /// Bytes of an error chunk that are not its message.
+    /// The number of bytes of an error chunk that are not its message.
     const fn error_fixed_bytes(&self) -> u32 {
         if self.kind == chunk::ERROR_OFFSET { 14 } else { 6 }
     }
 
-    /// Long enough for its fields, short enough for a message and a few unknown fields: skipping
-    /// more would be waiting for nothing.
+    /// Long enough for its fields, short enough for a message and a few unknown fields: a longer
+    /// chunk would only be skipped.
     fn has_error_length(&self) -> bool {
         let fixed = self.error_fixed_bytes();
         (fixed..=fixed + (64 << 10)).contains(&self.length)

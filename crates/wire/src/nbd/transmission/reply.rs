@@ -1,8 +1,8 @@
-//! The server's replies: the bytes that go before (or instead of) data. The caller sends the data.
+//! The server's replies: the bytes before (or instead of) data. The caller sends the data.
 //!
-//! With structured replies, reads, block status and every error are chunks; a success without data
+//! With structured replies, reads, block status and every error are chunks. A success without data
 //! stays a simple reply, which is shorter and allowed ("Structured reply chunk message": MAY use
-//! either). A read is one chunk, so the don't-fragment flag is honoured as a matter of course.
+//! either). A read is one chunk, so the don't-fragment flag is always obeyed.
 
 use super::{ErrorCode, Terms};
 use crate::nbd::bytes::Packed;
@@ -14,11 +14,11 @@ use crate::nbd::constants::{
 pub const SIMPLE_BYTES: usize = 16;
 /// Bytes of a chunk before its payload.
 pub const CHUNK_BYTES: usize = 20;
-/// The largest head there is: an error with its offset.
+/// The largest head: an error with its offset.
 pub const HEAD_BYTES_MAX: usize = 34;
 
-/// What one reply sends before its data, or all of it: up to [`HEAD_BYTES_MAX`] bytes held in
-/// place.
+/// The bytes of one reply before its data, or all of it: up to [`HEAD_BYTES_MAX`] bytes stored
+/// inline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReplyHead {
     bytes: [u8; HEAD_BYTES_MAX],

@@ -1,4 +1,4 @@
-//! Requests: 28 bytes, what they mean, and whether they may be carried out.
+//! Requests: decoding of the 28 bytes, and validation.
 
 use core::fmt;
 
@@ -13,14 +13,14 @@ use crate::nbd::constants::{
 /// Bytes of a request before its payload.
 pub const REQUEST_BYTES: usize = 28;
 
-/// What requests of one connection are held to, as negotiated.
+/// The limits of requests on one connection, as negotiated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terms {
     /// Size of the export in bytes. May grow while the connection lives.
     pub size_bytes: u64,
     /// Offsets and lengths are multiples of this: 1 if the client did not ask for block sizes.
     pub block_bytes_min: u32,
-    /// The most bytes one read or write carries.
+    /// The most bytes of one read or write.
     pub payload_bytes_max: u32,
     /// Writes are refused.
     pub read_only: bool,
@@ -30,7 +30,7 @@ pub struct Terms {
     pub base_allocation: bool,
 }
 
-/// The head of a request, as it is on the wire.
+/// The header of a request, as on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RequestHeader {
     /// Flags of [`command_flag`](flag).
@@ -45,31 +45,31 @@ pub struct RequestHeader {
     pub length: u32,
 }
 
-/// What a valid request asks for.
+/// The action of a valid request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Command {
-    /// Carry it out and reply.
+    /// Execute it and reply.
     Io {
         /// The operation and its range.
         request: Request,
-        /// A block status that wants one extent, no longer than the request.
+        /// A block status that requests one extent, no longer than the request.
         one_extent: bool,
     },
-    /// Finish what is outstanding, then close the connection. There is no reply.
+    /// Finish the outstanding requests, then close the connection. There is no reply.
     Disconnect,
 }
 
-/// The bytes are not a request: the stream is out of step, close the connection. Holds what stood
-/// in the place of the magic number.
+/// The bytes are not a request: the stream is out of sync, so the connection must be closed. Holds
+/// the bytes in place of the magic number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadMagic(pub u32);
 
-/// A write announces more payload than is worth taking off the stream: close the connection.
+/// A write announces more payload than the server drains: the connection must be closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PayloadTooLarge {
     /// Bytes announced.
     pub bytes: u32,
-    /// Bytes tolerated.
+    /// The most bytes that are drained.
     pub bytes_max: u32,
 }
 
@@ -122,12 +122,12 @@ impl RequestHeader {
             .finish()
     }
 
-    /// Bytes of payload that follow the header, whether or not the request is valid: they have to
-    /// come off the stream before the next header.
+    /// The number of payload bytes after the header, whether or not the request is valid. They must
+    /// be read from the stream before the next header.
     ///
     /// "Size constraints": up to 2^25 bytes SHOULD NOT be considered a denial of service even if
-    /// more than the advertised maximum; such a write is drained and refused. Beyond, the caller
-    /// hangs up.
+    /// more than the advertised maximum; such a write is drained and refused. For more, the caller
+    /// disconnects.
     #[inline]
     pub const fn payload_bytes(&self, terms: &Terms) -> Result<u32, PayloadTooLarge> {
         if self.command != command::WRITE {
@@ -144,15 +144,14 @@ impl RequestHeader {
         Ok(self.length)
     }
 
-    /// What the request asks for, or the error to reply with. An `Err` is no reason to hang up; the
-    /// payload of a refused write still has to be drained.
+    /// Returns the action of the request, or the error to reply with. An `Err` is no reason to
+    /// disconnect; the payload of a refused write must still be drained.
     #[inline]
     pub fn validate(&self, terms: &Terms) -> Result<Command, ErrorCode> {
         let operation = match self.command {
             command::READ => Operation::Read,
             command::WRITE => Operation::Write { fua: self.has(flag::FUA) },
-            // "`NBD_CMD_DISC`": whatever else is in the header, there is no reply to refuse it
-            // with.
+            // "`NBD_CMD_DISC`": has no reply, so the rest of the header cannot be refused.
             command::DISC => return Ok(Command::Disconnect),
             command::FLUSH => return self.validate_flush(),
             command::TRIM => Operation::Discard { fua: self.has(flag::FUA) },
@@ -245,7 +244,7 @@ impl RequestHeader {
         }
     }
 
-    /// The header that asks for `request`, for the client role.
+    /// The header of `request`, for the client role.
     #[must_use]
     pub const fn new(cookie: u64, request: &Request, one_extent: bool) -> Self {
         const fn only_if(condition: bool, flag: u16) -> u16 {
