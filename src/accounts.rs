@@ -1,4 +1,5 @@
-//! Users and groups by number or by name, as `/etc/passwd` and `/etc/group` have them.
+//! Users and groups by number or by name, from `/etc/passwd` and `/etc/group`. An unknown name is
+//! an error that names the setting.
 
 use crate::message::{Exit, Failure};
 use std::fs;
@@ -28,7 +29,7 @@ fn named(key: &str, what: &str, text: &str, file: &str) -> Result<u32, Failure> 
     })
 }
 
-/// Both files have the name first and the number third.
+/// In both files the name is the first field and the number the third.
 fn number_of(known: &str, name: &str) -> Option<u32> {
     let mut lines = known.lines().map(|line| line.split(':'));
     let number = |mut fields: std::str::Split<'_, char>| {

@@ -1,4 +1,5 @@
-//! The client of our own API: the EC2 query protocol, signed, one request at a time.
+//! The client of the server's API: the EC2 query protocol, signed, one request at a time. Errors
+//! have the exit code that fits the server's error.
 
 use crate::cli::Connection;
 use crate::clock::{self, Deadline};
@@ -15,22 +16,23 @@ pub mod capacity;
 pub mod endpoints;
 pub mod model;
 
-/// The version of EC2's API that we speak.
+/// The version of the EC2 API that the client uses.
 const VERSION: &str = "2016-11-15";
 
-/// Longest wait for one answer. A modification may have to grow a file first; nothing takes longer.
+/// Longest wait for one answer. A modification may have to grow a file first; no other action takes
+/// longer.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// Largest answer: ten thousand volumes with all their tags are below it.
+/// The largest answer: ten thousand volumes with all their tags are below it.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
-/// The code, in an answer with status 503, after which a request is to be signed and sent again.
+/// The error code, with status 503, after which a request must be signed and sent again.
 const TOO_EARLY: &str = "<Code>RequestLimitExceeded</Code>";
 
 /// Pause before a request is sent again.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// Pause between two looks at something that is being waited for.
+/// Pause between two polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// An access key with its secret.
@@ -46,7 +48,7 @@ impl From<evenkeel_control::credentials::Credentials> for Keys {
     }
 }
 
-/// A server that can be asked.
+/// A client for one server.
 pub struct Client {
     /// `host:port`, as the signature covers it.
     authority: String,
@@ -56,20 +58,20 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client for the server that the flags name. Asks nothing yet.
+    /// A client for the server that the flags name. Does not connect yet.
     pub fn new(connection: &Connection) -> Result<Self, Failure> {
         let keys = keys(connection)?;
         Self::with_keys(&endpoint::of(connection), &connection.region, keys)
     }
 
-    /// A client with keys from elsewhere.
+    /// A client with given keys.
     pub fn with_keys(endpoint: &str, region: &str, keys: Keys) -> Result<Self, Failure> {
         let authority = authority(endpoint)?.to_owned();
         let config = ureq::Agent::config_builder()
             .timeout_global(Some(ANSWER_WAIT_MAX))
             .http_status_as_error(false)
             .max_redirects(0)
-            // A proxy of the environment is for the world outside, not for this server.
+            // A proxy in the environment does not apply to this server.
             .proxy(None)
             .user_agent(concat!("evenkeel/", env!("CARGO_PKG_VERSION")))
             .build();
@@ -77,21 +79,21 @@ impl Client {
         Ok(Self { authority, region: region.to_owned(), keys, agent })
     }
 
-    /// A client of a server on this machine, with the keys that it keeps in its data folder.
+    /// A client for a server on this machine, with the keys in its data folder.
     pub fn of_server(api: SocketAddr, region: &str, data_dir: &Path) -> Result<Self, Failure> {
         let kept = evenkeel_control::credentials::load(data_dir)
             .map_err(|error| Failure::new(error.to_string()))?;
         Self::with_keys(&format!("http://{api}"), region, kept.into())
     }
 
-    /// The host that is asked, by name or address.
+    /// The server's host, by name or address.
     pub fn host(&self) -> &str {
         let port = self.authority.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
         port.map_or(self.authority.as_str(), |(host, _)| host)
     }
 
-    /// Carries out one action and returns the answer's root element. Where the server says that it
-    /// was too early, the request is signed anew and sent again.
+    /// Calls one action and returns the answer's root element. If the server answers that it was
+    /// too early, the request is signed and sent again.
     pub fn call(&self, action: &str, parameters: &[(&str, &str)]) -> Result<Element, Failure> {
         let fixed = [("Action", action), ("Version", VERSION)];
         let body = query::encode(fixed.iter().chain(parameters).copied());
@@ -105,10 +107,10 @@ impl Client {
         }
     }
 
-    /// Signs and sends a request: the answer's status and text.
+    /// Signs and sends a request; returns the answer's status and text.
     fn ask(&self, body: &str) -> Result<(u16, String), Failure> {
-        // Signed with the rest, as other SDKs do: a signature of a change is good for one use, and
-        // two that say the same in the same second are different ones all the same.
+        // Part of the signed request, as in other SDKs: the signature of a change is valid once,
+        // and this makes the signatures of equal requests in the same second differ.
         let invocation = clock::invocation();
         let headers = [
             ("host", self.authority.as_str()),
@@ -182,7 +184,7 @@ impl Client {
         }
     }
 
-    /// Asks again and again until `look` finds what it looks for.
+    /// Polls until `look` returns a value.
     pub fn wait<T>(
         &self,
         what: &str,
@@ -204,7 +206,7 @@ impl Client {
     }
 }
 
-/// The server's keys: of its data folder if it has some, else of the environment.
+/// The server's keys, from its data folder or from the environment.
 pub fn keys(connection: &Connection) -> Result<Keys, Failure> {
     let variable = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
     match evenkeel_control::credentials::load(&connection.data_dir) {
@@ -232,7 +234,7 @@ fn authority(endpoint: &str) -> Result<&str, Failure> {
     Ok(authority)
 }
 
-/// What an EC2 error code means for whoever called us.
+/// The exit code for an EC2 error code.
 fn refusal(code: &str, message: &str) -> Failure {
     let exit = if code.ends_with(".NotFound") {
         Exit::NotFound
@@ -271,7 +273,7 @@ mod tests {
 
     #[test]
     fn without_a_server_the_next_step_is_told() {
-        // Bound and dropped, on an address that no other test binds: nobody listens there.
+        // Bound and dropped, on an address that no other test binds: no server listens there.
         let listener = std::net::TcpListener::bind("127.0.0.11:0").unwrap();
         let address = listener.local_addr().unwrap();
         drop(listener);

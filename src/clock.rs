@@ -1,17 +1,17 @@
-//! The only file of the binary that asks for the time, or lets it pass.
+//! Time and waiting. No other file of the binary reads the clock or sleeps.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Seconds of Unix time, for signatures. A clock before 1970 counts as 0, and the server will say
-/// so.
+/// Unix time in seconds, for signatures. A clock before 1970 counts as 0, which the server then
+/// refuses.
 #[allow(clippy::disallowed_methods)]
 pub fn unix_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// A name for one request: no other of this machine has it, nor of another in the same nanosecond
-/// under the same process id.
+/// A unique name for one request: no other request of this machine has it, and one of another
+/// machine only if it is made in the same nanosecond under the same process id.
 #[allow(clippy::disallowed_methods)]
 pub fn invocation() -> String {
     static REQUESTS: AtomicU64 = AtomicU64::new(0);
@@ -20,21 +20,21 @@ pub fn invocation() -> String {
     format!("{:x}-{:x}-{number:x}", since.as_nanos(), std::process::id())
 }
 
-/// A point in the future that a wait must not pass.
+/// A deadline.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
     at: Instant,
 }
 
 impl Deadline {
-    /// The point `span` from now.
+    /// The deadline after `span` from now.
     #[allow(clippy::disallowed_methods)]
     pub fn after(span: Duration) -> Self {
         Self { at: Instant::now() + span }
     }
 
-    /// Lets `interval` pass, or what is left until the deadline. Returns false once it has come.
-    /// Another process's state has no event that we could wait on: it has to be asked again.
+    /// Sleeps for `interval`, or until the deadline. Returns false once the deadline has passed.
+    /// Another process's state has no event to wait for, so it must be polled.
     #[allow(clippy::disallowed_methods)]
     pub fn pause(self, interval: Duration) -> bool {
         let left = self.at.saturating_duration_since(Instant::now());
@@ -43,20 +43,20 @@ impl Deadline {
     }
 }
 
-/// Measures how long something takes.
+/// A stopwatch.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopwatch {
     started: Instant,
 }
 
 impl Stopwatch {
-    /// Starts to measure.
+    /// Starts the stopwatch.
     #[allow(clippy::disallowed_methods)]
     pub fn start() -> Self {
         Self { started: Instant::now() }
     }
 
-    /// How long it has been until now.
+    /// The time since the start.
     pub fn elapsed(self) -> Duration {
         self.started.elapsed()
     }

@@ -1,7 +1,8 @@
-//! One TOML file; each of its keys is also a flag and an environment variable.
+//! The configuration file, in TOML. Each of its keys is also a flag and an environment variable.
 //!
-//! Precedence: flag, environment, file, default. The file's values become clap's defaults, so there
-//! is one definition of a setting (its flag, in `cli.rs`) and no second list of keys.
+//! Precedence: flag, environment, file, default. The file's values become clap's defaults, so a
+//! setting is defined once (its flag, in `cli.rs`), and there is no second list of keys. A wrong
+//! key or value is an error that names the file and the line.
 
 use crate::cli::Cli;
 use crate::message::{Exit, Failure};
@@ -11,29 +12,29 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-/// Read from the working folder when no other file is named, if it is there.
+/// The file that is read from the working folder if no other is named and it exists.
 pub const FILE_DEFAULT: &str = "evenkeel.toml";
 
-/// Names another file.
+/// The environment variable that names another file.
 const FILE_ENV: &str = "EVENKEEL_CONFIG";
 
-/// Why there is no command to carry out.
+/// Why there is no command to execute.
 #[derive(Debug)]
 pub enum ParseError {
-    /// clap's own: it prints itself (help and version arrive here too).
+    /// clap's error, which prints itself (help and version are such errors, too).
     Usage(clap::Error),
-    /// The configuration file is at fault.
+    /// The configuration file is wrong.
     File(Failure),
 }
 
-/// One setting of the file: the values (several where the flag may be repeated) and the line.
+/// A setting of the file: its values (several if the flag may be repeated) and its line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Setting {
     values: Vec<String>,
     line: usize,
 }
 
-/// Parses the command line over environment, file and defaults.
+/// Parses the command line, with environment, file and defaults for the rest.
 pub fn parse(arguments: &[OsString]) -> Result<Cli, ParseError> {
     let mut command = crate::cli::command();
     if let Some(path) = file_path(arguments, std::env::var_os(FILE_ENV)) {
@@ -48,7 +49,8 @@ fn from(command: clap::Command, arguments: &[OsString]) -> Result<Cli, clap::Err
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut Cli::command()))
 }
 
-/// The file to read: what the flag or the environment names, else the default one if it is there.
+/// The file to read: the one that the flag or the environment names, or the default one if it
+/// exists.
 fn file_path(arguments: &[OsString], environment: Option<OsString>) -> Option<PathBuf> {
     let mut words = arguments.iter().skip(1).take_while(|word| *word != "--");
     let mut named = None;
@@ -89,7 +91,7 @@ fn read(path: &Path) -> Result<BTreeMap<String, Setting>, Failure> {
     Ok(settings)
 }
 
-/// A TOML value as flags would spell it; none for tables and dates.
+/// A TOML value in the form of a flag's value; `None` for tables and dates.
 fn values(value: &toml::de::DeValue<'_>) -> Option<Vec<String>> {
     use toml::de::DeValue;
     match value {
@@ -105,7 +107,7 @@ fn values(value: &toml::de::DeValue<'_>) -> Option<Vec<String>> {
     }
 }
 
-/// Every setting of the program: the long flags that also have an environment variable.
+/// All settings of the program: the long flags that have an environment variable.
 pub fn keys(command: &clap::Command) -> BTreeMap<String, clap::Arg> {
     let mut keys = BTreeMap::new();
     let own = command.get_arguments().filter(|arg| arg.get_env().is_some());
@@ -118,7 +120,7 @@ pub fn keys(command: &clap::Command) -> BTreeMap<String, clap::Arg> {
     keys
 }
 
-/// The command with the file's values as defaults, wherever a verb has the flag.
+/// The command with the file's values as defaults, in every verb that has the flag.
 fn with_defaults(
     command: clap::Command,
     path: &Path,
@@ -143,7 +145,7 @@ fn default_from(command: clap::Command, settings: &BTreeMap<String, Setting>) ->
     let command = command.mut_args(|argument| {
         let setting = argument.get_long().and_then(|long| settings.get(long));
         match setting.filter(|_| argument.get_env().is_some()) {
-            // clap keeps defaults for the program's life; the file is read once.
+            // clap keeps defaults for the program's life, and the file is read once.
             Some(setting) => {
                 let leaked = setting.values.iter().map(|value| &*value.clone().leak());
                 argument.default_values(leaked.collect::<Vec<&'static str>>())
@@ -154,8 +156,7 @@ fn default_from(command: clap::Command, settings: &BTreeMap<String, Setting>) ->
     command.mut_subcommands(|verb| default_from(verb, settings))
 }
 
-/// Lets clap judge the values as if they had been flags, so that a fault is blamed on the file's
-/// line.
+/// Lets clap validate the values as if they were flags, so that an error names the file's line.
 fn validate(argument: &clap::Arg, key: &str, setting: &Setting, at: &str) -> Result<(), Failure> {
     let flag = setting.values.iter().map(|value| OsString::from(format!("--{key}={value}")));
     let arguments = [OsString::from("evenkeel")].into_iter().chain(flag);
@@ -170,7 +171,7 @@ fn validate(argument: &clap::Arg, key: &str, setting: &Setting, at: &str) -> Res
     }
 }
 
-/// What clap says beside the flag's name, in one line.
+/// clap's message without the flag's name, in one line.
 fn reason(error: &clap::Error) -> String {
     use clap::error::{ContextKind, ContextValue, ErrorKind};
     use std::error::Error;

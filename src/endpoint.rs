@@ -1,38 +1,38 @@
-//! Where the API of a data folder is reached: the server notes it there while it runs, so that who
-//! knows the folder needs no port, and one that took another port than usual is found.
+//! The address of the API of a data folder. The server writes it into a file while it runs, so a
+//! verb that knows the folder needs no port and finds a server on any port.
 
 use crate::cli::Connection;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-/// Where it is when nobody says anything else.
+/// The default address.
 const USUAL: &str = "http://127.0.0.1:8650";
 
 /// Name of the file in the data folder.
 const FILE_NAME: &str = "endpoint";
 
-/// The address that a verb is to ask: the one that is named, else that of the server on the data
-/// folder, else the usual one.
+/// The address that a verb uses: the given one, or that of the server on the data folder, or the
+/// default.
 pub fn of(connection: &Connection) -> String {
     let noted = || noted(&connection.data_dir);
     connection.endpoint.clone().or_else(noted).unwrap_or_else(|| USUAL.to_owned())
 }
 
-/// What the server on a data folder noted; `None` without a note. One that a crash left behind
+/// The address in the file of a data folder; `None` without a file. A file that a crash left behind
 /// names a server that does not answer.
 pub fn noted(data_dir: &Path) -> Option<String> {
     let text = std::fs::read_to_string(data_dir.join(FILE_NAME)).ok()?;
-    // Written whole, but a full disk may have left it empty.
+    // The file is written atomically, but a full disk may have left it empty.
     text.strip_suffix('\n').map(str::to_owned)
 }
 
-/// The note of a running server, taken back when it is dropped. One that a crash left behind is
-/// written over by the next start.
+/// The file of a running server. It is removed on drop. A file that a crash left behind is
+/// overwritten by the next start.
 pub struct Noted(PathBuf);
 
 impl Noted {
-    /// Notes where the API listens.
+    /// Writes the address of the API into the file.
     pub fn new(data_dir: &Path, api: SocketAddr) -> io::Result<Self> {
         let noted = Self(data_dir.join(FILE_NAME));
         std::fs::write(&noted.0, format!("http://{}\n", reachable(api)))?;
@@ -42,12 +42,13 @@ impl Noted {
 
 impl Drop for Noted {
     fn drop(&mut self) {
-        // What cannot be removed is at worst an address at which nobody answers.
+        // A file that cannot be removed names an address at which no server answers, which is
+        // harmless.
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
-/// An address at which somebody on this machine reaches who listens on `address`.
+/// An address at which a client on this machine reaches a server that listens on `address`.
 fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(match address.ip() {

@@ -1,4 +1,5 @@
-//! The binary: parses, calls a library, prints.
+//! The binary: parses the command line, calls a library, prints the result. The exit code is that
+//! of [`message::Exit`].
 
 use std::process::ExitCode;
 
@@ -21,7 +22,8 @@ fn main() -> ExitCode {
     let cli = match config::parse(&arguments) {
         Ok(cli) => cli,
         Err(config::ParseError::Usage(error)) => {
-            // Help and version are "errors" too: clap prints them to standard output, with code 0.
+            // Help and version are "errors", too: clap prints them to standard output and returns
+            // code 0.
             let code = if error.use_stderr() { message::Exit::Usage.code() } else { 0 };
             let _ = error.print();
             return ExitCode::from(code);

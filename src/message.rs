@@ -1,24 +1,24 @@
-//! How we print: errors with a next step, tables, JSON and CSV. One voice, colours only for people.
+//! Output of the program: errors with a next step, tables, JSON and CSV; colours only on terminals.
 
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
-/// Why the program did not end with code 0.
+/// The reason for an exit code other than 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Exit {
     /// A check failed, or something broke.
     Failed,
-    /// The command line, the configuration or a parameter makes no sense.
+    /// The command line, the configuration or a parameter is invalid.
     Usage,
-    /// There is no such volume or host.
+    /// The volume or host does not exist.
     NotFound,
-    /// The server has not got what was asked for.
+    /// The server refused for lack of capacity.
     Refused,
-    /// The wait was too long.
+    /// A wait exceeded its limit.
     Timeout,
-    /// What was measured allows no verdict.
+    /// The measurement allows no verdict.
     Undecided,
 }
 
@@ -36,14 +36,14 @@ impl Exit {
     }
 }
 
-/// What went wrong, and the next step.
+/// A failure with its next step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// Decides the exit code.
+    /// Determines the exit code.
     pub exit: Exit,
-    /// Names the thing, the value and the limit.
+    /// Names the object, the value and the limit.
     pub message: String,
-    /// What to do about it, where we know.
+    /// The next step, if it is known.
     pub hint: Option<String>,
 }
 
@@ -53,13 +53,13 @@ impl Failure {
         Self { exit: Exit::Failed, message: message.into(), hint: None }
     }
 
-    /// The same with another exit code.
+    /// The same failure with another exit code.
     pub fn exit(mut self, exit: Exit) -> Self {
         self.exit = exit;
         self
     }
 
-    /// The same with a next step.
+    /// The same failure with a next step.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
@@ -86,12 +86,12 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Whether to colour what goes to a terminal: <https://no-color.org> says when not to.
+/// Whether to use colours on a terminal; see <https://no-color.org>.
 pub fn is_colourful(is_terminal: bool) -> bool {
     is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Prints to standard output. A reader that closed the pipe has read enough: the program ends.
+/// Prints to standard output. If the reader has closed the pipe, the program exits.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -101,7 +101,7 @@ pub fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// In which form a listing is printed.
+/// The form of a listing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
 pub enum Format {
     /// A table for people.
@@ -109,7 +109,7 @@ pub enum Format {
     Text,
     /// One JSON object with a `schema` field, its version.
     Json,
-    /// A header line, then one line an item.
+    /// A header line, then one line per item.
     Csv,
 }
 
@@ -119,13 +119,13 @@ pub trait Item: Serialize {
     const SCHEMA: &'static str;
     /// The JSON field that holds the items.
     const FIELD: &'static str;
-    /// What stands above the columns; with the unit where there is one.
+    /// The titles of the columns, with units.
     const COLUMNS: &'static [&'static str];
-    /// What stands in them.
+    /// The cells of the columns.
     fn cells(&self) -> Vec<String>;
 }
 
-/// Renders `items`; `when_empty` is what a person is told when there are none.
+/// Renders `items`; in text, `when_empty` replaces an empty table.
 pub fn listing<T: Item>(items: &[T], format: Format, when_empty: &str) -> String {
     let rows = || items.iter().map(Item::cells).collect::<Vec<_>>();
     match format {
@@ -142,12 +142,12 @@ pub fn listing<T: Item>(items: &[T], format: Format, when_empty: &str) -> String
     }
 }
 
-/// One JSON value, indented, with its end of line.
+/// Renders a JSON value, indented, with a final newline.
 pub fn json(value: &serde_json::Value) -> String {
     format!("{value:#}\n")
 }
 
-/// Columns as wide as their widest cell; a column of numbers is aligned to the right.
+/// Renders columns as wide as their widest cell; columns of numbers are aligned to the right.
 pub fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
     let cell = |row: &[String], index: usize| row.get(index).cloned().unwrap_or_default();
     let widths: Vec<usize> = columns
@@ -158,7 +158,7 @@ pub fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
             cells.chain([title.chars().count()]).max().unwrap_or_default()
         })
         .collect();
-    // With a unit behind it or not; an address is none.
+    // A number, with or without a unit; an address is none.
     let is_number = |text: &str| {
         let number = text.split(' ').next().unwrap_or_default();
         let starts_so = number.starts_with(|c: char| c.is_ascii_digit());
@@ -184,7 +184,7 @@ pub fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// RFC 4180, with plain line ends; a column's name is its title in small letters.
+/// Renders CSV by RFC 4180 with plain newlines; a column's name is its title in lower case.
 fn csv(columns: &[&str], rows: &[Vec<String>]) -> String {
     let quoted = |text: &str| {
         if text.contains([',', '"', '\n', '\r']) {
@@ -196,19 +196,19 @@ fn csv(columns: &[&str], rows: &[Vec<String>]) -> String {
     let titles = columns.iter().map(|title| title.to_lowercase().replace([' ', '/'], "_"));
     let mut text = titles.collect::<Vec<_>>().join(",") + "\n";
     for row in rows {
-        // A dash stands for "none" in front of people only.
+        // A dash for "none" is for text only.
         let cells = row.iter().map(|cell| if cell == "-" { String::new() } else { quoted(cell) });
         text.push_str(&(cells.collect::<Vec<_>>().join(",") + "\n"));
     }
     text
 }
 
-/// A number, or the dash that stands for none.
+/// A number, or a dash for none.
 pub fn or_dash(value: Option<impl fmt::Display>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
-/// A span of seconds as people say it: `90 s`, `45 min`, `5 h 20 min`.
+/// A span of seconds in words: `90 s`, `45 min`, `5 h 20 min`.
 pub fn span(seconds: u64) -> String {
     match seconds {
         0..=119 => format!("{seconds} s"),

@@ -1,4 +1,4 @@
-//! docs/reference/cli.md, written from the one definition of verbs and flags.
+//! docs/reference/cli.md, generated from the definition of verbs and flags.
 
 use clap::{Arg, ArgAction, Command};
 use std::fmt::Write;
@@ -23,12 +23,13 @@ pub fn markdown(command: &Command) -> String {
     text
 }
 
-/// The verbs in the order of their definition, without clap's own `help`.
+/// The verbs in the order of their definition, without clap's `help`.
 fn visible(command: &Command) -> impl Iterator<Item = &Command> {
     command.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help")
 }
 
-/// One verb and those below it. Flags that a verb shares with those below are listed once, with it.
+/// Writes one verb and those below it. Flags that a verb shares with those below are listed once,
+/// with the verb.
 fn section(text: &mut String, above: &str, command: &Command, has_inherited: bool) {
     let path = format!("{above} {}", command.get_name());
     let about = command.get_long_about().or(command.get_about());
@@ -76,7 +77,7 @@ fn item(text: &mut String, argument: &Arg) {
         flag(argument)
     };
     let help = argument.get_long_help().or(argument.get_help());
-    // clap takes the full stop from one sentence, but not from two.
+    // clap removes the full stop of a single sentence, but not of two.
     let help = help.map(ToString::to_string).unwrap_or_default().replace('\n', " ");
     let stop = if help.ends_with(['.', ']']) { "" } else { "." };
     let _ = write!(text, "- `{name}`: {help}{stop}");

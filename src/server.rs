@@ -1,4 +1,7 @@
-//! Wires store, engine and control plane together: the whole server in one screen.
+//! The whole server: connects store, engine and control plane.
+//!
+//! [`run`] is given a [`Config`] and blocks until shutdown. It fails if an address, the data folder
+//! or the store cannot be used, or if a part of the data plane fails while it runs.
 
 use crate::accounts;
 use crate::calibration;
@@ -24,35 +27,35 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::oneshot;
 
-/// Everything a server must know.
+/// The configuration of a server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Absolute: what is printed of it must be true in any folder.
+    /// Absolute, so that printed paths are valid in any folder.
     pub data_dir: PathBuf,
     pub listen: SocketAddr,
     pub nbd_listen: Vec<SocketAddr>,
     pub nbd_unix: Option<PathBuf>,
-    /// Who may use that.
+    /// The users that may use the unix socket.
     pub unix_access: UnixAccess,
     pub region: String,
     pub zone: String,
     pub rules: &'static Rules,
     pub modify_policy: ModifyPolicy,
-    /// What the operator says may be sold.
+    /// The operator's figure of what may be sold.
     pub figure: Option<Figure>,
-    /// Types that are sold more than once.
+    /// Types that are sold more than once, and how many times over.
     pub oversell: BTreeMap<VolumeType, Oversell>,
     /// How many times over the space of the store is sold.
     pub space_oversell: SpaceOversell,
     pub store: StoreKind,
     pub calibrate: CalibrateWhen,
-    /// Whether what a calibration found is sold and kept; else volumes have limits and no more.
+    /// Whether volumes are guaranteed what the calibration allows; otherwise they only have limits.
     pub guarantee: bool,
     pub io: Io,
     pub cores: u16,
 }
 
-/// Where a running server really listens.
+/// The addresses of a running server.
 #[derive(Clone, Debug)]
 pub struct Addresses {
     pub api: SocketAddr,
@@ -95,7 +98,7 @@ impl Config {
     }
 }
 
-/// Where NBD is served over TCP.
+/// The addresses of NBD over TCP.
 fn nbd_listen(arguments: &Serve) -> Result<Vec<SocketAddr>, Failure> {
     let listed = &arguments.nbd_listen;
     if listed.len() > 1 && listed.contains(&NbdListen::None) {
@@ -105,7 +108,7 @@ fn nbd_listen(arguments: &Serve) -> Result<Vec<SocketAddr>, Failure> {
     Ok(NbdListen::addresses(listed))
 }
 
-/// Who may use the unix socket.
+/// The users that may use the unix socket.
 fn unix_access(arguments: &Serve) -> Result<UnixAccess, Failure> {
     let user = |text: &String| accounts::user("nbd-unix-users", text);
     let group = |text: &String| accounts::group("nbd-unix-group", text);
@@ -122,21 +125,21 @@ fn warn_of_exposure(nbd: &[SocketAddr], api: SocketAddr) {
     }
 }
 
-/// What the operator should know of an address that other machines reach.
+/// A warning for an address that other machines can reach.
 fn exposed(what: &str, address: SocketAddr) -> Option<String> {
     let reach = match what {
-        "NBD" => "reads and changes what hosts exchange with their volumes",
-        _ => "reads what is asked and answered",
+        "NBD" => "can read and change the data of attached volumes in transit",
+        _ => "can read requests and replies",
     };
     (!address.ip().to_canonical().is_loopback()).then(|| {
         format!(
-            "{what} on {address} is reachable from other machines, and there is no TLS: whoever \
-             is on the way {reach}; docs/operating/security.md says who can do what"
+            "{what} on {address} is reachable from other machines, and there is no TLS: anyone \
+             on the network path {reach}; see docs/operating/security.md"
         )
     })
 }
 
-/// The figure that the two flags make together.
+/// The figure of the two flags together.
 fn figure(arguments: &Serve) -> Result<Option<Figure>, Failure> {
     let usage = |message: String| Failure::new(message).exit(Exit::Usage);
     let (iops, mibps) = match (arguments.sell_iops, arguments.sell_throughput) {
@@ -164,15 +167,15 @@ fn oversell(arguments: &Serve) -> Result<BTreeMap<VolumeType, Oversell>, Failure
     Ok(factors)
 }
 
-/// Cores that this process may use.
+/// The number of cores that this process may use.
 pub fn cores() -> u16 {
     let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     u16::try_from(count).unwrap_or(u16::MAX)
 }
 
-/// Serves until `shutdown` ends, then stops in the order that keeps what is promised: the API
-/// first, so that balances are saved exactly, then the data plane. `is_stopped` tells before that
-/// `shutdown` has ended, or will, so that nobody waits for a server that is not wanted any more.
+/// Serves until `shutdown` resolves, then stops in the order that preserves all guarantees: first
+/// the API, so that balances are saved exactly, then the data plane. `is_stopped` becomes true
+/// before `shutdown` resolves, so that a server that is to stop does not finish its start first.
 pub fn run(
     config: &Config,
     is_stopped: &AtomicBool,
@@ -181,15 +184,15 @@ pub fn run(
 ) -> Result<(), Failure> {
     raise_open_files();
     let (pool, _folder) = open_pool(&config.store, &config.data_dir)?;
-    // A measurement takes seconds, and a port that is taken would make them vain.
+    // Checked before the measurement, which takes seconds and would be useless if a port is in use.
     let addresses = [config.listen].into_iter().chain(config.nbd_listen.iter().copied());
     addresses.into_iter().try_for_each(may_listen)?;
     let calibration = calibration::at_start(config, &*pool, is_stopped)?;
     if is_stopped.load(Ordering::Acquire) {
-        // Nothing is open yet that would have to be closed.
+        // Nothing that must be closed is open yet.
         return Ok(());
     }
-    // Nobody is answered before every volume is up.
+    // No request is answered before every volume is up.
     let engine = Engine::start_closed(EngineConfig {
         cores: config.cores,
         io: config.io.into(),
@@ -201,7 +204,8 @@ pub fn run(
     .map_err(failed)?;
     if let Some(record) = calibration {
         engine.set_capacity(record.capacity(config.cores));
-        // A store in memory is done at once: nothing ever waits there that could be put in order.
+        // A store in memory completes at once, so requests never queue in it and cannot be
+        // reordered.
         if config.store.has_device() {
             share_device(&engine, &record.calibration().device_model())?;
         }
@@ -225,8 +229,8 @@ pub fn run(
     engine.when_failed(move |what| drop(failures.send(what)));
     let stops = async {
         stop_or_failure(shutdown, fails, &mut failure).await;
-        // Before the control plane closes volumes: who came back then would be told that there is
-        // no such export, and give up.
+        // Before the control plane closes volumes: a client that reconnects then would get the
+        // answer that there is no such export, and give up.
         engine.close_doors();
     };
     let result = evenkeel_control::run(control, engine.agent(), ready, stops).map_err(failed);
@@ -235,16 +239,18 @@ pub fn run(
     outcome(result, failure)
 }
 
-/// Whether an address can be listened on now. Who takes it meanwhile is noticed later, too.
+/// Checks that the address can be bound now. If another program takes it afterwards, the later bind
+/// fails.
 fn may_listen(address: SocketAddr) -> Result<(), Failure> {
     TcpListener::bind(address).map(drop).map_err(|error| {
         Failure::new(format!(
-            "cannot listen on {address}: {error}; choose another address or stop who has it"
+            "cannot listen on {address}: {error}; choose another address or stop the \
+             program that uses it"
         ))
     })
 }
 
-/// How the control plane runs beside a data plane that listens at `nbd`.
+/// The configuration of the control plane for a data plane that listens at `nbd`.
 fn control_config(config: &Config, nbd: &[SocketAddr]) -> ControlConfig {
     let unix = config.nbd_unix.iter().cloned().map(Endpoint::NbdUnix);
     ControlConfig {
@@ -262,7 +268,8 @@ fn control_config(config: &Config, nbd: &[SocketAddr]) -> ControlConfig {
     }
 }
 
-/// Ends when the server is to stop, or when the data plane fails, which is noted in `failure`.
+/// Resolves when the server is to stop, or when the data plane fails; the failure is stored in
+/// `failure`.
 async fn stop_or_failure(
     shutdown: impl Future<Output = ()>,
     fails: oneshot::Receiver<String>,
@@ -271,7 +278,7 @@ async fn stop_or_failure(
     let fails = async {
         match fails.await {
             Ok(what) => what,
-            // Nobody is left to tell of a failure: there will be none.
+            // The sender is gone, so there will be no failure.
             Err(_) => std::future::pending().await,
         }
     };
@@ -281,8 +288,8 @@ async fn stop_or_failure(
     }
 }
 
-/// How the server ended. Without a part of the data plane the control plane cannot stop cleanly, so
-/// that is no news.
+/// The outcome of the server. If a part of the data plane failed, the control plane cannot stop
+/// cleanly, so only the first failure is returned.
 fn outcome(result: Result<(), Failure>, failure: Option<String>) -> Result<(), Failure> {
     let Some(what) = failure else { return result };
     if let Err(error) = result {
@@ -294,7 +301,7 @@ fn outcome(result: Result<(), Failure>, failure: Option<String>) -> Result<(), F
     )))
 }
 
-/// From now on volumes share the device by what they have reserved.
+/// Makes volumes share the device by their reservations from now on.
 fn share_device(engine: &Engine, model: &DeviceModel) -> Result<(), Failure> {
     match engine.agent().call(Command::Calibrated(*model)) {
         Reply::Failed(failure) => Err(Failure::new(failure.message)),
@@ -302,8 +309,8 @@ fn share_device(engine: &Engine, model: &DeviceModel) -> Result<(), Failure> {
     }
 }
 
-/// The pool, and what keeps a second server out of the data folder until it is dropped: the local
-/// store sees to that itself.
+/// The pool, and the lock that keeps a second server out of the data folder until it is dropped.
+/// The local store has a lock of its own.
 pub fn open_pool(
     store: &StoreKind,
     data_dir: &Path,
@@ -318,7 +325,7 @@ pub fn open_pool(
     Ok((behind(pool, store), folder))
 }
 
-/// The pool behind the device that the store is to have, if it is to have one.
+/// The pool behind the configured simulated device, if there is one.
 pub fn behind(pool: Arc<dyn Pool>, store: &StoreKind) -> Arc<dyn Pool> {
     match &store.device {
         Some(device) => Arc::new(FaultyPool::new(pool, device)),
@@ -326,8 +333,8 @@ pub fn behind(pool: Arc<dyn Pool>, store: &StoreKind) -> Arc<dyn Pool> {
     }
 }
 
-/// Every connection and every volume takes a descriptor, and the limit that a shell hands down is
-/// the one for programs that use `select`. The hard limit is what the operator meant.
+/// Raises the limit of open files: every connection and every volume needs a descriptor, and the
+/// soft limit of a shell is meant for programs that use `select`. The hard limit is the operator's.
 fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -346,7 +353,7 @@ impl From<Io> for IoMode {
     }
 }
 
-/// The libraries' errors name the thing, the value and the next step themselves.
+/// Converts a library's error, which names the object, the value and the next step itself.
 fn failed(error: impl std::fmt::Display) -> Failure {
     Failure::new(error.to_string())
 }
@@ -400,7 +407,7 @@ mod tests {
         let unclean = outcome(Err(Failure::new("not stopped cleanly".to_owned())), failure);
         let unclean = unclean.unwrap_err();
         assert_eq!((unclean.exit, &unclean.message), (Exit::Failed, &clean.message));
-        // Told to stop: whatever becomes of the threads then is their end.
+        // The server stops: the end of the threads is no failure then.
         let (failures, fails) = oneshot::channel();
         drop(failures);
         assert_eq!(ends(std::future::ready(()), fails), None);

@@ -1,4 +1,4 @@
-//! What the API tells of capacity: what may be sold, what is, and what each type reserves.
+//! The answer to DescribeCapacity: what may be sold, what is sold, and what each type reserves.
 
 use super::Client;
 use super::model::{number, text};
@@ -9,29 +9,29 @@ use serde::Serialize;
 /// An answer to DescribeCapacity.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Capacity {
-    /// `limited`, or `unknown`: then nothing is refused.
+    /// `limited` or `unknown`; with the latter nothing is refused.
     pub state: String,
     /// The calibration in force, if there is one.
     pub calibration: Option<Calibration>,
-    /// What the operator has set, if anything.
+    /// The operator's figure, if there is one.
     pub operator_figure: Option<Figure>,
-    /// Room for bytes at rest, where it is known.
+    /// Space for stored bytes, if it is known.
     pub space: Option<Space>,
-    /// Each resource that is limited.
+    /// All limited resources.
     pub sold: Vec<Sold>,
-    /// Each volume type.
+    /// All volume types.
     pub types: Vec<TypeSold>,
 }
 
-/// Room for the bytes of volumes.
+/// Space for the bytes of volumes.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Space {
-    /// What volumes could fill together.
+    /// The bytes that volumes could fill together.
     pub total_bytes: u64,
     pub free_bytes: u64,
-    /// What all volumes have, written to or not.
+    /// The bytes of all volumes, written to or not.
     pub sold_bytes: u64,
-    /// What may be sold; none if that has no bound.
+    /// The bytes that may be sold; `None` without a bound.
     pub for_sale_bytes: Option<u64>,
     /// How many times over the space is sold: `1`, `1.5`, `unlimited`.
     pub oversell: String,
@@ -42,11 +42,11 @@ pub struct Calibration {
     pub calibration_id: String,
     /// ISO 8601.
     pub measured: String,
-    /// How much of what was measured is there now, in millionths.
+    /// The part of the measured capacity that is available now, in millionths.
     pub left_ppm: u64,
 }
 
-/// What the operator sells: either of both.
+/// The operator's figure: either of both.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Figure {
     /// At 16 KiB.
@@ -57,18 +57,18 @@ pub struct Figure {
 /// How much of one resource is sold.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Sold {
-    /// Who says how much there is: `calibration` or `operator`.
+    /// The source: `calibration` or `operator`.
     pub source: String,
     pub resource: String,
-    /// Of the three numbers.
+    /// The unit of the three numbers.
     pub unit: String,
     pub sold: u64,
     pub for_sale: u64,
-    /// By how much more is sold than there is.
+    /// The amount by which more is sold than there is.
     pub short_by: u64,
 }
 
-/// What all volumes of a type reserve.
+/// The reservations of all volumes of a type.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct TypeSold {
     pub volume_type: String,
@@ -82,7 +82,7 @@ pub struct TypeSold {
 }
 
 impl Capacity {
-    /// As it is now.
+    /// The present capacity.
     pub fn get(client: &Client) -> Result<Self, Failure> {
         client.call("DescribeCapacity", &[]).map(|answer| Self::read(&answer))
     }
@@ -117,13 +117,13 @@ impl Capacity {
         !self.sold.is_empty()
     }
 
-    /// Whether more is sold of something than there is.
+    /// Whether more is sold of some resource than there is.
     pub fn is_short(&self) -> bool {
         self.sold.iter().any(|sold| sold.short_by > 0)
             || self.space.as_ref().is_some_and(Space::is_short)
     }
 
-    /// Where the numbers are from, a line each.
+    /// The sources of the numbers, one line each.
     pub fn sources(&self) -> Vec<String> {
         let calibration = self.calibration.as_ref().map(|calibration| {
             let Calibration { calibration_id, measured, left_ppm } = calibration;
@@ -140,7 +140,7 @@ impl Capacity {
         calibration.into_iter().chain(figure).collect()
     }
 
-    /// What is sold and what is oversold: what stands below every list of volumes.
+    /// The sold and oversold amounts, as printed below every list of volumes.
     pub fn summary(&self) -> Vec<String> {
         let mut lines: Vec<String> = self.sold.iter().map(Sold::line).collect();
         if lines.is_empty() {
@@ -160,7 +160,7 @@ impl Capacity {
     }
 }
 
-/// What is said while nobody has measured or set anything.
+/// The text while nothing is measured or configured.
 const UNKNOWN: &str =
     "sold: capacity is unknown, so nothing is refused; see `evenkeel volume capacity`";
 

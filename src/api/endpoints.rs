@@ -1,4 +1,5 @@
-//! Where volumes are reached, as the server tells it, seen from here.
+//! The addresses of volumes: the answer to DescribeEndpoints, converted for clients on this
+//! machine.
 
 use super::Client;
 use crate::message::Failure;
@@ -9,16 +10,16 @@ use std::path::{Path, PathBuf};
 /// The NBD side of a server.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Endpoints {
-    /// `host:port` where a client on this machine connects over TCP.
+    /// `host:port` at which a client on this machine connects over TCP.
     tcp: Vec<String>,
     /// Unix sockets on this machine.
     unix: Vec<PathBuf>,
-    /// What only the server's own machine reaches, and this is another one.
+    /// Addresses that only the server's own machine can reach, if this is another one.
     elsewhere: Vec<String>,
 }
 
 impl Endpoints {
-    /// Asks the server.
+    /// Reads the addresses from the server.
     pub fn of(client: &Client) -> Result<Self, Failure> {
         let answer = client.call("DescribeEndpoints", &[])?;
         let listed = answer.items("endpointSet").iter().filter_map(|item| {
@@ -28,13 +29,13 @@ impl Endpoints {
         Ok(Self::seen_from(client.host(), listed))
     }
 
-    /// What is told by a server whose API is reached at `host`.
+    /// Converts the addresses of a server whose API is reached at `host`.
     fn seen_from<'a>(host: &str, listed: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
         let is_here = is_this_machine(host);
         let mut endpoints = Self::default();
         for (transport, address) in listed {
             match (transport, address.parse::<SocketAddr>()) {
-                // Wherever the server is reached: where its API is.
+                // An unspecified address means the host of the API.
                 ("tcp", Ok(tcp)) if tcp.ip().is_unspecified() => {
                     endpoints.tcp.push(format!("{host}:{}", tcp.port()));
                 }
@@ -50,19 +51,19 @@ impl Endpoints {
         endpoints
     }
 
-    /// Where a volume is reached from here: over TCP, and over unix sockets.
+    /// The addresses of a volume from here: over TCP, and over unix sockets.
     pub fn uris(&self, volume: &str) -> Vec<String> {
         let tcp = self.tcp.iter().map(|address| format!("nbd://{address}/{volume}"));
         tcp.chain(self.unix.iter().map(|path| unix_uri(path, volume))).collect()
     }
 
-    /// The shortest way to a volume: a unix socket where there is one.
+    /// The fastest address of a volume: a unix socket if there is one.
     pub fn nearest(&self, volume: &str) -> Option<String> {
         let unix = self.unix.first().map(|path| unix_uri(path, volume));
         unix.or_else(|| self.uris(volume).into_iter().next())
     }
 
-    /// Where the server listens for its own machine only, if that is not this one.
+    /// The addresses for the server's own machine, if that is not this one.
     pub fn elsewhere(&self) -> &[String] {
         &self.elsewhere
     }
@@ -72,7 +73,7 @@ fn unix_uri(path: &Path, volume: &str) -> String {
     NbdUri::unix(path, volume).as_str().to_owned()
 }
 
-/// Whether a host's name or address is this machine's own.
+/// Whether a host's name or address means this machine.
 fn is_this_machine(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())

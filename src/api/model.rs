@@ -1,4 +1,4 @@
-//! What the API tells of volumes and hosts, read from its XML.
+//! Volumes and hosts, parsed from the API's XML.
 
 use crate::message::{Item, or_dash};
 use evenkeel_core::qos::credit::Credit;
@@ -8,13 +8,13 @@ use evenkeel_wire::aws::xml::Element;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// A volume as DescribeVolumes shows it.
+/// A volume as DescribeVolumes returns it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct VolumeDescription {
     pub volume_id: String,
     pub volume_type: String,
     pub size_gib: u64,
-    /// Provisioned or baseline IOPS; none for types that promise throughput only.
+    /// Provisioned or baseline IOPS; `None` for types that promise throughput only.
     pub iops: Option<u64>,
     /// Provisioned throughput; gp3 only.
     pub throughput_mibps: Option<u64>,
@@ -24,11 +24,11 @@ pub struct VolumeDescription {
     pub create_time: String,
     pub attachments: Vec<Attachment>,
     pub tags: BTreeMap<String, String>,
-    /// Why it is in error, if it is.
+    /// The reason of the state `error`.
     pub error_reason: Option<String>,
 }
 
-/// Bytes at rest that no volume has.
+/// Stored bytes that belong to no volume.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Unowned {
     pub volume_id: String,
@@ -36,7 +36,7 @@ pub struct Unowned {
 }
 
 impl Unowned {
-    /// All of an answer to DescribeUnownedVolumes.
+    /// All items of an answer to DescribeUnownedVolumes.
     pub fn set(answer: &Element) -> Vec<Self> {
         let read = |item: &Element| {
             let bytes = number(item, "bytes").unwrap_or_default();
@@ -56,7 +56,7 @@ impl Item for Unowned {
     }
 }
 
-/// One host's hold on a volume.
+/// An attachment of a volume.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Attachment {
     pub host_id: String,
@@ -65,22 +65,22 @@ pub struct Attachment {
     pub state: String,
 }
 
-/// A client host: an instance, in EC2's words.
+/// A client host; an instance, in EC2's terms.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Host {
     pub host_id: String,
     pub instance_type: String,
-    /// Where it connects from.
+    /// The address from which it connects.
     pub address: String,
     pub state: String,
-    /// When it was registered: ISO 8601, so that texts sort as times.
+    /// When it was registered, in ISO 8601, so that the texts sort by time.
     pub registered: String,
     /// Device names in use.
     pub devices: Vec<String>,
     pub tags: BTreeMap<String, String>,
 }
 
-/// Credit balances of one volume; none where its type has no such credits.
+/// Credit balances of one volume; `None` if its type has no such credits.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Credits {
     pub volume_id: String,
@@ -96,7 +96,7 @@ pub struct Balance {
     pub balance: u64,
     pub capacity: u64,
     pub refill_per_second: u64,
-    /// The rate while credits last.
+    /// The rate of the burst.
     pub burst_per_second: u64,
 }
 
@@ -107,7 +107,7 @@ impl Balance {
         (self.refill_per_second > 0).then(|| missing.div_ceil(self.refill_per_second))
     }
 
-    /// Seconds of full burst that the balance pays for; none if bursting costs nothing.
+    /// Seconds of full burst that the balance pays for; `None` if bursting costs nothing.
     pub fn burst_to_empty_s(&self) -> Option<u64> {
         let (refill_per_second, capacity) = (self.refill_per_second, self.capacity);
         let mut credit = Credit::full(CreditLimit { refill_per_second, capacity });

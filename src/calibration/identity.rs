@@ -1,4 +1,4 @@
-//! Which device a folder lies on, as far as the kernel tells.
+//! The device of a folder, as far as the kernel reports it.
 
 use crate::cli::{Bytes, StoreKind};
 use serde::{Deserialize, Serialize};
@@ -6,10 +6,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What a calibration was made on. What the kernel does not tell is absent.
+/// The device of a calibration. Properties that the kernel does not report are absent.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Identity {
-    /// `ext4`, `xfs`, `tmpfs`; `memory` for the store that is nowhere else.
+    /// `ext4`, `xfs`, `tmpfs`; `memory` for the store in memory.
     pub filesystem: String,
     /// Major and minor number of the device, such as `259:1`.
     pub device: Option<String>,
@@ -50,8 +50,8 @@ impl Identity {
         }
     }
 
-    /// Whether both may be the same device. Numbers of devices change when a machine starts again,
-    /// serial numbers do not; what neither tells is taken to be the same.
+    /// Whether both may be the same device. Device numbers change when a machine restarts, serial
+    /// numbers do not. If neither decides, the devices count as the same.
     pub fn is_same(&self, other: &Self) -> bool {
         let differ = |one: &Option<String>, other: &Option<String>| {
             one.is_some() && other.is_some() && one != other
@@ -62,7 +62,7 @@ impl Identity {
             && !differ(&self.serial, &other.serial)
     }
 
-    /// One line for people.
+    /// A description in one line.
     pub fn describe(&self) -> String {
         let mut text = self.filesystem.clone();
         if let Some(device) = &self.device {
@@ -80,14 +80,14 @@ impl Identity {
     }
 }
 
-/// The kernel's folder of a whole device: a partition's holds little.
+/// The folder of a whole device in sysfs; that of a partition has few properties.
 fn sys_folder(device: &str) -> Option<PathBuf> {
     let folder = fs::canonicalize(format!("/sys/dev/block/{device}")).ok()?;
     let is_partition = folder.join("partition").is_file();
     if is_partition { folder.parent().map(Path::to_owned) } else { Some(folder) }
 }
 
-/// The type of the filesystem on a device, from the text of `/proc/self/mountinfo`.
+/// The type of the file system on a device, from the text of `/proc/self/mountinfo`.
 fn filesystem_of<'a>(mounts: &'a str, device: &str) -> Option<&'a str> {
     let of_device = |line: &&str| line.split(' ').nth(2) == Some(device);
     let line = mounts.lines().rfind(of_device)?;

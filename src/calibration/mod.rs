@@ -1,4 +1,4 @@
-//! Calibration as the binary does it: measure, write the record, read it again at every start.
+//! Calibration in the binary: measures, writes the record, and reads it again at every start.
 
 pub mod identity;
 pub mod record;
@@ -16,10 +16,10 @@ use record::{FILE, Method, Record};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-/// Room that is left to others while a calibration fills its volume.
+/// Space that is left free while a calibration fills its volume.
 const SPARE_BYTES: u64 = 64 << 20;
 
-/// What is measured, and how.
+/// The store to measure, and the method.
 pub struct Subject<'a> {
     pub pool: &'a dyn Pool,
     pub store: StoreKind,
@@ -28,7 +28,7 @@ pub struct Subject<'a> {
     pub plan: Plan,
 }
 
-/// Measures; nobody else uses the pool meanwhile.
+/// Measures. Nothing else may use the pool at the same time.
 pub fn measure(
     subject: &Subject<'_>,
     stop: &AtomicBool,
@@ -41,12 +41,12 @@ pub fn measure(
     record.map_err(CalibrateError::Unusable)
 }
 
-/// What is missing of the room that a plan takes in `folder` for a while; `None` if nothing is.
+/// The space that is missing in `folder` for a plan; `None` if there is enough.
 pub fn missing_room(store: &StoreKind, folder: &Path, plan: &Plan) -> Option<String> {
     if store.bytes == Bytes::Memory {
         return None;
     }
-    // A filesystem that does not tell will say so when it is full.
+    // A file system that does not report its space fails later if it is full.
     let filesystem = rustix::fs::statvfs(folder).ok()?;
     let free_mib = filesystem.f_bavail.saturating_mul(filesystem.f_frsize) >> 20;
     let needed_mib = (plan.span.0 + SPARE_BYTES) >> 20;
@@ -55,11 +55,11 @@ pub fn missing_room(store: &StoreKind, folder: &Path, plan: &Plan) -> Option<Str
     })
 }
 
-/// The record of a server that starts: the one in its data folder if that is of this store on this
-/// device, else a new one, measured quickly. What is sold goes by it, so it is told in words.
+/// The record for a starting server: the one in its data folder if it is of this store on this
+/// device, or a new one, measured quickly. The sold capacity depends on it, so it is logged.
 ///
-/// A store that cannot be measured is served all the same, and nothing is promised of it. Once
-/// `stop` is true it is not measured any further.
+/// A store that cannot be measured is served without guarantees. Once `stop` is true, the
+/// measurement ends.
 pub fn at_start(
     config: &Config,
     pool: &dyn Pool,

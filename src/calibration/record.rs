@@ -1,5 +1,6 @@
-//! The calibration record: what was measured, on what, how and when, as a file in the data folder.
-//! docs/reference/calibration.md explains every field.
+//! The calibration record: results, device, method and time of a measurement, as a file in the data
+//! folder. docs/reference/calibration.md explains every field. Reading fails if the file is
+//! malformed or was edited.
 
 use super::identity::Identity;
 use crate::cli::StoreKind;
@@ -24,20 +25,20 @@ pub const FILE: &str = "calibration.json";
 /// Name and version of the record's form.
 const SCHEMA: &str = "evenkeel.calibration/1";
 
-/// A record is a few kilobytes; nothing longer is read.
+/// The most bytes that are read: a record has a few kilobytes.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// See the module's text. Times are nanoseconds, shares millionths.
+/// The record. Times are nanoseconds, shares millionths.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Record {
     pub schema: String,
-    /// `cal-` and 16 hexadecimal digits that follow from everything else.
+    /// `cal-` and 16 hexadecimal digits, computed from all other fields.
     pub id: String,
-    /// When it was over, in UTC.
+    /// When the measurement ended, in UTC.
     pub date: String,
     /// Version of the program.
     pub version: String,
-    /// What `--store` was.
+    /// The value of `--store`.
     pub store: String,
     pub device: Identity,
     pub method: Method,
@@ -55,12 +56,12 @@ pub struct Record {
     pub read_depths: Vec<Depth>,
 }
 
-/// How it was measured.
+/// The method of the measurement.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Method {
     /// `full` or `quick`.
     pub plan: String,
-    /// What `--io` was.
+    /// The value of `--io`.
     pub io: String,
     pub time_ns: u64,
     pub span_bytes: u64,
@@ -113,10 +114,10 @@ impl Item for Point {
 }
 
 impl Record {
-    /// What was measured, with where and how. `unix_s` is the time.
+    /// The record of a measurement, with its device and method. `unix_s` is the time.
     ///
     /// # Errors
-    /// When too little was measured.
+    /// If too little was measured.
     pub fn new(
         measured: &Measurements,
         store: &StoreKind,
@@ -163,7 +164,7 @@ impl Record {
         Ok(record)
     }
 
-    /// What it says to the scheduler and the ledger.
+    /// The figures for the scheduler and the ledger.
     pub fn calibration(&self) -> Calibration {
         Calibration {
             channels: self.channels,
@@ -175,7 +176,7 @@ impl Record {
         }
     }
 
-    /// What may be sold of the device, on so many cores.
+    /// The part of the device that may be sold, with this many cores.
     pub fn capacity(&self, cores: u16) -> Capacity {
         let calibration = self.calibration();
         Capacity::Measured(Measured {
@@ -187,7 +188,7 @@ impl Record {
         })
     }
 
-    /// What may be sold, in words, on so many cores.
+    /// The capacity that may be sold in words, with this many cores.
     pub fn words(&self, cores: u16) -> String {
         let sold = self.calibration().sells_up_to(cores, SOLD_SHARE_PPM);
         let target = match self.p99_target_ns {
@@ -198,7 +199,7 @@ impl Record {
         format!("{iops} mixed 16 KiB IOPS {target}; sells up to {sold}")
     }
 
-    /// What should be known beside the words.
+    /// Remarks on the result.
     pub fn reservations(&self) -> Vec<&'static str> {
         let mut texts = Vec::new();
         if self.method.plan == QUICK {
@@ -216,7 +217,7 @@ impl Record {
         texts
     }
 
-    /// Why it is not one of this store on this device; `None` if it is.
+    /// Why the record is not of this store on this device; `None` if it is.
     pub fn misfit(&self, store: &StoreKind, device: &Identity) -> Option<String> {
         let store = store.to_string();
         if self.store != store {
@@ -227,10 +228,10 @@ impl Record {
         })
     }
 
-    /// Reads the record of a data folder; none if there is none.
+    /// Reads the record of a data folder; `None` if there is none.
     ///
     /// # Errors
-    /// When there is one that cannot be read, or does not say what was written.
+    /// If the record cannot be read, or was changed.
     pub fn load(path: &Path) -> Result<Option<Self>, Failure> {
         let failed = |why: String| {
             Failure::new(format!("{}: {why}", path.display()))
@@ -266,14 +267,14 @@ impl Record {
         Ok(Some(record))
     }
 
-    /// Writes it so that it is there whole or not at all.
+    /// Writes the record atomically.
     pub fn save(&self, path: &Path) -> Result<(), Failure> {
         let text = message::json(&serde_json::to_value(self).unwrap_or_default());
         files::write_whole(path, &text)
     }
 
-    /// FNV-1a over all fields but the id: two records are one if they say the same, and one that
-    /// was edited by hand is noticed.
+    /// FNV-1a over all fields but the id: records with equal content have equal ids, and an edited
+    /// record is detected.
     fn right_id(&self) -> String {
         let bare = Self { id: String::new(), ..self.clone() };
         let text = serde_json::to_string(&bare).unwrap_or_default();
@@ -284,7 +285,7 @@ impl Record {
     }
 }
 
-/// What [`Method::plan`] says.
+/// The value of [`Method::plan`].
 pub const QUICK: &str = "quick";
 pub const FULL: &str = "full";
 

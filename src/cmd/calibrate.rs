@@ -1,4 +1,4 @@
-//! `evenkeel calibrate`: measures the device under a store, and says what may be sold of it.
+//! `evenkeel calibrate`: measures the device under a store and prints how much of it may be sold.
 
 use super::serve;
 use crate::calibration::identity::Identity;
@@ -20,22 +20,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The folder that is made in one that is not ours.
+/// Name of the folder that is created in a folder with other content.
 const SCRATCH: &str = "evenkeel-calibration";
 
-/// As a shell reports a program that SIGINT ended.
+/// The exit code of a program that SIGINT ended, as a shell reports it.
 const INTERRUPTED: i32 = 130;
 
-/// What is measured, and where its record goes.
+/// The target of the measurement, and the place of its record.
 struct Target {
     pool: Arc<dyn Pool>,
-    /// Where the volume takes room.
+    /// The folder in which the volume takes space.
     folder: PathBuf,
     device: Identity,
     record: Option<PathBuf>,
     /// Removed at the end.
     scratch: Option<PathBuf>,
-    /// Keeps a server out of the data folder meanwhile.
+    /// The lock that keeps a server out of the data folder during the measurement.
     _folder: Option<Folder>,
 }
 
@@ -83,7 +83,7 @@ pub fn run(arguments: &Calibrate) -> Result<(), Failure> {
     })
 }
 
-/// Turns true when the process is asked to end; asked twice, it does at once.
+/// A flag that becomes true at the first signal to stop. A second signal ends the process at once.
 fn stop_when_told_to() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let stop_requested = Arc::clone(&stop);
@@ -101,8 +101,8 @@ fn stop_when_told_to() -> Result<Arc<AtomicBool>, Failure> {
     Ok(stop)
 }
 
-/// Decides by what is there: nothing there, an empty folder and a folder of ours are data folders;
-/// in any other a folder is made for the time; a file is used if it is empty.
+/// Determines the kind of target: a missing or empty folder and a folder of ours are data folders;
+/// in any other folder a temporary folder is created; an empty file is used.
 fn target(arguments: &Calibrate) -> Result<Target, Failure> {
     let path = std::path::absolute(&arguments.target)
         .map_err(|error| Failure::new(format!("{}: {error}", arguments.target.display())))?;
@@ -125,7 +125,7 @@ fn target(arguments: &Calibrate) -> Result<Target, Failure> {
     })
 }
 
-/// A folder for the time in one that holds somebody else's files.
+/// A temporary folder in a folder with other content.
 fn beside(arguments: &Calibrate, path: &Path) -> Result<Target, Failure> {
     only_files(arguments, path)?;
     let scratch = path.join(SCRATCH);

@@ -1,4 +1,4 @@
-//! `evenkeel volume capacity`, and what other listings say of it.
+//! `evenkeel volume capacity`, and the lines on capacity below other listings.
 
 use crate::api::Client;
 use crate::api::capacity::{Capacity, TypeSold};
@@ -6,11 +6,11 @@ use crate::api::model::VolumeDescription;
 use crate::message::{self, Failure, Format, Item, listing};
 use serde_json::json;
 
-/// What to do where nobody has said what may be sold.
+/// The hint if nothing is measured or configured.
 pub const MEASURE: &str =
     "run `evenkeel calibrate`, or set sell-iops and sell-throughput: docs/operating/capacity.md";
 
-/// What each type reserves, how much that is of what there is, and who says so.
+/// Prints what each type reserves, its part of the capacity, and the source of the figures.
 pub fn run(client: &Client, format: Format) -> Result<(), Failure> {
     let capacity = Capacity::get(client)?;
     message::print(&match format {
@@ -27,7 +27,7 @@ pub fn run(client: &Client, format: Format) -> Result<(), Failure> {
     })
 }
 
-/// A list of volumes, and what is sold with them.
+/// A list of volumes, with the sold amounts below.
 pub fn volumes(
     client: &Client,
     volumes: &[VolumeDescription],

@@ -1,5 +1,5 @@
-//! `evenkeel demo`: a server of its own on a temporary folder, real fio clients, a verdict per
-//! volume.
+//! `evenkeel demo`: runs a server on a temporary folder with real fio clients, and prints a verdict
+//! per volume.
 
 use super::{folder_of_a_run, serve, volume};
 use crate::api::Client;
@@ -26,13 +26,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// Longest wait for one volume to be there and attached.
+/// Longest wait until a volume is created and attached.
 const VOLUME_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// Without a terminal, only every so many lines of progress are printed.
+/// Without a terminal, one in this many lines of progress is printed.
 const PLAIN_PROGRESS_EVERY: u64 = 5;
 
-/// One volume of the demonstration: what is asked of the API, and what is done to it.
+/// One volume of the demonstration: its parameters and its load.
 struct Plan {
     name: &'static str,
     request: VolumeRequest,
@@ -42,7 +42,7 @@ struct Plan {
 }
 
 /// A log with a promise, two general purpose volumes, one at the end of its credits, and a
-/// neighbour who takes all that it can get.
+/// neighbour that takes everything it can get.
 fn plans() -> [Plan; 4] {
     let request = |volume_type, size_gib, iops, throughput_mibps| VolumeRequest {
         volume_type,
@@ -78,10 +78,10 @@ pub fn run(arguments: &Demo) -> Result<(), Failure> {
         modify_policy: ModifyPolicy::Immediate,
         figure: None,
         oversell: BTreeMap::new(),
-        // Its volumes go with it, and write far less than they could hold.
+        // Its volumes are deleted with it, and write far less than their size.
         space_oversell: SpaceOversell::Unlimited,
         store: arguments.store,
-        // Its volumes are held to their limits; nothing is sold.
+        // Its volumes only have limits; nothing is sold.
         calibrate: CalibrateWhen::Never,
         guarantee: true,
         io: arguments.io,
@@ -90,7 +90,7 @@ pub fn run(arguments: &Demo) -> Result<(), Failure> {
     let running = Running::start(config.clone(), folder.path().to_owned())?;
     eprintln!("server on http://{} and nbd://{}", running.api, running.nbd);
     let report = drive(arguments, &config, &running, folder.path());
-    // The verdict matters more than how the server, which is not needed any more, stopped.
+    // The verdict is reported first: it matters more than how the server stopped.
     let stopped = running.stop();
     let report = report?;
     stopped?;
@@ -103,11 +103,11 @@ pub fn run(arguments: &Demo) -> Result<(), Failure> {
         Ok(())
     } else {
         let message = format!("{broken} of {} promises were broken", report.volumes.len());
-        Err(Failure::new(message).hint("`evenkeel doctor` tells whether the machine is fit"))
+        Err(Failure::new(message).hint("`evenkeel doctor` checks whether the machine is suitable"))
     }
 }
 
-/// Makes the volumes through the API, then lets the laboratory drive and judge them.
+/// Creates the volumes through the API, then runs and judges their load.
 fn drive(
     arguments: &Demo,
     config: &Config,
@@ -126,7 +126,7 @@ fn drive(
         let export = Export { nbd: running.nbd, id: &id };
         volumes.push(demo_volume(plan, config.rules, &export, Load { seed, duration_s })?);
     }
-    // Last, so that little is earned until the load begins.
+    // Set last, so that few credits are earned until the load begins.
     for (id, credits) in balances {
         volume::set_credits(&client, &id, credits)?;
     }
@@ -165,13 +165,13 @@ fn shown(plan: &Plan) -> String {
     text
 }
 
-/// Where a volume of the plan is reached.
+/// The address of a volume of the plan.
 struct Export<'a> {
     nbd: SocketAddr,
     id: &'a str,
 }
 
-/// What is done to a volume beyond its plan.
+/// The parameters of a load that are not in the plan.
 struct Load {
     seed: u64,
     duration_s: u32,
@@ -199,7 +199,7 @@ fn demo_volume(
     })
 }
 
-/// A server on a thread of this process.
+/// A server in a thread of this process.
 struct Running {
     api: SocketAddr,
     nbd: SocketAddr,
@@ -208,7 +208,8 @@ struct Running {
 }
 
 impl Running {
-    /// Starts it and waits until it answers. `folder` is removed if the process is told to end.
+    /// Starts the server and waits until it answers. `folder` is removed if the process gets a
+    /// signal to stop.
     fn start(config: Config, folder: PathBuf) -> Result<Self, Failure> {
         let (stop, stopped) = oneshot::channel::<()>();
         let (ready, started) = mpsc::channel::<Addresses>();
@@ -238,13 +239,13 @@ impl Running {
     }
 
     fn stop(self) -> Result<(), Failure> {
-        // Nobody listens any more if it ended by itself; its result then tells why.
+        // The send fails if the server ended by itself; its result then has the reason.
         let _ = self.stop.send(());
         self.thread.join().unwrap_or_else(|_| Err(Failure::new("the server's thread panicked")))
     }
 }
 
-/// A bar on a terminal, a line now and then elsewhere.
+/// A progress bar on a terminal, occasional lines elsewhere.
 struct Progress {
     bar: ProgressBar,
     lines: u64,

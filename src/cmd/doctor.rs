@@ -1,4 +1,5 @@
-//! `evenkeel doctor`: checks this machine, and says what to do about what is wrong.
+//! `evenkeel doctor`: checks this machine and prints how to fix the problems found. The exit code
+//! is 1 if a check fails.
 
 use super::capacity::MEASURE;
 use crate::api::Client;
@@ -21,14 +22,14 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How a check ended.
+/// The result of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Verdict {
     Ok,
-    /// It works, but not as well as it could.
+    /// It works, but not as well as possible.
     Warn,
-    /// The server will not work like this.
+    /// The server cannot work like this.
     Fail,
 }
 
@@ -37,9 +38,9 @@ enum Verdict {
 struct Check {
     verdict: Verdict,
     what: &'static str,
-    /// What was found.
+    /// The finding.
     found: String,
-    /// What to do; empty when all is well.
+    /// The remedy; empty if none is needed.
     advice: String,
 }
 
@@ -119,7 +120,7 @@ pub fn run(arguments: &Doctor) -> Result<(), Failure> {
     }
 }
 
-/// The oldest kernel that is tested: Debian 12's.
+/// The oldest tested kernel: Debian 12's.
 const KERNEL_MIN: (u32, u32) = (6, 1);
 
 fn kernel(release: &str) -> Check {
@@ -136,7 +137,8 @@ fn kernel(release: &str) -> Check {
 
 const IO_URING_DISABLED: &str = "/proc/sys/kernel/io_uring_disabled";
 
-/// Starts a data plane that listens nowhere: sysctl, seccomp and container runtimes can all say no.
+/// Starts a data plane without listeners: sysctl, seccomp and container runtimes may all forbid
+/// io_uring.
 fn io_uring() -> Check {
     const USE_PREAD: &str = "run `evenkeel serve --io pread`, or allow io_uring: sysctl \
                              kernel.io_uring_disabled=0, and the container's seccomp profile";
@@ -164,9 +166,9 @@ fn io_uring() -> Check {
     }
 }
 
-/// Descriptors that a server with every connection of one core needs: connections may have half.
+/// The descriptors of a server with every connection of one core: connections may use half of them.
 const OPEN_FILES_WANTED: u64 = 16_384;
-/// Fewer do not serve even a few clients.
+/// With fewer, even a few clients cannot be served.
 const OPEN_FILES_MIN: u64 = 256;
 
 fn open_files(limit: Option<u64>) -> Check {
@@ -179,7 +181,7 @@ fn open_files(limit: Option<u64>) -> Check {
     }
 }
 
-/// What a ring and its registered buffers may lock, by user, on kernels that count it.
+/// The memory that a ring and its registered buffers lock, on kernels that count it per user.
 const LOCKED_KIB_WANTED: u64 = 8 << 10;
 
 fn locked_memory(limit_bytes: Option<u64>) -> Check {
@@ -212,11 +214,14 @@ fn processors(count: usize) -> Check {
 
 const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 
-/// A clock that is read without a system call; the others cost microseconds for every I/O.
+/// Checks for a clock source that is read without a system call; others cost microseconds for every
+/// I/O.
 fn clock_source(name: Option<&str>) -> Check {
     const FAST: [&str; 4] = ["tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page"];
     match name {
-        None => Check::warn("clock source", "unknown", "the kernel does not tell; nothing to do"),
+        None => {
+            Check::warn("clock source", "unknown", "the kernel does not report it; nothing to do")
+        }
         Some(name) if FAST.contains(&name) => Check::ok("clock source", name),
         Some(name) => Check::warn(
             "clock source",
@@ -226,9 +231,7 @@ fn clock_source(name: Option<&str>) -> Check {
     }
 }
 
-/// Whether a server of ours answers there.
-/// Where a server answers: that of the data folder, which may listen elsewhere than is usual, else
-/// the one at the address that is named.
+/// Whether one of our servers answers there.
 fn server(arguments: &Doctor) -> Option<SocketAddr> {
     let noted = endpoint::noted(&arguments.data_dir)
         .and_then(|text| text.strip_prefix("http://")?.parse().ok());
@@ -256,11 +259,12 @@ fn port(what: &'static str, address: SocketAddr, server_runs: bool, advice: &str
     }
 }
 
-/// Free space below which a server is not worth starting, and below which it soon will not be.
+/// Below the first amount of free space the server is not worth starting; below the second it soon
+/// will not be.
 const FREE_MIB_MIN: u64 = 64;
 const FREE_MIB_WANTED: u64 = 10 << 10;
 
-/// Looks at the folder, or at the nearest one above it that exists; makes nothing.
+/// Checks the folder, or the nearest existing one above it; creates nothing.
 fn data_folder(folder: &Path) -> Vec<Check> {
     let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
     let existing = absolute.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
@@ -283,7 +287,7 @@ fn free_space(folder: &Path) -> Check {
     }
 }
 
-/// Opens a nameless file with O_DIRECT: it leaves no trace.
+/// Opens an unnamed file with O_DIRECT, which leaves no trace.
 fn direct_io(folder: &Path) -> Check {
     const CACHED: &str = "data passes the page cache: correct, but the cache can hide a slow disk";
     let open = |extra| {
@@ -303,7 +307,7 @@ fn direct_io(folder: &Path) -> Check {
 
 const NAME_THE_SERVER: &str = "name the server's --data-dir and --region";
 
-/// The server that runs here.
+/// Checks the running server.
 fn client(arguments: &Doctor, api: SocketAddr) -> Result<Client, Failure> {
     Client::new(&Connection {
         endpoint: Some(format!("http://{api}")),
@@ -312,7 +316,7 @@ fn client(arguments: &Doctor, api: SocketAddr) -> Result<Client, Failure> {
     })
 }
 
-/// Whether every volume is served.
+/// Checks that every volume is served.
 fn volumes(client: &Client) -> Result<Check, Failure> {
     let volumes = VolumeDescription::set(&client.call("DescribeVolumes", &[])?);
     Ok(in_error(&volumes))
@@ -321,7 +325,7 @@ fn volumes(client: &Client) -> Result<Check, Failure> {
 fn in_error(volumes: &[VolumeDescription]) -> Check {
     const WHAT: &str = "volumes";
     const MEND: &str = "mend what the reason names: each comes back by itself a few seconds later; \
-                        `evenkeel volume show VOLUME` tells more";
+                        `evenkeel volume show VOLUME` shows more";
     let mut in_error = volumes.iter().filter(|volume| volume.state == "error");
     let Some(first) = in_error.next() else {
         return Check::ok(WHAT, format!("{}, none in error", volumes.len()));
@@ -334,7 +338,7 @@ fn in_error(volumes: &[VolumeDescription]) -> Check {
     Check::fail(WHAT, format!("{} is in error: {reason}{others}", first.volume_id), MEND)
 }
 
-/// Whether the store holds bytes that no volume has.
+/// Checks whether the store holds bytes that belong to no volume.
 fn unowned(client: &Client) -> Result<Check, Failure> {
     const WHAT: &str = "unowned bytes";
     const CHOOSE: &str = "`evenkeel volume unowned` lists them; take them with `volume adopt`, or \
@@ -437,7 +441,7 @@ mod tests {
 
     #[test]
     fn a_used_port_is_a_failure_unless_the_server_has_it() {
-        // An address that no other test binds: the port stays free once it is.
+        // An address that no other test binds, so the port stays free.
         let listener = TcpListener::bind("127.0.0.12:0").unwrap();
         let address = listener.local_addr().unwrap();
         let check = port("API port", address, false, "choose another with --listen");
@@ -445,7 +449,7 @@ mod tests {
         assert_eq!(check.found, format!("{address} is used by another program"));
         assert_eq!(port("API port", address, true, "").verdict, Verdict::Ok);
         drop(listener);
-        // A program that another test starts has all that is open until it is that program.
+        // A program that another test starts holds this process's open files until it executes.
         let deadline = Deadline::after(Duration::from_secs(10));
         let mut check = port("API port", address, false, "");
         while check.verdict != Verdict::Ok && deadline.pause(Duration::from_millis(1)) {

@@ -1,4 +1,4 @@
-//! `evenkeel env`: what a shell must export so that aws-cli, SDKs and this program find the server.
+//! `evenkeel env`: prints the environment variables for aws-cli, other AWS SDKs and this program.
 
 use crate::api;
 use crate::cli::{Env, EnvShell};
@@ -9,7 +9,7 @@ pub fn run(arguments: &Env) -> Result<(), Failure> {
     let connection = &arguments.connection;
     let keys = api::keys(connection)?;
     let endpoint = endpoint::of(connection);
-    // Whoever changes folders afterwards must still find the data folder.
+    // Absolute, so that it stays valid after a change of the working folder.
     let data_dir = std::path::absolute(&connection.data_dir)
         .map_err(|error| Failure::new(format!("{}: {error}", connection.data_dir.display())))?;
     let data_dir = data_dir.display().to_string();
@@ -26,7 +26,7 @@ pub fn run(arguments: &Env) -> Result<(), Failure> {
     message::print(&exports(arguments.shell, &variables))
 }
 
-/// Also forgets a session token and a profile: with either, the SDKs would not use these keys.
+/// Also unsets a session token and a profile: with either, the SDKs would not use these keys.
 fn exports(shell: EnvShell, variables: &[(&str, &str)]) -> String {
     let mut text = String::new();
     for (name, value) in variables {
@@ -42,7 +42,7 @@ fn exports(shell: EnvShell, variables: &[(&str, &str)]) -> String {
     text
 }
 
-/// In single quotes nothing is special but the quote itself: close, escape, open again.
+/// In single quotes only the quote itself is special: close, escape, open again.
 fn quoted_sh(value: &str) -> String {
     format!("'{}'", value.replace('\'', r"'\''"))
 }

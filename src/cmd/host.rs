@@ -37,15 +37,15 @@ pub fn register(client: &Client, instance_type: &str) -> Result<Host, Failure> {
 fn register_with(client: &Client, parameters: &[(&str, &str)]) -> Result<Host, Failure> {
     let answer = client.call("RegisterHost", parameters)?;
     let host = answer.child("instance").map(Host::read);
-    host.ok_or_else(|| Failure::new("the server does not tell which host it has registered"))
+    host.ok_or_else(|| Failure::new("the server does not return the host that it has registered"))
 }
 
-/// All hosts.
+/// Reads all hosts.
 pub fn hosts(client: &Client) -> Result<Vec<Host>, Failure> {
     Ok(Host::set(&client.call("DescribeInstances", &[])?))
 }
 
-/// One host; none if the server does not know it.
+/// Reads one host; `None` if the server does not know it.
 pub fn get(client: &Client, id: &str) -> Result<Option<Host>, Failure> {
     match client.call("DescribeInstances", &[("InstanceId.1", id)]) {
         Ok(answer) => Ok(Host::set(&answer).into_iter().next()),
@@ -54,10 +54,10 @@ pub fn get(client: &Client, id: &str) -> Result<Option<Host>, Failure> {
     }
 }
 
-/// The instance type of the server's own machine, which no EC2 type is called.
+/// The instance type of the server's own machine, which no EC2 type has.
 const LOCAL_TYPE: &str = "evenkeel.local";
 
-/// The host that stands for the server's own machine: the first one of its type.
+/// The host of the server's own machine: the first one of its type.
 pub fn local(client: &Client) -> Result<Host, Failure> {
     let of_type = [("Filter.1.Name", "instance-type"), ("Filter.1.Value.1", LOCAL_TYPE)];
     let hosts = Host::set(&client.call("DescribeInstances", &of_type)?);

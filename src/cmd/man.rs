@@ -1,4 +1,4 @@
-//! `evenkeel man` and `evenkeel completions`: everything from the one definition of verbs and
+//! `evenkeel man` and `evenkeel completions`: both are generated from the definition of verbs and
 //! flags.
 
 use crate::cli::{self, Completions, Man, ManFormat};
@@ -22,7 +22,7 @@ pub fn completions(arguments: &Completions) -> Result<(), Failure> {
 /// The page of the verb at `path`.
 fn page(path: &[String]) -> Result<String, Failure> {
     let mut root = cli::command();
-    // Fills in what verbs inherit: their full names and the global flags.
+    // Computes inherited properties: full names and global flags.
     root.build();
     let mut command = &root;
     for word in path {
@@ -37,7 +37,7 @@ fn page(path: &[String]) -> Result<String, Failure> {
     clap_mangen::Man::new(command.clone())
         .title(name)
         .section("1")
-        // No date: the page of one version is the same whenever it is made.
+        // No date, so that the page of a version is always the same.
         .date("")
         .render(&mut roff)
         .map_err(|error| Failure::new(format!("manual page: {error}")))?;

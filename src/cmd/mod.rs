@@ -1,4 +1,4 @@
-//! One file a verb.
+//! The verbs, one file each.
 
 use crate::cli::{Cli, Verb};
 use crate::message::Failure;
@@ -29,10 +29,10 @@ mod sim;
 mod top;
 mod volume;
 
-/// What the name of every [`folder_of_a_run`] begins with.
+/// The prefix of the name of every [`folder_of_a_run`].
 const FOLDERS_OF_RUNS: &str = "evenkeel-";
 
-/// Carries out what the command line says.
+/// Executes the verb of the command line.
 pub fn run(cli: Cli) -> Result<(), Failure> {
     match cli.verb {
         Verb::Serve(arguments) => serve::run(&arguments),
@@ -51,18 +51,18 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
     }
 }
 
-/// The call of this program, as it can be typed again.
+/// The command line of this program, in a form that can be typed again.
 fn this_call() -> String {
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     let words: Vec<String> = std::iter::once("evenkeel".to_owned()).chain(words).collect();
     evenkeel_sim::text::command_line(&words)
 }
 
-/// A new folder in `parent` for what is run in it, gone when it is dropped. What an earlier one of
-/// the same prefix left, that did not end well, is taken down first.
+/// Creates a folder in `parent` for a run; it is removed on drop. First removes what earlier killed
+/// runs with the same prefix left behind.
 fn folder_of_a_run(parent: &Path, prefix: &str) -> Result<TempDir, Failure> {
     debug_assert!(prefix.starts_with(FOLDERS_OF_RUNS), "`bench clean` would not find {prefix}");
-    // What works in it is told where it is, and is somewhere else.
+    // Absolute, because programs in it have other working folders.
     let parent = parent
         .canonicalize()
         .map_err(|error| Failure::new(format!("a folder in {}: {error}", parent.display())))?;
@@ -74,19 +74,19 @@ fn folder_of_a_run(parent: &Path, prefix: &str) -> Result<TempDir, Failure> {
     Ok(folder)
 }
 
-/// A new folder in `parent`, gone when it is dropped.
+/// Creates a folder in `parent` that is removed on drop.
 fn temporary_folder(parent: &Path, prefix: &str) -> Result<TempDir, Failure> {
-    // Others may pass, for servers of other users work in it; nobody else may write, whatever the
-    // umask.
+    // Other users may enter, because their servers work in it; only the owner may write, whatever
+    // the umask.
     let mode = Permissions::from_mode(0o755);
     let made = tempfile::Builder::new().prefix(prefix).permissions(mode).tempdir_in(parent);
     made.map_err(|error| Failure::new(format!("a folder in {}: {error}", parent.display())))
 }
 
-/// Makes a volume for clients on this machine to connect to, or changes the pacing of one that was
-/// made so: for engines without a control plane, whose stores begin empty.
+/// Creates a volume for clients on this machine, or changes the pacing of one that was created this
+/// way: for engines without a control plane, whose stores begin empty.
 fn apply(engine: &Engine, id: VolumeId, size: ByteCount, pacing: Pacing) -> Result<(), Failure> {
-    // No host has limits here, so any name will do for this machine.
+    // No host has limits here, so any id will do for this machine.
     let here = Attachment { host: InstanceId::from_bits(0), address: HostAddress::Local };
     let (balances, reserved) = (Balances::default(), Reserved::NOTHING);
     let (unleased, attachments) = (Balances::default(), vec![here]);

@@ -1,4 +1,4 @@
-//! How far something is that takes minutes, and what is left of it, on standard error.
+//! Progress of tasks that take minutes, on standard error.
 
 use crate::clock::Stopwatch;
 use evenkeel_lab::bench::fio::VolumeProgress;
@@ -6,10 +6,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::Duration;
 
-/// Without a terminal, a line each so many seconds.
+/// Without a terminal, one line in this many seconds.
 const PLAIN_EVERY: u64 = 30;
 
-/// Runs one after the other, each with a clock of its own.
+/// Consecutive runs, each with a clock of its own.
 #[derive(Default)]
 pub struct Stages {
     current: String,
@@ -18,7 +18,7 @@ pub struct Stages {
 }
 
 impl Stages {
-    /// Seconds of all of them until second `at_s` of the run called `name`.
+    /// Seconds of all runs until second `at_s` of the run called `name`.
     pub fn at(&mut self, name: &str, at_s: u64) -> u64 {
         if name != self.current {
             self.before_s += self.at_s;
@@ -29,7 +29,7 @@ impl Stages {
     }
 }
 
-/// The second of a run that a load generator tells of.
+/// The second of a run in a report of a load generator.
 pub fn second(volumes: &[VolumeProgress]) -> u64 {
     volumes.iter().map(|volume| volume.runtime_ms / 1_000).max().unwrap_or(0)
 }
@@ -42,23 +42,23 @@ pub fn left(seconds: u64) -> String {
     }
 }
 
-/// How far it is: a bar on a terminal, a line now and then elsewhere.
+/// The progress: a bar on a terminal, occasional lines elsewhere.
 pub struct Progress {
     bar: Option<ProgressBar>,
-    /// All of it, in seconds of load or in steps.
+    /// The total, in seconds of load or in steps.
     pub length: u64,
-    /// Since when it runs, if it is counted in steps: how long one takes is not known before.
+    /// The start, if progress is counted in steps, whose duration is not known before.
     steps_since: Option<Stopwatch>,
     told_s: std::cell::Cell<u64>,
 }
 
 impl Progress {
-    /// Nothing of `length` seconds of load is done.
+    /// A task of `length` seconds of load, at its start.
     pub fn new(length: u64) -> Self {
         Self::begin(length, None)
     }
 
-    /// Nothing of so many steps is done.
+    /// A task of this many steps, at its start.
     pub fn of_steps(length: u64) -> Self {
         Self::begin(length, Some(Stopwatch::start()))
     }
@@ -76,7 +76,7 @@ impl Progress {
         Self { bar, length, steps_since, told_s: std::cell::Cell::new(0) }
     }
 
-    /// So much of it is, and this goes on.
+    /// Updates the progress, with a text on the present step.
     pub fn at(&self, position: u64, message: &str) {
         let remaining = self.length.saturating_sub(position);
         let (so_far_s, remaining_s) = match self.steps_since.map(|since| since.elapsed().as_secs())
@@ -98,7 +98,7 @@ impl Progress {
         }
     }
 
-    /// It is over: the bar goes.
+    /// Ends the progress and removes the bar.
     pub fn done(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

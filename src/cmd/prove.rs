@@ -1,4 +1,5 @@
-//! `evenkeel prove`: is it what it says it is?
+//! `evenkeel prove`: checks whether a target keeps the promise of its type. Exit codes: 0 kept, 1
+//! broken, 6 undecided.
 
 use super::progress::{Progress, Stages, second};
 use super::{folder_of_a_run, serve, volume};
@@ -84,7 +85,7 @@ fn plan(arguments: &Prove) -> Result<Plan, Failure> {
     })
 }
 
-/// The promise as somebody asked for it, by flags or in a file.
+/// The requested promise, from flags or a file.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 struct Written<'a> {
@@ -95,7 +96,7 @@ struct Written<'a> {
     as_of: Option<&'a str>,
 }
 
-/// The same, read.
+/// The parsed promise.
 struct Asked {
     volume_type: Option<VolumeType>,
     size_gib: Option<u32>,
@@ -173,7 +174,7 @@ fn rules(as_of: Option<Date>) -> Result<&'static Rules, Failure> {
     }
 }
 
-/// A volume of a server of ours: its own promise, unless another one is asked for.
+/// Proves a volume of one of our servers: by its own promise, unless another one is given.
 fn volume_subject(asked: &Asked, client: &Client, id: VolumeId) -> Result<Subject, Failure> {
     let id = id.to_string();
     let known = volume::get(client, &id)?;
@@ -210,7 +211,8 @@ fn volume_subject(asked: &Asked, client: &Client, id: VolumeId) -> Result<Subjec
 }
 
 impl Asked {
-    /// Without what its type does not let one choose: a gp2 volume has the IOPS of its size.
+    /// Without properties that its type does not let clients choose: a gp2 volume has the IOPS of
+    /// its size.
     fn named(self) -> Self {
         let chosen = |types: &[VolumeType]| self.volume_type.is_some_and(|t| types.contains(&t));
         let iops =
@@ -220,14 +222,14 @@ impl Asked {
     }
 }
 
-/// Anything else: seen from outside.
+/// Proves any other target, by its behaviour only.
 fn other_subject(arguments: &Prove, asked: &Asked) -> Result<Subject, Failure> {
     let name = arguments.target.clone();
     let (target, size_gib) = if name.contains("://") {
         let uri = NbdUri::parse(&name).map_err(|error| usage(&error))?;
         let size_gib = match (asked.size_gib, asked.volume_type) {
             (Some(size_gib), _) => size_gib,
-            // Without a type nothing depends on it.
+            // Without a type the size has no effect.
             (None, None) => 1,
             (None, Some(_)) => whole_gib(
                 uri.size_bytes()
@@ -246,12 +248,12 @@ fn other_subject(arguments: &Prove, asked: &Asked) -> Result<Subject, Failure> {
     Ok(Subject { name, target, volume_type, size_gib, promise })
 }
 
-/// Rounded down, and one at least.
+/// Rounded down, at least one.
 fn whole_gib(bytes: u64) -> u32 {
     u32::try_from(bytes / GIB).unwrap_or(u32::MAX).max(1)
 }
 
-/// What a server of ours tells of a volume.
+/// The information of our own server on a volume.
 struct Server<'a> {
     client: &'a Client,
     volume: String,
@@ -262,7 +264,7 @@ impl Server<'_> {
         let named = [("VolumeId.1", self.volume.as_str())];
         let answer = self.client.call("DescribeVolumeMetrics", &named)?;
         let item = answer.items("volumeMetricSet").first().cloned();
-        item.ok_or_else(|| Failure::new(format!("the server tells nothing of {}", self.volume)))
+        item.ok_or_else(|| Failure::new(format!("the server returns nothing for {}", self.volume)))
     }
 }
 
@@ -291,7 +293,7 @@ impl Insight for Server<'_> {
         })
     }
 
-    /// It knows what there is to be shared out by its calibration.
+    /// The server knows the device's capacity by its calibration.
     fn guarantees(&mut self) -> Option<bool> {
         Capacity::get(self.client).ok().map(|capacity| capacity.calibration.is_some())
     }

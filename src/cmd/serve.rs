@@ -1,4 +1,4 @@
-//! `evenkeel serve`: the server, in the foreground, until it is told to stop.
+//! `evenkeel serve`: runs the server in the foreground until a signal stops it.
 
 use crate::cli::Serve;
 use crate::clock::Deadline;
@@ -16,33 +16,34 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
 
-/// Longest wait for the programs of a benchmark that are told to end.
+/// Longest wait for the programs of a benchmark to end after SIGTERM.
 const CHILDREN_MAX: Duration = Duration::from_secs(10);
-/// The same once they are killed.
+/// Longest wait after SIGKILL.
 const KILLED_MAX: Duration = Duration::from_secs(2);
-/// Longest wait for the end of this process: longer than what is taken down before may last.
+/// Longest wait for the end of this process: longer than the clean-up before it may take.
 const ENDING_MAX: Duration = Duration::from_secs(120);
-/// Distance of two looks.
+/// Time between two polls.
 const LOOK: Duration = Duration::from_millis(20);
 
 pub fn run(arguments: &Serve) -> Result<(), Failure> {
     log_to_stderr(&arguments.log)?;
-    // Before anything is opened: whoever waits for a sign of life may stop us with the next breath.
+    // Before anything is opened, since a script that waits for a sign of life may stop the server
+    // at once.
     let stop = StopRequest::awaited()?;
     let config = Config::of(arguments)?;
     let shown = config.clone();
-    // Whoever starts us from a script waits for this text: by then every address answers. One who
-    // has closed the pipe since is no reason to stop serving.
+    // A script that starts the server waits for this text: by then every address answers. If the
+    // script has closed the pipe since, the server goes on.
     let ready = move |addresses: &Addresses| {
         let mut stdout = std::io::stdout();
         let _ = stdout.write_all(greeting(&shown, addresses).as_bytes());
         let _ = stdout.flush();
     };
-    // The listening thread ends only after it has sent.
+    // The thread that listens for signals ends only after it has sent.
     server::run(&config, &stop.made, ready, async { drop(stop.comes.await) })
 }
 
-/// Logs what passes `filter` to standard error, in colour on a terminal.
+/// Logs to standard error what passes `filter`, in colour on a terminal.
 pub fn log_to_stderr(filter: &str) -> Result<(), Failure> {
     let filter = EnvFilter::try_new(filter).map_err(|error| {
         Failure::new(format!("log filter \"{filter}\": {error}")).exit(Exit::Usage)
@@ -57,11 +58,11 @@ pub fn log_to_stderr(filter: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The signals by which the process is asked to stop: Ctrl-C, or whoever manages services.
+/// The signals that stop the process: SIGINT (Ctrl-C) and SIGTERM.
 struct StopSignals(Vec<Signal>);
 
 impl StopSignals {
-    /// Counts from now on; before, each of them ends the process at once.
+    /// Handles signals from now on; before, each of them ends the process at once.
     fn registered() -> Self {
         let mut signals = Vec::new();
         for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
@@ -84,22 +85,22 @@ impl StopSignals {
     }
 }
 
-/// Ends when the process is asked to, counted from the first poll on.
+/// Resolves when the process gets a signal to stop, counted from the first poll on.
 pub async fn stop_signal() {
     StopSignals::registered().next().await;
 }
 
-/// The request to stop, made at any time of the server's life.
+/// A request to stop, at any time of the server's life.
 struct StopRequest {
-    /// Whether it was made, for work that looks up now and then.
+    /// Whether it was made, for tasks that poll it.
     made: Arc<AtomicBool>,
-    /// Ends when it is made.
+    /// Resolves when it is made.
     comes: oneshot::Receiver<()>,
 }
 
 impl StopRequest {
-    /// Once this returns no request is missed. A thread listens, because the server's own runtime
-    /// runs only when everything is open.
+    /// Once this returns no signal is missed. A thread waits for signals, because the server's own
+    /// runtime runs only when everything is open.
     fn awaited() -> Result<Self, Failure> {
         let made = Arc::new(AtomicBool::new(false));
         let (come, comes) = oneshot::channel();
@@ -121,18 +122,18 @@ impl StopRequest {
         let failed = |error| Failure::new(format!("a thread for signals: {error}"));
         let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(listen);
         thread.map_err(failed)?;
-        // It answers before it ends.
+        // The thread answers before it ends.
         listens.recv().unwrap_or(Ok(())).map_err(failed)?;
         Ok(Self { made, comes })
     }
 }
 
-/// Lets Ctrl-C end a benchmark in the middle without leaving its folders behind.
+/// Makes Ctrl-C end a benchmark at once and remove its folders.
 pub fn end_when_told_to(folders: Vec<PathBuf>) -> Result<(), Failure> {
     end_when_told_to_after(folders, || {})
 }
 
-/// The same, with something to be done first.
+/// The same, with an action to run first.
 pub fn end_when_told_to_after(
     folders: Vec<PathBuf>,
     first: impl FnOnce() + Send + 'static,
@@ -150,43 +151,43 @@ pub fn end_when_told_to_after(
     thread.map(drop).map_err(|error| Failure::new(format!("a thread for signals: {error}")))
 }
 
-/// Told to stop in the middle: nothing is worth a graceful end, but the folders must not stay.
+/// Ends the process after a signal: nothing needs a graceful end, but the folders must be removed.
 pub fn interrupted(folders: &[PathBuf]) {
     stop::stop();
     let have_ended = end_children();
-    // What could not be taken down is found again by its journal.
+    // What could not be removed is found again by its journal.
     for folder in folders.iter().filter(|folder| have_ended && !mounts::is_any_below(folder)) {
         let _ = std::fs::remove_dir_all(folder);
     }
     eprintln!("\ninterrupted");
-    // As a shell reports a program that SIGINT ended.
+    // The exit code of a program that SIGINT ended, as a shell reports it.
     std::process::exit(130);
 }
 
-/// Waits for the end of a process that is told to stop: what the programs of a benchmark say that
-/// are told so, too, is no failure of it.
+/// Waits for the end of this process after a signal. Errors of a benchmark's programs that got the
+/// signal, too, are no failure of the benchmark.
 pub fn end_if_told_to() {
     let deadline = Deadline::after(ENDING_MAX);
     while stop::is_stopped() && deadline.pause(LOOK) {}
 }
 
-/// Ends the programs that this process has started: they may write to its folders until then.
-/// Whether all of them have ended.
+/// Ends the programs that this process has started, which may write to its folders until then.
+/// Returns whether all of them have ended.
 fn end_children() -> bool {
     [(process::Signal::TERM, CHILDREN_MAX), (process::Signal::KILL, KILLED_MAX)]
         .into_iter()
         .any(|(signal, longest)| children_end(signal, longest))
 }
 
-/// Whether all of them end in time by a signal.
+/// Sends a signal to all of them; returns whether they end in time.
 fn children_end(signal: process::Signal, longest: Duration) -> bool {
     let mut stopped = Vec::new();
     let deadline = Deadline::after(longest);
     loop {
         let running: Vec<Pid> =
             child::children(getpid()).into_iter().filter(|child| is_running(*child)).collect();
-        // A terminal tells the whole group, `kill` only us. One that has just ended is told
-        // nothing.
+        // A terminal sends a signal to the whole process group, `kill` only to this process. A
+        // program that has just ended gets none.
         for child in running.iter().filter(|child| !stopped.contains(*child)) {
             let _ = kill_process(*child, signal);
         }
@@ -197,8 +198,7 @@ fn children_end(signal: process::Signal, longest: Duration) -> bool {
     }
 }
 
-/// Whether a program that this process has started has not ended; who waits for it finds its end
-/// all the same.
+/// Whether a program that this process has started still runs. Waiting for it is still possible.
 fn is_running(child: Pid) -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
     matches!(waitid(WaitId::Pid(child), options), Ok(None))

@@ -15,7 +15,7 @@ use evenkeel_sim::world::swarm::{self, Judged, Tally};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
-/// Carries out one of the verbs.
+/// Executes one of the verbs.
 pub fn run(arguments: &Sim) -> Result<(), Failure> {
     match &arguments.verb {
         SimVerb::Run(run) => match comparison(&run.scenario) {
@@ -67,7 +67,7 @@ fn list(format: Format) -> Result<(), Failure> {
 /// Virtual time of each row of a comparison, in seconds.
 const COMPARED_S: u64 = 62;
 
-/// The tables of other schedulers beside this one.
+/// The tables with other schedulers for comparison.
 type Comparison = fn(u64) -> peers::Table;
 
 const COMPARISONS: [(&str, &str, Comparison); 2] = [
@@ -102,7 +102,7 @@ fn compare_peers(arguments: &SimRun, compare: Comparison, format: Format) -> Res
     })
 }
 
-/// What a rule of the promise came to in a swarm.
+/// The results for a rule of the promise in a swarm.
 #[derive(Serialize)]
 struct Kept {
     rule: String,
@@ -201,7 +201,7 @@ fn run_scenario(arguments: &SimRun, format: Format) -> Result<(), Failure> {
     Err(failure.hint(format!("the same run again: {}", replay(arguments, &results))))
 }
 
-/// To standard error: it differs from run to run.
+/// Printed to standard error, because it differs from run to run.
 fn tell_speed(results: &Results, took_s: f64) {
     let ios: u64 = results.cases.iter().map(|case| case.ios).sum();
     let simulated_s: u64 = results.cases.iter().map(|case| case.duration_s).sum();
@@ -227,7 +227,7 @@ fn replay(arguments: &SimRun, results: &Results) -> String {
     text::command_line(&words)
 }
 
-/// A scenario of the list, or of a file: anything with a dot or a slash is one.
+/// A built-in scenario, or a file: any name with a dot or a slash is a file.
 fn read(wanted: &str, as_of: Option<evenkeel_core::volume::Date>) -> Result<Scenario, Failure> {
     if let Some(text) = catalogue::find(wanted) {
         let file = format!("{wanted}.toml");

@@ -1,4 +1,4 @@
-//! `evenkeel top`: who does how much, and what holds them up.
+//! `evenkeel top`: shows the load of volumes and the causes of their delays.
 
 use crate::api::Client;
 use crate::cli::Top;
@@ -13,7 +13,7 @@ const NO_VOLUMES: &str =
 pub fn run(arguments: &Top) -> Result<(), Failure> {
     let client = Client::new(&arguments.connection)?;
     let format = arguments.output.format;
-    // Before the screen is taken: that there is no server is told as everywhere else.
+    // Before the screen opens, so that a missing server is reported as by other verbs.
     let first = sample::take(&client)?;
     let is_live = !arguments.once && format == Format::Text && std::io::stdout().is_terminal();
     if is_live {

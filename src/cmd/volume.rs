@@ -1,4 +1,4 @@
-//! `evenkeel volume`: everything through the API, as any other client would do it.
+//! `evenkeel volume`: manages volumes, through the API only, as any other client does.
 
 use super::{capacity, host};
 use crate::api::Client;
@@ -17,7 +17,7 @@ const NO_VOLUMES: &str =
 
 const NO_UNOWNED: &str = "every volume's bytes in the store belong to a volume";
 
-/// Time between two looks at a balance, to tell where it is going.
+/// Time between two readings of a balance, to show how it changes.
 const TREND_INTERVAL: Duration = Duration::from_millis(500);
 
 pub fn run(arguments: &cli::VolumeArgs) -> Result<(), Failure> {
@@ -57,15 +57,15 @@ pub fn run(arguments: &cli::VolumeArgs) -> Result<(), Failure> {
     }
 }
 
-/// The volume as it is now.
+/// Reads the present state of a volume.
 pub fn get(client: &Client, id: &str) -> Result<VolumeDescription, Failure> {
     let answer = client.call("DescribeVolumes", &[("VolumeId.1", id)])?;
     VolumeDescription::set(&answer).into_iter().next().ok_or_else(|| {
-        Failure::new(format!("the server tells nothing of {id}")).exit(Exit::NotFound)
+        Failure::new(format!("the server returns nothing for {id}")).exit(Exit::NotFound)
     })
 }
 
-/// Makes a volume as the flags say, waits and attaches it if they say so.
+/// Creates a volume by the flags, and waits and attaches it if they say so.
 pub fn create(client: &Client, create: &VolumeCreate) -> Result<VolumeDescription, Failure> {
     let zones = client.call("DescribeAvailabilityZones", &[])?;
     let zone = zones.items("availabilityZoneInfo").first();
@@ -142,7 +142,7 @@ fn modify(client: &Client, change: &VolumeModify) -> Result<(), Failure> {
     if !change.wait.wait {
         return Ok(());
     }
-    // The limits are in force already; what is waited for is the permission to modify again.
+    // The limits are in force already; the wait is for the permission to modify again.
     client.wait(&format!("the modification of {id} to complete"), change.wait.timeout, |client| {
         let filter = [("VolumeId.1", id.as_str())];
         let answer = client.call("DescribeVolumesModifications", &filter)?;
@@ -176,7 +176,7 @@ pub fn attach(
                 .hint("name another with --device")
         })?,
     };
-    // A host that is not known is sent all the same: the server has the words for it.
+    // An unknown host is sent to the server, which returns the error.
     let host = host.or(known.map(|known| known.host_id)).unwrap_or_default();
     let parameters = [("VolumeId", id), ("InstanceId", &host), ("Device", &device)];
     client.call("AttachVolume", &parameters)?;
@@ -216,7 +216,7 @@ fn detach(client: &Client, detach: &VolumeDetach) -> Result<(), Failure> {
     })
 }
 
-/// Waits until a volume is in a state; one that went wrong never gets there.
+/// Waits until a volume is in a state; fails if the volume reaches a state from which it cannot.
 pub fn wait_for_state(
     client: &Client,
     id: &str,
@@ -302,7 +302,7 @@ fn level(balance: &Balance) -> String {
     }
 }
 
-/// Where a balance goes at the rate between two looks at it.
+/// How a balance changes, by two readings.
 fn trend(first: &Balance, second: &Balance) -> String {
     let looks_per_second = 1_000 / u64::try_from(TREND_INTERVAL.as_millis()).unwrap_or(1_000);
     let spent = first.balance.saturating_sub(second.balance) * looks_per_second;
@@ -321,7 +321,7 @@ fn trend(first: &Balance, second: &Balance) -> String {
     }
 }
 
-/// One bucket of credits as `volume credits` lists it.
+/// One bucket of credits, as `volume credits` lists it.
 #[derive(serde::Serialize)]
 struct CreditRow {
     volume_id: String,
@@ -371,7 +371,7 @@ fn credits(client: &Client, id: &str, set: Option<u64>, format: Format) -> Resul
     message::print(&message::listing(&rows, format, &none))
 }
 
-/// Sets the balance of the one kind of credits that the volume has.
+/// Sets the balance of the only kind of credits that the volume has.
 pub fn set_credits(client: &Client, id: &str, balance: u64) -> Result<(), Failure> {
     let present = get_credits(client, id)?;
     let name = if present.operations.is_some() {
@@ -436,7 +436,7 @@ mod tests {
         assert_eq!(trend(&at(5_400_000), &at(5_400_000)), "full");
     }
 
-    /// The published table: 100 GiB of gp2 burst for 33 minutes.
+    /// By the published table, 100 GiB of gp2 burst for 33 minutes.
     #[test]
     fn a_balance_is_shown_with_how_long_it_lasts() {
         let at = |balance, refill_per_second| Balance {
@@ -448,7 +448,7 @@ mod tests {
         assert_eq!(level(&at(5_400_000, 300)), "5400000 of 5400000, 33 min of full burst");
         assert_eq!(level(&at(7, 300)), "7 of 5400000, 0 s of full burst");
         assert_eq!(level(&at(2_700 * 100 + 2_699, 300)), "272699 of 5400000, 100 s of full burst");
-        // At 1,000 GiB the baseline is the burst rate: bursting costs nothing.
+        // At 1,000 GiB the baseline equals the burst rate, so bursting costs nothing.
         assert_eq!(level(&at(7, 3_000)), "7 of 5400000");
     }
 }

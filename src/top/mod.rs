@@ -1,4 +1,4 @@
-//! The live table of volumes: two samples make rates, rates make rows, rows make a screen.
+//! The live table of volumes: two samples give rates, rates give rows, rows give the screen.
 
 pub mod rows;
 pub mod sample;

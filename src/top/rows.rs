@@ -1,4 +1,4 @@
-//! What volumes did between two samples.
+//! Rows of the table: the activity of volumes between two samples.
 
 use super::sample::{Limit, Sample, VolumeSample};
 use crate::cli::TopSort;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// Stages that a row names, those where most of the time goes.
+/// The number of stages in a row: those with most of the time.
 const STAGES_SHOWN: usize = 3;
 
 /// One volume. Rates are `None` until there are two samples of the same run of the server.
@@ -18,28 +18,28 @@ pub struct Row {
     pub volume_type: String,
     pub connections: u64,
     pub queue_length: u64,
-    /// I/Os a second as the limit counts them.
+    /// I/Os per second as the limit counts them.
     pub iops: Option<f64>,
     pub reads_per_second: Option<f64>,
     pub writes_per_second: Option<f64>,
     pub bytes_per_second: Option<f64>,
-    /// What it may do now: its burst while credits last, else what it may do at any time.
+    /// The present limit: the burst rate while credits last, otherwise the steady rate.
     pub iops_limit: Option<u64>,
     pub bytes_per_second_limit: Option<u64>,
-    /// Credits, as a ratio of what may be saved.
+    /// Credits as a share of the maximum balance.
     pub credit_ratio: Option<f64>,
-    /// Seconds until there are none, if they become fewer.
+    /// Seconds until the credits run out, if they decrease.
     pub credits_empty_in_s: Option<u64>,
     /// Latencies of reads and writes together, from arrival to reply, in microseconds.
     pub p50_us: Option<u64>,
     pub p99_us: Option<u64>,
-    /// Which part of its requests' time goes where.
+    /// The share of its requests' time in each stage.
     pub time_shares: BTreeMap<String, f64>,
-    /// Its part of all time that requests of all volumes spent in the device.
+    /// Its share of the time that requests of all volumes spent in the device.
     pub device_share: Option<f64>,
 }
 
-/// One row for each volume of `later`, in the order of ids.
+/// Returns one row for each volume of `later`, by id.
 pub fn between(earlier: &Sample, later: &Sample) -> Vec<Row> {
     let pairs = later.iter().map(|(id, now)| {
         let before = earlier.get(id).filter(|before| is_comparable(before, now));
@@ -64,7 +64,7 @@ pub fn between(earlier: &Sample, later: &Sample) -> Vec<Row> {
     pairs.into_iter().map(row).collect()
 }
 
-/// Whether nothing began anew in between: counters only grow while the server runs.
+/// Whether no counter was reset in between: counters only grow while the server runs.
 fn is_comparable(before: &VolumeSample, now: &VolumeSample) -> bool {
     now.time_ms > before.time_ms
         && now.counted_ios >= before.counted_ios
@@ -74,7 +74,7 @@ fn is_comparable(before: &VolumeSample, now: &VolumeSample) -> bool {
         && now.write_bytes >= before.write_bytes
 }
 
-/// What one sample tells.
+/// The values that need only one sample.
 fn present(id: &str, now: &VolumeSample) -> Row {
     let limits = [now.operations, now.bytes];
     let credit = limits.into_iter().flatten().find_map(|limit| limit.credit);
@@ -121,7 +121,7 @@ impl Row {
             shares.map(|(stage, ns)| (stage, thousandths(real(ns) / real(all_ns)))).collect();
     }
 
-    /// Where most of its requests' time goes, for people.
+    /// The stages with most of its requests' time, in words.
     fn time_goes_to(&self) -> String {
         let mut shares: Vec<(&String, u64)> = self
             .time_shares
@@ -179,7 +179,7 @@ fn mib(bytes: f64) -> String {
     format!("{:.1}", bytes / f64::from(1 << 20))
 }
 
-/// Puts first what `by` asks for; the order of ids decides among equals.
+/// Sorts by `by`, and equal rows by id.
 pub fn sort(rows: &mut [Row], by: TopSort) {
     let highest = |value: fn(&Row) -> Option<f64>| {
         move |a: &Row, b: &Row| value(b).unwrap_or(-1.0).total_cmp(&value(a).unwrap_or(-1.0))

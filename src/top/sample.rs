@@ -1,4 +1,4 @@
-//! What all volumes have done so far, asked of the server page by page.
+//! A sample: the counters of all volumes, read from the server page by page.
 
 use crate::api::Client;
 use crate::message::Failure;
@@ -7,17 +7,17 @@ use evenkeel_core::time::Duration;
 use evenkeel_wire::aws::xml::Element;
 use std::collections::BTreeMap;
 
-/// Pages of one sample: those of twice as many volumes as a server holds.
+/// The most pages of one sample: enough for twice as many volumes as a server holds.
 const PAGES_MAX: u32 = 264;
 
-/// Every volume, by id.
+/// All volumes, by id.
 pub type Sample = BTreeMap<String, VolumeSample>;
 
-/// One volume at one time.
+/// The counters of one volume at one time.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct VolumeSample {
     pub volume_type: String,
-    /// On the server's clock.
+    /// The time by the server's clock.
     pub time_ms: u64,
     pub connections: u64,
     pub queue_length: u64,
@@ -37,12 +37,12 @@ pub struct Requests {
     pub count: u64,
     /// Time spent in each stage, in nanoseconds.
     pub stages: BTreeMap<String, u64>,
-    /// Buckets that have counted anything: a duration of theirs in nanoseconds, and the count.
+    /// Non-empty buckets: a duration of the bucket in nanoseconds, and the count.
     buckets: Vec<(u64, u64)>,
 }
 
 impl Requests {
-    /// How long each took, from arrival to reply.
+    /// The durations of requests, from arrival to reply.
     pub fn latencies(&self) -> Histogram {
         let mut histogram = Histogram::default();
         for (ns, count) in &self.buckets {
@@ -59,7 +59,7 @@ pub struct Limit {
     pub credit: Option<Credit>,
 }
 
-/// What pays for a limit that is a burst.
+/// The credits of a limit that is a burst.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Credit {
     pub refill_per_second: u64,
@@ -67,7 +67,7 @@ pub struct Credit {
     pub balance: u64,
 }
 
-/// Asks how all volumes are.
+/// Reads a sample from the server.
 pub fn take(client: &Client) -> Result<Sample, Failure> {
     let mut sample = Sample::new();
     let mut token: Option<String> = None;
@@ -84,7 +84,7 @@ pub fn take(client: &Client) -> Result<Sample, Failure> {
     Err(Failure::new(format!("DescribeVolumeMetrics has more than {PAGES_MAX} pages")))
 }
 
-/// The volumes of one answer.
+/// Parses the volumes of one answer.
 pub fn read(answer: &Element) -> impl Iterator<Item = (String, VolumeSample)> {
     let volume = |item: &Element| {
         let volume = VolumeSample {

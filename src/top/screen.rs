@@ -1,5 +1,5 @@
-//! The terminal: one thread asks the server, this one draws and listens to keys, so that a slow
-//! server never holds up a key.
+//! The terminal. One thread reads samples from the server; this one draws and handles keys, so a
+//! slow server does not delay a key.
 
 use super::rows;
 use super::sample::{self, Sample};
@@ -18,10 +18,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
-/// Longest time until an answer of the server, or the wish to stop, is noticed.
+/// The longest time until an answer of the server, or a request to stop, is handled.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Gives the terminal back, however this ends.
+/// Restores the terminal on drop.
 struct Restored;
 
 impl Drop for Restored {
@@ -30,7 +30,7 @@ impl Drop for Restored {
     }
 }
 
-/// Shows the table until somebody asks for its end.
+/// Shows the table until the user quits.
 pub fn run(client: Client, first: Sample, arguments: &Top) -> Result<(), Failure> {
     let stop = stop_flag()?;
     let answers = ask(client, arguments.interval)?;
@@ -44,9 +44,9 @@ fn broken(error: &io::Error) -> Failure {
     Failure::new(format!("the terminal: {error}")).hint("--once prints one sample without one")
 }
 
-/// Asks for samples, one after the other, and an interval after each.
+/// Reads samples in a loop, with an interval after each.
 fn ask(client: Client, interval: Duration) -> Result<Receiver<Result<Sample, Failure>>, Failure> {
-    // Whoever looks at old samples is not served newer ones.
+    // At most one sample waits for the screen, so it never shows an old one while newer ones queue.
     let (to, answers) = sync_channel(1);
     let work = move || {
         loop {
@@ -61,7 +61,7 @@ fn ask(client: Client, interval: Duration) -> Result<Receiver<Result<Sample, Fai
     Ok(answers)
 }
 
-/// Becomes true when the process is asked to stop. Ctrl-C is a key while the screen is ours.
+/// Becomes true when the process gets a signal to stop. Ctrl-C is a key while the screen is active.
 fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
     let flag = Arc::new(AtomicBool::new(false));
     let its = Arc::clone(&flag);
@@ -92,7 +92,7 @@ fn show(
                     view.update(rows::between(&earlier, &sample));
                     earlier = sample;
                 }
-                // It may come back: what was seen last stays, and says so.
+                // The server may come back: the last sample stays on the screen, with a remark.
                 Err(failure) => view.fail(failure.message),
             }
         }
@@ -107,7 +107,7 @@ fn show(
     Ok(())
 }
 
-/// Does what a key says; false if it says to stop.
+/// Handles a key; returns false if it quits.
 fn obey(view: &mut View, key: KeyEvent) -> bool {
     if key.kind == KeyEventKind::Release {
         return true;

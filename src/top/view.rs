@@ -1,5 +1,4 @@
-//! What is on the screen: a summary, the table, and the keys. Only the rows that fit are drawn,
-//! however many there are.
+//! The screen: a summary, the table, and the keys. Only the rows that fit are drawn.
 
 use super::rows::{self, Row};
 use crate::cli::TopSort;
@@ -11,28 +10,28 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Text};
 use ratatui::widgets::{Row as TableRow, Table};
 
-/// Width of each column of [`Row`]; the last one takes what is left.
+/// Width of each column of [`Row`]; the last one takes the rest.
 const WIDTHS: [u16; 13] = [21, 8, 7, 10, 8, 11, 9, 9, 5, 11, 12, 10, 20];
-/// Columns of numbers, which stand at the right.
+/// Columns of numbers, which are aligned to the right.
 const NUMBERS: std::ops::RangeInclusive<usize> = 2..=11;
-/// Volumes named as those that hold the device.
+/// The number of volumes in the summary of device time.
 const HOLDERS_SHOWN: usize = 3;
 /// Lines around the table: the summary above, the table's head, the keys below.
 const OTHER_LINES: u16 = 4;
 
 const KEYS: &str = "q quit  s/S sort by  r reverse  up down page-up page-down scroll";
 
-/// Everything that is shown, and how.
+/// The state of the screen.
 pub struct View {
     endpoint: String,
     rows: Vec<Row>,
     sort: TopSort,
     is_reversed: bool,
-    /// Rows that are scrolled past.
+    /// The number of rows scrolled past.
     offset: usize,
-    /// Rows that fit on the screen, as of the last drawing.
+    /// The number of rows that fit on the screen, as of the last drawing.
     page: usize,
-    /// Why there is nothing newer.
+    /// Why there is no newer sample.
     problem: Option<String>,
 }
 
@@ -49,7 +48,7 @@ impl View {
         self.arrange();
     }
 
-    /// Says why there are none.
+    /// Shows why there are none.
     pub fn fail(&mut self, problem: String) {
         self.problem = Some(problem);
     }
@@ -82,7 +81,7 @@ impl View {
     }
 
     pub fn scroll(&mut self, rows: isize) {
-        // Up to the last page; drawing corrects what a smaller list or a larger screen changes.
+        // Up to the last page; drawing adjusts it if the list or the screen changes.
         let last = self.rows.len().saturating_sub(self.page);
         self.offset = self.offset.saturating_add_signed(rows).min(last);
     }
@@ -117,7 +116,7 @@ impl View {
         Text::from(vec![Line::from(first), Line::from(self.holders())])
     }
 
-    /// Who holds the device.
+    /// The volumes with the largest shares of device time.
     fn holders(&self) -> String {
         let mut holders: Vec<(f64, &str)> = self
             .rows
@@ -167,7 +166,7 @@ impl View {
     }
 }
 
-/// How many columns fit side by side; at least the volume's id.
+/// The number of columns that fit; at least the volume's id.
 fn columns_in(width: u16) -> usize {
     let mut used = 0;
     let mut fits = |column: &u16| {

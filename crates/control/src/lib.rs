@@ -130,8 +130,8 @@ impl fmt::Display for ControlError {
             Self::Start(error) => write!(f, "the control plane cannot start: {error}"),
             Self::Listen(address, error) => write!(
                 f,
-                "the API cannot listen on {address}: {error}; choose another address or stop who \
-                 has it"
+                "the API cannot listen on {address}: {error}; choose another address or stop the \
+                 program that uses it"
             ),
             Self::Runtime(error) => write!(f, "the API's runtime cannot start: {error}"),
             Self::Stop(error) => write!(
