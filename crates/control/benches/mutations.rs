@@ -1,11 +1,11 @@
-//! Mutations a second of the control plane that carries many volumes: model, journal and the order
-//! of things, without the HTTP API, over a data plane that answers at once.
+//! Mutations per second of a control plane with many volumes: model, journal and the sequence of a
+//! change, without the HTTP API, on a data plane that answers at once.
 //!
 //! `cargo bench -p evenkeel-control --bench mutations [-- VOLUMES...]`
 //!
 //! Each row is measured on a database on the disk of the temporary folder, where every commit is
-//! synced, and on one in memory (`/dev/shm`), where what is left is our own work. The last row of
-//! each is of mutations of other volumes while the data plane takes five seconds to create one.
+//! synced, and on one in memory (`/dev/shm`), which shows our own work alone. The last row measures
+//! mutations of other volumes while the data plane takes five seconds to create one.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)] // a measurement may panic, and measures
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,22 +31,22 @@ use evenkeel_wire::agent::{
     VolumeReport, VolumeState,
 };
 
-/// Models that are measured unless the command line names others.
+/// The default model sizes.
 const SIZES: [u64; 3] = [1_000, 10_000, 100_000];
-/// Mutations of each kind; fewer if they take longer than [`PHASE`].
+/// The number of mutations of each kind; fewer if they take longer than [`PHASE`].
 const MUTATIONS: u64 = 500;
-/// The longest that one kind is measured.
+/// The longest time for one kind.
 const PHASE: Duration = Duration::from_secs(5);
-/// Hosts that volumes are attached to in turn.
+/// The hosts to which volumes are attached in rotation.
 const HOSTS: u64 = 50;
-/// Client tokens that are remembered beside the volumes at most.
+/// The most client tokens that are stored beside the volumes.
 const TOKENS_MAX: u64 = 50_000;
 const ZONE: &str = "local-1a";
-/// The volume that takes its time to be created, and how long.
+/// The volume that is created slowly, and the time that takes.
 const SLOW: VolumeId = VolumeId::from_bits(u128::MAX >> 64);
 const SLOW_CREATE: Duration = Duration::from_secs(5);
 
-/// A data plane that does what it is asked at once.
+/// A data plane that executes every command at once.
 #[derive(Default)]
 struct Obedient {
     state: Mutex<State>,
@@ -55,7 +55,7 @@ struct Obedient {
 #[derive(Default)]
 struct State {
     volumes: BTreeMap<VolumeId, VolumeState>,
-    /// Applied since balances were asked for.
+    /// Volumes applied since the last request for balances.
     moved: BTreeSet<VolumeId>,
 }
 
@@ -113,7 +113,7 @@ fn report(volume: &VolumeState) -> VolumeReport {
     }
 }
 
-/// A device on which everything fits, and is added up.
+/// A device on which everything fits, with admission's sums.
 fn capacity() -> Capacity {
     let cost = LinearCost { base: time::Duration::from_ns(1), byte_ps: 1 };
     let costs = Costs { read: cost, write: cost };
@@ -172,7 +172,7 @@ fn host_id(number: u64) -> InstanceId {
     InstanceId::from_bits(u128::from(number % HOSTS) + 1)
 }
 
-/// Stores so many volumes, as an earlier run of the server would have.
+/// Stores this many volumes, as an earlier run of the server would have.
 fn fill(path: &Path, volumes: u64) {
     let mut journal = SqliteJournal::open(path).unwrap();
     let mut revision = journal.load().unwrap().revision;
@@ -214,7 +214,7 @@ fn fill(path: &Path, volumes: u64) {
     }
 }
 
-/// How many mutations of a kind were done, and in what time.
+/// The number of mutations of a kind, and their total time.
 struct Rate {
     mutations: u64,
     taken: Duration,
@@ -239,8 +239,8 @@ fn measured(count: u64, plane: &Plane, command: impl Fn(u64) -> Command) -> Rate
     Rate { mutations, taken: started.elapsed(), slowest }
 }
 
-/// Mutations of other volumes while one is being created slowly; how long each took, in order of
-/// length.
+/// Runs mutations of other volumes while one is being created slowly; returns their durations,
+/// sorted.
 fn beside_a_slow_create(plane: &Plane, volumes: u64) -> Vec<Duration> {
     std::thread::scope(|scope| {
         let create = |id, number| Command::CreateVolume {
@@ -278,7 +278,7 @@ fn beside_a_slow_create(plane: &Plane, volumes: u64) -> Vec<Duration> {
     })
 }
 
-/// Measures one model in a folder: creates, and then what can be done with what was created.
+/// Measures one model in a folder: creates volumes, then changes them.
 fn run(folder: &Path, volumes: u64) -> Vec<(&'static str, Rate)> {
     let path = folder.join("control.db");
     fill(&path, volumes);

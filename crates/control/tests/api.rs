@@ -1,4 +1,4 @@
-//! Every action over HTTP, without any SDK: replies to the letter, errors by code and text.
+//! Every action over HTTP, without an SDK: complete replies, errors by code and text.
 
 #![allow(clippy::unwrap_used)] // the helpers of tests may panic too
 
@@ -128,7 +128,7 @@ fn every_action_refuses_parameters_it_does_not_know() {
     );
 }
 
-/// Whose bytes no volume has.
+/// The id of bytes that belong to no volume.
 const UNOWNED: &str = "vol-00000000000000abc";
 
 #[test]
@@ -324,7 +324,7 @@ fn what_the_data_plane_refuses_is_taken_back() {
     client.call("DeleteVolume", &[("VolumeId", id)]).unwrap();
 }
 
-/// A disk that hangs for more than a minute: the volume is closed to its host all the same, and it
+/// A disk that hangs for more than a minute: the volume is closed to its host nevertheless, and
 /// must not be shown as attached again.
 #[test]
 fn a_detach_that_is_not_answered_goes_on_until_it_is() {

@@ -1,4 +1,4 @@
-//! What is malformed or refused is named, in EC2's words.
+//! Malformed and refused requests get EC2's error codes and texts.
 #![allow(clippy::unwrap_used)] // the helpers of tests may panic too
 
 mod support;
@@ -7,7 +7,7 @@ use support::{Refused, Server};
 
 const ABSENT_VOLUME: &str = "vol-0123456789abcdef0";
 
-/// How the stock CSI driver learns the limits: by dry runs that are refused.
+/// The stock CSI driver reads the limits from refused dry runs.
 #[test]
 fn limits_can_be_read_out_of_refusals() {
     let folder = tempfile::tempdir().unwrap();
@@ -38,7 +38,7 @@ fn limits_can_be_read_out_of_refusals() {
 
 const ZONE: (&str, &str) = ("AvailabilityZone", "local-1a");
 
-/// An action, its parameters, and the code and text it is refused with (an empty text: any).
+/// An action, its parameters, and the code and text of its refusal (an empty text: any).
 type Malformed =
     (&'static str, &'static [(&'static str, &'static str)], &'static str, &'static str);
 

@@ -1,4 +1,4 @@
-//! The clients people have: boto3 and aws-cli, unmodified. Skips aloud where they are not
+//! Real clients: boto3 and aws-cli, unmodified. The test skips with a message where they are not
 //! installed.
 
 mod support;
@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use support::Server;
 
-/// The environment that `evenkeel env` gives.
+/// The environment that `evenkeel env` prints.
 fn with_keys(program: &str, server: &Server) -> Command {
     let mut command = Command::new(program);
     command

@@ -1,4 +1,4 @@
-//! What may be sold, over HTTP: refusals, listings, and what becomes of both when it changes.
+//! Capacity over HTTP: refusals and listings, and how both change with it.
 
 #![allow(clippy::unwrap_used)] // the helpers of tests may panic too
 
@@ -32,7 +32,7 @@ fn agent(capacity: Capacity) -> Arc<FakeAgent> {
     agent
 }
 
-/// Sold, for sale and short by, of the first line.
+/// The sold amount, the amount for sale and the shortage of the first line.
 fn device(client: &Client) -> [u64; 3] {
     let reply = client.call("DescribeCapacity", &[]).unwrap();
     let line = &reply.items("soldSet")[0];
@@ -136,7 +136,7 @@ fn while_capacity_is_unknown_that_is_said() {
     assert_eq!(of_type(&reply, "st1")[0], "base throughput");
 }
 
-/// The operator's own words, and that the books are the volumes: nothing else is kept.
+/// The operator's figure; the books equal the sum over the volumes and nothing else.
 #[test]
 fn a_figure_and_factors_are_the_operator_s_and_books_come_back() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! What becomes of volumes when the data plane fails, or does not answer: no state that nothing
-//! mends, and nothing said that is not so.
+//! Volumes after the data plane fails or does not answer: no state is permanent, and no reply is
+//! wrong.
 
 #![allow(clippy::unwrap_used)] // the helpers of tests may panic too
 
@@ -16,7 +16,7 @@ use evenkeel_core::volume::{VolumeRequest, VolumeType};
 use evenkeel_wire::agent::{FailedKind, Space};
 use support::{FakeAgent, gp2, plane};
 
-/// More ticks than it takes until volumes in error are tried again.
+/// More ticks than pass between two retries of volumes in error.
 const TICKS: u32 = 10;
 
 struct World {
@@ -39,7 +39,7 @@ impl World {
         self.folder.path()
     }
 
-    /// The same after a crash, over a data plane that holds nothing yet, and is first made so.
+    /// The same after a crash, on an empty data plane that is prepared first.
     fn restarted(self, agent: impl FnOnce(&FakeAgent)) -> Self {
         let Self { folder, plane: before, id, .. } = self;
         drop(before);
@@ -83,8 +83,7 @@ impl World {
     }
 }
 
-/// Nothing about such a volume is unsettled in the books, so nothing but its silence says that it
-/// is not served.
+/// Such a volume is settled in the model, so only the missing answer shows that it is not served.
 #[test]
 fn a_volume_of_which_nothing_was_heard_at_the_start_is_brought_up_by_the_tick() {
     let world = World::new();
@@ -143,7 +142,7 @@ fn attaching_a_volume_whose_bytes_are_gone_says_so_and_it_comes_back_detached() 
     world.attach().unwrap();
 }
 
-/// The volume is not served, so whatever else goes wrong, no host can reach it.
+/// The volume is not served, so no host can reach it, whatever else fails.
 #[test]
 fn a_detachment_of_a_volume_in_error_is_done_however_it_fails() {
     let world = World::new();
@@ -157,8 +156,8 @@ fn a_detachment_of_a_volume_in_error_is_done_however_it_fails() {
     assert_eq!(world.attachments(), 0);
 }
 
-/// What hinders the opening may pass, as too many open files do: nothing that was begun is taken
-/// back for it.
+/// The obstacle may pass, as with too many open files: no change in progress is rolled back because
+/// of it.
 #[test]
 fn a_growth_outlives_a_start_at_which_its_volume_could_not_be_opened() {
     let world = World::new();
@@ -174,7 +173,7 @@ fn a_growth_outlives_a_start_at_which_its_volume_could_not_be_opened() {
     assert_eq!(held, ByteCount::from_gib(300));
 }
 
-/// One volume whose bytes are gone does not make the stop of all others a crash.
+/// One volume without bytes does not turn the stop of all others into a crash.
 #[test]
 fn a_stop_is_clean_although_the_bytes_of_a_volume_are_gone() {
     let world = World::new();

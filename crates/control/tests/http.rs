@@ -1,4 +1,4 @@
-//! The port itself: signatures, garbage, sizes, dawdlers.
+//! The HTTP port: signatures, malformed input, sizes, slow clients.
 
 #![allow(clippy::unwrap_used)] // the helpers of tests may panic too
 
@@ -148,10 +148,10 @@ fn presigned_urls_work() {
 
 const TAG: &str = "Action=CreateTags&Version=2016-11-15&Tag.1.Key=k&ResourceId.1=";
 
-/// The code of a refusal that makes every SDK sign the request again and send it again.
+/// The error code that makes every SDK sign and send the request again.
 const TOO_EARLY: &str = "RequestLimitExceeded";
 
-/// Who has overheard a signed request can send it as it is, but not to any effect.
+/// An attacker can repeat a recorded request, but without effect.
 #[test]
 fn a_change_is_made_once_however_often_its_request_is_sent() {
     let (_folder, server, client) = started();
@@ -288,7 +288,7 @@ fn bodies_are_bounded() {
     assert_eq!(client.post(DESCRIBE, unix_s()).status, 200);
 }
 
-/// Clients that connect and say nothing, or half of something, must not keep others out.
+/// Clients that connect and send nothing, or half of a request, must not block others.
 #[test]
 fn dawdlers_do_not_block_others() {
     let (_folder, _server, client) = started();
@@ -305,7 +305,7 @@ fn dawdlers_do_not_block_others() {
     assert_eq!(client.post(DESCRIBE, unix_s()).status, 200);
 }
 
-/// Long enough for any step but the one that is tested.
+/// Long enough for any step but the tested one.
 const LONG: Duration = Duration::from_secs(3_600);
 /// Long enough that a byte or a request arrives within it.
 const SHORT: Duration = Duration::from_millis(100);
@@ -319,8 +319,8 @@ fn started_with(timeouts: Timeouts) -> (tempfile::TempDir, Server) {
     (folder, server)
 }
 
-/// Sends `start`, and then a byte again and again, so that it is never silent for long, until the
-/// server ends the connection; what the server said.
+/// Sends `start`, and then a byte repeatedly, so that it is never silent for long, until the server
+/// ends the connection. Returns the server's answer.
 fn trickle(server: &Server, start: &str) -> String {
     const BYTES_MAX: u32 = 3_000;
     let mut stream = TcpStream::connect(server.address).unwrap();
@@ -415,7 +415,7 @@ fn a_server_that_stops_waits_for_no_connection_for_ever() {
     assert_eq!(answer, b"");
 }
 
-/// The end of an answer's head, and how long the body after it is said to be.
+/// The end of an answer's head, and the announced length of its body.
 fn body_bytes(answer: &[u8]) -> Option<(usize, usize)> {
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
     let head = std::str::from_utf8(&answer[..end]).unwrap();
@@ -423,7 +423,7 @@ fn body_bytes(answer: &[u8]) -> Option<(usize, usize)> {
     Some((end, length.parse().unwrap()))
 }
 
-/// One whole answer, with the connection left open; nothing if the server has closed it.
+/// Reads one complete answer and leaves the connection open; empty if the server has closed it.
 fn read_answer(stream: &mut TcpStream) -> String {
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let (mut said, mut bytes) = (Vec::new(), [0; 4_096]);
@@ -446,7 +446,7 @@ fn connected(server: &Server) -> TcpStream {
     TcpStream::connect(server.address).unwrap()
 }
 
-/// A connection that stays open after a whole request, and its answer.
+/// A connection that stays open after a complete request, and its answer.
 fn kept_alive(server: &Server, request: &[u8]) -> TcpStream {
     let mut stream = connected(server);
     stream.write_all(request).unwrap();
@@ -467,7 +467,7 @@ fn signed_request(client: &Client, body: &str) -> Vec<u8> {
     request.into_bytes()
 }
 
-/// Whether the server has closed it, without waiting for that.
+/// Whether the server has closed the connection, without waiting.
 fn is_closed(stream: &mut TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     match stream.read(&mut [0; 1_024]) {
@@ -477,7 +477,7 @@ fn is_closed(stream: &mut TcpStream) -> bool {
     }
 }
 
-/// No deadline of the server's ends any of these connections: were it for them alone, nobody else
+/// No deadline of the server ends any of these connections: by deadlines alone, no other client
 /// would ever be served.
 #[test]
 fn however_many_dribble_a_good_call_and_health_are_answered() {

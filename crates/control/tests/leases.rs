@@ -1,4 +1,4 @@
-//! Credits are leased ahead: what is on disk is at every moment a lower bound of what is left.
+//! Credits are leased in advance: the disk has a lower bound of what is left at every moment.
 
 #![allow(clippy::unwrap_used)] // the helpers of tests may panic too
 
@@ -13,7 +13,7 @@ use evenkeel_wire::agent::{Agent, Command, FailedKind, Reply};
 use proptest::prelude::*;
 use support::{FakeAgent, gp2, plane_over};
 
-/// A data plane that looks at the database whenever it is asked or told anything of credits.
+/// A data plane that reads the database at every command about credits.
 struct Suspicious {
     inner: Arc<FakeAgent>,
     database: PathBuf,
@@ -21,7 +21,7 @@ struct Suspicious {
 }
 
 impl Suspicious {
-    /// What of the volume's credits is on disk, as whoever starts after a crash finds it.
+    /// The volume's credits on disk, as a start after a crash finds them.
     fn on_disk(&self) -> Option<u64> {
         let database = rusqlite::Connection::open(&self.database).unwrap();
         let row = "SELECT operations FROM credits WHERE volume_id = ?";
@@ -51,8 +51,8 @@ impl Agent for Suspicious {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(6))]
 
-    /// Whatever is spent of what is leased, whatever is earned or set, and whichever calls of the
-    /// data plane fail: what is on disk is at every moment what will be left at the least.
+    /// For any spending of leased credits, any refill or setting, and any failure of calls to the
+    /// data plane: the disk has a lower bound of what will be left at every moment.
     #[test]
     fn at_no_moment_is_more_on_disk_than_there_will_be(
         steps in proptest::collection::vec((0_u32..5, 0_u64..60_000), 1..40),

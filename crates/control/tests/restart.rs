@@ -1,4 +1,4 @@
-//! What was replied to survives: clean stops, kill -9, and kill -9 in the middle of a change.
+//! Acknowledged changes survive: clean stops, kill -9, and kill -9 in the middle of a change.
 
 #![allow(clippy::unwrap_used)] // the helpers of tests may panic too
 
@@ -26,7 +26,7 @@ use support::{Client, FakeAgent, Server, config, create, gp2, local_instance, pl
 
 const FOLDER: &str = "EVENKEEL_TEST_FOLDER";
 const HANG_AT: &str = "EVENKEEL_TEST_HANG_AT";
-/// Goes before the address on the child's output.
+/// The prefix of the address in the child's output.
 const READY: &str = "ready at ";
 
 /// A data plane that never answers its nth change.
@@ -55,7 +55,7 @@ impl Agent for Hanging {
     }
 }
 
-/// Not a test: the server that the tests below run in a process of its own, to kill it.
+/// Not a test: the server that the tests below run in a separate process, to kill it.
 #[test]
 fn child() {
     let Ok(folder) = std::env::var(FOLDER) else { return };
@@ -106,7 +106,7 @@ impl Drop for Killable {
     }
 }
 
-/// Everything that can be described, without request ids.
+/// The answers of all Describe actions, without request ids.
 fn everything(client: &Client) -> Vec<Element> {
     ["DescribeVolumes", "DescribeInstances", "DescribeTags", "DescribeVolumesModifications"]
         .into_iter()
@@ -153,7 +153,7 @@ fn a_clean_stop_loses_nothing() {
     server.stop().unwrap();
     let server = Server::start(folder.path());
     assert_eq!(everything(&server.client()), before);
-    // The data plane was told everything again, whole.
+    // The data plane received the complete state of everything again.
     let io2: VolumeId = ids[2].parse().unwrap();
     assert_eq!(server.agent.with(|state| state.volumes[&io2].attachments.len()), 2);
     let params = [
@@ -252,7 +252,7 @@ fn credits_fill_while_the_server_is_down() {
     let params = [("VolumeId", id.as_str()), ("InstanceId", &instance), ("Device", "sdf")];
     client.call("AttachVolume", &params).unwrap();
     let gp2: VolumeId = id.parse().unwrap();
-    // Spent by clients, as it were: nobody told the control plane, so only the final report has it.
+    // Spent by clients: the control plane does not know, so only the final report has it.
     let spent = Balances { operations: Some(1_000), bytes: None };
     server.agent.with(|state| state.volumes.get_mut(&gp2).unwrap().balances = spent);
     let agent = Arc::clone(&server.agent);
@@ -268,7 +268,7 @@ fn credits_fill_while_the_server_is_down() {
     assert_eq!(server.agent.with(|state| state.volumes[&gp2].attachments.len()), 1, "open again");
 }
 
-/// An instance's burst is its own: it outlives the server, and goes with the instance.
+/// An instance's burst balance survives the server and is deleted with the instance.
 #[test]
 fn a_host_keeps_its_burst() {
     let folder = tempfile::tempdir().unwrap();
@@ -299,8 +299,8 @@ fn a_host_keeps_its_burst() {
     assert!(server.agent.with(|state| state.hosts.is_empty()));
 }
 
-/// Hosts with limits that share a volume are on one core with all their volumes: the data plane
-/// hears of them so that it knows that from the first one on.
+/// Hosts with limits that share a volume are on one core with all their volumes. The data plane
+/// gets them in an order in which it knows that from the first one on.
 #[test]
 fn what_hosts_with_limits_connect_is_brought_up_together() {
     let folder = tempfile::tempdir().unwrap();
@@ -556,7 +556,7 @@ fn nobody_else_may_read_what_is_kept_nor_what_an_earlier_version_left_open() {
     assert_eq!(modes(None), all);
 }
 
-/// What the tick stored is what a crash leaves: what was not leased.
+/// After a crash, the balances are those that the tick stored: the unleased ones.
 #[test]
 fn the_tick_stores_balances_and_survives_a_data_plane_that_is_down() {
     let folder = tempfile::tempdir().unwrap();
@@ -594,7 +594,7 @@ fn the_tick_stores_balances_and_survives_a_data_plane_that_is_down() {
     assert_eq!(left, Some(1_000_000 - 24_000 - 150));
 }
 
-/// A type with other credits does not come back from a crash with a full bucket.
+/// After a crash, a type with other credits does not get a full bucket.
 #[test]
 fn a_change_of_type_stores_the_new_balances_at_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -610,9 +610,9 @@ fn a_change_of_type_stores_the_new_balances_at_once() {
     assert_eq!(balances, Balances { operations: None, bytes: Some(0) });
 }
 
-/// A growth that was not answered is not taken back when the bytes are then found missing: nobody
-/// waits for its outcome any more, and it may have been done. The volume is in error until its
-/// bytes are there again, and then it is grown.
+/// A growth without an answer is not rolled back if the bytes are then missing: no client waits for
+/// its outcome any more, and it may have been done. The volume is in error until its bytes are
+/// back, and then it is grown.
 #[test]
 fn a_growth_without_an_answer_outlives_bytes_that_are_missing_for_a_while() {
     let folder = tempfile::tempdir().unwrap();

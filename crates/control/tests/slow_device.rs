@@ -1,4 +1,4 @@
-//! A change that waits for a slow device holds up changes of its own volume only.
+//! A change that waits for a slow device delays changes of its own volume only.
 
 #![allow(clippy::unwrap_used)] // the helpers of tests may panic too
 
@@ -14,7 +14,7 @@ use evenkeel_core::volume::{VolumeChange, VolumeRequest, VolumeType};
 use evenkeel_wire::agent::{Agent, Command, Reply};
 use support::{FakeAgent, gp2, plane_over};
 
-/// A data plane that makes one volume's bytes only once it is let.
+/// A data plane that creates one volume's bytes only when the test allows it.
 struct Slow {
     inner: Arc<FakeAgent>,
     volume: VolumeId,

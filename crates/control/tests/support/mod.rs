@@ -1,4 +1,4 @@
-//! A data plane made of a map, a server around it, and a client that speaks plain HTTP.
+//! A data plane in a map, a server on top of it, and a client that uses plain HTTP.
 #![allow(dead_code, clippy::unwrap_used)] // every test file uses its own part; tests may panic
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +35,7 @@ use evenkeel_wire::aws::xml::Element;
 
 pub const REGION: &str = "local-1";
 
-/// The data plane: keeps what it is told, and fails when told to.
+/// The data plane: stores what it receives, and fails on request.
 #[derive(Default)]
 pub struct FakeAgent {
     state: Mutex<FakeState>,
@@ -47,17 +47,17 @@ pub struct FakeState {
     pub volumes: BTreeMap<VolumeId, VolumeState>,
     /// Hosts with limits as last applied, with their present balances.
     pub hosts: BTreeMap<InstanceId, HostState>,
-    /// Balances as they were told the last time only those that moved were asked for.
-    told: BTreeMap<VolumeId, Balances>,
-    /// Bytes at rest that no volume has.
+    /// The balances reported at the last request for changed ones.
+    reported: BTreeMap<VolumeId, Balances>,
+    /// Stored bytes that belong to no volume.
     pub unowned: BTreeMap<VolumeId, ByteCount>,
-    /// Room for bytes at rest.
+    /// Space for stored bytes.
     pub space: Option<Space>,
     /// What may be sold.
     pub capacity: Capacity,
-    /// Everything that was asked for but reports and capacity.
+    /// All commands except reports and capacity.
     pub log: Vec<Command>,
-    /// Volumes whose bytes cannot be reached.
+    /// Volumes with unreachable bytes.
     pub damaged: BTreeSet<VolumeId>,
     /// What the next commands (not reports) are answered with.
     pub fail_next: Option<FailedKind>,
@@ -65,7 +65,7 @@ pub struct FakeState {
     pub fail_always: Option<FailedKind>,
     /// Volumes of which a flush failed.
     pub flush_failed: BTreeSet<VolumeId>,
-    /// Whether volumes do what they are told without an answer.
+    /// Whether volumes execute commands without an answer.
     pub silent: bool,
 }
 
@@ -125,8 +125,8 @@ impl FakeState {
     fn credit_report(&mut self) -> CreditReport {
         let volumes: BTreeMap<_, _> =
             self.volumes.values().map(|held| (held.id, held.balances)).collect();
-        let told = std::mem::replace(&mut self.told, volumes.clone());
-        let moved = |(id, balances): &(_, _)| told.get(id) != Some(balances);
+        let reported = std::mem::replace(&mut self.reported, volumes.clone());
+        let moved = |(id, balances): &(_, _)| reported.get(id) != Some(balances);
         CreditReport {
             volumes: volumes.into_iter().filter(moved).collect(),
             hosts: self.hosts.values().map(|held| (held.id, held.balances)).collect(),
@@ -206,7 +206,7 @@ impl Agent for FakeAgent {
                     None => (new.balances, u64::MAX),
                 };
                 new.balances = clamped(balances, &new.pacing, unnamed);
-                state.told.remove(&new.id); // what was just applied is reported
+                state.reported.remove(&new.id); // what was just applied is reported
                 state.volumes.insert(new.id, new);
             }
             Command::Delete(id) => drop(state.volumes.remove(&id)),
