@@ -220,7 +220,7 @@ pub fn run(
         match Noted::new(&config.data_dir, api) {
             Ok(note) => noted = Some(note),
             Err(error) => {
-                tracing::warn!(%error, "other verbs have to be told --endpoint http://{api}");
+                tracing::warn!(%error, "other verbs need --endpoint http://{api}");
             }
         }
         ready(&Addresses { api, nbd });

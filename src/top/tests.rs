@@ -1,4 +1,4 @@
-//! A fixed pair of samples, as the server tells them, in every form that they are shown in.
+//! A fixed pair of samples in the server's form, in every form of output.
 
 use super::rows::{self, Row};
 use super::sample::{self, Sample};

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// Name of the file in the data folder.
 pub const FILE_NAME: &str = "credentials";
-/// Prefix of our access keys, which tells them apart from Amazon's.
+/// Prefix of our access keys, which distinguishes them from Amazon's.
 const KEY_PREFIX: &str = "EVKL";
 
 /// An access key and its secret.

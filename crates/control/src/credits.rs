@@ -270,10 +270,10 @@ mod tests {
                         ready
                     }).for_each(drop),
                     _ => {
-                        let told = operations(credit.balance());
+                        let reported = operations(credit.balance());
                         // The report is a moment old when it is used.
                         credit.charge(amount.min(u64::from(credit.is_ready())));
-                        let new = renewed(&pacing, operations(disk), told).operations.unwrap();
+                        let new = renewed(&pacing, operations(disk), reported).operations.unwrap();
                         if new > disk {
                             let after = credit.set_unleased(new);
                             // The write may fail; the next renewal repeats it.

@@ -302,7 +302,7 @@ fn what_the_data_plane_refuses_is_taken_back() {
     assert_eq!(state(), ("available".into(), "10".into()));
     // No failure of the server, which clients would send again: a matter of state, in its words.
     fail(FailedKind::Refused);
-    let refused = refused(400, "IncorrectState", "told to fail with Refused");
+    let refused = refused(400, "IncorrectState", "simulated failure: Refused");
     assert_eq!(client.call("AttachVolume", &attach), refused);
     assert_eq!(state(), ("available".into(), "10".into()));
     client.call("AttachVolume", &attach).unwrap();
@@ -316,7 +316,7 @@ fn what_the_data_plane_refuses_is_taken_back() {
     let reply = client.call("DescribeVolumesModifications", &[("VolumeId.1", id)]).unwrap();
     let modification = &reply.items("volumeModificationSet")[0];
     assert_eq!(text(modification, "modificationState"), "failed");
-    assert_eq!(text(modification, "statusMessage"), "told to fail with NoSpace");
+    assert_eq!(text(modification, "statusMessage"), "simulated failure: NoSpace");
     client.call("DetachVolume", &[("VolumeId", id)]).unwrap();
     fail(FailedKind::Internal);
     assert_eq!(client.code("DeleteVolume", &[("VolumeId", id)]), "InternalError");
@@ -505,12 +505,12 @@ fn where_the_data_plane_is_reached_is_told() {
     let fixture = fixture();
     let reply = fixture.client.call("DescribeEndpoints", &[]).unwrap();
     let socket = fixture._folder.path().join("nbd.sock");
-    let told = reply.items("endpointSet").iter().map(|item| {
+    let endpoints = reply.items("endpointSet").iter().map(|item| {
         let field = |name| text(item, name);
         (field("protocol"), field("transport"), field("address"))
     });
     let tcp = ("nbd", "tcp", "127.0.0.1:10809");
-    assert_eq!(told.collect::<Vec<_>>(), [tcp, ("nbd", "unix", socket.to_str().unwrap())]);
+    assert_eq!(endpoints.collect::<Vec<_>>(), [tcp, ("nbd", "unix", socket.to_str().unwrap())]);
 }
 
 #[test]

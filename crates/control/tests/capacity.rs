@@ -60,7 +60,7 @@ fn what_does_not_fit_is_refused_with_what_would() {
     assert_eq!(device(&client), [6_000, 10_000, 0]);
     let mut second = vec![("AvailabilityZone", "local-1a")];
     second.extend(IO2);
-    let told = server.agent.with(|state| state.log.len());
+    let before = server.agent.with(|state| state.log.len());
     for dry_run in ["true", "false"] {
         let mut params = second.clone();
         params.push(("DryRun", dry_run));
@@ -75,7 +75,7 @@ fn what_does_not_fit_is_refused_with_what_would() {
              volume capacity` lists what is sold."
         );
     }
-    // What makes no sense is told first, as clients expect that probe for limits.
+    // An invalid request gets its own error first, as clients that probe for limits expect.
     let mut probe = second.clone();
     probe.retain(|(name, _)| *name != "Iops");
     probe.push(("Iops", "2147483647"));
@@ -83,7 +83,7 @@ fn what_does_not_fit_is_refused_with_what_would() {
     let modify = [("VolumeId", id.as_str()), ("Iops", "10001")];
     assert_eq!(client.code("ModifyVolume", &modify), "InsufficientVolumeCapacity");
     let log = server.agent.with(|state| state.log.len());
-    assert_eq!(log, told, "the data plane was told of what was refused");
+    assert_eq!(log, before, "the data plane was called for a refused request");
     client.call("ModifyVolume", &[("VolumeId", &id), ("Iops", "10000")]).unwrap();
     let none = client.call("CreateVolume", &second).unwrap_err().message;
     assert!(none.contains(" No io2 volume would fit: choose a type that reserves less,"), "{none}");

@@ -96,7 +96,7 @@ fn a_volume_of_which_nothing_was_heard_at_the_start_is_brought_up_by_the_tick() 
     assert!(world.is_held());
     let log = world.agent.with(|state| state.log.len());
     world.plane.tick();
-    assert_eq!(world.agent.with(|state| state.log.len()), log, "it is told once");
+    assert_eq!(world.agent.with(|state| state.log.len()), log, "it is called once");
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn metrics_need_no_signature_and_say_when_there_are_none() {
     assert!(answer.body.ends_with("\n# EOF\n"), "{}", answer.body);
     server.agent.with(|state| state.fail_always = Some(FailedKind::Down));
     let answer = scrape();
-    let problem = "the data plane: told to fail with Down\n";
+    let problem = "the data plane: simulated failure: Down\n";
     assert_eq!((answer.status, answer.body.as_str()), (503, problem));
     server.agent.with(|state| state.fail_always = None);
     assert_eq!(scrape().status, 200);
@@ -487,7 +487,7 @@ fn however_many_dribble_a_good_call_and_health_are_answered() {
     for number in 0..600 {
         let mut stream = connected(&server);
         let start = if number % 2 == 0 { HALF_A_HEAD } else { HALF_A_BODY };
-        // Who came long before has been told to go.
+        // The longest idle connection has been evicted.
         let _ = stream.write_all(start.as_bytes());
         dribblers.push(stream);
         if number % 100 == 99 {

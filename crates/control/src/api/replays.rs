@@ -228,8 +228,8 @@ mod tests {
         let one = signed(1, SECOND);
         replays.take(&one, at(0)).unwrap();
         replays.failed(&one, &ApiError::no_capacity("too little"), at(20));
-        let told = refused(replays.take(&one, at(40)));
-        assert_eq!(told, (500, "InsufficientVolumeCapacity", 0));
+        let answer = refused(replays.take(&one, at(40)));
+        assert_eq!(answer, (500, "InsufficientVolumeCapacity", 0));
         assert_eq!(refused(replays.take(&one, at(1_011))).1, "RequestLimitExceeded");
         for number in 2..FAILURES_MAX as u128 + 10 {
             replays.failed(&signed(number, SECOND), &ApiError::internal("x"), at(30));

@@ -1,4 +1,4 @@
-//! Answers read back by a parser that takes the standard at its word.
+//! The answers, parsed by a parser that is as strict as the standard.
 
 use super::*;
 use evenkeel_core::latency::Stage;
@@ -275,7 +275,7 @@ fn documented() -> BTreeMap<String, (String, BTreeSet<String>)> {
 #[test]
 fn the_reference_lists_what_is_told_and_nothing_else() {
     let read = Read::of(&snapshot().encoded());
-    let mut told: BTreeMap<String, (String, BTreeSet<String>)> = BTreeMap::new();
+    let mut reported: BTreeMap<String, (String, BTreeSet<String>)> = BTreeMap::new();
     for (family, kind) in &read.kinds {
         let suffix = match kind.as_str() {
             "counter" => "_total",
@@ -289,7 +289,7 @@ fn the_reference_lists_what_is_told_and_nothing_else() {
         };
         let series = read.samples.keys().find(of_family).unwrap_or_else(|| panic!("no {name}"));
         let labels = labels(&series[series.find('{').unwrap_or(series.len())..]);
-        told.insert(name, (kind.clone(), labels));
+        reported.insert(name, (kind.clone(), labels));
     }
-    assert_eq!(documented(), told);
+    assert_eq!(documented(), reported);
 }

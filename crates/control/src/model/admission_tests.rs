@@ -1,4 +1,4 @@
-//! What is sold, against an oracle that adds everything up by itself.
+//! The sold amounts, compared with an oracle that adds up everything independently.
 
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::admission::{
@@ -31,7 +31,7 @@ fn vol(number: u8) -> VolumeId {
 
 const HOST: u128 = 7;
 
-/// A model with one host, and what a caller does around it.
+/// A model with one host, and the steps of its caller.
 struct World {
     settings: Settings,
     capacity: Capacity,
@@ -59,12 +59,12 @@ impl World {
         world
     }
 
-    /// As the plane does when the data plane reports another capacity.
+    /// Keeps the books for another capacity, as the plane does when the data plane reports one.
     fn keep_books(&mut self) {
         self.model.keep_books(&self.settings, &self.capacity);
     }
 
-    /// Decides and applies, and leaves what the data plane must do undone.
+    /// Decides and applies, without the data plane's part.
     fn begin(&mut self, command: &Command) -> Result<Option<VolumeId>, Refusal> {
         self.now = self.now.plus_ms(1);
         let decision = self.model.decide(&self.settings, &self.capacity, command, self.now)?;
@@ -126,7 +126,7 @@ fn while_nothing_is_known_nothing_is_refused() {
     }
     let books = world.model.books(&world.settings, &world.capacity);
     assert!(!books.is_limited() && books.lines().is_empty());
-    // Once it is known, what there is stays, and is told.
+    // Once the capacity is known, existing volumes stay, and the shortage is reported.
     world.capacity = measured(10_000);
     assert_eq!(world.line().sold, 4 * 256_000);
     assert_eq!(world.line().short_by(), 4 * 256_000 - 10_000);
@@ -148,7 +148,7 @@ fn the_last_volume_fits_to_the_io_and_the_next_hears_what_would() {
     world.run(&create(1, VolumeType::Io2, 100, Some(4_000))).unwrap();
     let Line { sold, for_sale, .. } = world.line();
     assert_eq!((sold, for_sale), (10_000, 10_000));
-    // To modify: what it has counts as left for it.
+    // For a modification, its present reservation counts as left for it.
     let shortfall = short(world.run(&modify(1, to_iops(4_001))));
     assert_eq!((shortfall.needed, shortfall.left), (4_001, 4_000));
     world.run(&modify(0, to_iops(5_000))).unwrap();
@@ -171,7 +171,7 @@ fn what_fits_is_told_in_what_the_type_sells() {
     let bought = |shortfall: Shortfall| {
         shortfall.fits.map(|spec| (spec.iops.unwrap(), spec.throughput_mibps.unwrap()))
     };
-    // Here only bytes cost anything: 156.25 MiB/s are for sale, and the rest is IOPS' own.
+    // Only bytes cost device time here: 156.25 MiB/s are for sale, and IOPS are free.
     assert_eq!(bought(short(world.run(&gp3(4_000, 1_000)))), Some((3_000, 156)));
     world.run(&create(1, VolumeType::Gp2, 700, None)).unwrap();
     assert_eq!(bought(short(world.run(&gp3(3_000, 125)))), None, "it takes 8,000, 7,900 are left");
@@ -182,7 +182,7 @@ fn what_fits_is_told_in_what_the_type_sells() {
     let fits = short(world.run(&create(2, VolumeType::St1, 16_000, None))).fits.unwrap();
     let base = |size_gib: u32| u64::from(size_gib) * 40 * 1_024;
     assert!((7_897 * 16_384..=7_900 * 16_384).contains(&base(fits.size_gib)), "{fits:?}");
-    // A volume that exists does not shrink.
+    // An existing volume does not shrink.
     world.run(&create(2, VolumeType::Gp2, 2_000, None)).unwrap();
     let grow = VolumeChange { size_gib: Some(16_000), ..VolumeChange::default() };
     let shortfall = short(world.run(&modify(1, grow)));
@@ -238,7 +238,7 @@ fn a_change_under_way_holds_both_what_was_and_what_will_be() {
     world.begin(&modify(0, to_iops(1_000))).unwrap();
     world.settle(vol(0), true);
     assert_eq!(world.line().sold, 1_000);
-    // A volume that is being deleted may come back.
+    // The deletion of a volume may fail.
     world.begin(&Command::DeleteVolume { id: vol(0) }).unwrap();
     assert_eq!(world.line().sold, 1_000);
     world.settle(vol(0), true);
@@ -305,8 +305,8 @@ impl SaleStep {
     }
 }
 
-/// What a volume is worth in bytes a second, by the published rules and nothing else: on this
-/// device only bytes cost anything.
+/// The reservation of a volume in bytes per second, by the published rules only: on this device
+/// only bytes cost device time.
 fn bytes_reserved(spec: &VolumeSpec) -> u64 {
     let (iops, size) = (u64::from(spec.iops.unwrap_or(0)), u64::from(spec.size_gib));
     let mib = 1 << 20;
@@ -330,9 +330,9 @@ fn bounds(world: &World) -> (u64, u64) {
 }
 
 proptest! {
-    /// Whatever happens: who is admitted fits into what is for sale at that moment, whoever is
-    /// refused for want of capacity would not have, nobody is thrown out, and when all volumes are
-    /// gone everything can be sold again.
+    /// After any history: an admitted volume fits into what is for sale at that moment, a volume
+    /// refused for capacity does not, no volume loses its reservation, and when all volumes are
+    /// deleted everything can be sold again.
     #[test]
     fn no_history_sells_more_than_there_is(
         steps in prop::collection::vec((step(), prop::bool::weighted(0.9)), 1..60),
@@ -384,7 +384,7 @@ proptest! {
                 }
                 Err(_) => {}
             }
-            // The books are what adding up gives: in I/Os of 16 KiB, rounded up.
+            // The books equal the sum: in I/Os of 16 KiB, rounded up.
             let (low, high) = bounds(&world);
             let sold = world.line().sold;
             world.model.invariants();

@@ -1,5 +1,5 @@
-//! What the model keeps up to date, against plain sums and scans over everything there is, after
-//! every event of random histories.
+//! The index and books of the model, compared with full sums and scans after every event of random
+//! histories.
 
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::admission::{Costs, DeviceFloor, LinearCost};
@@ -165,9 +165,9 @@ fn terms() -> impl Strategy<Value = (Settings, Capacity)> {
 #[derive(Clone, Debug)]
 enum BooksStep {
     Apply(Event),
-    /// Books are kept for these terms from now on.
+    /// Keep books for these terms from now on.
     Keep((Settings, Capacity)),
-    /// More or less of what was measured is left.
+    /// Change the available part of the measured capacity.
     Drift(u32),
 }
 

@@ -57,11 +57,11 @@ fn modify(volume: u8, change: VolumeChange) -> Command {
     Command::ModifyVolume { id: vol(volume), change }
 }
 
-/// A model with hosts 0 to 2 (0 is the local machine) and what a caller does around it.
+/// A model with hosts 0 to 2 (0 is the local machine), and the steps of its caller.
 struct World {
     settings: Settings,
     model: Model,
-    /// Every kind there is, each with all that was decided.
+    /// Every kind of journal, each with all decisions.
     journals: Vec<Box<dyn Journal>>,
     now: UnixMs,
 }
@@ -86,12 +86,12 @@ impl World {
         world
     }
 
-    /// Where nobody knows how much may be sold.
+    /// Decides while the capacity is unknown.
     fn decide(&self, command: &Command) -> Result<Decision, Refusal> {
         self.model.decide(&self.settings, &Capacity::Unknown, command, self.now)
     }
 
-    /// Decides, stores, applies; then settles as the data plane would have answered.
+    /// Decides, stores and applies; then settles with the data plane's simulated answer.
     fn run(&mut self, command: &Command, done: bool) -> Result<(), Refusal> {
         self.now = self.now.plus_ms(1);
         let decision = self.decide(command)?;
@@ -101,7 +101,7 @@ impl World {
         {
             let settled = if done { Settled::Done } else { Settled::Failed("no") };
             self.commit(self.model.settle(&self.settings, id, settled, self.now));
-            // Of a deletion that failed nobody knows what it has done: it is told of it again.
+            // The effect of a failed deletion is unknown, so the data plane is called again.
             if !done && matches!(command, Command::DeleteVolume { .. }) {
                 assert_eq!(self.model.volumes[&id].state(), VolumeState::Error);
                 self.commit(self.model.settle(&self.settings, id, Settled::Done, self.now));
@@ -119,7 +119,7 @@ impl World {
         change.events.into_iter().for_each(|event| self.model.apply(event));
     }
 
-    /// What all journals hold.
+    /// The content of all journals.
     fn loaded(&mut self) -> Model {
         let mut loaded = self.journals.iter_mut().map(|journal| journal.load().unwrap().model);
         let first = loaded.next().unwrap();
@@ -128,8 +128,8 @@ impl World {
     }
 }
 
-/// The rules, as plainly as they can be said: per volume its size, whether it is Multi-Attach, and
-/// the pairs of host and device it is attached to.
+/// The rules in their simplest form: per volume its size, whether it is Multi-Attach, and the pairs
+/// of host and device it is attached to.
 #[derive(Default)]
 struct Oracle {
     volumes: BTreeMap<u8, (u32, bool, BTreeMap<u8, usize>)>,
@@ -170,7 +170,7 @@ impl ModelStep {
 }
 
 impl Oracle {
-    /// Whether the step is allowed; carries it out if `done`.
+    /// Whether the step is allowed; executes it if `done`.
     fn step(&mut self, step: &ModelStep, done: bool) -> bool {
         let device_taken = |h: u8, d: usize| {
             self.volumes.values().any(|(_, _, attached)| attached.get(&h) == Some(&d))
@@ -224,7 +224,7 @@ impl Oracle {
     }
 }
 
-/// What must always hold, whatever happened.
+/// Invariants after any step.
 fn check_invariants(model: &Model) {
     let mut points = BTreeSet::new();
     for volume in model.volumes.values() {
@@ -271,7 +271,7 @@ proptest! {
         prop_assert_eq!(world.loaded(), world.model);
     }
 
-    /// A crash between decision and settlement: what is loaded is what was decided, unsettled.
+    /// A crash between decision and settlement: the loaded state is the decided one, unsettled.
     #[test]
     fn a_decision_survives_a_crash_and_settles_after_it(step in step(), done: bool) {
         let mut world = World::new(ModifyPolicy::Immediate);
@@ -340,7 +340,7 @@ fn multi_attach_ends_at_sixteen() {
     world.run(&attach(0, 16, "sdf"), true).unwrap();
 }
 
-/// Instances on one machine are told apart by their volumes, or by their addresses.
+/// Instances on one machine are distinguished by their volumes, or by their addresses.
 #[test]
 fn a_volume_is_attached_to_one_host_of_an_address() {
     let mut world = World::new(ModifyPolicy::Immediate);
@@ -363,7 +363,7 @@ fn a_volume_is_attached_to_one_host_of_an_address() {
     world.run(&detach(0, Some(0)), true).unwrap();
     world.run(&attach(0, 3, "sdg"), true).unwrap();
     assert_eq!(world.run(&attach(0, 0, "sdf"), true), shared(0, 3));
-    // A database from before that was refused is taken as it is, and can be put in order.
+    // An older database with such a state is accepted, and can be repaired.
     let mut volume = world.model.volumes[&vol(0)].clone();
     volume.attachments.push(Attachment { instance: host(0), ..volume.attachments[0].clone() });
     world.commit(vec![Event::Volume(volume)]);
@@ -396,7 +396,7 @@ fn client_tokens_make_a_request_once() {
         tags: Tags::new(),
         token: Some(("t".into(), fingerprint.into())),
     };
-    // What failed may be tried again with the same token.
+    // A failed request may be repeated with the same token.
     world.run(&with(0, "a"), false).unwrap();
     assert_eq!((world.model.volumes.len(), world.model.tokens.len()), (0, 0));
     world.run(&with(1, "a"), true).unwrap();
@@ -438,7 +438,7 @@ fn modifications_are_rationed_as_at_the_date_of_the_rules() {
     let mut world = World::new(ModifyPolicy::Aws);
     world.settings.rules = at("2025-09-26");
     world.run(&create(0, 4, false), true).unwrap();
-    // A failed modification does not count.
+    // A failed modification is not counted.
     world.run(&modify(0, change(2_000)), false).unwrap();
     world.run(&modify(0, change(2_000)), true).unwrap();
     world.now = world.now.plus_ms(5 * hour);

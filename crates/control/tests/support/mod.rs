@@ -141,7 +141,7 @@ impl FakeAgent {
 }
 
 fn failed(kind: FailedKind) -> Reply {
-    Reply::Failed(Failed { kind, message: format!("told to fail with {kind:?}") })
+    Reply::Failed(Failed { kind, message: format!("simulated failure: {kind:?}") })
 }
 
 /// What is unleased once so much was asked for, of such balances.
