@@ -7,8 +7,8 @@
 //! | --- | --- |
 //! | [`model`] | volumes, hosts, and the rules for changing them; pure |
 //! | [`reconcile`] | the commands to the data plane, by the model's state; pure |
-//! | [`capacity`] | the capacity that may be sold, as the data plane reports it, and its log lines |
-//! | `space` | the space for stored bytes, as the data plane reports it, and its log lines |
+//! | [`capacity`] | the capacity that may be sold, as the data plane reports it; its log lines |
+//! | `space` | the space for stored bytes, as the data plane reports it; its log lines |
 //! | [`credits`] | balances after a stop, and their leased part; pure |
 //! | [`journal`] | the durable log of decisions: SQLite, or memory |
 //! | [`plane`] | the sequence of a change: decide, store, call the data plane, store, reply |
