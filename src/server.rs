@@ -296,7 +296,7 @@ fn outcome(result: Result<(), Failure>, failure: Option<String>) -> Result<(), F
         tracing::warn!("{error}");
     }
     Err(Failure::new(format!(
-        "{what}; the server stops, so that nobody waits for what it no longer serves: volumes, \
+        "{what}; the server stops, so that no client waits for what it no longer serves: volumes, \
          data and credit balances are kept, start it again"
     )))
 }

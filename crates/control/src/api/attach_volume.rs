@@ -1,4 +1,4 @@
-//! AttachVolume. Returns once the host can reach the volume.
+//! AttachVolume. Returns once the host can connect to the volume.
 
 use evenkeel_wire::aws::xml::Element;
 

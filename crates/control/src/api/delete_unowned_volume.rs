@@ -1,4 +1,4 @@
-//! DeleteUnownedVolume (not EC2's): deletes bytes at rest that no volume has.
+//! DeleteUnownedVolume (not an EC2 action): deletes stored bytes that belong to no volume.
 
 use evenkeel_wire::aws::xml::Element;
 

@@ -1,4 +1,4 @@
-//! DeleteVolume.
+//! DeleteVolume. Returns once the volume and its bytes are deleted.
 
 use evenkeel_wire::aws::xml::Element;
 

@@ -1,4 +1,4 @@
-//! DeregisterHost (not EC2's): forgets a client host that has no volumes.
+//! DeregisterHost (not an EC2 action): removes a client host that has no volumes.
 
 use evenkeel_wire::aws::xml::Element;
 

@@ -1,7 +1,7 @@
-//! DetachVolume. Returns once the host is shut out.
+//! DetachVolume. Returns once the host has no access any more.
 //!
-//! `Force` makes no difference: a detached host's connections are always closed, and what it had
-//! not flushed may be lost.
+//! `Force` has no effect: the connections of a detached host are always closed, and its unflushed
+//! writes may be lost.
 
 use evenkeel_wire::aws::xml::Element;
 
