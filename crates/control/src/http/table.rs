@@ -94,7 +94,7 @@ struct Connection {
 #[derive(Debug, Default)]
 pub struct ConnectionTable {
     connections: BTreeMap<u64, Connection>,
-    /// The next id, which is also the next point in time.
+    /// The last id, which is also the last point in time.
     next: u64,
 }
 
@@ -108,12 +108,14 @@ impl ConnectionTable {
     pub fn add(&mut self, peer: Peer) -> u64 {
         let id = self.now();
         self.connections.insert(id, Connection { peer, state: State::Idle, since: id });
+        self.check();
         id
     }
 
     /// Removes a connection that has ended.
     pub fn remove(&mut self, id: u64) {
         self.connections.remove(&id);
+        self.check();
     }
 
     /// Chooses the connection to evict for `newcomer` and marks it: of the peer that has the most
@@ -141,7 +143,9 @@ impl ConnectionTable {
                 |(_, connection)| (held(connection.peer), std::cmp::Reverse(connection.since)),
             )?;
         connection.state = State::Evicted;
-        Some(*id)
+        let id = *id;
+        self.check();
+        Some(id)
     }
 
     /// Begins an authentic request: from now on its connection cannot be evicted.
@@ -181,7 +185,9 @@ impl ConnectionTable {
     pub fn pin(&mut self, id: u64) -> bool {
         let connection =
             self.connections.get_mut(&id).filter(|connection| connection.state == State::Idle);
-        connection.map(|connection| connection.state = State::Busy).is_some()
+        let is_pinned = connection.map(|connection| connection.state = State::Busy).is_some();
+        self.check();
+        is_pinned
     }
 
     /// Marks a connection idle, so that it may be evicted again: its request is done, or its reply
@@ -192,6 +198,28 @@ impl ConnectionTable {
             && connection.state == State::Busy
         {
             (connection.state, connection.since) = (State::Idle, now);
+        }
+        self.check();
+    }
+
+    /// Asserts the invariants in debug builds and tests, after every mutation.
+    fn check(&self) {
+        if cfg!(debug_assertions) {
+            self.invariants();
+        }
+    }
+
+    /// Asserts that at most one connection is being evicted, that requests in flight keep their
+    /// bound (and one scrape beside them), and that no id or time is later than the last.
+    ///
+    /// # Panics
+    /// If one of these does not hold.
+    fn invariants(&self) {
+        let count = |state| self.connections.values().filter(|of| of.state == state).count();
+        assert!(count(State::Evicted) <= 1, "several connections are being evicted");
+        assert!(count(State::Busy) <= REQUESTS_MAX + 1, "too many requests are in flight");
+        for (id, connection) in &self.connections {
+            assert!(*id <= connection.since && connection.since <= self.next, "{id}: {self:?}");
         }
     }
 

@@ -52,6 +52,31 @@ struct Queue {
     next: u64,
 }
 
+impl Queue {
+    /// Adds a change and returns its id.
+    fn push(&mut self, keys: Vec<Key>) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        self.changes.push_back((id, keys));
+        self.check();
+        id
+    }
+
+    /// Removes a change that has ended.
+    fn remove(&mut self, id: u64) {
+        self.changes.retain(|(other, _)| *other != id);
+        self.check();
+    }
+
+    /// Asserts the invariants in debug builds and tests, after every mutation: changes are in the
+    /// order of their ids, and their number is bounded.
+    fn check(&self) {
+        debug_assert!(self.changes.len() <= CHANGES_MAX);
+        debug_assert!(self.changes.iter().is_sorted_by(|(one, _), (two, _)| one < two));
+        debug_assert!(self.changes.back().is_none_or(|(last, _)| *last < self.next));
+    }
+}
+
 /// All changes that wait or run.
 #[derive(Debug, Default)]
 pub struct KeyLocks {
@@ -74,9 +99,7 @@ impl KeyLocks {
         if queue.changes.len() >= CHANGES_MAX {
             return None;
         }
-        let id = queue.next;
-        queue.next += 1;
-        queue.changes.push_back((id, keys));
+        let id = queue.push(keys);
         let waits = |queue: &mut Queue| {
             let before = queue.changes.iter().take_while(|(other, _)| *other != id);
             let own = queue.changes.iter().find(|(other, _)| *other == id);
@@ -94,9 +117,7 @@ impl KeyLocks {
         if is_busy || queue.changes.len() >= CHANGES_MAX {
             return None;
         }
-        let id = queue.next;
-        queue.next += 1;
-        queue.changes.push_back((id, keys));
+        let id = queue.push(keys);
         Some(KeyGuard { locks: self, id })
     }
 
@@ -108,7 +129,7 @@ impl KeyLocks {
 
 impl Drop for KeyGuard<'_> {
     fn drop(&mut self) {
-        self.locks.queue().changes.retain(|(id, _)| *id != self.id);
+        self.locks.queue().remove(self.id);
         self.locks.ended.notify_all();
     }
 }
