@@ -232,7 +232,7 @@ fn a_btrfs_on_five_volumes_does_more_than_fio_asks_for() {
 
 /// With IOPS that are provisioned, nobody notices the batch.
 #[test]
-#[ignore = "full: crates/core/tests/sharing/devices.rs::\
+#[ignore = "full: crates/sim/tests/sharing/devices.rs::\
             a_log_writer_keeps_its_latency_beside_a_neighbour_that_saturates_the_device stays"]
 fn a_log_does_not_wait_for_a_batch_on_provisioned_iops() {
     if absent(&["fio"]) {

@@ -199,20 +199,30 @@ fn p06_a_million_steps_agree_with_the_oracle() {
             let gap = rng.below([1, 1_000, 1_000_000, 100_000_000][step % 4]);
             bucket.settle(Duration::from_ns(gap));
             oracle.settle(gap);
-            assert_eq!(bucket.is_ready(), oracle.is_ready(), "{}", rng.replay("qos", "p06"));
+            assert_eq!(
+                bucket.is_ready(),
+                oracle.is_ready(),
+                "{}",
+                rng.replay("-p evenkeel-core --test qos p06")
+            );
             if oracle.is_ready() {
                 let cost = rng.below(rate.min(1 << 20) + 2);
                 bucket.charge(cost);
                 oracle.charge(cost);
             } else if step % 10 == 0 {
                 let wait = bucket.wait().map(|wait| wait.ns);
-                assert_eq!(wait, oracle.wait(), "{}", rng.replay("qos", "p06"));
+                assert_eq!(
+                    wait,
+                    oracle.wait(),
+                    "{}",
+                    rng.replay("-p evenkeel-core --test qos p06")
+                );
             }
             assert_eq!(
                 bucket.level(),
                 oracle.level.in_billionths(),
                 "{}",
-                rng.replay("qos", "p06")
+                rng.replay("-p evenkeel-core --test qos p06")
             );
         }
     }

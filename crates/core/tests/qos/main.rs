@@ -11,9 +11,7 @@ mod behaviour;
 mod bucket;
 mod driver;
 mod oracle;
-mod promise;
 mod reference;
 mod scheduler;
-mod simulation;
 #[path = "../support/mod.rs"]
 mod support;

@@ -39,10 +39,10 @@ impl Rng {
         Self::new(seed.unwrap_or(20_251_121))
     }
 
-    /// The command that repeats a test of a target with this seed.
-    pub fn replay(&self, target: &str, test: &str) -> String {
-        let seed = self.seed;
-        format!("replay: EVENKEEL_SEED={seed} cargo test -p evenkeel-core --test {target} {test}")
+    /// The command that repeats tests with this seed; `selection` is what `cargo test` needs to
+    /// find them.
+    pub fn replay(&self, selection: &str) -> String {
+        format!("replay: EVENKEEL_SEED={} cargo test {selection}", self.seed)
     }
 
     pub fn next(&mut self) -> u64 {

@@ -51,7 +51,7 @@ fn check(world: &World, client: usize, rate: u64, seconds: usize) {
     let record = &world.records[client];
     let push = Push::of(world, rate, record.client.depth);
     let context = || {
-        let replay = world.rng.replay("qos", "promise");
+        let replay = world.rng.replay("-p evenkeel-sim --test sharing promise");
         format!("limit {rate}, client {client} {push:?}, {:?}; {replay}", record.per_second)
     };
     let counts = &record.per_second[..seconds];
