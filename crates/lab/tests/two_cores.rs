@@ -9,7 +9,7 @@ use evenkeel_core::qos::sharing::{Claim, DeviceModel, OperationCost, Window};
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::{Duration, Instant};
 use evenkeel_engine::shared_device::{Said, SharedDevice};
-use std::collections::{BTreeSet, VecDeque};
+use evenkeel_sim::closed_loop::{ClosedLoop, Timeline};
 
 const CHANNELS: u32 = 4;
 const COST: OperationCost = OperationCost { base: Duration::from_us(200), byte_ps: 20_000 };
@@ -29,10 +29,9 @@ struct Load {
     depth: u32,
 }
 
-/// A request on the device, or in line for it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+/// A request at the device.
+#[derive(Clone, Copy, Debug)]
 struct Work {
-    done_at: Instant,
     core: usize,
     ticket: Ticket,
     load: usize,
@@ -58,15 +57,14 @@ struct Core {
 }
 
 struct World {
-    now: Instant,
+    timeline: Timeline<Work>,
+    begin: Instant,
     cores: Vec<Core>,
     shared_device: SharedDevice,
     loads: Vec<Load>,
     volumes: Vec<VolumeIndex>,
     random: u64,
     device: Fake,
-    on_device: BTreeSet<Work>,
-    in_line: VecDeque<Work>,
     /// Requests answered, of each load in each second.
     answered: Vec<Vec<u32>>,
 }
@@ -83,15 +81,14 @@ impl World {
             Core { scheduler, device, said_at: now }
         });
         let mut world = Self {
-            now,
+            timeline: Timeline::new(now, CHANNELS),
+            begin: now,
             cores: cores.collect(),
             shared_device,
             loads: loads.to_vec(),
             volumes: Vec::new(),
             random: 1,
             device,
-            on_device: BTreeSet::new(),
-            in_line: VecDeque::new(),
             answered: vec![Vec::new(); loads.len()],
         };
         let mut reserved = vec![0; world.cores.len()];
@@ -126,40 +123,7 @@ impl World {
         let operation = if random % 100 < reads { Operation::Read } else { write };
         let (offset, length) = (random * u64::from(kib * KIB), kib * KIB);
         let io = Io { operation, offset, length, handle: load as u32 };
-        self.cores[core].scheduler.submit(self.now, self.volumes[load], io).unwrap();
-    }
-
-    /// Everything that may go now goes to the device.
-    fn turn(&mut self, core: usize) {
-        let entry = &mut self.cores[core];
-        entry.scheduler.poll(self.now);
-        if self.now.since(entry.said_at) >= HEAR_EVERY {
-            entry.said_at = self.now;
-            let counters = entry.scheduler.device_counters(entry.device);
-            let number = u16::try_from(core).unwrap();
-            let said = Said {
-                wanted: entry.scheduler.is_device_wanted(entry.device),
-                urgent_at: entry.scheduler.urgent_at(entry.device),
-                in_flight: counters.in_flight,
-                window_slots: u32::try_from(counters.window_slots).unwrap(),
-                beside_urgent: counters.beside_urgent,
-            };
-            self.shared_device.say(number, self.now, &said);
-            let capacity_ns = u64::from(CHANNELS) * 1_000_000_000;
-            let others = self.shared_device.others(number, self.now, capacity_ns);
-            entry.scheduler.set_device_others(self.now, entry.device, &others);
-        }
-        while let Some(dispatch) = self.cores[core].scheduler.poll_output() {
-            let Dispatch { handle, ticket, last, length, .. } = dispatch;
-            let load = usize::try_from(handle).unwrap();
-            let work = Work { done_at: self.now, core, ticket, load, last, length };
-            self.in_line.push_back(work);
-        }
-        while self.on_device.len() < CHANNELS as usize {
-            let Some(work) = self.in_line.pop_front() else { break };
-            let service = Duration::from_ns(COST.ns(work.length)) + self.noise();
-            self.on_device.insert(Work { done_at: self.now + service, ..work });
-        }
+        self.cores[core].scheduler.submit(self.timeline.now(), self.volumes[load], io).unwrap();
     }
 
     /// Up to 2^31.
@@ -176,32 +140,73 @@ impl World {
     }
 
     fn run(&mut self, seconds: usize) {
-        let begin = self.now;
-        let end = begin + Duration::from_secs(seconds as u64);
+        self.begin = self.timeline.now();
         self.answered.iter_mut().for_each(|counts| counts.resize(seconds, 0));
-        while self.now < end {
-            for core in 0..self.cores.len() {
-                self.turn(core);
+        self.dispatch();
+        self.run_until(self.begin + Duration::from_secs(seconds as u64));
+    }
+}
+
+impl Core {
+    /// What the cores report to each other, and what comes of it.
+    fn report(&mut self, number: u16, now: Instant, shared_device: &SharedDevice) {
+        self.said_at = now;
+        let counters = self.scheduler.device_counters(self.device);
+        let said = Said {
+            wanted: self.scheduler.is_device_wanted(self.device),
+            urgent_at: self.scheduler.urgent_at(self.device),
+            in_flight: counters.in_flight,
+            window_slots: u32::try_from(counters.window_slots).unwrap(),
+            beside_urgent: counters.beside_urgent,
+        };
+        shared_device.say(number, now, &said);
+        let capacity_ns = u64::from(CHANNELS) * 1_000_000_000;
+        let others = shared_device.others(number, now, capacity_ns);
+        self.scheduler.set_device_others(now, self.device, &others);
+    }
+}
+
+impl ClosedLoop for World {
+    type Piece = Work;
+
+    fn timeline(&mut self) -> &mut Timeline<Work> {
+        &mut self.timeline
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let timeouts = self.cores.iter().filter_map(|core| core.scheduler.poll_timeout());
+        timeouts.chain(self.cores.iter().map(|core| core.said_at + HEAR_EVERY)).min()
+    }
+
+    fn poll(&mut self, now: Instant) {
+        for (number, core) in (0..).zip(&mut self.cores) {
+            core.scheduler.poll(now);
+            if now.since(core.said_at) >= HEAR_EVERY {
+                core.report(number, now, &self.shared_device);
             }
-            let timeouts = self.cores.iter().filter_map(|core| core.scheduler.poll_timeout());
-            let hears = self.cores.iter().map(|core| core.said_at + HEAR_EVERY);
-            let done = self.on_device.first().map(|work| work.done_at);
-            let next = timeouts.chain(hears).chain(done).min().unwrap();
-            self.now = next.max(self.now);
-            while let Some(work) = self.on_device.first().copied() {
-                if work.done_at > self.now {
-                    break;
-                }
-                self.on_device.remove(&work);
-                self.cores[work.core].scheduler.complete(self.now, work.ticket);
-                if work.last {
-                    let second = self.now.since(begin).ns / 1_000_000_000;
-                    if let Some(count) = self.answered[work.load].get_mut(second as usize) {
-                        *count += 1;
-                    }
-                    self.ask(work.load);
-                }
+        }
+    }
+
+    fn poll_output(&mut self, _: Instant) -> Option<Work> {
+        let mut cores = self.cores.iter_mut().enumerate();
+        let (core, dispatch) =
+            cores.find_map(|(core, entry)| Some((core, entry.scheduler.poll_output()?)))?;
+        let Dispatch { handle, ticket, last, length, .. } = dispatch;
+        Some(Work { core, ticket, load: usize::try_from(handle).unwrap(), last, length })
+    }
+
+    fn service(&mut self, _: Instant, work: &Work) -> Duration {
+        Duration::from_ns(COST.ns(work.length)) + self.noise()
+    }
+
+    fn complete(&mut self, now: Instant, work: Work) {
+        self.cores[work.core].scheduler.complete(now, work.ticket);
+        if work.last {
+            let second = now.since(self.begin).ns / 1_000_000_000;
+            if let Some(count) = self.answered[work.load].get_mut(second as usize) {
+                *count += 1;
             }
+            self.ask(work.load);
         }
     }
 }

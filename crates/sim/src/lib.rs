@@ -4,7 +4,8 @@
 //! The reading order is the order of the data. A text becomes a [`scenario`]: volumes, clients, a
 //! device, what is expected. A [`world`] runs it, event by event, and records [`figures`]. The
 //! [`oracle`] watches the events and restates the promise without the scheduler's code. [`peers`]
-//! are models of other schedulers that run in the same world. [`workload`] and [`promise`] are the
+//! are models of other schedulers that run in the same world, or in a smaller [`closed_loop`], which
+//! tests of the scheduler use, too. [`workload`] and [`promise`] are the
 //! words that live measurements share with all of this.
 //!
 //! Absent on purpose: a clock, threads, files, processes, sockets, unseeded randomness. The caller
@@ -12,6 +13,7 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+pub mod closed_loop;
 pub mod figures;
 pub mod oracle;
 pub mod peers;

@@ -20,6 +20,7 @@ mod isolation_table;
 pub mod librbd;
 pub mod limited;
 mod limiter_table;
+mod loaded;
 pub mod mclock;
 pub mod nbdkit;
 pub mod noise;

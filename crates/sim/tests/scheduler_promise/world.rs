@@ -1,7 +1,6 @@
 //! One scheduler, its volumes with a client each, a device that takes its time, and the checkers.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 
 use evenkeel_core::qos::pacing::{Balances, CountingRule, CreditLimit, Limit, Pacing};
 use evenkeel_core::qos::scheduler::{
@@ -13,6 +12,7 @@ use evenkeel_core::qos::sharing::{
 use evenkeel_core::random::Random;
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::{Duration, Instant};
+use evenkeel_sim::closed_loop::{ClosedLoop, Timeline};
 use evenkeel_sim::oracle::{
     Cause, Checkers, Completed, Counter, DevicePromise, DeviceWork, Direction, Dispatched, Event,
     Floor, InstancePromise, Piece, Report, Sample, Submitted, System, Tier, VolumePromise,
@@ -75,26 +75,26 @@ pub struct World {
     rng: Random,
     scheduler: Scheduler,
     checkers: Checkers,
-    now: u64,
+    timeline: Timeline<OnDevice>,
     /// By the checkers' number.
     volumes: BTreeMap<u32, Volume>,
     numbers: BTreeMap<VolumeIndex, u32>,
     next_number: u32,
-    on_device: BinaryHeap<Reverse<OnDevice>>,
     sabotage: Sabotage,
+    /// What is dispatched once more on purpose.
+    twice: Option<scheduler::Dispatch>,
     /// What the volumes share; nothing in half of the worlds.
     shared: Option<(DeviceIndex, InstanceIndex)>,
     window_ns: Option<u64>,
 }
 
-/// A piece on the device, in order of when it is done.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct OnDevice {
-    done_at: u64,
+/// A piece on the device.
+#[derive(Clone, Copy)]
+pub struct OnDevice {
     number: u32,
     handle: u32,
     length: u32,
-    ticket: u64,
+    ticket: Ticket,
     cost_ns: u64,
 }
 
@@ -121,12 +121,12 @@ impl World {
             rng: Random::from_state(seed),
             scheduler,
             checkers: Checkers::new(system),
-            now: 0,
+            timeline: Timeline::new(Instant::ZERO, u32::MAX),
             volumes: BTreeMap::new(),
             numbers: BTreeMap::new(),
             next_number: 0,
-            on_device: BinaryHeap::new(),
             sabotage,
+            twice: None,
             shared,
             window_ns: None,
         };
@@ -138,77 +138,24 @@ impl World {
         for _ in 0..3 + self.rng.below(4) {
             self.add();
         }
-        while self.now < length_ns {
-            let poll = self.scheduler.poll_timeout().map(|at| at.ns);
-            let completion = self.on_device.peek().map(|Reverse(piece)| piece.done_at);
-            let Some(wake) = poll.into_iter().chain(completion).min() else { break };
-            let wake = wake.max(self.now);
-            self.sleep_until(wake);
-            self.turn();
+        while self.step(Instant::from_ns(length_ns)) {
+            if self.rng.one_in(500) {
+                // A clock that steps back, once the scheduler knows the present time.
+                self.scheduler.poll(self.timeline.now());
+                let back = self.rng.below(self.timeline.now().ns.min(NS_PER_S) + 1);
+                self.scheduler.poll(Instant::from_ns(self.timeline.now().ns - back));
+                self.dispatch();
+            }
             if self.rng.one_in(400) {
                 self.mishap();
             }
         }
-        self.drain();
+        self.dispatch();
         self.checkers.finish()
-    }
-
-    /// Wakes up at `wake`, or a little late, or much too late, which is told.
-    fn sleep_until(&mut self, wake: u64) {
-        let late = match self.rng.below(3_000) {
-            0 => NS_PER_MS + self.rng.below(60 * NS_PER_MS),
-            1..=30 => self.rng.below(LATE_TOLD_NS),
-            _ => self.rng.below(20_000),
-        };
-        let late = if self.sabotage == Sabotage::SecretlyLate { 20 * NS_PER_MS } else { late };
-        if late > LATE_TOLD_NS && self.sabotage != Sabotage::SecretlyLate {
-            self.tell(Event::Stalled { from: wake, to: wake + late, cause: Cause::Ours });
-        }
-        self.now = wake + late;
     }
 
     fn tell(&mut self, event: Event) {
         self.checkers.observe(&event);
-    }
-
-    fn turn(&mut self) {
-        while let Some(Reverse(piece)) = self.on_device.peek().copied() {
-            if piece.done_at > self.now {
-                break;
-            }
-            self.on_device.pop();
-            self.complete(&piece);
-        }
-        if self.rng.one_in(500) {
-            // A clock that steps back, once the scheduler knows the present time.
-            self.scheduler.poll(Instant::from_ns(self.now));
-            let back = self.rng.below(self.now.min(NS_PER_S) + 1);
-            self.scheduler.poll(Instant::from_ns(self.now - back));
-        }
-        self.scheduler.poll(Instant::from_ns(self.now));
-        self.drain();
-        while self.scheduler.poll_timeout().is_some_and(|at| at.ns <= self.now) {
-            self.scheduler.poll(Instant::from_ns(self.now));
-            self.drain();
-        }
-    }
-
-    fn drain(&mut self) {
-        while let Some(dispatch) = self.scheduler.poll_output() {
-            self.dispatched(&dispatch);
-            if self.sabotage == Sabotage::DispatchTwice && self.rng.one_in(1_000) {
-                self.dispatched(&dispatch);
-            }
-        }
-        self.tell_window();
-        let full: Vec<u32> =
-            self.volumes.iter().filter(|(_, v)| !v.full).map(|(n, _)| *n).collect();
-        for number in full {
-            while self.volumes.get(&number).is_some_and(|v| v.held_back > 0 && !v.full) {
-                self.volumes.get_mut(&number).unwrap().held_back -= 1;
-                self.submit(number);
-            }
-        }
     }
 
     fn add(&mut self) {
@@ -219,12 +166,12 @@ impl World {
         {
             limit.per_second += (limit.per_second / 1_000).max(1);
         }
-        let index = self.scheduler.add(Instant::from_ns(self.now), &told, balances).unwrap();
+        let index = self.scheduler.add(self.timeline.now(), &told, balances).unwrap();
         let number = self.next_number;
         self.next_number += 1;
         let (claim, instance) = self.claim(index, &told);
         let promise = self.promise(&pacing, balances, &claim, instance);
-        self.tell(Event::Added { at: self.now, volume: number, promise });
+        self.tell(Event::Added { at: self.timeline.now().ns, volume: number, promise });
         let depth = self.rng.among(&[1, 4, 32, 200, 1_500]);
         let block = self.rng.among(&[512, 4 << 10, 16 << 10, 64 << 10]);
         let other = self.rng.among(&[block, 300 << 10, 1 << 20]);
@@ -245,7 +192,7 @@ impl World {
         };
         self.volumes.insert(number, volume);
         self.numbers.insert(index, number);
-        self.drain();
+        self.dispatch();
     }
 
     /// Gives a volume its part of what is shared.
@@ -257,7 +204,7 @@ impl World {
             weight: u32::try_from(1 + self.rng.below(1_000)).unwrap(),
         };
         let instance = self.rng.one_in(2).then_some(instance);
-        let now = Instant::from_ns(self.now);
+        let now = self.timeline.now();
         self.scheduler.share(now, index, pacing, (Some(device), instance), &claim).unwrap();
         (claim, instance)
     }
@@ -289,7 +236,10 @@ impl World {
         let cost_ns = self.scheduler.device_counters(device).window_ns;
         if self.window_ns != Some(cost_ns) {
             self.window_ns = Some(cost_ns);
-            self.tell(Event::Sampled { at: self.now, sample: Sample::Window { cost_ns } });
+            self.tell(Event::Sampled {
+                at: self.timeline.now().ns,
+                sample: Sample::Window { cost_ns },
+            });
         }
     }
 
@@ -325,7 +275,7 @@ impl World {
         let offset = if volume.sequential { volume.next_offset } else { random << 21 };
         let io = Io { operation, offset, length, handle };
         let event = Submitted {
-            at: self.now,
+            at: self.timeline.now().ns,
             volume: number,
             instance: host(volume.instance),
             handle: handle.into(),
@@ -333,7 +283,7 @@ impl World {
             offset,
             length,
         };
-        match self.scheduler.submit(Instant::from_ns(self.now), volume.index, io) {
+        match self.scheduler.submit(self.timeline.now(), volume.index, io) {
             Ok(()) => {
                 volume.next_handle += 1;
                 volume.next_offset = (offset + u64::from(length)) % (1 << 40);
@@ -352,21 +302,16 @@ impl World {
                 volume.held_back += 1;
                 volume.full = true;
                 let length = if event.direction == Direction::None { 0 } else { length };
-                self.tell(Event::Refused { at: self.now, volume: number, length });
+                self.tell(Event::Refused { at: self.timeline.now().ns, volume: number, length });
             }
             Err(error) => panic!("{error}"),
         }
-        // What went at once is told before anything else happens.
-        while let Some(dispatch) = self.scheduler.poll_output() {
-            self.dispatched(&dispatch);
-        }
     }
 
-    fn dispatched(&mut self, dispatch: &scheduler::Dispatch) {
+    fn dispatched(&mut self, dispatch: &scheduler::Dispatch) -> Option<OnDevice> {
         let number = self.numbers[&dispatch.volume];
-        let latency = 60_000 + self.rng.below(80_000);
-        let Some(volume) = self.volumes.get_mut(&number) else { return };
-        let Some(open) = volume.open.get_mut(&dispatch.handle) else { return };
+        let volume = self.volumes.get_mut(&number)?;
+        let open = volume.open.get_mut(&dispatch.handle)?;
         volume.full = false;
         let direction = direction(open.operation);
         let (operations, bytes, guard) = match open.operation {
@@ -391,7 +336,7 @@ impl World {
         open.gone = dispatch.last;
         open.on_device += 1;
         let event = Dispatched {
-            at: self.now,
+            at: self.timeline.now().ns,
             volume: number,
             instance: host(volume.instance),
             handle: dispatch.handle.into(),
@@ -408,19 +353,177 @@ impl World {
             urgent: dispatch.urgent,
             last: dispatch.last,
         };
-        self.on_device.push(Reverse(OnDevice {
-            done_at: self.now + latency,
+        self.tell(Event::Dispatched(event));
+        Some(OnDevice {
             number,
             handle: dispatch.handle,
             length: dispatch.length,
-            ticket: dispatch.ticket.to_bits(),
+            ticket: dispatch.ticket,
             cost_ns: dispatch.device_ns,
-        }));
-        self.tell(Event::Dispatched(event));
+        })
     }
 
-    fn complete(&mut self, piece: &OnDevice) {
-        let OnDevice { number, handle, length, cost_ns, .. } = *piece;
+    /// Something that happens to a server now and then.
+    fn mishap(&mut self) {
+        let numbers: Vec<u32> = self.volumes.keys().copied().collect();
+        let Some(number) = (!numbers.is_empty()).then(|| self.rng.among(&numbers)) else { return };
+        match self.rng.below(12) {
+            0 if numbers.len() > 2 => self.remove(number),
+            1 if numbers.len() < 8 => self.add(),
+            2..=4 => self.modify(number),
+            5 => self.cancel(number),
+            6 => self.credit(number),
+            7 => self.moved(number),
+            _ => self.sample(number),
+        }
+        self.dispatch();
+    }
+
+    fn modify(&mut self, number: u32) {
+        let (pacing, _) = self.pacing();
+        let now = self.timeline.now();
+        let volume = self.volumes.get_mut(&number).unwrap();
+        volume.pacing = pacing;
+        volume.counter.set_rule(pacing.counting);
+        let (index, claim, instance) = (volume.index, volume.claim, volume.instance);
+        let promise = self.promise(&pacing, Balances::default(), &claim, instance);
+        self.tell(Event::Modified { at: self.timeline.now().ns, volume: number, promise });
+        if self.sabotage == Sabotage::RefillAtModify {
+            self.scheduler.set_limits(
+                now,
+                index,
+                &Pacing { operations: None, bytes: None, ..pacing },
+            );
+        }
+        self.scheduler.set_limits(now, index, &pacing);
+        self.dispatch();
+    }
+
+    fn cancel(&mut self, number: u32) {
+        let odd = |handle: u32| handle % 2 == 1;
+        let volume = &self.volumes[&number];
+        let now = self.timeline.now();
+        let handles: Vec<u32> = self.scheduler.cancel_queued(now, volume.index, odd).collect();
+        self.cancelled(number, &handles);
+    }
+
+    fn cancelled(&mut self, number: u32, handles: &[u32]) {
+        for handle in handles {
+            let volume = self.volumes.get_mut(&number).unwrap();
+            let open = volume.open.get_mut(handle).unwrap();
+            open.cancelled = true;
+            if open.on_device == 0 {
+                volume.open.remove(handle);
+            }
+            volume.held_back += 1;
+            volume.full = false;
+            let handle = u64::from(*handle);
+            self.tell(Event::Cancelled { at: self.timeline.now().ns, volume: number, handle });
+        }
+    }
+
+    /// Takes a volume out and puts it in again: nobody may notice, but for what waited.
+    fn moved(&mut self, number: u32) {
+        let (index, instance) = (self.volumes[&number].index, self.volumes[&number].instance);
+        let pacing = self.volumes[&number].pacing;
+        let now = self.timeline.now();
+        let handles: Vec<u32> = self.scheduler.cancel_queued(now, index, |_| true).collect();
+        self.cancelled(number, &handles);
+        let at = (self.shared.map(|(device, _)| device), instance);
+        let exported = self.scheduler.export(now, index).unwrap();
+        let index_now = self.scheduler.import(now, exported, &pacing, at).unwrap();
+        self.numbers.remove(&index);
+        self.numbers.insert(index_now, number);
+        self.volumes.get_mut(&number).unwrap().index = index_now;
+    }
+
+    fn remove(&mut self, number: u32) {
+        let index = self.volumes[&number].index;
+        let handles: Vec<u32> = self.scheduler.remove(self.timeline.now(), index).collect();
+        self.cancelled(number, &handles);
+        self.tell(Event::Removed { at: self.timeline.now().ns, volume: number });
+        self.volumes.remove(&number);
+        self.numbers.remove(&index);
+    }
+
+    fn credit(&mut self, number: u32) {
+        let units = self.rng.below(2_000);
+        let operations = Some(units);
+        let index = self.volumes[&number].index;
+        let balances = Balances { operations, bytes: None };
+        self.tell(Event::Credited {
+            at: self.timeline.now().ns,
+            volume: number,
+            units: [operations, None],
+        });
+        self.scheduler.set_balances(self.timeline.now(), index, balances);
+    }
+
+    /// Asks the scheduler what it thinks of itself.
+    fn sample(&mut self, number: u32) {
+        let index = self.volumes[&number].index;
+        let counters = self.scheduler.counters(index);
+        // Counted twice, by two statements of the rule.
+        if self.sabotage == Sabotage::None {
+            assert_eq!(counters.operations, self.volumes[&number].operations, "volume {number}");
+        }
+        let balances = self.scheduler.balances(self.timeline.now(), index);
+        let queued = Sample::Queued {
+            volume: number,
+            requests: counters.queued_requests.into(),
+            bytes: Some(counters.queued_bytes.into()),
+        };
+        let units = [balances.operations, balances.bytes];
+        let told = Sample::VolumeBalances { volume: number, units };
+        for sample in [queued, told] {
+            self.tell(Event::Sampled { at: self.timeline.now().ns, sample });
+        }
+    }
+}
+
+impl ClosedLoop for World {
+    type Piece = OnDevice;
+
+    fn timeline(&mut self) -> &mut Timeline<OnDevice> {
+        &mut self.timeline
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.scheduler.poll_timeout()
+    }
+
+    fn poll(&mut self, now: Instant) {
+        self.scheduler.poll(now);
+    }
+
+    /// Once the scheduler has given out all, clients send what they held back.
+    fn poll_output(&mut self, _: Instant) -> Option<OnDevice> {
+        loop {
+            if let Some(dispatch) = self.twice.take().or_else(|| self.scheduler.poll_output()) {
+                let piece = self.dispatched(&dispatch);
+                if self.sabotage == Sabotage::DispatchTwice && self.rng.one_in(1_000) {
+                    self.twice = Some(dispatch);
+                }
+                if piece.is_some() {
+                    return piece;
+                }
+                continue;
+            }
+            self.tell_window();
+            let (number, volume) =
+                self.volumes.iter_mut().find(|(_, volume)| volume.held_back > 0 && !volume.full)?;
+            volume.held_back -= 1;
+            let number = *number;
+            self.submit(number);
+        }
+    }
+
+    fn service(&mut self, _: Instant, _: &OnDevice) -> Duration {
+        Duration::from_ns(60_000 + self.rng.below(80_000))
+    }
+
+    fn complete(&mut self, now: Instant, piece: OnDevice) {
+        let OnDevice { number, handle, length, ticket, cost_ns } = piece;
         let lost = self.sabotage == Sabotage::LoseCompletion && self.rng.one_in(1_000);
         let mut last = false;
         // Its volume may have gone meanwhile: the device is done with it all the same.
@@ -437,7 +540,7 @@ impl World {
         }
         if !lost {
             self.tell(Event::Completed(Completed {
-                at: self.now,
+                at: now.ns,
                 volume: number,
                 handle: handle.into(),
                 length,
@@ -445,121 +548,23 @@ impl World {
                 last,
             }));
         }
-        self.scheduler.complete(Instant::from_ns(self.now), Ticket::from_bits(piece.ticket));
-        self.drain();
+        self.scheduler.complete(now, ticket);
     }
 
-    /// Something that happens to a server now and then.
-    fn mishap(&mut self) {
-        let numbers: Vec<u32> = self.volumes.keys().copied().collect();
-        let Some(number) = (!numbers.is_empty()).then(|| self.rng.among(&numbers)) else { return };
-        match self.rng.below(12) {
-            0 if numbers.len() > 2 => self.remove(number),
-            1 if numbers.len() < 8 => self.add(),
-            2..=4 => self.modify(number),
-            5 => self.cancel(number),
-            6 => self.credit(number),
-            7 => self.moved(number),
-            _ => self.sample(number),
-        }
-        self.drain();
-    }
-
-    fn modify(&mut self, number: u32) {
-        let (pacing, _) = self.pacing();
-        let now = Instant::from_ns(self.now);
-        let volume = self.volumes.get_mut(&number).unwrap();
-        volume.pacing = pacing;
-        volume.counter.set_rule(pacing.counting);
-        let (index, claim, instance) = (volume.index, volume.claim, volume.instance);
-        let promise = self.promise(&pacing, Balances::default(), &claim, instance);
-        self.tell(Event::Modified { at: self.now, volume: number, promise });
-        if self.sabotage == Sabotage::RefillAtModify {
-            self.scheduler.set_limits(
-                now,
-                index,
-                &Pacing { operations: None, bytes: None, ..pacing },
-            );
-        }
-        self.scheduler.set_limits(now, index, &pacing);
-        self.drain();
-    }
-
-    fn cancel(&mut self, number: u32) {
-        let odd = |handle: u32| handle % 2 == 1;
-        let volume = &self.volumes[&number];
-        let now = Instant::from_ns(self.now);
-        let handles: Vec<u32> = self.scheduler.cancel_queued(now, volume.index, odd).collect();
-        self.cancelled(number, &handles);
-    }
-
-    fn cancelled(&mut self, number: u32, handles: &[u32]) {
-        for handle in handles {
-            let volume = self.volumes.get_mut(&number).unwrap();
-            let open = volume.open.get_mut(handle).unwrap();
-            open.cancelled = true;
-            if open.on_device == 0 {
-                volume.open.remove(handle);
-            }
-            volume.held_back += 1;
-            volume.full = false;
-            let handle = u64::from(*handle);
-            self.tell(Event::Cancelled { at: self.now, volume: number, handle });
-        }
-    }
-
-    /// Takes a volume out and puts it in again: nobody may notice, but for what waited.
-    fn moved(&mut self, number: u32) {
-        let (index, instance) = (self.volumes[&number].index, self.volumes[&number].instance);
-        let pacing = self.volumes[&number].pacing;
-        let now = Instant::from_ns(self.now);
-        let handles: Vec<u32> = self.scheduler.cancel_queued(now, index, |_| true).collect();
-        self.cancelled(number, &handles);
-        let at = (self.shared.map(|(device, _)| device), instance);
-        let exported = self.scheduler.export(now, index).unwrap();
-        let index_now = self.scheduler.import(now, exported, &pacing, at).unwrap();
-        self.numbers.remove(&index);
-        self.numbers.insert(index_now, number);
-        self.volumes.get_mut(&number).unwrap().index = index_now;
-    }
-
-    fn remove(&mut self, number: u32) {
-        let index = self.volumes[&number].index;
-        let handles: Vec<u32> = self.scheduler.remove(Instant::from_ns(self.now), index).collect();
-        self.cancelled(number, &handles);
-        self.tell(Event::Removed { at: self.now, volume: number });
-        self.volumes.remove(&number);
-        self.numbers.remove(&index);
-    }
-
-    fn credit(&mut self, number: u32) {
-        let units = self.rng.below(2_000);
-        let operations = Some(units);
-        let index = self.volumes[&number].index;
-        let balances = Balances { operations, bytes: None };
-        self.tell(Event::Credited { at: self.now, volume: number, units: [operations, None] });
-        self.scheduler.set_balances(Instant::from_ns(self.now), index, balances);
-    }
-
-    /// Asks the scheduler what it thinks of itself.
-    fn sample(&mut self, number: u32) {
-        let index = self.volumes[&number].index;
-        let counters = self.scheduler.counters(index);
-        // Counted twice, by two statements of the rule.
-        if self.sabotage == Sabotage::None {
-            assert_eq!(counters.operations, self.volumes[&number].operations, "volume {number}");
-        }
-        let balances = self.scheduler.balances(Instant::from_ns(self.now), index);
-        let queued = Sample::Queued {
-            volume: number,
-            requests: counters.queued_requests.into(),
-            bytes: Some(counters.queued_bytes.into()),
+    /// Wakes up on time, or a little late, or much too late, which is told.
+    fn wake(&mut self, at: Instant) -> Instant {
+        let late_ns = match self.rng.below(3_000) {
+            0 => NS_PER_MS + self.rng.below(60 * NS_PER_MS),
+            1..=30 => self.rng.below(LATE_TOLD_NS),
+            _ => self.rng.below(20_000),
         };
-        let units = [balances.operations, balances.bytes];
-        let told = Sample::VolumeBalances { volume: number, units };
-        for sample in [queued, told] {
-            self.tell(Event::Sampled { at: self.now, sample });
+        if self.sabotage == Sabotage::SecretlyLate {
+            return at + Duration::from_ns(20 * NS_PER_MS);
         }
+        if late_ns > LATE_TOLD_NS {
+            self.tell(Event::Stalled { from: at.ns, to: at.ns + late_ns, cause: Cause::Ours });
+        }
+        at + Duration::from_ns(late_ns)
     }
 }
 

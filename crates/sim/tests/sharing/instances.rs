@@ -204,7 +204,7 @@ fn p19_a_claim_that_is_put_in_force_again_costs_no_turn() {
     for step in 1..=1_000 {
         world.run_until(step * NS_PER_S / 250);
         let at_host = (None, Some(world.instances[0]));
-        let (now, volume) = (at(world.now), world.volumes[0]);
+        let (now, volume) = (at(world.now()), world.volumes[0]);
         world.scheduler.share(now, volume, &client.pacing, at_host, &client.claim).unwrap();
     }
     let counts = [0, 1, 2].map(|volume| world.count(volume, span(1, 4)));
@@ -405,7 +405,7 @@ fn p16_p23_instances_change_and_go() {
     let mut world = World::new(None, &[instance(limit(1_000), None)], &clients);
     world.run_until(2 * NS_PER_S);
     let name = world.instances[0];
-    world.scheduler.repace_instance(at(world.now), name, &instance(limit(8_000), None));
+    world.scheduler.repace_instance(at(world.now()), name, &instance(limit(8_000), None));
     world.run_until(4 * NS_PER_S);
     let sum = |world: &World, from: u64, to: u64| -> u64 {
         (0..4).map(|volume| world.count(volume, span(from, to))).sum()
@@ -414,19 +414,19 @@ fn p16_p23_instances_change_and_go() {
     assert!(sum(&world, 2, 3).abs_diff(8_000) <= 8, "{}", sum(&world, 2, 3));
     for step in 0..100 {
         let rate = if step % 2 == 0 { 100_000 } else { 1_000 };
-        world.scheduler.repace_instance(at(world.now), name, &instance(limit(rate), None));
-        world.run_until(world.now);
+        world.scheduler.repace_instance(at(world.now()), name, &instance(limit(rate), None));
+        world.run_until(world.now());
     }
     let before = sum(&world, 0, 5);
     world.run_until(4 * NS_PER_S + NS_PER_S / 10);
     let gained = sum(&world, 0, 5) - before;
     assert!(gained <= 102, "{gained}");
-    world.scheduler.remove_instance(at(world.now), name);
+    world.scheduler.remove_instance(at(world.now()), name);
     world.run_until(6 * NS_PER_S);
     assert!(sum(&world, 5, 6).abs_diff(20_000) <= 20, "{}", sum(&world, 5, 6));
     assert_eq!(world.scheduler.instance_counters(name).waiting, 0);
     for volume in world.volumes.clone() {
-        let _ = world.scheduler.remove(at(world.now), volume).count();
+        let _ = world.scheduler.remove(at(world.now()), volume).count();
     }
     assert_eq!(world.scheduler.poll_timeout(), None);
 }

@@ -8,7 +8,6 @@ mod instances;
 mod lost;
 mod moves;
 mod promise;
-mod simulation;
 #[path = "../../../core/tests/support/mod.rs"]
 mod support;
 mod whole;

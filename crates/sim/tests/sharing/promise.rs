@@ -1,23 +1,21 @@
 //! The promise itself, in virtual time, with late polls: means, seconds, bursts, credits.
 
 use evenkeel_core::qos::pacing::{Balances, CountingRule, CreditLimit, Limit, Pacing};
-use evenkeel_core::time::{Duration, Instant};
 
-use crate::simulation::{Client, Lateness, WINDOW_NS, World};
+use crate::world::{Client, KIB, Lateness, NS_PER_S, World, at, limit};
 
-const NS_PER_S: u64 = 1_000_000_000;
+/// The window in which bursts are looked for.
+const WINDOW_NS: u64 = 10_000_000;
 /// 60 to 140 us on the device and the reactor's own lateness: requests a client completes per
 /// second and request in flight, at least.
 const CLIENT_PER_SECOND_MIN: u64 = 6_500;
 
 fn pacing(operations: Option<u64>, bytes: Option<u64>) -> Pacing {
-    let limit = |rate: Option<u64>| rate.map(|per_second| Limit { per_second, credit: None });
-    Pacing {
-        counting: CountingRule::SSD,
-        tolerance: Duration::from_ms(50),
-        operations: limit(operations),
-        bytes: limit(bytes),
-    }
+    crate::world::pacing(operations.and_then(limit), bytes.and_then(limit))
+}
+
+fn client(pacing: Pacing, depth: u32, length: u32) -> Client {
+    Client { pacing, ..Client::greedy(depth, length) }
 }
 
 /// How hard a client pushes.
@@ -48,13 +46,13 @@ impl Push {
 
 /// Checks what a client of a volume of `rate` requests a second was given.
 fn check(world: &World, client: usize, rate: u64, seconds: usize) {
-    let record = &world.records[client];
-    let push = Push::of(world, rate, record.client.depth);
+    let per_second = &world.per_second[client];
+    let push = Push::of(world, rate, world.clients[client].depth);
     let context = || {
         let replay = world.rng.replay("-p evenkeel-sim --test sharing promise");
-        format!("limit {rate}, client {client} {push:?}, {:?}; {replay}", record.per_second)
+        format!("limit {rate}, client {client} {push:?}, {per_second:?}; {replay}")
     };
-    let counts = &record.per_second[..seconds];
+    let counts = &per_second[..seconds];
     // 50 ms of saved tokens and one request more.
     let saved = rate / 20 + 1;
     assert!(counts[0] <= rate + saved, "first second: {}", context());
@@ -93,21 +91,19 @@ fn check(world: &World, client: usize, rate: u64, seconds: usize) {
         // follow each other add up.
         let window_ns = WINDOW_NS + world.lateness_max_ns + 50_000;
         let window_max = rate * window_ns / NS_PER_S + 2;
-        let got = u64::try_from(record.window_max).unwrap();
+        let got = world.busiest(client, WINDOW_NS);
         assert!(got <= window_max, "{got} in 10 ms, {window_max} allowed: {}", context());
     }
 }
 
 fn hold(pacing: Pacing, rate: u64, length: u32, depth: u32, lateness: Lateness) -> World {
     let seconds = if rate > 100_000 { 4 } else { 12 };
-    let mut world = World::new(lateness);
-    world.add(Client { pacing, depth, length }, Balances::default());
+    let mut world = World::late(lateness, &[client(pacing, depth, length)]);
     world.run_until(seconds * NS_PER_S);
     check(&world, 0, rate, usize::try_from(seconds).unwrap());
-    let record = &world.records[0];
-    let peak = record.window_max as f64 / (rate as f64 / 100.0);
+    let peak = world.busiest(0, WINDOW_NS) as f64 / (rate as f64 / 100.0);
     let late_us = world.lateness_max_ns / 1_000;
-    let seconds = &record.per_second;
+    let seconds = &world.per_second[0];
     let push = Push::of(&world, rate, depth);
     println!(
         "limit {rate} depth {depth} {push:?}: 10 ms peak {peak:.3}, {late_us} us late, {seconds:?}"
@@ -132,7 +128,7 @@ fn a_backlog_polled_on_time_has_no_bursts() {
         let pacing = pacing(Some(rate), None);
         let world = hold(pacing, rate, 16 << 10, 256, Lateness::None);
         let window_max = (rate * WINDOW_NS).div_ceil(NS_PER_S) + rate / 20_000 + 1;
-        let got = u64::try_from(world.records[0].window_max).unwrap();
+        let got = world.busiest(0, WINDOW_NS);
         assert!(got <= window_max, "limit {rate}: {got} in 10 ms, {window_max} allowed");
     }
 }
@@ -149,17 +145,14 @@ fn a_byte_limit_holds_at_every_depth() {
 
 #[test]
 fn ten_volumes_at_once_each_get_theirs() {
-    let mut world = World::new(Lateness::Realistic);
-    for _ in 0..10 {
-        let client = Client { pacing: pacing(Some(1_000), None), depth: 16, length: 16 << 10 };
-        world.add(client, Balances::default());
-    }
+    let clients = [client(pacing(Some(1_000), None), 16, 16 * KIB); 10];
+    let mut world = World::late(Lateness::Realistic, &clients);
     world.run_until(12 * NS_PER_S);
     for client in 0..10 {
         check(&world, client, 1_000, 12);
     }
     for second in 1..12 {
-        let sum: u64 = world.records.iter().map(|record| record.per_second[second]).sum();
+        let sum: u64 = world.per_second.iter().map(|counts| counts[second]).sum();
         assert!(sum.abs_diff(10_000) <= 10, "{sum} in second {second}");
     }
 }
@@ -167,11 +160,8 @@ fn ten_volumes_at_once_each_get_theirs() {
 #[test]
 fn unequal_neighbours_do_not_disturb_each_other() {
     let rates = [100, 1_000, 3_000, 16_000, 64_000];
-    let mut world = World::new(Lateness::Realistic);
-    for rate in rates {
-        let client = Client { pacing: pacing(Some(rate), None), depth: 256, length: 16 << 10 };
-        world.add(client, Balances::default());
-    }
+    let clients = rates.map(|rate| client(pacing(Some(rate), None), 256, 16 * KIB));
+    let mut world = World::late(Lateness::Realistic, &clients);
     world.run_until(6 * NS_PER_S);
     for (client, rate) in rates.into_iter().enumerate() {
         check(&world, client, rate, 6);
@@ -184,7 +174,7 @@ const GP2_PEAK: u64 = 3_000;
 fn gp2(baseline: u64) -> Client {
     let credit = Some(CreditLimit { refill_per_second: baseline, capacity: GP2_CAPACITY });
     let operations = Some(Limit { per_second: GP2_PEAK, credit });
-    Client { pacing: Pacing { operations, ..pacing(None, None) }, depth: 4, length: 16 << 10 }
+    client(Pacing { operations, ..pacing(None, None) }, 4, 16 * KIB)
 }
 
 /// What a gp2 volume may have served `ns` after it was given a balance and a full pacer, to the
@@ -207,23 +197,22 @@ fn gp2_bursts_end_and_refill_as_published() {
         (1_500, 3_600, 3_600),
         (2_250, 7_200, 2_400),
     ] {
-        let mut world = World::new(Lateness::None);
-        let volume = world.add(gp2(baseline), Balances::default());
-        let at = |ns: u64| Instant::from_ns(ns);
+        let mut world = World::late(Lateness::None, &[gp2(baseline)]);
+        let volume = world.volumes[0];
         let served = |world: &World| world.scheduler.counters(volume).operations;
 
         world.run_until(5 * NS_PER_S);
         let expected = gp2_served(GP2_CAPACITY, baseline, 5 * NS_PER_S);
         assert!(served(&world).abs_diff(expected) <= 1, "{baseline}: {}", served(&world));
         // The same drain all the way would end the balance when the table says.
-        let left = world.scheduler.balances(at(world.now), volume).operations.unwrap();
+        let left = world.scheduler.balances(at(world.now()), volume).operations.unwrap();
         let drain = GP2_PEAK - baseline;
         let end_s = 5 + left / drain;
         assert!(end_s.abs_diff(burst_s) <= 1, "{baseline}: ends after {end_s} s");
 
         // Jump: leave two seconds of the burst, and watch it end.
         let jump = Balances { operations: Some(2 * drain), bytes: None };
-        world.scheduler.set_balances(at(world.now), volume, jump);
+        world.scheduler.set_balances(at(world.now()), volume, jump);
         let before = served(&world);
         for step in 1..=100 {
             world.run_until(5 * NS_PER_S + step * NS_PER_S / 10);
@@ -234,11 +223,11 @@ fn gp2_bursts_end_and_refill_as_published() {
         }
 
         // Idle: the balance grows to the brim when the table says, and not before.
-        let _ = world.scheduler.cancel_queued(at(world.now), volume, |_| true).count();
+        let _ = world.scheduler.cancel_queued(at(world.now()), volume, |_| true).count();
         let empty = Balances { operations: Some(0), bytes: None };
-        world.scheduler.set_balances(at(world.now), volume, empty);
+        world.scheduler.set_balances(at(world.now()), volume, empty);
         let balance = |world: &mut World, after_s: u64| {
-            let now = at(world.now + after_s * NS_PER_S);
+            let now = at(world.now() + after_s * NS_PER_S);
             world.scheduler.balances(now, volume).operations.unwrap()
         };
         assert_eq!(balance(&mut world, refill_s / 2), baseline * (refill_s / 2));
@@ -250,15 +239,16 @@ fn gp2_bursts_end_and_refill_as_published() {
 /// The first row without the jump: half an hour of burst, request by request.
 #[test]
 fn a_whole_gp2_burst_is_exact_to_one_io() {
-    let mut world = World::new(Lateness::None);
-    let volume = world.add(gp2(100), Balances::default());
+    let mut world = World::late(Lateness::None, &[gp2(100)]);
+    let volume = world.volumes[0];
     for second in [1, 10, 1_000, 1_861, 1_862, 1_863, 1_900] {
         world.run_until(second * NS_PER_S);
+        world.going.clear(); // it holds millions
         let expected = gp2_served(GP2_CAPACITY, 100, second * NS_PER_S);
         let got = world.scheduler.counters(volume).operations;
         assert!(got.abs_diff(expected) <= 1, "{got} served in {second} s, {expected} expected");
     }
-    let after = &world.records[0].per_second[1_863..1_900];
+    let after = &world.per_second[0][1_863..1_900];
     assert!(after.iter().all(|count| count.abs_diff(100) <= 1), "{after:?}");
 }
 
@@ -276,10 +266,9 @@ fn hdd_credits_run_out_in_bytes() {
         bytes: Some(Limit { per_second: 30 * mib, credit }),
         ..pacing(None, None)
     };
-    let mut world = World::new(Lateness::None);
     // Small and random: each costs a whole unit.
-    world.add(Client { pacing, depth: 4, length: 16 << 10 }, Balances::default());
+    let mut world = World::late(Lateness::None, &[client(pacing, 4, 16 * KIB)]);
     world.run_until(12 * NS_PER_S);
-    assert_eq!(world.records[0].per_second[..3], [32, 30, 30]);
-    assert!(world.records[0].per_second[5..].iter().all(|count| *count == 5));
+    assert_eq!(world.per_second[0][..3], [32, 30, 30]);
+    assert!(world.per_second[0][5..12].iter().all(|count| *count == 5));
 }

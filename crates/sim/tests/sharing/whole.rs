@@ -140,13 +140,13 @@ proptest! {
         if cancelled {
             for volume in world.volumes.clone() {
                 let waiting = world.scheduler.counters(volume).queued_requests;
-                let now = at(world.now);
+                let now = at(world.now());
                 let count = world.scheduler.cancel_queued(now, volume, |_| true).count();
                 prop_assert_eq!(count as u32, waiting);
             }
         }
         // Slow volumes have little waiting.
-        world.run_until(world.now + 600 * NS_PER_S);
+        world.run_until(world.now() + 600 * NS_PER_S);
         for volume in world.volumes.clone() {
             let counters = world.scheduler.counters(volume);
             prop_assert_eq!((counters.queued_requests, counters.queued_bytes), (0, 0));

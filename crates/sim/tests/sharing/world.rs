@@ -1,19 +1,19 @@
-//! Volumes that share instances and a device, in virtual time: clients that keep so many requests
-//! in flight, and a device of so many channels behind one queue, which may stall.
+//! The scheduler in a closed loop: volumes that may share instances and a device, clients that keep
+//! so many requests in flight, a device that may stall, and a server that may wake up late.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::qos::scheduler::{
-    DeviceIndex, Dispatch, InstanceIndex, Io, Scheduler, VolumeIndex,
+    DeviceIndex, Dispatch, InstanceIndex, Io, Scheduler, SubmitError, VolumeIndex,
 };
 use evenkeel_core::qos::sharing::{
     Claim, DeviceModel, DispatchReason, InstancePacing, OperationCost, Window,
 };
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::{Duration, Instant};
+use evenkeel_sim::closed_loop::{ClosedLoop, Timeline};
 
 use crate::support::Rng;
 pub use crate::support::{KIB, NS_PER_S, at, limit, pacing};
@@ -28,6 +28,28 @@ pub fn device(window: Window) -> DeviceModel {
     let cost = OperationCost { base: Duration::from_us(80), byte_ps: 4_000 };
     DeviceModel { channels: 32, read: cost, write: cost, window }
 }
+
+/// How late a server wakes up.
+#[derive(Clone, Copy)]
+pub enum Lateness {
+    /// Never: every poll is on time.
+    None,
+    /// Exponential with a mean of 15 us, and one wake-up in a thousand stalls for 1.5 ms.
+    Realistic,
+}
+
+impl Lateness {
+    fn ns(self, rng: &mut Rng) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::Realistic if rng.below(1_000) == 0 => 1_500_000 + rng.exponential(15_000.0),
+            Self::Realistic => rng.exponential(15_000.0),
+        }
+    }
+}
+
+/// How long a device takes for a request that it begins at a time.
+type Service = Box<dyn FnMut(&mut Rng, u64, &Dispatch) -> u64>;
 
 /// One client of one volume.
 #[derive(Clone, Copy, Debug)]
@@ -91,11 +113,12 @@ pub struct Going {
 
 pub struct World {
     pub scheduler: Scheduler,
-    pub now: u64,
     pub device: Option<DeviceIndex>,
     pub volumes: Vec<VolumeIndex>,
     pub instances: Vec<InstanceIndex>,
     pub going: Vec<Going>,
+    /// Dispatches of each volume in each second.
+    pub per_second: Vec<Vec<u64>>,
     /// Latencies of each volume's requests, in nanoseconds.
     pub latencies: Vec<Vec<u64>>,
     /// When the device does nothing.
@@ -106,20 +129,22 @@ pub struct World {
     pub extra_polls: u32,
     /// How often it was polled at its own wish.
     pub polls: u64,
-    clients: Vec<Client>,
-    /// Requests of each.
+    pub lateness_max_ns: u64,
+    /// By second: how long before its start the server should have woken up that woke up after it.
+    pub late_over_second_ns: BTreeMap<usize, u64>,
+    pub clients: Vec<Client>,
+    pub rng: Rng,
+    service: Service,
+    lateness: Lateness,
+    /// Requests of each client.
     sent: Vec<u32>,
-    model: Option<DeviceModel>,
+    /// Requests of each that found the queue full and wait for room, as in a socket that is not
+    /// read; `None` where no queue may be full.
+    held_back: Option<Vec<u32>>,
     names: BTreeMap<VolumeIndex, usize>,
-    rng: Rng,
     next_handle: u32,
     submitted: BTreeMap<u32, (usize, u64)>,
-    /// At the device, waiting for a channel.
-    backlog: VecDeque<Dispatch>,
-    busy_channels: u32,
-    done: BinaryHeap<Reverse<(u64, u64)>>,
-    serial: u64,
-    in_service: BTreeMap<u64, Dispatch>,
+    timeline: Timeline<Dispatch>,
 }
 
 impl World {
@@ -139,6 +164,30 @@ impl World {
         clients: &[Client],
         order: &[usize],
     ) -> Self {
+        let mut world = Self::idle(model, instances, clients);
+        order.iter().for_each(|number| world.start(*number));
+        world
+    }
+
+    /// Volumes that share nothing, on a device that takes 60 to 140 us, and a server that is late.
+    /// The seed is the environment's.
+    pub fn late(lateness: Lateness, clients: &[Client]) -> Self {
+        let mut world = Self::idle(None, &[], clients);
+        world.rng = Rng::from_environment();
+        world.lateness = lateness;
+        world.held_back = Some(vec![0; clients.len()]);
+        world.set_service(|rng, _, _| 60_000 + rng.below(80_000));
+        (0..clients.len()).for_each(|number| world.start(number));
+        world
+    }
+
+    /// The same as `new` before the first request. Without a model no request waits at the device,
+    /// and each takes 100 us; with one each takes what it says, plus or minus a fifth.
+    pub fn idle(
+        model: Option<DeviceModel>,
+        instances: &[InstancePacing],
+        clients: &[Client],
+    ) -> Self {
         let mut scheduler = Scheduler::new(Instant::ZERO);
         let device = model.map(|model| scheduler.add_device(at(0), &model).unwrap());
         let instances: Vec<InstanceIndex> = instances
@@ -156,37 +205,53 @@ impl World {
             names.insert(volume, number);
             volumes.push(volume);
         }
-        let mut world = Self {
+        let service: Service = match model {
+            None => Box::new(|_, _, _| 100_000),
+            Some(model) => Box::new(move |rng, _, dispatch| {
+                model.read.ns(dispatch.length) * (80 + rng.below(41)) / 100
+            }),
+        };
+        Self {
             scheduler,
-            now: 0,
             device,
             volumes,
             instances,
             going: Vec::new(),
+            per_second: vec![Vec::new(); clients.len()],
             latencies: vec![Vec::new(); clients.len()],
             stalls: Vec::new(),
             pauses: Vec::new(),
             extra_polls: 0,
             polls: 0,
+            lateness_max_ns: 0,
+            late_over_second_ns: BTreeMap::new(),
             clients: clients.to_vec(),
-            sent: vec![0; clients.len()],
-            model,
-            names,
             rng: Rng::new(20_261_121),
+            service,
+            lateness: Lateness::None,
+            sent: vec![0; clients.len()],
+            held_back: None,
+            names,
             next_handle: 0,
             submitted: BTreeMap::new(),
-            backlog: VecDeque::new(),
-            busy_channels: 0,
-            done: BinaryHeap::new(),
-            serial: 0,
-            in_service: BTreeMap::new(),
-        };
-        for &number in order {
-            for _ in 0..clients[number].depth {
-                world.submit(number);
-            }
+            timeline: Timeline::new(at(0), model.map_or(u32::MAX, |model| model.channels)),
         }
-        world
+    }
+
+    /// Has the device take other times from now on.
+    pub fn set_service(&mut self, service: impl FnMut(&mut Rng, u64, &Dispatch) -> u64 + 'static) {
+        self.service = Box::new(service);
+    }
+
+    /// Gives a client another volume: that which its own has become elsewhere.
+    pub fn replace(&mut self, number: usize, volume: VolumeIndex) {
+        self.volumes[number] = volume;
+        self.names.insert(volume, number);
+    }
+
+    /// Sends the first requests of a client.
+    pub fn start(&mut self, number: usize) {
+        (0..self.clients[number].depth).for_each(|_| self.submit(number));
     }
 
     /// The same with other chance from now on.
@@ -197,6 +262,11 @@ impl World {
 
     /// Submits one more request of a client.
     pub fn submit(&mut self, number: usize) {
+        self.send_one(number);
+        self.dispatch();
+    }
+
+    fn send_one(&mut self, number: usize) {
         let Client { operation, writes_too, alternates_after, length, .. } = self.clients[number];
         let offset = self.rng.below(1 << 26) << 14;
         let handle = self.next_handle;
@@ -209,11 +279,18 @@ impl World {
             (_, true) => LOG_WRITE,
             _ => operation,
         };
-        self.next_handle += 1;
-        self.submitted.insert(handle, (number, self.now));
         let io = Io { operation, offset, length, handle };
-        self.scheduler.submit(at(self.now), self.volumes[number], io).unwrap();
-        self.collect();
+        match (
+            self.scheduler.submit(self.timeline.now(), self.volumes[number], io),
+            &mut self.held_back,
+        ) {
+            (Err(SubmitError::QueueFull), Some(held_back)) => held_back[number] += 1,
+            (result, _) => {
+                result.unwrap();
+                self.next_handle += 1;
+                self.submitted.insert(handle, (number, self.now()));
+            }
+        }
     }
 
     /// Requests submitted so far.
@@ -233,86 +310,15 @@ impl World {
         }
     }
 
-    /// Lets time pass, polling exactly when asked to.
+    /// The present time in nanoseconds.
+    pub fn now(&self) -> u64 {
+        self.timeline.now().ns
+    }
+
+    /// Lets time pass up to `end` and with it.
     pub fn run_until(&mut self, end: u64) {
-        loop {
-            let poll = self.scheduler.poll_timeout().map(|timeout| timeout.ns);
-            let done = self.done.peek().map(|Reverse((at, _))| *at);
-            let Some(next) = [poll, done].into_iter().flatten().min().filter(|at| *at <= end)
-            else {
-                break;
-            };
-            let extra_polls = if next > self.now { self.extra_polls } else { 0 };
-            for extra in 0..u64::from(extra_polls) {
-                let at_ns = self.now + (next - self.now) * extra / 7;
-                self.scheduler.poll(at(at_ns));
-                assert!(self.scheduler.poll_output().is_none(), "dispatched before its time");
-            }
-            self.now = self.now.max(next);
-            if let Some(pause) = self.pauses.iter().find(|pause| pause.contains(&self.now)) {
-                self.now = pause.end;
-            }
-            if done == Some(next) {
-                self.complete();
-            } else {
-                self.polls += 1;
-                self.scheduler.poll(at(self.now));
-                self.collect();
-            }
-        }
-        self.now = end;
-    }
-
-    fn complete(&mut self) {
-        let Some(Reverse((_, serial))) = self.done.pop() else { return };
-        let dispatch = self.in_service.remove(&serial).unwrap();
-        if self.model.is_some() {
-            self.busy_channels -= 1;
-            self.feed_channels();
-        }
-        self.scheduler.complete(at(self.now), dispatch.ticket);
-        self.collect();
-        if dispatch.last {
-            let (number, since) = self.submitted.remove(&dispatch.handle).unwrap();
-            self.latencies[number].push(self.now - since);
-            if self.clients[number].depth > 0 {
-                self.submit(number);
-            }
-        }
-    }
-
-    fn collect(&mut self) {
-        while let Some(dispatch) = self.scheduler.poll_output() {
-            let volume = self.names[&dispatch.volume];
-            let Dispatch { handle, length, reason, .. } = dispatch;
-            self.going.push(Going { at: self.now, volume, handle, length, reason });
-            self.backlog.push_back(dispatch);
-        }
-        self.feed_channels();
-    }
-
-    fn feed_channels(&mut self) {
-        let channels = self.model.map_or(u32::MAX, |model| model.channels);
-        while self.busy_channels < channels {
-            let Some(dispatch) = self.backlog.pop_front() else { return };
-            let service = match self.model {
-                None => 100_000,
-                Some(model) => {
-                    self.busy_channels += 1;
-                    // Plus or minus a fifth.
-                    model.read.ns(dispatch.length) * (80 + self.rng.below(41)) / 100
-                }
-            };
-            let mut end = self.now + service;
-            for stall in &self.stalls {
-                if stall.contains(&self.now) || stall.contains(&end) {
-                    end = end.max(stall.end) + service;
-                }
-            }
-            self.serial += 1;
-            self.in_service.insert(self.serial, dispatch);
-            self.done.push(Reverse((end, self.serial)));
-        }
+        while self.step(at(end + 1)) {}
+        self.timeline.advance(at(end));
     }
 
     /// Requests of a volume dispatched in a span.
@@ -327,10 +333,99 @@ impl World {
         going.filter(|going| span.contains(&going.at)).map(|going| u64::from(going.length)).sum()
     }
 
+    /// The most dispatches of a volume in any span of this length after the first second.
+    pub fn busiest(&self, volume: usize, span_ns: u64) -> u64 {
+        let times = self.going.iter().filter(|going| going.volume == volume);
+        let times: Vec<u64> = times.map(|going| going.at).filter(|at| *at >= NS_PER_S).collect();
+        let mut first = 0;
+        let mut most = 0;
+        for (last, at) in times.iter().enumerate() {
+            while times[first] + span_ns <= *at {
+                first += 1;
+            }
+            most = most.max(last + 1 - first);
+        }
+        most as u64
+    }
+
     /// The latency that so many per mille of a volume's requests do not exceed.
     pub fn percentile(&self, volume: usize, per_mille: usize) -> u64 {
         let mut sorted = self.latencies[volume].clone();
         sorted.sort_unstable();
         sorted[(sorted.len() * per_mille / 1_000).min(sorted.len() - 1)]
+    }
+}
+
+impl ClosedLoop for World {
+    type Piece = Dispatch;
+
+    fn timeline(&mut self) -> &mut Timeline<Dispatch> {
+        &mut self.timeline
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.scheduler.poll_timeout()
+    }
+
+    fn poll(&mut self, now: Instant) {
+        self.polls += 1;
+        self.scheduler.poll(now);
+    }
+
+    fn poll_output(&mut self, now: Instant) -> Option<Dispatch> {
+        let dispatch = self.scheduler.poll_output()?;
+        let number = self.names[&dispatch.volume];
+        let Dispatch { handle, length, reason, .. } = dispatch;
+        self.going.push(Going { at: now.ns, volume: number, handle, length, reason });
+        let second = usize::try_from(now.ns / NS_PER_S).unwrap();
+        let counts = &mut self.per_second[number];
+        counts.resize(counts.len().max(second + 1), 0);
+        counts[second] += 1;
+        if let Some(held_back) = self.held_back.as_mut().filter(|waiting| waiting[number] > 0) {
+            held_back[number] -= 1;
+            self.send_one(number);
+        }
+        Some(dispatch)
+    }
+
+    fn service(&mut self, now: Instant, dispatch: &Dispatch) -> Duration {
+        let service = (self.service)(&mut self.rng, now.ns, dispatch);
+        let mut end = now.ns.saturating_add(service);
+        for stall in &self.stalls {
+            if stall.contains(&now.ns) || stall.contains(&end) {
+                end = end.max(stall.end) + service;
+            }
+        }
+        at(end).since(now)
+    }
+
+    fn complete(&mut self, now: Instant, dispatch: Dispatch) {
+        self.scheduler.complete(now, dispatch.ticket);
+        self.dispatch();
+        if dispatch.last {
+            let (number, since) = self.submitted.remove(&dispatch.handle).unwrap();
+            self.latencies[number].push(now.ns - since);
+            if self.clients[number].depth > 0 {
+                self.submit(number);
+            }
+        }
+    }
+
+    fn wake(&mut self, next: Instant) -> Instant {
+        let now = self.now();
+        let extra_polls = if next.ns > now { u64::from(self.extra_polls) } else { 0 };
+        for extra in 0..extra_polls {
+            self.scheduler.poll(at(now + (next.ns - now) * extra / 7));
+            assert!(self.scheduler.poll_output().is_none(), "dispatched before its time");
+        }
+        let awake = next.ns + self.lateness.ns(&mut self.rng);
+        self.lateness_max_ns = self.lateness_max_ns.max(awake - next.ns);
+        let second = awake / NS_PER_S;
+        if next.ns / NS_PER_S < second {
+            let late_ns = second * NS_PER_S - next.ns;
+            self.late_over_second_ns.insert(usize::try_from(second).unwrap(), late_ns);
+        }
+        let awake = awake.max(now);
+        at(self.pauses.iter().find(|pause| pause.contains(&awake)).map_or(awake, |pause| pause.end))
     }
 }

@@ -1,0 +1,205 @@
+//! The closed loop that experiments share: clients that send again when they are answered, a device
+//! with channels behind one queue, and a server that polls its scheduler when that asks for it.
+//!
+//! An experiment implements [`ClosedLoop`]: it owns the schedulers and the clients, and says how
+//! long the device takes. The loop owns the time, the device's queue and what happens later, in a
+//! [`Timeline`] that the experiment keeps for it. [`run_until`](ClosedLoop::run_until) moves time:
+//!
+//! ```text
+//! wake ─▶ events that are due (complete, send) ─▶ poll, if the timer has gone off ─┐
+//!   ▲        each followed by: poll_output ─▶ device's queue ─▶ service            │
+//!   └───────────── the earliest of the next event and the timer ◀──────────────────┘
+//! ```
+//!
+//! Everything is deterministic: events of the same time happen in the order in which they were
+//! made, and before a poll of that time. A loop whose scheduler asks for polls at one instant
+//! without end stops.
+
+use crate::world::events::Heap;
+use evenkeel_core::time::{Duration, Instant};
+use std::collections::VecDeque;
+
+/// Polls in a row that a scheduler may ask for at one instant before time has to pass.
+const POLLS_AT_ONCE_MAX: u32 = 1_024;
+
+/// Time, the device, and what happens later: the state of a [`ClosedLoop`] over pieces `P`.
+#[derive(Debug)]
+pub struct Timeline<P> {
+    now: Instant,
+    events: Heap<Event<P>>,
+    /// At the device, in order of arrival, and not served yet.
+    queue: VecDeque<P>,
+    channels: u32,
+    busy_channels: u32,
+    timer: Option<Timer>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event<P> {
+    Done(P),
+    Send(u32),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Timer {
+    /// What the schedulers asked for.
+    wanted: Instant,
+    goes_off: Instant,
+}
+
+impl<P: Copy> Timeline<P> {
+    /// A timeline that begins at `start`, with an idle device that serves `channels` pieces at
+    /// once; [`u32::MAX`] is one where none waits.
+    #[must_use]
+    pub const fn new(start: Instant, channels: u32) -> Self {
+        Self {
+            now: start,
+            events: Heap::new(),
+            queue: VecDeque::new(),
+            channels,
+            busy_channels: 0,
+            timer: None,
+        }
+    }
+
+    /// The present time.
+    #[must_use]
+    pub const fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Lets time pass up to `at` without anything happening; does nothing if `at` is in the past.
+    pub fn advance(&mut self, at: Instant) {
+        self.now = self.now.max(at);
+    }
+
+    /// Has [`ClosedLoop::send`] called with this number at `at`.
+    pub fn send_at(&mut self, at: Instant, number: u32) {
+        self.events.push(at.ns, Event::Send(number));
+    }
+
+    fn next_at(&self) -> Option<Instant> {
+        let event = self.events.first_at().map(Instant::from_ns);
+        event.into_iter().chain(self.timer.map(|timer| timer.goes_off)).min()
+    }
+
+    /// The next piece of the queue, if a channel is free.
+    fn take_channel(&mut self) -> Option<P> {
+        if self.busy_channels >= self.channels {
+            return None;
+        }
+        let piece = self.queue.pop_front()?;
+        self.busy_channels += 1;
+        Some(piece)
+    }
+}
+
+/// An experiment in a closed loop; see the module's text. The required methods are called by the
+/// loop, the provided ones from `dispatch` on by the experiment and its owner.
+pub trait ClosedLoop {
+    /// What the device serves: a request, or a piece of one.
+    type Piece: Copy;
+
+    /// The loop's own state.
+    fn timeline(&mut self) -> &mut Timeline<Self::Piece>;
+
+    /// When the schedulers want to be polled at the latest; `None` if they wait for no time.
+    fn poll_timeout(&self) -> Option<Instant>;
+
+    /// Polls the schedulers.
+    fn poll(&mut self, now: Instant);
+
+    /// The next piece that a scheduler gives to the device, until there is none.
+    fn poll_output(&mut self, now: Instant) -> Option<Self::Piece>;
+
+    /// How long the device takes for a piece whose service begins now.
+    fn service(&mut self, now: Instant, piece: &Self::Piece) -> Duration;
+
+    /// The device is done with a piece, and has begun the next one of its queue.
+    fn complete(&mut self, now: Instant, piece: Self::Piece);
+
+    /// The time of a [`Timeline::send_at`] has come.
+    fn send(&mut self, _now: Instant, _number: u32) {}
+
+    /// When a server wakes up that is to wake up at `at`. It handles nothing before.
+    fn wake(&mut self, at: Instant) -> Instant {
+        at
+    }
+
+    /// How late a timer goes off that is set now; completions are handled on time all the same.
+    fn timer_lateness(&mut self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Gives the device what the schedulers dispatch. The loop does so after each of its calls, an
+    /// experiment does after calls of its own to a scheduler.
+    fn dispatch(&mut self) {
+        let now = self.timeline().now;
+        while let Some(piece) = self.poll_output(now) {
+            self.timeline().queue.push_back(piece);
+            self.serve();
+        }
+    }
+
+    /// Begins the service of what has a channel.
+    fn serve(&mut self) {
+        while let Some(piece) = self.timeline().take_channel() {
+            let now = self.timeline().now;
+            let done_at = now + self.service(now, &piece);
+            self.timeline().events.push(done_at.ns, Event::Done(piece));
+        }
+    }
+
+    /// Sets the timer to what the schedulers ask for. One that stays the same keeps its lateness.
+    fn set_timer(&mut self) {
+        let wanted = self.poll_timeout();
+        if wanted == self.timeline().timer.map(|timer| timer.wanted) {
+            return;
+        }
+        let timer = wanted.map(|wanted| {
+            let goes_off = wanted.max(self.timeline().now) + self.timer_lateness();
+            Timer { wanted, goes_off }
+        });
+        self.timeline().timer = timer;
+    }
+
+    /// Goes to the next time before `end` at which something happens, and handles it. `false` if
+    /// there is none, or if a scheduler asks for polls at one instant without end.
+    fn step(&mut self, end: Instant) -> bool {
+        self.set_timer();
+        let Some(next) = self.timeline().next_at().filter(|next| *next < end) else { return false };
+        let awake = self.wake(next);
+        self.timeline().advance(awake);
+        let now = self.timeline().now;
+        while let Some((_, event)) = self.timeline().events.pop_due(now.ns) {
+            match event {
+                Event::Done(piece) => {
+                    self.timeline().busy_channels -= 1;
+                    self.serve();
+                    self.complete(now, piece);
+                }
+                Event::Send(number) => self.send(now, number),
+            }
+            self.dispatch();
+            self.set_timer();
+        }
+        if self.timeline().timer.is_none_or(|timer| timer.goes_off > now) {
+            return true;
+        }
+        self.timeline().timer = None;
+        for _ in 0..POLLS_AT_ONCE_MAX {
+            self.poll(now);
+            self.dispatch();
+            if self.poll_timeout().is_none_or(|at| at > now) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Handles all that happens before `end`, and lets time pass up to it.
+    fn run_until(&mut self, end: Instant) {
+        while self.step(end) {}
+        self.timeline().advance(end);
+    }
+}
