@@ -140,7 +140,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[derive(Clone, Copy, Debug)]
-    enum Step {
+    enum PacerCall {
         Settle(u64),
         Charge(u64),
         SetRate(u64),
@@ -150,12 +150,12 @@ mod tests {
         prop_oneof![Just(0), 1..1_000_u64, 1_000..4_600_000_000_u64]
     }
 
-    fn steps() -> impl Strategy<Value = Step> {
+    fn steps() -> impl Strategy<Value = PacerCall> {
         prop_oneof![
             4 => prop_oneof![0..1_000_000_u64, 0..10_000_000_000_u64, Just(u64::MAX)]
-                .prop_map(Step::Settle),
-            4 => prop_oneof![0..17_u64, 0..2_000_000_u64].prop_map(Step::Charge),
-            1 => rates().prop_map(Step::SetRate),
+                .prop_map(PacerCall::Settle),
+            4 => prop_oneof![0..17_u64, 0..2_000_000_u64].prop_map(PacerCall::Charge),
+            1 => rates().prop_map(PacerCall::SetRate),
         ]
     }
 
@@ -173,17 +173,17 @@ mod tests {
             let mut bucket = Bucket::full(rate, depth);
             for step in steps {
                 match step {
-                    Step::Settle(ns) => {
+                    PacerCall::Settle(ns) => {
                         let full_in = bucket.time_to_full().map_or(ns, |time| time.ns);
                         let full = pacer.settle(Duration::from_ns(ns), tolerance);
                         prop_assert_eq!(full.ns, ns.saturating_sub(full_in));
                         bucket.settle(Duration::from_ns(ns));
                     }
-                    Step::Charge(tokens) => {
+                    PacerCall::Charge(tokens) => {
                         pacer.charge(tokens);
                         bucket.charge(tokens);
                     }
-                    Step::SetRate(rate) => {
+                    PacerCall::SetRate(rate) => {
                         pacer.set_rate(Some(rate), tolerance);
                         bucket.set_rate(rate, depth);
                     }

@@ -423,13 +423,13 @@ mod tests {
     }
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum WheelCall {
         Insert { entry: u32, ahead_ns: u64 },
         Remove { entry: u32 },
         Advance { ahead_ns: u64, moves_max: u32 },
     }
 
-    fn steps() -> impl Strategy<Value = Vec<Step>> {
+    fn steps() -> impl Strategy<Value = Vec<WheelCall>> {
         let ahead = || {
             prop_oneof![
                 0..2 * TICK.ns,
@@ -439,10 +439,10 @@ mod tests {
             ]
         };
         let step = prop_oneof![
-            4 => (0..16u32, ahead()).prop_map(|(entry, ahead_ns)| Step::Insert { entry, ahead_ns }),
-            1 => (0..16u32).prop_map(|entry| Step::Remove { entry }),
+            4 => (0..16u32, ahead()).prop_map(|(entry, ahead_ns)| WheelCall::Insert { entry, ahead_ns }),
+            1 => (0..16u32).prop_map(|entry| WheelCall::Remove { entry }),
             3 => (ahead(), 1..20u32)
-                .prop_map(|(ahead_ns, moves_max)| Step::Advance { ahead_ns, moves_max }),
+                .prop_map(|(ahead_ns, moves_max)| WheelCall::Advance { ahead_ns, moves_max }),
         ];
         prop::collection::vec(step, 1..200)
     }
@@ -457,17 +457,17 @@ mod tests {
             let mut waiting: [Option<Instant>; 16] = [None; 16];
             for step in steps {
                 match step {
-                    Step::Insert { entry, ahead_ns } => {
+                    WheelCall::Insert { entry, ahead_ns } => {
                         wheel.remove(entry);
                         let deadline = now + Duration::from_ns(ahead_ns);
                         wheel.insert(entry, deadline, now);
                         waiting[index(entry)] = Some(deadline);
                     }
-                    Step::Remove { entry } => {
+                    WheelCall::Remove { entry } => {
                         wheel.remove(entry);
                         waiting[index(entry)] = None;
                     }
-                    Step::Advance { ahead_ns, moves_max } => {
+                    WheelCall::Advance { ahead_ns, moves_max } => {
                         now = now + Duration::from_ns(ahead_ns);
                         // A caller comes back as long as there is work.
                         while wheel.next_deadline().is_some_and(|d| d <= now) {

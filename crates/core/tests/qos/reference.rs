@@ -36,7 +36,7 @@ struct Limits {
 /// A sequential run: direction, end, and bytes in it so far.
 type Run = Option<(bool, u64, u64)>;
 
-pub struct Volume {
+pub struct ReferenceVolume {
     rule: CountingRule,
     limits: Limits,
     run: Run,
@@ -100,7 +100,7 @@ impl Limits {
     }
 }
 
-impl Volume {
+impl ReferenceVolume {
     pub fn new(pacing: &Pacing) -> Self {
         Self {
             rule: pacing.counting,

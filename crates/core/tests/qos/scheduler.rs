@@ -106,7 +106,7 @@ proptest! {
         let mut all = Vec::new();
         for (index, (pacing, arrivals)) in volumes.iter().enumerate() {
             names.push(scheduler.add(Instant::ZERO, pacing, Balances::default()).unwrap());
-            references.push(reference::Volume::new(pacing));
+            references.push(reference::ReferenceVolume::new(pacing));
             all.extend(requests(arrivals).into_iter().map(|(now, io)| (now, index, io)));
         }
         all.sort_by_key(|(now, index, io)| (*now, *index, io.handle));

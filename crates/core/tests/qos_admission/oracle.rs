@@ -4,7 +4,7 @@ use evenkeel_core::qos::admission::{Costs, DeviceFloor, DomainFloor, LinearCost,
 
 /// A reservation in plain numbers.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Volume {
+pub struct PlainReservation {
     pub per_second: u32,
     pub io_bytes: u32,
     pub write_ppm: u32,
@@ -25,7 +25,7 @@ fn request_ns(cost: LinearCost, bytes: u32) -> u128 {
     u128::from(cost.base.ns) + picoseconds / 1_000 + part
 }
 
-impl Volume {
+impl PlainReservation {
     fn demand(&self, read: u128, write: u128) -> u128 {
         let writes = u128::from(self.per_second) * u128::from(self.write_ppm);
         let reads = u128::from(self.per_second) * 1_000_000 - writes;
@@ -54,7 +54,7 @@ impl World {
     }
 
     /// What `volume` takes of a resource.
-    pub fn part(&self, volume: &Volume, resource: Resource) -> u128 {
+    pub fn part(&self, volume: &PlainReservation, resource: Resource) -> u128 {
         match resource {
             Resource::DeviceTime => volume.time(self.device.costs),
             Resource::NetworkIn => volume.demand(0, volume.io_bytes.into()),
@@ -63,13 +63,22 @@ impl World {
         }
     }
 
-    pub fn sum<'a>(&self, volumes: impl Iterator<Item = &'a Volume>, resource: Resource) -> u128 {
+    pub fn sum<'a>(
+        &self,
+        volumes: impl Iterator<Item = &'a PlainReservation>,
+        resource: Resource,
+    ) -> u128 {
         volumes.map(|volume| self.part(volume, resource)).sum()
     }
 
     /// Whether `new` may join `others`, in place of `old`: no sum that it raises ends above its
     /// bound.
-    pub fn admits(&self, others: &[&Volume], old: Option<&Volume>, new: &Volume) -> bool {
+    pub fn admits(
+        &self,
+        others: &[&PlainReservation],
+        old: Option<&PlainReservation>,
+        new: &PlainReservation,
+    ) -> bool {
         Resource::ALL.into_iter().all(|resource| {
             let part = self.part(new, resource);
             let had = old.map_or(0, |old| self.part(old, resource));

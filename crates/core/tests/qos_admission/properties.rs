@@ -9,7 +9,7 @@ use evenkeel_core::qos::admission::{
 use evenkeel_core::time::Duration;
 use proptest::prelude::*;
 
-use crate::oracle::{Volume, World};
+use crate::oracle::{PlainReservation, World};
 
 /// Small numbers often, so that floors are met exactly; and the ends of the range.
 fn number(small: u64) -> impl Strategy<Value = u64> {
@@ -42,13 +42,13 @@ fn domain_floor() -> impl Strategy<Value = DomainFloor> {
     })
 }
 
-fn volume() -> impl Strategy<Value = Volume> {
+fn volume() -> impl Strategy<Value = PlainReservation> {
     let per_second = prop_oneof![8 => 0..20_000u32, 1 => Just(u32::MAX), 1 => Just(0)];
     let io_bytes = prop_oneof![8 => Just(16u32 << 10), 1 => Just(1 << 20), 1 => any::<u32>()];
     let write_ppm = prop_oneof![Just(0), Just(1_000_000), 0..=1_000_000u32];
     let oversell = prop_oneof![4 => Just(1_000_000), 1 => 1_000_000..=u32::MAX];
     (per_second, io_bytes, write_ppm, oversell).prop_map(
-        |(per_second, io_bytes, write_ppm, oversell_ppm)| Volume {
+        |(per_second, io_bytes, write_ppm, oversell_ppm)| PlainReservation {
             per_second,
             io_bytes,
             write_ppm,
@@ -59,12 +59,12 @@ fn volume() -> impl Strategy<Value = Volume> {
 
 /// One thing that happens to the books.
 #[derive(Clone, Debug)]
-enum Step {
+enum BooksCall {
     /// Asks, and enters what is admitted.
-    Admit(u8, Volume),
+    Admit(u8, PlainReservation),
     /// The volume's present reservation at another rate.
     Resize(u8, u32),
-    Enter(u8, Volume),
+    Enter(u8, PlainReservation),
     Remove(u8),
     SetDevice(DeviceFloor),
     /// The device delivers this many in a thousand of what it did.
@@ -72,16 +72,16 @@ enum Step {
     SetDomain(DomainFloor),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn call() -> impl Strategy<Value = BooksCall> {
     let number = || 0..6u8;
     prop_oneof![
-        12 => (number(), volume()).prop_map(|(v, a)| Step::Admit(v, a)),
-        6 => (number(), 0..20_000u32).prop_map(|(v, r)| Step::Resize(v, r)),
-        2 => (number(), volume()).prop_map(|(v, a)| Step::Enter(v, a)),
-        4 => number().prop_map(Step::Remove),
-        1 => device_floor().prop_map(Step::SetDevice),
-        2 => (0..1_200u16).prop_map(Step::Drift),
-        1 => domain_floor().prop_map(Step::SetDomain),
+        12 => (number(), volume()).prop_map(|(v, a)| BooksCall::Admit(v, a)),
+        6 => (number(), 0..20_000u32).prop_map(|(v, r)| BooksCall::Resize(v, r)),
+        2 => (number(), volume()).prop_map(|(v, a)| BooksCall::Enter(v, a)),
+        4 => number().prop_map(BooksCall::Remove),
+        1 => device_floor().prop_map(BooksCall::SetDevice),
+        2 => (0..1_200u16).prop_map(BooksCall::Drift),
+        1 => domain_floor().prop_map(BooksCall::SetDomain),
     ]
 }
 
@@ -89,14 +89,14 @@ fn step() -> impl Strategy<Value = Step> {
 struct Pair {
     ledger: Ledger,
     world: World,
-    volumes: BTreeMap<u8, Volume>,
+    volumes: BTreeMap<u8, PlainReservation>,
 }
 
 fn id(volume: u8) -> VolumeId {
     VolumeId::from_bits(volume.into())
 }
 
-fn reservation(volume: &Volume) -> Reservation {
+fn reservation(volume: &PlainReservation) -> Reservation {
     Reservation {
         per_second: volume.per_second,
         io_bytes: volume.io_bytes,
@@ -111,44 +111,44 @@ impl Pair {
         Self { ledger: Ledger::new(device, domain, share_ppm), world, volumes: BTreeMap::new() }
     }
 
-    fn apply(&mut self, step: &Step) -> Result<(), TestCaseError> {
-        match step {
-            Step::Admit(v, volume) => self.admit(*v, volume.clone())?,
-            Step::Resize(v, per_second) => {
+    fn apply(&mut self, call: &BooksCall) -> Result<(), TestCaseError> {
+        match call {
+            BooksCall::Admit(v, volume) => self.admit(*v, volume.clone())?,
+            BooksCall::Resize(v, per_second) => {
                 if let Some(present) = self.volumes.get(v).cloned() {
-                    self.admit(*v, Volume { per_second: *per_second, ..present })?;
+                    self.admit(*v, PlainReservation { per_second: *per_second, ..present })?;
                 }
             }
-            Step::Enter(v, volume) => {
+            BooksCall::Enter(v, volume) => {
                 prop_assert_eq!(self.ledger.enter(id(*v), reservation(volume)), Ok(()));
                 self.volumes.insert(*v, volume.clone());
             }
-            Step::Remove(v) => {
+            BooksCall::Remove(v) => {
                 let removed = self.ledger.remove(id(*v));
                 let expected = self.volumes.remove(v);
                 prop_assert_eq!(removed, expected.as_ref().map(reservation));
             }
-            Step::SetDevice(floor) => self.world.device = *floor,
-            Step::Drift(thousandths) => {
+            BooksCall::SetDevice(floor) => self.world.device = *floor,
+            BooksCall::Drift(thousandths) => {
                 let time = &mut self.world.device.time_ns_per_second;
                 let drifted = u128::from(*time) * u128::from(*thousandths) / 1_000;
                 *time = u64::try_from(drifted).unwrap_or(u64::MAX);
             }
-            Step::SetDomain(floor) => self.world.domain = *floor,
+            BooksCall::SetDomain(floor) => self.world.domain = *floor,
         }
         self.ledger.set_floors(self.world.device, self.world.domain);
         Ok(())
     }
 
     /// Asks both, compares, and on a refusal checks that it tells the largest that fits.
-    fn admit(&mut self, v: u8, new: Volume) -> Result<(), TestCaseError> {
+    fn admit(&mut self, v: u8, new: PlainReservation) -> Result<(), TestCaseError> {
         let others: Vec<_> = self.volumes.iter().filter(|(k, _)| **k != v).map(|o| o.1).collect();
         let old = self.volumes.get(&v);
         let admits = self.world.admits(&others, old, &new);
         let shrinks = old.is_some_and(|old| {
             new.per_second <= old.per_second
-                && Volume { per_second: 0, ..new.clone() }
-                    == Volume { per_second: 0, ..old.clone() }
+                && PlainReservation { per_second: 0, ..new.clone() }
+                    == PlainReservation { per_second: 0, ..old.clone() }
         });
         let before = self.ledger.clone();
         let answer = self.ledger.consult(id(v), &reservation(&new));
@@ -156,7 +156,7 @@ impl Pair {
         prop_assert_eq!(answer.is_ok(), admits, "{:?}", answer);
         prop_assert!(admits || !shrinks, "a volume that shrinks was refused: {answer:?}");
         let at = |per_second| {
-            let volume = Volume { per_second, ..new.clone() };
+            let volume = PlainReservation { per_second, ..new.clone() };
             self.world.admits(&others, old, &volume)
         };
         let most = self.ledger.per_second_max(id(v), &reservation(&new));
@@ -199,11 +199,11 @@ proptest! {
         share_ppm in prop_oneof![Just(800_000), Just(1_000_000), 0..=1_000_000u32],
         domain in domain_floor(),
         device in device_floor(),
-        steps in prop::collection::vec(step(), 1..40),
+        calls in prop::collection::vec(call(), 1..40),
     ) {
         let mut pair = Pair::new(share_ppm, domain, device);
-        for step in steps {
-            pair.apply(&step)?;
+        for call in calls {
+            pair.apply(&call)?;
             pair.compare()?;
         }
     }

@@ -10,7 +10,7 @@ use super::instances::Instance;
 use super::level::worth;
 use super::requests::Request;
 use super::system::System;
-use super::volumes::{Others, Volume};
+use super::volumes::{Others, VolumeModel};
 
 /// Volumes are numbered below this: twice what one core carries. A wild number takes no memory.
 pub(super) const VOLUMES_MAX: u32 = 1 << 17;
@@ -26,7 +26,7 @@ const STALLS_MAX: usize = 64;
 pub(super) struct Seen {
     pub(super) system: System,
     pub(super) now: u64,
-    pub(super) volumes: Vec<Option<Box<Volume>>>,
+    pub(super) volumes: Vec<Option<Box<VolumeModel>>>,
     pub(super) instances: Vec<Instance>,
     pub(super) device: Device,
     pub(super) stalls: Stalls,
@@ -44,13 +44,13 @@ pub(super) struct Stalls {
 impl Seen {
     pub(super) fn new(system: System) -> Self {
         let device = Device::new(system.device);
-        let volume = |promise| Some(Box::new(Volume::new(0, promise)));
+        let volume = |promise| Some(Box::new(VolumeModel::new(0, promise)));
         let volumes = system.volumes.iter().map(volume).collect();
         let instances = system.instances.iter().map(Instance::new).collect();
         Self { system, now: 0, volumes, instances, device, stalls: Stalls::default() }
     }
 
-    pub(super) fn volume(&self, number: u32) -> Option<&Volume> {
+    pub(super) fn volume(&self, number: u32) -> Option<&VolumeModel> {
         self.volumes.get(number as usize)?.as_deref()
     }
 
@@ -59,7 +59,7 @@ impl Seen {
     }
 
     /// Volumes that exist, with their numbers.
-    pub(super) fn each_volume(&self) -> impl Iterator<Item = (u32, &Volume)> {
+    pub(super) fn each_volume(&self) -> impl Iterator<Item = (u32, &VolumeModel)> {
         (0..).zip(&self.volumes).filter_map(|(number, volume)| Some((number, volume.as_deref()?)))
     }
 
@@ -123,7 +123,7 @@ impl Seen {
                 let at = *volume as usize;
                 if *volume < VOLUMES_MAX {
                     self.volumes.resize_with(self.volumes.len().max(at + 1), || None);
-                    let mut added = Volume::new(self.now, promise);
+                    let mut added = VolumeModel::new(self.now, promise);
                     added.catch_up(self.others(promise.instance));
                     self.volumes[at] = Some(Box::new(added));
                 }
@@ -183,7 +183,7 @@ impl Seen {
         }
     }
 
-    fn volume_mut(&mut self, number: u32) -> Option<&mut Volume> {
+    fn volume_mut(&mut self, number: u32) -> Option<&mut VolumeModel> {
         self.volumes.get_mut(number as usize)?.as_deref_mut()
     }
 }

@@ -39,7 +39,7 @@ pub(super) struct HeldUp {
 
 /// See the module's text.
 #[derive(Debug)]
-pub(super) struct Volume {
+pub(super) struct VolumeModel {
     pub(super) promise: VolumePromise,
     /// I/Os, bytes, guard.
     pub(super) limits: [Option<Limited>; DIMENSIONS],
@@ -69,7 +69,7 @@ pub(super) struct Others {
     pub(super) idle_until: u64,
 }
 
-impl Volume {
+impl VolumeModel {
     pub(super) fn new(now: u64, promise: &VolumePromise) -> Self {
         let [operations, bytes, guard] = promise.limits();
         let tolerance_ns = promise.tolerance_ns;

@@ -80,7 +80,7 @@ pub const fn whole(request: &Request) -> Dispatch {
 }
 
 #[derive(Debug)]
-struct Volume<L> {
+struct LimitedVolume<L> {
     limiter: L,
     queue: VecDeque<Request>,
     /// The timer as it is entered in the set of all timers.
@@ -90,7 +90,7 @@ struct Volume<L> {
 /// Volumes, each behind its own limiter. Volumes are numbered from 0.
 #[derive(Debug)]
 pub struct Limited<L> {
-    volumes: Vec<Volume<L>>,
+    volumes: Vec<LimitedVolume<L>>,
     timers: BTreeSet<(Instant, u32)>,
     output: VecDeque<Dispatch>,
 }
@@ -99,8 +99,11 @@ impl<L: Limiter> Limited<L> {
     /// As many volumes as there are limits given.
     #[must_use]
     pub fn new(now: Instant, rates: &[Rates]) -> Self {
-        let volume =
-            |rates| Volume { limiter: L::new(now, rates), queue: VecDeque::new(), timer: None };
+        let volume = |rates| LimitedVolume {
+            limiter: L::new(now, rates),
+            queue: VecDeque::new(),
+            timer: None,
+        };
         let volumes = rates.iter().map(volume).collect();
         let mut limited = Self { volumes, timers: BTreeSet::new(), output: VecDeque::new() };
         for volume in 0..rates.len() {
@@ -118,7 +121,7 @@ impl<L: Limiter> Limited<L> {
     }
 
     fn serve(&mut self, now: Instant, at: usize) {
-        let Volume { limiter, queue, .. } = &mut self.volumes[at];
+        let LimitedVolume { limiter, queue, .. } = &mut self.volumes[at];
         while let Some(head) = queue.front() {
             if !limiter.take(now, head) {
                 break;

@@ -68,7 +68,7 @@ struct Slot {
 }
 
 #[derive(Debug)]
-struct Volume {
+struct LoadedVolume {
     client: Client,
     tally: Tally,
     offset: u64,
@@ -81,7 +81,7 @@ struct Loaded<'a, P: ?Sized> {
     setting: &'a Setting<'a>,
     random: Random,
     slots: Vec<Slot>,
-    volumes: Vec<Volume>,
+    volumes: Vec<LoadedVolume>,
     /// Of dispatches, and when each was given to the device.
     timeline: Timeline<(Dispatch, Instant)>,
 }
@@ -93,7 +93,7 @@ pub(super) fn run<P: Policy + ?Sized>(
     seed: u64,
 ) -> Vec<Tally> {
     let windows = setting.seconds() * (SECOND_NS / WINDOW_NS) as usize;
-    let volume = |client: &Client| Volume {
+    let volume = |client: &Client| LoadedVolume {
         client: *client,
         tally: Tally {
             dispatched: vec![0; windows],

@@ -32,7 +32,7 @@ struct Tags {
 }
 
 #[derive(Clone, Debug)]
-struct Volume {
+struct TaggedVolume {
     /// Seconds that a request of the reference cost takes by each measure; infinite for none.
     reservation_period: f64,
     limit_period: f64,
@@ -46,7 +46,7 @@ struct Volume {
 pub struct MClock {
     cost: DeviceCost,
     reference_ns: f64,
-    volumes: Vec<Volume>,
+    volumes: Vec<TaggedVolume>,
     /// Whether the request that [`Order::next`] named goes by its reservation.
     by_reservation: bool,
     /// Whether what goes by reservation advances the weight's tag too.
@@ -58,7 +58,7 @@ impl MClock {
     #[must_use]
     pub fn new(cost: DeviceCost, reference_length: u32, shares: &[Share]) -> Self {
         let period = |rate: u64, none: f64| if rate == 0 { none } else { 1.0 / rate as f64 };
-        let volume = |share: &Share| Volume {
+        let volume = |share: &Share| TaggedVolume {
             reservation_period: period(share.reservation, f64::INFINITY),
             limit_period: period(share.limit, 0.0),
             weight_period: 1.0 / f64::from(share.weight.max(1)),
@@ -98,7 +98,7 @@ impl MClock {
     }
 
     /// The backlogged volume with the smallest of some tag, the first of equals.
-    fn smallest(&self, tag: impl Fn(&Volume) -> Option<f64>) -> Option<(f64, u32)> {
+    fn smallest(&self, tag: impl Fn(&TaggedVolume) -> Option<f64>) -> Option<(f64, u32)> {
         let mut smallest: Option<(f64, u32)> = None;
         for (number, volume) in self.volumes.iter().enumerate().filter(|(_, v)| v.backlogged) {
             if let Some(tag) = tag(volume)
@@ -125,13 +125,14 @@ impl Order for MClock {
 
     fn next(&mut self, now: Instant) -> Option<u32> {
         let now = seconds(now);
-        let due = |volume: &Volume| Some(volume.tags.reservation).filter(|tag| *tag <= now);
+        let due = |volume: &TaggedVolume| Some(volume.tags.reservation).filter(|tag| *tag <= now);
         if let Some((_, volume)) = self.smallest(due) {
             self.by_reservation = true;
             return Some(volume);
         }
         self.by_reservation = false;
-        let ready = |volume: &Volume| Some(volume.tags.weight).filter(|_| volume.tags.limit <= now);
+        let ready =
+            |volume: &TaggedVolume| Some(volume.tags.weight).filter(|_| volume.tags.limit <= now);
         self.smallest(ready).map(|(_, volume)| volume)
     }
 
@@ -151,7 +152,7 @@ impl Order for MClock {
     }
 
     fn timer(&self) -> Option<Instant> {
-        let soonest = |volume: &Volume| Some(volume.tags.reservation.min(volume.tags.limit));
+        let soonest = |volume: &TaggedVolume| Some(volume.tags.reservation.min(volume.tags.limit));
         self.smallest(soonest).filter(|(at, _)| at.is_finite()).map(|(at, _)| instant(at))
     }
 }

@@ -60,7 +60,7 @@ impl Bucket {
 }
 
 #[derive(Debug)]
-struct Volume {
+struct FilteredVolume {
     /// For reads and for writes; `None` is unlimited.
     buckets: [Option<Bucket>; 2],
     threads_busy: usize,
@@ -71,7 +71,7 @@ struct Volume {
 /// ignored.
 #[derive(Debug)]
 pub struct Nbdkit {
-    volumes: Vec<Volume>,
+    volumes: Vec<FilteredVolume>,
     /// Threads that sleep, by when they wake and in the order they fell asleep: their request and
     /// the bits it still lacks.
     sleepers: BTreeMap<(Instant, u64), (Request, u64)>,
@@ -85,7 +85,11 @@ impl Nbdkit {
     pub fn new(now: Instant, rates: &[Rates]) -> Self {
         let volume = |rates: &Rates| {
             let bucket = || rates.bytes.map(|bytes| Bucket::new(now, bytes.max(1) * 8));
-            Volume { buckets: [bucket(), bucket()], threads_busy: 0, waiting: VecDeque::new() }
+            FilteredVolume {
+                buckets: [bucket(), bucket()],
+                threads_busy: 0,
+                waiting: VecDeque::new(),
+            }
         };
         Self {
             volumes: rates.iter().map(volume).collect(),

@@ -64,7 +64,7 @@ pub struct Wanted {
 
 /// What a client does when it is woken or answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
+pub enum NextSend {
     /// Sends so many requests, those of threads 0, 1, ... in turn.
     Send(u32),
     /// Sends one of this thread.
@@ -109,15 +109,15 @@ impl Client {
     }
 
     /// What it does at its start.
-    pub fn start(&mut self, now: u64) -> Step {
+    pub fn start(&mut self, now: u64) -> NextSend {
         match &self.setup.load {
             Load::Closed { threads, depth, .. } => {
-                Step::Send(u32::from(*threads) * u32::from(*depth))
+                NextSend::Send(u32::from(*threads) * u32::from(*depth))
             }
             Load::Open { .. } => self.next_arrival(now),
             Load::Job { every_ns, poisson: true, .. } => {
                 let every_ns = *every_ns;
-                Step::Wait(now.saturating_add(self.random.exponential(every_ns)), NO_THREAD)
+                NextSend::Wait(now.saturating_add(self.random.exponential(every_ns)), NO_THREAD)
             }
             Load::Job { .. } => self.begin_batch(now),
             Load::Trace(_) => self.next_recorded(now),
@@ -126,42 +126,42 @@ impl Client {
 
     /// What it does when a wait is over; called until it answers with a wait or rest. Open loads
     /// send first and then wait for the next arrival.
-    pub fn wake(&mut self, now: u64, thread: u16) -> Step {
+    pub fn wake(&mut self, now: u64, thread: u16) -> NextSend {
         if now >= self.setup.stop_ns {
-            return Step::Rest;
+            return NextSend::Rest;
         }
         match &self.setup.load {
-            Load::Closed { .. } => Step::SendAs(thread),
-            Load::Open { .. } => Step::SendAs(0),
+            Load::Closed { .. } => NextSend::SendAs(thread),
+            Load::Open { .. } => NextSend::SendAs(0),
             Load::Job { .. } if thread == NO_THREAD => self.begin_batch(now),
-            Load::Job { .. } => Step::SendAs(thread),
+            Load::Job { .. } => NextSend::SendAs(thread),
             Load::Trace(arrivals) => match arrivals.get(index(self.arrivals)) {
                 Some(arrival) => {
                     self.arrivals += 1;
                     let operation = self.operation(arrival.is_read);
                     let (offset, length) = (arrival.offset, arrival.length);
-                    Step::SendThis(Wanted { operation, offset, length })
+                    NextSend::SendThis(Wanted { operation, offset, length })
                 }
-                None => Step::Rest,
+                None => NextSend::Rest,
             },
         }
     }
 
     /// When an open load's next request comes, the one before having been sent.
-    pub fn after_arrival(&mut self, now: u64) -> Step {
+    pub fn after_arrival(&mut self, now: u64) -> NextSend {
         match &self.setup.load {
             Load::Open { .. } => self.next_arrival(now),
             Load::Trace(_) => self.next_recorded(now),
-            Load::Closed { .. } | Load::Job { .. } => Step::Rest,
+            Load::Closed { .. } | Load::Job { .. } => NextSend::Rest,
         }
     }
 
     /// What it does when a request of `thread` was answered.
     #[inline(always)]
-    pub fn answered(&mut self, now: u64, thread: u16) -> Step {
+    pub fn answered(&mut self, now: u64, thread: u16) -> NextSend {
         self.under_way -= 1;
         if now >= self.setup.stop_ns {
-            return Step::Rest;
+            return NextSend::Rest;
         }
         match &self.setup.load {
             Load::Closed { think, .. } => {
@@ -175,7 +175,7 @@ impl Client {
                     return self.go_on(now, thread, think);
                 }
                 if self.under_way > 0 {
-                    return Step::Rest;
+                    return NextSend::Rest;
                 }
                 let distance_ns = match *poisson {
                     true => self.random.exponential(*every_ns),
@@ -183,21 +183,21 @@ impl Client {
                 };
                 let started_ns = self.batch.started_at;
                 self.batches.push(BatchRecord { started_ns, took_ns: now - started_ns });
-                Step::Wait(now.max(started_ns.saturating_add(distance_ns)), NO_THREAD)
+                NextSend::Wait(now.max(started_ns.saturating_add(distance_ns)), NO_THREAD)
             }
-            Load::Open { .. } | Load::Trace(_) => Step::Rest,
+            Load::Open { .. } | Load::Trace(_) => NextSend::Rest,
         }
     }
 
     /// What a thread does that is to send another request.
     #[inline(always)]
-    fn go_on(&mut self, now: u64, thread: u16, think: Think) -> Step {
+    fn go_on(&mut self, now: u64, thread: u16, think: Think) -> NextSend {
         match think {
-            Think::No => Step::SendAs(thread),
-            Think::Constant(ns) => Step::Wait(now.saturating_add(ns), thread),
+            Think::No => NextSend::SendAs(thread),
+            Think::Constant(ns) => NextSend::Wait(now.saturating_add(ns), thread),
             Think::Exponential(mean_ns) => {
                 let ns = self.random.exponential(mean_ns);
-                Step::Wait(now.saturating_add(ns), thread)
+                NextSend::Wait(now.saturating_add(ns), thread)
             }
         }
     }
@@ -235,33 +235,33 @@ impl Client {
         if is_read { Operation::Read } else { Operation::Write { fua: self.setup.shape.fua } }
     }
 
-    fn next_arrival(&mut self, now: u64) -> Step {
-        let Load::Open { per_second, poisson } = self.setup.load else { return Step::Rest };
+    fn next_arrival(&mut self, now: u64) -> NextSend {
+        let Load::Open { per_second, poisson } = self.setup.load else { return NextSend::Rest };
         let per_second = per_second.max(1);
         if poisson {
             let distance = self.random.exponential(1_000_000_000 / per_second);
-            return Step::Wait(now.saturating_add(distance), NO_THREAD);
+            return NextSend::Wait(now.saturating_add(distance), NO_THREAD);
         }
         // Counted from the start, so that rounding does not add up.
         self.arrivals += 1;
         let after = u128::from(self.arrivals) * 1_000_000_000 / u128::from(per_second);
         let after = u64::try_from(after).unwrap_or(u64::MAX);
-        Step::Wait(self.setup.start_ns.saturating_add(after), NO_THREAD)
+        NextSend::Wait(self.setup.start_ns.saturating_add(after), NO_THREAD)
     }
 
-    fn next_recorded(&self, _now: u64) -> Step {
-        let Load::Trace(arrivals) = &self.setup.load else { return Step::Rest };
+    fn next_recorded(&self, _now: u64) -> NextSend {
+        let Load::Trace(arrivals) = &self.setup.load else { return NextSend::Rest };
         match arrivals.get(index(self.arrivals)) {
-            Some(next) => Step::Wait(self.setup.start_ns.saturating_add(next.at_ns), NO_THREAD),
-            None => Step::Rest,
+            Some(next) => NextSend::Wait(self.setup.start_ns.saturating_add(next.at_ns), NO_THREAD),
+            None => NextSend::Rest,
         }
     }
 
-    fn begin_batch(&mut self, now: u64) -> Step {
-        let Load::Job { ios, depth, .. } = self.setup.load else { return Step::Rest };
+    fn begin_batch(&mut self, now: u64) -> NextSend {
+        let Load::Job { ios, depth, .. } = self.setup.load else { return NextSend::Rest };
         let at_once = u64::from(depth.max(1)).min(ios);
         self.batch = Batch { started_at: now, left: ios - at_once };
-        Step::Send(u32::try_from(at_once).unwrap_or(u32::MAX))
+        NextSend::Send(u32::try_from(at_once).unwrap_or(u32::MAX))
     }
 }
 

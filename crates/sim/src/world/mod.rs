@@ -30,7 +30,7 @@ mod table;
 mod tests;
 mod watched;
 
-use self::client::{BatchRecord, Client, NO_THREAD, Step};
+use self::client::{BatchRecord, Client, NO_THREAD, NextSend};
 use self::device::Device;
 use self::events::Heap;
 use self::policy::{Policy, Request};
@@ -83,7 +83,7 @@ enum Event {
 
 /// One volume while the world runs.
 #[derive(Debug)]
-struct Volume {
+struct RunningVolume {
     recorder: Recorder,
     /// Requests that found the policy's queue full, in the order they came.
     blocked: VecDeque<Request>,
@@ -141,7 +141,7 @@ pub struct World<P> {
     events: Heap<Event>,
     device: Device,
     poller: Poller,
-    volumes: Vec<Volume>,
+    volumes: Vec<RunningVolume>,
     stripes: Vec<StripeSetup>,
     clients: Vec<Client>,
     changes: Vec<ChangeKind>,
@@ -162,7 +162,7 @@ impl<P: Policy> World<P> {
         let samples = setup.duration_ns / setup.sample_ns.max(1);
         let stretched = setup.volumes.len() + setup.clients.len() <= STRETCHED_RECORDS_MAX;
         let recorder = || Recorder::new(samples, stretched);
-        let volumes = setup.volumes.iter().map(|volume| Volume {
+        let volumes = setup.volumes.iter().map(|volume| RunningVolume {
             recorder: recorder(),
             blocked: VecDeque::new(),
             instance: volume.instance.unwrap_or(0),
@@ -344,7 +344,7 @@ impl<P: Policy> World<P> {
             Event::Wake(client, thread) => {
                 let step = self.clients[client as usize].wake(self.now, thread);
                 self.carry_out(client, step);
-                if thread == NO_THREAD && step != Step::Rest {
+                if thread == NO_THREAD && step != NextSend::Rest {
                     let step = self.clients[client as usize].after_arrival(self.now);
                     self.carry_out(client, step);
                 }

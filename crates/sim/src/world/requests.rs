@@ -1,25 +1,25 @@
 //! The way of a request: from its client to the policy, to the device, and back.
 
-use super::{Event, Group, NO_GROUP, UnderWay, Volume, World};
+use super::{Event, Group, NO_GROUP, RunningVolume, UnderWay, World};
 use crate::scenario::setup::Target;
-use crate::world::client::{BACKLOG_MAX, Step, Wanted};
+use crate::world::client::{BACKLOG_MAX, NextSend, Wanted};
 use crate::world::device::Done;
 use crate::world::policy::{Dispatch, Policy, Request};
 use evenkeel_core::time::{Duration, Instant};
 
 impl<P: Policy> World<P> {
-    pub(super) fn carry_out(&mut self, client: u32, step: Step) {
+    pub(super) fn carry_out(&mut self, client: u32, step: NextSend) {
         match step {
-            Step::Send(requests) => {
+            NextSend::Send(requests) => {
                 for nth in 0..requests {
                     let thread = self.clients[client as usize].thread(nth);
                     self.send_next(client, thread);
                 }
             }
-            Step::SendAs(thread) => self.send_next(client, thread),
-            Step::SendThis(wanted) => self.send(client, 0, wanted),
-            Step::Wait(until, thread) => self.events.push(until, Event::Wake(client, thread)),
-            Step::Rest => {}
+            NextSend::SendAs(thread) => self.send_next(client, thread),
+            NextSend::SendThis(wanted) => self.send(client, 0, wanted),
+            NextSend::Wait(until, thread) => self.events.push(until, Event::Wake(client, thread)),
+            NextSend::Rest => {}
         }
     }
 
@@ -76,7 +76,7 @@ impl<P: Policy> World<P> {
             whole: false,
         }));
         self.submitted += 1;
-        let Volume { blocked, instance, .. } = &mut self.volumes[volume as usize];
+        let RunningVolume { blocked, instance, .. } = &mut self.volumes[volume as usize];
         let instance = *instance;
         let request = Request { volume, instance, operation, offset, length, handle };
         // Whoever waits already goes first.
@@ -151,7 +151,7 @@ impl<P: Policy> World<P> {
         }
         match client.answered(self.now, thread) {
             // What nearly every closed loop does, without a call.
-            Step::SendAs(thread) => self.send_next(number, thread),
+            NextSend::SendAs(thread) => self.send_next(number, thread),
             step => self.carry_out(number, step),
         }
     }

@@ -40,7 +40,7 @@ pub enum Sabotage {
 }
 
 /// One volume with its client, which keeps so many requests in flight.
-struct Volume {
+struct ClientVolume {
     index: VolumeIndex,
     pacing: Pacing,
     claim: Claim,
@@ -77,7 +77,7 @@ pub struct World {
     checkers: Checkers,
     timeline: Timeline<OnDevice>,
     /// By the checkers' number.
-    volumes: BTreeMap<u32, Volume>,
+    volumes: BTreeMap<u32, ClientVolume>,
     numbers: BTreeMap<VolumeIndex, u32>,
     next_number: u32,
     sabotage: Sabotage,
@@ -175,7 +175,7 @@ impl World {
         let depth = self.rng.among(&[1, 4, 32, 200, 1_500]);
         let block = self.rng.among(&[512, 4 << 10, 16 << 10, 64 << 10]);
         let other = self.rng.among(&[block, 300 << 10, 1 << 20]);
-        let volume = Volume {
+        let volume = ClientVolume {
             index,
             pacing,
             claim,

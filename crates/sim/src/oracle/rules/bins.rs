@@ -7,7 +7,7 @@ use super::super::event::Dispatched;
 use super::super::level::UNIT;
 use super::super::seen::Seen;
 use super::super::system::DIMENSIONS;
-use super::super::volumes::{Limited, Volume};
+use super::super::volumes::{Limited, VolumeModel};
 
 /// The length of a bin.
 pub(super) const BIN_NS: u64 = 100_000_000;
@@ -65,7 +65,7 @@ pub(super) struct Second {
 }
 
 impl Backlog {
-    pub(super) fn new(volume: &Volume, now: u64, from_idle: bool) -> Self {
+    pub(super) fn new(volume: &VolumeModel, now: u64, from_idle: bool) -> Self {
         Self {
             bins: [Bin::default(); SECOND_BINS],
             open: Bin { levels: volume.limits, ..Bin::default() },
@@ -84,7 +84,7 @@ impl Backlog {
     /// Lets time pass up to now; calls `judge` for every second that is over.
     pub(super) fn pass(
         &mut self,
-        volume: &Volume,
+        volume: &VolumeModel,
         seen: &Seen,
         mut judge: impl FnMut(&Self, &Second),
     ) {
@@ -119,7 +119,7 @@ impl Backlog {
         self.open.wait(left_ns, &waited);
     }
 
-    fn close(&mut self, volume: &Volume, now: u64) {
+    fn close(&mut self, volume: &VolumeModel, now: u64) {
         self.bins.rotate_left(1);
         self.bins[SECOND_BINS - 1] = self.open;
         // The levels are known as of now: what they were at the edge is worked out backwards.
@@ -153,7 +153,7 @@ impl Backlog {
         }
     }
 
-    pub(super) fn take(&mut self, dispatched: &Dispatched, volume: &Volume, now: u64) {
+    pub(super) fn take(&mut self, dispatched: &Dispatched, volume: &VolumeModel, now: u64) {
         let units = dispatched.charge();
         bind(&mut self.bound_since, volume.bound_after(&units), now);
         for (dimension, units) in units.into_iter().enumerate() {

@@ -3,7 +3,7 @@
 use super::super::event::{Direction, Event, Sample};
 use super::super::report::{Findings, Rule, Whose};
 use super::super::seen::Seen;
-use super::super::volumes::Volume;
+use super::super::volumes::VolumeModel;
 use super::Watcher;
 
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl Watcher for Bounded {
 }
 
 /// Whether one more request has room. An empty queue takes any.
-fn fits(volume: &Volume, length: u32, seen: &Seen) -> bool {
+fn fits(volume: &VolumeModel, length: u32, seen: &Seen) -> bool {
     let bounds = seen.system.bounds;
     let requests = &volume.requests;
     requests.queued == 0
@@ -55,7 +55,7 @@ fn fits(volume: &Volume, length: u32, seen: &Seen) -> bool {
             && requests.queued_bytes + u64::from(length) <= bounds.queued_bytes)
 }
 
-fn words(volume: &Volume, seen: &Seen) -> (String, String) {
+fn words(volume: &VolumeModel, seen: &Seen) -> (String, String) {
     let bounds = seen.system.bounds;
     let requests = &volume.requests;
     (

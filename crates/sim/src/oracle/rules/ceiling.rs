@@ -14,7 +14,7 @@ use super::super::level::{UNIT, worth};
 use super::super::report::{Findings, Rule, Whose};
 use super::super::seen::Seen;
 use super::super::system::{CatchUp, DIMENSIONS};
-use super::super::volumes::Volume;
+use super::super::volumes::VolumeModel;
 use super::{NAMES, PerVolume, Watcher, units_text};
 
 /// The excess of the worst window that ends now, in one dimension.
@@ -103,7 +103,7 @@ impl Watcher for Ceiling {
 }
 
 impl OfVolume {
-    fn settle(&mut self, volume: &Volume, now: u64, rule: CatchUp) {
+    fn settle(&mut self, volume: &VolumeModel, now: u64, rule: CatchUp) {
         if !self.begun {
             self.begun = true;
             for (window, limit) in self.windows.iter_mut().zip(volume.promise.limits()) {

@@ -12,7 +12,7 @@ use super::super::level::{UNIT, worth};
 use super::super::report::{Findings, Rule, Whose};
 use super::super::seen::Seen;
 use super::super::system::DIMENSIONS;
-use super::super::volumes::{Limited, Volume};
+use super::super::volumes::{Limited, VolumeModel};
 use super::bins::bind;
 use super::{NAMES, PerVolume, Watcher, units_text};
 
@@ -97,7 +97,7 @@ impl OfVolume {
     }
 
     /// Time in which others held the volume up is caught up at a quarter of the rate.
-    fn excuse(&mut self, volume: &Volume, seen: &Seen) {
+    fn excuse(&mut self, volume: &VolumeModel, seen: &Seen) {
         let unexcused = volume.held_up.unexcused_ns.saturating_sub(self.unexcused_ns);
         self.unexcused_ns = volume.held_up.unexcused_ns;
         if unexcused > 0 && seen.device.work.is_some() {
@@ -124,7 +124,7 @@ impl OfVolume {
     fn take(
         &mut self,
         dispatched: &Dispatched,
-        volume: &Volume,
+        volume: &VolumeModel,
         seen: &Seen,
         findings: &mut Findings,
     ) {

@@ -5,7 +5,7 @@ use super::super::level::{UNIT, worth};
 use super::super::report::{Findings, Rule, Whose};
 use super::super::seen::{Seen, worth_without};
 use super::super::system::{DIMENSIONS, Floor, Margins};
-use super::super::volumes::Volume;
+use super::super::volumes::VolumeModel;
 use super::bins::{BIN_NS, Backlog, SECOND_BINS, Second};
 use super::{NAMES, PerVolume, Watcher, units_text};
 
@@ -57,7 +57,7 @@ impl Watcher for Seconds {
             Event::Removed { .. } => *backlog = None,
             // Limits have changed: the backlog is a new one as of the next event.
             Event::Modified { promise, .. } if backlog.is_some() => {
-                let mut changed = Volume::new(seen.now, promise);
+                let mut changed = VolumeModel::new(seen.now, promise);
                 changed.limits = volume.limits;
                 changed.held_up = volume.held_up;
                 changed.modify(promise, seen.system.margins.modify_debt_ns);
@@ -79,7 +79,7 @@ impl Watcher for Seconds {
 /// A second and all that is needed to judge it.
 struct Judge<'a> {
     number: u32,
-    volume: &'a Volume,
+    volume: &'a VolumeModel,
     seen: &'a Seen,
     backlog: &'a Backlog,
     second: &'a Second,

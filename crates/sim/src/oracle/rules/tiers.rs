@@ -11,7 +11,7 @@ use super::super::level::{Level, worth};
 use super::super::report::{Findings, Rule, Whose};
 use super::super::seen::Seen;
 use super::super::system::{Floor, System, VolumePromise};
-use super::super::volumes::{Limited, Volume};
+use super::super::volumes::{Limited, VolumeModel};
 use super::{PerVolume, Watcher, units_text};
 
 /// Others that are due and looked at for each burst: more are never held up by their own limits in
@@ -204,7 +204,7 @@ fn charge(dispatched: &Dispatched, promise: &VolumePromise, seen: &Seen) -> u64 
 
 /// Whether the first of a queue has been let pass by its volume's limits and its instance's for
 /// longer than the slack, not counting time in which nobody could do anything.
-fn could_go(volume: &Volume, seen: &Seen) -> bool {
+fn could_go(volume: &VolumeModel, seen: &Seen) -> bool {
     let slack_ns = seen.system.bounds.base_slack_ns;
     let span_ns = seen.now - volume.settled_at;
     let open = |level: &Level| level.rate > 0 && level.raised(span_ns) >= 0;

@@ -55,7 +55,7 @@ pub(super) struct Client {
     pub(super) length: u32,
 }
 
-struct Volume {
+struct ServedVolume {
     promise: VolumePromise,
     client: Client,
     operations: Vec<Tokens>,
@@ -94,7 +94,7 @@ pub(super) fn serve(
 }
 
 struct Server {
-    volumes: Vec<Volume>,
+    volumes: Vec<ServedVolume>,
     hosts: Vec<[Vec<Tokens>; 2]>,
     now: u64,
     on_device: VecDeque<Completed>,
@@ -109,7 +109,7 @@ impl Server {
                 Limit { per_second, ..limit }
             })
         };
-        let volume = |(promise, client): (&VolumePromise, &Client)| Volume {
+        let volume = |(promise, client): (&VolumePromise, &Client)| ServedVolume {
             promise: *promise,
             client: *client,
             operations: tokens(

@@ -52,9 +52,9 @@ fn models() -> Vec<(&'static str, Box<dyn Policy>, bool)> {
 }
 
 /// A request of a test: time since the last one, volume, operation, length.
-type Step = (u64, u32, Operation, u32);
+type TestRequest = (u64, u32, Operation, u32);
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn requests() -> impl Strategy<Value = Vec<TestRequest>> {
     let fua = false;
     let operation = prop_oneof![
         4 => Just(Operation::Read),
@@ -62,25 +62,25 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => Just(Operation::Flush),
         1 => Just(Operation::Discard { fua }),
     ];
-    let step = (0u64..5_000_000, 0..VOLUMES, operation, 1u32..256).prop_map(
+    let request = (0u64..5_000_000, 0..VOLUMES, operation, 1u32..256).prop_map(
         |(pause_ns, volume, operation, sectors)| {
             let length = if operation == Operation::Flush { 0 } else { sectors * 4_096 };
             (pause_ns, volume, operation, length)
         },
     );
-    prop::collection::vec(step, 1..120)
+    prop::collection::vec(request, 1..120)
 }
 
 /// Sends the requests, serves what comes out 200 us later, and returns all dispatches with their
 /// times once nothing is left to wait for.
-fn drive(policy: &mut dyn Policy, steps: &[Step]) -> (Vec<(Instant, Dispatch)>, u32) {
+fn drive(policy: &mut dyn Policy, requests: &[TestRequest]) -> (Vec<(Instant, Dispatch)>, u32) {
     let mut now = Instant::ZERO;
     let mut out: Vec<(Instant, Dispatch)> = Vec::new();
     let mut served = 0;
     let mut taken = 0;
-    let mut arrivals = steps.iter().scan(Instant::ZERO, |at, step| {
-        *at = *at + Duration::from_ns(step.0);
-        Some((*at, step))
+    let mut arrivals = requests.iter().scan(Instant::ZERO, |at, request| {
+        *at = *at + Duration::from_ns(request.0);
+        Some((*at, request))
     });
     let mut arrival = arrivals.next();
     for _ in 0..1_000_000 {
@@ -115,11 +115,11 @@ fn drive(policy: &mut dyn Policy, steps: &[Step]) -> (Vec<(Instant, Dispatch)>, 
 }
 
 /// What is wrong with the dispatches, if anything.
-fn faults(steps: &[Step], out: &[(Instant, Dispatch)], in_order: bool) -> Option<String> {
+fn faults(requests: &[TestRequest], out: &[(Instant, Dispatch)], in_order: bool) -> Option<String> {
     let mut done: BTreeMap<u32, (u64, bool)> = BTreeMap::new();
     let mut newest = [None; VOLUMES as usize];
     for (_, dispatch) in out {
-        let (_, volume, operation, _) = steps[dispatch.handle as usize];
+        let (_, volume, operation, _) = requests[dispatch.handle as usize];
         if (dispatch.volume, dispatch.operation) != (volume, operation) {
             return Some(format!("{dispatch:?} is of volume {volume}: {operation:?}"));
         }
@@ -135,7 +135,7 @@ fn faults(steps: &[Step], out: &[(Instant, Dispatch)], in_order: bool) -> Option
         }
         *newest = Some(dispatch.handle);
     }
-    for (handle, (_, _, _, length)) in steps.iter().enumerate() {
+    for (handle, (_, _, _, length)) in requests.iter().enumerate() {
         if done.get(&(handle as u32)) != Some(&(u64::from(*length), true)) {
             return Some(format!(
                 "request {handle} of {length} bytes: {:?}",
@@ -150,19 +150,19 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn every_request_leaves_once_and_whole(steps in steps()) {
+    fn every_request_leaves_once_and_whole(requests in requests()) {
         for (name, mut policy, in_order) in models() {
-            let (out, taken) = drive(policy.as_mut(), &steps);
-            prop_assert_eq!(taken as usize, steps.len());
-            let faults = faults(&steps, &out, in_order);
+            let (out, taken) = drive(policy.as_mut(), &requests);
+            prop_assert_eq!(taken as usize, requests.len());
+            let faults = faults(&requests, &out, in_order);
             prop_assert!(faults.is_none(), "{}: {}", name, faults.unwrap_or_default());
         }
     }
 
     #[test]
-    fn the_same_requests_leave_at_the_same_times(steps in steps()) {
+    fn the_same_requests_leave_at_the_same_times(requests in requests()) {
         for ((name, mut one, _), (_, mut other, _)) in models().into_iter().zip(models()) {
-            prop_assert_eq!(drive(one.as_mut(), &steps), drive(other.as_mut(), &steps), "{}", name);
+            prop_assert_eq!(drive(one.as_mut(), &requests), drive(other.as_mut(), &requests), "{}", name);
         }
     }
 }

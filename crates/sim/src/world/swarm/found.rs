@@ -23,18 +23,18 @@ struct Written {
     timer_late: u64,
     #[serde(default)]
     pauses: Vec<(u64, u64)>,
-    device: Device,
+    device: WrittenDevice,
     #[serde(default)]
-    instances: Vec<Instance>,
+    instances: Vec<WrittenInstance>,
     /// Each with its client.
-    volumes: Vec<Volume>,
+    volumes: Vec<WrittenVolume>,
     #[serde(default)]
-    changes: Vec<Happens>,
+    changes: Vec<WrittenChange>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Device {
+struct WrittenDevice {
     channels: Option<u32>,
     /// Of an empty request, and of each KiB.
     takes: (u64, u64),
@@ -46,7 +46,7 @@ struct Device {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Instance {
+struct WrittenInstance {
     iops: (u64, u64),
     bytes: (u64, u64),
     per_direction: bool,
@@ -55,7 +55,7 @@ struct Instance {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Volume {
+struct WrittenVolume {
     instance: Option<u32>,
     tolerance_ms: u64,
     iops: Option<u64>,
@@ -80,7 +80,7 @@ struct Volume {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Happens {
+struct WrittenChange {
     at: u64,
     stall: Option<u64>,
     /// Whose rate or balance changes.
@@ -112,7 +112,7 @@ impl Written {
     }
 }
 
-impl Device {
+impl WrittenDevice {
     fn setup(&self) -> DeviceSetup {
         let (base_ns, ns_per_kib) = self.takes;
         let time = ServiceTime { base_ns, ns_per_kib };
@@ -130,7 +130,7 @@ impl Device {
     }
 }
 
-fn instance((number, written): (u32, &Instance)) -> InstanceSetup {
+fn instance((number, written): (u32, &WrittenInstance)) -> InstanceSetup {
     InstanceSetup {
         name: format!("i{number}"),
         kind: String::new(),
@@ -143,7 +143,7 @@ fn instance((number, written): (u32, &Instance)) -> InstanceSetup {
     }
 }
 
-fn volume((number, written): (u32, &Volume)) -> VolumeSetup {
+fn volume((number, written): (u32, &WrittenVolume)) -> VolumeSetup {
     let credit = written
         .credit
         .map(|(refill_per_second, capacity)| CreditLimit { refill_per_second, capacity });
@@ -167,7 +167,7 @@ fn volume((number, written): (u32, &Volume)) -> VolumeSetup {
     }
 }
 
-fn client((number, written): (u32, &Volume)) -> ClientSetup {
+fn client((number, written): (u32, &WrittenVolume)) -> ClientSetup {
     let closed = |depth, think| Load::Closed { threads: 1, depth, think };
     ClientSetup {
         name: format!("c{number}"),
@@ -191,7 +191,7 @@ fn client((number, written): (u32, &Volume)) -> ClientSetup {
     }
 }
 
-impl Happens {
+impl WrittenChange {
     fn setup(&self, volumes: &[VolumeSetup]) -> Change {
         let kind = match (self.stall, self.balance, self.iops) {
             (Some(span), None, None) => ChangeKind::Stall(span),
