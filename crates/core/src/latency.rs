@@ -14,7 +14,7 @@ const BUCKETS: usize = 210;
 const _: () = assert!(BUCKETS <= 1 << u8::BITS);
 const _: () = assert!(BUCKETS == 2 + 26 * 8 && LONGEST_LOG2 - SHORTEST_LOG2 == 26 && SUB_LOG2 == 3);
 
-/// Counts of durations, each told to an eighth of its value from 1 us to 68 s.
+/// Counts of durations, each exact to an eighth of its value from 1 us to 68 s.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Histogram {
     counts: [u64; BUCKETS],
@@ -94,7 +94,7 @@ impl Histogram {
     }
 
     /// A duration that so many thousandths of all do not exceed, at most an eighth too long; zero
-    /// if there are none. What is beyond the last bucket's beginning is told as that.
+    /// if there are none. What is beyond the last bucket's beginning is reported as that.
     #[must_use]
     pub fn quantile(&self, per_mille: u64) -> Duration {
         let rank = (u128::from(self.count) * u128::from(per_mille.min(1_000))).div_ceil(1_000);
@@ -318,9 +318,9 @@ mod tests {
             let length = u64::try_from(sorted.len()).unwrap();
             let rank = usize::try_from((length * per_mille).div_ceil(1_000)).unwrap();
             let exact = sorted[rank.max(1) - 1];
-            let told = histogram.quantile(per_mille).ns;
-            prop_assert!(told >= exact, "{told} {exact}");
-            prop_assert!(told <= (exact + exact / 8 + 1).max(1 << SHORTEST_LOG2), "{told} {exact}");
+            let reported = histogram.quantile(per_mille).ns;
+            prop_assert!(reported >= exact, "{reported} {exact}");
+            prop_assert!(reported <= (exact + exact / 8 + 1).max(1 << SHORTEST_LOG2), "{reported} {exact}");
             prop_assert_eq!(histogram.count(), length);
             prop_assert_eq!(histogram.sum().ns, times_ns.iter().sum::<u64>());
             let end = histogram.quantile(per_mille);

@@ -85,7 +85,7 @@ pub const AGENT_FRAME_BYTES_MAX: u32 = 64 << 20;
 /// The smallest block a client may address: what EBS shows to its guests.
 pub const BLOCK_BYTES_MIN: u32 = 512;
 
-/// The block size that clients are told to prefer: one page, the unit of the local store.
+/// The block size that the server asks clients to prefer: one page, the unit of the local store.
 pub const BLOCK_BYTES_PREFERRED: u32 = 4_096;
 
 const _: () = assert!(REQUEST_BYTES_MAX.is_multiple_of(QUANTUM_BYTES_MAX));

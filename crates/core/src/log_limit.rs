@@ -14,13 +14,13 @@ pub struct LogLimit {
     began: Option<Instant>,
     /// Lines written in it.
     written: u32,
-    /// Lines left out since the last count was told.
+    /// Lines left out since the last count was written.
     left_out: u64,
 }
 
 impl LogLimit {
     /// Asks whether a line may be written now: then holds how many were left out before it and not
-    /// told of yet. One that may not is counted.
+    /// reported yet. One that may not is counted.
     pub fn line(&mut self, now: Instant) -> Option<u64> {
         if self.began.is_none_or(|began| now.since(began) >= LOG_WINDOW) {
             (self.began, self.written) = (Some(now), 0);
@@ -34,7 +34,7 @@ impl LogLimit {
     }
 
     /// How many lines were left out, once the window is over in which they were; zero if none, or
-    /// if they are not to be told of yet. For the last ones, after which no other line comes.
+    /// if they are not to be reported yet. For the last ones, after which no other line comes.
     pub fn rest(&mut self, now: Instant) -> u64 {
         match self.began {
             Some(began) if now.since(began) >= LOG_WINDOW => core::mem::take(&mut self.left_out),
@@ -42,7 +42,7 @@ impl LogLimit {
         }
     }
 
-    /// Whether there are lines left out that [`Self::rest`] has still to tell of.
+    /// Whether there are lines left out that [`Self::rest`] has still to report.
     #[must_use]
     pub const fn owes(&self) -> bool {
         self.left_out > 0
@@ -56,20 +56,20 @@ mod tests {
     #[test]
     fn a_flood_is_a_few_lines_a_window_and_every_other_is_counted_once() {
         let mut limit = LogLimit::default();
-        let (mut written, mut told) = (0_u64, 0);
+        let (mut written, mut reported) = (0_u64, 0);
         // A line each millisecond for a minute.
         for ms in 0..60_000 {
             if let Some(left_out) = limit.line(Instant::ZERO + Duration::from_ms(ms)) {
                 written += 1;
-                told += left_out;
+                reported += left_out;
             }
         }
         assert_eq!(written, 6 * u64::from(LOG_LINES_MAX));
         let end = Instant::ZERO + Duration::from_secs(60);
         assert!(limit.owes());
         assert_eq!(limit.rest(Instant::ZERO + Duration::from_ms(59_999)), 0, "not over yet");
-        told += limit.rest(end);
-        assert_eq!((written + told, limit.rest(end), limit.owes()), (60_000, 0, false));
+        reported += limit.rest(end);
+        assert_eq!((written + reported, limit.rest(end), limit.owes()), (60_000, 0, false));
     }
 
     #[test]

@@ -4,9 +4,9 @@
 //! The reading order is the order of the data. A text becomes a [`scenario`]: volumes, clients, a
 //! device, what is expected. A [`world`] runs it, event by event, and records [`figures`]. The
 //! [`oracle`] watches the events and restates the promise without the scheduler's code. [`peers`]
-//! are models of other schedulers that run in the same world, or in a smaller [`closed_loop`], which
-//! tests of the scheduler use, too. [`workload`] and [`promise`] are the
-//! words that live measurements share with all of this.
+//! are models of other schedulers; they run in the same world, or in a smaller [`closed_loop`] that
+//! tests of the scheduler use, too. [`workload`] and [`promise`] are the words that live
+//! measurements share with all of this.
 //!
 //! Absent on purpose: a clock, threads, files, processes, sockets, unseeded randomness. The caller
 //! reads files and gives their text.

@@ -41,7 +41,7 @@ pub struct Depth(NonZeroU64);
 impl Depth {
     const KIND_TOKENS: u64 = 1 << 63;
     const KIND_TIME: u64 = 1 << 62;
-    /// The largest span (146 years) and token count (4 EiB of bytes) that can be told; more is
+    /// The largest span (146 years) and token count (4 EiB of bytes) that can be expressed; more is
     /// clamped.
     const VALUE_MAX: u64 = Self::KIND_TIME - 1;
 
@@ -73,7 +73,7 @@ impl Depth {
     }
 }
 
-/// A level that rises at a rate, up to a depth. Whoever owns it keeps the time of its last
+/// A level that rises at a rate, up to a depth. Its owner keeps the time of its last
 /// settling, once for all the buckets of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bucket {

@@ -200,7 +200,7 @@ mod tests {
         // A lease is renewed.
         assert_eq!(credit.set_unleased(100), 100);
         assert_eq!(credit.time_to_empty(600), Some(Duration::from_secs(1)));
-        // No more is unleased than there is, whoever asks.
+        // No more is unleased than there is.
         assert_eq!(credit.set_unleased(u64::MAX), 600);
         credit.set_balance(5);
         assert_eq!(credit.unleased, 5);

@@ -304,10 +304,10 @@ impl Limiter {
         self.throttled_by = Some(Dimension::Bytes);
     }
 
-    /// Tells what decides its future.
+    /// Writes what decides its future.
     pub fn tell(&self, phase: &mut Phase) {
         // How long an open limiter has not been looked at makes no difference. What one that
-        // throttles lost meanwhile may be made whole.
+        // throttles lost meanwhile may be caught up with.
         let elapsed = match self.throttled_by {
             None => phase.at().since(self.settled_at),
             Some(_) => Duration::ZERO,

@@ -4,7 +4,7 @@
 //! It is the same exact level (token x 10^9, debt is negative), narrowed to 64 bits: at most 2^62
 //! is saved, which is a second of 4.6 billion tokens a second and 50 ms of 92 billion. No volume
 //! type or instance comes near. What takes longer to save (credits) stays in a bucket. The depth
-//! is a time that all pacers of a limiter share, so it is not kept here but told.
+//! is a time that all pacers of a limiter share, so it is an argument and not kept here.
 
 use super::bucket::{LEVEL_PER_TOKEN, MODIFY_WAIT_MAX};
 use super::phase::Phase;
@@ -30,7 +30,7 @@ impl Tolerance {
     }
 }
 
-/// A level that rises at a rate, or no limit at all. Whoever owns it keeps the time of its last
+/// A level that rises at a rate, or no limit at all. Its owner keeps the time of its last
 /// settling.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Pacer {
@@ -84,7 +84,7 @@ impl Pacer {
         Duration::from_ns(elapsed.ns.saturating_sub(missing.div_ceil(self.rate)))
     }
 
-    /// Tells what decides its future, so long after its last settling.
+    /// Writes what decides its future, so long after its last settling.
     pub fn tell(&self, elapsed: Duration, tolerance: Tolerance, phase: &mut Phase) {
         let mut pacer = *self;
         let _ = pacer.settle(elapsed, tolerance);

@@ -1,9 +1,9 @@
 //! Where in its cycle a scheduler is: all that decides what it will do, whatever time it is.
 //!
-//! Every limit is a level that rises with time, and what waits has a deadline; told from the
-//! present on, both come back to the same values again and again while a volume is driven evenly.
-//! Whoever finds the same phase twice has seen all that will happen until something else is asked
-//! of the scheduler: a simulator need not look at it again.
+//! Every limit is a level that rises with time, and what waits has a deadline; counted from the
+//! present on, both come back to the same values again and again while a volume is driven evenly. A
+//! caller that finds the same phase twice has seen all that will happen until something else is
+//! asked of the scheduler: a simulator need not look at it again.
 //!
 //! Credits are the exception: they run down or fill up by as much in every cycle, and that decides
 //! nothing as long as they are neither spent nor full. So they are kept apart, and repeated only

@@ -117,7 +117,7 @@ impl Fifo {
         Some(Head { portion, handle: node.io.handle })
     }
 
-    /// Tells how long what waits is, and its names; `None` if it is not reads and writes alone,
+    /// Writes how long what waits is, and its names; `None` if it is not reads and writes alone,
     /// which cost what their length says.
     pub fn tell(&self, nodes: &Nodes, phase: &mut Phase) -> Option<()> {
         let node = |at| nodes.nodes.get(usize::try_from(at).unwrap_or(usize::MAX));

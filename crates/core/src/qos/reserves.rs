@@ -94,8 +94,8 @@ impl Reserves {
             return;
         }
         let credits = self.credits.get_or_insert_with(|| Box::new(Credits::NONE));
-        repace_credit(&mut credits.operations, credit_limit(pacing.operations));
-        repace_credit(&mut credits.bytes, credit_limit(pacing.bytes));
+        set_credit_limit(&mut credits.operations, credit_limit(pacing.operations));
+        set_credit_limit(&mut credits.bytes, credit_limit(pacing.bytes));
     }
 
     /// Reads the credits and does nothing with them.
@@ -129,7 +129,7 @@ impl Reserves {
         }
     }
 
-    /// Tells what decides their future.
+    /// Writes what decides their future.
     pub fn tell(&self, phase: &mut Phase) {
         let elapsed = phase.at().since(self.settled_at);
         self.guard.tell(elapsed, self.tolerance, phase);
@@ -207,7 +207,7 @@ pub(super) fn guard_rate(pacing: &Pacing) -> Option<u64> {
     pacing.operations.map(|limit| limit.per_second).or_else(by_bytes)
 }
 
-fn repace_credit(credit: &mut Option<Credit>, limit: Option<CreditLimit>) {
+fn set_credit_limit(credit: &mut Option<Credit>, limit: Option<CreditLimit>) {
     match (credit.as_mut(), limit) {
         (Some(credit), Some(limit)) => credit.set_limit(limit),
         (None, Some(limit)) => *credit = Some(Credit::empty(limit)),

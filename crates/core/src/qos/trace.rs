@@ -1,7 +1,7 @@
 //! What a scheduler was asked and what it answered, call by call, so that it can be asked again.
 //!
-//! A scheduler is a function of its calls: whoever makes the same calls at the same times gets the
-//! same dispatches, in the same order, at the same nanosecond. A trace of a live server is
+//! A scheduler is a function of its calls: a caller that makes the same calls at the same times
+//! gets the same dispatches, in the same order, at the same nanosecond. A trace of a live server is
 //! therefore played back exactly, and in the simulator as exactly as the times of its requests
 //! allow.
 
@@ -32,7 +32,7 @@ pub enum Call {
 /// A call and when it was made.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Entry {
-    /// As the scheduler was told.
+    /// As the scheduler was called.
     pub at: Instant,
     /// What.
     pub call: Call,

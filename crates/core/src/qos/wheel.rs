@@ -10,8 +10,8 @@
 //!  due   ■■■■                 expired, in the order of service
 //! ```
 //!
-//! An entry further ahead than both levels comes out at their horizon, before its time; whoever
-//! owns it looks at its own deadline and puts it back. That costs one look in 52 s, as an overflow
+//! An entry further ahead than both levels comes out at their horizon, before its time; its
+//! owner looks at its own deadline and puts it back. That costs one look in 52 s, as an overflow
 //! list would, without the list.
 //!
 //! Deadlines are rounded up to a tick, so nothing comes out before its time for any other reason.
@@ -150,7 +150,7 @@ impl Wheel {
     }
 
     /// Moves entries of a near slot, which is not empty, to the end of the due list in their order.
-    /// The ring is cut and joined whole: one by one the entries are only told where they are. At
+    /// The ring is cut and joined whole: one by one the entries only note where they are. At
     /// most `moves_max`, and at least one; returns how many more may be.
     fn expire(&mut self, list: u16, moves_max: u32) -> u32 {
         let head = self.heads[usize::from(list)];
@@ -295,7 +295,7 @@ impl Wheel {
         Event { tick, list: NEAR_LISTS + slot }
     }
 
-    /// Tells when the only entry there is comes out; `None` if it is in the far level.
+    /// Writes when the only entry there is comes out; `None` if it is in the far level.
     pub fn tell(&self, entry: u32, phase: &mut Phase) -> Option<()> {
         let tick = phase.at().ns / TICK.ns;
         let list = self.links[index(entry)].list;
@@ -439,7 +439,8 @@ mod tests {
             ]
         };
         let step = prop_oneof![
-            4 => (0..16u32, ahead()).prop_map(|(entry, ahead_ns)| WheelCall::Insert { entry, ahead_ns }),
+            4 => (0..16u32, ahead())
+                .prop_map(|(entry, ahead_ns)| WheelCall::Insert { entry, ahead_ns }),
             1 => (0..16u32).prop_map(|entry| WheelCall::Remove { entry }),
             3 => (ahead(), 1..20u32)
                 .prop_map(|(ahead_ns, moves_max)| WheelCall::Advance { ahead_ns, moves_max }),

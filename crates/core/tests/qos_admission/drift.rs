@@ -61,8 +61,8 @@ fn run_mixed(
         needed -= predicted(length);
         let expected = expected_ns(predicted(length), others, 8);
         let service = Duration::from_ns(end - given);
-        let told = drift.completed(Instant::from_ns(end), expected, service);
-        changes.extend(told.map(|told| (second, told)));
+        let change = drift.completed(Instant::from_ns(end), expected, service);
+        changes.extend(change.map(|change| (second, change)));
         under_way.push(give(end, length, &mut disk, under_way.len(), &mut needed));
     }
     (drift, changes)
@@ -91,22 +91,22 @@ fn requests_of_many_lengths_are_no_drift() {
     }
 }
 
-/// Nobody uses it: what was seen is forgotten, and told again if it is still so.
+/// Without use, what was seen is forgotten, and reported again if it is still so.
 #[test]
 fn a_device_at_rest_recovers_and_shows_by_use_if_it_has_not() {
     let (mut drift, _) = run(disk(), 16, 16 * KIB, 20, |_, disk| disk.percent = 330);
     assert_eq!(drift.sold_ppm(), 300_000);
     let mut rests = 0;
-    let told = loop {
+    let change = loop {
         let at = drift.poll_timeout().expect("less is sold than there was");
         assert_eq!(drift.rest(Instant::from_ns(at.ns - 1)), None, "it has not rested");
         rests += 1;
-        if let Some(told) = drift.rest(at) {
-            break told;
+        if let Some(change) = drift.rest(at) {
+            break change;
         }
     };
-    assert_eq!((rests, told.before_ppm, told.sold_ppm), (CALM_PERIODS, 300_000, 1_000_000));
-    assert!(told.to_string().starts_with("little has used the device for a while: 100 %"));
+    assert_eq!((rests, change.before_ppm, change.sold_ppm), (CALM_PERIODS, 300_000, 1_000_000));
+    assert!(change.to_string().starts_with("little has used the device for a while: 100 %"));
     assert_eq!(drift.poll_timeout(), None, "an idle server is not woken for nothing");
     // Three times as slow, still.
     let mut at = Instant::from_ns(NS_PER_S * 10_000);
@@ -125,9 +125,9 @@ fn a_device_that_slows_down_is_noticed_within_seconds_and_less_is_sold() {
         let (drift, changes) = run(disk(), depth, 16 * KIB, 40, |second, disk| {
             disk.percent = if second < 10 { 100 } else { 130 };
         });
-        let (first, told) = changes[0];
+        let (first, change) = changes[0];
         assert!((11..=16).contains(&first), "{changes:?}");
-        assert_eq!(told.before_ppm, 1_000_000);
+        assert_eq!(change.before_ppm, 1_000_000);
         assert_eq!(drift.sold_ppm(), 750_000, "{changes:?}");
         assert!(changes.len() <= 3, "{changes:?}");
         let costs = Costs { read: LinearCost::ZERO, write: LinearCost::ZERO };
@@ -142,11 +142,11 @@ fn it_is_sold_again_only_after_it_has_lasted() {
         disk.percent = if (10..50).contains(&second) { 200 } else { 100 };
     });
     assert_eq!(drift.sold_ppm(), 1_000_000);
-    let lowest = changes.iter().map(|(_, told)| told.sold_ppm).min().unwrap();
+    let lowest = changes.iter().map(|(_, change)| change.sold_ppm).min().unwrap();
     assert_eq!(lowest, 500_000);
-    let (last, told) = changes.last().unwrap();
+    let (last, change) = changes.last().unwrap();
     assert!((80..=95).contains(last), "{changes:?}");
-    assert!(told.before_ppm < told.sold_ppm);
+    assert!(change.before_ppm < change.sold_ppm);
 }
 
 #[test]
@@ -173,33 +173,33 @@ fn stalls_are_no_drift() {
 fn little_is_not_enough() {
     let mut drift = Drift::new(Instant::ZERO);
     for second in 1..200 {
-        let told =
+        let change =
             drift.completed(Instant::from_ns(second * NS_PER_S), 1_000, Duration::from_ms(5));
-        assert_eq!(told, None);
+        assert_eq!(change, None);
     }
     assert_eq!(drift.ratio_ppm(), 1_000_000);
 }
 
 #[test]
 fn it_is_told_in_words() {
-    let told = DriftChange {
+    let change = DriftChange {
         ratio_ppm: 1_318_000,
         before_ppm: 1_000_000,
         sold_ppm: 750_000,
         has_rested: false,
     };
     assert_eq!(
-        told.to_string(),
+        change.to_string(),
         "the device takes 1.32 times as long as at its calibration: 75 % of what was measured then \
          may be sold, 100 % until now; look after the device, or calibrate it anew"
     );
-    let told = DriftChange {
+    let change = DriftChange {
         ratio_ppm: 1_000_000,
         before_ppm: 750_000,
         sold_ppm: 1_000_000,
         has_rested: false,
     };
     assert!(
-        told.to_string().ends_with("100 % of what was measured then may be sold, 75 % until now")
+        change.to_string().ends_with("100 % of what was measured then may be sold, 75 % until now")
     );
 }

@@ -140,7 +140,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Asks both, compares, and on a refusal checks that it tells the largest that fits.
+    /// Asks both, compares, and on a refusal checks that it names the largest that fits.
     fn admit(&mut self, v: u8, new: PlainReservation) -> Result<(), TestCaseError> {
         let others: Vec<_> = self.volumes.iter().filter(|(k, _)| **k != v).map(|o| o.1).collect();
         let old = self.volumes.get(&v);

@@ -224,7 +224,7 @@ fn nonsense_is_bounded() {
         let holder = HolderIndex(u16::try_from(number % 5_000).unwrap());
         let sent_at = Instant::from_ns(u64::MAX);
         let left = u64::MAX;
-        let report = Report { heard: number, open: number, left };
+        let report = Report { acknowledged: number, open: number, left };
         let asked = Request { holder, sent_at, report, again: true, ..asked };
         home.handle(ToHome::Request(asked), at(number));
     }
@@ -237,11 +237,17 @@ fn nonsense_is_bounded() {
     assert!(home.poll_timeout().is_some());
 }
 
-/// The answer to a request of `holder` that has heard the home up to `heard`.
-fn ask(home: &mut Home, holder: u16, number: u64, heard: u64, now: Instant) -> Option<Grant> {
+/// The answer to a request of `holder` that has acknowledged the home up to `acknowledged`.
+fn ask(
+    home: &mut Home,
+    holder: u16,
+    number: u64,
+    acknowledged: u64,
+    now: Instant,
+) -> Option<Grant> {
     let ToHome::Request(asked) = request(number, 8) else { unreachable!() };
     // All that was leased before is spent.
-    let report = Report { heard, open: u64::MAX, left: 0 };
+    let report = Report { acknowledged, open: u64::MAX, left: 0 };
     let holder = HolderIndex(holder);
     home.handle(ToHome::Request(Request { holder, sent_at: now, report, ..asked }), now);
     home.poll_output()

@@ -1,5 +1,5 @@
 //! A home, its holders and the messages between them, in virtual time. Messages are late, lost,
-//! doubled and out of order as a seed has it; whoever is dead or stalled does nothing.
+//! doubled and out of order as a seed has it; a party that is dead or stalled does nothing.
 
 use std::collections::BTreeMap;
 
@@ -158,7 +158,7 @@ impl World {
         holders.chain(home).chain(mail).min()
     }
 
-    /// Does what is due now; who has heard something or was woken.
+    /// Does what is due now; of those that got a message or were woken.
     pub fn step(&mut self) -> Vec<usize> {
         let mut touched = Vec::new();
         while let Some(entry) = self.mail.first_entry()

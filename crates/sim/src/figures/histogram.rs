@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// The longest latency that is told apart from longer ones: a minute in nanoseconds.
+/// The longest latency that is distinguished from longer ones: a minute in nanoseconds.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
 
 /// Buckets to a doubling, as a power of two: half a bucket is less than a thousandth of its value.
@@ -166,7 +166,7 @@ impl LatencyHistogram {
     }
 }
 
-/// Below two doublings' worth the number itself; then so many bits of it as tell it apart.
+/// Below two doublings' worth the number itself; then as many bits of it as distinguish it.
 const fn bucket_of(latency_ns: u64) -> usize {
     let below_two = latency_ns | (2 * DOUBLING as u64 - 1);
     let shift = below_two.ilog2() - DOUBLING_BITS;

@@ -1,7 +1,8 @@
 //! What can be seen of a system from outside: the events that the promise is judged by.
 //!
 //! All times are nanoseconds on one clock that does not step back; volumes, instances and handles
-//! are the numbers of whoever tells the events. Volumes and instances are numbered densely from 0.
+//! are the numbers of the program that reports the events. Volumes and instances are numbered
+//! densely from 0.
 
 use super::system::{DIMENSIONS, VolumePromise};
 
@@ -67,7 +68,7 @@ pub struct Dispatched {
     pub guard: u32,
     /// Nanoseconds of one device channel that it is worth; 0 where no device is modelled.
     pub device_cost_ns: u64,
-    /// What covered it; `None` where the scheduler does not tell.
+    /// What covered it; `None` where the scheduler does not report it.
     pub tier: Option<Tier>,
     /// Whether it went by the urgent class.
     pub urgent: bool,
@@ -95,7 +96,7 @@ pub struct Completed {
 /// A size that the system says of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sample {
-    /// Requests and payload bytes that wait for a volume; `None` where it is not told.
+    /// Requests and payload bytes that wait for a volume; `None` where it is not reported.
     Queued {
         /// The volume.
         volume: u32,
@@ -210,9 +211,9 @@ pub enum Event {
         /// Its name.
         handle: u64,
     },
-    /// The system stood still, and nobody else is to blame for what was not done meanwhile. To be
-    /// told before anything else that happened after `from`: a second is judged by what is known
-    /// when it is over.
+    /// The system stood still, and nobody else is to blame for what was not done meanwhile. It must
+    /// be reported before anything else that happened after `from`: a second is judged by what is
+    /// known when it is over.
     Stalled {
         /// Its first nanosecond.
         from: u64,
@@ -225,7 +226,7 @@ pub enum Event {
     Sampled {
         /// When.
         at: u64,
-        /// What was told.
+        /// What was reported.
         sample: Sample,
     },
 }

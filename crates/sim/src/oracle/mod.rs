@@ -4,7 +4,7 @@
 //! watches everything that happens to many: who submitted what, what was dispatched, what the
 //! device answered, which limits changed. It knows what was promised ([`System`]) and restates it
 //! in exact integers; it shares no code with the scheduler. The simulator, the fuzzer and the
-//! benchmarks tell it [`Event`]s in the order of time and ask for a [`Report`] at the end.
+//! benchmarks report [`Event`]s to it in the order of time and ask for a [`Report`] at the end.
 //!
 //! ```text
 //!  events ─▶ Checkers ─▶ Seen: exact levels of every limit, every request, who holds up whom

@@ -69,8 +69,8 @@ pub struct DevicePromise {
     /// Cost that may be in flight at the start, in nanoseconds of a channel. Where nothing is known
     /// of the device but this, a dispatch is allowed while less is.
     pub window_ns: u64,
-    /// What it was measured to do. Then the window is what [`Sample::Window`] tells, within bounds
-    /// that follow from this; and a dispatch is allowed if it fits into it, or is alone.
+    /// What it was measured to do. Then the window is what [`Sample::Window`] reports, within
+    /// bounds that follow from this; and a dispatch is allowed if it fits into it, or is alone.
     ///
     /// [`Sample::Window`]: super::Sample::Window
     pub work: Option<DeviceWork>,

@@ -11,11 +11,11 @@ use super::system::{DIMENSIONS, VolumePromise};
 /// One dimension of a volume's or an instance's promise.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limited {
-    /// What a volume is sure of: time that we were late is forfeited beyond the depth. Whoever is
-    /// ready by this must be let go.
+    /// What a volume is sure of: time that we were late is forfeited beyond the depth. A volume
+    /// that is ready by this must be let go.
     pub(super) pacer: Level,
-    /// What it may get: time that we were late is made whole. Whoever is not ready by this must not
-    /// go.
+    /// What it may get: time that we were late is caught up with. A volume that is not ready by
+    /// this must not go.
     pub(super) generous: Level,
     pub(super) credit: Option<Level>,
 }
@@ -32,9 +32,9 @@ pub(super) struct HeldUp {
     pub(super) unexcused_ns: u64,
     /// The same where its instance was not just taking turns: even among many it was passed over.
     pub(super) passed_over_ns: u64,
-    /// What is to be made whole: the same as past its instance, and all of its waiting while it
+    /// What is to be caught up with: the same as past its instance, and all of its waiting while it
     /// catches up.
-    pub(super) made_whole_ns: u64,
+    pub(super) catch_up_ns: u64,
 }
 
 /// See the module's text.
@@ -120,7 +120,7 @@ impl VolumeModel {
         others: Others,
         device: &Device,
         stalled_ns: u64,
-        made_whole_ns: u64,
+        catch_up_ns: u64,
     ) {
         let span_ns = now - self.settled_at;
         let open = others.open_ns.saturating_sub(self.others.open_ns);
@@ -148,10 +148,10 @@ impl VolumeModel {
             if self.limits.iter().flatten().any(Limited::catches_up) {
                 owed_ns = span_ns;
             }
-            self.held_up.made_whole_ns += owed_ns;
+            self.held_up.catch_up_ns += owed_ns;
         }
         for limited in self.limits.iter_mut().flatten() {
-            limited.pass(span_ns, owed_ns, made_whole_ns);
+            limited.pass(span_ns, owed_ns, catch_up_ns);
             if self.requests.queued == 0 {
                 limited.forfeit();
             }
@@ -252,22 +252,22 @@ impl Limited {
         of(&self.pacer).min(self.credit.as_ref().map_or(span_ns, of))
     }
 
-    /// Whether there is something left to be made whole.
+    /// Whether there is something left to catch up with.
     pub(super) fn catches_up(&self) -> bool {
         self.generous.level > self.pacer.level
     }
 
-    /// Who has nothing waiting gives up what was to be made whole.
+    /// A volume that has nothing waiting gives up its catch-up.
     fn forfeit(&mut self) {
         self.generous.level = self.generous.level.min(self.generous.depth);
     }
 
-    /// Lets time pass, of which `owed_ns` are not forfeited, up to `made_whole_ns` in all.
-    pub(super) fn pass(&mut self, span_ns: u64, owed_ns: u64, made_whole_ns: u64) {
+    /// Lets time pass, of which `owed_ns` are not forfeited, up to `catch_up_ns` in all.
+    pub(super) fn pass(&mut self, span_ns: u64, owed_ns: u64, catch_up_ns: u64) {
         self.pacer.pass(span_ns, 0);
         let generous = &mut self.generous;
         let extra = (generous.level - generous.depth).max(0) + worth(generous.rate, owed_ns);
-        generous.pass(span_ns, extra.min(worth(generous.rate, made_whole_ns)));
+        generous.pass(span_ns, extra.min(worth(generous.rate, catch_up_ns)));
         if let Some(credit) = &mut self.credit {
             credit.pass(span_ns, 0);
         }
@@ -275,7 +275,7 @@ impl Limited {
 
     pub(super) fn take(&mut self, units: u64) {
         if units > 0 {
-            // Who goes was ready: it has been made whole by at least this much.
+            // What goes was ready: it has caught up by at least this much.
             self.pacer.level = self.pacer.level.max(self.generous.level.min(0));
         }
         self.pacer.take(units);

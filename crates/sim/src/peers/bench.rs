@@ -1,4 +1,4 @@
-//! One volume at its limit, in virtual time: the figures that tell limiters apart.
+//! One volume at its limit, in virtual time: the figures that distinguish limiters.
 //!
 //! A closed loop of so many requests at a time meets a device that serves any number at once, each
 //! in a log-normal time. Whatever timer a policy asks for goes off late: exponentially distributed

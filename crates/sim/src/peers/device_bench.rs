@@ -1,4 +1,4 @@
-//! Several volumes on one device, in virtual time: the figures that tell schedulers apart.
+//! Several volumes on one device, in virtual time: the figures that distinguish schedulers.
 //!
 //! The device has channels and, before them, a queue of its own that is served in order of arrival;
 //! what a policy has given it cannot be taken back. Clients keep so many requests under way and may

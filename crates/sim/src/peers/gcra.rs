@@ -6,7 +6,7 @@
 //! every microsecond that a timer is late is lost. The period is a whole number of nanoseconds: 7
 //! instead of 7.63 at 125 MiB/s, which is 9 % too fast.
 //!
-//! `governor` has no queue: whoever is refused is told when to ask again. The model keeps the
+//! `governor` has no queue: a request that is refused learns when to try again. The model keeps the
 //! requests in order and asks for the first of them, also when another one arrives. A request of
 //! more bytes than the burst is refused for ever by the original; the model charges it the burst.
 

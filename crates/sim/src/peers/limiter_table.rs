@@ -73,7 +73,7 @@ impl Scheme {
     }
 }
 
-/// Every limiter, and the product's, at the limits and depths that tell them apart.
+/// Every limiter, and the product's, at the limits and depths that distinguish them.
 #[must_use]
 pub fn limiters(seed: u64) -> Table {
     let noise = Noise::new();

@@ -149,7 +149,7 @@ impl Policy for Nbdkit {
     }
 
     fn poll(&mut self, now: Instant) {
-        // Those that wake now; whoever falls asleep again has to wait for the next poll.
+        // Those that wake now; a thread that falls asleep again waits for the next poll.
         let later = self.sleepers.split_off(&(now + Duration::from_ns(1), 0));
         let awake = std::mem::replace(&mut self.sleepers, later);
         for (request, bits) in awake.into_values() {

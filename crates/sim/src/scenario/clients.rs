@@ -107,7 +107,7 @@ fn program(reader: &Reader<'_>, load: &Load) -> Read<Option<ProgramSetup>> {
     let seconds = reader.whole("program_s", PROGRAM_S)?;
     let Some(program) = program else {
         let alone = [("program_calls", calls), ("program_s", seconds)].into_iter();
-        let alone = alone.filter(|(_, told)| told.is_some()).map(|(key, _)| key).next();
+        let alone = alone.filter(|(_, given)| given.is_some()).map(|(key, _)| key).next();
         return alone.map_or(Ok(None), |key| Err(reader.fault(key, "needs a program")));
     };
     let why = match (program, load) {
@@ -127,7 +127,7 @@ fn program(reader: &Reader<'_>, load: &Load) -> Read<Option<ProgramSetup>> {
             return Err(reader.fault("program_s", "this program ends when it is done"));
         }
         (None, true) => reader.need("program_s", None, "how long it goes on")?,
-        (told, _) => told.unwrap_or(0),
+        (given, _) => given.unwrap_or(0),
     };
     Ok(Some(ProgramSetup { program, calls, seconds }))
 }

@@ -436,7 +436,7 @@ impl Metric {
         ("job_seconds", Self::JobSeconds),
     ];
 
-    /// Whether it can be told of any part of the run, not only of whole samples.
+    /// Whether it can be measured of any part of the run, not only of whole samples.
     #[must_use]
     pub const fn is_exact(self) -> bool {
         use Metric::{CatchUp, Latency, MeanIops, Share, TotalIos, UnderWay};

@@ -45,7 +45,7 @@ impl Known {
     /// The figure for `volumes` on a day: by the price list and the rules in force then.
     ///
     /// # Errors
-    /// When the day has no rules or no price list, or they do not tell it of a type.
+    /// When the day has no rules or no price list, or they do not have it for a type.
     pub fn of(self, volumes: &[VolumeSpec], as_of: Date) -> Result<f64, String> {
         let rules = Rules::as_of(as_of).map_err(|error| error.to_string())?;
         let each = |figure: fn(&TypeRules) -> Option<f64>| {

@@ -72,7 +72,7 @@ pub struct Scenario {
 pub struct Case {
     /// The case; empty if it is the only one.
     pub name: String,
-    /// What tells the run from the others: the case, and which repetition of it.
+    /// What distinguishes the run from the others: the case, and which repetition of it.
     pub label: String,
     /// The world.
     pub setup: Setup,

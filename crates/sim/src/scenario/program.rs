@@ -178,7 +178,7 @@ impl Program {
         matches!(self, Self::Sysbench | Self::Fio)
     }
 
-    /// Whether it must be told how long it is to go on.
+    /// Whether its command line must say how long it runs.
     #[must_use]
     pub const fn needs_seconds(self) -> bool {
         matches!(self, Self::Dbench)

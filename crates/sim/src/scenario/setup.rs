@@ -233,7 +233,7 @@ pub struct DeviceSetup {
     pub cache: Option<WriteCache>,
     /// What the device does to itself.
     pub collection: Option<GarbageCollection>,
-    /// Whether the scheduler is told of the device, and how it bounds what it gives to it.
+    /// Whether the scheduler knows of the device, and how it bounds what it gives to it.
     pub window: Option<WindowSetup>,
 }
 
@@ -281,7 +281,7 @@ pub struct Change {
 #[derive(Clone, PartialEq, Debug)]
 pub enum ChangeKind {
     /// A volume gets other limits.
-    Repace(u32, Box<Pacing>),
+    SetLimits(u32, Box<Pacing>),
     /// A volume gets other balances.
     SetBalances(u32, Balances),
     /// The device does nothing for so long.

@@ -403,7 +403,7 @@ fn change_of(
             }
         }
         volume.pacing.tolerance = tolerance;
-        kinds.push(ChangeKind::Repace(number, Box::new(volume.pacing)));
+        kinds.push(ChangeKind::SetLimits(number, Box::new(volume.pacing)));
     }
     let balances = balances(reader, &volume.pacing)?;
     if balances != Balances::default() {

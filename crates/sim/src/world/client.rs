@@ -15,7 +15,7 @@ pub const NO_THREAD: u16 = u16::MAX;
 /// One client while it runs.
 #[derive(Debug)]
 pub struct Client {
-    /// What it was told.
+    /// How it was set up.
     pub setup: ClientSetup,
     random: Random,
     /// Blocks in the range.

@@ -85,15 +85,20 @@ impl Device {
         }
     }
 
-    /// Whether a device has neither queues nor surprises, and the scheduler is not told of it.
+    /// Whether a device has neither queues nor surprises, and the scheduler does not know of it.
     #[must_use]
     pub const fn is_ideal(setup: &DeviceSetup) -> bool {
         always_takes_as_long(setup) && setup.collection.is_none() && setup.window.is_none()
     }
 
-    /// Tells what decides its future, times counted from `now`, and the handles of what it works
+    /// Writes what decides its future, times counted from `now`, and the handles of what it works
     /// on; `None` if it is not ideal.
-    pub fn tell(&self, now: u64, words: &mut Vec<u64>, handles: &mut Vec<u32>) -> Option<()> {
+    pub fn write_state(
+        &self,
+        now: u64,
+        words: &mut Vec<u64>,
+        handles: &mut Vec<u32>,
+    ) -> Option<()> {
         let Work::Fifo(queue) = &self.work else { return None };
         let own_now = self.own_time(now);
         let goes_on_at = self.still_at.saturating_add(self.paused_ns);

@@ -265,7 +265,7 @@ impl<P: Policy> World<P> {
                 return false;
             }
         }
-        // Only what it is told makes a policy ask for another time.
+        // Only a call makes a policy ask for another time.
         let mut asked = Some(self.poller.asked);
         while let Some(done) = self.device.poll(now) {
             self.complete(&done);
@@ -356,7 +356,7 @@ impl<P: Policy> World<P> {
     fn change(&mut self, number: u32) {
         let now = Instant::from_ns(self.now);
         match &self.changes[number as usize] {
-            ChangeKind::Repace(volume, pacing) => {
+            ChangeKind::SetLimits(volume, pacing) => {
                 self.policy.set_limits(now, *volume, pacing);
             }
             ChangeKind::SetBalances(volume, balances) => {

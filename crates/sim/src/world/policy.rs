@@ -45,8 +45,8 @@ pub struct Dispatch {
 /// A scheduler in virtual time. Calls come with a `now` that never steps back; after each of
 /// [`submit`](Policy::submit), [`poll`](Policy::poll) and [`complete`](Policy::complete) the caller
 /// empties [`poll_output`](Policy::poll_output) and asks [`poll_timeout`](Policy::poll_timeout)
-/// when to poll at the latest. The answer changes with these calls only, never by itself: whoever
-/// has told nothing since need not ask again.
+/// when to poll at the latest. The answer changes with these calls only, never by itself: a caller
+/// that has made none of them since need not ask again.
 pub trait Policy {
     /// Takes a request; `false` if the volume's queue is full, and the caller tries again after the
     /// volume's next dispatch.
@@ -61,7 +61,7 @@ pub trait Policy {
     /// When to poll at the latest; `None` while nothing waits for time to pass.
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// Hears that the device is done with a dispatch, `service` after it was given to it.
+    /// The device is done with a dispatch, `service` after it was given to it.
     fn complete(&mut self, now: Instant, dispatch: &Dispatch, service: Duration);
 
     /// The credit balances of a volume as of `now`; none for a scheduler that knows no credits.
@@ -75,7 +75,7 @@ pub trait Policy {
         Duration::ZERO
     }
 
-    /// Where in its cycle it is at `now`; none for a scheduler that cannot tell.
+    /// Where in its cycle it is at `now`; none for a scheduler that does not know.
     fn phase(&mut self, _now: Instant) -> Option<Phase> {
         None
     }

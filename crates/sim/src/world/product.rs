@@ -83,18 +83,18 @@ impl Product {
     /// The next dispatch, as the simulator sees it and as the scheduler said it.
     #[inline]
     pub fn poll_dispatch(&mut self) -> Option<(Dispatch, scheduler::Dispatch)> {
-        let told = self.scheduler.poll_output()?;
-        let (volume, operation) = self.notes[told.handle as usize];
+        let quantum = self.scheduler.poll_output()?;
+        let (volume, operation) = self.notes[quantum.handle as usize];
         let dispatch = Dispatch {
             volume,
-            handle: told.handle,
+            handle: quantum.handle,
             operation,
-            offset: told.offset,
-            length: told.length,
-            last: told.last,
-            ticket: told.ticket.to_bits(),
+            offset: quantum.offset,
+            length: quantum.length,
+            last: quantum.last,
+            ticket: quantum.ticket.to_bits(),
         };
-        Some((dispatch, told))
+        Some((dispatch, quantum))
     }
 
     /// What a volume has done; `None` where there is no such volume.
@@ -109,14 +109,14 @@ impl Product {
         Some(self.scheduler.instance_counters(*self.instances.get(instance as usize)?))
     }
 
-    /// What the device has done; `None` where the scheduler is not told of it.
+    /// What the device has done; `None` where the scheduler does not know of it.
     #[must_use]
     pub fn device_counters(&self) -> Option<DeviceCounters> {
         Some(self.scheduler.device_counters(self.device?))
     }
 }
 
-/// The device as the scheduler is told of it: exactly as it behaves, without its noise.
+/// The device as the scheduler knows it: exactly as it behaves, without its noise.
 pub(super) fn device_model(setup: &DeviceSetup) -> Option<DeviceModel> {
     let cost = |cost: ServiceTime| OperationCost {
         base: Duration::from_ns(cost.base_ns),

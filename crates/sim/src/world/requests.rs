@@ -79,7 +79,7 @@ impl<P: Policy> World<P> {
         let RunningVolume { blocked, instance, .. } = &mut self.volumes[volume as usize];
         let instance = *instance;
         let request = Request { volume, instance, operation, offset, length, handle };
-        // Whoever waits already goes first.
+        // What waits already goes first.
         if !blocked.is_empty() || !self.policy.submit(Instant::from_ns(self.now), &request) {
             blocked.push_back(request);
             return;

@@ -46,7 +46,7 @@ pub struct Results {
 /// What came of one case.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct CaseResults {
-    /// What tells it from the others.
+    /// What distinguishes it from the others.
     pub label: String,
     /// Its seed.
     pub seed: u64,
@@ -144,7 +144,7 @@ pub struct Recorded {
     pub volumes: Vec<Record>,
     /// Of each client.
     pub clients: Vec<ClientOutcome>,
-    /// What the scheduler has paid back to each volume; nothing where it does not tell.
+    /// What the scheduler has paid back to each volume; nothing where it does not report that.
     pub catch_up: Vec<Duration>,
     /// What both ends of each volume counted.
     pub counts: Vec<Counts>,

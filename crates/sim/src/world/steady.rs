@@ -1,11 +1,11 @@
 //! The closed form of a steady stretch: what repeats itself exactly is not simulated again.
 //!
-//! At the end of each sample the whole state of the world is told with all times counted from that
-//! moment: what waits in the scheduler and for how long it has, the levels of its limits, what the
-//! device works on, who thinks until when. Where it is what it was a sample ago, the next sample
-//! will be what the last one was, and so on until something comes from outside: a change, a start,
-//! a stop, a pause, the end. All of those samples are added to the records at once. Then the world
-//! does not move on, but what lies ahead comes nearer; nothing in it knows what time it is.
+//! At the end of each sample the whole state of the world is written down with all times counted
+//! from that moment: what waits in the scheduler and for how long it has, the levels of its limits,
+//! what the device works on, who thinks until when. Where it is what it was a sample ago, the next
+//! sample will be what the last one was, and so on until something comes from outside: a change, a
+//! start, a stop, a pause, the end. All of those samples are added to the records at once. Then the
+//! world does not move on, but what lies ahead comes nearer; nothing in it knows what time it is.
 //!
 //! It may not change a bit of the results, so it is tried only where chance decides nothing: one
 //! volume, one client that sends requests of one length, which cost the same wherever they lie and
@@ -52,7 +52,7 @@ pub(super) fn may_repeat(setup: &Setup) -> bool {
         Load::Job { .. } | Load::Trace(_) => false,
     };
     let later = setup.changes.iter().filter_map(|change| match &change.kind {
-        ChangeKind::Repace(_, pacing) => Some(pacing.as_ref()),
+        ChangeKind::SetLimits(_, pacing) => Some(pacing.as_ref()),
         _ => None,
     });
     let is_exact = setup.poller.late_mean_ns == 0 && setup.poller.pause_ppm == 0;
@@ -165,7 +165,7 @@ impl<P: Policy> World<P> {
         all.fold(u64::MAX, u64::min)
     }
 
-    /// The state at present; `None` if that is not the end of a sample, or cannot be told.
+    /// The state at present; `None` if that is not the end of a sample, or cannot be written down.
     fn take_snapshot(&mut self) -> Option<Snapshot> {
         let (now, client) = (self.now, &self.clients[0]);
         if self.next_sample != now + self.sample_ns || !self.groups.is_empty() {
@@ -189,15 +189,15 @@ impl<P: Policy> World<P> {
         let mut handles = phase.handles().to_vec();
         words.extend([u64::MAX, self.volumes[0].blocked.len() as u64]);
         handles.extend(self.volumes[0].blocked.iter().map(|request| request.handle));
-        self.device.tell(now, &mut words, &mut handles)?;
-        let oldest_submitted_at = self.tell_requests(&handles, &mut words);
+        self.device.write_state(now, &mut words, &mut handles)?;
+        let oldest_submitted_at = self.write_requests(&handles, &mut words);
         let horizon = self.horizon();
         Some(Snapshot { at: now, horizon, oldest_submitted_at, phase, words, counts })
     }
 
-    /// Tells the requests under way, in the order in which they are met, and when the oldest was
-    /// submitted. A request that is met again, because it is in pieces, is its place.
-    fn tell_requests(&self, handles: &[u32], words: &mut Vec<u64>) -> u64 {
+    /// Writes the requests under way, in the order in which they are met; returns when the oldest
+    /// was submitted. A request that is met again, because it is in pieces, is its place.
+    fn write_requests(&self, handles: &[u32], words: &mut Vec<u64>) -> u64 {
         let mut places = vec![None; self.requests.capacity()];
         let mut oldest = self.now;
         for (place, handle) in handles.iter().enumerate() {

@@ -379,7 +379,7 @@ impl Maker {
                 if let Some(limit) = &mut pacing.operations {
                     limit.per_second = (limit.per_second * factor / 10).max(20);
                 }
-                ChangeKind::Repace(number, Box::new(pacing))
+                ChangeKind::SetLimits(number, Box::new(pacing))
             }
         };
         Change { at_ns, kind }

@@ -6,7 +6,7 @@ use crate::scenario::expect::Checked;
 use crate::text::{self, columns, thousands};
 use std::fmt::Write as _;
 
-/// Parts of the run that are told of a volume at most.
+/// Parts of the run that are shown of a volume at most.
 const STRETCHES_MAX: usize = 4;
 
 impl Results {
@@ -142,12 +142,12 @@ impl SubjectResults {
             }
             same
         });
-        let told = stretches.iter().take(STRETCHES_MAX).map(|stretch| {
+        let shown = stretches.iter().take(STRETCHES_MAX).map(|stretch| {
             let seconds = stretch.samples as u64 * sample_s;
             let rate = stretch.ios as f64 / seconds.max(1) as f64;
             format!("{} for {} s", text::rate(rate), thousands(seconds))
         });
-        told.collect::<Vec<_>>().join(", then ")
+        shown.collect::<Vec<_>>().join(", then ")
     }
 
     fn csv_lines(&self, out: &mut String, prefix: &str, sample_s: u64) {

@@ -164,7 +164,7 @@ fn jobs_at_random_times_start_as_often_on_average() {
     assert!(long.windows(2).any(|two| two[0].started_ns + two[0].took_ns == two[1].started_ns));
 }
 
-/// Nothing stands in for a page cache, and nothing is told of what would have asked it.
+/// Nothing stands in for a page cache, and nothing is reported of what would have used it.
 #[test]
 fn what_a_page_cache_answers_is_not_simulated() {
     let load =
@@ -243,7 +243,7 @@ fn changes_happen_in_their_time() {
     let mut one = setup(4, vec![volume(Some(1_000))], vec![client(Target::Volume(0), 1, 8)]);
     let faster = Box::new(volume(Some(2_000)).pacing);
     one.changes = vec![
-        Change { at_ns: 2 * SECOND, kind: ChangeKind::Repace(0, faster) },
+        Change { at_ns: 2 * SECOND, kind: ChangeKind::SetLimits(0, faster) },
         Change { at_ns: 3 * SECOND, kind: ChangeKind::Stall(SECOND / 2) },
     ];
     let counts = completed(&run(&one, 1), 0);

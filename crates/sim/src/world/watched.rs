@@ -1,4 +1,4 @@
-//! The product under the checkers: everything that happens to it is told to them.
+//! The product under the checkers: reports everything that happens to it to them.
 
 use super::policy::{Dispatch, Policy, Request};
 use super::product::{NotSimulated, Product, instance_pacing};
@@ -22,7 +22,7 @@ const WAIT_MAX_NS: u64 = 2_000_000_000;
 /// A request of this size is what reservations are counted in.
 const REFERENCE_BYTES: u32 = 16 << 10;
 
-/// A tag is told in whole nanoseconds and a timer goes off in its own time: what a reservation
+/// A tag is counted in whole nanoseconds and a timer goes off in its own time: what a reservation
 /// covers may be so much early or late. A promise that is kept is far closer, one that is broken is
 /// broken by more and more.
 const BASE_SLACK_NS: u64 = 1_000_000;
@@ -47,16 +47,16 @@ pub(super) struct Watched {
     instances: u32,
     /// What each volume has reserved, by its own choice.
     reserved: Vec<u64>,
-    /// What went, told already: it went all at once, whenever it is asked for.
+    /// Dispatches that are reported and not collected yet: all went at once.
     output: VecDeque<Dispatch>,
     /// By handle.
     open: Vec<Open>,
-    /// When nothing is done, and by whom, in order; told just before.
+    /// When nothing is done, and by whom, in order; reported just before.
     stalls: Vec<(u64, u64, Cause)>,
     next_stall: usize,
     /// What the pieces on the device were worth, by ticket.
     on_device: BTreeMap<u64, u64>,
-    /// The window as it was told last.
+    /// The window as it was reported last.
     window_ns: Option<u64>,
 }
 
@@ -101,7 +101,7 @@ impl Watched {
             on_device: BTreeMap::new(),
             window_ns: None,
         };
-        watched.tell_window(Instant::ZERO);
+        watched.report_window(Instant::ZERO);
         Ok(watched)
     }
 
@@ -110,7 +110,7 @@ impl Watched {
         self.checkers.finish()
     }
 
-    fn tell(&mut self, now: Instant, event: &Event) {
+    fn report(&mut self, now: Instant, event: &Event) {
         while let Some(&(from, to, cause)) = self.stalls.get(self.next_stall) {
             if from > now.ns {
                 break;
@@ -122,26 +122,26 @@ impl Watched {
     }
 
     fn collect(&mut self, now: Instant) {
-        while let Some((dispatch, told)) = self.product.poll_dispatch() {
-            self.dispatched(now, &dispatch, &told);
+        while let Some((dispatch, quantum)) = self.product.poll_dispatch() {
+            self.dispatched(now, &dispatch, &quantum);
             self.output.push_back(dispatch);
         }
-        self.tell_window(now);
+        self.report_window(now);
     }
 
-    /// Tells the window if it is another by now.
-    fn tell_window(&mut self, now: Instant) {
-        let told = self.product.device_counters().map(|device| device.window_ns);
-        if let Some(cost_ns) = told.filter(|_| told != self.window_ns) {
-            self.window_ns = told;
+    /// Reports the window if it has changed.
+    fn report_window(&mut self, now: Instant) {
+        let present = self.product.device_counters().map(|device| device.window_ns);
+        if let Some(cost_ns) = present.filter(|_| present != self.window_ns) {
+            self.window_ns = present;
             let sample = Sample::Window { cost_ns };
-            self.tell(now, &Event::Sampled { at: now.ns, sample });
+            self.report(now, &Event::Sampled { at: now.ns, sample });
         }
     }
 
-    fn dispatched(&mut self, now: Instant, dispatch: &Dispatch, told: &scheduler::Dispatch) {
-        if told.device_ns > 0 {
-            self.on_device.insert(dispatch.ticket, told.device_ns);
+    fn dispatched(&mut self, now: Instant, dispatch: &Dispatch, quantum: &scheduler::Dispatch) {
+        if quantum.device_ns > 0 {
+            self.on_device.insert(dispatch.ticket, quantum.device_ns);
         }
         let direction = direction(dispatch.operation);
         let open = &mut self.open[dispatch.handle as usize];
@@ -178,15 +178,15 @@ impl Watched {
             operations,
             bytes,
             guard,
-            device_cost_ns: told.device_ns,
-            tier: (told.device_ns > 0).then_some(match told.reason {
+            device_cost_ns: quantum.device_ns,
+            tier: (quantum.device_ns > 0).then_some(match quantum.reason {
                 DispatchReason::Reserved => Tier::Base,
                 DispatchReason::Weight => Tier::Burst,
             }),
-            urgent: told.urgent,
+            urgent: quantum.urgent,
             last: dispatch.last,
         });
-        self.tell(now, &event);
+        self.report(now, &event);
     }
 }
 
@@ -208,7 +208,7 @@ fn stalls(setup: &Setup) -> Vec<(u64, u64, Cause)> {
     stalls
 }
 
-/// What the device does, if the scheduler is told of it.
+/// What the device does, if the scheduler knows of it.
 fn work(device: &DeviceSetup) -> Option<DeviceWork> {
     let window = device.window?;
     let channels = u64::from(device.channels.unwrap_or(u32::MAX));
@@ -272,7 +272,7 @@ impl Policy for Watched {
             let length = if direction == Direction::None { 0 } else { length };
             Event::Refused { at: now.ns, volume, length }
         };
-        self.tell(now, &event);
+        self.report(now, &event);
         self.collect(now);
         taken
     }
@@ -302,7 +302,7 @@ impl Policy for Watched {
             device_cost_ns: self.on_device.remove(&dispatch.ticket).unwrap_or(0),
             last,
         });
-        self.tell(now, &event);
+        self.report(now, &event);
         self.product.complete(now, dispatch, service);
         self.collect(now);
     }
@@ -311,13 +311,13 @@ impl Policy for Watched {
         let balances = self.product.balances(now, volume);
         let units = [balances.operations, balances.bytes];
         let sample = Sample::VolumeBalances { volume, units };
-        self.tell(now, &Event::Sampled { at: now.ns, sample });
+        self.report(now, &Event::Sampled { at: now.ns, sample });
         balances
     }
 
     fn set_balances(&mut self, now: Instant, volume: u32, balances: Balances) -> bool {
         let units = [balances.operations, balances.bytes];
-        self.tell(now, &Event::Credited { at: now.ns, volume, units });
+        self.report(now, &Event::Credited { at: now.ns, volume, units });
         let is_there = self.product.set_balances(now, volume, balances);
         self.collect(now);
         is_there
@@ -333,7 +333,7 @@ impl Policy for Watched {
         }
         counter.set_rule(pacing.counting);
         let promise = Box::new(*promise);
-        self.tell(now, &Event::Modified { at: now.ns, volume, promise });
+        self.report(now, &Event::Modified { at: now.ns, volume, promise });
         let is_there = self.product.set_limits(now, volume, pacing);
         self.collect(now);
         is_there

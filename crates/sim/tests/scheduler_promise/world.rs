@@ -20,8 +20,8 @@ use evenkeel_sim::oracle::{
 
 const NS_PER_MS: u64 = 1_000_000;
 pub const NS_PER_S: u64 = 1_000_000_000;
-/// A poll that is later than this is told as a stall of ours.
-const LATE_TOLD_NS: u64 = 500_000;
+/// A poll that is later than this is reported as a stall of ours.
+const LATE_REPORTED_NS: u64 = 500_000;
 
 /// What is done wrong on purpose, to see that it is noticed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,7 +31,7 @@ pub enum Sabotage {
     DispatchTwice,
     /// A completion is lost.
     LoseCompletion,
-    /// The scheduler is told a rate of one in a thousand more than was promised.
+    /// The scheduler is given a rate of one in a thousand more than was promised.
     FasterRate,
     /// A modification replaces the volume by a new one, with all it may save.
     RefillAtModify,
@@ -130,7 +130,7 @@ impl World {
             shared,
             window_ns: None,
         };
-        world.tell_window();
+        world.report_window();
         world
     }
 
@@ -154,24 +154,24 @@ impl World {
         self.checkers.finish()
     }
 
-    fn tell(&mut self, event: Event) {
+    fn report(&mut self, event: Event) {
         self.checkers.observe(&event);
     }
 
     fn add(&mut self) {
         let (pacing, balances) = self.pacing();
-        let mut told = pacing;
+        let mut given = pacing;
         if self.sabotage == Sabotage::FasterRate
-            && let Some(limit) = &mut told.operations
+            && let Some(limit) = &mut given.operations
         {
             limit.per_second += (limit.per_second / 1_000).max(1);
         }
-        let index = self.scheduler.add(self.timeline.now(), &told, balances).unwrap();
+        let index = self.scheduler.add(self.timeline.now(), &given, balances).unwrap();
         let number = self.next_number;
         self.next_number += 1;
-        let (claim, instance) = self.claim(index, &told);
+        let (claim, instance) = self.claim(index, &given);
         let promise = self.promise(&pacing, balances, &claim, instance);
-        self.tell(Event::Added { at: self.timeline.now().ns, volume: number, promise });
+        self.report(Event::Added { at: self.timeline.now().ns, volume: number, promise });
         let depth = self.rng.among(&[1, 4, 32, 200, 1_500]);
         let block = self.rng.among(&[512, 4 << 10, 16 << 10, 64 << 10]);
         let other = self.rng.among(&[block, 300 << 10, 1 << 20]);
@@ -230,13 +230,13 @@ impl World {
         Box::new(promise)
     }
 
-    /// Tells the window of the shared device if it is another by now.
-    fn tell_window(&mut self) {
+    /// Reports the window of the shared device if it has changed.
+    fn report_window(&mut self) {
         let Some((device, _)) = self.shared else { return };
         let cost_ns = self.scheduler.device_counters(device).window_ns;
         if self.window_ns != Some(cost_ns) {
             self.window_ns = Some(cost_ns);
-            self.tell(Event::Sampled {
+            self.report(Event::Sampled {
                 at: self.timeline.now().ns,
                 sample: Sample::Window { cost_ns },
             });
@@ -296,13 +296,13 @@ impl World {
                     on_device: 0,
                 };
                 volume.open.insert(handle, open);
-                self.tell(Event::Submitted(event));
+                self.report(Event::Submitted(event));
             }
             Err(SubmitError::QueueFull) => {
                 volume.held_back += 1;
                 volume.full = true;
                 let length = if event.direction == Direction::None { 0 } else { length };
-                self.tell(Event::Refused { at: self.timeline.now().ns, volume: number, length });
+                self.report(Event::Refused { at: self.timeline.now().ns, volume: number, length });
             }
             Err(error) => panic!("{error}"),
         }
@@ -353,7 +353,7 @@ impl World {
             urgent: dispatch.urgent,
             last: dispatch.last,
         };
-        self.tell(Event::Dispatched(event));
+        self.report(Event::Dispatched(event));
         Some(OnDevice {
             number,
             handle: dispatch.handle,
@@ -387,7 +387,7 @@ impl World {
         volume.counter.set_rule(pacing.counting);
         let (index, claim, instance) = (volume.index, volume.claim, volume.instance);
         let promise = self.promise(&pacing, Balances::default(), &claim, instance);
-        self.tell(Event::Modified { at: self.timeline.now().ns, volume: number, promise });
+        self.report(Event::Modified { at: self.timeline.now().ns, volume: number, promise });
         if self.sabotage == Sabotage::RefillAtModify {
             self.scheduler.set_limits(
                 now,
@@ -418,7 +418,7 @@ impl World {
             volume.held_back += 1;
             volume.full = false;
             let handle = u64::from(*handle);
-            self.tell(Event::Cancelled { at: self.timeline.now().ns, volume: number, handle });
+            self.report(Event::Cancelled { at: self.timeline.now().ns, volume: number, handle });
         }
     }
 
@@ -441,7 +441,7 @@ impl World {
         let index = self.volumes[&number].index;
         let handles: Vec<u32> = self.scheduler.remove(self.timeline.now(), index).collect();
         self.cancelled(number, &handles);
-        self.tell(Event::Removed { at: self.timeline.now().ns, volume: number });
+        self.report(Event::Removed { at: self.timeline.now().ns, volume: number });
         self.volumes.remove(&number);
         self.numbers.remove(&index);
     }
@@ -451,7 +451,7 @@ impl World {
         let operations = Some(units);
         let index = self.volumes[&number].index;
         let balances = Balances { operations, bytes: None };
-        self.tell(Event::Credited {
+        self.report(Event::Credited {
             at: self.timeline.now().ns,
             volume: number,
             units: [operations, None],
@@ -474,9 +474,9 @@ impl World {
             bytes: Some(counters.queued_bytes.into()),
         };
         let units = [balances.operations, balances.bytes];
-        let told = Sample::VolumeBalances { volume: number, units };
-        for sample in [queued, told] {
-            self.tell(Event::Sampled { at: self.timeline.now().ns, sample });
+        let balances = Sample::VolumeBalances { volume: number, units };
+        for sample in [queued, balances] {
+            self.report(Event::Sampled { at: self.timeline.now().ns, sample });
         }
     }
 }
@@ -509,7 +509,7 @@ impl ClosedLoop for World {
                 }
                 continue;
             }
-            self.tell_window();
+            self.report_window();
             let (number, volume) =
                 self.volumes.iter_mut().find(|(_, volume)| volume.held_back > 0 && !volume.full)?;
             volume.held_back -= 1;
@@ -539,7 +539,7 @@ impl ClosedLoop for World {
             volume.held_back += u32::from(last && !lost);
         }
         if !lost {
-            self.tell(Event::Completed(Completed {
+            self.report(Event::Completed(Completed {
                 at: now.ns,
                 volume: number,
                 handle: handle.into(),
@@ -551,24 +551,24 @@ impl ClosedLoop for World {
         self.scheduler.complete(now, ticket);
     }
 
-    /// Wakes up on time, or a little late, or much too late, which is told.
+    /// Wakes up on time, or a little late, or much too late, which is reported.
     fn wake(&mut self, at: Instant) -> Instant {
         let late_ns = match self.rng.below(3_000) {
             0 => NS_PER_MS + self.rng.below(60 * NS_PER_MS),
-            1..=30 => self.rng.below(LATE_TOLD_NS),
+            1..=30 => self.rng.below(LATE_REPORTED_NS),
             _ => self.rng.below(20_000),
         };
         if self.sabotage == Sabotage::SecretlyLate {
             return at + Duration::from_ns(20 * NS_PER_MS);
         }
-        if late_ns > LATE_TOLD_NS {
-            self.tell(Event::Stalled { from: at.ns, to: at.ns + late_ns, cause: Cause::Ours });
+        if late_ns > LATE_REPORTED_NS {
+            self.report(Event::Stalled { from: at.ns, to: at.ns + late_ns, cause: Cause::Ours });
         }
         at + Duration::from_ns(late_ns)
     }
 }
 
-/// What the scheduler is told of the shared device.
+/// What the scheduler knows of the shared device.
 fn model() -> DeviceModel {
     let cost = OperationCost { base: Duration::from_ns(REQUEST_NS), byte_ps: BYTE_PS };
     DeviceModel { channels: CHANNELS, read: cost, write: cost, window: Window::Slots(CHANNELS + 2) }

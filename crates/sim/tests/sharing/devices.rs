@@ -39,7 +39,7 @@ fn p18_reservations_hold_under_overload() {
 }
 
 /// 19: what reservations leave is shared by weight: equal weights equally, and by device time, so
-/// whoever sends larger requests gets no more of it.
+/// a volume that sends larger requests gets no more of it.
 #[test]
 fn p19_weights_share_the_rest() {
     let mut clients = vec![Client::greedy(32, 16 * KIB); 8];

@@ -123,7 +123,7 @@ pub struct World {
     pub latencies: Vec<Vec<u64>>,
     /// When the device does nothing.
     pub stalls: Vec<Range<u64>>,
-    /// When nobody polls, nor hears that anything is done.
+    /// When the server does nothing: no poll, no completion.
     pub pauses: Vec<Range<u64>>,
     /// Polls the scheduler at so many times it did not ask for, between any two events.
     pub extra_polls: u32,

@@ -24,7 +24,7 @@ enum State {
     Idle,
     /// Has given all back and wants to know that the home knows; asks again after this pause.
     Leaving(Duration),
-    /// Spends, asks, lets itself be heard.
+    /// Spends, asks, reports.
     Active,
     /// Nobody answered: says nothing since then.
     Silent(Instant),
@@ -47,7 +47,7 @@ pub struct Holder {
     /// Oldest first, and so soonest to end first: ids and ends rise together.
     leases: VecDeque<Lease>,
     /// The latest word of the home.
-    heard: u64,
+    acknowledged: u64,
     /// The latest lease that arrived.
     latest: u64,
     /// The number of the latest message.
@@ -58,7 +58,7 @@ pub struct Holder {
     left_at: u64,
     /// Whether tokens are asked for and none have come.
     asked: bool,
-    /// The earliest message since the home was last heard.
+    /// The earliest message since the last answer.
     unanswered_since: Option<Instant>,
     /// The cost of the request that waits.
     waiting: Option<u64>,
@@ -66,13 +66,13 @@ pub struct Holder {
     last_cost: u64,
     used_at: Instant,
     share_per_second: u64,
-    /// Holders to share with; 0 before the home has told.
+    /// Holders to share with; 0 before the first grant.
     active: usize,
     output: VecDeque<ToHome>,
 }
 
 impl Holder {
-    /// Holder number `index` of a home with the same cap. Whoever takes the place of a holder that
+    /// Holder number `index` of a home with the same cap. A holder in place of one that
     /// was lost needs a higher `incarnation`, and must be sure that the old one is no more.
     #[must_use]
     pub fn new(cap: Cap, index: HolderIndex, incarnation: u64, now: Instant) -> Self {
@@ -83,7 +83,7 @@ impl Holder {
             now,
             state: State::Idle,
             leases: VecDeque::with_capacity(LEASES_MAX),
-            heard: 0,
+            acknowledged: 0,
             latest: 0,
             number: 0,
             sent_at: now,
@@ -187,7 +187,7 @@ impl Holder {
         matches!(self.state, State::Alone { .. })
     }
 
-    /// How long to wait for an answer, or until the home should hear something.
+    /// How long to wait for an answer, or until the home should get a message.
     const fn pause(&self) -> Duration {
         let timing = self.cap.timing;
         if self.unanswered_since.is_none() { timing.contact } else { timing.retry }
@@ -225,8 +225,8 @@ impl Holder {
     }
 
     fn accept(&mut self, grant: &Grant) {
-        if grant.word > self.heard {
-            self.heard = grant.word;
+        if grant.word > self.acknowledged {
+            self.acknowledged = grant.word;
             self.share_per_second = grant.share_per_second;
             self.active = usize::from(grant.active);
         }
@@ -282,7 +282,7 @@ impl Holder {
         }
     }
 
-    /// The time that [`Holder::poll_timeout`] told has come.
+    /// The time of [`Holder::poll_timeout`] has come.
     fn act(&mut self) {
         let timing = self.cap.timing;
         match self.state {
@@ -314,7 +314,7 @@ impl Holder {
             }
             State::Alone { bucket, pause: ref mut pause_now, .. } => {
                 if bucket.is_ready() {
-                    // The caller is told once; it tries again now, or wants nothing any longer.
+                    // The caller learns it once; it tries again now, or wants nothing any longer.
                     self.waiting = None;
                 }
                 if self.sent_at + *pause_now <= self.now {
@@ -340,7 +340,7 @@ impl Holder {
     fn report(&self) -> Report {
         let none = (self.latest, 0);
         let (open, left) = self.leases.front().map_or(none, |lease| (lease.id, lease.left));
-        Report { heard: self.heard, open, left }
+        Report { acknowledged: self.acknowledged, open, left }
     }
 
     fn send_request(&mut self, again: bool) {
@@ -349,7 +349,7 @@ impl Holder {
             None => self.advance_tokens(),
         };
         let alone = self.is_alone();
-        // Not again: whoever is slow to answer would see its answers refused for ever.
+        // Not again: a home that is slow to answer would see its answers refused for ever.
         let gives_back = !again && !alone && self.waiting.is_some() && self.held() > 0;
         let kept = if gives_back { 0 } else { self.held() };
         let want = if self.asked { target.saturating_sub(kept).max(1) } else { 0 };

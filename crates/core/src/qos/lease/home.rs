@@ -24,7 +24,7 @@ struct Lease {
 #[derive(Debug)]
 struct Member {
     incarnation: u64,
-    /// Whether this life is over, as the caller told.
+    /// Whether this life is over, by what the caller said.
     over: bool,
     /// The latest message of this life.
     number: u64,
@@ -34,9 +34,9 @@ struct Member {
     active: bool,
     /// The largest share that it may believe to have.
     share_max: u64,
-    /// The share told in the latest word, and that word.
-    share_told: u64,
-    told_in: u64,
+    /// The share sent in the latest word, and that word.
+    share_sent: u64,
+    share_sent_in: u64,
     /// Tokens wanted; in `round_robin` while not 0.
     want: u64,
     /// Tokens it may be granted by turns; negative after a grant of more.
@@ -53,8 +53,8 @@ impl Member {
             heard_at: Instant::ZERO,
             active: false,
             share_max: 0,
-            share_told: 0,
-            told_in: 0,
+            share_sent: 0,
+            share_sent_in: 0,
             want: 0,
             deficit: 0,
             leases: VecDeque::with_capacity(LEASES_MAX),
@@ -118,7 +118,7 @@ impl Home {
         Self { bucket, ..Self::new(cap, holders, now) }
     }
 
-    /// Hears a holder. What is stale, repeated or from nobody known is ignored.
+    /// Handles a message. What is stale, repeated or from nobody known is ignored.
     pub fn handle(&mut self, message: ToHome, now: Instant) {
         self.advance(now);
         let (holder, incarnation, number) = match message {
@@ -138,11 +138,12 @@ impl Home {
         }
         member.number = number;
         match message {
-            ToHome::Request(request) => self.hear(index, &request),
+            ToHome::Request(request) => self.handle_request(index, &request),
             ToHome::Return(returned) => self.take_back(index, returned.report),
         }
         self.serve();
-        // Who asks again is told to wait, so that it does not take the home for dead.
+        // A holder that asks again gets the answer to wait, so that it does not take the home for
+        // dead.
         let again = matches!(message, ToHome::Request(Request { again: true, .. }));
         if again && self.members.get(index).is_some_and(|member| member.want > 0) {
             self.answer(index, 0);
@@ -219,12 +220,12 @@ impl Home {
         self.turns.retain(|&turn| turn != index);
     }
 
-    fn hear(&mut self, index: usize, request: &Request) {
+    fn handle_request(&mut self, index: usize, request: &Request) {
         self.book(index, request.report, request.gives_back);
         let now = self.settled_at;
         let Some(member) = self.members.get_mut(index) else { return };
-        if member.told_in == request.report.heard {
-            member.share_max = member.share_told;
+        if member.share_sent_in == request.report.acknowledged {
+            member.share_max = member.share_sent;
         }
         member.active = true;
         if request.alone {
@@ -373,8 +374,8 @@ impl Home {
         }
     }
 
-    /// Whose turn it is: everyone who waits gets the same number of tokens a round, and whoever was
-    /// granted more than it had sits out rounds until that is made up for.
+    /// Whose turn it is: each holder that waits gets the same number of tokens a round, and one
+    /// that was granted more than it had sits out rounds until that is made up for.
     fn next_turn(&mut self) -> Option<usize> {
         let quantum = i128::from(self.cap.float(self.active()).max(1));
         let deficit = |&index: &usize| self.members.get(index).map_or(0, |m| m.deficit);
@@ -398,7 +399,7 @@ impl Home {
         None
     }
 
-    /// Sends `amount` tokens, or with 0 only that the home has heard.
+    /// Sends `amount` tokens, or with 0 an acknowledgement.
     fn answer(&mut self, index: usize, amount: u64) {
         if self.output.len() >= 2 * self.members.len() && amount == 0 {
             return; // nobody reads; it will ask again
@@ -417,7 +418,7 @@ impl Home {
         self.words_said += 1;
         let share = if member.active { share } else { 0 };
         member.share_max = member.share_max.max(share);
-        (member.share_told, member.told_in) = (share, self.words_said);
+        (member.share_sent, member.share_sent_in) = (share, self.words_said);
         self.next_silence = self.next_silence.min(member.heard_at + timing.silence);
         if amount > 0 {
             let closes_at = expiry + timing.clock_error;

@@ -1,4 +1,5 @@
-//! What home and holders tell each other. All of it may come late, twice, in any order or never.
+//! The messages between a home and its holders. All of it may come late, twice, in any order or
+//! never.
 
 use crate::time::Instant;
 
@@ -10,7 +11,7 @@ pub struct HolderIndex(pub u16);
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Report {
     /// The latest word of the home that arrived; 0 before the first.
-    pub heard: u64,
+    pub acknowledged: u64,
     /// The oldest lease with tokens left: nothing is left of those before. The latest, if nothing
     /// is left of that either.
     pub open: u64,
@@ -18,7 +19,7 @@ pub struct Report {
     pub left: u64,
 }
 
-/// A holder wants tokens, or only lets itself be heard.
+/// A holder wants tokens, or only shows that it is alive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
     /// Who asks.
@@ -55,7 +56,7 @@ pub struct Return {
     pub report: Report,
 }
 
-/// What a home hears.
+/// What a home receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ToHome {
     /// See [`Request`].
@@ -64,7 +65,7 @@ pub enum ToHome {
     Return(Return),
 }
 
-/// A lease, or with an amount of 0 only the news that the home has heard.
+/// A lease, or with an amount of 0 only an acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grant {
     /// To whom.

@@ -1,8 +1,8 @@
 //! One limit that several cores or nodes spend from, without sharing memory and without ever
 //! spending more than one bucket would give.
 //!
-//! The bucket lives at its [`Home`]. Whoever spends is a [`Holder`] with a few tokens on *lease*
-//! (the home's own core has a holder too, its messages take no time):
+//! The bucket lives at its [`Home`]. Each place that spends has a [`Holder`] with a few tokens on
+//! *lease* (the home's own core has a holder too, its messages take no time):
 //!
 //! ```text
 //!           Request: want, and what is left of earlier leases
@@ -22,16 +22,16 @@
 //!   nothing lie about: it goes back, and is asked for anew with the rest.
 //! * When the level is below zero, turns are taken in proportion to cost, not to the number of
 //!   requests, so small requests are not worth less than large ones.
-//! * A lease ends after 10 ms, an unused one is given back after 1 ms. Until the home has heard
-//!   what became of a lease, its tokens stay in the bucket and nobody else's: *level + tokens on
+//! * A lease ends after 10 ms, an unused one is given back after 1 ms. Until the home has a
+//!   report of a lease, its tokens stay in the bucket and nobody else's: *level + tokens on
 //!   lease* never exceeds the depth. So what all holders spend together, in any window, is within
-//!   the bound of the one bucket: depth, rate x time, and one grant. A lease that ends unheard of
-//!   counts as spent.
+//!   the bound of the one bucket: depth, rate x time, and one grant. A lease that ends without a
+//!   report counts as spent.
 //! * A message that comes twice, late or never makes no token: grants are numbered and taken once
-//!   and in order, reports tell totals, and whoever was restarted has a higher incarnation.
+//!   and in order, reports are totals, and a holder that was restarted has a higher incarnation.
 //! * A holder that gets no answers falls silent and, once its silence must have been noticed, lives
-//!   on the fair share that it was last told. The home keeps the shares of all who are silent out
-//!   of what it grants, and never tells shares that add up to more than the cap. A holder that has
+//!   on the fair share that it was last given. The home keeps the shares of all who are silent out
+//!   of what it grants, and never gives shares that add up to more than the cap. A holder that has
 //!   given its lease back has no share: it is idle, and starts again by asking.
 //!
 //! Nothing in the server uses this module yet: a volume's and a host's limits are counted on one
@@ -78,7 +78,7 @@ pub struct Timing {
     pub idle: Duration,
     /// After so long without an answer a message is sent again.
     pub retry: Duration,
-    /// A holder that is not idle lets the home hear from it this often.
+    /// A holder that is not idle sends the home a message this often.
     pub contact: Duration,
     /// After so long without an answer a holder falls silent, and after so long a silence it lives
     /// on its share. The home takes it for silent after the same time; `contact` must be well

@@ -198,7 +198,7 @@ impl Device {
     }
 
     /// Lets a flow wait for its turn. Its request waits since the first of the times, here or for
-    /// its instance: whoever comes back from there keeps its place among those that are due, or
+    /// its instance: one that comes back from there keeps its place among those that are due, or
     /// others that share the instance could take what it lets pass before it every time.
     pub fn wait(
         &mut self,
@@ -285,7 +285,7 @@ impl Device {
     }
 
     /// Notes that a flow of this place is served now, whether it waited or not, and on what reason:
-    /// whoever does not wait is served as reserved if that is due.
+    /// one that does not wait is served as reserved if that is due.
     ///
     /// A reservation is used up by what its requests cost by the model: were it by what they are
     /// found to cost, volumes would get fewer I/Os of what they bought as soon as writes take

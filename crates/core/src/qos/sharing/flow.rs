@@ -230,8 +230,8 @@ impl Flow {
         Some(Next { portion: head.portion, handle: head.handle, urgent })
     }
 
-    /// Tells what decides the future of an only flow, without a device; `None` if it is owed time
-    /// that will be made whole.
+    /// Writes what decides the future of an only flow, without a device; `None` if it is owed time
+    /// that it will catch up with.
     pub fn tell(&self, nodes: &Nodes, phase: &mut Phase) -> Option<()> {
         let waits = match self.waits {
             Waits::Nowhere => 0,

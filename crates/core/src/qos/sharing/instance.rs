@@ -214,7 +214,7 @@ impl Instance {
         waited_for.filter_map(|ring| ring.opens_at).min()
     }
 
-    /// Notes that whoever waits is to be looked at again at once.
+    /// Notes that the flows that wait are to be looked at again at once.
     pub fn interrupt(&mut self) {
         let now = self.settled_at;
         self.rings.iter_mut().for_each(|ring| ring.opens_at = Some(now));
@@ -230,7 +230,7 @@ impl Instance {
 
     /// The ring whose turn it is, of those in `candidates` that are waited for: of their first
     /// flows that whose last turn is longer ago. So for what both share they are as one ring,
-    /// however many wait in each and whoever goes from one to the other; and a direction that its
+    /// however many wait in each and whichever goes from one to the other; and a direction that its
     /// own link holds up saves no more than a turn of each flow.
     pub fn next_ring(&self, flows: &[Flow], candidates: [bool; 2]) -> Option<usize> {
         let first =
@@ -396,7 +396,7 @@ impl Instance {
         }
     }
 
-    /// Tells what decides its future with one flow at most; `None` if it has links of a direction:
+    /// Writes what decides its future with one flow at most; `None` if it has links of a direction:
     /// then it makes a difference which way the bytes go.
     pub fn tell(&self, phase: &mut Phase) -> Option<()> {
         self.limiter.tell(phase);
@@ -457,7 +457,7 @@ mod tests {
         assert_eq!(instance.next_ring(&flows, [true, true]), Some(0));
     }
 
-    /// Turns go around as in one ring, whoever crosses over.
+    /// Turns go around as in one ring, whichever flow crosses over.
     #[test]
     fn both_rings_are_as_one_for_what_they_share() {
         let mut instance = with_links();

@@ -138,7 +138,7 @@ pub struct InstancePacing {
 }
 
 impl InstancePacing {
-    /// The limits that volumes have too: what of an instance's can be told in a volume's terms.
+    /// The limits that volumes have too: what of an instance's can be said in a volume's terms.
     #[must_use]
     pub const fn as_volume(&self) -> Pacing {
         let Self { tolerance, operations, bytes, .. } = *self;

@@ -133,8 +133,8 @@ impl InFlight {
     }
 
     /// Notes what the other schedulers of the device do: their requests in flight, and the
-    /// narrowest of their windows. Whoever finds the device crowded finds it so because of all, so
-    /// all keep to that window: or one whose own requests are quick would crowd out the others.
+    /// narrowest of their windows. A core that finds the device crowded finds it so because of all,
+    /// so all keep to that window: or one whose own requests are quick would crowd out the others.
     pub fn set_others(&mut self, in_flight: u32, slots_max: Option<u32>) {
         self.others = in_flight;
         self.slots_max = slots_max.map_or(u64::MAX, |slots| u64::from(slots) * PER_SLOT);
@@ -165,7 +165,7 @@ impl InFlight {
         self.requests
     }
 
-    /// A request goes. Returns whether it is a long one, to be told when it is done.
+    /// A request goes. Returns whether it is a long one, which its completion must say.
     pub fn dispatched(&mut self, cost_ns: u64) -> bool {
         let is_long = self.is_long(cost_ns);
         self.long += u32::from(is_long);

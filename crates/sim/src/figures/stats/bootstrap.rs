@@ -47,7 +47,7 @@ impl Default for Bootstrap {
 
 impl Bootstrap {
     /// The interval of the mean of these rates, none of which is negative; `None` of fewer than
-    /// two, which do not tell how far they vary.
+    /// two, which do not show how far they vary.
     #[must_use]
     pub fn mean(self, rates: &[f64]) -> Option<Interval> {
         let mut means = Means::of(rates, self.seed, 0)?;

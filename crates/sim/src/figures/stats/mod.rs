@@ -1,7 +1,7 @@
 //! The statistics of a handful of runs: what a published table holds, and what it does not say.
 //!
 //! Every figure is what R prints for the same numbers; the tests quote the R expression. Where R
-//! prints NA, for the spread of one value, it is 0 here, and whoever shows it shows a dash. Nothing
+//! prints NA, for the spread of one value, it is 0 here, and tables show a dash for it. Nothing
 //! here knows what the numbers are.
 
 mod bootstrap;

@@ -26,7 +26,7 @@ struct Window {
     catch_up_depth: i128,
     /// The depth in force.
     depth_now: i128,
-    /// Ahead of the rate; below zero by what is to be made whole.
+    /// Ahead of the rate; below zero by what is to be caught up with.
     ahead: i128,
     /// Ahead of the catch-up rate, in quarters.
     catch_up: i128,
@@ -37,7 +37,7 @@ struct OfVolume {
     windows: [Option<Window>; DIMENSIONS],
     begun: bool,
     settled_at: u64,
-    made_whole_ns: u64,
+    catch_up_ns: u64,
 }
 
 #[derive(Debug)]
@@ -114,14 +114,14 @@ impl OfVolume {
             }
         }
         let span_ns = now - self.settled_at;
-        let owed_ns = volume.held_up.made_whole_ns.saturating_sub(self.made_whole_ns);
-        (self.settled_at, self.made_whole_ns) = (now, volume.held_up.made_whole_ns);
+        let owed_ns = volume.held_up.catch_up_ns.saturating_sub(self.catch_up_ns);
+        (self.settled_at, self.catch_up_ns) = (now, volume.held_up.catch_up_ns);
         for window in self.windows.iter_mut().flatten() {
             window.pass(span_ns, owed_ns, rule);
         }
     }
 
-    /// Who has nothing waiting gives up what was to be made whole.
+    /// A volume that has nothing waiting gives up its catch-up.
     fn forfeit(&mut self) {
         for window in self.windows.iter_mut().flatten() {
             if window.ahead < 0 {
@@ -141,7 +141,8 @@ impl Window {
         let owed = owed.min(worth(self.rate, rule.time_ns));
         let drained_to = self.ahead - worth(self.rate, span_ns);
         self.ahead = drained_to.max(-owed);
-        // Only what is forfeited ends the windows that are open: time that is made whole does not.
+        // Only what is forfeited ends the windows that are open: time that is caught up with does
+        // not.
         let forfeited = drained_to < -owed || self.ahead == 0;
         let drained = worth(self.rate, span_ns).saturating_mul(rule.rate_quarters.into());
         self.catch_up = (self.catch_up - drained).max(0);

@@ -78,12 +78,12 @@ fn fault(event: &Event, number: u32, seen: &Seen) -> Option<Words> {
         Event::Removed { .. } => unless(requests.queued == 0, || {
             ("an empty queue".into(), format!("{} requests wait", requests.queued))
         }),
-        Event::Sampled { sample: Sample::Queued { requests: told, bytes, .. }, .. } => {
+        Event::Sampled { sample: Sample::Queued { requests: reported, bytes, .. }, .. } => {
             let (queued, queued_bytes) = (requests.queued, requests.queued_bytes);
             let same_bytes = bytes.is_none_or(|bytes| bytes == queued_bytes);
-            unless(*told == queued && same_bytes, || {
+            unless(*reported == queued && same_bytes, || {
                 let expected = format!("{queued} requests of {queued_bytes} bytes wait");
-                (expected, format!("{told}, {bytes:?} told"))
+                (expected, format!("{reported}, {bytes:?} told"))
             })
         }
         _ => None,

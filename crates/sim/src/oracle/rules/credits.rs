@@ -1,4 +1,4 @@
-//! Line 4: credits are spent to the last one and no further, and told as they are.
+//! Line 4: credits are spent to the last one and no further, and reported as they are.
 //!
 //! Credits that end too early show in the floor: while a balance is left, a backlogged volume is
 //! sure of its burst rate.
@@ -64,20 +64,20 @@ fn spend(
 
 fn compare(
     limits: &[Option<Limited>],
-    told: [Option<u64>; 2],
+    reported: [Option<u64>; 2],
     whose: Whose,
     seen: &Seen,
     findings: &mut Findings,
 ) {
-    for (dimension, (limited, told)) in limits.iter().zip(told).enumerate() {
+    for (dimension, (limited, reported)) in limits.iter().zip(reported).enumerate() {
         let credit = limited.as_ref().and_then(|limited| limited.credit.as_ref());
-        if credit.is_none() && told.is_none() {
+        if credit.is_none() && reported.is_none() {
             continue;
         }
         let exact = credit.map(Level::balance);
-        findings.judge(Rule::Credits, exact == told, seen.now, whose, || {
+        findings.judge(Rule::Credits, exact == reported, seen.now, whose, || {
             let name = NAMES[dimension];
-            (format!("a balance of {exact:?} {name}"), format!("{told:?}"))
+            (format!("a balance of {exact:?} {name}"), format!("{reported:?}"))
         });
     }
 }

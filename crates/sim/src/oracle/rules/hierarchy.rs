@@ -51,7 +51,8 @@ fn of_device(dispatched: &Dispatched, seen: &Seen, findings: &mut Findings) {
     if device.window_ns == u64::MAX || dispatched.device_cost_ns == 0 {
         return;
     }
-    // What is told of a window is its present size; when this one went it may have been another.
+    // What is reported of a window is its present size; when this one went it may have been
+    // another.
     let (before_ns, most_ns) = match &device.work {
         None => (device.cost_ns, device.window_ns.saturating_sub(1)),
         Some(work) => {
@@ -67,7 +68,7 @@ fn of_device(dispatched: &Dispatched, seen: &Seen, findings: &mut Findings) {
     });
 }
 
-/// A window that is told is no excuse for leaving channels idle.
+/// A window that is reported is no excuse for leaving channels idle.
 fn window(told_ns: u64, seen: &Seen, findings: &mut Findings) {
     let Some(work) = &seen.device.work else { return };
     let least_ns = work.window_min_ns();

@@ -11,7 +11,7 @@ use super::super::report::{Findings, Rule, Whose};
 use super::super::seen::Seen;
 use super::Watcher;
 
-/// Lanes whose last dispatch is remembered; far more than live client hosts.
+/// Priority classes whose last dispatch is remembered; far more than live client hosts.
 const LANES_MAX: usize = 1 << 17;
 
 /// By volume, instance and class: one more than the place in the order of submission of the last

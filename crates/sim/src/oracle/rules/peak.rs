@@ -17,8 +17,8 @@ use super::bins::bind;
 use super::{NAMES, PerVolume, Watcher, units_text};
 
 const WINDOW_NS: u64 = 10_000_000;
-/// Dispatches within this of each other are one entry, told at the earlier time: memory is bounded,
-/// and no window looks fuller than it is.
+/// Dispatches within this of each other are one entry, counted at the earlier time: memory is
+/// bounded, and no window looks fuller than it is.
 const GRAIN_NS: u64 = 10_000;
 const MILLION: i128 = 1_000_000;
 
@@ -71,7 +71,7 @@ impl Watcher for Peak {
             Event::Cancelled { .. } if volume.requests.queued <= 1 => of.restart(),
             Event::Modified { .. } => {
                 of.restart();
-                // What was made whole by then, while another limit held it, it keeps as tokens.
+                // What it caught up with by then, while another limit held it, it keeps as tokens.
                 for (steady, limited) in of.limits.iter_mut().zip(&volume.limits) {
                     steady.catches_up = limited.as_ref().is_some_and(Limited::catches_up);
                 }
@@ -110,8 +110,8 @@ impl OfVolume {
         if excused > 0 {
             let most_ns = seen.system.catch_up.time_ns;
             for steady in &mut self.limits {
-                // Several delays add up, to the most that is made whole. The last of it may be paid
-                // for an I/O that goes within the next window.
+                // Several delays add up, to the most that is caught up with. The last of it may be
+                // paid for an I/O that goes within the next window.
                 let owed_ns = steady.from.saturating_sub(seen.now + WINDOW_NS) / 4 + excused;
                 let until = seen.now + 4 * owed_ns.min(most_ns) + WINDOW_NS;
                 steady.from = steady.from.max(until);

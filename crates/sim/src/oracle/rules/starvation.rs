@@ -1,6 +1,6 @@
 //! Line 2: nothing that waits is passed over for ever.
 //!
-//! Requests of a class go in order, so it is enough to watch whoever is first: once the volume's
+//! Requests of a class go in order, so it is enough to watch the first: once the volume's
 //! own limits let it pass, it must go within the bound, whatever neighbours do. And the urgent
 //! class may pass the normal one only so often in a row.
 

@@ -31,7 +31,7 @@ struct OfVolume {
 #[derive(Debug)]
 pub(super) struct Tiers {
     volumes: PerVolume<OfVolume>,
-    /// When the base of whoever waits is due.
+    /// When the base of the volume that waits is due.
     due: BTreeSet<(u64, u32)>,
     depth_ns: u64,
 }
@@ -150,9 +150,9 @@ impl Watcher for Tiers {
             return;
         }
         let of = self.volumes.of(number);
-        let told = matches!(event, Event::Dispatched(dispatched) if dispatched.tier.is_some());
+        let has_tier = matches!(event, Event::Dispatched(dispatched) if dispatched.tier.is_some());
         let modified = matches!(event, Event::Modified { .. });
-        if of.base.is_none() && !told && !modified {
+        if of.base.is_none() && !has_tier && !modified {
             return;
         }
         self.settle(number, seen.now);

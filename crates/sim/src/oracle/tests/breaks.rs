@@ -109,18 +109,18 @@ fn credits_told_wrongly() {
     let (system, mut events) = alone(promise, client, S);
     let end = events.last().map(Event::at).unwrap();
     // 3,150 or so are gone and 100 are earned; the balance is whole plus a fraction.
-    let told = |units| {
+    let reported = |units| {
         let units = [Some(units), None];
         Event::Sampled { at: end, sample: Sample::VolumeBalances { volume: 0, units } }
     };
     let right = (0..5_000).find(|units| {
         let mut events = events.clone();
-        events.push(told(*units));
+        events.push(reported(*units));
         judge(&system, &events).pass()
     });
     let right = right.unwrap();
     assert!((1_900..2_100).contains(&right), "{right}");
-    events.push(told(right + 1));
+    events.push(reported(right + 1));
     breaks(Rule::Credits, &system, events);
 }
 
@@ -349,10 +349,10 @@ fn hierarchy_of_a_window_beyond_the_device() {
     // Four of the dearest are 8 ms.
     kept(&judge(&system, &in_time(events[..12].to_vec())));
     breaks(Rule::Hierarchy, &system, events);
-    // And one that is told too small is no excuse for idle channels.
-    let told = |cost_ns| vec![Event::Sampled { at: 0, sample: Sample::Window { cost_ns } }];
-    kept(&judge(&system, &told(MS)));
-    breaks(Rule::Hierarchy, &system, told(MS / 2));
+    // And one that is reported too small is no excuse for idle channels.
+    let reported = |cost_ns| vec![Event::Sampled { at: 0, sample: Sample::Window { cost_ns } }];
+    kept(&judge(&system, &reported(MS)));
+    breaks(Rule::Hierarchy, &system, reported(MS / 2));
 }
 
 const NEIGHBOUR: VolumePromise = VolumePromise {

@@ -144,7 +144,7 @@ fn a_saturated_host_is_shared() {
     assert!(judged(&report, Rule::Fairness) > 0 && judged(&report, Rule::Hierarchy) > 7_000);
 }
 
-/// A stall that is told costs nobody anything, and what was not served in it is made up for.
+/// A stall that is reported costs no volume anything, and what was not served in it is made up for.
 #[test]
 fn a_stall_is_made_whole() {
     let tolerance_ns = 5 * MS;

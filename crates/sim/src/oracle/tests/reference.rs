@@ -66,7 +66,7 @@ struct ServedVolume {
     served: u64,
 }
 
-/// How the server may be told to misbehave.
+/// How the server misbehaves on purpose.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Fault {
     /// Client hosts have no limits.
@@ -79,7 +79,7 @@ pub(super) struct Fault {
     pub(super) grid_ns: u64,
 }
 
-/// Runs the ideal server for `length_ns` and tells what happened. The device takes `service_ns`
+/// Runs the ideal server for `length_ns` and returns what happened. The device takes `service_ns`
 /// for each I/O and as many at once as there are.
 pub(super) fn serve(
     system: &System,

@@ -162,7 +162,8 @@ proptest! {
     #[test]
     fn the_same_requests_leave_at_the_same_times(requests in requests()) {
         for ((name, mut one, _), (_, mut other, _)) in models().into_iter().zip(models()) {
-            prop_assert_eq!(drive(one.as_mut(), &requests), drive(other.as_mut(), &requests), "{}", name);
+            let (one, other) = (drive(one.as_mut(), &requests), drive(other.as_mut(), &requests));
+            prop_assert_eq!(one, other, "{}", name);
         }
     }
 }

@@ -15,8 +15,8 @@ use proptest::prelude::*;
 use std::fmt::Debug;
 use std::ops::Range;
 
-/// All that is told of a run.
-fn told(outcome: Outcome<Product>) -> (Vec<Record>, Vec<ClientOutcome>, Census) {
+/// All that is reported of a run.
+fn reported(outcome: Outcome<Product>) -> (Vec<Record>, Vec<ClientOutcome>, Census) {
     (outcome.volumes, outcome.clients, outcome.census)
 }
 
@@ -35,11 +35,11 @@ fn run(setup: &Setup, spans: &[Span], leaps: bool) -> (Outcome<Product>, u64) {
     (outcome, simulated)
 }
 
-/// Both runs of a setup, which must tell the same; how many requests of how many were simulated.
+/// Both runs of a setup, which must report the same; how many requests of how many were simulated.
 fn simulated(setup: &Setup, spans: &[Span]) -> (u64, u64) {
     let (stepwise, all) = run(setup, spans, false);
     let (leaping, simulated) = run(setup, spans, true);
-    let difference = difference(&told(leaping), &told(stepwise));
+    let difference = difference(&reported(leaping), &reported(stepwise));
     assert!(difference.is_none(), "{difference:?} of {setup:?} {spans:?}");
     (simulated, all)
 }
@@ -173,7 +173,7 @@ fn change() -> impl Strategy<Value = Change> {
         ChangeKind::SetBalances(0, Balances { operations: Some(units), bytes: None })
     });
     let kind = prop_oneof![
-        pacing().prop_map(|pacing| ChangeKind::Repace(0, Box::new(pacing))),
+        pacing().prop_map(|pacing| ChangeKind::SetLimits(0, Box::new(pacing))),
         balances,
         (1_u64..3_000).prop_map(|ms| ChangeKind::Stall(ms * 1_000_000)),
     ];

@@ -203,7 +203,7 @@ impl WrittenChange {
                 let mut pacing = volumes[self.volume as usize].pacing;
                 let limit = pacing.operations.as_mut();
                 limit.expect("every volume has a limit").per_second = per_second;
-                ChangeKind::Repace(self.volume, Box::new(pacing))
+                ChangeKind::SetLimits(self.volume, Box::new(pacing))
             }
             _ => panic!("at {} there is a stall, a balance or a rate, one of them", self.at),
         };

@@ -2,7 +2,7 @@
 //! they were predicted to take. When it became slower, less may be sold, at once and loudly; when
 //! it recovers, more may be sold again, but not before that has lasted. What nobody uses shows
 //! nothing: what was seen of it is believed less and less, until it is what it was; if it is not,
-//! the first seconds of use tell so again.
+//! the first seconds of use show it again.
 
 use core::fmt;
 
@@ -23,7 +23,7 @@ pub const STEADY_PPM: u32 = 1_200_000;
 pub const STEP_PPM: u32 = 50_000;
 
 /// Something may always be sold; a device that delivers a tenth of what was measured is broken, and
-/// the operator is told so every time it gets worse.
+/// the log says so every time it gets worse.
 pub const SOLD_MIN_PPM: u32 = 100_000;
 
 /// More may be sold after so many periods in a row in which it could have been.
@@ -36,8 +36,8 @@ pub const REST: Duration = Duration::from_secs(10);
 /// A new period counts one part in so many.
 const SMOOTHING: u64 = 4;
 
-/// One request tells at most this multiple of what was expected: a stall in which little was under
-/// way is a stall, and no drift.
+/// One request counts for at most this multiple of what was expected: a stall in which little was
+/// under way is a stall, and no drift.
 const REQUEST_MAX: u64 = 8;
 
 /// How long a request should take that needs `predicted_ns` of one of `channels` channels, where
@@ -122,8 +122,8 @@ impl Drift {
         }
     }
 
-    /// A request is done that should have taken [`expected_ns`] and took `service`. Tells when what
-    /// may be sold changes.
+    /// A request is done that should have taken [`expected_ns`] and took `service`. Returns when
+    /// what may be sold changes.
     pub fn completed(
         &mut self,
         now: Instant,
@@ -154,7 +154,7 @@ impl Drift {
         (self.sold_ppm < PPM).then_some(self.judged_at + REST)
     }
 
-    /// Takes note that time has passed. Tells when what may be sold changes.
+    /// Takes note that time has passed. Returns when what may be sold changes.
     pub fn rest(&mut self, now: Instant) -> Option<DriftChange> {
         if self.poll_timeout().is_none_or(|at| now < at) {
             return None;

@@ -32,7 +32,7 @@ use fit::{Fit, Point, fit};
 /// Channels a calibration finds at most.
 pub const CHANNELS_MAX: u32 = 1_024;
 
-/// The p99 that may be told, in milliseconds: the least of them at which most of what the device
+/// The p99 that may be given, in milliseconds: the least of them at which most of what the device
 /// can do is there.
 pub const TARGETS_MS: [u64; 10] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000];
 
