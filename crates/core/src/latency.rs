@@ -320,7 +320,8 @@ mod tests {
             let exact = sorted[rank.max(1) - 1];
             let reported = histogram.quantile(per_mille).ns;
             prop_assert!(reported >= exact, "{reported} {exact}");
-            prop_assert!(reported <= (exact + exact / 8 + 1).max(1 << SHORTEST_LOG2), "{reported} {exact}");
+            let most = (exact + exact / 8 + 1).max(1 << SHORTEST_LOG2);
+            prop_assert!(reported <= most, "{reported} {exact}");
             prop_assert_eq!(histogram.count(), length);
             prop_assert_eq!(histogram.sum().ns, times_ns.iter().sum::<u64>());
             let end = histogram.quantile(per_mille);

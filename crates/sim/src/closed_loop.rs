@@ -203,3 +203,70 @@ pub trait ClosedLoop {
         self.timeline().advance(end);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pieces of 10 ns each, given out at time zero.
+    struct Pieces {
+        timeline: Timeline<u32>,
+        waiting: u32,
+        /// Whether it asks for a poll at every instant.
+        asks_always: bool,
+        done: Vec<(u64, u32)>,
+    }
+
+    impl ClosedLoop for Pieces {
+        type Piece = u32;
+
+        fn timeline(&mut self) -> &mut Timeline<u32> {
+            &mut self.timeline
+        }
+
+        fn poll_timeout(&self) -> Option<Instant> {
+            self.asks_always.then_some(Instant::ZERO)
+        }
+
+        fn poll(&mut self, _: Instant) {}
+
+        fn poll_output(&mut self, _: Instant) -> Option<u32> {
+            self.waiting = self.waiting.checked_sub(1)?;
+            Some(self.waiting)
+        }
+
+        fn service(&mut self, _: Instant, _: &u32) -> Duration {
+            Duration::from_ns(10)
+        }
+
+        fn complete(&mut self, now: Instant, piece: u32) {
+            self.done.push((now.ns, piece));
+        }
+
+        fn wake(&mut self, at: Instant) -> Instant {
+            at + Duration::from_ns(1)
+        }
+    }
+
+    fn pieces(channels: u32, asks_always: bool) -> Pieces {
+        let timeline = Timeline::new(Instant::ZERO, channels);
+        let mut pieces = Pieces { timeline, waiting: 3, asks_always, done: Vec::new() };
+        pieces.dispatch();
+        pieces
+    }
+
+    #[test]
+    fn channels_serve_in_order_of_arrival_and_a_late_server_completes_late() {
+        let mut pieces = pieces(2, false);
+        pieces.run_until(Instant::from_ns(100));
+        assert_eq!(pieces.done, [(11, 2), (11, 1), (22, 0)]);
+        assert_eq!(pieces.timeline.now(), Instant::from_ns(100));
+    }
+
+    #[test]
+    fn a_scheduler_that_asks_for_polls_without_end_stops_the_loop() {
+        let mut pieces = pieces(3, true);
+        assert!(!pieces.step(Instant::from_ns(100)));
+        assert_eq!((pieces.done.len(), pieces.timeline.now().ns), (0, 1));
+    }
+}
