@@ -42,9 +42,9 @@ struct Case {
     tolerance_us: u64,
     charge_max: u64,
     clock_error_us: u64,
-    lost_ppm: u64,
-    twice_ppm: u64,
-    late_ppm: u64,
+    lost_ppm: u32,
+    twice_ppm: u32,
+    late_ppm: u32,
     late_ms: u64,
     delay_us: u64,
     chaos: Chaos,
@@ -90,9 +90,9 @@ fn case() -> impl Strategy<Value = Case> {
         prop_oneof![Just(0u64), Just(1_000)],
     );
     let net = (
-        prop_oneof![3 => Just(0u64), 1 => Just(10_000), 1 => Just(200_000), 1 => Just(900_000)],
-        prop_oneof![Just(0u64), Just(200_000), Just(1_000_000)],
-        prop_oneof![Just(0u64), Just(100_000)],
+        prop_oneof![3 => Just(0u32), 1 => Just(10_000), 1 => Just(200_000), 1 => Just(900_000)],
+        prop_oneof![Just(0u32), Just(200_000), Just(1_000_000)],
+        prop_oneof![Just(0u32), Just(100_000)],
         prop_oneof![Just(5u64), Just(15), Just(80)],
         prop_oneof![Just(12u64), Just(300), Just(4_000)],
     );
@@ -236,11 +236,11 @@ impl Run {
                         break;
                     }
                 }
-                if self.world.rng.happens(250_000) && self.world.runs(index) {
+                if self.world.rng.chance_ppm(250_000) && self.world.runs(index) {
                     self.world.abandon(index);
                     self.waiting[index] = None;
                 }
-                let long = self.world.rng.happens(100_000);
+                let long = self.world.rng.chance_ppm(100_000);
                 self.world.rng.between(0, if long { 30 * MS } else { 2 * MS })
             }
             Habit::Hoard => {
@@ -271,7 +271,7 @@ impl Run {
                 1 if world.holders[index].is_none() => world.forget(index),
                 _ => world.restart(index),
             },
-            Chaos::Stalls if world.rng.happens(500_000) => world.stall_home(ns),
+            Chaos::Stalls if world.rng.chance_ppm(500_000) => world.stall_home(ns),
             Chaos::Stalls => world.stall(index, ns),
             Chaos::HomeDies => world.home = None,
             Chaos::HomeReplaced => {

@@ -12,10 +12,10 @@ pub use crate::support::Rng;
 #[derive(Clone, Copy, Debug)]
 pub struct Net {
     pub delay_ns: (u64, u64),
-    pub lost_ppm: u64,
-    pub twice_ppm: u64,
+    pub lost_ppm: u32,
+    pub twice_ppm: u32,
     /// So many take up to `late_ns`.
-    pub late_ppm: u64,
+    pub late_ppm: u32,
     pub late_ns: u64,
 }
 
@@ -237,13 +237,13 @@ impl World {
 
     fn post(&mut self, message: Message) {
         let net = self.net;
-        let copies = 1 + u64::from(self.rng.happens(net.twice_ppm));
+        let copies = 1 + u64::from(self.rng.chance_ppm(net.twice_ppm));
         for _ in 0..copies {
-            if self.rng.happens(net.lost_ppm) {
+            if self.rng.chance_ppm(net.lost_ppm) {
                 continue;
             }
             let (low, high) = net.delay_ns;
-            let late = self.rng.happens(net.late_ppm);
+            let late = self.rng.chance_ppm(net.late_ppm);
             let delay = self.rng.between(low, if late { net.late_ns.max(low) } else { high });
             self.posted += 1;
             self.mail.insert((self.now + delay, self.posted), message);

@@ -2,7 +2,10 @@
 
 #![allow(dead_code)] // no target needs all of it
 
+use std::ops::{Deref, DerefMut};
+
 use evenkeel_core::qos::pacing::{CountingRule, Limit, Pacing};
+use evenkeel_core::random::Random;
 use evenkeel_core::time::{Duration, Instant};
 
 pub const NS_PER_S: u64 = 1_000_000_000;
@@ -22,15 +25,15 @@ pub fn pacing(operations: Option<Limit>, bytes: Option<Limit>) -> Pacing {
     Pacing { counting: CountingRule::SSD, tolerance, operations, bytes }
 }
 
-/// A small generator (SplitMix64), so that a seed is all it takes to repeat a run.
+/// A generator that knows its seed, so that a failure says how to repeat the run.
 pub struct Rng {
     seed: u64,
-    state: u64,
+    random: Random,
 }
 
 impl Rng {
     pub fn new(seed: u64) -> Self {
-        Self { seed, state: seed }
+        Self { seed, random: Random::from_state(seed) }
     }
 
     /// Seeded by `EVENKEEL_SEED`, or by a constant: a plain run is always the same run.
@@ -45,33 +48,22 @@ impl Rng {
         format!("replay: EVENKEEL_SEED={} cargo test {selection}", self.seed)
     }
 
-    pub fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Uniform in `0..bound`.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        u64::try_from((u128::from(self.next()) * u128::from(bound)) >> 64).unwrap()
-    }
-
     /// Uniform in `low..=high`.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
-        let span = u128::from(high - low) + 1;
-        low + u64::try_from((u128::from(self.next()) * span) >> 64).unwrap()
+        low + self.below(high - low + 1)
     }
+}
 
-    /// Exponential with the given mean.
-    pub fn exponential(&mut self, mean: f64) -> u64 {
-        let uniform = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
-        (-mean * (1.0 - uniform).ln()) as u64
+impl Deref for Rng {
+    type Target = Random;
+
+    fn deref(&self) -> &Random {
+        &self.random
     }
+}
 
-    /// Whether something with a chance of `ppm` in a million happens.
-    pub fn happens(&mut self, ppm: u64) -> bool {
-        self.below(1_000_000) < ppm
+impl DerefMut for Rng {
+    fn deref_mut(&mut self) -> &mut Random {
+        &mut self.random
     }
 }

@@ -42,8 +42,8 @@ impl Lateness {
     fn ns(self, rng: &mut Rng) -> u64 {
         match self {
             Self::None => 0,
-            Self::Realistic if rng.below(1_000) == 0 => 1_500_000 + rng.exponential(15_000.0),
-            Self::Realistic => rng.exponential(15_000.0),
+            Self::Realistic if rng.below(1_000) == 0 => 1_500_000 + rng.exponential(15_000),
+            Self::Realistic => rng.exponential(15_000),
         }
     }
 }
