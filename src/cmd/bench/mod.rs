@@ -1,17 +1,27 @@
 //! `evenkeel bench`: the published figures, each with the command that finds it again.
 
 mod clean;
+#[path = "../../../crates/lab/src/published/idle.rs"]
 mod idle;
+#[path = "../../../crates/lab/src/published/instance.rs"]
 mod instance;
+#[path = "../../../crates/lab/src/published/isolation.rs"]
 mod isolation;
+#[path = "../../../crates/lab/src/suite/kept.rs"]
 mod kept;
+#[path = "../../../crates/lab/src/published/limits.rs"]
 mod limits;
 mod nbd;
+#[path = "../../../crates/lab/src/published/proofs.rs"]
 mod prove;
+#[path = "../../../crates/lab/src/published/replay.rs"]
 mod replay;
+#[path = "../../../crates/lab/src/published/reservation.rs"]
 mod reservation;
+#[path = "../../../crates/lab/src/bench/served.rs"]
 mod served;
 mod suite;
+#[path = "../../../crates/lab/src/bench/data_plane.rs"]
 mod world;
 
 use super::{folder_of_a_run, serve};
