@@ -24,9 +24,8 @@ mod top;
 mod volume;
 
 pub use bench::{
-    Bench, BenchClean, BenchCompare, BenchIdle, BenchInstance, BenchIsolation, BenchLimits,
-    BenchLs, BenchNbd, BenchProve, BenchReplay, BenchReservation, BenchRun, BenchShow, BenchVerb,
-    Export, Floor, Results,
+    Bench, BenchClean, BenchCompare, BenchIsolation, BenchLs, BenchNbd, BenchRun, BenchShow,
+    BenchVerb, Export, Floor, Results,
 };
 pub use calibrate::{Calibrate, CalibrateWhen};
 pub use prove::Prove;

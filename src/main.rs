@@ -11,7 +11,6 @@ mod clock;
 mod cmd;
 mod config;
 mod endpoint;
-mod files;
 mod message;
 mod reference;
 mod server;

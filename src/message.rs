@@ -1,5 +1,6 @@
 //! Output of the program: errors with a next step, tables, JSON and CSV; colours only on terminals.
 
+use evenkeel_lab::LabError;
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -86,7 +87,22 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Whether to use colours on a terminal; see <https://no-color.org>.
+impl std::error::Error for Failure {}
+
+impl From<LabError> for Failure {
+    /// The laboratory's errors name the thing, the value and the next step themselves.
+    fn from(error: LabError) -> Self {
+        let failure = Self::new(error.to_string());
+        match error {
+            LabError::NotFound(_) => failure.exit(Exit::NotFound),
+            LabError::Failed { hint: Some(hint), .. } => failure.hint(hint),
+            LabError::Api(error) => error.downcast().map_or(failure, |failure| *failure),
+            _ => failure,
+        }
+    }
+}
+
+/// Whether to colour what goes to a terminal: <https://no-color.org> says when not to.
 pub fn is_colourful(is_terminal: bool) -> bool {
     is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

@@ -4,7 +4,6 @@
 
 use super::identity::Identity;
 use crate::cli::StoreKind;
-use crate::files;
 use crate::message::{self, Failure, Item};
 use evenkeel_core::qos::admission::calibration::{
     CHANNELS_MAX, Calibration, Measurements, Unusable,
@@ -12,6 +11,7 @@ use evenkeel_core::qos::admission::calibration::{
 use evenkeel_core::qos::admission::{Costs, LinearCost, PPM, SOLD_SHARE_PPM};
 use evenkeel_core::time::Duration;
 use evenkeel_engine::calibrate::Plan;
+use evenkeel_lab::files;
 use evenkeel_sim::text::thousands;
 use evenkeel_wire::agent::{Capacity, Measured};
 use serde::{Deserialize, Serialize};
@@ -270,7 +270,7 @@ impl Record {
     /// Writes the record atomically.
     pub fn save(&self, path: &Path) -> Result<(), Failure> {
         let text = message::json(&serde_json::to_value(self).unwrap_or_default());
-        files::write_whole(path, &text)
+        Ok(files::write_whole(path, &text)?)
     }
 
     /// FNV-1a over all fields but the id: records with equal content have equal ids, and an edited

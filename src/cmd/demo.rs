@@ -4,7 +4,6 @@
 use super::{folder_of_a_run, serve, volume};
 use crate::api::Client;
 use crate::cli::{CalibrateWhen, Demo, VolumeCreate, Wait};
-use crate::files;
 use crate::message::{self, Failure};
 use crate::server::{self, Addresses, Config};
 use evenkeel_control::{ModifyPolicy, SpaceOversell};
@@ -15,6 +14,7 @@ use evenkeel_lab::bench::NbdUri;
 use evenkeel_lab::bench::fio::VolumeProgress;
 use evenkeel_lab::checker::{Bands, Promise};
 use evenkeel_lab::demo::{self, DemoVolume};
+use evenkeel_lab::files;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};

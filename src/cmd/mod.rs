@@ -2,13 +2,7 @@
 
 use crate::cli::{Cli, Verb};
 use crate::message::Failure;
-use evenkeel_core::ids::{InstanceId, VolumeId};
-use evenkeel_core::qos::admission::Reserved;
-use evenkeel_core::qos::pacing::{Balances, Pacing};
-use evenkeel_core::units::ByteCount;
-use evenkeel_engine::Engine;
 use evenkeel_lab::bench::mounts;
-use evenkeel_wire::agent::{Attachment, Command, HostAddress, Reply, VolumeState};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -81,18 +75,4 @@ fn temporary_folder(parent: &Path, prefix: &str) -> Result<TempDir, Failure> {
     let mode = Permissions::from_mode(0o755);
     let made = tempfile::Builder::new().prefix(prefix).permissions(mode).tempdir_in(parent);
     made.map_err(|error| Failure::new(format!("a folder in {}: {error}", parent.display())))
-}
-
-/// Creates a volume for clients on this machine, or changes the pacing of one that was created this
-/// way: for engines without a control plane, whose stores begin empty.
-fn apply(engine: &Engine, id: VolumeId, size: ByteCount, pacing: Pacing) -> Result<(), Failure> {
-    // No host has limits here, so any id will do for this machine.
-    let here = Attachment { host: InstanceId::from_bits(0), address: HostAddress::Local };
-    let (balances, reserved) = (Balances::default(), Reserved::NOTHING);
-    let (unleased, attachments) = (Balances::default(), vec![here]);
-    let state = VolumeState { id, size, pacing, balances, unleased, reserved, attachments };
-    match engine.agent().call(Command::Create(state)) {
-        Reply::Failed(failure) => Err(Failure::new(failure.message)),
-        _ => Ok(()),
-    }
 }

@@ -1,9 +1,9 @@
 //! `evenkeel sim`: scenarios in virtual time.
 
 use crate::cli::{Sim, SimRun, SimSwarm, SimVerb};
-use crate::files;
 use crate::message::{self, Exit, Failure, Format, Item};
 use evenkeel_lab::clock;
+use evenkeel_lab::files;
 use evenkeel_lab::report::simulated;
 use evenkeel_sim::oracle::Rule;
 use evenkeel_sim::peers;

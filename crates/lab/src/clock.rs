@@ -1,6 +1,6 @@
 //! The only file of this crate that asks what time it is.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::thread::clock_nanosleep_absolute;
 use rustix::time::{ClockId, Timespec};
@@ -32,6 +32,14 @@ pub(crate) fn sleep_until_ns(deadline_ns: u64) {
     let (seconds, ns) = (deadline_ns / 1_000_000_000, deadline_ns % 1_000_000_000);
     let deadline = Timespec { tv_sec: seconds as _, tv_nsec: ns as _ };
     let _ = clock_nanosleep_absolute(ClockId::Monotonic, &deadline);
+}
+
+/// Lets a span pass that a measurement is defined by.
+pub(crate) fn pause(span: Duration) {
+    let end_ns = monotonic_ns() + u64::try_from(span.as_nanos()).unwrap_or(u64::MAX / 2);
+    while monotonic_ns() < end_ns {
+        sleep_until_ns(end_ns);
+    }
 }
 
 /// The present date and time as `2026-11-21 03:56:41 UTC`.

@@ -2,7 +2,7 @@
 //! error.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenkeel_sim::promise::Unjudgeable;
@@ -45,6 +45,17 @@ pub enum LabError {
     },
     /// A workload outside the bounds the laboratory accepts.
     BadWorkload(String),
+    /// Something that an experiment has started does not work; the text says what.
+    Failed {
+        /// What.
+        what: String,
+        /// What to do about it, where that is known.
+        hint: Option<&'static str>,
+    },
+    /// There is no result of this name; the text says where.
+    NotFound(String),
+    /// The caller's own error, from the API of a server that an experiment has started.
+    Api(Box<dyn std::error::Error + Send + Sync>),
     /// This experiment cannot say whether the promise was kept; the text says why.
     Unjudgeable(String),
     /// What was named cannot be driven.
@@ -92,6 +103,8 @@ impl fmt::Display for LabError {
             Self::BadOutput { tool, what } => write!(f, "cannot read the output of {tool}: {what}"),
             Self::BadTarget { name, why, hint } => write!(f, "{name}: {why}; {hint}"),
             Self::BadWorkload(what) => write!(f, "this workload cannot be run: {what}"),
+            Self::Failed { what, .. } | Self::NotFound(what) => f.write_str(what),
+            Self::Api(source) => write!(f, "{source}"),
             Self::Unjudgeable(why) => write!(f, "no verdict is possible: {why}"),
             Self::Io { what, path, source } => write!(f, "{what} {}: {source}", path.display()),
             Self::Chart(what) => write!(f, "cannot draw the chart: {what}"),
@@ -105,6 +118,7 @@ impl std::error::Error for LabError {
         match self {
             Self::Io { source, .. } => Some(source),
             Self::Json(source) => Some(source),
+            Self::Api(source) => Some(&**source),
             _ => None,
         }
     }
@@ -123,6 +137,16 @@ impl From<Unjudgeable> for LabError {
 }
 
 impl LabError {
+    /// A [`LabError::Failed`] that says what another error says; shaped for `map_err`.
+    pub(crate) fn failed(what: impl fmt::Display) -> Self {
+        Self::Failed { what: what.to_string(), hint: None }
+    }
+
+    /// A file or folder that the user has named cannot be used; shaped for `map_err`.
+    pub(crate) fn path(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        move |error| Self::failed(format!("{}: {error}", path.display()))
+    }
+
     /// An [`LabError::Io`]; shaped for `map_err`.
     pub(crate) fn io(
         what: &'static str,

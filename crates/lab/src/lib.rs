@@ -4,11 +4,12 @@
 //! fio, programs or databases) and becomes a [`Series`] and a latency histogram; the [`checker`]
 //! compares it with what was promised and returns a verdict; [`report`] prints it. [`demo`] is the
 //! four in a row, [`prove`] does it on any disk, and a [`suite`] lays live and simulated runs
-//! beside published figures. [`stalls`] watches the machine, so that its pauses are not counted
-//! against a volume.
+//! beside published figures. [`published`] has the figures of the whole server, with servers that
+//! it starts itself. [`stalls`] watches the machine, so that its pauses are not counted against a
+//! volume.
 //!
-//! Absent on purpose: any knowledge of how volumes are created. The laboratory is given NBD
-//! addresses. What runs in virtual time is in `evenkeel-sim`.
+//! Absent on purpose: the client of the API, which is the binary's and comes in as a
+//! [`bench::served::ControlApi`]; and what runs in virtual time, which is in `evenkeel-sim`.
 //!
 //! [`Workload`]: evenkeel_sim::workload::Workload
 //! [`Series`]: evenkeel_sim::figures::series::Series
@@ -21,7 +22,9 @@ pub mod clock;
 pub mod demo;
 pub mod environment;
 pub mod error;
+pub mod files;
 pub mod prove;
+pub mod published;
 pub mod report;
 pub mod stalls;
 pub mod suite;

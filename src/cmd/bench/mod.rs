@@ -1,32 +1,20 @@
-//! `evenkeel bench`: the published figures, each with the command that finds it again.
+//! `evenkeel bench`: the published figures, each with the command that finds it again. The
+//! laboratory measures; here flags are read and results are printed.
 
+mod api;
 mod clean;
-#[path = "../../../crates/lab/src/published/idle.rs"]
-mod idle;
-#[path = "../../../crates/lab/src/published/instance.rs"]
-mod instance;
-#[path = "../../../crates/lab/src/published/isolation.rs"]
-mod isolation;
-#[path = "../../../crates/lab/src/suite/kept.rs"]
-mod kept;
-#[path = "../../../crates/lab/src/published/limits.rs"]
-mod limits;
 mod nbd;
-#[path = "../../../crates/lab/src/published/proofs.rs"]
-mod prove;
-#[path = "../../../crates/lab/src/published/replay.rs"]
-mod replay;
-#[path = "../../../crates/lab/src/published/reservation.rs"]
-mod reservation;
-#[path = "../../../crates/lab/src/bench/served.rs"]
-mod served;
+mod results;
 mod suite;
-#[path = "../../../crates/lab/src/bench/data_plane.rs"]
-mod world;
 
 use super::{folder_of_a_run, serve};
-use crate::cli::{BenchVerb, Output};
+use crate::cli::{BenchIsolation, BenchVerb, Bytes, Output, StoreKind};
 use crate::message::{self, Exit, Failure, Format};
+use evenkeel_lab::LabError;
+use evenkeel_lab::bench::served::DEVICE;
+use evenkeel_lab::published::{
+    Bench, Outcome, idle, instance, isolation, limits, proofs, replay, reservation,
+};
 use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
@@ -35,18 +23,34 @@ use tempfile::TempDir;
 pub fn run(verb: &BenchVerb) -> Result<(), Failure> {
     refuse_csv(verb)?;
     match verb {
-        BenchVerb::Ls(arguments) => kept::ls(arguments),
+        BenchVerb::Ls(arguments) => results::ls(arguments),
         BenchVerb::Run(arguments) => suite::run(arguments),
-        BenchVerb::Show(arguments) => kept::show(arguments),
-        BenchVerb::Compare(arguments) => kept::compare(arguments),
+        BenchVerb::Show(arguments) => results::show(arguments),
+        BenchVerb::Compare(arguments) => results::compare(arguments),
         BenchVerb::Nbd(arguments) => nbd::nbd(arguments),
-        BenchVerb::Limits(arguments) => limits::run(arguments),
-        BenchVerb::Isolation(arguments) => isolation::run(arguments),
-        BenchVerb::Reservation(arguments) => reservation::run(arguments),
-        BenchVerb::Prove(arguments) => prove::run(arguments),
-        BenchVerb::Instance(arguments) => instance::run(arguments),
-        BenchVerb::Idle(arguments) => idle::run(arguments),
-        BenchVerb::Replay(arguments) => replay::run(arguments),
+        BenchVerb::Limits(of) => {
+            measure("limits", of.time, &of.output, |bench| limits::measure(bench, of.io.into()))
+        }
+        BenchVerb::Isolation(of) => isolation(of),
+        BenchVerb::Reservation(of) => measure("reservation", of.time, &of.output, |bench| {
+            let store = of.store.map_or_else(|| DEVICE.to_owned(), |store| store.to_string());
+            reservation::measure(bench, &store)
+        }),
+        BenchVerb::Prove(of) => measure("bench-prove", of.time, &of.output, proofs::measure),
+        BenchVerb::Instance(of) => measure("instance", of.time, &of.output, instance::measure),
+        BenchVerb::Idle(of) => {
+            measure("idle", of.time, &of.output, |bench| idle::measure(bench, of.volumes))
+        }
+        BenchVerb::Replay(of) => {
+            let seconds = seconds(of.time);
+            if seconds > replay::SECONDS_MAX {
+                let most = replay::SECONDS_MAX;
+                let message =
+                    format!("time: {seconds} s of a trace are too many: use {most}s at most");
+                return Err(Failure::new(message).exit(Exit::Usage));
+            }
+            measure("replay", of.time, &of.output, |bench| replay::measure(bench, of.io.into()))
+        }
         BenchVerb::Clean(arguments) => clean::run(arguments),
         BenchVerb::Export(arguments) => nbd::export(arguments),
         BenchVerb::Floor(arguments) => nbd::floor(arguments),
@@ -78,6 +82,57 @@ fn refuse_csv(verb: &BenchVerb) -> Result<(), Failure> {
     Err(Failure::new(message).exit(Exit::Usage).hint("use -o json, or text"))
 }
 
+fn isolation(arguments: &BenchIsolation) -> Result<(), Failure> {
+    let stores = match arguments.store {
+        Some(store) => vec![store],
+        None => {
+            let parsed = [DEVICE, "local"].into_iter().map(str::parse::<StoreKind>);
+            parsed.collect::<Result<_, _>>().map_err(Failure::new)?
+        }
+    };
+    let store = |store: &StoreKind| isolation::Store {
+        name: store.to_string(),
+        is_disk: store.bytes == Bytes::Local && store.device.is_none(),
+    };
+    let stores: Vec<isolation::Store> = stores.iter().map(store).collect();
+    let parent = arguments.dir.clone().unwrap_or_else(std::env::temp_dir);
+    measure_in(&parent, "isolation", arguments.time, &arguments.output, |bench| {
+        isolation::measure(bench, &stores, arguments.rounds)
+    })
+}
+
+/// Finds a published figure in the folder of temporary files.
+fn measure(
+    name: &str,
+    time: Duration,
+    output: &Output,
+    find: impl FnOnce(Bench<'_>) -> Result<Outcome, LabError>,
+) -> Result<(), Failure> {
+    measure_in(&std::env::temp_dir(), name, time, output, find)
+}
+
+/// Finds a published figure in a folder of its own, and prints it.
+fn measure_in(
+    parent: &Path,
+    name: &str,
+    time: Duration,
+    output: &Output,
+    find: impl FnOnce(Bench<'_>) -> Result<Outcome, LabError>,
+) -> Result<(), Failure> {
+    let folder = begin(parent, &format!("evenkeel-{name}-"))?;
+    let found = find(Bench {
+        folder: folder.path(),
+        seconds: seconds(time),
+        connect: api::connect,
+        progress: &mut |line| eprintln!("{line}"),
+    })?;
+    message::print(&match output.format {
+        Format::Json => message::json(&found.json),
+        Format::Text | Format::Csv => found.text,
+    })?;
+    found.failure.map_or(Ok(()), |why| Err(Failure::new(why)))
+}
+
 /// Logs what goes wrong, and makes a folder that is gone when it is dropped or Ctrl-C ends the
 /// measurement.
 fn begin(parent: &Path, prefix: &str) -> Result<TempDir, Failure> {
@@ -99,12 +154,9 @@ fn print<T: Serialize>(
     words: impl FnOnce(&T) -> String,
 ) -> Result<(), Failure> {
     message::print(&match output.format {
-        Format::Json => message::json(&serde_json::to_value(found).map_err(failed)?),
+        Format::Json => message::json(
+            &serde_json::to_value(found).map_err(|error| Failure::new(error.to_string()))?,
+        ),
         Format::Text | Format::Csv => words(found),
     })
-}
-
-/// The libraries' errors name the thing, the value and the next step themselves.
-fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::new(error.to_string())
 }

@@ -1,34 +1,75 @@
-//! A data plane of our own on which a scenario's volumes are made: with exactly its limits, its
-//! balances and its instances, and its device below.
+//! A data plane in this process and without a control plane, for what no volume type can say:
+//! volumes with any pacing in memory, and the world of a scenario with exactly its limits, balances
+//! and instances, and its device below.
+//!
+//! Its stores begin empty and are gone with it. An engine that does not start or refuses a command
+//! is an error.
 
-use super::failed;
-use crate::cli::Io;
-use crate::message::Failure;
-use crate::server;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::bench::Export;
+use crate::bench::live::{Counters, Host};
+use crate::{LabError, environment};
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::admission::Reserved;
-use evenkeel_core::qos::pacing::Balances;
+use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::units::ByteCount;
-use evenkeel_engine::{Engine, EngineConfig, UnixAccess};
-use evenkeel_lab::LabError;
-use evenkeel_lab::bench::live::{Counters, Export, Host};
+use evenkeel_engine::{Engine, EngineConfig, IoMode, UnixAccess};
 use evenkeel_sim::scenario::setup::{DeviceSetup, Setup};
 use evenkeel_sim::world::product::instance_pacing;
-use evenkeel_store::Pool;
 use evenkeel_store::faulty::FaultyPool;
 use evenkeel_store::faulty::setup::Setup as FaultySetup;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_wire::agent::{Attachment, Command, HostAddress, HostState, Reply, VolumeState};
-use std::path::PathBuf;
-use std::sync::Arc;
 
 /// An instance without limits, for volumes that are attached to none.
 const ELSEWHERE: u32 = u32::MAX;
 
-/// Makes one data plane after the other; dropping it ends the last.
+/// Starts a data plane on an empty store in memory; the caller adds where it listens.
+#[must_use]
+pub fn in_memory(io: IoMode) -> EngineConfig {
+    EngineConfig {
+        cores: u16::try_from(environment::processors()).unwrap_or(u16::MAX),
+        io,
+        tcp: Vec::new(),
+        unix: None,
+        unix_access: UnixAccess::default(),
+        pool: Arc::new(MemoryPool::new()),
+    }
+}
+
+/// Starts a data plane.
+///
+/// # Errors
+/// If an address is taken, or the kernel refuses what it needs.
+pub fn start(config: EngineConfig) -> Result<Engine, LabError> {
+    Engine::start(config).map_err(LabError::failed)
+}
+
+/// Makes a volume for clients on this machine to connect to, or changes the pacing of one that was
+/// made so.
+///
+/// # Errors
+/// If the data plane refuses it.
+pub fn apply(
+    engine: &Engine,
+    id: VolumeId,
+    size: ByteCount,
+    pacing: Pacing,
+) -> Result<(), LabError> {
+    // No host has limits here, so any name will do for this machine.
+    let here = Attachment { host: InstanceId::from_bits(0), address: HostAddress::Local };
+    let (balances, reserved) = (Balances::default(), Reserved::NOTHING);
+    let (unleased, attachments) = (Balances::default(), vec![here]);
+    let state = VolumeState { id, size, pacing, balances, unleased, reserved, attachments };
+    call(engine, Command::Create(state)).map(drop)
+}
+
+/// Makes one data plane after the other, each the world of a case; dropping it ends the last.
 pub struct World {
     socket: PathBuf,
-    io: Io,
+    io: IoMode,
     engine: Option<Engine>,
     volumes: Vec<VolumeId>,
     device: Option<FaultySetup>,
@@ -36,7 +77,8 @@ pub struct World {
 
 impl World {
     /// Its data planes listen on a socket in this folder.
-    pub fn new(folder: PathBuf, io: Io) -> Self {
+    #[must_use]
+    pub fn new(folder: &Path, io: IoMode) -> Self {
         let socket = folder.join("nbd.sock");
         Self { socket, io, engine: None, volumes: Vec::new(), device: None }
     }
@@ -48,26 +90,17 @@ impl World {
         self.volumes.clear();
     }
 
-    fn make(&mut self, setup: &Setup) -> Result<Vec<Export>, Failure> {
+    fn make(&mut self, setup: &Setup) -> Result<Vec<Export>, LabError> {
         self.close();
         // What the last one left would look like a server that runs.
         let _ = std::fs::remove_file(&self.socket);
         self.device = faulty(&setup.device);
-        let memory: Arc<dyn Pool> = Arc::new(MemoryPool::new());
-        let pool = match &self.device {
-            Some(device) => Arc::new(FaultyPool::new(memory, device)),
-            None => memory,
-        };
-        let engine = Engine::start(EngineConfig {
-            cores: server::cores(),
-            io: self.io.into(),
-            tcp: Vec::new(),
-            unix: Some(self.socket.clone()),
-            unix_access: UnixAccess::default(),
-            pool,
-        })
-        .map_err(failed)?;
-        apply(&engine, setup)?;
+        let mut config = EngineConfig { unix: Some(self.socket.clone()), ..in_memory(self.io) };
+        if let Some(device) = &self.device {
+            config.pool = Arc::new(FaultyPool::new(config.pool, device));
+        }
+        let engine = start(config)?;
+        apply_world(&engine, setup)?;
         self.volumes = (1..).zip(&setup.volumes).map(|(id, _)| VolumeId::from_bits(id)).collect();
         self.engine = Some(engine);
         let export = |id: &VolumeId| Export { socket: self.socket.clone(), name: id.to_string() };
@@ -84,9 +117,9 @@ fn faulty(device: &DeviceSetup) -> Option<FaultySetup> {
 }
 
 /// Makes instances and volumes so, whether they are there or not.
-fn apply(engine: &Engine, setup: &Setup) -> Result<(), Failure> {
+fn apply_world(engine: &Engine, setup: &Setup) -> Result<(), LabError> {
     for (number, instance) in (0_u32..).zip(&setup.instances) {
-        let pacing = instance_pacing(instance).map_err(failed)?;
+        let pacing = instance_pacing(instance).map_err(LabError::failed)?;
         let (id, balances) = (instance_id(number), Balances::default());
         call(
             engine,
@@ -113,24 +146,28 @@ fn instance_id(number: u32) -> InstanceId {
     InstanceId::from_bits(number.into())
 }
 
-fn call(engine: &Engine, command: Command) -> Result<Reply, Failure> {
+fn call(engine: &Engine, command: Command) -> Result<Reply, LabError> {
     match engine.agent().call(command) {
-        Reply::Failed(failure) => Err(Failure::new(failure.message)),
+        Reply::Failed(failure) => Err(LabError::failed(failure.message)),
         reply => Ok(reply),
     }
 }
 
+/// A world that cannot be made leaves its case without a verdict.
+fn no_verdict(error: LabError) -> LabError {
+    LabError::Unjudgeable(error.to_string())
+}
+
 impl Host for World {
     fn open(&mut self, setup: &Setup) -> Result<Vec<Export>, LabError> {
-        self.make(setup).map_err(|failure| LabError::Unjudgeable(failure.message))
+        self.make(setup).map_err(no_verdict)
     }
 
     fn limit(&mut self, setup: &Setup) -> Result<(), LabError> {
         let engine = self.engine.as_ref().ok_or_else(|| {
             LabError::Unjudgeable("no world is open whose limits could change".to_owned())
         })?;
-        let failed = |failure: Failure| LabError::Unjudgeable(failure.message);
-        apply(engine, setup).map_err(failed)?;
+        apply_world(engine, setup).map_err(no_verdict)?;
         for (id, volume) in self.volumes.iter().zip(&setup.volumes) {
             // Those of before are of the limits of before.
             let full = Balances::full(&volume.pacing);
@@ -138,7 +175,7 @@ impl Host for World {
                 operations: volume.balances.operations.or(full.operations),
                 bytes: volume.balances.bytes.or(full.bytes),
             };
-            call(engine, Command::SetBalances(*id, balances)).map_err(failed)?;
+            call(engine, Command::SetBalances(*id, balances)).map_err(no_verdict)?;
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 
 pub mod child;
 pub mod compare;
+pub mod data_plane;
 pub mod databases;
 pub mod desktop;
 pub mod durable;
@@ -17,6 +18,7 @@ pub mod live;
 pub mod mariadb;
 pub mod mounts;
 pub mod postgres;
+pub mod served;
 pub mod stop;
 pub mod stripe;
 pub mod sysbench;
@@ -33,7 +35,7 @@ use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -44,6 +46,23 @@ use evenkeel_sim::figures::stats;
 
 /// Longest wait for a server to tell of an export.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
+
+/// A volume behind a server's unix socket.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Export {
+    /// Where the server listens.
+    pub socket: PathBuf,
+    /// What the server calls it.
+    pub name: String,
+}
+
+impl Export {
+    /// Its address.
+    #[must_use]
+    pub fn uri(&self) -> NbdUri {
+        NbdUri::unix(&self.socket, &self.name)
+    }
+}
 
 /// The address of an NBD export, as fio, qemu and libnbd take it.
 #[derive(Clone, PartialEq, Eq, Debug)]

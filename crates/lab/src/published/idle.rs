@@ -1,18 +1,16 @@
 //! `evenkeel bench idle`: what attached volumes cost that nobody uses.
 
-use super::served::{Served, wait};
-use super::{begin, failed, print};
-use crate::cli::BenchIdle;
-use crate::clock::Deadline;
-use crate::cmd::{host, volume};
-use crate::message::Failure;
-use evenkeel_core::volume::{VolumeRequest, VolumeType};
-use evenkeel_lab::bench::usage::{cpu_seconds, resident_bytes};
-use evenkeel_sim::text;
-use serde::Serialize;
 use std::fmt::Write as _;
-use std::path::Path;
 use std::time::Duration;
+
+use serde::Serialize;
+
+use super::{Bench, Outcome};
+use crate::bench::served::{Served, of_size};
+use crate::bench::usage::{cpu_seconds, resident_bytes};
+use crate::{LabError, clock};
+use evenkeel_core::volume::VolumeType;
+use evenkeel_sim::text;
 
 /// Volumes on one host: there are so many device names.
 const VOLUMES_PER_HOST: u32 = 60;
@@ -41,66 +39,56 @@ struct Found {
     pass: bool,
 }
 
-pub fn run(arguments: &BenchIdle) -> Result<(), Failure> {
-    let folder = begin(&std::env::temp_dir(), "evenkeel-idle-")?;
-    let data_dir = folder.path().join("data");
-    let server = start(&data_dir)?;
-    fill(&server, arguments.volumes)?;
+/// Attaches so many volumes and compares a server that starts with them with one that has none.
+///
+/// # Errors
+/// If a server does not start, or refuses a volume.
+pub fn measure(mut bench: Bench<'_>, volumes: u32) -> Result<Outcome, LabError> {
+    let start = |bench: &Bench<'_>, name| bench.serve(name, "local", &["--calibrate", "never"]);
+    let server = start(&bench, "data")?;
+    fill(&server, volumes, &mut bench)?;
     server.stop();
-    let full = start(&data_dir)?;
-    let empty = start(&folder.path().join("empty"))?;
-    let _ = Deadline::after(SETTLE * 2).pause(SETTLE);
-    let cpu = || -> Result<[f64; 2], Failure> {
-        Ok([cpu_seconds(full.id()).map_err(failed)?, cpu_seconds(empty.id()).map_err(failed)?])
+    let full = start(&bench, "data")?;
+    let empty = start(&bench, "empty")?;
+    clock::pause(SETTLE);
+    let cpu = || -> Result<[f64; 2], LabError> {
+        Ok([cpu_seconds(full.id())?, cpu_seconds(empty.id())?])
     };
     let before = cpu()?;
-    let _ = Deadline::after(arguments.time * 2).pause(arguments.time);
+    clock::pause(Duration::from_secs(bench.seconds.into()));
     let after = cpu()?;
-    let memory = |server: &Served| resident_bytes(server.id()).map_err(failed);
-    let (resident, resident_empty) = (memory(&full)?, memory(&empty)?);
+    let (resident, resident_empty) = (resident_bytes(full.id())?, resident_bytes(empty.id())?);
     let [cpu_s, cpu_s_empty] = [after[0] - before[0], after[1] - before[1]];
     let start_s = full.start_time.as_secs_f64();
-    let volumes = f64::from(arguments.volumes);
+    let count = f64::from(volumes);
     let found = Found {
         schema: "evenkeel.idle/1",
-        volumes: arguments.volumes,
+        volumes,
         resident_bytes: resident,
-        resident_bytes_per_volume: resident.saturating_sub(resident_empty) as f64 / volumes,
-        seconds: arguments.time.as_secs_f64(),
+        resident_bytes_per_volume: resident.saturating_sub(resident_empty) as f64 / count,
+        seconds: f64::from(bench.seconds),
         cpu_s,
         cpu_s_empty,
         start_s,
         pass: cpu_s - cpu_s_empty <= CPU_S_MAX
-            && start_s <= (START_S_MAX_PER_VOLUME * volumes).max(1.0),
+            && start_s <= (START_S_MAX_PER_VOLUME * count).max(1.0),
     };
     full.stop();
     empty.stop();
-    print(&arguments.output, &found, shown)?;
-    if found.pass { Ok(()) } else { Err(Failure::new("idle volumes cost more than they should")) }
-}
-
-fn start(data_dir: &Path) -> Result<Served, Failure> {
-    Served::start(data_dir, "local", &["--calibrate", "never"])
+    Outcome::new(&found, shown(&found), found.pass, "idle volumes cost more than they should")
 }
 
 /// Makes so many volumes and attaches each, to hosts without limits.
-fn fill(server: &Served, volumes: u32) -> Result<(), Failure> {
-    let request = VolumeRequest {
-        volume_type: VolumeType::Gp3,
-        size_gib: 1,
-        iops: None,
-        throughput_mibps: None,
-        multi_attach: false,
-    };
+fn fill(server: &Served, volumes: u32, bench: &mut Bench<'_>) -> Result<(), LabError> {
+    let request = of_size(VolumeType::Gp3, 1);
     let mut host = String::new();
     for number in 0..volumes {
         if number % VOLUMES_PER_HOST == 0 {
-            host = host::register(&server.client, "evenkeel.local")?.host_id;
+            host = server.api.register("evenkeel.local")?;
         }
-        let id = server.create(&request, false)?;
-        volume::attach(&server.client, &id, Some(host.clone()), None, &wait())?;
+        server.volume_of(&host, &request)?;
         if (number + 1) % 1_000 == 0 {
-            eprintln!("{} volumes", number + 1);
+            bench.tell(&format!("{} volumes", number + 1));
         }
     }
     Ok(())

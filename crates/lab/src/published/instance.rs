@@ -1,18 +1,17 @@
 //! `evenkeel bench instance`: ten volumes of an instance that can carry less than they are
 //! provisioned with, beside a volume of another instance.
 
-use super::served::{Served, io2, wait};
-use super::{begin, failed, print, seconds};
-use crate::cli::BenchInstance;
-use crate::cmd::{host, volume};
-use crate::message::Failure;
-use evenkeel_lab::bench::NbdUri;
-use evenkeel_lab::bench::fio::{self, Detail, Job, Measurement};
-use evenkeel_lab::demo;
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::{Bench, Outcome};
+use crate::LabError;
+use crate::bench::Export;
+use crate::bench::fio::{Job, Measurement};
+use crate::bench::served::io2;
 use evenkeel_sim::text;
 use evenkeel_sim::workload::Workload;
-use serde::Serialize;
-use std::fmt::Write as _;
 
 /// An instance type of 500 Mbit/s, baseline and maximum: nothing is saved up.
 const INSTANCE_TYPE: &str = "c4.large";
@@ -43,39 +42,35 @@ struct Found {
     pass: bool,
 }
 
-pub fn run(arguments: &BenchInstance) -> Result<(), Failure> {
-    let folder = begin(&std::env::temp_dir(), "evenkeel-instance-")?;
-    let server = Served::start(&folder.path().join("data"), "memory", &["--calibrate", "never"])?;
-    let host = host::register(&server.client, INSTANCE_TYPE)?.host_id;
-    let seconds = seconds(arguments.time);
+/// Drives the volumes of the instance and the witness, all at once.
+///
+/// # Errors
+/// If the server does not start, or fio cannot be run or has I/O errors.
+pub fn measure(mut bench: Bench<'_>) -> Result<Outcome, LabError> {
+    let server = bench.serve("data", "memory", &["--calibrate", "never"])?;
+    let host = server.api.register(INSTANCE_TYPE)?;
+    let seconds = bench.seconds;
+    let job = |name: String, export: &Export, seed: u32| {
+        let workload =
+            Workload { seed: seed.into(), ..Workload::random_read(BLOCK_BYTES, DEPTH, seconds) };
+        Job { name, target: export.uri().into(), workload }
+    };
     let mut jobs = Vec::new();
     for number in 1..=VOLUMES {
-        let id = server.create(&io2(IOPS), false)?;
-        volume::attach(&server.client, &id, Some(host.clone()), None, &wait())?;
-        jobs.push(job(&server, &format!("v{number}"), &id, number, seconds));
+        jobs.push(job(format!("v{number}"), &server.volume_of(&host, &io2(IOPS))?, number));
     }
     let witness = server.volume(&io2(WITNESS_IOPS))?;
-    jobs.push(job(&server, "witness", &witness, VOLUMES + 1, seconds));
-    let run = fio::run(&jobs, Detail::Totals, folder.path(), &mut |volumes| {
-        eprintln!("{}", demo::progress_line(volumes));
-    })
-    .map_err(failed)?;
+    jobs.push(job("witness".to_owned(), &witness, VOLUMES + 1));
+    let measurements = bench.totals(&jobs)?;
     server.stop();
-    let found = judge(&run.measurements)?;
-    print(&arguments.output, &found, shown)?;
-    if found.pass { Ok(()) } else { Err(Failure::new("the instance's limit was not met exactly")) }
+    let found = judge(&measurements)?;
+    Outcome::new(&found, shown(&found), found.pass, "the instance's limit was not met exactly")
 }
 
-fn job(server: &Served, name: &str, id: &str, seed: u32, seconds: u32) -> Job {
-    let workload =
-        Workload { seed: seed.into(), ..Workload::random_read(BLOCK_BYTES, DEPTH, seconds) };
-    Job { name: name.to_owned(), target: NbdUri::unix(&server.socket, id).into(), workload }
-}
-
-fn judge(measurements: &[Measurement]) -> Result<Found, Failure> {
+fn judge(measurements: &[Measurement]) -> Result<Found, LabError> {
     for measurement in measurements {
         if let Some(error) = &measurement.error {
-            return Err(Failure::new(format!("fio on {}: {error}", measurement.name)));
+            return Err(LabError::failed(format!("fio on {}: {error}", measurement.name)));
         }
     }
     let rate = |m: &Measurement| m.ios_total as f64 * 1_000.0 / m.runtime_ms.max(1) as f64;

@@ -1,14 +1,15 @@
 //! `evenkeel bench isolation`: a log writer beside large neighbours, on several servers in turn.
 
-use super::served::{DEVICE, Served, io2};
-use super::{begin, failed, print, seconds};
-use crate::cli::{BenchIsolation, Bytes, StoreKind};
-use crate::cmd::temporary_folder;
-use crate::message::Failure;
-use evenkeel_lab::bench::isolation::{
-    self, Disks, Export, Isolation, IsolationConfig, Limits, P99_TIMES_MAX, Subject,
-};
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
+
+use super::{Bench, Outcome};
+use crate::LabError;
+use crate::bench::isolation::{
+    self, Disks, Isolation, IsolationConfig, Limits, P99_TIMES_MAX, Subject,
+};
+use crate::bench::served::{Served, io2};
 
 /// What the log's volume is provisioned with, and each neighbour's: five thousand together, which
 /// the device of the published figures may sell.
@@ -21,39 +22,46 @@ const SPAN_MIB: u32 = 256;
 /// The server that is judged.
 const OURS: &str = "evenkeel";
 
-pub fn run(arguments: &BenchIsolation) -> Result<(), Failure> {
-    let parent = arguments.dir.clone().unwrap_or_else(std::env::temp_dir);
-    let folder = begin(&parent, "evenkeel-isolation-")?;
+/// What the volumes lie on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Store {
+    /// As `serve --store` takes it.
+    pub name: String,
+    /// Whether it is a plain disk, on which other servers can be measured, too.
+    pub is_disk: bool,
+}
+
+/// Measures each store, so many times in each situation.
+///
+/// # Errors
+/// If a server is missing, does not start or refuses a volume, or fio cannot be run.
+pub fn measure(mut bench: Bench<'_>, stores: &[Store], rounds: u32) -> Result<Outcome, LabError> {
     let mut results = Vec::new();
-    match &arguments.store {
-        Some(store) => results.push(on(store, arguments, folder.path())?),
-        None => {
-            for store in [DEVICE, "local"] {
-                let store = store.parse().map_err(|error: String| Failure::new(error))?;
-                results.push(on(&store, arguments, folder.path())?);
-            }
-        }
+    for store in stores {
+        let folder = bench.folder.join(format!("store-{}", results.len()));
+        // Servers of other users work in it: they may pass, and not write.
+        DirBuilder::new().mode(0o755).create(&folder).map_err(LabError::path(&folder))?;
+        results.push(on(store, &folder, rounds, &mut bench)?);
+        // What cannot be removed goes with the folder around it.
+        let _ = fs::remove_dir_all(&folder);
     }
-    let words = |results: &Vec<Isolation>| {
-        results.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
-    };
-    print(&arguments.output, &results, words)?;
-    if results.iter().all(|result| result.holds(OURS)) {
-        return Ok(());
-    }
-    Err(Failure::new(format!(
-        "beside neighbours the log's p99 is more than {P99_TIMES_MAX} times that alone"
-    )))
+    let texts: Vec<String> = results.iter().map(ToString::to_string).collect();
+    let pass = results.iter().all(|result| result.holds(OURS));
+    let why =
+        format!("beside neighbours the log's p99 is more than {P99_TIMES_MAX} times that alone");
+    Outcome::new(&results, texts.join("\n"), pass, &why)
 }
 
 /// All servers on one store, and the other servers too if it is a disk.
-fn on(store: &StoreKind, arguments: &BenchIsolation, folder: &Path) -> Result<Isolation, Failure> {
-    let folder = temporary_folder(folder, "store-")?;
-    let folder = folder.path();
-    let store_text = store.to_string();
-    let start = |name: &str, calibrate: &str| -> Result<(Served, Subject), Failure> {
-        let data_dir = folder.join(calibrate);
-        let server = Served::start(&data_dir, &store_text, &["--calibrate", calibrate])?;
+fn on(
+    store: &Store,
+    folder: &Path,
+    rounds: u32,
+    bench: &mut Bench<'_>,
+) -> Result<Isolation, LabError> {
+    let start = |name: &str, calibrate: &str| -> Result<(Served, Subject), LabError> {
+        let options = ["--calibrate", calibrate];
+        let server = Served::start(bench.connect, &folder.join(calibrate), &store.name, &options)?;
         let subject = subject(name, &server)?;
         Ok((server, subject))
     };
@@ -61,39 +69,31 @@ fn on(store: &StoreKind, arguments: &BenchIsolation, folder: &Path) -> Result<Is
     let (_not, not_calibrated) = start("not calibrated", "never")?;
     let mut subjects = vec![ours, not_calibrated];
     let mut others = Vec::new();
-    if store.bytes == Bytes::Local && store.device.is_none() {
-        for name in ["nbdkit", "qemu"] {
-            let folder = folder.join(name);
-            std::fs::create_dir(&folder)
-                .map_err(|error| Failure::new(format!("{}: {error}", folder.display())))?;
-            others.push(match name {
-                "nbdkit" => Disks::nbdkit(&folder, SPAN_MIB),
-                _ => Disks::qemu(&folder, SPAN_MIB, LIMITS),
-            });
+    if store.is_disk {
+        let [nbdkit, qemu] = ["nbdkit", "qemu"].map(|name| folder.join(name));
+        for folder in [&nbdkit, &qemu] {
+            fs::create_dir(folder).map_err(LabError::path(folder))?;
         }
+        others.push(Disks::nbdkit(&nbdkit, SPAN_MIB)?);
+        others.push(Disks::qemu(&qemu, SPAN_MIB, LIMITS)?);
     }
-    let others: Vec<Disks> = others.into_iter().collect::<Result<_, _>>().map_err(failed)?;
     subjects.extend(others.iter().map(Disks::subject));
     let config = IsolationConfig {
         subjects,
-        run_s: seconds(arguments.time),
-        rounds: arguments.rounds,
+        run_s: bench.seconds,
+        rounds,
         span_mib: SPAN_MIB,
         folder: folder.to_owned(),
     };
-    isolation::measure(&store_text, &config, &mut |what| eprintln!("{what}")).map_err(failed)
+    isolation::measure(&store.name, &config, bench.progress)
 }
 
 /// The three volumes on a server of ours.
-fn subject(name: &str, server: &Served) -> Result<Subject, Failure> {
-    let export = |iops| -> Result<Export, Failure> {
-        let name = server.volume(&io2(iops))?;
-        Ok(Export { socket: server.socket.clone(), name })
-    };
+fn subject(name: &str, server: &Served) -> Result<Subject, LabError> {
     Ok(Subject {
         name: name.to_owned(),
-        log: export(LIMITS.log_iops)?,
-        reads: export(LIMITS.neighbour_iops)?,
-        writes: export(LIMITS.neighbour_iops)?,
+        log: server.volume(&io2(LIMITS.log_iops))?,
+        reads: server.volume(&io2(LIMITS.neighbour_iops))?,
+        writes: server.volume(&io2(LIMITS.neighbour_iops))?,
     })
 }

@@ -1,26 +1,23 @@
 //! `evenkeel bench limits`: one volume after another at its limit, driven by fio over NBD, each
 //! judged as strictly as the published figures.
 
-use super::{begin, failed, print, seconds};
-use crate::cli::BenchLimits;
-use crate::cmd::apply;
-use crate::message::Failure;
-use crate::server;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use super::{Bench, Outcome};
+use crate::LabError;
+use crate::bench::fio::{self, Detail, Job};
+use crate::bench::{NbdUri, data_plane};
+use crate::checker::{Bands, Promise};
+use crate::demo::{self, DemoVolume};
+use crate::report::Report;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
 use evenkeel_core::units::{ByteCount, GIB, MIB};
-use evenkeel_engine::{Engine, EngineConfig, UnixAccess};
-use evenkeel_lab::bench::NbdUri;
-use evenkeel_lab::bench::fio::{self, Detail, Job};
-use evenkeel_lab::checker::{Bands, Promise};
-use evenkeel_lab::demo::{self, DemoVolume};
-use evenkeel_lab::report::Report;
+use evenkeel_engine::{Engine, EngineConfig, IoMode};
 use evenkeel_sim::workload::{Pattern, Workload};
-use evenkeel_store::memory::MemoryPool;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
-use std::sync::Arc;
 
+/// What the report is called.
+const TITLE: &str = "Limits, each alone, then ten volumes at once";
 /// The limits in IOPS, from the oldest small volume to the largest of gp3 and io1's middle.
 const IOPS: [u64; 5] = [100, 500, 1_000, 3_000, 16_000];
 /// The byte limit that gp3 has without paying for more.
@@ -71,80 +68,67 @@ fn rows(seconds: u32) -> Vec<Row> {
     rows
 }
 
-/// Drives every row and prints the table.
-pub fn run(arguments: &BenchLimits) -> Result<(), Failure> {
-    let folder = begin(&std::env::temp_dir(), "evenkeel-limits-")?;
-    let engine = Engine::start(EngineConfig {
-        cores: server::cores(),
-        io: arguments.io.into(),
-        tcp: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
-        unix: None,
-        unix_access: UnixAccess::default(),
-        pool: Arc::new(MemoryPool::new()),
-    })
-    .map_err(failed)?;
-    let seconds = seconds(arguments.time);
-    fill(&engine, folder.path())?;
+/// Drives every row, one after the other, on a data plane that talks to the kernel in this way.
+///
+/// # Errors
+/// If the data plane does not start, or fio cannot be run.
+pub fn measure(mut bench: Bench<'_>, io: IoMode) -> Result<Outcome, LabError> {
+    let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let engine =
+        data_plane::start(EngineConfig { tcp: vec![listen], ..data_plane::in_memory(io) })?;
+    fill(&engine, &bench)?;
     let mut whole: Option<Report> = None;
-    for row in rows(seconds) {
-        eprintln!("{} for {seconds} s", row.name);
-        let report = drive(&engine, &row, folder.path())?;
+    for row in rows(bench.seconds) {
+        bench.tell(&format!("{} for {} s", row.name, bench.seconds));
+        let volumes = volumes(&engine, &row)?;
+        let report = demo::run(TITLE, &volumes, &Bands::FIGURES, bench.folder, &mut |_| {})?;
         whole = Some(match whole {
             None => report,
             Some(whole) => whole.followed_by(report),
         });
     }
     engine.shutdown();
-    let Some(report) = whole else { return Ok(()) };
-    print(&arguments.output, &report, |report| format!("{}\n", report.to_text().trim_end()))?;
-    if report.pass { Ok(()) } else { Err(Failure::new("not every limit was met exactly")) }
+    let report = whole.ok_or_else(|| LabError::failed("no row was driven"))?;
+    Outcome::of_report(&report, "not every limit was met exactly")
 }
 
 /// Writes the first volume from end to end; the others are only read.
-fn fill(engine: &Engine, folder: &Path) -> Result<(), Failure> {
+fn fill(engine: &Engine, bench: &Bench<'_>) -> Result<(), LabError> {
     let id = VolumeId::from_bits(1);
-    apply(engine, id, VOLUME_BYTES, Pacing::UNLIMITED)?;
+    data_plane::apply(engine, id, VOLUME_BYTES, Pacing::UNLIMITED)?;
     let workload = Workload {
         pattern: Pattern::Sequential,
         read_percent: 0,
         ..Workload::random_read(1 << 20, 4, FILL_SECONDS)
     };
-    let job = Job {
-        name: "fill".to_owned(),
-        target: NbdUri::tcp(address(engine)?, &id.to_string()).into(),
-        workload,
-    };
-    let logs = tempfile::tempdir_in(folder).map_err(failed)?;
-    fio::run(&[job], Detail::Totals, logs.path(), &mut |_| {}).map_err(failed)?;
-    Ok(())
+    let target = uri(engine, id)?.into();
+    let job = Job { name: "fill".to_owned(), target, workload };
+    fio::run(&[job], Detail::Totals, bench.folder, &mut |_| {}).map(drop)
 }
 
-fn address(engine: &Engine) -> Result<SocketAddr, Failure> {
+fn uri(engine: &Engine, id: VolumeId) -> Result<NbdUri, LabError> {
     let first = engine.tcp_addresses().first().copied();
-    first.ok_or_else(|| Failure::new("the server listens nowhere"))
+    let address = first.ok_or_else(|| LabError::failed("the server listens nowhere"))?;
+    Ok(NbdUri::tcp(address, &id.to_string()))
 }
 
-fn drive(engine: &Engine, row: &Row, folder: &Path) -> Result<Report, Failure> {
-    let nbd = address(engine)?;
-    let mut volumes = Vec::new();
-    for number in 1..=row.volumes {
+/// The volumes of a row, with their limits in force.
+fn volumes(engine: &Engine, row: &Row) -> Result<Vec<DemoVolume>, LabError> {
+    let volume = |number: u32| {
         let id = VolumeId::from_bits(number.into());
-        apply(engine, id, VOLUME_BYTES, row.pacing)?;
+        data_plane::apply(engine, id, VOLUME_BYTES, row.pacing)?;
         let name = match row.volumes {
             1 => row.name.clone(),
             _ => format!("{}-{number}", row.name),
         };
-        volumes.push(DemoVolume {
+        Ok(DemoVolume {
             name,
             volume_type: "-".to_owned(),
             size_gib: VOLUME_GIB,
             promise: Promise::from_pacing(&row.pacing, Balances::default()),
             workload: Workload { seed: number.into(), ..row.workload },
-            uri: NbdUri::tcp(nbd, &id.to_string()),
-        });
-    }
-    let logs = tempfile::tempdir_in(folder).map_err(failed)?;
-    let title = "Limits, each alone, then ten volumes at once";
-    let report = demo::run(title, &volumes, &Bands::FIGURES, logs.path(), &mut |_| {});
-    report.map_err(failed)
+            uri: uri(engine, id)?,
+        })
+    };
+    (1..=row.volumes).map(volume).collect()
 }

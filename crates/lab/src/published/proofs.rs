@@ -1,23 +1,23 @@
 //! `evenkeel bench prove`: the judge is put to the proof. Volumes that must keep their promise, one
 //! that cannot, and disks of others held to the same.
 
-use super::served::{DEVICE, Served, io2, this_program};
-use super::{begin, failed, print, seconds};
-use crate::cli::BenchProve;
-use crate::message::Failure;
-use evenkeel_core::volume::{VolumeRequest, VolumeType};
-use evenkeel_lab::bench::NbdUri;
-use evenkeel_lab::bench::child::Guarded;
-use evenkeel_lab::bench::fio::{self, Job};
-use evenkeel_lab::bench::limited::LimitedDisk;
-use evenkeel_lab::prove::{CautionKind, Outcome, Proof};
-use evenkeel_sim::workload::Workload;
-use serde::Serialize;
 use std::fmt::Write as _;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
+
+use serde::Serialize;
+
+use super::{Bench, Outcome as Measured};
+use crate::LabError;
+use crate::bench::child::Guarded;
+use crate::bench::fio::{self, Job};
+use crate::bench::limited::LimitedDisk;
+use crate::bench::served::{DEVICE, Served, io2, of_size, this_program};
+use crate::prove::{CautionKind, Outcome, Proof};
+use evenkeel_core::volume::{VolumeRequest, VolumeType};
+use evenkeel_sim::workload::Workload;
 
 /// What the disks of others are held to, too.
 const IOPS: u32 = 1_000;
@@ -48,50 +48,46 @@ struct Row {
     proof: Proof,
 }
 
-pub fn run(arguments: &BenchProve) -> Result<(), Failure> {
-    let folder = begin(&std::env::temp_dir(), "evenkeel-bench-prove-")?;
-    let seconds = seconds(arguments.time);
-    let mut bench = Bench { folder: folder.path().to_owned(), seconds, rows: Vec::new() };
-    bench.own_volumes(&folder.path().join("own"))?;
-    bench.beside_greedy_neighbours(&folder.path().join("guaranteed"), &io2(SOLD_IOPS), true)?;
-    let requests = [
-        io2(SOLD_IOPS),
-        of_size(VolumeType::Gp3, 100),
-        of_size(VolumeType::Gp2, 100),
-        of_size(VolumeType::St1, 500),
-    ];
-    for (number, request) in requests.iter().enumerate() {
-        let place = folder.path().join(format!("not-guaranteed-{number}"));
-        bench.beside_greedy_neighbours(&place, request, false)?;
+/// Proves one subject after the other.
+///
+/// # Errors
+/// If a server does not start, a disk of others cannot be made, or a proof prints none.
+pub fn measure(bench: Bench<'_>) -> Result<Measured, LabError> {
+    let mut proofs = Proofs { bench, rows: Vec::new() };
+    proofs.own_volumes()?;
+    proofs.beside_greedy_neighbours("guaranteed", &io2(SOLD_IOPS), true)?;
+    for (number, request) in requests(SOLD_IOPS).iter().enumerate() {
+        proofs.beside_greedy_neighbours(&format!("not-guaranteed-{number}"), request, false)?;
     }
-    bench.disks_of_others(folder.path())?;
-    let rows = bench.rows;
+    proofs.disks_of_others()?;
+    let rows = proofs.rows;
     let as_expected = |row: &Row| row.expected.is_none_or(|expected| row.proof.outcome == expected);
     let pass = rows.iter().all(as_expected);
     let found = Found { schema: "evenkeel.bench-prove/1", rows, pass };
-    print(&arguments.output, &found, shown)?;
-    if pass { Ok(()) } else { Err(Failure::new("a proof did not come out as it must")) }
+    Measured::new(&found, shown(&found), pass, "a proof did not come out as it must")
 }
 
-struct Bench {
-    /// Where nothing but what was made for the measurement is.
-    folder: PathBuf,
-    seconds: u32,
+/// A volume of each kind of promise; of the one that is provisioned, with so many IOPS.
+fn requests(iops: u32) -> [VolumeRequest; 4] {
+    [
+        io2(iops),
+        of_size(VolumeType::Gp3, 100),
+        of_size(VolumeType::Gp2, 100),
+        of_size(VolumeType::St1, 500),
+    ]
+}
+
+struct Proofs<'a> {
+    bench: Bench<'a>,
     rows: Vec<Row>,
 }
 
-impl Bench {
+impl Proofs<'_> {
     /// A volume of each kind of promise, alone on a server.
-    fn own_volumes(&mut self, data_dir: &Path) -> Result<(), Failure> {
-        let server = Served::start(data_dir, "memory", &[])?;
-        let requests = [
-            io2(IOPS),
-            of_size(VolumeType::Gp3, 100),
-            of_size(VolumeType::Gp2, 100),
-            of_size(VolumeType::St1, 500),
-        ];
-        for request in requests {
-            let id = server.volume(&request)?;
+    fn own_volumes(&mut self) -> Result<(), LabError> {
+        let server = self.bench.serve("own", "memory", &[])?;
+        for request in requests(IOPS) {
+            let id = server.volume(&request)?.name;
             let subject = format!("{}, {} GiB", request.volume_type, request.size_gib);
             let words = ["--yes-destroy-data".to_owned()];
             self.prove(subject, Some(Outcome::Kept), &id, &own(&server, &words)?)?;
@@ -104,28 +100,25 @@ impl Bench {
     /// keeps its promise if that is guaranteed.
     fn beside_greedy_neighbours(
         &mut self,
-        data_dir: &Path,
+        name: &str,
         sold: &VolumeRequest,
         guarantee: bool,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), LabError> {
         let expected = if guarantee { Outcome::Kept } else { Outcome::Broken };
         let options: &[&str] = if guarantee { &[] } else { &["--no-guarantee"] };
-        let server = Served::start(data_dir, DEVICE, options)?;
-        let id = server.volume(sold)?;
+        let server = self.bench.serve(name, DEVICE, options)?;
+        let id = server.volume(sold)?.name;
         // Their baseline is little, and they have credits for all that the device can do.
         let request = of_size(VolumeType::Gp2, 34);
-        let seconds = LOADS_MAX * (self.seconds + 10);
+        let seconds = LOADS_MAX * (self.bench.seconds + 10);
         let mut jobs = Vec::new();
         for _ in 0..GREEDY {
             let greedy = server.volume(&request)?;
-            let target = NbdUri::unix(&server.socket, &greedy).into();
-            jobs.push(Job {
-                name: greedy,
-                target,
-                workload: Workload::random_read(256 << 10, 64, seconds),
-            });
+            let target = greedy.uri().into();
+            let workload = Workload::random_read(256 << 10, 64, seconds);
+            jobs.push(Job { name: greedy.name, target, workload });
         }
-        let load = fio::beside(&jobs, seconds).map_err(failed)?;
+        let load = fio::beside(&jobs, seconds)?;
         let without = if guarantee { "" } else { ", --no-guarantee" };
         let iops = sold.iops.map_or_else(String::new, |iops| format!(", {iops} IOPS"));
         let subject = format!("{}{iops} beside greedy neighbours{without}", sold.volume_type);
@@ -136,28 +129,27 @@ impl Bench {
     }
 
     /// What else calls itself limited, and what does not.
-    fn disks_of_others(&mut self, folder: &Path) -> Result<(), Failure> {
+    fn disks_of_others(&mut self) -> Result<(), LabError> {
+        let folder = self.bench.folder;
         let held_to =
             ["--type", "io2", "--size", "100", "--iops", &IOPS.to_string(), "--yes-destroy-data"]
                 .map(str::to_owned);
-        let place = |name: &str| -> Result<_, Failure> {
+        let place = |name: &str| -> Result<_, LabError> {
             let folder = folder.join(name);
-            std::fs::create_dir(&folder)
-                .map_err(|error| failed(format!("{}: {error}", folder.display())))?;
+            fs::create_dir(&folder).map_err(LabError::path(&folder))?;
             Ok(folder)
         };
         let bytes_per_second = u64::from(IOPS) * IO_BYTES;
-        let nbdkit = LimitedDisk::nbdkit(&place("nbdkit")?, DISK_MIB, bytes_per_second);
-        let nbdkit = nbdkit.map_err(failed)?;
+        let nbdkit = LimitedDisk::nbdkit(&place("nbdkit")?, DISK_MIB, bytes_per_second)?;
         let subject = "nbdkit memory, rate filter of 1,000 x 16 KiB a second".to_owned();
         self.prove(subject, None, nbdkit.uri().as_str(), &held_to)?;
         drop(nbdkit);
-        let qemu = LimitedDisk::qemu(&place("qemu")?, DISK_MIB, IOPS).map_err(failed)?;
+        let qemu = LimitedDisk::qemu(&place("qemu")?, DISK_MIB, IOPS)?;
         let subject = "qemu-storage-daemon, throttle group of 1,000 IOPS".to_owned();
         self.prove(subject, None, qemu.uri().as_str(), &held_to)?;
         drop(qemu);
         let path = folder.join("plain-file");
-        fill(&path).map_err(|error| failed(format!("{}: {error}", path.display())))?;
+        fill(&path).map_err(LabError::path(&path))?;
         self.prove("a plain file".to_owned(), None, &path.to_string_lossy(), &held_to)
     }
 
@@ -168,34 +160,29 @@ impl Bench {
         expected: Option<Outcome>,
         target: &str,
         words: &[String],
-    ) -> Result<(), Failure> {
-        eprintln!("{subject}");
-        let mut command = this_program(&self.folder)?;
+    ) -> Result<(), LabError> {
+        self.bench.tell(&subject);
+        let mut command = this_program(self.bench.folder)?;
         command.args(["prove", target, "-o", "json", "--time"]);
-        command.arg(format!("{}s", self.seconds)).args(words);
-        let mut child =
-            Guarded::spawn(command.stdout(Stdio::piped()), "evenkeel").map_err(failed)?;
+        command.arg(format!("{}s", self.bench.seconds)).args(words);
+        let mut child = Guarded::spawn(command.stdout(Stdio::piped()), "evenkeel")?;
         let mut told = String::new();
         if let Some(mut stdout) = child.take_stdout() {
             // It ends by itself: every load has its time.
-            stdout.read_to_string(&mut told).map_err(failed)?;
+            stdout.read_to_string(&mut told).map_err(LabError::failed)?;
         }
-        let proof = Proof::from_json(&told)
-            .map_err(|error| failed(format!("{subject}: {error}; it said: {}", child.stderr())))?;
+        let proof = Proof::from_json(&told).map_err(|error| {
+            LabError::failed(format!("{subject}: {error}; it said: {}", child.stderr()))
+        })?;
         self.rows.push(Row { subject, expected, proof });
         Ok(())
     }
 }
 
-/// A volume of which only the size is chosen.
-const fn of_size(volume_type: VolumeType, size_gib: u32) -> VolumeRequest {
-    VolumeRequest { volume_type, size_gib, iops: None, throughput_mibps: None, multi_attach: false }
-}
-
 /// How a server's volume is named to `evenkeel prove`, with more words.
-fn own(server: &Served, more: &[String]) -> Result<Vec<String>, Failure> {
+fn own(server: &Served, more: &[String]) -> Result<Vec<String>, LabError> {
     let data_dir = server.socket.parent().unwrap_or(Path::new("."));
-    let data_dir = data_dir.to_str().ok_or_else(|| Failure::new("a folder without a name"))?;
+    let data_dir = data_dir.to_str().ok_or_else(|| LabError::failed("a folder without a name"))?;
     let mut words = vec!["--data-dir".to_owned(), data_dir.to_owned()];
     words.extend_from_slice(more);
     Ok(words)

@@ -1,29 +1,25 @@
 //! `evenkeel bench replay`: a live data plane is driven by fio while it notes what its scheduler is
 //! asked and answers; the same in virtual time has to be the same.
 
-use super::{begin, failed, print, seconds};
-use crate::cli::BenchReplay;
-use crate::cmd::apply;
-use crate::message::{Exit, Failure};
+use std::fmt::Write as _;
+
+use super::{Bench, Outcome};
+use crate::LabError;
+use crate::bench::fio::Job;
+use crate::bench::{NbdUri, data_plane};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::{CreditLimit, Limit, Pacing};
 use evenkeel_core::units::{ByteCount, GIB};
-use evenkeel_engine::{Engine, EngineConfig, UnixAccess};
-use evenkeel_lab::bench::NbdUri;
-use evenkeel_lab::bench::fio::{self, Detail, Job};
-use evenkeel_lab::demo;
+use evenkeel_engine::{EngineConfig, IoMode};
 use evenkeel_sim::text;
 use evenkeel_sim::workload::Workload;
 use evenkeel_sim::world::live::{self, Replay};
-use evenkeel_store::memory::MemoryPool;
-use std::fmt::Write as _;
-use std::sync::Arc;
 
 /// Room for so many entries a second: four for each request, and a poll now and then.
 const ENTRIES_PER_SECOND: u64 = 200_000;
 
 /// Longer loads would only fill more memory: about 16 MB for each second.
-const SECONDS_MAX: u32 = 60;
+pub const SECONDS_MAX: u32 = 60;
 
 /// Live, timers are late and machines pause, but nothing may go before it does in the simulator; a
 /// tick of the wheel is allowed, because the two began to count at different times.
@@ -41,56 +37,46 @@ fn volumes() -> [(&'static str, Pacing, u8); 3] {
     ]
 }
 
-pub fn run(arguments: &BenchReplay) -> Result<(), Failure> {
-    let seconds = seconds(arguments.time);
-    if seconds > SECONDS_MAX {
-        let message =
-            format!("time: {seconds} s of a trace are too many: use {SECONDS_MAX}s at most");
-        return Err(Failure::new(message).exit(Exit::Usage));
-    }
-    let folder = begin(&std::env::temp_dir(), "evenkeel-replay-")?;
-    let socket = folder.path().join("nbd.sock");
-    let engine = Engine::start(EngineConfig {
+/// Drives a data plane that talks to the kernel in this way, and plays back what it has noted. A
+/// load longer than [`SECONDS_MAX`] is for the caller to refuse.
+///
+/// # Errors
+/// If the data plane does not start, fio cannot be run, or the trace makes no sense.
+pub fn measure(mut bench: Bench<'_>, io: IoMode) -> Result<Outcome, LabError> {
+    let socket = bench.folder.join("nbd.sock");
+    let engine = data_plane::start(EngineConfig {
         // One scheduler: the order between volumes is compared, too.
         cores: 1,
-        io: arguments.io.into(),
-        tcp: Vec::new(),
         unix: Some(socket.clone()),
-        unix_access: UnixAccess::default(),
-        pool: Arc::new(MemoryPool::new()),
-    })
-    .map_err(failed)?;
+        ..data_plane::in_memory(io)
+    })?;
     // Two more than it lasts: fio sets up before it begins, and ends in its own time.
-    let entries = ENTRIES_PER_SECOND.saturating_mul(u64::from(seconds) + 2);
+    let entries = ENTRIES_PER_SECOND.saturating_mul(u64::from(bench.seconds) + 2);
     engine.record(usize::try_from(entries).unwrap_or(usize::MAX));
     let mut jobs = Vec::new();
-    for (number, (name, pacing, read_percent)) in (1..).zip(volumes()) {
-        let id = VolumeId::from_bits(number);
-        apply(&engine, id, ByteCount(GIB), pacing)?;
+    for (number, (name, pacing, read_percent)) in (1_u32..).zip(volumes()) {
+        let id = VolumeId::from_bits(number.into());
+        data_plane::apply(&engine, id, ByteCount(GIB), pacing)?;
         let workload = Workload {
             read_percent,
-            seed: u64::try_from(number).unwrap_or(1),
-            ..Workload::random_read(16 << 10, 32, seconds)
+            seed: number.into(),
+            ..Workload::random_read(16 << 10, 32, bench.seconds)
         };
-        let uri = NbdUri::unix(&socket, &id.to_string());
-        jobs.push(Job { name: name.to_owned(), target: uri.into(), workload });
+        let target = NbdUri::unix(&socket, &id.to_string()).into();
+        jobs.push(Job { name: name.to_owned(), target, workload });
     }
-    fio::run(&jobs, Detail::Totals, folder.path(), &mut |volumes| {
-        eprintln!("{}", demo::progress_line(volumes));
-    })
-    .map_err(failed)?;
-    let trace = engine.recorded().pop().ok_or_else(|| Failure::new("the core recorded nothing"))?;
+    bench.totals(&jobs)?;
+    let noted = engine.recorded().pop();
+    let trace = noted.ok_or_else(|| LabError::failed("the core recorded nothing"))?;
     engine.shutdown();
-    eprintln!("playing back {} entries", trace.entries().len());
-    let replay = live::replay(&trace).map_err(failed)?;
-    print(&arguments.output, &replay, shown)?;
+    bench.tell(&format!("playing back {} entries", trace.entries().len()));
+    let replay = live::replay(&trace).map_err(LabError::failed)?;
     let is_same = |volume: &live::VolumeReplay| {
         volume.same_order && volume.live_earlier_max_ns <= EARLIER_NS_MAX
     };
-    if replay.volumes.iter().all(is_same) {
-        return Ok(());
-    }
-    Err(Failure::new("the simulator did something else than the live data plane"))
+    let pass = replay.volumes.iter().all(is_same);
+    let why = "the simulator did something else than the live data plane";
+    Outcome::new(&replay, shown(&replay), pass, why)
 }
 
 fn shown(replay: &Replay) -> String {

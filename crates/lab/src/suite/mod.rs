@@ -8,6 +8,8 @@
 
 pub mod compare;
 pub(crate) mod configuration;
+pub mod kept;
+pub mod rerun;
 pub mod result;
 pub(crate) mod statistics;
 mod text;

@@ -20,13 +20,24 @@ pub use peer::{Peer, PeerSize, Transport, nbdkit_file, nbdkit_memory, qemu_file,
 pub(crate) use self::peer::{Place, Running, nbdkit_limited, qemu_limited};
 use crate::bench::fio::{self, Detail, Job};
 use crate::bench::median;
+use crate::bench::served::path_of_this_program;
 use crate::bench::usage::cpu_seconds;
 use crate::environment::Environment;
 use crate::{LabError, clock};
+use evenkeel_core::ids::VolumeId;
 use evenkeel_sim::workload::{Pattern, Workload};
 
 /// What tables call the server of [`floor`].
 pub const FLOOR: &str = "floor";
+
+/// The one volume of our own server.
+pub const OUR_VOLUME: VolumeId = VolumeId::from_bits(1);
+
+/// Large enough that caches of the processor do not hold it, small enough for six servers at once.
+const SIZE: PeerSize = PeerSize { mib: 256 };
+
+/// Time that starting and filling the servers may take, beside the runs.
+const SET_UP_MAX: Duration = Duration::from_secs(300);
 
 /// What to compare.
 #[derive(Clone, Debug)]
@@ -105,10 +116,58 @@ impl Cell {
     }
 }
 
+impl CompareConfig {
+    /// The published table: an unlimited volume of ours beside nbdkit, qemu-storage-daemon and the
+    /// [`floor`], with runs of so many seconds. The folders are an empty one for sockets and logs,
+    /// and one in memory.
+    ///
+    /// # Errors
+    /// If the system does not say where this program is.
+    pub fn published(
+        seconds: u32,
+        rounds: u32,
+        [folder, memory_folder]: [PathBuf; 2],
+    ) -> Result<Self, LabError> {
+        let peers = vec![
+            this_program("evenkeel", "export", true)?,
+            nbdkit_memory(),
+            nbdkit_file(),
+            qemu_file(),
+            this_program(FLOOR, "floor", false)?,
+        ];
+        let rows = standard_rows(seconds);
+        let transports = vec![Transport::Unix, Transport::Tcp];
+        let runs = rows.len() * transports.len() * peers.len();
+        let runs = u32::try_from(runs).unwrap_or(u32::MAX).saturating_mul(rounds);
+        // Each run takes about a second more than its load.
+        let run = Duration::from_secs(u64::from(seconds) * 2 + 5);
+        let deadline = SET_UP_MAX + run * runs;
+        Ok(Self { peers, rows, transports, rounds, size: SIZE, folder, memory_folder, deadline })
+    }
+}
+
+/// This program as one server of the comparison, called `name`: one of its hidden verbs.
+fn this_program(name: &str, verb: &str, keeps_bytes: bool) -> Result<Peer, LabError> {
+    let program = path_of_this_program()?.to_string_lossy().into_owned();
+    let command = |listen: [&str; 2]| {
+        let arguments = ["bench", verb, "--size", "{size}"].into_iter().chain(listen);
+        [program.clone()].into_iter().chain(arguments.map(str::to_owned)).collect()
+    };
+    Ok(Peer {
+        name: name.to_owned(),
+        package: "evenkeel",
+        export: OUR_VOLUME.to_string(),
+        unix: command(["--unix", "{socket}"]),
+        tcp: command(["--tcp", "127.0.0.1:{port}"]),
+        needs_file: false,
+        keeps_bytes,
+    })
+}
+
 /// The rows of the published table: 4 KiB random read and write at depth 1, 32 and 128, and 64 KiB
 /// at 16.
 #[must_use]
-pub fn standard_rows(duration_s: u32) -> Vec<Workload> {
+fn standard_rows(duration_s: u32) -> Vec<Workload> {
     let mut rows = Vec::new();
     for read in [true, false] {
         for (block, depth) in [(4 << 10, 1), (4 << 10, 32), (4 << 10, 128), (64 << 10, 16)] {

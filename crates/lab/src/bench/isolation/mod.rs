@@ -20,7 +20,7 @@ pub use peers::{Disks, Limits};
 use crate::LabError;
 use crate::bench::durable::{self, LogRun};
 use crate::bench::fio::{self, Detail, Job};
-use crate::bench::{NbdUri, median};
+use crate::bench::{Export, median};
 use crate::clock;
 use crate::environment::Environment;
 use evenkeel_sim::text;
@@ -37,15 +37,6 @@ const NEIGHBOUR_DEPTH: u32 = 64;
 /// Neighbours run so much longer than the log writer, in seconds: until all of them are up, and
 /// for the last of its writes.
 const NEIGHBOURS_LONGER_S: u32 = 4;
-
-/// One export of a server on a unix socket.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Export {
-    /// Where the server listens.
-    pub socket: PathBuf,
-    /// What the server calls it.
-    pub name: String,
-}
 
 /// A server with three volumes.
 #[derive(Clone, Debug)]
@@ -151,12 +142,6 @@ impl fmt::Display for Beside {
             Self::Writes => "beside writes",
             Self::Both => "beside both",
         })
-    }
-}
-
-impl Export {
-    fn uri(&self) -> NbdUri {
-        NbdUri::unix(&self.socket, &self.name)
     }
 }
 

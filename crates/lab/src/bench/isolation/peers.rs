@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use super::{Export, Subject};
+use super::Subject;
 use crate::LabError;
+use crate::bench::Export;
 use crate::bench::compare::{Peer, PeerSize, Place, Running, Transport, nbdkit_file, qemu_limited};
 
 /// IOPS of each of the three volumes, where a server can limit them.

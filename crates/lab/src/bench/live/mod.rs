@@ -14,7 +14,7 @@ mod room;
 mod speed;
 mod writer;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 pub use self::length::length_s;
 use self::recorder::LiveRecorder;
@@ -22,7 +22,7 @@ pub use self::speed::Speeds;
 use self::writer::Writer;
 use super::fio::{self, Completion, Detail, Job, VolumeProgress};
 use super::guard::Guard;
-use super::{NbdUri, mounts, stop, versions};
+use super::{Export, mounts, stop, versions};
 use crate::LabError;
 use crate::stalls::{Observed, Watch};
 use evenkeel_core::qos::pacing::{Balances, Pacing};
@@ -91,23 +91,6 @@ pub struct Counters {
     pub ios: u64,
     /// Flushes, which cost none.
     pub flushes: u64,
-}
-
-/// Where a volume is.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Export {
-    /// The unix socket of its server.
-    pub socket: PathBuf,
-    /// Its name there.
-    pub name: String,
-}
-
-impl Export {
-    /// Its address.
-    #[must_use]
-    pub fn uri(&self) -> NbdUri {
-        NbdUri::unix(&self.socket, &self.name)
-    }
 }
 
 /// With what batches of durable writes are made.

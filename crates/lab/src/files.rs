@@ -1,18 +1,25 @@
-//! Files that somebody else reads.
+//! Files that somebody else reads: reports, results, records.
 
-use crate::message::Failure;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 
+use crate::LabError;
+
 /// Writes a text.
-pub fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    fs::write(path, text).map_err(|error| failed(path, &error))
+///
+/// # Errors
+/// With the path, if the file cannot be written.
+pub fn write(path: &Path, text: &str) -> Result<(), LabError> {
+    fs::write(path, text).map_err(LabError::path(path))
 }
 
 /// Writes a text so that it is there whole or not at all, whoever reads it meanwhile and whatever
 /// fails: under another name, synced and renamed.
-pub fn write_whole(path: &Path, text: &str) -> Result<(), Failure> {
+///
+/// # Errors
+/// With the path, if the file cannot be written; it is then what it was before.
+pub fn write_whole(path: &Path, text: &str) -> Result<(), LabError> {
     let mut draft = path.as_os_str().to_owned();
     draft.push(".new");
     let draft = Path::new(&draft);
@@ -23,12 +30,8 @@ pub fn write_whole(path: &Path, text: &str) -> Result<(), Failure> {
         .and_then(|()| File::open(folder.unwrap_or(Path::new(".")))?.sync_all());
     written.map_err(|error| {
         let _ = fs::remove_file(draft);
-        failed(path, &error)
+        LabError::path(path)(error)
     })
-}
-
-fn failed(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(format!("{}: {error}", path.display()))
 }
 
 #[cfg(test)]

@@ -1,0 +1,110 @@
+//! `evenkeel bench ls`, `show` and `compare`: results that are kept in a folder.
+
+use super::print;
+use crate::cli::{BenchCompare, BenchLs, BenchShow, Results};
+use crate::message::{self, Exit, Failure, Item};
+use evenkeel_lab::LabError;
+use evenkeel_lab::files::write;
+use evenkeel_lab::report::standalone::{self, Chart};
+use evenkeel_lab::suite::kept::{self, Kept};
+use evenkeel_lab::suite::{self, SUITES, compare as comparison, result::SuiteResult};
+use serde::Serialize;
+use std::path::Path;
+
+/// What `bench ls` lists.
+#[derive(Serialize)]
+struct Listed {
+    kind: &'static str,
+    name: String,
+    what: String,
+}
+
+impl Item for Listed {
+    const SCHEMA: &'static str = "evenkeel.bench/1";
+    const FIELD: &'static str = "benchmarks";
+    const COLUMNS: &'static [&'static str] = &["KIND", "NAME", "WHAT"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![self.kind.to_owned(), self.name.clone(), self.what.clone()]
+    }
+}
+
+/// The benchmarks that are no published experiment: verbs of their own.
+const OTHERS: [(&str, &str); 8] = [
+    ("nbd", "An unlimited volume beside nbdkit and qemu-storage-daemon"),
+    ("limits", "One volume after another at its limit"),
+    ("isolation", "A log writer beside large neighbours"),
+    ("reservation", "A device sold as far as it may be, and greedy neighbours"),
+    ("prove", "`evenkeel prove`, put to the proof"),
+    ("instance", "Ten volumes of an instance that can carry less"),
+    ("idle", "What attached volumes cost that nobody uses"),
+    ("replay", "A live load once more in virtual time"),
+];
+
+pub fn ls(arguments: &BenchLs) -> Result<(), Failure> {
+    let mut items = Vec::new();
+    for (name, _) in SUITES {
+        let suite = suite::find(name)?;
+        let what = format!("{} ({} published figures)", suite.title, suite.points());
+        items.push(Listed { kind: "suite", name: (*name).to_owned(), what });
+    }
+    for (name, what) in OTHERS {
+        items.push(Listed { kind: "bench", name: name.to_owned(), what: what.to_owned() });
+    }
+    for path in folder(&arguments.results)?.paths()? {
+        let what = match kept::read(&path) {
+            Ok(result) => format!("{}: {}", result.measured_at, result.headline()),
+            Err(error) => error.to_string(),
+        };
+        items.push(Listed { kind: "result", name: kept::name_of(&path), what });
+    }
+    message::print(&message::listing(&items, arguments.output.format, "nothing"))
+}
+
+pub fn show(arguments: &BenchShow) -> Result<(), Failure> {
+    let result = read(&arguments.results, &arguments.result)?;
+    if let Some(path) = &arguments.html {
+        write(path, &result.to_html()?)?;
+        eprintln!("report: {}", path.display());
+    }
+    if let Some(folder) = &arguments.svg {
+        write_charts(folder, &standalone::charts(&result.to_html()?))?;
+    }
+    print(&arguments.output, &result, SuiteResult::to_text)
+}
+
+pub fn compare(arguments: &BenchCompare) -> Result<(), Failure> {
+    let [a, b] = [&arguments.a, &arguments.b].map(|name| read(&arguments.results, name));
+    let found = comparison::compare(&a?, &b?)?;
+    print(&arguments.output, &found, comparison::Comparison::to_text)
+}
+
+/// The results in the folder that was named, or in the user's own.
+pub fn folder(results: &Results) -> Result<Kept, Failure> {
+    let named = results.results.clone().map(Kept::new);
+    named.or_else(Kept::of_user).ok_or_else(|| {
+        let failure = Failure::new("neither XDG_DATA_HOME nor HOME names a folder for results");
+        failure.exit(Exit::Usage).hint("name one with --results DIR")
+    })
+}
+
+fn read(results: &Results, wanted: &str) -> Result<SuiteResult, Failure> {
+    let found = folder(results)?.find(wanted);
+    let path = found.map_err(|error| {
+        let is_unknown = matches!(error, LabError::NotFound(_));
+        let failure = Failure::from(error);
+        let hint = "`evenkeel bench ls` lists them; a file is named by its path";
+        if is_unknown { failure.hint(hint) } else { failure }
+    })?;
+    Ok(kept::read(&path)?)
+}
+
+fn write_charts(folder: &Path, charts: &[Chart]) -> Result<(), Failure> {
+    std::fs::create_dir_all(folder)
+        .map_err(|error| Failure::new(format!("{}: {error}", folder.display())))?;
+    for (nth, chart) in (1..).zip(charts) {
+        write(&folder.join(chart.file_name(nth)), &chart.svg)?;
+    }
+    eprintln!("charts: {} in {}", charts.len(), folder.display());
+    Ok(())
+}
