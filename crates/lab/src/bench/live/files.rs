@@ -7,8 +7,9 @@
 
 use std::path::Path;
 
+use super::method::{Context, Driven};
 use super::recorder::LiveRecorder;
-use super::{Driven, Export, Host, during, filled_to_the_brim, programs, spans_of, without_limits};
+use super::{Export, during, filled_to_the_brim, programs, spans_of, without_limits};
 use crate::LabError;
 use crate::bench::Target as FioTarget;
 use crate::bench::fio::{self, Detail, Job, VolumeProgress};
@@ -82,30 +83,25 @@ struct Outcome {
 }
 
 /// Runs the program of a case.
-pub(super) fn drive(
-    case: &Case,
-    seed: u64,
-    host: &mut dyn Host,
-    folder: &Path,
-    progress: &mut dyn FnMut(&[VolumeProgress]),
-) -> Result<Driven, LabError> {
+pub(super) fn drive(context: &mut Context<'_>) -> Result<Driven, LabError> {
+    let Context { case, seed, folder, .. } = *context;
     let setup = &case.setup;
     let plan = Plan::of(setup, seed)?;
     stop::go_on()?;
     let full = filled_to_the_brim(setup);
-    let exports = host.open(&without_limits(&full))?;
+    let exports = context.host.open(&without_limits(&full))?;
     let stack = plan.mount(&exports, folder)?;
     plan.lay_out(stack.path())?;
-    host.limit(&full)?;
+    context.host.limit(&full)?;
     let neighbours = programs::neighbours(setup, &exports, seed)?;
-    let before = host.counted()?;
+    let before = context.host.counted()?;
     let watch = Watch::start();
     let outcome = match plan.program {
         Program::Sysbench => plan.sysbench(case, stack.path())?,
-        _ => plan.fio(case, stack.path(), folder, progress)?,
+        _ => plan.fio(context, stack.path())?,
     };
     let observed = watch.finish();
-    let after = host.counted()?;
+    let after = context.host.counted()?;
     drop(neighbours);
     let on_stripe = |volume: usize| plan.stripe.volumes.iter().any(|of| *of as usize == volume);
     let (mut counted, mut beside) = (0, 0);
@@ -116,18 +112,25 @@ pub(super) fn drive(
     let (name, iops) = (plan.client.name.clone(), answered as f64 / plan.duration_s as f64);
     let runtime_ms = plan.duration_s * 1_000;
     let ios_total = answered;
-    progress(&[VolumeProgress { name, iops, ios_total, runtime_ms, ..Default::default() }]);
+    (context.progress)(&[VolumeProgress {
+        name,
+        iops,
+        ios_total,
+        runtime_ms,
+        ..Default::default()
+    }]);
     Ok(Driven {
         recorded: plan.recorded(setup, record, Counts { answered, counted, ..Counts::default() }),
-        command: format!(
+        commands: vec![format!(
             "{command}  # {}, {}{remark}: {counted} I/Os counted by the server for {answered}{}",
             case.label,
             plan.program.manner(),
             neighbours_made(beside)
-        ),
+        )],
         stalls: during(&observed, started_ms, setup),
-        storage: vec![host.storage(), format!("{}: {}", plan.stripe.name, stack.described)],
+        storage: vec![context.host.storage(), format!("{}: {}", plan.stripe.name, stack.described)],
         programs: [&stack.programs[..], plan.program.tools()].concat(),
+        ..Driven::default()
     })
 }
 
@@ -218,13 +221,9 @@ impl<'a> Plan<'a> {
     }
 
     /// A job for each thread, all on the same files.
-    fn fio(
-        &self,
-        case: &Case,
-        mounted: &Path,
-        folder: &Path,
-        progress: &mut dyn FnMut(&[VolumeProgress]),
-    ) -> Result<Outcome, LabError> {
+    fn fio(&self, context: &mut Context<'_>, mounted: &Path) -> Result<Outcome, LabError> {
+        let Context { case, folder, .. } = *context;
+        let progress = &mut *context.progress;
         let shape = self.client.shape;
         let workload = Workload {
             pattern: if shape.sequential { Pattern::Sequential } else { Pattern::Random },

@@ -5,9 +5,8 @@
 //! scenario counts device writes, so its `job_ios` are three for each call; the server's own
 //! counter says whether it is so.
 
-use std::path::Path;
-
-use super::{Export, Files, Host, Speeds, programs};
+use super::method::{Context, Driven};
+use super::{Export, Files, Host, programs};
 use crate::LabError;
 use crate::bench::durable;
 use crate::bench::fio::VolumeProgress;
@@ -28,22 +27,6 @@ const WRITES_PER_CALL: u64 = 3;
 
 /// Calls on a file system that was just made, before anything is measured.
 const WARM_UP_CALLS: u64 = 8;
-
-/// A case whose clients all make batches, run live.
-#[derive(Default)]
-pub(super) struct Batches {
-    pub recorded: Recorded,
-    pub commands: Vec<String>,
-    pub storage: Vec<String>,
-    /// Programs that were used.
-    pub programs: Vec<&'static str>,
-    /// Programs that came to nothing, and why.
-    pub failures: Vec<String>,
-    /// The processor, beside programs that it binds.
-    pub speeds: Speeds,
-    /// Passes that no client stands for: those that read, which the page cache answers.
-    pub more: Vec<SubjectResults>,
-}
 
 /// Whether a world's clients do nothing but durable batches, each on a volume, but for what goes on
 /// beside them.
@@ -76,20 +59,13 @@ struct Role {
 
 /// Runs the batches of every client: rounds of all volumes in turn, so that a machine that drifts
 /// does so for all.
-pub(super) fn drive(
-    case: &Case,
-    seed: u64,
-    host: &mut dyn Host,
-    files: Files,
-    folder: &Path,
-    progress: &mut dyn FnMut(&[VolumeProgress]),
-) -> Result<Batches, LabError> {
-    let setup = &case.setup;
+pub(super) fn drive(context: &mut Context<'_>) -> Result<Driven, LabError> {
+    let Context { case: Case { setup, .. }, seed, .. } = *context;
     let places = places(setup)?;
-    let exports = host.open(setup)?;
-    let mut outcome = Outcome::new(setup, host.storage());
+    let exports = context.host.open(setup)?;
+    let mut outcome = Outcome::new(context);
     let is_used = |volume| places.iter().any(|place| place.volume == volume);
-    let mounted = outcome.mount(setup, &exports, files, folder, is_used)?;
+    let mounted = outcome.mount(context, &exports, is_used)?;
     for place in &places {
         if let Some(stack) = &mounted[place.volume] {
             warm_up(stack, seed)?;
@@ -105,23 +81,23 @@ pub(super) fn drive(
             match &mounted[place.volume] {
                 Some(stack) => {
                     let bound_here = place.bound_here(setup);
-                    outcome.batches.speeds.look(&bound_here);
-                    outcome.melt(place, stack, seed.wrapping_add(round), host)?;
-                    outcome.batches.speeds.look(&bound_here);
+                    outcome.driven.speeds.look(&bound_here);
+                    outcome.melt(place, stack, seed.wrapping_add(round), context.host)?;
+                    outcome.driven.speeds.look(&bound_here);
                 }
-                None => outcome.direct(place, &exports[place.volume], host)?,
+                None => outcome.direct(place, &exports[place.volume], context.host)?,
             }
             if round == 0 {
-                outcome.batches.commands.push(place.command(mounted[place.volume].as_ref()));
+                outcome.driven.commands.push(place.command(mounted[place.volume].as_ref()));
             }
             let runtime_ms = outcome.now_ns() / 1_000_000;
             let (name, iops) = (place.name.to_owned(), outcome.last_rate(place));
             let ios_total = round + 1;
             let told = VolumeProgress { name, iops, ios_total, runtime_ms, ..Default::default() };
-            progress(&[told]);
+            (context.progress)(&[told]);
         }
     }
-    Ok(outcome.batches)
+    Ok(outcome.driven)
 }
 
 /// The first file of a new file system costs some writes more than those that follow: bitmaps and
@@ -271,14 +247,16 @@ const fn writes_only(pass: Pass) -> bool {
     matches!(pass, Pass::SerialWrite | Pass::RandomRewrite)
 }
 
-/// What has come so far.
+/// What has come so far of batches, one after the other.
 pub(super) struct Outcome {
-    pub batches: Batches,
+    pub driven: Driven,
     began_ns: u64,
 }
 
 impl Outcome {
-    pub fn new(setup: &Setup, storage: String) -> Self {
+    /// Nothing yet of a case whose world is open.
+    pub fn new(context: &Context<'_>) -> Self {
+        let setup = &context.case.setup;
         // Nothing is recorded of those that only go on beside the batches.
         let outcome = |client: &ClientSetup| ClientOutcome {
             record: (!client.is_beside()).then(Record::default),
@@ -291,9 +269,9 @@ impl Outcome {
             counts: vec![Counts::default(); setup.volumes.len()],
             ..Recorded::default()
         };
-        let storage = vec![storage];
+        let storage = vec![context.host.storage()];
         Self {
-            batches: Batches { recorded, storage, ..Batches::default() },
+            driven: Driven { recorded, storage, ..Driven::default() },
             began_ns: clock::monotonic_ns(),
         }
     }
@@ -301,23 +279,22 @@ impl Outcome {
     /// A file system on each volume that is used, if there are to be any; of each volume in order.
     pub fn mount(
         &mut self,
-        setup: &Setup,
+        context: &Context<'_>,
         exports: &[Export],
-        files: Files,
-        folder: &Path,
         is_used: impl Fn(usize) -> bool,
     ) -> Result<Vec<Option<MountStack>>, LabError> {
         let mut mounted = Vec::new();
-        for (number, (volume, export)) in setup.volumes.iter().zip(exports).enumerate() {
-            if files == Files::None || !is_used(number) {
+        let volumes = context.case.setup.volumes.iter();
+        for (number, (volume, export)) in volumes.zip(exports).enumerate() {
+            if context.files == Files::None || !is_used(number) {
                 mounted.push(None);
                 continue;
             }
-            let below = folder.join(format!("chain-{number}"));
+            let below = context.folder.join(format!("chain-{number}"));
             let uri = export.uri();
             let stack = MountStack::open(&below, &[Frontend::Nbdfuse(&uri)], FileSystem::Ext4)?;
-            self.batches.storage.push(format!("{}: {}", volume.name, stack.described));
-            self.batches.programs.extend(&stack.programs);
+            self.driven.storage.push(format!("{}: {}", volume.name, stack.described));
+            self.driven.programs.extend(&stack.programs);
             mounted.push(Some(stack));
         }
         Ok(mounted)
@@ -340,7 +317,7 @@ impl Outcome {
             let after = host.counters()?[place.volume];
             if writes_only(pass) {
                 self.count(place.volume, calls * WRITES_PER_CALL, after.ios - before.ios);
-                let counts = &mut self.batches.recorded.counts[place.volume];
+                let counts = &mut self.driven.recorded.counts[place.volume];
                 counts.calls += calls;
                 counts.flushes += after.flushes - before.flushes;
             }
@@ -381,30 +358,30 @@ impl Outcome {
     /// I/Os per second of the last batch of a place's first client.
     fn last_rate(&self, place: &Place<'_>) -> f64 {
         let last = place.roles.first().and_then(|role| {
-            let batch = self.batches.recorded.clients[role.client].batches.last()?;
+            let batch = self.driven.recorded.clients[role.client].batches.last()?;
             Some(role.ios as f64 * 1e9 / batch.took_ns.max(1) as f64)
         });
         last.unwrap_or(0.0)
     }
 
     pub fn count(&mut self, volume: usize, answered: u64, counted: u64) {
-        let counts = &mut self.batches.recorded.counts[volume];
+        let counts = &mut self.driven.recorded.counts[volume];
         counts.answered += answered;
         counts.counted += counted;
-        self.batches.recorded.completed += counted;
+        self.driven.recorded.completed += counted;
     }
 
     pub fn batch(&mut self, client: usize, batch: BatchRecord) {
-        self.batches.recorded.clients[client].batches.push(batch);
+        self.driven.recorded.clients[client].batches.push(batch);
     }
 
     fn more(&mut self, place: &Place<'_>, pass: Pass, calls: u64, batch: BatchRecord) {
         let name = format!("{} · {}", place.name, pass.name());
-        let known = self.batches.more.iter_mut().find(|known| known.name == name);
+        let known = self.driven.more.iter_mut().find(|known| known.name == name);
         let job = (batch.started_ns, batch.took_ns);
         match known {
             Some(known) => known.jobs.push(job),
-            None => self.batches.more.push(SubjectResults {
+            None => self.driven.more.push(SubjectResults {
                 name,
                 kind: format!("on {}", place.name),
                 jobs: vec![job],

@@ -1,10 +1,12 @@
 //! About how long a case takes live, for the bar that says how much is left.
 
-use super::{AROUND_A_RUN_S, database, files, jobs, programs, seconds};
+use super::{Files, Method, database, files, seconds};
 use crate::bench::desktop;
 use evenkeel_sim::scenario::Case;
 use evenkeel_sim::scenario::setup::{ClientSetup, Load, Setup, Target};
 
+/// What a run takes beside its load: a server made, fio started and its log read.
+const AROUND_A_RUN_S: u64 = 2;
 /// Making a file system and taking it down again, in seconds.
 const AROUND_FILES_S: u64 = 3;
 const NS_PER_S: u64 = 1_000_000_000;
@@ -14,22 +16,17 @@ const MILLION: u64 = 1_000_000;
 #[must_use]
 pub fn length_s(case: &Case) -> u64 {
     let setup = &case.setup;
-    if database::is_in(setup) {
-        return database::length_s(setup);
-    }
-    if programs::are_any(setup) {
-        return setup.clients.iter().map(|client| of_program(setup, client)).sum::<u64>()
-            + AROUND_FILES_S;
-    }
-    if jobs::are_all(setup) {
+    let sum = |of: fn(&Setup, &ClientSetup) -> u64| -> u64 {
+        setup.clients.iter().map(|client| of(setup, client)).sum()
+    };
+    match Method::of(setup, Files::Mounted) {
+        Method::Database => database::length_s(setup),
+        Method::Programs => sum(of_program) + AROUND_FILES_S,
         // Half as much again for the passes that are not counted.
-        return setup.clients.iter().map(|client| of_batches(setup, client)).sum::<u64>() * 3 / 2
-            + 1;
+        Method::Batches => sum(of_batches) * 3 / 2 + 1,
+        Method::Files => files::length_s(setup),
+        Method::Requests => u64::from(seconds(setup.duration_ns)) + AROUND_A_RUN_S,
     }
-    if files::are_any(setup) {
-        return files::length_s(setup);
-    }
-    u64::from(seconds(setup.duration_ns)) + AROUND_A_RUN_S
 }
 
 fn of_program(setup: &Setup, client: &ClientSetup) -> u64 {

@@ -1,15 +1,17 @@
 //! A live scenario: the same volumes, limits, instances and clients as in virtual time, on a
-//! running server and driven by fio, and judged by the same expectations.
+//! running server, and judged by the same expectations.
 //!
-//! fio's `nbd` engine knows no stripes. A client on one is a job for each of its volumes, with the
-//! requests it keeps under way dealt out among them as evenly as they go.
+//! [`run`] is given a [`Host`] that makes the volumes. What its clients are decides the [`Method`]
+//! by which a case is driven: a database, programs, batches, a program on files, or plain requests.
 
 mod database;
 mod files;
 mod jobs;
 mod length;
+mod method;
 mod programs;
 mod recorder;
+mod requests;
 mod room;
 mod speed;
 mod writer;
@@ -17,38 +19,26 @@ mod writer;
 use std::path::Path;
 
 pub use self::length::length_s;
-use self::recorder::LiveRecorder;
+use self::method::{Context, Driven, Method};
 pub use self::speed::Speeds;
-use self::writer::Writer;
-use super::fio::{self, Completion, Detail, Job, VolumeProgress};
+use super::fio::{self, VolumeProgress};
 use super::guard::Guard;
 use super::{Export, mounts, stop, versions};
 use crate::LabError;
-use crate::stalls::{Observed, Watch};
+use crate::stalls::Observed;
 use evenkeel_core::qos::pacing::{Balances, Pacing};
-use evenkeel_sim::scenario::expect::{Counts, Expectation, Metric, Subject};
+use evenkeel_sim::scenario::expect::{Expectation, Subject};
 use evenkeel_sim::scenario::program::Engine;
-use evenkeel_sim::scenario::setup::{ClientSetup, Load, Setup, Target, Think};
+use evenkeel_sim::scenario::setup::{Setup, Target};
 use evenkeel_sim::scenario::{Case, Scenario};
-use evenkeel_sim::workload::{Pattern, Workload};
-use evenkeel_sim::world::ClientOutcome;
 use evenkeel_sim::world::record::Span;
-use evenkeel_sim::world::run::{self, CaseResults, Recorded, Results};
+use evenkeel_sim::world::run::{self, CaseResults, Results};
 
-/// Most of a volume that is visited: where a block lies means nothing to a limit, and memory that
-/// is touched for the first time is slow.
-const SPAN_BYTES_MAX: u64 = 256 << 20;
-
-/// What a run takes beside its load: a server made, fio started and its log read.
-const AROUND_A_RUN_S: u64 = 2;
 /// Runs that fail one after the other until nobody believes in the next.
 const FAILURES_MAX: usize = 3;
 
 /// More than anything that is laid out could use of an instance.
 const UNBOUND: u64 = 1 << 40;
-
-/// Requests of arrivals at a rate that are under way at most: fio holds later ones back.
-const OPEN_UNDER_WAY_MAX: u32 = 256;
 
 /// A server on which the volumes of a scenario can be made.
 pub trait Host {
@@ -165,10 +155,12 @@ pub fn run(
     let mut in_a_row = 0;
     for number in interleaved(&scenario.cases) {
         let (case, seed) = (&scenario.cases[number], seed_of(number));
-        let told = &mut |volumes: &[VolumeProgress]| progress(&case.label, volumes);
-        match live.drive(case, seed, host, (files, folder), told, &mut programs) {
-            Ok(results) => {
-                done[number] = results;
+        let progress = &mut |volumes: &[VolumeProgress]| progress(&case.label, volumes);
+        let context = &mut Context { case, seed, host: &mut *host, files, folder, progress };
+        match Method::of(&case.setup, files).drive(context) {
+            Ok(driven) => {
+                programs.extend(&driven.programs);
+                done[number] = live.add(case, seed, driven);
                 in_a_row = 0;
             }
             Err(error) => {
@@ -196,96 +188,35 @@ fn in_a_line(error: &LabError) -> String {
     error.to_string().lines().collect::<Vec<_>>().join("; ")
 }
 
-/// Refuses a case that asks for what cannot be driven.
-fn can_be_driven(case: &Case) -> Result<(), LabError> {
-    if database::is_in(&case.setup) {
-        return database::check(case);
-    }
-    if has_batches(&case.setup) {
-        return programs::parts_beside(&case.setup).map(|_| ());
-    }
-    check(case).map(|_| ())
-}
-
-/// Runs a case of what knows files.
-fn drive_batches(
-    case: &Case,
-    seed: u64,
-    host: &mut dyn Host,
-    files: Files,
-    folder: &Path,
-    told: &mut dyn FnMut(&[VolumeProgress]),
-) -> Result<(jobs::Batches, Observed), LabError> {
-    if database::is_in(&case.setup) {
-        return database::drive(case, seed, host, folder, told);
-    }
-    let watch = Watch::start();
-    let batches = match programs::are_any(&case.setup) {
-        true => programs::drive(case, seed, host, files, folder, told)?,
-        false => jobs::drive(case, seed, host, files, folder, told)?,
-    };
-    Ok((batches, watch.finish()))
-}
-
-/// A case that was driven for a time.
-struct Driven {
-    recorded: Recorded,
-    command: String,
-    stalls: Observed,
-    storage: Vec<String>,
-    programs: Vec<&'static str>,
-}
-
 impl Live {
-    /// Runs a case, and notes how; what came of it.
-    fn drive(
-        &mut self,
-        case: &Case,
-        seed: u64,
-        host: &mut dyn Host,
-        (files, folder): (Files, &Path),
-        told: &mut dyn FnMut(&[VolumeProgress]),
-        programs: &mut Vec<&'static str>,
-    ) -> Result<CaseResults, LabError> {
-        if has_batches(&case.setup) {
-            let (batches, stalls) = drive_batches(case, seed, host, files, folder, told)?;
-            self.stalls.push(stalls);
-            self.commands.extend(batches.commands);
-            self.failures.extend(batches.failures);
-            self.speeds.join(batches.speeds);
-            self.lay_on(batches.storage);
-            programs.extend(batches.programs);
-            let mut results = run::conclude(case, seed, &batches.recorded);
-            results.clients.extend(batches.more);
-            return Ok(results);
-        }
-        let works_on_files = files == Files::Mounted && files::are_any(&case.setup);
-        let driven = match works_on_files {
-            true => files::drive(case, seed, host, folder, told)?,
-            false => drive(case, seed, host, folder, told)?,
-        };
-        self.commands.push(driven.command);
+    /// Adds how a case was run; what came of it.
+    fn add(&mut self, case: &Case, seed: u64, driven: Driven) -> CaseResults {
         self.stalls.push(driven.stalls);
-        self.lay_on(driven.storage);
-        programs.extend(&driven.programs);
-        Ok(run::conclude(case, seed, &driven.recorded))
-    }
-
-    /// Notes what the bytes of a run lay on.
-    fn lay_on(&mut self, storage: Vec<String>) {
-        for storage in storage {
+        self.commands.extend(driven.commands);
+        self.failures.extend(driven.failures);
+        self.speeds.join(driven.speeds);
+        for storage in driven.storage {
             if !self.storage.contains(&storage) {
                 self.storage.push(storage);
             }
         }
+        let mut results = run::conclude(case, seed, &driven.recorded);
+        results.clients.extend(driven.more);
+        results
     }
+}
+
+/// Refuses a case that asks for what cannot be driven.
+fn can_be_driven(case: &Case) -> Result<(), LabError> {
+    Method::of(&case.setup, Files::None).check(case)
 }
 
 /// Whether a scenario has clients for which file systems can be mounted, and others do without.
 #[must_use]
 pub fn has_files(scenario: &Scenario) -> bool {
     let is_one = |case: &Case| {
-        (has_batches(&case.setup) || files::are_any(&case.setup)) && database_of(case).is_none()
+        let method = Method::of(&case.setup, Files::Mounted);
+        matches!(method, Method::Programs | Method::Batches | Method::Files)
     };
     scenario.cases.iter().any(is_one)
 }
@@ -295,11 +226,6 @@ pub fn has_files(scenario: &Scenario) -> bool {
 pub fn lacks(scenario: &Scenario) -> Option<String> {
     let of_cases = || scenario.cases.iter().find_map(|case| files::lacks(&case.setup));
     mounts::probe().or_else(of_cases)
-}
-
-/// Whether a world's clients know files: batches one after the other, or a database.
-fn has_batches(setup: &Setup) -> bool {
-    jobs::are_all(setup) || programs::are_any(setup) || database::is_in(setup)
 }
 
 /// The database that a case is of, which nothing stands in for where no file system can be mounted.
@@ -331,211 +257,8 @@ fn interleaved(cases: &[Case]) -> Vec<usize> {
     order
 }
 
-/// One job of fio: of which client, on which volume.
-struct Part {
-    client: usize,
-    volume: usize,
-    workload: Workload,
-}
-
-/// What a case means for fio; refuses what it cannot do.
-fn check(case: &Case) -> Result<Vec<Part>, LabError> {
-    let setup = &case.setup;
-    let refuse = |what: String| {
-        let label = if case.label.is_empty() { "the run" } else { &case.label };
-        Err(LabError::Unjudgeable(format!("{label} cannot be driven live: {what}")))
-    };
-    for expectation in case.expectations.iter().chain(&case.measures) {
-        if expectation.at_dispatch || expectation.metric == Metric::Peak10ms {
-            return refuse(format!("{expectation}: when requests go to the device is not seen"));
-        }
-    }
-    if !setup.changes.is_empty() {
-        return refuse("it has [[change]]s".to_owned());
-    }
-    if setup.device.collection.is_some() || setup.device.window.is_some() {
-        return refuse("its [device] has gc_every_mib, or is scheduled".to_owned());
-    }
-    let mut parts = Vec::new();
-    for (number, client) in setup.clients.iter().enumerate() {
-        if Writer::of(number, setup).is_some() {
-            continue;
-        }
-        match parts_of(setup, number, client) {
-            Ok(of_client) => parts.extend(of_client),
-            Err(what) => return refuse(format!("client \"{}\" {what}", client.name)),
-        }
-    }
-    Ok(parts)
-}
-
-fn parts_of(setup: &Setup, number: usize, client: &ClientSetup) -> Result<Vec<Part>, String> {
-    let (under_way, rate) = pace(&client.load)?;
-    if client.shape.fua {
-        // fio's nbd engine cannot ask for them.
-        return Err("makes durable writes, but not one at a time on one volume".to_owned());
-    }
-    if rate.is_some() && !matches!(client.target, Target::Volume(_)) {
-        return Err("comes at a rate, and so goes to one volume only".to_owned());
-    }
-    let volumes: Vec<usize> = match client.target {
-        Target::Volume(volume) => vec![volume as usize],
-        Target::Stripe(stripe) => {
-            setup.stripes[stripe as usize].volumes.iter().map(|volume| *volume as usize).collect()
-        }
-    };
-    let count = u32::try_from(volumes.len()).unwrap_or(u32::MAX).max(1);
-    let span = (client.shape.span_bytes / u64::from(count)).min(SPAN_BYTES_MAX) >> 20;
-    let start_s = seconds(client.start_ns);
-    let part = |(nth, volume): (u32, &usize)| Part {
-        client: number,
-        volume: *volume,
-        workload: Workload {
-            pattern: if client.shape.sequential { Pattern::Sequential } else { Pattern::Random },
-            block_bytes: client.shape.block_bytes,
-            read_percent: client.shape.read_percent,
-            queue_depth: under_way / count + u32::from(nth < under_way % count),
-            duration_s: seconds(client.stop_ns.min(setup.duration_ns)).saturating_sub(start_s),
-            span_mib: u32::try_from(span.max(1)).ok(),
-            rate_iops: rate,
-            start_s: (start_s > 0).then_some(start_s),
-            seed: 1,
-        },
-    };
-    let parts: Vec<Part> = (0_u32..).zip(&volumes).map(part).collect();
-    match parts.iter().try_for_each(|part| part.workload.validate()) {
-        Ok(()) => Ok(parts),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-/// Requests under way, and the rate they come at. Threads that pause between two requests are as
-/// many requests as there are threads, and the rate that they come to when answers take no time.
-fn pace(load: &Load) -> Result<(u32, Option<u32>), String> {
-    let narrow = |rate: u64| Some(u32::try_from(rate).unwrap_or(u32::MAX));
-    match *load {
-        Load::Closed { threads, depth, think } => {
-            let under_way = u32::from(threads) * u32::from(depth);
-            let rate = match think {
-                Think::No | Think::Constant(0) | Think::Exponential(0) => None,
-                Think::Constant(ns) | Think::Exponential(ns) => {
-                    narrow(u64::from(under_way) * 1_000_000_000 / ns)
-                }
-            };
-            Ok((under_way, rate))
-        }
-        Load::Open { per_second, poisson: true } => Ok((OPEN_UNDER_WAY_MAX, narrow(per_second))),
-        // fio knows no batches at random times: as many requests, one by one.
-        Load::Job { every_ns, poisson: true, ios, depth, .. } => {
-            let rate = ios.saturating_mul(1_000_000_000) / every_ns.max(1);
-            Ok((depth.into(), narrow(rate.max(1))))
-        }
-        _ => Err("is neither of threads that wait for answers nor of random arrivals".to_owned()),
-    }
-}
-
 fn seconds(ns: u64) -> u32 {
     u32::try_from(ns / 1_000_000_000).unwrap_or(u32::MAX)
-}
-
-fn drive(
-    case: &Case,
-    seed: u64,
-    host: &mut dyn Host,
-    folder: &Path,
-    progress: &mut dyn FnMut(&[VolumeProgress]),
-) -> Result<Driven, LabError> {
-    let setup = &case.setup;
-    let parts = check(case)?;
-    let exports = host.open(&filled_to_the_brim(setup))?;
-    let jobs: Vec<Job> = (1_u64..)
-        .zip(&parts)
-        .map(|(nth, part)| Job {
-            name: setup.volumes[part.volume].name.clone(),
-            target: exports[part.volume].uri().into(),
-            workload: Workload {
-                seed: seed.wrapping_mul(1_000).wrapping_add(nth),
-                ..part.workload
-            },
-        })
-        .collect();
-    let mut recorders = Recorders::new(case);
-    let writers: Vec<Writer> =
-        (0..setup.clients.len()).filter_map(|number| Writer::of(number, setup)).collect();
-    let watch = Watch::start();
-    let writing = writers.iter().map(|writer| writer.start(&exports[writer.volume], seed));
-    let writing: Vec<_> = writing.collect();
-    let ran = fio::run_each(&jobs, Detail::EveryIo, folder, progress, &mut |job, io| {
-        let Some(part) = parts.get(job) else { return };
-        let start_ms = u64::from(part.workload.start_s.unwrap_or(0)) * 1_000;
-        recorders.completed(part.client, part.volume, io.later(start_ms));
-    });
-    let written: Vec<_> = writing.into_iter().map(writer::Writing::finish).collect();
-    let observed = watch.finish();
-    let ran = ran?;
-    ran.is_well(&case.label)?;
-    let started_ms = ran.started_unix_ms();
-    let mut answered = vec![0; setup.volumes.len()];
-    for (part, measured) in parts.iter().zip(&ran.measurements) {
-        answered[part.volume] += measured.ios_total;
-    }
-    for (writer, written) in writers.iter().zip(written) {
-        let written = written?;
-        answered[writer.volume] += written.ios.len() as u64;
-        for io in written.since(started_ms) {
-            recorders.completed(writer.client, writer.volume, io);
-        }
-    }
-    let counted = host.counted()?.into_iter().zip(&answered);
-    let counts = counted.map(|(counted, answered)| Counts {
-        answered: *answered,
-        counted,
-        ..Counts::default()
-    });
-    let recorded = Recorded { counts: counts.collect(), ..recorders.finish(setup) };
-    let recorded = Recorded { completed: answered.iter().sum(), ..recorded };
-    Ok(Driven {
-        recorded,
-        command: ran.command,
-        stalls: during(&observed, started_ms, setup),
-        storage: vec![host.storage()],
-        programs: vec!["fio"],
-    })
-}
-
-/// The records of a case's volumes and clients while it runs.
-struct Recorders {
-    volumes: Vec<LiveRecorder>,
-    clients: Vec<LiveRecorder>,
-}
-
-impl Recorders {
-    fn new(case: &Case) -> Self {
-        let setup = &case.setup;
-        let of = |subject| LiveRecorder::new(setup, spans_of(case, subject));
-        let volumes = (0_u32..).zip(&setup.volumes).map(|(number, _)| of(Subject::Volume(number)));
-        let clients = (0_u32..).zip(&setup.clients).map(|(number, _)| of(Subject::Client(number)));
-        Self { volumes: volumes.collect(), clients: clients.collect() }
-    }
-
-    fn completed(&mut self, client: usize, volume: usize, io: Completion) {
-        self.clients[client].completed(io);
-        self.volumes[volume].completed(io);
-    }
-
-    fn finish(self, setup: &Setup) -> Recorded {
-        let outcomes =
-            setup.clients.iter().zip(self.clients).map(|(client, recorder)| ClientOutcome {
-                record: (!setup.is_sole(client.target)).then(|| recorder.finish()),
-                batches: Vec::new(),
-                dropped: 0,
-            });
-        Recorded {
-            clients: outcomes.collect(),
-            volumes: self.volumes.into_iter().map(LiveRecorder::finish).collect(),
-            ..Recorded::default()
-        }
-    }
 }
 
 /// The same world; where the load begins at once, no bucket has room for more than it holds at the

@@ -6,8 +6,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::database;
-use super::jobs::{Batches, Outcome};
-use super::{Export, Files, Host, Part, in_a_line, parts_of, seconds};
+use super::jobs::Outcome;
+use super::method::{Context, Driven};
+use super::requests::{Part, parts_of};
+use super::{Export, in_a_line, seconds};
 use crate::LabError;
 use crate::bench::child::Guarded;
 use crate::bench::databases;
@@ -17,7 +19,6 @@ use crate::bench::fio::{self, Job, VolumeProgress};
 use crate::bench::mounts::MountStack;
 use crate::bench::postgres::{Server, pgbench};
 use crate::bench::stop;
-use evenkeel_sim::scenario::Case;
 use evenkeel_sim::scenario::program::ProgramSetup;
 use evenkeel_sim::scenario::setup::{ClientSetup, Load, Setup, Target};
 use evenkeel_sim::workload::{DURATION_S_MAX, Workload};
@@ -63,21 +64,14 @@ pub(super) struct Test<'a> {
 
 /// Runs every program of a case, in the order in which they start there. One that is missing, fails
 /// or makes no sense is told as the failure that it is, and the others go on.
-pub(super) fn drive(
-    case: &Case,
-    seed: u64,
-    host: &mut dyn Host,
-    files: Files,
-    folder: &Path,
-    progress: &mut dyn FnMut(&[VolumeProgress]),
-) -> Result<Batches, LabError> {
+pub(super) fn drive(context: &mut Context<'_>) -> Result<Driven, LabError> {
+    let Context { case, seed, folder, .. } = *context;
     let setup = &case.setup;
     let tests = tests(setup)?;
-    let exports = host.open(setup)?;
-    let mut outcome = Outcome::new(setup, host.storage());
-    let stacks = outcome.mount(setup, &exports, files, folder, |volume| {
-        tests.iter().any(|test| test.volume == volume)
-    })?;
+    let exports = context.host.open(setup)?;
+    let mut outcome = Outcome::new(context);
+    let is_used = |volume| tests.iter().any(|test| test.volume == volume);
+    let stacks = outcome.mount(context, &exports, is_used)?;
     let _neighbours = neighbours(setup, &exports, seed)?;
     for (nth, test) in (1..).zip(&tests) {
         let stack = stacks[test.volume].as_ref();
@@ -85,14 +79,14 @@ pub(super) fn drive(
             continue;
         }
         let ready = test.ready(stack, folder);
-        let before = host.counted()?[test.volume];
+        let before = context.host.counted()?[test.volume];
         let bound_here = bound_here(test.client);
-        outcome.batches.speeds.look(bound_here.as_slice());
+        outcome.driven.speeds.look(bound_here.as_slice());
         let started_ns = outcome.now_ns();
         let place = (&exports[test.volume], folder, seed);
         let ran = ready.and_then(|ready| test.run(&ready, place).map(|score| (score, ready)));
-        let counted = host.counted()?[test.volume] - before;
-        outcome.batches.speeds.look(bound_here.as_slice());
+        let counted = context.host.counted()?[test.volume] - before;
+        outcome.driven.speeds.look(bound_here.as_slice());
         let name = test.name().to_owned();
         let (Score { took_ns, command }, ready) = match ran {
             Ok(ran) => ran,
@@ -100,27 +94,27 @@ pub(super) fn drive(
                 // When the whole run is told to stop, everything fails.
                 stop::go_on()?;
                 let why = in_a_line(&error);
-                outcome.batches.failures.push(format!("{}: {name}: {why}", case.label));
+                outcome.driven.failures.push(format!("{}: {name}: {why}", case.label));
                 continue;
             }
         };
         let manner = test.manner(&ready);
-        outcome.batches.commands.push(format!(
+        outcome.driven.commands.push(format!(
             "{command}  # {}, {name}, {manner}: {counted} I/Os counted by the server",
             case.label
         ));
-        outcome.batches.storage.extend(ready.described());
+        outcome.driven.storage.extend(ready.described());
         if let (Ready::Workdir(_) | Ready::Database(_), Some(of)) = (&ready, test.client.program) {
-            outcome.batches.programs.extend(of.program.tools());
+            outcome.driven.programs.extend(of.program.tools());
         }
         outcome.count(test.volume, test.ios, counted);
         outcome.batch(test.number, BatchRecord { started_ns, took_ns });
         let iops = test.ios as f64 * 1e9 / took_ns.max(1) as f64;
         let runtime_ms = outcome.now_ns() / 1_000_000;
         let told = VolumeProgress { name, iops, ios_total: nth, runtime_ms, ..Default::default() };
-        progress(&[told]);
+        (context.progress)(&[told]);
     }
-    Ok(outcome.batches)
+    Ok(outcome.driven)
 }
 
 /// The name of a client that is a program which its machine binds as much as its volume.

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::has_batches;
+use super::{Files, Method};
 use crate::LabError;
 use crate::bench::fio::Room;
 use evenkeel_sim::scenario::Case;
@@ -22,7 +22,7 @@ fn fits(cases: &[Case], room: &Room) -> Result<(), LabError> {
         let name = if case.label.is_empty() { "the run" } else { &case.label };
         Some((ios_max(&case.setup)?, name.to_owned()))
     };
-    let logged = cases.iter().filter(|case| !has_batches(&case.setup));
+    let logged = cases.iter().filter(|case| Method::of(&case.setup, Files::None).notes_every_io());
     let Some((ios, label)) = logged.filter_map(of_case).max() else { return Ok(()) };
     let Some(short) = room.shortage(ios) else { return Ok(()) };
     let what = format!(

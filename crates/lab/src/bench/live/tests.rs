@@ -1,9 +1,13 @@
 //! What a scenario becomes for fio, without running it.
 
+use super::recorder::LiveRecorder;
+use super::requests::check;
+use super::writer::Writer;
 use super::*;
 use crate::bench::fio::Completion;
 use crate::suite::{self, Choice};
 use evenkeel_sim::scenario::catalogue;
+use evenkeel_sim::scenario::setup::Load;
 use evenkeel_sim::scenario::{self, Source};
 use std::io::Write;
 

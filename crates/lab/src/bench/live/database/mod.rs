@@ -10,13 +10,14 @@ mod roles;
 use std::path::Path;
 
 use self::roles::{Batch, Roles};
-use super::jobs::{Batches, Outcome};
+use super::jobs::Outcome;
+use super::method::{Context, Driven};
 use super::recorder::STRETCHES_MAX;
 use super::{Files, Host, spans_of, without_limits};
 use crate::bench::databases::{self, Counted, Database, Running, Second, Transactions, Waits};
 use crate::bench::fio::VolumeProgress;
 use crate::bench::stop;
-use crate::stalls::{Observed, Watch};
+use crate::stalls::Watch;
 use crate::{LabError, clock};
 use evenkeel_core::qos::pacing::Limit;
 use evenkeel_sim::figures::histogram::LatencySummary;
@@ -53,39 +54,32 @@ pub(super) fn check(case: &Case) -> Result<(), LabError> {
 }
 
 /// Runs the database of a case.
-pub(super) fn drive(
-    case: &Case,
-    seed: u64,
-    host: &mut dyn Host,
-    folder: &Path,
-    progress: &mut dyn FnMut(&[VolumeProgress]),
-) -> Result<(Batches, Observed), LabError> {
+pub(super) fn drive(context: &mut Context<'_>) -> Result<Driven, LabError> {
+    let Context { case, seed, folder, .. } = *context;
     let setup = &case.setup;
     let roles = Roles::of(case)?;
+    // There is no database without a file system.
+    context.files = Files::Mounted;
     // Without limits, until all is laid out.
-    let exports = host.open(&without_limits(setup))?;
-    let mut outcome = Outcome::new(setup, host.storage());
-    let stacks =
-        outcome.mount(setup, &exports, Files::Mounted, folder, |volume| volume == roles.volume)?;
+    let exports = context.host.open(&without_limits(setup))?;
+    let mut outcome = Outcome::new(context);
+    let stacks = outcome.mount(context, &exports, |volume| volume == roles.volume)?;
     let mounted = stacks.iter().flatten().next();
     let stack = mounted.ok_or_else(|| LabError::Unjudgeable("nothing is mounted".to_owned()))?;
     // EC2's disks told of no write cache ("flush: disabled"): a flush of the log was one request.
     // The loop device would make two of it, one behind the other in its line.
     stack.without_flushes()?;
     let database = databases::start(roles.engine, stack, folder)?;
-    outcome
-        .batches
-        .storage
-        .push(format!("{}; its file system has nobarrier", database.described()));
-    outcome.batches.programs.extend(roles.program.tools());
+    outcome.driven.storage.push(format!("{}; its file system has nobarrier", database.described()));
+    outcome.driven.programs.extend(roles.program.tools());
     let mut run = Run { roles, database, seed, scratch: folder, counted: Vec::new() };
-    let per_second = run.rate(setup, host, &mut outcome)?;
+    let per_second = run.rate(setup, context.host, &mut outcome)?;
     let watch = Watch::start();
     let started_ms = clock::unix_us() / 1_000;
-    let seconds = run.load(setup, per_second, host, &mut outcome, progress)?;
-    let observed = super::during(&watch.finish(), Some(started_ms), setup);
+    let seconds = run.load(context, per_second, &mut outcome)?;
+    let stalls = super::during(&watch.finish(), Some(started_ms), setup);
     run.record(case, &mut outcome, &seconds, started_ms);
-    Ok((outcome.batches, observed))
+    Ok(Driven { stalls, ..outcome.driven })
 }
 
 /// The same world with its volumes held at a rate, without credits.
@@ -141,7 +135,7 @@ impl Run<'_> {
         let Roles { probe_iops, percent, .. } = self.roles;
         self.rest(host, &held(setup, probe_iops))?;
         let maximum = self.database.maximum(self.seed)?;
-        outcome.batches.commands.push(format!(
+        outcome.driven.commands.push(format!(
             "{}  # {:.1} transactions a second on {probe_iops} IOPS",
             maximum.command, maximum.per_second
         ));
@@ -160,35 +154,34 @@ impl Run<'_> {
     /// The load, sample by sample; what the load has logged of its transactions.
     fn load(
         &mut self,
-        setup: &Setup,
+        context: &mut Context<'_>,
         per_second: f64,
-        host: &mut dyn Host,
         outcome: &mut Outcome,
-        progress: &mut dyn FnMut(&[VolumeProgress]),
     ) -> Result<Vec<Second>, LabError> {
+        let setup = &context.case.setup;
         let length_s = setup.duration_ns / NS_PER_S;
         let began_ns = clock::monotonic_ns();
-        let mut before = self.look(host)?;
+        let mut before = self.look(context.host)?;
         let wanted = Transactions { per_second, length_s };
         let mut transactions = self.database.transactions(wanted, self.seed, self.scratch)?;
-        outcome.batches.commands.push(transactions.command());
+        outcome.driven.commands.push(transactions.command());
         let mut batches: Vec<Running> = Vec::new();
         for sample in 1..=setup.duration_ns / setup.sample_ns {
             let at_ns = sample * setup.sample_ns;
             let next = self.roles.batches.get(batches.len());
             if let Some(Batch { readers, .. }) = next.filter(|next| next.start_ns < at_ns) {
                 let begun = self.database.readers(readers, self.seed, self.scratch)?;
-                outcome.batches.commands.push(begun.command());
+                outcome.driven.commands.push(begun.command());
                 batches.push(begun);
             }
             clock::sleep_until_ns(began_ns + at_ns);
             stop::go_on()?;
-            let now = self.look(host)?;
+            let now = self.look(context.host)?;
             self.database.forget_batch()?;
             let since = now.since(&before);
             before = now;
             self.counted.push(since);
-            progress(&[self.progress(setup, &since, at_ns)]);
+            (context.progress)(&[self.progress(setup, &since, at_ns)]);
             transactions.is_well()?;
             batches.iter_mut().try_for_each(Running::is_well)?;
         }
@@ -235,7 +228,7 @@ impl Run<'_> {
             let number = u32::try_from(number).unwrap_or(u32::MAX);
             record(&waits, setup, spans_of(case, Subject::Client(number)))
         };
-        let recorded = &mut outcome.batches.recorded;
+        let recorded = &mut outcome.driven.recorded;
         let Roles { transactions, log, volume, .. } = self.roles;
         recorded.clients[transactions].record =
             Some(of_client(transactions, |at| at.database.data));
@@ -280,8 +273,8 @@ impl Run<'_> {
             SubjectResults { unit: "transactions", ..subject("transactions", told, &done) },
             subject("volume", "as its server counts", &of_volume),
         ];
-        outcome.batches.more.extend(more);
-        outcome.batches.recorded.volumes[volume] = of_volume;
+        outcome.driven.more.extend(more);
+        outcome.driven.recorded.volumes[volume] = of_volume;
     }
 }
 

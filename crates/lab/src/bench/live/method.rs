@@ -1,0 +1,115 @@
+//! How a case is driven live, chosen by what its clients are.
+//!
+//! A [`Method`] is given a [`Context`] and returns what was [`Driven`]. A case that it cannot drive,
+//! and one whose server or load generator fails, is an error.
+
+use std::path::Path;
+
+use super::{Files, Host, Speeds, database, files, jobs, programs, requests};
+use crate::LabError;
+use crate::bench::fio::VolumeProgress;
+use crate::stalls::{Observed, Watch};
+use evenkeel_sim::scenario::Case;
+use evenkeel_sim::scenario::setup::Setup;
+use evenkeel_sim::world::run::{Recorded, SubjectResults};
+
+/// How the clients of a case are run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Method {
+    /// A live database.
+    Database,
+    /// Programs one after the other, each a batch.
+    Programs,
+    /// Batches of durable calls.
+    Batches,
+    /// A program that works on files for a time.
+    Files,
+    /// Requests at volumes.
+    Requests,
+}
+
+/// A case, and what it is run with.
+pub(super) struct Context<'a> {
+    pub case: &'a Case,
+    pub seed: u64,
+    /// Makes the volumes.
+    pub host: &'a mut dyn Host,
+    pub files: Files,
+    /// For logs and mounts.
+    pub folder: &'a Path,
+    /// Is called about once a second.
+    pub progress: &'a mut dyn FnMut(&[VolumeProgress]),
+}
+
+/// A case that was run.
+#[derive(Default)]
+pub(super) struct Driven {
+    pub recorded: Recorded,
+    pub commands: Vec<String>,
+    /// The machine's own pauses meanwhile.
+    pub stalls: Observed,
+    /// What the bytes lay on.
+    pub storage: Vec<String>,
+    /// Programs that were used.
+    pub programs: Vec<&'static str>,
+    /// Programs that came to nothing, and why.
+    pub failures: Vec<String>,
+    /// The processor, beside programs that it binds.
+    pub speeds: Speeds,
+    /// What no client stands for: passes that the page cache answers, transactions.
+    pub more: Vec<SubjectResults>,
+}
+
+impl Method {
+    /// The method for such clients; where no file system is mounted, a program on files is the
+    /// requests that it makes.
+    pub fn of(setup: &Setup, files: Files) -> Self {
+        if database::is_in(setup) {
+            Self::Database
+        } else if programs::are_any(setup) {
+            Self::Programs
+        } else if jobs::are_all(setup) {
+            Self::Batches
+        } else if files == Files::Mounted && files::are_any(setup) {
+            Self::Files
+        } else {
+            Self::Requests
+        }
+    }
+
+    /// Refuses a case that it cannot drive.
+    pub fn check(self, case: &Case) -> Result<(), LabError> {
+        match self {
+            Self::Database => database::check(case),
+            Self::Programs | Self::Batches => programs::parts_beside(&case.setup).map(drop),
+            Self::Files | Self::Requests => requests::check(case).map(drop),
+        }
+    }
+
+    /// Whether fio notes every I/O.
+    pub fn notes_every_io(self) -> bool {
+        matches!(self, Self::Files | Self::Requests)
+    }
+
+    /// Runs a case.
+    pub fn drive(self, context: &mut Context<'_>) -> Result<Driven, LabError> {
+        match self {
+            Self::Database => database::drive(context),
+            Self::Programs => watched(context, programs::drive),
+            Self::Batches => watched(context, jobs::drive),
+            Self::Files => files::drive(context),
+            Self::Requests => requests::drive(context),
+        }
+    }
+}
+
+/// Notes the machine's pauses from before the volumes are made until all is over: batches have no
+/// time at which the load begins.
+fn watched(
+    context: &mut Context<'_>,
+    drive: fn(&mut Context<'_>) -> Result<Driven, LabError>,
+) -> Result<Driven, LabError> {
+    let watch = Watch::start();
+    let driven = drive(context)?;
+    Ok(Driven { stalls: watch.finish(), ..driven })
+}
