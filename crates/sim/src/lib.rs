@@ -5,7 +5,7 @@
 //! device, what is expected. A [`world`] runs it, event by event, and records [`figures`]. The
 //! [`oracle`] watches the events and restates the promise without the scheduler's code. [`peers`]
 //! are models of other schedulers; they run in the same world, or in a smaller [`closed_loop`] that
-//! tests of the scheduler use, too. [`workload`] and [`promise`] are the words that live
+//! tests of the scheduler use, too. [`workload`], [`promise`] and [`check`] are the words that live
 //! measurements share with all of this.
 //!
 //! Absent on purpose: a clock, threads, files, processes, sockets, unseeded randomness. The caller
@@ -13,6 +13,7 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+pub mod check;
 pub mod closed_loop;
 pub mod figures;
 pub mod oracle;

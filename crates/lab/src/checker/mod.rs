@@ -45,7 +45,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 pub use bands::Bands;
-pub use evenkeel_sim::oracle::Check;
+pub use evenkeel_sim::check::Check;
 pub use evenkeel_sim::promise::{CreditPlan, Dimension, Promise, Rate};
 
 use self::phases::{Phase, phases};
@@ -135,12 +135,7 @@ pub fn check(
     let seconds = series.per_second();
     let mut checks = Vec::new();
     let mut summary = Summary::default();
-    checks.push(Check {
-        name: "I/O errors".to_string(),
-        expected: "none".to_string(),
-        measured: io_error.unwrap_or("none").to_string(),
-        pass: io_error.is_none(),
-    });
+    checks.push(Check::new("I/O errors", "none", io_error.unwrap_or("none"), io_error.is_none()));
     if loads.is_empty() {
         let spread = spread(seconds.get(1..).unwrap_or_default());
         let (measured_iops, cov) = (spread.mean, spread.cov);
@@ -189,14 +184,14 @@ pub fn check_sum(promised: u64, series: &[&Series], stalls: &Stalls, bands: &Ban
     let late_us = stalls.lost_us(1_000_000 - CATCH_UP_US..1_000_000);
     let late = u128::from(promised) * u128::from(late_us) / 1_000_000;
     let iops = total as f64 / measured_s.max(1) as f64;
-    Check {
-        name: format!("sum of {} volumes", series.len()),
-        expected: format!("{} IOPS ± {}", thousands(promised), short_percent(bands.mean_ppm)),
-        measured: format!("{} IOPS", text::rate(iops)),
-        pass: measured_s > 0
+    Check::new(
+        format!("sum of {} volumes", series.len()),
+        format!("{} IOPS ± {}", thousands(promised), short_percent(bands.mean_ppm)),
+        format!("{} IOPS", text::rate(iops)),
+        measured_s > 0
             && u128::from(total) + lost + slack >= u128::from(due)
             && u128::from(total) <= u128::from(due) + late + slack,
-    }
+    )
 }
 
 /// Everything the checks of the binding dimension look at.
@@ -263,20 +258,20 @@ impl Judge<'_> {
         let has_floor = phases.first().is_some_and(|phase| phase.covers_first);
         let least = if has_floor { self.least(self.ran(rate, 0..1)) } else { 0 };
         let ios = self.seconds[0];
-        Check {
-            name: "first second".to_string(),
-            expected: self.range(least, most),
-            measured: format!("{}{}", thousands(ios), self.ran_text(0)),
-            pass: self.units_at_most(0, rate) >= least && u128::from(ios) * cost <= most,
-        }
+        Check::new(
+            "first second",
+            self.range(least, most),
+            format!("{}{}", thousands(ios), self.ran_text(0)),
+            self.units_at_most(0, rate) >= least && u128::from(ios) * cost <= most,
+        )
     }
 
     fn every_second(&self, phase: &Phase, deviant: WorstSecond) -> Check {
         let (least, most) = (self.least(phase.rate), self.most(phase.rate));
-        Check {
-            name: phase.named("every second"),
-            expected: self.range(least, most),
-            measured: format!(
+        Check::new(
+            phase.named("every second"),
+            self.range(least, most),
+            format!(
                 "worst {} in second {} ({}){}",
                 thousands(deviant.ios),
                 deviant.second,
@@ -284,8 +279,8 @@ impl Judge<'_> {
                 usize::try_from(deviant.second)
                     .map_or_else(|_| String::new(), |s| self.ran_text(s))
             ),
-            pass: phase.seconds.clone().all(|second| self.inside(second, phase.rate)),
-        }
+            phase.seconds.clone().all(|second| self.inside(second, phase.rate)),
+        )
     }
 
     /// Whether a second after the first has its floor and its ceiling.
@@ -333,12 +328,12 @@ impl Judge<'_> {
         let over = self.bands.over(due);
         let iops = self.load.iops(phase.rate);
         let mean = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
-        Check {
-            name: phase.named("mean"),
-            expected: format!("{} IOPS {}", text::rate(iops), self.mean_band()),
-            measured: format!("{} IOPS ({})", text::rate(mean), signed_percent(mean / iops - 1.0)),
-            pass: total + slack >= ran && total <= due + held_up + slack + over,
-        }
+        Check::new(
+            phase.named("mean"),
+            format!("{} IOPS {}", text::rate(iops), self.mean_band()),
+            format!("{} IOPS ({})", text::rate(mean), signed_percent(mean / iops - 1.0)),
+            total + slack >= ran && total <= due + held_up + slack + over,
+        )
     }
 
     /// How far the mean may be off.
@@ -357,12 +352,12 @@ impl Judge<'_> {
             let cov = self.quiet_cov(phase)?;
             // One I/O more or less is the finest a count can tell: below 2,000 IOPS it decides.
             let most = (f64::from(cov_ppm) / 1e6).max(1.0 / self.load.iops(phase.rate));
-            checks.push(Check {
-                name: phase.named("variation (CoV)"),
-                expected: format!("at most {}", text::percent(most)),
-                measured: text::percent(cov),
-                pass: cov <= most,
-            });
+            checks.push(Check::new(
+                phase.named("variation (CoV)"),
+                format!("at most {}", text::percent(most)),
+                text::percent(cov),
+                cov <= most,
+            ));
         }
         if let Some(excess_ppm) = self.bands.short_window_excess_ppm {
             phases.iter().for_each(|phase| checks.push(self.short_windows(phase, excess_ppm)));
@@ -413,20 +408,20 @@ impl Judge<'_> {
         let end_s = spent as f64 / spend as f64;
         let due =
             (credit.balance_min as f64 / spend as f64, credit.balance_max as f64 / spend as f64);
-        checks.push(Check {
-            name: "credits spent".to_string(),
-            expected: if ended {
+        checks.push(Check::new(
+            "credits spent",
+            if ended {
                 format!("{} I/Os in all, burst of {}", self.span(least, most), seconds_span(due))
             } else {
                 format!("at most {} I/Os in all", self.ios_text(most))
             },
-            measured: if ended {
+            if ended {
                 format!("{}, burst of {end_s:.2} s", thousands(self.series.total()))
             } else {
                 thousands(self.series.total())
             },
-            pass: (least..=most).contains(&served),
-        });
+            (least..=most).contains(&served),
+        ));
         ended.then_some(end_s)
     }
 

@@ -55,15 +55,12 @@ pub(super) fn every_window(load: &Load, bands: &Bands, series: &Series, stalls: 
         0 => String::new(),
         ppm => format!(" + {}", short_percent(ppm)),
     };
-    Check {
-        name: format!("any window, {}", load.dimension),
-        expected: format!(
-            "at most {most_ms} ms and one I/O ahead of {}{over}{stood}",
-            load.rate_text()
-        ),
-        measured: format!("{ahead:.1} ms ahead"),
-        pass: highest <= most(stall_ms),
-    }
+    Check::new(
+        format!("any window, {}", load.dimension),
+        format!("at most {most_ms} ms and one I/O ahead of {}{over}{stood}", load.rate_text()),
+        format!("{ahead:.1} ms ahead"),
+        highest <= most(stall_ms),
+    )
 }
 
 /// For how long the last completion before the end of a stall may have been held up: a host that
@@ -110,15 +107,11 @@ impl Judge<'_> {
             + self.load.cost * 1_000_000 * per_second as u128;
         let units = u128::from(busiest) * self.load.cost * 1_000_000 * per_second as u128;
         let share = self.load.iops(phase.rate) / per_second as f64;
-        Check {
-            name: phase.named("busiest 10 ms"),
-            expected: format!(
-                "at most {} + {} + 1 I/O",
-                text::rate(share),
-                short_percent(excess_ppm)
-            ),
-            measured: thousands(busiest),
-            pass: units <= most,
-        }
+        Check::new(
+            phase.named("busiest 10 ms"),
+            format!("at most {} + {} + 1 I/O", text::rate(share), short_percent(excess_ppm)),
+            thousands(busiest),
+            units <= most,
+        )
     }
 }

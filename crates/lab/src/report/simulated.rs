@@ -69,7 +69,7 @@ fn checks_table(results: &Results, page: &mut String) {
             "<tr>{}<td>{}</td><td>{}</td><td>{}</td>\
              <td><span class=\"pill {class}\">{word}</span></td></tr>",
             run(label),
-            escape(&check.what),
+            escape(&check.name),
             escape(&check.expected),
             escape(&check.measured),
         );

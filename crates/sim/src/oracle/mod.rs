@@ -38,24 +38,9 @@ pub use system::{
     System, VolumePromise,
 };
 
-use serde::{Deserialize, Serialize};
-
 use self::report::Findings;
 use self::rules::Watcher;
 use self::seen::Seen;
-
-/// One question put to the measurement.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Check {
-    /// What was asked.
-    pub name: String,
-    /// What was promised, with its tolerance.
-    pub expected: String,
-    /// What was measured.
-    pub measured: String,
-    /// Whether the promise was kept.
-    pub pass: bool,
-}
 
 /// All rules that apply to a system, watching it.
 #[derive(Debug)]

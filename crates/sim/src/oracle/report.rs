@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Check;
+use crate::check::Check;
 use crate::text::thousands;
 
 /// Violations of one rule that are kept word by word; all are counted.
@@ -303,12 +303,7 @@ impl Finding {
                 format!("broken {} times, first: {first}", thousands(self.violations))
             }
         };
-        Check {
-            name: self.rule.to_string(),
-            expected: self.rule.promise().to_string(),
-            measured,
-            pass: self.violations == 0,
-        }
+        Check::new(self.rule.to_string(), self.rule.promise(), measured, self.violations == 0)
     }
 }
 

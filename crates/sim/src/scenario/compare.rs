@@ -1,8 +1,9 @@
 //! What a scenario expects of runs, volumes or times beside each other: that one figure is so many
 //! times another, or that repetitions of a run are alike.
 
-use super::expect::{Bounds, Checked, Metric};
+use super::expect::{Bounds, Metric};
 use super::known::Known;
+use crate::check::Check;
 use crate::figures::series::Spread;
 use crate::text;
 
@@ -147,15 +148,13 @@ impl Comparison {
 
     /// Judges. `measured` has the figures of each run.
     #[must_use]
-    pub fn check(&self, measured: &[&[Option<f64>]]) -> Checked {
+    pub fn check(&self, measured: &[&[Option<f64>]]) -> Check {
         let value = self.value(measured).map(|value| value * self.times);
         let pass = value.is_some_and(|value| (self.bounds.low..=self.bounds.high).contains(&value));
-        Checked {
-            what: self.what.clone(),
-            expected: self.bounds.words.clone(),
-            measured: value.map_or_else(|| "nothing".to_owned(), |value| self.by.shown(value)),
+        let measured = value.map_or_else(|| "nothing".to_owned(), |value| self.by.shown(value));
+        Check {
             value,
-            pass,
+            ..Check::new(self.what.as_str(), self.bounds.words.as_str(), measured, pass)
         }
     }
 
@@ -219,7 +218,7 @@ impl By {
 mod tests {
     use super::*;
 
-    fn check(of: &[(usize, usize)], by: By, high: f64) -> Checked {
+    fn check(of: &[(usize, usize)], by: By, high: f64) -> Check {
         let measured: [&[Option<f64>]; 3] =
             [&[Some(10.0), None], &[Some(14.0)], &[Some(3.0), Some(0.0)]];
         let of = of.iter().map(|&(run, measure)| Measure::Of { run, measure }).collect();

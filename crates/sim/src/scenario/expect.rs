@@ -1,12 +1,12 @@
 //! What a scenario expects of its run, and whether it came so.
 
+use crate::check::Check;
 use crate::figures::histogram::LatencySummary;
 use crate::figures::series::Spread;
 use crate::text;
 use crate::world::client::BatchRecord;
 use crate::world::record::{Record, Sample, Span, SpanRecord};
 use evenkeel_core::time::Duration;
-use serde::Serialize;
 
 /// One expectation.
 #[derive(Clone, PartialEq, Debug)]
@@ -114,21 +114,6 @@ pub struct Bounds {
     pub words: String,
 }
 
-/// An expectation and what came.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Checked {
-    /// What was measured, of what and when.
-    pub what: String,
-    /// What was expected.
-    pub expected: String,
-    /// What came.
-    pub measured: String,
-    /// The figure; none if there was nothing to measure.
-    pub value: Option<f64>,
-    /// Whether it came so.
-    pub pass: bool,
-}
-
 /// What a volume or a client has to show.
 #[derive(Clone, Copy, Debug)]
 pub struct Evidence<'a> {
@@ -175,12 +160,12 @@ impl Bounds {
 impl Expectation {
     /// Judges. `evidence` is that of each subject, in order.
     #[must_use]
-    pub fn check(&self, evidence: &[Evidence<'_>], sample_ns: u64) -> Checked {
+    pub fn check(&self, evidence: &[Evidence<'_>], sample_ns: u64) -> Check {
         let value = self.measure(evidence, sample_ns);
         let measured = value.map_or_else(|| "nothing".to_owned(), |value| self.metric.shown(value));
         let pass = value.is_some_and(|value| (self.bounds.low..=self.bounds.high).contains(&value));
         let expected = self.bounds.words.clone();
-        Checked { what: self.to_string(), expected, measured, value, pass }
+        Check { value, ..Check::new(self.to_string(), expected, measured, pass) }
     }
 
     fn measure<'a>(&self, evidence: &[Evidence<'a>], sample_ns: u64) -> Option<f64> {

@@ -472,7 +472,7 @@ fn sides_are_multiplied_and_variations_divided() {
     let of = "metric = \"under_way\"\nfrom_s = 1\nof = \"v\"\ncase = \"alone\"";
     let to = "to = { metric = \"mean_ms\", times = { metric = \"mean_iops\" } }";
     let law = results(&format!("{of}\n{to}\nequals = 1\nwithin = 0.01"));
-    assert!(law.pass && law.comparisons[0].what.contains(", times v: IOPS on"), "{law:?}");
+    assert!(law.pass && law.comparisons[0].name.contains(", times v: IOPS on"), "{law:?}");
     let vary = "metric = \"mean_iops\"\nof = \"v\"\nacross = \"cov_percent\"";
     let vary = compared(&format!("{vary}\nto = {{ case = \"alone\" }}\nat_most = 1")).unwrap();
     assert!(matches!(&vary.comparisons[0].by, By::CovRatioTo(to) if to.len() == 3));

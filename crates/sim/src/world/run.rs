@@ -4,8 +4,9 @@ use super::client::BatchRecord;
 use super::policy::Policy;
 use super::product::{NotSimulated, Product};
 use super::record::{Record, Sample};
+use crate::check::{self, Check};
 use crate::figures::histogram::LatencySummary;
-use crate::scenario::expect::{Checked, Counts, Evidence, Expectation, Subject};
+use crate::scenario::expect::{Counts, Evidence, Expectation, Subject};
 use crate::scenario::levels::{self, Level};
 use crate::scenario::setup::{ClientSetup, Load, Setup, Target};
 use crate::scenario::{Case, Scenario};
@@ -40,7 +41,8 @@ pub struct Results {
     /// Each run.
     pub cases: Vec<CaseResults>,
     /// What was expected of runs beside each other.
-    pub comparisons: Vec<Checked>,
+    #[serde(serialize_with = "check::expectations")]
+    pub comparisons: Vec<Check>,
 }
 
 /// What came of one case.
@@ -59,7 +61,8 @@ pub struct CaseResults {
     /// Whether all came as expected.
     pub pass: bool,
     /// Each expectation.
-    pub checks: Vec<Checked>,
+    #[serde(serialize_with = "check::expectations")]
+    pub checks: Vec<Check>,
     /// Figures for comparisons with other runs.
     #[serde(skip)]
     pub measured: Vec<Option<f64>>,
@@ -190,7 +193,7 @@ pub fn run_with<P: Policy, E>(
 #[must_use]
 pub fn finish(scenario: &Scenario, seed: u64, cases: Vec<CaseResults>) -> Results {
     let measured: Vec<&[Option<f64>]> = cases.iter().map(|case| &case.measured[..]).collect();
-    let comparisons: Vec<Checked> =
+    let comparisons: Vec<Check> =
         scenario.comparisons.iter().map(|comparison| comparison.check(&measured)).collect();
     let compared = comparisons.iter().all(|check| check.pass);
     Results {
@@ -251,7 +254,7 @@ pub fn conclude(case: &Case, seed: u64, recorded: &Recorded) -> CaseResults {
             expectation.of.iter().filter_map(|of| evidence(setup, recorded, *of)).collect();
         expectation.check(&of, setup.sample_ns)
     };
-    let checks: Vec<Checked> = case.expectations.iter().map(check).collect();
+    let checks: Vec<Check> = case.expectations.iter().map(check).collect();
     let measured = case.measures.iter().map(|measure| check(measure).value).collect();
     CaseResults {
         label: case.label.clone(),

@@ -2,7 +2,7 @@
 //! bytes.
 
 use super::run::{CaseResults, Results, SubjectResults};
-use crate::scenario::expect::Checked;
+use crate::check::Check;
 use crate::text::{self, columns, thousands};
 use std::fmt::Write as _;
 
@@ -66,7 +66,7 @@ impl Results {
     }
 
     /// Every expectation with the run that it is of; comparisons between runs are the last.
-    pub fn checks(&self) -> impl Iterator<Item = (&str, &Checked)> {
+    pub fn checks(&self) -> impl Iterator<Item = (&str, &Check)> {
         let of_cases =
             self.cases.iter().flat_map(|case| case.checks.iter().map(|c| (case.label.as_str(), c)));
         let between = if self.cases.len() > 1 { "compared" } else { "" };
@@ -97,9 +97,9 @@ impl Results {
     }
 }
 
-fn check_line(label: &str, check: &Checked) -> Vec<String> {
+fn check_line(label: &str, check: &Check) -> Vec<String> {
     let verdict = if check.pass { "met" } else { "NOT MET" };
-    words(&[label, &check.what, &check.expected, &check.measured, verdict])
+    words(&[label, &check.name, &check.expected, &check.measured, verdict])
 }
 
 impl SubjectResults {

@@ -43,33 +43,33 @@ fn row(
     let best = medians().max_by(|(_, a), (_, b)| a.iops.total_cmp(&b.iops));
     if let Some((peer, best)) = best {
         let iops = |sample: Sample| text::thousands(sample.iops.round() as u64);
-        checks.push(Check {
-            name: name("IOPS"),
-            expected: format!("at least {} ({peer})", iops(best)),
-            measured: iops(own),
-            pass: own.iops >= best.iops,
-        });
+        checks.push(Check::new(
+            name("IOPS"),
+            format!("at least {} ({peer})", iops(best)),
+            iops(own),
+            own.iops >= best.iops,
+        ));
     }
     let quickest = medians().min_by_key(|(_, sample)| sample.p50_ns);
     if let Some((peer, quickest)) = quickest.filter(|_| workload.queue_depth == 1) {
-        checks.push(Check {
-            name: name("median latency"),
-            expected: format!("at most {} ({peer})", text::latency(quickest.p50_ns)),
-            measured: text::latency(own.p50_ns),
-            pass: own.p50_ns <= quickest.p50_ns,
-        });
+        checks.push(Check::new(
+            name("median latency"),
+            format!("at most {} ({peer})", text::latency(quickest.p50_ns)),
+            text::latency(own.p50_ns),
+            own.p50_ns <= quickest.p50_ns,
+        ));
     }
     let nbdkit = medians().filter(|(peer, _)| peer.starts_with("nbdkit"));
     let cheapest =
         nbdkit.min_by(|(_, a), (_, b)| a.cpu_s_per_million.total_cmp(&b.cpu_s_per_million));
     if let Some((peer, cheapest)) = cheapest {
         let most = cheapest.cpu_s_per_million * CPU_SHARE_OF_NBDKIT;
-        checks.push(Check {
-            name: name("CPU"),
-            expected: format!("at most {most:.2} s for a million I/Os (half of {peer})"),
-            measured: format!("{:.2} s", own.cpu_s_per_million),
-            pass: own.cpu_s_per_million <= most,
-        });
+        checks.push(Check::new(
+            name("CPU"),
+            format!("at most {most:.2} s for a million I/Os (half of {peer})"),
+            format!("{:.2} s", own.cpu_s_per_million),
+            own.cpu_s_per_million <= most,
+        ));
     }
 }
 

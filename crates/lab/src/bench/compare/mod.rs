@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use peer::{Peer, PeerSize, Transport, nbdkit_file, nbdkit_memory, qemu_file, qemu_null};
+pub use peer::{Peer, PeerSize, Transport, nbdkit_file, nbdkit_memory, qemu_file};
 
 pub(crate) use self::peer::{Place, Running, nbdkit_limited, qemu_limited};
 use crate::bench::fio::{self, Detail, Job};

@@ -109,14 +109,6 @@ pub fn qemu_file() -> Peer {
     qemu("qemu file", "driver=file,node-name=disk,filename={file}", true)
 }
 
-/// qemu-storage-daemon on its null device: the protocol alone, no bytes kept. An upper bound, not a
-/// peer. (Without `read-zeroes`: with it, reads are answered from the block status and never reach
-/// the device.)
-#[must_use]
-pub fn qemu_null() -> Peer {
-    qemu("qemu null", "driver=null-co,node-name=disk,size={size},read-zeroes=off", false)
-}
-
 /// qemu-storage-daemon on a file of a disk, past the page cache, held to so many I/Os of up to
 /// 256 KiB per second by a throttle group.
 #[must_use]

@@ -132,7 +132,7 @@ fn bounds_are_inclusive_and_nothing_is_a_failure() {
         [Evidence { record: &record, batches: &[], batch_ios: 0, catch_up, counts: None }];
     let checked = expectation(1_001.0, 1_001.0).check(&evidence, SECOND);
     assert!(checked.pass);
-    assert_eq!(checked.what, "v: IOPS on average at dispatch, 0 to 1 s");
+    assert_eq!(checked.name, "v: IOPS on average at dispatch, 0 to 1 s");
     assert_eq!(checked.measured, "1,001 IOPS");
     assert!(!expectation(1_001.5, 2_000.0).check(&evidence, SECOND).pass);
     assert!(!expectation(0.0, 1_000.5).check(&evidence, SECOND).pass);
