@@ -12,8 +12,6 @@ pub mod desktop;
 pub mod durable;
 pub mod fio;
 pub mod iomelt;
-pub mod isolation;
-pub mod limited;
 pub mod live;
 pub mod mariadb;
 pub mod mounts;
@@ -138,7 +136,7 @@ impl NbdUri {
 }
 
 /// The median of a figure of each sample; 0 of nothing.
-fn median<T>(samples: &[T], figure: impl Fn(&T) -> f64) -> f64 {
+pub(crate) fn median<T>(samples: &[T], figure: impl Fn(&T) -> f64) -> f64 {
     let values: Vec<f64> = samples.iter().map(figure).collect();
     stats::median(&values).unwrap_or_default()
 }

@@ -12,8 +12,9 @@ use serde::Serialize;
 use super::{Bench, Outcome as Measured};
 use crate::LabError;
 use crate::bench::child::Guarded;
+use crate::bench::compare::{nbdkit_limited, qemu_limited};
+use crate::bench::durable;
 use crate::bench::fio::{self, Job};
-use crate::bench::limited::LimitedDisk;
 use crate::bench::served::{DEVICE, Served, io2, of_size, this_program};
 use crate::prove::{CautionKind, Outcome, Proof};
 use evenkeel_core::volume::{VolumeRequest, VolumeType};
@@ -140,13 +141,17 @@ impl Proofs<'_> {
             Ok(folder)
         };
         let bytes_per_second = u64::from(IOPS) * IO_BYTES;
-        let nbdkit = LimitedDisk::nbdkit(&place("nbdkit")?, DISK_MIB, bytes_per_second)?;
+        let peer = nbdkit_limited(bytes_per_second);
+        let nbdkit = peer.on_disk(&place("nbdkit")?, 0, DISK_MIB)?;
         let subject = "nbdkit memory, rate filter of 1,000 x 16 KiB a second".to_owned();
-        self.prove(subject, None, nbdkit.uri().as_str(), &held_to)?;
+        self.prove(subject, None, nbdkit.uri.as_str(), &held_to)?;
         drop(nbdkit);
-        let qemu = LimitedDisk::qemu(&place("qemu")?, DISK_MIB, IOPS)?;
+        let peer = qemu_limited(IOPS);
+        let qemu = peer.on_disk(&place("qemu")?, 0, DISK_MIB)?;
+        // All of it is written: reads of what never was pass the limiter.
+        durable::fill(&qemu.socket, &peer.export, u64::from(DISK_MIB) << 20)?;
         let subject = "qemu-storage-daemon, throttle group of 1,000 IOPS".to_owned();
-        self.prove(subject, None, qemu.uri().as_str(), &held_to)?;
+        self.prove(subject, None, qemu.uri.as_str(), &held_to)?;
         drop(qemu);
         let path = folder.join("plain-file");
         fill(&path).map_err(LabError::path(&path))?;

@@ -17,7 +17,8 @@ use serde::{Deserialize, Serialize};
 
 pub use peer::{Peer, PeerSize, Transport, nbdkit_file, nbdkit_memory, qemu_file};
 
-pub(crate) use self::peer::{Place, Running, nbdkit_limited, qemu_limited};
+use self::peer::Place;
+pub(crate) use self::peer::{Running, nbdkit_limited, qemu_limited};
 use crate::bench::fio::{self, Detail, Job};
 use crate::bench::median;
 use crate::bench::served::path_of_this_program;

@@ -177,6 +177,17 @@ fn qemu(name: &str, device: &str, needs_file: bool) -> Peer {
 }
 
 impl Peer {
+    /// Starts the server at a unix socket, with a disk of this size; both are in a folder.
+    pub(crate) fn on_disk(
+        &self,
+        folder: &Path,
+        index: usize,
+        mib: u32,
+    ) -> Result<Running, LabError> {
+        let place = Place { folder, files: folder, size: PeerSize { mib } };
+        self.start(Transport::Unix, index, place)
+    }
+
     /// Starts the server and waits until it accepts connections. `index` keeps its files apart from
     /// those of other servers.
     pub(crate) fn start(

@@ -1,7 +1,7 @@
 //! How a case is driven live, chosen by what its clients are.
 //!
-//! A [`Method`] is given a [`Context`] and returns what was [`Driven`]. A case that it cannot drive,
-//! and one whose server or load generator fails, is an error.
+//! A [`Method`] is given a [`Context`] and returns what was [`Driven`]. A case that it cannot
+//! drive, and one whose server or load generator fails, is an error.
 
 use std::path::Path;
 

@@ -1,19 +1,28 @@
 //! `evenkeel bench isolation`: a log writer beside large neighbours, on several servers in turn.
+//! Does the small durable write stay fast?
+
+mod runs;
+mod table;
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
+use self::runs::Isolation;
 use super::{Bench, Outcome};
 use crate::LabError;
-use crate::bench::isolation::{
-    self, Disks, Isolation, IsolationConfig, Limits, P99_TIMES_MAX, Subject,
-};
+use crate::bench::Export;
+use crate::bench::compare::{Peer, Running, nbdkit_file, qemu_limited};
 use crate::bench::served::{Served, io2};
+
+/// Beside neighbours the 99th percentile of a durable write is to be at most so many times what it
+/// is alone.
+const P99_TIMES_MAX: f64 = 2.0;
 
 /// What the log's volume is provisioned with, and each neighbour's: five thousand together, which
 /// the device of the published figures may sell.
-const LIMITS: Limits = Limits { log_iops: 2_000, neighbour_iops: 1_500 };
+const LOG_IOPS: u32 = 2_000;
+const NEIGHBOUR_IOPS: u32 = 1_500;
 
 /// The part of each volume that is used: more than a disk's own cache would be a longer wait than
 /// it is worth, and past the page cache there is no other.
@@ -21,6 +30,17 @@ const SPAN_MIB: u32 = 256;
 
 /// The server that is judged.
 const OURS: &str = "evenkeel";
+
+/// A server with three volumes.
+struct Subject {
+    /// What the table calls it.
+    name: &'static str,
+    log: Export,
+    /// The volume of the neighbour that reads.
+    reads: Export,
+    /// The volume of the neighbour that writes.
+    writes: Export,
+}
 
 /// What the volumes lie on.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -59,10 +79,15 @@ fn on(
     rounds: u32,
     bench: &mut Bench<'_>,
 ) -> Result<Isolation, LabError> {
-    let start = |name: &str, calibrate: &str| -> Result<(Served, Subject), LabError> {
+    let start = |name, calibrate: &str| -> Result<(Served, Subject), LabError> {
         let options = ["--calibrate", calibrate];
         let server = Served::start(bench.connect, &folder.join(calibrate), &store.name, &options)?;
-        let subject = subject(name, &server)?;
+        let subject = Subject {
+            name,
+            log: server.volume(&io2(LOG_IOPS))?,
+            reads: server.volume(&io2(NEIGHBOUR_IOPS))?,
+            writes: server.volume(&io2(NEIGHBOUR_IOPS))?,
+        };
         Ok((server, subject))
     };
     let (_calibrated, ours) = start(OURS, "first-start")?;
@@ -70,30 +95,34 @@ fn on(
     let mut subjects = vec![ours, not_calibrated];
     let mut others = Vec::new();
     if store.is_disk {
-        let [nbdkit, qemu] = ["nbdkit", "qemu"].map(|name| folder.join(name));
-        for folder in [&nbdkit, &qemu] {
-            fs::create_dir(folder).map_err(LabError::path(folder))?;
+        let [log, neighbour] = [LOG_IOPS, NEIGHBOUR_IOPS].map(qemu_limited);
+        for (name, place, peers) in [
+            // No limit holds nbdkit's disks.
+            ("nbdkit", "nbdkit", [nbdkit_file(), nbdkit_file(), nbdkit_file()]),
+            ("qemu throttle", "qemu", [log, neighbour.clone(), neighbour]),
+        ] {
+            let folder = folder.join(place);
+            fs::create_dir(&folder).map_err(LabError::path(&folder))?;
+            let (running, subject) = other(name, &peers, &folder)?;
+            others.push(running);
+            subjects.push(subject);
         }
-        others.push(Disks::nbdkit(&nbdkit, SPAN_MIB)?);
-        others.push(Disks::qemu(&qemu, SPAN_MIB, LIMITS)?);
     }
-    subjects.extend(others.iter().map(Disks::subject));
-    let config = IsolationConfig {
-        subjects,
-        run_s: bench.seconds,
-        rounds,
-        span_mib: SPAN_MIB,
-        folder: folder.to_owned(),
-    };
-    isolation::measure(&store.name, &config, bench.progress)
+    runs::measure(&store.name, &subjects, rounds, bench)
 }
 
-/// The three volumes on a server of ours.
-fn subject(name: &str, server: &Served) -> Result<Subject, LabError> {
-    Ok(Subject {
-        name: name.to_owned(),
-        log: server.volume(&io2(LIMITS.log_iops))?,
-        reads: server.volume(&io2(LIMITS.neighbour_iops))?,
-        writes: server.volume(&io2(LIMITS.neighbour_iops))?,
-    })
+/// Servers beside ours, each with a disk in a folder: for the log, reads and writes.
+fn other(
+    name: &'static str,
+    peers: &[Peer; 3],
+    folder: &Path,
+) -> Result<([Running; 3], Subject), LabError> {
+    let start = |index: usize| peers[index].on_disk(folder, index, SPAN_MIB);
+    let running = [start(0)?, start(1)?, start(2)?];
+    let export = |index: usize| Export {
+        socket: running[index].socket.clone(),
+        name: peers[index].export.clone(),
+    };
+    let subject = Subject { name, log: export(0), reads: export(1), writes: export(2) };
+    Ok((running, subject))
 }

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::{Beside, Cell, Isolation, P99_TIMES_MAX, neighbours_text};
+use super::P99_TIMES_MAX;
+use super::runs::{Beside, Cell, Isolation, neighbours_text};
 use evenkeel_sim::text;
 
 impl fmt::Display for Isolation {
@@ -62,7 +63,7 @@ impl Isolation {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Sample;
+    use super::super::runs::Sample;
     use super::*;
     use crate::environment::Environment;
 

@@ -1,34 +1,25 @@
-//! A log writer beside large neighbours: does the small durable write stay fast?
+//! The runs of a log writer alone and beside neighbours.
 //!
 //! The log is 16 KiB sequential writes with FUA, one at a time. Its neighbours, each on a volume of
 //! its own, read and write 256 KiB at random, 64 at once. Servers are visited in turn, round by
 //! round, because a shared machine drifts; what counts is how much longer a write takes beside
 //! neighbours than alone.
 
-mod peers;
-mod table;
-
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-pub use peers::{Disks, Limits};
-
-use crate::LabError;
+use super::super::Bench;
+use super::{P99_TIMES_MAX, SPAN_MIB, Subject};
 use crate::bench::durable::{self, LogRun};
 use crate::bench::fio::{self, Detail, Job};
-use crate::bench::{Export, median};
-use crate::clock;
+use crate::bench::median;
 use crate::environment::Environment;
+use crate::{LabError, clock};
 use evenkeel_sim::text;
 use evenkeel_sim::workload::Workload;
-
-/// Beside neighbours the 99th percentile of a durable write is to be at most so many times what it
-/// is alone.
-pub const P99_TIMES_MAX: f64 = 2.0;
 
 /// What the neighbours are made of.
 const NEIGHBOUR_BLOCK_BYTES: u32 = 256 << 10;
@@ -38,21 +29,8 @@ const NEIGHBOUR_DEPTH: u32 = 64;
 /// for the last of its writes.
 const NEIGHBOURS_LONGER_S: u32 = 4;
 
-/// A server with three volumes.
-#[derive(Clone, Debug)]
-pub struct Subject {
-    /// What the table calls it.
-    pub name: String,
-    /// The log.
-    pub log: Export,
-    /// The volume of the neighbour that reads.
-    pub reads: Export,
-    /// The volume of the neighbour that writes.
-    pub writes: Export,
-}
-
 /// Who else is there.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Beside {
     /// The log is alone.
@@ -65,23 +43,8 @@ pub enum Beside {
     Both,
 }
 
-/// What to measure.
-#[derive(Clone, Debug)]
-pub struct IsolationConfig {
-    /// The servers, in the order in which they are visited. They are started already.
-    pub subjects: Vec<Subject>,
-    /// Seconds of each run.
-    pub run_s: u32,
-    /// Times each server is visited in each situation; the median is reported.
-    pub rounds: u32,
-    /// The part of each volume that is used, in MiB; it is written first.
-    pub span_mib: u32,
-    /// An empty folder for what is needed meanwhile.
-    pub folder: PathBuf,
-}
-
 /// One run.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Sample {
     /// Durable writes of the log per second.
     pub log_writes_per_second: f64,
@@ -94,7 +57,7 @@ pub struct Sample {
 }
 
 /// All rounds of one server in one situation.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Cell {
     /// The server's name.
     pub subject: String,
@@ -105,7 +68,7 @@ pub struct Cell {
 }
 
 /// What was found.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Isolation {
     /// Names the shape of this document: `evenkeel.isolation/1`.
     pub schema: String,
@@ -147,7 +110,6 @@ impl fmt::Display for Beside {
 
 impl Cell {
     /// The median of each figure over the rounds.
-    #[must_use]
     pub fn median(&self) -> Sample {
         let median = |figure: fn(&Sample) -> f64| median(&self.samples, figure);
         Sample {
@@ -162,7 +124,6 @@ impl Cell {
 impl Isolation {
     /// How many times as long as alone a server's log writes take beside neighbours, at the 99th
     /// percentile; `None` if one of the two was not measured.
-    #[must_use]
     pub fn p99_times(&self, subject: &str, beside: Beside) -> Option<f64> {
         let p99 = |beside: Beside| {
             let of = |cell: &&Cell| cell.subject == subject && cell.beside == beside;
@@ -172,7 +133,6 @@ impl Isolation {
     }
 
     /// Whether a server's log is as fast beside neighbours as it is to be, in every situation.
-    #[must_use]
     pub fn holds(&self, subject: &str) -> bool {
         let times = Beside::ALL.map(|beside| self.p99_times(subject, beside));
         times.iter().flatten().all(|&times| times <= P99_TIMES_MAX)
@@ -180,35 +140,32 @@ impl Isolation {
 }
 
 /// Fills what is used of all volumes, then visits the servers in every situation, round by round.
-/// `progress` is told what runs next.
-///
-/// # Errors
-/// When a run is to take no time, fio is missing, a server fails or refuses something.
 pub fn measure(
     device: &str,
-    config: &IsolationConfig,
-    progress: &mut dyn FnMut(&str),
+    subjects: &[Subject],
+    rounds: u32,
+    bench: &mut Bench<'_>,
 ) -> Result<Isolation, LabError> {
-    if config.run_s == 0 {
+    if bench.seconds == 0 {
         return Err(LabError::BadWorkload("runs of 0 s; use 1 s or more".to_owned()));
     }
     let environment = Environment::read(fio::version()?);
     let warnings: Vec<String> = fio::load_warning("before").into_iter().collect();
-    for subject in &config.subjects {
-        progress(&format!("filling the volumes of {}", subject.name));
-        fill(subject, config)?;
+    for subject in subjects {
+        bench.tell(&format!("filling the volumes of {}", subject.name));
+        fill(subject)?;
     }
     let mut cells = Vec::new();
     for beside in Beside::ALL {
-        let names = config.subjects.iter().map(|subject| subject.name.clone());
+        let names = subjects.iter().map(|subject| subject.name.to_owned());
         cells.extend(names.map(|subject| Cell { subject, beside, samples: Vec::new() }));
     }
-    for round in 1..=config.rounds.max(1) {
+    for round in 1..=rounds.max(1) {
         for cell in &mut cells {
             let is_of = |subject: &&Subject| subject.name == cell.subject;
-            let Some(subject) = config.subjects.iter().find(is_of) else { continue };
-            progress(&format!("round {round}: {} {}", cell.subject, cell.beside));
-            cell.samples.push(run(subject, cell.beside, config)?);
+            let Some(subject) = subjects.iter().find(is_of) else { continue };
+            bench.tell(&format!("round {round}: {} {}", cell.subject, cell.beside));
+            cell.samples.push(run(subject, cell.beside, bench)?);
         }
     }
     Ok(Isolation {
@@ -222,23 +179,24 @@ pub fn measure(
 }
 
 /// What was never written would be read for nothing.
-fn fill(subject: &Subject, config: &IsolationConfig) -> Result<(), LabError> {
-    let bytes = u64::from(config.span_mib) << 20;
+fn fill(subject: &Subject) -> Result<(), LabError> {
+    let bytes = u64::from(SPAN_MIB) << 20;
     let exports = [&subject.log, &subject.reads, &subject.writes];
     exports.into_iter().try_for_each(|export| durable::fill(&export.socket, &export.name, bytes))
 }
 
-fn run(subject: &Subject, beside: Beside, config: &IsolationConfig) -> Result<Sample, LabError> {
-    let time = Duration::from_secs(config.run_s.into());
-    let jobs = neighbours(subject, beside, config);
+fn run(subject: &Subject, beside: Beside, bench: &Bench<'_>) -> Result<Sample, LabError> {
+    let time = Duration::from_secs(bench.seconds.into());
+    let jobs = neighbours(subject, beside, bench.seconds);
     if jobs.is_empty() {
         return Ok(sample(&log(subject, time)?, 0.0));
     }
     let (up, are_up) = mpsc::channel();
+    let folder = bench.folder;
     let (log_run, neighbours) = std::thread::scope(|scope| {
         let load = scope.spawn(|| {
             let mut progress = |_: &[fio::VolumeProgress]| _ = up.send(());
-            let run = fio::run(&jobs, Detail::Totals, &config.folder, &mut progress);
+            let run = fio::run(&jobs, Detail::Totals, folder, &mut progress);
             drop(up);
             run
         });
@@ -279,10 +237,10 @@ fn sample(log: &LogRun, neighbours_bytes_per_second: f64) -> Sample {
     }
 }
 
-fn neighbours(subject: &Subject, beside: Beside, config: &IsolationConfig) -> Vec<Job> {
-    let duration_s = config.run_s + NEIGHBOURS_LONGER_S;
+fn neighbours(subject: &Subject, beside: Beside, seconds: u32) -> Vec<Job> {
+    let duration_s = seconds + NEIGHBOURS_LONGER_S;
     let workload = Workload {
-        span_mib: Some(config.span_mib),
+        span_mib: Some(SPAN_MIB),
         ..Workload::random_read(NEIGHBOUR_BLOCK_BYTES, NEIGHBOUR_DEPTH, duration_s)
     };
     let mut jobs = Vec::new();
@@ -297,6 +255,6 @@ fn neighbours(subject: &Subject, beside: Beside, config: &IsolationConfig) -> Ve
 }
 
 /// What the neighbours do, in words.
-fn neighbours_text() -> String {
+pub fn neighbours_text() -> String {
     format!("{}, {NEIGHBOUR_DEPTH} at once", text::bytes(u64::from(NEIGHBOUR_BLOCK_BYTES)))
 }
