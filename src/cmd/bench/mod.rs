@@ -126,10 +126,7 @@ fn measure_in(
         connect: api::connect,
         progress: &mut |line| eprintln!("{line}"),
     })?;
-    message::print(&match output.format {
-        Format::Json => message::json(&found.json),
-        Format::Text | Format::Csv => found.text,
-    })?;
+    print(output, &found.json, |_| found.text.clone())?;
     found.failure.map_or(Ok(()), |why| Err(Failure::new(why)))
 }
 

@@ -188,15 +188,15 @@ impl Host for World {
     }
 
     fn counters(&mut self) -> Result<Vec<Counters>, LabError> {
-        let untold = || LabError::Unjudgeable("the server does not tell its counters".to_owned());
-        let engine = self.engine.as_ref().ok_or_else(untold)?;
+        let unknown = || LabError::Unjudgeable("the server does not tell its counters".to_owned());
+        let engine = self.engine.as_ref().ok_or_else(unknown)?;
         let Ok(Reply::Report(report)) = call(engine, Command::Report) else {
-            return Err(untold());
+            return Err(unknown());
         };
         let of = |id: &VolumeId| {
             let volume = report.volumes.iter().find(|volume| volume.id == *id);
             let counters = volume.map(|of| Counters { ios: of.operations, flushes: of.flushes });
-            counters.ok_or_else(untold)
+            counters.ok_or_else(unknown)
         };
         self.volumes.iter().map(of).collect()
     }

@@ -1,4 +1,4 @@
-//! `evenkeel bench idle`: what attached volumes cost that nobody uses.
+//! `evenkeel bench idle`: what attached volumes cost that are not used.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -88,7 +88,7 @@ fn fill(server: &Served, volumes: u32, bench: &mut Bench<'_>) -> Result<(), LabE
         }
         server.volume_of(&host, &request)?;
         if (number + 1) % 1_000 == 0 {
-            bench.tell(&format!("{} volumes", number + 1));
+            bench.report(&format!("{} volumes", number + 1));
         }
     }
     Ok(())

@@ -79,7 +79,7 @@ pub fn measure(mut bench: Bench<'_>, io: IoMode) -> Result<Outcome, LabError> {
     fill(&engine, &bench)?;
     let mut whole: Option<Report> = None;
     for row in rows(bench.seconds) {
-        bench.tell(&format!("{} for {} s", row.name, bench.seconds));
+        bench.report(&format!("{} for {} s", row.name, bench.seconds));
         let volumes = volumes(&engine, &row)?;
         let report = demo::run(TITLE, &volumes, &Bands::FIGURES, bench.folder, &mut |_| {})?;
         whole = Some(match whole {

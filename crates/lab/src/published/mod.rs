@@ -63,7 +63,8 @@ impl Outcome {
 }
 
 impl Bench<'_> {
-    fn tell(&mut self, line: &str) {
+    /// Reports a line of progress.
+    fn report(&mut self, line: &str) {
         (self.progress)(line);
     }
 

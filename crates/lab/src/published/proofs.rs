@@ -158,7 +158,7 @@ impl Proofs<'_> {
         self.prove("a plain file".to_owned(), None, &path.to_string_lossy(), &held_to)
     }
 
-    /// Runs `evenkeel prove` as anybody would, and keeps what it says.
+    /// Runs `evenkeel prove` as a user does, and keeps its proof.
     fn prove(
         &mut self,
         subject: String,
@@ -166,17 +166,17 @@ impl Proofs<'_> {
         target: &str,
         words: &[String],
     ) -> Result<(), LabError> {
-        self.bench.tell(&subject);
+        self.bench.report(&subject);
         let mut command = this_program(self.bench.folder)?;
         command.args(["prove", target, "-o", "json", "--time"]);
         command.arg(format!("{}s", self.bench.seconds)).args(words);
         let mut child = Guarded::spawn(command.stdout(Stdio::piped()), "evenkeel")?;
-        let mut told = String::new();
+        let mut output = String::new();
         if let Some(mut stdout) = child.take_stdout() {
             // It ends by itself: every load has its time.
-            stdout.read_to_string(&mut told).map_err(LabError::failed)?;
+            stdout.read_to_string(&mut output).map_err(LabError::failed)?;
         }
-        let proof = Proof::from_json(&told).map_err(|error| {
+        let proof = Proof::from_json(&output).map_err(|error| {
             LabError::failed(format!("{subject}: {error}; it said: {}", child.stderr()))
         })?;
         self.rows.push(Row { subject, expected, proof });
@@ -226,6 +226,6 @@ fn why(proof: &Proof) -> String {
         Some(format!("{}: {}: expected {expected}, measured {measured}", load.name, check.name))
     });
     // The greedy neighbours of a proof are at work on this machine, too.
-    let told = || proof.cautions.iter().find(|of| of.kind != CautionKind::HostBusy);
-    broken.or_else(|| Some(told()?.text.clone())).unwrap_or_default()
+    let caution = || proof.cautions.iter().find(|of| of.kind != CautionKind::HostBusy);
+    broken.or_else(|| Some(caution()?.text.clone())).unwrap_or_default()
 }

@@ -69,7 +69,7 @@ pub fn measure(mut bench: Bench<'_>, io: IoMode) -> Result<Outcome, LabError> {
     let noted = engine.recorded().pop();
     let trace = noted.ok_or_else(|| LabError::failed("the core recorded nothing"))?;
     engine.shutdown();
-    bench.tell(&format!("playing back {} entries", trace.entries().len()));
+    bench.report(&format!("playing back {} entries", trace.entries().len()));
     let replay = live::replay(&trace).map_err(LabError::failed)?;
     let is_same = |volume: &live::VolumeReplay| {
         volume.same_order && volume.live_earlier_max_ns <= EARLIER_NS_MAX

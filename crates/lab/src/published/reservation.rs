@@ -25,7 +25,7 @@ const GREEDY_BASELINE: u64 = 102;
 /// # Errors
 /// If the server does not start, the store has no device to sell, or fio cannot be run.
 pub fn measure(mut bench: Bench<'_>, store: &str) -> Result<Outcome, LabError> {
-    bench.tell(&format!("calibrating {store}"));
+    bench.report(&format!("calibrating {store}"));
     let server = bench.serve("data", store, &[])?;
     let left = for_sale(&server)?.saturating_sub(GREEDY_BASELINE * GREEDY.len() as u64);
     let iops = u32::try_from(left / u64::from(RESERVED)).unwrap_or(u32::MAX);
@@ -55,7 +55,7 @@ pub fn measure(mut bench: Bench<'_>, store: &str) -> Result<Outcome, LabError> {
         volumes.push(driven(&name, &request, &export, &Pacing::UNLIMITED, workload));
     }
     for line in server.api.sold()? {
-        bench.tell(&format!("sold: {} of {} {}", line.sold, line.for_sale, line.unit));
+        bench.report(&format!("sold: {} of {} {}", line.sold, line.for_sale, line.unit));
     }
     let title = format!("Reserved volumes beside greedy ones on {store}, sold as far as it may be");
     let report = bench.judge(&title, &volumes, &Bands::PROMISE)?;

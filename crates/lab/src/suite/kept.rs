@@ -12,7 +12,7 @@ use crate::files::write_whole;
 
 /// A result's file in the folder; its report lies beside it.
 const ENDING: &str = ".json";
-/// Results of one second that are told apart.
+/// Results of one second that have names of their own.
 const SAME_NAME_MAX: u32 = 100;
 /// Of the time of day in the name of a result.
 const TIME_DIGITS: usize = 6;

@@ -152,7 +152,7 @@ pub fn measure(
     let environment = Environment::read(fio::version()?);
     let warnings: Vec<String> = fio::load_warning("before").into_iter().collect();
     for subject in subjects {
-        bench.tell(&format!("filling the volumes of {}", subject.name));
+        bench.report(&format!("filling the volumes of {}", subject.name));
         fill(subject)?;
     }
     let mut cells = Vec::new();
@@ -164,7 +164,7 @@ pub fn measure(
         for cell in &mut cells {
             let is_of = |subject: &&Subject| subject.name == cell.subject;
             let Some(subject) = subjects.iter().find(is_of) else { continue };
-            bench.tell(&format!("round {round}: {} {}", cell.subject, cell.beside));
+            bench.report(&format!("round {round}: {} {}", cell.subject, cell.beside));
             cell.samples.push(run(subject, cell.beside, bench)?);
         }
     }
