@@ -56,3 +56,15 @@ impl ControlApi for Client {
 fn failed(failure: Failure) -> LabError {
     LabError::Api(Box::new(failure))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Exit;
+
+    #[test]
+    fn a_refusal_keeps_its_exit_code_and_its_hint() {
+        let failure = Failure::new("no capacity").exit(Exit::Refused).hint("delete a volume");
+        assert_eq!(Failure::from(failed(failure.clone())), failure);
+    }
+}
