@@ -186,6 +186,8 @@ impl Limiter {
     /// Charges `cost`, which [`Limiter::allows`] has let pass as of the last settling.
     #[inline]
     pub fn charge(&mut self, reserves: &mut Reserves, cost: &Cost) {
+        debug_assert!(cost.operations == 0 || self.operations.is_ready(), "{cost:?} in debt");
+        debug_assert!(cost.bytes == 0 || self.bytes.is_ready(), "{cost:?} in debt");
         if self.touches_reserves(cost) {
             reserves.charge(*cost);
         }
@@ -236,6 +238,7 @@ impl Limiter {
     /// Closes the account of a limiter that throttles that has been settled; see
     /// [`Limiter::reopen`].
     pub fn close_account(&mut self, reserves: &mut Reserves, now: Instant) {
+        debug_assert!(self.settled_at == now, "settled at {:?}, {now:?}", self.settled_at);
         if let Some(by) = self.throttled_by.take() {
             let end = now.min(self.throttled_until);
             let exceeded_ns = end.since(self.shut_since).ns;
@@ -291,6 +294,11 @@ impl Limiter {
     /// What a quantum takes of the limit it takes most of; see [`Cost::share_ns`].
     pub fn share_ns(&self, cost: &Cost) -> u64 {
         cost.share_ns(self.operations.rate_per_second(), self.bytes.rate_per_second())
+    }
+
+    /// Whether only a change of the limits lets the first request go.
+    pub fn is_closed(&self) -> bool {
+        self.throttled_by.is_some() && self.throttled_until == NEVER
     }
 
     /// Whether it is a limit in bytes that holds up the first request.

@@ -8,10 +8,16 @@ use alloc::vec::Vec;
 use super::cost::Portion;
 use super::phase::Phase;
 use super::scheduler::Io;
-use crate::limits::{VOLUME_QUEUED_BYTES_MAX, VOLUME_QUEUED_REQUESTS_MAX};
+use crate::limits::{VOLUME_QUEUED_BYTES_MAX, VOLUME_QUEUED_REQUESTS_MAX, VOLUMES_PER_CORE_MAX};
 use crate::request::Operation;
 
 const NIL: u32 = u32::MAX;
+
+/// Nodes there are at most: the queues of all volumes and of all attachments are full. So their
+/// number is always a `u32`, and never `NIL`.
+const NODES_MAX: usize = 2 * VOLUMES_PER_CORE_MAX * VOLUME_QUEUED_REQUESTS_MAX;
+
+const _: () = assert!(NODES_MAX < 1 << 31);
 
 /// One waiting request: half a cache line, and never parts of two.
 #[derive(Clone, Copy, Debug)]
@@ -39,16 +45,37 @@ impl Nodes {
     }
 
     /// Nodes that were ever in use at the same time.
-    #[cfg(test)]
     pub const fn len(&self) -> usize {
         self.nodes.len()
+    }
+
+    /// Nodes that are not in use, by following their list.
+    ///
+    /// # Panics
+    /// If the list comes back to itself.
+    pub fn count_free(&self) -> usize {
+        self.follow(self.free).count()
+    }
+
+    /// The nodes of a list, from one of them on.
+    ///
+    /// # Panics
+    /// If there are more of them than nodes: then it comes back to itself.
+    fn follow(&self, first: u32) -> impl Iterator<Item = (u32, &Node)> {
+        let (mut at, mut passed) = (first, 0);
+        core::iter::from_fn(move || {
+            let node = self.nodes.get(usize::try_from(at).unwrap_or(usize::MAX))?;
+            passed += 1;
+            assert!(passed <= self.nodes.len(), "a list of requests comes back to itself");
+            Some((core::mem::replace(&mut at, node.next), node))
+        })
     }
 
     fn take(&mut self, io: Io) -> u32 {
         let node = Node { io, done_bytes: 0, next: NIL };
         if self.free == NIL {
             self.nodes.push(node);
-            // VOLUMES_PER_CORE_MAX queues of VOLUME_QUEUED_REQUESTS_MAX are 2^26: always a u32.
+            debug_assert!(self.nodes.len() <= NODES_MAX, "{} nodes", self.nodes.len());
             return u32::try_from(self.nodes.len() - 1).unwrap_or(NIL);
         }
         let at = self.free;
@@ -94,14 +121,42 @@ impl Fifo {
         self.append_nodes(nodes, Self { head: at, tail: at });
     }
 
+    /// What waits here, counted one by one.
+    ///
+    /// # Panics
+    /// If the tail is not the last of them, or one was dispatched to its end.
+    pub fn count(&self, nodes: &Nodes) -> Waiting {
+        let (mut waiting, mut last) = (Waiting::NOTHING, NIL);
+        for (at, Node { io, done_bytes, .. }) in nodes.follow(self.head) {
+            assert!(*done_bytes < io.length || *done_bytes == 0, "{io:?}: {done_bytes} are done");
+            waiting.requests += 1;
+            waiting.bytes += io.payload_bytes().saturating_sub(*done_bytes);
+            last = at;
+        }
+        assert_eq!(last, self.tail, "the last of a queue");
+        waiting
+    }
+
+    /// Asserts in debug builds that both ends are there, or neither is, and that the tail is one.
+    #[inline]
+    fn check(&self, nodes: &Nodes) {
+        if cfg!(debug_assertions) {
+            assert_eq!(self.head == NIL, self.tail == NIL, "a queue with one end: {self:?}");
+            let tail = usize::try_from(self.tail).ok().and_then(|tail| nodes.nodes.get(tail));
+            assert!(tail.is_none_or(|tail| tail.next == NIL), "more behind the tail of {self:?}");
+        }
+    }
+
     /// Appends all of another queue, which is not empty.
     fn append_nodes(&mut self, nodes: &mut Nodes, other: Self) {
+        debug_assert!(!other.is_empty(), "nothing to append");
         if self.tail == NIL {
             self.head = other.head;
         } else {
             nodes.at(self.tail).next = other.head;
         }
         self.tail = other.tail;
+        self.check(nodes);
     }
 
     #[inline]
@@ -152,6 +207,7 @@ impl Fifo {
         }
         let at = self.head;
         let node = nodes.at(at);
+        debug_assert!(bytes <= node.io.length - node.done_bytes, "{bytes} of {node:?}");
         node.done_bytes += bytes;
         if node.io.payload_bytes() > 0 {
             waiting.bytes -= bytes;
@@ -163,6 +219,7 @@ impl Fifo {
             }
             waiting.requests -= 1;
             nodes.give_back(at);
+            self.check(nodes);
         }
     }
 
@@ -195,6 +252,7 @@ impl Fifo {
             at = next;
         }
         *self = kept;
+        self.check(nodes);
         taken
     }
 }
@@ -222,6 +280,7 @@ impl Waiting {
 
     #[inline]
     pub fn add(&mut self, io: &Io) {
+        debug_assert!(self.has_room_for(io), "{io:?} on top of {self:?}");
         self.requests += 1;
         self.bytes += io.payload_bytes();
     }
@@ -281,6 +340,14 @@ impl Queue {
             self.waiting.requests += other.waiting.requests;
             self.waiting.bytes += other.waiting.bytes;
         }
+    }
+
+    /// Asserts that the sums are what counting one by one gives.
+    ///
+    /// # Panics
+    /// If they are not.
+    pub fn invariants(&self, nodes: &Nodes) {
+        assert_eq!(self.waiting, self.class.count(nodes), "kept, and counted");
     }
 
     /// Moves the requests whose handle matches to a queue of their own, in their order.

@@ -119,6 +119,7 @@ impl Reserves {
     /// Charges `cost`, which was allowed.
     #[inline(never)] // as above
     pub fn charge(&mut self, cost: Cost) {
+        debug_assert!(self.are_ready(&cost), "{cost:?} may not go");
         self.guard.charge(cost.guard.into());
         let Some(Credits { operations, bytes }) = self.credits.as_deref_mut() else { return };
         if let Some(credit) = operations {

@@ -20,6 +20,7 @@
 //! slots make the next deadline a few instructions.
 
 mod bitmap;
+mod invariants;
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -41,6 +42,8 @@ const NOWHERE: u16 = u16::MAX;
 const NIL: u32 = u32::MAX;
 
 const _: () = assert!(NEAR_SLOTS.is_power_of_two() && FAR_SLOTS.is_power_of_two());
+// So a slot's number is always a `u16`, and never `NOWHERE`.
+const _: () = assert!(NEAR_SLOTS + FAR_SLOTS < 1 << 16);
 
 /// Where an entry is.
 #[derive(Clone, Copy, Debug)]
@@ -108,6 +111,11 @@ impl Wheel {
         self.link(entry).near_slot = low_bits(tick);
     }
 
+    /// Whether `entry` is in a list.
+    pub fn contains(&self, entry: u32) -> bool {
+        self.links.get(index(entry)).is_some_and(|link| link.list != NOWHERE)
+    }
+
     /// Takes `entry` out of whatever list it is in, if any.
     pub fn remove(&mut self, entry: u32) {
         let Link { next, previous, list, .. } = *self.link(entry);
@@ -125,6 +133,7 @@ impl Wheel {
             }
         }
         self.link(entry).list = NOWHERE;
+        self.check_without(list);
     }
 
     /// Moves what has expired by `now` to the due list, at most `moves_max` entries at a time. What
@@ -153,7 +162,9 @@ impl Wheel {
     /// The ring is cut and joined whole: one by one the entries only note where they are. At
     /// most `moves_max`, and at least one; returns how many more may be.
     fn expire(&mut self, list: u16, moves_max: u32) -> u32 {
+        debug_assert!(list < NEAR_LISTS && moves_max > 0, "list {list}, {moves_max} moves");
         let head = self.heads[usize::from(list)];
+        debug_assert_ne!(head, NIL, "list {list} is empty");
         let tail = self.link(head).previous;
         let mut moves = moves_max - 1;
         let mut last = head;
@@ -171,6 +182,9 @@ impl Wheel {
             self.heads[usize::from(list)] = rest;
         }
         self.append_due(head, last);
+        self.check_without(list);
+        self.check_touched(LIST_DUE, head);
+        self.check_touched(LIST_DUE, last);
         moves
     }
 
@@ -234,6 +248,7 @@ impl Wheel {
             self.heads[usize::from(list)] = next;
         }
         self.link(head).list = NOWHERE;
+        self.check_without(list);
         Some(head)
     }
 
@@ -317,16 +332,19 @@ impl Wheel {
     }
 
     fn push_back(&mut self, list: u16, entry: u32) {
+        debug_assert!(!self.contains(entry), "entry {entry} is in a list");
         let head = self.heads[usize::from(list)];
         if head == NIL {
             self.heads[usize::from(list)] = entry;
             *self.link(entry) = Link { next: entry, previous: entry, list, near_slot: 0 };
+            self.check_touched(list, entry);
             return;
         }
         let tail = self.link(head).previous;
         self.link(head).previous = entry;
         self.link(tail).next = entry;
         *self.link(entry) = Link { next: head, previous: tail, list, near_slot: 0 };
+        self.check_touched(list, entry);
     }
 
     fn link(&mut self, entry: u32) -> &mut Link {
@@ -488,6 +506,10 @@ mod tests {
                             prop_assert!(!overdue, "{entry} should have come out");
                         }
                     }
+                }
+                wheel.invariants();
+                for (entry, deadline) in (0..).zip(&waiting) {
+                    prop_assert_eq!(wheel.contains(entry), deadline.is_some(), "{}", entry);
                 }
                 let first = waiting.iter().flatten().min();
                 prop_assert_eq!(first.is_some(), wheel.next_deadline().is_some());

@@ -126,6 +126,7 @@ proptest! {
                 keep(now, dispatch);
             }
             references[index].submit(now, io);
+            scheduler.invariants();
             end = now;
         }
         end += 100 * NS_PER_S;

@@ -148,9 +148,11 @@ impl World {
             }
             if self.rng.one_in(400) {
                 self.mishap();
+                self.scheduler.invariants();
             }
         }
         self.dispatch();
+        self.scheduler.invariants();
         self.checkers.finish()
     }
 

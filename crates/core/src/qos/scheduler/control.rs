@@ -430,6 +430,7 @@ impl Scheduler {
         let Some(wheel) = &mut self.sharing.instance_wheel else { return };
         wheel.remove(slot);
         self.serve_instance(slot);
+        self.check_touched_instance(slot);
     }
 
     /// Takes a volume's share away and returns what waited.

@@ -21,6 +21,7 @@
 
 mod control;
 mod export;
+mod invariants;
 mod limiters;
 mod phase;
 mod round_robin;
@@ -38,6 +39,7 @@ pub use words::{
     TooManyVolumes, VolumeIndex,
 };
 
+use self::invariants::NextCheck;
 use self::share::Sharing;
 use super::cost::Counting;
 use super::limiter::{Exceeded, Limiter};
@@ -98,6 +100,7 @@ pub struct Scheduler {
     nodes: Nodes,
     wheel: Wheel,
     output: VecDeque<Dispatch>,
+    next_check: NextCheck,
 }
 
 impl Scheduler {
@@ -115,6 +118,7 @@ impl Scheduler {
             nodes: Nodes::new(),
             wheel: Wheel::new(now),
             output: VecDeque::with_capacity(OUTPUT_DISPATCHES_MAX),
+            next_check: NextCheck::default(),
         }
     }
 
@@ -226,6 +230,7 @@ impl Scheduler {
         if idle {
             self.serve(slot);
         }
+        self.check_touched(slot);
         Ok(())
     }
 
@@ -244,6 +249,7 @@ impl Scheduler {
                     return;
                 };
                 self.serve(slot);
+                self.check_touched(slot);
             }
         }
     }
@@ -341,6 +347,7 @@ impl Scheduler {
     }
 
     fn set_now(&mut self, now: Instant) {
+        self.check_now_and_then();
         if now < self.now {
             self.clock_steps_back += 1;
         } else {
@@ -357,6 +364,7 @@ impl Scheduler {
     fn look_again(&mut self, slot: u32) {
         self.wheel.remove(slot);
         self.serve(slot);
+        self.check_touched(slot);
     }
 
     /// Reads a word of everything the next few volumes' turns will touch, and does nothing with it.

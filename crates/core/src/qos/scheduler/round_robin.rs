@@ -54,6 +54,8 @@ impl Scheduler {
             }
             self.sharing.line_up(share, flow);
             self.look_again(slot);
+        } else {
+            self.check_touched(slot);
         }
         Ok(())
     }
@@ -79,6 +81,7 @@ impl Scheduler {
             let Some(wheel) = &mut self.sharing.instance_wheel else { break };
             let Some(instance) = wheel.pop_due() else { break };
             self.serve_instance(instance);
+            self.check_touched_instance(instance);
         }
         for device in 0..self.sharing.device_queues.len() {
             let device_queue = &self.sharing.device_queues[device];
@@ -92,7 +95,10 @@ impl Scheduler {
     pub(super) fn complete_ticket(&mut self, ticket: Ticket) {
         match self.sharing.redeem(ticket, self.now) {
             None => self.sharing.unknown_completions += 1,
-            Some((device, true)) => self.pump(device),
+            Some((device, true)) => {
+                self.pump(device);
+                self.check_touched_device(device);
+            }
             Some((_, false)) => {}
         }
     }

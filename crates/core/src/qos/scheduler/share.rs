@@ -178,8 +178,8 @@ pub(super) struct Sharing {
     pub(super) instance_wheel: Option<Wheel>,
     pub(super) device_queues: Vec<DeviceQueue>,
     /// What devices work on, each with the generation of its ticket.
-    in_service: Vec<(InService, u32)>,
-    vacant_tickets: Vec<u32>,
+    pub(super) in_service: Vec<(InService, u32)>,
+    pub(super) vacant_tickets: Vec<u32>,
     pub(super) unknown_completions: u64,
 }
 

@@ -197,6 +197,30 @@ impl Device {
         !self.by_virtual_time.is_empty()
     }
 
+    /// Whether a flow is in line.
+    pub fn is_in_line(&self, flow: u32) -> bool {
+        self.by_virtual_time.contains(flow)
+    }
+
+    /// Flows in line.
+    pub const fn in_line(&self) -> usize {
+        self.by_virtual_time.len()
+    }
+
+    /// Asserts that what is due or urgent is in line, and that what is in flight adds up to what
+    /// the device works on.
+    ///
+    /// # Panics
+    /// If it is not so.
+    pub fn invariants<'a>(&self, works_on: impl Iterator<Item = &'a InService>) {
+        let Self { by_tag, by_virtual_time, urgent, .. } = self;
+        [by_tag, by_virtual_time, urgent].into_iter().for_each(Heap::invariants);
+        for (_, flow) in by_tag.iter().chain(urgent.iter()) {
+            assert!(self.is_in_line(flow), "attachment {flow} is due or urgent, and not in line");
+        }
+        self.window.invariants(works_on.map(|quantum| (quantum.cost_ns, quantum.is_long)));
+    }
+
     /// Lets a flow wait for its turn. Its request waits since the first of the times, here or for
     /// its instance: one that comes back from there keeps its place among those that are due, or
     /// others that share the instance could take what it lets pass before it every time.
@@ -300,6 +324,7 @@ impl Device {
         now: Instant,
     ) -> DispatchReason {
         let due = self.due(flow).unwrap_or_else(|| place.tag.max(hoarded(now)));
+        debug_assert!(self.has_room_for(quantum.cost_ns, urgent, now), "no room for {quantum:?}");
         let reason = if place.has_reservation() && (due <= now || urgent) {
             let late = now.since(due);
             if late > LATE {
@@ -404,6 +429,7 @@ pub(crate) struct InService {
 
 /// `a * b / c`, rounded down; saturates. `c` is not 0.
 fn scale(a: u64, b: u64, c: u64) -> u64 {
+    debug_assert!(c > 0, "{a} * {b} / 0");
     match a.checked_mul(b) {
         Some(product) => product / c, // always, where a request takes less than 18 s
         None => u64::try_from(u128::from(a) * u128::from(b) / u128::from(c)).unwrap_or(u64::MAX),

@@ -167,6 +167,7 @@ impl Flow {
 
     /// Takes over what waits of a volume; to be called while nothing waits here.
     pub const fn take_over(&mut self, queue: &Queue) {
+        debug_assert!(self.is_empty(), "what waits here would be lost");
         self.normal = queue.class;
         self.waiting = queue.waiting;
     }
@@ -174,6 +175,23 @@ impl Flow {
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.waiting.requests == 0
+    }
+
+    /// Asserts that what waits is counted right, and that a class goes on whose first request was
+    /// dispatched in part.
+    ///
+    /// # Panics
+    /// If it is not so.
+    pub fn invariants(&self, nodes: &Nodes) {
+        let (mut counted, urgent) = (self.normal.count(nodes), self.urgent.count(nodes));
+        counted.requests += urgent.requests;
+        counted.bytes += urgent.bytes;
+        assert_eq!(self.waiting, counted, "kept, and counted");
+        for (class, is_urgent) in [(&self.normal, false), (&self.urgent, true)] {
+            let started = class.head(nodes).is_some_and(|head| head.portion.started);
+            let goes_on = self.started == Some(is_urgent);
+            assert_eq!(started, goes_on, "whether its first request was dispatched in part");
+        }
     }
 
     pub const fn requests(&self) -> u32 {

@@ -20,7 +20,6 @@ impl Heap {
         self.items.is_empty()
     }
 
-    #[cfg(test)]
     pub const fn len(&self) -> usize {
         self.items.len()
     }
@@ -36,6 +35,11 @@ impl Heap {
     /// The smallest key and its entry.
     pub fn first(&self) -> Option<(u64, u32)> {
         self.items.first().copied()
+    }
+
+    /// All entries with their keys, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u32)> {
+        self.items.iter().copied()
     }
 
     pub fn contains(&self, entry: u32) -> bool {
@@ -56,6 +60,7 @@ impl Heap {
         };
         let at = self.rise(at);
         self.sink(at);
+        self.check_entry(entry);
     }
 
     /// Takes `entry` out, if it is there.
@@ -68,8 +73,20 @@ impl Heap {
             return;
         }
         self.items.swap_remove(at);
+        let moved = self.items[at].1;
         let at = self.rise(at);
         self.sink(at);
+        self.check_entry(moved);
+    }
+
+    /// Asserts in debug builds what holds of an entry that was put somewhere.
+    #[inline]
+    fn check_entry(&self, entry: u32) {
+        if cfg!(debug_assertions) {
+            let at = self.position(entry);
+            assert!(at.is_some(), "entry {entry} is not there");
+            at.into_iter().for_each(|at| self.check(at));
+        }
     }
 
     /// Lowers all keys by `amount`; what is below it becomes 0.
@@ -81,6 +98,25 @@ impl Heap {
         }
         for at in 0..self.items.len() {
             self.rise(at);
+        }
+    }
+
+    /// Asserts that no entry is before its parent, and that each is where its position says.
+    ///
+    /// # Panics
+    /// If it is not so.
+    pub fn invariants(&self) {
+        (0..self.items.len()).for_each(|at| self.check(at));
+        let present = self.positions.iter().filter(|position| **position != ABSENT).count();
+        assert_eq!(present, self.items.len(), "entries with a position, and items");
+    }
+
+    /// Asserts what holds of one item.
+    fn check(&self, at: usize) {
+        let item = self.items[at];
+        assert_eq!(self.position(item.1), Some(at), "the position of {item:?}");
+        if let Some(parent) = at.checked_sub(1).map(|below| below / CHILDREN) {
+            assert!(self.items[parent] < item, "{item:?} is below {:?}", self.items[parent]);
         }
     }
 
@@ -159,6 +195,7 @@ mod tests {
                     }
                 }
                 let first = model.iter().map(|(entry, key)| (*key, *entry)).min();
+                heap.invariants();
                 prop_assert_eq!(heap.first(), first);
                 prop_assert_eq!(heap.len(), model.len());
             }

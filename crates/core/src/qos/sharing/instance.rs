@@ -7,7 +7,7 @@
 //! gets five times as much as one of 3,000. A flow with a single small request is let in at the
 //! front once a round: it waits for one quantum at most.
 
-use super::flow::{Flow, HeldBy, NIL, at};
+use super::flow::{Flow, HeldBy, NIL, Waits, at};
 use super::model::InstancePacing;
 use super::ring::{Place, Ring};
 use crate::qos::cost::Cost;
@@ -261,6 +261,36 @@ impl Instance {
         self.rings[ring].waiting == 1 && (self.rings[other].waiting == 0 || !candidates[other])
     }
 
+    /// Whether somebody waits in a ring.
+    pub fn is_waited_for(&self, ring: u8) -> bool {
+        self.rings[usize::from(ring)].waiting > 0
+    }
+
+    /// Flows that wait, in both rings.
+    pub const fn waiting(&self) -> u32 {
+        self.rings[0].waiting + self.rings[1].waiting
+    }
+
+    /// Asserts that both rings are whole and that who is in one says so; the instance's slot is
+    /// `slot`.
+    ///
+    /// # Panics
+    /// If it is not so.
+    pub fn invariants(&self, flows: &[Flow], slot: u32) {
+        for (number, ring) in (0..).zip(&self.rings) {
+            let mut flow = ring.first;
+            for _ in 0..ring.waiting {
+                let Flow { instance, waits, ring, next, .. } = flows[at(flow)];
+                assert_eq!((instance, waits), (slot, Waits::AtInstance), "where {flow} waits");
+                assert_eq!(ring, number, "the ring of attachment {flow}");
+                assert_eq!(flows[at(next)].previous, flow, "the one before attachment {next}");
+                flow = next;
+            }
+            assert_eq!(flow, ring.first, "ring {number} of instance {slot}: {ring:?}");
+            assert_eq!(ring.waiting == 0, ring.first == NIL, "{ring:?}");
+        }
+    }
+
     /// What a quantum takes of the limit it takes most of; see [`Cost::share_ns`].
     pub fn share_ns(&self, cost: &Cost) -> u64 {
         cost.share_ns(self.operations_per_second, self.bytes_per_second)
@@ -302,7 +332,7 @@ impl Instance {
     /// Puts a flow in a ring, by when its last turn was; at the front if it is light, that was a
     /// round ago, and the first of the ring had one since.
     pub fn join(&mut self, flows: &mut [Flow], flow: u32, ring: usize, light: bool) {
-        let round = self.rings[0].waiting + self.rings[1].waiting;
+        let round = self.waiting();
         let away = self.since_turn(&flows[at(flow)]);
         let first = flows.get(at(self.rings[ring].first)).map_or(0, |first| self.since_turn(first));
         let at_front = light && away >= round && away >= first;
@@ -392,7 +422,7 @@ impl Instance {
             operations: self.limiter.operations_charged(),
             bytes: self.bytes,
             exceeded: self.limiter.exceeded(&self.reserves, now),
-            waiting: self.rings[0].waiting + self.rings[1].waiting,
+            waiting: self.waiting(),
         }
     }
 

@@ -165,6 +165,23 @@ impl InFlight {
         self.requests
     }
 
+    /// Asserts that the sums are those of what is in flight, each with its cost and whether it is a
+    /// long one.
+    ///
+    /// # Panics
+    /// If they are not.
+    pub fn invariants(&self, in_flight: impl Iterator<Item = (u64, bool)>) {
+        let (mut requests, mut long, mut short_ns, mut long_ns) = (0, 0, 0_u64, 0_u64);
+        for (cost_ns, is_long) in in_flight {
+            requests += 1;
+            long += u32::from(is_long);
+            let sum = if is_long { &mut long_ns } else { &mut short_ns };
+            *sum = sum.saturating_add(cost_ns);
+        }
+        let kept = (self.requests, self.long, self.short_ns, self.long_ns);
+        assert_eq!(kept, (requests, long, short_ns, long_ns), "in flight: kept, and added up");
+    }
+
     /// A request goes. Returns whether it is a long one, which its completion must say.
     pub fn dispatched(&mut self, cost_ns: u64) -> bool {
         let is_long = self.is_long(cost_ns);
@@ -191,6 +208,7 @@ impl InFlight {
         (cost_ns, is_long): (u64, bool),
         small: Option<Duration>,
     ) {
+        debug_assert!(self.requests > 0, "a completion, and nothing is in flight");
         self.long = self.long.saturating_sub(u32::from(is_long));
         let sum = if is_long { &mut self.long_ns } else { &mut self.short_ns };
         *sum = sum.saturating_sub(cost_ns);

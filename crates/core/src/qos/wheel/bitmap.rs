@@ -18,6 +18,23 @@ impl<const WORDS: usize> Bitmap<WORDS> {
         self.summary == 0
     }
 
+    pub fn contains(&self, slot: u16) -> bool {
+        self.words[usize::from(slot / 64)] >> (slot % 64) & 1 == 1
+    }
+
+    /// How many slots are occupied.
+    ///
+    /// # Panics
+    /// If the summary does not mark exactly the words that mark something.
+    pub fn count(&self) -> usize {
+        let mut count = 0;
+        for (word, bits) in self.words.iter().enumerate() {
+            assert_eq!(self.summary >> word & 1 == 1, *bits != 0, "word {word}");
+            count += bits.count_ones();
+        }
+        usize::try_from(count).unwrap_or(usize::MAX)
+    }
+
     pub fn set(&mut self, slot: u16) {
         self.words[usize::from(slot / 64)] |= 1 << (slot % 64);
         self.summary |= 1 << (slot / 64);
