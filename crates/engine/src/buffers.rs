@@ -51,6 +51,7 @@ impl BufferPool {
         if let Some(buffer) = self.free[class].pop() {
             self.unneeded[class] = self.unneeded[class].min(self.free[class].len());
             self.in_use += buffer.capacity();
+            self.check();
             return Some(buffer);
         }
         self.unneeded[class] = 0;
@@ -60,14 +61,18 @@ impl BufferPool {
         }
         self.bytes += bytes;
         self.in_use += bytes;
+        self.check();
         Some(Buffer::new(bytes))
     }
 
     /// Takes a buffer back.
     pub fn give(&mut self, buffer: Buffer) {
+        let class = class_of(buffer.capacity());
+        debug_assert_eq!(buffer.capacity(), CLASS_BYTES[class], "a buffer of another pool");
         self.gave_back += 1;
         self.in_use -= buffer.capacity();
-        self.free[class_of(buffer.capacity())].push(buffer);
+        self.free[class].push(buffer);
+        self.check();
     }
 
     /// Buffers that came back since the beginning: whoever found the pool exhausted need not look
@@ -85,6 +90,9 @@ impl BufferPool {
             let kept = free.len() - (*unneeded).min(free.len());
             self.bytes -= free.drain(kept..).map(|buffer| buffer.capacity()).sum::<usize>();
             *unneeded = free.len();
+        }
+        if cfg!(debug_assertions) {
+            self.invariants();
         }
         if before - self.bytes >= TRIM_BYTES_MIN {
             // SAFETY: it only makes the allocator give free pages back to the system.
@@ -115,6 +123,35 @@ impl BufferPool {
         let kept_for_small = if bytes > QUANTUM_BYTES_MAX { self.bytes_max / 8 } else { 0 };
         let needed = whole * quantum + last;
         self.in_use + needed + held_bytes + kept_for_small <= self.bytes_max
+    }
+
+    /// Asserts that the sums are those of the buffers, which all are of the size of their class, and
+    /// that the bound holds.
+    ///
+    /// # Panics
+    /// If it is not so.
+    pub fn invariants(&self) {
+        self.check_sums();
+        for (free, bytes) in self.free.iter().zip(CLASS_BYTES) {
+            let is_one = |buffer: &Buffer| buffer.capacity() == bytes;
+            assert!(free.iter().all(is_one), "a buffer of another size among those of {bytes}");
+        }
+    }
+
+    /// The same without a look at each buffer.
+    fn check_sums(&self) {
+        let kept = self.free.iter().zip(CLASS_BYTES).map(|(free, bytes)| free.len() * bytes);
+        let kept = kept.sum::<usize>();
+        assert_eq!(self.bytes, self.in_use + kept, "bytes in all, and handed out and kept");
+        let most = self.bytes_max;
+        assert!(self.bytes <= most, "{} bytes of payload memory, {most} at most", self.bytes);
+    }
+
+    /// Looks at the sums after each change, in debug builds. [`Self::trim`] looks at each buffer.
+    fn check(&self) {
+        if cfg!(debug_assertions) {
+            self.check_sums();
+        }
     }
 
     /// Frees one kept buffer of another class to make room; the bytes gained.
@@ -154,6 +191,7 @@ mod tests {
         few.into_iter().for_each(|buffer| pool.give(buffer));
         pool.trim();
         assert_eq!((pool.free[0].len(), pool.bytes), (3, 3 * 4_096));
+        pool.invariants();
         pool.trim();
         assert!(pool.is_empty());
     }
@@ -168,6 +206,7 @@ mod tests {
         assert_eq!(pool.bytes_in_use(), 0);
         let small: Vec<Buffer> = std::iter::from_fn(|| pool.take(16 << 10)).collect();
         assert_eq!(small.len(), 32);
+        pool.invariants();
         assert_eq!(pool.bytes_in_use(), 512 << 10);
     }
 }
