@@ -20,6 +20,7 @@
 //! | [`lease`] | one limit that several cores or nodes spend from |
 //! | [`scheduler`] | all of it for many volumes: the only part an engine talks to |
 //! | `phase` | when a scheduler does again what it did before |
+//! | `slots` | places of volumes, attachments and so on, and tables that take no other |
 //! | [`trace`] | what a scheduler was asked and answered, to be asked again |
 
 pub mod admission;
@@ -36,6 +37,7 @@ mod queue;
 mod reserves;
 pub mod scheduler;
 pub mod sharing;
+mod slots;
 pub mod trace;
 mod wheel;
 

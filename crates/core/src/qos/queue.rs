@@ -3,18 +3,15 @@
 //! An empty queue is 16 bytes. The slab grows to the largest number of requests that ever waited at
 //! once and is then reused for ever: the steady state allocates nothing.
 
-use alloc::vec::Vec;
-
 use super::cost::Portion;
 use super::phase::Phase;
 use super::scheduler::Io;
+use super::slots::{NodeSlot, Slot, Table};
 use crate::limits::{VOLUME_QUEUED_BYTES_MAX, VOLUME_QUEUED_REQUESTS_MAX, VOLUMES_PER_CORE_MAX};
 use crate::request::Operation;
 
-const NIL: u32 = u32::MAX;
-
 /// Nodes there are at most: the queues of all volumes and of all attachments are full. So their
-/// number is always a `u32`, and never `NIL`.
+/// number is always a `u32`, and never that of none.
 const NODES_MAX: usize = 2 * VOLUMES_PER_CORE_MAX * VOLUME_QUEUED_REQUESTS_MAX;
 
 const _: () = assert!(NODES_MAX < 1 << 31);
@@ -26,7 +23,7 @@ struct Node {
     io: Io,
     /// Bytes of it that have been dispatched already.
     done_bytes: u32,
-    next: u32,
+    next: NodeSlot,
 }
 
 const _: () = assert!(size_of::<Node>() == 32);
@@ -34,14 +31,14 @@ const _: () = assert!(size_of::<Node>() == 32);
 /// The nodes of all queues of a scheduler.
 #[derive(Debug)]
 pub(crate) struct Nodes {
-    nodes: Vec<Node>,
+    nodes: Table<NodeSlot, Node>,
     /// First of the unused nodes, the most recently used one: it is warm.
-    free: u32,
+    free: NodeSlot,
 }
 
 impl Nodes {
     pub const fn new() -> Self {
-        Self { nodes: Vec::new(), free: NIL }
+        Self { nodes: Table::new(), free: NodeSlot::NONE }
     }
 
     /// Nodes that were ever in use at the same time.
@@ -61,22 +58,21 @@ impl Nodes {
     ///
     /// # Panics
     /// If there are more of them than nodes: then it comes back to itself.
-    fn follow(&self, first: u32) -> impl Iterator<Item = (u32, &Node)> {
+    fn follow(&self, first: NodeSlot) -> impl Iterator<Item = (NodeSlot, &Node)> {
         let (mut at, mut passed) = (first, 0);
         core::iter::from_fn(move || {
-            let node = self.nodes.get(usize::try_from(at).unwrap_or(usize::MAX))?;
+            let node = self.nodes.get(at)?;
             passed += 1;
             assert!(passed <= self.nodes.len(), "a list of requests comes back to itself");
             Some((core::mem::replace(&mut at, node.next), node))
         })
     }
 
-    fn take(&mut self, io: Io) -> u32 {
-        let node = Node { io, done_bytes: 0, next: NIL };
-        if self.free == NIL {
-            self.nodes.push(node);
-            debug_assert!(self.nodes.len() <= NODES_MAX, "{} nodes", self.nodes.len());
-            return u32::try_from(self.nodes.len() - 1).unwrap_or(NIL);
+    fn take(&mut self, io: Io) -> NodeSlot {
+        let node = Node { io, done_bytes: 0, next: NodeSlot::NONE };
+        if self.free.is_none() {
+            debug_assert!(self.nodes.len() < NODES_MAX, "{} nodes", self.nodes.len());
+            return self.nodes.push(node);
         }
         let at = self.free;
         self.free = self.at(at).next;
@@ -84,21 +80,21 @@ impl Nodes {
         at
     }
 
-    fn give_back(&mut self, at: u32) {
+    fn give_back(&mut self, at: NodeSlot) {
         self.at(at).next = self.free;
         self.free = at;
     }
 
-    fn at(&mut self, at: u32) -> &mut Node {
-        &mut self.nodes[usize::try_from(at).unwrap_or(usize::MAX)]
+    fn at(&mut self, at: NodeSlot) -> &mut Node {
+        &mut self.nodes[at]
     }
 }
 
 /// Requests in the order they came, without their number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fifo {
-    head: u32,
-    tail: u32,
+    head: NodeSlot,
+    tail: NodeSlot,
 }
 
 /// The first request of a queue: what is left of it, and whose it is.
@@ -109,10 +105,10 @@ pub(crate) struct Head {
 }
 
 impl Fifo {
-    pub const EMPTY: Self = Self { head: NIL, tail: NIL };
+    pub const EMPTY: Self = Self { head: NodeSlot::NONE, tail: NodeSlot::NONE };
 
     pub const fn is_empty(&self) -> bool {
-        self.head == NIL
+        self.head.is_none()
     }
 
     #[inline]
@@ -126,7 +122,7 @@ impl Fifo {
     /// # Panics
     /// If the tail is not the last of them, or one was dispatched to its end.
     pub fn count(&self, nodes: &Nodes) -> Waiting {
-        let (mut waiting, mut last) = (Waiting::NOTHING, NIL);
+        let (mut waiting, mut last) = (Waiting::NOTHING, NodeSlot::NONE);
         for (at, Node { io, done_bytes, .. }) in nodes.follow(self.head) {
             assert!(*done_bytes < io.length || *done_bytes == 0, "{io:?}: {done_bytes} are done");
             waiting.requests += 1;
@@ -141,16 +137,19 @@ impl Fifo {
     #[inline]
     fn check(&self, nodes: &Nodes) {
         if cfg!(debug_assertions) {
-            assert_eq!(self.head == NIL, self.tail == NIL, "a queue with one end: {self:?}");
-            let tail = usize::try_from(self.tail).ok().and_then(|tail| nodes.nodes.get(tail));
-            assert!(tail.is_none_or(|tail| tail.next == NIL), "more behind the tail of {self:?}");
+            assert_eq!(self.head.is_none(), self.tail.is_none(), "a queue with one end: {self:?}");
+            let tail = nodes.nodes.get(self.tail);
+            assert!(
+                tail.is_none_or(|tail| tail.next.is_none()),
+                "more behind the tail of {self:?}"
+            );
         }
     }
 
     /// Appends all of another queue, which is not empty.
     fn append_nodes(&mut self, nodes: &mut Nodes, other: Self) {
         debug_assert!(!other.is_empty(), "nothing to append");
-        if self.tail == NIL {
+        if self.tail.is_none() {
             self.head = other.head;
         } else {
             nodes.at(self.tail).next = other.head;
@@ -161,7 +160,7 @@ impl Fifo {
 
     #[inline]
     pub fn head(&self, nodes: &Nodes) -> Option<Head> {
-        let node = nodes.nodes.get(usize::try_from(self.head).ok()?)?;
+        let node = nodes.nodes.get(self.head)?;
         let portion = Portion {
             operation: node.io.operation,
             offset: node.io.offset.saturating_add(u64::from(node.done_bytes)),
@@ -175,7 +174,7 @@ impl Fifo {
     /// Writes how long what waits is, and its names; `None` if it is not reads and writes alone,
     /// which cost what their length says.
     pub fn tell(&self, nodes: &Nodes, phase: &mut Phase) -> Option<()> {
-        let node = |at| nodes.nodes.get(usize::try_from(at).unwrap_or(usize::MAX));
+        let node = |at| nodes.nodes.get(at);
         let mut at = self.head;
         while let Some(Node { io, done_bytes, next }) = node(at) {
             if !matches!(io.operation, Operation::Read | Operation::Write { .. }) {
@@ -192,8 +191,8 @@ impl Fifo {
     /// Reads the first two requests and the last and does nothing with them: a turn looks at both,
     /// and what is answered is followed by another request at the end.
     pub fn warm_up(&self, nodes: &Nodes) -> u32 {
-        let node = |at| nodes.nodes.get(usize::try_from(at).unwrap_or(usize::MAX));
-        let next = |node: &Node| node.next;
+        let node = |at| nodes.nodes.get(at);
+        let next = |node: &Node| node.next.number();
         let second = node(self.head).and_then(|first| node(first.next));
         second.map_or(0, next) ^ node(self.tail).map_or(0, next)
     }
@@ -202,7 +201,7 @@ impl Fifo {
     /// one request waits less.
     #[inline]
     pub fn consume(&mut self, nodes: &mut Nodes, bytes: u32, waiting: &mut Waiting) {
-        if self.head == NIL {
+        if self.head.is_none() {
             return;
         }
         let at = self.head;
@@ -214,8 +213,8 @@ impl Fifo {
         }
         if node.done_bytes == node.io.length {
             self.head = node.next;
-            if self.head == NIL {
-                self.tail = NIL;
+            if self.head.is_none() {
+                self.tail = NodeSlot::NONE;
             }
             waiting.requests -= 1;
             nodes.give_back(at);
@@ -233,11 +232,11 @@ impl Fifo {
         let mut kept = Self::EMPTY;
         let mut taken = Queue::new();
         let mut at = self.head;
-        while at != NIL {
+        while !at.is_none() {
             let node = nodes.at(at);
             let (handle, next) = (node.io.handle, node.next);
             let bytes = node.io.payload_bytes().saturating_sub(node.done_bytes);
-            node.next = NIL;
+            node.next = NodeSlot::NONE;
             let one = Self { head: at, tail: at };
             if matches(handle) {
                 taken.append_all(
@@ -280,7 +279,6 @@ impl Waiting {
 
     #[inline]
     pub fn add(&mut self, io: &Io) {
-        debug_assert!(self.has_room_for(io), "{io:?} on top of {self:?}");
         self.requests += 1;
         self.bytes += io.payload_bytes();
     }
@@ -373,7 +371,7 @@ impl Iterator for Cancelled<'_> {
 
     fn next(&mut self) -> Option<u32> {
         let at = self.queue.class.head;
-        if at == NIL {
+        if at.is_none() {
             return None;
         }
         let node = self.nodes.at(at);
@@ -403,6 +401,7 @@ impl Drop for Cancelled<'_> {
 mod tests {
     use super::*;
     use crate::limits::REQUEST_BYTES_MAX;
+    use std::vec::Vec;
 
     fn io(handle: u32, length: u32) -> Io {
         Io { operation: Operation::Read, offset: 0, length, handle }

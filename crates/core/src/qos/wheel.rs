@@ -27,6 +27,7 @@ use alloc::vec::Vec;
 
 use self::bitmap::Bitmap;
 use super::phase::Phase;
+use super::slots::{Slot, Table, VolumeSlot};
 use crate::time::{Duration, Instant};
 
 /// The grain of deadlines. Debt keeps the mean exact whatever the grain; 50 us keeps a volume of
@@ -39,7 +40,6 @@ const NEAR_LISTS: u16 = 4_096;
 const LIST_DUE: u16 = NEAR_LISTS + 256;
 const LISTS: usize = 4_096 + 256 + 1;
 const NOWHERE: u16 = u16::MAX;
-const NIL: u32 = u32::MAX;
 
 const _: () = assert!(NEAR_SLOTS.is_power_of_two() && FAR_SLOTS.is_power_of_two());
 // So a slot's number is always a `u16`, and never `NOWHERE`.
@@ -47,9 +47,9 @@ const _: () = assert!(NEAR_SLOTS + FAR_SLOTS < 1 << 16);
 
 /// Where an entry is.
 #[derive(Clone, Copy, Debug)]
-struct Link {
-    next: u32,
-    previous: u32,
+struct Link<S> {
+    next: S,
+    previous: S,
     /// The list it is in, or `NOWHERE`.
     list: u16,
     /// Of an entry in the far level: its near slot, once dealt out.
@@ -57,43 +57,44 @@ struct Link {
 }
 
 /// Memory each entry takes.
-pub(crate) const LINK_BYTES: usize = size_of::<Link>();
+pub(crate) const LINK_BYTES: usize = size_of::<Link<VolumeSlot>>();
 
-const UNLINKED: Link = Link { next: NIL, previous: NIL, list: NOWHERE, near_slot: 0 };
+impl<S: Slot> Link<S> {
+    const UNLINKED: Self = Self { next: S::NONE, previous: S::NONE, list: NOWHERE, near_slot: 0 };
+}
 
-/// See the module's text. Entries are small numbers, dense from 0: the volumes' slots.
+/// See the module's text. Entries are named by their places in a table of the same length: those of
+/// volumes, or of instances.
 #[derive(Debug)]
-pub(crate) struct Wheel {
+pub(crate) struct Wheel<S> {
     /// The first tick that has not been expired.
     next_tick: u64,
     near_occupied: Bitmap<64>,
     far_occupied: Bitmap<4>,
     /// First entry of each list: near slots, far slots, due.
-    heads: Vec<u32>,
-    links: Vec<Link>,
+    heads: Vec<S>,
+    links: Table<S, Link<S>>,
 }
 
-impl Wheel {
+impl<S: Slot> Wheel<S> {
     pub fn new(now: Instant) -> Self {
         Self {
             next_tick: now.ns / TICK.ns,
             near_occupied: Bitmap::new(),
             far_occupied: Bitmap::new(),
-            heads: vec![NIL; LISTS],
-            links: Vec::new(),
+            heads: vec![S::NONE; LISTS],
+            links: Table::new(),
         }
     }
 
     /// Makes room for `entries` entries, the only time it allocates.
     pub fn grow(&mut self, entries: usize) {
-        if self.links.len() < entries {
-            self.links.resize(entries, UNLINKED);
-        }
+        self.links.grow(entries, Link::UNLINKED);
     }
 
     /// Lets `entry`, which must be in no list, come out as soon as it is `deadline` or a tick
     /// later.
-    pub fn insert(&mut self, entry: u32, deadline: Instant, now: Instant) {
+    pub fn insert(&mut self, entry: S, deadline: Instant, now: Instant) {
         if self.near_occupied.is_empty() && self.far_occupied.is_empty() {
             // Nothing waited for, so nothing advanced the wheel: catch up.
             self.next_tick = self.next_tick.max(now.ns / TICK.ns);
@@ -112,12 +113,12 @@ impl Wheel {
     }
 
     /// Whether `entry` is in a list.
-    pub fn contains(&self, entry: u32) -> bool {
-        self.links.get(index(entry)).is_some_and(|link| link.list != NOWHERE)
+    pub fn contains(&self, entry: S) -> bool {
+        self.links.get(entry).is_some_and(|link| link.list != NOWHERE)
     }
 
     /// Takes `entry` out of whatever list it is in, if any.
-    pub fn remove(&mut self, entry: u32) {
+    pub fn remove(&mut self, entry: S) {
         let Link { next, previous, list, .. } = *self.link(entry);
         if list == NOWHERE {
             return;
@@ -164,7 +165,7 @@ impl Wheel {
     fn expire(&mut self, list: u16, moves_max: u32) -> u32 {
         debug_assert!(list < NEAR_LISTS && moves_max > 0, "list {list}, {moves_max} moves");
         let head = self.heads[usize::from(list)];
-        debug_assert_ne!(head, NIL, "list {list} is empty");
+        debug_assert!(!head.is_none(), "list {list} is empty");
         let tail = self.link(head).previous;
         let mut moves = moves_max - 1;
         let mut last = head;
@@ -189,9 +190,9 @@ impl Wheel {
     }
 
     /// Appends a chain of entries, which know already that they are due.
-    fn append_due(&mut self, first: u32, last: u32) {
+    fn append_due(&mut self, first: S, last: S) {
         let head = self.heads[usize::from(LIST_DUE)];
-        if head == NIL {
+        if head.is_none() {
             self.heads[usize::from(LIST_DUE)] = first;
             self.join(last, first);
         } else {
@@ -202,7 +203,7 @@ impl Wheel {
     }
 
     /// Makes two entries neighbours.
-    fn join(&mut self, before: u32, after: u32) {
+    fn join(&mut self, before: S, after: S) {
         self.link(before).next = after;
         self.link(after).previous = before;
     }
@@ -218,25 +219,25 @@ impl Wheel {
     }
 
     /// Puts `entry`, which must be in no list, at the end of the due list.
-    pub fn push_due(&mut self, entry: u32) {
+    pub fn push_due(&mut self, entry: S) {
         self.push_back(LIST_DUE, entry);
     }
 
     /// Takes the first entry off the due list.
-    pub fn pop_due(&mut self) -> Option<u32> {
+    pub fn pop_due(&mut self) -> Option<S> {
         self.take_first(LIST_DUE)
     }
 
     /// Whether more than one entry is due.
     pub fn has_many_due(&self) -> bool {
         let head = self.heads[usize::from(LIST_DUE)];
-        head != NIL && self.links[index(head)].next != head
+        !head.is_none() && self.links[head].next != head
     }
 
     /// Takes the first entry off a list.
-    fn take_first(&mut self, list: u16) -> Option<u32> {
+    fn take_first(&mut self, list: u16) -> Option<S> {
         let head = self.heads[usize::from(list)];
-        if head == NIL {
+        if head.is_none() {
             return None;
         }
         let Link { next, previous, .. } = *self.link(head);
@@ -254,7 +255,7 @@ impl Wheel {
 
     /// Notes that nothing is left in a list.
     fn vacate(&mut self, list: u16) {
-        self.heads[usize::from(list)] = NIL;
+        self.heads[usize::from(list)] = S::NONE;
         if list < NEAR_LISTS {
             self.near_occupied.clear(list);
         } else if list < LIST_DUE {
@@ -263,10 +264,10 @@ impl Wheel {
     }
 
     /// The due list in order.
-    pub fn due(&self) -> impl Iterator<Item = u32> + '_ {
+    pub fn due(&self) -> impl Iterator<Item = S> + '_ {
         let head = self.heads[usize::from(LIST_DUE)];
-        core::iter::successors(Some(head).filter(|head| *head != NIL), move |entry| {
-            Some(self.links[index(*entry)].next).filter(|next| *next != head)
+        core::iter::successors(Some(head).filter(|head| !head.is_none()), move |entry| {
+            Some(self.links[*entry].next).filter(|next| *next != head)
         })
     }
 
@@ -274,7 +275,7 @@ impl Wheel {
     /// deadline, earlier only where the far level is dealt out. The origin of time while something
     /// is due.
     pub fn next_deadline(&self) -> Option<Instant> {
-        if self.heads[usize::from(LIST_DUE)] != NIL {
+        if !self.heads[usize::from(LIST_DUE)].is_none() {
             return Some(Instant::ZERO);
         }
         let Event { tick, .. } = self.next_event();
@@ -311,9 +312,9 @@ impl Wheel {
     }
 
     /// Writes when the only entry there is comes out; `None` if it is in the far level.
-    pub fn tell(&self, entry: u32, phase: &mut Phase) -> Option<()> {
+    pub fn tell(&self, entry: S, phase: &mut Phase) -> Option<()> {
         let tick = phase.at().ns / TICK.ns;
-        let list = self.links[index(entry)].list;
+        let list = self.links[entry].list;
         let ahead = match list {
             NOWHERE => 0,
             LIST_DUE => NEAR_SLOTS,
@@ -326,15 +327,15 @@ impl Wheel {
         Some(())
     }
 
-    fn push_near(&mut self, entry: u32, slot: u16) {
+    fn push_near(&mut self, entry: S, slot: u16) {
         self.near_occupied.set(slot);
         self.push_back(slot, entry);
     }
 
-    fn push_back(&mut self, list: u16, entry: u32) {
-        debug_assert!(!self.contains(entry), "entry {entry} is in a list");
+    fn push_back(&mut self, list: u16, entry: S) {
+        debug_assert!(!self.contains(entry), "entry {entry:?} is in a list");
         let head = self.heads[usize::from(list)];
-        if head == NIL {
+        if head.is_none() {
             self.heads[usize::from(list)] = entry;
             *self.link(entry) = Link { next: entry, previous: entry, list, near_slot: 0 };
             self.check_touched(list, entry);
@@ -347,8 +348,8 @@ impl Wheel {
         self.check_touched(list, entry);
     }
 
-    fn link(&mut self, entry: u32) -> &mut Link {
-        &mut self.links[index(entry)]
+    fn link(&mut self, entry: S) -> &mut Link<S> {
+        &mut self.links[entry]
     }
 }
 
@@ -370,17 +371,22 @@ fn low_bits(tick: u64) -> u16 {
     u16::try_from(tick % NEAR_SLOTS).unwrap_or(0)
 }
 
-fn index(entry: u32) -> usize {
-    usize::try_from(entry).unwrap_or(usize::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn due(wheel: &mut Wheel) -> Vec<u32> {
-        core::iter::from_fn(|| wheel.pop_due()).collect()
+    /// An entry.
+    fn e(number: u32) -> VolumeSlot {
+        VolumeSlot::new(number)
+    }
+
+    fn due(wheel: &mut Wheel<VolumeSlot>) -> Vec<u32> {
+        core::iter::from_fn(|| wheel.pop_due()).map(Slot::number).collect()
+    }
+
+    fn index(entry: u32) -> usize {
+        usize::try_from(entry).unwrap()
     }
 
     fn at(ticks: u64) -> Instant {
@@ -391,8 +397,8 @@ mod tests {
     fn a_deadline_is_rounded_up_to_a_tick() {
         let mut wheel = Wheel::new(Instant::ZERO);
         wheel.grow(2);
-        wheel.insert(0, Instant::from_ns(TICK.ns + 1), Instant::ZERO);
-        wheel.insert(1, at(1), Instant::ZERO);
+        wheel.insert(e(0), Instant::from_ns(TICK.ns + 1), Instant::ZERO);
+        wheel.insert(e(1), at(1), Instant::ZERO);
         assert_eq!(wheel.next_deadline(), Some(at(1)));
         wheel.advance(at(1), 10);
         assert_eq!(due(&mut wheel), [1]);
@@ -408,7 +414,7 @@ mod tests {
         let mut wheel = Wheel::new(Instant::ZERO);
         wheel.grow(100);
         for entry in 0..100 {
-            wheel.insert(entry, at(10_000), Instant::ZERO);
+            wheel.insert(e(entry), at(10_000), Instant::ZERO);
         }
         let mut out = Vec::new();
         for _ in 0..30 {
@@ -423,7 +429,7 @@ mod tests {
         let mut wheel = Wheel::new(Instant::ZERO);
         wheel.grow(1);
         let deadline = Instant::ZERO + Duration::from_secs(300);
-        wheel.insert(0, deadline, Instant::ZERO);
+        wheel.insert(e(0), deadline, Instant::ZERO);
         let mut looks = 0;
         let mut now = Instant::ZERO;
         while now < deadline {
@@ -432,7 +438,7 @@ mod tests {
             for entry in due(&mut wheel) {
                 looks += 1;
                 if now < deadline {
-                    wheel.insert(entry, deadline, now);
+                    wheel.insert(e(entry), deadline, now);
                 }
             }
         }
@@ -477,13 +483,13 @@ mod tests {
             for step in steps {
                 match step {
                     WheelCall::Insert { entry, ahead_ns } => {
-                        wheel.remove(entry);
+                        wheel.remove(e(entry));
                         let deadline = now + Duration::from_ns(ahead_ns);
-                        wheel.insert(entry, deadline, now);
+                        wheel.insert(e(entry), deadline, now);
                         waiting[index(entry)] = Some(deadline);
                     }
                     WheelCall::Remove { entry } => {
-                        wheel.remove(entry);
+                        wheel.remove(e(entry));
                         waiting[index(entry)] = None;
                     }
                     WheelCall::Advance { ahead_ns, moves_max } => {
@@ -491,12 +497,12 @@ mod tests {
                         // A caller comes back as long as there is work.
                         while wheel.next_deadline().is_some_and(|d| d <= now) {
                             wheel.advance(now, moves_max);
-                            while let Some(entry) = wheel.pop_due() {
+                            while let Some(entry) = wheel.pop_due().map(Slot::number) {
                                 let deadline = waiting[index(entry)].take();
                                 prop_assert!(deadline.is_some(), "{entry} was not waiting");
                                 let deadline = deadline.unwrap_or(now);
                                 if deadline > now {
-                                    wheel.insert(entry, deadline, now); // beyond the horizon
+                                    wheel.insert(e(entry), deadline, now); // beyond the horizon
                                     waiting[index(entry)] = Some(deadline);
                                 }
                             }
@@ -509,7 +515,7 @@ mod tests {
                 }
                 wheel.invariants();
                 for (entry, deadline) in (0..).zip(&waiting) {
-                    prop_assert_eq!(wheel.contains(entry), deadline.is_some(), "{}", entry);
+                    prop_assert_eq!(wheel.contains(e(entry)), deadline.is_some(), "{}", entry);
                 }
                 let first = waiting.iter().flatten().min();
                 prop_assert_eq!(first.is_some(), wheel.next_deadline().is_some());

@@ -3,17 +3,18 @@
 use super::share::{DeviceQueue, Sharing, Terms};
 use super::{
     AttachmentIndex, Cancelled, Counters, DeviceIndex, InstanceIndex, Io, NoSuch, Queue, Room,
-    Scheduler, SubmitError, VolumeIndex, index,
+    Scheduler, SubmitError, VolumeIndex,
 };
 use crate::limits::{DEVICES_PER_CORE_MAX, INSTANCES_PER_CORE_MAX, VOLUMES_PER_CORE_MAX};
 use crate::qos::limiter::Exceeded;
 use crate::qos::pacing::{Balances, Pacing};
 use crate::qos::sharing::device::{Device, Place};
-use crate::qos::sharing::flow::{Flow, NIL, Waits};
+use crate::qos::sharing::flow::{Flow, Waits};
 use crate::qos::sharing::instance::Instance;
 use crate::qos::sharing::{
     Claim, DeviceCounters, DeviceModel, DeviceOthers, InstanceCounters, InstancePacing,
 };
+use crate::qos::slots::{DeviceSlot, FlowSlot, InstanceSlot, ShareSlot, VolumeSlot};
 use crate::qos::wheel::Wheel;
 use crate::time::Instant;
 
@@ -24,21 +25,19 @@ impl Scheduler {
     /// When there are as many as may be.
     pub fn add_device(&mut self, now: Instant, model: &DeviceModel) -> Result<DeviceIndex, NoSuch> {
         self.set_now(now);
-        let slot = self.sharing.device_queues.len();
-        if slot >= DEVICES_PER_CORE_MAX {
+        if self.sharing.device_queues.len() >= DEVICES_PER_CORE_MAX {
             return Err(NoSuch::RoomForDevices);
         }
         let mut device = Device::new(self.now, model);
         device.grow(self.sharing.flows.len());
-        self.sharing.device_queues.push(DeviceQueue::new(device));
-        Ok(DeviceIndex(u32::try_from(slot).unwrap_or(NIL)))
+        Ok(DeviceIndex(self.sharing.device_queues.push(DeviceQueue::new(device))))
     }
 
     /// Puts another model of a device in force, for instance after a calibration. Reservations keep
     /// their I/Os per second.
     pub fn set_device(&mut self, now: Instant, device: DeviceIndex, model: &DeviceModel) {
         self.set_now(now);
-        let Some(device_queue) = self.sharing.device_queues.get_mut(index(device.0)) else {
+        let Some(device_queue) = self.sharing.device_queues.get_mut(device.0) else {
             return;
         };
         device_queue.device.set_model(model);
@@ -49,7 +48,7 @@ impl Scheduler {
     /// What waits is looked at again at once.
     pub fn set_device_others(&mut self, now: Instant, device: DeviceIndex, others: &DeviceOthers) {
         self.set_now(now);
-        let Some(device_queue) = self.sharing.device_queues.get_mut(index(device.0)) else {
+        let Some(device_queue) = self.sharing.device_queues.get_mut(device.0) else {
             return;
         };
         device_queue.device.hear(others);
@@ -59,7 +58,7 @@ impl Scheduler {
     /// When a device served an urgent request last.
     #[must_use]
     pub fn urgent_at(&self, device: DeviceIndex) -> Option<Instant> {
-        self.sharing.device_queues.get(index(device.0))?.device.urgent_at()
+        self.sharing.device_queues.get(device.0)?.device.urgent_at()
     }
 
     /// Whether requests wait for room at a device.
@@ -67,14 +66,14 @@ impl Scheduler {
     pub fn is_device_wanted(&self, device: DeviceIndex) -> bool {
         self.sharing
             .device_queues
-            .get(index(device.0))
+            .get(device.0)
             .is_some_and(|device_queue| device_queue.device.is_wanted())
     }
 
     /// What a device has done.
     #[must_use]
     pub fn device_counters(&self, device: DeviceIndex) -> DeviceCounters {
-        let device_queue = self.sharing.device_queues.get(index(device.0));
+        let device_queue = self.sharing.device_queues.get(device.0);
         device_queue
             .map_or_else(DeviceCounters::default, |device_queue| device_queue.device.counters())
     }
@@ -93,19 +92,19 @@ impl Scheduler {
         let instance = Instance::new(self.now, pacing, balances);
         let sharing = &mut self.sharing;
         if let Some(slot) = sharing.vacant_instances.pop() {
-            sharing.instances[index(slot)] = instance;
-            let generation = &mut sharing.instance_generations[index(slot)];
+            sharing.instances[slot] = instance;
+            let generation = &mut sharing.instance_generations[slot];
             *generation = generation.wrapping_add(1);
             return Ok(InstanceIndex { slot, generation: *generation });
         }
         if sharing.instances.len() >= INSTANCES_PER_CORE_MAX {
             return Err(NoSuch::RoomForInstances);
         }
-        sharing.instances.push(instance);
+        let slot = sharing.instances.push(instance);
         sharing.instance_generations.push(1);
         let count = sharing.instances.len();
         sharing.instance_wheel.get_or_insert_with(|| Wheel::new(now)).grow(count);
-        Ok(InstanceIndex { slot: u32::try_from(count - 1).unwrap_or(NIL), generation: 1 })
+        Ok(InstanceIndex { slot, generation: 1 })
     }
 
     /// Puts other limits of an instance in force from `now` on. Nothing is refilled, and what waits
@@ -118,7 +117,7 @@ impl Scheduler {
     ) {
         self.set_now(now);
         let Some(slot) = self.live_instance(instance) else { return };
-        self.sharing.instances[index(slot)].set_limits(self.now, pacing);
+        self.sharing.instances[slot].set_limits(self.now, pacing);
         self.look_at_instance(slot);
     }
 
@@ -131,7 +130,7 @@ impl Scheduler {
         if let Some(wheel) = &mut sharing.instance_wheel {
             wheel.remove(slot);
         }
-        let generation = &mut sharing.instance_generations[index(slot)];
+        let generation = &mut sharing.instance_generations[slot];
         *generation = generation.wrapping_add(1);
         sharing.vacant_instances.push(slot);
     }
@@ -153,7 +152,7 @@ impl Scheduler {
     pub fn instance_counters(&self, instance: InstanceIndex) -> InstanceCounters {
         let slot = self.live_instance(instance);
         slot.map_or_else(InstanceCounters::default, |slot| {
-            self.sharing.instances[index(slot)].counters(self.now)
+            self.sharing.instances[slot].counters(self.now)
         })
     }
 
@@ -161,7 +160,7 @@ impl Scheduler {
     pub fn instance_balances(&mut self, now: Instant, instance: InstanceIndex) -> Balances {
         self.set_now(now);
         let Some(slot) = self.live_instance(instance) else { return Balances::default() };
-        self.sharing.instances[index(slot)].balances(self.now)
+        self.sharing.instances[slot].balances(self.now)
     }
 
     /// Replaces the balances that are given, at most by their capacity.
@@ -173,7 +172,7 @@ impl Scheduler {
     ) {
         self.set_now(now);
         let Some(slot) = self.live_instance(instance) else { return };
-        self.sharing.instances[index(slot)].set_balances(self.now, balances);
+        self.sharing.instances[slot].set_balances(self.now, balances);
         self.look_at_instance(slot);
     }
 
@@ -186,7 +185,7 @@ impl Scheduler {
     ) -> Balances {
         self.set_now(now);
         let Some(slot) = self.live_instance(instance) else { return Balances::default() };
-        let unleased = self.sharing.instances[index(slot)].lease(self.now, unleased);
+        let unleased = self.sharing.instances[slot].lease(self.now, unleased);
         self.look_at_instance(slot);
         unleased
     }
@@ -208,26 +207,26 @@ impl Scheduler {
         self.set_now(now);
         let slot = self.live(volume).ok_or(NoSuch::Volume)?;
         let device = match device {
-            None => NIL,
-            Some(DeviceIndex(device)) if index(device) < self.sharing.device_queues.len() => device,
+            None => DeviceSlot::NONE,
+            Some(DeviceIndex(device)) if self.sharing.device_queues.get(device).is_some() => device,
             Some(_) => return Err(NoSuch::Device),
         };
         let instance = match instance {
-            None => NIL,
+            None => InstanceSlot::NONE,
             Some(instance) => self.live_instance(instance).ok_or(NoSuch::Instance)?,
         };
-        let share = match self.volumes[index(slot)].share {
-            NIL => self.add_share(slot, pacing, claim)?,
+        let share = match self.volumes[slot].share {
+            ShareSlot::NONE => self.add_share(slot, pacing, claim)?,
             share => share,
         };
         self.move_share(share, device);
-        self.sharing.terms[index(share)].set(self.now, pacing, claim);
-        let entry = &mut self.sharing.flows[index(share)];
+        self.sharing.terms[share].set(self.now, pacing, claim);
+        let entry = &mut self.sharing.flows[share.flow()];
         entry.place.set_weight(claim.weight);
-        if device != NIL {
+        if !device.is_none() {
             entry.place.set_claim(claim, Claim::least_reservation(pacing));
         }
-        self.move_flow(share, instance);
+        self.move_flow(share.flow(), instance);
         Ok(())
     }
 
@@ -244,20 +243,20 @@ impl Scheduler {
     ) -> Result<AttachmentIndex, NoSuch> {
         self.set_now(now);
         let slot = self.live(volume).ok_or(NoSuch::Volume)?;
-        let share = self.volumes[index(slot)].share;
-        if share == NIL {
+        let share = self.volumes[slot].share;
+        if share.is_none() {
             return Err(NoSuch::Volume);
         }
         let instance = match instance {
-            None => NIL,
+            None => InstanceSlot::NONE,
             Some(instance) => self.live_instance(instance).ok_or(NoSuch::Instance)?,
         };
         let nothing = Terms::new(self.now, &Pacing::UNLIMITED, &Claim::NONE);
         let flow = self.add_flow(slot, nothing)?;
-        self.sharing.flows[index(flow)].sibling = self.sharing.flows[index(share)].sibling;
-        self.sharing.flows[index(share)].sibling = flow;
+        self.sharing.flows[flow].sibling = self.sharing.flows[share.flow()].sibling;
+        self.sharing.flows[share.flow()].sibling = flow;
         self.move_flow(flow, instance);
-        Ok(AttachmentIndex { flow, generation: self.sharing.flow_generations[index(flow)] })
+        Ok(AttachmentIndex { flow, generation: self.sharing.flow_generations[flow] })
     }
 
     /// Ends an attachment made by [`Scheduler::attach`] and returns the handles of what it had
@@ -266,20 +265,20 @@ impl Scheduler {
         self.set_now(now);
         let mut queue = Queue::new();
         if let Some(flow) = self.live_attachment(attachment) {
-            let slot = self.sharing.flows[index(flow)].volume;
-            let share = self.volumes[index(slot)].share;
+            let slot = self.sharing.flows[flow].volume;
+            let share = self.volumes[slot].share;
             self.sharing.withdraw(self.now, share, flow);
-            queue = self.sharing.flows[index(flow)].extract(&mut self.nodes, |_| true);
-            let mut before = share;
-            while before != NIL && self.sharing.flows[index(before)].sibling != flow {
-                before = self.sharing.flows[index(before)].sibling;
+            queue = self.sharing.flows[flow].extract(&mut self.nodes, |_| true);
+            let mut before = share.flow();
+            while !before.is_none() && self.sharing.flows[before].sibling != flow {
+                before = self.sharing.flows[before].sibling;
             }
-            if before != NIL {
-                let sibling = self.sharing.flows[index(flow)].sibling;
-                self.sharing.flows[index(before)].sibling = sibling;
+            if !before.is_none() {
+                let sibling = self.sharing.flows[flow].sibling;
+                self.sharing.flows[before].sibling = sibling;
             }
-            if let Some(last) = self.sharing.flows.get_mut(index(share))
-                && last.sibling == NIL
+            if let Some(last) = self.sharing.flows.get_mut(share.flow())
+                && last.sibling.is_none()
             {
                 // What is left of its turns is of the volume's limits, not of its host's.
                 last.deficit_ns = 0;
@@ -302,8 +301,9 @@ impl Scheduler {
     ) -> Result<(), SubmitError> {
         self.set_now(now);
         let flow = self.live_attachment(attachment).ok_or(SubmitError::NoSuchVolume)?;
-        let slot = self.sharing.flows[index(flow)].volume;
-        self.submit_to_flow((slot, self.volumes[index(slot)].share, flow), io)
+        let slot = self.sharing.flows[flow].volume;
+        let share = self.volumes[slot].share;
+        self.submit_to_flow(slot, share, flow, io)
     }
 
     /// Completions that were nobody's: told twice, or made up.
@@ -312,86 +312,92 @@ impl Scheduler {
         self.sharing.unknown_completions
     }
 
-    pub(super) fn live_instance(&self, instance: InstanceIndex) -> Option<u32> {
-        let generation = self.sharing.instance_generations.get(index(instance.slot))?;
+    pub(super) fn live_instance(&self, instance: InstanceIndex) -> Option<InstanceSlot> {
+        let generation = self.sharing.instance_generations.get(instance.slot)?;
         (*generation == instance.generation).then_some(instance.slot)
     }
 
     /// Attaches what is attached to an instance to none.
-    pub(super) fn empty_instance(&mut self, slot: u32) {
-        for flow in 0..self.sharing.flows.len() {
+    pub(super) fn empty_instance(&mut self, slot: InstanceSlot) {
+        for flow in self.sharing.flows.slots() {
             let entry = &self.sharing.flows[flow];
-            if entry.instance == slot && entry.volume != NIL {
-                self.move_flow(u32::try_from(flow).unwrap_or(NIL), NIL);
+            if entry.instance == slot && !entry.volume.is_none() {
+                self.move_flow(flow, InstanceSlot::NONE);
             }
         }
     }
 
-    fn live_attachment(&self, attachment: AttachmentIndex) -> Option<u32> {
-        let generation = self.sharing.flow_generations.get(index(attachment.flow))?;
+    fn live_attachment(&self, attachment: AttachmentIndex) -> Option<FlowSlot> {
+        let generation = self.sharing.flow_generations.get(attachment.flow)?;
         (*generation == attachment.generation).then_some(attachment.flow)
     }
 
-    fn add_share(&mut self, slot: u32, pacing: &Pacing, claim: &Claim) -> Result<u32, NoSuch> {
+    fn add_share(
+        &mut self,
+        slot: VolumeSlot,
+        pacing: &Pacing,
+        claim: &Claim,
+    ) -> Result<ShareSlot, NoSuch> {
         let share = self.add_flow(slot, Terms::new(self.now, pacing, claim))?;
-        self.volumes[index(slot)].share = share;
+        let share = ShareSlot::of_first(share);
+        self.volumes[slot].share = share;
         // What waited for the volume's limits alone goes on waiting, now in its first flow.
-        let queue = core::mem::replace(&mut self.volumes[index(slot)].queue, Queue::new());
+        let queue = core::mem::replace(&mut self.volumes[slot].queue, Queue::new());
         if !queue.is_empty() {
-            self.sharing.flows[index(share)].take_over(&queue);
-            self.sharing.line_up(share, share);
+            self.sharing.flows[share.flow()].take_over(&queue);
+            self.sharing.line_up(share, share.flow());
         }
         Ok(share)
     }
 
-    fn add_flow(&mut self, volume: u32, terms: Terms) -> Result<u32, NoSuch> {
-        let flow = Flow::new(volume, NIL, self.now);
+    fn add_flow(&mut self, volume: VolumeSlot, terms: Terms) -> Result<FlowSlot, NoSuch> {
+        let flow = Flow::new(volume, InstanceSlot::NONE, self.now);
         let sharing = &mut self.sharing;
         if let Some(slot) = sharing.vacant_flows.pop() {
-            sharing.flows[index(slot)] = flow;
-            sharing.terms[index(slot)] = terms;
-            let generation = &mut sharing.flow_generations[index(slot)];
+            sharing.flows[slot] = flow;
+            sharing.terms[ShareSlot::of_first(slot)] = terms;
+            let generation = &mut sharing.flow_generations[slot];
             *generation = generation.wrapping_add(1);
             return Ok(slot);
         }
         if sharing.flows.len() >= VOLUMES_PER_CORE_MAX {
             return Err(NoSuch::RoomForAttachments);
         }
-        sharing.flows.push(flow);
+        let slot = sharing.flows.push(flow);
         sharing.terms.push(terms);
         sharing.flow_generations.push(1);
         let count = sharing.flows.len();
-        for device_queue in &mut sharing.device_queues {
+        for device_queue in sharing.device_queues.iter_mut() {
             device_queue.device.grow(count);
         }
-        Ok(u32::try_from(count - 1).unwrap_or(NIL))
+        Ok(slot)
     }
 
-    fn free_flow(&mut self, flow: u32) {
+    fn free_flow(&mut self, flow: FlowSlot) {
         let sharing = &mut self.sharing;
-        sharing.flows[index(flow)].volume = NIL;
-        sharing.flows[index(flow)].instance = NIL;
-        sharing.flows[index(flow)].device = NIL;
-        let generation = &mut sharing.flow_generations[index(flow)];
+        sharing.flows[flow].volume = VolumeSlot::NONE;
+        sharing.flows[flow].instance = InstanceSlot::NONE;
+        sharing.flows[flow].device = DeviceSlot::NONE;
+        let generation = &mut sharing.flow_generations[flow];
         *generation = generation.wrapping_add(1);
         sharing.vacant_flows.push(flow);
     }
 
     /// Moves a volume to another device; what waits for the old one is in line anew.
-    fn move_share(&mut self, share: u32, device: u32) {
-        let old = self.sharing.flows[index(share)].device;
+    fn move_share(&mut self, share: ShareSlot, device: DeviceSlot) {
+        let old = self.sharing.flows[share.flow()].device;
         if old == device {
             return;
         }
-        let mut flow = share;
-        while flow != NIL {
-            if self.sharing.flows[index(flow)].waits == Waits::AtDevice {
+        let mut flow = share.flow();
+        while !flow.is_none() {
+            if self.sharing.flows[flow].waits == Waits::AtDevice {
                 self.sharing.withdraw(self.now, share, flow);
                 self.sharing.line_up(share, flow);
             }
-            flow = self.sharing.flows[index(flow)].sibling;
+            flow = self.sharing.flows[flow].sibling;
         }
-        let entry = &mut self.sharing.flows[index(share)];
+        let entry = &mut self.sharing.flows[share.flow()];
         entry.device = device;
         entry.place = Place::new(self.now);
         entry.in_flight = 0;
@@ -399,19 +405,19 @@ impl Scheduler {
 
     /// Moves a flow to another instance, or puts its volume's claim in force at the same one; what
     /// waits is in line anew, and looked at. Who waits for its own instance keeps its place.
-    fn move_flow(&mut self, flow: u32, instance: u32) {
-        let slot = self.sharing.flows[index(flow)].volume;
-        let share = self.volumes[index(slot)].share;
-        let Flow { instance: old, waits, .. } = self.sharing.flows[index(flow)];
+    fn move_flow(&mut self, flow: FlowSlot, instance: InstanceSlot) {
+        let slot = self.sharing.flows[flow].volume;
+        let share = self.volumes[slot].share;
+        let Flow { instance: old, waits, .. } = self.sharing.flows[flow];
         let stays = old == instance && waits == Waits::AtInstance;
         if !stays {
             self.sharing.withdraw(self.now, share, flow);
         }
-        let weight = u64::from(self.sharing.flows[index(share)].place.weight());
+        let weight = u64::from(self.sharing.flows[share.flow()].place.weight());
         let Sharing { flows, instances, .. } = &mut self.sharing;
-        let entry = &mut flows[index(flow)];
+        let entry = &mut flows[flow];
         entry.instance = instance;
-        if let Some(limits) = instances.get_mut(index(instance)) {
+        if let Some(limits) = instances.get_mut(instance) {
             limits.weigh_in(weight);
             if old != instance {
                 limits.welcome(entry);
@@ -426,7 +432,7 @@ impl Scheduler {
         self.look_again(slot);
     }
 
-    fn look_at_instance(&mut self, slot: u32) {
+    fn look_at_instance(&mut self, slot: InstanceSlot) {
         let Some(wheel) = &mut self.sharing.instance_wheel else { return };
         wheel.remove(slot);
         self.serve_instance(slot);
@@ -434,32 +440,32 @@ impl Scheduler {
     }
 
     /// Takes a volume's share away and returns what waited.
-    pub(super) fn remove_share(&mut self, slot: u32) -> Queue {
-        let share = self.volumes[index(slot)].share;
-        if share == NIL {
+    pub(super) fn remove_share(&mut self, slot: VolumeSlot) -> Queue {
+        let share = self.volumes[slot].share;
+        if share.is_none() {
             return Queue::new();
         }
         let queue = self.extract_shared(share, |_| true);
-        let mut flow = share;
-        while flow != NIL {
-            let sibling = self.sharing.flows[index(flow)].sibling;
+        let mut flow = share.flow();
+        while !flow.is_none() {
+            let sibling = self.sharing.flows[flow].sibling;
             self.free_flow(flow);
             flow = sibling;
         }
-        self.volumes[index(slot)].share = NIL;
+        self.volumes[slot].share = ShareSlot::NONE;
         queue
     }
 
     /// Time in which the first request of a volume was held up, up to now.
-    pub(super) fn exceeded_of(&self, slot: u32) -> Exceeded {
-        let volume = &self.volumes[index(slot)];
-        let mut exceeded = volume.limiter.exceeded(&self.reserves[index(slot)], self.now);
-        if volume.share == NIL {
+    pub(super) fn exceeded_of(&self, slot: VolumeSlot) -> Exceeded {
+        let volume = &self.volumes[slot];
+        let mut exceeded = volume.limiter.exceeded(&self.reserves[slot], self.now);
+        if volume.share.is_none() {
             return exceeded;
         }
-        let mut held = self.sharing.terms[index(volume.share)].held;
-        let mut flow = volume.share;
-        while let Some(entry) = self.sharing.flows.get(index(flow)) {
+        let mut held = self.sharing.terms[volume.share].held;
+        let mut flow = volume.share.flow();
+        while let Some(entry) = self.sharing.flows.get(flow) {
             if matches!(entry.waits, Waits::AtInstance | Waits::AtDevice) {
                 held.add(entry.held_by, self.now.since(entry.held_since));
             }
@@ -472,19 +478,19 @@ impl Scheduler {
     }
 
     /// Adds to a volume's counters what its share knows.
-    pub(super) fn with_share(&self, slot: u32, mut counters: Counters) -> Counters {
-        let share = self.volumes[index(slot)].share;
-        if share == NIL {
+    pub(super) fn with_share(&self, slot: VolumeSlot, mut counters: Counters) -> Counters {
+        let share = self.volumes[slot].share;
+        if share.is_none() {
             return counters;
         }
-        let mut flow = share;
-        while let Some(entry) = self.sharing.flows.get(index(flow)) {
+        let mut flow = share.flow();
+        while let Some(entry) = self.sharing.flows.get(flow) {
             counters.queued_requests += entry.requests();
             counters.queued_bytes += entry.bytes();
             flow = entry.sibling;
         }
-        counters.catch_up = self.sharing.terms[index(share)].catch_up;
-        counters.in_flight = self.sharing.flows[index(share)].in_flight;
+        counters.catch_up = self.sharing.terms[share].catch_up;
+        counters.in_flight = self.sharing.flows[share.flow()].in_flight;
         counters
     }
 }

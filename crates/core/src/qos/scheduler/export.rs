@@ -5,11 +5,10 @@ use core::fmt;
 
 use super::share::{Standing, Terms};
 use super::words::{DeviceIndex, InstanceIndex, NoSuch};
-use super::{Scheduler, Volume, VolumeIndex, index};
+use super::{Scheduler, Volume, VolumeIndex};
 use crate::qos::pacing::{Balances, Pacing};
 use crate::qos::reserves::Reserves;
 use crate::qos::sharing::InstancePacing;
-use crate::qos::sharing::flow::NIL;
 use crate::qos::sharing::instance::Instance;
 use crate::qos::sharing::model::Claim;
 use crate::time::Instant;
@@ -69,18 +68,18 @@ impl Scheduler {
         if waiting > 0 {
             return Err(ExportError::Waiting(waiting));
         }
-        let share = self.volumes[index(slot)].share;
-        let standing = (share != NIL).then(|| {
+        let share = self.volumes[slot].share;
+        let standing = (!share.is_none()).then(|| {
             let nothing = Terms::new(self.now, &Pacing::UNLIMITED, &Claim::NONE);
-            let terms = core::mem::replace(&mut self.sharing.terms[index(share)], nothing);
-            Standing::of(&self.sharing.flows[index(share)], terms)
+            let terms = core::mem::replace(&mut self.sharing.terms[share], nothing);
+            Standing::of(&self.sharing.flows[share.flow()], terms)
         });
         // A volume that is in no list: nothing but its place is taken from it.
         let vacant = Pacing::UNLIMITED;
         let left = Volume { share, ..Volume::new(self.now, &vacant) };
-        let volume_state = core::mem::replace(&mut self.volumes[index(slot)], left);
+        let volume_state = core::mem::replace(&mut self.volumes[slot], left);
         let nothing = Reserves::new(self.now, &vacant, Balances::default());
-        let reserves = core::mem::replace(&mut self.reserves[index(slot)], nothing);
+        let reserves = core::mem::replace(&mut self.reserves[slot], nothing);
         let _ = self.remove(now, volume).count();
         Ok(Exported(Box::new(State { volume: volume_state, reserves, standing })))
     }
@@ -110,14 +109,14 @@ impl Scheduler {
         }
         let slot = name.slot;
         let State { volume, reserves, standing } = *exported.0;
-        let share = self.volumes[index(slot)].share;
-        self.volumes[index(slot)] = Volume { share, ..volume };
-        self.reserves[index(slot)] = reserves;
+        let share = self.volumes[slot].share;
+        self.volumes[slot] = Volume { share, ..volume };
+        self.reserves[slot] = reserves;
         if let Some(standing) = standing
-            && share != NIL
+            && !share.is_none()
         {
-            standing.restore(&mut self.sharing.flows[index(share)]);
-            self.sharing.terms[index(share)] = standing.terms;
+            standing.restore(&mut self.sharing.flows[share.flow()]);
+            self.sharing.terms[share] = standing.terms;
         }
         Ok(name)
     }
@@ -133,7 +132,7 @@ impl Scheduler {
         let slot = self.live_instance(instance)?;
         self.empty_instance(slot);
         let vacant = Instance::new(self.now, &InstancePacing::UNLIMITED, Balances::default());
-        let taken = core::mem::replace(&mut self.sharing.instances[index(slot)], vacant);
+        let taken = core::mem::replace(&mut self.sharing.instances[slot], vacant);
         self.remove_instance(now, instance);
         Some(ExportedInstance(Box::new(taken)))
     }
@@ -152,7 +151,7 @@ impl Scheduler {
             Ok(name) => {
                 let mut instance = exported.0;
                 instance.arrive();
-                self.sharing.instances[index(name.slot)] = *instance;
+                self.sharing.instances[name.slot] = *instance;
                 Ok(name)
             }
             Err(error) => Err((exported, error)),

@@ -1,14 +1,15 @@
 //! What holds of a scheduler between any two calls: of the whole, and of what one call touches.
 //!
 //! The whole costs a look at every volume, request and list of timers. A debug build looks at it
-//! after 1, 3, 7, 15 calls and so on, later every 4,096 calls and at least sixteen for each thing
+//! before calls 1, 2, 5, 12 and so on, later every 4,096 calls and at least sixteen for each thing
 //! there is to look at, so that it takes a small part of each call's time. Property tests call
 //! [`Scheduler::invariants`] beside that, after each step or every thousand. The volume, the
 //! instance and the device that a call touches are checked after each call in debug builds.
 
 use super::share::{DeviceQueue, Sharing};
-use super::{OUTPUT_DISPATCHES_MAX, Scheduler, Volume, index};
-use crate::qos::sharing::flow::{Flow, NIL, Waits};
+use super::{OUTPUT_DISPATCHES_MAX, Scheduler, Volume};
+use crate::qos::sharing::flow::{Flow, Waits};
+use crate::qos::slots::{DeviceSlot, FlowSlot, InstanceSlot, ShareSlot, Slot, Table, VolumeSlot};
 
 /// Calls between two looks at the whole, once it was made for a while; more where there is more.
 #[cfg(debug_assertions)]
@@ -28,6 +29,26 @@ pub(super) struct NextCheck {
     calls_left: usize,
     #[cfg(debug_assertions)]
     calls_between: usize,
+}
+
+impl NextCheck {
+    /// Counts a call, and says whether the whole is to be looked at, which is of so many things.
+    #[cfg(debug_assertions)]
+    fn is_due(&mut self, things: usize) -> bool {
+        let is_due = self.calls_left == 0;
+        if is_due {
+            let most = CALLS_BETWEEN + CALLS_FOR_EACH * things;
+            self.calls_between = (2 * self.calls_between + 1).min(most);
+            self.calls_left = self.calls_between;
+        }
+        self.calls_left -= 1;
+        is_due
+    }
+
+    #[cfg(not(debug_assertions))]
+    const fn is_due(&mut self, _: usize) -> bool {
+        false
+    }
 }
 
 impl Scheduler {
@@ -50,25 +71,25 @@ impl Scheduler {
         let lengths = (reserves.len(), generations.len());
         assert_eq!(lengths, (volumes.len(), volumes.len()), "reserves and generations of volumes");
         assert!(output.len() <= OUTPUT_DISPATCHES_MAX, "{} dispatches", output.len());
-        check_vacant(vacant, generations.iter());
+        check_vacant(vacant, generations, |generation| *generation);
         wheel.invariants();
         sharing.invariants();
         let (mut queued, mut flows) = (0, 0);
-        for (slot, volume) in (0..).zip(volumes) {
+        for (slot, volume) in volumes.entries() {
             volume.queue.invariants(nodes);
-            queued += index(volume.queue.requests());
-            if is_taken(generations[index(slot)]) {
+            queued += count(volume.queue.requests());
+            if is_taken(generations[slot]) {
                 self.check_volume(slot);
             } else {
-                assert_eq!(volume.share, NIL, "the share of volume {slot}, which was removed");
-                assert!(volume.queue.is_empty(), "requests of volume {slot}, which was removed");
-                assert!(!wheel.contains(slot), "a timer of volume {slot}, which was removed");
+                assert!(volume.share.is_none(), "the share of volume {slot:?}, which was removed");
+                assert!(volume.queue.is_empty(), "requests of volume {slot:?}, which was removed");
+                assert!(!wheel.contains(slot), "a timer of volume {slot:?}, which was removed");
             }
             for flow in sharing.siblings(volume.share) {
                 flows += 1;
-                let flow = &sharing.flows[index(flow)];
+                let flow = &sharing.flows[flow];
                 flow.invariants(nodes);
-                queued += index(flow.requests());
+                queued += count(flow.requests());
             }
         }
         let of_volumes = sharing.flows.len() - sharing.vacant_flows.len();
@@ -77,25 +98,28 @@ impl Scheduler {
     }
 
     /// Asserts what holds of one volume that is there: as much work as it has attachments.
-    fn check_volume(&self, slot: u32) {
-        let Volume { limiter, queue, share, .. } = &self.volumes[index(slot)];
+    fn check_volume(&self, slot: VolumeSlot) {
+        let Volume { limiter, queue, share, .. } = &self.volumes[slot];
         let is_in_line = match *share {
-            NIL => !queue.is_empty(),
+            ShareSlot::NONE => !queue.is_empty(),
             share => {
-                assert!(queue.is_empty(), "volume {slot} has a share, and requests beside it");
+                assert!(queue.is_empty(), "volume {slot:?} has a share, and requests beside it");
                 for flow in self.sharing.siblings(share) {
-                    let volume = self.sharing.flows[index(flow)].volume;
-                    assert_eq!(volume, slot, "the volume of its attachment {flow}");
+                    let volume = self.sharing.flows[flow].volume;
+                    assert_eq!(volume, slot, "the volume of its attachment {flow:?}");
                     self.sharing.check_flow(share, flow);
                 }
-                self.sharing.flows[index(share)].turns != NIL
+                !self.sharing.flows[share.flow()].turns.is_none()
             }
         };
         if self.wheel.contains(slot) {
-            assert!(is_in_line, "volume {slot} has a timer, and nothing is in line for it");
+            assert!(is_in_line, "volume {slot:?} has a timer, and nothing is in line for it");
         } else {
             let is_closed = limiter.is_closed();
-            assert!(!is_in_line || is_closed, "volume {slot} waits, and nobody looks at it again");
+            assert!(
+                !is_in_line || is_closed,
+                "volume {slot:?} waits, and nobody looks at it again"
+            );
         }
     }
 
@@ -103,31 +127,23 @@ impl Scheduler {
     /// that changes something: what the one before returned is gone then.
     #[inline]
     pub(super) fn check_now_and_then(&mut self) {
-        #[cfg(debug_assertions)]
-        {
-            if self.next_check.calls_left > 0 {
-                self.next_check.calls_left -= 1;
-                return;
-            }
-            let things = self.volumes.len() + self.sharing.flows.len() + self.nodes.len();
-            let most = CALLS_BETWEEN + CALLS_FOR_EACH * things;
-            let between = (2 * self.next_check.calls_between + 1).min(most);
-            self.next_check = NextCheck { calls_left: between, calls_between: between };
+        let things = self.volumes.len() + self.sharing.flows.len() + self.nodes.len();
+        if self.next_check.is_due(things) {
             self.invariants();
         }
     }
 
     /// Looks at a volume that a call touched, in debug builds.
     #[inline]
-    pub(super) fn check_touched(&self, slot: u32) {
-        if cfg!(debug_assertions) && is_taken(self.generations[index(slot)]) {
+    pub(super) fn check_touched(&self, slot: VolumeSlot) {
+        if cfg!(debug_assertions) && is_taken(self.generations[slot]) {
             self.check_volume(slot);
         }
     }
 
     /// Looks at an instance that a call touched, in debug builds.
     #[inline]
-    pub(super) fn check_touched_instance(&self, instance: u32) {
+    pub(super) fn check_touched_instance(&self, instance: InstanceSlot) {
         if cfg!(debug_assertions) {
             self.sharing.check_instance(instance);
         }
@@ -135,7 +151,7 @@ impl Scheduler {
 
     /// Looks at a device that a call touched, in debug builds.
     #[inline]
-    pub(super) fn check_touched_device(&self, device: u32) {
+    pub(super) fn check_touched_device(&self, device: DeviceSlot) {
         if cfg!(debug_assertions) {
             self.sharing.check_device(device);
         }
@@ -149,13 +165,15 @@ impl Sharing {
         let lengths = (terms.len(), flow_generations.len());
         assert_eq!(lengths, (flows.len(), flows.len()), "terms and generations of attachments");
         assert_eq!(self.instance_generations.len(), instances.len(), "generations of instances");
-        check_vacant(vacant_flows, flow_generations.iter());
-        check_vacant(&self.vacant_instances, self.instance_generations.iter());
-        for (flow, entry) in flows.iter().enumerate() {
-            let is_vacant = [entry.volume, entry.instance, entry.device] == [NIL; 3];
+        check_vacant(vacant_flows, flow_generations, |generation| *generation);
+        let Self { vacant_instances, instance_generations, .. } = self;
+        check_vacant(vacant_instances, instance_generations, |generation| *generation);
+        for (flow, entry) in flows.entries() {
+            let Flow { volume, instance, device, .. } = entry;
+            let is_vacant = volume.is_none() && instance.is_none() && device.is_none();
             let is_unused = is_vacant && entry.is_empty() && entry.waits == Waits::Nowhere;
             let is_taken = is_taken(flow_generations[flow]);
-            assert!(is_taken || is_unused, "attachment {flow} was removed: {entry:?}");
+            assert!(is_taken || is_unused, "attachment {flow:?} was removed: {entry:?}");
         }
         self.check_instances();
         self.check_devices();
@@ -166,25 +184,22 @@ impl Sharing {
             wheel.invariants();
         }
         let mut in_rings = 0;
-        for (slot, instance) in (0..).zip(&self.instances) {
+        for (slot, instance) in self.instances.entries() {
             instance.invariants(&self.flows, slot);
-            in_rings += index(instance.waiting());
+            in_rings += count(instance.waiting());
             self.check_instance(slot);
-            let is_there = is_taken(self.instance_generations[index(slot)]);
-            assert!(is_there || instance.waiting() == 0, "instance {slot} was removed");
+            let is_there = is_taken(self.instance_generations[slot]);
+            assert!(is_there || instance.waiting() == 0, "instance {slot:?} was removed");
         }
         let waiting = self.flows.iter().filter(|flow| flow.waits == Waits::AtInstance).count();
         assert_eq!(in_rings, waiting, "attachments in rings, and that wait for an instance");
     }
 
     fn check_devices(&self) {
-        check_vacant(
-            &self.vacant_tickets,
-            self.in_service.iter().map(|(_, generation)| generation),
-        );
+        check_vacant(&self.vacant_tickets, &self.in_service, |(_, generation)| *generation);
         let works_on = || self.in_service.iter().filter(|(_, generation)| is_taken(*generation));
         let mut in_line = 0;
-        for (slot, device_queue) in (0..).zip(&self.device_queues) {
+        for (slot, device_queue) in self.device_queues.entries() {
             let works_on = works_on().map(|(quantum, _)| quantum);
             device_queue.device.invariants(works_on.filter(|quantum| quantum.device == slot));
             in_line += device_queue.device.in_line();
@@ -192,77 +207,72 @@ impl Sharing {
         }
         let waiting = self.flows.iter().filter(|flow| flow.waits == Waits::AtDevice).count();
         assert_eq!(in_line, waiting, "attachments in line, and that wait for a device");
-        let of_shares = self.flows.iter().filter(|flow| flow.volume != NIL);
-        let of_shares: usize = of_shares.map(|flow| index(flow.in_flight)).sum();
+        let of_shares = self.flows.iter().filter(|flow| !flow.volume.is_none());
+        let of_shares: usize = of_shares.map(|flow| count(flow.in_flight)).sum();
         // Fewer after a move to another device, which knows nothing of what the old one does.
         assert!(of_shares <= works_on().count(), "{of_shares} in flight of volumes");
     }
 
     /// Asserts that a flow is where it says it waits, and that its neighbours there know it.
-    fn check_flow(&self, share: u32, flow: u32) {
+    fn check_flow(&self, share: ShareSlot, flow: FlowSlot) {
         let Self { flows, instances, instance_generations, device_queues, .. } = self;
-        let entry = &flows[index(flow)];
+        let entry = &flows[flow];
         let is_idle = entry.waits == Waits::Nowhere;
-        assert_eq!(is_idle, entry.is_empty(), "attachment {flow} waits {:?}", entry.waits);
+        assert_eq!(is_idle, entry.is_empty(), "attachment {flow:?} waits {:?}", entry.waits);
         let Flow { next, previous, .. } = *entry;
         if matches!(entry.waits, Waits::AtVolume | Waits::AtInstance) {
-            let around = (flows[index(next)].previous, flows[index(previous)].next);
-            assert_eq!(around, (flow, flow), "what the neighbours of attachment {flow} say");
-            assert_eq!(flows[index(next)].waits, entry.waits, "where {next} behind {flow} waits");
+            let around = (flows[next].previous, flows[previous].next);
+            assert_eq!(around, (flow, flow), "what the neighbours of attachment {flow:?} say");
+            assert_eq!(flows[next].waits, entry.waits, "where {next:?} behind {flow:?} waits");
         } else {
-            assert_eq!((next, previous), (NIL, NIL), "the neighbours of attachment {flow}");
+            assert!(next.is_none() && previous.is_none(), "the neighbours of attachment {flow:?}");
         }
         if entry.waits == Waits::AtVolume {
-            assert_ne!(
-                flows[index(share)].turns,
-                NIL,
-                "attachment {flow} waits, and no turn comes"
-            );
+            let turns = flows[share.flow()].turns;
+            assert!(!turns.is_none(), "attachment {flow:?} waits, and no turn comes");
         }
-        if let Some(instance) = instances.get(index(entry.instance)) {
-            assert!(
-                is_taken(instance_generations[index(entry.instance)]),
-                "the instance of {flow}"
-            );
+        if let Some(instance) = instances.get(entry.instance) {
+            assert!(is_taken(instance_generations[entry.instance]), "the instance of {flow:?}");
             let is_known = entry.waits != Waits::AtInstance || instance.is_waited_for(entry.ring);
-            assert!(is_known, "attachment {flow} waits for its instance, which has nobody waiting");
+            assert!(
+                is_known,
+                "attachment {flow:?} waits for its instance, which has nobody waiting"
+            );
         } else {
-            assert_ne!(entry.waits, Waits::AtInstance, "attachment {flow} has no instance");
+            assert_ne!(entry.waits, Waits::AtInstance, "attachment {flow:?} has no instance");
         }
-        if let Some(DeviceQueue { device, .. }) =
-            device_queues.get(index(flows[index(share)].device))
-        {
+        if let Some(DeviceQueue { device, .. }) = device_queues.get(flows[share.flow()].device) {
             let waits = entry.waits == Waits::AtDevice;
-            assert_eq!(device.is_in_line(flow), waits, "whether {flow} is in line at its device");
+            assert_eq!(device.is_in_line(flow), waits, "whether {flow:?} is in line at its device");
         } else {
-            assert_ne!(entry.waits, Waits::AtDevice, "attachment {flow} has no device");
+            assert_ne!(entry.waits, Waits::AtDevice, "attachment {flow:?} has no device");
         }
     }
 
     /// Asserts that an instance for which somebody waits is looked at again, unless only another
     /// call can open its limits.
-    fn check_instance(&self, slot: u32) {
-        let instance = &self.instances[index(slot)];
+    fn check_instance(&self, slot: InstanceSlot) {
+        let instance = &self.instances[slot];
         let has_timer = self.instance_wheel.as_ref().is_some_and(|wheel| wheel.contains(slot));
         let is_due = has_timer || instance.opens_at().is_none();
-        assert!(is_due, "somebody waits for instance {slot}, and nobody looks at it again");
+        assert!(is_due, "somebody waits for instance {slot:?}, and nobody looks at it again");
     }
 
     /// Asserts that nobody waits for a device that has nothing of ours to do.
-    fn check_device(&self, slot: u32) {
-        let DeviceQueue { device, interrupted } = &self.device_queues[index(slot)];
+    fn check_device(&self, slot: DeviceSlot) {
+        let DeviceQueue { device, interrupted } = &self.device_queues[slot];
         let is_busy = *interrupted || device.window.requests() > 0;
-        assert!(is_busy || !device.is_wanted(), "device {slot} does nothing, and somebody waits");
+        assert!(is_busy || !device.is_wanted(), "device {slot:?} does nothing, and somebody waits");
     }
 
     /// The flows of a volume, of which `share` is the first.
-    fn siblings(&self, share: u32) -> impl Iterator<Item = u32> {
-        let mut flow = share;
+    fn siblings(&self, share: ShareSlot) -> impl Iterator<Item = FlowSlot> {
+        let mut flow = share.flow();
         let mut passed = 0;
         core::iter::from_fn(move || {
-            let entry = self.flows.get(index(flow))?;
+            let entry = self.flows.get(flow)?;
             passed += 1;
-            assert!(passed <= self.flows.len(), "the attachments after {share} have no end");
+            assert!(passed <= self.flows.len(), "the attachments after {share:?} have no end");
             Some(core::mem::replace(&mut flow, entry.sibling))
         })
     }
@@ -271,15 +281,19 @@ impl Sharing {
 /// Asserts that exactly the places with an even generation are vacant. That none is so twice is
 /// looked for among those that are taken next: all of them would take a list of marks, and nothing
 /// is allocated here.
-fn check_vacant<'a>(vacant: &[u32], generations: impl Iterator<Item = &'a u32> + Clone) {
-    let free = generations.clone().filter(|generation| !is_taken(**generation)).count();
+fn check_vacant<S: Slot, T>(vacant: &[S], table: &Table<S, T>, generation: impl Fn(&T) -> u32) {
+    let free = table.iter().filter(|row| !is_taken(generation(row))).count();
     assert_eq!(vacant.len(), free, "places known to be vacant, and vacant ones");
     let next = &vacant[vacant.len().saturating_sub(VACANT_COMPARED)..];
     for (nth, slot) in next.iter().enumerate() {
-        let generation = generations.clone().nth(index(*slot));
-        assert!(generation.is_some_and(|at| !is_taken(*at)), "{slot} is taken, and vacant");
-        assert!(!next[..nth].contains(slot), "{slot} is vacant twice");
+        assert!(!is_taken(generation(&table[*slot])), "{slot:?} is taken, and vacant");
+        assert!(!next[..nth].contains(slot), "{slot:?} is vacant twice");
     }
+}
+
+/// A count of things in memory.
+fn count(things: u32) -> usize {
+    usize::try_from(things).unwrap_or(usize::MAX)
 }
 
 /// Whether a place of this generation is taken.

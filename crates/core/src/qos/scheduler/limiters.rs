@@ -2,10 +2,11 @@
 //! at once. See [`crate::qos::sharing`] for the limiters.
 
 use super::share::Ticket;
-use super::{Dispatch, OUTPUT_DISPATCHES_MAX, Scheduler, VolumeIndex, index};
+use super::{Dispatch, OUTPUT_DISPATCHES_MAX, Scheduler, VolumeIndex};
 use crate::qos::cost::{Cost, Portion, Run};
 use crate::qos::sharing::device::{DispatchReason, InService, Quantum};
-use crate::qos::sharing::flow::{Flow, NIL, Next, Waits};
+use crate::qos::sharing::flow::{Flow, Next, Waits};
+use crate::qos::slots::{FlowSlot, ShareSlot};
 use crate::request::Operation;
 
 /// How far a flow's next quantum came.
@@ -38,17 +39,17 @@ impl Scheduler {
     #[inline(always)]
     pub(super) fn instance_allows(
         &mut self,
-        flow: u32,
+        flow: FlowSlot,
         next: &Next,
         cost: &Cost,
         from: Waits,
     ) -> bool {
-        let instance = self.sharing.flows[index(flow)].instance;
-        if instance == NIL {
+        let instance = self.sharing.flows[flow].instance;
+        if instance.is_none() {
             return true;
         }
         let operation = next.portion.operation;
-        let entry = &mut self.sharing.instances[index(instance)];
+        let entry = &mut self.sharing.instances[instance];
         if from == Waits::AtVolume {
             if entry.must_wait(operation) {
                 return false;
@@ -62,17 +63,17 @@ impl Scheduler {
     /// is charged. The volume's limits are settled, and so are the instance's unless it comes from
     /// its volume.
     #[inline(always)]
-    pub(super) fn try_pass(&mut self, flow: u32, from: Waits) -> Passed {
-        let entry = &self.sharing.flows[index(flow)];
+    pub(super) fn try_pass(&mut self, flow: FlowSlot, from: Waits) -> Passed {
+        let entry = &self.sharing.flows[flow];
         let Some(next) = entry.next(&self.nodes) else { return Passed::Nothing };
         if self.output.len() >= OUTPUT_DISPATCHES_MAX {
             return Passed::Full;
         }
         let slot = entry.volume;
-        let volume = &self.volumes[index(slot)];
+        let volume = &self.volumes[slot];
         let share = volume.share;
         let (cost, run) = volume.counting.weigh(&next.portion);
-        if !volume.limiter.allows(&mut self.reserves[index(slot)], &cost) {
+        if !volume.limiter.allows(&mut self.reserves[slot], &cost) {
             return Passed::VolumeThrottled(cost);
         }
         let operation = next.portion.operation;
@@ -80,10 +81,10 @@ impl Scheduler {
         if !self.instance_allows(flow, &next, &at_instance, from) {
             return Passed::InstanceThrottled(at_instance, operation);
         }
-        let device = self.sharing.flows[index(share)].device;
+        let device = self.sharing.flows[share.flow()].device;
         let mut cost_ns = None;
-        if device != NIL {
-            let device = &self.sharing.device_queues[index(device)].device;
+        if !device.is_none() {
+            let device = &self.sharing.device_queues[device].device;
             let ns = device.cost_ns(operation, next.portion.quantum_bytes());
             // An urgent one passes those who wait for the room that is kept free for it.
             let must_wait = from != Waits::AtDevice
@@ -103,7 +104,7 @@ impl Scheduler {
     #[inline(always)]
     pub(super) fn commit(
         &mut self,
-        flow: u32,
+        flow: FlowSlot,
         next: &Next,
         (cost, run): (&Cost, Run),
         cost_ns: Option<u64>,
@@ -112,19 +113,19 @@ impl Scheduler {
         let length = portion.quantum_bytes();
         let last = length == portion.length;
         let Self { volumes, reserves, generations, sharing, nodes, .. } = self;
-        let entry = &mut sharing.flows[index(flow)];
+        let entry = &mut sharing.flows[flow];
         entry.consume(nodes, next, length);
         let Flow { volume: slot, instance, .. } = *entry;
-        let volume = &mut volumes[index(slot)];
+        let volume = &mut volumes[slot];
         volume.counting.proceed(run);
-        volume.limiter.charge(&mut reserves[index(slot)], cost);
+        volume.limiter.charge(&mut reserves[slot], cost);
         volume.count(portion.operation, length, last);
-        if instance != NIL {
+        if !instance.is_none() {
             let cost = instance_cost(cost, portion);
-            sharing.instances[index(instance)].charge(&cost, portion.operation);
+            sharing.instances[instance].charge(&cost, portion.operation);
         }
         let mut dispatch = Dispatch {
-            volume: VolumeIndex { slot, generation: generations[index(slot)] },
+            volume: VolumeIndex { slot, generation: generations[slot] },
             handle: next.handle,
             offset: portion.offset,
             length,
@@ -144,15 +145,15 @@ impl Scheduler {
     #[inline(always)]
     fn give_to_device(
         &mut self,
-        (share, flow): (u32, u32),
+        (share, flow): (ShareSlot, FlowSlot),
         next: &Next,
         dispatch: &mut Dispatch,
         cost_ns: u64,
     ) {
         let operation = next.portion.operation;
         let name = share;
-        let share = &mut self.sharing.flows[index(name)];
-        let device = &mut self.sharing.device_queues[index(share.device)].device;
+        let share = &mut self.sharing.flows[name.flow()];
+        let device = &mut self.sharing.device_queues[share.device].device;
         let quantum = Quantum { operation, length: dispatch.length, cost_ns };
         let place = &mut share.place;
         dispatch.reason = device.serve(flow, place, &quantum, next.urgent, self.now);
@@ -161,7 +162,7 @@ impl Scheduler {
         let in_service = InService {
             device: share.device,
             share: name,
-            share_generation: self.sharing.flow_generations[index(name)],
+            share_generation: self.sharing.flow_generations[name.flow()],
             dispatched_at: self.now,
             cost_ns,
             is_long,

@@ -47,7 +47,7 @@ use super::pacing::{Balances, Pacing};
 use super::queue::{Cancelled, Nodes, Queue};
 use super::reserves::Reserves;
 use super::sharing::device::DispatchReason;
-use super::sharing::flow::NIL;
+use super::slots::{ShareSlot, Table, VolumeSlot};
 use super::wheel::{LINK_BYTES, Wheel};
 use crate::limits::VOLUMES_PER_CORE_MAX;
 use crate::request::Operation;
@@ -77,8 +77,8 @@ struct Volume {
     requests: u64,
     bytes_read: u64,
     bytes_written: u64,
-    /// The slot of its share, or `NIL` if its own limits are all it has.
-    share: u32,
+    /// Its share, or none if its own limits are all it has.
+    share: ShareSlot,
 }
 
 // An idle volume is to be at most 256 bytes: this, its generation, and its link in the wheel.
@@ -90,15 +90,15 @@ const _: () = assert!(size_of::<Volume>() == 192);
 pub struct Scheduler {
     now: Instant,
     clock_steps_back: u64,
-    volumes: Vec<Volume>,
+    volumes: Table<VolumeSlot, Volume>,
     /// Of each volume: limits that few requests touch.
-    reserves: Vec<Reserves>,
+    reserves: Table<VolumeSlot, Reserves>,
     /// Of each volume: odd while its slot is taken.
-    generations: Vec<u32>,
-    vacant: Vec<u32>,
+    generations: Table<VolumeSlot, u32>,
+    vacant: Vec<VolumeSlot>,
     sharing: Sharing,
     nodes: Nodes,
-    wheel: Wheel,
+    wheel: Wheel<VolumeSlot>,
     output: VecDeque<Dispatch>,
     next_check: NextCheck,
 }
@@ -110,9 +110,9 @@ impl Scheduler {
         Self {
             now,
             clock_steps_back: 0,
-            volumes: Vec::new(),
-            reserves: Vec::new(),
-            generations: Vec::new(),
+            volumes: Table::new(),
+            reserves: Table::new(),
+            generations: Table::new(),
             vacant: Vec::new(),
             sharing: Sharing::default(),
             nodes: Nodes::new(),
@@ -136,17 +136,15 @@ impl Scheduler {
         let volume = Volume::new(self.now, pacing);
         let reserves = Reserves::new(self.now, pacing, balances);
         if let Some(slot) = self.vacant.pop() {
-            let at = index(slot);
-            self.volumes[at] = volume;
-            self.reserves[at] = reserves;
-            self.generations[at] = self.generations[at].wrapping_add(1);
-            return Ok(VolumeIndex { slot, generation: self.generations[at] });
+            self.volumes[slot] = volume;
+            self.reserves[slot] = reserves;
+            self.generations[slot] = self.generations[slot].wrapping_add(1);
+            return Ok(VolumeIndex { slot, generation: self.generations[slot] });
         }
         if self.volumes.len() >= VOLUMES_PER_CORE_MAX {
             return Err(TooManyVolumes);
         }
-        let slot = u32::try_from(self.volumes.len()).map_err(|_| TooManyVolumes)?;
-        self.volumes.push(volume);
+        let slot = self.volumes.push(volume);
         self.reserves.push(reserves);
         self.generations.push(1);
         self.wheel.grow(self.volumes.len());
@@ -161,10 +159,10 @@ impl Scheduler {
         let mut queue = Queue::new();
         if let Some(slot) = self.live(volume) {
             self.wheel.remove(slot);
-            core::mem::swap(&mut self.volumes[index(slot)].queue, &mut queue);
+            core::mem::swap(&mut self.volumes[slot].queue, &mut queue);
             let shared = self.remove_share(slot);
             queue.append_all(&mut self.nodes, &shared);
-            let generation = &mut self.generations[index(slot)];
+            let generation = &mut self.generations[slot];
             *generation = generation.wrapping_add(1);
             self.vacant.push(slot);
         }
@@ -183,8 +181,8 @@ impl Scheduler {
         self.set_now(now);
         let mut queue = Queue::new();
         if let Some(slot) = self.live(volume) {
-            queue = match self.volumes[index(slot)].share {
-                NIL => self.volumes[index(slot)].queue.extract(&mut self.nodes, matches),
+            queue = match self.volumes[slot].share {
+                ShareSlot::NONE => self.volumes[slot].queue.extract(&mut self.nodes, matches),
                 share => self.extract_shared(share, matches),
             };
             self.look_again(slot);
@@ -198,13 +196,13 @@ impl Scheduler {
     pub fn set_limits(&mut self, now: Instant, volume: VolumeIndex, pacing: &Pacing) {
         self.set_now(now);
         let Some(slot) = self.live(volume) else { return };
-        let Volume { limiter, counting, .. } = &mut self.volumes[index(slot)];
-        let reserves = &mut self.reserves[index(slot)];
+        let Volume { limiter, counting, .. } = &mut self.volumes[slot];
+        let reserves = &mut self.reserves[slot];
         limiter.reopen(reserves, self.now);
         limiter.set_limits(reserves, pacing);
         counting.set_rule(pacing.counting);
-        let share = self.volumes[index(slot)].share;
-        if share != NIL {
+        let share = self.volumes[slot].share;
+        if !share.is_none() {
             self.repace_share(share, pacing);
         }
         self.look_again(slot);
@@ -218,11 +216,11 @@ impl Scheduler {
     pub fn submit(&mut self, now: Instant, volume: VolumeIndex, io: Io) -> Result<(), SubmitError> {
         self.set_now(now);
         let slot = self.live(volume).ok_or(SubmitError::NoSuchVolume)?;
-        let share = self.volumes[index(slot)].share;
-        if share != NIL {
-            return self.submit_to_flow((slot, share, share), io);
+        let share = self.volumes[slot].share;
+        if !share.is_none() {
+            return self.submit_to_flow(slot, share, share.flow(), io);
         }
-        let queue = &mut self.volumes[index(slot)].queue;
+        let queue = &mut self.volumes[slot].queue;
         let idle = queue.is_empty();
         if !queue.push(&mut self.nodes, io) {
             return Err(SubmitError::QueueFull);
@@ -282,7 +280,7 @@ impl Scheduler {
     pub fn balances(&mut self, now: Instant, volume: VolumeIndex) -> Balances {
         self.set_now(now);
         let Some(slot) = self.live(volume) else { return Balances::default() };
-        let reserves = &mut self.reserves[index(slot)];
+        let reserves = &mut self.reserves[slot];
         reserves.settle(self.now);
         reserves.balances()
     }
@@ -292,7 +290,7 @@ impl Scheduler {
     pub fn set_balances(&mut self, now: Instant, volume: VolumeIndex, balances: Balances) {
         self.set_now(now);
         let Some(slot) = self.live(volume) else { return };
-        let reserves = &mut self.reserves[index(slot)];
+        let reserves = &mut self.reserves[slot];
         reserves.settle(self.now);
         reserves.set_balances(balances);
         self.look_again(slot);
@@ -304,7 +302,7 @@ impl Scheduler {
     pub fn lease(&mut self, now: Instant, volume: VolumeIndex, unleased: Balances) -> Balances {
         self.set_now(now);
         let Some(slot) = self.live(volume) else { return Balances::default() };
-        let reserves = &mut self.reserves[index(slot)];
+        let reserves = &mut self.reserves[slot];
         reserves.settle(self.now);
         let unleased = reserves.lease(unleased);
         self.look_again(slot);
@@ -315,7 +313,7 @@ impl Scheduler {
     #[must_use]
     pub fn counters(&self, volume: VolumeIndex) -> Counters {
         let Some(slot) = self.live(volume) else { return Counters::default() };
-        let volume = &self.volumes[index(slot)];
+        let volume = &self.volumes[slot];
         let counters = Counters {
             operations: volume.limiter.operations_charged(),
             requests: volume.requests,
@@ -355,13 +353,13 @@ impl Scheduler {
         }
     }
 
-    fn live(&self, volume: VolumeIndex) -> Option<u32> {
-        let generation = self.generations.get(index(volume.slot))?;
+    fn live(&self, volume: VolumeIndex) -> Option<VolumeSlot> {
+        let generation = self.generations.get(volume.slot)?;
         (*generation == volume.generation).then_some(volume.slot)
     }
 
     /// Serves a volume out of turn because what it waits for has changed.
-    fn look_again(&mut self, slot: u32) {
+    fn look_again(&mut self, slot: VolumeSlot) {
         self.wheel.remove(slot);
         self.serve(slot);
         self.check_touched(slot);
@@ -374,22 +372,22 @@ impl Scheduler {
     fn warm_up(&mut self) {
         let mut warm = 0;
         for slot in self.wheel.due().take(WARM_UP_VOLUMES) {
-            let volume = &self.volumes[index(slot)];
+            let volume = &self.volumes[slot];
             warm ^= volume.limiter.late_ns(self.now)
                 ^ volume.limiter.operations_charged()
                 ^ volume.requests;
-            if let Some(flow) = self.sharing.flows.get(index(volume.share)) {
+            if let Some(flow) = self.sharing.flows.get(volume.share.flow()) {
                 warm ^= u64::from(flow.turn_at ^ flow.in_flight);
             }
         }
         for slot in self.wheel.due().take(WARM_UP_VOLUMES) {
-            let volume = &self.volumes[index(slot)];
-            warm ^= u64::from(match self.sharing.flows.get(index(volume.share)) {
+            let volume = &self.volumes[slot];
+            warm ^= u64::from(match self.sharing.flows.get(volume.share.flow()) {
                 Some(flow) => flow.warm_up(&self.nodes),
                 None => volume.queue.class.warm_up(&self.nodes),
             });
             if volume.limiter.is_burstable() {
-                warm ^= u64::from(self.reserves[index(slot)].warm_up());
+                warm ^= u64::from(self.reserves[slot].warm_up());
             }
         }
         core::hint::black_box(warm);
@@ -397,15 +395,15 @@ impl Scheduler {
 
     /// One turn of a volume that is in no list: dispatches while its limits allow it, then puts it
     /// where it belongs.
-    fn serve(&mut self, slot: u32) {
-        let name = VolumeIndex { slot, generation: self.generations[index(slot)] };
-        let volume = &mut self.volumes[index(slot)];
-        if volume.share != NIL {
+    fn serve(&mut self, slot: VolumeSlot) {
+        let name = VolumeIndex { slot, generation: self.generations[slot] };
+        let volume = &mut self.volumes[slot];
+        if !volume.share.is_none() {
             let share = volume.share;
             self.serve_shared(slot, share);
             return;
         }
-        let reserves = &mut self.reserves[index(slot)];
+        let reserves = &mut self.reserves[slot];
         volume.limiter.reopen(reserves, self.now);
         for _ in 0..TURN_DISPATCHES_MAX {
             let Some(head) = volume.queue.head(&self.nodes) else { return };
@@ -451,7 +449,7 @@ impl Volume {
             requests: 0,
             bytes_read: 0,
             bytes_written: 0,
-            share: NIL,
+            share: ShareSlot::NONE,
         }
     }
 
@@ -463,8 +461,4 @@ impl Volume {
             _ => {}
         }
     }
-}
-
-fn index(slot: u32) -> usize {
-    usize::try_from(slot).unwrap_or(usize::MAX)
 }

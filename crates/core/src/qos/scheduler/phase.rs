@@ -25,7 +25,7 @@ impl Scheduler {
         let is_told = self.output.is_empty() && self.sharing.device_queues.is_empty();
         let mut phase = Phase::new(self.now);
         entry.limiter.tell(&mut phase);
-        self.reserves.first()?.tell(&mut phase);
+        self.reserves[slot].tell(&mut phase);
         entry.queue.class.tell(&self.nodes, &mut phase)?;
         self.wheel.tell(slot, &mut phase)?;
         self.sharing.tell(&self.nodes, &mut phase)?;

@@ -3,11 +3,12 @@
 
 use super::limiters::{Passed, instance_cost};
 use super::share::Ticket;
-use super::{Io, OUTPUT_DISPATCHES_MAX, Scheduler, SubmitError, TURN_DISPATCHES_MAX, index};
+use super::{Io, OUTPUT_DISPATCHES_MAX, Scheduler, SubmitError, TURN_DISPATCHES_MAX};
 use crate::qos::cost::Cost;
 use crate::qos::sharing::device::DispatchReason;
-use crate::qos::sharing::flow::{Flow, HeldBy, NIL, Waits};
+use crate::qos::sharing::flow::{Flow, HeldBy, Waits};
 use crate::qos::sharing::instance::TURN;
+use crate::qos::slots::{DeviceSlot, FlowSlot, InstanceSlot, ShareSlot, VolumeSlot};
 use crate::request::Operation;
 use crate::time::Duration;
 
@@ -36,21 +37,23 @@ impl Scheduler {
     /// Takes a request of a flow, one of those of the volume in `slot`.
     pub(super) fn submit_to_flow(
         &mut self,
-        (slot, share, flow): (u32, u32, u32),
+        slot: VolumeSlot,
+        share: ShareSlot,
+        flow: FlowSlot,
         io: Io,
     ) -> Result<(), SubmitError> {
-        if !self.sharing.flows[index(flow)].has_room_for(&io) {
+        if !self.sharing.flows[flow].has_room_for(&io) {
             return Err(SubmitError::QueueFull);
         }
-        let urgent = self.sharing.flows[index(share)].is_urgent(&io)
-            && self.sharing.terms[index(share)].may_be_urgent(self.now);
-        let entry = &mut self.sharing.flows[index(flow)];
+        let urgent = self.sharing.flows[share.flow()].is_urgent(&io)
+            && self.sharing.terms[share].may_be_urgent(self.now);
+        let entry = &mut self.sharing.flows[flow];
         let idle = entry.is_empty();
         entry.push(&mut self.nodes, io, urgent);
         if idle {
             if !self.is_backlogged_beside(share, flow) {
                 // Whoever had nothing waiting was not kept from anything.
-                self.sharing.flows[index(share)].owe(Duration::ZERO);
+                self.sharing.flows[share.flow()].owe(Duration::ZERO);
             }
             self.sharing.line_up(share, flow);
             self.look_again(slot);
@@ -61,9 +64,9 @@ impl Scheduler {
     }
 
     /// Whether another flow of the same volume has requests waiting.
-    fn is_backlogged_beside(&self, share: u32, flow: u32) -> bool {
-        let mut other = share;
-        while let Some(entry) = self.sharing.flows.get(index(other)) {
+    fn is_backlogged_beside(&self, share: ShareSlot, flow: FlowSlot) -> bool {
+        let mut other = share.flow();
+        while let Some(entry) = self.sharing.flows.get(other) {
             if other != flow && !entry.is_empty() {
                 return true;
             }
@@ -83,10 +86,10 @@ impl Scheduler {
             self.serve_instance(instance);
             self.check_touched_instance(instance);
         }
-        for device in 0..self.sharing.device_queues.len() {
+        for device in self.sharing.device_queues.slots() {
             let device_queue = &self.sharing.device_queues[device];
             if device_queue.interrupted {
-                self.pump(u32::try_from(device).unwrap_or(NIL));
+                self.pump(device);
             }
         }
     }
@@ -107,12 +110,12 @@ impl Scheduler {
     /// is how long it has waited for us; the tokens that could not be saved meanwhile are owed, and
     /// what is owed is paid back.
     #[inline]
-    fn settle_volume(&mut self, slot: u32, share: u32, from: Waits, delay: Duration) {
-        if delay >= DELAY_MIN || self.sharing.flows[index(share)].owed() > Duration::ZERO {
+    fn settle_volume(&mut self, slot: VolumeSlot, share: ShareSlot, from: Waits, delay: Duration) {
+        if delay >= DELAY_MIN || self.sharing.flows[share.flow()].owed() > Duration::ZERO {
             self.settle_owed(slot, share, delay);
             return;
         }
-        let limiter = &mut self.volumes[index(slot)].limiter;
+        let limiter = &mut self.volumes[slot].limiter;
         match from {
             Waits::AtInstance => limiter.settle_held(self.now),
             Waits::AtDevice => _ = limiter.settle_backlogged(self.now, Duration::ZERO),
@@ -122,10 +125,10 @@ impl Scheduler {
 
     /// The same where something is owed, or comes to be.
     #[cold]
-    fn settle_owed(&mut self, slot: u32, share: u32, delay: Duration) {
-        let limiter = &mut self.volumes[index(slot)].limiter;
-        let terms = &mut self.sharing.terms[index(share)];
-        let share = &mut self.sharing.flows[index(share)];
+    fn settle_owed(&mut self, slot: VolumeSlot, share: ShareSlot, delay: Duration) {
+        let limiter = &mut self.volumes[slot].limiter;
+        let terms = &mut self.sharing.terms[share];
+        let share = &mut self.sharing.flows[share.flow()];
         let (lost, paid) = limiter.settle_backlogged(self.now, share.owed());
         let lost = if delay < DELAY_MIN { Duration::ZERO } else { lost.min(delay) };
         share.owe(Duration::from_ns(share.owed().ns - paid.ns) + lost);
@@ -134,14 +137,14 @@ impl Scheduler {
     }
 
     /// One turn of a volume with a claim.
-    pub(super) fn serve_shared(&mut self, slot: u32, share: u32) {
-        let late = self.volumes[index(slot)].limiter.late_now(self.now);
+    pub(super) fn serve_shared(&mut self, slot: VolumeSlot, share: ShareSlot) {
+        let late = self.volumes[slot].limiter.late_now(self.now);
         self.settle_volume(slot, share, Waits::AtVolume, late);
-        let limiter = &mut self.volumes[index(slot)].limiter;
-        limiter.close_account(&mut self.reserves[index(slot)], self.now);
+        let limiter = &mut self.volumes[slot].limiter;
+        limiter.close_account(&mut self.reserves[slot], self.now);
         for _ in 0..TURN_DISPATCHES_MAX {
-            let flow = self.sharing.flows[index(share)].turns;
-            if flow == NIL {
+            let flow = self.sharing.flows[share.flow()].turns;
+            if flow.is_none() {
                 return;
             }
             if !self.has_volume_turn(slot, share, flow) {
@@ -161,7 +164,7 @@ impl Scheduler {
                 Passed::DeviceThrottled { urgent } => self.wait_for_device(share, flow, urgent),
             }
         }
-        if self.sharing.flows[index(share)].turns != NIL {
+        if !self.sharing.flows[share.flow()].turns.is_none() {
             self.wheel.push_due(slot);
         }
     }
@@ -169,68 +172,74 @@ impl Scheduler {
     /// Whether it is the first flow's turn among the flows of a volume; if not, it went to the end.
     /// Alone it always is.
     #[inline]
-    fn has_volume_turn(&mut self, slot: u32, share: u32, flow: u32) -> bool {
-        self.sharing.flows[index(flow)].next == flow || self.has_turn_beside(slot, share, flow)
+    fn has_volume_turn(&mut self, slot: VolumeSlot, share: ShareSlot, flow: FlowSlot) -> bool {
+        self.sharing.flows[flow].next == flow || self.has_turn_beside(slot, share, flow)
     }
 
-    fn has_turn_beside(&mut self, slot: u32, share: u32, flow: u32) -> bool {
-        let entry = &self.sharing.flows[index(flow)];
+    fn has_turn_beside(&mut self, slot: VolumeSlot, share: ShareSlot, flow: FlowSlot) -> bool {
+        let entry = &self.sharing.flows[flow];
         let Some(next) = entry.next(&self.nodes) else { return true };
-        let volume = &self.volumes[index(slot)];
+        let volume = &self.volumes[slot];
         let (cost, _) = volume.counting.weigh(&next.portion);
         let (share_ns, turn_ns) = (volume.limiter.share_ns(&cost), volume.limiter.share_ns(&TURN));
-        let entry = &mut self.sharing.flows[index(flow)];
+        let entry = &mut self.sharing.flows[flow];
         if entry.may_take(share_ns, turn_ns) {
             return true;
         }
-        self.sharing.flows[index(share)].turns = entry.next;
+        self.sharing.flows[share.flow()].turns = entry.next;
         false
     }
 
-    fn after_volume_turn(&mut self, slot: u32, share: u32, flow: u32, cost: &Cost) {
-        let entry = &self.sharing.flows[index(flow)];
+    fn after_volume_turn(
+        &mut self,
+        slot: VolumeSlot,
+        share: ShareSlot,
+        flow: FlowSlot,
+        cost: &Cost,
+    ) {
+        let entry = &self.sharing.flows[flow];
         if entry.is_empty() {
             self.sharing.withdraw(self.now, share, flow);
         } else if entry.next != flow {
-            let share_ns = self.volumes[index(slot)].limiter.share_ns(cost);
-            let entry = &mut self.sharing.flows[index(flow)];
+            let share_ns = self.volumes[slot].limiter.share_ns(cost);
+            let entry = &mut self.sharing.flows[flow];
             entry.deficit_ns = entry.deficit_ns.saturating_sub(share_ns);
         }
     }
 
-    fn throttle_volume(&mut self, slot: u32, cost: &Cost) {
-        let limiter = &mut self.volumes[index(slot)].limiter;
+    fn throttle_volume(&mut self, slot: VolumeSlot, cost: &Cost) {
+        let limiter = &mut self.volumes[slot].limiter;
         self.wheel.remove(slot);
-        if let Some(deadline) = limiter.throttle(&mut self.reserves[index(slot)], cost) {
+        if let Some(deadline) = limiter.throttle(&mut self.reserves[slot], cost) {
             self.wheel.insert(slot, deadline, self.now);
         }
     }
 
     fn wait_for_instance(
         &mut self,
-        share: u32,
-        flow: u32,
+        share: ShareSlot,
+        flow: FlowSlot,
         (cost, operation): (&Cost, Operation),
         was_its_turn: bool,
     ) {
         let now = self.now;
-        self.sharing.flows[index(flow)].wait_beyond(now);
+        self.sharing.flows[flow].wait_beyond(now);
         self.sharing.withdraw(now, share, flow);
         let sharing = &mut self.sharing;
-        let instance = sharing.flows[index(flow)].instance;
-        let entry = &mut sharing.instances[index(instance)];
+        let instance = sharing.flows[flow].instance;
+        let entry = &mut sharing.instances[instance];
         let ring = entry.ring_of(operation);
-        let first = entry.first(ring) == NIL;
-        let light = sharing.flows[index(flow)].requests() == 1 && cost.bytes <= LIGHT_BYTES_MAX;
-        let weight = sharing.flows[index(share)].place.weight();
+        let first = entry.first(ring).is_none();
+        let light = sharing.flows[flow].requests() == 1 && cost.bytes <= LIGHT_BYTES_MAX;
+        let weight = sharing.flows[share.flow()].place.weight();
         // A turn that its own limits broke off goes on where what is left of it is enough for the
         // next request: waiting for another would cost it a part of each.
         let share_ns = entry.share_ns(cost);
-        let left_ns = &mut sharing.flows[index(flow)].deficit_ns;
+        let left_ns = &mut sharing.flows[flow].deficit_ns;
         *left_ns = (*left_ns).min(share_ns.saturating_add(entry.turn_ns(weight.into())));
         let goes_on = *left_ns >= share_ns;
-        sharing.flows[index(flow)].in_turn = goes_on;
-        sharing.flows[index(flow)].resumed = goes_on;
+        sharing.flows[flow].in_turn = goes_on;
+        sharing.flows[flow].resumed = goes_on;
         if was_its_turn {
             entry.join_front(&mut sharing.flows, flow, ring);
         } else if goes_on {
@@ -244,34 +253,34 @@ impl Scheduler {
             let deadline = entry.opens_at();
             sharing.wake_instance(instance, deadline, now);
         }
-        let by = sharing.instances[index(instance)].held_by;
+        let by = sharing.instances[instance].held_by;
         sharing.hold(now, flow, Waits::AtInstance, by);
     }
 
-    fn wait_for_device(&mut self, share: u32, flow: u32, urgent: bool) {
+    fn wait_for_device(&mut self, share: ShareSlot, flow: FlowSlot, urgent: bool) {
         let now = self.now;
-        self.sharing.flows[index(flow)].wait_beyond(now);
+        self.sharing.flows[flow].wait_beyond(now);
         self.sharing.withdraw(now, share, flow);
         self.sharing.hold(now, flow, Waits::AtDevice, HeldBy::Device);
-        let since = self.sharing.flows[index(flow)].first_since;
-        let Flow { device, place, .. } = &mut self.sharing.flows[index(share)];
-        self.sharing.device_queues[index(*device)].device.wait(flow, place, urgent, (since, now));
+        let since = self.sharing.flows[flow].first_since;
+        let Flow { device, place, .. } = &mut self.sharing.flows[share.flow()];
+        self.sharing.device_queues[*device].device.wait(flow, place, urgent, (since, now));
     }
 
     /// One turn of an instance whose limits may have opened.
-    pub(super) fn serve_instance(&mut self, instance: u32) {
-        self.sharing.instances[index(instance)].reopen(self.now);
+    pub(super) fn serve_instance(&mut self, instance: InstanceSlot) {
+        self.sharing.instances[instance].reopen(self.now);
         let mut open = [true, true];
         for _ in 0..TURN_DISPATCHES_MAX {
-            let limits = &self.sharing.instances[index(instance)];
+            let limits = &self.sharing.instances[instance];
             let Some(ring) = limits.next_ring(&self.sharing.flows, open) else {
                 let deadline = limits.opens_at();
                 self.sharing.wake_instance(instance, deadline, self.now);
                 return;
             };
             let (flow, alone) = (limits.first(ring), limits.is_alone(ring, open));
-            let slot = self.sharing.flows[index(flow)].volume;
-            let share = self.volumes[index(slot)].share;
+            let slot = self.sharing.flows[flow].volume;
+            let share = self.volumes[slot].share;
             let cost = match self.look_at_first(instance, (ring, flow), open[1 - ring]) {
                 First::MayGo(cost) => cost,
                 First::Nothing => {
@@ -289,7 +298,7 @@ impl Scheduler {
                 }
             };
             let Flow { in_turn: goes_on, deficit_ns: left_ns, turn_at, .. } =
-                self.sharing.flows[index(flow)];
+                self.sharing.flows[flow];
             self.settle_volume(slot, share, Waits::AtInstance, Duration::ZERO);
             if !self.has_instance_turn(instance, (ring, flow), &cost, alone) {
                 continue;
@@ -300,20 +309,20 @@ impl Scheduler {
                 Passed::Full => break,
                 Passed::VolumeThrottled(_) => {
                     // A turn in which it took nothing is none.
-                    let entry = &mut self.sharing.flows[index(flow)];
+                    let entry = &mut self.sharing.flows[flow];
                     entry.in_turn &= goes_on;
                     entry.deficit_ns = left_ns;
                     entry.turn_at = turn_at;
                     self.back_to_volume(slot, share, flow);
                 }
                 Passed::InstanceThrottled(cost, operation) => {
-                    self.sharing.instances[index(instance)].throttle(&cost, operation);
+                    self.sharing.instances[instance].throttle(&cost, operation);
                     open[ring] = false;
                 }
                 Passed::DeviceThrottled { urgent } => self.wait_for_device(share, flow, urgent),
             }
         }
-        self.sharing.instances[index(instance)].interrupt();
+        self.sharing.instances[instance].interrupt();
         if let Some(wheel) = &mut self.sharing.instance_wheel {
             wheel.remove(instance);
             wheel.push_due(instance);
@@ -326,15 +335,15 @@ impl Scheduler {
     /// there.
     fn look_at_first(
         &mut self,
-        instance: u32,
-        (ring, flow): (usize, u32),
+        instance: InstanceSlot,
+        (ring, flow): (usize, FlowSlot),
         other_is_open: bool,
     ) -> First {
-        let entry = &self.sharing.flows[index(flow)];
+        let entry = &self.sharing.flows[flow];
         let Some(next) = entry.next(&self.nodes) else { return First::Nothing };
-        let (cost, _) = self.volumes[index(entry.volume)].counting.weigh(&next.portion);
+        let (cost, _) = self.volumes[entry.volume].counting.weigh(&next.portion);
         let (cost, operation) = (instance_cost(&cost, &next.portion), next.portion.operation);
-        let limits = &mut self.sharing.instances[index(instance)];
+        let limits = &mut self.sharing.instances[instance];
         if limits.ring_of(operation) != ring {
             limits.cross(&mut self.sharing.flows, flow);
             return First::GoesTheOtherWay;
@@ -351,17 +360,17 @@ impl Scheduler {
     /// meanwhile is owed one.
     fn has_instance_turn(
         &mut self,
-        instance: u32,
-        (ring, flow): (usize, u32),
+        instance: InstanceSlot,
+        (ring, flow): (usize, FlowSlot),
         cost: &Cost,
         alone: bool,
     ) -> bool {
-        let share = self.volumes[index(self.sharing.flows[index(flow)].volume)].share;
+        let share = self.volumes[self.sharing.flows[flow].volume].share;
         let sharing = &mut self.sharing;
-        let weight = sharing.flows[index(share)].place.weight();
-        let limits = &mut sharing.instances[index(instance)];
+        let weight = sharing.flows[share.flow()].place.weight();
+        let limits = &mut sharing.instances[instance];
         let (share_ns, turn_ns) = (limits.share_ns(cost), limits.turn_ns(weight.into()));
-        let entry = &mut sharing.flows[index(flow)];
+        let entry = &mut sharing.flows[flow];
         if alone {
             let ended = entry.take_alone(share_ns, turn_ns);
             if ended > 0 {
@@ -377,13 +386,13 @@ impl Scheduler {
         may_take
     }
 
-    fn after_instance_turn(&mut self, share: u32, flow: u32, cost: &Cost) {
+    fn after_instance_turn(&mut self, share: ShareSlot, flow: FlowSlot, cost: &Cost) {
         let sharing = &mut self.sharing;
         sharing.close_account(self.now, share, flow);
-        let entry = &mut sharing.flows[index(flow)];
+        let entry = &mut sharing.flows[flow];
         entry.held_since = self.now;
         entry.first_since = self.now;
-        let instance = &mut sharing.instances[index(entry.instance)];
+        let instance = &mut sharing.instances[entry.instance];
         let share_ns = instance.share_ns(cost);
         entry.deficit_ns = entry.deficit_ns.saturating_sub(share_ns);
         if entry.is_empty() {
@@ -392,23 +401,21 @@ impl Scheduler {
     }
 
     /// Puts a flow in line at its volume again: another flow has used what this one came by.
-    fn back_to_volume(&mut self, slot: u32, share: u32, flow: u32) {
+    fn back_to_volume(&mut self, slot: VolumeSlot, share: ShareSlot, flow: FlowSlot) {
         self.sharing.withdraw(self.now, share, flow);
         self.sharing.line_up(share, flow);
         self.look_again(slot);
     }
 
     /// Fills a device's window from those who wait for it.
-    pub(super) fn pump(&mut self, device: u32) {
-        self.sharing.device_queues[index(device)].interrupted = false;
-        while let Some((flow, reason)) =
-            self.sharing.device_queues[index(device)].device.next(self.now)
-        {
+    pub(super) fn pump(&mut self, device: DeviceSlot) {
+        self.sharing.device_queues[device].interrupted = false;
+        while let Some((flow, reason)) = self.sharing.device_queues[device].device.next(self.now) {
             if self.output.len() >= OUTPUT_DISPATCHES_MAX {
-                self.sharing.device_queues[index(device)].interrupted = true;
+                self.sharing.device_queues[device].interrupted = true;
                 return;
             }
-            let share = self.volumes[index(self.sharing.flows[index(flow)].volume)].share;
+            let share = self.volumes[self.sharing.flows[flow].volume].share;
             if self.is_no_longer_urgent(device, flow)
                 || reason == DispatchReason::Reserved && self.is_stale(device, share, flow)
             {
@@ -427,9 +434,9 @@ impl Scheduler {
     }
 
     /// Of those who wait for a device with an urgent request, who came first.
-    fn first_urgent(&mut self, device: u32) -> Option<u32> {
+    fn first_urgent(&mut self, device: DeviceSlot) -> Option<FlowSlot> {
         loop {
-            let flow = self.sharing.device_queues[index(device)].device.first_urgent()?;
+            let flow = self.sharing.device_queues[device].device.first_urgent()?;
             if !self.is_no_longer_urgent(device, flow) {
                 return Some(flow);
             }
@@ -438,34 +445,34 @@ impl Scheduler {
 
     /// Whether a flow had a place among the urgent ones, and has it no more: it has had its run of
     /// urgent requests, and a plain one came behind the next of them, which goes first.
-    fn is_no_longer_urgent(&mut self, device: u32, flow: u32) -> bool {
-        let entry = &self.sharing.flows[index(flow)];
-        let limits = &mut self.sharing.device_queues[index(device)].device;
+    fn is_no_longer_urgent(&mut self, device: DeviceSlot, flow: FlowSlot) -> bool {
+        let entry = &self.sharing.flows[flow];
+        let limits = &mut self.sharing.device_queues[device].device;
         if !limits.is_urgent(flow) || entry.next(&self.nodes).is_none_or(|next| next.urgent) {
             return false;
         }
-        let (since, share) = (entry.first_since, self.volumes[index(entry.volume)].share);
-        let place = &mut self.sharing.flows[index(share)].place;
+        let (since, share) = (entry.first_since, self.volumes[entry.volume].share);
+        let place = &mut self.sharing.flows[share.flow()].place;
         limits.wait(flow, place, false, (since, self.now));
         true
     }
 
     /// Serves a flow that waits for its device; `false` if there is no room for it.
-    fn serve_waiting(&mut self, flow: u32) -> bool {
-        let Flow { volume: slot, held_since, instance, .. } = self.sharing.flows[index(flow)];
-        let share = self.volumes[index(slot)].share;
+    fn serve_waiting(&mut self, flow: FlowSlot) -> bool {
+        let Flow { volume: slot, held_since, instance, .. } = self.sharing.flows[flow];
+        let share = self.volumes[slot].share;
         // What others had before its reservation was due was never promised to it.
-        let due = self.sharing.flows[index(share)].place.tag;
+        let due = self.sharing.flows[share.flow()].place.tag;
         let delay = self.now.since(held_since.max(due));
         self.settle_volume(slot, share, Waits::AtDevice, delay);
-        if instance != NIL {
-            self.sharing.instances[index(instance)].look(self.now);
+        if !instance.is_none() {
+            self.sharing.instances[instance].look(self.now);
         }
         match self.try_pass(flow, Waits::AtDevice) {
             Passed::Dispatched(cost) => {
                 self.take_from_turns(flow, &cost);
                 self.sharing.withdraw(self.now, share, flow);
-                if !self.sharing.flows[index(flow)].is_empty() {
+                if !self.sharing.flows[flow].is_empty() {
                     self.sharing.line_up(share, flow);
                     self.look_again(slot);
                 }
@@ -482,10 +489,10 @@ impl Scheduler {
     }
 
     /// Takes what a quantum cost its instance from what is left of its flow's turns there.
-    fn take_from_turns(&mut self, flow: u32, cost: &Cost) {
-        let entry = &mut self.sharing.flows[index(flow)];
+    fn take_from_turns(&mut self, flow: FlowSlot, cost: &Cost) {
+        let entry = &mut self.sharing.flows[flow];
         if entry.deficit_ns > 0
-            && let Some(instance) = self.sharing.instances.get(index(entry.instance))
+            && let Some(instance) = self.sharing.instances.get(entry.instance)
         {
             entry.deficit_ns = entry.deficit_ns.saturating_sub(instance.share_ns(cost));
         }
@@ -493,16 +500,16 @@ impl Scheduler {
 
     /// Another flow of the same volume has used the reservation that this one was in line for: it
     /// goes back to where it belongs.
-    fn is_stale(&mut self, device: u32, share: u32, flow: u32) -> bool {
-        let entry = &self.sharing.flows[index(flow)];
-        let alone = entry.sibling == NIL && share == flow;
+    fn is_stale(&mut self, device: DeviceSlot, share: ShareSlot, flow: FlowSlot) -> bool {
+        let entry = &self.sharing.flows[flow];
+        let alone = entry.sibling.is_none() && share.flow() == flow;
         let urgent = entry.next(&self.nodes).is_some_and(|next| next.urgent);
         let times = (entry.first_since, self.now);
-        let share = &mut self.sharing.flows[index(share)];
+        let share = &mut self.sharing.flows[share.flow()];
         if alone || urgent || share.place.tag <= self.now {
             return false;
         }
-        let device = &mut self.sharing.device_queues[index(device)].device;
+        let device = &mut self.sharing.device_queues[device].device;
         device.wait(flow, &mut share.place, false, times);
         true
     }

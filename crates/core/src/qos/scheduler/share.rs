@@ -2,41 +2,42 @@
 
 use alloc::vec::Vec;
 
-use super::{Scheduler, index};
+use super::Scheduler;
 use crate::qos::pacer::{Pacer, Tolerance};
 use crate::qos::pacing::Pacing;
 use crate::qos::phase::Phase;
 use crate::qos::queue::{Nodes, Queue};
 use crate::qos::sharing::device::{Device, InService};
-use crate::qos::sharing::flow::{Flow, HeldBy, NIL, Waits};
+use crate::qos::sharing::flow::{Flow, Flows, HeldBy, Waits};
 use crate::qos::sharing::instance::Instance;
 use crate::qos::sharing::model::Claim;
 use crate::qos::sharing::ring::{push_back, unlink};
+use crate::qos::slots::{DeviceSlot, FlowSlot, InstanceSlot, ShareSlot, Slot, Table, TicketSlot};
 use crate::qos::wheel::Wheel;
 use crate::time::{Duration, Instant};
 
 /// A request that was dispatched to a device: the key to its completion.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ticket {
-    slot: u32,
+    slot: TicketSlot,
     generation: u32,
 }
 
 impl Ticket {
     /// Of a dispatch whose completion need not be told: its volume has no device.
-    pub const NONE: Self = Self { slot: NIL, generation: 0 };
+    pub const NONE: Self = Self { slot: TicketSlot::NONE, generation: 0 };
 
     /// The ticket as a number, for callers who keep numbers.
     #[must_use]
     pub fn to_bits(self) -> u64 {
-        u64::from(self.slot) << 32 | u64::from(self.generation)
+        u64::from(self.slot.number()) << 32 | u64::from(self.generation)
     }
 
     /// The ticket of a number that [`Ticket::to_bits`] gave.
     #[must_use]
     pub fn from_bits(bits: u64) -> Self {
-        let half = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).unwrap_or(NIL);
-        Self { slot: half(bits >> 32), generation: half(bits) }
+        let half = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).unwrap_or(u32::MAX);
+        Self { slot: TicketSlot::new(half(bits >> 32)), generation: half(bits) }
     }
 }
 
@@ -124,6 +125,7 @@ impl Terms {
     }
 
     /// Counts an urgent request against the bound on them; `false` if there are too many.
+    #[inline(never)] // few requests come here, and the others need not carry it along
     pub(super) fn may_be_urgent(&mut self, now: Instant) -> bool {
         self.settle_urgent(now);
         let ready = self.urgent.is_ready();
@@ -166,20 +168,20 @@ impl DeviceQueue {
 #[derive(Debug, Default)]
 pub(super) struct Sharing {
     /// Attachments. A volume's *share* is its first.
-    pub(super) flows: Vec<Flow>,
+    pub(super) flows: Flows,
     /// Of each flow; those of a volume's other attachments are nobody's.
-    pub(super) terms: Vec<Terms>,
-    pub(super) flow_generations: Vec<u32>,
-    pub(super) vacant_flows: Vec<u32>,
-    pub(super) instances: Vec<Instance>,
-    pub(super) instance_generations: Vec<u32>,
-    pub(super) vacant_instances: Vec<u32>,
+    pub(super) terms: Table<ShareSlot, Terms>,
+    pub(super) flow_generations: Table<FlowSlot, u32>,
+    pub(super) vacant_flows: Vec<FlowSlot>,
+    pub(super) instances: Table<InstanceSlot, Instance>,
+    pub(super) instance_generations: Table<InstanceSlot, u32>,
+    pub(super) vacant_instances: Vec<InstanceSlot>,
     /// Present once there is an instance.
-    pub(super) instance_wheel: Option<Wheel>,
-    pub(super) device_queues: Vec<DeviceQueue>,
+    pub(super) instance_wheel: Option<Wheel<InstanceSlot>>,
+    pub(super) device_queues: Table<DeviceSlot, DeviceQueue>,
     /// What devices work on, each with the generation of its ticket.
-    pub(super) in_service: Vec<(InService, u32)>,
-    pub(super) vacant_tickets: Vec<u32>,
+    pub(super) in_service: Table<TicketSlot, (InService, u32)>,
+    pub(super) vacant_tickets: Vec<TicketSlot>,
     pub(super) unknown_completions: u64,
 }
 
@@ -208,7 +210,7 @@ impl Sharing {
             ([], _) => {}
             ([instance], Some(wheel)) => {
                 instance.tell(phase)?;
-                wheel.tell(0, phase)?;
+                wheel.tell(instances.slots().next()?, phase)?;
             }
             _ => return None,
         }
@@ -219,87 +221,86 @@ impl Sharing {
     #[inline(always)] // written where it stays, instead of in parts that are then copied
     pub(super) fn ticket(&mut self, in_service: InService) -> Ticket {
         if let Some(slot) = self.vacant_tickets.pop() {
-            let entry = &mut self.in_service[index(slot)];
+            let entry = &mut self.in_service[slot];
             entry.0 = in_service;
             entry.1 = entry.1.wrapping_add(1);
             return Ticket { slot, generation: entry.1 };
         }
-        self.in_service.push((in_service, 1));
-        let slot = u32::try_from(self.in_service.len() - 1).unwrap_or(NIL);
-        Ticket { slot, generation: 1 }
+        Ticket { slot: self.in_service.push((in_service, 1)), generation: 1 }
     }
 
     /// Tells a device that it is done with what a ticket stands for, once. Returns the device, and
     /// whether anybody could go there now.
-    pub(super) fn redeem(&mut self, ticket: Ticket, now: Instant) -> Option<(u32, bool)> {
-        let (done, generation) = self.in_service.get_mut(index(ticket.slot))?;
+    #[inline(always)] // what it returns would go through memory
+    pub(super) fn redeem(&mut self, ticket: Ticket, now: Instant) -> Option<(DeviceSlot, bool)> {
+        let (done, generation) = self.in_service.get_mut(ticket.slot)?;
         if *generation != ticket.generation {
             return None;
         }
         // An even generation is nobody's ticket.
         *generation = generation.wrapping_add(1);
         self.vacant_tickets.push(ticket.slot);
-        let device_queue = &mut self.device_queues[index(done.device)];
+        let device_queue = &mut self.device_queues[done.device];
         device_queue.device.completed(now, done);
-        if self.flow_generations[index(done.share)] == done.share_generation {
-            let share = &mut self.flows[index(done.share)];
+        if self.flow_generations[done.share.flow()] == done.share_generation {
+            let share = &mut self.flows[done.share.flow()];
             share.in_flight = share.in_flight.saturating_sub(1);
         }
         Some((done.device, device_queue.is_awaited()))
     }
 
     /// The flow of an instance that still waits after it was sent back from its device.
-    fn sent_back(&self, instance: u32) -> Option<(u32, Waits)> {
-        let (flow, since) = self.instances.get(index(instance))?.sent_back;
-        let entry = self.flows.get(index(flow))?;
+    fn sent_back(&self, instance: InstanceSlot) -> Option<(FlowSlot, Waits)> {
+        let (flow, since) = self.instances.get(instance)?.sent_back;
+        let entry = self.flows.get(flow)?;
         let is_beyond = matches!(entry.waits, Waits::AtInstance | Waits::AtDevice);
         let still_waits = is_beyond && entry.first_since == since && entry.instance == instance;
         still_waits.then_some((flow, entry.waits))
     }
 
     /// Notes that it was a flow's turn at its device while its instance's limits were used up.
-    pub(super) fn send_back(&mut self, flow: u32) {
-        let Flow { instance, first_since, .. } = self.flows[index(flow)];
+    pub(super) fn send_back(&mut self, flow: FlowSlot) {
+        let Flow { instance, first_since, .. } = self.flows[flow];
         if self.sent_back(instance).is_none() {
-            self.instances[index(instance)].sent_back = (flow, first_since);
+            self.instances[instance].sent_back = (flow, first_since);
         }
     }
 
     /// Whether an urgent request of a flow may pass those who wait for its device. Not while one of
     /// its own instance waits there for the second time: what the first time was used up before its
     /// turn came would be used up by urgent ones every time.
-    pub(super) fn may_pass(&self, flow: u32) -> bool {
-        let sent_back = self.sent_back(self.flows[index(flow)].instance);
+    pub(super) fn may_pass(&self, flow: FlowSlot) -> bool {
+        let sent_back = self.sent_back(self.flows[flow].instance);
         sent_back.is_none_or(|(first, waits)| first == flow || waits != Waits::AtDevice)
     }
 
     /// Closes the account of a flow that waited beyond its volume.
-    pub(super) fn close_account(&mut self, now: Instant, share: u32, flow: u32) {
-        let Flow { held_since, held_by, .. } = self.flows[index(flow)];
-        self.terms[index(share)].held.add(held_by, now.since(held_since));
+    pub(super) fn close_account(&mut self, now: Instant, share: ShareSlot, flow: FlowSlot) {
+        let Flow { held_since, held_by, .. } = self.flows[flow];
+        self.terms[share].held.add(held_by, now.since(held_since));
     }
 
     /// Takes a flow out of whatever line it is in. As long as it has something waiting, it keeps
     /// what is left of its turns: one whose own limits hold it up after every large request would
     /// otherwise pay for each with whole turns, however little more than one it takes.
-    pub(super) fn withdraw(&mut self, now: Instant, share: u32, flow: u32) {
-        let instance = self.flows[index(flow)].instance;
-        match self.flows[index(flow)].waits {
+    pub(super) fn withdraw(&mut self, now: Instant, share: ShareSlot, flow: FlowSlot) {
+        let instance = self.flows[flow].instance;
+        match self.flows[flow].waits {
             Waits::Nowhere => {}
             Waits::AtVolume => self.leave_volume(share, flow),
             Waits::AtInstance => {
-                self.instances[index(instance)].leave(&mut self.flows, flow);
+                self.instances[instance].leave(&mut self.flows, flow);
                 self.close_account(now, share, flow);
             }
             Waits::AtDevice => {
-                let device = self.flows[index(share)].device;
-                self.device_queues[index(device)].device.forget(flow);
+                let device = self.flows[share.flow()].device;
+                self.device_queues[device].device.forget(flow);
                 self.close_account(now, share, flow);
             }
         }
         // Beside other attachments turns at the volume are counted in it, too, in another unit.
-        let alone = share == flow && self.flows[index(flow)].sibling == NIL;
-        let flow = &mut self.flows[index(flow)];
+        let alone = share.flow() == flow && self.flows[flow].sibling.is_none();
+        let flow = &mut self.flows[flow];
         flow.waits = Waits::Nowhere;
         flow.in_turn = false;
         if !alone || flow.is_empty() {
@@ -308,29 +309,34 @@ impl Sharing {
     }
 
     /// Puts a flow in line at its volume.
-    pub(super) fn line_up(&mut self, share: u32, flow: u32) {
-        let mut first = self.flows[index(share)].turns;
+    pub(super) fn line_up(&mut self, share: ShareSlot, flow: FlowSlot) {
+        let mut first = self.flows[share.flow()].turns;
         push_back(&mut first, &mut self.flows, flow);
-        self.flows[index(share)].turns = first;
-        self.flows[index(flow)].waits = Waits::AtVolume;
+        self.flows[share.flow()].turns = first;
+        self.flows[flow].waits = Waits::AtVolume;
     }
 
-    fn leave_volume(&mut self, share: u32, flow: u32) {
-        let mut first = self.flows[index(share)].turns;
+    fn leave_volume(&mut self, share: ShareSlot, flow: FlowSlot) {
+        let mut first = self.flows[share.flow()].turns;
         unlink(&mut first, &mut self.flows, flow);
-        self.flows[index(share)].turns = first;
+        self.flows[share.flow()].turns = first;
     }
 
     /// Notes that a flow waits beyond its volume from now on.
-    pub(super) fn hold(&mut self, now: Instant, flow: u32, waits: Waits, by: HeldBy) {
-        let flow = &mut self.flows[index(flow)];
+    pub(super) fn hold(&mut self, now: Instant, flow: FlowSlot, waits: Waits, by: HeldBy) {
+        let flow = &mut self.flows[flow];
         flow.waits = waits;
         flow.held_since = now;
         flow.held_by = by;
     }
 
     /// Looks at an instance again at `deadline`, or never.
-    pub(super) fn wake_instance(&mut self, instance: u32, deadline: Option<Instant>, now: Instant) {
+    pub(super) fn wake_instance(
+        &mut self,
+        instance: InstanceSlot,
+        deadline: Option<Instant>,
+        now: Instant,
+    ) {
         let Some(wheel) = &mut self.instance_wheel else { return };
         wheel.remove(instance);
         if let Some(deadline) = deadline {
@@ -343,13 +349,13 @@ impl Scheduler {
     /// Everything that waits of a volume with a claim and matches, in the order of its flows.
     pub(super) fn extract_shared(
         &mut self,
-        share: u32,
+        share: ShareSlot,
         mut matches: impl FnMut(u32) -> bool,
     ) -> Queue {
         let mut taken = Queue::new();
-        let mut flow = share;
-        while flow != NIL {
-            let entry = &mut self.sharing.flows[index(flow)];
+        let mut flow = share.flow();
+        while !flow.is_none() {
+            let entry = &mut self.sharing.flows[flow];
             let more = entry.extract(&mut self.nodes, &mut matches);
             let (empty, sibling) = (entry.is_empty(), entry.sibling);
             taken.append_all(&mut self.nodes, &more);
@@ -362,14 +368,14 @@ impl Scheduler {
     }
 
     /// Puts a volume's limits in force for what is derived from them.
-    pub(super) fn repace_share(&mut self, share: u32, pacing: &Pacing) {
-        let terms = &mut self.sharing.terms[index(share)];
+    pub(super) fn repace_share(&mut self, share: ShareSlot, pacing: &Pacing) {
+        let terms = &mut self.sharing.terms[share];
         let claim = terms.claim;
         terms.set(self.now, pacing, &claim);
-        let entry = &mut self.sharing.flows[index(share)];
+        let entry = &mut self.sharing.flows[share.flow()];
         // What was lost at another rate is not paid at this one.
         entry.owe(Duration::ZERO);
-        if entry.device != NIL {
+        if !entry.device.is_none() {
             entry.place.set_claim(&claim, Claim::least_reservation(pacing));
         }
     }

@@ -6,6 +6,7 @@ use super::share::Ticket;
 use crate::limits::{DEVICES_PER_CORE_MAX, INSTANCES_PER_CORE_MAX, VOLUMES_PER_CORE_MAX};
 use crate::qos::limiter::{Exceeded, Forfeited};
 use crate::qos::sharing::device::DispatchReason;
+use crate::qos::slots::{DeviceSlot, FlowSlot, InstanceSlot, VolumeSlot};
 use crate::request::Operation;
 use crate::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::time::Duration;
 /// another takes its place (for the first 2^31 of them).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct VolumeIndex {
-    pub(super) slot: u32,
+    pub(super) slot: VolumeSlot,
     pub(super) generation: u32,
 }
 
@@ -131,12 +132,12 @@ pub struct Counters {
 
 /// A device's name within its scheduler. Devices are never removed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct DeviceIndex(pub(super) u32);
+pub struct DeviceIndex(pub(super) DeviceSlot);
 
 /// An instance's name within its scheduler. It stays invalid after the instance is removed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct InstanceIndex {
-    pub(super) slot: u32,
+    pub(super) slot: InstanceSlot,
     pub(super) generation: u32,
 }
 
@@ -144,7 +145,7 @@ pub struct InstanceIndex {
 /// attachment or its volume is removed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct AttachmentIndex {
-    pub(super) flow: u32,
+    pub(super) flow: FlowSlot,
     pub(super) generation: u32,
 }
 

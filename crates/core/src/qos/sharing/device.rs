@@ -11,6 +11,7 @@ use super::heap::Heap;
 use super::model::{Claim, DeviceModel, DeviceOthers};
 use super::spare::Spare;
 use super::window::{Correction, InFlight, SMALL_BYTES_MAX};
+use crate::qos::slots::{DeviceSlot, FlowSlot, ShareSlot};
 use crate::request::Operation;
 use crate::time::{Duration, Instant};
 
@@ -123,11 +124,11 @@ pub(crate) struct Device {
     reference_ns: u64,
     pub window: InFlight,
     /// Flows by the time their reservation is due; only those that have one.
-    by_tag: Heap,
+    by_tag: Heap<FlowSlot>,
     /// All flows that wait, by virtual time.
-    by_virtual_time: Heap,
+    by_virtual_time: Heap<FlowSlot>,
     /// Those whose first request is urgent, by when they came.
-    urgent: Heap,
+    urgent: Heap<FlowSlot>,
     /// When an urgent request was served last.
     urgent_at: Option<Instant>,
     spare: Spare,
@@ -198,7 +199,7 @@ impl Device {
     }
 
     /// Whether a flow is in line.
-    pub fn is_in_line(&self, flow: u32) -> bool {
+    pub fn is_in_line(&self, flow: FlowSlot) -> bool {
         self.by_virtual_time.contains(flow)
     }
 
@@ -216,7 +217,7 @@ impl Device {
         let Self { by_tag, by_virtual_time, urgent, .. } = self;
         [by_tag, by_virtual_time, urgent].into_iter().for_each(Heap::invariants);
         for (_, flow) in by_tag.iter().chain(urgent.iter()) {
-            assert!(self.is_in_line(flow), "attachment {flow} is due or urgent, and not in line");
+            assert!(self.is_in_line(flow), "attachment {flow:?} is due or urgent, and not in line");
         }
         self.window.invariants(works_on.map(|quantum| (quantum.cost_ns, quantum.is_long)));
     }
@@ -226,7 +227,7 @@ impl Device {
     /// others that share the instance could take what it lets pass before it every time.
     pub fn wait(
         &mut self,
-        flow: u32,
+        flow: FlowSlot,
         place: &mut Place,
         urgent: bool,
         (since, now): (Instant, Instant),
@@ -247,7 +248,7 @@ impl Device {
 
     /// Takes a flow out of the line.
     #[inline]
-    pub fn forget(&mut self, flow: u32) {
+    pub fn forget(&mut self, flow: FlowSlot) {
         if !self.is_wanted() {
             return;
         }
@@ -270,12 +271,12 @@ impl Device {
     }
 
     /// Of those whose first request is urgent, who came first.
-    pub fn first_urgent(&self) -> Option<u32> {
+    pub fn first_urgent(&self) -> Option<FlowSlot> {
         self.urgent.first().map(|(_, flow)| flow)
     }
 
     /// Whether a flow waits for its turn among them.
-    pub fn is_urgent(&self, flow: u32) -> bool {
+    pub fn is_urgent(&self, flow: FlowSlot) -> bool {
         self.urgent.contains(flow)
     }
 
@@ -293,7 +294,7 @@ impl Device {
     }
 
     /// Who would be served now, and on what reason.
-    pub fn next(&self, now: Instant) -> Option<(u32, DispatchReason)> {
+    pub fn next(&self, now: Instant) -> Option<(FlowSlot, DispatchReason)> {
         if let Some((_, flow)) = self.by_tag.first().filter(|(due, _)| *due <= now.ns) {
             return Some((flow, DispatchReason::Reserved));
         }
@@ -301,7 +302,7 @@ impl Device {
     }
 
     /// When a waiting flow's reservation is due, as it entered the line.
-    fn due(&self, flow: u32) -> Option<Instant> {
+    fn due(&self, flow: FlowSlot) -> Option<Instant> {
         self.by_tag
             .first()
             .filter(|(_, first)| *first == flow)
@@ -317,7 +318,7 @@ impl Device {
     #[inline(always)]
     pub fn serve(
         &mut self,
-        flow: u32,
+        flow: FlowSlot,
         place: &mut Place,
         quantum: &Quantum,
         urgent: bool,
@@ -411,10 +412,9 @@ pub(crate) struct Quantum {
 /// A quantum that the device works on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InService {
-    /// Of which slot of the devices.
-    pub device: u32,
-    /// Of which volume's first flow, if that is still there.
-    pub share: u32,
+    pub device: DeviceSlot,
+    /// Of which volume, if that is still there.
+    pub share: ShareSlot,
     pub share_generation: u32,
     pub dispatched_at: Instant,
     /// What was charged to the window, and whether as a long one.

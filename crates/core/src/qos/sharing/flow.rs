@@ -10,10 +10,12 @@ use crate::qos::cost::Portion;
 use crate::qos::phase::Phase;
 use crate::qos::queue::{Fifo, Nodes, Queue, Waiting};
 use crate::qos::scheduler::{CATCH_UP_MAX, Io};
+use crate::qos::slots::{DeviceSlot, FlowSlot, InstanceSlot, Table, VolumeSlot};
 use crate::request::Operation;
 use crate::time::{Duration, Instant};
 
-pub(crate) const NIL: u32 = u32::MAX;
+/// The attachments of a scheduler.
+pub(crate) type Flows = Table<FlowSlot, Flow>;
 
 /// Urgent requests in a row before a normal one goes.
 pub(crate) const URGENT_RUN_MAX: u8 = 8;
@@ -61,15 +63,14 @@ pub(crate) struct Next {
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Flow {
-    /// Slot of the volume.
-    pub volume: u32,
-    /// Slot of the instance, or `NIL`.
-    pub instance: u32,
-    /// The next flow of the same volume, or `NIL`.
-    pub sibling: u32,
-    /// Neighbours in the ring of the volume or of the instance.
-    pub next: u32,
-    pub previous: u32,
+    pub volume: VolumeSlot,
+    /// Its instance, or none.
+    pub instance: InstanceSlot,
+    /// The next flow of the same volume, or none.
+    pub sibling: FlowSlot,
+    /// Neighbours in the ring of the volume or of the instance; none while it is in no ring.
+    pub next: FlowSlot,
+    pub previous: FlowSlot,
     pub waits: Waits,
     /// Which ring of its instance it is in.
     pub ring: u8,
@@ -94,10 +95,10 @@ pub(crate) struct Flow {
     // Of the volume, in its first flow only:
     /// Its place at the device.
     pub place: Place,
-    /// Slot of the device, or `NIL`.
-    pub device: u32,
-    /// Flows whose turn it is at the volume: first of a ring, or `NIL`.
-    pub turns: u32,
+    /// Its device, or none.
+    pub device: DeviceSlot,
+    /// Flows whose turn it is at the volume: first of a ring, or none.
+    pub turns: FlowSlot,
     /// Time's worth of tokens that were lost through no fault of the tenant's, to be paid back; in
     /// nanoseconds, at most a quarter of a second.
     pub owed_ns: u32,
@@ -108,13 +109,13 @@ pub(crate) struct Flow {
 const _: () = assert!(size_of::<Flow>() == 128);
 
 impl Flow {
-    pub const fn new(volume: u32, instance: u32, now: Instant) -> Self {
+    pub const fn new(volume: VolumeSlot, instance: InstanceSlot, now: Instant) -> Self {
         Self {
             volume,
             instance,
-            sibling: NIL,
-            next: NIL,
-            previous: NIL,
+            sibling: FlowSlot::NONE,
+            next: FlowSlot::NONE,
+            previous: FlowSlot::NONE,
             waits: Waits::Nowhere,
             ring: 0,
             in_turn: false,
@@ -130,8 +131,8 @@ impl Flow {
             urgent: Fifo::EMPTY,
             waiting: Waiting::NOTHING,
             place: Place::new(now),
-            device: NIL,
-            turns: NIL,
+            device: DeviceSlot::NONE,
+            turns: FlowSlot::NONE,
             owed_ns: 0,
             in_flight: 0,
             after_flush: false,
@@ -312,11 +313,6 @@ pub(crate) const fn is_urgent(io: &Io, in_flight: u32, after_flush: bool) -> boo
     waited_for && in_flight <= URGENT_IN_FLIGHT_MAX
 }
 
-/// Where a flow is in the list of them.
-pub(super) fn at(flow: u32) -> usize {
-    usize::try_from(flow).unwrap_or(usize::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -338,7 +334,7 @@ mod tests {
     #[test]
     fn urgent_requests_go_first_but_not_for_ever() {
         let mut nodes = Nodes::new();
-        let mut flow = Flow::new(0, NIL, Instant::ZERO);
+        let mut flow = Flow::new(VolumeSlot::NONE, InstanceSlot::NONE, Instant::ZERO);
         for handle in 0..3 {
             flow.push(&mut nodes, write(handle, 512), false);
         }
@@ -354,7 +350,7 @@ mod tests {
     #[test]
     fn a_request_dispatched_in_part_is_finished_first() {
         let mut nodes = Nodes::new();
-        let mut flow = Flow::new(0, NIL, Instant::ZERO);
+        let mut flow = Flow::new(VolumeSlot::NONE, InstanceSlot::NONE, Instant::ZERO);
         flow.push(&mut nodes, write(0, 1_024), false);
         let next = flow.next(&nodes).unwrap();
         flow.consume(&mut nodes, &next, 512);
@@ -368,7 +364,7 @@ mod tests {
     #[test]
     fn both_lanes_share_one_bound() {
         let mut nodes = Nodes::new();
-        let mut flow = Flow::new(0, NIL, Instant::ZERO);
+        let mut flow = Flow::new(VolumeSlot::NONE, InstanceSlot::NONE, Instant::ZERO);
         for handle in 0..1_024 {
             assert!(flow.has_room_for(&write(handle, 512)));
             flow.push(&mut nodes, write(handle, 512), handle % 2 == 0);

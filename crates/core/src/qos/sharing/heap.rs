@@ -3,19 +3,27 @@
 
 use alloc::vec::Vec;
 
+use crate::qos::slots::{Slot, Table};
+
 const CHILDREN: usize = 4;
 const ABSENT: u32 = u32::MAX;
 
 /// Entries with a key each, smallest first; equal keys come out by entry. Entries are small
 /// numbers, dense from 0.
-#[derive(Debug, Default)]
-pub(crate) struct Heap {
-    items: Vec<(u64, u32)>,
+#[derive(Debug)]
+pub(crate) struct Heap<S> {
+    items: Vec<(u64, S)>,
     /// Of each entry: where it is in `items`, or `ABSENT`.
-    positions: Vec<u32>,
+    positions: Table<S, u32>,
 }
 
-impl Heap {
+impl<S: Slot> Default for Heap<S> {
+    fn default() -> Self {
+        Self { items: Vec::new(), positions: Table::new() }
+    }
+}
+
+impl<S: Slot> Heap<S> {
     pub const fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
@@ -27,27 +35,27 @@ impl Heap {
     /// Makes room for `entries` entries, the only time it allocates.
     pub fn grow(&mut self, entries: usize) {
         if self.positions.len() < entries {
-            self.positions.resize(entries, ABSENT);
+            self.positions.grow(entries, ABSENT);
             self.items.reserve(entries.saturating_sub(self.items.len()));
         }
     }
 
     /// The smallest key and its entry.
-    pub fn first(&self) -> Option<(u64, u32)> {
+    pub fn first(&self) -> Option<(u64, S)> {
         self.items.first().copied()
     }
 
     /// All entries with their keys, in no order.
-    pub fn iter(&self) -> impl Iterator<Item = (u64, u32)> {
+    pub fn iter(&self) -> impl Iterator<Item = (u64, S)> {
         self.items.iter().copied()
     }
 
-    pub fn contains(&self, entry: u32) -> bool {
+    pub fn contains(&self, entry: S) -> bool {
         !self.items.is_empty() && self.position(entry).is_some()
     }
 
     /// Adds `entry` under `key`, or moves it there.
-    pub fn set(&mut self, entry: u32, key: u64) {
+    pub fn set(&mut self, entry: S, key: u64) {
         let at = match self.position(entry) {
             Some(at) => {
                 self.items[at].0 = key;
@@ -64,9 +72,9 @@ impl Heap {
     }
 
     /// Takes `entry` out, if it is there.
-    pub fn remove(&mut self, entry: u32) {
+    pub fn remove(&mut self, entry: S) {
         let Some(at) = self.position(entry) else { return };
-        self.positions[index(entry)] = ABSENT;
+        self.positions[entry] = ABSENT;
         let last = self.items.len() - 1;
         if at == last {
             self.items.pop();
@@ -81,10 +89,10 @@ impl Heap {
 
     /// Asserts in debug builds what holds of an entry that was put somewhere.
     #[inline]
-    fn check_entry(&self, entry: u32) {
+    fn check_entry(&self, entry: S) {
         if cfg!(debug_assertions) {
             let at = self.position(entry);
-            assert!(at.is_some(), "entry {entry} is not there");
+            assert!(at.is_some(), "entry {entry:?} is not there");
             at.into_iter().for_each(|at| self.check(at));
         }
     }
@@ -120,8 +128,8 @@ impl Heap {
         }
     }
 
-    fn position(&self, entry: u32) -> Option<usize> {
-        let at = *self.positions.get(index(entry))?;
+    fn position(&self, entry: S) -> Option<usize> {
+        let at = *self.positions.get(entry)?;
         usize::try_from(at).ok().filter(|_| at != ABSENT)
     }
 
@@ -154,19 +162,16 @@ impl Heap {
         self.put(at, item);
     }
 
-    fn put(&mut self, at: usize, item: (u64, u32)) {
+    fn put(&mut self, at: usize, item: (u64, S)) {
         self.items[at] = item;
-        self.positions[index(item.1)] = u32::try_from(at).unwrap_or(ABSENT);
+        self.positions[item.1] = u32::try_from(at).unwrap_or(ABSENT);
     }
-}
-
-fn index(entry: u32) -> usize {
-    usize::try_from(entry).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::qos::slots::FlowSlot;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
@@ -176,17 +181,17 @@ mod tests {
         fn is_a_priority_queue(
             steps in prop::collection::vec((0u32..40, 0u64..100, 0u8..8), 1..300),
         ) {
-            let mut heap = Heap::default();
+            let mut heap: Heap<FlowSlot> = Heap::default();
             heap.grow(40);
             let mut model: BTreeMap<u32, u64> = BTreeMap::new();
             for (entry, key, step) in steps {
                 match step {
                     0..5 => {
-                        heap.set(entry, key);
+                        heap.set(FlowSlot::new(entry), key);
                         model.insert(entry, key);
                     }
                     5 | 6 => {
-                        heap.remove(entry);
+                        heap.remove(FlowSlot::new(entry));
                         model.remove(&entry);
                     }
                     _ => {
@@ -196,7 +201,7 @@ mod tests {
                 }
                 let first = model.iter().map(|(entry, key)| (*key, *entry)).min();
                 heap.invariants();
-                prop_assert_eq!(heap.first(), first);
+                prop_assert_eq!(heap.first().map(|(key, entry)| (key, entry.number())), first);
                 prop_assert_eq!(heap.len(), model.len());
             }
         }

@@ -7,7 +7,7 @@
 //! gets five times as much as one of 3,000. A flow with a single small request is let in at the
 //! front once a round: it waits for one quantum at most.
 
-use super::flow::{Flow, HeldBy, NIL, Waits, at};
+use super::flow::{Flow, Flows, HeldBy, Waits};
 use super::model::InstancePacing;
 use super::ring::{Place, Ring};
 use crate::qos::cost::Cost;
@@ -16,6 +16,7 @@ use crate::qos::pacer::{Pacer, Tolerance};
 use crate::qos::pacing::Balances;
 use crate::qos::phase::Phase;
 use crate::qos::reserves::Reserves;
+use crate::qos::slots::{FlowSlot, InstanceSlot};
 use crate::request::Operation;
 use crate::time::{Duration, Instant};
 
@@ -79,7 +80,7 @@ pub(crate) struct Instance {
     bytes: u64,
     /// A flow whose turn at its device had come when these limits were used up, and since when it
     /// waits. It may have gone since.
-    pub sent_back: (u32, Instant),
+    pub sent_back: (FlowSlot, Instant),
     /// What held up the flow whose turn it was last.
     pub held_by: HeldBy,
 }
@@ -103,7 +104,7 @@ impl Instance {
             turns: 0,
             weights: (u64::MAX, 0),
             bytes: 0,
-            sent_back: (NIL, now),
+            sent_back: (FlowSlot::NONE, now),
             held_by: HeldBy::InstanceOperations,
         };
         instance.set_rates(pacing);
@@ -135,7 +136,7 @@ impl Instance {
     pub const fn arrive(&mut self) {
         self.rings = [Ring::EMPTY, Ring::EMPTY];
         self.weights = (u64::MAX, 0);
-        self.sent_back.0 = NIL;
+        self.sent_back.0 = FlowSlot::NONE;
     }
 
     /// Brings the limits up to `now` and closes the account of a wait.
@@ -232,9 +233,8 @@ impl Instance {
     /// flows that whose last turn is longer ago. So for what both share they are as one ring,
     /// however many wait in each and whichever goes from one to the other; and a direction that its
     /// own link holds up saves no more than a turn of each flow.
-    pub fn next_ring(&self, flows: &[Flow], candidates: [bool; 2]) -> Option<usize> {
-        let first =
-            |ring: usize| flows.get(at(self.rings[ring].first)).filter(|_| candidates[ring]);
+    pub fn next_ring(&self, flows: &Flows, candidates: [bool; 2]) -> Option<usize> {
+        let first = |ring: usize| flows.get(self.rings[ring].first).filter(|_| candidates[ring]);
         match (first(0), first(1)) {
             (None, None) => None,
             (Some(_), None) => Some(0),
@@ -276,18 +276,18 @@ impl Instance {
     ///
     /// # Panics
     /// If it is not so.
-    pub fn invariants(&self, flows: &[Flow], slot: u32) {
+    pub fn invariants(&self, flows: &Flows, slot: InstanceSlot) {
         for (number, ring) in (0..).zip(&self.rings) {
             let mut flow = ring.first;
             for _ in 0..ring.waiting {
-                let Flow { instance, waits, ring, next, .. } = flows[at(flow)];
-                assert_eq!((instance, waits), (slot, Waits::AtInstance), "where {flow} waits");
-                assert_eq!(ring, number, "the ring of attachment {flow}");
-                assert_eq!(flows[at(next)].previous, flow, "the one before attachment {next}");
+                let Flow { instance, waits, ring, next, .. } = flows[flow];
+                assert_eq!((instance, waits), (slot, Waits::AtInstance), "where {flow:?} waits");
+                assert_eq!(ring, number, "the ring of attachment {flow:?}");
+                assert_eq!(flows[next].previous, flow, "the one before attachment {next:?}");
                 flow = next;
             }
-            assert_eq!(flow, ring.first, "ring {number} of instance {slot}: {ring:?}");
-            assert_eq!(ring.waiting == 0, ring.first == NIL, "{ring:?}");
+            assert_eq!(flow, ring.first, "ring {number} of instance {slot:?}: {ring:?}");
+            assert_eq!(ring.waiting == 0, ring.first.is_none(), "{ring:?}");
         }
     }
 
@@ -316,7 +316,7 @@ impl Instance {
         (unit.saturating_mul(weight) / one_turn).max(unit / TURNS_MAX).max(1)
     }
 
-    pub const fn first(&self, ring: usize) -> u32 {
+    pub const fn first(&self, ring: usize) -> FlowSlot {
         self.rings[ring].first
     }
 
@@ -331,13 +331,13 @@ impl Instance {
 
     /// Puts a flow in a ring, by when its last turn was; at the front if it is light, that was a
     /// round ago, and the first of the ring had one since.
-    pub fn join(&mut self, flows: &mut [Flow], flow: u32, ring: usize, light: bool) {
+    pub fn join(&mut self, flows: &mut Flows, flow: FlowSlot, ring: usize, light: bool) {
         let round = self.waiting();
-        let away = self.since_turn(&flows[at(flow)]);
-        let first = flows.get(at(self.rings[ring].first)).map_or(0, |first| self.since_turn(first));
+        let away = self.since_turn(&flows[flow]);
+        let first = flows.get(self.rings[ring].first).map_or(0, |first| self.since_turn(first));
         let at_front = light && away >= round && away >= first;
-        flows[at(flow)].in_turn = false;
-        flows[at(flow)].resumed = false;
+        flows[flow].in_turn = false;
+        flows[flow].resumed = false;
         // Who was away for longer is owed no more than one who was there.
         let place = if at_front { Place::First } else { Place::Behind(away.min(round)) };
         self.enter(flows, flow, ring, place);
@@ -345,58 +345,58 @@ impl Instance {
 
     /// Puts a flow in a ring that goes on with its turn: at the front, but for a flow with a single
     /// request there, which waits for no more than one quantum.
-    pub fn resume(&mut self, flows: &mut [Flow], flow: u32, ring: usize) {
-        let first = flows.get(at(self.rings[ring].first));
+    pub fn resume(&mut self, flows: &mut Flows, flow: FlowSlot, ring: usize) {
+        let first = flows.get(self.rings[ring].first);
         let is_light = first.is_some_and(|first| !first.in_turn && first.requests() == 1);
         let place = if is_light { Place::Second } else { Place::First };
         self.enter(flows, flow, ring, place);
     }
 
     /// Puts a flow at the front of a ring: it was its turn.
-    pub fn join_front(&mut self, flows: &mut [Flow], flow: u32, ring: usize) {
+    pub fn join_front(&mut self, flows: &mut Flows, flow: FlowSlot, ring: usize) {
         self.enter(flows, flow, ring, Place::First);
     }
 
-    fn enter(&mut self, flows: &mut [Flow], flow: u32, ring: usize, place: Place) {
+    fn enter(&mut self, flows: &mut Flows, flow: FlowSlot, ring: usize, place: Place) {
         if self.rings[ring].waiting == 0 {
             self.rings[ring].opens_at = None;
         }
-        flows[at(flow)].ring = u8::from(ring == 1);
+        flows[flow].ring = u8::from(ring == 1);
         self.rings[ring].enter(flows, flow, place, self.turns);
     }
 
     /// Takes a flow out of its ring, which ends its turn: for the others one that it resumed ended
     /// when it was broken off.
-    pub fn leave(&mut self, flows: &mut [Flow], flow: u32) {
-        if flows[at(flow)].in_turn && !flows[at(flow)].resumed {
-            self.note_turn(&mut flows[at(flow)]);
+    pub fn leave(&mut self, flows: &mut Flows, flow: FlowSlot) {
+        if flows[flow].in_turn && !flows[flow].resumed {
+            self.note_turn(&mut flows[flow]);
         }
-        self.rings[usize::from(flows[at(flow)].ring)].leave(flows, flow);
+        self.rings[usize::from(flows[flow].ring)].leave(flows, flow);
     }
 
     /// Lets a flow go on with its turn in the other ring, or wait for one there. Who waits there
     /// and had its last turn before this flow's goes before it: a flow that is alone on its way is
     /// given turn after turn, and would take every one of them to the front.
-    pub fn cross(&mut self, flows: &mut [Flow], flow: u32) {
-        let Flow { ring, in_turn, .. } = flows[at(flow)];
+    pub fn cross(&mut self, flows: &mut Flows, flow: FlowSlot) {
+        let Flow { ring, in_turn, .. } = flows[flow];
         self.rings[usize::from(ring)].leave(flows, flow);
         let other = 1 - usize::from(ring);
-        let first = flows.get(at(self.rings[other].first)).map_or(0, |first| self.age(first));
-        if in_turn && self.age(&flows[at(flow)]) >= first {
+        let first = flows.get(self.rings[other].first).map_or(0, |first| self.age(first));
+        if in_turn && self.age(&flows[flow]) >= first {
             self.join_front(flows, flow, other);
             return;
         }
-        if in_turn && !flows[at(flow)].resumed {
-            self.note_turn(&mut flows[at(flow)]);
+        if in_turn && !flows[flow].resumed {
+            self.note_turn(&mut flows[flow]);
         }
         self.join(flows, flow, other, false);
     }
 
     /// Ends the turn of the first flow of a ring: it goes to the end, or where it would be now, had
     /// it not resumed its turn.
-    pub fn end_turn(&mut self, flows: &mut [Flow], ring: usize) {
+    pub fn end_turn(&mut self, flows: &mut Flows, ring: usize) {
         let first = self.rings[ring].first;
-        let flow = &mut flows[at(first)];
+        let flow = &mut flows[first];
         if flow.resumed {
             self.rings[ring].leave(flows, first);
             self.join(flows, first, ring, false);
@@ -461,7 +461,14 @@ impl Instance {
 mod tests {
     use super::*;
     use crate::qos::pacing::Limit;
-    use std::vec::Vec;
+    use crate::qos::slots::{Table, VolumeSlot};
+
+    fn three_flows() -> (Flows, [FlowSlot; 3]) {
+        let mut flows = Flows::new();
+        let flow = || Flow::new(VolumeSlot::NONE, InstanceSlot::NONE, Instant::ZERO);
+        let slots = [flow(), flow(), flow()].map(|flow| flows.push(flow));
+        (flows, slots)
+    }
 
     fn with_links() -> Instance {
         let link = Some(1_000_000);
@@ -478,9 +485,9 @@ mod tests {
     #[test]
     fn a_direction_held_up_by_its_link_saves_one_turn_for_each_flow() {
         let mut instance = with_links();
-        let mut flows = [Flow::new(0, 0, Instant::ZERO), Flow::new(1, 0, Instant::ZERO)];
-        instance.join(&mut flows, 0, 0, false);
-        instance.join(&mut flows, 1, 1, false);
+        let (mut flows, [one, other, _]) = three_flows();
+        instance.join(&mut flows, one, 0, false);
+        instance.join(&mut flows, other, 1, false);
         (0..9).for_each(|_| instance.end_turn(&mut flows, 0));
         assert_eq!(instance.next_ring(&flows, [true, true]), Some(1));
         instance.end_turn(&mut flows, 1);
@@ -491,23 +498,22 @@ mod tests {
     #[test]
     fn both_rings_are_as_one_for_what_they_share() {
         let mut instance = with_links();
-        let mut flows: Vec<Flow> =
-            (0..3).map(|volume| Flow::new(volume, 0, Instant::ZERO)).collect();
-        for (flow, ring) in [(0, 0), (1, 1), (2, 0)] {
+        let (mut flows, [first, second, third]) = three_flows();
+        for (flow, ring) in [(first, 0), (second, 1), (third, 0)] {
             instance.join(&mut flows, flow, ring, false);
         }
-        let mut turns = [0_u32; 3];
+        let mut turns: Table<FlowSlot, u32> = [0; 3].into_iter().collect();
         for nth in 0..300 {
             let ring = instance.next_ring(&flows, [true, true]).unwrap();
             let flow = instance.first(ring);
-            turns[at(flow)] += 1;
+            turns[flow] += 1;
             // In the middle of its turn, or at its end.
-            let (crosses, goes_on) = (flow == 2 && nth % 7 < 3, nth % 2 == 0);
-            flows[at(flow)].in_turn = goes_on;
+            let (crosses, goes_on) = (flow == third && nth % 7 < 3, nth % 2 == 0);
+            flows[flow].in_turn = goes_on;
             if crosses && goes_on {
                 instance.cross(&mut flows, flow);
             }
-            let ring = usize::from(flows[at(flow)].ring);
+            let ring = usize::from(flows[flow].ring);
             assert_eq!(instance.first(ring), flow);
             instance.end_turn(&mut flows, ring);
             if crosses && !goes_on {

@@ -5,7 +5,8 @@
 //! limits or because its client had no more than that in flight; and so would get less than those
 //! who ask for more.
 
-use super::flow::{Flow, NIL, at};
+use super::flow::{Flow, Flows};
+use crate::qos::slots::FlowSlot;
 use crate::time::Instant;
 
 /// Who comes back passes at most so many: what it costs is bounded.
@@ -22,8 +23,8 @@ pub(super) enum Place {
 
 #[derive(Debug)]
 pub(super) struct Ring {
-    /// First flow, or `NIL`.
-    pub first: u32,
+    /// First flow, or none.
+    pub first: FlowSlot,
     pub waiting: u32,
     /// At the last look its first flow was held up by what both rings share, not by its direction
     /// of the link.
@@ -33,24 +34,25 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    pub const EMPTY: Self = Self { first: NIL, waiting: 0, by_common_limit: false, opens_at: None };
+    pub const EMPTY: Self =
+        Self { first: FlowSlot::NONE, waiting: 0, by_common_limit: false, opens_at: None };
 
     /// Puts a flow in; `round_robin` ended so far.
-    pub fn enter(&mut self, flows: &mut [Flow], flow: u32, place: Place, turns: u32) {
+    pub fn enter(&mut self, flows: &mut Flows, flow: FlowSlot, place: Place, turns: u32) {
         self.waiting += 1;
-        if self.first == NIL {
+        if self.first.is_none() {
             push_back(&mut self.first, flows, flow);
             return;
         }
-        let mut before = flows[at(self.first)].previous;
+        let mut before = flows[self.first].previous;
         match place {
             Place::First => {}
             Place::Second => before = self.first,
             Place::Behind(age) => {
-                let age_of = |flow: u32| turns.wrapping_sub(flows[at(flow)].turn_at);
+                let age_of = |flow: FlowSlot| turns.wrapping_sub(flows[flow].turn_at);
                 let mut passed = 0;
                 while before != self.first && passed < PASSED_MAX && age_of(before) < age {
-                    before = flows[at(before)].previous;
+                    before = flows[before].previous;
                     passed += 1;
                 }
             }
@@ -62,44 +64,44 @@ impl Ring {
     }
 
     /// Takes a flow out.
-    pub fn leave(&mut self, flows: &mut [Flow], flow: u32) {
+    pub fn leave(&mut self, flows: &mut Flows, flow: FlowSlot) {
         self.waiting -= 1;
         unlink(&mut self.first, flows, flow);
     }
 }
 
 /// Appends a flow to a ring.
-pub(crate) fn push_back(first: &mut u32, flows: &mut [Flow], flow: u32) {
-    if *first == NIL {
+pub(crate) fn push_back(first: &mut FlowSlot, flows: &mut Flows, flow: FlowSlot) {
+    if first.is_none() {
         *first = flow;
-        flows[at(flow)].next = flow;
-        flows[at(flow)].previous = flow;
+        flows[flow].next = flow;
+        flows[flow].previous = flow;
         return;
     }
-    let tail = flows[at(*first)].previous;
+    let tail = flows[*first].previous;
     insert_after(tail, flows, flow);
 }
 
-fn insert_after(before: u32, flows: &mut [Flow], flow: u32) {
-    let after = flows[at(before)].next;
-    flows[at(before)].next = flow;
-    flows[at(after)].previous = flow;
-    flows[at(flow)].next = after;
-    flows[at(flow)].previous = before;
+fn insert_after(before: FlowSlot, flows: &mut Flows, flow: FlowSlot) {
+    let after = flows[before].next;
+    flows[before].next = flow;
+    flows[after].previous = flow;
+    flows[flow].next = after;
+    flows[flow].previous = before;
 }
 
 /// Takes a flow out of the ring it is in.
-pub(crate) fn unlink(first: &mut u32, flows: &mut [Flow], flow: u32) {
-    let Flow { next, previous, .. } = flows[at(flow)];
+pub(crate) fn unlink(first: &mut FlowSlot, flows: &mut Flows, flow: FlowSlot) {
+    let Flow { next, previous, .. } = flows[flow];
     if next == flow {
-        *first = NIL;
+        *first = FlowSlot::NONE;
     } else {
-        flows[at(next)].previous = previous;
-        flows[at(previous)].next = next;
+        flows[next].previous = previous;
+        flows[previous].next = next;
         if *first == flow {
             *first = next;
         }
     }
-    flows[at(flow)].next = NIL;
-    flows[at(flow)].previous = NIL;
+    flows[flow].next = FlowSlot::NONE;
+    flows[flow].previous = FlowSlot::NONE;
 }

@@ -4,9 +4,10 @@
 //! step, and a scheduler in a debug build now and then. The parts that a change touches are checked
 //! after every change in debug builds.
 
-use super::{LIST_DUE, Link, NEAR_LISTS, NIL, NOWHERE, Wheel, index};
+use super::{LIST_DUE, Link, NEAR_LISTS, NOWHERE, Wheel};
+use crate::qos::slots::Slot;
 
-impl Wheel {
+impl<S: Slot> Wheel<S> {
     /// Asserts that every list is a ring of entries that say they are in it, that no entry says so
     /// of a list it is not in, and that the bitmaps mark exactly the lists with entries.
     ///
@@ -14,12 +15,12 @@ impl Wheel {
     /// If it is not so.
     pub fn invariants(&self) {
         let (near, far) = self.heads.split_at(usize::from(NEAR_LISTS));
-        let headed = |lists: &[u32]| lists.iter().filter(|head| **head != NIL).count();
+        let headed = |lists: &[S]| lists.iter().filter(|head| !head.is_none()).count();
         let marked = (self.near_occupied.count(), self.far_occupied.count());
         let far = &far[..usize::from(LIST_DUE - NEAR_LISTS)];
         assert_eq!(marked, (headed(near), headed(far)), "lists that are marked, and with entries");
         let (mut listed, mut linked) = (0, 0);
-        for (entry, link) in (0..).zip(&self.links).filter(|(_, link)| link.list != NOWHERE) {
+        for (entry, link) in self.links.entries().filter(|(_, link)| link.list != NOWHERE) {
             listed += 1;
             self.check(link.list, entry);
             if self.heads[usize::from(link.list)] == entry {
@@ -30,15 +31,15 @@ impl Wheel {
     }
 
     /// Follows a list once around; returns how many entries it has.
-    fn walk(&self, list: u16, head: u32) -> usize {
+    fn walk(&self, list: u16, head: S) -> usize {
         let (mut entry, mut length) = (head, 0);
         loop {
-            let Link { list: said, next, .. } = self.links[index(entry)];
-            assert_eq!(said, list, "the list of entry {entry}");
+            let Link { list: said, next, .. } = self.links[entry];
+            assert_eq!(said, list, "the list of entry {entry:?}");
             length += 1;
             assert!(
                 length <= self.links.len(),
-                "list {list} comes back to {next}, not to its head"
+                "list {list} comes back to {next:?}, not to its head"
             );
             entry = next;
             if entry == head {
@@ -53,26 +54,26 @@ impl Wheel {
         let is_marked = match list {
             near if near < NEAR_LISTS => self.near_occupied.contains(near),
             far if far < LIST_DUE => self.far_occupied.contains(far - NEAR_LISTS),
-            _ => head != NIL,
+            _ => !head.is_none(),
         };
-        assert_eq!(is_marked, head != NIL, "whether list {list} is marked, and has entries");
-        if head != NIL {
-            assert_eq!(self.links[index(head)].list, list, "the list of its first entry {head}");
+        assert_eq!(is_marked, !head.is_none(), "whether list {list} is marked, and has entries");
+        if !head.is_none() {
+            assert_eq!(self.links[head].list, list, "the list of its first entry {head:?}");
         }
     }
 
     /// Asserts what holds of a list and of one of its entries.
-    fn check(&self, list: u16, entry: u32) {
+    fn check(&self, list: u16, entry: S) {
         self.check_list(list);
-        let Link { next, previous, list: said, .. } = self.links[index(entry)];
-        assert_eq!(said, list, "the list of entry {entry}");
-        assert_eq!(self.links[index(next)].previous, entry, "the one before entry {next}");
-        assert_eq!(self.links[index(previous)].next, entry, "the one after {previous}");
+        let Link { next, previous, list: said, .. } = self.links[entry];
+        assert_eq!(said, list, "the list of entry {entry:?}");
+        assert_eq!(self.links[next].previous, entry, "the one before entry {next:?}");
+        assert_eq!(self.links[previous].next, entry, "the one after {previous:?}");
     }
 
     /// The same after a change, in debug builds.
     #[inline]
-    pub(super) fn check_touched(&self, list: u16, entry: u32) {
+    pub(super) fn check_touched(&self, list: u16, entry: S) {
         if cfg!(debug_assertions) {
             self.check(list, entry);
         }
@@ -82,9 +83,11 @@ impl Wheel {
     #[inline]
     pub(super) fn check_without(&self, list: u16) {
         if cfg!(debug_assertions) {
-            match self.heads[usize::from(list)] {
-                NIL => self.check_list(list),
-                head => self.check(list, head),
+            let head = self.heads[usize::from(list)];
+            if head.is_none() {
+                self.check_list(list);
+            } else {
+                self.check(list, head);
             }
         }
     }

@@ -1,0 +1,241 @@
+//! Places of volumes, attachments, instances, devices, tickets and requests: each a type of its own,
+//! and tables that take no other.
+//!
+//! A place is a number of 32 bits, as links between many small things should be, and one of them
+//! stands for no place. So a place costs what the bare number would: the types are gone when the
+//! program runs.
+
+use alloc::vec::Vec;
+use core::fmt;
+use core::marker::PhantomData;
+use core::ops::{Index, IndexMut};
+
+/// A place in a [`Table`], or none.
+pub(crate) trait Slot: Copy + Ord + fmt::Debug {
+    /// No place, in no table: where a link leads that leads nowhere.
+    const NONE: Self;
+
+    /// The place of this number.
+    fn new(number: u32) -> Self;
+
+    /// Its number; of none the highest there is.
+    fn number(self) -> u32;
+
+    /// Whether it is no place.
+    fn is_none(self) -> bool;
+}
+
+macro_rules! slots {
+    ($($(#[$meaning:meta])* $name:ident;)+) => {$(
+        $(#[$meaning])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub(crate) struct $name(u32);
+
+        impl $name {
+            /// No place.
+            pub const NONE: Self = Self(u32::MAX);
+
+            /// Whether it is no place.
+            #[inline]
+            pub const fn is_none(self) -> bool {
+                self.0 == u32::MAX
+            }
+        }
+
+        impl Slot for $name {
+            const NONE: Self = Self::NONE;
+
+            #[inline]
+            fn new(number: u32) -> Self {
+                Self(number)
+            }
+
+            #[inline]
+            fn number(self) -> u32 {
+                self.0
+            }
+
+            #[inline]
+            fn is_none(self) -> bool {
+                Self::is_none(self)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&self.0, f)
+            }
+        }
+    )+};
+}
+
+slots! {
+    /// The place of a volume in its scheduler.
+    VolumeSlot;
+    /// The place of an attachment of a volume.
+    FlowSlot;
+    /// The place of the first attachment of a volume, which carries what the volume has beside its
+    /// limits.
+    ShareSlot;
+    /// The place of an instance.
+    InstanceSlot;
+    /// The place of a device.
+    DeviceSlot;
+    /// The place of a quantum that a device works on.
+    TicketSlot;
+    /// The place of a request that waits.
+    NodeSlot;
+}
+
+impl ShareSlot {
+    /// The share that this attachment is, if it is the first of its volume.
+    #[inline]
+    pub const fn of_first(flow: FlowSlot) -> Self {
+        Self(flow.0)
+    }
+
+    /// The attachment that it is.
+    #[inline]
+    pub const fn flow(self) -> FlowSlot {
+        FlowSlot(self.0)
+    }
+}
+
+/// Things that are found by their places, dense from the first. Panics on any other place, as a
+/// slice does.
+#[derive(Debug)]
+pub(crate) struct Table<S, T> {
+    rows: Vec<T>,
+    slots: PhantomData<fn(S) -> S>,
+}
+
+impl<S: Slot, T> Table<S, T> {
+    pub const fn new() -> Self {
+        Self { rows: Vec::new(), slots: PhantomData }
+    }
+
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The place that the next row gets.
+    #[inline]
+    fn next_slot(&self) -> S {
+        let number = u32::try_from(self.rows.len());
+        debug_assert!(number.is_ok_and(|number| number < S::NONE.number()), "a table is full");
+        number.map_or(S::NONE, S::new)
+    }
+
+    /// Adds a row and returns its place.
+    #[inline]
+    pub fn push(&mut self, row: T) -> S {
+        let slot = self.next_slot();
+        self.rows.push(row);
+        slot
+    }
+
+    #[inline]
+    pub fn get(&self, slot: S) -> Option<&T> {
+        self.rows.get(index(slot))
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, slot: S) -> Option<&mut T> {
+        self.rows.get_mut(index(slot))
+    }
+
+    /// All rows in the order of their places.
+    #[inline]
+    pub fn iter(&self) -> core::slice::Iter<'_, T> {
+        self.rows.iter()
+    }
+
+    /// The same to be changed.
+    #[inline]
+    pub fn iter_mut(&mut self) -> core::slice::IterMut<'_, T> {
+        self.rows.iter_mut()
+    }
+
+    /// All places in their order.
+    pub fn slots(&self) -> impl Iterator<Item = S> + use<S, T> {
+        (0..u32::try_from(self.rows.len()).unwrap_or(u32::MAX)).map(S::new)
+    }
+
+    /// All rows with their places, in their order.
+    pub fn entries(&self) -> impl Iterator<Item = (S, &T)> {
+        (0..).map(S::new).zip(&self.rows)
+    }
+
+    pub fn as_slice(&self) -> &[T] {
+        &self.rows
+    }
+}
+
+impl<S: Slot, T: Clone> Table<S, T> {
+    /// Adds such rows until there are `rows` of them.
+    pub fn grow(&mut self, rows: usize, row: T) {
+        if self.rows.len() < rows {
+            self.rows.resize(rows, row);
+        }
+    }
+}
+
+impl<S: Slot, T> Default for Table<S, T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<S: Slot, T> Index<S> for Table<S, T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, slot: S) -> &T {
+        &self.rows[index(slot)]
+    }
+}
+
+impl<S: Slot, T> IndexMut<S> for Table<S, T> {
+    #[inline]
+    fn index_mut(&mut self, slot: S) -> &mut T {
+        &mut self.rows[index(slot)]
+    }
+}
+
+impl<S: Slot, T> FromIterator<T> for Table<S, T> {
+    fn from_iter<I: IntoIterator<Item = T>>(rows: I) -> Self {
+        Self { rows: rows.into_iter().collect(), slots: PhantomData }
+    }
+}
+
+#[inline]
+fn index(slot: impl Slot) -> usize {
+    usize::try_from(slot.number()).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_finds_its_row_and_none_finds_nothing() {
+        let mut table: Table<FlowSlot, &str> = Table::new();
+        let (first, second) = (table.push("first"), table.push("second"));
+        assert_eq!((table[first], table.get(second)), ("first", Some(&"second")));
+        assert_eq!(table.get(FlowSlot::NONE), None);
+        assert!(FlowSlot::NONE.is_none() && !first.is_none());
+        assert!(table.slots().eq([first, second]));
+    }
+
+    #[test]
+    fn a_place_takes_no_more_than_its_number() {
+        assert_eq!(size_of::<(VolumeSlot, FlowSlot)>(), 8);
+        assert_eq!(size_of::<Table<VolumeSlot, u64>>(), size_of::<Vec<u64>>());
+    }
+}
