@@ -142,7 +142,7 @@ impl Limiter {
     }
 
     /// Adds what flows in during `inflow` and returns how long all limits were full.
-    #[inline(always)] // one of the three that call it is called for nearly every request
+    #[inline]
     fn settle_by(&mut self, inflow: Duration, now: Instant) -> Duration {
         if inflow == Duration::ZERO {
             return inflow; // several look at it at the same time

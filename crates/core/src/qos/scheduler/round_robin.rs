@@ -51,16 +51,22 @@ impl Scheduler {
         let idle = entry.is_empty();
         entry.push(&mut self.nodes, io, urgent);
         if idle {
-            if !self.is_backlogged_beside(share, flow) {
-                // Whoever had nothing waiting was not kept from anything.
-                self.sharing.flows[share.flow()].owe(Duration::ZERO);
-            }
-            self.sharing.line_up(share, flow);
-            self.look_again(slot);
+            self.begin(slot, share, flow);
         } else {
             self.check_touched(slot);
         }
         Ok(())
+    }
+
+    /// Puts a flow in line that had nothing waiting until now.
+    #[inline(never)] // most requests come behind others, and need not carry it along
+    fn begin(&mut self, slot: VolumeSlot, share: ShareSlot, flow: FlowSlot) {
+        if !self.is_backlogged_beside(share, flow) {
+            // Whoever had nothing waiting was not kept from anything.
+            self.sharing.flows[share.flow()].owe(Duration::ZERO);
+        }
+        self.sharing.line_up(share, flow);
+        self.look_again(slot);
     }
 
     /// Whether another flow of the same volume has requests waiting.

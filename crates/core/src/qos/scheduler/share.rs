@@ -125,7 +125,6 @@ impl Terms {
     }
 
     /// Counts an urgent request against the bound on them; `false` if there are too many.
-    #[inline(never)] // few requests come here, and the others need not carry it along
     pub(super) fn may_be_urgent(&mut self, now: Instant) -> bool {
         self.settle_urgent(now);
         let ready = self.urgent.is_ready();

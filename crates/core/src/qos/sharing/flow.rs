@@ -149,7 +149,11 @@ impl Flow {
     }
 
     /// Whether a request of the volume would be urgent, if there is no bound on them.
+    #[inline]
     pub fn is_urgent(&mut self, io: &Io) -> bool {
+        if io.operation == Operation::Read {
+            return false; // most requests, and the others go through all of this
+        }
         let after_flush = self.after_flush;
         match io.operation {
             Operation::Flush => self.after_flush = true,
