@@ -20,9 +20,6 @@ pub(crate) trait Slot: Copy + Ord + fmt::Debug {
 
     /// Its number; of none the highest there is.
     fn number(self) -> u32;
-
-    /// Whether it is no place.
-    fn is_none(self) -> bool;
 }
 
 macro_rules! slots {
@@ -36,6 +33,7 @@ macro_rules! slots {
             pub const NONE: Self = Self(u32::MAX);
 
             /// Whether it is no place.
+            #[allow(dead_code)] // links to tickets do not exist, so nobody asks
             #[inline]
             pub const fn is_none(self) -> bool {
                 self.0 == u32::MAX
@@ -53,11 +51,6 @@ macro_rules! slots {
             #[inline]
             fn number(self) -> u32 {
                 self.0
-            }
-
-            #[inline]
-            fn is_none(self) -> bool {
-                Self::is_none(self)
             }
         }
 
@@ -83,6 +76,8 @@ slots! {
     DeviceSlot;
     /// The place of a quantum that a device works on.
     TicketSlot;
+    /// The place of an entry in a timing wheel.
+    TimerSlot;
     /// The place of a request that waits.
     NodeSlot;
 }

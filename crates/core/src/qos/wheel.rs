@@ -21,13 +21,15 @@
 
 mod bitmap;
 mod invariants;
+mod typed;
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 use self::bitmap::Bitmap;
+pub(crate) use self::typed::WheelOf;
 use super::phase::Phase;
-use super::slots::{Slot, Table, VolumeSlot};
+use super::slots::{Table, TimerSlot};
 use crate::time::{Duration, Instant};
 
 /// The grain of deadlines. Debt keeps the mean exact whatever the grain; 50 us keeps a volume of
@@ -47,9 +49,9 @@ const _: () = assert!(NEAR_SLOTS + FAR_SLOTS < 1 << 16);
 
 /// Where an entry is.
 #[derive(Clone, Copy, Debug)]
-struct Link<S> {
-    next: S,
-    previous: S,
+struct Link {
+    next: TimerSlot,
+    previous: TimerSlot,
     /// The list it is in, or `NOWHERE`.
     list: u16,
     /// Of an entry in the far level: its near slot, once dealt out.
@@ -57,32 +59,33 @@ struct Link<S> {
 }
 
 /// Memory each entry takes.
-pub(crate) const LINK_BYTES: usize = size_of::<Link<VolumeSlot>>();
+pub(crate) const LINK_BYTES: usize = size_of::<Link>();
 
-impl<S: Slot> Link<S> {
-    const UNLINKED: Self = Self { next: S::NONE, previous: S::NONE, list: NOWHERE, near_slot: 0 };
+impl Link {
+    const UNLINKED: Self =
+        Self { next: TimerSlot::NONE, previous: TimerSlot::NONE, list: NOWHERE, near_slot: 0 };
 }
 
-/// See the module's text. Entries are named by their places in a table of the same length: those of
-/// volumes, or of instances.
+/// See the module's text. Its entries are dense from the first; [`WheelOf`] names them by what they
+/// are for.
 #[derive(Debug)]
-pub(crate) struct Wheel<S> {
+pub(crate) struct Wheel {
     /// The first tick that has not been expired.
     next_tick: u64,
     near_occupied: Bitmap<64>,
     far_occupied: Bitmap<4>,
     /// First entry of each list: near slots, far slots, due.
-    heads: Vec<S>,
-    links: Table<S, Link<S>>,
+    heads: Vec<TimerSlot>,
+    links: Table<TimerSlot, Link>,
 }
 
-impl<S: Slot> Wheel<S> {
+impl Wheel {
     pub fn new(now: Instant) -> Self {
         Self {
             next_tick: now.ns / TICK.ns,
             near_occupied: Bitmap::new(),
             far_occupied: Bitmap::new(),
-            heads: vec![S::NONE; LISTS],
+            heads: vec![TimerSlot::NONE; LISTS],
             links: Table::new(),
         }
     }
@@ -94,7 +97,7 @@ impl<S: Slot> Wheel<S> {
 
     /// Lets `entry`, which must be in no list, come out as soon as it is `deadline` or a tick
     /// later.
-    pub fn insert(&mut self, entry: S, deadline: Instant, now: Instant) {
+    pub fn insert(&mut self, entry: TimerSlot, deadline: Instant, now: Instant) {
         if self.near_occupied.is_empty() && self.far_occupied.is_empty() {
             // Nothing waited for, so nothing advanced the wheel: catch up.
             self.next_tick = self.next_tick.max(now.ns / TICK.ns);
@@ -113,12 +116,12 @@ impl<S: Slot> Wheel<S> {
     }
 
     /// Whether `entry` is in a list.
-    pub fn contains(&self, entry: S) -> bool {
+    pub fn contains(&self, entry: TimerSlot) -> bool {
         self.links.get(entry).is_some_and(|link| link.list != NOWHERE)
     }
 
     /// Takes `entry` out of whatever list it is in, if any.
-    pub fn remove(&mut self, entry: S) {
+    pub fn remove(&mut self, entry: TimerSlot) {
         let Link { next, previous, list, .. } = *self.link(entry);
         if list == NOWHERE {
             return;
@@ -190,7 +193,7 @@ impl<S: Slot> Wheel<S> {
     }
 
     /// Appends a chain of entries, which know already that they are due.
-    fn append_due(&mut self, first: S, last: S) {
+    fn append_due(&mut self, first: TimerSlot, last: TimerSlot) {
         let head = self.heads[usize::from(LIST_DUE)];
         if head.is_none() {
             self.heads[usize::from(LIST_DUE)] = first;
@@ -203,7 +206,7 @@ impl<S: Slot> Wheel<S> {
     }
 
     /// Makes two entries neighbours.
-    fn join(&mut self, before: S, after: S) {
+    fn join(&mut self, before: TimerSlot, after: TimerSlot) {
         self.link(before).next = after;
         self.link(after).previous = before;
     }
@@ -219,12 +222,12 @@ impl<S: Slot> Wheel<S> {
     }
 
     /// Puts `entry`, which must be in no list, at the end of the due list.
-    pub fn push_due(&mut self, entry: S) {
+    pub fn push_due(&mut self, entry: TimerSlot) {
         self.push_back(LIST_DUE, entry);
     }
 
     /// Takes the first entry off the due list.
-    pub fn pop_due(&mut self) -> Option<S> {
+    pub fn pop_due(&mut self) -> Option<TimerSlot> {
         self.take_first(LIST_DUE)
     }
 
@@ -235,7 +238,7 @@ impl<S: Slot> Wheel<S> {
     }
 
     /// Takes the first entry off a list.
-    fn take_first(&mut self, list: u16) -> Option<S> {
+    fn take_first(&mut self, list: u16) -> Option<TimerSlot> {
         let head = self.heads[usize::from(list)];
         if head.is_none() {
             return None;
@@ -255,7 +258,7 @@ impl<S: Slot> Wheel<S> {
 
     /// Notes that nothing is left in a list.
     fn vacate(&mut self, list: u16) {
-        self.heads[usize::from(list)] = S::NONE;
+        self.heads[usize::from(list)] = TimerSlot::NONE;
         if list < NEAR_LISTS {
             self.near_occupied.clear(list);
         } else if list < LIST_DUE {
@@ -264,7 +267,7 @@ impl<S: Slot> Wheel<S> {
     }
 
     /// The due list in order.
-    pub fn due(&self) -> impl Iterator<Item = S> + '_ {
+    pub fn due(&self) -> impl Iterator<Item = TimerSlot> + '_ {
         let head = self.heads[usize::from(LIST_DUE)];
         core::iter::successors(Some(head).filter(|head| !head.is_none()), move |entry| {
             Some(self.links[*entry].next).filter(|next| *next != head)
@@ -312,7 +315,7 @@ impl<S: Slot> Wheel<S> {
     }
 
     /// Writes when the only entry there is comes out; `None` if it is in the far level.
-    pub fn tell(&self, entry: S, phase: &mut Phase) -> Option<()> {
+    pub fn tell(&self, entry: TimerSlot, phase: &mut Phase) -> Option<()> {
         let tick = phase.at().ns / TICK.ns;
         let list = self.links[entry].list;
         let ahead = match list {
@@ -327,12 +330,12 @@ impl<S: Slot> Wheel<S> {
         Some(())
     }
 
-    fn push_near(&mut self, entry: S, slot: u16) {
+    fn push_near(&mut self, entry: TimerSlot, slot: u16) {
         self.near_occupied.set(slot);
         self.push_back(slot, entry);
     }
 
-    fn push_back(&mut self, list: u16, entry: S) {
+    fn push_back(&mut self, list: u16, entry: TimerSlot) {
         debug_assert!(!self.contains(entry), "entry {entry:?} is in a list");
         let head = self.heads[usize::from(list)];
         if head.is_none() {
@@ -348,7 +351,7 @@ impl<S: Slot> Wheel<S> {
         self.check_touched(list, entry);
     }
 
-    fn link(&mut self, entry: S) -> &mut Link<S> {
+    fn link(&mut self, entry: TimerSlot) -> &mut Link {
         &mut self.links[entry]
     }
 }
@@ -373,15 +376,16 @@ fn low_bits(tick: u64) -> u16 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::slots::Slot;
     use super::*;
     use proptest::prelude::*;
 
     /// An entry.
-    fn e(number: u32) -> VolumeSlot {
-        VolumeSlot::new(number)
+    fn e(number: u32) -> TimerSlot {
+        TimerSlot::new(number)
     }
 
-    fn due(wheel: &mut Wheel<VolumeSlot>) -> Vec<u32> {
+    fn due(wheel: &mut Wheel) -> Vec<u32> {
         core::iter::from_fn(|| wheel.pop_due()).map(Slot::number).collect()
     }
 

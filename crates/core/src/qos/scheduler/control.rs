@@ -15,7 +15,7 @@ use crate::qos::sharing::{
     Claim, DeviceCounters, DeviceModel, DeviceOthers, InstanceCounters, InstancePacing,
 };
 use crate::qos::slots::{DeviceSlot, FlowSlot, InstanceSlot, ShareSlot, VolumeSlot};
-use crate::qos::wheel::Wheel;
+use crate::qos::wheel::WheelOf;
 use crate::time::Instant;
 
 impl Scheduler {
@@ -103,7 +103,7 @@ impl Scheduler {
         let slot = sharing.instances.push(instance);
         sharing.instance_generations.push(1);
         let count = sharing.instances.len();
-        sharing.instance_wheel.get_or_insert_with(|| Wheel::new(now)).grow(count);
+        sharing.instance_wheel.get_or_insert_with(|| WheelOf::new(now)).grow(count);
         Ok(InstanceIndex { slot, generation: 1 })
     }
 

@@ -48,7 +48,7 @@ use super::queue::{Cancelled, Nodes, Queue};
 use super::reserves::Reserves;
 use super::sharing::device::DispatchReason;
 use super::slots::{ShareSlot, Table, VolumeSlot};
-use super::wheel::{LINK_BYTES, Wheel};
+use super::wheel::{LINK_BYTES, WheelOf};
 use crate::limits::VOLUMES_PER_CORE_MAX;
 use crate::request::Operation;
 use crate::time::Instant;
@@ -98,7 +98,7 @@ pub struct Scheduler {
     vacant: Vec<VolumeSlot>,
     sharing: Sharing,
     nodes: Nodes,
-    wheel: Wheel<VolumeSlot>,
+    wheel: WheelOf<VolumeSlot>,
     output: VecDeque<Dispatch>,
     next_check: NextCheck,
 }
@@ -116,7 +116,7 @@ impl Scheduler {
             vacant: Vec::new(),
             sharing: Sharing::default(),
             nodes: Nodes::new(),
-            wheel: Wheel::new(now),
+            wheel: WheelOf::new(now),
             output: VecDeque::with_capacity(OUTPUT_DISPATCHES_MAX),
             next_check: NextCheck::default(),
         }

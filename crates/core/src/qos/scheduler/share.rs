@@ -13,7 +13,7 @@ use crate::qos::sharing::instance::Instance;
 use crate::qos::sharing::model::Claim;
 use crate::qos::sharing::ring::{push_back, unlink};
 use crate::qos::slots::{DeviceSlot, FlowSlot, InstanceSlot, ShareSlot, Slot, Table, TicketSlot};
-use crate::qos::wheel::Wheel;
+use crate::qos::wheel::WheelOf;
 use crate::time::{Duration, Instant};
 
 /// A request that was dispatched to a device: the key to its completion.
@@ -176,7 +176,7 @@ pub(super) struct Sharing {
     pub(super) instance_generations: Table<InstanceSlot, u32>,
     pub(super) vacant_instances: Vec<InstanceSlot>,
     /// Present once there is an instance.
-    pub(super) instance_wheel: Option<Wheel<InstanceSlot>>,
+    pub(super) instance_wheel: Option<WheelOf<InstanceSlot>>,
     pub(super) device_queues: Table<DeviceSlot, DeviceQueue>,
     /// What devices work on, each with the generation of its ticket.
     pub(super) in_service: Table<TicketSlot, (InService, u32)>,

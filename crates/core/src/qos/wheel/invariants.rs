@@ -5,9 +5,9 @@
 //! after every change in debug builds.
 
 use super::{LIST_DUE, Link, NEAR_LISTS, NOWHERE, Wheel};
-use crate::qos::slots::Slot;
+use crate::qos::slots::TimerSlot;
 
-impl<S: Slot> Wheel<S> {
+impl Wheel {
     /// Asserts that every list is a ring of entries that say they are in it, that no entry says so
     /// of a list it is not in, and that the bitmaps mark exactly the lists with entries.
     ///
@@ -15,7 +15,7 @@ impl<S: Slot> Wheel<S> {
     /// If it is not so.
     pub fn invariants(&self) {
         let (near, far) = self.heads.split_at(usize::from(NEAR_LISTS));
-        let headed = |lists: &[S]| lists.iter().filter(|head| !head.is_none()).count();
+        let headed = |lists: &[TimerSlot]| lists.iter().filter(|head| !head.is_none()).count();
         let marked = (self.near_occupied.count(), self.far_occupied.count());
         let far = &far[..usize::from(LIST_DUE - NEAR_LISTS)];
         assert_eq!(marked, (headed(near), headed(far)), "lists that are marked, and with entries");
@@ -31,7 +31,7 @@ impl<S: Slot> Wheel<S> {
     }
 
     /// Follows a list once around; returns how many entries it has.
-    fn walk(&self, list: u16, head: S) -> usize {
+    fn walk(&self, list: u16, head: TimerSlot) -> usize {
         let (mut entry, mut length) = (head, 0);
         loop {
             let Link { list: said, next, .. } = self.links[entry];
@@ -63,7 +63,7 @@ impl<S: Slot> Wheel<S> {
     }
 
     /// Asserts what holds of a list and of one of its entries.
-    fn check(&self, list: u16, entry: S) {
+    fn check(&self, list: u16, entry: TimerSlot) {
         self.check_list(list);
         let Link { next, previous, list: said, .. } = self.links[entry];
         assert_eq!(said, list, "the list of entry {entry:?}");
@@ -73,7 +73,7 @@ impl<S: Slot> Wheel<S> {
 
     /// The same after a change, in debug builds.
     #[inline]
-    pub(super) fn check_touched(&self, list: u16, entry: S) {
+    pub(super) fn check_touched(&self, list: u16, entry: TimerSlot) {
         if cfg!(debug_assertions) {
             self.check(list, entry);
         }
