@@ -125,8 +125,8 @@ impl BufferPool {
         self.in_use + needed + held_bytes + kept_for_small <= self.bytes_max
     }
 
-    /// Asserts that the sums are those of the buffers, which all are of the size of their class, and
-    /// that the bound holds.
+    /// Asserts that the sums are those of the buffers, which all are of the size of their class,
+    /// and that the bound holds.
     ///
     /// # Panics
     /// If it is not so.

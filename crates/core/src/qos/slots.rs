@@ -1,5 +1,5 @@
-//! Places of volumes, attachments, instances, devices, tickets and requests: each a type of its own,
-//! and tables that take no other.
+//! Places of volumes, attachments, instances, devices, tickets and requests: each a type of its
+//! own, and tables that take no other.
 //!
 //! A place is a number of 32 bits, as links between many small things should be, and one of them
 //! stands for no place. So a place costs what the bare number would: the types are gone when the

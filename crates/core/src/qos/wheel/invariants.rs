@@ -1,8 +1,8 @@
 //! What holds of a wheel between any two calls: of the whole, and of what one change touches.
 //!
-//! The whole costs a look at every list's head and every entry, so a property test asks for it after each
-//! step, and a scheduler in a debug build now and then. The parts that a change touches are checked
-//! after every change in debug builds.
+//! The whole costs a look at every list's head and every entry, so a property test asks for it
+//! after each step, and a scheduler in a debug build now and then. The parts that a change touches
+//! are checked after every change in debug builds.
 
 use super::{LIST_DUE, Link, NEAR_LISTS, NOWHERE, Wheel};
 use crate::qos::slots::TimerSlot;
