@@ -4,7 +4,8 @@
 //! before calls 1, 2, 5, 12 and so on, later every 4,096 calls and at least sixteen for each thing
 //! there is to look at, so that it takes a small part of each call's time. Property tests call
 //! [`Scheduler::invariants`] beside that, after each step or every thousand. The volume, the
-//! instance and the device that a call touches are checked after each call in debug builds.
+//! instance and the device that a call touches are checked after each call in debug builds, but for
+//! a request that only goes behind others: of that the queue checks itself.
 
 use super::share::{DeviceQueue, Sharing};
 use super::{OUTPUT_DISPATCHES_MAX, Scheduler, Volume};

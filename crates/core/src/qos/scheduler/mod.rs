@@ -227,8 +227,8 @@ impl Scheduler {
         }
         if idle {
             self.serve(slot);
+            self.check_touched(slot);
         }
-        self.check_touched(slot);
         Ok(())
     }
 

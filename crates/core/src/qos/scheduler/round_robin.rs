@@ -52,8 +52,6 @@ impl Scheduler {
         entry.push(&mut self.nodes, io, urgent);
         if idle {
             self.begin(slot, share, flow);
-        } else {
-            self.check_touched(slot);
         }
         Ok(())
     }
