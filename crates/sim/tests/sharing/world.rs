@@ -18,6 +18,9 @@ use evenkeel_sim::closed_loop::{ClosedLoop, Timeline};
 use crate::support::Rng;
 pub use crate::support::{KIB, NS_PER_S, at, limit, pacing};
 
+/// After so many events the whole scheduler is looked at.
+const EVENTS_BETWEEN_CHECKS: u32 = 1_024;
+
 pub const READ: Operation = Operation::Read;
 /// One that nobody waits for.
 pub const WRITE: Operation = Operation::Write { fua: false };
@@ -317,7 +320,14 @@ impl World {
 
     /// Lets time pass up to `end` and with it.
     pub fn run_until(&mut self, end: u64) {
-        while self.step(at(end + 1)) {}
+        let mut events = 0_u32;
+        while self.step(at(end + 1)) {
+            events += 1;
+            if events.is_multiple_of(EVENTS_BETWEEN_CHECKS) {
+                self.scheduler.invariants();
+            }
+        }
+        self.scheduler.invariants();
         self.timeline.advance(at(end));
     }
 
