@@ -13,7 +13,9 @@
 //! 5. The outcome is committed and becomes visible. Then the client gets its reply.
 //!
 //! After a crash between 3 and 5 the journal holds an unsettled volume. The next start calls the
-//! data plane again and settles it. If only step 5 fails, the tick does the same. The tick skips a
+//! data plane again and settles it: the change is completed, or rolled back if the data plane
+//! refuses it. So a volume in `creating` may be gone after a start; the call that created it was
+//! never answered with success. If only step 5 fails, the tick does the same. The tick skips a
 //! volume whose key is locked.
 //!
 //! There are three kinds of locks, always taken in this order. Only the first two are held while

@@ -17,6 +17,7 @@
 //! | `queue`, `wheel` | who waits, and until when |
 //! | [`sharing`] | instances and devices that volumes share: reservations, weights, windows |
 //! | [`admission`] | what may be sold, so that all of it can be kept |
+//! | [`contract`] | whether a volume got what was sold with it, second by second |
 //! | [`lease`] | one limit that several cores or nodes spend from |
 //! | [`scheduler`] | all of it for many volumes: the only part an engine talks to |
 //! | `phase` | when a scheduler does again what it did before |

@@ -14,6 +14,7 @@
 //! | `moves.rs` | volumes that go to another core with their hosts and connections |
 //! | `sharing.rs` | what volumes share: hosts' limits, the device |
 //! | `watch.rs` | whether the device is what it was |
+//! | `contract.rs` | whether volumes got what was sold with them, second by second |
 
 mod clears;
 mod connections;

@@ -6,10 +6,17 @@
 //! | `reader.rs` | one table: bounds, words, keys that nobody knows |
 //! | `volumes.rs` | volumes, instances, stripes, changes |
 //! | `clients.rs` | clients |
+//! | `program.rs` | programs that stand for a client in a live run |
 //! | `machine.rs` | device and poller |
-//! | `expectations.rs` | what is expected |
-//! | `comparisons.rs` | what is expected of runs beside each other |
+//! | `setup.rs` | a run as plain data: what the files above are read into |
+//! | `expectations.rs` | reads what is expected of a run |
+//! | `expect.rs` | an expectation, and its verdict on a run |
+//! | `comparisons.rs` | reads what is expected of runs beside each other |
+//! | `compare.rs` | a comparison, and its verdict on runs: the gates of experiments |
+//! | `known.rs` | properties of volumes that need no run |
+//! | `levels.rs` | the lines of limits in a chart of a rate |
 //! | `points.rs` | published figures, and what of a run is laid beside them |
+//! | `catalogue.rs` | the scenarios that come with the program, and the test of each |
 //!
 //! All keys are explained in docs/reference/scenarios.md.
 

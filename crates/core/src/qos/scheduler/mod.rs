@@ -8,6 +8,28 @@
 //!                              wheel ──── poll ─┘
 //! ```
 //!
+//! A volume with a [`Claim`](super::sharing::Claim) passes two more limiters before it is charged.
+//! What they hold waits at them, and not in the wheel:
+//!
+//! ```text
+//!  volume's limiter ─▶ instance's limiter ─▶ device's window ─▶ charge all ─▶ output
+//!        │no                  │no                   │no                         │
+//!        ▼                    ▼                     ▼                           ▼
+//!      wheel             ring of flows         queue of flows ◀── complete ── store
+//! ```
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `mod.rs` | volumes: add, submit, poll, remove; the turns of volumes without a claim |
+//! | `control.rs` | devices, instances, claims and attachments: add, change, remove |
+//! | `limiters.rs` | how a quantum passes all limiters and is charged |
+//! | `round_robin.rs` | the turns of volumes with a claim, of instances and of devices |
+//! | `share.rs` | the state of claims, instances and devices; tickets |
+//! | `export.rs` | how volumes and instances move to another scheduler |
+//! | `words.rs` | the types that callers pass and get: names, requests, dispatches, errors |
+//! | `phase.rs` | how a scheduler repeats itself |
+//! | `invariants.rs` | what always holds; checked in debug builds |
+//!
 //! The order of calls: [`Scheduler::submit`] or [`Scheduler::poll`], then
 //! [`Scheduler::poll_output`] until it is empty, then [`Scheduler::poll_timeout`] for when to poll
 //! at the latest. Polling late or more often changes no rate. A volume is *idle* (no queue, in no

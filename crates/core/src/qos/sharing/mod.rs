@@ -20,6 +20,7 @@
 //! | `instance`, `ring` | the limits of an instance and whose turn it is |
 //! | `device`, `heap` | reservations before weights |
 //! | `window` | what may be in flight, learnt from completions |
+//! | `spare` | how much of the window is kept free for urgent requests |
 
 pub(crate) mod device;
 pub(crate) mod flow;
