@@ -122,7 +122,8 @@ pub enum Message {
     Stop,
 }
 
-/// Letters to one reactor.
+/// Messages to one reactor. The queue has no bound of its own. Its senders limit it: a connection
+/// holds a slot, and a caller sends a command when the last one is answered or its time is over.
 pub struct Inbox {
     /// `None` once nobody reads any more.
     messages: Mutex<Option<Vec<Message>>>,
