@@ -103,8 +103,8 @@ pub struct Ready {
 /// How a suite was run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
-    /// With real requests.
-    ForReal,
+    /// With real programs, clocks and disks.
+    Live,
     /// In the simulator.
     InVirtualTime,
 }
@@ -190,7 +190,7 @@ pub fn find(name: &str) -> Result<Suite, LabError> {
 impl Suite {
     /// The live workload, in minutes or as long as the article's.
     #[must_use]
-    pub fn for_real(&self, is_full: bool) -> &Plan {
+    pub fn live_plan(&self, is_full: bool) -> &Plan {
         match is_full {
             true => self.full.as_ref().unwrap_or(&self.simulate),
             false => &self.live,
@@ -243,7 +243,7 @@ impl Ready {
             let check = checks.next()?;
             // Fewer runs than the suite has do not vary, say.
             let may_lack = point.comparison.as_ref().is_some_and(|compared| compared.may_lack())
-                && (self.is_part || (way == Way::InVirtualTime && point.is_for_real_only));
+                && (self.is_part || (way == Way::InVirtualTime && point.is_live_only));
             (check.value.is_some() || !may_lack).then(|| result::Found {
                 value: check.value,
                 shown: check.measured.clone(),

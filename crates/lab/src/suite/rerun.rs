@@ -85,7 +85,7 @@ impl<'a> Rerun<'a> {
         may_mount: bool,
         progress: &mut dyn FnMut(&str),
     ) -> Result<Prepared, LabError> {
-        let plan = self.suite.for_real(is_full);
+        let plan = self.suite.live_plan(is_full);
         let all = plan.read(self.name, &self.part)?;
         let mut skipped = |what: String| {
             progress(&format!("skipped: {what}"));

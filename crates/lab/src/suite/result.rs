@@ -235,7 +235,7 @@ impl SuiteResult {
         self.failures.extend(live.failures.iter().cloned());
         self.busy = live.busy.iter().cloned().chain(live.speeds.reason()).collect();
         let doubts = Doubts { of_all: !live.busy.is_empty(), of_programs: live.speeds.clone() };
-        self.add(ready, &live.results, Way::ForReal, &doubts);
+        self.add(ready, &live.results, Way::Live, &doubts);
     }
 
     fn add(&mut self, ready: &Ready, results: &Results, way: Way, doubts: &Doubts) {

@@ -296,7 +296,7 @@ fn a_page_has_the_lines_the_credits_and_the_percentiles_of_each_configuration() 
 #[test]
 fn what_only_a_kernel_does_is_not_run_in_virtual_time() {
     let (ready, result) = simulated("five-minute-job", &Choice::default());
-    let real = ready.points.iter().filter(|point| point.is_for_real_only);
+    let real = ready.points.iter().filter(|point| point.is_live_only);
     let real: Vec<&str> = real.map(|point| point.id.as_str()).collect();
     assert_eq!(real.len(), 10, "{real:?}");
     for row in &result.rows {
@@ -555,7 +555,7 @@ fn results_are_compared() {
 #[test]
 fn a_full_run_is_as_long_as_the_article_s() {
     let suite = find("stripe-consistency").unwrap();
-    let full = suite.for_real(true).read("stripe-consistency", &Choice::default()).unwrap();
+    let full = suite.live_plan(true).read("stripe-consistency", &Choice::default()).unwrap();
     let cases = &full.scenario.cases;
     assert_eq!(cases.len(), 24 * 9, "nine runs of each");
     assert!(cases.iter().all(|case| case.setup.duration_ns == 300_000_000_000));
@@ -564,6 +564,6 @@ fn a_full_run_is_as_long_as_the_article_s() {
     let is_whole = |case: &scenario::Case| case.setup.duration_ns == 300_000_000_000;
     assert!(simulated.scenario.cases.iter().all(is_whole), "in virtual time, too");
     let other = find("burst-and-stripe").unwrap();
-    assert_eq!(other.for_real(true), &other.simulate);
-    assert_eq!(other.for_real(false), &other.live);
+    assert_eq!(other.live_plan(true), &other.simulate);
+    assert_eq!(other.live_plan(false), &other.live);
 }

@@ -439,7 +439,7 @@ impl Metric {
 
     /// Whether virtual time has nothing of it, so that nothing is missing there without it.
     #[must_use]
-    pub const fn is_for_real_only(self) -> bool {
+    pub const fn is_live_only(self) -> bool {
         matches!(self, Self::FlushesPerCall)
     }
 

@@ -36,7 +36,7 @@ pub struct Point {
     pub is_live_gate: bool,
     /// Whether it is of what only a kernel does, as its page cache and the flushes of its file
     /// system: there is none in virtual time, nor live without a file system.
-    pub is_for_real_only: bool,
+    pub is_live_only: bool,
     /// The programs that it is of and that their client binds as much as their volume, by name.
     pub bound_by_client: Vec<String>,
     /// Where it is found in the runs of a scenario; `None` where none of them is of that case.
@@ -92,9 +92,9 @@ fn point(reader: Reader<'_>, scenario: &mut Scenario, times: u32) -> Read<Point>
     if comparison.is_some() {
         reader.done()?;
     }
-    let is_for_real_only = comparison.as_ref().is_some_and(|compared| {
-        matches!(compared.by, By::Mean(metric) | By::Furthest(metric) if metric.is_for_real_only())
-            || !programs_of(compared, scenario, Program::is_for_real_only).is_empty()
+    let is_live_only = comparison.as_ref().is_some_and(|compared| {
+        matches!(compared.by, By::Mean(metric) | By::Furthest(metric) if metric.is_live_only())
+            || !programs_of(compared, scenario, Program::is_live_only).is_empty()
     });
     let bound_by_client = comparison
         .as_ref()
@@ -107,7 +107,7 @@ fn point(reader: Reader<'_>, scenario: &mut Scenario, times: u32) -> Read<Point>
         note,
         is_gate,
         is_live_gate,
-        is_for_real_only,
+        is_live_only,
         bound_by_client,
         comparison,
     })
@@ -300,7 +300,7 @@ depth = 32
         assert!((1_060.0..1_075.0).contains(&value), "{value}: 32 waiting at 3,000 a second");
         assert_eq!(results.comparisons[1].value, None, "virtual time has no page cache");
         assert_eq!(
-            points.iter().map(|point| point.is_for_real_only).collect::<Vec<_>>(),
+            points.iter().map(|point| point.is_live_only).collect::<Vec<_>>(),
             [false, true]
         );
     }

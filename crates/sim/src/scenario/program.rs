@@ -1,8 +1,8 @@
-//! Programs of a desktop benchmark: what a client of a scenario stands for where it is run for
-//! real on a file system.
+//! Programs of a desktop benchmark: what a client of a scenario stands for where it is run
+//! live on a file system.
 //!
 //! In virtual time, and without a file system, the client's batch of requests is what reaches the
-//! volume of such a program. `crate::bench::desktop` runs the programs themselves.
+//! volume of such a program. `crates/lab/src/bench/desktop.rs` runs the programs themselves.
 //!
 //! sysbench's file test and fio on files are of another kind: they last as long as their client,
 //! and their requests are the client's, whether there is a file system or not.
@@ -194,7 +194,7 @@ impl Program {
     /// it, or its client binds it as much as its volume. Nothing stands in for that in virtual
     /// time. Such a client says how much its program counts itself.
     #[must_use]
-    pub const fn is_for_real_only(self) -> bool {
+    pub const fn is_live_only(self) -> bool {
         self.is_of_iomelt()
             || matches!(
                 self,
@@ -215,7 +215,7 @@ impl Program {
     /// program.
     #[must_use]
     pub const fn is_bound_by_client(self) -> bool {
-        self.is_for_real_only() || matches!(self, Self::PgbenchBatch)
+        self.is_live_only() || matches!(self, Self::PgbenchBatch)
     }
 
     /// What it counts, in the plural, where that is not requests to its volume.
@@ -239,7 +239,7 @@ impl Program {
     /// it.
     #[must_use]
     pub const fn is_of_requests(self) -> bool {
-        !self.is_for_real_only() && self.engine().is_none()
+        !self.is_live_only() && self.engine().is_none()
     }
 
     /// Whether it is the published program itself, or one in its manner.

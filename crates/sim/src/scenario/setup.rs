@@ -127,8 +127,8 @@ pub struct ClientSetup {
 impl ClientSetup {
     /// Whether it is run live on a file system or not at all.
     #[must_use]
-    pub fn is_for_real_only(&self) -> bool {
-        self.program.is_some_and(|setup| setup.program.is_for_real_only())
+    pub fn is_live_only(&self) -> bool {
+        self.program.is_some_and(|setup| setup.program.is_live_only())
     }
 
     /// Whether it only goes on beside others: requests or batches at random times.

@@ -177,7 +177,7 @@ impl<P: Policy> World<P> {
         }
         let mut clients = Vec::with_capacity(setup.clients.len());
         for (client, number) in setup.clients.iter().zip(0_u32..) {
-            if !client.is_for_real_only() {
+            if !client.is_live_only() {
                 events.push(client.start_ns, Event::Start(number));
             }
             let random = Random::new(seed, u64::from(number) + 2);

@@ -353,7 +353,7 @@ fn clients(setup: &Setup, recorded: &Recorded) -> Vec<SubjectResults> {
             Subject::Client(_) => None,
         };
         let tells_more = !came.batches.is_empty() || came.dropped > 0;
-        if client.is_for_real_only() && !tells_more {
+        if client.is_live_only() && !tells_more {
             continue;
         }
         let Some(record) = came.record.as_ref().or(of_volume.filter(|_| tells_more)) else {

@@ -32,7 +32,7 @@ pub fn length_s(case: &Case) -> u64 {
 fn of_program(setup: &Setup, client: &ClientSetup) -> u64 {
     let Load::Job { ios, .. } = client.load else { return 0 };
     match client.program {
-        Some(of) if of.program.is_for_real_only() => AROUND_FILES_S + desktop::about_s(of),
+        Some(of) if of.program.is_live_only() => AROUND_FILES_S + desktop::about_s(of),
         _ => ios / rate(setup, client).max(1) + 1,
     }
 }

@@ -44,7 +44,7 @@ fn longest(client: &ClientSetup) -> Duration {
     let Load::Job { ios, .. } = &client.load else { return PROGRAM_AROUND };
     // Of a program that runs live only, a call is at least what a request is.
     let (requests, seconds) = match client.program {
-        Some(ProgramSetup { program, calls, seconds }) if program.is_for_real_only() => {
+        Some(ProgramSetup { program, calls, seconds }) if program.is_live_only() => {
             (calls, seconds)
         }
         _ => (*ios, 0),

@@ -34,7 +34,7 @@ fn every_suite_can_be_driven_shortened_and_at_full_length() {
     for (name, _) in suite::SUITES {
         let suite = suite::find(name).unwrap();
         for is_full in [false, true] {
-            let ready = suite.for_real(is_full).read(name, &Choice::default()).unwrap();
+            let ready = suite.live_plan(is_full).read(name, &Choice::default()).unwrap();
             for case in &ready.scenario.cases {
                 let driven = can_be_driven(case);
                 assert!(driven.is_ok(), "{name}, full: {is_full}: {driven:?}");
