@@ -13,6 +13,7 @@
 //! | [`journal`] | the durable log of decisions: SQLite, or memory |
 //! | [`plane`] | the sequence of a change: decide, store, call the data plane, store, reply |
 //! | [`api`] | the EC2 actions, one file each |
+//! | `endpoint` | where clients of the data plane connect |
 //! | `metrics` | the contents of `/metrics` |
 //! | `http` | the HTTP listener |
 //!
@@ -25,6 +26,7 @@ pub mod capacity;
 mod clock;
 pub mod credentials;
 pub mod credits;
+mod endpoint;
 mod http;
 pub mod journal;
 mod metrics;
@@ -47,6 +49,7 @@ use evenkeel_core::volume::{Rules, VolumeType};
 use evenkeel_wire::agent::Agent;
 use tracing::info;
 
+pub use endpoint::Endpoint;
 pub use http::{CONNECTIONS_MAX, Timeouts};
 pub use model::{ModifyPolicy, SpaceOversell};
 
@@ -87,15 +90,6 @@ pub struct ControlConfig {
     pub space_oversell: SpaceOversell,
     /// Deadlines for clients of the API.
     pub timeouts: Timeouts,
-}
-
-/// Where clients of the data plane connect.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Endpoint {
-    /// NBD over TCP; an unspecified address means all addresses of the machine.
-    NbdTcp(SocketAddr),
-    /// NBD over a unix socket.
-    NbdUnix(PathBuf),
 }
 
 /// Why the control plane could not run, or could not stop cleanly.

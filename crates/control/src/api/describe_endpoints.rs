@@ -5,7 +5,7 @@ use evenkeel_wire::aws::xml::Element;
 
 use super::error::ApiError;
 use super::{Action, Call};
-use crate::Endpoint;
+use crate::endpoint::Endpoint;
 
 pub const ACTION: Action = Action { name: "DescribeEndpoints", mutates: false, run };
 

@@ -47,10 +47,11 @@ use self::args::Args;
 use self::error::ApiError;
 use self::replays::Replays;
 pub use self::replays::{Denied, SIGNATURES_MAX};
+use crate::clock;
 use crate::credentials::Credentials;
+use crate::endpoint::Endpoint;
 use crate::model::{Command, UnixMs};
 use crate::plane::{Outcome, Plane};
-use crate::{Endpoint, clock};
 
 /// The supported version of the EC2 API.
 pub const VERSION: &str = "2016-11-15";
