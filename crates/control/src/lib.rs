@@ -13,6 +13,7 @@
 //! | [`journal`] | the durable log of decisions: SQLite, or memory |
 //! | [`plane`] | the sequence of a change: decide, store, call the data plane, store, reply |
 //! | [`api`] | the EC2 actions, one file each |
+//! | [`credentials`] | the access key: created once, read at every start |
 //! | `endpoint` | where clients of the data plane connect |
 //! | `metrics` | the contents of `/metrics` |
 //! | `http` | the HTTP listener |
