@@ -16,7 +16,7 @@ use evenkeel_engine::{Engine, EngineConfig, IoMode, UnixAccess};
 use evenkeel_store::Pool;
 use evenkeel_store::faulty::FaultyPool;
 use evenkeel_store::folder::Folder;
-use evenkeel_store::local::LocalPool;
+use evenkeel_store::files::FilePool;
 use evenkeel_store::memory::{self, MemoryPool};
 use evenkeel_wire::agent::{Command, Reply};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -316,7 +316,7 @@ pub fn open_pool(
     data_dir: &Path,
 ) -> Result<(Arc<dyn Pool>, Option<Folder>), Failure> {
     let (pool, folder): (Arc<dyn Pool>, _) = match store.bytes {
-        Bytes::Local => (Arc::new(LocalPool::open(data_dir).map_err(failed)?), None),
+        Bytes::Local => (Arc::new(FilePool::open(data_dir).map_err(failed)?), None),
         Bytes::Memory => {
             let folder = Folder::claim(data_dir, memory::KIND).map_err(failed)?;
             (Arc::new(MemoryPool::new()), Some(folder))

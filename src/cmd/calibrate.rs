@@ -13,7 +13,7 @@ use evenkeel_engine::calibrate::{self, CalibrateError, Plan, VOLUME};
 use evenkeel_sim::text::{latency, thousands};
 use evenkeel_store::Pool;
 use evenkeel_store::folder::Folder;
-use evenkeel_store::local::{LocalPool, SingleFile};
+use evenkeel_store::files::{FilePool, SingleFile};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -129,7 +129,7 @@ fn target(arguments: &Calibrate) -> Result<Target, Failure> {
 fn beside(arguments: &Calibrate, path: &Path) -> Result<Target, Failure> {
     only_files(arguments, path)?;
     let scratch = path.join(SCRATCH);
-    let pool = LocalPool::open(&scratch).map_err(failed)?;
+    let pool = FilePool::open(&scratch).map_err(failed)?;
     let volumes = pool.list().map_err(failed)?;
     if let Some((id, _)) = volumes.iter().find(|(id, _)| *id != VOLUME) {
         let message = format!("{} holds volume {id}: it is a data folder", scratch.display());

@@ -7,7 +7,7 @@ mod support;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::request::{Operation, Request};
 use evenkeel_engine::IoMode;
-use evenkeel_store::local::LocalPool;
+use evenkeel_store::files::FilePool;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_wire::nbd::transmission::RequestHeader;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -65,7 +65,7 @@ fn batches(stream: &mut UnixStream, count: u64, send: &mut [u8], receive: &mut [
 #[test]
 fn the_steady_state_allocates_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let local = Arc::new(LocalPool::open(folder.path()).unwrap());
+    let local = Arc::new(FilePool::open(folder.path()).unwrap());
     let memory = Arc::new(MemoryPool::new());
     let stores: [(&str, Arc<dyn evenkeel_store::Pool>); 2] = [("memory", memory), ("local", local)];
     for (name, pool) in stores {

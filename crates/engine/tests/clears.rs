@@ -11,7 +11,7 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_engine::IoMode;
 use evenkeel_engine::clock::Clock;
 use evenkeel_store::disk::{Disk, DiskDone};
-use evenkeel_store::local::LocalPool;
+use evenkeel_store::files::FilePool;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_store::{Completion, Geometry, Pool, Space, Store, StoreError, Submission};
 use std::collections::BTreeSet;
@@ -132,7 +132,7 @@ fn zeroes(keep_allocated: bool) -> Operation {
 fn everywhere(mut test: impl FnMut(IoMode, &Served, &Arc<Mutex<Seen>>)) {
     for io in MODES {
         let folder = tempfile::tempdir().unwrap();
-        let local = LocalPool::open(folder.path()).unwrap();
+        let local = FilePool::open(folder.path()).unwrap();
         for pool in [Box::new(MemoryPool::new()) as Box<dyn Pool>, Box::new(local)] {
             let seen = Arc::new(Mutex::new(Seen::default()));
             let served = Served::new(io, Arc::new(SeenPool(pool, Arc::clone(&seen))));

@@ -11,7 +11,7 @@ use evenkeel_core::request::Operation;
 use evenkeel_core::time::Duration;
 use evenkeel_engine::IoMode;
 use evenkeel_store::EXTENTS_MAX;
-use evenkeel_store::local::LocalPool;
+use evenkeel_store::files::FilePool;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_wire::agent::{Capacity, Command, Measured, Reply};
 use evenkeel_wire::nbd::transmission::ErrorCode;
@@ -133,7 +133,7 @@ fn random_requests_on_many_connections_do_what_the_model_does() {
     );
     for io in MODES {
         let folder = tempfile::tempdir().unwrap();
-        let local = LocalPool::open(folder.path()).unwrap();
+        let local = FilePool::open(folder.path()).unwrap();
         for pool in [Arc::new(MemoryPool::new()) as Arc<dyn evenkeel_store::Pool>, Arc::new(local)]
         {
             let served = Served::new(io, pool);
@@ -349,7 +349,7 @@ fn the_status_of_a_volume_in_many_pieces_is_told_bit_by_bit() {
     const PIECE: u64 = 64 << 10;
     const PIECES: u64 = 16 << 10;
     let folder = tempfile::tempdir().unwrap();
-    let local = Arc::new(LocalPool::open(folder.path()).unwrap());
+    let local = Arc::new(FilePool::open(folder.path()).unwrap());
     let memory = Arc::new(MemoryPool::new());
     for pool in [memory as Arc<dyn evenkeel_store::Pool>, local] {
         let served = Served::new(IoMode::Auto, pool);
@@ -422,7 +422,7 @@ fn limits_and_size_change_under_a_connected_client() {
 fn a_volume_in_use_is_deleted_whole() {
     for io in MODES {
         let folder = tempfile::tempdir().unwrap();
-        let served = Served::new(io, Arc::new(LocalPool::open(folder.path()).unwrap()));
+        let served = Served::new(io, Arc::new(FilePool::open(folder.path()).unwrap()));
         served.apply(unlimited(id(1), 64 * MIB));
         let mut client = served.connect(id(1));
         for block in 0..64 {

@@ -13,7 +13,7 @@ use evenkeel_core::time::Duration;
 use evenkeel_engine::IoMode;
 use evenkeel_engine::clock::Clock;
 use evenkeel_store::Pool;
-use evenkeel_store::local::LocalPool;
+use evenkeel_store::files::FilePool;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_wire::agent::{
     Attachment, Command, FailedKind, HostAddress, HostState, Reply, VolumeState,
@@ -261,7 +261,7 @@ fn every_request_of_an_open_connection_is_answered_whatever_happens() {
         let folder = tempfile::tempdir().unwrap();
         let pool: Arc<dyn Pool> = match seed % 2 {
             0 => Arc::new(MemoryPool::new()),
-            _ => Arc::new(LocalPool::open(folder.path()).unwrap()),
+            _ => Arc::new(FilePool::open(folder.path()).unwrap()),
         };
         let mut world = World::new(seed, MODES[(seed / 2 % 2) as usize], pool);
         (0..100).for_each(|_| world.step());

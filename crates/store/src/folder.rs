@@ -52,7 +52,7 @@ impl Folder {
             // Only volumes in memory were made in it, if any.
             Some(store)
         } else if text == FORMAT_1_TEXT {
-            Some(crate::local::KIND)
+            Some(crate::files::KIND)
         } else {
             kind(&text)
         };

@@ -26,8 +26,8 @@ pub mod clock;
 pub mod conformance;
 pub mod disk;
 pub mod faulty;
+pub mod files;
 pub mod folder;
-pub mod local;
 pub mod memory;
 
 use buffer::Buffer;

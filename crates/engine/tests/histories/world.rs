@@ -8,7 +8,7 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_engine::clock::Clock;
 use evenkeel_engine::{Engine, EngineConfig, IoMode};
 use evenkeel_store::Pool;
-use evenkeel_store::local::LocalPool;
+use evenkeel_store::files::FilePool;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_wire::agent::{
     Attachment, Command, Failed, FailedKind, HostAddress, HostState, Reply, VolumeReport,
@@ -776,7 +776,7 @@ impl World {
     fn start(&mut self) {
         let pool: Arc<dyn Pool> = match &self.at_rest {
             AtRest::Memory(pool) => Arc::clone(pool) as Arc<dyn Pool>,
-            AtRest::Folder(folder) => Arc::new(LocalPool::open(folder.path()).unwrap()),
+            AtRest::Folder(folder) => Arc::new(FilePool::open(folder.path()).unwrap()),
         };
         let (cores, io) = (self.cores, self.io);
         let unix_access = Default::default();

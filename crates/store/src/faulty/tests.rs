@@ -5,7 +5,7 @@ use super::*;
 use crate::buffer::Buffer;
 use crate::conformance::{self, RingDisk};
 use crate::disk::{BlockingDisk, Disk, DiskDone, DiskOp};
-use crate::local::LocalPool;
+use crate::files::FilePool;
 use crate::memory::MemoryPool;
 use crate::{Completion, Submission};
 use evenkeel_core::device::ServiceTime;
@@ -29,7 +29,7 @@ fn conforms_over_memory_with_blocking_calls() {
 #[test]
 fn conforms_over_files_on_io_uring() {
     let parent = tempfile::tempdir().unwrap();
-    let local = Arc::new(LocalPool::open(parent.path()).unwrap());
+    let local = Arc::new(FilePool::open(parent.path()).unwrap());
     let Ok(mut disk) = RingDisk::new() else {
         let _ = writeln!(std::io::stdout(), "SKIPPED: io_uring is not available to this process");
         return;
@@ -41,7 +41,7 @@ fn conforms_over_files_on_io_uring() {
 #[test]
 fn conforms_over_files_while_it_stalls() {
     let parent = tempfile::tempdir().unwrap();
-    let local = Arc::new(LocalPool::open(parent.path()).unwrap());
+    let local = Arc::new(FilePool::open(parent.path()).unwrap());
     let stalls = Some(Stalls { every_ns: 3_000_000, length_ns: 1_000_000 });
     let pool = FaultyPool::new(local, &Setup { stalls, ..quick() });
     conformance::check(&pool, &mut conformance::blocking);
@@ -130,7 +130,7 @@ fn volumes_share_the_device() {
 #[test]
 fn an_answer_from_below_that_comes_late_is_given_at_once() {
     let parent = tempfile::tempdir().unwrap();
-    let local = Arc::new(LocalPool::open(parent.path()).unwrap());
+    let local = Arc::new(FilePool::open(parent.path()).unwrap());
     let pool = FaultyPool::new(local, &quick());
     let (mut store, mut disk) = (open(&pool), Held::default());
     store.submit(read(1), &mut disk);

@@ -62,14 +62,14 @@ type OpenVolumes = Arc<Mutex<BTreeMap<VolumeId, FileIdentity>>>;
 
 /// A folder of volumes.
 #[derive(Debug)]
-pub struct LocalPool {
+pub struct FilePool {
     _folder: Folder,
     volumes: PathBuf,
     abilities: Abilities,
     open: OpenVolumes,
 }
 
-impl LocalPool {
+impl FilePool {
     /// Claims the data folder `path` (see [`Folder::claim`]) and finds out what its filesystem can
     /// do.
     ///
@@ -114,7 +114,7 @@ impl LocalPool {
     }
 }
 
-impl Pool for LocalPool {
+impl Pool for FilePool {
     fn describe(&self) -> String {
         let how = if self.abilities.direct { "O_DIRECT" } else { "page cache (no O_DIRECT here)" };
         format!("sparse files in {}, {how}", self.volumes.display())
@@ -150,7 +150,7 @@ impl Pool for LocalPool {
         if present != size {
             self.cut_unused(&file, id, present, size)?;
         }
-        Ok(Box::new(volume::LocalStore::new(file, size, self.abilities, registration)))
+        Ok(Box::new(volume::FileStore::new(file, size, self.abilities, registration)))
     }
 
     fn resize(&self, id: VolumeId, from: ByteCount, to: ByteCount) -> Result<(), StoreError> {
@@ -230,7 +230,7 @@ impl Pool for LocalPool {
     }
 }
 
-impl LocalPool {
+impl FilePool {
     fn differs(&self, id: VolumeId, present: ByteCount, expected: ByteCount) -> StoreError {
         StoreError::Differs { id, path: Some(self.path(id)), present, expected }
     }
@@ -385,14 +385,14 @@ mod tests {
     #[test]
     fn conforms_with_blocking_calls() {
         let parent = tempfile::tempdir().unwrap();
-        let pool = LocalPool::open(parent.path()).unwrap();
+        let pool = FilePool::open(parent.path()).unwrap();
         conformance::check(&pool, &mut conformance::blocking);
     }
 
     #[test]
     fn conforms_on_io_uring() {
         let parent = tempfile::tempdir().unwrap();
-        let pool = LocalPool::open(parent.path()).unwrap();
+        let pool = FilePool::open(parent.path()).unwrap();
         let Ok(mut disk) = conformance::RingDisk::new() else {
             let _ =
                 writeln!(std::io::stdout(), "SKIPPED: io_uring is not available to this process");
@@ -407,7 +407,7 @@ mod tests {
             let _ = writeln!(std::io::stdout(), "SKIPPED: no /dev/shm to make a folder in");
             return;
         };
-        let pool = LocalPool::open(parent.path()).unwrap();
+        let pool = FilePool::open(parent.path()).unwrap();
         conformance::check(&pool, &mut conformance::blocking);
     }
 
@@ -415,15 +415,15 @@ mod tests {
     fn volumes_outlive_the_pool() {
         let parent = tempfile::tempdir().unwrap();
         let id = VolumeId::from_bits(7);
-        LocalPool::open(parent.path()).unwrap().create(id, ByteCount(1 << 20)).unwrap();
-        let pool = LocalPool::open(parent.path()).unwrap();
+        FilePool::open(parent.path()).unwrap().create(id, ByteCount(1 << 20)).unwrap();
+        let pool = FilePool::open(parent.path()).unwrap();
         assert_eq!(pool.list().unwrap(), vec![(id, ByteCount(1 << 20))]);
     }
 
     #[test]
     fn a_file_left_empty_by_a_crash_is_finished() {
         let parent = tempfile::tempdir().unwrap();
-        let pool = LocalPool::open(parent.path()).unwrap();
+        let pool = FilePool::open(parent.path()).unwrap();
         let id = VolumeId::from_bits(7);
         File::create(pool.path(id)).unwrap();
         pool.create(id, ByteCount(1 << 20)).unwrap();
@@ -434,7 +434,7 @@ mod tests {
     #[test]
     fn what_is_missing_or_too_short_is_named_and_never_made_up_for() {
         let parent = tempfile::tempdir().unwrap();
-        let pool = LocalPool::open(parent.path()).unwrap();
+        let pool = FilePool::open(parent.path()).unwrap();
         let (id, size) = (VolumeId::from_bits(7), ByteCount(1 << 20));
         pool.create(id, size).unwrap();
         for present in [0, 512, (1 << 20) - 1] {
@@ -458,7 +458,7 @@ mod tests {
     #[test]
     fn a_file_that_was_replaced_while_it_is_open_is_not_grown() {
         let parent = tempfile::tempdir().unwrap();
-        let pool = LocalPool::open(parent.path()).unwrap();
+        let pool = FilePool::open(parent.path()).unwrap();
         let (id, size, more) = (VolumeId::from_bits(7), ByteCount(1 << 20), ByteCount(2 << 20));
         pool.create(id, size).unwrap();
         let store = pool.open(id, size).unwrap();
@@ -480,7 +480,7 @@ mod tests {
     #[test]
     fn an_end_that_nobody_wrote_to_is_cut_and_one_with_data_is_kept() {
         let parent = tempfile::tempdir().unwrap();
-        let pool = LocalPool::open(parent.path()).unwrap();
+        let pool = FilePool::open(parent.path()).unwrap();
         let (id, size) = (VolumeId::from_bits(7), ByteCount(1 << 20));
         pool.create(id, size).unwrap();
         let file = File::options().write(true).open(pool.path(id)).unwrap();
@@ -505,10 +505,10 @@ mod tests {
             let _ = writeln!(std::io::stdout(), "SKIPPED: no /dev/shm to make a folder in");
             return;
         };
-        let pool = LocalPool::open(parent.path()).unwrap();
+        let pool = FilePool::open(parent.path()).unwrap();
         let (id, size) = (VolumeId::from_bits(7), ByteCount(64 << 20));
         pool.create(id, size).unwrap();
-        let filled = |pool: &LocalPool| {
+        let filled = |pool: &FilePool| {
             let Space { total, free } = pool.space().unwrap().unwrap();
             total.0 - free.0
         };
@@ -520,7 +520,7 @@ mod tests {
     #[test]
     fn a_deletion_that_is_not_durable_is_unfinished_and_finished_later() {
         let parent = tempfile::tempdir().unwrap();
-        let pool = LocalPool::open(parent.path()).unwrap();
+        let pool = FilePool::open(parent.path()).unwrap();
         let id = VolumeId::from_bits(7);
         // A folder that is gone can be synced as little as one on a broken disk.
         std::fs::remove_dir(&pool.volumes).unwrap();
@@ -533,7 +533,7 @@ mod tests {
     #[test]
     fn a_size_beyond_the_filesystem_is_an_error_that_leaves_nothing() {
         let parent = tempfile::tempdir().unwrap();
-        let pool = LocalPool::open(parent.path()).unwrap();
+        let pool = FilePool::open(parent.path()).unwrap();
         let error = pool.create(VolumeId::from_bits(7), ByteCount(1 << 62)).unwrap_err();
         assert!(error.is_no_space() || matches!(error, StoreError::Io { .. }), "{error}");
         assert_eq!(pool.list().unwrap(), vec![]);

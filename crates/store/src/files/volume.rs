@@ -17,7 +17,7 @@ const ZEROES_BYTES: u32 = QUANTUM_BYTES_MAX;
 
 /// An open volume file.
 #[derive(Debug)]
-pub(super) struct LocalStore {
+pub(super) struct FileStore {
     file: OwnedFd,
     size: ByteCount,
     abilities: Abilities,
@@ -64,7 +64,7 @@ enum IfUnsupported {
     Fail,
 }
 
-impl LocalStore {
+impl FileStore {
     pub(super) fn new(
         file: OwnedFd,
         size: ByteCount,
@@ -159,7 +159,7 @@ fn failure(errno: Errno) -> Failure {
     }
 }
 
-impl Store for LocalStore {
+impl Store for FileStore {
     fn geometry(&self) -> Geometry {
         Geometry {
             size: self.size,
@@ -242,7 +242,7 @@ impl Store for LocalStore {
     }
 }
 
-impl LocalStore {
+impl FileStore {
     fn end(
         &mut self,
         slot: u32,
@@ -262,7 +262,7 @@ impl LocalStore {
 
 #[cfg(test)]
 mod tests {
-    use super::super::LocalPool;
+    use super::super::FilePool;
     use crate::disk::{Disk, DiskAction, DiskOp};
     use crate::{Pool, Submission};
     use evenkeel_core::ids::VolumeId;
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn block_status_is_left_to_the_disk() {
         let folder = tempfile::tempdir().unwrap();
-        let pool = LocalPool::open(folder.path()).unwrap();
+        let pool = FilePool::open(folder.path()).unwrap();
         let (id, size) = (VolumeId::from_bits(1), ByteCount(1 << 20));
         pool.create(id, size).unwrap();
         let mut store = pool.open(id, size).unwrap();

@@ -129,7 +129,7 @@ impl Pool for SingleFile {
         let failed = |e: Errno| StoreError::io(format!("open {}", self.path.display()), e);
         let file = open(&self.path, direct).map_err(failed)?;
         let registration = Registration::new(&self.open, id, &file, &self.path)?;
-        Ok(Box::new(volume::LocalStore::new(file, size, self.abilities, registration)))
+        Ok(Box::new(volume::FileStore::new(file, size, self.abilities, registration)))
     }
 
     fn resize(&self, id: VolumeId, from: ByteCount, size: ByteCount) -> Result<(), StoreError> {
