@@ -386,7 +386,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let folder = std::env::args().skip(1).find(|word| !word.starts_with('-'));
     let (_named, mut device) = open(folder.map_or_else(std::env::temp_dir, PathBuf::from))?;
     println!(
-        "| load | design | writes a request | bytes written for each of payload | reads a request | flushes a request | rate, of raw |"
+        "| load | design | writes a request | bytes written for each of payload \
+         | reads a request | flushes a request | rate, of raw |"
     );
     println!("| --- | --- | ---: | ---: | ---: | ---: | ---: |");
     let loads = [

@@ -3,10 +3,12 @@
 //!
 //! Part of the library, not of the tests, so that stores outside this crate can be held to it too.
 
+use crate::anywhere::Anywhere;
 use crate::buffer::Buffer;
 use crate::disk::{BlockingDisk, Disk, DiskDone, DiskOp};
 use crate::{Completion, EXTENTS_MAX, Extent, Pool, Store, StoreError, Submission};
 use evenkeel_core::ids::VolumeId;
+use evenkeel_core::limits::BLOCK_BYTES_MIN;
 use evenkeel_core::request::{Failure, Operation};
 use evenkeel_core::units::ByteCount;
 use io_uring::IoUring;
@@ -90,7 +92,7 @@ pub fn check(pool: &dyn Pool, run: &mut Run<'_>) {
     check_life_of_a_volume(pool, id);
     pool.create(id, SIZE).expect("create");
     {
-        let mut store = pool.open(id, SIZE).expect("open");
+        let mut store = open(pool, id, SIZE);
         assert_eq!(store.geometry().size, SIZE);
         let mut bench = Bench { store: store.as_mut(), run, model: vec![0; SIZE.0 as usize] };
         bench.check_new_is_zero();
@@ -103,6 +105,16 @@ pub fn check(pool: &dyn Pool, run: &mut Run<'_>) {
     check_growth(pool, id, run);
     pool.delete(id).expect("delete");
     assert_eq!(pool.list().expect("list"), vec![], "a deleted volume is still listed");
+}
+
+/// Opens a volume as the data plane does: requests that do not lie on the store's blocks are served,
+/// too.
+fn open(pool: &dyn Pool, id: VolumeId, size: ByteCount) -> Box<dyn Store> {
+    let store = pool.open(id, size).expect("open");
+    match store.geometry().block_bytes_min {
+        0..=BLOCK_BYTES_MIN => store,
+        _ => Box::new(Anywhere::new(store)),
+    }
 }
 
 fn check_life_of_a_volume(pool: &dyn Pool, id: VolumeId) {
@@ -136,16 +148,16 @@ fn differs<T>(result: Result<T, StoreError>) -> bool {
 }
 
 fn check_content_survives_reopening(pool: &dyn Pool, id: VolumeId, run: &mut Run<'_>) {
-    let mut store = pool.open(id, SIZE).expect("open again");
+    let mut store = open(pool, id, SIZE);
     write(store.as_mut(), run, 4_096, &[0xa5; 4_096], true).expect("write");
     drop(store);
-    let mut store = pool.open(id, SIZE).expect("open again");
+    let mut store = open(pool, id, SIZE);
     assert_eq!(read(store.as_mut(), run, 4_096, 4_096), vec![0xa5; 4_096], "lost by closing");
 }
 
 fn check_growth(pool: &dyn Pool, id: VolumeId, run: &mut Run<'_>) {
     let grown = ByteCount(SIZE.0 * 2);
-    let mut store = pool.open(id, SIZE).expect("open again");
+    let mut store = open(pool, id, SIZE);
     pool.resize(id, SIZE, grown).expect("grow while open");
     store.resized(grown);
     assert_eq!(store.geometry().size, grown);
@@ -157,7 +169,7 @@ fn check_growth(pool: &dyn Pool, id: VolumeId, run: &mut Run<'_>) {
     assert_eq!(read(store.as_mut(), run, last, 4_096), vec![9; 4_096], "lost by growing again");
     drop(store);
     assert!(differs(pool.open(id, SIZE)), "bytes that were written are cut off");
-    let mut store = pool.open(id, grown).expect("open as large as it is");
+    let mut store = open(pool, id, grown);
     assert_eq!(read(store.as_mut(), run, last, 4_096), vec![9; 4_096], "lost by a refusal");
 }
 

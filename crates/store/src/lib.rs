@@ -28,6 +28,7 @@ pub mod disk;
 pub mod faulty;
 pub mod files;
 pub mod folder;
+pub mod local;
 pub mod memory;
 
 use buffer::Buffer;
@@ -273,6 +274,18 @@ pub enum StoreError {
         /// What was asked.
         asked: ByteCount,
     },
+    /// What is on the device is no pool that this version reads.
+    NotPool {
+        /// The device or file.
+        path: PathBuf,
+        /// What it is instead, and what to do.
+        why: String,
+    },
+    /// What is on the device is not what was written to it.
+    Rotten {
+        /// What of what.
+        what: String,
+    },
     /// A system call failed.
     Io {
         /// What was being done to what.
@@ -303,7 +316,7 @@ impl StoreError {
     /// Whether the volume's bytes are missing, or not those of the volume.
     #[must_use]
     pub const fn is_damage(&self) -> bool {
-        matches!(self, Self::NotFound { .. } | Self::Differs { .. })
+        matches!(self, Self::NotFound { .. } | Self::Differs { .. } | Self::Rotten { .. })
     }
 
     pub(crate) fn io(doing: impl Into<String>, source: impl Into<io::Error>) -> Self {
@@ -377,6 +390,12 @@ impl fmt::Display for StoreError {
             Self::Size { id, present, asked } => {
                 write!(f, "volume {id} has {present} and cannot become {asked}; volumes only grow")
             }
+            Self::NotPool { path, why } => write!(f, "{} {why}", path.display()),
+            Self::Rotten { what } => write!(
+                f,
+                "{what} is not as it was written: the device has changed it; restore the volume from a \
+                 copy, or delete it"
+            ),
             Self::Io { doing, source } => write!(f, "failed to {doing}: {source}"),
         }
     }
@@ -390,7 +409,14 @@ fn differs(
     present: ByteCount,
     expected: ByteCount,
 ) -> fmt::Result {
-    let place = path.map_or_else(|| "the store".to_owned(), |path| path.display().to_string());
+    let Some(path) = path else {
+        return write!(
+            f,
+            "volume {id} has {expected}, but the store holds {present} of it; put back the pool that \
+             belongs to this control.db, or delete the volume"
+        );
+    };
+    let place = path.display();
     write!(f, "volume {id} has {expected}, but {place} holds {present} of it: ")?;
     if present < expected {
         return write!(

@@ -1,0 +1,167 @@
+//! What a pool is on: a block device or a file, read and written in whole blocks by calls that
+//! block. Requests of volumes go to the same place through [`crate::disk::Disk`].
+
+use crate::StoreError;
+use crate::buffer::Buffer;
+use crate::disk::{DiskAction, DiskOp};
+use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::io::Errno;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+
+/// A place for blocks. Offsets and lengths are multiples of 4 KiB.
+pub trait Device: Send + Sync + fmt::Debug {
+    /// What [`DiskOp`]s for it name.
+    fn fd(&self) -> RawFd;
+
+    /// Where it is, for people.
+    fn path(&self) -> &Path;
+
+    /// Bytes that it has.
+    ///
+    /// # Errors
+    /// When it cannot be looked at.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Makes it so long, with space for all of it. Never makes it shorter.
+    ///
+    /// # Errors
+    /// When there is no room, or it cannot grow.
+    fn grow(&self, len: u64) -> io::Result<()>;
+
+    /// Fills `bytes` from `offset`. What lies behind the end reads as zeroes.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
+
+    /// Writes all of `bytes`.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Makes all that was written durable.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// A file or a block device.
+#[derive(Debug)]
+pub struct FileDevice {
+    file: OwnedFd,
+    path: PathBuf,
+}
+
+/// The most that is copied at once between memory of the caller and memory that a device takes.
+const PART_BYTES: usize = 1 << 20;
+
+impl FileDevice {
+    /// Opens what is at `path`, past the page cache where that is possible; `create` makes an empty
+    /// file where there is none.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn open(path: &Path, create: bool) -> Result<Self, StoreError> {
+        let mut flags = OFlags::RDWR | OFlags::CLOEXEC;
+        if create {
+            flags |= OFlags::CREATE;
+        }
+        let open = |flags| rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR);
+        let opened = match open(flags | OFlags::DIRECT) {
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => open(flags),
+            opened => opened,
+        };
+        let file = opened.map_err(|e| StoreError::io(format!("open {}", path.display()), e))?;
+        Ok(Self { file, path: path.to_owned() })
+    }
+
+    fn run(
+        &self,
+        action: DiskAction,
+        offset: u64,
+        buffer: Buffer,
+        length: usize,
+    ) -> io::Result<Buffer> {
+        let fd = self.file.as_raw_fd();
+        let (mut done, mut buffer) = (0, buffer);
+        while done < length {
+            let op = DiskOp {
+                token: 0,
+                fd,
+                action,
+                offset: offset + done as u64,
+                length: (length - done) as u32,
+                buffer: Some(buffer),
+                buffer_offset: done as u32,
+            };
+            let ended = op.execute();
+            let Some(back) = ended.buffer else { unreachable!("the buffer comes back") };
+            buffer = back;
+            match ended.result {
+                Ok(0) if action == DiskAction::Read => {
+                    buffer.bytes_mut()[done..length].fill(0);
+                    return Ok(buffer);
+                }
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => done += count as usize,
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(buffer)
+    }
+}
+
+impl Device for FileDevice {
+    fn fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        // A block device has its size where its end is.
+        Ok(rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0))?)
+    }
+
+    fn grow(&self, len: u64) -> io::Result<()> {
+        let present = self.len()?;
+        if len <= present {
+            return Ok(());
+        }
+        match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), present, len - present) {
+            Err(Errno::OPNOTSUPP) => rustix::fs::ftruncate(&self.file, len)?,
+            grown => grown?,
+        }
+        self.sync()
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        let mut buffer = Buffer::new(bytes.len().min(PART_BYTES));
+        for (part, at) in bytes.chunks_mut(PART_BYTES).zip((offset..).step_by(PART_BYTES)) {
+            buffer = self.run(DiskAction::Read, at, buffer, part.len())?;
+            part.copy_from_slice(&buffer.bytes()[..part.len()]);
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut buffer = Buffer::new(bytes.len().min(PART_BYTES));
+        for (part, at) in bytes.chunks(PART_BYTES).zip((offset..).step_by(PART_BYTES)) {
+            buffer.bytes_mut()[..part.len()].copy_from_slice(part);
+            buffer = self.run(DiskAction::Write { durable: false }, at, buffer, part.len())?;
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::fdatasync(&self.file)?)
+    }
+}

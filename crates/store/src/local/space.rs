@@ -1,0 +1,529 @@
+//! Which blocks of a volume's chunks are free. 64 bytes at rest describe a chunk: 256 bits "in use",
+//! 256 bits "frozen". Leaves of this tree describe 64 chunks each, are read when they are needed,
+//! and stay in memory.
+//!
+//! Beside what is at rest there are blocks that are *busy*: taken by a write that has not reached
+//! the map, or given back by a change that is not durable yet. They are not handed out, and a crash
+//! forgets that they were busy: then they are what the tree says.
+
+use super::tree::{Missing, Page, Tree};
+use super::{CHUNK_BLOCKS, Pointer};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Chunks that a leaf describes.
+pub const LEAF_CHUNKS: u32 = 64;
+/// Words of a chunk's description: in use, then frozen.
+const CHUNK_WORDS: usize = 8;
+/// Words of 256 bits.
+const WORDS: usize = 4;
+/// A chunk with fewer free blocks is passed over while others have more: to look through it would
+/// cost more than it gives.
+const WORTH_LOOKING: u32 = CHUNK_BLOCKS / 8;
+/// Writes of so many blocks go to chunks that are free as a whole, if there are any.
+const LARGE: u32 = 16;
+
+/// 256 bits, one for each block of a chunk.
+pub type Bits = [u64; WORDS];
+
+/// Blocks of the pool that follow each other.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Run {
+    /// The first.
+    pub block: u32,
+    /// How many.
+    pub count: u32,
+}
+
+/// Why blocks could not be taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lacking {
+    /// It must be known first what a leaf says.
+    Leaf(Missing),
+    /// The volume needs another chunk.
+    Chunk,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Space {
+    tree: Tree,
+    /// The pool's chunk for each chunk of the volume; 0 where it has none of that index.
+    chunks: Vec<u32>,
+    /// The volume's index for chunks of the pool.
+    indexes: BTreeMap<u32, u32>,
+    busy: BTreeMap<u32, Bits>,
+    /// Free blocks of each chunk; `None` while its leaf is not in memory.
+    free: Vec<Option<u32>>,
+    /// Chunks all of whose blocks are free, and those of the others that are worth a look.
+    empty: BTreeSet<u32>,
+    partial: BTreeSet<u32>,
+    /// The chunks that small and large writes are filling.
+    current: [Option<u32>; 2],
+    /// Leaves that are in memory.
+    known: Vec<bool>,
+}
+
+/// The bits of blocks `from..to` in one word of a chunk.
+fn mask(word: usize, from: u32, to: u32) -> u64 {
+    let base = word as u32 * 64;
+    let (from, to) = (from.clamp(base, base + 64) - base, to.clamp(base, base + 64) - base);
+    let below = |bit: u32| if bit == 64 { u64::MAX } else { (1 << bit) - 1 };
+    below(to) & !below(from)
+}
+
+fn count(bits: &Bits) -> u32 {
+    bits.iter().map(|word| word.count_ones()).sum()
+}
+
+/// The first run of at least `wanted` zero bits, or else the longest one.
+fn find_run(used: &Bits, wanted: u32) -> Option<(u32, u32)> {
+    let (mut best, mut at) = (None, 0);
+    while at < CHUNK_BLOCKS {
+        let word = used[at as usize / 64] >> (at % 64);
+        let taken = (!word).trailing_zeros().min(64 - at % 64);
+        if taken > 0 {
+            at += taken;
+            continue;
+        }
+        let start = at;
+        loop {
+            let word = used[at as usize / 64] >> (at % 64);
+            let free = word.trailing_zeros().min(64 - at % 64);
+            at += free;
+            if free == 0 || at >= CHUNK_BLOCKS || at - start >= wanted {
+                break;
+            }
+        }
+        let length = (at - start).min(wanted);
+        if length == wanted {
+            return Some((start, length));
+        }
+        if best.is_none_or(|(_, longest)| length > longest) {
+            best = Some((start, length));
+        }
+    }
+    best
+}
+
+impl Space {
+    /// The space of a volume with these chunks, in the order of their indexes (0 where there is
+    /// none).
+    #[must_use]
+    pub fn new(height: u32, root: Pointer, chunks: Vec<u32>) -> Self {
+        let mut space = Self {
+            tree: Tree::new(height, root),
+            chunks: Vec::new(),
+            indexes: BTreeMap::new(),
+            busy: BTreeMap::new(),
+            free: Vec::new(),
+            empty: BTreeSet::new(),
+            partial: BTreeSet::new(),
+            current: [None; 2],
+            known: Vec::new(),
+        };
+        for (index, chunk) in (0..).zip(chunks) {
+            if chunk != 0 {
+                space.place(index, chunk);
+            }
+        }
+        space
+    }
+
+    /// The tree, for a checkpoint.
+    pub fn tree(&mut self) -> &mut Tree {
+        &mut self.tree
+    }
+
+    /// Chunks that the volume owns.
+    #[must_use]
+    pub fn chunks(&self) -> usize {
+        self.indexes.len()
+    }
+
+    fn place(&mut self, index: u32, chunk: u32) {
+        let needed = index as usize + 1;
+        if self.chunks.len() < needed {
+            self.chunks.resize(needed, 0);
+            self.free.resize(needed, None);
+            self.known.resize(needed.div_ceil(LEAF_CHUNKS as usize), false);
+        }
+        self.chunks[index as usize] = chunk;
+        self.indexes.insert(chunk, index);
+        let leaf = index / LEAF_CHUNKS;
+        if self.known[leaf as usize] {
+            self.count_chunk(index);
+        }
+    }
+
+    /// Takes a chunk that the pool has given to the volume, durably.
+    ///
+    /// # Errors
+    /// The page of the tree that must be in memory first.
+    pub fn add_chunk(&mut self, index: u32, chunk: u32) -> Result<(), Missing> {
+        self.tree.grow(u64::from(index / LEAF_CHUNKS) + 1)?;
+        self.place(index, chunk);
+        Ok(())
+    }
+
+    /// What the tree says of a chunk's blocks.
+    fn at_rest(&mut self, index: u32) -> Result<Bits, Missing> {
+        let words = (index % LEAF_CHUNKS) as usize * CHUNK_WORDS;
+        let of = |page: &Page| [page[words], page[words + 1], page[words + 2], page[words + 3]];
+        // A leaf that was never written describes free chunks.
+        Ok(self.tree.leaf(u64::from(index / LEAF_CHUNKS))?.map_or([0; WORDS], |page| of(page)))
+    }
+
+    fn used(&mut self, index: u32) -> Result<Bits, Missing> {
+        let mut bits = self.at_rest(index)?;
+        if let Some(busy) = self.busy.get(&index) {
+            bits.iter_mut().zip(busy).for_each(|(word, busy)| *word |= busy);
+        }
+        Ok(bits)
+    }
+
+    /// Counts a chunk's free blocks anew, and notes whether it is worth looking through.
+    fn count_chunk(&mut self, index: u32) {
+        let Ok(used) = self.used(index) else { return };
+        let free = CHUNK_BLOCKS - count(&used);
+        self.free[index as usize] = Some(free);
+        self.empty.remove(&index);
+        self.partial.remove(&index);
+        if self.chunks[index as usize] == 0 || self.current.contains(&Some(index)) {
+            return;
+        }
+        if free == CHUNK_BLOCKS {
+            self.empty.insert(index);
+        } else if free >= WORTH_LOOKING {
+            self.partial.insert(index);
+        }
+    }
+
+    /// Sees to it that a leaf of the tree is in memory, and counts its chunks when it has come.
+    ///
+    /// # Errors
+    /// The page that must be read.
+    fn know(&mut self, leaf: u32) -> Result<(), Missing> {
+        if self.known.get(leaf as usize).copied().unwrap_or(true) {
+            return Ok(());
+        }
+        self.tree.leaf(u64::from(leaf))?;
+        self.known[leaf as usize] = true;
+        let end = ((leaf + 1) * LEAF_CHUNKS).min(self.chunks.len() as u32);
+        (leaf * LEAF_CHUNKS..end).for_each(|index| self.count_chunk(index));
+        Ok(())
+    }
+
+    /// Takes blocks for data that is to be written: a run of `wanted` where there is one, and fewer
+    /// otherwise. They are busy from now on.
+    ///
+    /// `may_grow` says whether another chunk may be had for the asking; then chunks with few free
+    /// blocks are passed over.
+    ///
+    /// # Errors
+    /// What must be there first.
+    pub fn take(&mut self, wanted: u32, may_grow: bool) -> Result<Run, Lacking> {
+        let is_large = usize::from(wanted >= LARGE);
+        loop {
+            if let Some(index) = self.current[is_large] {
+                let used = self.used(index).map_err(Lacking::Leaf)?;
+                match find_run(&used, wanted) {
+                    Some((start, length)) if length == wanted || is_large == 0 => {
+                        return Ok(self.occupy(index, start, length));
+                    }
+                    _ => {}
+                }
+                self.current[is_large] = None;
+                self.count_chunk(index);
+            }
+            let next = if is_large == 1 || self.partial.is_empty() {
+                self.empty.first().copied()
+            } else {
+                self.partial.first().copied()
+            };
+            if let Some(index) = next {
+                self.empty.remove(&index);
+                self.partial.remove(&index);
+                self.current[is_large] = Some(index);
+                continue;
+            }
+            // What is not known yet may have room.
+            if let Some(leaf) = self.known.iter().position(|known| !known) {
+                self.know(leaf as u32).map_err(Lacking::Leaf)?;
+                continue;
+            }
+            if may_grow {
+                return Err(Lacking::Chunk);
+            }
+            return self.take_anything(wanted).map_err(Lacking::Leaf)?.ok_or(Lacking::Chunk);
+        }
+    }
+
+    /// Takes the best run of the chunk with the most free blocks.
+    fn take_anything(&mut self, wanted: u32) -> Result<Option<Run>, Missing> {
+        let most = (0..).zip(&self.free).filter(|(index, _)| self.chunks[*index as usize] != 0);
+        let Some((index, _)) = most.max_by_key(|(_, free)| free.unwrap_or(0)) else {
+            return Ok(None);
+        };
+        let used = self.used(index)?;
+        let found = find_run(&used, wanted);
+        Ok(found.map(|(start, length)| self.occupy(index, start, length)))
+    }
+
+    fn occupy(&mut self, index: u32, start: u32, length: u32) -> Run {
+        let block = self.chunks[index as usize] * CHUNK_BLOCKS + start;
+        self.mark_busy(index, start, start + length, true);
+        Run { block, count: length }
+    }
+
+    fn mark_busy(&mut self, index: u32, from: u32, to: u32, is_busy: bool) {
+        let bits = self.busy.entry(index).or_default();
+        for (word, bits) in bits.iter_mut().enumerate() {
+            match is_busy {
+                true => *bits |= mask(word, from, to),
+                false => *bits &= !mask(word, from, to),
+            }
+        }
+        if *bits == [0; WORDS] {
+            self.busy.remove(&index);
+        }
+        if self.free[index as usize].is_some() && !self.current.contains(&Some(index)) {
+            self.count_chunk(index);
+        }
+    }
+
+    /// Takes a chunk of which every block is free, for the log; all its blocks are in use then.
+    ///
+    /// # Errors
+    /// What must be there first.
+    pub fn take_chunk(&mut self) -> Result<u32, Lacking> {
+        loop {
+            if let Some(index) = self.empty.first().copied() {
+                self.set_in_use(index, 0, CHUNK_BLOCKS, true).map_err(Lacking::Leaf)?;
+                return Ok(self.chunks[index as usize]);
+            }
+            let Some(leaf) = self.known.iter().position(|known| !known) else {
+                return Err(Lacking::Chunk);
+            };
+            self.know(leaf as u32).map_err(Lacking::Leaf)?;
+        }
+    }
+
+    /// Whether a block is in a chunk of this volume's.
+    #[must_use]
+    pub fn owns(&self, block: u32) -> bool {
+        self.indexes.contains_key(&(block / CHUNK_BLOCKS))
+    }
+
+    fn set_in_use(&mut self, index: u32, from: u32, to: u32, in_use: bool) -> Result<(), Missing> {
+        let words = (index % LEAF_CHUNKS) as usize * CHUNK_WORDS;
+        let page = self.tree.leaf_mut(u64::from(index / LEAF_CHUNKS))?;
+        for (word, bits) in page[words..words + WORDS].iter_mut().enumerate() {
+            match in_use {
+                true => *bits |= mask(word, from, to),
+                false => *bits &= !mask(word, from, to),
+            }
+        }
+        if self.free[index as usize].is_some() && !self.current.contains(&Some(index)) {
+            self.count_chunk(index);
+        }
+        Ok(())
+    }
+
+    /// The parts of a run that lie in one chunk each: its index, and the blocks in it.
+    fn parts(&self, run: Run) -> Vec<(u32, u32, u32)> {
+        let end = run.block + run.count;
+        let mut parts = Vec::new();
+        let mut block = run.block;
+        while block < end {
+            let until = end.min((block / CHUNK_BLOCKS + 1) * CHUNK_BLOCKS);
+            if let Some(&index) = self.indexes.get(&(block / CHUNK_BLOCKS)) {
+                let start = block % CHUNK_BLOCKS;
+                parts.push((index, start, start + (until - block)));
+            }
+            block = until;
+        }
+        parts
+    }
+
+    /// Sees to it that what is said of these blocks can be changed.
+    ///
+    /// # Errors
+    /// The page that must be read first.
+    pub fn prepare(&mut self, run: Run) -> Result<(), Missing> {
+        for (index, ..) in self.parts(run) {
+            self.know(index / LEAF_CHUNKS)?;
+            self.tree.leaf(u64::from(index / LEAF_CHUNKS))?;
+        }
+        Ok(())
+    }
+
+    /// Busy blocks are in use from now on, also after a crash: the map names them.
+    ///
+    /// # Errors
+    /// As [`Self::prepare`].
+    pub fn commit(&mut self, run: Run) -> Result<(), Missing> {
+        self.prepare(run)?;
+        for (index, from, to) in self.parts(run) {
+            self.set_in_use(index, from, to, true)?;
+            self.mark_busy(index, from, to, false);
+        }
+        Ok(())
+    }
+
+    /// Blocks in use are not any more, but stay busy until [`Self::release`].
+    ///
+    /// # Errors
+    /// As [`Self::prepare`].
+    pub fn retire(&mut self, run: Run) -> Result<(), Missing> {
+        self.prepare(run)?;
+        for (index, from, to) in self.parts(run) {
+            self.mark_busy(index, from, to, true);
+            self.set_in_use(index, from, to, false)?;
+        }
+        Ok(())
+    }
+
+    /// Busy blocks are free from now on.
+    pub fn release(&mut self, run: Run) {
+        for (index, from, to) in self.parts(run) {
+            self.mark_busy(index, from, to, false);
+        }
+    }
+
+    /// Free blocks of the chunks that are known.
+    #[must_use]
+    pub fn known_free(&self) -> u64 {
+        self.free.iter().flatten().map(|&free| u64::from(free)).sum()
+    }
+
+    /// All that must hold between what is at rest and what was counted.
+    ///
+    /// # Errors
+    /// What does not hold.
+    pub fn invariants(&mut self) -> Result<(), String> {
+        for index in 0..self.chunks.len() as u32 {
+            let Some(counted) = self.free[index as usize] else { continue };
+            let Ok(used) = self.used(index) else {
+                return Err(format!("chunk {index} is counted, and its leaf not in memory"));
+            };
+            let is_current = self.current.contains(&Some(index));
+            let free = CHUNK_BLOCKS - count(&used);
+            if !is_current && free != counted {
+                return Err(format!("chunk {index} has {free} free blocks, {counted} are noted"));
+            }
+            let is_empty = self.empty.contains(&index);
+            if is_empty && (free != CHUNK_BLOCKS || is_current) {
+                return Err(format!("chunk {index} is listed as free, and is not"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_core::random::Random;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_run_is_the_first_that_suffices_or_the_longest(used: Bits, sparse: Bits, wanted in 1_u32..200) {
+            let used = [0, 1, 2, 3].map(|word| used[word] & sparse[word]);
+            let is_used = |block: u32| used[block as usize / 64] >> (block % 64) & 1 == 1;
+            let mut runs = Vec::new();
+            let mut at = 0;
+            while at < CHUNK_BLOCKS {
+                let end = (at..CHUNK_BLOCKS).find(|&block| is_used(block)).unwrap_or(CHUNK_BLOCKS);
+                if end > at {
+                    runs.push((at, end - at));
+                }
+                at = end + 1;
+            }
+            let sufficient = runs.iter().find(|run| run.1 >= wanted).map(|run| (run.0, wanted));
+            let longest = runs.iter().rev().max_by_key(|run| run.1).copied();
+            prop_assert_eq!(find_run(&used, wanted), sufficient.or(longest));
+        }
+
+        #[test]
+        fn masks_are_the_bits_between(from in 0_u32..256, length in 0_u32..256) {
+            let to = (from + length).min(256);
+            let bits = [0, 1, 2, 3].map(|word| mask(word, from, to));
+            for block in 0..256_u32 {
+                let is_set = bits[block as usize / 64] >> (block % 64) & 1 == 1;
+                prop_assert_eq!(is_set, (from..to).contains(&block));
+            }
+        }
+    }
+
+    /// Random takes, commits, retirements and releases beside a set of block numbers: no block is
+    /// handed out twice, and none is lost.
+    #[test]
+    fn blocks_are_handed_out_once_until_they_are_released() {
+        for seed in 0..60 {
+            let mut random = Random::new(seed, 2);
+            let mut space = Space::new(0, Pointer::default(), Vec::new());
+            let (mut taken, mut used, mut retired) = (Vec::new(), Vec::new(), Vec::new());
+            let mut owned = BTreeSet::new();
+            let mut held: BTreeSet<u32> = BTreeSet::new();
+            for _ in 0..3_000 {
+                match random.below(6) {
+                    0 | 1 => {
+                        let wanted = random.among(&[1, 1, 2, 4, 16, 64, 256]);
+                        let may_grow = owned.len() < 70 && random.one_in(2);
+                        match space.take(wanted, may_grow) {
+                            Ok(run) => {
+                                assert!((1..=wanted).contains(&run.count));
+                                for block in run.block..run.block + run.count {
+                                    assert!(owned.contains(&(block / CHUNK_BLOCKS)));
+                                    assert!(held.insert(block), "seed {seed}: {block} twice");
+                                }
+                                taken.push(run);
+                            }
+                            Err(Lacking::Chunk) => {
+                                if owned.len() >= 70 {
+                                    continue;
+                                }
+                                let index = owned.len() as u32;
+                                let chunk = 100 + index * 3;
+                                space.add_chunk(index, chunk).unwrap();
+                                owned.insert(chunk);
+                            }
+                            Err(Lacking::Leaf(missing)) => panic!("{missing:?}: none was written"),
+                        }
+                    }
+                    2 if !taken.is_empty() => {
+                        let run = taken.swap_remove(random.below(taken.len() as u64) as usize);
+                        space.commit(run).unwrap();
+                        used.push(run);
+                    }
+                    3 if !taken.is_empty() => {
+                        let run = taken.swap_remove(random.below(taken.len() as u64) as usize);
+                        space.release(run);
+                        (run.block..run.block + run.count)
+                            .for_each(|block| _ = held.remove(&block));
+                    }
+                    4 if !used.is_empty() => {
+                        let run = used.swap_remove(random.below(used.len() as u64) as usize);
+                        space.retire(run).unwrap();
+                        retired.push(run);
+                    }
+                    5 => {
+                        for run in retired.drain(..) {
+                            space.release(run);
+                            (run.block..run.block + run.count)
+                                .for_each(|block| _ = held.remove(&block));
+                        }
+                    }
+                    _ => {}
+                }
+                assert_eq!(space.invariants(), Ok(()), "seed {seed}");
+            }
+            let free = owned.len() as u64 * u64::from(CHUNK_BLOCKS) - held.len() as u64;
+            for index in 0..owned.len() as u32 {
+                space.count_chunk(index);
+            }
+            assert_eq!(space.known_free(), free, "seed {seed}: blocks were lost");
+        }
+    }
+}

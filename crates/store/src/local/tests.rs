@@ -1,0 +1,68 @@
+//! The pool held to the obligations of every store.
+
+use super::device::{Device, FileDevice};
+use super::pool::{Layout, LocalPool};
+use super::volume::Bounds;
+use crate::conformance::{self, RingDisk};
+use crate::{Pool, StoreError, Submission};
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::units::ByteCount;
+use std::sync::Arc;
+
+const LAYOUT: Layout = Layout { identity: 0x1234_5678_9abc_def0, chunks_max: 64, nodes: 15 };
+
+fn device() -> (tempfile::NamedTempFile, Arc<dyn Device>) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let device = FileDevice::open(file.path(), false).unwrap();
+    (file, Arc::new(device))
+}
+
+fn pool() -> (tempfile::NamedTempFile, LocalPool) {
+    let (file, device) = device();
+    LocalPool::init(device.as_ref(), &LAYOUT).unwrap();
+    (file, LocalPool::open(device, Bounds::default()).unwrap())
+}
+
+#[test]
+fn it_keeps_the_obligations_of_a_store_with_system_calls() {
+    let (_file, pool) = pool();
+    conformance::check(&pool, &mut conformance::blocking);
+}
+
+#[test]
+fn it_keeps_the_obligations_of_a_store_on_io_uring() {
+    let (_file, pool) = pool();
+    let mut ring = RingDisk::new().unwrap();
+    conformance::check(&pool, &mut |store, submission: Submission| ring.run(store, submission));
+}
+
+#[test]
+fn a_device_that_holds_something_is_left_alone() {
+    let (_file, device) = device();
+    let mut block = vec![0; 4_096];
+    block[1_080] = 0x53;
+    device.write(0, &block).unwrap();
+    let error = LocalPool::init(device.as_ref(), &LAYOUT).unwrap_err();
+    assert!(matches!(error, StoreError::NotEmpty { .. }), "{error}");
+    let mut after = vec![0; 4_096];
+    device.read(0, &mut after).unwrap();
+    assert_eq!(after, block);
+    let error = LocalPool::open(device, Bounds::default()).unwrap_err().to_string();
+    assert!(error.ends_with("is not a pool of evenkeel's"), "{error}");
+}
+
+#[test]
+fn volumes_outlive_the_pool_that_made_them() {
+    let (file, first) = pool();
+    let (id, size) = (VolumeId::from_bits(7), ByteCount(4 << 20));
+    first.create(id, size).unwrap();
+    drop(first.open(id, size).unwrap());
+    first.resize(id, size, ByteCount(8 << 20)).unwrap();
+    drop(first);
+    let device: Arc<dyn Device> = Arc::new(FileDevice::open(file.path(), false).unwrap());
+    let again = LocalPool::open(device, Bounds::default()).unwrap();
+    assert_eq!(again.list().unwrap(), [(id, ByteCount(8 << 20))]);
+    drop(again.open(id, ByteCount(8 << 20)).unwrap());
+    again.delete(id).unwrap();
+    assert_eq!(again.list().unwrap(), []);
+}

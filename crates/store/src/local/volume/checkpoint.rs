@@ -1,0 +1,301 @@
+//! How the trees get to the device: their changed pages go to free blocks, and an anchor names the
+//! new roots. The log before is free then.
+//!
+//! ```text
+//!   Idle -> Preparing (takes blocks) -> Writing (pages) -> Logged (waits for the log)
+//!        -> Synced -> First (anchor, copy 1) -> Anchored (flush) -> Second (copy 2) -> Idle
+//! ```
+
+use super::commit::COMMIT_BYTES;
+use super::{Purpose, Volume, Waiter, Wanted, Which};
+use crate::buffer::Buffer;
+use crate::disk::Disk;
+use crate::local::format::Anchor;
+use crate::local::space::{Lacking, Run};
+use crate::local::tree::{Frozen, Missing, page_bytes};
+use crate::local::{BLOCK_BYTES, CHUNK_BLOCKS};
+use evenkeel_core::request::Failure;
+use std::collections::BTreeSet;
+
+/// Pages that are written with one operation, and operations at a time.
+const WRITE_PAGES: usize = 64;
+const WRITES_MAX: usize = 4;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Idle,
+    Preparing,
+    Writing,
+    Logged,
+    Synced,
+    First,
+    Anchored,
+    Second,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(in crate::local) struct Checkpoint {
+    stage: Stage,
+    /// The number of the last one that is complete.
+    completed: u64,
+    /// Blocks taken for pages, in the order in which they are used.
+    taken: Vec<Run>,
+    /// Blocks that are free when it is complete: pages that were replaced, and log.
+    retired: BTreeSet<u32>,
+    released: Vec<Run>,
+    pages: Vec<Frozen>,
+    under_way: usize,
+    anchor: Option<Anchor>,
+    /// The log must be durable up to here.
+    sequence: u64,
+    has_failed: bool,
+    /// Chunks that wait for a page of the space tree.
+    pub late_chunks: Vec<(u32, u32)>,
+}
+
+impl Checkpoint {
+    pub fn new(completed: u64) -> Self {
+        Self {
+            stage: Stage::Idle,
+            completed,
+            taken: Vec::new(),
+            retired: BTreeSet::new(),
+            released: Vec::new(),
+            pages: Vec::new(),
+            under_way: 0,
+            anchor: None,
+            sequence: 0,
+            has_failed: false,
+            late_chunks: Vec::new(),
+        }
+    }
+
+    pub fn is_under_way(&self) -> bool {
+        self.stage != Stage::Idle
+    }
+
+    pub fn completed(&self) -> u64 {
+        self.completed
+    }
+}
+
+/// Why a checkpoint cannot be frozen yet.
+enum Unready {
+    Page(Missing),
+    Chunk,
+}
+
+impl Volume {
+    /// Begins a checkpoint, unless one is under way.
+    pub(in crate::local) fn begin_checkpoint(&mut self, disk: &mut dyn Disk) {
+        if self.checkpoint.is_under_way() || self.has_failed {
+            return;
+        }
+        self.checkpoint.stage = Stage::Preparing;
+        self.advance_checkpoint(disk);
+    }
+
+    /// Does what the present checkpoint can do now.
+    pub(super) fn advance_checkpoint(&mut self, disk: &mut dyn Disk) {
+        for (index, chunk) in std::mem::take(&mut self.checkpoint.late_chunks) {
+            if let Err(page) = self.space.add_chunk(index, chunk) {
+                self.checkpoint.late_chunks.push((index, chunk));
+                self.wait_for_space(page, disk);
+            }
+        }
+        match self.checkpoint.stage {
+            Stage::Preparing => self.prepare_checkpoint(disk),
+            Stage::Writing => self.write_pages(disk),
+            Stage::Logged => self.sync_checkpoint(disk),
+            _ => {}
+        }
+    }
+
+    fn wait_for_space(&mut self, page: Missing, disk: &mut dyn Disk) {
+        let wanted = Wanted { which: Which::Space, page };
+        match self.lost.contains_key(&wanted) {
+            true => self.fail(),
+            false => self.wait_for(wanted, Waiter::Volume, disk),
+        }
+    }
+
+    fn prepare_checkpoint(&mut self, disk: &mut dyn Disk) {
+        // The batch is closed in the same moment.
+        if self.commit.is_under_way() || self.has_failed || !self.has_log_room(disk) {
+            return;
+        }
+        if self.batch.bytes() > COMMIT_BYTES {
+            return self.begin_commit(disk);
+        }
+        match self.take_blocks() {
+            Ok(()) => self.freeze(disk),
+            Err(Unready::Page(page)) => self.wait_for_space(page, disk),
+            Err(Unready::Chunk) if self.is_full => self.fail(),
+            Err(Unready::Chunk) => {
+                self.chunks.ask();
+                self.take_chunks(disk);
+            }
+        }
+    }
+
+    /// Takes a block for each page that will be written, and gives back those that they replace.
+    /// Either changes the space tree, so it is repeated until nothing is added.
+    fn take_blocks(&mut self) -> Result<(), Unready> {
+        self.release_log().map_err(Unready::Page)?;
+        loop {
+            let (map, mut replaced) = self.map.pending();
+            let (space, of_space) = self.space.tree().pending();
+            replaced.extend(of_space);
+            let mut is_settled = true;
+            for block in replaced {
+                if !self.checkpoint.retired.contains(&block) {
+                    let run = Run { block, count: 1 };
+                    self.space.retire(run).map_err(Unready::Page)?;
+                    self.checkpoint.retired.insert(block);
+                    self.checkpoint.released.push(run);
+                    is_settled = false;
+                }
+            }
+            let has: u32 = self.checkpoint.taken.iter().map(|run| run.count).sum();
+            let needs = (map + space) as u32;
+            if has < needs {
+                let run = match self.space.take((needs - has).min(64), !self.is_full) {
+                    Ok(run) => run,
+                    Err(Lacking::Leaf(page)) => return Err(Unready::Page(page)),
+                    Err(Lacking::Chunk) => return Err(Unready::Chunk),
+                };
+                self.checkpoint.taken.push(run);
+                self.space.commit(run).map_err(Unready::Page)?;
+                is_settled = false;
+            }
+            if is_settled {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The chunks that the log has left are free when the checkpoint is complete.
+    fn release_log(&mut self) -> Result<(), Missing> {
+        while self.log.chunks.len() > 1 {
+            let Some(&chunk) = self.log.chunks.front() else { break };
+            // The anchors stay.
+            let kept = if chunk == self.home { 2 } else { 0 };
+            let run = Run { block: chunk * CHUNK_BLOCKS + kept, count: CHUNK_BLOCKS - kept };
+            self.space.retire(run)?;
+            self.checkpoint.released.push(run);
+            self.log.chunks.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Freezes everything as it is, and begins to write it.
+    fn freeze(&mut self, disk: &mut dyn Disk) {
+        let number = self.checkpoint.completed + 1;
+        let taken = std::mem::take(&mut self.checkpoint.taken);
+        let mut blocks = taken.iter().flat_map(|run| run.block..run.block + run.count);
+        let mut pages = self.map.freeze(&mut blocks, number);
+        pages.extend(self.space.tree().freeze(&mut blocks, number));
+        debug_assert_eq!(blocks.next(), None, "blocks were taken for no page");
+        pages.sort_unstable_by_key(|page| std::cmp::Reverse(page.block));
+        self.seal(disk);
+        debug_assert!(self.batch.is_empty(), "a batch is sealed whole");
+        self.checkpoint.pages = pages;
+        self.checkpoint.sequence = self.log.sequence - 1;
+        let height = self.space.tree().height();
+        self.checkpoint.anchor = Some(Anchor {
+            identity: self.identity,
+            checkpoint: number,
+            map: (self.map.root(), self.map.height()),
+            space: (self.space.tree().root(), height),
+            log: self.log.next,
+            sequence: self.log.sequence,
+            data_blocks: self.data_blocks,
+        });
+        self.log.blocks = 0;
+        self.checkpoint.stage = Stage::Writing;
+        self.write_pages(disk);
+    }
+
+    fn write_pages(&mut self, disk: &mut dyn Disk) {
+        while self.checkpoint.under_way < WRITES_MAX && !self.checkpoint.has_failed {
+            let Some(first) = self.checkpoint.pages.pop() else { break };
+            let mut group = vec![first];
+            while group.len() < WRITE_PAGES
+                && let Some(next) = self.checkpoint.pages.last()
+                && next.block == group[0].block + group.len() as u32
+            {
+                group.extend(self.checkpoint.pages.pop());
+            }
+            let mut buffer = Buffer::new(group.len() * BLOCK_BYTES);
+            for (place, page) in buffer.bytes_mut().chunks_mut(BLOCK_BYTES).zip(&group) {
+                place.copy_from_slice(page_bytes(&page.page));
+            }
+            let run = Run { block: group[0].block, count: group.len() as u32 };
+            self.checkpoint.under_way += 1;
+            self.write_op(Purpose::CheckpointPage, run, buffer, disk);
+        }
+        if self.checkpoint.under_way == 0 {
+            self.checkpoint.stage = Stage::Logged;
+            self.sync_checkpoint(disk);
+        }
+    }
+
+    /// When pages and log are written, flushes them.
+    fn sync_checkpoint(&mut self, disk: &mut dyn Disk) {
+        if self.checkpoint.has_failed || self.has_failed {
+            return self.fail_checkpoint();
+        }
+        if self.durable() >= self.checkpoint.sequence {
+            self.checkpoint.stage = Stage::Synced;
+            self.sync_op(Purpose::CheckpointSync, disk);
+        }
+    }
+
+    pub(super) fn checkpoint_op_done(&mut self, result: Result<(), Failure>, disk: &mut dyn Disk) {
+        self.checkpoint.has_failed |= result.is_err();
+        match self.checkpoint.stage {
+            Stage::Writing => {
+                self.checkpoint.under_way -= 1;
+                self.write_pages(disk);
+            }
+            _ if result.is_err() => self.fail_checkpoint(),
+            Stage::Synced => self.write_anchor(0, Stage::First, disk),
+            Stage::First => {
+                self.checkpoint.stage = Stage::Anchored;
+                self.sync_op(Purpose::CheckpointSync, disk);
+            }
+            Stage::Anchored => self.write_anchor(1, Stage::Second, disk),
+            Stage::Second => self.complete_checkpoint(disk),
+            Stage::Idle | Stage::Preparing | Stage::Logged => {}
+        }
+    }
+
+    fn write_anchor(&mut self, copy: u32, stage: Stage, disk: &mut dyn Disk) {
+        let Some(anchor) = &self.checkpoint.anchor else { return };
+        let mut buffer = Buffer::new(BLOCK_BYTES);
+        buffer.bytes_mut()[..BLOCK_BYTES].copy_from_slice(&anchor.encode());
+        self.checkpoint.stage = stage;
+        let run = Run { block: self.home * CHUNK_BLOCKS + copy, count: 1 };
+        self.write_op(Purpose::CheckpointPage, run, buffer, disk);
+    }
+
+    fn complete_checkpoint(&mut self, disk: &mut dyn Disk) {
+        self.checkpoint.stage = Stage::Idle;
+        self.checkpoint.completed += 1;
+        self.checkpoint.retired.clear();
+        for run in std::mem::take(&mut self.checkpoint.released) {
+            self.space.release(run);
+        }
+        for request in std::mem::take(&mut self.stalled) {
+            self.advance(request, disk);
+        }
+        self.advance_commit(disk);
+    }
+
+    fn fail_checkpoint(&mut self) {
+        // The trees in memory point to pages that may not be there: nothing may follow.
+        self.checkpoint.stage = Stage::Idle;
+        self.fail();
+    }
+}

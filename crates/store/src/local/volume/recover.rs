@@ -1,0 +1,338 @@
+//! How a volume is opened: its anchor is read, and the log behind it is replayed. Calls block.
+
+use super::request::Refused;
+use super::{Bounds, Chunks, Next, Volume, Wanted, Which};
+use crate::StoreError;
+use crate::buffer::Buffer;
+use crate::disk::{Disk, DiskAction, DiskDone, DiskOp};
+use crate::local::device::Device;
+use crate::local::format::{Anchor, Identity, LOG_HEADER_BYTES, LogHead, Record};
+use crate::local::space::Run;
+use crate::local::tree::{height_for, page_from};
+use crate::local::{BLOCK_BYTES, CHUNK_BLOCKS, Pointer, checksum};
+use crate::{Store, Submission};
+use evenkeel_core::request::Operation;
+use evenkeel_core::units::ByteCount;
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+/// Sequence numbers that are passed over after a crash: blocks of the log that were written out of
+/// order and lost their predecessors are not taken for what follows.
+const SEQUENCE_GAP: u64 = 1 << 32;
+
+/// What a volume is opened with.
+pub struct Opening {
+    /// The pool's device.
+    pub device: Arc<dyn Device>,
+    /// Whose blocks are looked for.
+    pub identity: Identity,
+    /// The pool's chunk with the anchors.
+    pub home: u32,
+    /// The volume's chunks, in the order of their indexes; 0 where it has none.
+    pub owned: Vec<u32>,
+    /// Bytes of the volume.
+    pub size: ByteCount,
+    /// Where more chunks come from.
+    pub chunks: Box<dyn Chunks>,
+    /// Bounds in memory and on the device.
+    pub bounds: Bounds,
+    /// What the volume is, for errors.
+    pub name: String,
+}
+
+/// A log block that was read.
+struct LogBlock {
+    head: LogHead,
+    records: Vec<Record>,
+}
+
+/// Where the log ends.
+struct Tail {
+    next: u32,
+    sequence: u64,
+    chunks: VecDeque<u32>,
+    /// The last block was written when the volume was closed.
+    is_closed: bool,
+    durable: u64,
+    blocks: u32,
+}
+
+/// Writes the anchor of a volume that has nothing yet, durably.
+///
+/// # Errors
+/// When the device fails.
+pub fn found(
+    device: &dyn Device,
+    identity: Identity,
+    home: u32,
+    size: ByteCount,
+) -> io::Result<()> {
+    let height = height_for(super::leaves_for(size));
+    let anchor = Anchor {
+        identity,
+        checkpoint: 1,
+        map: (Pointer::default(), height),
+        space: (Pointer::default(), 0),
+        log: home * CHUNK_BLOCKS + 2,
+        sequence: 1,
+        data_blocks: 0,
+    };
+    // What was in the chunk before is not taken for log.
+    let mut bytes = anchor.encode().repeat(2);
+    bytes.resize(3 * BLOCK_BYTES, 0);
+    device.write(offset(home * CHUNK_BLOCKS), &bytes)?;
+    device.sync()
+}
+
+fn offset(block: u32) -> u64 {
+    u64::from(block) * BLOCK_BYTES as u64
+}
+
+impl Volume {
+    /// Opens a volume, and replays its log.
+    ///
+    /// # Errors
+    /// [`StoreError::Rotten`] if neither copy of its anchor, or not all of its log, is as it was
+    /// written; [`StoreError::Io`] if the device fails.
+    pub fn open(opening: Opening) -> Result<Self, StoreError> {
+        let Opening { device, identity, home, owned, size, chunks, bounds, name } = opening;
+        let failed = |doing: &str| {
+            let doing = format!("{doing} of {name} in {}", device.path().display());
+            move |error: io::Error| StoreError::io(doing, error)
+        };
+        let rotten = |what: &str| StoreError::Rotten {
+            what: format!("{what} of {name} in {}", device.path().display()),
+        };
+        let mut copies = vec![0; 2 * BLOCK_BYTES];
+        device.read(offset(home * CHUNK_BLOCKS), &mut copies).map_err(failed("read the anchor"))?;
+        let anchors = copies.chunks(BLOCK_BYTES).filter_map(|copy| Anchor::decode(copy, identity));
+        let anchor =
+            anchors.max_by_key(|anchor| anchor.checkpoint).ok_or_else(|| rotten("the anchor"))?;
+        let (blocks, tail) = read_log(device.as_ref(), &anchor)
+            .map_err(failed("read the log"))?
+            .ok_or_else(|| rotten("the log"))?;
+        let place = (home, owned);
+        let mut volume = Self::new(Arc::clone(&device), &anchor, place, size, chunks, bounds);
+        volume.log.next = tail.next;
+        volume.log.chunks = tail.chunks.clone();
+        volume.log.blocks = tail.blocks;
+        for &chunk in &tail.chunks {
+            volume.hold_log(chunk)?;
+        }
+        for block in blocks {
+            let is_durable = block.head.sequence <= tail.durable;
+            for record in block.records {
+                volume.replay(record, is_durable).map_err(failed("replay the log"))?;
+            }
+        }
+        let retired = std::mem::take(&mut volume.batch).retired;
+        volume.log.sequence = tail.sequence;
+        volume.log.durable = tail.sequence - 1;
+        if tail.is_closed {
+            for run in retired {
+                volume.space.release(run);
+            }
+            return Ok(volume);
+        }
+        volume.batch.retired = retired;
+        volume.log.sequence += SEQUENCE_GAP;
+        volume.log.durable = volume.log.sequence - 1;
+        volume.checkpoint_now().map_err(failed("write a checkpoint"))?;
+        Ok(volume)
+    }
+
+    /// A chunk with log is in use as a whole.
+    fn hold_log(&mut self, chunk: u32) -> Result<(), StoreError> {
+        let run = Run { block: chunk * CHUNK_BLOCKS, count: CHUNK_BLOCKS };
+        loop {
+            match self.space.commit(run) {
+                Ok(()) => return Ok(()),
+                Err(page) => self
+                    .fetch(Wanted { which: Which::Space, page })
+                    .map_err(|error| StoreError::io("read a page of the space tree", error))?,
+            }
+        }
+    }
+
+    /// Reads a page that is missing.
+    fn fetch(&mut self, wanted: Wanted) -> io::Result<()> {
+        let mut bytes = vec![0; BLOCK_BYTES];
+        self.device.read(offset(wanted.page.pointer.block), &mut bytes)?;
+        if checksum(&bytes) != wanted.page.pointer.checksum {
+            let block = wanted.page.pointer.block;
+            let text = format!(
+                "block {block}, a page of the {:?} tree, is not as it was written",
+                wanted.which
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        let page = page_from(&bytes);
+        match wanted.which {
+            Which::Map => self.map.install(wanted.page, page),
+            Which::Space => self.space.tree().install(wanted.page, page),
+        }
+        Ok(())
+    }
+
+    /// Changes the map as a record says. What is not certain to be durable is held to the data.
+    fn replay(&mut self, record: Record, is_durable: bool) -> io::Result<()> {
+        match record {
+            Record::Unmap { first, count } => self.repeat(|volume| volume.unmap(first, count)),
+            Record::Map { first, block, checksums } if is_durable => {
+                let run = Run { block, count: checksums.len() as u32 };
+                self.repeat(|volume| volume.apply_runs(first, &[run], &checksums))
+            }
+            Record::Map { first, block, checksums } => {
+                let mut bytes = vec![0; checksums.len() * BLOCK_BYTES];
+                self.device.read(offset(block), &mut bytes)?;
+                let data = bytes.chunks(BLOCK_BYTES).map(checksum);
+                for (at, (found, sum)) in (0_u32..).zip(data.zip(checksums)) {
+                    if found == sum {
+                        let (first, run) =
+                            (first + u64::from(at), Run { block: block + at, count: 1 });
+                        self.repeat(|volume| volume.apply_runs(first, &[run], &[sum]))?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Repeats a change until the pages that it needs are in memory.
+    fn repeat(
+        &mut self,
+        mut change: impl FnMut(&mut Self) -> Result<(), Refused>,
+    ) -> io::Result<()> {
+        loop {
+            match change(self) {
+                Ok(()) => return Ok(()),
+                Err(Refused::Next(Next::Wait(wanted))) => self.fetch(wanted)?,
+                Err(Refused::Next(_)) => return Err(io::ErrorKind::StorageFull.into()),
+                Err(Refused::Failure(failure)) => {
+                    return Err(io::Error::other(format!("{failure:?}")));
+                }
+            }
+        }
+    }
+
+    /// Writes a checkpoint, and waits for it.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn checkpoint_now(&mut self) -> io::Result<()> {
+        let mut disk = Inline::default();
+        self.begin_checkpoint(&mut disk);
+        self.settle(&mut disk);
+        match self.has_failed || self.checkpoint.is_under_way() {
+            true => Err(io::Error::other("a write or a flush failed")),
+            false => Ok(()),
+        }
+    }
+
+    /// Commits what is applied, and notes in the log that the volume was closed: its next opening
+    /// has nothing to verify. To be called when nothing is under way.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn close(&mut self) -> io::Result<()> {
+        let mut disk = Inline::default();
+        let (operation, buffer) = (Operation::Flush, None);
+        self.submit(Submission { ticket: 0, operation, offset: 0, length: 0, buffer }, &mut disk);
+        self.settle(&mut disk);
+        if self.has_failed || !self.has_log_room(&mut disk) {
+            return Err(io::Error::other("a write or a flush failed"));
+        }
+        self.settle(&mut disk);
+        let (at, sequence) = (self.log.next, self.log.sequence);
+        self.log.advance();
+        let block = self.log_block(sequence, &[]);
+        self.device.write(offset(at), &block)?;
+        self.log.durable = sequence;
+        Ok(())
+    }
+
+    fn settle(&mut self, disk: &mut Inline) {
+        while let Some(op) = disk.0.pop_front() {
+            let done = run(self.device.as_ref(), op);
+            self.disk_done(done, disk);
+        }
+    }
+}
+
+/// Operations that are carried out in the caller's thread.
+#[derive(Default)]
+struct Inline(VecDeque<DiskOp>);
+
+impl Disk for Inline {
+    fn submit(&mut self, op: DiskOp) {
+        self.0.push_back(op);
+    }
+}
+
+/// Carries out an operation on a device.
+pub(in crate::local) fn run(device: &dyn Device, op: DiskOp) -> DiskDone {
+    let DiskOp { token, action, offset, length, mut buffer, buffer_offset, .. } = op;
+    let range = buffer_offset as usize..buffer_offset as usize + length as usize;
+    let memory = buffer.as_mut().map(Buffer::bytes_mut);
+    let result = match (action, memory) {
+        (DiskAction::Read, Some(memory)) => device.read(offset, &mut memory[range]),
+        (DiskAction::Write { .. }, Some(memory)) => device.write(offset, &memory[range]),
+        (DiskAction::Sync, _) => device.sync(),
+        _ => Err(io::ErrorKind::Unsupported.into()),
+    };
+    let errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+    DiskDone { token, result: result.map(|()| length).map_err(errno), buffer }
+}
+
+/// Follows the log from where the anchor says; `None` if a block in its midst has rotted.
+fn read_log(device: &dyn Device, anchor: &Anchor) -> io::Result<Option<(Vec<LogBlock>, Tail)>> {
+    let mut blocks: Vec<LogBlock> = Vec::new();
+    let mut tail = Tail {
+        next: anchor.log,
+        sequence: anchor.sequence,
+        chunks: VecDeque::from([anchor.log / CHUNK_BLOCKS]),
+        is_closed: false,
+        durable: anchor.sequence - 1,
+        blocks: 0,
+    };
+    loop {
+        // The rest of the chunk at once.
+        let rest = CHUNK_BLOCKS - tail.next % CHUNK_BLOCKS;
+        let mut bytes = vec![0; rest as usize * BLOCK_BYTES];
+        device.read(offset(tail.next), &mut bytes)?;
+        let mut left = bytes.chunks(BLOCK_BYTES);
+        let mut has_ended = true;
+        for block in left.by_ref() {
+            let head = LogHead::decode(block, anchor.identity)
+                .filter(|head| head.sequence == tail.sequence);
+            let Some(head) = head else { break };
+            let records = &block[LOG_HEADER_BYTES..][..head.used as usize];
+            let Ok(records) = Record::decode_all(records) else { return Ok(None) };
+            tail.durable = tail.durable.max(head.durable);
+            tail.is_closed = head.used == 0 && head.durable + 1 == head.sequence;
+            blocks.push(LogBlock { head, records });
+            tail.sequence += 1;
+            tail.blocks += 1;
+            let is_next = head.next == tail.next + 1;
+            tail.next = head.next;
+            if !is_next || head.next % CHUNK_BLOCKS == 0 {
+                has_ended = false;
+                break;
+            }
+        }
+        if has_ended {
+            // A later block that confirms what is missing here.
+            let confirms = |block| {
+                LogHead::decode(block, anchor.identity).is_some_and(|head| {
+                    head.sequence > tail.sequence
+                        && head.sequence < tail.sequence + SEQUENCE_GAP
+                        && head.durable >= tail.sequence
+                })
+            };
+            return Ok((!left.any(confirms)).then_some((blocks, tail)));
+        }
+        tail.chunks.push_back(tail.next / CHUNK_BLOCKS);
+    }
+}

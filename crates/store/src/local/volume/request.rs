@@ -1,0 +1,476 @@
+//! What becomes of a request: reads are verified, writes go to free blocks and then into the map.
+
+use super::{Next, Purpose, Volume, Wanted, Which};
+use crate::buffer::Buffer;
+use crate::disk::Disk;
+use crate::local::format::{RECORD_BLOCKS_MAX, Record};
+use crate::local::space::{Lacking, Run};
+use crate::local::tree::{FANOUT, Missing};
+use crate::local::{BLOCK_BYTES, Pointer, checksum};
+use crate::{EXTENTS_MAX, Extent, Submission};
+use evenkeel_core::request::{Failure, Operation};
+
+/// Reads that found another block than the map names by now are read again so often.
+const TRIES_MAX: u32 = 64;
+
+/// How far a request is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// It needs pages of the map, or free blocks.
+    Begin,
+    /// Its data is being read or written.
+    Transfer,
+    /// Its data is written; the map is not changed yet.
+    Apply,
+    /// It waits to be durable.
+    Commit,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Request {
+    submission: Submission,
+    stage: Stage,
+    /// Where its data is or goes, in order; holes of a read have block 0.
+    runs: Vec<Run>,
+    /// What the map said of each block of a read, and the checksums of a write.
+    pointers: Vec<Pointer>,
+    /// Blocks that have a place, or are done.
+    blocks_done: u32,
+    parts_left: usize,
+    failure: Option<Failure>,
+    tries: u32,
+    extents: Vec<Extent>,
+}
+
+impl Request {
+    pub fn new(submission: Submission) -> Self {
+        Self {
+            submission,
+            stage: Stage::Begin,
+            runs: Vec::new(),
+            pointers: Vec::new(),
+            blocks_done: 0,
+            parts_left: 0,
+            failure: None,
+            tries: 0,
+            extents: Vec::new(),
+        }
+    }
+
+    pub fn into_parts(self) -> (u64, Option<Buffer>, Vec<Extent>) {
+        (self.submission.ticket, self.submission.buffer, self.extents)
+    }
+
+    fn wants_durable(&self) -> bool {
+        use Operation::{Discard, Flush, Write, WriteZeroes};
+        match self.submission.operation {
+            Write { fua } | Discard { fua } | WriteZeroes { fua, .. } => fua,
+            Flush => true,
+            Operation::Read | Operation::BlockStatus | Operation::Cache => false,
+        }
+    }
+}
+
+/// A page of the map that is missing.
+fn map(page: Missing) -> Next {
+    Next::Wait(Wanted { which: Which::Map, page })
+}
+
+/// A page of the space tree that is missing.
+fn space(page: Missing) -> Next {
+    Next::Wait(Wanted { which: Which::Space, page })
+}
+
+impl Volume {
+    /// Takes a request as far as it gets.
+    pub(super) fn next_of(&mut self, number: usize, disk: &mut dyn Disk) -> Next {
+        let Some(mut request) = self.requests[number].take() else { return Next::Nothing };
+        let next = if self.has_failed && request.submission.operation != Operation::Read {
+            Err(Failure::Io)
+        } else {
+            self.step(number, &mut request, disk)
+        };
+        self.requests[number] = Some(request);
+        match next {
+            Ok(Step::Next(next)) => next,
+            Ok(Step::Ended) => {
+                self.end(number, Ok(()));
+                Next::Nothing
+            }
+            Ok(Step::Durable) => {
+                if let Some(request) = &mut self.requests[number] {
+                    request.stage = Stage::Commit;
+                }
+                self.wait_for_commit(number, disk);
+                Next::Nothing
+            }
+            Err(failure) => {
+                self.abandon(number, failure);
+                Next::Nothing
+            }
+        }
+    }
+
+    /// Ends a request that cannot go on; blocks that it took are free again.
+    pub(super) fn abandon(&mut self, number: usize, failure: Failure) {
+        if let Some(request) = &mut self.requests[number]
+            && matches!(request.submission.operation, Operation::Write { .. })
+        {
+            for run in std::mem::take(&mut request.runs) {
+                self.space.release(run);
+            }
+        }
+        self.end(number, Err(failure));
+    }
+
+    fn step(
+        &mut self,
+        number: usize,
+        request: &mut Request,
+        disk: &mut dyn Disk,
+    ) -> Result<Step, Failure> {
+        let next = match (request.submission.operation, request.stage) {
+            (_, Stage::Transfer | Stage::Commit) => Ok(Step::Next(Next::Nothing)),
+            (Operation::Read, _) => self.begin_read(number, request, disk),
+            (Operation::Write { .. }, Stage::Begin) => self.begin_write(number, request, disk),
+            (Operation::Write { .. }, Stage::Apply) => self.apply_write(request),
+            (Operation::Flush, _) => Ok(Step::Durable),
+            (Operation::Discard { .. } | Operation::WriteZeroes { .. }, _) => self.clear(request),
+            (Operation::BlockStatus, _) => self.status(request),
+            (Operation::Cache, _) => Ok(Step::Ended),
+        };
+        next.or_else(|refused| match refused {
+            Refused::Next(next) => Ok(Step::Next(next)),
+            Refused::Failure(failure) => Err(failure),
+        })
+    }
+
+    /// What the map says of a block.
+    fn pointer(&mut self, block: u64) -> Result<Pointer, Missing> {
+        // What lies beyond the root was never written.
+        let leaf = block / FANOUT;
+        if leaf >> (9 * self.map.height()) != 0 {
+            return Ok(Pointer::default());
+        }
+        let page = self.map.leaf(leaf)?;
+        Ok(page
+            .map_or(Pointer::default(), |page| Pointer::from_bits(page[(block % FANOUT) as usize])))
+    }
+
+    fn begin_read(
+        &mut self,
+        number: usize,
+        request: &mut Request,
+        disk: &mut dyn Disk,
+    ) -> Result<Step, Refused> {
+        let (first, count) = self.blocks_of(request.submission.offset, request.submission.length);
+        request.pointers.clear();
+        for block in first..first + u64::from(count) {
+            let pointer = self.pointer(block).map_err(|page| Refused::Next(map(page)))?;
+            request.pointers.push(pointer);
+        }
+        request.runs.clear();
+        request.runs.extend(runs(&request.pointers));
+        request.parts_left = request.runs.iter().filter(|run| run.block != 0).count();
+        if request.parts_left == 0 {
+            zero(request, 0, count);
+            return Ok(Step::Ended);
+        }
+        request.stage = Stage::Transfer;
+        if let [run] = request.runs[..] {
+            let buffer = request.submission.buffer.take().ok_or(Failure::Invalid)?;
+            self.read_op(Purpose::Data { request: number, part: 0 }, run, buffer, disk);
+            return Ok(Step::Next(Next::Nothing));
+        }
+        let mut at = 0;
+        for (part, run) in request.runs.clone().into_iter().enumerate() {
+            if run.block == 0 {
+                zero(request, at, run.count);
+            } else {
+                let buffer = Buffer::new(run.count as usize * BLOCK_BYTES);
+                self.read_op(Purpose::Data { request: number, part }, run, buffer, disk);
+            }
+            at += run.count;
+        }
+        Ok(Step::Next(Next::Nothing))
+    }
+
+    fn begin_write(
+        &mut self,
+        number: usize,
+        request: &mut Request,
+        disk: &mut dyn Disk,
+    ) -> Result<Step, Refused> {
+        let (_, count) = self.blocks_of(request.submission.offset, request.submission.length);
+        if request.pointers.is_empty() {
+            let payload = request.submission.buffer.as_ref().ok_or(Failure::Invalid)?;
+            let bytes = &payload.bytes()[..count as usize * BLOCK_BYTES];
+            let sums = bytes
+                .chunks(BLOCK_BYTES)
+                .map(|block| Pointer { block: 0, checksum: checksum(block) });
+            request.pointers.extend(sums);
+        }
+        while request.blocks_done < count {
+            match self.space.take(count - request.blocks_done, !self.is_full) {
+                Ok(run) => {
+                    request.blocks_done += run.count;
+                    request.runs.push(run);
+                }
+                Err(Lacking::Leaf(page)) => return Ok(Step::Next(space(page))),
+                Err(Lacking::Chunk) => return Ok(Step::Next(Next::Stall)),
+            }
+        }
+        request.stage = Stage::Transfer;
+        request.parts_left = request.runs.len();
+        if let [run] = request.runs[..] {
+            let buffer = request.submission.buffer.take().ok_or(Failure::Invalid)?;
+            self.write_op(Purpose::Data { request: number, part: 0 }, run, buffer, disk);
+            return Ok(Step::Next(Next::Nothing));
+        }
+        let payload = request.submission.buffer.as_ref().ok_or(Failure::Invalid)?;
+        let mut at = 0;
+        for (part, &run) in request.runs.iter().enumerate() {
+            let length = run.count as usize * BLOCK_BYTES;
+            let mut buffer = Buffer::new(length);
+            buffer.bytes_mut()[..length].copy_from_slice(&payload.bytes()[at..at + length]);
+            at += length;
+            self.write_op(Purpose::Data { request: number, part }, run, buffer, disk);
+        }
+        Ok(Step::Next(Next::Nothing))
+    }
+
+    /// A part of a request's data was read or written.
+    pub(super) fn data_done(
+        &mut self,
+        number: usize,
+        part: usize,
+        result: Result<(), Failure>,
+        buffer: Option<Buffer>,
+        disk: &mut dyn Disk,
+    ) {
+        let Some(request) = &mut self.requests[number] else { return };
+        request.failure = request.failure.or(result.err());
+        request.parts_left -= 1;
+        let is_read = request.submission.operation == Operation::Read;
+        if request.runs.len() == 1 {
+            request.submission.buffer = buffer;
+        } else if is_read && let (Some(from), Some(to)) = (buffer, &mut request.submission.buffer) {
+            let before: u32 = request.runs[..part].iter().map(|run| run.count).sum();
+            let length = request.runs[part].count as usize * BLOCK_BYTES;
+            to.bytes_mut()[before as usize * BLOCK_BYTES..][..length]
+                .copy_from_slice(&from.bytes()[..length]);
+        }
+        if request.parts_left > 0 {
+            return;
+        }
+        if is_read {
+            self.verify(number, disk);
+            return;
+        }
+        match request.failure {
+            Some(failure) => self.abandon(number, failure),
+            None => {
+                request.stage = Stage::Apply;
+                self.advance(number, disk);
+            }
+        }
+    }
+
+    /// Holds what was read to its checksums. A block that was replaced meanwhile, and whose place
+    /// was used again, is read anew.
+    fn verify(&mut self, number: usize, disk: &mut dyn Disk) {
+        let Some(request) = &mut self.requests[number] else { return };
+        let bytes = request.submission.buffer.as_ref().map_or(&[][..], Buffer::bytes);
+        let fits = |(block, pointer): (&[u8], &Pointer)| {
+            pointer.block == 0 || checksum(block) == pointer.checksum
+        };
+        let is_whole = bytes.chunks(BLOCK_BYTES).zip(&request.pointers).all(fits);
+        if is_whole && request.failure.is_none() {
+            return self.end(number, Ok(()));
+        }
+        let pointers = std::mem::take(&mut request.pointers);
+        let failure = request.failure.take();
+        let first = request.submission.offset / BLOCK_BYTES as u64;
+        request.tries += 1;
+        let may_try = request.tries < TRIES_MAX;
+        // A page that is no longer in memory may have changed, too.
+        let is_same = (first..)
+            .zip(&pointers)
+            .all(|(block, pointer)| self.pointer(block).is_ok_and(|now| now == *pointer));
+        if is_same || !may_try {
+            self.damage.data += u64::from(failure.is_none());
+            return self.end(number, Err(failure.unwrap_or(Failure::Io)));
+        }
+        if let Some(request) = &mut self.requests[number] {
+            request.stage = Stage::Begin;
+        }
+        self.advance(number, disk);
+    }
+
+    fn apply_write(&mut self, request: &mut Request) -> Result<Step, Refused> {
+        let (first, _) = self.blocks_of(request.submission.offset, request.submission.length);
+        let runs = std::mem::take(&mut request.runs);
+        let sums: Vec<u32> = request.pointers.iter().map(|pointer| pointer.checksum).collect();
+        let applied = self.apply_runs(first, &runs, &sums);
+        request.runs = runs;
+        applied?;
+        request.runs.clear();
+        Ok(if request.wants_durable() { Step::Durable } else { Step::Ended })
+    }
+
+    /// Changes the map: blocks of the volume from `first` on are in these runs. All of it, or
+    /// nothing.
+    pub(in crate::local) fn apply_runs(
+        &mut self,
+        first: u64,
+        runs: &[Run],
+        sums: &[u32],
+    ) -> Result<(), Refused> {
+        let replaced = self.prepare(first, sums.len() as u64, true)?;
+        for &run in runs {
+            self.space.commit(run).map_err(|page| Refused::Next(space(page)))?;
+        }
+        let places = runs.iter().flat_map(|run| run.block..run.block + run.count);
+        for ((block, place), &sum) in (first..).zip(places).zip(sums) {
+            let pointer = Pointer { block: place, checksum: sum };
+            self.set_pointer(block, pointer)?;
+        }
+        self.retire(replaced)?;
+        let mut at = 0;
+        for run in runs {
+            let mut run = *run;
+            while run.count > 0 {
+                let count = run.count.min(RECORD_BLOCKS_MAX as u32);
+                let checksums = sums[at..at + count as usize].to_vec();
+                self.batch.push(Record::Map {
+                    first: first + at as u64,
+                    block: run.block,
+                    checksums,
+                });
+                at += count as usize;
+                run = Run { block: run.block + count, count: run.count - count };
+            }
+        }
+        Ok(())
+    }
+
+    /// Sees to it that everything is in memory that a change of these blocks needs; the runs that
+    /// they are in now.
+    fn prepare(&mut self, first: u64, count: u64, makes: bool) -> Result<Vec<Run>, Refused> {
+        self.fit_map().map_err(|page| Refused::Next(map(page)))?;
+        let mut pointers = Vec::new();
+        for block in first..first + count {
+            pointers.push(self.pointer(block).map_err(|page| Refused::Next(map(page)))?);
+        }
+        if makes {
+            for leaf in first / FANOUT..=(first + count - 1) / FANOUT {
+                self.map.leaf_mut(leaf).map_err(|page| Refused::Next(map(page)))?;
+            }
+        }
+        let replaced: Vec<Run> = runs(&pointers).filter(|run| run.block != 0).collect();
+        for &run in &replaced {
+            self.space.prepare(run).map_err(|page| Refused::Next(space(page)))?;
+        }
+        Ok(replaced)
+    }
+
+    fn set_pointer(&mut self, block: u64, pointer: Pointer) -> Result<(), Refused> {
+        let page = self.map.leaf_mut(block / FANOUT).map_err(|page| Refused::Next(map(page)))?;
+        let entry = &mut page[(block % FANOUT) as usize];
+        let had = u64::from(Pointer::from_bits(*entry).block != 0);
+        *entry = pointer.to_bits();
+        self.data_blocks = self.data_blocks + u64::from(pointer.block != 0) - had;
+        Ok(())
+    }
+
+    /// Gives back the blocks that a change has replaced, when it is durable.
+    fn retire(&mut self, replaced: Vec<Run>) -> Result<(), Refused> {
+        for run in replaced {
+            self.space.retire(run).map_err(|page| Refused::Next(space(page)))?;
+            self.batch.retired.push(run);
+        }
+        Ok(())
+    }
+
+    /// Makes blocks holes, a leaf at a time.
+    fn clear(&mut self, request: &mut Request) -> Result<Step, Refused> {
+        let (first, count) = self.blocks_of(request.submission.offset, request.submission.length);
+        while request.blocks_done < count {
+            let at = first + u64::from(request.blocks_done);
+            let part = u64::from(count - request.blocks_done).min(FANOUT - at % FANOUT);
+            self.unmap(at, part as u32)?;
+            request.blocks_done += part as u32;
+        }
+        Ok(if request.wants_durable() { Step::Durable } else { Step::Ended })
+    }
+
+    /// Makes blocks of one leaf holes.
+    pub(in crate::local) fn unmap(&mut self, first: u64, count: u32) -> Result<(), Refused> {
+        let replaced = self.prepare(first, u64::from(count), false)?;
+        if replaced.is_empty() {
+            return Ok(());
+        }
+        for block in first..first + u64::from(count) {
+            self.set_pointer(block, Pointer::default())?;
+        }
+        self.retire(replaced)?;
+        self.batch.push(Record::Unmap { first, count });
+        Ok(())
+    }
+
+    fn status(&mut self, request: &mut Request) -> Result<Step, Refused> {
+        let (first, count) = self.blocks_of(request.submission.offset, request.submission.length);
+        request.extents.clear();
+        for block in first..first + u64::from(count) {
+            let pointer = self.pointer(block).map_err(|page| Refused::Next(map(page)))?;
+            let hole = pointer.block == 0;
+            let is_full = request.extents.len() == EXTENTS_MAX;
+            match request.extents.last_mut() {
+                Some(last) if last.hole == hole => last.length += BLOCK_BYTES as u32,
+                _ if is_full => break,
+                _ => {
+                    let length = BLOCK_BYTES as u32;
+                    request.extents.push(Extent { length, hole, zero: hole });
+                }
+            }
+        }
+        Ok(Step::Ended)
+    }
+}
+
+/// What came of a step.
+pub(super) enum Step {
+    Next(Next),
+    Ended,
+    /// It is done, and waits to be durable.
+    Durable,
+}
+
+/// Why a step did not come to its end.
+pub(in crate::local) enum Refused {
+    Next(Next),
+    Failure(Failure),
+}
+
+impl From<Failure> for Refused {
+    fn from(failure: Failure) -> Self {
+        Self::Failure(failure)
+    }
+}
+
+/// Fills blocks of a read with zeroes.
+fn zero(request: &mut Request, at: u32, count: u32) {
+    if let Some(buffer) = &mut request.submission.buffer {
+        buffer.bytes_mut()[at as usize * BLOCK_BYTES..][..count as usize * BLOCK_BYTES].fill(0);
+    }
+}
+
+/// The runs that pointers make; holes that follow each other are a run of block 0.
+fn runs(pointers: &[Pointer]) -> impl Iterator<Item = Run> + '_ {
+    let follows = |a: &Pointer, b: &Pointer| match a.block {
+        0 => b.block == 0,
+        block => b.block == block + 1,
+    };
+    pointers.chunk_by(follows).map(|run| Run { block: run[0].block, count: run.len() as u32 })
+}
