@@ -107,8 +107,8 @@ pub fn check(pool: &dyn Pool, run: &mut Run<'_>) {
     assert_eq!(pool.list().expect("list"), vec![], "a deleted volume is still listed");
 }
 
-/// Opens a volume as the data plane does: requests that do not lie on the store's blocks are served,
-/// too.
+/// Opens a volume as the data plane does: requests that do not lie on the store's blocks are
+/// served, too.
 fn open(pool: &dyn Pool, id: VolumeId, size: ByteCount) -> Box<dyn Store> {
     let store = pool.open(id, size).expect("open");
     match store.geometry().block_bytes_min {

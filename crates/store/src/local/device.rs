@@ -23,7 +23,7 @@ pub trait Device: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// When it cannot be looked at.
-    fn len(&self) -> io::Result<u64>;
+    fn size(&self) -> io::Result<u64>;
 
     /// Makes it so long, with space for all of it. Never makes it shorter.
     ///
@@ -126,13 +126,13 @@ impl Device for FileDevice {
         &self.path
     }
 
-    fn len(&self) -> io::Result<u64> {
+    fn size(&self) -> io::Result<u64> {
         // A block device has its size where its end is.
         Ok(rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0))?)
     }
 
     fn grow(&self, len: u64) -> io::Result<()> {
-        let present = self.len()?;
+        let present = self.size()?;
         if len <= present {
             return Ok(());
         }

@@ -1,5 +1,5 @@
-//! The bytes of superblock, node, owner and anchor: see docs/internals/disk_format.md, of which this is the
-//! other half. Nothing here reads or writes a device.
+//! The bytes of superblock, node, owner and anchor: see docs/internals/disk_format.md, of which
+//! this is the other half. Nothing here reads or writes a device.
 
 use super::table::PAYLOAD_BYTES;
 use super::{BLOCK_BYTES, CHUNK_BLOCKS, Pointer, checksum};
@@ -420,7 +420,7 @@ pub const RECORD_BLOCKS_MAX: usize = (BLOCK_BYTES - LOG_HEADER_BYTES - RECORD_BY
 impl Record {
     /// How long it is in the log.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         match self {
             Self::Map { checksums, .. } => RECORD_BYTES + 4 * checksums.len(),
             Self::Unmap { .. } => RECORD_BYTES,
@@ -582,7 +582,7 @@ mod tests {
             for record in &records {
                 let before = bytes.len();
                 record.encode(&mut bytes);
-                prop_assert_eq!(bytes.len() - before, record.len());
+                prop_assert_eq!(bytes.len() - before, record.bytes());
             }
             let used = bytes.len() as u32;
             let mut block = vec![0; LOG_HEADER_BYTES];

@@ -1,7 +1,7 @@
-//! The local store: volumes in one pool, a block device or a file. Every block of 4 KiB has a checksum
-//! that is verified when it is read; a write goes to a free block, and a log makes the changed pointers
-//! and checksums durable. docs/internals/disk_format.md has the bytes and argues the orders of
-//! writes.
+//! The local store: volumes in one pool, a block device or a file. Every block of 4 KiB has a
+//! checksum that is verified when it is read; a write goes to a free block, and a log makes the
+//! changed pointers and checksums durable. docs/internals/disk_format.md has the bytes and argues
+//! the orders of writes.
 //!
 //! ```text
 //!   format   the bytes of superblock, nodes, owners, anchors and log blocks
@@ -16,6 +16,7 @@
 pub mod device;
 pub mod format;
 pub mod pool;
+pub mod simulated;
 pub mod space;
 pub mod table;
 pub mod tree;
@@ -29,8 +30,8 @@ pub const BLOCK_BYTES: usize = 4_096;
 /// Blocks of a chunk, the unit in which volumes own the pool: 1 MiB.
 pub const CHUNK_BLOCKS: u32 = 256;
 
-/// Where something is, and the checksum of what is there. Block 0 is the superblock's: it stands for
-/// nowhere, and reads as zeroes.
+/// Where something is, and the checksum of what is there. Block 0 is the superblock's: it stands
+/// for nowhere, and reads as zeroes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub struct Pointer {
     /// The block of the pool.

@@ -313,7 +313,7 @@ impl State {
     fn grow(&mut self, device: &dyn Device) -> io::Result<()> {
         let present = self.superblock.chunks;
         let most = self.superblock.owner_sectors * OWNERS as u32;
-        let fits = match device.len()? / CHUNK_BYTES {
+        let fits = match device.size()? / CHUNK_BYTES {
             // A block device is as long as it is.
             length if length > u64::from(present) => length.min(u64::from(most)) as u32,
             _ => most.min(present + GROWTH_CHUNKS),

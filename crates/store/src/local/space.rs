@@ -1,6 +1,6 @@
-//! Which blocks of a volume's chunks are free. 64 bytes at rest describe a chunk: 256 bits "in use",
-//! 256 bits "frozen". Leaves of this tree describe 64 chunks each, are read when they are needed,
-//! and stay in memory.
+//! Which blocks of a volume's chunks are free. 64 bytes at rest describe a chunk: 256 bits "in
+//! use", 256 bits "frozen". Leaves of this tree describe 64 chunks each, are read when they are
+//! needed, and stay in memory.
 //!
 //! Beside what is at rest there are blocks that are *busy*: taken by a write that has not reached
 //! the map, or given back by a change that is not durable yet. They are not handed out, and a crash

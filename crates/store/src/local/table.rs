@@ -1,6 +1,6 @@
 //! An array of 512-byte sectors, kept twice: which volumes there are, and who owns which chunk.
-//! Storage replaces a sector as a whole, so each is old or new after a crash. A change is durable in
-//! copy A before it is written to copy B; of two valid copies the one with the higher version
+//! Storage replaces a sector as a whole, so each is old or new after a crash. A change is durable
+//! in copy A before it is written to copy B; of two valid copies the one with the higher version
 //! counts.
 
 use super::device::Device;

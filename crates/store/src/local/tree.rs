@@ -139,7 +139,8 @@ impl Tree {
             }
             let mut node = Node::new(self.height, empty_page());
             let entries = Arc::make_mut(&mut node.page);
-            // The old root is an entry now; the new one is nowhere yet, and stays in memory until then.
+            // The old root is an entry now; the new one is nowhere yet, and stays in memory until
+            // then.
             entries[0] = std::mem::take(&mut self.root).to_bits();
             node.is_dirty = true;
             node.children[0] = below;
@@ -296,8 +297,8 @@ impl Tree {
     }
 
     /// Freezes all changed pages for a checkpoint: gives each the next of `blocks`, of which there
-    /// must be as many as [`Self::pending`] says, notes them and their checksums in the pages above, and in the
-    /// root. From here on the pages count as unchanged.
+    /// must be as many as [`Self::pending`] says, notes them and their checksums in the pages
+    /// above, and in the root. From here on the pages count as unchanged.
     pub fn freeze(&mut self, blocks: &mut impl Iterator<Item = u32>, by: u64) -> Vec<Frozen> {
         let dirty = std::mem::take(&mut self.dirty);
         let mut frozen = Vec::new();

@@ -28,7 +28,7 @@ pub(in crate::local) struct Batch {
 
 impl Batch {
     pub fn push(&mut self, record: Record) {
-        self.bytes += record.len();
+        self.bytes += record.bytes();
         self.records.push_back(record);
     }
 
@@ -44,10 +44,10 @@ impl Batch {
     fn take_block(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         while let Some(record) = self.records.front() {
-            if bytes.len() + record.len() > BLOCK_BYTES - LOG_HEADER_BYTES {
+            if bytes.len() + record.bytes() > BLOCK_BYTES - LOG_HEADER_BYTES {
                 break;
             }
-            self.bytes -= record.len();
+            self.bytes -= record.bytes();
             record.encode(&mut bytes);
             self.records.pop_front();
         }

@@ -1,0 +1,255 @@
+//! A disk in memory that loses, reorders and tears what was not flushed. For tests: it answers
+//! when it is asked to, in any order, and after a crash it holds what a disk may hold.
+
+use super::device::Device;
+use super::volume::recover::run;
+use super::{BLOCK_BYTES, table::SECTOR_BYTES};
+use crate::disk::{Disk, DiskAction, DiskDone, DiskOp};
+use evenkeel_core::random::Random;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::RawFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bytes of one sector.
+type Sector = [u8; SECTOR_BYTES];
+
+/// What is on the disk, and what its cache holds.
+#[derive(Debug, Default)]
+struct Contents {
+    /// Durable sectors; what is missing is zero.
+    durable: BTreeMap<u64, Sector>,
+    /// Written since the last flush, in order: each may reach the disk or not.
+    cached: Vec<(u64, Sector)>,
+    /// The newest contents of the cached sectors.
+    newest: BTreeMap<u64, Sector>,
+    len: u64,
+    writes: u64,
+    syncs: u64,
+    /// Writes and flushes until the power fails; `None` is never.
+    power: Option<u64>,
+}
+
+impl Contents {
+    /// A write or a flush begins: is there power for it?
+    fn draw_power(&mut self) -> io::Result<()> {
+        match &mut self.power {
+            None => Ok(()),
+            Some(0) => Err(io::Error::other("the power has failed")),
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+        }
+    }
+}
+
+/// See the module's text.
+#[derive(Clone, Debug, Default)]
+pub struct SimulatedDevice {
+    contents: Arc<Mutex<Contents>>,
+    /// Bytes that it can have at most.
+    capacity: u64,
+}
+
+impl SimulatedDevice {
+    /// An empty disk that can grow to `capacity` bytes.
+    #[must_use]
+    pub fn new(capacity: u64) -> Self {
+        Self { contents: Arc::default(), capacity }
+    }
+
+    fn contents(&self) -> MutexGuard<'_, Contents> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The disk after a power failure: of what was written since the last flush, any part has
+    /// reached it, sector by sector. Every older version of a sector may be the one that did.
+    #[must_use]
+    pub fn crash(&self, random: &mut Random) -> Self {
+        let contents = self.contents();
+        let mut durable = contents.durable.clone();
+        // All, nothing, or a part of it: each is worth trying.
+        let chance = random.among(&[0, 200_000, 500_000, 800_000, 1_000_000]);
+        for (sector, bytes) in &contents.cached {
+            if random.chance_ppm(chance) {
+                durable.insert(*sector, *bytes);
+            }
+        }
+        let len = contents.len;
+        let after = Contents { durable, len, ..Contents::default() };
+        Self { contents: Arc::new(Mutex::new(after)), capacity: self.capacity }
+    }
+
+    /// The power fails after so many writes and flushes: from then on each fails, and has no
+    /// effect.
+    pub fn cut_power_after(&self, operations: u64) {
+        self.contents().power = Some(operations);
+    }
+
+    /// Whether the power has failed.
+    #[must_use]
+    pub fn is_dark(&self) -> bool {
+        self.contents().power == Some(0)
+    }
+
+    /// Changes a byte of a sector behind everybody's back.
+    pub fn rot(&self, byte: u64) {
+        let mut contents = self.contents();
+        let (sector, at) = (byte / SECTOR_BYTES as u64, byte as usize % SECTOR_BYTES);
+        let newest = contents.newest.get(&sector).copied();
+        let mut bytes = newest.or_else(|| contents.durable.get(&sector).copied());
+        let bytes = bytes.get_or_insert([0; SECTOR_BYTES]);
+        bytes[at] ^= 0x40;
+        contents.durable.insert(sector, *bytes);
+        if newest.is_some() {
+            contents.newest.insert(sector, *bytes);
+        }
+    }
+
+    /// The places of whole blocks at which these bytes are.
+    #[must_use]
+    pub fn find(&self, bytes: &[u8]) -> Vec<u64> {
+        let contents = self.contents();
+        let sector = |number: u64| {
+            contents.newest.get(&number).or_else(|| contents.durable.get(&number)).copied()
+        };
+        let sectors: Vec<Sector> = bytes.as_chunks::<SECTOR_BYTES>().0.to_vec();
+        let places = contents.durable.keys().chain(contents.newest.keys());
+        let mut places: Vec<u64> = places
+            .copied()
+            .filter(|first| first.is_multiple_of((BLOCK_BYTES / SECTOR_BYTES) as u64))
+            .filter(|&first| (first..).zip(&sectors).all(|(at, bytes)| sector(at) == Some(*bytes)))
+            .map(|first| first * SECTOR_BYTES as u64)
+            .collect();
+        places.sort_unstable();
+        places.dedup();
+        places
+    }
+
+    /// Sectors written and flushes so far.
+    #[must_use]
+    pub fn counts(&self) -> (u64, u64) {
+        let contents = self.contents();
+        (contents.writes, contents.syncs)
+    }
+}
+
+impl Device for SimulatedDevice {
+    fn fd(&self) -> RawFd {
+        // Nobody asks the kernel for it.
+        -1
+    }
+
+    fn path(&self) -> &Path {
+        Path::new("a simulated disk")
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.contents().len)
+    }
+
+    fn grow(&self, len: u64) -> io::Result<()> {
+        if len > self.capacity {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let mut contents = self.contents();
+        contents.len = contents.len.max(len);
+        Ok(())
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        assert!(offset.is_multiple_of(BLOCK_BYTES as u64), "an unaligned read");
+        let contents = self.contents();
+        for (sector, place) in (offset / SECTOR_BYTES as u64..).zip(bytes.chunks_mut(SECTOR_BYTES))
+        {
+            let found = contents.newest.get(&sector).or_else(|| contents.durable.get(&sector));
+            place.copy_from_slice(found.unwrap_or(&[0; SECTOR_BYTES]));
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        assert!(offset.is_multiple_of(BLOCK_BYTES as u64), "an unaligned write");
+        let mut contents = self.contents();
+        contents.draw_power()?;
+        let (sectors, _) = bytes.as_chunks::<SECTOR_BYTES>();
+        for (sector, bytes) in (offset / SECTOR_BYTES as u64..).zip(sectors) {
+            contents.cached.push((sector, *bytes));
+            contents.newest.insert(sector, *bytes);
+            contents.writes += 1;
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut contents = self.contents();
+        contents.draw_power()?;
+        contents.syncs += 1;
+        contents.cached.clear();
+        let newest = std::mem::take(&mut contents.newest);
+        contents.durable.extend(newest);
+        Ok(())
+    }
+}
+
+/// Operations that wait on the simulated disk. A write has its effect when it is submitted or when
+/// it is answered, as the seed wills.
+#[derive(Debug)]
+pub struct SimulatedQueue {
+    device: SimulatedDevice,
+    waiting: Vec<DiskOp>,
+    random: Random,
+    /// Of a million operations, so many fail.
+    pub fail_ppm: u32,
+}
+
+impl SimulatedQueue {
+    /// A queue of this disk.
+    #[must_use]
+    pub fn new(device: SimulatedDevice, seed: u64) -> Self {
+        Self { device, waiting: Vec::new(), random: Random::new(seed, 77), fail_ppm: 0 }
+    }
+
+    /// Answers one of the operations that wait.
+    pub fn answer(&mut self) -> Option<DiskDone> {
+        let count = self.waiting.len() as u64;
+        let op =
+            (count > 0).then(|| self.waiting.swap_remove(self.random.below(count) as usize))?;
+        if self.random.chance_ppm(self.fail_ppm) {
+            let result = Err(rustix::io::Errno::IO);
+            return Some(DiskDone { token: op.token, result, buffer: op.buffer });
+        }
+        Some(run(&self.device, op))
+    }
+
+    /// Operations that wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether none does.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// The power fails: writes that wait reach the cache in part.
+    #[must_use]
+    pub fn crash(mut self) -> SimulatedDevice {
+        for op in std::mem::take(&mut self.waiting) {
+            if matches!(op.action, DiskAction::Write { .. }) && self.random.one_in(2) {
+                let _ = run(&self.device, op);
+            }
+        }
+        self.device.crash(&mut self.random)
+    }
+}
+
+impl Disk for SimulatedQueue {
+    fn submit(&mut self, op: DiskOp) {
+        self.waiting.push(op);
+    }
+}

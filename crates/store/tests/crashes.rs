@@ -1,0 +1,614 @@
+//! Histories of a pool on a simulated disk that loses, reorders and tears what was not flushed, and
+//! whose power fails at any write: every read, and every image that a crash leaves, is held to a
+//! model. A failure prints its seed:
+//!
+//! ```text
+//! EVENKEEL_SEED=<n> cargo test -p evenkeel-store --test crashes histories
+//! EVENKEEL_FUZZ_CASES=<count> cargo test --release -p evenkeel-store --test crashes
+//! ```
+
+#![allow(clippy::unwrap_used)]
+
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::random::Random;
+use evenkeel_core::request::{Failure, Operation};
+use evenkeel_core::units::ByteCount;
+use evenkeel_store::buffer::Buffer;
+use evenkeel_store::local::pool::{Layout, LocalPool};
+use evenkeel_store::local::simulated::{SimulatedDevice, SimulatedQueue};
+use evenkeel_store::local::volume::Bounds;
+use evenkeel_store::{Completion, Pool, Store, StoreError, Submission};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const BLOCK: u64 = 4_096;
+/// Histories of a run that nobody asks for more of.
+const CASES: u64 = 300;
+/// Power failures of one history.
+const CRASHES: u32 = 6;
+/// Blocks of a volume that are changed behind the store's back.
+const ROTTEN: usize = 6;
+/// Bytes that the disk can have.
+const CAPACITY: u64 = 96 << 20;
+
+/// What a block holds: zeroes, or a pattern of its place and this number.
+type Version = u64;
+
+/// In the number of a discard: the block holds zeroes from then on.
+const ZERO: Version = 1 << 63;
+
+/// Whether what was found is what this version left.
+fn is(found: Version, version: Version) -> bool {
+    found == if version & ZERO != 0 { 0 } else { version }
+}
+
+/// What is known of one block: versions from the durable one on, in the order in which they were
+/// written. The last one may be under way.
+#[derive(Clone, Debug)]
+struct Known {
+    versions: Vec<Version>,
+    /// Requests that change it and are under way.
+    changing: bool,
+    /// The last one that is complete is at this place.
+    complete: usize,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self { versions: vec![0], changing: false, complete: 0 }
+    }
+}
+
+/// A request under way, as the model sees it.
+#[derive(Clone, Debug)]
+enum Pending {
+    Write {
+        first: u64,
+        count: u64,
+        fua: bool,
+    },
+    /// What was complete when it was submitted.
+    Flush {
+        covered: BTreeMap<u64, Version>,
+    },
+    /// What each block could hold when it was submitted, and what it could not any more.
+    Read {
+        first: u64,
+        might: Vec<Vec<Version>>,
+        past: Vec<Vec<Version>>,
+    },
+}
+
+struct Model {
+    id: VolumeId,
+    size: ByteCount,
+    blocks: BTreeMap<u64, Known>,
+    next_version: Version,
+    /// Blocks that were changed behind the store's back.
+    rotten: Vec<u64>,
+}
+
+struct OpenVolume {
+    store: Box<dyn Store>,
+    queue: SimulatedQueue,
+    pending: BTreeMap<u64, Pending>,
+    next_ticket: u64,
+}
+
+struct World {
+    seed: u64,
+    random: Random,
+    device: SimulatedDevice,
+    volumes: Vec<Model>,
+    next_id: u128,
+    bounds: Bounds,
+}
+
+fn fill(volume: VolumeId, block: u64, version: Version, bytes: &mut [u8]) {
+    let words = bytes.as_chunks_mut::<8>().0;
+    if version == 0 {
+        return words.fill([0; 8]);
+    }
+    let mut random = Random::new(version ^ block << 24, volume.bits() as u64 * 2 + 1);
+    words.iter_mut().for_each(|word| *word = random.next_u64().to_le_bytes());
+    words[0] = version.to_le_bytes();
+}
+
+/// The version that bytes are of; `None` if of none.
+fn version_of(volume: VolumeId, block: u64, bytes: &[u8]) -> Option<Version> {
+    let version = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+    let mut expected = vec![0; BLOCK as usize];
+    fill(volume, block, version, &mut expected);
+    (expected == bytes).then_some(version)
+}
+
+/// Reads one block, whatever else is under way; `None` if that is not answered.
+fn read(volume: &mut OpenVolume, block: u64) -> Option<Completion> {
+    let (operation, buffer) = (Operation::Read, Some(Buffer::new(BLOCK as usize)));
+    let (offset, length) = (block * BLOCK, BLOCK as u32);
+    let read = Submission { ticket: 0, operation, offset, length, buffer };
+    volume.store.submit(read, &mut volume.queue);
+    loop {
+        if let Some(done) = volume.store.poll() {
+            return Some(done);
+        }
+        let answer = volume.queue.answer()?;
+        volume.store.disk_done(answer, &mut volume.queue);
+    }
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed, 5);
+        let bounds = Bounds {
+            map_pages: random.among(&[1, 2, 1_000]),
+            dirty_pages: random.among(&[1, 3, 1_000]),
+            log_blocks: random.among(&[2, 10, 100, 100_000]) as u32,
+            batch_bytes: random.among(&[100, 4_000, 64_000]),
+        };
+        let device = SimulatedDevice::new(CAPACITY);
+        let layout = Layout { identity: 0xfeed_0000 + u128::from(seed), chunks_max: 90, nodes: 30 };
+        LocalPool::init(&device, &layout).unwrap();
+        Self { seed, random, device, volumes: Vec::new(), next_id: 1, bounds }
+    }
+
+    fn fail(&self, what: &str) -> ! {
+        panic!(
+            "{what}\nreplay: EVENKEEL_SEED={} cargo test -p evenkeel-store --test crashes histories",
+            self.seed
+        )
+    }
+
+    fn run(&mut self) {
+        for _ in 0..CRASHES {
+            let power = self.random.below(400);
+            self.device.cut_power_after(power);
+            let Some((pool, mut open)) = self.open_all() else {
+                self.crash_quietly();
+                continue;
+            };
+            self.check_all(&mut open);
+            self.live(&pool, &mut open);
+            self.crash(open);
+        }
+        // At last with power: everything must open and read as it should.
+        self.device = self.device.crash(&mut self.random);
+        let Some((pool, mut open)) = self.open_all() else { self.fail("no power failed") };
+        self.check_all(&mut open);
+        self.rot(&mut open);
+        drop(open);
+        drop(pool);
+        // What has rotted stays so, whoever opens it.
+        let Some((_pool, mut open)) = self.open_all() else { self.fail("no power failed") };
+        self.check_rotten(&mut open);
+    }
+
+    /// Changes some of the data behind the store's back.
+    fn rot(&mut self, open: &mut [Option<OpenVolume>]) {
+        self.check_rotten(open);
+        for number in 0..open.len() {
+            let id = self.volumes[number].id;
+            let blocks: Vec<u64> = self.volumes[number].blocks.keys().copied().collect();
+            for _ in 0..ROTTEN.min(blocks.len()) {
+                let block = self.random.among(&blocks);
+                let version = self.volumes[number].blocks[&block].versions[0];
+                if is(0, version) || self.volumes[number].rotten.contains(&block) {
+                    continue;
+                }
+                let mut bytes = vec![0; BLOCK as usize];
+                fill(id, block, version, &mut bytes);
+                for place in self.device.find(&bytes) {
+                    self.device.rot(place + self.random.below(BLOCK));
+                }
+                self.volumes[number].rotten.push(block);
+            }
+        }
+        self.check_rotten(open);
+    }
+
+    /// What has rotted is an error, and nothing else is.
+    fn check_rotten(&mut self, open: &mut [Option<OpenVolume>]) {
+        for (number, volume) in open.iter_mut().enumerate() {
+            let Some(volume) = volume else { continue };
+            let Model { id, blocks, rotten, .. } = &self.volumes[number];
+            for (&block, known) in blocks {
+                let done = read(volume, block).unwrap_or_else(|| self.fail("a read hangs"));
+                let bytes = &done.buffer.as_ref().unwrap().bytes()[..BLOCK as usize];
+                let is_right = match done.result {
+                    Ok(()) => {
+                        !rotten.contains(&block)
+                            && version_of(*id, block, bytes)
+                                .is_some_and(|found| is(found, known.versions[0]))
+                    }
+                    Err(failure) => rotten.contains(&block) && failure == Failure::Io,
+                };
+                if !is_right {
+                    self.fail(&format!(
+                        "{id} block {block}, rotten: {}: {:?}",
+                        rotten.contains(&block),
+                        done.result
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Opens the pool and all volumes; `None` if the power failed meanwhile.
+    fn open_all(&mut self) -> Option<(LocalPool, Vec<Option<OpenVolume>>)> {
+        let pool = match LocalPool::open(Arc::new(self.device.clone()), self.bounds) {
+            Ok(pool) => pool,
+            Err(_) if self.device.is_dark() => return None,
+            Err(error) => self.fail(&format!("the pool does not open: {error}")),
+        };
+        let listed = pool.list().unwrap();
+        let expected: Vec<_> = self.volumes.iter().map(|model| (model.id, model.size)).collect();
+        if listed != expected {
+            self.fail(&format!("the pool has {listed:?}, and should have {expected:?}"));
+        }
+        let mut open = Vec::new();
+        for number in 0..self.volumes.len() {
+            open.push(Some(self.open_volume(&pool, number)?));
+        }
+        Some((pool, open))
+    }
+
+    fn open_volume(&mut self, pool: &LocalPool, number: usize) -> Option<OpenVolume> {
+        let (id, size) = (self.volumes[number].id, self.volumes[number].size);
+        let store = match pool.open(id, size) {
+            Ok(store) => store,
+            Err(_) if self.device.is_dark() => return None,
+            Err(error) => self.fail(&format!("{id} does not open: {error}")),
+        };
+        let queue = SimulatedQueue::new(self.device.clone(), self.random.next_u64());
+        Some(OpenVolume { store, queue, pending: BTreeMap::new(), next_ticket: 0 })
+    }
+
+    /// The power is back after it failed while nothing was under way but an opening.
+    fn crash_quietly(&mut self) {
+        self.device = self.device.crash(&mut self.random);
+    }
+
+    /// What every volume holds now is one of the versions that it may hold; from now on it is
+    /// durable, and the only one.
+    fn check_all(&mut self, open: &mut [Option<OpenVolume>]) {
+        for (number, volume) in open.iter_mut().enumerate() {
+            let Some(volume) = volume else { continue };
+            let blocks: Vec<u64> = self.volumes[number].blocks.keys().copied().collect();
+            for block in blocks {
+                let Some(done) = read(volume, block) else {
+                    self.fail(&format!("a read of block {block} hangs"));
+                };
+                if self.device.is_dark() && done.result.is_err() {
+                    return;
+                }
+                let id = self.volumes[number].id;
+                let bytes = done.buffer.as_ref().unwrap().bytes();
+                let found = match done.result {
+                    Ok(()) => version_of(id, block, &bytes[..BLOCK as usize]),
+                    Err(failure) => {
+                        self.fail(&format!("{id} block {block}: {failure:?} after a crash"))
+                    }
+                };
+                let known = &self.volumes[number].blocks[&block];
+                match found {
+                    Some(version) if known.versions.iter().any(|&known| is(version, known)) => {
+                        let versions = vec![version];
+                        let known = Known { versions, changing: false, complete: 0 };
+                        self.volumes[number].blocks.insert(block, known);
+                    }
+                    found => self.fail(&format!(
+                        "{id} block {block} holds {found:?} after a crash, and may hold {:?}",
+                        known.versions
+                    )),
+                }
+            }
+        }
+    }
+
+    /// Requests and changes of the pool until the power fails or it is enough.
+    fn live(&mut self, pool: &LocalPool, open: &mut Vec<Option<OpenVolume>>) {
+        for _ in 0..self.random.below(600) {
+            if self.device.is_dark() {
+                return;
+            }
+            if self.random.one_in(60) {
+                self.manage(pool, open);
+            }
+            if open.is_empty() {
+                continue;
+            }
+            let number = self.random.below(open.len() as u64) as usize;
+            let Some(mut volume) = open[number].take() else { continue };
+            if self.random.one_in(2) && volume.pending.len() < 12 {
+                self.submit(number, &mut volume);
+            }
+            if self.random.one_in(2) {
+                self.answer(number, &mut volume);
+            }
+            open[number] = Some(volume);
+        }
+        // Sometimes everything is answered, or volumes are closed.
+        if self.random.one_in(3) {
+            for (number, place) in open.iter_mut().enumerate() {
+                let Some(mut volume) = place.take() else { continue };
+                while !volume.queue.is_empty() {
+                    self.answer(number, &mut volume);
+                }
+                if !volume.pending.is_empty() && !self.device.is_dark() {
+                    self.fail(&format!("{:?} hang", volume.pending));
+                }
+                if self.random.one_in(2) {
+                    drop(volume);
+                } else {
+                    *place = Some(volume);
+                }
+            }
+        }
+    }
+
+    /// Makes, grows or deletes a volume.
+    fn manage(&mut self, pool: &LocalPool, open: &mut Vec<Option<OpenVolume>>) {
+        let outcome = match self.random.below(4) {
+            0 | 1 if self.volumes.len() < 4 => {
+                let id = VolumeId::from_bits(self.next_id);
+                let size = ByteCount(self.random.among(&[1 << 20, 5 << 20, 3 << 29]));
+                self.next_id += 1;
+                let made = pool.create(id, size);
+                let (blocks, next_version, rotten) = (BTreeMap::new(), 1, Vec::new());
+                if made.is_ok() || !self.is_absent(id) {
+                    self.volumes.push(Model { id, size, blocks, next_version, rotten });
+                    if made.is_ok()
+                        && let Some(volume) = self.open_volume(pool, self.volumes.len() - 1)
+                    {
+                        open.push(Some(volume));
+                    } else {
+                        open.push(None);
+                    }
+                }
+                made
+            }
+            2 if !self.volumes.is_empty() => {
+                let number = self.random.below(self.volumes.len() as u64) as usize;
+                let (id, from) = (self.volumes[number].id, self.volumes[number].size);
+                let to = ByteCount(from.0 * 2);
+                let grown = pool.resize(id, from, to);
+                if grown.is_ok() {
+                    self.volumes[number].size = to;
+                    if let Some(volume) = &mut open[number] {
+                        volume.store.resized(to);
+                    }
+                } else if self.device.is_dark() && !self.has_size(id, from) {
+                    self.volumes[number].size = to;
+                }
+                grown
+            }
+            3 if !self.volumes.is_empty() => {
+                let number = self.random.below(self.volumes.len() as u64) as usize;
+                let id = self.volumes[number].id;
+                if open[number]
+                    .as_ref()
+                    .is_some_and(|open| !open.pending.is_empty() || !open.queue.is_empty())
+                {
+                    return;
+                }
+                drop(open.remove(number));
+                let deleted = pool.delete(id);
+                self.volumes.remove(number);
+                if deleted.is_err() && !self.is_absent(id) {
+                    // The power failed before the deletion had begun: the model cannot tell what it
+                    // held any more, so the volume is deleted at the next opening.
+                    self.finish_deletion(id);
+                }
+                deleted
+            }
+            _ => return,
+        };
+        match outcome {
+            Err(error) if !self.device.is_dark() => {
+                self.fail(&format!("what the pool should do it does not: {error}"))
+            }
+            _ => {}
+        }
+    }
+
+    /// What the disk of after a crash says now: the power has failed, and the image is decided
+    /// here.
+    fn after(&mut self) -> Option<LocalPool> {
+        self.crash_quietly();
+        let pool = LocalPool::open(Arc::new(self.device.clone()), self.bounds);
+        self.device.cut_power_after(0);
+        pool.ok()
+    }
+
+    fn is_absent(&mut self, id: VolumeId) -> bool {
+        let pool = self.after();
+        pool.is_none_or(|pool| pool.list().unwrap().iter().all(|(found, _)| *found != id))
+    }
+
+    fn has_size(&mut self, id: VolumeId, size: ByteCount) -> bool {
+        self.after().is_some_and(|pool| pool.list().unwrap().contains(&(id, size)))
+    }
+
+    fn finish_deletion(&mut self, id: VolumeId) {
+        self.crash_quietly();
+        let pool = LocalPool::open(Arc::new(self.device.clone()), self.bounds);
+        let deleted: Result<(), StoreError> = pool.and_then(|pool| pool.delete(id));
+        if let Err(error) = deleted {
+            self.fail(&format!("{id} cannot be deleted: {error}"));
+        }
+        self.device.cut_power_after(0);
+    }
+
+    /// A place in a volume: near its beginning, its end, or a few others.
+    fn place(&mut self, number: usize, count: u64) -> u64 {
+        let blocks = self.volumes[number].size.0 / BLOCK;
+        let region = self.random.below(6);
+        let start = (blocks / 6 * region + self.random.below(40)).min(blocks - count);
+        if self.random.one_in(10) { blocks - count } else { start }
+    }
+
+    fn submit(&mut self, number: usize, volume: &mut OpenVolume) {
+        let count = self.random.among(&[1, 1, 1, 2, 3, 8, 20, 64]);
+        let first = self.place(number, count);
+        let id = self.volumes[number].id;
+        let ticket = volume.next_ticket;
+        volume.next_ticket += 1;
+        let (offset, length) = (first * BLOCK, (count * BLOCK) as u32);
+        let range = first..first + count;
+        let model = &mut self.volumes[number];
+        let is_changing =
+            range.clone().any(|block| model.blocks.get(&block).is_some_and(|known| known.changing));
+        let kind = self.random.below(10);
+        let (operation, buffer, pending) = match kind {
+            0..=4 if !is_changing => {
+                let fua = kind == 0;
+                let version = model.next_version;
+                model.next_version += 1;
+                let mut buffer = Buffer::new(length as usize);
+                for (block, bytes) in range.zip(buffer.bytes_mut().chunks_mut(BLOCK as usize)) {
+                    fill(id, block, version, bytes);
+                    let known = model.blocks.entry(block).or_default();
+                    known.versions.push(version);
+                    known.changing = true;
+                }
+                (Operation::Write { fua }, Some(buffer), Pending::Write { first, count, fua })
+            }
+            5 if !is_changing => {
+                let fua = self.random.one_in(4);
+                let version = model.next_version | ZERO;
+                model.next_version += 1;
+                for block in range {
+                    let known = model.blocks.entry(block).or_default();
+                    known.versions.push(version);
+                    known.changing = true;
+                }
+                let operation = match self.random.one_in(2) {
+                    true => Operation::Discard { fua },
+                    false => {
+                        Operation::WriteZeroes { fua, keep_allocated: false, only_if_fast: true }
+                    }
+                };
+                (operation, None, Pending::Write { first, count, fua })
+            }
+            6 | 7 => {
+                let covered = model.blocks.iter();
+                let covered =
+                    covered.map(|(block, known)| (*block, known.versions[known.complete]));
+                (Operation::Flush, None, Pending::Flush { covered: covered.collect() })
+            }
+            _ => {
+                let known: Vec<Known> = range
+                    .map(|block| model.blocks.get(&block).cloned().unwrap_or_default())
+                    .collect();
+                let might = known.iter().map(|known| known.versions[known.complete..].to_vec());
+                let past = known.iter().map(|known| known.versions[..known.complete].to_vec());
+                let (might, past) = (might.collect(), past.collect());
+                let buffer = Some(Buffer::new(length as usize));
+                (Operation::Read, buffer, Pending::Read { first, might, past })
+            }
+        };
+        let (offset, length) =
+            if operation == Operation::Flush { (0, 0) } else { (offset, length) };
+        volume.pending.insert(ticket, pending);
+        volume
+            .store
+            .submit(Submission { ticket, operation, offset, length, buffer }, &mut volume.queue);
+        self.collect(number, volume);
+    }
+
+    fn answer(&mut self, number: usize, volume: &mut OpenVolume) {
+        if let Some(done) = volume.queue.answer() {
+            volume.store.disk_done(done, &mut volume.queue);
+        }
+        self.collect(number, volume);
+    }
+
+    fn collect(&mut self, number: usize, volume: &mut OpenVolume) {
+        while let Some(completion) = volume.store.poll() {
+            let Some(pending) = volume.pending.remove(&completion.ticket) else {
+                self.fail(&format!("{completion:?} was answered twice"));
+            };
+            if completion.result.is_err() && !self.device.is_dark() {
+                self.fail(&format!("{pending:?} failed: {:?}", completion.result));
+            }
+            if completion.result.is_ok() {
+                self.completed(number, pending, &completion);
+            }
+        }
+    }
+
+    fn completed(&mut self, number: usize, pending: Pending, completion: &Completion) {
+        match pending {
+            Pending::Write { first, count, fua } => {
+                for block in first..first + count {
+                    let known = self.volumes[number].blocks.get_mut(&block).unwrap();
+                    known.changing = false;
+                    known.complete = known.versions.len() - 1;
+                    if fua {
+                        known.versions.drain(..known.complete);
+                        known.complete = 0;
+                    }
+                }
+            }
+            Pending::Flush { covered } => {
+                for (block, version) in covered {
+                    let known = self.volumes[number].blocks.get_mut(&block).unwrap();
+                    // A later flush may have made a later one durable.
+                    if let Some(at) = known.versions.iter().rposition(|v| *v == version)
+                        && at <= known.complete
+                    {
+                        known.versions.drain(..at);
+                        known.complete -= at;
+                    }
+                }
+            }
+            Pending::Read { first, might, past } => {
+                let id = self.volumes[number].id;
+                let bytes = completion.buffer.as_ref().unwrap().bytes();
+                let blocks =
+                    (first..).zip(might.iter().zip(&past)).zip(bytes.chunks(BLOCK as usize));
+                for ((block, (might, past)), bytes) in blocks {
+                    let known =
+                        self.volumes[number].blocks.get(&block).cloned().unwrap_or_default();
+                    let is_right = version_of(id, block, bytes).is_some_and(|found| {
+                        let now = known.versions.iter().filter(|version| !past.contains(version));
+                        might.iter().chain(now).any(|&version| is(found, version))
+                    });
+                    if !is_right {
+                        let found = version_of(id, block, bytes);
+                        self.fail(&format!(
+                            "{id} block {block} reads as {found:?}: {known:?}, {might:?}"
+                        ));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The power fails: what was under way may have happened or not.
+    fn crash(&mut self, open: Vec<Option<OpenVolume>>) {
+        self.device.cut_power_after(0);
+        drop(open);
+        self.device = self.device.crash(&mut self.random);
+        for model in &mut self.volumes {
+            for known in model.blocks.values_mut() {
+                known.changing = false;
+            }
+        }
+    }
+}
+
+fn seeds() -> Vec<u64> {
+    if let Ok(seed) = std::env::var("EVENKEEL_SEED") {
+        return vec![seed.parse().expect("EVENKEEL_SEED is a number")];
+    }
+    let cases = std::env::var("EVENKEEL_FUZZ_CASES").ok().and_then(|cases| cases.parse().ok());
+    (1..=cases.unwrap_or(CASES)).collect()
+}
+
+#[test]
+fn histories() {
+    for seed in seeds() {
+        World::new(seed).run();
+    }
+}
