@@ -24,6 +24,7 @@ usage: cargo x <verb>
   fuzz [CASES]     the seed-driven tests with more seeds (default 20000 per test)
   fuzz scheduler [RUNS]  random calls to the scheduler under the checkers (default 1000 runs)
   fuzz histories [RUNS]  hosts, volumes, connections, restarts against a model (default 1000)
+  fuzz crashes [RUNS]    power failures of a simulated disk below the local store (default 10000)
   scenarios        build for release and run every scenario at its full length
   mutations [N...] break the rule behind each property on purpose and see that its test fails
   bench nbd [...]  build for release and compare with other NBD servers, side by side
@@ -52,6 +53,11 @@ fn main() -> ExitCode {
         ["fuzz", "scheduler", runs] => match runs.parse() {
             Ok(runs) => ci::fuzz_scheduler(&root, runs),
             Err(_) => Err(format!("fuzz scheduler: {runs:?} is not a number of runs")),
+        },
+        ["fuzz", "crashes"] => ci::fuzz_crashes(&root, ci::FUZZ_CRASHES),
+        ["fuzz", "crashes", runs] => match runs.parse() {
+            Ok(runs) => ci::fuzz_crashes(&root, runs),
+            Err(_) => Err(format!("fuzz crashes: {runs:?} is not a number of runs")),
         },
         ["fuzz", "histories"] => ci::fuzz_histories(&root, ci::FUZZ_HISTORIES),
         ["fuzz", "histories", runs] => match runs.parse() {

@@ -372,14 +372,7 @@ impl fmt::Display for StoreError {
             }
             Self::Replaced { id, path } => replaced(f, *id, path),
             Self::FileTooLarge { id, folder, asked, largest } => {
-                let largest = largest.map_or_else(|| "unknown".to_owned(), |it| it.to_string());
-                write!(
-                    f,
-                    "volume {id} cannot have {asked}: it is one file, and the largest that the \
-                     file system of {} holds has {largest}; ask for no more, or serve from a data \
-                     folder on XFS, whose files may have 8 EiB",
-                    folder.display()
-                )
+                too_large(f, *id, folder, *asked, *largest)
             }
             Self::Unfinished { id, doing, source } => write!(
                 f,
@@ -391,14 +384,37 @@ impl fmt::Display for StoreError {
                 write!(f, "volume {id} has {present} and cannot become {asked}; volumes only grow")
             }
             Self::NotPool { path, why } => write!(f, "{} {why}", path.display()),
-            Self::Rotten { what } => write!(
-                f,
-                "{what} is not as it was written: the device has changed it; restore the volume from a \
-                 copy, or delete it"
-            ),
+            Self::Rotten { what } => rotten(f, what),
             Self::Io { doing, source } => write!(f, "failed to {doing}: {source}"),
         }
     }
+}
+
+/// The words for what the device has changed.
+fn rotten(f: &mut fmt::Formatter<'_>, what: &str) -> fmt::Result {
+    write!(
+        f,
+        "{what} is not as it was written: the device has changed it; restore the volume from a \
+         copy, or delete it"
+    )
+}
+
+/// The words for a file that the file system does not hold.
+fn too_large(
+    f: &mut fmt::Formatter<'_>,
+    id: VolumeId,
+    folder: &Path,
+    asked: ByteCount,
+    largest: Option<ByteCount>,
+) -> fmt::Result {
+    let largest = largest.map_or_else(|| "unknown".to_owned(), |it| it.to_string());
+    write!(
+        f,
+        "volume {id} cannot have {asked}: it is one file, and the largest that the file system of \
+         {} holds has {largest}; ask for no more, or serve from a data folder on XFS, whose files \
+         may have 8 EiB",
+        folder.display()
+    )
 }
 
 /// The words for bytes at rest that are not as many as they should be.
@@ -412,8 +428,8 @@ fn differs(
     let Some(path) = path else {
         return write!(
             f,
-            "volume {id} has {expected}, but the store holds {present} of it; put back the pool that \
-             belongs to this control.db, or delete the volume"
+            "volume {id} has {expected}, but the store holds {present} of it; put back the pool \
+             that belongs to this control.db, or delete the volume"
         );
     };
     let place = path.display();

@@ -3,8 +3,8 @@
 //! model. A failure prints its seed:
 //!
 //! ```text
-//! EVENKEEL_SEED=<n> cargo test -p evenkeel-store --test crashes histories
-//! EVENKEEL_FUZZ_CASES=<count> cargo test --release -p evenkeel-store --test crashes
+//! EVENKEEL_SEED=<n> cargo test -p evenkeel-store --test crashes
+//! cargo x fuzz crashes 10000
 //! ```
 
 #![allow(clippy::unwrap_used)]
@@ -154,7 +154,7 @@ impl World {
 
     fn fail(&self, what: &str) -> ! {
         panic!(
-            "{what}\nreplay: EVENKEEL_SEED={} cargo test -p evenkeel-store --test crashes histories",
+            "{what}\nreplay: EVENKEEL_SEED={} cargo test -p evenkeel-store --test crashes",
             self.seed
         )
     }

@@ -30,6 +30,9 @@ pub const FUZZ_RUNS: u32 = 1_000;
 /// Runs of `cargo x fuzz histories`: some minutes.
 pub const FUZZ_HISTORIES: u32 = 1_000;
 
+/// Runs of `cargo x fuzz crashes`: some minutes.
+pub const FUZZ_CRASHES: u32 = 10_000;
+
 /// Cases per seed-driven test of `cargo x fuzz`.
 pub const FUZZ_CASES: u32 = 20_000;
 
@@ -158,6 +161,16 @@ fn fuzz_histories_command(root: &Path, runs: u32) -> Command {
     with_runs(root, &["-p", "evenkeel-engine", "--test", "histories"], runs)
 }
 
+/// Histories of the local store on a simulated disk whose power fails, one for each seed from 1 on.
+/// A failure prints the command that repeats it.
+pub fn fuzz_crashes(root: &Path, runs: u32) -> Result<(), String> {
+    run::status(&mut fuzz_crashes_command(root, runs))
+}
+
+fn fuzz_crashes_command(root: &Path, runs: u32) -> Command {
+    with_runs(root, &["-p", "evenkeel-store", "--test", "crashes"], runs)
+}
+
 fn with_runs(root: &Path, target: &[&str], runs: u32) -> Command {
     let mut command = run::cargo(root, &[&["test", "--release"], target].concat());
     command.env("EVENKEEL_FUZZ_CASES", runs.to_string());
@@ -189,6 +202,8 @@ fn steps(root: &Path, scope: Scope) -> Vec<(&'static str, Step)> {
             steps.push(("seeds: scheduler", Step::Program(runs)));
             let histories = fuzz_histories_command(root, FUZZ_HISTORIES);
             steps.push(("seeds: histories", Step::Program(histories)));
+            let crashes = fuzz_crashes_command(root, FUZZ_CRASHES);
+            steps.push(("seeds: crashes", Step::Program(crashes)));
             steps.push(("scenarios", Step::Scenarios));
             steps.push(("mutations", Step::Mutations));
         }

@@ -428,7 +428,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_run_is_the_first_that_suffices_or_the_longest(used: Bits, sparse: Bits, wanted in 1_u32..200) {
+        fn a_run_is_the_first_that_suffices_or_the_longest(
+            used: Bits, sparse: Bits, wanted in 1_u32..200,
+        ) {
             let used = [0, 1, 2, 3].map(|word| used[word] & sparse[word]);
             let is_used = |block: u32| used[block as usize / 64] >> (block % 64) & 1 == 1;
             let mut runs = Vec::new();
