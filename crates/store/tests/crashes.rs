@@ -47,15 +47,26 @@ fn is(found: Version, version: Version) -> bool {
 #[derive(Clone, Debug)]
 struct Known {
     versions: Vec<Version>,
-    /// Requests that change it and are under way.
-    changing: bool,
+    /// Requests under way that change it.
+    changing: u32,
+    /// Several were under way together: either may have come last.
+    is_tangled: bool,
     /// The last one that is complete is at this place.
     complete: usize,
 }
 
 impl Default for Known {
     fn default() -> Self {
-        Self { versions: vec![0], changing: false, complete: 0 }
+        Self { versions: vec![0], changing: 0, is_tangled: false, complete: 0 }
+    }
+}
+
+impl Known {
+    /// A request that changes it begins.
+    fn begin(&mut self) {
+        self.is_tangled &= self.changing > 0;
+        self.changing += 1;
+        self.is_tangled |= self.changing > 1;
     }
 }
 
@@ -293,7 +304,7 @@ impl World {
                 match found {
                     Some(version) if known.versions.iter().any(|&known| is(version, known)) => {
                         let versions = vec![version];
-                        let known = Known { versions, changing: false, complete: 0 };
+                        let known = Known { versions, ..Known::default() };
                         self.volumes[number].blocks.insert(block, known);
                     }
                     found => self.fail(&format!(
@@ -456,9 +467,11 @@ impl World {
         let (offset, length) = (first * BLOCK, (count * BLOCK) as u32);
         let range = first..first + count;
         let model = &mut self.volumes[number];
-        let is_changing =
-            range.clone().any(|block| model.blocks.get(&block).is_some_and(|known| known.changing));
+        let is_changing = range
+            .clone()
+            .any(|block| model.blocks.get(&block).is_some_and(|known| known.changing > 0));
         let kind = self.random.below(10);
+        let is_changing = is_changing && !self.random.one_in(4);
         let (operation, buffer, pending) = match kind {
             0..=4 if !is_changing => {
                 let fua = kind == 0;
@@ -469,7 +482,7 @@ impl World {
                     fill(id, block, version, bytes);
                     let known = model.blocks.entry(block).or_default();
                     known.versions.push(version);
-                    known.changing = true;
+                    known.begin();
                 }
                 (Operation::Write { fua }, Some(buffer), Pending::Write { first, count, fua })
             }
@@ -480,7 +493,7 @@ impl World {
                 for block in range {
                     let known = model.blocks.entry(block).or_default();
                     known.versions.push(version);
-                    known.changing = true;
+                    known.begin();
                 }
                 let operation = match self.random.one_in(2) {
                     true => Operation::Discard { fua },
@@ -542,7 +555,10 @@ impl World {
             Pending::Write { first, count, fua } => {
                 for block in first..first + count {
                     let known = self.volumes[number].blocks.get_mut(&block).unwrap();
-                    known.changing = false;
+                    known.changing -= 1;
+                    if known.is_tangled {
+                        continue;
+                    }
                     known.complete = known.versions.len() - 1;
                     if fua {
                         known.versions.drain(..known.complete);
@@ -592,7 +608,8 @@ impl World {
         self.device = self.device.crash(&mut self.random);
         for model in &mut self.volumes {
             for known in model.blocks.values_mut() {
-                known.changing = false;
+                known.changing = 0;
+                known.is_tangled = false;
             }
         }
     }

@@ -18,7 +18,7 @@ const CHUNK_WORDS: usize = 8;
 const WORDS: usize = 4;
 /// A chunk with fewer free blocks is passed over while others have more: to look through it would
 /// cost more than it gives.
-const WORTH_LOOKING: u32 = CHUNK_BLOCKS / 8;
+const WORTH_LOOKING: u32 = CHUNK_BLOCKS / 16;
 /// Writes of so many blocks go to chunks that are free as a whole, if there are any.
 const LARGE: u32 = 16;
 
@@ -227,7 +227,7 @@ impl Space {
             if let Some(index) = self.current[is_large] {
                 let used = self.used(index).map_err(Lacking::Leaf)?;
                 match find_run(&used, wanted) {
-                    Some((start, length)) if length == wanted || is_large == 0 => {
+                    Some((start, length)) if length == wanted || is_large == 0 || !may_grow => {
                         return Ok(self.occupy(index, start, length));
                     }
                     _ => {}
@@ -235,11 +235,13 @@ impl Space {
                 self.current[is_large] = None;
                 self.count_chunk(index);
             }
-            let next = if is_large == 1 || self.partial.is_empty() {
-                self.empty.first().copied()
-            } else {
-                self.partial.first().copied()
+            let (empty, partial) = (self.empty.first(), self.partial.first());
+            let next = match is_large {
+                0 => partial.or(empty),
+                _ if may_grow => empty,
+                _ => empty.or(partial),
             };
+            let next = next.copied();
             if let Some(index) = next {
                 self.empty.remove(&index);
                 self.partial.remove(&index);

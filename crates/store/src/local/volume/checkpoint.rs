@@ -75,6 +75,11 @@ impl Checkpoint {
         self.stage != Stage::Idle
     }
 
+    /// Whether it waits for the moment at which everything is frozen.
+    pub fn is_preparing(&self) -> bool {
+        self.stage == Stage::Preparing
+    }
+
     pub fn completed(&self) -> u64 {
         self.completed
     }

@@ -94,56 +94,179 @@ impl Log {
     }
 }
 
-/// How far the present commit is.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-enum Stage {
-    #[default]
-    Idle,
-    /// Log blocks are being written: so many operations.
-    Writing(usize),
-    Syncing,
-}
-
 /// See the module's text.
+///
+/// Log blocks are written to an *open* commit until somebody asks for a flush; then they are
+/// flushed together.
 #[derive(Debug, Default)]
 pub(in crate::local) struct Commit {
-    stage: Stage,
-    /// Who waits for the present commit, and who for the next.
+    /// Log blocks were written since the last flush was begun.
+    is_open: bool,
+    /// Operations of theirs that are under way.
+    log_ops: usize,
+    /// Requests whose records are in the log, and which are not in the map yet.
+    unapplied: usize,
+    /// What was applied since the first of them was logged.
+    applied: Vec<(u64, u64)>,
+    /// Somebody waits for the flush.
+    wants_flush: bool,
+    /// Who waits for it, and what is free then.
     waiters: Vec<usize>,
-    next_waiters: Vec<usize>,
     retired: Vec<Run>,
-    /// The last log block of the present commit.
-    sequence: u64,
+    /// The flush that is under way: who waits for it, what is free then, the last log block before.
+    is_flushing: bool,
+    flushing_waiters: Vec<usize>,
+    flushing_retired: Vec<Run>,
+    flushing_sequence: u64,
+    /// Who waits for the batch to be written first.
+    next_waiters: Vec<usize>,
     has_failed: bool,
-    /// One is due as soon as the log has room.
+    /// The batch is to be written as soon as the log has room.
     is_wanted: bool,
+    /// Writes since the last flush was asked for, and between the two before.
+    writes_since_flush: u32,
+    writes_between: u32,
 }
 
+/// Flushes that come after so few writes are expected to go on like that.
+const EAGER_WRITES: u32 = 4;
+
 impl Commit {
+    pub fn new() -> Self {
+        Self { writes_between: u32::MAX, ..Self::default() }
+    }
+
+    /// Whether log blocks wait for a flush that nobody has asked for.
+    pub fn is_open(&self) -> bool {
+        self.is_open
+    }
+
     pub fn is_under_way(&self) -> bool {
-        self.stage != Stage::Idle
+        self.is_flushing || self.wants_flush || self.log_ops > 0 || self.unapplied > 0
     }
 
     pub fn take_waiters(&mut self) -> Vec<usize> {
         let mut waiters = std::mem::take(&mut self.waiters);
+        waiters.append(&mut self.flushing_waiters);
         waiters.append(&mut self.next_waiters);
         waiters
+    }
+
+    /// Blocks were changed in the map: those of writes whose records are in the log already may
+    /// come in another order there.
+    pub fn note_applied(&mut self, first: u64, count: u64) {
+        if self.unapplied > 0 {
+            self.applied.push((first, first + count));
+        }
+    }
+
+    /// Whether any of these blocks was changed since they were logged.
+    pub fn was_overtaken(&self, first: u64, count: u64) -> bool {
+        self.applied.iter().any(|&(from, to)| from < first + count && first < to)
+    }
+
+    /// A flush is asked for.
+    pub fn note_flush(&mut self) {
+        self.writes_between = std::mem::take(&mut self.writes_since_flush);
+    }
+
+    /// A write comes; whether a flush is expected soon.
+    pub fn note_write(&mut self) -> bool {
+        self.writes_since_flush = self.writes_since_flush.saturating_add(1);
+        self.writes_between <= EAGER_WRITES && self.writes_since_flush <= EAGER_WRITES
     }
 }
 
 impl Volume {
     /// A request waits until everything that is applied by now is durable.
     pub(super) fn wait_for_commit(&mut self, request: usize, disk: &mut dyn Disk) {
-        if self.batch.is_empty() {
-            match self.commit.stage {
-                // Everything is durable.
-                Stage::Idle => return self.end(request, Ok(())),
-                // What is being committed is all there is.
-                _ => return self.commit.waiters.push(request),
-            }
+        if !self.batch.is_empty() {
+            self.commit.next_waiters.push(request);
+            self.advance_commit(disk);
+        } else if self.commit.is_open {
+            self.commit.waiters.push(request);
+            self.commit.wants_flush = true;
+            self.flush_log(disk);
+        } else if self.commit.is_flushing {
+            // What is being flushed is all there is.
+            self.commit.flushing_waiters.push(request);
+        } else {
+            self.end(request, Ok(()));
         }
-        self.commit.next_waiters.push(request);
-        self.advance_commit(disk);
+    }
+
+    /// Writes the records of a write beside its data, if a flush is expected soon and the log has
+    /// room: then nothing but the flush is left to wait for.
+    pub(super) fn log_beside(&mut self, records: &[Record], disk: &mut dyn Disk) -> bool {
+        let left = CHUNK_BLOCKS - self.log.next % CHUNK_BLOCKS;
+        let bytes: usize = records.iter().map(Record::bytes).sum();
+        let fits = bytes <= BLOCK_BYTES - LOG_HEADER_BYTES
+            && (self.log.spare != 0 || left > COMMIT_BLOCKS_MAX as u32);
+        let may = fits
+            && self.batch.is_empty()
+            && !self.commit.wants_flush
+            && !self.checkpoint.is_preparing()
+            && !self.has_failed;
+        if may {
+            let mut encoded = Vec::new();
+            records.iter().for_each(|record| record.encode(&mut encoded));
+            let sequence = self.log.sequence;
+            let at = self.log.advance();
+            let block = self.log_block(sequence, &encoded);
+            self.write_log(vec![(at, block)], disk);
+            self.commit.unapplied += 1;
+        }
+        may
+    }
+
+    /// A write whose records are in the log is in the map now; what it replaced is free when that
+    /// is durable.
+    pub(super) fn applied_beside(&mut self, replaced: Vec<Run>, disk: &mut dyn Disk) {
+        self.commit.retired.extend(replaced);
+        self.commit.unapplied -= 1;
+        if self.commit.unapplied == 0 {
+            self.commit.applied.clear();
+        }
+        self.flush_log(disk);
+        if !self.commit.is_under_way() {
+            self.advance_checkpoint(disk);
+            self.advance_commit(disk);
+        }
+    }
+
+    /// Begins the flush of the open commit if it is wanted and everything is written.
+    fn flush_log(&mut self, disk: &mut dyn Disk) {
+        let Commit { is_flushing, wants_flush, log_ops, unapplied, .. } = self.commit;
+        if is_flushing || !wants_flush || log_ops > 0 || unapplied > 0 {
+            return;
+        }
+        if self.commit.has_failed {
+            return self.fail();
+        }
+        let commit = &mut self.commit;
+        (commit.is_open, commit.wants_flush, commit.is_flushing) = (false, false, true);
+        commit.flushing_sequence = self.log.sequence - 1;
+        commit.flushing_waiters = std::mem::take(&mut commit.waiters);
+        commit.flushing_retired = std::mem::take(&mut commit.retired);
+        self.sync_op(Purpose::CommitSync, disk);
+    }
+
+    fn write_log(&mut self, blocks: Vec<(u32, Vec<u8>)>, disk: &mut dyn Disk) {
+        self.commit.is_open = true;
+        for run in blocks.chunk_by(|a, b| a.0 + 1 == b.0) {
+            let (block, bytes) = joined(run);
+            let mut buffer = Buffer::new(bytes.len());
+            buffer.bytes_mut()[..bytes.len()].copy_from_slice(&bytes);
+            self.commit.log_ops += 1;
+            let run = Run { block, count: (bytes.len() / BLOCK_BYTES) as u32 };
+            self.write_op(Purpose::Log, run, buffer, disk);
+        }
+        if self.log.spare == 0
+            && let Ok(chunk) = self.space.take_chunk()
+        {
+            // Early, while there is one: without it the volume would stop.
+            self.log.spare = chunk;
+        }
     }
 
     /// Begins a commit if one is due and none is under way, and a checkpoint likewise.
@@ -161,9 +284,9 @@ impl Volume {
         }
     }
 
-    /// Begins a commit of the batch, unless one is under way.
+    /// Begins a commit of the batch, unless a flush is under way or waited for.
     pub(super) fn begin_commit(&mut self, disk: &mut dyn Disk) {
-        if self.commit.is_under_way() || self.has_failed {
+        if self.commit.is_flushing || self.commit.wants_flush || self.has_failed {
             return;
         }
         self.commit.is_wanted = true;
@@ -217,30 +340,13 @@ impl Volume {
             let at = self.log.advance();
             blocks.push((at, self.log_block(sequence, &records)));
         }
-        if self.log.spare == 0
-            && let Ok(chunk) = self.space.take_chunk()
-        {
-            // Early, while there is one: without it the volume would stop.
-            self.log.spare = chunk;
-        }
-        self.commit.sequence = self.log.sequence - 1;
         if self.batch.is_empty() {
             self.commit.waiters.append(&mut self.commit.next_waiters);
             self.commit.retired.append(&mut self.batch.retired);
         }
-        let runs: Vec<(u32, Vec<u8>)> =
-            blocks.chunk_by(|a, b| a.0 + 1 == b.0).map(joined).collect();
-        self.commit.stage = Stage::Writing(runs.len());
-        for (block, bytes) in runs {
-            let mut buffer = Buffer::new(bytes.len());
-            buffer.bytes_mut()[..bytes.len()].copy_from_slice(&bytes);
-            let run = Run { block, count: (bytes.len() / BLOCK_BYTES) as u32 };
-            self.write_op(Purpose::Log, run, buffer, disk);
-        }
-        if self.commit.stage == Stage::Writing(0) {
-            self.commit.stage = Stage::Syncing;
-            self.sync_op(Purpose::CommitSync, disk);
-        }
+        self.commit.wants_flush = true;
+        self.write_log(blocks, disk);
+        self.flush_log(disk);
     }
 
     /// A log block with these records; the log has gone on behind it already.
@@ -261,33 +367,30 @@ impl Volume {
 
     pub(super) fn log_done(&mut self, result: Result<(), Failure>, disk: &mut dyn Disk) {
         self.commit.has_failed |= result.is_err();
-        let Stage::Writing(left) = self.commit.stage else { return };
-        if left > 1 {
-            self.commit.stage = Stage::Writing(left - 1);
-        } else if self.commit.has_failed {
-            self.commit.stage = Stage::Idle;
-            self.fail();
-        } else {
-            self.commit.stage = Stage::Syncing;
-            self.sync_op(Purpose::CommitSync, disk);
+        self.commit.log_ops -= 1;
+        self.flush_log(disk);
+        if !self.commit.is_under_way() {
+            self.advance_checkpoint(disk);
+            self.advance_commit(disk);
         }
     }
 
     pub(super) fn commit_synced(&mut self, result: Result<(), Failure>, disk: &mut dyn Disk) {
-        self.commit.stage = Stage::Idle;
+        self.commit.is_flushing = false;
         if result.is_err() {
             return self.fail();
         }
-        self.log.durable = self.commit.sequence;
+        self.log.durable = self.commit.flushing_sequence;
         // Somebody may have given back a chunk meanwhile: it is asked for again.
         self.is_full = false;
-        let freed = !self.commit.retired.is_empty();
-        for run in std::mem::take(&mut self.commit.retired) {
+        let freed = !self.commit.flushing_retired.is_empty();
+        for run in std::mem::take(&mut self.commit.flushing_retired) {
             self.space.release(run);
         }
-        for request in std::mem::take(&mut self.commit.waiters) {
+        for request in std::mem::take(&mut self.commit.flushing_waiters) {
             self.end(request, Ok(()));
         }
+        self.flush_log(disk);
         self.advance_checkpoint(disk);
         if freed || !self.stalled.is_empty() {
             for request in std::mem::take(&mut self.stalled) {

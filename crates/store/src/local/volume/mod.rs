@@ -22,7 +22,7 @@ use super::device::Device;
 use super::format::{Anchor, Identity};
 use super::space::{Run, Space};
 use super::tree::{FANOUT, Missing, Tree, height_for, page_from};
-use super::{BLOCK_BYTES, checksum};
+use super::{BLOCK_BYTES, CHUNK_BLOCKS, checksum};
 use crate::buffer::Buffer;
 use crate::disk::{Disk, DiskAction, DiskDone, DiskOp};
 use crate::{Completion, Geometry, Store, Submission};
@@ -51,6 +51,9 @@ impl Default for Bounds {
         Self { map_pages: 16_384, dirty_pages: 2_048, log_blocks: 2_048, batch_bytes: 64 << 10 }
     }
 }
+
+/// Chunks that a volume may have beyond its size and an eighth of it: for log and pages.
+const SPARE_CHUNKS: u64 = 8;
 
 /// Gives a volume more chunks of the pool. An answer may take a while; no call blocks.
 pub trait Chunks: Send {
@@ -187,7 +190,7 @@ impl Volume {
             is_full: false,
             log: Log::new(anchor.log, anchor.sequence),
             batch: Batch::default(),
-            commit: Commit::default(),
+            commit: Commit::new(),
             checkpoint: Checkpoint::new(anchor.checkpoint),
             data_blocks: anchor.data_blocks,
             requests: Vec::new(),
@@ -213,6 +216,13 @@ impl Volume {
     #[must_use]
     pub fn data_blocks(&self) -> u64 {
         self.data_blocks
+    }
+
+    /// Whether data may go to another chunk of the pool: the volume has no more than an eighth
+    /// beyond its size, and a few.
+    fn may_grow(&self) -> bool {
+        let size = self.size.0.div_ceil(BLOCK_BYTES as u64 * u64::from(CHUNK_BLOCKS));
+        !self.is_full && (self.space.chunks() as u64) < size + size / 8 + SPARE_CHUNKS
     }
 
     fn begin_op(&mut self, op: Op, buffer: Option<Buffer>, disk: &mut dyn Disk) {
@@ -321,10 +331,12 @@ impl Volume {
     /// A request needs free blocks: another chunk is asked for, and what is retired is committed.
     fn stall(&mut self, request: usize, disk: &mut dyn Disk) {
         self.stalled.push_back(request);
-        if !self.is_full {
+        if self.may_grow() {
             self.chunks.ask();
+            self.take_chunks(disk);
+        } else {
+            self.make_room(disk);
         }
-        self.take_chunks(disk);
     }
 
     /// Takes chunks that have come, and goes on with what waited for them.
@@ -363,7 +375,7 @@ impl Volume {
     /// Nobody gives more chunks: what is retired becomes free by a commit or a checkpoint; without
     /// either, the requests that wait have no space.
     fn make_room(&mut self, disk: &mut dyn Disk) {
-        if !self.batch.is_empty() || self.commit.is_under_way() {
+        if !self.batch.is_empty() || self.commit.is_open() || self.commit.is_under_way() {
             self.advance_commit(disk);
             self.begin_commit(disk);
             return;

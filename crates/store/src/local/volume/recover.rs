@@ -182,7 +182,7 @@ impl Volume {
             Record::Unmap { first, count } => self.repeat(|volume| volume.unmap(first, count)),
             Record::Map { first, block, checksums } if is_durable => {
                 let run = Run { block, count: checksums.len() as u32 };
-                self.repeat(|volume| volume.apply_runs(first, &[run], &checksums))
+                self.replay_map(first, run, &checksums)
             }
             Record::Map { first, block, checksums } => {
                 let mut bytes = vec![0; checksums.len() * BLOCK_BYTES];
@@ -190,14 +190,32 @@ impl Volume {
                 let data = bytes.chunks(BLOCK_BYTES).map(checksum);
                 for (at, (found, sum)) in (0_u32..).zip(data.zip(checksums)) {
                     if found == sum {
-                        let (first, run) =
-                            (first + u64::from(at), Run { block: block + at, count: 1 });
-                        self.repeat(|volume| volume.apply_runs(first, &[run], &[sum]))?;
+                        let run = Run { block: block + at, count: 1 };
+                        self.replay_map(first + u64::from(at), run, &[sum])?;
                     }
                 }
                 Ok(())
             }
         }
+    }
+
+    /// Changes the map as a record says. Blocks that are there already stay as they are: a write
+    /// that another one overtook is in the log twice.
+    fn replay_map(&mut self, first: u64, run: Run, sums: &[u32]) -> io::Result<()> {
+        for (at, &checksum) in (0_u32..).zip(sums) {
+            let run = Run { block: run.block + at, count: 1 };
+            let sum = Pointer { block: 0, checksum };
+            self.repeat(|volume| {
+                let block = first + u64::from(at);
+                if volume.maps_to(block, run.block)? {
+                    return Ok(());
+                }
+                let replaced = volume.change_map(block, &[run], &[sum])?;
+                volume.batch.retired.extend(replaced);
+                Ok(())
+            })?;
+        }
+        Ok(())
     }
 
     /// Repeats a change until the pages that it needs are in memory.

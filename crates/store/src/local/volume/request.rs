@@ -40,6 +40,8 @@ pub(super) struct Request {
     parts_left: usize,
     failure: Option<Failure>,
     tries: u32,
+    /// Its records were written to the log beside its data.
+    is_logged: bool,
     extents: Vec<Extent>,
 }
 
@@ -54,6 +56,7 @@ impl Request {
             parts_left: 0,
             failure: None,
             tries: 0,
+            is_logged: false,
             extents: Vec::new(),
         }
     }
@@ -114,6 +117,11 @@ impl Volume {
 
     /// Ends a request that cannot go on; blocks that it took are free again.
     pub(super) fn abandon(&mut self, number: usize, failure: Failure) {
+        if self.requests[number].as_ref().is_some_and(|request| request.is_logged) {
+            // The log names data that is not there: nothing may be made durable behind it.
+            self.end(number, Err(failure));
+            return self.fail();
+        }
         if let Some(request) = &mut self.requests[number]
             && matches!(request.submission.operation, Operation::Write { .. })
         {
@@ -134,8 +142,11 @@ impl Volume {
             (_, Stage::Transfer | Stage::Commit) => Ok(Step::Next(Next::Nothing)),
             (Operation::Read, _) => self.begin_read(number, request, disk),
             (Operation::Write { .. }, Stage::Begin) => self.begin_write(number, request, disk),
-            (Operation::Write { .. }, Stage::Apply) => self.apply_write(request),
-            (Operation::Flush, _) => Ok(Step::Durable),
+            (Operation::Write { .. }, Stage::Apply) => self.apply_write(request, disk),
+            (Operation::Flush, _) => {
+                self.commit.note_flush();
+                Ok(Step::Durable)
+            }
             (Operation::Discard { .. } | Operation::WriteZeroes { .. }, _) => self.clear(request),
             (Operation::BlockStatus, _) => self.status(request),
             (Operation::Cache, _) => Ok(Step::Ended),
@@ -202,7 +213,7 @@ impl Volume {
         request: &mut Request,
         disk: &mut dyn Disk,
     ) -> Result<Step, Refused> {
-        let (_, count) = self.blocks_of(request.submission.offset, request.submission.length);
+        let (first, count) = self.blocks_of(request.submission.offset, request.submission.length);
         if request.pointers.is_empty() {
             let payload = request.submission.buffer.as_ref().ok_or(Failure::Invalid)?;
             let bytes = &payload.bytes()[..count as usize * BLOCK_BYTES];
@@ -211,8 +222,9 @@ impl Volume {
                 .map(|block| Pointer { block: 0, checksum: checksum(block) });
             request.pointers.extend(sums);
         }
+        let may_grow = self.may_grow();
         while request.blocks_done < count {
-            match self.space.take(count - request.blocks_done, !self.is_full) {
+            match self.space.take(count - request.blocks_done, may_grow) {
                 Ok(run) => {
                     request.blocks_done += run.count;
                     request.runs.push(run);
@@ -223,6 +235,11 @@ impl Volume {
         }
         request.stage = Stage::Transfer;
         request.parts_left = request.runs.len();
+        let is_eager = self.commit.note_write() || request.wants_durable();
+        if is_eager && self.is_in_memory(first, count) {
+            let records = records(first, &request.runs, &request.pointers);
+            request.is_logged = self.log_beside(&records, disk);
+        }
         if let [run] = request.runs[..] {
             let buffer = request.submission.buffer.take().ok_or(Failure::Invalid)?;
             self.write_op(Purpose::Data { request: number, part: 0 }, run, buffer, disk);
@@ -308,51 +325,58 @@ impl Volume {
         self.advance(number, disk);
     }
 
-    fn apply_write(&mut self, request: &mut Request) -> Result<Step, Refused> {
+    /// Whether the pages of the map for these blocks are in memory.
+    fn is_in_memory(&mut self, first: u64, count: u32) -> bool {
+        let last = first + u64::from(count) - 1;
+        self.pointer(first).is_ok() && self.pointer(last).is_ok()
+    }
+
+    fn apply_write(&mut self, request: &mut Request, disk: &mut dyn Disk) -> Result<Step, Refused> {
         let (first, _) = self.blocks_of(request.submission.offset, request.submission.length);
+        let count = request.pointers.len() as u64;
+        let is_overtaken = self.commit.was_overtaken(first, count);
+        let replaced = self.change_map(first, &request.runs, &request.pointers)?;
         let runs = std::mem::take(&mut request.runs);
-        let sums: Vec<u32> = request.pointers.iter().map(|pointer| pointer.checksum).collect();
-        let applied = self.apply_runs(first, &runs, &sums);
-        request.runs = runs;
-        applied?;
-        request.runs.clear();
+        let is_logged = std::mem::take(&mut request.is_logged);
+        if is_logged && !is_overtaken {
+            self.applied_beside(replaced, disk);
+        } else {
+            // If it is in the log already, another write of these blocks is behind it there, and
+            // before it in the map: it is logged once more.
+            self.batch.retired.extend(replaced);
+            records(first, &runs, &request.pointers).into_iter().for_each(|it| self.batch.push(it));
+            if is_logged {
+                self.applied_beside(Vec::new(), disk);
+            }
+        }
         Ok(if request.wants_durable() { Step::Durable } else { Step::Ended })
     }
 
+    /// Whether the map names this block of the pool for a block of the volume.
+    pub(super) fn maps_to(&mut self, at: u64, block: u32) -> Result<bool, Refused> {
+        let pointer = self.pointer(at).map_err(|page| Refused::Next(map(page)))?;
+        Ok(pointer.block == block)
+    }
+
     /// Changes the map: blocks of the volume from `first` on are in these runs. All of it, or
-    /// nothing.
-    pub(in crate::local) fn apply_runs(
+    /// nothing. The runs that are replaced stay busy.
+    pub(super) fn change_map(
         &mut self,
         first: u64,
         runs: &[Run],
-        sums: &[u32],
-    ) -> Result<(), Refused> {
+        sums: &[Pointer],
+    ) -> Result<Vec<Run>, Refused> {
         let replaced = self.prepare(first, sums.len() as u64, true)?;
         for &run in runs {
             self.space.commit(run).map_err(|page| Refused::Next(space(page)))?;
         }
         let places = runs.iter().flat_map(|run| run.block..run.block + run.count);
-        for ((block, place), &sum) in (first..).zip(places).zip(sums) {
-            let pointer = Pointer { block: place, checksum: sum };
-            self.set_pointer(block, pointer)?;
+        for ((at, block), pointer) in (first..).zip(places).zip(sums) {
+            self.set_pointer(at, Pointer { block, ..*pointer })?;
         }
-        self.retire(replaced)?;
-        let mut at = 0;
-        for run in runs {
-            let mut run = *run;
-            while run.count > 0 {
-                let count = run.count.min(RECORD_BLOCKS_MAX as u32);
-                let checksums = sums[at..at + count as usize].to_vec();
-                self.batch.push(Record::Map {
-                    first: first + at as u64,
-                    block: run.block,
-                    checksums,
-                });
-                at += count as usize;
-                run = Run { block: run.block + count, count: run.count - count };
-            }
-        }
-        Ok(())
+        self.retire(&replaced)?;
+        self.commit.note_applied(first, sums.len() as u64);
+        Ok(replaced)
     }
 
     /// Sees to it that everything is in memory that a change of these blocks needs; the runs that
@@ -384,11 +408,10 @@ impl Volume {
         Ok(())
     }
 
-    /// Gives back the blocks that a change has replaced, when it is durable.
-    fn retire(&mut self, replaced: Vec<Run>) -> Result<(), Refused> {
-        for run in replaced {
+    /// Gives back the blocks that a change has replaced; they stay busy until it is durable.
+    fn retire(&mut self, replaced: &[Run]) -> Result<(), Refused> {
+        for &run in replaced {
             self.space.retire(run).map_err(|page| Refused::Next(space(page)))?;
-            self.batch.retired.push(run);
         }
         Ok(())
     }
@@ -414,7 +437,9 @@ impl Volume {
         for block in first..first + u64::from(count) {
             self.set_pointer(block, Pointer::default())?;
         }
-        self.retire(replaced)?;
+        self.retire(&replaced)?;
+        self.commit.note_applied(first, count.into());
+        self.batch.retired.extend(replaced);
         self.batch.push(Record::Unmap { first, count });
         Ok(())
     }
@@ -457,6 +482,23 @@ impl From<Failure> for Refused {
     fn from(failure: Failure) -> Self {
         Self::Failure(failure)
     }
+}
+
+/// What the log says of blocks from `first` on that are in these runs.
+fn records(first: u64, runs: &[Run], sums: &[Pointer]) -> Vec<Record> {
+    let (mut records, mut at) = (Vec::new(), 0);
+    for run in runs {
+        let mut run = *run;
+        while run.count > 0 {
+            let count = run.count.min(RECORD_BLOCKS_MAX as u32);
+            let sums = &sums[at..at + count as usize];
+            let checksums = sums.iter().map(|pointer| pointer.checksum).collect();
+            records.push(Record::Map { first: first + at as u64, block: run.block, checksums });
+            at += count as usize;
+            run = Run { block: run.block + count, count: run.count - count };
+        }
+    }
+    records
 }
 
 /// Fills blocks of a read with zeroes.
