@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A request that needs a page of a tree that is not in memory waits for it; one that needs free
-//! blocks waits for a chunk, or for a commit that frees some. [`commit`] makes changes durable, and
-//! [`checkpoint`] writes the trees.
+//! blocks waits for a chunk, or for a commit that frees some. `commit` makes changes durable, and
+//! `checkpoint` writes the trees.
 
 mod checkpoint;
 mod commit;
