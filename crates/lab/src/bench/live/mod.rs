@@ -1,8 +1,9 @@
 //! A live scenario: the same volumes, limits, instances and clients as in virtual time, on a
 //! running server, and judged by the same expectations.
 //!
-//! [`run`] is given a [`Host`] that makes the volumes. What its clients are decides the [`Method`]
-//! by which a case is driven: a database, programs, batches, a program on files, or plain requests.
+//! [`run`](fn@run) is given a [`Host`] that makes the volumes. What its clients are decides the
+//! `Method` by which a case is driven: a database, programs, batches, a program on files, or plain
+//! requests.
 
 mod database;
 mod files;
