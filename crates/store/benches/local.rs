@@ -40,7 +40,24 @@ struct Load {
     is_random: bool,
 }
 
-const LOADS: [Load; 7] = [
+/// The volume is aged by the random writes in the midst of them.
+const LOADS: [Load; 9] = [
+    Load {
+        name: "256 KiB sequential write, 8 deep",
+        writes: true,
+        flushes: false,
+        bytes: 256 << 10,
+        depth: 8,
+        is_random: false,
+    },
+    Load {
+        name: "256 KiB sequential read, 8 deep",
+        writes: false,
+        flushes: false,
+        bytes: 256 << 10,
+        depth: 8,
+        is_random: false,
+    },
     Load {
         name: "4 KiB random read, 1 deep",
         writes: false,
@@ -82,16 +99,16 @@ const LOADS: [Load; 7] = [
         is_random: true,
     },
     Load {
-        name: "256 KiB sequential write, 8 deep",
-        writes: true,
+        name: "256 KiB sequential read, aged, 8 deep",
+        writes: false,
         flushes: false,
         bytes: 256 << 10,
         depth: 8,
         is_random: false,
     },
     Load {
-        name: "256 KiB sequential read, 8 deep",
-        writes: false,
+        name: "256 KiB sequential write, aged, 8 deep",
+        writes: true,
         flushes: false,
         bytes: 256 << 10,
         depth: 8,
