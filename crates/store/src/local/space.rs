@@ -155,6 +155,15 @@ impl Space {
         }
     }
 
+    /// Makes the tree high enough for the volume's chunks: it owns more than the last checkpoint knew
+    /// if it got some since.
+    ///
+    /// # Errors
+    /// The page of the tree that must be in memory first.
+    pub fn fit(&mut self) -> Result<(), Missing> {
+        self.tree.grow((self.chunks.len() as u64).div_ceil(u64::from(LEAF_CHUNKS)).max(1))
+    }
+
     /// Takes a chunk that the pool has given to the volume, durably.
     ///
     /// # Errors

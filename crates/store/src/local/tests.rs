@@ -3,9 +3,11 @@
 use super::device::{Device, FileDevice};
 use super::pool::{Layout, LocalPool};
 use super::volume::Bounds;
+use crate::buffer::Buffer;
 use crate::conformance::{self, RingDisk};
-use crate::{Pool, StoreError, Submission};
+use crate::{Pool, Store, StoreError, Submission};
 use evenkeel_core::ids::VolumeId;
+use evenkeel_core::request::Operation;
 use evenkeel_core::units::ByteCount;
 use std::sync::Arc;
 
@@ -65,4 +67,38 @@ fn volumes_outlive_the_pool_that_made_them() {
     drop(again.open(id, ByteCount(8 << 20)).unwrap());
     again.delete(id).unwrap();
     assert_eq!(again.list().unwrap(), []);
+}
+
+/// A volume that got more chunks than the last checkpoint knew keeps them apart when it is opened
+/// again: a leaf of the space tree describes 64.
+#[test]
+fn chunks_that_no_checkpoint_knows_are_kept_apart() {
+    const MIB: usize = 1 << 20;
+    let (_file, device) = device();
+    let layout = Layout { chunks_max: 240, ..LAYOUT };
+    LocalPool::init(device.as_ref(), &layout).unwrap();
+    let pool = LocalPool::open(device, Bounds::default()).unwrap();
+    let (id, size) = (VolumeId::from_bits(9), ByteCount(100 << 20));
+    pool.create(id, size).unwrap();
+    let run = |store: &mut dyn Store, operation, part: usize, value: u8| {
+        let mut buffer = Buffer::new(MIB);
+        buffer.bytes_mut().fill(value);
+        let (offset, length) = ((part * MIB) as u64, MIB as u32);
+        let submission = Submission { ticket: 1, operation, offset, length, buffer: Some(buffer) };
+        let done = conformance::blocking(store, submission);
+        assert_eq!(done.result, Ok(()), "part {part}");
+        done.buffer.unwrap().bytes()[0]
+    };
+    for round in 0..3 {
+        let value = |part: usize| (round * 90 + part) as u8;
+        let mut store = pool.open(id, size).unwrap();
+        for part in 0..90 {
+            run(store.as_mut(), Operation::Write { fua: true }, part, value(part));
+        }
+        drop(store);
+        let mut store = pool.open(id, size).unwrap();
+        for part in 0..90 {
+            assert_eq!(run(store.as_mut(), Operation::Read, part, 0), value(part), "part {part}");
+        }
+    }
 }

@@ -162,6 +162,10 @@ impl Tree {
     /// The page on the way to it, or itself, that is not in memory.
     pub fn leaf(&mut self, leaf: u64) -> Result<Option<&Arc<Page>>, Missing> {
         let height = self.height;
+        if leaf >> (FANOUT_BITS * height) != 0 {
+            // What lies beyond the root was never written.
+            return Ok(None);
+        }
         let Some(mut node) = self.top.as_mut() else {
             return match self.root.block {
                 0 => Ok(None),
@@ -193,6 +197,7 @@ impl Tree {
     /// As [`Self::leaf`].
     pub fn leaf_mut(&mut self, leaf: u64) -> Result<&mut Page, Missing> {
         let height = self.height;
+        debug_assert_eq!(leaf >> (FANOUT_BITS * height), 0, "the tree was not grown");
         if self.top.is_none() && self.root.block != 0 {
             return Err(Missing { level: height, index: 0, pointer: self.root });
         }

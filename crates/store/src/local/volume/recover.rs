@@ -118,6 +118,7 @@ impl Volume {
         volume.log.next = tail.next;
         volume.log.chunks = tail.chunks.clone();
         volume.log.blocks = tail.blocks;
+        volume.fit_space().map_err(failed("read the space tree"))?;
         for &chunk in &tail.chunks {
             volume.hold_log(chunk)?;
         }
@@ -141,6 +142,14 @@ impl Volume {
         volume.log.durable = volume.log.sequence - 1;
         volume.checkpoint_now().map_err(failed("write a checkpoint"))?;
         Ok(volume)
+    }
+
+    /// Makes the space tree high enough for all chunks that the volume owns.
+    fn fit_space(&mut self) -> io::Result<()> {
+        while let Err(page) = self.space.fit() {
+            self.fetch(Wanted { which: Which::Space, page })?;
+        }
+        Ok(())
     }
 
     /// A chunk with log is in use as a whole.

@@ -159,12 +159,7 @@ impl Volume {
 
     /// What the map says of a block.
     fn pointer(&mut self, block: u64) -> Result<Pointer, Missing> {
-        // What lies beyond the root was never written.
-        let leaf = block / FANOUT;
-        if leaf >> (9 * self.map.height()) != 0 {
-            return Ok(Pointer::default());
-        }
-        let page = self.map.leaf(leaf)?;
+        let page = self.map.leaf(block / FANOUT)?;
         Ok(page
             .map_or(Pointer::default(), |page| Pointer::from_bits(page[(block % FANOUT) as usize])))
     }
