@@ -155,8 +155,8 @@ impl Space {
         }
     }
 
-    /// Makes the tree high enough for the volume's chunks: it owns more than the last checkpoint knew
-    /// if it got some since.
+    /// Makes the tree high enough for the volume's chunks: it owns more than the last checkpoint
+    /// knew if it got some since.
     ///
     /// # Errors
     /// The page of the tree that must be in memory first.

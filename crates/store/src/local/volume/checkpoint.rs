@@ -117,7 +117,8 @@ impl Volume {
         }
     }
 
-    fn wait_for_space(&mut self, page: Missing, disk: &mut dyn Disk) {
+    /// Reads a page of the space tree for the checkpoint, the log, or a chunk that has come.
+    pub(super) fn wait_for_space(&mut self, page: Missing, disk: &mut dyn Disk) {
         let wanted = Wanted { which: Which::Space, page };
         match self.lost.contains_key(&wanted) {
             true => self.fail(),
@@ -292,9 +293,7 @@ impl Volume {
         for run in std::mem::take(&mut self.checkpoint.released) {
             self.space.release(run);
         }
-        for request in std::mem::take(&mut self.stalled) {
-            self.advance(request, disk);
-        }
+        self.retry_stalled(disk);
         self.advance_commit(disk);
     }
 

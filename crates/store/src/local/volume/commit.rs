@@ -2,7 +2,7 @@
 //! everybody who waited is answered. One commit is under way at a time; what comes meanwhile shares
 //! the next.
 
-use super::{Purpose, Volume, Waiter, Wanted, Which};
+use super::{Purpose, Volume};
 use crate::buffer::Buffer;
 use crate::disk::Disk;
 use crate::local::format::{LOG_HEADER_BYTES, LogHead, Record};
@@ -308,11 +308,7 @@ impl Volume {
                 true
             }
             Err(Lacking::Leaf(page)) => {
-                let wanted = Wanted { which: Which::Space, page };
-                match self.lost.contains_key(&wanted) {
-                    true => self.fail(),
-                    false => self.wait_for(wanted, Waiter::Volume, disk),
-                }
+                self.wait_for_space(page, disk);
                 false
             }
             Err(Lacking::Chunk) if self.is_full => {
@@ -383,7 +379,6 @@ impl Volume {
         self.log.durable = self.commit.flushing_sequence;
         // Somebody may have given back a chunk meanwhile: it is asked for again.
         self.is_full = false;
-        let freed = !self.commit.flushing_retired.is_empty();
         for run in std::mem::take(&mut self.commit.flushing_retired) {
             self.space.release(run);
         }
@@ -392,11 +387,7 @@ impl Volume {
         }
         self.flush_log(disk);
         self.advance_checkpoint(disk);
-        if freed || !self.stalled.is_empty() {
-            for request in std::mem::take(&mut self.stalled) {
-                self.advance(request, disk);
-            }
-        }
+        self.retry_stalled(disk);
         self.advance_commit(disk);
     }
 

@@ -363,11 +363,16 @@ impl Volume {
         }
     }
 
-    /// Goes on with the requests that waited for free blocks, and with the log if it did.
-    fn resume(&mut self, disk: &mut dyn Disk) {
+    /// Goes on with the requests that waited for free blocks.
+    fn retry_stalled(&mut self, disk: &mut dyn Disk) {
         for request in std::mem::take(&mut self.stalled) {
             self.advance(request, disk);
         }
+    }
+
+    /// Goes on with the requests that waited for free blocks, and with the log if it did.
+    fn resume(&mut self, disk: &mut dyn Disk) {
+        self.retry_stalled(disk);
         self.advance_checkpoint(disk);
         self.advance_commit(disk);
     }
