@@ -83,8 +83,10 @@ impl Request {
 /// How a request can fail, in the words every protocol can translate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failure {
-    /// The device below failed, or what it returned is not what was written.
+    /// The device below failed.
     Io,
+    /// What the device returned is not what was written: its checksum does not fit.
+    Rotten,
     /// No space is left below.
     NoSpace,
     /// The range or the flags make no sense for this volume.

@@ -167,7 +167,10 @@ impl EngineAgent {
         // home. Nothing that was grown is.
         self.settle_hosts(&mut placement, home, &state)?;
         let geometry = Geometry { size: state.size, ..entry.geometry };
-        if home == entry.home {
+        // Whoever uses it from now on has seen that something could not be made durable.
+        let is_anew = entry.attachments.is_empty() && !state.attachments.is_empty();
+        let reopens = is_anew && self.ask(entry.home, |ack| Message::MustReopen(id, ack))?;
+        if home == entry.home && !reopens {
             // Before its home hears of it, so that no host that is being detached slips in
             // meanwhile. A client that already sees the new size can only be told that the range is
             // not there yet.
@@ -182,7 +185,14 @@ impl EngineAgent {
         // Nobody may come to the old home any more, nor to the new one before it is there.
         let attachments = Vec::new();
         self.directory.insert(id, Entry { home: entry.home, geometry, attachments });
+        let open = || self.pool.open(id, state.size);
         let held = match self.ask(entry.home, |ack| Message::Release(id, ack))? {
+            Some(released) if reopens => {
+                Held::Released(released.reopen(open).map_err(|error| {
+                    self.directory.remove(id);
+                    failed(error)
+                })?)
+            }
             Some(released) => Held::Released(released),
             // It was released to somebody who no longer waited, and so closed.
             None => Held::Opened(self.pool.open(id, state.size).map_err(failed)?),

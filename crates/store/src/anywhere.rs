@@ -310,6 +310,18 @@ impl Store for Anywhere {
     fn resized(&mut self, size: ByteCount) {
         self.inner.resized(size);
     }
+
+    fn is_idle(&self) -> bool {
+        self.inner.is_idle()
+    }
+
+    fn close(&mut self, disk: &mut dyn Disk) {
+        self.inner.close(disk);
+    }
+
+    fn must_reopen(&self) -> bool {
+        self.inner.must_reopen()
+    }
 }
 
 #[cfg(test)]

@@ -13,8 +13,9 @@
 //! - Requests in flight together may take effect in any order. Order is the caller's business.
 //! - `submit` never blocks on the device: work goes to the [`Disk`] it is handed, and results come
 //!   back through `disk_done`. A store with threads or timers of its own has the disk wait for an
-//!   eventfd or a timerfd there ([`disk::DiskAction::Readable`]) and is woken by it. It does so
-//!   only while it owes a completion: a store that owes none may be dropped at any time.
+//!   eventfd or a timerfd there ([`disk::DiskAction::Readable`]) and is woken by it.
+//! - A store that owes no completion may still have work on the disk, for itself. It is dropped, or
+//!   goes to another disk, when [`Store::is_idle`] says that it has none; such work ends by itself.
 //! - What was never written, or was discarded or zeroed, reads as zeroes.
 //!
 //! [`conformance`] checks all of this; every store's tests call it.
@@ -116,6 +117,21 @@ pub trait Store: Send {
 
     /// Takes note that the volume was grown by [`Pool::resize`] to `size`.
     fn resized(&mut self, size: ByteCount);
+
+    /// Whether nothing of it is on the disk: neither for a request nor for itself.
+    fn is_idle(&self) -> bool {
+        true
+    }
+
+    /// Begins to bring the volume to rest, for an opening that has less to do: nothing is submitted
+    /// from here on, and all requests are complete. It is done when [`Self::is_idle`] says so.
+    fn close(&mut self, _: &mut dyn Disk) {}
+
+    /// Whether it refuses changes until it is opened anew, because something could not be made
+    /// durable.
+    fn must_reopen(&self) -> bool {
+        false
+    }
 }
 
 /// Makes and opens volumes. Calls may block; the data plane makes them outside its reactors.

@@ -231,7 +231,7 @@ impl World {
                             && version_of(*id, block, bytes)
                                 .is_some_and(|found| is(found, known.versions[0]))
                     }
-                    Err(failure) => rotten.contains(&block) && failure == Failure::Io,
+                    Err(failure) => rotten.contains(&block) && failure == Failure::Rotten,
                 };
                 if !is_right {
                     self.fail(&format!(

@@ -168,7 +168,13 @@ fn volume_report() -> impl Strategy<Value = VolumeReport> {
                 bytes_written,
                 flushes,
                 exceeded,
-                errors: IoErrors { device, no_space, flush_failed },
+                errors: IoErrors {
+                    device,
+                    no_space,
+                    rotten: device ^ no_space,
+                    is_rotten: !flush_failed,
+                    flush_failed,
+                },
                 contract: Contract { seconds, missed },
             }
         },

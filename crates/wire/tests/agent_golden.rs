@@ -103,7 +103,13 @@ fn report() -> Report {
             bytes_written: 5,
             flushes: 6,
             exceeded: EXCEEDED,
-            errors: IoErrors { device: 7, no_space: 8, flush_failed: true },
+            errors: IoErrors {
+                device: 7,
+                no_space: 8,
+                rotten: 9,
+                is_rotten: false,
+                flush_failed: true,
+            },
             contract: Contract { seconds: 10, missed: 9 },
         }],
         hosts: vec![HostReport {
@@ -256,8 +262,8 @@ fn what_is_wrong_is_named_with_its_field_and_offset() {
     for (error, words) in [
         (change(&delete, 0, b'X'), "field magic at byte 0: these bytes are no agent message"),
         (
-            change(&delete, 5, 2),
-            "field version at byte 4: version 2 is unknown, 1 is spoken here; update one side",
+            change(&delete, 5, 1),
+            "field version at byte 4: version 1 is unknown, 2 is spoken here; update one side",
         ),
         (change(&delete, 6, 0x7f), "field kind at byte 6: kind 127 is unknown"),
         (change(&delete, 7, 1), "field reserved at byte 7: the value is out of range"),

@@ -86,6 +86,8 @@ impl Status {
             // Acknowledged writes may be lost, and every flush fails until the volume is attached
             // again.
             (_, Some(report)) if report.errors.flush_failed => Self::IMPAIRED,
+            // Some of the volume's data is lost: reading it is an error.
+            (_, Some(report)) if report.errors.is_rotten => Self::IMPAIRED,
             (VolumeState::Available | VolumeState::InUse, Some(_)) => Self::OK,
         }
     }

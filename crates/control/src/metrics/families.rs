@@ -204,7 +204,8 @@ pub(super) const ALL: &[Family] = &[
     ),
     Family::counter(
         "io_errors",
-        "Requests answered with an error: device, which the store below failed, and no_space.",
+        "Requests answered with an error: device, which the store below failed, rotten, which met \
+         data whose checksum does not fit, and no_space.",
         Of::Each(io_errors),
     ),
     Family::gauge(
@@ -434,8 +435,9 @@ fn of_space(
 
 fn io_errors(snapshot: &Snapshot, metric: &mut MetricEncoder<'_>) -> fmt::Result {
     for volume in &snapshot.volumes {
-        let IoErrors { device, no_space, .. } = volume.report.errors;
-        for (reason, errors) in [("device", device), ("no_space", no_space)] {
+        let IoErrors { device, no_space, rotten, .. } = volume.report.errors;
+        let reasons = [("device", device), ("rotten", rotten), ("no_space", no_space)];
+        for (reason, errors) in reasons {
             let [id, volume_type] = volume_labels(volume);
             count(metric, &[id, volume_type, ("reason", reason)], Value::Count(errors))?;
         }

@@ -7,7 +7,7 @@
 //! uses it then has seen the failure, and begins with what is at rest.
 
 use evenkeel_core::ids::VolumeId;
-use evenkeel_core::request::{Failure, Operation};
+use evenkeel_core::request::{Failure, Operation, Request};
 use evenkeel_wire::agent::IoErrors;
 
 /// See the module's text.
@@ -26,7 +26,7 @@ impl Errors {
             (Operation::Flush, Ok(())) if self.0.flush_failed => Err(Failure::Io),
             (Operation::Flush, Err(_)) => self.flush_failed(id, result),
             // It is made durable by the same means as a flush.
-            (operation, Err(Failure::Io)) if operation.is_durable() => {
+            (operation, Err(Failure::Io | Failure::Rotten)) if operation.is_durable() => {
                 self.flush_failed(id, result)
             }
             _ => result,
@@ -45,10 +45,25 @@ impl Errors {
     }
 
     /// Counts a request that was answered with a failure.
-    pub(super) fn count(&mut self, failure: Failure) {
+    pub(super) fn count(&mut self, id: VolumeId, request: &Request, failure: Failure) {
         match failure {
             Failure::Io => self.0.device += 1,
             Failure::NoSpace => self.0.no_space += 1,
+            Failure::Rotten => {
+                self.0.rotten += 1;
+                self.0.is_rotten = true;
+                // A client that tries again and again fills no log.
+                if self.0.rotten.is_power_of_two() {
+                    tracing::error!(
+                        volume = %id,
+                        offset = request.offset,
+                        length = request.length,
+                        requests = self.0.rotten,
+                        "data is not as it was written: the device has changed it, and reading it \
+                         is an error until it is written anew"
+                    );
+                }
+            }
             _ => {}
         }
     }
@@ -56,6 +71,7 @@ impl Errors {
     /// The volume is attached anew: who uses it from now on has read nothing of it yet.
     pub(super) fn begin_anew(&mut self) {
         self.0.flush_failed = false;
+        self.0.is_rotten = false;
     }
 
     pub(super) fn report(self) -> IoErrors {

@@ -85,6 +85,8 @@ pub enum Message {
     Remove(VolumeId, SyncSender<bool>),
     /// Close a volume's connections and give it away; `None` if there is none.
     Release(VolumeId, SyncSender<Option<Box<Released>>>),
+    /// Whether a volume's store refuses changes until it is opened anew.
+    MustReopen(VolumeId, SyncSender<bool>),
     /// Take a volume over from another core.
     Adopt(Box<VolumeState>, Box<Released>, SyncSender<Result<(), String>>),
     /// Whether there is room for what is about to come; what there is too little of if not.
@@ -362,6 +364,7 @@ impl<D: Driver> Reactor<D> {
             Message::Apply(state, store, ack) => self.apply(*state, store, ack),
             Message::Remove(id, ack) => self.remove(id, ack),
             Message::Release(id, ack) => self.release_volume(id, ack),
+            Message::MustReopen(id, ack) => _ = ack.send(self.must_reopen(id)),
             Message::Adopt(state, released, ack) => self.adopt(*state, released, ack),
             Message::Depart(volumes, hosts, ack) => self.depart(&volumes, hosts, ack),
             // Whoever asked may have given up; that is no concern of ours, here and below.

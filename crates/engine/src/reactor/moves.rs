@@ -262,7 +262,10 @@ impl<D: Driver> Reactor<D> {
         let noisy = sessions.find(|(_, session)| departure.is_of(session) && !session.is_quiet());
         departure.waits_for = noisy.map(|(id, _)| id as u32);
         let is_of = |slot: u32| departure.volumes.iter().any(|(_, of)| *of == slot);
-        let is_busy = noisy.is_some() || self.active.iter().any(|(_, active)| is_of(active.volume));
+        let works = |(_, slot): &(VolumeId, u32)| !self.volumes[*slot as usize].store.is_idle();
+        let is_busy = noisy.is_some()
+            || self.active.iter().any(|(_, active)| is_of(active.volume))
+            || departure.volumes.iter().any(works);
         if is_busy { Standing::Restless } else { Standing::Quiet }
     }
 

@@ -391,7 +391,7 @@ impl<D: Driver> Reactor<D> {
             latency.spend(Stage::Socket, active.submitted_at.since(active.arrived_at));
         }
         if let Some(failure) = active.failure {
-            volume.errors.count(failure);
+            volume.errors.count(volume.state.id, &request, failure);
         }
         let session = &mut self.sessions[id as usize];
         session.ended(request.payload_bytes());

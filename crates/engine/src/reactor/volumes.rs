@@ -54,6 +54,8 @@ pub(super) struct Volume {
     applied: Vec<SyncSender<Result<(), String>>>,
     /// Who waits until the volume is closed.
     leaving: Vec<Farewell>,
+    /// Its store brings itself to rest, and is dropped then.
+    is_closing: bool,
     /// It is about to go to another core: no more requests are taken.
     pub(super) departs: bool,
 }
@@ -89,6 +91,22 @@ pub struct Released {
     flushes: u64,
     errors: Errors,
     contract: Contract,
+}
+
+impl Released {
+    /// Closes its store, and opens it anew. It has no store, and is of no use, if that fails.
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn reopen<E>(
+        self: Box<Self>,
+        open: impl FnOnce() -> Result<Box<dyn Store>, E>,
+    ) -> Result<Box<Self>, E> {
+        let Self { store, .. } = *self;
+        drop(store);
+        let store = Box::new(Anywhere::new(open()?));
+        Ok(Box::new(Self { store, ..*self }))
+    }
 }
 
 impl Volume {
@@ -228,6 +246,7 @@ impl<D: Driver> Reactor<D> {
             clears: Clears::default(),
             applied: Vec::new(),
             leaving: Vec::new(),
+            is_closing: false,
             departs: false,
         }) as u32;
         self.by_id.insert(state.id, slot);
@@ -269,9 +288,20 @@ impl<D: Driver> Reactor<D> {
         // A connection's slot refers to the volume until it is free.
         let mut sessions = self.sessions.iter();
         let connected = sessions.any(|(_, session)| session.protocol.is_bound_to(slot));
-        if !self.volumes[slot as usize].leaving.is_empty() && !connected {
+        if !self.volumes[slot as usize].leaving.is_empty() && !connected && self.is_at_rest(slot) {
             self.let_go(slot);
         }
+    }
+
+    /// Whether the store of a volume that leaves has nothing on the disk any more. One that is not
+    /// opened elsewhere at once is closed first.
+    fn is_at_rest(&mut self, slot: u32) -> bool {
+        let volume = &mut self.volumes[slot as usize];
+        let ends = volume.leaving.iter().any(|farewell| matches!(farewell, Farewell::Removed(_)));
+        if ends && volume.in_store == 0 && !std::mem::replace(&mut volume.is_closing, true) {
+            volume.store.close(&mut self.driver.disk(slot));
+        }
+        volume.in_store == 0 && volume.store.is_idle()
     }
 
     /// Gives up a volume that nobody is connected to: to whoever asked first for all of it.
@@ -363,6 +393,12 @@ impl<D: Driver> Reactor<D> {
         note(&mut self.trace, self.now, Call::Other("lease"));
         self.dispatch();
         after
+    }
+
+    /// Whether a volume's store refuses changes until it is opened anew.
+    pub(super) fn must_reopen(&self, id: VolumeId) -> bool {
+        let slot = self.by_id.get(&id);
+        slot.is_some_and(|&slot| self.volumes[slot as usize].store.must_reopen())
     }
 
     /// Where a volume's requests spent their time; `None` if nobody has used it.

@@ -227,4 +227,16 @@ impl Store for FaultyStore {
     fn resized(&mut self, size: ByteCount) {
         self.below.resized(size);
     }
+
+    fn is_idle(&self) -> bool {
+        self.waiting_for.is_none() && self.below.is_idle()
+    }
+
+    fn close(&mut self, disk: &mut dyn Disk) {
+        self.below.close(disk);
+    }
+
+    fn must_reopen(&self) -> bool {
+        self.below.must_reopen()
+    }
 }

@@ -12,8 +12,11 @@ use crate::{Completion, Geometry, Pool, Space, Store, StoreError, Submission};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::request::Operation;
 use evenkeel_core::units::ByteCount;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use rustix::event::{EventfdFlags, eventfd};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of a chunk.
@@ -22,8 +25,8 @@ pub const CHUNK_BYTES: u64 = CHUNK_BLOCKS as u64 * BLOCK_BYTES as u64;
 const NODES: u32 = 16_384;
 /// A pool in a file is made longer by so many chunks.
 const GROWTH_CHUNKS: u32 = 64;
-/// The most chunks that a volume gets at once.
-const BATCH_CHUNKS: usize = 64;
+/// Volumes that may ask at a time; one that comes later waits for its answer.
+const ASKS_MAX: usize = 1_024;
 
 /// How a new pool is laid out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,20 +80,23 @@ struct State {
     /// Chunks of each node, by their indexes.
     owned: BTreeMap<u32, Vec<u32>>,
     free: BTreeSet<u32>,
-    open: BTreeSet<VolumeId>,
 }
 
 #[derive(Debug)]
 struct Shared {
     device: Arc<dyn Device>,
     bounds: Bounds,
+    /// Held while the tables are written.
     state: Mutex<State>,
+    /// Volumes that are open. Held for a moment only: reactors take it.
+    open: Mutex<BTreeSet<VolumeId>>,
 }
 
 /// Volumes in one device or file. See docs/internals/disk_format.md.
 #[derive(Clone, Debug)]
 pub struct LocalPool {
     shared: Arc<Shared>,
+    clerk: Option<SyncSender<Ask>>,
 }
 
 fn sector_of(chunk: u32) -> usize {
@@ -170,16 +176,32 @@ impl LocalPool {
         let nodes = table("table of volumes", superblock.nodes, superblock.node_sectors as usize)?;
         let owner_sectors = sector_of(superblock.chunks) + 1;
         let owners = table("table of chunks", superblock.owners, owner_sectors)?;
-        let (open, volumes, owned) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
-        let mut state =
-            State { superblock, nodes, owners, volumes, owned, free: BTreeSet::new(), open };
+        let (volumes, owned) = (BTreeMap::new(), BTreeMap::new());
+        let mut state = State { superblock, nodes, owners, volumes, owned, free: BTreeSet::new() };
         state.index().map_err(|kind| StoreError::NotPool {
             path: path.clone(),
             why: format!("holds a volume of kind {kind}, which this version does not know"),
         })?;
-        let pool = Self { shared: Arc::new(Shared { device, bounds, state: Mutex::new(state) }) };
+        let (state, open) = (Mutex::new(state), Mutex::default());
+        let pool = Self { shared: Arc::new(Shared { device, bounds, state, open }), clerk: None };
         pool.finish_deletions()?;
         Ok(pool)
+    }
+
+    /// From now on a thread answers what volumes ask the pool. Without it, a volume that needs a
+    /// chunk waits for the flushes that make it the volume's.
+    ///
+    /// # Errors
+    /// When there can be no more threads.
+    pub fn with_clerk(mut self) -> Result<Self, StoreError> {
+        let (clerk, asks) = sync_channel(ASKS_MAX);
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new().name("evenkeel-pool".to_owned());
+        thread
+            .spawn(move || answer_all(&shared, &asks))
+            .map_err(|error| StoreError::io("start the thread of the pool", error))?;
+        self.clerk = Some(clerk);
+        Ok(self)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -250,6 +272,19 @@ fn write_superblock(device: &dyn Device, superblock: &Superblock) -> io::Result<
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open(&self) -> MutexGuard<'_, BTreeSet<VolumeId>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`Self::acquire`]; none if that fails. What of it has become durable is found when the
+    /// pool is opened.
+    fn give(&self, node: u32, count: usize) -> Vec<(u32, u32)> {
+        self.acquire(node, count).unwrap_or_else(|error| {
+            tracing::error!(%error, pool = %self.device.path().display(), "no chunk can be given");
+            Vec::new()
+        })
     }
 
     /// Gives a node up to so many more chunks, durably: their indexes and numbers.
@@ -360,29 +395,70 @@ impl State {
     }
 }
 
-/// Chunks for one volume, a few ahead of their use.
+/// Asks for chunks, and the thread that answers: a reactor does not wait for the flushes that make
+/// an owner durable.
+#[derive(Debug)]
+struct Ask {
+    node: u32,
+    count: usize,
+    answer: Arc<Answer>,
+}
+
+/// What comes of an [`Ask`].
+#[derive(Debug)]
+struct Answer {
+    chunks: Mutex<Option<Vec<(u32, u32)>>>,
+    /// Readable when it is there.
+    ready: OwnedFd,
+}
+
+/// Answers what volumes ask, until none of them is left.
+fn answer_all(shared: &Shared, asks: &Receiver<Ask>) {
+    for Ask { node, count, answer } in asks {
+        let given = shared.give(node, count);
+        *answer.chunks.lock().unwrap_or_else(PoisonError::into_inner) = Some(given);
+        // It cannot be full: it is written to once.
+        let _ = rustix::io::write(&answer.ready, &1_u64.to_ne_bytes());
+    }
+}
+
+/// Chunks for one volume.
 struct PoolChunks {
     shared: Arc<Shared>,
     node: u32,
-    ready: VecDeque<(u32, u32)>,
-    answer: Option<Result<(u32, u32), NoChunk>>,
+    /// Who answers; without it, asking waits for the answer.
+    clerk: Option<SyncSender<Ask>>,
+    answer: Option<Arc<Answer>>,
+    given: Vec<(u32, u32)>,
+}
+
+impl PoolChunks {
+    /// Asks the clerk.
+    fn send(&mut self, count: usize) -> Option<RawFd> {
+        let clerk = self.clerk.as_ref()?;
+        let ready = eventfd(0, EventfdFlags::CLOEXEC).ok()?;
+        let answer = Arc::new(Answer { chunks: Mutex::default(), ready });
+        let ask = Ask { node: self.node, count, answer: Arc::clone(&answer) };
+        clerk.try_send(ask).ok()?;
+        Some(self.answer.insert(answer).ready.as_raw_fd())
+    }
 }
 
 impl Chunks for PoolChunks {
-    fn ask(&mut self) {
-        if self.answer.is_some() {
-            return;
+    fn ask(&mut self, count: usize) -> Option<RawFd> {
+        let sent = self.send(count);
+        if sent.is_none() {
+            self.given = self.shared.give(self.node, count);
         }
-        if self.ready.is_empty() {
-            let owned = self.shared.state().owned.get(&self.node).map_or(0, Vec::len);
-            let batch = (owned / 4).clamp(2, BATCH_CHUNKS);
-            self.ready.extend(self.shared.acquire(self.node, batch).unwrap_or_default());
-        }
-        self.answer = Some(self.ready.pop_front().ok_or(NoChunk));
+        sent
     }
 
-    fn answer(&mut self) -> Option<Result<(u32, u32), NoChunk>> {
-        self.answer.take()
+    fn answer(&mut self) -> Result<Vec<(u32, u32)>, NoChunk> {
+        let answer = self.answer.take();
+        let answered = answer
+            .and_then(|answer| answer.chunks.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let given = answered.unwrap_or_else(|| std::mem::take(&mut self.given));
+        if given.is_empty() { Err(NoChunk) } else { Ok(given) }
     }
 }
 
@@ -395,11 +471,10 @@ struct OpenVolume {
 
 impl Drop for OpenVolume {
     fn drop(&mut self) {
-        if self.volume.is_idle() {
-            // Best effort: without it, the next opening verifies what was written last.
-            let _ = self.volume.close();
+        if self.volume.is_idle() && !self.volume.is_closed() {
+            self.volume.close_now();
         }
-        self.shared.state().open.remove(&self.id);
+        self.shared.open().remove(&self.id);
     }
 }
 
@@ -426,6 +501,18 @@ impl Store for OpenVolume {
 
     fn resized(&mut self, size: ByteCount) {
         self.volume.resized(size);
+    }
+
+    fn is_idle(&self) -> bool {
+        self.volume.is_idle()
+    }
+
+    fn close(&mut self, disk: &mut dyn Disk) {
+        self.volume.close(disk);
+    }
+
+    fn must_reopen(&self) -> bool {
+        self.volume.must_reopen()
     }
 }
 
@@ -465,12 +552,14 @@ impl Pool for LocalPool {
             let present = ByteCount(node.size);
             return Err(StoreError::Differs { id, path: None, present, expected: size });
         }
-        if !self.state().open.insert(id) {
+        if !self.shared.open().insert(id) {
             return Err(StoreError::Open { id });
         }
         let opened = self.place_home(number, node).and_then(|(node, owned)| {
             let shared = Arc::clone(&self.shared);
-            let chunks = PoolChunks { shared, node: number, ready: VecDeque::new(), answer: None };
+            let clerk = self.clerk.clone();
+            let (answer, given) = (None, Vec::new());
+            let chunks = PoolChunks { shared, node: number, clerk, answer, given };
             Volume::open(Opening {
                 device: Arc::clone(&self.shared.device),
                 identity: Identity { node: number, generation: node.generation },
@@ -485,7 +574,7 @@ impl Pool for LocalPool {
         match opened {
             Ok(volume) => Ok(Box::new(OpenVolume { volume, id, shared: Arc::clone(&self.shared) })),
             Err(error) => {
-                self.state().open.remove(&id);
+                self.shared.open().remove(&id);
                 Err(error)
             }
         }
@@ -510,7 +599,7 @@ impl Pool for LocalPool {
 
     fn delete(&self, id: VolumeId) -> Result<(), StoreError> {
         let mut state = self.state();
-        if state.open.contains(&id) {
+        if self.shared.open().contains(&id) {
             return Err(StoreError::Open { id });
         }
         let Some(&(number, node)) = state.volumes.get(&id) else { return Ok(()) };

@@ -52,8 +52,11 @@ pub struct Space {
     /// The volume's index for chunks of the pool.
     indexes: BTreeMap<u32, u32>,
     busy: BTreeMap<u32, Bits>,
-    /// Free blocks of each chunk; `None` while its leaf is not in memory.
+    /// Free blocks of each chunk; `None` while its leaf is not in memory. Not kept for the chunks
+    /// that are being filled.
     free: Vec<Option<u32>>,
+    /// Free blocks of all chunks whose leaves are in memory.
+    total_free: u64,
     /// Chunks all of whose blocks are free, and those of the others that are worth a look.
     empty: BTreeSet<u32>,
     partial: BTreeSet<u32>,
@@ -61,6 +64,8 @@ pub struct Space {
     current: [Option<u32>; 2],
     /// Leaves that are in memory.
     known: Vec<bool>,
+    /// How many are not.
+    unknown: usize,
 }
 
 /// The bits of blocks `from..to` in one word of a chunk.
@@ -116,10 +121,12 @@ impl Space {
             indexes: BTreeMap::new(),
             busy: BTreeMap::new(),
             free: Vec::new(),
+            total_free: 0,
             empty: BTreeSet::new(),
             partial: BTreeSet::new(),
             current: [None; 2],
             known: Vec::new(),
+            unknown: 0,
         };
         for (index, chunk) in (0..).zip(chunks) {
             if chunk != 0 {
@@ -145,7 +152,9 @@ impl Space {
         if self.chunks.len() < needed {
             self.chunks.resize(needed, 0);
             self.free.resize(needed, None);
-            self.known.resize(needed.div_ceil(LEAF_CHUNKS as usize), false);
+            let leaves = needed.div_ceil(LEAF_CHUNKS as usize);
+            self.unknown += leaves - self.known.len();
+            self.known.resize(leaves, false);
         }
         self.chunks[index as usize] = chunk;
         self.indexes.insert(chunk, index);
@@ -192,12 +201,17 @@ impl Space {
 
     /// Counts a chunk's free blocks anew, and notes whether it is worth looking through.
     fn count_chunk(&mut self, index: u32) {
+        if self.chunks[index as usize] == 0 {
+            return;
+        }
         let Ok(used) = self.used(index) else { return };
         let free = CHUNK_BLOCKS - count(&used);
-        self.free[index as usize] = Some(free);
+        if self.free[index as usize].replace(free).is_none() {
+            self.total_free += u64::from(free);
+        }
         self.empty.remove(&index);
         self.partial.remove(&index);
-        if self.chunks[index as usize] == 0 || self.current.contains(&Some(index)) {
+        if self.current.contains(&Some(index)) {
             return;
         }
         if free == CHUNK_BLOCKS {
@@ -217,6 +231,7 @@ impl Space {
         }
         self.tree.leaf(u64::from(leaf))?;
         self.known[leaf as usize] = true;
+        self.unknown -= 1;
         let end = ((leaf + 1) * LEAF_CHUNKS).min(self.chunks.len() as u32);
         (leaf * LEAF_CHUNKS..end).for_each(|index| self.count_chunk(index));
         Ok(())
@@ -225,13 +240,16 @@ impl Space {
     /// Takes blocks for data that is to be written: a run of `wanted` where there is one, and fewer
     /// otherwise. They are busy from now on.
     ///
-    /// `may_grow` says whether another chunk may be had for the asking; then chunks with few free
-    /// blocks are passed over.
+    /// So many blocks as `floor` stay free. `may_grow` says whether another chunk may be had for
+    /// the asking; then chunks with few free blocks are passed over.
     ///
     /// # Errors
     /// What must be there first.
-    pub fn take(&mut self, wanted: u32, may_grow: bool) -> Result<Run, Lacking> {
+    pub fn take(&mut self, wanted: u32, floor: u64, may_grow: bool) -> Result<Run, Lacking> {
         let is_large = usize::from(wanted >= LARGE);
+        while self.total_free < u64::from(wanted) + floor {
+            self.know_more()?;
+        }
         loop {
             if let Some(index) = self.current[is_large] {
                 let used = self.used(index).map_err(Lacking::Leaf)?;
@@ -258,15 +276,26 @@ impl Space {
                 continue;
             }
             // What is not known yet may have room.
-            if let Some(leaf) = self.known.iter().position(|known| !known) {
-                self.know(leaf as u32).map_err(Lacking::Leaf)?;
-                continue;
+            match self.know_more() {
+                Ok(()) => {}
+                Err(Lacking::Chunk) if !may_grow => {
+                    return self
+                        .take_anything(wanted)
+                        .map_err(Lacking::Leaf)?
+                        .ok_or(Lacking::Chunk);
+                }
+                Err(lacking) => return Err(lacking),
             }
-            if may_grow {
-                return Err(Lacking::Chunk);
-            }
-            return self.take_anything(wanted).map_err(Lacking::Leaf)?.ok_or(Lacking::Chunk);
         }
+    }
+
+    /// Counts the chunks of one more leaf.
+    ///
+    /// # Errors
+    /// The page that must be read first; that there are no more.
+    pub fn know_more(&mut self) -> Result<(), Lacking> {
+        let unknown = self.known.iter().position(|known| !known);
+        self.know(unknown.ok_or(Lacking::Chunk)? as u32).map_err(Lacking::Leaf)
     }
 
     /// Takes the best run of the chunk with the most free blocks.
@@ -283,6 +312,7 @@ impl Space {
     fn occupy(&mut self, index: u32, start: u32, length: u32) -> Run {
         let block = self.chunks[index as usize] * CHUNK_BLOCKS + start;
         self.mark_busy(index, start, start + length, true);
+        self.total_free -= u64::from(length);
         Run { block, count: length }
     }
 
@@ -302,21 +332,29 @@ impl Space {
         }
     }
 
-    /// Takes a chunk of which every block is free, for the log; all its blocks are in use then.
+    /// Takes a chunk of which every block is free, for the log; all its blocks are busy then.
     ///
     /// # Errors
     /// What must be there first.
     pub fn take_chunk(&mut self) -> Result<u32, Lacking> {
         loop {
             if let Some(index) = self.empty.first().copied() {
-                self.set_in_use(index, 0, CHUNK_BLOCKS, true).map_err(Lacking::Leaf)?;
-                return Ok(self.chunks[index as usize]);
+                return Ok(self.occupy(index, 0, CHUNK_BLOCKS).block / CHUNK_BLOCKS);
             }
-            let Some(leaf) = self.known.iter().position(|known| !known) else {
-                return Err(Lacking::Chunk);
-            };
-            self.know(leaf as u32).map_err(Lacking::Leaf)?;
+            self.know_more()?;
         }
+    }
+
+    /// Whether the free blocks of all chunks are known.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.unknown == 0
+    }
+
+    /// Free blocks of the chunks that are known.
+    #[must_use]
+    pub fn known_free(&self) -> u64 {
+        self.total_free
     }
 
     /// Whether a block is in a chunk of this volume's.
@@ -327,12 +365,24 @@ impl Space {
 
     fn set_in_use(&mut self, index: u32, from: u32, to: u32, in_use: bool) -> Result<(), Missing> {
         let words = (index % LEAF_CHUNKS) as usize * CHUNK_WORDS;
+        let busy = self.busy.get(&index).copied().unwrap_or_default();
         let page = self.tree.leaf_mut(u64::from(index / LEAF_CHUNKS))?;
+        let (mut taken, mut freed) = (0, 0);
         for (word, bits) in page[words..words + WORDS].iter_mut().enumerate() {
+            let changed = mask(word, from, to) & !busy[word];
             match in_use {
-                true => *bits |= mask(word, from, to),
-                false => *bits &= !mask(word, from, to),
+                true => {
+                    taken += (changed & !*bits).count_ones();
+                    *bits |= mask(word, from, to);
+                }
+                false => {
+                    freed += (changed & *bits).count_ones();
+                    *bits &= !mask(word, from, to);
+                }
             }
+        }
+        if self.free[index as usize].is_some() {
+            self.total_free = self.total_free + u64::from(freed) - u64::from(taken);
         }
         if self.free[index as usize].is_some() && !self.current.contains(&Some(index)) {
             self.count_chunk(index);
@@ -397,14 +447,13 @@ impl Space {
     /// Busy blocks are free from now on.
     pub fn release(&mut self, run: Run) {
         for (index, from, to) in self.parts(run) {
+            let before = self.used(index).map_or(0, |used| count(&used));
             self.mark_busy(index, from, to, false);
+            let after = self.used(index).map_or(0, |used| count(&used));
+            if self.free[index as usize].is_some() {
+                self.total_free += u64::from(before - after);
+            }
         }
-    }
-
-    /// Free blocks of the chunks that are known.
-    #[must_use]
-    pub fn known_free(&self) -> u64 {
-        self.free.iter().flatten().map(|&free| u64::from(free)).sum()
     }
 
     /// All that must hold between what is at rest and what was counted.
@@ -412,13 +461,18 @@ impl Space {
     /// # Errors
     /// What does not hold.
     pub fn invariants(&mut self) -> Result<(), String> {
+        let mut total = 0;
         for index in 0..self.chunks.len() as u32 {
+            if self.chunks[index as usize] == 0 {
+                continue;
+            }
             let Some(counted) = self.free[index as usize] else { continue };
             let Ok(used) = self.used(index) else {
                 return Err(format!("chunk {index} is counted, and its leaf not in memory"));
             };
             let is_current = self.current.contains(&Some(index));
             let free = CHUNK_BLOCKS - count(&used);
+            total += u64::from(free);
             if !is_current && free != counted {
                 return Err(format!("chunk {index} has {free} free blocks, {counted} are noted"));
             }
@@ -426,6 +480,9 @@ impl Space {
             if is_empty && (free != CHUNK_BLOCKS || is_current) {
                 return Err(format!("chunk {index} is listed as free, and is not"));
             }
+        }
+        if total != self.total_free {
+            return Err(format!("{total} blocks are free, {} are noted", self.total_free));
         }
         Ok(())
     }
@@ -484,7 +541,7 @@ mod tests {
                     0 | 1 => {
                         let wanted = random.among(&[1, 1, 2, 4, 16, 64, 256]);
                         let may_grow = owned.len() < 70 && random.one_in(2);
-                        match space.take(wanted, may_grow) {
+                        match space.take(wanted, 0, may_grow) {
                             Ok(run) => {
                                 assert!((1..=wanted).contains(&run.count));
                                 for block in run.block..run.block + run.count {
@@ -533,9 +590,6 @@ mod tests {
                 assert_eq!(space.invariants(), Ok(()), "seed {seed}");
             }
             let free = owned.len() as u64 * u64::from(CHUNK_BLOCKS) - held.len() as u64;
-            for index in 0..owned.len() as u32 {
-                space.count_chunk(index);
-            }
             assert_eq!(space.known_free(), free, "seed {seed}: blocks were lost");
         }
     }

@@ -7,7 +7,7 @@ use crate::buffer::Buffer;
 use crate::conformance::{self, RingDisk};
 use crate::{Pool, Store, StoreError, Submission};
 use evenkeel_core::ids::VolumeId;
-use evenkeel_core::request::Operation;
+use evenkeel_core::request::{Failure, Operation};
 use evenkeel_core::units::ByteCount;
 use std::sync::Arc;
 
@@ -34,6 +34,7 @@ fn it_keeps_the_obligations_of_a_store_with_system_calls() {
 #[test]
 fn it_keeps_the_obligations_of_a_store_on_io_uring() {
     let (_file, pool) = pool();
+    let pool = pool.with_clerk().unwrap();
     let mut ring = RingDisk::new().unwrap();
     conformance::check(&pool, &mut |store, submission: Submission| ring.run(store, submission));
 }
@@ -100,5 +101,57 @@ fn chunks_that_no_checkpoint_knows_are_kept_apart() {
         for part in 0..90 {
             assert_eq!(run(store.as_mut(), Operation::Read, part, 0), value(part), "part {part}");
         }
+    }
+}
+
+fn run(store: &mut dyn Store, operation: Operation, block: u64, value: u8) -> Result<u8, Failure> {
+    let mut buffer = Buffer::new(4_096);
+    buffer.bytes_mut().fill(value);
+    let (offset, length, buffer) = match operation {
+        Operation::Flush => (0, 0, None),
+        Operation::Discard { .. } => (block * 4_096, 4_096, None),
+        _ => (block * 4_096, 4_096, Some(buffer)),
+    };
+    let submission = Submission { ticket: 1, operation, offset, length, buffer };
+    let done = conformance::blocking(store, submission);
+    done.result.map(|()| done.buffer.map_or(0, |buffer| buffer.bytes()[0]))
+}
+
+/// When the pool has no more chunks, new blocks have no space; what is there can still be written
+/// over, for as long as anybody likes, discarded, and read, also after it was opened anew.
+#[test]
+fn a_full_pool_refuses_new_blocks_only() {
+    for fua in [false, true] {
+        let (_file, device) = device();
+        LocalPool::init(device.as_ref(), &Layout { chunks_max: 62, ..LAYOUT }).unwrap();
+        let pool = LocalPool::open(device, Bounds::default()).unwrap();
+        let (id, size) = (VolumeId::from_bits(5), ByteCount(1 << 30));
+        pool.create(id, size).unwrap();
+        let write = Operation::Write { fua: false };
+        let mut store = pool.open(id, size).unwrap();
+        let full = (0..).find(|&block| run(store.as_mut(), write, block, 1).is_err()).unwrap();
+        // Without the chunks of the tables, the anchor, the log, and what is held back.
+        assert!(full > 50 * 256 && full < 57 * 256, "{full} blocks");
+        assert_eq!(run(store.as_mut(), write, full, 1), Err(Failure::NoSpace));
+        let write = Operation::Write { fua };
+        let blocks = || (0..full).step_by(if fua { 9 } else { 1 });
+        for round in 2..5 {
+            for block in blocks() {
+                assert_eq!(run(store.as_mut(), write, block, round), Ok(round), "block {block}");
+            }
+            drop(store);
+            store = pool.open(id, size).unwrap();
+            for block in blocks() {
+                assert_eq!(run(store.as_mut(), Operation::Read, block, 0), Ok(round));
+            }
+        }
+        for block in 0..1_000 {
+            let discard = Operation::Discard { fua };
+            assert_eq!(run(store.as_mut(), discard, block, 0), Ok(0), "block {block}");
+        }
+        for block in full..full + 900 {
+            assert_eq!(run(store.as_mut(), write, block, 9), Ok(9), "block {block}");
+        }
+        assert_eq!(run(store.as_mut(), Operation::Flush, 0, 0), Ok(0));
     }
 }

@@ -68,7 +68,7 @@ records! {
     HostState { id, pacing, balances, unleased }
     InstanceCounters { operations, bytes, exceeded, waiting }
     InstancePacing { tolerance, operations, bytes, read_bytes_per_second, write_bytes_per_second }
-    IoErrors { device, no_space, flush_failed }
+    IoErrors { device, no_space, rotten, is_rotten, flush_failed }
     Latencies { reads, writes }
     Limit { per_second, credit }
     LinearCost { base, byte_ps }

@@ -31,7 +31,7 @@ use evenkeel_core::qos::sharing::{DeviceModel, InstanceCounters, InstancePacing}
 use evenkeel_core::units::ByteCount;
 
 /// Version of the byte form, in every frame. Any change of a message's fields needs a new version.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// The address from which a host may access its volumes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -227,6 +227,10 @@ pub struct IoErrors {
     pub device: u64,
     /// Requests answered with "no space left" since the server started.
     pub no_space: u64,
+    /// Requests that met data whose checksum does not fit, since the server started.
+    pub rotten: u64,
+    /// There was such data since the volume was attached.
+    pub is_rotten: bool,
     /// A flush failed, so writes acknowledged before it may be lost. Flushes fail until the volume
     /// is attached again.
     pub flush_failed: bool,

@@ -103,12 +103,7 @@ impl Volume {
 
     /// Does what the present checkpoint can do now.
     pub(super) fn advance_checkpoint(&mut self, disk: &mut dyn Disk) {
-        for (index, chunk) in std::mem::take(&mut self.checkpoint.late_chunks) {
-            if let Err(page) = self.space.add_chunk(index, chunk) {
-                self.checkpoint.late_chunks.push((index, chunk));
-                self.wait_for_space(page, disk);
-            }
-        }
+        self.add_late_chunks(disk);
         match self.checkpoint.stage {
             Stage::Preparing => self.prepare_checkpoint(disk),
             Stage::Writing => self.write_pages(disk),
@@ -119,29 +114,30 @@ impl Volume {
 
     /// Reads a page of the space tree for the checkpoint, the log, or a chunk that has come.
     pub(super) fn wait_for_space(&mut self, page: Missing, disk: &mut dyn Disk) {
-        let wanted = Wanted { which: Which::Space, page };
-        match self.lost.contains_key(&wanted) {
-            true => self.fail(),
-            false => self.wait_for(wanted, Waiter::Volume, disk),
-        }
+        self.wait_for(Wanted { which: Which::Space, page }, Waiter::Volume, disk);
+    }
+
+    /// Whether a checkpoint would give back anything.
+    pub(super) fn has_something_to_checkpoint(&mut self) -> bool {
+        self.log.chunks.len() > 1
+            || self.map.dirty_leaves() > 0
+            || self.space.tree().dirty_leaves() > 0
     }
 
     fn prepare_checkpoint(&mut self, disk: &mut dyn Disk) {
         // The batch is closed in the same moment.
-        if self.commit.is_under_way() || self.has_failed || !self.has_log_room(disk) {
+        if self.commit.is_under_way() || self.has_failed {
             return;
         }
-        if self.batch.bytes() > COMMIT_BYTES {
+        // The log goes on in the same chunk behind it: the chunks before are given back, or none.
+        if self.batch.bytes() > COMMIT_BYTES || !self.fits_present_chunk() {
             return self.begin_commit(disk);
         }
         match self.take_blocks() {
             Ok(()) => self.freeze(disk),
             Err(Unready::Page(page)) => self.wait_for_space(page, disk),
             Err(Unready::Chunk) if self.is_full => self.fail(),
-            Err(Unready::Chunk) => {
-                self.chunks.ask();
-                self.take_chunks(disk);
-            }
+            Err(Unready::Chunk) => self.ask_for_chunks(disk),
         }
     }
 
@@ -166,7 +162,7 @@ impl Volume {
             let has: u32 = self.checkpoint.taken.iter().map(|run| run.count).sum();
             let needs = (map + space) as u32;
             if has < needs {
-                let run = match self.space.take((needs - has).min(64), !self.is_full) {
+                let run = match self.space.take((needs - has).min(64), 0, self.may_grow()) {
                     Ok(run) => run,
                     Err(Lacking::Leaf(page)) => return Err(Unready::Page(page)),
                     Err(Lacking::Chunk) => return Err(Unready::Chunk),
@@ -239,7 +235,7 @@ impl Volume {
             }
             let run = Run { block: group[0].block, count: group.len() as u32 };
             self.checkpoint.under_way += 1;
-            self.write_op(Purpose::CheckpointPage, run, buffer, disk);
+            self.write_op(Purpose::Checkpoint, run, buffer, disk);
         }
         if self.checkpoint.under_way == 0 {
             self.checkpoint.stage = Stage::Logged;
@@ -254,7 +250,7 @@ impl Volume {
         }
         if self.durable() >= self.checkpoint.sequence {
             self.checkpoint.stage = Stage::Synced;
-            self.sync_op(Purpose::CheckpointSync, disk);
+            self.sync_op(Purpose::Checkpoint, disk);
         }
     }
 
@@ -269,7 +265,7 @@ impl Volume {
             Stage::Synced => self.write_anchor(0, Stage::First, disk),
             Stage::First => {
                 self.checkpoint.stage = Stage::Anchored;
-                self.sync_op(Purpose::CheckpointSync, disk);
+                self.sync_op(Purpose::Checkpoint, disk);
             }
             Stage::Anchored => self.write_anchor(1, Stage::Second, disk),
             Stage::Second => self.complete_checkpoint(disk),
@@ -283,7 +279,7 @@ impl Volume {
         buffer.bytes_mut()[..BLOCK_BYTES].copy_from_slice(&anchor.encode());
         self.checkpoint.stage = stage;
         let run = Run { block: self.home * CHUNK_BLOCKS + copy, count: 1 };
-        self.write_op(Purpose::CheckpointPage, run, buffer, disk);
+        self.write_op(Purpose::Checkpoint, run, buffer, disk);
     }
 
     fn complete_checkpoint(&mut self, disk: &mut dyn Disk) {
@@ -293,6 +289,8 @@ impl Volume {
         for run in std::mem::take(&mut self.checkpoint.released) {
             self.space.release(run);
         }
+        // Before data takes what the log has given back.
+        let _ = self.keep_spares();
         self.retry_stalled(disk);
         self.advance_commit(disk);
     }

@@ -2,7 +2,7 @@
 //! everybody who waited is answered. One commit is under way at a time; what comes meanwhile shares
 //! the next.
 
-use super::{Purpose, Volume};
+use super::{Closing, Purpose, Volume};
 use crate::buffer::Buffer;
 use crate::disk::Disk;
 use crate::local::format::{LOG_HEADER_BYTES, LogHead, Record};
@@ -64,33 +64,45 @@ pub(in crate::local) struct Log {
     pub sequence: u64,
     /// Everything up to this number is durable.
     pub durable: u64,
-    /// The chunk that follows the present one; 0 where there is none yet.
-    pub spare: u32,
+    /// The chunks that follow the present one: reserved, so that the log never lacks room.
+    pub spares: VecDeque<u32>,
     /// The chunks that the log has been in since the last checkpoint, the present one last.
     pub chunks: VecDeque<u32>,
     /// Blocks written since the last checkpoint.
     pub blocks: u32,
+    /// The last block says that all before it is durable.
+    pub is_confirmed: bool,
 }
 
 impl Log {
     pub fn new(next: u32, sequence: u64) -> Self {
         let chunks = VecDeque::from([next / CHUNK_BLOCKS]);
-        Self { next, sequence, durable: sequence - 1, spare: 0, chunks, blocks: 0 }
+        let (durable, spares) = (sequence - 1, VecDeque::new());
+        Self { next, sequence, durable, spares, chunks, blocks: 0, is_confirmed: false }
     }
 
-    /// The block behind the next one, in the spare chunk if need be.
-    pub fn advance(&mut self) -> u32 {
+    /// Blocks that are left in the present chunk.
+    pub fn left(&self) -> u32 {
+        CHUNK_BLOCKS - self.next % CHUNK_BLOCKS
+    }
+
+    /// Takes the block that is written next; the log goes on behind it. The chunk that it has
+    /// entered by that, if it has.
+    fn advance(&mut self) -> (u32, Option<u32>) {
         let at = self.next;
-        self.next = if at % CHUNK_BLOCKS == CHUNK_BLOCKS - 1 {
-            let chunk = std::mem::take(&mut self.spare);
-            self.chunks.push_back(chunk);
-            chunk * CHUNK_BLOCKS
-        } else {
-            at + 1
-        };
         self.sequence += 1;
         self.blocks += 1;
-        at
+        self.is_confirmed = false;
+        if self.left() > 1 {
+            self.next = at + 1;
+            return (at, None);
+        }
+        let Some(chunk) = self.spares.pop_front() else {
+            unreachable!("the log has reached the end of its last chunk");
+        };
+        self.chunks.push_back(chunk);
+        self.next = chunk * CHUNK_BLOCKS;
+        (at, Some(chunk))
     }
 }
 
@@ -123,6 +135,8 @@ pub(in crate::local) struct Commit {
     has_failed: bool,
     /// The batch is to be written as soon as the log has room.
     is_wanted: bool,
+    /// The batch is to be written before the next flush.
+    must_seal: bool,
     /// Writes since the last flush was asked for, and between the two before.
     writes_since_flush: u32,
     writes_between: u32,
@@ -130,6 +144,9 @@ pub(in crate::local) struct Commit {
 
 /// Flushes that come after so few writes are expected to go on like that.
 const EAGER_WRITES: u32 = 4;
+
+/// Chunks that are reserved for the log while it is in the home chunk.
+pub(super) const SPARES: usize = 2;
 
 impl Commit {
     pub fn new() -> Self {
@@ -165,6 +182,16 @@ impl Commit {
         self.applied.iter().any(|&(from, to)| from < first + count && first < to)
     }
 
+    /// The log names data that was not written: what says so is written before the next flush.
+    pub fn note_correction(&mut self, first: u64, count: u64) {
+        self.must_seal = true;
+        self.note_applied(first, count);
+        self.unapplied -= 1;
+        if self.unapplied == 0 {
+            self.applied.clear();
+        }
+    }
+
     /// A flush is asked for.
     pub fn note_flush(&mut self) {
         self.writes_between = std::mem::take(&mut self.writes_since_flush);
@@ -198,10 +225,9 @@ impl Volume {
     /// Writes the records of a write beside its data, if a flush is expected soon and the log has
     /// room: then nothing but the flush is left to wait for.
     pub(super) fn log_beside(&mut self, records: &[Record], disk: &mut dyn Disk) -> bool {
-        let left = CHUNK_BLOCKS - self.log.next % CHUNK_BLOCKS;
         let bytes: usize = records.iter().map(Record::bytes).sum();
         let fits = bytes <= BLOCK_BYTES - LOG_HEADER_BYTES
-            && (self.log.spare != 0 || left > COMMIT_BLOCKS_MAX as u32);
+            && (!self.log.spares.is_empty() || self.log.left() > COMMIT_BLOCKS_MAX as u32);
         let may = fits
             && self.batch.is_empty()
             && !self.commit.wants_flush
@@ -210,10 +236,8 @@ impl Volume {
         if may {
             let mut encoded = Vec::new();
             records.iter().for_each(|record| record.encode(&mut encoded));
-            let sequence = self.log.sequence;
-            let at = self.log.advance();
-            let block = self.log_block(sequence, &encoded);
-            self.write_log(vec![(at, block)], disk);
+            let block = self.next_log_block(&encoded);
+            self.write_log(vec![block], disk);
             self.commit.unapplied += 1;
         }
         may
@@ -243,6 +267,12 @@ impl Volume {
         if self.commit.has_failed {
             return self.fail();
         }
+        if self.commit.must_seal {
+            if self.has_log_room(disk) {
+                self.seal(disk);
+            }
+            return;
+        }
         let commit = &mut self.commit;
         (commit.is_open, commit.wants_flush, commit.is_flushing) = (false, false, true);
         commit.flushing_sequence = self.log.sequence - 1;
@@ -261,12 +291,38 @@ impl Volume {
             let run = Run { block, count: (bytes.len() / BLOCK_BYTES) as u32 };
             self.write_op(Purpose::Log, run, buffer, disk);
         }
-        if self.log.spare == 0
-            && let Ok(chunk) = self.space.take_chunk()
-        {
-            // Early, while there is one: without it the volume would stop.
-            self.log.spare = chunk;
+        // Early: to wait for a chunk would keep everybody waiting.
+        if self.keep_spares() == Err(Lacking::Chunk) && !self.is_full {
+            self.ask_for_chunks(disk);
         }
+    }
+
+    /// Reserves chunks for the log: so many that it goes on while a checkpoint gives back those
+    /// behind it. The home chunk, where it begins, is none that comes back as a whole.
+    pub(super) fn keep_spares(&mut self) -> Result<(), Lacking> {
+        let is_at_home = self.log.next / CHUNK_BLOCKS == self.home;
+        while self.log.spares.len() < if is_at_home { SPARES } else { SPARES - 1 } {
+            // What a checkpoint needs is left alone: it gives the log a chunk back.
+            let floor = self.floor();
+            while self.space.known_free() < floor + u64::from(CHUNK_BLOCKS) {
+                self.space.know_more()?;
+            }
+            let chunk = self.space.take_chunk()?;
+            self.log.spares.push_back(chunk);
+        }
+        Ok(())
+    }
+
+    /// Makes the log one block longer: where that is, and what is in it.
+    pub(super) fn next_log_block(&mut self, records: &[u8]) -> (u32, Vec<u8>) {
+        let sequence = self.log.sequence;
+        let (at, entered) = self.log.advance();
+        if let Some(chunk) = entered {
+            let run = Run { block: chunk * CHUNK_BLOCKS, count: CHUNK_BLOCKS };
+            let known = self.space.commit(run);
+            debug_assert_eq!(known, Ok(()), "what was reserved is known");
+        }
+        (at, self.log_block(sequence, records))
     }
 
     /// Begins a commit if one is due and none is under way, and a checkpoint likewise.
@@ -277,8 +333,14 @@ impl Volume {
         if is_due {
             self.begin_commit(disk);
         }
+        if self.commit.must_seal {
+            self.flush_log(disk);
+        }
+        // A log without a spare chunk gets one back by a checkpoint.
+        let is_short = self.log.spares.is_empty() && self.log.chunks.len() > 1;
         if self.log.blocks >= self.bounds.log_blocks
             || self.map.dirty_leaves() >= self.bounds.dirty_pages
+            || is_short && self.is_full
         {
             self.begin_checkpoint(disk);
         }
@@ -295,35 +357,63 @@ impl Volume {
         }
     }
 
+    /// Commits everything that was changed.
+    pub(super) fn commit_all(&mut self, disk: &mut dyn Disk) {
+        if !self.batch.is_empty() {
+            self.begin_commit(disk);
+        } else if self.commit.is_open {
+            self.commit.wants_flush = true;
+            self.flush_log(disk);
+        }
+    }
+
+    /// Whether all that was changed is durable.
+    pub(super) fn is_durable(&self) -> bool {
+        self.batch.is_empty() && !self.commit.is_open && !self.commit.is_under_way()
+    }
+
     /// Sees to it that the log can go on behind its present chunk. If it cannot yet, what waits for
     /// it is begun again when it can.
     pub(super) fn has_log_room(&mut self, disk: &mut dyn Disk) -> bool {
-        let left = CHUNK_BLOCKS - self.log.next % CHUNK_BLOCKS;
-        if self.log.spare != 0 || left > COMMIT_BLOCKS_MAX as u32 {
+        let kept = self.keep_spares();
+        if !self.log.spares.is_empty() || self.log.left() > COMMIT_BLOCKS_MAX as u32 {
             return true;
         }
-        match self.space.take_chunk() {
-            Ok(chunk) => {
-                self.log.spare = chunk;
-                true
-            }
-            Err(Lacking::Leaf(page)) => {
-                self.wait_for_space(page, disk);
-                false
-            }
-            Err(Lacking::Chunk) if self.is_full => {
-                // Without room for its log, nothing becomes durable.
-                if !self.checkpoint.is_under_way() {
-                    self.fail();
-                }
-                false
-            }
-            Err(Lacking::Chunk) => {
-                self.chunks.ask();
-                self.take_chunks(disk);
-                false
-            }
+        match kept {
+            Err(Lacking::Leaf(page)) => self.wait_for_space(page, disk),
+            _ if !self.is_full => self.ask_for_chunks(disk),
+            // A checkpoint gives some back.
+            _ if self.checkpoint.is_under_way() && !self.checkpoint.is_preparing() => {}
+            // Without room for its log, nothing becomes durable.
+            _ => self.fail(),
         }
+        false
+    }
+
+    /// Whether what the batch holds certainly fits the present chunk of the log.
+    pub(super) fn fits_present_chunk(&self) -> bool {
+        // A record may leave half a block empty.
+        let blocks = 2 * self.batch.bytes() / (BLOCK_BYTES - LOG_HEADER_BYTES) + 2;
+        self.batch.is_empty() || blocks < self.log.left() as usize
+    }
+
+    /// Writes the log block that says that everything is durable.
+    pub(super) fn confirm(&mut self, disk: &mut dyn Disk) {
+        if self.has_failed || self.log.is_confirmed || !self.has_log_room(disk) {
+            self.closing = Closing::Closed;
+            return;
+        }
+        self.closing = Closing::Confirming;
+        let (at, block) = self.next_log_block(&[]);
+        let mut buffer = Buffer::new(BLOCK_BYTES);
+        buffer.bytes_mut()[..BLOCK_BYTES].copy_from_slice(&block);
+        self.write_op(Purpose::Confirm, Run { block: at, count: 1 }, buffer, disk);
+    }
+
+    pub(super) fn confirmed(&mut self, result: Result<(), Failure>) {
+        self.closing = Closing::Closed;
+        // A failure is none of anybody's: the next opening verifies what was written last.
+        self.log.is_confirmed = result.is_ok();
     }
 
     /// Writes what the batch holds to the log, as far as one commit takes it.
@@ -332,11 +422,10 @@ impl Volume {
         let mut blocks: Vec<(u32, Vec<u8>)> = Vec::new();
         while !self.batch.is_empty() && blocks.len() < COMMIT_BLOCKS_MAX {
             let records = self.batch.take_block();
-            let sequence = self.log.sequence;
-            let at = self.log.advance();
-            blocks.push((at, self.log_block(sequence, &records)));
+            blocks.push(self.next_log_block(&records));
         }
         if self.batch.is_empty() {
+            self.commit.must_seal = false;
             self.commit.waiters.append(&mut self.commit.next_waiters);
             self.commit.retired.append(&mut self.batch.retired);
         }

@@ -16,7 +16,7 @@ pub mod recover;
 mod request;
 
 use self::checkpoint::Checkpoint;
-use self::commit::{Batch, Commit, Log};
+use self::commit::{Batch, Commit, Log, SPARES};
 use self::request::Request;
 use super::device::Device;
 use super::format::{Anchor, Identity};
@@ -31,6 +31,7 @@ use evenkeel_core::request::{Failure, Operation};
 use evenkeel_core::units::ByteCount;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 /// Bounds of an open volume.
@@ -54,14 +55,22 @@ impl Default for Bounds {
 
 /// Chunks that a volume may have beyond its size and an eighth of it: for log and pages.
 const SPARE_CHUNKS: u64 = 8;
+/// The most chunks that are asked for at once.
+const BATCH_CHUNKS: usize = 64;
+/// Free blocks that only a write of what is there already may take: it gives back as many, when
+/// it is durable. As many as the largest write has.
+const OVERWRITE_BLOCKS: u64 = CHUNK_BLOCKS as u64;
 
-/// Gives a volume more chunks of the pool. An answer may take a while; no call blocks.
+/// Gives a volume more chunks of the pool. No call blocks.
 pub trait Chunks: Send {
-    /// Asks for one more chunk, if none is asked for already.
-    fn ask(&mut self);
+    /// Asks for up to so many more chunks. What is returned becomes readable when the answer has
+    /// come, and stays open until then; `None` if it is there already. Nothing is asked before the
+    /// last answer was taken.
+    fn ask(&mut self, count: usize) -> Option<RawFd>;
 
-    /// The answer: the chunk's index and number, durably the volume's; or that there is none.
-    fn answer(&mut self) -> Option<Result<(u32, u32), NoChunk>>;
+    /// The answer: the indexes and numbers of chunks that are durably the volume's, or that there
+    /// is none.
+    fn answer(&mut self) -> Result<Vec<(u32, u32)>, NoChunk>;
 }
 
 /// The pool has no chunk for the volume.
@@ -110,8 +119,25 @@ enum Purpose {
     Page(Wanted),
     Log,
     CommitSync,
-    CheckpointPage,
-    CheckpointSync,
+    /// A page, an anchor, or a flush.
+    Checkpoint,
+    /// The pool answers.
+    Chunks,
+    /// The last log block of a volume that is closed.
+    Confirm,
+}
+
+/// How far the closing of a volume is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Closing {
+    /// It serves.
+    Open,
+    /// What is applied is being made durable.
+    Flushing,
+    /// The log's last block is being written.
+    Confirming,
+    /// It is at rest.
+    Closed,
 }
 
 /// An operation on the device, until it is done.
@@ -135,7 +161,9 @@ pub struct Volume {
     map: Tree,
     space: Space,
     chunks: Box<dyn Chunks>,
-    /// The pool has said that there is no chunk, and none has been freed since.
+    /// An answer of the pool's is waited for.
+    is_asking: bool,
+    /// The pool has said that there is no chunk, and nothing was committed since.
     is_full: bool,
     log: Log,
     batch: Batch,
@@ -143,18 +171,21 @@ pub struct Volume {
     checkpoint: Checkpoint,
     data_blocks: u64,
     requests: Vec<Option<Request>>,
+    /// Writes that have taken blocks and are not in the map yet.
+    writing: usize,
     free_requests: Vec<usize>,
     ops: Vec<Option<Op>>,
     free_ops: Vec<usize>,
     /// Pages that are being read, and who waits for each.
     waiting: BTreeMap<Wanted, Vec<Waiter>>,
-    /// Pages that could not be read: what needs them fails.
-    lost: BTreeMap<Wanted, Failure>,
     /// Requests that wait for free blocks.
     stalled: VecDeque<usize>,
     finished: VecDeque<Completion>,
     /// A log write or a flush has failed: nothing is durable any more until the volume is reopened.
     has_failed: bool,
+    /// It is being opened: what the log says is done, whatever room there is.
+    is_replaying: bool,
+    closing: Closing,
     damage: Damage,
 }
 
@@ -187,6 +218,7 @@ impl Volume {
             map: Tree::new(anchor.map.1, anchor.map.0),
             space: Space::new(anchor.space.1, anchor.space.0, owned),
             chunks,
+            is_asking: false,
             is_full: false,
             log: Log::new(anchor.log, anchor.sequence),
             batch: Batch::default(),
@@ -194,14 +226,16 @@ impl Volume {
             checkpoint: Checkpoint::new(anchor.checkpoint),
             data_blocks: anchor.data_blocks,
             requests: Vec::new(),
+            writing: 0,
             free_requests: Vec::new(),
             ops: Vec::new(),
             free_ops: Vec::new(),
             waiting: BTreeMap::new(),
-            lost: BTreeMap::new(),
             stalled: VecDeque::new(),
             finished: VecDeque::new(),
             has_failed: false,
+            is_replaying: true,
+            closing: Closing::Open,
             damage: Damage::default(),
         }
     }
@@ -218,20 +252,40 @@ impl Volume {
         self.data_blocks
     }
 
-    /// Whether data may go to another chunk of the pool: the volume has no more than an eighth
-    /// beyond its size, and a few.
-    fn may_grow(&self) -> bool {
+    /// The most chunks that the volume may have: an eighth beyond its size, and a few.
+    fn chunks_max(&self) -> u64 {
         let size = self.size.0.div_ceil(BLOCK_BYTES as u64 * u64::from(CHUNK_BLOCKS));
-        !self.is_full && (self.space.chunks() as u64) < size + size / 8 + SPARE_CHUNKS
+        size + size / 8 + SPARE_CHUNKS
+    }
+
+    /// Whether another chunk of the pool may be had for the asking.
+    fn may_grow(&self) -> bool {
+        !self.is_full && (self.space.chunks() as u64) < self.chunks_max()
+    }
+
+    /// Free blocks that data leaves alone, so that the next checkpoint finds blocks for its pages:
+    /// those that are changed, and those that the requests under way may change.
+    fn floor(&mut self) -> u64 {
+        let to_come = 3 * (self.writing + 1);
+        let dirty = self.map.dirty_leaves() + self.space.tree().dirty_leaves();
+        // With each leaf the page above it, and the pages above all of those.
+        2 * (dirty + to_come) as u64 + 16
     }
 
     fn begin_op(&mut self, op: Op, buffer: Option<Buffer>, disk: &mut dyn Disk) {
+        let slot = self.hold_op(op);
+        if let Some(op) = &self.ops[slot] {
+            disk.submit(self.disk_op(slot, op, buffer));
+        }
+    }
+
+    fn hold_op(&mut self, op: Op) -> usize {
         let slot = self.free_ops.pop().unwrap_or_else(|| {
             self.ops.push(None);
             self.ops.len() - 1
         });
-        disk.submit(self.disk_op(slot, &op, buffer));
         self.ops[slot] = Some(op);
+        slot
     }
 
     fn disk_op(&self, slot: usize, op: &Op, buffer: Option<Buffer>) -> DiskOp {
@@ -301,8 +355,8 @@ impl Volume {
                 }
             }
             (result, _) => {
-                self.damage.pages += 1;
-                self.lost.insert(wanted, result.err().unwrap_or(Failure::Io));
+                self.damage.pages += u64::from(result.is_ok());
+                return self.page_lost(wanted, result.err().unwrap_or(Failure::Rotten));
             }
         }
         for waiter in self.waiting.remove(&wanted).unwrap_or_default() {
@@ -316,50 +370,77 @@ impl Volume {
         }
     }
 
+    /// A page cannot be read: what needs it fails.
+    fn page_lost(&mut self, wanted: Wanted, failure: Failure) {
+        for waiter in self.waiting.remove(&wanted).unwrap_or_default() {
+            match waiter {
+                Waiter::Request(request) => self.abandon(request, failure),
+                // Without knowing what is free, nothing can be written.
+                Waiter::Volume => self.fail(),
+            }
+        }
+    }
+
     /// Does what a request can do now.
     fn advance(&mut self, request: usize, disk: &mut dyn Disk) {
         match self.next_of(request, disk) {
             Next::Nothing => {}
             Next::Stall => self.stall(request, disk),
-            Next::Wait(wanted) => match self.lost.get(&wanted) {
-                Some(&failure) => self.abandon(request, failure),
-                None => self.wait_for(wanted, Waiter::Request(request), disk),
-            },
+            Next::Wait(wanted) => self.wait_for(wanted, Waiter::Request(request), disk),
         }
     }
 
-    /// A request needs free blocks: another chunk is asked for, and what is retired is committed.
+    /// A request needs free blocks: another chunk is asked for, or what is retired is committed.
     fn stall(&mut self, request: usize, disk: &mut dyn Disk) {
         self.stalled.push_back(request);
         if self.may_grow() {
-            self.chunks.ask();
-            self.take_chunks(disk);
-        } else {
-            self.make_room(disk);
+            self.ask_for_chunks(disk);
+        }
+    }
+
+    /// Asks the pool for chunks, unless it has been asked.
+    fn ask_for_chunks(&mut self, disk: &mut dyn Disk) {
+        if self.is_asking {
+            return;
+        }
+        self.is_asking = true;
+        // A volume that grows gets more at once: each answer costs two flushes.
+        let count = (self.space.chunks() / 4).clamp(1 + SPARES, BATCH_CHUNKS);
+        let left = self.chunks_max().saturating_sub(self.space.chunks() as u64);
+        match self.chunks.ask(count.min(left.max(1) as usize)) {
+            None => self.take_chunks(disk),
+            Some(fd) => {
+                let (purpose, action) = (Purpose::Chunks, DiskAction::Readable);
+                let op = Op { purpose, action, offset: 0, length: 0, done: 0 };
+                let slot = self.hold_op(op);
+                disk.submit(DiskOp::readable(slot as u64, fd));
+            }
         }
     }
 
     /// Takes chunks that have come, and goes on with what waited for them.
     fn take_chunks(&mut self, disk: &mut dyn Disk) {
-        let mut has_news = false;
-        while let Some(answer) = self.chunks.answer() {
-            has_news = true;
-            match answer {
-                Ok((index, chunk)) => {
-                    // The leaves of space above it are read when they are needed.
-                    if let Err(page) = self.space.add_chunk(index, chunk) {
-                        let wanted = Wanted { which: Which::Space, page };
-                        self.checkpoint.late_chunks.push((index, chunk));
-                        self.wait_for(wanted, Waiter::Volume, disk);
-                    }
-                }
-                Err(NoChunk) => self.is_full = true,
+        self.is_asking = false;
+        match self.chunks.answer() {
+            Ok(chunks) => {
+                self.checkpoint.late_chunks.extend(chunks);
+                self.add_late_chunks(disk);
             }
+            Err(NoChunk) => self.is_full = true,
         }
-        if has_news {
-            self.resume(disk);
-        } else if self.is_full {
-            self.make_room(disk);
+        self.retry_stalled(disk);
+        self.advance_checkpoint(disk);
+        self.advance_commit(disk);
+    }
+
+    /// Adds chunks that have come to those of the volume. The leaves of space above them are read
+    /// if need be.
+    fn add_late_chunks(&mut self, disk: &mut dyn Disk) {
+        for (index, chunk) in std::mem::take(&mut self.checkpoint.late_chunks) {
+            if let Err(page) = self.space.add_chunk(index, chunk) {
+                self.checkpoint.late_chunks.push((index, chunk));
+                self.wait_for_space(page, disk);
+            }
         }
     }
 
@@ -370,23 +451,24 @@ impl Volume {
         }
     }
 
-    /// Goes on with the requests that waited for free blocks, and with the log if it did.
-    fn resume(&mut self, disk: &mut dyn Disk) {
-        self.retry_stalled(disk);
-        self.advance_checkpoint(disk);
-        self.advance_commit(disk);
-    }
-
-    /// Nobody gives more chunks: what is retired becomes free by a commit or a checkpoint; without
-    /// either, the requests that wait have no space.
+    /// Requests wait for free blocks, and nobody gives more chunks: what is retired becomes free by
+    /// a commit, and what log and pages hold by a checkpoint. If neither helps, the requests have
+    /// no space.
     fn make_room(&mut self, disk: &mut dyn Disk) {
-        if !self.batch.is_empty() || self.commit.is_open() || self.commit.is_under_way() {
-            self.advance_commit(disk);
-            self.begin_commit(disk);
+        if self.stalled.is_empty() || self.is_asking {
             return;
         }
-        if self.checkpoint.is_under_way() {
+        if self.commit.is_under_way() || self.checkpoint.is_under_way() {
             return;
+        }
+        if !self.batch.is_empty() || self.commit.is_open() {
+            return self.commit_all(disk);
+        }
+        if self.writing > 0 {
+            return;
+        }
+        if self.has_something_to_checkpoint() {
+            return self.begin_checkpoint(disk);
         }
         for request in std::mem::take(&mut self.stalled) {
             self.abandon(request, Failure::NoSpace);
@@ -423,9 +505,9 @@ impl Volume {
             Purpose::Page(wanted) => self.page_done(wanted, result, done.buffer.as_ref(), disk),
             Purpose::Log => self.log_done(result, disk),
             Purpose::CommitSync => self.commit_synced(result, disk),
-            Purpose::CheckpointPage | Purpose::CheckpointSync => {
-                self.checkpoint_op_done(result, disk);
-            }
+            Purpose::Checkpoint => self.checkpoint_op_done(result, disk),
+            Purpose::Chunks => self.take_chunks(disk),
+            Purpose::Confirm => self.confirmed(result),
         }
     }
 
@@ -455,10 +537,27 @@ impl Volume {
         taken
     }
 
-    /// Whether the store owes or does nothing.
+    /// Takes the next step of closing, when nothing is under way.
+    fn advance_closing(&mut self, disk: &mut dyn Disk) {
+        let is_quiet = self.free_ops.len() == self.ops.len()
+            && self.free_requests.len() == self.requests.len();
+        if self.closing != Closing::Flushing || !is_quiet {
+            return;
+        }
+        if self.has_failed || self.is_durable() {
+            return self.confirm(disk);
+        }
+        self.commit_all(disk);
+        if self.free_ops.len() == self.ops.len() {
+            // It cannot be made durable: the next opening finds what there is.
+            self.closing = Closing::Closed;
+        }
+    }
+
+    /// Whether a volume was closed, so that its next opening has nothing to verify.
     #[must_use]
-    pub fn is_idle(&self) -> bool {
-        self.ops.iter().all(Option::is_none) && self.requests.iter().all(Option::is_none)
+    pub fn is_closed(&self) -> bool {
+        self.closing == Closing::Closed
     }
 
     fn blocks_of(&self, offset: u64, length: u32) -> (u64, u32) {
@@ -487,10 +586,13 @@ impl Store for Volume {
         });
         self.requests[request] = Some(Request::new(submission));
         self.advance(request, disk);
+        self.make_room(disk);
     }
 
     fn disk_done(&mut self, done: DiskDone, disk: &mut dyn Disk) {
         self.op_done(done, disk);
+        self.make_room(disk);
+        self.advance_closing(disk);
         self.map.shrink(self.bounds.map_pages, self.checkpoint.completed());
     }
 
@@ -505,6 +607,24 @@ impl Store for Volume {
     fn resized(&mut self, size: ByteCount) {
         self.size = size;
         // The root is made higher when a leaf beyond it is first changed: see `next_of`.
+    }
+
+    fn is_idle(&self) -> bool {
+        let is_closing = matches!(self.closing, Closing::Flushing | Closing::Confirming);
+        !is_closing
+            && self.free_ops.len() == self.ops.len()
+            && self.free_requests.len() == self.requests.len()
+    }
+
+    fn close(&mut self, disk: &mut dyn Disk) {
+        if self.closing == Closing::Open && !self.has_failed {
+            self.closing = Closing::Flushing;
+            self.advance_closing(disk);
+        }
+    }
+
+    fn must_reopen(&self) -> bool {
+        self.has_failed
     }
 }
 

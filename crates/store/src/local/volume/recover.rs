@@ -2,6 +2,7 @@
 
 use super::request::Refused;
 use super::{Bounds, Chunks, Next, Volume, Wanted, Which};
+use crate::Store;
 use crate::StoreError;
 use crate::buffer::Buffer;
 use crate::disk::{Disk, DiskAction, DiskDone, DiskOp};
@@ -10,8 +11,6 @@ use crate::local::format::{Anchor, Identity, LOG_HEADER_BYTES, LogHead, Record};
 use crate::local::space::Run;
 use crate::local::tree::{height_for, page_from};
 use crate::local::{BLOCK_BYTES, CHUNK_BLOCKS, Pointer, checksum};
-use crate::{Store, Submission};
-use evenkeel_core::request::Operation;
 use evenkeel_core::units::ByteCount;
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -129,12 +128,14 @@ impl Volume {
             }
         }
         let retired = std::mem::take(&mut volume.batch).retired;
+        volume.is_replaying = false;
         volume.log.sequence = tail.sequence;
         volume.log.durable = tail.sequence - 1;
         if tail.is_closed {
             for run in retired {
                 volume.space.release(run);
             }
+            volume.log.is_confirmed = true;
             return Ok(volume);
         }
         volume.batch.retired = retired;
@@ -258,26 +259,11 @@ impl Volume {
         }
     }
 
-    /// Commits what is applied, and notes in the log that the volume was closed: its next opening
-    /// has nothing to verify. To be called when nothing is under way.
-    ///
-    /// # Errors
-    /// When the device fails.
-    pub fn close(&mut self) -> io::Result<()> {
+    /// As [`Store::close`], and waits for it.
+    pub fn close_now(&mut self) {
         let mut disk = Inline::default();
-        let (operation, buffer) = (Operation::Flush, None);
-        self.submit(Submission { ticket: 0, operation, offset: 0, length: 0, buffer }, &mut disk);
+        self.close(&mut disk);
         self.settle(&mut disk);
-        if self.has_failed || !self.has_log_room(&mut disk) {
-            return Err(io::Error::other("a write or a flush failed"));
-        }
-        self.settle(&mut disk);
-        let (at, sequence) = (self.log.next, self.log.sequence);
-        self.log.advance();
-        let block = self.log_block(sequence, &[]);
-        self.device.write(offset(at), &block)?;
-        self.log.durable = sequence;
-        Ok(())
     }
 
     fn settle(&mut self, disk: &mut Inline) {
@@ -300,6 +286,9 @@ impl Disk for Inline {
 
 /// Carries out an operation on a device.
 pub(in crate::local) fn run(device: &dyn Device, op: DiskOp) -> DiskDone {
+    if op.action == DiskAction::Readable {
+        return op.execute();
+    }
     let DiskOp { token, action, offset, length, mut buffer, buffer_offset, .. } = op;
     let range = buffer_offset as usize..buffer_offset as usize + length as usize;
     let memory = buffer.as_mut().map(Buffer::bytes_mut);

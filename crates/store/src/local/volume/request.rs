@@ -1,12 +1,12 @@
 //! What becomes of a request: reads are verified, writes go to free blocks and then into the map.
 
-use super::{Next, Purpose, Volume, Wanted, Which};
+use super::{Next, OVERWRITE_BLOCKS, Purpose, Volume, Wanted, Which};
 use crate::buffer::Buffer;
 use crate::disk::Disk;
 use crate::local::format::{RECORD_BLOCKS_MAX, Record};
 use crate::local::space::{Lacking, Run};
 use crate::local::tree::{FANOUT, Missing};
-use crate::local::{BLOCK_BYTES, Pointer, checksum};
+use crate::local::{BLOCK_BYTES, CHUNK_BLOCKS, Pointer, checksum};
 use crate::{EXTENTS_MAX, Extent, Submission};
 use evenkeel_core::request::{Failure, Operation};
 
@@ -65,6 +65,12 @@ impl Request {
         (self.submission.ticket, self.submission.buffer, self.extents)
     }
 
+    /// Whether it is a write that has taken blocks, and is not in the map yet.
+    fn is_writing(&self) -> bool {
+        let is_write = matches!(self.submission.operation, Operation::Write { .. });
+        is_write && matches!(self.stage, Stage::Transfer | Stage::Apply)
+    }
+
     fn wants_durable(&self) -> bool {
         use Operation::{Discard, Flush, Write, WriteZeroes};
         match self.submission.operation {
@@ -117,19 +123,41 @@ impl Volume {
 
     /// Ends a request that cannot go on; blocks that it took are free again.
     pub(super) fn abandon(&mut self, number: usize, failure: Failure) {
-        if self.requests[number].as_ref().is_some_and(|request| request.is_logged) {
-            // The log names data that is not there: nothing may be made durable behind it.
-            self.end(number, Err(failure));
-            return self.fail();
-        }
-        if let Some(request) = &mut self.requests[number]
-            && matches!(request.submission.operation, Operation::Write { .. })
-        {
+        let Some(request) = &mut self.requests[number] else { return };
+        let is_write = matches!(request.submission.operation, Operation::Write { .. });
+        self.writing -= usize::from(request.is_writing());
+        if std::mem::take(&mut request.is_logged) {
+            let (offset, count) = (request.submission.offset, request.pointers.len() as u64);
+            let runs = std::mem::take(&mut request.runs);
+            self.correct_log(offset / BLOCK_BYTES as u64, count, runs);
+        } else if is_write {
             for run in std::mem::take(&mut request.runs) {
                 self.space.release(run);
             }
         }
         self.end(number, Err(failure));
+    }
+
+    /// The log says that blocks are in runs to which they could not be written: it is to say next
+    /// that they are where the map says. The runs are free when that is durable.
+    fn correct_log(&mut self, first: u64, count: u64, runs: Vec<Run>) {
+        let pointers: Result<Vec<Pointer>, Missing> =
+            (first..first + count).map(|block| self.pointer(block)).collect();
+        // They were in memory when it was logged. If they are not any more, nothing may be made
+        // durable behind it.
+        let Ok(pointers) = pointers else { return self.fail() };
+        let mut at = first;
+        for run in self::runs(&pointers) {
+            let sums = &pointers[(at - first) as usize..][..run.count as usize];
+            if run.block == 0 {
+                self.batch.push(Record::Unmap { first: at, count: run.count });
+            } else {
+                records(at, &[run], sums).into_iter().for_each(|record| self.batch.push(record));
+            }
+            at += u64::from(run.count);
+        }
+        self.batch.retired.extend(runs);
+        self.commit.note_correction(first, count);
     }
 
     fn step(
@@ -217,17 +245,11 @@ impl Volume {
                 .map(|block| Pointer { block: 0, checksum: checksum(block) });
             request.pointers.extend(sums);
         }
-        let may_grow = self.may_grow();
-        while request.blocks_done < count {
-            match self.space.take(count - request.blocks_done, may_grow) {
-                Ok(run) => {
-                    request.blocks_done += run.count;
-                    request.runs.push(run);
-                }
-                Err(Lacking::Leaf(page)) => return Ok(Step::Next(space(page))),
-                Err(Lacking::Chunk) => return Ok(Step::Next(Next::Stall)),
-            }
+        if let Some(next) = self.take_runs(request, first, count)? {
+            return Ok(Step::Next(next));
         }
+        self.writing += 1;
+        self.ask_ahead(disk);
         request.stage = Stage::Transfer;
         request.parts_left = request.runs.len();
         let is_eager = self.commit.note_write() || request.wants_durable();
@@ -250,6 +272,54 @@ impl Volume {
             self.write_op(Purpose::Data { request: number, part }, run, buffer, disk);
         }
         Ok(Step::Next(Next::Nothing))
+    }
+
+    /// Takes blocks for a write; what it waits for if there are none.
+    fn take_runs(
+        &mut self,
+        request: &mut Request,
+        first: u64,
+        count: u32,
+    ) -> Result<Option<Next>, Refused> {
+        let (floor, may_grow) = (self.floor(), self.may_grow());
+        // The log comes first: without it nothing becomes durable.
+        let mut lacking = self.keep_spares().err();
+        while lacking.is_none() && request.blocks_done < count {
+            let wanted = count - request.blocks_done;
+            let mut taken = self.space.take(wanted, floor + OVERWRITE_BLOCKS, may_grow);
+            if taken == Err(Lacking::Chunk) && !may_grow && self.has_all(first, count)? {
+                taken = self.space.take(wanted, floor, may_grow);
+            }
+            match taken {
+                Ok(run) => {
+                    request.blocks_done += run.count;
+                    request.runs.push(run);
+                }
+                Err(error) => lacking = Some(error),
+            }
+        }
+        Ok(lacking.map(|lacking| match lacking {
+            Lacking::Leaf(page) => space(page),
+            Lacking::Chunk => Next::Stall,
+        }))
+    }
+
+    /// Asks for chunks before they are needed: a write that waits for one waits for two flushes.
+    fn ask_ahead(&mut self, disk: &mut dyn Disk) {
+        let ahead = self.floor() + OVERWRITE_BLOCKS + u64::from(CHUNK_BLOCKS);
+        if self.may_grow() && self.space.is_known() && self.space.known_free() < ahead {
+            self.ask_for_chunks(disk);
+        }
+    }
+
+    /// Whether none of these blocks is a hole.
+    fn has_all(&mut self, first: u64, count: u32) -> Result<bool, Refused> {
+        for block in first..first + u64::from(count) {
+            if self.pointer(block).map_err(|page| Refused::Next(map(page)))?.block == 0 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// A part of a request's data was read or written.
@@ -312,7 +382,7 @@ impl Volume {
             .all(|(block, pointer)| self.pointer(block).is_ok_and(|now| now == *pointer));
         if is_same || !may_try {
             self.damage.data += u64::from(failure.is_none());
-            return self.end(number, Err(failure.unwrap_or(Failure::Io)));
+            return self.end(number, Err(failure.unwrap_or(Failure::Rotten)));
         }
         if let Some(request) = &mut self.requests[number] {
             request.stage = Stage::Begin;
@@ -331,6 +401,7 @@ impl Volume {
         let count = request.pointers.len() as u64;
         let is_overtaken = self.commit.was_overtaken(first, count);
         let replaced = self.change_map(first, &request.runs, &request.pointers)?;
+        self.writing -= 1;
         let runs = std::mem::take(&mut request.runs);
         let is_logged = std::mem::take(&mut request.is_logged);
         if is_logged && !is_overtaken {
@@ -428,6 +499,10 @@ impl Volume {
         let replaced = self.prepare(first, u64::from(count), false)?;
         if replaced.is_empty() {
             return Ok(());
+        }
+        let floor = self.floor();
+        if self.space.is_known() && self.space.known_free() < floor && !self.is_replaying {
+            return Err(Refused::Next(Next::Stall));
         }
         for block in first..first + u64::from(count) {
             self.set_pointer(block, Pointer::default())?;

@@ -90,7 +90,7 @@ impl fmt::Display for ErrorCode {
 impl From<Failure> for ErrorCode {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Io => Self::Io,
+            Failure::Io | Failure::Rotten => Self::Io,
             Failure::NoSpace => Self::NoSpace,
             Failure::Invalid => Self::Invalid,
             Failure::NotSupported => Self::NotSupported,
