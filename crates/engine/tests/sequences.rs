@@ -259,8 +259,9 @@ fn every_request_of_an_open_connection_is_answered_whatever_happens() {
     for seed in seeds {
         println!("replay: EVENKEEL_SEED={seed} cargo test -p evenkeel-engine --test sequences");
         let folder = tempfile::tempdir().unwrap();
-        let pool: Arc<dyn Pool> = match seed % 2 {
+        let pool: Arc<dyn Pool> = match seed % 3 {
             0 => Arc::new(MemoryPool::new()),
+            1 => Arc::new(support::local_pool(folder.path())),
             _ => Arc::new(FilePool::open(folder.path()).unwrap()),
         };
         let mut world = World::new(seed, MODES[(seed / 2 % 2) as usize], pool);

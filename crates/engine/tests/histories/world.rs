@@ -1,7 +1,7 @@
 //! A data plane, its clients, and what happens to them.
 
 use super::model::{BLOCK_BYTES, Host, Stamps, Volume, bytes, stamp};
-use super::support::{ANSWER_MAX, Answer, Nbd, Random};
+use super::support::{ANSWER_MAX, Answer, Nbd, Random, local_pool};
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::request::Operation;
 use evenkeel_core::units::ByteCount;
@@ -42,7 +42,8 @@ const READS_MAX: usize = 12;
 /// Where the bytes are, from one start to the next.
 enum AtRest {
     Memory(Arc<MemoryPool>),
-    Folder(tempfile::TempDir),
+    Files(tempfile::TempDir),
+    Local(tempfile::TempDir),
 }
 
 /// What was asked for on a connection.
@@ -149,7 +150,8 @@ impl World {
     pub fn new(mut random: Random, seed: u64) -> Self {
         let at_rest = match random.below(3) {
             0 => AtRest::Memory(Arc::new(MemoryPool::new())),
-            _ => AtRest::Folder(tempfile::tempdir().unwrap()),
+            1 => AtRest::Files(tempfile::tempdir().unwrap()),
+            _ => AtRest::Local(tempfile::tempdir().unwrap()),
         };
         let cores = 1 + u16::from(random.below(8) > 0);
         let addresses = if random.below(2) == 0 { 3 } else { 3 * HOSTS_MAX as u64 };
@@ -776,7 +778,8 @@ impl World {
     fn start(&mut self) {
         let pool: Arc<dyn Pool> = match &self.at_rest {
             AtRest::Memory(pool) => Arc::clone(pool) as Arc<dyn Pool>,
-            AtRest::Folder(folder) => Arc::new(FilePool::open(folder.path()).unwrap()),
+            AtRest::Files(folder) => Arc::new(FilePool::open(folder.path()).unwrap()),
+            AtRest::Local(folder) => Arc::new(local_pool(folder.path())),
         };
         let (cores, io) = (self.cores, self.io);
         let unix_access = Default::default();
@@ -849,7 +852,7 @@ impl World {
     fn damage(&mut self) -> Option<(VolumeId, PathBuf, Vec<u8>)> {
         let id = self.a_volume()?;
         let how = self.random.below(6);
-        let AtRest::Folder(folder) = &self.at_rest else { return None };
+        let AtRest::Files(folder) = &self.at_rest else { return None };
         if how > 2 {
             return None;
         }

@@ -11,6 +11,9 @@ use evenkeel_core::request::{Operation, Request};
 use evenkeel_core::units::ByteCount;
 use evenkeel_engine::{Engine, EngineConfig, IoMode, UnixAccess};
 use evenkeel_store::Pool;
+use evenkeel_store::local::device::{Device, FileDevice};
+use evenkeel_store::local::pool::{Layout, LocalPool};
+use evenkeel_store::local::volume::Bounds;
 use evenkeel_wire::agent::{
     Attachment, Command, HostAddress, Reply, Report, VolumeReport, VolumeState,
 };
@@ -22,12 +25,22 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// No answer takes longer, on the slowest machine.
 pub const ANSWER_MAX: Duration = Duration::from_secs(60);
+
+/// The pool in a file of this folder, made if there is none.
+pub fn local_pool(folder: &Path) -> LocalPool {
+    let device: Arc<dyn Device> = Arc::new(FileDevice::open(&folder.join("pool"), true).unwrap());
+    if device.size().unwrap() == 0 {
+        let layout = Layout { identity: 0x5eed, chunks_max: 16 << 10, nodes: 255 };
+        LocalPool::init(device.as_ref(), &layout).unwrap();
+    }
+    LocalPool::open(device, Bounds::default()).and_then(LocalPool::with_clerk).unwrap()
+}
 
 /// An engine with a unix socket in a folder of its own.
 pub struct Served {
