@@ -87,17 +87,13 @@ pub fn run(arguments: &Calibrate) -> Result<(), Failure> {
 fn stop_when_told_to() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let stop_requested = Arc::clone(&stop);
-    let wait = move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        if let Ok(runtime) = runtime {
-            runtime.block_on(serve::stop_signal());
-            stop_requested.store(true, Ordering::Relaxed);
-            runtime.block_on(serve::stop_signal());
+    serve::when_signalled(move |number| {
+        if number > 1 {
             std::process::exit(INTERRUPTED);
         }
-    };
-    let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(wait);
-    thread.map_err(|error| Failure::new(format!("a thread for signals: {error}")))?;
+        stop_requested.store(true, Ordering::Relaxed);
+        true
+    })?;
     Ok(stop)
 }
 

@@ -104,28 +104,41 @@ impl StopRequest {
     fn awaited() -> Result<Self, Failure> {
         let made = Arc::new(AtomicBool::new(false));
         let (come, comes) = oneshot::channel();
-        let (listening, listens) = std::sync::mpsc::channel();
-        let flag = Arc::clone(&made);
-        let listen = move || {
-            let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-                Ok(runtime) => runtime,
-                Err(error) => return drop(listening.send(Err(error))),
-            };
-            runtime.block_on(async {
-                let mut signals = StopSignals::registered();
-                let _ = listening.send(Ok(()));
-                signals.next().await;
-            });
+        let (flag, mut come) = (Arc::clone(&made), Some(come));
+        when_signalled(move |_| {
             flag.store(true, Ordering::Release);
-            let _ = come.send(());
-        };
-        let failed = |error| Failure::new(format!("a thread for signals: {error}"));
-        let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(listen);
-        thread.map_err(failed)?;
-        // The thread answers before it ends.
-        listens.recv().unwrap_or(Ok(())).map_err(failed)?;
+            come.take().map(|come| come.send(()));
+            false
+        })?;
         Ok(Self { made, comes })
     }
+}
+
+/// Has a thread call `told` with the number of each signal to stop, counted from 1, until it
+/// returns false. From the return of this function on no signal ends the process by itself.
+pub fn when_signalled(mut told: impl FnMut(u32) -> bool + Send + 'static) -> Result<(), Failure> {
+    let (listening, listens) = std::sync::mpsc::channel();
+    let listen = move || {
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => return drop(listening.send(Err(error))),
+        };
+        runtime.block_on(async {
+            let mut signals = StopSignals::registered();
+            let _ = listening.send(Ok(()));
+            for number in 1.. {
+                signals.next().await;
+                if !told(number) {
+                    break;
+                }
+            }
+        });
+    };
+    let failed = |error| Failure::new(format!("a thread for signals: {error}"));
+    let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(listen);
+    thread.map_err(failed)?;
+    // The thread answers before it ends.
+    listens.recv().unwrap_or(Ok(())).map_err(failed)
 }
 
 /// Makes Ctrl-C end a benchmark at once and remove its folders.
@@ -138,17 +151,13 @@ pub fn end_when_told_to_after(
     folders: Vec<PathBuf>,
     first: impl FnOnce() + Send + 'static,
 ) -> Result<(), Failure> {
-    let wait = move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        if let Ok(runtime) = runtime {
-            runtime.block_on(stop_signal());
-            stop::stop();
-            first();
-            interrupted(&folders);
-        }
-    };
-    let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(wait);
-    thread.map(drop).map_err(|error| Failure::new(format!("a thread for signals: {error}")))
+    let mut first = Some(first);
+    when_signalled(move |_| {
+        stop::stop();
+        first.take().map(|first| first());
+        interrupted(&folders);
+        false
+    })
 }
 
 /// Ends the process after a signal: nothing needs a graceful end, but the folders must be removed.
