@@ -77,6 +77,10 @@ id! {
     VolumeId, "vol-"
 }
 id! {
+    /// A snapshot: `snap-` and 17 hexadecimal digits.
+    SnapshotId, "snap-"
+}
+id! {
     /// A client host: `i-` and 17 hexadecimal digits.
     InstanceId, "i-"
 }

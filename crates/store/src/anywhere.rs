@@ -319,6 +319,10 @@ impl Store for Anywhere {
         self.inner.close(disk);
     }
 
+    fn attend(&mut self, disk: &mut dyn Disk) {
+        self.inner.attend(disk);
+    }
+
     fn must_reopen(&self) -> bool {
         self.inner.must_reopen()
     }

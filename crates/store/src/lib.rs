@@ -34,7 +34,7 @@ pub mod memory;
 
 use buffer::Buffer;
 use disk::{Disk, DiskDone};
-use evenkeel_core::ids::VolumeId;
+use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::request::{Failure, Operation};
 use evenkeel_core::units::ByteCount;
 use std::fmt;
@@ -126,6 +126,9 @@ pub trait Store: Send {
     /// Begins to bring the volume to rest, for an opening that has less to do: nothing is submitted
     /// from here on, and all requests are complete. It is done when [`Self::is_idle`] says so.
     fn close(&mut self, _: &mut dyn Disk) {}
+
+    /// Looks at what its pool wants of it: a snapshot, or blocks of a deleted one back.
+    fn attend(&mut self, _: &mut dyn Disk) {}
 
     /// Whether it refuses changes until it is opened anew, because something could not be made
     /// durable.
@@ -276,6 +279,21 @@ pub enum StoreError {
         /// Why it failed.
         source: io::Error,
     },
+    /// There is one already.
+    Exists {
+        /// Which.
+        what: String,
+    },
+    /// It is still being made.
+    Unready {
+        /// Which.
+        what: String,
+    },
+    /// No such snapshot.
+    NoSnapshot {
+        /// The snapshot.
+        id: SnapshotId,
+    },
     /// The volume is open.
     Open {
         /// The volume.
@@ -395,6 +413,9 @@ impl fmt::Display for StoreError {
                 "volume {id} is being deleted, but that is not durable yet: failed to {doing}: \
                  {source}; it is tried again"
             ),
+            Self::Exists { what } => write!(f, "there is {what} already; choose another id"),
+            Self::Unready { what } => write!(f, "{what} is still being made; try again"),
+            Self::NoSnapshot { id } => write!(f, "the store holds no snapshot {id}"),
             Self::Open { id } => write!(f, "volume {id} is open; close it first"),
             Self::Size { id, present, asked } => {
                 write!(f, "volume {id} has {present} and cannot become {asked}; volumes only grow")

@@ -236,6 +236,10 @@ impl Store for FaultyStore {
         self.below.close(disk);
     }
 
+    fn attend(&mut self, disk: &mut dyn Disk) {
+        self.below.attend(disk);
+    }
+
     fn must_reopen(&self) -> bool {
         self.below.must_reopen()
     }

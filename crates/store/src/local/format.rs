@@ -2,8 +2,7 @@
 //! this is the other half. Nothing here reads or writes a device.
 
 use super::table::PAYLOAD_BYTES;
-use super::{BLOCK_BYTES, CHUNK_BLOCKS, Pointer, checksum};
-use evenkeel_core::ids::VolumeId;
+use super::{BLOCK_BYTES, Pointer, checksum};
 use std::fmt;
 
 /// The format that this version writes.
@@ -92,6 +91,8 @@ pub struct Superblock {
     pub first_chunk: u32,
     /// Chunks of the pool.
     pub chunks: u32,
+    /// How often the pool was opened.
+    pub session: u32,
 }
 
 /// Why bytes are no superblock that this version reads.
@@ -134,6 +135,12 @@ impl fmt::Display for SuperblockError {
 }
 
 impl Superblock {
+    /// Grows with each change.
+    #[must_use]
+    pub const fn age(&self) -> (u32, u32) {
+        (self.session, self.chunks)
+    }
+
     /// Its block.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -143,7 +150,7 @@ impl Superblock {
         writer.u64(self.required).u64(self.optional).put(&self.identity.to_le_bytes());
         writer.u32(self.nodes[0]).u32(self.nodes[1]).u32(self.node_sectors);
         writer.u32(self.owners[0]).u32(self.owners[1]).u32(self.owner_sectors);
-        writer.u32(self.first_chunk).u32(self.chunks);
+        writer.u32(self.first_chunk).u32(self.chunks).u32(self.session);
         let sum = checksum(&bytes[20..SUPERBLOCK_BYTES]);
         bytes[16..20].copy_from_slice(&sum.to_le_bytes());
         bytes
@@ -179,6 +186,7 @@ impl Superblock {
             owner_sectors: reader.u32(),
             first_chunk: reader.u32(),
             chunks: reader.u32(),
+            session: reader.u32(),
         };
         match superblock.required {
             0 => Ok(superblock),
@@ -194,34 +202,71 @@ pub enum NodeKind {
     Volume,
     /// A volume that is being deleted: nothing opens it again.
     Deleting,
+    /// A snapshot.
+    Snapshot,
+    /// A snapshot that is being made: it exists once the log of its volume says so.
+    SnapshotPending,
+    /// A snapshot that was deleted: volumes that were made of it still use its blocks, or they are
+    /// being given back.
+    SnapshotDeleted,
+    /// What is left of a deleted volume: the blocks of its snapshots.
+    Husk,
 }
 
-/// A volume, as the node table has it.
+const KINDS: [NodeKind; 6] = [
+    NodeKind::Volume,
+    NodeKind::Deleting,
+    NodeKind::Snapshot,
+    NodeKind::SnapshotPending,
+    NodeKind::SnapshotDeleted,
+    NodeKind::Husk,
+];
+
+/// The map of a snapshot.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct SnapshotRoot {
+    /// Root of the map.
+    pub map: Pointer,
+    /// Its level.
+    pub height: u32,
+    /// Number of the checkpoint that wrote it.
+    pub checkpoint: u64,
+    /// Blocks of data that it has.
+    pub data_blocks: u64,
+}
+
+/// A volume or a snapshot, as the node table has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Node {
     /// What it is.
     pub kind: NodeKind,
-    /// Its home chunk; 0 before it was opened for the first time.
+    /// The home chunk of a volume; 0 before it was opened for the first time.
     pub home: u32,
-    /// The volume.
-    pub id: VolumeId,
+    /// The bits of the volume's or the snapshot's id.
+    pub id: u128,
     /// 64 random bits, new for each creation.
     pub generation: u64,
     /// Bytes.
     pub size: u64,
+    /// Of a snapshot, the node of its volume; of a volume, that of the snapshot that it was made
+    /// of, or 0.
+    pub parent: u32,
+    /// The map of a snapshot.
+    pub root: SnapshotRoot,
 }
 
 impl Node {
     /// What its sector carries.
     pub fn encode(&self, payload: &mut [u8]) {
         payload.fill(0);
-        let kind = match self.kind {
-            NodeKind::Volume => 1,
-            NodeKind::Deleting => 2,
-        };
+        let kind = KINDS.iter().position(|kind| *kind == self.kind).map_or(0, |at| at as u8 + 1);
         let mut writer = Writer { bytes: payload, at: 0 };
-        writer.put(&[kind, 0]).u16(0).u32(self.home).put(&self.id.bits().to_le_bytes());
+        // Heights are 6 at most.
+        writer.put(&[kind, 0]).u16(self.root.height as u16);
+        writer.u32(self.home).put(&self.id.to_le_bytes());
         writer.u64(self.generation).u64(self.size);
+        writer.u64(self.root.map.to_bits()).u32(self.parent).u32(0);
+        writer.u64(self.root.checkpoint).u64(self.root.data_blocks);
     }
 
     /// The node of a sector; `Ok(None)` where there is none.
@@ -230,21 +275,31 @@ impl Node {
     /// The kind, if it is unknown.
     pub fn decode(payload: &[u8]) -> Result<Option<Self>, u8> {
         let mut reader = Reader { bytes: payload, at: 0 };
-        let [kind, _] = reader.take();
-        let kind = match kind {
-            0 => return Ok(None),
-            1 => NodeKind::Volume,
-            2 => NodeKind::Deleting,
-            other => return Err(other),
-        };
-        reader.u16();
-        Ok(Some(Self {
-            kind,
-            home: reader.u32(),
-            id: VolumeId::from_bits(u128::from_le_bytes(reader.take())),
-            generation: reader.u64(),
-            size: reader.u64(),
-        }))
+        let [number, _] = reader.take();
+        if number == 0 {
+            return Ok(None);
+        }
+        let kind = *KINDS.get(usize::from(number) - 1).ok_or(number)?;
+        let height = u32::from(reader.u16());
+        let (home, id) = (reader.u32(), u128::from_le_bytes(reader.take()));
+        let (generation, size) = (reader.u64(), reader.u64());
+        let (map, parent) = (Pointer::from_bits(reader.u64()), reader.u32());
+        reader.u32();
+        let (checkpoint, data_blocks) = (reader.u64(), reader.u64());
+        let root = SnapshotRoot { map, height, checkpoint, data_blocks };
+        Ok(Some(Self { kind, home, id, generation, size, parent, root }))
+    }
+
+    /// Whether it has chunks of its own, with an anchor and a log.
+    #[must_use]
+    pub const fn has_space(&self) -> bool {
+        matches!(self.kind, NodeKind::Volume | NodeKind::Deleting | NodeKind::Husk)
+    }
+
+    /// Whether it is a snapshot whose map is there.
+    #[must_use]
+    pub const fn has_root(&self) -> bool {
+        matches!(self.kind, NodeKind::Snapshot | NodeKind::SnapshotDeleted)
     }
 }
 
@@ -298,6 +353,12 @@ pub struct Anchor {
     pub sequence: u64,
     /// Blocks of data that the volume has.
     pub data_blocks: u64,
+    /// Number of the checkpoint of the latest snapshot; 0 before the first.
+    pub epoch: u64,
+    /// The node that is being given back, and the map leaf that comes next; node 0 is none.
+    pub reclaim: (u32, u64),
+    /// The session in which it was written.
+    pub session: u64,
 }
 
 impl Anchor {
@@ -311,6 +372,7 @@ impl Anchor {
         // Heights are 6 at most.
         writer.u16(self.map.1 as u16).u16(self.space.1 as u16);
         writer.u32(self.log).u64(self.sequence).u64(self.data_blocks);
+        writer.u64(self.epoch).u32(self.reclaim.0).u32(0).u64(self.reclaim.1).u64(self.session);
         let sum = checksum(&bytes[12..]);
         bytes[8..12].copy_from_slice(&sum.to_le_bytes());
         bytes
@@ -337,13 +399,20 @@ impl Anchor {
             log: reader.u32(),
             sequence: reader.u64(),
             data_blocks: reader.u64(),
+            epoch: reader.u64(),
+            reclaim: {
+                let node = reader.u32();
+                reader.u32();
+                (node, reader.u64())
+            },
+            session: reader.u64(),
         };
         (found == identity).then_some(anchor)
     }
 }
 
 /// Bytes of a log block before its records.
-pub const LOG_HEADER_BYTES: usize = 40;
+pub const LOG_HEADER_BYTES: usize = 48;
 
 /// The head of a log block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -358,6 +427,8 @@ pub struct LogHead {
     pub next: u32,
     /// Bytes of records.
     pub used: u32,
+    /// The session in which it was written: a block of an earlier one does not follow it.
+    pub session: u64,
 }
 
 impl LogHead {
@@ -365,7 +436,7 @@ impl LogHead {
     pub fn encode(&self, block: &mut [u8]) {
         let mut writer = Writer { bytes: block, at: 4 };
         writer.u32(self.identity.node).u64(self.identity.generation);
-        writer.u64(self.sequence).u64(self.durable).u32(self.next).u32(self.used);
+        writer.u64(self.sequence).u64(self.durable).u32(self.next).u32(self.used).u64(self.session);
         let sum = checksum(&block[4..BLOCK_BYTES]);
         block[..4].copy_from_slice(&sum.to_le_bytes());
     }
@@ -382,6 +453,7 @@ impl LogHead {
             durable: reader.u64(),
             next: reader.u32(),
             used: reader.u32(),
+            session: reader.u64(),
         };
         let is_ours = found == identity && checksum(block.get(4..BLOCK_BYTES)?) == sum;
         (is_ours && head.used as usize <= BLOCK_BYTES - LOG_HEADER_BYTES).then_some(head)
@@ -407,10 +479,16 @@ pub enum Record {
         /// How many.
         count: u32,
     },
+    /// A snapshot of the volume as it is here. The last record of its log block.
+    Snapshot {
+        /// Its node.
+        node: u32,
+    },
 }
 
 const MAP: u8 = 1;
 const UNMAP: u8 = 2;
+const SNAPSHOT: u8 = 3;
 /// Bytes of a record without checksums.
 const RECORD_BYTES: usize = 16;
 
@@ -423,7 +501,7 @@ impl Record {
     pub fn bytes(&self) -> usize {
         match self {
             Self::Map { checksums, .. } => RECORD_BYTES + 4 * checksums.len(),
-            Self::Unmap { .. } => RECORD_BYTES,
+            Self::Unmap { .. } | Self::Snapshot { .. } => RECORD_BYTES,
         }
     }
 
@@ -442,6 +520,11 @@ impl Record {
                 records.extend([UNMAP, 0, 0, 0]);
                 records.extend(first.to_le_bytes());
                 records.extend(count.to_le_bytes());
+            }
+            Self::Snapshot { node } => {
+                records.extend([SNAPSHOT, 0, 0, 0]);
+                records.extend(0_u64.to_le_bytes());
+                records.extend(node.to_le_bytes());
             }
         }
     }
@@ -466,6 +549,7 @@ impl Record {
                     Self::Map { first, block: last, checksums }
                 }
                 UNMAP => Self::Unmap { first, count: last },
+                SNAPSHOT => Self::Snapshot { node: last },
                 _ => return Err(UnknownRecord),
             });
             bytes = &bytes[length..];
@@ -477,12 +561,6 @@ impl Record {
 /// A log block holds a record that this version does not know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UnknownRecord;
-
-/// The chunk that a block is in.
-#[must_use]
-pub const fn chunk_of(block: u32) -> u32 {
-    block / CHUNK_BLOCKS
-}
 
 #[cfg(test)]
 mod tests {
@@ -502,6 +580,7 @@ mod tests {
             owner_sectors: 2_048,
             first_chunk: 19,
             chunks: 4_096,
+            session: 17,
         }
     }
 
@@ -533,13 +612,16 @@ mod tests {
             log: 0x402,
             sequence: 99,
             data_blocks: 1_234,
+            epoch: 2,
+            reclaim: (8, 77),
+            session: 0x0001_0000_0002,
         };
         let bytes = anchor.encode();
         assert_eq!(
-            hex(&bytes[..80]),
-            "45564b414e434852b66ec21007000000efcdab89674523010300000000000000\
+            hex(&bytes[..104]),
+            "45564b414e43485236c8078107000000efcdab89674523010300000000000000\
              00030000ddccbbaa010300004433221102000000020400006300000000000000\
-             d2040000000000000000000000000000"
+             d204000000000000020000000000000008000000000000004d000000000000000200000001000000"
         );
         assert_eq!(Anchor::decode(&bytes, IDENTITY), Some(anchor));
         let foreign = Identity { generation: 1, ..IDENTITY };
@@ -547,16 +629,24 @@ mod tests {
         let node = Node {
             kind: NodeKind::Deleting,
             home: 0x55,
-            id: VolumeId::from_bits(0xabc),
+            id: 0xabc,
             generation: 0x1234,
             size: 1 << 30,
+            parent: 9,
+            root: SnapshotRoot {
+                map: pointer(0x17, 0x99),
+                height: 2,
+                checkpoint: 5,
+                data_blocks: 6,
+            },
         };
         let mut payload = [0xff; PAYLOAD_BYTES];
         node.encode(&mut payload);
         assert_eq!(
-            hex(&payload[..40]),
-            "0200000055000000bc0a0000000000000000000000000000\
-             34120000000000000000004000000000"
+            hex(&payload[..72]),
+            "0200020055000000bc0a00000000000000000000000000003412000000000000\
+             0000004000000000170000009900000009000000000000000500000000000000\
+             0600000000000000"
         );
         assert_eq!(Node::decode(&payload), Ok(Some(node)));
     }
@@ -570,13 +660,17 @@ mod tests {
             .prop_map(|(first, block, checksums)| Record::Map { first, block, checksums });
         let unmap =
             (any::<u64>(), any::<u32>()).prop_map(|(first, count)| Record::Unmap { first, count });
-        prop::collection::vec(prop_oneof![map, unmap], 0..12)
+        let snapshot = any::<u32>().prop_map(|node| Record::Snapshot { node });
+        prop::collection::vec(prop_oneof![map, unmap, snapshot], 0..12)
     }
 
     proptest! {
         #[test]
         fn log_blocks_are_read_as_they_were_written(
-            records in records(), sequence: u64, durable: u64, next: u32, flip in 0_usize..4_096,
+            records in records(),
+            numbers: (u64, u64, u64),
+            next: u32,
+            flip in 0_usize..4_096,
         ) {
             let mut bytes = Vec::new();
             for record in &records {
@@ -588,7 +682,8 @@ mod tests {
             let mut block = vec![0; LOG_HEADER_BYTES];
             block.extend(&bytes);
             block.resize(BLOCK_BYTES, 0);
-            let head = LogHead { identity: IDENTITY, sequence, durable, next, used };
+            let (sequence, durable, session) = numbers;
+            let head = LogHead { identity: IDENTITY, sequence, durable, next, used, session };
             head.encode(&mut block);
             prop_assert_eq!(LogHead::decode(&block, IDENTITY), Some(head));
             prop_assert_eq!(Record::decode_all(&bytes), Ok(records));

@@ -1,6 +1,10 @@
 //! Which blocks of a volume's chunks are free. 64 bytes at rest describe a chunk: 256 bits "in
-//! use", 256 bits "frozen". Leaves of this tree describe 64 chunks each, are read when they are
+//! use", 256 bits "frozen". Leaves of this tree describe 63 chunks each, are read when they are
 //! needed, and stay in memory.
+//!
+//! A block is *frozen* if a snapshot uses it: what the volume replaces stays in use then. A snapshot
+//! freezes all that is in use, in no time: each leaf says of which snapshot its frozen bits know,
+//! and those of a leaf that knows of an older one are set when it is first changed.
 //!
 //! Beside what is at rest there are blocks that are *busy*: taken by a write that has not reached
 //! the map, or given back by a change that is not durable yet. They are not handed out, and a crash
@@ -11,7 +15,10 @@ use super::{CHUNK_BLOCKS, Pointer};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Chunks that a leaf describes.
-pub const LEAF_CHUNKS: u32 = 64;
+pub const LEAF_CHUNKS: u32 = 63;
+/// Words of a leaf before those of its chunks. The first is the number of the checkpoint of the
+/// latest snapshot that its frozen bits know of; the others are zero.
+const HEADER_WORDS: usize = 8;
 /// Words of a chunk's description: in use, then frozen.
 const CHUNK_WORDS: usize = 8;
 /// Words of 256 bits.
@@ -43,6 +50,22 @@ pub enum Lacking {
     Chunk,
 }
 
+/// How the bits of blocks change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Change {
+    /// They are in use.
+    Use,
+    /// They are neither in use nor frozen.
+    Free,
+    /// No snapshot uses them any more.
+    Thaw,
+}
+
+/// Where a leaf describes a chunk.
+const fn words_of(index: u32) -> usize {
+    HEADER_WORDS + (index % LEAF_CHUNKS) as usize * CHUNK_WORDS
+}
+
 /// See the module's text.
 #[derive(Debug)]
 pub struct Space {
@@ -66,6 +89,8 @@ pub struct Space {
     known: Vec<bool>,
     /// How many are not.
     unknown: usize,
+    /// The number of the checkpoint of the latest snapshot; 0 before the first.
+    epoch: u64,
 }
 
 /// The bits of blocks `from..to` in one word of a chunk.
@@ -114,7 +139,7 @@ impl Space {
     /// The space of a volume with these chunks, in the order of their indexes (0 where there is
     /// none).
     #[must_use]
-    pub fn new(height: u32, root: Pointer, chunks: Vec<u32>) -> Self {
+    pub fn new(height: u32, root: Pointer, epoch: u64, chunks: Vec<u32>) -> Self {
         let mut space = Self {
             tree: Tree::new(height, root),
             chunks: Vec::new(),
@@ -127,6 +152,7 @@ impl Space {
             current: [None; 2],
             known: Vec::new(),
             unknown: 0,
+            epoch,
         };
         for (index, chunk) in (0..).zip(chunks) {
             if chunk != 0 {
@@ -183,16 +209,45 @@ impl Space {
         Ok(())
     }
 
-    /// What the tree says of a chunk's blocks.
-    fn at_rest(&mut self, index: u32) -> Result<Bits, Missing> {
-        let words = (index % LEAF_CHUNKS) as usize * CHUNK_WORDS;
-        let of = |page: &Page| [page[words], page[words + 1], page[words + 2], page[words + 3]];
+    /// The number of the checkpoint of the latest snapshot; 0 before the first.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Everything that is in use is frozen from here on: a snapshot was made of it, by this
+    /// checkpoint.
+    pub fn freeze_all(&mut self, checkpoint: u64) {
+        self.epoch = checkpoint;
+    }
+
+    /// Which of a chunk's blocks are in use, and which of those are frozen.
+    fn at_rest(&mut self, index: u32) -> Result<(Bits, Bits), Missing> {
+        let (epoch, words) = (self.epoch, words_of(index));
+        let bits = |page: &Page, at: usize| [page[at], page[at + 1], page[at + 2], page[at + 3]];
         // A leaf that was never written describes free chunks.
-        Ok(self.tree.leaf(u64::from(index / LEAF_CHUNKS))?.map_or([0; WORDS], |page| of(page)))
+        let Some(page) = self.tree.leaf(u64::from(index / LEAF_CHUNKS))? else {
+            return Ok(([0; WORDS], [0; WORDS]));
+        };
+        let in_use = bits(page, words);
+        Ok((in_use, if page[0] < epoch { in_use } else { bits(page, words + WORDS) }))
+    }
+
+    /// A leaf, to be changed; its frozen bits know of the latest snapshot.
+    fn leaf_mut(&mut self, leaf: u32) -> Result<&mut Page, Missing> {
+        let epoch = self.epoch;
+        let page = self.tree.leaf_mut(u64::from(leaf))?;
+        if page[0] < epoch {
+            page[0] = epoch;
+            for chunk in page[HEADER_WORDS..].chunks_exact_mut(CHUNK_WORDS) {
+                chunk.copy_within(..WORDS, WORDS);
+            }
+        }
+        Ok(page)
     }
 
     fn used(&mut self, index: u32) -> Result<Bits, Missing> {
-        let mut bits = self.at_rest(index)?;
+        let (mut bits, _) = self.at_rest(index)?;
         if let Some(busy) = self.busy.get(&index) {
             bits.iter_mut().zip(busy).for_each(|(word, busy)| *word |= busy);
         }
@@ -363,22 +418,25 @@ impl Space {
         self.indexes.contains_key(&(block / CHUNK_BLOCKS))
     }
 
-    fn set_in_use(&mut self, index: u32, from: u32, to: u32, in_use: bool) -> Result<(), Missing> {
-        let words = (index % LEAF_CHUNKS) as usize * CHUNK_WORDS;
+    fn change(&mut self, index: u32, from: u32, to: u32, change: Change) -> Result<(), Missing> {
+        let words = words_of(index);
         let busy = self.busy.get(&index).copied().unwrap_or_default();
-        let page = self.tree.leaf_mut(u64::from(index / LEAF_CHUNKS))?;
+        let page = self.leaf_mut(index / LEAF_CHUNKS)?;
         let (mut taken, mut freed) = (0, 0);
-        for (word, bits) in page[words..words + WORDS].iter_mut().enumerate() {
-            let changed = mask(word, from, to) & !busy[word];
-            match in_use {
-                true => {
-                    taken += (changed & !*bits).count_ones();
-                    *bits |= mask(word, from, to);
+        for (word, busy) in busy.iter().enumerate() {
+            let mask = mask(word, from, to);
+            let (in_use, frozen) = (words + word, words + WORDS + word);
+            match change {
+                Change::Use => {
+                    taken += (mask & !busy & !page[in_use]).count_ones();
+                    page[in_use] |= mask;
                 }
-                false => {
-                    freed += (changed & *bits).count_ones();
-                    *bits &= !mask(word, from, to);
+                Change::Free => {
+                    freed += (mask & !busy & page[in_use]).count_ones();
+                    page[in_use] &= !mask;
+                    page[frozen] &= !mask;
                 }
+                Change::Thaw => page[frozen] &= !mask,
             }
         }
         if self.free[index as usize].is_some() {
@@ -425,21 +483,77 @@ impl Space {
     pub fn commit(&mut self, run: Run) -> Result<(), Missing> {
         self.prepare(run)?;
         for (index, from, to) in self.parts(run) {
-            self.set_in_use(index, from, to, true)?;
+            self.change(index, from, to, Change::Use)?;
             self.mark_busy(index, from, to, false);
         }
         Ok(())
     }
 
-    /// Blocks in use are not any more, but stay busy until [`Self::release`].
+    /// Blocks that the volume has replaced are not in use any more, but stay busy until
+    /// [`Self::release`]. Those that are frozen stay as they are. The ones that are not.
     ///
     /// # Errors
     /// As [`Self::prepare`].
-    pub fn retire(&mut self, run: Run) -> Result<(), Missing> {
+    pub fn retire(&mut self, run: Run) -> Result<Vec<Run>, Missing> {
+        self.prepare(run)?;
+        let mut retired = Vec::new();
+        for (index, from, to) in self.parts(run) {
+            let (_, frozen) = self.at_rest(index)?;
+            let is_frozen = |block: u32| frozen[block as usize / 64] >> (block % 64) & 1 == 1;
+            let mut at = from;
+            while at < to {
+                let end = (at..to).find(|&block| is_frozen(block) != is_frozen(at)).unwrap_or(to);
+                if !is_frozen(at) {
+                    self.give_back(index, at, end)?;
+                    let block = self.chunks[index as usize] * CHUNK_BLOCKS + at;
+                    retired.push(Run { block, count: end - at });
+                }
+                at = end;
+            }
+        }
+        Ok(retired)
+    }
+
+    /// Blocks that nobody uses any more, also no snapshot, are not in use; they stay busy until
+    /// [`Self::release`].
+    ///
+    /// # Errors
+    /// As [`Self::prepare`].
+    pub fn free(&mut self, run: Run) -> Result<(), Missing> {
         self.prepare(run)?;
         for (index, from, to) in self.parts(run) {
+            self.give_back(index, from, to)?;
+        }
+        Ok(())
+    }
+
+    /// No snapshot uses these blocks any more, and the volume does.
+    ///
+    /// # Errors
+    /// As [`Self::prepare`].
+    pub fn thaw(&mut self, run: Run) -> Result<(), Missing> {
+        self.prepare(run)?;
+        for (index, from, to) in self.parts(run) {
+            self.change(index, from, to, Change::Thaw)?;
+        }
+        Ok(())
+    }
+
+    fn give_back(&mut self, index: u32, from: u32, to: u32) -> Result<(), Missing> {
+        self.mark_busy(index, from, to, true);
+        self.change(index, from, to, Change::Free)
+    }
+
+    /// Blocks are busy from now on, whatever they are beside that.
+    ///
+    /// # Errors
+    /// As [`Self::prepare`].
+    pub fn hold(&mut self, run: Run) -> Result<(), Missing> {
+        self.prepare(run)?;
+        for (index, from, to) in self.parts(run) {
+            let before = count(&self.used(index)?);
             self.mark_busy(index, from, to, true);
-            self.set_in_use(index, from, to, false)?;
+            self.total_free -= u64::from(count(&self.used(index)?) - before);
         }
         Ok(())
     }
@@ -532,7 +646,7 @@ mod tests {
     fn blocks_are_handed_out_once_until_they_are_released() {
         for seed in 0..60 {
             let mut random = Random::new(seed, 2);
-            let mut space = Space::new(0, Pointer::default(), Vec::new());
+            let mut space = Space::new(0, Pointer::default(), 0, Vec::new());
             let (mut taken, mut used, mut retired) = (Vec::new(), Vec::new(), Vec::new());
             let mut owned = BTreeSet::new();
             let mut held: BTreeSet<u32> = BTreeSet::new();
@@ -575,7 +689,7 @@ mod tests {
                     }
                     4 if !used.is_empty() => {
                         let run = used.swap_remove(random.below(used.len() as u64) as usize);
-                        space.retire(run).unwrap();
+                        assert_eq!(space.retire(run), Ok(vec![run]), "nothing is frozen");
                         retired.push(run);
                     }
                     5 => {

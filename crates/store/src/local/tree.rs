@@ -191,6 +191,53 @@ impl Tree {
         Ok(Some(&node.page))
     }
 
+    /// Where the page with this number on this level is at rest; block 0 if it is nowhere.
+    ///
+    /// # Errors
+    /// The page on the way to it that is not in memory.
+    pub fn pointer_at(&mut self, level: u32, index: u64) -> Result<Pointer, Missing> {
+        let height = self.height;
+        let leaf = index << (FANOUT_BITS * level);
+        if level > height || leaf >> (FANOUT_BITS * height) != 0 {
+            return Ok(Pointer::default());
+        }
+        let (mut pointer, mut place) = (self.root, self.top.as_deref());
+        for above in (level + 1..=height).rev() {
+            let Some(node) = place else {
+                let index = leaf >> (FANOUT_BITS * above);
+                return match pointer.block {
+                    0 => Ok(pointer),
+                    _ => Err(Missing { level: above, index, pointer }),
+                };
+            };
+            let slot = slot(leaf, above);
+            pointer = Pointer::from_bits(node.page[slot]);
+            place = node.children.get(slot).and_then(|child| child.as_deref());
+        }
+        Ok(pointer)
+    }
+
+    /// How many leaves from this one on are the same here and there, as far as one page tells: a
+    /// power of 512, or 0 if the leaf is another one.
+    ///
+    /// # Errors
+    /// The page that must be in memory first, and whether it is one of the other tree.
+    pub fn same_leaves(&mut self, other: &mut Self, leaf: u64) -> Result<u64, (Missing, bool)> {
+        for level in (0..=self.height.max(other.height)).rev() {
+            let index = leaf >> (FANOUT_BITS * level);
+            // The lower tree has no page for all of it, but may have some below.
+            let is_above = index == 0 && level > self.height.min(other.height);
+            if index << (FANOUT_BITS * level) == leaf && !is_above {
+                let here = self.pointer_at(level, index).map_err(|page| (page, false))?;
+                let there = other.pointer_at(level, index).map_err(|page| (page, true))?;
+                if here == there {
+                    return Ok(1 << (FANOUT_BITS * level));
+                }
+            }
+        }
+        Ok(0)
+    }
+
     /// A leaf, to be changed; it is made where there is none.
     ///
     /// # Errors

@@ -3,10 +3,12 @@
 //!
 //! ```text
 //!   Idle -> Preparing (takes blocks) -> Writing (pages) -> Logged (waits for the log)
-//!        -> Synced -> First (anchor, copy 1) -> Anchored (flush) -> Second (copy 2) -> Idle
+//!        -> Synced -> Named (snapshots are noted) -> First (anchor, copy 1) -> Anchored (flush)
+//!        -> Second (copy 2) -> Idle
 //! ```
 
 use super::commit::COMMIT_BYTES;
+use super::reclaim::Reclaim;
 use super::{Purpose, Volume, Waiter, Wanted, Which};
 use crate::buffer::Buffer;
 use crate::disk::Disk;
@@ -28,6 +30,7 @@ enum Stage {
     Writing,
     Logged,
     Synced,
+    Named,
     First,
     Anchored,
     Second,
@@ -49,6 +52,9 @@ pub(in crate::local) struct Checkpoint {
     anchor: Option<Anchor>,
     /// The log must be durable up to here.
     sequence: u64,
+    /// Snapshots of what is frozen, and whether they are durable.
+    pub snapshots: Vec<u32>,
+    pub are_durable: bool,
     has_failed: bool,
     /// Chunks that wait for a page of the space tree.
     pub late_chunks: Vec<(u32, u32)>,
@@ -66,6 +72,8 @@ impl Checkpoint {
             under_way: 0,
             anchor: None,
             sequence: 0,
+            snapshots: Vec::new(),
+            are_durable: false,
             has_failed: false,
             late_chunks: Vec::new(),
         }
@@ -82,6 +90,21 @@ impl Checkpoint {
 
     pub fn completed(&self) -> u64 {
         self.completed
+    }
+
+    /// Whether its snapshots are to be noted before it goes on.
+    pub fn is_naming(&self) -> bool {
+        self.stage == Stage::Named
+    }
+
+    /// The log must be durable up to here before its anchor is written.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// What the anchor will say.
+    pub fn anchor(&self) -> Option<&Anchor> {
+        self.anchor.as_ref()
     }
 }
 
@@ -146,18 +169,25 @@ impl Volume {
     fn take_blocks(&mut self) -> Result<(), Unready> {
         self.release_log().map_err(Unready::Page)?;
         loop {
-            let (map, mut replaced) = self.map.pending();
+            let (map, replaced) = self.map.pending();
             let (space, of_space) = self.space.tree().pending();
-            replaced.extend(of_space);
             let mut is_settled = true;
-            for block in replaced {
-                if !self.checkpoint.retired.contains(&block) {
-                    let run = Run { block, count: 1 };
-                    self.space.retire(run).map_err(Unready::Page)?;
-                    self.checkpoint.retired.insert(block);
-                    self.checkpoint.released.push(run);
-                    is_settled = false;
+            // A snapshot may use pages of the map; those of the space tree are the volume's own.
+            let of_map = replaced.into_iter().map(|block| (block, true));
+            for (block, is_map) in of_map.chain(of_space.into_iter().map(|block| (block, false))) {
+                if self.checkpoint.retired.contains(&block) {
+                    continue;
                 }
+                let run = Run { block, count: 1 };
+                if is_map {
+                    let retired = self.space.retire(run).map_err(Unready::Page)?;
+                    self.checkpoint.released.extend(retired);
+                } else {
+                    self.space.free(run).map_err(Unready::Page)?;
+                    self.checkpoint.released.push(run);
+                }
+                self.checkpoint.retired.insert(block);
+                is_settled = false;
             }
             let has: u32 = self.checkpoint.taken.iter().map(|run| run.count).sum();
             let needs = (map + space) as u32;
@@ -184,7 +214,7 @@ impl Volume {
             // The anchors stay.
             let kept = if chunk == self.home { 2 } else { 0 };
             let run = Run { block: chunk * CHUNK_BLOCKS + kept, count: CHUNK_BLOCKS - kept };
-            self.space.retire(run)?;
+            self.space.free(run)?;
             self.checkpoint.released.push(run);
             self.log.chunks.pop_front();
         }
@@ -200,6 +230,10 @@ impl Volume {
         pages.extend(self.space.tree().freeze(&mut blocks, number));
         debug_assert_eq!(blocks.next(), None, "blocks were taken for no page");
         pages.sort_unstable_by_key(|page| std::cmp::Reverse(page.block));
+        if let Some(reclaim) = &mut self.reclaim {
+            self.checkpoint.released.append(&mut reclaim.freed);
+        }
+        self.freeze_snapshots(number);
         self.seal(disk);
         debug_assert!(self.batch.is_empty(), "a batch is sealed whole");
         self.checkpoint.pages = pages;
@@ -213,6 +247,9 @@ impl Volume {
             log: self.log.next,
             sequence: self.log.sequence,
             data_blocks: self.data_blocks,
+            epoch: self.space.epoch(),
+            reclaim: self.reclaim.as_ref().map_or((0, 0), Reclaim::position),
+            session: self.session,
         });
         self.log.blocks = 0;
         self.checkpoint.stage = Stage::Writing;
@@ -262,7 +299,11 @@ impl Volume {
                 self.write_pages(disk);
             }
             _ if result.is_err() => self.fail_checkpoint(),
-            Stage::Synced => self.write_anchor(0, Stage::First, disk),
+            Stage::Synced => {
+                self.checkpoint.stage = Stage::Named;
+                self.name_snapshots(disk);
+            }
+            Stage::Named => {}
             Stage::First => {
                 self.checkpoint.stage = Stage::Anchored;
                 self.sync_op(Purpose::Checkpoint, disk);
@@ -270,6 +311,14 @@ impl Volume {
             Stage::Anchored => self.write_anchor(1, Stage::Second, disk),
             Stage::Second => self.complete_checkpoint(disk),
             Stage::Idle | Stage::Preparing | Stage::Logged => {}
+        }
+    }
+
+    /// The snapshots of this checkpoint are noted.
+    pub(super) fn snapshots_named(&mut self, is_done: bool, disk: &mut dyn Disk) {
+        match is_done && !self.has_failed {
+            true => self.write_anchor(0, Stage::First, disk),
+            false => self.fail_checkpoint(),
         }
     }
 
@@ -289,6 +338,7 @@ impl Volume {
         for run in std::mem::take(&mut self.checkpoint.released) {
             self.space.release(run);
         }
+        self.reclaim_recorded(disk);
         // Before data takes what the log has given back.
         let _ = self.keep_spares();
         self.retry_stalled(disk);

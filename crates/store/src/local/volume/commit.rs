@@ -2,6 +2,7 @@
 //! everybody who waited is answered. One commit is under way at a time; what comes meanwhile shares
 //! the next.
 
+use super::reclaim::Reclaim;
 use super::{Closing, Purpose, Volume};
 use crate::buffer::Buffer;
 use crate::disk::Disk;
@@ -341,6 +342,8 @@ impl Volume {
         if self.log.blocks >= self.bounds.log_blocks
             || self.map.dirty_leaves() >= self.bounds.dirty_pages
             || is_short && self.is_full
+            || !self.wanted_snapshots.is_empty()
+            || self.reclaim.as_ref().is_some_and(Reclaim::wants_checkpoint)
         {
             self.begin_checkpoint(disk);
         }
@@ -445,6 +448,7 @@ impl Volume {
             durable: self.log.durable,
             next: self.log.next,
             used: records.len() as u32,
+            session: self.session,
         };
         head.encode(&mut block);
         block
@@ -466,10 +470,15 @@ impl Volume {
             return self.fail();
         }
         self.log.durable = self.commit.flushing_sequence;
+        self.snapshots_durable();
         // Somebody may have given back a chunk meanwhile: it is asked for again.
         self.is_full = false;
-        for run in std::mem::take(&mut self.commit.flushing_retired) {
-            self.space.release(run);
+        let retired = std::mem::take(&mut self.commit.flushing_retired);
+        if self.is_replaying {
+            // What follows in the log may name them.
+            self.batch.retired.extend(retired);
+        } else {
+            retired.into_iter().for_each(|run| self.space.release(run));
         }
         for request in std::mem::take(&mut self.commit.flushing_waiters) {
             self.end(request, Ok(()));

@@ -12,16 +12,19 @@
 
 mod checkpoint;
 mod commit;
+mod reclaim;
 pub mod recover;
 mod request;
+mod snapshot;
 
 use self::checkpoint::Checkpoint;
 use self::commit::{Batch, Commit, Log, SPARES};
+use self::reclaim::Reclaim;
 use self::request::Request;
 use super::device::Device;
-use super::format::{Anchor, Identity};
+use super::format::{Anchor, Identity, SnapshotRoot};
 use super::space::{Run, Space};
-use super::tree::{FANOUT, Missing, Tree, height_for, page_from};
+use super::tree::{FANOUT, Missing, Page, Tree, height_for, page_from};
 use super::{BLOCK_BYTES, CHUNK_BLOCKS, checksum};
 use crate::buffer::Buffer;
 use crate::disk::{Disk, DiskAction, DiskDone, DiskOp};
@@ -61,16 +64,59 @@ const BATCH_CHUNKS: usize = 64;
 /// it is durable. As many as the largest write has.
 const OVERWRITE_BLOCKS: u64 = CHUNK_BLOCKS as u64;
 
-/// Gives a volume more chunks of the pool. No call blocks.
-pub trait Chunks: Send {
-    /// Asks for up to so many more chunks. What is returned becomes readable when the answer has
-    /// come, and stays open until then; `None` if it is there already. Nothing is asked before the
-    /// last answer was taken.
+/// What a volume asks of the pool's tables. No call blocks. What a call returns becomes readable
+/// when the answer has come, and stays open until then; `None` if it is there already. Nothing is
+/// asked before the last answer to the same was taken.
+pub trait Tables: Send {
+    /// Asks for up to so many more chunks.
     fn ask(&mut self, count: usize) -> Option<RawFd>;
 
     /// The answer: the indexes and numbers of chunks that are durably the volume's, or that there
     /// is none.
     fn answer(&mut self) -> Result<Vec<(u32, u32)>, NoChunk>;
+
+    /// Asks to note something of nodes, durably.
+    fn note(&mut self, note: Note) -> Option<RawFd>;
+
+    /// Whether it was noted.
+    fn noted(&mut self) -> bool;
+
+    /// What the pool wants of the volume, if anything.
+    fn task(&mut self) -> Option<Task>;
+
+    /// A snapshot is durable, or will not be.
+    fn snapshot_made(&mut self, node: u32, is_made: bool);
+}
+
+/// What a volume has to tell of nodes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Note {
+    /// These snapshots have this map.
+    Made(Vec<u32>, SnapshotRoot),
+    /// All blocks of a deleted snapshot were given back: it is nothing any more.
+    Reclaimed(u32),
+}
+
+/// What a pool wants of an open volume.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Task {
+    /// A snapshot, as of now.
+    Snapshot(u32),
+    /// The blocks that only this snapshot uses.
+    Reclaim(Doomed),
+}
+
+/// A deleted snapshot, and those beside it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Doomed {
+    /// Its node.
+    pub node: u32,
+    /// Its map.
+    pub root: SnapshotRoot,
+    /// The map of the snapshot before it, if there is one.
+    pub older: Option<SnapshotRoot>,
+    /// The map of the snapshot after it; `None` if the volume itself comes next.
+    pub newer: Option<SnapshotRoot>,
 }
 
 /// The pool has no chunk for the volume.
@@ -86,11 +132,15 @@ pub struct Damage {
     pub pages: u64,
 }
 
-/// Which of the volume's trees.
+/// Which of the trees that a volume looks at.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(in crate::local) enum Which {
     Map,
     Space,
+    /// The map of a deleted snapshot, and those of the snapshots before and after it.
+    Doomed,
+    Older,
+    Newer,
 }
 
 /// A page that is missing, of either tree.
@@ -106,6 +156,8 @@ enum Waiter {
     Request(usize),
     /// The checkpoint, the log, or a chunk that has come.
     Volume,
+    /// What gives back the blocks of a deleted snapshot.
+    Reclaim,
 }
 
 /// What an operation on the device is for.
@@ -121,10 +173,22 @@ enum Purpose {
     CommitSync,
     /// A page, an anchor, or a flush.
     Checkpoint,
-    /// The pool answers.
+    /// The pool has chunks, or has none.
     Chunks,
+    /// The pool has noted something.
+    Noted,
     /// The last log block of a volume that is closed.
     Confirm,
+}
+
+/// What the pool's tables are changed for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Noting {
+    Nothing,
+    /// Snapshots of the present checkpoint.
+    Made,
+    /// A snapshot whose blocks were given back.
+    Reclaimed,
 }
 
 /// How far the closing of a volume is.
@@ -154,13 +218,25 @@ struct Op {
 pub struct Volume {
     device: Arc<dyn Device>,
     identity: Identity,
+    /// The number of this opening.
+    session: u64,
     size: ByteCount,
     bounds: Bounds,
     /// The pool's chunk with the anchors.
     home: u32,
     map: Tree,
     space: Space,
-    chunks: Box<dyn Chunks>,
+    tables: Box<dyn Tables>,
+    /// Snapshots that the pool wants.
+    wanted_snapshots: Vec<u32>,
+    /// The latest that was made since the volume was opened, unless it is gone.
+    latest_snapshot: Option<SnapshotRoot>,
+    /// What gives back the blocks of a deleted snapshot.
+    reclaim: Option<Reclaim>,
+    /// What the last complete checkpoint says of it: the node, and the leaf that comes next.
+    reclaim_at: (u32, u64),
+    /// What the pool is noting.
+    noting: Noting,
     /// An answer of the pool's is waited for.
     is_asking: bool,
     /// The pool has said that there is no chunk, and nothing was committed since.
@@ -205,19 +281,25 @@ impl Volume {
         anchor: &Anchor,
         place: (u32, Vec<u32>),
         size: ByteCount,
-        chunks: Box<dyn Chunks>,
-        bounds: Bounds,
+        tables: Box<dyn Tables>,
+        (bounds, session): (Bounds, u64),
     ) -> Self {
         let (home, owned) = place;
         Self {
             device,
             identity: anchor.identity,
+            session,
             size,
             bounds,
             home,
             map: Tree::new(anchor.map.1, anchor.map.0),
-            space: Space::new(anchor.space.1, anchor.space.0, owned),
-            chunks,
+            space: Space::new(anchor.space.1, anchor.space.0, anchor.epoch, owned),
+            tables,
+            wanted_snapshots: Vec::new(),
+            latest_snapshot: None,
+            reclaim: None,
+            reclaim_at: anchor.reclaim,
+            noting: Noting::Nothing,
             is_asking: false,
             is_full: false,
             log: Log::new(anchor.log, anchor.sequence),
@@ -348,11 +430,7 @@ impl Volume {
         let fits = |bytes: &&[u8]| checksum(bytes) == wanted.page.pointer.checksum;
         match (result, bytes.filter(fits)) {
             (Ok(()), Some(bytes)) => {
-                let page = page_from(bytes);
-                match wanted.which {
-                    Which::Map => self.map.install(wanted.page, page),
-                    Which::Space => self.space.tree().install(wanted.page, page),
-                }
+                self.install(wanted, page_from(bytes));
             }
             (result, _) => {
                 self.damage.pages += u64::from(result.is_ok());
@@ -366,7 +444,20 @@ impl Volume {
                     self.advance_checkpoint(disk);
                     self.advance_commit(disk);
                 }
+                Waiter::Reclaim => self.advance_reclaim(disk),
             }
+        }
+    }
+
+    /// Puts a page that was read into its tree.
+    fn install(&mut self, wanted: Wanted, page: Arc<Page>) {
+        let tree = match wanted.which {
+            Which::Map => Some(&mut self.map),
+            Which::Space => Some(self.space.tree()),
+            which => self.reclaim.as_mut().and_then(|reclaim| reclaim.tree(which)),
+        };
+        if let Some(tree) = tree {
+            tree.install(wanted.page, page);
         }
     }
 
@@ -377,6 +468,12 @@ impl Volume {
                 Waiter::Request(request) => self.abandon(request, failure),
                 // Without knowing what is free, nothing can be written.
                 Waiter::Volume => self.fail(),
+                // Its blocks stay in use; a check of the pool finds them.
+                Waiter::Reclaim => {
+                    if let Some(reclaim) = &mut self.reclaim {
+                        reclaim.is_broken = true;
+                    }
+                }
             }
         }
     }
@@ -407,21 +504,23 @@ impl Volume {
         // A volume that grows gets more at once: each answer costs two flushes.
         let count = (self.space.chunks() / 4).clamp(1 + SPARES, BATCH_CHUNKS);
         let left = self.chunks_max().saturating_sub(self.space.chunks() as u64);
-        match self.chunks.ask(count.min(left.max(1) as usize)) {
+        match self.tables.ask(count.min(left.max(1) as usize)) {
             None => self.take_chunks(disk),
-            Some(fd) => {
-                let (purpose, action) = (Purpose::Chunks, DiskAction::Readable);
-                let op = Op { purpose, action, offset: 0, length: 0, done: 0 };
-                let slot = self.hold_op(op);
-                disk.submit(DiskOp::readable(slot as u64, fd));
-            }
+            Some(fd) => self.await_tables(Purpose::Chunks, fd, disk),
         }
+    }
+
+    /// Waits for an answer of the pool's tables.
+    fn await_tables(&mut self, purpose: Purpose, fd: RawFd, disk: &mut dyn Disk) {
+        let action = DiskAction::Readable;
+        let slot = self.hold_op(Op { purpose, action, offset: 0, length: 0, done: 0 });
+        disk.submit(DiskOp::readable(slot as u64, fd));
     }
 
     /// Takes chunks that have come, and goes on with what waited for them.
     fn take_chunks(&mut self, disk: &mut dyn Disk) {
         self.is_asking = false;
-        match self.chunks.answer() {
+        match self.tables.answer() {
             Ok(chunks) => {
                 self.checkpoint.late_chunks.extend(chunks);
                 self.add_late_chunks(disk);
@@ -507,6 +606,7 @@ impl Volume {
             Purpose::CommitSync => self.commit_synced(result, disk),
             Purpose::Checkpoint => self.checkpoint_op_done(result, disk),
             Purpose::Chunks => self.take_chunks(disk),
+            Purpose::Noted => self.noted(disk),
             Purpose::Confirm => self.confirmed(result),
         }
     }
@@ -520,6 +620,7 @@ impl Volume {
         for request in std::mem::take(&mut self.stalled) {
             self.abandon(request, Failure::Io);
         }
+        self.give_up_snapshots();
     }
 
     fn end(&mut self, request: usize, result: Result<(), Failure>) {
@@ -592,8 +693,13 @@ impl Store for Volume {
     fn disk_done(&mut self, done: DiskDone, disk: &mut dyn Disk) {
         self.op_done(done, disk);
         self.make_room(disk);
+        self.advance_reclaim(disk);
         self.advance_closing(disk);
-        self.map.shrink(self.bounds.map_pages, self.checkpoint.completed());
+        // A request may need two leaves at once, and a deleted snapshot one: what they wait for must
+        // not drive out what they have.
+        let under_way = self.requests.len() - self.free_requests.len();
+        let max = self.bounds.map_pages.max(2 * under_way + 2);
+        self.map.shrink(max, self.checkpoint.completed());
     }
 
     fn poll(&mut self) -> Option<Completion> {
@@ -625,6 +731,15 @@ impl Store for Volume {
 
     fn must_reopen(&self) -> bool {
         self.has_failed
+    }
+
+    fn attend(&mut self, disk: &mut dyn Disk) {
+        while let Some(task) = self.tables.task() {
+            match task {
+                Task::Snapshot(node) => self.begin_snapshot(node, disk),
+                Task::Reclaim(doomed) => self.begin_reclaim(doomed, disk),
+            }
+        }
     }
 }
 

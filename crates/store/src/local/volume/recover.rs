@@ -1,25 +1,21 @@
 //! How a volume is opened: its anchor is read, and the log behind it is replayed. Calls block.
 
 use super::request::Refused;
-use super::{Bounds, Chunks, Next, Volume, Wanted, Which};
+use super::{Bounds, Next, Tables, Volume, Wanted, Which};
 use crate::Store;
 use crate::StoreError;
 use crate::buffer::Buffer;
 use crate::disk::{Disk, DiskAction, DiskDone, DiskOp};
 use crate::local::device::Device;
-use crate::local::format::{Anchor, Identity, LOG_HEADER_BYTES, LogHead, Record};
+use crate::local::format::{Anchor, Identity, LOG_HEADER_BYTES, LogHead, Record, SnapshotRoot};
 use crate::local::space::Run;
-use crate::local::tree::{height_for, page_from};
+use crate::local::tree::{FANOUT, Tree, height_for, page_from};
 use crate::local::{BLOCK_BYTES, CHUNK_BLOCKS, Pointer, checksum};
 use evenkeel_core::units::ByteCount;
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-
-/// Sequence numbers that are passed over after a crash: blocks of the log that were written out of
-/// order and lost their predecessors are not taken for what follows.
-const SEQUENCE_GAP: u64 = 1 << 32;
 
 /// What a volume is opened with.
 pub struct Opening {
@@ -33,10 +29,13 @@ pub struct Opening {
     pub owned: Vec<u32>,
     /// Bytes of the volume.
     pub size: ByteCount,
-    /// Where more chunks come from.
-    pub chunks: Box<dyn Chunks>,
+    /// The pool's tables.
+    pub tables: Box<dyn Tables>,
     /// Bounds in memory and on the device.
     pub bounds: Bounds,
+    /// A number that is larger than that of any opening of this volume before. Blocks of the log
+    /// that a crash has robbed of their predecessors are told by it from what follows.
+    pub session: u64,
     /// What the volume is, for errors.
     pub name: String,
 }
@@ -47,10 +46,23 @@ struct LogBlock {
     records: Vec<Record>,
 }
 
+impl LogBlock {
+    /// The blocks that its records name.
+    fn runs(&self) -> impl Iterator<Item = Run> + '_ {
+        self.records.iter().filter_map(|record| match record {
+            Record::Map { block, checksums, .. } => {
+                Some(Run { block: *block, count: checksums.len() as u32 })
+            }
+            _ => None,
+        })
+    }
+}
+
 /// Where the log ends.
 struct Tail {
     next: u32,
     sequence: u64,
+    session: u64,
     chunks: VecDeque<u32>,
     /// The last block was written when the volume was closed.
     is_closed: bool,
@@ -58,7 +70,7 @@ struct Tail {
     blocks: u32,
 }
 
-/// Writes the anchor of a volume that has nothing yet, durably.
+/// Writes the anchor of a volume that has nothing yet but what a snapshot has, durably.
 ///
 /// # Errors
 /// When the device fails.
@@ -67,16 +79,23 @@ pub fn found(
     identity: Identity,
     home: u32,
     size: ByteCount,
+    root: SnapshotRoot,
 ) -> io::Result<()> {
-    let height = height_for(super::leaves_for(size));
+    let height = match root.map.block {
+        0 => height_for(super::leaves_for(size)),
+        _ => root.height,
+    };
     let anchor = Anchor {
         identity,
         checkpoint: 1,
-        map: (Pointer::default(), height),
+        map: (root.map, height),
         space: (Pointer::default(), 0),
         log: home * CHUNK_BLOCKS + 2,
         sequence: 1,
-        data_blocks: 0,
+        data_blocks: root.data_blocks,
+        epoch: 0,
+        reclaim: (0, 0),
+        session: 0,
     };
     // What was in the chunk before is not taken for log.
     let mut bytes = anchor.encode().repeat(2);
@@ -96,7 +115,8 @@ impl Volume {
     /// [`StoreError::Rotten`] if neither copy of its anchor, or not all of its log, is as it was
     /// written; [`StoreError::Io`] if the device fails.
     pub fn open(opening: Opening) -> Result<Self, StoreError> {
-        let Opening { device, identity, home, owned, size, chunks, bounds, name } = opening;
+        let Opening { device, identity, home, owned, size, tables, bounds, session, name } =
+            opening;
         let failed = |doing: &str| {
             let doing = format!("{doing} of {name} in {}", device.path().display());
             move |error: io::Error| StoreError::io(doing, error)
@@ -113,25 +133,21 @@ impl Volume {
             .map_err(failed("read the log"))?
             .ok_or_else(|| rotten("the log"))?;
         let place = (home, owned);
-        let mut volume = Self::new(Arc::clone(&device), &anchor, place, size, chunks, bounds);
-        volume.log.next = tail.next;
-        volume.log.chunks = tail.chunks.clone();
-        volume.log.blocks = tail.blocks;
+        let opened = (bounds, session);
+        let mut volume = Self::new(Arc::clone(&device), &anchor, place, size, tables, opened);
         volume.fit_space().map_err(failed("read the space tree"))?;
         for &chunk in &tail.chunks {
             volume.hold_log(chunk)?;
         }
-        for block in blocks {
-            let is_durable = block.head.sequence <= tail.durable;
-            for record in block.records {
-                volume.replay(record, is_durable).map_err(failed("replay the log"))?;
-            }
-        }
+        volume.replay_log(&blocks, &tail).map_err(failed("replay the log"))?;
+        let has_snapshots = volume.space.epoch() > anchor.epoch;
         let retired = std::mem::take(&mut volume.batch).retired;
         volume.is_replaying = false;
+        volume.go_on_at(tail.next, &tail);
+        volume.log.blocks = tail.blocks;
         volume.log.sequence = tail.sequence;
         volume.log.durable = tail.sequence - 1;
-        if tail.is_closed {
+        if tail.is_closed && !has_snapshots {
             for run in retired {
                 volume.space.release(run);
             }
@@ -139,10 +155,52 @@ impl Volume {
             return Ok(volume);
         }
         volume.batch.retired = retired;
-        volume.log.sequence += SEQUENCE_GAP;
-        volume.log.durable = volume.log.sequence - 1;
         volume.checkpoint_now().map_err(failed("write a checkpoint"))?;
+        if has_snapshots {
+            blocks.iter().flat_map(LogBlock::runs).for_each(|run| volume.space.release(run));
+        }
         Ok(volume)
+    }
+
+    /// Does again what the log says. What it says of snapshots, too: each is the state at its place
+    /// in the log, and gets a checkpoint of its own.
+    fn replay_log(&mut self, blocks: &[LogBlock], tail: &Tail) -> io::Result<()> {
+        let is_snapshot = |record: &Record| matches!(record, Record::Snapshot { .. });
+        if blocks.iter().flat_map(|block| &block.records).any(is_snapshot) {
+            // Its checkpoint does not write to what later records name.
+            for run in blocks.iter().flat_map(LogBlock::runs) {
+                self.repeat(|volume| {
+                    volume.space.hold(run).map_err(|page| {
+                        Refused::Next(Next::Wait(Wanted { which: Which::Space, page }))
+                    })
+                })?;
+            }
+        }
+        for block in blocks {
+            let is_durable = block.head.sequence <= tail.durable;
+            for record in &block.records {
+                match record {
+                    Record::Snapshot { node } => self.wanted_snapshots.push(*node),
+                    record => self.replay(record.clone(), is_durable)?,
+                }
+            }
+            if !self.wanted_snapshots.is_empty() {
+                self.log.sequence = block.head.sequence + 1;
+                self.log.durable = block.head.sequence;
+                self.go_on_at(block.head.next, tail);
+                self.checkpoint_now()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The log goes on at this block, which is in one of the chunks that were read.
+    fn go_on_at(&mut self, next: u32, tail: &Tail) {
+        let place = |chunk: u32| tail.chunks.iter().position(|at| *at == chunk).unwrap_or(0);
+        let first = self.log.chunks.front().map_or(0, |chunk| place(*chunk));
+        let last = place(next / CHUNK_BLOCKS);
+        self.log.next = next;
+        self.log.chunks = tail.chunks.range(first..=last.max(first)).copied().collect();
     }
 
     /// Makes the space tree high enough for all chunks that the volume owns.
@@ -179,16 +237,15 @@ impl Volume {
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
         let page = page_from(&bytes);
-        match wanted.which {
-            Which::Map => self.map.install(wanted.page, page),
-            Which::Space => self.space.tree().install(wanted.page, page),
-        }
+        self.install(wanted, page);
         Ok(())
     }
 
     /// Changes the map as a record says. What is not certain to be durable is held to the data.
     fn replay(&mut self, record: Record, is_durable: bool) -> io::Result<()> {
         match record {
+            // See `replay_log`.
+            Record::Snapshot { .. } => Ok(()),
             Record::Unmap { first, count } => self.repeat(|volume| volume.unmap(first, count)),
             Record::Map { first, block, checksums } if is_durable => {
                 let run = Run { block, count: checksums.len() as u32 };
@@ -266,6 +323,44 @@ impl Volume {
         self.settle(&mut disk);
     }
 
+    /// As [`Store::attend`], and waits until everything is done.
+    pub fn attend_now(&mut self) {
+        let mut disk = Inline::default();
+        self.attend(&mut disk);
+        self.settle(&mut disk);
+    }
+
+    /// Makes the whole volume a hole, and writes a checkpoint.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn drop_all_now(&mut self) -> io::Result<()> {
+        // From here on, what is at rest is all there is.
+        self.checkpoint_now()?;
+        let leaves = super::leaves_for(self.size);
+        let mut nothing = Tree::new(0, Pointer::default());
+        let mut leaf = 0;
+        while leaf < leaves {
+            let same = self.map.same_leaves(&mut nothing, leaf);
+            let same = match same {
+                Ok(same) => same,
+                Err((page, _)) => {
+                    self.fetch(Wanted { which: Which::Map, page })?;
+                    continue;
+                }
+            };
+            if same == 0 {
+                self.repeat(|volume| volume.unmap(leaf * FANOUT, FANOUT as u32))?;
+                if self.map.dirty_leaves() >= self.bounds.dirty_pages {
+                    self.checkpoint_now()?;
+                }
+            }
+            leaf += same.max(1);
+            self.map.shrink(self.bounds.map_pages, self.checkpoint.completed());
+        }
+        self.checkpoint_now()
+    }
+
     fn settle(&mut self, disk: &mut Inline) {
         while let Some(op) = disk.0.pop_front() {
             let done = run(self.device.as_ref(), op);
@@ -308,6 +403,7 @@ fn read_log(device: &dyn Device, anchor: &Anchor) -> io::Result<Option<(Vec<LogB
     let mut tail = Tail {
         next: anchor.log,
         sequence: anchor.sequence,
+        session: anchor.session,
         chunks: VecDeque::from([anchor.log / CHUNK_BLOCKS]),
         is_closed: false,
         durable: anchor.sequence - 1,
@@ -322,7 +418,7 @@ fn read_log(device: &dyn Device, anchor: &Anchor) -> io::Result<Option<(Vec<LogB
         let mut has_ended = true;
         for block in left.by_ref() {
             let head = LogHead::decode(block, anchor.identity)
-                .filter(|head| head.sequence == tail.sequence);
+                .filter(|head| head.sequence == tail.sequence && head.session >= tail.session);
             let Some(head) = head else { break };
             let records = &block[LOG_HEADER_BYTES..][..head.used as usize];
             let Ok(records) = Record::decode_all(records) else { return Ok(None) };
@@ -330,6 +426,7 @@ fn read_log(device: &dyn Device, anchor: &Anchor) -> io::Result<Option<(Vec<LogB
             tail.is_closed = head.used == 0 && head.durable + 1 == head.sequence;
             blocks.push(LogBlock { head, records });
             tail.sequence += 1;
+            tail.session = head.session;
             tail.blocks += 1;
             let is_next = head.next == tail.next + 1;
             tail.next = head.next;
@@ -342,8 +439,8 @@ fn read_log(device: &dyn Device, anchor: &Anchor) -> io::Result<Option<(Vec<LogB
             // A later block that confirms what is missing here.
             let confirms = |block| {
                 LogHead::decode(block, anchor.identity).is_some_and(|head| {
-                    head.sequence > tail.sequence
-                        && head.sequence < tail.sequence + SEQUENCE_GAP
+                    head.session >= tail.session
+                        && head.sequence > tail.sequence
                         && head.durable >= tail.sequence
                 })
             };

@@ -186,7 +186,7 @@ impl Volume {
     }
 
     /// What the map says of a block.
-    fn pointer(&mut self, block: u64) -> Result<Pointer, Missing> {
+    pub(super) fn pointer(&mut self, block: u64) -> Result<Pointer, Missing> {
         let page = self.map.leaf(block / FANOUT)?;
         Ok(page
             .map_or(Pointer::default(), |page| Pointer::from_bits(page[(block % FANOUT) as usize])))
@@ -425,7 +425,7 @@ impl Volume {
     }
 
     /// Changes the map: blocks of the volume from `first` on are in these runs. All of it, or
-    /// nothing. The runs that are replaced stay busy.
+    /// nothing. The runs that nobody uses any more stay busy.
     pub(super) fn change_map(
         &mut self,
         first: u64,
@@ -440,9 +440,8 @@ impl Volume {
         for ((at, block), pointer) in (first..).zip(places).zip(sums) {
             self.set_pointer(at, Pointer { block, ..*pointer })?;
         }
-        self.retire(&replaced)?;
         self.commit.note_applied(first, sums.len() as u64);
-        Ok(replaced)
+        self.retire(&replaced)
     }
 
     /// Sees to it that everything is in memory that a change of these blocks needs; the runs that
@@ -474,12 +473,14 @@ impl Volume {
         Ok(())
     }
 
-    /// Gives back the blocks that a change has replaced; they stay busy until it is durable.
-    fn retire(&mut self, replaced: &[Run]) -> Result<(), Refused> {
+    /// Gives back the blocks that a change has replaced, as far as no snapshot uses them; they stay
+    /// busy until it is durable.
+    fn retire(&mut self, replaced: &[Run]) -> Result<Vec<Run>, Refused> {
+        let mut retired = Vec::new();
         for &run in replaced {
-            self.space.retire(run).map_err(|page| Refused::Next(space(page)))?;
+            retired.extend(self.space.retire(run).map_err(|page| Refused::Next(space(page)))?);
         }
-        Ok(())
+        Ok(retired)
     }
 
     /// Makes blocks holes, a leaf at a time.
@@ -507,9 +508,9 @@ impl Volume {
         for block in first..first + u64::from(count) {
             self.set_pointer(block, Pointer::default())?;
         }
-        self.retire(&replaced)?;
+        let retired = self.retire(&replaced)?;
         self.commit.note_applied(first, count.into());
-        self.batch.retired.extend(replaced);
+        self.batch.retired.extend(retired);
         self.batch.push(Record::Unmap { first, count });
         Ok(())
     }

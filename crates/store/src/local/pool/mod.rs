@@ -1,0 +1,499 @@
+//! The pool: which volumes there are, and who owns which chunk. Everything here is rare, and may
+//! block.
+
+mod open;
+pub mod snapshots;
+mod state;
+
+use self::open::{Ask, Closed, OpenVolume, PoolTables, answer_all};
+use self::state::State;
+use super::device::Device;
+use super::format::{Identity, Node, NodeKind, OWNERS, SnapshotRoot, Superblock};
+use super::table::{SECTOR_BYTES, Table};
+use super::volume::recover::{Opening, found};
+use super::volume::{Bounds, Task, Volume};
+use super::{BLOCK_BYTES, CHUNK_BLOCKS};
+use crate::{Pool, Space, Store, StoreError};
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::units::ByteCount;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bytes of a chunk.
+pub const CHUNK_BYTES: u64 = CHUNK_BLOCKS as u64 * BLOCK_BYTES as u64;
+/// Volumes and snapshots that a pool may have.
+const NODES: u32 = 16_384;
+/// A pool in a file is made longer by so many chunks.
+const GROWTH_CHUNKS: u32 = 64;
+/// Volumes that may ask at a time; one that comes later waits for its answer.
+const ASKS_MAX: usize = 1_024;
+
+/// How a new pool is laid out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Layout {
+    /// 128 random bits.
+    pub identity: u128,
+    /// The chunks that it may grow to have.
+    pub chunks_max: u32,
+    /// Volumes that it may have.
+    pub nodes: u32,
+}
+
+impl Layout {
+    /// A pool of at most so many bytes.
+    #[must_use]
+    pub fn for_bytes(identity: u128, bytes: u64) -> Self {
+        let chunks = (bytes / CHUNK_BYTES).min(u64::from(u32::MAX / CHUNK_BLOCKS));
+        Self { identity, chunks_max: chunks as u32, nodes: NODES }
+    }
+
+    fn superblock(&self) -> Superblock {
+        let chunks_for =
+            |sectors: u32| (sectors * SECTOR_BYTES as u32).div_ceil(CHUNK_BYTES as u32);
+        let node_sectors = self.nodes + 1;
+        let owner_sectors = self.chunks_max.div_ceil(OWNERS as u32);
+        let (node_chunks, owner_chunks) = (chunks_for(node_sectors), chunks_for(owner_sectors));
+        let nodes = [1, 1 + node_chunks];
+        let owners = [nodes[1] + node_chunks, nodes[1] + node_chunks + owner_chunks];
+        let first_chunk = owners[1] + owner_chunks;
+        Superblock {
+            required: 0,
+            optional: 0,
+            identity: self.identity,
+            nodes,
+            node_sectors,
+            owners,
+            owner_sectors,
+            first_chunk,
+            chunks: first_chunk,
+            session: 0,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    device: Arc<dyn Device>,
+    bounds: Bounds,
+    /// Held while the tables are written.
+    state: Mutex<State>,
+    /// Nodes of the volumes that are open. Held for a moment only: reactors take it.
+    open: Mutex<BTreeSet<u32>>,
+    /// Likewise.
+    mail: Mutex<Mail>,
+}
+
+/// What the pool and its open volumes have to tell each other.
+#[derive(Debug, Default)]
+struct Mail {
+    /// What is wanted of each volume, by its node.
+    tasks: BTreeMap<u32, VecDeque<Task>>,
+    /// Who waits for a snapshot, by its node; and the node of its volume.
+    waiting: BTreeMap<u32, (u32, SyncSender<bool>)>,
+    /// Volumes that give back the blocks of a deleted snapshot, or are asked to.
+    reclaiming: BTreeSet<u32>,
+}
+
+/// Volumes in one device or file. See docs/internals/disk_format.md.
+#[derive(Clone, Debug)]
+pub struct LocalPool {
+    shared: Arc<Shared>,
+    clerk: Option<SyncSender<Ask>>,
+}
+
+impl LocalPool {
+    /// Makes an empty pool in a device that holds nothing.
+    ///
+    /// # Errors
+    /// When the device holds something, is too small, or fails.
+    pub fn init(device: &dyn Device, layout: &Layout) -> Result<(), StoreError> {
+        let path = || device.path().to_owned();
+        let failed =
+            |e: io::Error| StoreError::io(format!("make a pool in {}", path().display()), e);
+        let mut first = vec![0; CHUNK_BYTES as usize];
+        device.read(0, &mut first).map_err(failed)?;
+        if let Some(at) = first.iter().position(|&byte| byte != 0) {
+            let found = format!("byte {at} is {:#04x}", first[at]);
+            return Err(StoreError::NotEmpty { path: path(), found });
+        }
+        let superblock = layout.superblock();
+        if layout.chunks_max <= superblock.first_chunk {
+            let found = format!(
+                "{} for {} of its own tables",
+                ByteCount(u64::from(layout.chunks_max) * CHUNK_BYTES),
+                ByteCount(u64::from(superblock.first_chunk) * CHUNK_BYTES)
+            );
+            let error = io::Error::new(io::ErrorKind::StorageFull, found);
+            return Err(StoreError::io(format!("make a pool in {}", path().display()), error));
+        }
+        device.grow(u64::from(superblock.first_chunk) * CHUNK_BYTES).map_err(failed)?;
+        // The tables may lie where something was; the superblock comes last, so that a pool that
+        // was not made whole is none.
+        let zeroes = vec![0; CHUNK_BYTES as usize];
+        for chunk in 1..superblock.first_chunk {
+            device.write(u64::from(chunk) * CHUNK_BYTES, &zeroes).map_err(failed)?;
+        }
+        device.sync().map_err(failed)?;
+        write_superblock(device, &superblock).map_err(failed)
+    }
+
+    /// Opens a pool; what a crash left half deleted is deleted.
+    ///
+    /// # Errors
+    /// When the device holds no pool, one of another format, or a damaged one, or fails.
+    pub fn open(device: Arc<dyn Device>, bounds: Bounds) -> Result<Self, StoreError> {
+        let path = device.path().to_owned();
+        let failed = |doing: &str| {
+            let doing = format!("{doing} {}", path.display());
+            move |error: io::Error| StoreError::io(doing, error)
+        };
+        let mut blocks = vec![0; 2 * BLOCK_BYTES];
+        device.read(0, &mut blocks).map_err(failed("read"))?;
+        let mut copies = blocks.chunks(BLOCK_BYTES).map(Superblock::decode);
+        let (first, second) = (copies.next(), copies.next());
+        let superblock = match (first, second) {
+            // A change writes one after the other: the newer one counts.
+            (Some(Ok(a)), Some(Ok(b))) if b.identity == a.identity && b.age() > a.age() => b,
+            (Some(Ok(superblock)), _) | (Some(Err(_)), Some(Ok(superblock))) => superblock,
+            (Some(Err(error)), _) => {
+                return Err(StoreError::NotPool { path, why: error.to_string() });
+            }
+            (None, _) => unreachable!("two blocks were read"),
+        };
+        // Before anything else is written: whatever this session leaves in a log is told from what
+        // the ones before have left there.
+        let superblock = Superblock { session: superblock.session + 1, ..superblock };
+        write_superblock(device.as_ref(), &superblock)
+            .map_err(failed("write the superblock of"))?;
+        let table = |name: &str, chunks: [u32; 2], sectors: usize| {
+            let at = chunks.map(|chunk| u64::from(chunk) * CHUNK_BYTES);
+            let read = Table::read(Arc::clone(&device), at, sectors);
+            let (table, damaged) = read.map_err(failed(&format!("read the {name} of")))?;
+            match damaged.first() {
+                None => Ok(table),
+                Some(first) => Err(StoreError::Rotten {
+                    what: format!("sector {} of the {name} of {}", first.sector, path.display()),
+                }),
+            }
+        };
+        let nodes = table("table of volumes", superblock.nodes, superblock.node_sectors as usize)?;
+        let owner_sectors = superblock.chunks as usize / OWNERS + 1;
+        let owners = table("table of chunks", superblock.owners, owner_sectors)?;
+        let state = State::new(superblock, nodes, owners).map_err(|kind| StoreError::NotPool {
+            path: path.clone(),
+            why: format!("holds a node of kind {kind}, which this version does not know"),
+        })?;
+        let (state, open, mail) = (Mutex::new(state), Mutex::default(), Mutex::default());
+        let shared = Arc::new(Shared { device, bounds, state, open, mail });
+        let pool = Self { shared, clerk: None };
+        pool.finish()?;
+        Ok(pool)
+    }
+
+    /// From now on a thread answers what volumes ask the pool. Without it, a volume that needs a
+    /// chunk waits for the flushes that make it the volume's.
+    ///
+    /// # Errors
+    /// When there can be no more threads.
+    pub fn with_clerk(mut self) -> Result<Self, StoreError> {
+        let (clerk, asks) = sync_channel(ASKS_MAX);
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new().name("evenkeel-pool".to_owned());
+        thread
+            .spawn(move || answer_all(&shared, &asks))
+            .map_err(|error| StoreError::io("start the thread of the pool", error))?;
+        self.clerk = Some(clerk);
+        Ok(self)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state()
+    }
+
+    fn io(&self, doing: String) -> impl FnOnce(io::Error) -> StoreError {
+        let path = self.shared.device.path().to_owned();
+        move |error| StoreError::io(format!("{doing} in {}", path.display()), error)
+    }
+
+    /// Finishes what was being done when the pool was left: deletions, and snapshots that may be in
+    /// the log of their volumes.
+    fn finish(&self) -> Result<(), StoreError> {
+        let (deleting, unsettled): (Vec<_>, Vec<_>) = {
+            let state = self.state();
+            let is_unsettled = |number: u32, node: &Node| match node.kind {
+                NodeKind::Husk => true,
+                NodeKind::Volume => state
+                    .snapshots_of(number)
+                    .iter()
+                    .any(|(_, snapshot)| snapshot.root.checkpoint == 0),
+                _ => false,
+            };
+            let nodes = || state.all.iter().map(|(number, node)| (*number, *node));
+            (
+                nodes().filter(|(_, node)| node.kind == NodeKind::Deleting).collect(),
+                nodes().filter(|(number, node)| is_unsettled(*number, node)).collect(),
+            )
+        };
+        for (number, node) in deleting {
+            self.finish_deletion(number, node)?;
+        }
+        for (number, _) in unsettled {
+            self.tend(number)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a volume that is being deleted out of all tables; or what no snapshot of it uses.
+    fn finish_deletion(&self, number: u32, node: Node) -> Result<(), StoreError> {
+        let doing = || format!("finish the deletion of {}", VolumeId::from_bits(node.id));
+        if self.state().snapshots_of(number).is_empty() {
+            let mut state = self.state();
+            state.forget(number).map_err(self.io(doing()))?;
+            let Some(parent) = state.all.get(&node.parent).map(|parent| parent.parent) else {
+                return Ok(());
+            };
+            self.shared.want_reclaim(&state, parent);
+            drop(state);
+            return self.tend(parent);
+        }
+        self.shared.open().insert(number);
+        let closed = Closed { shared: Arc::clone(&self.shared), node: number };
+        let mut open = self.open_node(number, node, closed)?;
+        open.volume.drop_all_now().map_err(self.io(doing()))?;
+        drop(open);
+        let husk = Node { kind: NodeKind::Husk, ..node };
+        let node = Node { home: self.home_of(number), ..husk };
+        self.state().write_nodes([(number, node)]).map_err(self.io(doing()))?;
+        self.tend(number)
+    }
+
+    fn home_of(&self, number: u32) -> u32 {
+        self.state().all.get(&number).map_or(0, |node| node.home)
+    }
+
+    /// A volume that is there.
+    fn find(&self, state: &State, id: VolumeId) -> Result<(u32, Node), StoreError> {
+        let number = state.volumes.get(&id).copied();
+        match number.and_then(|number| Some((number, *state.all.get(&number)?))) {
+            Some((number, node)) if node.kind == NodeKind::Volume => Ok((number, node)),
+            _ => {
+                let path = Some(self.shared.device.path().to_owned());
+                Err(StoreError::NotFound { id, path })
+            }
+        }
+    }
+
+    /// Makes the node of a volume, of a snapshot's node if that is not 0.
+    fn make_volume(
+        &self,
+        state: &mut State,
+        id: VolumeId,
+        size: ByteCount,
+        parent: u32,
+    ) -> Result<(), StoreError> {
+        let node = Node {
+            kind: NodeKind::Volume,
+            home: 0,
+            id: id.bits(),
+            generation: 0,
+            size: size.0,
+            parent,
+            root: SnapshotRoot::default(),
+        };
+        let doing = || format!("make {id}");
+        let made = state.make_node(node).map_err(self.io(doing()))?;
+        made.map(drop).ok_or_else(|| self.io(doing())(io::ErrorKind::StorageFull.into()))
+    }
+
+    /// Opens the volume of a node that is noted as open already.
+    fn open_node(&self, number: u32, node: Node, closed: Closed) -> Result<OpenVolume, StoreError> {
+        let (node, owned) = self.place_home(number, node)?;
+        let shared = Arc::clone(&self.shared);
+        let session = self.state().next_session();
+        let volume = Volume::open(Opening {
+            device: Arc::clone(&self.shared.device),
+            identity: Identity { node: number, generation: node.generation },
+            home: node.home,
+            owned,
+            size: ByteCount(node.size),
+            tables: Box::new(PoolTables::new(shared, number, self.clerk.clone())),
+            bounds: self.shared.bounds,
+            session,
+            name: VolumeId::from_bits(node.id).to_string(),
+        })?;
+        self.strike_unmade(number)?;
+        self.shared.want_reclaim(&self.state(), number);
+        Ok(OpenVolume { volume, _closed: closed })
+    }
+
+    /// Snapshots that the log of their volume does not know, and nobody waits for, were never made.
+    fn strike_unmade(&self, volume: u32) -> Result<(), StoreError> {
+        let mut state = self.state();
+        for (number, node) in state.snapshots_of(volume) {
+            let is_wanted = self.shared.mail().waiting.contains_key(&number);
+            if node.root.checkpoint == 0 && !is_wanted {
+                let doing = format!("strike out node {number}, which was never made");
+                state.clear_node(number).map_err(self.io(doing))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn place_home(&self, number: u32, node: Node) -> Result<(Node, Vec<u32>), StoreError> {
+        let doing = || format!("give {} its first chunk", VolumeId::from_bits(node.id));
+        let owned = || self.state().owned.get(&number).cloned().unwrap_or_default();
+        if node.home != 0 {
+            return Ok((node, owned()));
+        }
+        if owned().is_empty() {
+            let given = self.shared.acquire(number, 1).map_err(self.io(doing()))?;
+            if given.is_empty() {
+                return Err(self.io(doing())(io::ErrorKind::StorageFull.into()));
+            }
+        }
+        let owned = owned();
+        let root = self.state().all.get(&node.parent).map(|parent| parent.root);
+        let node = Node { home: owned[0], ..node };
+        let identity = Identity { node: number, generation: node.generation };
+        let root = root.unwrap_or_default();
+        found(self.shared.device.as_ref(), identity, node.home, ByteCount(node.size), root)
+            .and_then(|()| self.state().write_nodes([(number, node)]))
+            .map_err(self.io(doing()))?;
+        Ok((node, owned))
+    }
+}
+
+fn write_superblock(device: &dyn Device, superblock: &Superblock) -> io::Result<()> {
+    let block = superblock.encode();
+    for copy in 0..2 {
+        device.write(copy * BLOCK_BYTES as u64, &block)?;
+        device.sync()?;
+    }
+    Ok(())
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn mail(&self) -> MutexGuard<'_, Mail> {
+        self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives a node up to so many more chunks, durably: their indexes and numbers; none if that fails. What of it has become durable is found when the
+    /// pool is opened.
+    fn give(&self, node: u32, count: usize) -> Vec<(u32, u32)> {
+        self.acquire(node, count).unwrap_or_else(|error| {
+            tracing::error!(%error, pool = %self.device.path().display(), "no chunk can be given");
+            Vec::new()
+        })
+    }
+
+    fn acquire(&self, node: u32, count: usize) -> io::Result<Vec<(u32, u32)>> {
+        self.state().give(self.device.as_ref(), node, count)
+    }
+}
+
+impl Pool for LocalPool {
+    fn describe(&self) -> String {
+        format!("checksummed blocks in {}", self.shared.device.path().display())
+    }
+
+    fn create(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
+        let present = {
+            let state = self.state();
+            let number = state.volumes.get(&id).copied();
+            number.and_then(|number| Some((number, *state.all.get(&number)?)))
+        };
+        match present {
+            Some((number, node)) if node.kind == NodeKind::Deleting => {
+                self.finish_deletion(number, node)?;
+            }
+            Some((_, node)) if node.size == size.0 => return Ok(()),
+            Some((_, node)) => {
+                return Err(StoreError::Size { id, present: ByteCount(node.size), asked: size });
+            }
+            None => {}
+        }
+        self.make_volume(&mut self.state(), id, size, 0)
+    }
+
+    fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError> {
+        let (number, node) = self.find(&self.state(), id)?;
+        if node.size != size.0 {
+            let present = ByteCount(node.size);
+            return Err(StoreError::Differs { id, path: None, present, expected: size });
+        }
+        if !self.shared.open().insert(number) {
+            return Err(StoreError::Open { id });
+        }
+        let closed = Closed { shared: Arc::clone(&self.shared), node: number };
+        Ok(Box::new(self.open_node(number, node, closed)?))
+    }
+
+    fn resize(&self, id: VolumeId, from: ByteCount, to: ByteCount) -> Result<(), StoreError> {
+        if to < from {
+            return Err(StoreError::Size { id, present: from, asked: to });
+        }
+        let mut state = self.state();
+        let (number, node) = self.find(&state, id)?;
+        if node.size == to.0 {
+            return Ok(());
+        }
+        if node.size != from.0 {
+            let present = ByteCount(node.size);
+            return Err(StoreError::Differs { id, path: None, present, expected: from });
+        }
+        let grown = Node { size: to.0, ..node };
+        state.write_nodes([(number, grown)]).map_err(self.io(format!("grow {id} to {to}")))
+    }
+
+    fn delete(&self, id: VolumeId) -> Result<(), StoreError> {
+        let (number, node) = {
+            let mut state = self.state();
+            let number = state.volumes.get(&id).copied();
+            let found = number.and_then(|number| Some((number, *state.all.get(&number)?)));
+            let Some((number, node)) = found else { return Ok(()) };
+            if self.shared.open().contains(&number) {
+                return Err(StoreError::Open { id });
+            }
+            let deleting = Node { kind: NodeKind::Deleting, ..node };
+            if node.kind == NodeKind::Volume {
+                let written = state.write_nodes([(number, deleting)]);
+                written.map_err(self.io(format!("delete {id}")))?;
+            }
+            (number, deleting)
+        };
+        self.finish_deletion(number, node).map_err(|error| match error {
+            StoreError::Io { doing, source } => StoreError::Unfinished { id, doing, source },
+            error => error,
+        })
+    }
+
+    fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError> {
+        let state = self.state();
+        let nodes = state.volumes.iter().filter_map(|(id, number)| {
+            let node = state.all.get(number)?;
+            (node.kind == NodeKind::Volume).then_some((*id, ByteCount(node.size)))
+        });
+        Ok(nodes.collect())
+    }
+
+    fn space(&self) -> Result<Option<Space>, StoreError> {
+        let state = self.state();
+        let most = state.chunks_max();
+        let to_come = u64::from(most.saturating_sub(state.superblock.chunks));
+        let chunks = u64::from(most.saturating_sub(state.superblock.first_chunk));
+        // An eighth is for pages, logs, and blocks that wait to be used again.
+        let bytes = |chunks: u64| ByteCount(chunks * CHUNK_BYTES / 8 * 7);
+        let free = bytes(state.free.len() as u64 + to_come);
+        Ok(Some(Space { total: bytes(chunks), free }))
+    }
+}

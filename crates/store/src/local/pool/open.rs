@@ -1,0 +1,209 @@
+//! A volume of the pool that is open, and what it asks of the pool's tables. A thread answers, so
+//! that no reactor waits for the flushes that make an owner or a node durable.
+
+use super::Shared;
+use crate::disk::{Disk, DiskDone};
+use crate::local::volume::{NoChunk, Note, Tables, Task, Volume};
+use crate::{Completion, Geometry, Store, Submission};
+use evenkeel_core::request::Operation;
+use evenkeel_core::units::ByteCount;
+use rustix::event::{EventfdFlags, eventfd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What a volume asks.
+#[derive(Debug)]
+pub(super) enum Ask {
+    Chunks { node: u32, count: usize, answer: Arc<Answer<Vec<(u32, u32)>>> },
+    Note { note: Note, answer: Arc<Answer<bool>> },
+}
+
+/// What comes of an [`Ask`].
+#[derive(Debug)]
+pub(super) struct Answer<T> {
+    value: Mutex<Option<T>>,
+    /// Readable when it is there.
+    ready: OwnedFd,
+}
+
+impl<T> Answer<T> {
+    fn new() -> Option<Arc<Self>> {
+        let ready = eventfd(0, EventfdFlags::CLOEXEC).ok()?;
+        Some(Arc::new(Self { value: Mutex::default(), ready }))
+    }
+
+    fn give(&self, value: T) {
+        *self.value.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+        // It cannot be full: it is written to once.
+        let _ = rustix::io::write(&self.ready, &1_u64.to_ne_bytes());
+    }
+
+    fn take(&self) -> Option<T> {
+        self.value.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Answers what volumes ask, until none of them is left.
+pub(super) fn answer_all(shared: &Shared, asks: &Receiver<Ask>) {
+    for ask in asks {
+        match ask {
+            Ask::Chunks { node, count, answer } => answer.give(shared.give(node, count)),
+            Ask::Note { note, answer } => answer.give(shared.note(&note)),
+        }
+    }
+}
+
+/// What one volume asks.
+pub(super) struct PoolTables {
+    shared: Arc<Shared>,
+    node: u32,
+    /// Who answers; without it, asking waits for the answer.
+    clerk: Option<SyncSender<Ask>>,
+    chunks: Option<Arc<Answer<Vec<(u32, u32)>>>>,
+    given: Vec<(u32, u32)>,
+    note: Option<Arc<Answer<bool>>>,
+    is_noted: bool,
+}
+
+impl PoolTables {
+    pub fn new(shared: Arc<Shared>, node: u32, clerk: Option<SyncSender<Ask>>) -> Self {
+        let (chunks, given, note) = (None, Vec::new(), None);
+        Self { shared, node, clerk, chunks, given, note, is_noted: false }
+    }
+
+    /// Asks the thread; what becomes readable when the answer has come.
+    fn send<T>(&self, ask: impl FnOnce(Arc<Answer<T>>) -> Ask) -> Option<(Arc<Answer<T>>, RawFd)> {
+        let clerk = self.clerk.as_ref()?;
+        let answer = Answer::new()?;
+        clerk.try_send(ask(Arc::clone(&answer))).ok()?;
+        let fd = answer.ready.as_raw_fd();
+        Some((answer, fd))
+    }
+}
+
+impl Tables for PoolTables {
+    fn ask(&mut self, count: usize) -> Option<RawFd> {
+        let node = self.node;
+        match self.send(|answer| Ask::Chunks { node, count, answer }) {
+            Some((answer, fd)) => {
+                self.chunks = Some(answer);
+                Some(fd)
+            }
+            None => {
+                self.given = self.shared.give(node, count);
+                None
+            }
+        }
+    }
+
+    fn answer(&mut self) -> Result<Vec<(u32, u32)>, NoChunk> {
+        let answered = self.chunks.take().and_then(|answer| answer.take());
+        let given = answered.unwrap_or_else(|| std::mem::take(&mut self.given));
+        if given.is_empty() { Err(NoChunk) } else { Ok(given) }
+    }
+
+    fn note(&mut self, note: Note) -> Option<RawFd> {
+        match self.send(|answer| Ask::Note { note: note.clone(), answer }) {
+            Some((answer, fd)) => {
+                self.note = Some(answer);
+                Some(fd)
+            }
+            None => {
+                self.is_noted = self.shared.note(&note);
+                None
+            }
+        }
+    }
+
+    fn noted(&mut self) -> bool {
+        let answered = self.note.take().and_then(|answer| answer.take());
+        answered.unwrap_or_else(|| std::mem::take(&mut self.is_noted))
+    }
+
+    fn task(&mut self) -> Option<Task> {
+        self.shared.mail().tasks.get_mut(&self.node)?.pop_front()
+    }
+
+    fn snapshot_made(&mut self, node: u32, is_made: bool) {
+        if let Some((_, waits)) = self.shared.mail().waiting.remove(&node) {
+            // Whoever asked may have given up.
+            let _ = waits.try_send(is_made);
+        }
+    }
+}
+
+/// Strikes a node out of those that are open.
+pub(super) struct Closed {
+    pub shared: Arc<Shared>,
+    pub node: u32,
+}
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        let mut mail = self.shared.mail();
+        mail.tasks.remove(&self.node);
+        mail.reclaiming.remove(&self.node);
+        // Whoever waits for a snapshot learns that there will be none.
+        mail.waiting.retain(|_, (volume, _)| *volume != self.node);
+        drop(mail);
+        self.shared.open().remove(&self.node);
+    }
+}
+
+/// A volume of the pool, which counts as open while this lives.
+pub(super) struct OpenVolume {
+    pub volume: Volume,
+    /// Dropped when the volume is closed.
+    pub _closed: Closed,
+}
+
+impl Drop for OpenVolume {
+    fn drop(&mut self) {
+        if self.volume.is_idle() && !self.volume.is_closed() {
+            self.volume.close_now();
+        }
+    }
+}
+
+impl Store for OpenVolume {
+    fn geometry(&self) -> Geometry {
+        self.volume.geometry()
+    }
+
+    fn submit(&mut self, submission: Submission, disk: &mut dyn Disk) {
+        self.volume.submit(submission, disk);
+    }
+
+    fn disk_done(&mut self, done: DiskDone, disk: &mut dyn Disk) {
+        self.volume.disk_done(done, disk);
+    }
+
+    fn poll(&mut self) -> Option<Completion> {
+        self.volume.poll()
+    }
+
+    fn writes_zeroes(&self, operation: Operation) -> bool {
+        self.volume.writes_zeroes(operation)
+    }
+
+    fn resized(&mut self, size: ByteCount) {
+        self.volume.resized(size);
+    }
+
+    fn is_idle(&self) -> bool {
+        self.volume.is_idle()
+    }
+
+    fn close(&mut self, disk: &mut dyn Disk) {
+        self.volume.close(disk);
+    }
+
+    fn attend(&mut self, disk: &mut dyn Disk) {
+        self.volume.attend(disk);
+    }
+
+    fn must_reopen(&self) -> bool {
+        self.volume.must_reopen()
+    }
+}

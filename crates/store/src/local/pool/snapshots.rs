@@ -1,0 +1,395 @@
+//! Snapshots of the pool: made, deleted, read, compared, and volumes made of them.
+//!
+//! A snapshot is a node with the root of a map; its blocks are in the chunks of its volume. One that
+//! is deleted while volumes that were made of it still use its blocks stays until they are gone.
+
+use super::open::Closed;
+use super::{LocalPool, Shared};
+use crate::StoreError;
+use crate::local::format::{Node, NodeKind, SnapshotRoot};
+use crate::local::tree::{FANOUT, Missing, Tree, page_from};
+use crate::local::volume::{Note, Task};
+use crate::local::{BLOCK_BYTES, Pointer, checksum};
+use evenkeel_core::ids::{SnapshotId, VolumeId};
+use evenkeel_core::units::ByteCount;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+
+/// Blocks of 4 KiB in the unit in which changes are told: 512 KiB.
+pub const CHANGED_BLOCKS: u64 = 128;
+
+/// A snapshot, for people.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SnapshotInfo {
+    /// Which.
+    pub id: SnapshotId,
+    /// The volume that it was made of, unless that is deleted.
+    pub volume: Option<VolumeId>,
+    /// Bytes that a volume made of it has at least.
+    pub size: ByteCount,
+    /// Whether its map is on the device as a whole.
+    pub is_complete: bool,
+    /// Bytes of data that it has, in whole blocks: what a full copy of it holds.
+    pub data: ByteCount,
+}
+
+/// A snapshot that was asked for.
+#[derive(Debug)]
+pub struct Making {
+    /// Whether its volume is open: it makes the snapshot when its store attends to the pool.
+    pub is_open: bool,
+    /// Whether it was made, when that is known.
+    pub made: Receiver<bool>,
+}
+
+impl Shared {
+    /// Notes what a volume has to tell of nodes, durably; whether that was done.
+    pub(super) fn note(&self, note: &Note) -> bool {
+        let done = match note {
+            Note::Made(nodes, root) => self.note_made(nodes, *root),
+            Note::Reclaimed(node) => self.note_reclaimed(*node),
+        };
+        if let Err(error) = &done {
+            tracing::error!(%error, pool = %self.device.path().display(), "cannot note {note:?}");
+        }
+        done.is_ok()
+    }
+
+    fn note_made(&self, nodes: &[u32], root: SnapshotRoot) -> io::Result<()> {
+        let mut state = self.state();
+        let made = |number: &u32| {
+            let node = *state.all.get(number)?;
+            let kind = match node.kind {
+                NodeKind::SnapshotPending => NodeKind::Snapshot,
+                kind => kind,
+            };
+            Some((*number, Node { kind, root, ..node }))
+        };
+        let made: Vec<_> = nodes.iter().filter_map(made).collect();
+        state.write_nodes(made)?;
+        let volumes: Vec<u32> =
+            nodes.iter().filter_map(|node| state.all.get(node)).map(|node| node.parent).collect();
+        volumes.into_iter().for_each(|volume| self.want_reclaim(&state, volume));
+        Ok(())
+    }
+
+    fn note_reclaimed(&self, number: u32) -> io::Result<()> {
+        let mut state = self.state();
+        let Some(volume) = state.all.get(&number).map(|node| node.parent) else { return Ok(()) };
+        state.clear_node(number)?;
+        self.mail().reclaiming.remove(&volume);
+        self.want_reclaim(&state, volume);
+        Ok(())
+    }
+
+    /// Asks a volume to give back the blocks of its next deleted snapshot, if there is one.
+    pub(super) fn want_reclaim(&self, state: &super::state::State, volume: u32) {
+        let mut mail = self.mail();
+        // One at a time: the next one's neighbours are others then.
+        if let Some(doomed) = state.doomed_of(volume)
+            && mail.reclaiming.insert(volume)
+        {
+            mail.tasks.entry(volume).or_default().push_back(Task::Reclaim(doomed));
+        }
+    }
+}
+
+impl LocalPool {
+    /// Begins a snapshot of a volume. If the volume is open, its store makes it as soon as
+    /// [`crate::Store::attend`] is called; otherwise it is made when this returns.
+    ///
+    /// # Errors
+    /// When there is no such volume, the id is taken, or the device fails.
+    pub fn snapshot(&self, of: VolumeId, id: SnapshotId) -> Result<Making, StoreError> {
+        let doing = || format!("make {id} of {of}");
+        let (sender, made) = sync_channel(1);
+        let (volume, number) = {
+            let mut state = self.state();
+            let (volume, node) = self.find(&state, of)?;
+            if state.snapshots.contains_key(&id) {
+                return Err(StoreError::Exists { what: id.to_string() });
+            }
+            let snapshot = Node {
+                kind: NodeKind::SnapshotPending,
+                home: 0,
+                id: id.bits(),
+                generation: 0,
+                size: node.size,
+                parent: volume,
+                root: SnapshotRoot::default(),
+            };
+            let number = state.make_node(snapshot).map_err(self.io(doing()))?;
+            (volume, number.ok_or_else(|| self.io(doing())(io::ErrorKind::StorageFull.into()))?)
+        };
+        self.shared.mail().waiting.insert(number, (volume, sender));
+        let is_open = self.shared.open().contains(&volume);
+        self.shared.mail().tasks.entry(volume).or_default().push_back(Task::Snapshot(number));
+        if !is_open {
+            self.tend(volume)?;
+        }
+        Ok(Making { is_open, made })
+    }
+
+    /// Deletes a snapshot. Done if there is none. Its blocks are given back by its volume: at once
+    /// if it is not open, else when its store attends to the pool.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn delete_snapshot(&self, id: SnapshotId) -> Result<(), StoreError> {
+        let volume = {
+            let mut state = self.state();
+            let Some(&number) = state.snapshots.get(&id) else { return Ok(()) };
+            let Some(&node) = state.all.get(&number) else { return Ok(()) };
+            let deleted = Node { kind: NodeKind::SnapshotDeleted, ..node };
+            let written = state.write_nodes([(number, deleted)]);
+            written.map_err(self.io(format!("delete {id}")))?;
+            self.shared.want_reclaim(&state, node.parent);
+            node.parent
+        };
+        self.tend(volume)
+    }
+
+    /// All snapshots, in the order of their ids.
+    #[must_use]
+    pub fn snapshots(&self) -> Vec<SnapshotInfo> {
+        let state = self.state();
+        let volume_of = |node: &Node| {
+            let volume = state.all.get(&node.parent)?;
+            (volume.kind == NodeKind::Volume).then_some(VolumeId::from_bits(volume.id))
+        };
+        let numbers = state.snapshots.iter();
+        numbers
+            .filter_map(|(id, number)| Some((*id, state.all.get(number)?)))
+            .map(|(id, node)| SnapshotInfo {
+                id,
+                volume: volume_of(node),
+                size: ByteCount(node.size),
+                is_complete: node.kind == NodeKind::Snapshot,
+                data: ByteCount(node.root.data_blocks * BLOCK_BYTES as u64),
+            })
+            .collect()
+    }
+
+    /// Makes a volume that begins as a snapshot is, in no time. Its size is at least the snapshot's.
+    ///
+    /// # Errors
+    /// When there is no such snapshot, the size is less than its, there is a volume of this id, or
+    /// the device fails.
+    pub fn create_from(
+        &self,
+        id: VolumeId,
+        size: ByteCount,
+        snapshot: SnapshotId,
+    ) -> Result<(), StoreError> {
+        let mut state = self.state();
+        let (parent, node) = self.complete_snapshot(&state, snapshot)?;
+        if size.0 < node.size {
+            return Err(StoreError::Size { id, present: ByteCount(node.size), asked: size });
+        }
+        if state.volumes.contains_key(&id) {
+            return Err(StoreError::Exists { what: id.to_string() });
+        }
+        self.make_volume(&mut state, id, size, parent)
+    }
+
+    fn complete_snapshot(
+        &self,
+        state: &super::state::State,
+        id: SnapshotId,
+    ) -> Result<(u32, Node), StoreError> {
+        let number = state.snapshots.get(&id).copied();
+        let node = number.and_then(|number| Some((number, *state.all.get(&number)?)));
+        match node {
+            Some((_, node)) if node.kind != NodeKind::Snapshot => {
+                Err(StoreError::Unready { what: id.to_string() })
+            }
+            Some(found) => Ok(found),
+            None => Err(StoreError::NoSnapshot { id }),
+        }
+    }
+
+    /// Opens a snapshot to be read. It is kept until the reader is dropped.
+    ///
+    /// # Errors
+    /// When there is no such snapshot, or it is being made.
+    pub fn read_snapshot(&self, id: SnapshotId) -> Result<SnapshotReader, StoreError> {
+        let mut state = self.state();
+        let (number, node) = self.complete_snapshot(&state, id)?;
+        *state.readers.entry(number).or_default() += 1;
+        drop(state);
+        let tree = Tree::new(node.root.height, node.root.map);
+        let (pool, size) = (self.clone(), ByteCount(node.size));
+        Ok(SnapshotReader { pool, number, volume: node.parent, id, tree, size })
+    }
+
+    /// Does what is left to do for the space of a volume that is not open: snapshots that were
+    /// asked for, blocks of deleted snapshots. If nothing is left of a deleted volume, its chunks
+    /// are free, and the snapshot that it was made of is looked at likewise.
+    pub(super) fn tend(&self, volume: u32) -> Result<(), StoreError> {
+        let mut volume = volume;
+        loop {
+            let Some(node) = self.state().all.get(&volume).copied() else { return Ok(()) };
+            if !self.shared.open().insert(volume) {
+                return Ok(());
+            }
+            let closed = Closed { shared: Arc::clone(&self.shared), node: volume };
+            let mut open = self.open_node(volume, node, closed)?;
+            open.volume.attend_now();
+            drop(open);
+            let mut state = self.state();
+            if node.kind != NodeKind::Husk || !state.snapshots_of(volume).is_empty() {
+                return Ok(());
+            }
+            let cleared = state.forget(volume);
+            cleared.map_err(self.io(format!("clear what is left of node {volume}")))?;
+            // The snapshot that it was made of may have waited for it.
+            let Some(parent) = state.all.get(&node.parent) else { return Ok(()) };
+            volume = parent.parent;
+            self.shared.want_reclaim(&state, volume);
+        }
+    }
+}
+
+/// Reads a snapshot. Every block is held to its checksum.
+#[derive(Debug)]
+pub struct SnapshotReader {
+    pool: LocalPool,
+    number: u32,
+    volume: u32,
+    id: SnapshotId,
+    tree: Tree,
+    size: ByteCount,
+}
+
+/// Pages that a reader keeps in memory.
+const PAGES_MAX: usize = 64;
+
+impl SnapshotReader {
+    /// Bytes of the snapshot.
+    #[must_use]
+    pub fn size(&self) -> ByteCount {
+        self.size
+    }
+
+    fn fetch(&self, missing: Missing) -> Result<Arc<crate::local::tree::Page>, StoreError> {
+        let bytes = self.block(missing.pointer, "a page")?;
+        Ok(page_from(&bytes))
+    }
+
+    fn block(&self, pointer: Pointer, what: &str) -> Result<Vec<u8>, StoreError> {
+        let mut bytes = vec![0; BLOCK_BYTES];
+        let offset = u64::from(pointer.block) * BLOCK_BYTES as u64;
+        let read = self.pool.shared.device.read(offset, &mut bytes);
+        read.map_err(self.pool.io(format!("read {what} of {}", self.id)))?;
+        if checksum(&bytes) == pointer.checksum {
+            return Ok(bytes);
+        }
+        let place = self.pool.shared.device.path().display();
+        let what = format!("{what} of {}, block {} of {place}", self.id, pointer.block);
+        Err(StoreError::Rotten { what })
+    }
+
+    /// The entries of a leaf of the map; `None` if it is a hole as a whole.
+    fn leaf(&mut self, leaf: u64) -> Result<Option<Arc<crate::local::tree::Page>>, StoreError> {
+        self.tree.shrink(PAGES_MAX, u64::MAX);
+        loop {
+            match self.tree.leaf(leaf).map(|page| page.cloned()) {
+                Ok(page) => return Ok(page),
+                Err(missing) => {
+                    let page = self.fetch(missing)?;
+                    self.tree.install(missing, page);
+                }
+            }
+        }
+    }
+
+    /// Reads a block of 4 KiB; `None` if it is a hole, which reads as zeroes.
+    ///
+    /// # Errors
+    /// When it has rotted, or the device fails.
+    pub fn read(&mut self, block: u64) -> Result<Option<Vec<u8>>, StoreError> {
+        let page = self.leaf(block / FANOUT)?;
+        let entry = page.map_or(0, |page| page[(block % FANOUT) as usize]);
+        let pointer = Pointer::from_bits(entry);
+        match pointer.block {
+            0 => Ok(None),
+            _ => self.block(pointer, "data").map(Some),
+        }
+    }
+
+    /// The units of 512 KiB from `first` on in which this snapshot differs from an older one, or in
+    /// which it has data if there is none: at most `max` of them, and where to go on.
+    ///
+    /// # Errors
+    /// When a page has rotted, or the device fails.
+    pub fn changed(
+        &mut self,
+        mut older: Option<&mut Self>,
+        first: u64,
+        max: usize,
+    ) -> Result<(Vec<u64>, Option<u64>), StoreError> {
+        let units = FANOUT / CHANGED_BLOCKS;
+        let leaves = self.size.0.div_ceil(FANOUT * BLOCK_BYTES as u64);
+        let mut nothing = Tree::new(0, Pointer::default());
+        let (mut found, mut leaf) = (Vec::new(), first / units);
+        while leaf < leaves {
+            let other = older.as_mut().map_or(&mut nothing, |older| &mut older.tree);
+            match self.tree.same_leaves(other, leaf) {
+                Ok(0) => {}
+                Ok(same) => {
+                    leaf += same;
+                    continue;
+                }
+                Err((missing, is_other)) => {
+                    let page = self.fetch(missing)?;
+                    let tree = if is_other { other } else { &mut self.tree };
+                    tree.install(missing, page);
+                    continue;
+                }
+            }
+            let here = self.leaf(leaf)?;
+            let there = match &mut older {
+                Some(older) => older.leaf(leaf)?,
+                None => None,
+            };
+            for unit in 0..units {
+                let range =
+                    (unit * CHANGED_BLOCKS) as usize..((unit + 1) * CHANGED_BLOCKS) as usize;
+                let part = |page: &Option<Arc<crate::local::tree::Page>>| {
+                    page.as_ref().map_or([0; CHANGED_BLOCKS as usize], |page| {
+                        let mut part = [0; CHANGED_BLOCKS as usize];
+                        part.copy_from_slice(&page[range.clone()]);
+                        part
+                    })
+                };
+                let number = leaf * units + unit;
+                if number < first || part(&here) == part(&there) {
+                    continue;
+                }
+                if found.len() == max {
+                    return Ok((found, Some(number)));
+                }
+                found.push(number);
+            }
+            leaf += 1;
+        }
+        Ok((found, None))
+    }
+}
+
+impl Drop for SnapshotReader {
+    fn drop(&mut self) {
+        let mut state = self.pool.state();
+        if let Some(readers) = state.readers.get_mut(&self.number) {
+            *readers -= 1;
+            if *readers == 0 {
+                state.readers.remove(&self.number);
+                self.pool.shared.want_reclaim(&state, self.volume);
+            }
+        }
+        drop(state);
+        // If its blocks cannot be given back now, they are when the pool is opened.
+        let _ = self.pool.tend(self.volume);
+    }
+}

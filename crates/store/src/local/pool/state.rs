@@ -1,0 +1,256 @@
+//! What the pool knows: nodes, owners of chunks, and what is free. All of it is also on the device.
+
+use super::{CHUNK_BYTES, GROWTH_CHUNKS};
+use crate::local::device::Device;
+use crate::local::format::{Node, NodeKind, OWNERS, Owner, Superblock};
+use crate::local::table::{PAYLOAD_BYTES, Table};
+use crate::local::volume::Doomed;
+use evenkeel_core::ids::{SnapshotId, VolumeId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub superblock: Superblock,
+    pub nodes: Table,
+    pub owners: Table,
+    /// All nodes by their numbers.
+    pub all: BTreeMap<u32, Node>,
+    /// Volumes, those that are being deleted among them.
+    pub volumes: BTreeMap<VolumeId, u32>,
+    /// Snapshots, also those that are being made.
+    pub snapshots: BTreeMap<SnapshotId, u32>,
+    /// Chunks of each node, by their indexes.
+    pub owned: BTreeMap<u32, Vec<u32>>,
+    pub free: BTreeSet<u32>,
+    /// Readers of snapshots.
+    pub readers: BTreeMap<u32, u32>,
+    /// Openings of volumes since the pool was opened.
+    openings: u32,
+}
+
+fn sector_of(chunk: u32) -> usize {
+    chunk as usize / OWNERS
+}
+
+impl State {
+    /// Finds the nodes, and what is free.
+    ///
+    /// # Errors
+    /// The kind of a node, if it is unknown.
+    pub fn new(superblock: Superblock, nodes: Table, owners: Table) -> Result<Self, u8> {
+        let mut state = Self {
+            superblock,
+            nodes,
+            owners,
+            all: BTreeMap::new(),
+            volumes: BTreeMap::new(),
+            snapshots: BTreeMap::new(),
+            owned: BTreeMap::new(),
+            free: BTreeSet::new(),
+            readers: BTreeMap::new(),
+            openings: 0,
+        };
+        for number in 1..superblock.node_sectors {
+            let Some(payload) = state.nodes.get(number as usize) else { break };
+            if let Some(node) = Node::decode(payload)? {
+                state.note_node(number, node);
+            }
+        }
+        state.find_owners();
+        Ok(state)
+    }
+
+    fn find_owners(&mut self) {
+        for chunk in self.superblock.first_chunk..self.superblock.chunks {
+            let payload = self.owners.get(sector_of(chunk)).unwrap_or(&[0; PAYLOAD_BYTES]);
+            let owner = Owner::decode(chunk as usize, payload);
+            if owner.node == 0 || !self.all.contains_key(&owner.node) {
+                self.free.insert(chunk);
+                continue;
+            }
+            let owned = self.owned.entry(owner.node).or_default();
+            let index = owner.index as usize;
+            if owned.len() <= index {
+                owned.resize(index + 1, 0);
+            }
+            owned[index] = chunk;
+        }
+    }
+
+    /// Notes in memory what a node is.
+    fn note_node(&mut self, number: u32, node: Node) {
+        if let Some(before) = self.all.insert(number, node) {
+            self.strike_name(&before);
+        }
+        match node.kind {
+            NodeKind::Volume | NodeKind::Deleting => {
+                self.volumes.insert(VolumeId::from_bits(node.id), number);
+            }
+            NodeKind::Snapshot | NodeKind::SnapshotPending => {
+                self.snapshots.insert(SnapshotId::from_bits(node.id), number);
+            }
+            NodeKind::SnapshotDeleted | NodeKind::Husk => {}
+        }
+    }
+
+    fn strike_name(&mut self, node: &Node) {
+        match node.kind {
+            NodeKind::Volume | NodeKind::Deleting => {
+                self.volumes.remove(&VolumeId::from_bits(node.id));
+            }
+            NodeKind::Snapshot | NodeKind::SnapshotPending => {
+                self.snapshots.remove(&SnapshotId::from_bits(node.id));
+            }
+            NodeKind::SnapshotDeleted | NodeKind::Husk => {}
+        }
+    }
+
+    /// Makes a new node, durably; its number. `None` if the table is full.
+    pub fn make_node(&mut self, node: Node) -> io::Result<Option<u32>> {
+        let free = (1..self.superblock.node_sectors).find(|number| !self.all.contains_key(number));
+        let Some(number) = free else { return Ok(None) };
+        // No other node of this number has had it, in this pool or one that was here before.
+        let version = u64::from(self.nodes.version(number as usize));
+        let generation = (self.superblock.identity as u64).wrapping_add(version);
+        self.write_nodes([(number, Node { generation, ..node })])?;
+        Ok(Some(number))
+    }
+
+    /// Notes what nodes are, durably.
+    pub fn write_nodes(&mut self, nodes: impl IntoIterator<Item = (u32, Node)>) -> io::Result<()> {
+        let nodes: Vec<(u32, Node)> = nodes.into_iter().collect();
+        for (number, node) in &nodes {
+            self.nodes.change(*number as usize, |payload| node.encode(payload));
+        }
+        let sectors: Vec<usize> = nodes.iter().map(|(number, _)| *number as usize).collect();
+        self.nodes.write(&sectors)?;
+        nodes.into_iter().for_each(|(number, node)| self.note_node(number, node));
+        Ok(())
+    }
+
+    /// A node is nothing any more, durably.
+    pub fn clear_node(&mut self, number: u32) -> io::Result<()> {
+        self.nodes.change(number as usize, |payload| payload.fill(0));
+        self.nodes.write(&[number as usize])?;
+        if let Some(node) = self.all.remove(&number) {
+            self.strike_name(&node);
+        }
+        Ok(())
+    }
+
+    /// Takes a node and its chunks out of all tables.
+    pub fn forget(&mut self, number: u32) -> io::Result<()> {
+        let owned = self.owned.get(&number).cloned().unwrap_or_default();
+        let chunks: Vec<u32> = owned.into_iter().filter(|&chunk| chunk != 0).collect();
+        for &chunk in &chunks {
+            self.set_owner(chunk, Owner::default());
+        }
+        self.owners.write(&chunks.iter().map(|&chunk| sector_of(chunk)).collect::<Vec<_>>())?;
+        self.clear_node(number)?;
+        self.owned.remove(&number);
+        self.free.extend(chunks);
+        Ok(())
+    }
+
+    /// A number for the opening of a volume: larger than those of all before it.
+    pub fn next_session(&mut self) -> u64 {
+        self.openings += 1;
+        u64::from(self.superblock.session) << 32 | u64::from(self.openings)
+    }
+
+    fn set_owner(&mut self, chunk: u32, owner: Owner) {
+        self.owners.change(sector_of(chunk), |payload| owner.encode(chunk as usize, payload));
+    }
+
+    /// Gives a node up to so many more chunks, durably: their indexes and numbers.
+    pub fn give(
+        &mut self,
+        device: &dyn Device,
+        node: u32,
+        count: usize,
+    ) -> io::Result<Vec<(u32, u32)>> {
+        if self.free.is_empty() {
+            self.grow(device)?;
+        }
+        let mut given = Vec::new();
+        let mut sectors = BTreeSet::new();
+        for _ in 0..count {
+            let Some(chunk) = self.free.pop_first() else { break };
+            let owned = self.owned.entry(node).or_default();
+            let index = owned.iter().position(|&chunk| chunk == 0).unwrap_or(owned.len());
+            match owned.get_mut(index) {
+                Some(place) => *place = chunk,
+                None => owned.push(chunk),
+            }
+            let owner = Owner { node, index: index as u32 };
+            self.set_owner(chunk, owner);
+            sectors.insert(sector_of(chunk));
+            given.push((index as u32, chunk));
+        }
+        self.owners.write(&Vec::from_iter(sectors))?;
+        Ok(given)
+    }
+
+    /// Makes the pool longer, if it may be and the device lets it.
+    fn grow(&mut self, device: &dyn Device) -> io::Result<()> {
+        let present = self.superblock.chunks;
+        let most = self.chunks_max();
+        let fits = match device.size()? / CHUNK_BYTES {
+            // A block device is as long as it is.
+            length if length > u64::from(present) => length.min(u64::from(most)) as u32,
+            _ => most.min(present + GROWTH_CHUNKS),
+        };
+        if fits <= present {
+            return Ok(());
+        }
+        match device.grow(u64::from(fits) * CHUNK_BYTES) {
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => return Ok(()),
+            grown => grown?,
+        }
+        let superblock = Superblock { chunks: fits, ..self.superblock };
+        super::write_superblock(device, &superblock)?;
+        self.superblock = superblock;
+        self.free.extend(present..fits);
+        Ok(())
+    }
+
+    /// The chunks that the pool may grow to have.
+    pub fn chunks_max(&self) -> u32 {
+        self.superblock.owner_sectors * OWNERS as u32
+    }
+
+    /// The snapshots of a volume's node, of all kinds, from the oldest to the newest.
+    pub fn snapshots_of(&self, volume: u32) -> Vec<(u32, Node)> {
+        let is_snapshot = |node: &Node| !node.has_space() && node.parent == volume;
+        let mut found: Vec<(u32, Node)> = self
+            .all
+            .iter()
+            .filter(|(_, node)| is_snapshot(node))
+            .map(|(number, node)| (*number, *node))
+            .collect();
+        found.sort_by_key(|(number, node)| (node.root.checkpoint, *number));
+        found
+    }
+
+    /// Whether volumes that were made of a snapshot, or readers, use it.
+    pub fn is_pinned(&self, snapshot: u32) -> bool {
+        self.readers.contains_key(&snapshot)
+            || self.all.values().any(|node| node.has_space() && node.parent == snapshot)
+    }
+
+    /// The next deleted snapshot of a volume whose blocks are to be given back.
+    pub fn doomed_of(&self, volume: u32) -> Option<Doomed> {
+        let snapshots = self.snapshots_of(volume);
+        let with_root: Vec<&(u32, Node)> =
+            snapshots.iter().filter(|(_, node)| node.root.checkpoint > 0).collect();
+        let is_doomed = |(number, node): &(u32, Node)| {
+            node.kind == NodeKind::SnapshotDeleted && !self.is_pinned(*number)
+        };
+        let at = with_root.iter().position(|entry| is_doomed(entry))?;
+        let root = |at: usize| with_root.get(at).map(|(_, node)| node.root);
+        let (number, node) = with_root[at];
+        let older = at.checked_sub(1).and_then(root);
+        Some(Doomed { node: *number, root: node.root, older, newer: root(at + 1) })
+    }
+}

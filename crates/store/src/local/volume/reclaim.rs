@@ -1,0 +1,290 @@
+//! How the blocks of a deleted snapshot come back. A block of it that neither the snapshot before
+//! nor what comes after uses is free; one that only the volume itself uses beside it is not frozen
+//! any more. What a subtree has in common with a neighbour is passed over as a whole.
+//!
+//! It goes leaf by leaf from the first to the last, and gives back the pages above a leaf when their
+//! last leaf is done. A checkpoint records how far it is, together with what is free: after a crash
+//! it goes on there, and the pages that it needs for that are still in place.
+
+use super::{Closing, Doomed, Note, Noting, Volume, Waiter, Wanted, Which};
+use crate::disk::Disk;
+use crate::local::Pointer;
+use crate::local::format::SnapshotRoot;
+use crate::local::space::Run;
+use crate::local::tree::{FANOUT, Missing, Tree};
+
+/// Bits of a leaf's number that one level takes.
+const BITS: u32 = FANOUT.trailing_zeros();
+/// Pages of each tree that are kept in memory.
+const PAGES_MAX: usize = 4;
+/// Blocks given back that a checkpoint is begun for.
+const FREED_MAX: usize = 4_096;
+/// The position of one that is done, and whose node is not forgotten yet.
+pub(super) const DONE: u64 = u64::MAX;
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Reclaim {
+    node: u32,
+    checkpoint: u64,
+    tree: Tree,
+    older: Tree,
+    /// `None` if the volume itself comes next.
+    newer: Option<Tree>,
+    /// The leaf that comes next; [`DONE`] at the end.
+    leaf: u64,
+    /// Given back since the last checkpoint was frozen.
+    pub freed: Vec<Run>,
+    is_waiting: bool,
+    /// A checkpoint has recorded that it is done.
+    is_recorded: bool,
+    /// A page that it needs cannot be read. Its blocks stay in use; a check of the pool finds them.
+    pub is_broken: bool,
+}
+
+/// A change of the space of blocks that only the deleted snapshot and perhaps the volume use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    Free,
+    Thaw,
+}
+
+fn tree_of(root: Option<SnapshotRoot>) -> Tree {
+    root.map_or(Tree::new(0, Pointer::default()), |root| Tree::new(root.height, root.map))
+}
+
+impl Reclaim {
+    fn new(doomed: &Doomed, leaf: u64) -> Self {
+        Self {
+            node: doomed.node,
+            checkpoint: doomed.root.checkpoint,
+            tree: tree_of(Some(doomed.root)),
+            older: tree_of(doomed.older),
+            newer: doomed.newer.map(|root| tree_of(Some(root))),
+            leaf,
+            freed: Vec::new(),
+            is_waiting: false,
+            is_recorded: false,
+            is_broken: false,
+        }
+    }
+
+    /// What the anchor says of it: the node, and the leaf that comes next.
+    pub fn position(&self) -> (u32, u64) {
+        (self.node, self.leaf)
+    }
+
+    /// Whether what it has done should be recorded.
+    pub fn wants_checkpoint(&self) -> bool {
+        self.freed.len() >= FREED_MAX || self.leaf == DONE && !self.is_recorded
+    }
+
+    /// A snapshot was made of the volume: it comes next from here on.
+    pub fn snapshot_taken(&mut self, root: SnapshotRoot) {
+        if self.newer.is_none() {
+            self.newer = Some(tree_of(Some(root)));
+        }
+    }
+
+    /// One of its trees.
+    pub fn tree(&mut self, which: Which) -> Option<&mut Tree> {
+        match which {
+            Which::Doomed => Some(&mut self.tree),
+            Which::Older => Some(&mut self.older),
+            Which::Newer => self.newer.as_mut(),
+            Which::Map | Which::Space => None,
+        }
+    }
+
+    /// How many leaves from the present one on are shared with a neighbour that is a snapshot, or
+    /// are none.
+    fn shared(&mut self) -> Result<u64, Wanted> {
+        let side = |which| {
+            move |(page, is_other): (Missing, bool)| Wanted {
+                which: if is_other { which } else { Which::Doomed },
+                page,
+            }
+        };
+        let of_older = self.tree.same_leaves(&mut self.older, self.leaf);
+        let count = of_older.map_err(side(Which::Older))?;
+        let Some(newer) = &mut self.newer else { return Ok(count) };
+        let of_newer = self.tree.same_leaves(newer, self.leaf).map_err(side(Which::Newer))?;
+        Ok(count.max(of_newer))
+    }
+}
+
+/// What is missing of one of the trees.
+fn of(which: Which) -> impl Fn(Missing) -> Wanted {
+    move |page| Wanted { which, page }
+}
+
+impl Volume {
+    /// Begins to give back the blocks of a deleted snapshot, or goes on with it.
+    pub(super) fn begin_reclaim(&mut self, mut doomed: Doomed, disk: &mut dyn Disk) {
+        if self.reclaim.is_some() {
+            return;
+        }
+        // The pool may not know of the latest one yet.
+        let is_later = |latest: &SnapshotRoot| latest.checkpoint > doomed.root.checkpoint;
+        doomed.newer = doomed.newer.or_else(|| self.latest_snapshot.filter(is_later));
+        let (node, leaf) = self.reclaim_at;
+        let leaf = if node == doomed.node { leaf } else { 0 };
+        let is_recorded = leaf == DONE;
+        self.reclaim = Some(Reclaim { is_recorded, ..Reclaim::new(&doomed, leaf) });
+        match is_recorded {
+            true => self.forget_reclaimed(disk),
+            false => self.advance_reclaim(disk),
+        }
+    }
+
+    /// Goes on as far as the pages in memory allow. Not while a checkpoint is under way: its pages
+    /// may not be where the trees say yet.
+    pub(super) fn advance_reclaim(&mut self, disk: &mut dyn Disk) {
+        while !self.checkpoint.is_under_way() && !self.has_failed && self.closing == Closing::Open {
+            let Some(mut reclaim) = self.reclaim.take() else { return };
+            if reclaim.leaf == DONE
+                || reclaim.is_broken
+                || reclaim.is_waiting && self.waits_for_reclaim()
+            {
+                self.reclaim = Some(reclaim);
+                break;
+            }
+            reclaim.is_waiting = false;
+            let step = self.reclaim_leaf(&mut reclaim);
+            reclaim.is_waiting = step.is_err();
+            self.reclaim = Some(reclaim);
+            match step {
+                Ok(()) => self.advance_commit(disk),
+                Err(wanted) => return self.wait_for(wanted, Waiter::Reclaim, disk),
+            }
+        }
+        if self.reclaim.as_ref().is_some_and(Reclaim::wants_checkpoint) {
+            self.begin_checkpoint(disk);
+        }
+    }
+
+    fn waits_for_reclaim(&self) -> bool {
+        self.waiting.values().flatten().any(|waiter| *waiter == Waiter::Reclaim)
+    }
+
+    /// Does one leaf, or passes over what is shared: all of it, or nothing if a page is missing.
+    fn reclaim_leaf(&mut self, reclaim: &mut Reclaim) -> Result<(), Wanted> {
+        let leaf = reclaim.leaf;
+        let shared = reclaim.shared()?;
+        let next = leaf + shared.max(1);
+        let mut fates = Vec::new();
+        if shared == 0 {
+            self.fates_of_data(reclaim, &mut fates)?;
+        }
+        // The pages of which this is the last leaf.
+        let first = if shared == 0 { 0 } else { shared.trailing_zeros() / BITS + 1 };
+        let height = reclaim.tree.height();
+        for level in first..=height {
+            if !next.is_multiple_of(1 << (BITS * level)) {
+                break;
+            }
+            let index = (next - 1) >> (BITS * level);
+            let page = reclaim.tree.pointer_at(level, index).map_err(of(Which::Doomed))?;
+            let older = reclaim.older.pointer_at(level, index).map_err(of(Which::Older))?;
+            let newer = reclaim.newer.as_mut().map(|tree| tree.pointer_at(level, index));
+            let newer = newer.transpose().map_err(of(Which::Newer))?;
+            if page.block == 0 || page == older || newer == Some(page) {
+                continue;
+            }
+            let is_ours = newer.is_none() && {
+                let live = self.map.pointer_at(level, index).map_err(of(Which::Map))?;
+                live.block == page.block
+            };
+            fates.push((page.block, if is_ours { Fate::Thaw } else { Fate::Free }));
+        }
+        self.carry_out(reclaim, &fates)?;
+        let end = 1 << (BITS * height);
+        reclaim.leaf = if next >= end { DONE } else { next };
+        for tree in [Some(&mut reclaim.tree), Some(&mut reclaim.older), reclaim.newer.as_mut()] {
+            tree.into_iter().for_each(|tree| tree.shrink(PAGES_MAX, u64::MAX));
+        }
+        Ok(())
+    }
+
+    /// What becomes of the data of one leaf.
+    fn fates_of_data(
+        &mut self,
+        reclaim: &mut Reclaim,
+        fates: &mut Vec<(u32, Fate)>,
+    ) -> Result<(), Wanted> {
+        let leaf = reclaim.leaf;
+        let block = |bits: u64| Pointer::from_bits(bits).block;
+        let page = reclaim.tree.leaf(leaf).map_err(of(Which::Doomed))?.cloned();
+        let older = reclaim.older.leaf(leaf).map_err(of(Which::Older))?.cloned();
+        let newer = match &mut reclaim.newer {
+            Some(newer) => Some(newer.leaf(leaf).map_err(of(Which::Newer))?.cloned()),
+            None => None,
+        };
+        let Some(page) = page else { return Ok(()) };
+        for (slot, &entry) in page.iter().enumerate() {
+            let is_in = |other: &Option<_>| {
+                let other: &Option<std::sync::Arc<crate::local::tree::Page>> = other;
+                other.as_ref().is_some_and(|other| block(other[slot]) == block(entry))
+            };
+            if block(entry) == 0 || is_in(&older) || newer.as_ref().is_some_and(is_in) {
+                continue;
+            }
+            let is_ours = newer.is_none() && {
+                let live = self.pointer(leaf * FANOUT + slot as u64).map_err(of(Which::Map))?;
+                live.block == block(entry)
+            };
+            fates.push((block(entry), if is_ours { Fate::Thaw } else { Fate::Free }));
+        }
+        Ok(())
+    }
+
+    /// Changes the space as was found out: all of it, or nothing.
+    fn carry_out(&mut self, reclaim: &mut Reclaim, fates: &[(u32, Fate)]) -> Result<(), Wanted> {
+        let runs = || {
+            fates
+                .chunk_by(|a, b| a.0 + 1 == b.0 && a.1 == b.1)
+                .map(|run| (Run { block: run[0].0, count: run.len() as u32 }, run[0].1))
+        };
+        for (run, _) in runs() {
+            self.space.prepare(run).map_err(of(Which::Space))?;
+        }
+        for (run, fate) in runs() {
+            match fate {
+                Fate::Free => {
+                    self.space.free(run).map_err(of(Which::Space))?;
+                    reclaim.freed.push(run);
+                }
+                Fate::Thaw => self.space.thaw(run).map_err(of(Which::Space))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A checkpoint is complete: if it has recorded that all is given back, the node is forgotten.
+    pub(super) fn reclaim_recorded(&mut self, disk: &mut dyn Disk) {
+        let Some(anchor) = self.checkpoint.anchor() else { return };
+        self.reclaim_at = anchor.reclaim;
+        let is_done = |reclaim: &&mut Reclaim| anchor.reclaim == (reclaim.node, DONE);
+        if let Some(reclaim) = self.reclaim.as_mut().filter(is_done)
+            && !std::mem::replace(&mut reclaim.is_recorded, true)
+        {
+            self.forget_reclaimed(disk);
+        }
+    }
+
+    fn forget_reclaimed(&mut self, disk: &mut dyn Disk) {
+        let Some(reclaim) = &self.reclaim else { return };
+        let note = Note::Reclaimed(reclaim.node);
+        self.note(Noting::Reclaimed, note, disk);
+    }
+
+    /// The node is forgotten: the next one may come.
+    pub(super) fn reclaim_forgotten(&mut self, disk: &mut dyn Disk) {
+        let ended = self.reclaim.take().map(|reclaim| reclaim.checkpoint);
+        if self.latest_snapshot.map(|latest| latest.checkpoint) == ended {
+            self.latest_snapshot = None;
+        }
+        self.reclaim_at = (0, 0);
+        crate::Store::attend(self, disk);
+    }
+}

@@ -1,0 +1,571 @@
+//! Histories of volumes, snapshots and volumes made of snapshots on a simulated disk whose power
+//! fails at any write. A failure prints its seed:
+//!
+//! ```text
+//! EVENKEEL_SEED=<n> cargo test -p evenkeel-store --test snapshots
+//! cargo x fuzz snapshots 10000
+//! ```
+
+#![allow(clippy::unwrap_used)]
+
+use evenkeel_core::ids::{SnapshotId, VolumeId};
+use evenkeel_core::random::Random;
+use evenkeel_core::request::Operation;
+use evenkeel_core::units::ByteCount;
+use evenkeel_store::buffer::Buffer;
+use evenkeel_store::local::pool::snapshots::CHANGED_BLOCKS;
+use evenkeel_store::local::pool::{Layout, LocalPool};
+use evenkeel_store::local::simulated::{SimulatedDevice, SimulatedQueue};
+use evenkeel_store::local::volume::Bounds;
+use evenkeel_store::{Pool, Store, StoreError, Submission};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+const BLOCK: u64 = 4_096;
+/// Histories of a run that nobody asks for more of.
+const CASES: u64 = 150;
+/// Power failures of one history.
+const CRASHES: u32 = 5;
+/// Bytes that the disk can have.
+const CAPACITY: u64 = 260 << 20;
+
+/// What a block holds: zeroes, or a pattern of this number.
+type Version = u64;
+
+/// What a volume or a snapshot holds; what is not there is zero.
+type Content = BTreeMap<u64, Version>;
+
+struct Volume {
+    id: VolumeId,
+    size: ByteCount,
+    /// What was answered.
+    content: Content,
+    /// What each block may hold after a crash beside that: it was not flushed yet.
+    unsure: BTreeMap<u64, BTreeSet<Version>>,
+}
+
+struct Snapshot {
+    id: SnapshotId,
+    of: VolumeId,
+    size: ByteCount,
+    content: Content,
+}
+
+struct Open {
+    store: Box<dyn Store>,
+    queue: SimulatedQueue,
+}
+
+struct World {
+    seed: u64,
+    random: Random,
+    device: SimulatedDevice,
+    volumes: Vec<Volume>,
+    snapshots: Vec<Snapshot>,
+    next: u64,
+    bounds: Bounds,
+}
+
+fn fill(version: Version, block: u64, bytes: &mut [u8]) {
+    let words = bytes.as_chunks_mut::<8>().0;
+    if version == 0 {
+        return words.fill([0; 8]);
+    }
+    let mut random = Random::new(version, block);
+    words.iter_mut().for_each(|word| *word = random.next_u64().to_le_bytes());
+    words[0] = version.to_le_bytes();
+}
+
+fn version_of(block: u64, bytes: &[u8]) -> Option<Version> {
+    let version = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+    let mut expected = vec![0; BLOCK as usize];
+    fill(version, block, &mut expected);
+    (expected == bytes).then_some(version)
+}
+
+impl Open {
+    /// Carries out a request; `None` if it is not answered.
+    fn run(
+        &mut self,
+        operation: Operation,
+        first: u64,
+        buffer: Option<Buffer>,
+        count: u64,
+    ) -> Option<Result<Option<Buffer>, ()>> {
+        let (offset, length) = (first * BLOCK, (count * BLOCK) as u32);
+        let submission = Submission { ticket: 7, operation, offset, length, buffer };
+        self.store.submit(submission, &mut self.queue);
+        loop {
+            if let Some(done) = self.store.poll() {
+                return Some(done.result.map(|()| done.buffer).map_err(drop));
+            }
+            self.answer()?;
+        }
+    }
+
+    fn answer(&mut self) -> Option<()> {
+        let done = self.queue.answer()?;
+        self.store.disk_done(done, &mut self.queue);
+        Some(())
+    }
+
+    /// Answers everything that is on the disk.
+    fn settle(&mut self) {
+        while self.answer().is_some() {}
+    }
+
+    fn read(&mut self, block: u64) -> Option<Result<Vec<u8>, ()>> {
+        let buffer = Some(Buffer::new(BLOCK as usize));
+        let done = self.run(Operation::Read, block, buffer, 1)?;
+        Some(done.map(|buffer| buffer.unwrap().bytes()[..BLOCK as usize].to_vec()))
+    }
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed, 6);
+        let bounds = Bounds {
+            map_pages: random.among(&[1, 2, 1_000]),
+            dirty_pages: random.among(&[1, 3, 1_000]),
+            log_blocks: random.among(&[2, 10, 100_000]) as u32,
+            batch_bytes: random.among(&[100, 64_000]),
+        };
+        let device = SimulatedDevice::new(CAPACITY);
+        let layout = Layout { identity: 0xbeef + u128::from(seed), chunks_max: 240, nodes: 120 };
+        LocalPool::init(&device, &layout).unwrap();
+        let (volumes, snapshots) = (Vec::new(), Vec::new());
+        Self { seed, random, device, volumes, snapshots, next: 1, bounds }
+    }
+
+    fn fail(&self, what: &str) -> ! {
+        panic!(
+            "{what}\nreplay: EVENKEEL_SEED={} cargo test -p evenkeel-store --test snapshots",
+            self.seed
+        )
+    }
+
+    fn run(&mut self) {
+        for _ in 0..CRASHES {
+            let power = self.random.below(1_500);
+            self.device.cut_power_after(power);
+            if let Some((pool, mut open)) = self.open_all() {
+                self.check_all(&pool, &mut open);
+                self.live(&pool, &mut open);
+            }
+            self.device.cut_power_after(0);
+            self.device = self.device.crash(&mut self.random);
+        }
+        let Some((pool, mut open)) = self.open_all() else { self.fail("no power failed") };
+        self.check_all(&pool, &mut open);
+        self.give_all_back(&pool, open);
+    }
+
+    /// Deletes everything: all space comes back.
+    fn give_all_back(&mut self, pool: &LocalPool, mut open: Vec<Open>) {
+        let before = pool.space().unwrap().unwrap();
+        while !self.snapshots.is_empty() && self.random.one_in(2) {
+            let at = self.random.below(self.snapshots.len() as u64) as usize;
+            let id = self.snapshots.remove(at).id;
+            pool.delete_snapshot(id).unwrap();
+            open.iter_mut().for_each(|open| {
+                open.store.attend(&mut open.queue);
+                open.settle();
+            });
+        }
+        drop(open);
+        for volume in std::mem::take(&mut self.volumes) {
+            pool.delete(volume.id).unwrap();
+        }
+        for snapshot in std::mem::take(&mut self.snapshots) {
+            let mut reader = pool.read_snapshot(snapshot.id).unwrap();
+            self.check_snapshot(&snapshot, &mut reader);
+            drop(reader);
+            pool.delete_snapshot(snapshot.id).unwrap();
+        }
+        let after = pool.space().unwrap().unwrap();
+        if after.free != after.total {
+            self.fail(&format!("{before:?}, and with nothing left {after:?}"));
+        }
+    }
+
+    fn open_all(&mut self) -> Option<(LocalPool, Vec<Open>)> {
+        let pool = match LocalPool::open(Arc::new(self.device.clone()), self.bounds) {
+            Ok(pool) => pool,
+            Err(_) if self.device.is_dark() => return None,
+            Err(error) => self.fail(&format!("the pool does not open: {error}")),
+        };
+        let listed = pool.list().unwrap();
+        let expected: Vec<_> = self.volumes.iter().map(|it| (it.id, it.size)).collect();
+        if listed != expected {
+            self.fail(&format!("the pool has {listed:?}, and should have {expected:?}"));
+        }
+        let mut open = Vec::new();
+        for (id, size) in listed {
+            match pool.open(id, size) {
+                Ok(store) => {
+                    let queue = SimulatedQueue::new(self.device.clone(), self.random.next_u64());
+                    let mut volume = Open { store, queue };
+                    volume.store.attend(&mut volume.queue);
+                    open.push(volume);
+                }
+                Err(_) if self.device.is_dark() => return None,
+                Err(error) => self.fail(&format!("{id} does not open: {error}")),
+            }
+        }
+        // Snapshots that were answered are there, and no others.
+        let listed: Vec<_> = pool.snapshots().iter().map(|it| (it.id, it.size)).collect();
+        let expected: Vec<_> = self.snapshots.iter().map(|it| (it.id, it.size)).collect();
+        if listed != expected {
+            self.fail(&format!("there are {listed:?}, and should be {expected:?}"));
+        }
+        Some((pool, open))
+    }
+
+    /// After a crash, each block holds what was answered, or what it held since the last flush.
+    fn check_all(&mut self, pool: &LocalPool, open: &mut [Open]) {
+        for (number, open) in open.iter_mut().enumerate() {
+            let blocks: BTreeSet<u64> = {
+                let volume = &self.volumes[number];
+                volume.content.keys().chain(volume.unsure.keys()).copied().collect()
+            };
+            for block in blocks {
+                let found = match open.read(block) {
+                    None => self.fail(&format!("a read of block {block} hangs")),
+                    Some(Err(())) if self.device.is_dark() => return,
+                    Some(Err(())) => self.fail(&format!("block {block} cannot be read")),
+                    Some(Ok(bytes)) => version_of(block, &bytes),
+                };
+                let volume = &mut self.volumes[number];
+                let latest = volume.content.get(&block).copied().unwrap_or(0);
+                let may_be = volume.unsure.get(&block);
+                let is_right = found.is_some_and(|found| {
+                    found == latest || may_be.is_some_and(|it| it.contains(&found))
+                });
+                if !is_right {
+                    let id = volume.id;
+                    let text = format!("{id} block {block}: {found:?}, not {latest} or {may_be:?}");
+                    self.fail(&text);
+                }
+                volume.content.insert(block, found.unwrap());
+            }
+            self.volumes[number].unsure.clear();
+        }
+        for snapshot in &self.snapshots {
+            match pool.read_snapshot(snapshot.id) {
+                Ok(mut reader) => self.check_snapshot(snapshot, &mut reader),
+                Err(StoreError::Unready { .. }) => {}
+                Err(error) => self.fail(&format!("{} cannot be read: {error}", snapshot.id)),
+            }
+        }
+    }
+
+    fn check_snapshot(
+        &self,
+        snapshot: &Snapshot,
+        reader: &mut evenkeel_store::local::pool::snapshots::SnapshotReader,
+    ) {
+        let blocks = snapshot.size.0 / BLOCK;
+        let others = (0..3).map(|nth| (self.seed * 31 + nth * 977) % blocks);
+        let looked_at: BTreeSet<u64> = snapshot.content.keys().copied().chain(others).collect();
+        for block in looked_at {
+            let expected = snapshot.content.get(&block).copied().unwrap_or(0);
+            let found = match reader.read(block) {
+                Ok(None) => Some(0),
+                Ok(Some(bytes)) => version_of(block, &bytes),
+                Err(_) if self.device.is_dark() => return,
+                Err(error) => self.fail(&format!("{} block {block}: {error}", snapshot.id)),
+            };
+            if found != Some(expected) {
+                let id = snapshot.id;
+                self.fail(&format!("{id} block {block}: {found:?}, and was {expected}"));
+            }
+        }
+    }
+
+    /// What changed from one snapshot to another, as the pool says, has everything that did.
+    fn check_changed(&mut self, pool: &LocalPool) {
+        if self.snapshots.len() < 2 {
+            return;
+        }
+        let pick = |random: &mut Random, count: usize| random.below(count as u64) as usize;
+        let (a, b) = {
+            let count = self.snapshots.len();
+            (pick(&mut self.random, count), pick(&mut self.random, count))
+        };
+        let (older, newer) = (&self.snapshots[a], &self.snapshots[b]);
+        let opened =
+            pool.read_snapshot(older.id).and_then(|a| Ok((a, pool.read_snapshot(newer.id)?)));
+        let Ok((mut first, mut second)) = opened else { return };
+        let (mut told, mut from) = (BTreeSet::new(), Some(0));
+        while let Some(next) = from {
+            match second.changed(Some(&mut first), next, 3) {
+                Ok((units, more)) => {
+                    told.extend(units);
+                    from = more;
+                }
+                Err(_) if self.device.is_dark() => return,
+                Err(error) => self.fail(&format!("cannot compare: {error}")),
+            }
+        }
+        let of =
+            |snapshot: &Snapshot, block: u64| snapshot.content.get(&block).copied().unwrap_or(0);
+        let blocks: BTreeSet<u64> =
+            older.content.keys().chain(newer.content.keys()).copied().collect();
+        for &block in &blocks {
+            if block < newer.size.0 / BLOCK
+                && of(older, block) != of(newer, block)
+                && !told.contains(&(block / CHANGED_BLOCKS))
+            {
+                let (a, b) = (older.id, newer.id);
+                self.fail(&format!("block {block} differs from {a} to {b}, and is not told"));
+            }
+        }
+        let touched: BTreeSet<u64> = blocks.iter().map(|block| block / CHANGED_BLOCKS).collect();
+        if let Some(unit) = told.iter().find(|unit| !touched.contains(unit)) {
+            self.fail(&format!("unit {unit} never held anything, and is told as changed"));
+        }
+    }
+
+    fn live(&mut self, pool: &LocalPool, open: &mut Vec<Open>) {
+        for _ in 0..self.random.below(250) {
+            if self.device.is_dark() {
+                return;
+            }
+            match self.random.below(24) {
+                0 => self.make(pool, open),
+                1 if self.volumes.len() > 1 => self.delete(pool, open),
+                2..=3 => self.snapshot(pool, open),
+                4 => self.delete_snapshot(pool, open),
+                5 => self.check_changed(pool),
+                6 => self.grow(pool, open),
+                _ if open.is_empty() => {}
+                7..=8 => self.flush(open),
+                9 => {
+                    let number = self.random.below(open.len() as u64) as usize;
+                    open[number].settle();
+                }
+                _ => self.write(open),
+            }
+        }
+    }
+
+    fn make(&mut self, pool: &LocalPool, open: &mut Vec<Open>) {
+        if self.volumes.len() >= 5 {
+            return;
+        }
+        let id = VolumeId::from_bits(u128::from(self.next));
+        self.next += 1;
+        let source = (!self.snapshots.is_empty() && self.random.one_in(2))
+            .then(|| self.random.below(self.snapshots.len() as u64) as usize);
+        let (size, content, made) = match source.map(|at| &self.snapshots[at]) {
+            None => {
+                let size = ByteCount(self.random.among(&[1 << 20, 9 << 20, 3 << 29]));
+                (size, Content::new(), pool.create(id, size))
+            }
+            Some(snapshot) => {
+                let size = ByteCount(snapshot.size.0 * self.random.among(&[1, 1, 3]));
+                (size, snapshot.content.clone(), pool.create_from(id, size, snapshot.id))
+            }
+        };
+        match made {
+            Err(StoreError::Unready { .. }) => return,
+            Err(error) if !self.device.is_dark() => self.fail(&format!("{id}: {error}")),
+            Err(_) if !self.is_listed(id) => return,
+            _ => {}
+        }
+        self.volumes.push(Volume { id, size, content, unsure: BTreeMap::new() });
+        match pool.open(id, size) {
+            Ok(store) => {
+                let queue = SimulatedQueue::new(self.device.clone(), self.random.next_u64());
+                open.push(Open { store, queue });
+            }
+            Err(_) if self.device.is_dark() => {}
+            Err(error) => self.fail(&format!("{id} does not open: {error}")),
+        }
+    }
+
+    /// Whether a volume is there after the crash that comes now.
+    fn is_listed(&mut self, id: VolumeId) -> bool {
+        self.device.cut_power_after(0);
+        self.device = self.device.crash(&mut self.random);
+        let pool = LocalPool::open(Arc::new(self.device.clone()), self.bounds).unwrap();
+        let is_there = pool.list().unwrap().iter().any(|(listed, _)| *listed == id);
+        self.device.cut_power_after(0);
+        is_there
+    }
+
+    fn delete(&mut self, pool: &LocalPool, open: &mut Vec<Open>) {
+        let number = self.random.below(open.len().max(1) as u64) as usize;
+        if number >= open.len() {
+            return;
+        }
+        let mut closing = open.remove(number);
+        closing.store.close(&mut closing.queue);
+        closing.settle();
+        if !closing.store.is_idle() {
+            self.fail("a volume that was closed is not idle");
+        }
+        drop(closing);
+        let volume = self.volumes.remove(number);
+        if let Err(error) = pool.delete(volume.id) {
+            if !self.device.is_dark() {
+                self.fail(&format!("{} cannot be deleted: {error}", volume.id));
+            }
+            if self.is_listed(volume.id) {
+                self.volumes.insert(number, volume);
+            }
+        }
+    }
+
+    fn snapshot(&mut self, pool: &LocalPool, open: &mut [Open]) {
+        let number = self.random.below(open.len().max(1) as u64) as usize;
+        if number >= open.len() || self.snapshots.len() >= 8 {
+            return;
+        }
+        let id = SnapshotId::from_bits(u128::from(self.next));
+        let (of, size) = (self.volumes[number].id, self.volumes[number].size);
+        self.next += 1;
+        let making = match pool.snapshot(of, id) {
+            Ok(making) => making,
+            Err(_) if self.device.is_dark() => return,
+            Err(error) => self.fail(&format!("{id} of {of}: {error}")),
+        };
+        let open = &mut open[number];
+        open.store.attend(&mut open.queue);
+        let made = loop {
+            match making.made.try_recv() {
+                Ok(is_made) => break is_made,
+                Err(_) if open.answer().is_some() => {}
+                Err(_) => break false,
+            }
+        };
+        let content = self.volumes[number].content.clone();
+        let snapshot = Snapshot { id, of, size, content };
+        if made {
+            // What it holds is durable, so what the volume holds is, too.
+            self.volumes[number].unsure.clear();
+            return self.snapshots.push(snapshot);
+        }
+        if !self.device.is_dark() {
+            self.fail(&format!("{id} of {of} is not made"));
+        }
+        self.device = self.device.crash(&mut self.random);
+        let pool = LocalPool::open(Arc::new(self.device.clone()), self.bounds).unwrap();
+        if pool.snapshots().iter().any(|it| it.id == id) {
+            self.volumes[number].unsure.clear();
+            self.snapshots.push(snapshot);
+        }
+        self.device.cut_power_after(0);
+    }
+
+    fn delete_snapshot(&mut self, pool: &LocalPool, open: &mut [Open]) {
+        if self.snapshots.is_empty() {
+            return;
+        }
+        let at = self.random.below(self.snapshots.len() as u64) as usize;
+        let snapshot = self.snapshots.remove(at);
+        let deleted = pool.delete_snapshot(snapshot.id);
+        if let Err(error) = deleted {
+            if !self.device.is_dark() {
+                self.fail(&format!("{} cannot be deleted: {error}", snapshot.id));
+            }
+            self.device = self.device.crash(&mut self.random);
+            let pool = LocalPool::open(Arc::new(self.device.clone()), self.bounds).unwrap();
+            if pool.snapshots().iter().any(|it| it.id == snapshot.id) {
+                self.snapshots.insert(at, snapshot);
+            }
+            self.device.cut_power_after(0);
+            return;
+        }
+        if let Some(number) = self.volumes.iter().position(|it| it.id == snapshot.of)
+            && let Some(open) = open.get_mut(number)
+        {
+            open.store.attend(&mut open.queue);
+        }
+    }
+
+    fn grow(&mut self, pool: &LocalPool, open: &mut [Open]) {
+        let number = self.random.below(open.len().max(1) as u64) as usize;
+        if number >= open.len() || self.volumes[number].size.0 > 3 << 29 {
+            return;
+        }
+        let Volume { id, size, .. } = self.volumes[number];
+        let to = ByteCount(size.0 * self.random.among(&[2, 700]));
+        match pool.resize(id, size, to) {
+            Ok(()) => {
+                self.volumes[number].size = to;
+                open[number].store.resized(to);
+            }
+            Err(_) if self.device.is_dark() => {
+                self.device = self.device.crash(&mut self.random);
+                let pool = LocalPool::open(Arc::new(self.device.clone()), self.bounds).unwrap();
+                if pool.list().unwrap().contains(&(id, to)) {
+                    self.volumes[number].size = to;
+                }
+                self.device.cut_power_after(0);
+            }
+            Err(error) => self.fail(&format!("{id} does not grow: {error}")),
+        }
+    }
+
+    fn flush(&mut self, open: &mut [Open]) {
+        let number = self.random.below(open.len() as u64) as usize;
+        match open[number].run(Operation::Flush, 0, None, 0) {
+            None => self.fail("a flush hangs"),
+            Some(Ok(_)) => self.volumes[number].unsure.clear(),
+            Some(Err(())) if self.device.is_dark() => {}
+            Some(Err(())) => self.fail("a flush fails"),
+        }
+    }
+
+    fn write(&mut self, open: &mut [Open]) {
+        let number = self.random.below(open.len() as u64) as usize;
+        let blocks = self.volumes[number].size.0 / BLOCK;
+        let count = self.random.among(&[1, 1, 2, 5, 20, 64]);
+        let region = self.random.below(5);
+        let first = (blocks / 5 * region + self.random.below(60)).min(blocks - count);
+        let is_discard = self.random.one_in(6);
+        let version = if is_discard { 0 } else { self.next };
+        self.next += 1;
+        let (operation, buffer) = if is_discard {
+            (Operation::Discard { fua: false }, None)
+        } else {
+            let mut buffer = Buffer::new((count * BLOCK) as usize);
+            for (block, bytes) in (first..).zip(buffer.bytes_mut().chunks_mut(BLOCK as usize)) {
+                fill(version, block, bytes);
+            }
+            (Operation::Write { fua: self.random.one_in(5) }, Some(buffer))
+        };
+        let done = open[number].run(operation, first, buffer, count);
+        let Some(done) = done else { self.fail("a write hangs") };
+        if done.is_err() && !self.device.is_dark() {
+            self.fail(&format!("a write of {count} blocks fails"));
+        }
+        let volume = &mut self.volumes[number];
+        for block in first..first + count {
+            let before = volume.content.get(&block).copied().unwrap_or(0);
+            volume.unsure.entry(block).or_default().insert(before);
+            volume.content.insert(block, version);
+        }
+        if done.is_ok() && operation == (Operation::Write { fua: true }) {
+            for block in first..first + count {
+                volume.unsure.remove(&block);
+            }
+        }
+    }
+}
+
+fn seeds() -> Vec<u64> {
+    if let Ok(seed) = std::env::var("EVENKEEL_SEED") {
+        return vec![seed.parse().expect("EVENKEEL_SEED is a number")];
+    }
+    let cases = std::env::var("EVENKEEL_FUZZ_CASES").ok().and_then(|cases| cases.parse().ok());
+    (1..=cases.unwrap_or(CASES)).collect()
+}
+
+#[test]
+fn histories() {
+    for seed in seeds() {
+        World::new(seed).run();
+    }
+}
