@@ -222,17 +222,23 @@ pub struct Serve {
     pub oversell: Vec<(VolumeType, Oversell)>,
 
     /// How many times over the space of the store is sold, such as 1.5, or `unlimited`. Volumes are
-    /// sparse and use only the disk space that is written to.
+    /// thin and use only the space that is written to.
     #[arg(long, env = "EVENKEEL_OVERSELL_SPACE", default_value = "1", value_name = "FACTOR")]
     #[arg(value_parser = parsed::<SpaceOversell>)]
     pub oversell_space: SpaceOversell,
 
-    /// Where the bytes of the volumes are stored: `local` (sparse files in the data folder),
-    /// `memory` (lost when the process ends), or either behind a simulated device, such as
+    /// Where the bytes of the volumes are stored: `local` (blocks with checksums in one pool),
+    /// `files` (a sparse file for each volume in the data folder), `memory` (lost when the process
+    /// ends), or one of them behind a simulated device, such as
     /// `faulty:memory,channels=8,read_us=80`; docs/reference/faulty.md has its parameters.
     #[arg(long, env = "EVENKEEL_STORE", default_value = "local", value_name = "STORE")]
     #[arg(value_parser = store)]
     pub store: StoreKind,
+
+    /// The block device or the file that holds the pool of the store `local`, if it is not the file
+    /// `pool` in the data folder. At the first start it must be empty.
+    #[arg(long, env = "EVENKEEL_POOL", value_name = "PATH")]
+    pub pool: Option<PathBuf>,
 
     /// When the server measures how much of the store may be sold.
     #[arg(long, env = "EVENKEEL_CALIBRATE", default_value = "first-start", value_name = "WHEN")]
@@ -328,8 +334,8 @@ pub struct Demo {
     #[arg(long, default_value = "30s", value_name = "TIME", value_parser = span)]
     pub time: Duration,
 
-    /// Where the bytes of the volumes are stored: `local` (a temporary folder), `memory`, or either
-    /// behind a simulated device, as for `serve`.
+    /// Where the bytes of the volumes are stored: `local` or `files` (in a temporary folder),
+    /// `memory`, or one of them behind a simulated device, as for `serve`.
     #[arg(long, default_value = "local", value_name = "STORE", value_parser = store)]
     pub store: StoreKind,
 

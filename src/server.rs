@@ -17,6 +17,7 @@ use evenkeel_store::Pool;
 use evenkeel_store::faulty::FaultyPool;
 use evenkeel_store::files::FilePool;
 use evenkeel_store::folder::Folder;
+use evenkeel_store::local::pool::LocalPool;
 use evenkeel_store::memory::{self, MemoryPool};
 use evenkeel_wire::agent::{Command, Reply};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -48,6 +49,8 @@ pub struct Config {
     /// How many times over the space of the store is sold.
     pub space_oversell: SpaceOversell,
     pub store: StoreKind,
+    /// The block device or file of the local store's pool, if it is not in the data folder.
+    pub pool: Option<PathBuf>,
     pub calibrate: CalibrateWhen,
     /// Whether volumes are guaranteed what the calibration allows; otherwise they only have limits.
     pub guarantee: bool,
@@ -90,6 +93,7 @@ impl Config {
             oversell: oversell(arguments)?,
             space_oversell: arguments.oversell_space,
             store: arguments.store,
+            pool: pool_device(arguments.pool.as_deref(), &arguments.store)?,
             calibrate: arguments.calibrate,
             guarantee: !arguments.no_guarantee,
             io: arguments.io,
@@ -139,6 +143,18 @@ fn exposed(what: &str, address: SocketAddr) -> Option<String> {
     })
 }
 
+/// The device of the pool: an absolute path, and only for the store that has one.
+pub fn pool_device(device: Option<&Path>, store: &StoreKind) -> Result<Option<PathBuf>, Failure> {
+    let Some(device) = device else { return Ok(None) };
+    if store.bytes != Bytes::Local {
+        let message = format!("pool: the store \"{store}\" has no pool");
+        let hint = "leave out --pool, or serve with --store local";
+        return Err(Failure::new(message).exit(Exit::Usage).hint(hint));
+    }
+    let path = std::path::absolute(device);
+    path.map(Some).map_err(|error| Failure::new(format!("{}: {error}", device.display())))
+}
+
 /// The figure of the two flags together.
 fn figure(arguments: &Serve) -> Result<Option<Figure>, Failure> {
     let usage = |message: String| Failure::new(message).exit(Exit::Usage);
@@ -183,7 +199,7 @@ pub fn run(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), Failure> {
     raise_open_files();
-    let (pool, _folder) = open_pool(&config.store, &config.data_dir)?;
+    let (pool, _folder) = open_pool(&config.store, &config.data_dir, config.pool.as_deref())?;
     // Checked before the measurement, which takes seconds and would be useless if a port is in use.
     let addresses = [config.listen].into_iter().chain(config.nbd_listen.iter().copied());
     addresses.into_iter().try_for_each(may_listen)?;
@@ -310,13 +326,15 @@ fn share_device(engine: &Engine, model: &DeviceModel) -> Result<(), Failure> {
 }
 
 /// The pool, and the lock that keeps a second server out of the data folder until it is dropped.
-/// The local store has a lock of its own.
+/// The stores on disk have a lock of their own.
 pub fn open_pool(
     store: &StoreKind,
     data_dir: &Path,
+    device: Option<&Path>,
 ) -> Result<(Arc<dyn Pool>, Option<Folder>), Failure> {
     let (pool, folder): (Arc<dyn Pool>, _) = match store.bytes {
-        Bytes::Local => (Arc::new(FilePool::open(data_dir).map_err(failed)?), None),
+        Bytes::Local => (Arc::new(LocalPool::in_folder(data_dir, device).map_err(failed)?), None),
+        Bytes::Files => (Arc::new(FilePool::open(data_dir).map_err(failed)?), None),
         Bytes::Memory => {
             let folder = Folder::claim(data_dir, memory::KIND).map_err(failed)?;
             (Arc::new(MemoryPool::new()), Some(folder))

@@ -117,7 +117,7 @@ fn aws_cli_sees_a_volume_in_error_as_impaired() {
     if absent(&[&aws]) {
         return;
     }
-    let mut server = Server::start("");
+    let mut server = Server::start("--store files");
     let [good, bad] = [server.create("--size 1"), server.create("--size 1")];
     server.stop();
     let file = server.data_dir().join("volumes").join(format!("{bad}.raw"));

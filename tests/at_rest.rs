@@ -47,7 +47,7 @@ fn comes_back(server: &Server, volume: &str) {
 
 #[test]
 fn bytes_that_are_missing_are_an_error_and_never_zeroes() {
-    let mut server = Server::start("");
+    let mut server = Server::start("--store files");
     let volumes: Vec<String> = (0..5).map(|_| server.attached("--size 1")).collect();
     for (volume, byte) in volumes.iter().zip(1..) {
         mark(&server, volume, byte);
@@ -119,7 +119,7 @@ fn bytes_that_are_missing_are_an_error_and_never_zeroes() {
 
 #[test]
 fn a_volume_grows_only_by_a_modification() {
-    let mut server = Server::start("");
+    let mut server = Server::start("--store files");
     let volume = server.attached("--size 1");
     mark(&server, &volume, 1);
     server.evenkeel(&format!("volume modify {volume} --size 2")).ok();
@@ -140,7 +140,7 @@ fn a_volume_grows_only_by_a_modification() {
 
 #[test]
 fn bytes_that_no_volume_has_are_listed_adopted_and_removed() {
-    let mut server = Server::start("");
+    let mut server = Server::start("--store files");
     let kept = server.attached("--type gp2 --size 1");
     let removed = server.attached("--size 1");
     mark(&server, &kept, 7);
@@ -234,7 +234,7 @@ fn a_failed_flush_is_remembered_until_the_volume_is_attached_anew() {
 /// A file that is longer than its volume by something is never cut by the server.
 #[test]
 fn an_end_with_data_stays_as_it_is() {
-    let mut server = Server::start("");
+    let mut server = Server::start("--store files");
     let volume = server.attached("--size 1");
     server.stop();
     let mut bytes = OpenOptions::new().write(true).open(file(&server, &volume)).expect("the file");

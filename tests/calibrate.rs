@@ -142,7 +142,7 @@ fn what_holds_something_is_refused_or_left_as_it_is() {
 
 /// A calibration of `target` that has begun to use `file`.
 fn begun(target: &Path, file: &Path) -> support::process::Running {
-    let running = start(&mut calibrate(target, ""));
+    let running = start(&mut calibrate(target, "--store files"));
     let has_begun = || fs::metadata(file).is_ok_and(|metadata| metadata.len() > 0);
     Deadline::after(PATIENCE).ask("the volume", has_begun);
     running
@@ -172,7 +172,7 @@ fn what_a_killed_one_left_is_removed_by_the_next_and_by_a_server() {
     let scratch = folder.path().join("evenkeel-calibration");
     begun(folder.path(), &volume(&scratch)).kill_9();
     assert!(volume(&scratch).exists());
-    quick(folder.path(), "").ok();
+    quick(folder.path(), "--store files").ok();
     assert_eq!(names(folder.path()), ["thesis.tex"]);
 
     let empty = folder.path().join("empty");
@@ -184,7 +184,7 @@ fn what_a_killed_one_left_is_removed_by_the_next_and_by_a_server() {
 
     let data_dir = folder.path().join("data");
     begun(&data_dir, &volume(&data_dir)).kill_9();
-    let server = Server::start_in(folder, data_dir.clone(), "");
+    let server = Server::start_in(folder, data_dir.clone(), "--store files");
     assert!(!volume(&data_dir).exists());
     assert_eq!(server.list("volume ls").len(), 0);
 }

@@ -3,7 +3,7 @@
 use crate::cli::{Bytes, StoreKind};
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// The device of a calibration. Properties that the kernel does not report are absent.
@@ -23,16 +23,17 @@ impl Identity {
     /// The device below a store in `folder`.
     pub fn of_store(store: &StoreKind, folder: &Path) -> Self {
         match store.bytes {
-            Bytes::Local => Self::of_path(folder),
+            Bytes::Local | Bytes::Files => Self::of_path(folder),
             Bytes::Memory => Self { filesystem: "memory".to_owned(), ..Self::default() },
         }
     }
 
-    /// The device that a file or a folder is on.
+    /// The device that a file or a folder is on, or that a path names.
     pub fn of_path(path: &Path) -> Self {
         let Ok(metadata) = fs::metadata(path) else { return Self::default() };
+        let is_device = metadata.file_type().is_block_device();
         let number = |dev: u64| format!("{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
-        let device = number(metadata.dev());
+        let device = number(if is_device { metadata.rdev() } else { metadata.dev() });
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let sys = sys_folder(&device);
         let named = |names: &[&str]| {
@@ -42,7 +43,10 @@ impl Identity {
         };
         let sectors = named(&["size"]).and_then(|text| text.parse::<u64>().ok());
         Self {
-            filesystem: filesystem_of(&mounts, &device).unwrap_or("unknown").to_owned(),
+            filesystem: match is_device {
+                true => "block device".to_owned(),
+                false => filesystem_of(&mounts, &device).unwrap_or("unknown").to_owned(),
+            },
             model: named(&["device/model"]),
             serial: named(&["device/serial", "serial", "device/wwid", "wwid"]),
             bytes: sectors.map(|sectors| sectors.saturating_mul(512)),

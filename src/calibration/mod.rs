@@ -42,13 +42,22 @@ pub fn measure(
 }
 
 /// The space that is missing in `folder` for a plan; `None` if there is enough.
-pub fn missing_room(store: &StoreKind, folder: &Path, plan: &Plan) -> Option<String> {
+pub fn missing_room(
+    store: &StoreKind,
+    pool: &dyn Pool,
+    folder: &Path,
+    plan: &Plan,
+) -> Option<String> {
     if store.bytes == Bytes::Memory {
         return None;
     }
-    // A file system that does not report its space fails later if it is full.
-    let filesystem = rustix::fs::statvfs(folder).ok()?;
-    let free_mib = filesystem.f_bavail.saturating_mul(filesystem.f_frsize) >> 20;
+    // What does not report its space fails later if it is full.
+    let filesystem = || {
+        let filesystem = rustix::fs::statvfs(folder).ok()?;
+        Some(filesystem.f_bavail.saturating_mul(filesystem.f_frsize))
+    };
+    let of_pool = pool.space().ok().flatten().map(|space| space.free.0);
+    let free_mib = of_pool.or_else(filesystem)? >> 20;
     let needed_mib = (plan.span.0 + SPARE_BYTES) >> 20;
     (free_mib < needed_mib).then(|| {
         format!("{} has {free_mib} MiB free; measuring takes {needed_mib} MiB", folder.display())
@@ -75,7 +84,8 @@ pub fn at_start(
         return Ok(None);
     }
     let path = config.data_dir.join(FILE);
-    let device = Identity::of_store(&config.store, &config.data_dir);
+    let place = config.pool.as_deref().unwrap_or(&config.data_dir);
+    let device = Identity::of_store(&config.store, place);
     if let Some(record) = Record::load(&path)? {
         match record.misfit(&config.store, &device) {
             None => {
@@ -93,7 +103,7 @@ pub fn at_start(
         return Ok(None);
     }
     let plan = Plan::QUICK;
-    if let Some(why) = missing_room(&config.store, &config.data_dir, &plan) {
+    if let Some(why) = missing_room(&config.store, pool, &config.data_dir, &plan) {
         tracing::warn!("the store is not calibrated: {why}");
         return Ok(None);
     }

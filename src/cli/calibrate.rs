@@ -21,6 +21,10 @@ pub struct Calibrate {
     #[arg(value_parser = store)]
     pub store: StoreKind,
 
+    /// Where the pool of the store `local` is, as for `serve`.
+    #[arg(long, env = "EVENKEEL_POOL", value_name = "PATH")]
+    pub pool: Option<PathBuf>,
+
     /// How to access the disk, as for `serve`.
     #[arg(long, env = "EVENKEEL_IO", default_value = "auto", value_name = "WAY")]
     pub io: Io,

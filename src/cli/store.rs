@@ -16,20 +16,23 @@ pub struct StoreKind {
 impl StoreKind {
     /// Whether requests take time on a device, real or simulated.
     pub fn has_device(&self) -> bool {
-        self.bytes == Bytes::Local || self.device.is_some()
+        self.bytes != Bytes::Memory || self.device.is_some()
     }
 }
 
 /// What holds the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bytes {
-    /// Sparse files in the data folder.
+    /// Blocks with checksums in one pool.
     Local,
+    /// Sparse files in the data folder, one for each volume.
+    Files,
     /// Memory: fast, and lost when the process ends.
     Memory,
 }
 
-const BYTES: [(&str, Bytes); 2] = [("local", Bytes::Local), ("memory", Bytes::Memory)];
+const BYTES: [(&str, Bytes); 3] =
+    [("local", Bytes::Local), ("files", Bytes::Files), ("memory", Bytes::Memory)];
 
 /// Prefix of a value with a simulated device.
 const FAULTY: &str = "faulty:";
@@ -46,11 +49,13 @@ impl FromStr for StoreKind {
             return Ok(Self { bytes, device: None });
         }
         let Some(faulty) = text.strip_prefix(FAULTY) else {
-            return Err("expected local, memory or faulty:memory,channels=8,read_us=80".to_owned());
+            return Err(format!(
+                "expected local, files, memory or {FAULTY}memory,channels=8,read_us=80"
+            ));
         };
         let (below, device) = faulty.split_once(',').unwrap_or((faulty, ""));
         let Some(bytes) = bytes(below) else {
-            return Err(format!("\"{below}\" after {FAULTY} is neither local nor memory"));
+            return Err(format!("\"{below}\" after {FAULTY} is none of local, files and memory"));
         };
         let device: Setup = device.parse().map_err(|error| format!("{FAULTY}{below}: {error}"))?;
         Ok(Self { bytes, device: Some(device) })
@@ -75,7 +80,9 @@ mod tests {
 
     #[test]
     fn a_store_is_written_as_it_is_read() {
-        for text in ["local", "memory", "faulty:memory,channels=8,read_us=80,read_ns_per_byte=4"] {
+        for text in
+            ["local", "files", "memory", "faulty:memory,channels=8,read_us=80,read_ns_per_byte=4"]
+        {
             assert_eq!(text.parse::<StoreKind>().unwrap().to_string(), text);
         }
     }
@@ -83,8 +90,14 @@ mod tests {
     #[test]
     fn a_wrong_store_is_an_error_that_names_the_wrong_part() {
         let wrong = |text: &str| text.parse::<StoreKind>().unwrap_err();
-        assert_eq!(wrong("disk"), "expected local, memory or faulty:memory,channels=8,read_us=80");
-        assert_eq!(wrong("faulty:disk"), "\"disk\" after faulty: is neither local nor memory");
+        assert_eq!(
+            wrong("disk"),
+            "expected local, files, memory or faulty:memory,channels=8,read_us=80"
+        );
+        assert_eq!(
+            wrong("faulty:disk"),
+            "\"disk\" after faulty: is none of local, files and memory"
+        );
         assert_eq!(
             wrong("faulty:memory"),
             "faulty:memory: channels is missing: requests that the device works on at once"

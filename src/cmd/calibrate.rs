@@ -12,7 +12,7 @@ use evenkeel_core::time::Duration;
 use evenkeel_engine::calibrate::{self, CalibrateError, Plan, VOLUME};
 use evenkeel_sim::text::{latency, thousands};
 use evenkeel_store::Pool;
-use evenkeel_store::files::{FilePool, SingleFile};
+use evenkeel_store::files::SingleFile;
 use evenkeel_store::folder::Folder;
 use std::fmt::Write as _;
 use std::fs;
@@ -53,7 +53,9 @@ pub fn run(arguments: &Calibrate) -> Result<(), Failure> {
     let plan = if arguments.quick { Plan::QUICK } else { Plan::FULL };
     let target = target(arguments)?;
     calibrate::clean(&*target.pool).map_err(failed)?;
-    if let Some(why) = calibration::missing_room(&arguments.store, &target.folder, &plan) {
+    if let Some(why) =
+        calibration::missing_room(&arguments.store, &*target.pool, &target.folder, &plan)
+    {
         let hint = if arguments.quick { "make room" } else { "make room, or take --quick" };
         return Err(Failure::new(why).hint(hint));
     }
@@ -110,10 +112,11 @@ fn target(arguments: &Calibrate) -> Result<Target, Failure> {
     if is_foreign {
         return beside(arguments, &path);
     }
-    let (pool, folder) = server::open_pool(&arguments.store, &path)?;
+    let device = server::pool_device(arguments.pool.as_deref(), &arguments.store)?;
+    let (pool, folder) = server::open_pool(&arguments.store, &path, device.as_deref())?;
     Ok(Target {
         pool,
-        device: Identity::of_store(&arguments.store, &path),
+        device: Identity::of_store(&arguments.store, device.as_deref().unwrap_or(&path)),
         record: Some(path.join(FILE)),
         folder: path,
         scratch: None,
@@ -123,26 +126,26 @@ fn target(arguments: &Calibrate) -> Result<Target, Failure> {
 
 /// A temporary folder in a folder with other content.
 fn beside(arguments: &Calibrate, path: &Path) -> Result<Target, Failure> {
-    only_files(arguments, path)?;
+    only_disks(arguments, path)?;
     let scratch = path.join(SCRATCH);
-    let pool = FilePool::open(&scratch).map_err(failed)?;
+    let (pool, folder) = server::open_pool(&arguments.store, &scratch, None)?;
     let volumes = pool.list().map_err(failed)?;
     if let Some((id, _)) = volumes.iter().find(|(id, _)| *id != VOLUME) {
         let message = format!("{} holds volume {id}: it is a data folder", scratch.display());
         return Err(Failure::new(message).hint("name that folder, or move it away"));
     }
     Ok(Target {
-        pool: server::behind(Arc::new(pool), &arguments.store),
+        pool,
         folder: path.to_owned(),
         device: Identity::of_path(path),
         record: None,
         scratch: Some(scratch),
-        _folder: None,
+        _folder: folder,
     })
 }
 
 fn file(arguments: &Calibrate, path: &Path) -> Result<Target, Failure> {
-    only_files(arguments, path)?;
+    only_disks(arguments, path)?;
     let pool = SingleFile::open(path).map_err(failed)?;
     let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
     Ok(Target {
@@ -155,8 +158,8 @@ fn file(arguments: &Calibrate, path: &Path) -> Result<Target, Failure> {
     })
 }
 
-fn only_files(arguments: &Calibrate, path: &Path) -> Result<(), Failure> {
-    if arguments.store.bytes == Bytes::Local {
+fn only_disks(arguments: &Calibrate, path: &Path) -> Result<(), Failure> {
+    if arguments.store.bytes != Bytes::Memory {
         return Ok(());
     }
     let message = format!(

@@ -81,6 +81,7 @@ pub fn run(arguments: &Demo) -> Result<(), Failure> {
         // Its volumes are deleted with it, and write far less than their size.
         space_oversell: SpaceOversell::Unlimited,
         store: arguments.store,
+        pool: None,
         // Its volumes only have limits; nothing is sold.
         calibrate: CalibrateWhen::Never,
         guarantee: true,

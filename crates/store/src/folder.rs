@@ -14,7 +14,10 @@ use std::time::Duration;
 /// Name of the marker file.
 pub const MARKER: &str = "EVENKEEL";
 /// The first line of the marker file; the second is `store` and the kind of store.
-pub const FORMAT: &str = "evenkeel data folder, format 2";
+pub const FORMAT: &str = "evenkeel data folder, format 3";
+/// The first line of the format before, in which the store of files was named `local`.
+const FORMAT_2: &str = "evenkeel data folder, format 2";
+const FORMAT_2_FILES: &str = "local";
 /// The whole marker of the format before, which did not name the kind of store.
 const FORMAT_1_TEXT: &str = "evenkeel data folder, format 1\n";
 /// Where the only store of format 1 that outlived its process kept its volumes.
@@ -54,8 +57,9 @@ impl Folder {
         } else if text == FORMAT_1_TEXT {
             Some(crate::files::KIND)
         } else {
-            kind(&text)
+            kind(&text).map(|(_, store)| store)
         };
+        let is_old = text == FORMAT_1_TEXT || kind(&text).is_some_and(|(is_old, _)| is_old);
         match held {
             Some(held) if held == store => {}
             Some(held) => {
@@ -66,7 +70,7 @@ impl Folder {
                 return Err(StoreError::Format { path: marker, found: text.trim_end().to_owned() });
             }
         }
-        if text != FORMAT_1_TEXT {
+        if !is_old {
             return Ok(Self { path: path.to_owned(), _lock: lock });
         }
         write_marker(path, &marker, store)?;
@@ -118,10 +122,16 @@ fn marker_text(store: &str) -> String {
     format!("{FORMAT}\nstore {store}\n")
 }
 
-/// The kind of store that a marker names; `None` if it is of another format.
-fn kind(text: &str) -> Option<&str> {
-    let store = text.strip_prefix(FORMAT)?.strip_prefix("\nstore ")?.strip_suffix('\n')?;
-    (!store.is_empty() && !store.contains(char::is_whitespace)).then_some(store)
+/// The kind of store that a marker names, and whether it does so in the format before; `None` if it
+/// is of another format.
+fn kind(text: &str) -> Option<(bool, &str)> {
+    let (is_old, rest) = match text.strip_prefix(FORMAT_2) {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix(FORMAT)?),
+    };
+    let store = rest.strip_prefix("\nstore ")?.strip_suffix('\n')?;
+    let store = if is_old && store == FORMAT_2_FILES { crate::files::KIND } else { store };
+    (!store.is_empty() && !store.contains(char::is_whitespace)).then_some((is_old, store))
 }
 
 fn refuse_if_occupied(path: &Path) -> Result<(), StoreError> {
@@ -143,14 +153,19 @@ fn refuse_if_occupied(path: &Path) -> Result<(), StoreError> {
 
 /// The marker appears whole or not at all: it is written under another name, synced and renamed.
 fn write_marker(folder: &Path, marker: &Path, store: &str) -> Result<(), StoreError> {
-    let draft = folder.join(marker_draft());
-    let written = fs::File::create(&draft)
-        .and_then(|mut file| {
-            file.write_all(marker_text(store).as_bytes()).and_then(|()| file.sync_all())
-        })
-        .and_then(|()| fs::rename(&draft, marker))
-        .and_then(|()| sync_folder(folder));
-    written.map_err(|e| StoreError::io(format!("write {}", marker.display()), e))
+    debug_assert_eq!(marker.parent(), Some(folder));
+    write_whole(marker, marker_text(store).as_bytes())
+        .map_err(|e| StoreError::io(format!("write {}", marker.display()), e))
+}
+
+/// Writes a file so that it holds all of these bytes or what it held before, durably.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(".new");
+    fs::File::create(&draft)
+        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(&draft, path))
+        .and_then(|()| path.parent().map_or(Ok(()), sync_folder))
 }
 
 fn marker_draft() -> String {
@@ -233,16 +248,34 @@ mod tests {
         let marker = || fs::read_to_string(parent.path().join(MARKER)).unwrap();
         old();
         let held = Folder::claim(parent.path(), "memory").unwrap();
-        assert_eq!(marker(), "evenkeel data folder, format 2\nstore memory\n");
+        assert_eq!(marker(), "evenkeel data folder, format 3\nstore memory\n");
         let error = Folder::claim(parent.path(), "memory").unwrap_err();
         assert!(matches!(error, StoreError::InUse { .. }), "{error}");
         drop(held);
         old();
         fs::create_dir(parent.path().join("volumes")).unwrap();
         let error = Folder::claim(parent.path(), "memory").unwrap_err().to_string();
-        assert!(error.contains("serve with --store local"), "{error}");
+        assert!(error.contains("serve with --store files"), "{error}");
         assert_eq!(marker(), FORMAT_1_TEXT);
-        drop(Folder::claim(parent.path(), "local").unwrap());
-        assert_eq!(marker(), "evenkeel data folder, format 2\nstore local\n");
+        drop(Folder::claim(parent.path(), "files").unwrap());
+        assert_eq!(marker(), "evenkeel data folder, format 3\nstore files\n");
+    }
+
+    #[test]
+    fn a_folder_of_format_2_is_of_the_store_that_was_named_local_then() {
+        let parent = tempfile::tempdir().unwrap();
+        let old = |store: &str| {
+            let text = format!("evenkeel data folder, format 2\nstore {store}\n");
+            fs::write(parent.path().join(MARKER), text).unwrap();
+        };
+        let marker = || fs::read_to_string(parent.path().join(MARKER)).unwrap();
+        old("local");
+        let error = Folder::claim(parent.path(), "local").unwrap_err().to_string();
+        assert!(error.contains("serve with --store files"), "{error}");
+        drop(Folder::claim(parent.path(), "files").unwrap());
+        assert_eq!(marker(), "evenkeel data folder, format 3\nstore files\n");
+        old("memory");
+        drop(Folder::claim(parent.path(), "memory").unwrap());
+        assert_eq!(marker(), "evenkeel data folder, format 3\nstore memory\n");
     }
 }

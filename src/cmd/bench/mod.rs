@@ -92,7 +92,7 @@ fn isolation(arguments: &BenchIsolation) -> Result<(), Failure> {
     };
     let store = |store: &StoreKind| isolation::Store {
         name: store.to_string(),
-        is_disk: store.bytes == Bytes::Local && store.device.is_none(),
+        is_disk: store.bytes != Bytes::Memory && store.device.is_none(),
     };
     let stores: Vec<isolation::Store> = stores.iter().map(store).collect();
     let parent = arguments.dir.clone().unwrap_or_else(std::env::temp_dir);

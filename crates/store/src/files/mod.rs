@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How a data folder's marker names this kind of store.
-pub const KIND: &str = "local";
+pub const KIND: &str = "files";
 
 /// What the filesystem of the folder can do, found out by trying.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

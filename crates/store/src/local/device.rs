@@ -4,7 +4,7 @@
 use crate::StoreError;
 use crate::buffer::Buffer;
 use crate::disk::{DiskAction, DiskOp};
-use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::fmt;
 use std::io;
@@ -24,6 +24,12 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// # Errors
     /// When it cannot be looked at.
     fn size(&self) -> io::Result<u64>;
+
+    /// Bytes by which it can grow, if whoever gives it space lets it.
+    ///
+    /// # Errors
+    /// When that cannot be found out.
+    fn room(&self) -> io::Result<u64>;
 
     /// Makes it so long, with space for all of it. Never makes it shorter.
     ///
@@ -129,6 +135,15 @@ impl Device for FileDevice {
     fn size(&self) -> io::Result<u64> {
         // A block device has its size where its end is.
         Ok(rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0))?)
+    }
+
+    fn room(&self) -> io::Result<u64> {
+        let kind = FileType::from_raw_mode(rustix::fs::fstat(&self.file)?.st_mode);
+        if kind == FileType::BlockDevice {
+            return Ok(0);
+        }
+        let filesystem = rustix::fs::fstatvfs(&self.file)?;
+        Ok(filesystem.f_bavail.saturating_mul(filesystem.f_frsize))
     }
 
     fn grow(&self, len: u64) -> io::Result<()> {

@@ -10,11 +10,13 @@
 //!   space    which blocks of a volume's chunks are free
 //!   volume   one open volume: requests, commits, checkpoints, recovery
 //!   pool     makes, opens and deletes volumes, gives them chunks
+//!   place    which device or file is the pool of a data folder
 //!   device   where it all is
 //! ```
 
 pub mod device;
 pub mod format;
+pub mod place;
 pub mod pool;
 pub mod simulated;
 pub mod space;

@@ -150,6 +150,10 @@ impl Device for SimulatedDevice {
         Ok(self.contents().len)
     }
 
+    fn room(&self) -> io::Result<u64> {
+        Ok(self.capacity.saturating_sub(self.contents().len))
+    }
+
     fn grow(&self, len: u64) -> io::Result<()> {
         if len > self.capacity {
             return Err(io::ErrorKind::StorageFull.into());

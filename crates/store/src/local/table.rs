@@ -85,6 +85,9 @@ impl Table {
             }
             stale.push(number);
         }
+        let used = image.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+        image.truncate(used.next_multiple_of(BLOCK_BYTES));
+        image.shrink_to_fit();
         let table = Self { device, copies, image };
         if !stale.is_empty() && damaged.is_empty() {
             table.write(&stale)?;

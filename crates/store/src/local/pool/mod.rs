@@ -9,10 +9,12 @@ use self::open::{Ask, Closed, OpenVolume, PoolTables, answer_all};
 use self::state::State;
 use super::device::Device;
 use super::format::{Identity, Node, NodeKind, OWNERS, SnapshotRoot, Superblock};
+use super::place::read_superblock;
 use super::table::{SECTOR_BYTES, Table};
 use super::volume::recover::{Opening, found};
 use super::volume::{Bounds, Task, Volume};
 use super::{BLOCK_BYTES, CHUNK_BLOCKS};
+use crate::folder::Folder;
 use crate::{Pool, Space, Store, StoreError};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::ByteCount;
@@ -23,8 +25,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of a chunk.
 pub const CHUNK_BYTES: u64 = CHUNK_BLOCKS as u64 * BLOCK_BYTES as u64;
-/// Volumes and snapshots that a pool may have.
-const NODES: u32 = 16_384;
+/// Volumes and snapshots that a pool may have: one for so many bytes, within bounds.
+const NODE_BYTES: u64 = 16 << 20;
+const NODES_MIN: u64 = 4_096;
+const NODES_MAX: u64 = 131_072;
 /// A pool in a file is made longer by so many chunks.
 const GROWTH_CHUNKS: u32 = 64;
 /// Volumes that may ask at a time; one that comes later waits for its answer.
@@ -46,7 +50,8 @@ impl Layout {
     #[must_use]
     pub fn for_bytes(identity: u128, bytes: u64) -> Self {
         let chunks = (bytes / CHUNK_BYTES).min(u64::from(u32::MAX / CHUNK_BLOCKS));
-        Self { identity, chunks_max: chunks as u32, nodes: NODES }
+        let nodes = (bytes / NODE_BYTES).clamp(NODES_MIN, NODES_MAX) as u32;
+        Self { identity, chunks_max: chunks as u32, nodes }
     }
 
     fn superblock(&self) -> Superblock {
@@ -101,6 +106,8 @@ struct Mail {
 pub struct LocalPool {
     shared: Arc<Shared>,
     clerk: Option<SyncSender<Ask>>,
+    /// The lock of the data folder.
+    folder: Option<Arc<Folder>>,
 }
 
 impl LocalPool {
@@ -128,11 +135,12 @@ impl LocalPool {
             let error = io::Error::new(io::ErrorKind::StorageFull, found);
             return Err(StoreError::io(format!("make a pool in {}", path().display()), error));
         }
+        let is_new = device.size().map_err(failed)? == 0;
         device.grow(u64::from(superblock.first_chunk) * CHUNK_BYTES).map_err(failed)?;
         // The tables may lie where something was; the superblock comes last, so that a pool that
         // was not made whole is none.
         let zeroes = vec![0; CHUNK_BYTES as usize];
-        for chunk in 1..superblock.first_chunk {
+        for chunk in (1..superblock.first_chunk).filter(|_| !is_new) {
             device.write(u64::from(chunk) * CHUNK_BYTES, &zeroes).map_err(failed)?;
         }
         device.sync().map_err(failed)?;
@@ -149,19 +157,7 @@ impl LocalPool {
             let doing = format!("{doing} {}", path.display());
             move |error: io::Error| StoreError::io(doing, error)
         };
-        let mut blocks = vec![0; 2 * BLOCK_BYTES];
-        device.read(0, &mut blocks).map_err(failed("read"))?;
-        let mut copies = blocks.chunks(BLOCK_BYTES).map(Superblock::decode);
-        let (first, second) = (copies.next(), copies.next());
-        let superblock = match (first, second) {
-            // A change writes one after the other: the newer one counts.
-            (Some(Ok(a)), Some(Ok(b))) if b.identity == a.identity && b.age() > a.age() => b,
-            (Some(Ok(superblock)), _) | (Some(Err(_)), Some(Ok(superblock))) => superblock,
-            (Some(Err(error)), _) => {
-                return Err(StoreError::NotPool { path, why: error.to_string() });
-            }
-            (None, _) => unreachable!("two blocks were read"),
-        };
+        let superblock = read_superblock(device.as_ref())?;
         // Before anything else is written: whatever this session leaves in a log is told from what
         // the ones before have left there.
         let superblock = Superblock { session: superblock.session + 1, ..superblock };
@@ -187,7 +183,7 @@ impl LocalPool {
         })?;
         let (state, open, mail) = (Mutex::new(state), Mutex::default(), Mutex::default());
         let shared = Arc::new(Shared { device, bounds, state, open, mail });
-        let pool = Self { shared, clerk: None };
+        let pool = Self { shared, clerk: None, folder: None };
         pool.finish()?;
         Ok(pool)
     }
@@ -206,6 +202,12 @@ impl LocalPool {
             .map_err(|error| StoreError::io("start the thread of the pool", error))?;
         self.clerk = Some(clerk);
         Ok(self)
+    }
+
+    /// The data folder is locked as long as this pool is open.
+    #[must_use]
+    pub fn holding(self, folder: Folder) -> Self {
+        Self { folder: Some(Arc::new(folder)), ..self }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -488,12 +490,13 @@ impl Pool for LocalPool {
 
     fn space(&self) -> Result<Option<Space>, StoreError> {
         let state = self.state();
-        let most = state.chunks_max();
-        let to_come = u64::from(most.saturating_sub(state.superblock.chunks));
-        let chunks = u64::from(most.saturating_sub(state.superblock.first_chunk));
+        let doing = || "look at the space".to_owned();
+        let room = self.shared.device.room().map_err(self.io(doing()))? / CHUNK_BYTES;
+        let to_come = room.min(u64::from(state.chunks_max() - state.superblock.chunks));
+        let present = u64::from(state.superblock.chunks - state.superblock.first_chunk);
         // An eighth is for pages, logs, and blocks that wait to be used again.
         let bytes = |chunks: u64| ByteCount(chunks * CHUNK_BYTES / 8 * 7);
         let free = bytes(state.free.len() as u64 + to_come);
-        Ok(Some(Space { total: bytes(chunks), free }))
+        Ok(Some(Space { total: bytes(present + to_come), free }))
     }
 }

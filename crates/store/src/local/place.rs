@@ -1,0 +1,321 @@
+//! The pool of a data folder: made at the first start, and found again at every later one.
+//!
+//! The folder notes which pool is its own and how often it was opened. So a pool that is missing,
+//! too short, another one, or an older copy is told from the right one, and never made up for.
+
+use super::BLOCK_BYTES;
+use super::device::{Device, FileDevice};
+use super::format::{Superblock, SuperblockError};
+use super::pool::{CHUNK_BYTES, Layout, LocalPool};
+use super::volume::Bounds;
+use crate::StoreError;
+use crate::folder::{Folder, write_whole};
+use evenkeel_core::units::ByteCount;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How a data folder's marker names this kind of store.
+pub const KIND: &str = "local";
+/// The pool's file in the data folder, unless it is elsewhere.
+pub const FILE: &str = "pool";
+/// The note of the folder's pool.
+pub const NOTE: &str = "POOL";
+/// The first line of the note.
+const NOTE_FORMAT: &str = "evenkeel pool, format 1";
+/// A pool may grow to so many times the space of the device that it is made on: file systems and
+/// block devices grow.
+const GROWTH_TIMES: u64 = 2;
+
+/// Which pool is a folder's own.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Note {
+    /// The pool's identity.
+    pub identity: u128,
+    /// How often it was opened, as far as the folder knows; 0 until it was made.
+    pub session: u32,
+    /// Where it is; relative to the folder if it is in there.
+    pub device: PathBuf,
+}
+
+impl Note {
+    fn text(&self) -> String {
+        let Self { identity, session, device } = self;
+        let device = device.display();
+        format!("{NOTE_FORMAT}\nidentity {identity:032x}\nsession {session}\ndevice {device}\n")
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.strip_prefix(NOTE_FORMAT)?.strip_prefix('\n')?.lines();
+        let mut value = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(' ');
+        let identity = u128::from_str_radix(value("identity")?, 16).ok()?;
+        let session = value("session")?.parse().ok()?;
+        Some(Self { identity, session, device: PathBuf::from(value("device")?) })
+    }
+
+    /// The note of a folder; `None` if it has none.
+    ///
+    /// # Errors
+    /// When it cannot be read, or says something else.
+    pub fn read(folder: &Path) -> Result<Option<Self>, StoreError> {
+        let path = folder.join(NOTE);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(StoreError::io(format!("read {}", path.display()), error)),
+        };
+        match Self::parse(&text) {
+            Some(note) => Ok(Some(note)),
+            None => {
+                let found = text.lines().next().unwrap_or_default().to_owned();
+                let why = format!(
+                    "says {found:?}, and not which pool is the folder's; put back the file as it \
+                     was, or use the version of evenkeel that wrote it"
+                );
+                Err(StoreError::NotPool { path, why })
+            }
+        }
+    }
+
+    fn write(&self, folder: &Path) -> Result<(), StoreError> {
+        let path = folder.join(NOTE);
+        write_whole(&path, self.text().as_bytes())
+            .map_err(|error| StoreError::io(format!("write {}", path.display()), error))
+    }
+}
+
+/// The superblock of a device: what both copies together say.
+///
+/// # Errors
+/// When the device fails, or holds no pool that this version reads.
+pub fn read_superblock(device: &dyn Device) -> Result<Superblock, StoreError> {
+    let path = device.path().to_owned();
+    let mut blocks = vec![0; 2 * BLOCK_BYTES];
+    device
+        .read(0, &mut blocks)
+        .map_err(|error| StoreError::io(format!("read {}", path.display()), error))?;
+    let (first, second) = blocks.split_at(BLOCK_BYTES);
+    match (Superblock::decode(first), Superblock::decode(second)) {
+        // A change writes one after the other: the newer one counts.
+        (Ok(a), Ok(b)) if b.identity == a.identity && b.age() > a.age() => Ok(b),
+        (Ok(superblock), _) | (Err(_), Ok(superblock)) => Ok(superblock),
+        (Err(error), _) => Err(StoreError::NotPool { path, why: error.to_string() }),
+    }
+}
+
+/// Bytes that a pool on this device may grow to have.
+fn bytes_max(device: &dyn Device) -> io::Result<u64> {
+    Ok(device.size()?.saturating_add(device.room()?).saturating_mul(GROWTH_TIMES))
+}
+
+fn random_identity() -> Result<u128, StoreError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| StoreError::io("get random bytes", io::Error::other(error)))?;
+    Ok(u128::from_le_bytes(bytes))
+}
+
+impl LocalPool {
+    /// Opens the pool of the data folder `path`, which is claimed (see [`Folder::claim`]). At the
+    /// first start it is made: in `device`, a block device or an empty file, or else in the file
+    /// [`FILE`] of the folder. Later, `device` says where it has gone, if it was moved.
+    ///
+    /// # Errors
+    /// When the folder cannot be claimed, the device holds something else, or the pool is missing,
+    /// too short, another one, or older than the folder knows it.
+    pub fn in_folder(path: &Path, device: Option<&Path>) -> Result<Self, StoreError> {
+        let folder = Folder::claim(path, KIND)?;
+        let noted = Note::read(path)?;
+        let mut note = match noted {
+            Some(note) => note,
+            None => {
+                let device = device.unwrap_or(Path::new(FILE)).to_owned();
+                let note = Note { identity: random_identity()?, session: 0, device };
+                note.write(path)?;
+                note
+            }
+        };
+        if let Some(device) = device {
+            note.device = device.to_owned();
+        }
+        let place = path.join(&note.device);
+        let is_own = note.device == Path::new(FILE);
+        let device = open_device(&place, is_own && note.session == 0)?;
+        if note.session == 0 {
+            make(&device, note.identity)?;
+        }
+        let superblock = read_superblock(&device)?;
+        let size = device.size().map_err(failed("look at", &place))?;
+        note.accepts(&place, &superblock, ByteCount(size))?;
+        let pool = Self::open(Arc::new(device), Bounds::default())?.with_clerk()?;
+        note.session = superblock.session + 1;
+        note.write(path)?;
+        Ok(pool.holding(folder))
+    }
+}
+
+impl Note {
+    /// Whether this is the pool that the folder knows.
+    fn accepts(
+        &self,
+        place: &Path,
+        superblock: &Superblock,
+        size: ByteCount,
+    ) -> Result<(), StoreError> {
+        let refuse = |why: String| Err(StoreError::NotPool { path: place.to_owned(), why });
+        let Superblock { identity, session, chunks, .. } = *superblock;
+        if identity != self.identity {
+            return refuse(format!(
+                "is another pool (identity {identity:032x}) than that of this data folder \
+                 ({:032x}); put back the folder's own pool, or name it with --pool",
+                self.identity
+            ));
+        }
+        if session < self.session {
+            return refuse(format!(
+                "is an older copy of this folder's pool: it was opened {session} times, and the \
+                 folder knows of {}; put back the newest copy, or restore pool and data folder \
+                 together",
+                self.session
+            ));
+        }
+        let needed = ByteCount(u64::from(chunks) * CHUNK_BYTES);
+        if size < needed {
+            return refuse(format!(
+                "is too short: it has {size}, and the pool needs {needed}; put the whole of it back"
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn failed<'a>(doing: &'a str, place: &'a Path) -> impl FnOnce(io::Error) -> StoreError + 'a {
+    move |error| StoreError::io(format!("{doing} {}", place.display()), error)
+}
+
+fn open_device(place: &Path, may_create: bool) -> Result<FileDevice, StoreError> {
+    match FileDevice::open(place, may_create) {
+        Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            let path = place.to_owned();
+            let why = "is missing: it is the pool with the bytes of all volumes of this data \
+                       folder; put it back, or say with --pool where it is";
+            Err(StoreError::NotPool { path, why: why.to_owned() })
+        }
+        opened => opened,
+    }
+}
+
+/// Makes the pool, unless that is done already: a crash may have come after it.
+fn make(device: &FileDevice, identity: u128) -> Result<(), StoreError> {
+    let mut block = vec![0; BLOCK_BYTES];
+    device.read(0, &mut block).map_err(failed("read", device.path()))?;
+    if Superblock::decode(&block).is_ok_and(|superblock| superblock.identity == identity) {
+        return Ok(());
+    }
+    let bytes = bytes_max(device).map_err(failed("look at the space for", device.path()))?;
+    match LocalPool::init(device, &Layout::for_bytes(identity, bytes)) {
+        Err(StoreError::NotEmpty { path, found }) => Err(StoreError::NotPool {
+            path,
+            why: match Superblock::decode(&block) {
+                Ok(_) | Err(SuperblockError::Version(_) | SuperblockError::Features(_)) => {
+                    "holds the pool of another data folder; name that folder, or put its file \
+                     POOL into this one"
+                        .to_owned()
+                }
+                _ => format!("is not empty ({found}); name an empty device or file"),
+            },
+        }),
+        made => made,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Pool;
+    use evenkeel_core::ids::VolumeId;
+
+    const ID: VolumeId = VolumeId::from_bits(5);
+    const SIZE: ByteCount = ByteCount(8 << 20);
+
+    fn refused(path: &Path, device: Option<&Path>) -> String {
+        LocalPool::in_folder(path, device).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_note_is_read_as_it_was_written() {
+        let note = Note { identity: 0xfeed, session: 3, device: PathBuf::from("/dev/a b") };
+        assert_eq!(Note::parse(&note.text()), Some(note));
+        assert_eq!(Note::parse("evenkeel pool, format 2\n"), None);
+    }
+
+    #[test]
+    fn a_folder_finds_its_pool_again() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("data");
+        let pool = LocalPool::in_folder(&path, None).unwrap();
+        pool.create(ID, SIZE).unwrap();
+        let taken = LocalPool::in_folder(&path, None).unwrap_err();
+        assert!(matches!(taken, StoreError::InUse { .. }), "{taken}");
+        drop(pool);
+        let pool = LocalPool::in_folder(&path, None).unwrap();
+        assert_eq!(pool.list().unwrap(), [(ID, SIZE)]);
+        assert_eq!(Note::read(&path).unwrap().unwrap().session, 2);
+    }
+
+    #[test]
+    fn a_start_that_was_cut_short_is_finished_by_the_next() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("data");
+        drop(Folder::claim(&path, KIND).unwrap());
+        let note = Note { identity: 7, session: 0, device: PathBuf::from(FILE) };
+        note.write(&path).unwrap();
+        // Once before the pool was made, once after it.
+        drop(LocalPool::in_folder(&path, None).unwrap());
+        note.write(&path).unwrap();
+        drop(LocalPool::in_folder(&path, None).unwrap());
+        assert_eq!(Note::read(&path).unwrap().unwrap(), Note { session: 2, ..note });
+    }
+
+    #[test]
+    fn a_pool_that_is_not_the_folders_is_named_and_the_right_one_is_found_again() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = |name: &str| parent.path().join(name);
+        let (ours, pool) = (path("ours"), path("ours").join(FILE));
+        drop(LocalPool::in_folder(&ours, None).unwrap());
+        fs::copy(&pool, path("old")).unwrap();
+        drop(LocalPool::in_folder(&ours, None).unwrap());
+        fs::rename(&pool, path("aside")).unwrap();
+
+        assert!(refused(&ours, None).contains("is missing"), "{}", refused(&ours, None));
+        assert!(!pool.exists(), "opening never makes a pool");
+        fs::copy(path("old"), &pool).unwrap();
+        assert!(refused(&ours, None).contains("is an older copy"), "{}", refused(&ours, None));
+        drop(LocalPool::in_folder(&path("theirs"), None).unwrap());
+        fs::copy(path("theirs").join(FILE), &pool).unwrap();
+        assert!(refused(&ours, None).contains("is another pool"), "{}", refused(&ours, None));
+        fs::copy(path("aside"), &pool).unwrap();
+        fs::OpenOptions::new().write(true).open(&pool).unwrap().set_len(1 << 20).unwrap();
+        assert!(refused(&ours, None).contains("is too short"), "{}", refused(&ours, None));
+        fs::write(&pool, "").unwrap();
+        assert!(refused(&ours, None).contains("is empty"), "{}", refused(&ours, None));
+
+        fs::remove_file(&pool).unwrap();
+        drop(LocalPool::in_folder(&ours, Some(&path("aside"))).unwrap());
+        // From now on it is known to be there.
+        drop(LocalPool::in_folder(&ours, None).unwrap());
+    }
+
+    #[test]
+    fn what_a_device_holds_is_left_alone() {
+        let parent = tempfile::tempdir().unwrap();
+        let device = parent.path().join("disk");
+        fs::write(&device, vec![0x53; 4_096]).unwrap();
+        let data = parent.path().join("data");
+        assert!(refused(&data, Some(&device)).contains("is not empty"));
+        drop(LocalPool::in_folder(&parent.path().join("other"), None).unwrap());
+        let theirs = parent.path().join("other").join(FILE);
+        assert!(refused(&data, Some(&theirs)).contains("of another data folder"));
+    }
+}
