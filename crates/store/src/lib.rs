@@ -294,6 +294,13 @@ pub enum StoreError {
         /// The snapshot.
         id: SnapshotId,
     },
+    /// The volume is encrypted, and its key cannot be had.
+    Locked {
+        /// The volume or the snapshot.
+        id: VolumeId,
+        /// Why not, and what to do.
+        why: String,
+    },
     /// The volume is open.
     Open {
         /// The volume.
@@ -350,7 +357,13 @@ impl StoreError {
     /// Whether the volume's bytes are missing, or not those of the volume.
     #[must_use]
     pub const fn is_damage(&self) -> bool {
-        matches!(self, Self::NotFound { .. } | Self::Differs { .. } | Self::Rotten { .. })
+        matches!(
+            self,
+            Self::NotFound { .. }
+                | Self::Differs { .. }
+                | Self::Rotten { .. }
+                | Self::Locked { .. }
+        )
     }
 
     pub(crate) fn io(doing: impl Into<String>, source: impl Into<io::Error>) -> Self {
@@ -416,6 +429,9 @@ impl fmt::Display for StoreError {
             Self::Exists { what } => write!(f, "there is {what} already; choose another id"),
             Self::Unready { what } => write!(f, "{what} is still being made; try again"),
             Self::NoSnapshot { id } => write!(f, "the store holds no snapshot {id}"),
+            Self::Locked { id, why } => {
+                write!(f, "volume {id} is encrypted, and its key cannot be had: {why}")
+            }
             Self::Open { id } => write!(f, "volume {id} is open; close it first"),
             Self::Size { id, present, asked } => {
                 write!(f, "volume {id} has {present} and cannot become {asked}; volumes only grow")

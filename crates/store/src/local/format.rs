@@ -253,16 +253,39 @@ pub struct Node {
     pub parent: u32,
     /// The map of a snapshot.
     pub root: SnapshotRoot,
+    /// Whether its data is encrypted: its wrapped key stands behind what is said here.
+    pub is_encrypted: bool,
+}
+
+/// Where a node's wrapped key is in the payload: its length in two bytes, then the key.
+const KEY_AT: usize = 96;
+
+/// Writes the wrapped key of a node; none if it is empty.
+pub fn encode_key(payload: &mut [u8], key: &[u8]) {
+    let place = &mut payload[KEY_AT..];
+    place.fill(0);
+    place[..2].copy_from_slice(&(key.len() as u16).to_le_bytes());
+    place[2..2 + key.len()].copy_from_slice(key);
+}
+
+/// The wrapped key of a node.
+#[must_use]
+pub fn decode_key(payload: &[u8]) -> &[u8] {
+    let place = payload.get(KEY_AT..).unwrap_or_default();
+    match place.split_first_chunk() {
+        Some((length, key)) => key.get(..u16::from_le_bytes(*length).into()).unwrap_or_default(),
+        None => &[],
+    }
 }
 
 impl Node {
-    /// What its sector carries.
+    /// What its sector carries; the wrapped key in it stays.
     pub fn encode(&self, payload: &mut [u8]) {
-        payload.fill(0);
+        payload[..KEY_AT].fill(0);
         let kind = KINDS.iter().position(|kind| *kind == self.kind).map_or(0, |at| at as u8 + 1);
         let mut writer = Writer { bytes: payload, at: 0 };
         // Heights are 6 at most.
-        writer.put(&[kind, 0]).u16(self.root.height as u16);
+        writer.put(&[kind, u8::from(self.is_encrypted)]).u16(self.root.height as u16);
         writer.u32(self.home).put(&self.id.to_le_bytes());
         writer.u64(self.generation).u64(self.size);
         writer.u64(self.root.map.to_bits()).u32(self.parent).u32(0);
@@ -275,7 +298,7 @@ impl Node {
     /// The kind, if it is unknown.
     pub fn decode(payload: &[u8]) -> Result<Option<Self>, u8> {
         let mut reader = Reader { bytes: payload, at: 0 };
-        let [number, _] = reader.take();
+        let [number, flags] = reader.take();
         if number == 0 {
             return Ok(None);
         }
@@ -287,7 +310,8 @@ impl Node {
         reader.u32();
         let (checkpoint, data_blocks) = (reader.u64(), reader.u64());
         let root = SnapshotRoot { map, height, checkpoint, data_blocks };
-        Ok(Some(Self { kind, home, id, generation, size, parent, root }))
+        let is_encrypted = flags & 1 == 1;
+        Ok(Some(Self { kind, home, id, generation, size, parent, root, is_encrypted }))
     }
 
     /// Whether it has chunks of its own, with an anchor and a log.
@@ -639,16 +663,20 @@ mod tests {
                 checkpoint: 5,
                 data_blocks: 6,
             },
+            is_encrypted: true,
         };
-        let mut payload = [0xff; PAYLOAD_BYTES];
+        let mut payload = [0; PAYLOAD_BYTES];
+        encode_key(&mut payload, b"wrapped");
         node.encode(&mut payload);
         assert_eq!(
             hex(&payload[..72]),
-            "0200020055000000bc0a00000000000000000000000000003412000000000000\
+            "0201020055000000bc0a00000000000000000000000000003412000000000000\
              0000004000000000170000009900000009000000000000000500000000000000\
              0600000000000000"
         );
         assert_eq!(Node::decode(&payload), Ok(Some(node)));
+        assert_eq!(hex(&payload[96..112]), "0700777261707065640000000000000000"[..32]);
+        assert_eq!(decode_key(&payload), b"wrapped");
     }
 
     fn hex(bytes: &[u8]) -> String {

@@ -11,11 +11,15 @@
 //!   volume   one open volume: requests, commits, checkpoints, recovery
 //!   pool     makes, opens and deletes volumes, gives them chunks
 //!   place    which device or file is the pool of a data folder
+//!   crypt    encryption of data
+//!   keys     how the keys of volumes are kept
 //!   device   where it all is
 //! ```
 
+pub mod crypt;
 pub mod device;
 pub mod format;
+pub mod keys;
 pub mod place;
 pub mod pool;
 pub mod simulated;

@@ -1,14 +1,17 @@
 //! The pool held to the obligations of every store.
 
 use super::device::{Device, FileDevice};
+use super::keys::Keys;
 use super::pool::{Layout, LocalPool};
 use super::volume::Bounds;
 use crate::buffer::Buffer;
 use crate::conformance::{self, RingDisk};
 use crate::{Pool, Store, StoreError, Submission};
-use evenkeel_core::ids::VolumeId;
+use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::request::{Failure, Operation};
 use evenkeel_core::units::ByteCount;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::Arc;
 
 const LAYOUT: Layout = Layout { identity: 0x1234_5678_9abc_def0, chunks_max: 64, nodes: 15 };
@@ -154,4 +157,81 @@ fn a_full_pool_refuses_new_blocks_only() {
         }
         assert_eq!(run(store.as_mut(), Operation::Flush, 0, 0), Ok(0));
     }
+}
+
+fn keys(folder: &Path, name: &str, digit: &str) -> Keys {
+    let path = folder.join(name);
+    std::fs::write(&path, digit.repeat(64)).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    Keys::from_file(&path).unwrap()
+}
+
+#[test]
+fn it_keeps_the_obligations_of_a_store_when_it_encrypts() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_file, pool) = pool();
+    let pool = pool.with_keys(keys(folder.path(), "key", "7"));
+    conformance::check(&pool, &mut conformance::blocking);
+}
+
+/// What is encrypted is read by its volume, its snapshots, and volumes made of them; not without
+/// the key, and it is nowhere on the device.
+#[test]
+fn encrypted_data_is_for_those_who_have_the_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, device) = device();
+    let layout = Layout { chunks_max: 128, ..LAYOUT };
+    LocalPool::init(device.as_ref(), &layout).unwrap();
+    let with = |device: &Arc<dyn Device>, keys: Option<Keys>| {
+        let pool = LocalPool::open(Arc::clone(device), Bounds::default()).unwrap();
+        match keys {
+            Some(keys) => pool.with_keys(keys),
+            None => pool,
+        }
+    };
+    let [open, plain, clone] = [1, 2, 3].map(VolumeId::from_bits);
+    let (size, snapshot) = (ByteCount(8 << 20), SnapshotId::from_bits(4));
+    let write = Operation::Write { fua: true };
+    let pool = with(&device, None);
+    pool.create(plain, size).unwrap();
+    drop(pool);
+    let pool = with(&device, Some(keys(folder.path(), "key", "7")));
+    pool.create(open, size).unwrap();
+    let mut store = pool.open(open, size).unwrap();
+    for block in 0..20 {
+        assert_eq!(run(store.as_mut(), write, block, 0x6b), Ok(0x6b));
+    }
+    drop(store);
+    assert!(pool.snapshot(open, snapshot).unwrap().made.recv().unwrap());
+    pool.create_from(clone, size, snapshot).unwrap();
+    for id in [open, clone] {
+        let mut store = pool.open(id, size).unwrap();
+        assert_eq!(run(store.as_mut(), Operation::Read, 7, 0), Ok(0x6b));
+        assert_eq!(run(store.as_mut(), Operation::Read, 99, 0), Ok(0), "a hole is zeroes");
+    }
+    let mut reader = pool.read_snapshot(snapshot).unwrap();
+    assert_eq!(reader.read(7).unwrap().unwrap()[..4], [0x6b; 4]);
+    drop((reader, pool));
+    let bytes = std::fs::read(file.path()).unwrap();
+    assert!(!bytes.windows(64).any(|part| part == [0x6b; 64]), "data in the clear");
+    let key_digits = [0x77; 32];
+    assert!(!bytes.windows(32).any(|part| part == key_digits), "a key in the clear");
+
+    for (keys, why) in
+        [(None, "--key-file"), (Some(keys(folder.path(), "other", "8")), "another key")]
+    {
+        let pool = with(&device, keys);
+        drop(pool.open(plain, size).unwrap());
+        for id in [open, clone] {
+            let refused = pool.open(id, size).map(drop).unwrap_err();
+            assert!(refused.is_damage() && refused.to_string().contains(why), "{refused}");
+        }
+        assert!(matches!(pool.read_snapshot(snapshot), Err(StoreError::Locked { .. })));
+    }
+    // What nobody can read can be deleted.
+    let pool = with(&device, None);
+    pool.delete(open).unwrap();
+    pool.delete(clone).unwrap();
+    pool.delete_snapshot(snapshot).unwrap();
+    assert_eq!(pool.list().unwrap(), [(plain, size)]);
 }

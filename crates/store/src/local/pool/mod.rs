@@ -7,8 +7,10 @@ mod state;
 
 use self::open::{Ask, Closed, OpenVolume, PoolTables, answer_all};
 use self::state::State;
+use super::crypt::{Cipher, DataKey};
 use super::device::Device;
 use super::format::{Identity, Node, NodeKind, OWNERS, SnapshotRoot, Superblock};
+use super::keys::Keys;
 use super::place::read_superblock;
 use super::table::{SECTOR_BYTES, Table};
 use super::volume::recover::{Opening, found};
@@ -21,7 +23,7 @@ use evenkeel_core::units::ByteCount;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Bytes of a chunk.
 pub const CHUNK_BYTES: u64 = CHUNK_BLOCKS as u64 * BLOCK_BYTES as u64;
@@ -82,6 +84,8 @@ impl Layout {
 struct Shared {
     device: Arc<dyn Device>,
     bounds: Bounds,
+    /// What unwraps the keys of encrypted volumes.
+    keys: OnceLock<Keys>,
     /// Held while the tables are written.
     state: Mutex<State>,
     /// Nodes of the volumes that are open. Held for a moment only: reactors take it.
@@ -182,7 +186,8 @@ impl LocalPool {
             why: format!("holds a node of kind {kind}, which this version does not know"),
         })?;
         let (state, open, mail) = (Mutex::new(state), Mutex::default(), Mutex::default());
-        let shared = Arc::new(Shared { device, bounds, state, open, mail });
+        let keys = OnceLock::new();
+        let shared = Arc::new(Shared { device, bounds, keys, state, open, mail });
         let pool = Self { shared, clerk: None, folder: None };
         pool.finish()?;
         Ok(pool)
@@ -202,6 +207,22 @@ impl LocalPool {
             .map_err(|error| StoreError::io("start the thread of the pool", error))?;
         self.clerk = Some(clerk);
         Ok(self)
+    }
+
+    /// From now on new volumes are encrypted, and encrypted ones can be opened.
+    #[must_use]
+    pub fn with_keys(self, keys: Keys) -> Self {
+        // The first ones stay.
+        let _ = self.shared.keys.set(keys);
+        self
+    }
+
+    /// The wrapped key of a new volume; empty if it is not to be encrypted.
+    fn new_key(&self, id: VolumeId) -> Result<Vec<u8>, StoreError> {
+        let Some(keys) = self.shared.keys.get() else { return Ok(Vec::new()) };
+        let locked = |why: String| StoreError::Locked { id, why };
+        let key = DataKey::random().map_err(|error| locked(error.to_string()))?;
+        keys.wrap(&key).map_err(|error| locked(error.to_string()))
     }
 
     /// The data folder is locked as long as this pool is open.
@@ -262,7 +283,7 @@ impl LocalPool {
         }
         self.shared.open().insert(number);
         let closed = Closed { shared: Arc::clone(&self.shared), node: number };
-        let mut open = self.open_node(number, node, closed)?;
+        let mut open = self.open_node(number, node, closed, None)?;
         open.volume.drop_all_now().map_err(self.io(doing()))?;
         drop(open);
         let husk = Node { kind: NodeKind::Husk, ..node };
@@ -294,6 +315,7 @@ impl LocalPool {
         id: VolumeId,
         size: ByteCount,
         parent: u32,
+        key: &[u8],
     ) -> Result<(), StoreError> {
         let node = Node {
             kind: NodeKind::Volume,
@@ -303,14 +325,22 @@ impl LocalPool {
             size: size.0,
             parent,
             root: SnapshotRoot::default(),
+            is_encrypted: false,
         };
         let doing = || format!("make {id}");
-        let made = state.make_node(node).map_err(self.io(doing()))?;
+        let made = state.make_node(node, key).map_err(self.io(doing()))?;
         made.map(drop).ok_or_else(|| self.io(doing())(io::ErrorKind::StorageFull.into()))
     }
 
-    /// Opens the volume of a node that is noted as open already.
-    fn open_node(&self, number: u32, node: Node, closed: Closed) -> Result<OpenVolume, StoreError> {
+    /// Opens the volume of a node that is noted as open already. Without a cipher its data is not
+    /// read or written, only moved about.
+    fn open_node(
+        &self,
+        number: u32,
+        node: Node,
+        closed: Closed,
+        cipher: Option<Cipher>,
+    ) -> Result<OpenVolume, StoreError> {
         let (node, owned) = self.place_home(number, node)?;
         let shared = Arc::clone(&self.shared);
         let session = self.state().next_session();
@@ -323,6 +353,7 @@ impl LocalPool {
             tables: Box::new(PoolTables::new(shared, number, self.clerk.clone())),
             bounds: self.shared.bounds,
             session,
+            cipher,
             name: VolumeId::from_bits(node.id).to_string(),
         })?;
         self.strike_unmade(number)?;
@@ -389,6 +420,25 @@ impl Shared {
         self.mail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What encrypts the data of a node; `None` if it is not encrypted.
+    fn cipher(
+        &self,
+        state: &State,
+        number: u32,
+        node: &Node,
+    ) -> Result<Option<Cipher>, StoreError> {
+        if !node.is_encrypted {
+            return Ok(None);
+        }
+        let locked = |why: String| StoreError::Locked { id: VolumeId::from_bits(node.id), why };
+        let Some(keys) = self.keys.get() else {
+            let why = "the server has no key: serve with --key-file or --key-command";
+            return Err(locked(why.to_owned()));
+        };
+        let key = keys.unwrap(state.key_of(number)).map_err(|error| locked(error.to_string()))?;
+        Ok(Some(Cipher::new(&key)))
+    }
+
     /// Gives a node up to so many more chunks, durably: their indexes and numbers; none if that fails. What of it has become durable is found when the
     /// pool is opened.
     fn give(&self, node: u32, count: usize) -> Vec<(u32, u32)> {
@@ -424,7 +474,8 @@ impl Pool for LocalPool {
             }
             None => {}
         }
-        self.make_volume(&mut self.state(), id, size, 0)
+        let key = self.new_key(id)?;
+        self.make_volume(&mut self.state(), id, size, 0, &key)
     }
 
     fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError> {
@@ -437,7 +488,8 @@ impl Pool for LocalPool {
             return Err(StoreError::Open { id });
         }
         let closed = Closed { shared: Arc::clone(&self.shared), node: number };
-        Ok(Box::new(self.open_node(number, node, closed)?))
+        let cipher = self.shared.cipher(&self.state(), number, &node)?;
+        Ok(Box::new(self.open_node(number, node, closed, cipher)?))
     }
 
     fn resize(&self, id: VolumeId, from: ByteCount, to: ByteCount) -> Result<(), StoreError> {

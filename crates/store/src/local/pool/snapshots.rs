@@ -6,6 +6,7 @@
 use super::open::Closed;
 use super::{LocalPool, Shared};
 use crate::StoreError;
+use crate::local::crypt::Cipher;
 use crate::local::format::{Node, NodeKind, SnapshotRoot};
 use crate::local::tree::{FANOUT, Missing, Tree, page_from};
 use crate::local::volume::{Note, Task};
@@ -118,8 +119,10 @@ impl LocalPool {
                 size: node.size,
                 parent: volume,
                 root: SnapshotRoot::default(),
+                is_encrypted: false,
             };
-            let number = state.make_node(snapshot).map_err(self.io(doing()))?;
+            let key = state.key_of(volume).to_vec();
+            let number = state.make_node(snapshot, &key).map_err(self.io(doing()))?;
             (volume, number.ok_or_else(|| self.io(doing())(io::ErrorKind::StorageFull.into()))?)
         };
         self.shared.mail().waiting.insert(number, (volume, sender));
@@ -190,7 +193,8 @@ impl LocalPool {
         if state.volumes.contains_key(&id) {
             return Err(StoreError::Exists { what: id.to_string() });
         }
-        self.make_volume(&mut state, id, size, parent)
+        let key = state.key_of(parent).to_vec();
+        self.make_volume(&mut state, id, size, parent, &key)
     }
 
     fn complete_snapshot(
@@ -216,11 +220,12 @@ impl LocalPool {
     pub fn read_snapshot(&self, id: SnapshotId) -> Result<SnapshotReader, StoreError> {
         let mut state = self.state();
         let (number, node) = self.complete_snapshot(&state, id)?;
+        let cipher = self.shared.cipher(&state, number, &node)?;
         *state.readers.entry(number).or_default() += 1;
         drop(state);
         let tree = Tree::new(node.root.height, node.root.map);
         let (pool, size) = (self.clone(), ByteCount(node.size));
-        Ok(SnapshotReader { pool, number, volume: node.parent, id, tree, size })
+        Ok(SnapshotReader { pool, number, volume: node.parent, id, tree, size, cipher })
     }
 
     /// Does what is left to do for the space of a volume that is not open: snapshots that were
@@ -234,7 +239,7 @@ impl LocalPool {
                 return Ok(());
             }
             let closed = Closed { shared: Arc::clone(&self.shared), node: volume };
-            let mut open = self.open_node(volume, node, closed)?;
+            let mut open = self.open_node(volume, node, closed, None)?;
             open.volume.attend_now();
             drop(open);
             let mut state = self.state();
@@ -260,6 +265,7 @@ pub struct SnapshotReader {
     id: SnapshotId,
     tree: Tree,
     size: ByteCount,
+    cipher: Option<Cipher>,
 }
 
 /// Pages that a reader keeps in memory.
@@ -314,7 +320,13 @@ impl SnapshotReader {
         let pointer = Pointer::from_bits(entry);
         match pointer.block {
             0 => Ok(None),
-            _ => self.block(pointer, "data").map(Some),
+            _ => {
+                let mut bytes = self.block(pointer, "data")?;
+                if let Some(cipher) = &self.cipher {
+                    cipher.decrypt(block, &mut bytes);
+                }
+                Ok(Some(bytes))
+            }
         }
     }
 

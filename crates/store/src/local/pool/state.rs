@@ -2,7 +2,7 @@
 
 use super::{CHUNK_BYTES, GROWTH_CHUNKS};
 use crate::local::device::Device;
-use crate::local::format::{Node, NodeKind, OWNERS, Owner, Superblock};
+use crate::local::format::{Node, NodeKind, OWNERS, Owner, Superblock, decode_key, encode_key};
 use crate::local::table::{PAYLOAD_BYTES, Table};
 use crate::local::volume::Doomed;
 use evenkeel_core::ids::{SnapshotId, VolumeId};
@@ -106,14 +106,21 @@ impl State {
         }
     }
 
-    /// Makes a new node, durably; its number. `None` if the table is full.
-    pub fn make_node(&mut self, node: Node) -> io::Result<Option<u32>> {
+    /// The wrapped key of a node's data.
+    pub fn key_of(&self, number: u32) -> &[u8] {
+        self.nodes.get(number as usize).map_or(&[], decode_key)
+    }
+
+    /// Makes a new node with a wrapped key, durably; its number. `None` if the table is full.
+    pub fn make_node(&mut self, node: Node, key: &[u8]) -> io::Result<Option<u32>> {
         let free = (1..self.superblock.node_sectors).find(|number| !self.all.contains_key(number));
         let Some(number) = free else { return Ok(None) };
         // No other node of this number has had it, in this pool or one that was here before.
         let version = u64::from(self.nodes.version(number as usize));
         let generation = (self.superblock.identity as u64).wrapping_add(version);
-        self.write_nodes([(number, Node { generation, ..node })])?;
+        self.nodes.change(number as usize, |payload| encode_key(payload, key));
+        let is_encrypted = !key.is_empty();
+        self.write_nodes([(number, Node { generation, is_encrypted, ..node })])?;
         Ok(Some(number))
     }
 

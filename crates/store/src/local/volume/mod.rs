@@ -21,6 +21,7 @@ use self::checkpoint::Checkpoint;
 use self::commit::{Batch, Commit, Log, SPARES};
 use self::reclaim::Reclaim;
 use self::request::Request;
+use super::crypt::Cipher;
 use super::device::Device;
 use super::format::{Anchor, Identity, SnapshotRoot};
 use super::space::{Run, Space};
@@ -246,6 +247,7 @@ pub struct Volume {
     commit: Commit,
     checkpoint: Checkpoint,
     data_blocks: u64,
+    cipher: Option<Cipher>,
     requests: Vec<Option<Request>>,
     /// Writes that have taken blocks and are not in the map yet.
     writing: usize,
@@ -307,6 +309,7 @@ impl Volume {
             commit: Commit::new(),
             checkpoint: Checkpoint::new(anchor.checkpoint),
             data_blocks: anchor.data_blocks,
+            cipher: None,
             requests: Vec::new(),
             writing: 0,
             free_requests: Vec::new(),

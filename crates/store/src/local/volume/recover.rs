@@ -6,6 +6,7 @@ use crate::Store;
 use crate::StoreError;
 use crate::buffer::Buffer;
 use crate::disk::{Disk, DiskAction, DiskDone, DiskOp};
+use crate::local::crypt::Cipher;
 use crate::local::device::Device;
 use crate::local::format::{Anchor, Identity, LOG_HEADER_BYTES, LogHead, Record, SnapshotRoot};
 use crate::local::space::Run;
@@ -36,6 +37,8 @@ pub struct Opening {
     /// A number that is larger than that of any opening of this volume before. Blocks of the log
     /// that a crash has robbed of their predecessors are told by it from what follows.
     pub session: u64,
+    /// What encrypts its data, if it is encrypted.
+    pub cipher: Option<Cipher>,
     /// What the volume is, for errors.
     pub name: String,
 }
@@ -115,7 +118,7 @@ impl Volume {
     /// [`StoreError::Rotten`] if neither copy of its anchor, or not all of its log, is as it was
     /// written; [`StoreError::Io`] if the device fails.
     pub fn open(opening: Opening) -> Result<Self, StoreError> {
-        let Opening { device, identity, home, owned, size, tables, bounds, session, name } =
+        let Opening { device, identity, home, owned, size, tables, bounds, session, cipher, name } =
             opening;
         let failed = |doing: &str| {
             let doing = format!("{doing} of {name} in {}", device.path().display());
@@ -135,6 +138,7 @@ impl Volume {
         let place = (home, owned);
         let opened = (bounds, session);
         let mut volume = Self::new(Arc::clone(&device), &anchor, place, size, tables, opened);
+        volume.cipher = cipher;
         volume.fit_space().map_err(failed("read the space tree"))?;
         for &chunk in &tail.chunks {
             volume.hold_log(chunk)?;

@@ -3,6 +3,7 @@
 use super::{Next, OVERWRITE_BLOCKS, Purpose, Volume, Wanted, Which};
 use crate::buffer::Buffer;
 use crate::disk::Disk;
+use crate::local::crypt::Cipher;
 use crate::local::format::{RECORD_BLOCKS_MAX, Record};
 use crate::local::space::{Lacking, Run};
 use crate::local::tree::{FANOUT, Missing};
@@ -33,6 +34,8 @@ pub(super) struct Request {
     stage: Stage,
     /// Where its data is or goes, in order; holes of a read have block 0.
     runs: Vec<Run>,
+    /// The encrypted payload of a write, until it is on the disk.
+    sealed: Option<Buffer>,
     /// What the map said of each block of a read, and the checksums of a write.
     pointers: Vec<Pointer>,
     /// Blocks that have a place, or are done.
@@ -51,6 +54,7 @@ impl Request {
             submission,
             stage: Stage::Begin,
             runs: Vec::new(),
+            sealed: None,
             pointers: Vec::new(),
             blocks_done: 0,
             parts_left: 0,
@@ -239,7 +243,15 @@ impl Volume {
         let (first, count) = self.blocks_of(request.submission.offset, request.submission.length);
         if request.pointers.is_empty() {
             let payload = request.submission.buffer.as_ref().ok_or(Failure::Invalid)?;
-            let bytes = &payload.bytes()[..count as usize * BLOCK_BYTES];
+            let mut bytes = &payload.bytes()[..count as usize * BLOCK_BYTES];
+            if let Some(cipher) = &self.cipher {
+                // The client's own bytes stay as they are.
+                let sealed = request.sealed.insert(Buffer::new(bytes.len()));
+                let place = &mut sealed.bytes_mut()[..bytes.len()];
+                place.copy_from_slice(bytes);
+                cipher.encrypt(first, place);
+                bytes = place;
+            }
             let sums = bytes
                 .chunks(BLOCK_BYTES)
                 .map(|block| Pointer { block: 0, checksum: checksum(block) });
@@ -258,11 +270,13 @@ impl Volume {
             request.is_logged = self.log_beside(&records, disk);
         }
         if let [run] = request.runs[..] {
-            let buffer = request.submission.buffer.take().ok_or(Failure::Invalid)?;
+            let payload = request.sealed.take().or_else(|| request.submission.buffer.take());
+            let buffer = payload.ok_or(Failure::Invalid)?;
             self.write_op(Purpose::Data { request: number, part: 0 }, run, buffer, disk);
             return Ok(Step::Next(Next::Nothing));
         }
-        let payload = request.submission.buffer.as_ref().ok_or(Failure::Invalid)?;
+        let payload = request.sealed.as_ref().or(request.submission.buffer.as_ref());
+        let payload = payload.ok_or(Failure::Invalid)?;
         let mut at = 0;
         for (part, &run) in request.runs.iter().enumerate() {
             let length = run.count as usize * BLOCK_BYTES;
@@ -336,7 +350,8 @@ impl Volume {
         request.parts_left -= 1;
         let is_read = request.submission.operation == Operation::Read;
         if request.runs.len() == 1 {
-            request.submission.buffer = buffer;
+            // What was encrypted is no longer needed.
+            request.submission.buffer = request.submission.buffer.take().or(buffer);
         } else if is_read && let (Some(from), Some(to)) = (buffer, &mut request.submission.buffer) {
             let before: u32 = request.runs[..part].iter().map(|run| run.count).sum();
             let length = request.runs[part].count as usize * BLOCK_BYTES;
@@ -369,6 +384,9 @@ impl Volume {
         };
         let is_whole = bytes.chunks(BLOCK_BYTES).zip(&request.pointers).all(fits);
         if is_whole && request.failure.is_none() {
+            if let (Some(cipher), Some(buffer)) = (&self.cipher, &mut request.submission.buffer) {
+                decrypt(cipher, request.submission.offset, &request.pointers, buffer);
+            }
             return self.end(number, Ok(()));
         }
         let pointers = std::mem::take(&mut request.pointers);
@@ -570,6 +588,17 @@ fn records(first: u64, runs: &[Run], sums: &[Pointer]) -> Vec<Record> {
         }
     }
     records
+}
+
+/// Decrypts what was read; holes are zeroes.
+fn decrypt(cipher: &Cipher, offset: u64, pointers: &[Pointer], buffer: &mut Buffer) {
+    let first = offset / BLOCK_BYTES as u64;
+    let blocks = buffer.bytes_mut().chunks_mut(BLOCK_BYTES);
+    for ((number, block), pointer) in (first..).zip(blocks).zip(pointers) {
+        if pointer.block != 0 {
+            cipher.decrypt(number, block);
+        }
+    }
 }
 
 /// Fills blocks of a read with zeroes.

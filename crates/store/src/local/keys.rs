@@ -1,0 +1,324 @@
+//! How data keys are kept: wrapped, in the node table, by a key that is not in the pool. That one is
+//! in a file, or with a program that wraps and unwraps (a key server, a token).
+
+use super::crypt::{DataKey, KEY_BYTES};
+use crate::clock;
+use aes::Aes256;
+use aes::cipher::{Array, BlockCipherEncrypt, KeyInit};
+use aes_kw::KwAes256;
+use evenkeel_core::time::Duration;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::fmt;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use zeroize::Zeroizing;
+
+/// The most bytes of a wrapped key.
+pub const WRAPPED_MAX: usize = 384;
+/// How long the program may take.
+const COMMAND_MAX_S: u64 = 30;
+/// Bytes of the key in a file.
+const FILE_KEY_BYTES: usize = 32;
+/// Bytes that tell which key of a file has wrapped a data key.
+const PRINT_BYTES: usize = 8;
+
+const BY_FILE: u8 = 1;
+const BY_COMMAND: u8 = 2;
+
+/// Who wraps and unwraps data keys.
+pub enum Keys {
+    /// A key of 256 bits, read from a file.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The key.
+        key: Zeroizing<[u8; FILE_KEY_BYTES]>,
+    },
+    /// A program: `sh -c COMMAND` with `wrap` or `unwrap` as `$1`, hexadecimal digits on its
+    /// standard input, and on its standard output.
+    Command(String),
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File { path, .. } => write!(f, "Keys::File({})", path.display()),
+            Self::Command(_) => f.write_str("Keys::Command(..)"),
+        }
+    }
+}
+
+/// Why a key could not be had.
+#[derive(Debug)]
+pub struct KeyError(String);
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for KeyError {}
+
+fn error<T>(text: String) -> Result<T, KeyError> {
+    Err(KeyError(text))
+}
+
+/// Tells keys apart without telling anything of them.
+fn print(key: &[u8; FILE_KEY_BYTES]) -> [u8; PRINT_BYTES] {
+    let mut block = Array([0x5a; 16]);
+    Aes256::new(&Array(*key)).encrypt_block(&mut block);
+    let mut print = [0; PRINT_BYTES];
+    print.copy_from_slice(&block.0[..PRINT_BYTES]);
+    print
+}
+
+impl Keys {
+    /// Reads the key of a file: 64 hexadecimal digits.
+    ///
+    /// # Errors
+    /// When it cannot be read, holds something else, or others may read it.
+    pub fn from_file(path: &Path) -> Result<Self, KeyError> {
+        let shown = path.display();
+        let failed =
+            |doing: &str, source: io::Error| KeyError(format!("{doing} {shown}: {source}"));
+        let metadata = fs::metadata(path).map_err(|source| failed("the key file", source))?;
+        let mode = metadata.permissions().mode() & 0o777;
+        if mode & 0o077 != 0 {
+            return error(format!(
+                "the key file {shown} may be used by others (mode {mode:o}): run chmod 600 {shown}"
+            ));
+        }
+        let text = fs::read(path).map(Zeroizing::new);
+        let text = text.map_err(|source| failed("the key file", source))?;
+        let digits = text.trim_ascii();
+        let Some(bytes) = from_hex(digits).filter(|bytes| bytes.len() == FILE_KEY_BYTES) else {
+            return error(format!(
+                "the key file {shown} does not hold {} hexadecimal digits; make a new one with: \
+                 openssl rand -hex {FILE_KEY_BYTES}",
+                2 * FILE_KEY_BYTES
+            ));
+        };
+        let mut key = Zeroizing::new([0; FILE_KEY_BYTES]);
+        key.copy_from_slice(&bytes);
+        Ok(Self::File { path: path.to_owned(), key })
+    }
+
+    /// Wraps a data key, for the node table.
+    ///
+    /// # Errors
+    /// When the program fails.
+    pub fn wrap(&self, key: &DataKey) -> Result<Vec<u8>, KeyError> {
+        let mut wrapped;
+        match self {
+            Self::File { key: with, .. } => {
+                wrapped = vec![BY_FILE];
+                wrapped.extend(print(with));
+                let mut bytes = [0; KEY_BYTES + aes_kw::IV_LEN];
+                let done = KwAes256::new(&Array(**with)).wrap_key(key.bytes(), &mut bytes);
+                if done.is_err() {
+                    return error("a data key cannot be wrapped".to_owned());
+                }
+                wrapped.extend(bytes);
+            }
+            Self::Command(command) => {
+                wrapped = vec![BY_COMMAND];
+                wrapped.extend_from_slice(&run(command, "wrap", key.bytes())?);
+            }
+        }
+        if wrapped.len() > WRAPPED_MAX {
+            return error(format!(
+                "the key command has wrapped a key in {} bytes, and {} is the limit: have it keep \
+                 the key, and answer a name",
+                wrapped.len() - 1,
+                WRAPPED_MAX - 1
+            ));
+        }
+        // A key that cannot be had again would lose all that is written with it.
+        match self.unwrap(&wrapped) {
+            Ok(back) if back.bytes() == key.bytes() => Ok(wrapped),
+            Ok(_) => error("the key command unwraps another key than it has wrapped".to_owned()),
+            Err(failed) => Err(failed),
+        }
+    }
+
+    /// Unwraps a data key of the node table.
+    ///
+    /// # Errors
+    /// When another key or program has wrapped it, or the program fails.
+    pub fn unwrap(&self, wrapped: &[u8]) -> Result<DataKey, KeyError> {
+        let bytes = match (self, wrapped.split_first()) {
+            (Self::File { path, key }, Some((&BY_FILE, rest))) => {
+                let other = || {
+                    let path = path.display();
+                    KeyError(format!("its data key was wrapped by another key than {path}'s"))
+                };
+                let (print_of, rest) = rest.split_at_checked(PRINT_BYTES).ok_or_else(other)?;
+                let mut bytes = Zeroizing::new([0; KEY_BYTES]);
+                let kw = KwAes256::new(&Array(**key));
+                if print_of != print(key) || kw.unwrap_key(rest, bytes.as_mut_slice()).is_err() {
+                    return Err(other());
+                }
+                bytes.to_vec().into()
+            }
+            (Self::Command(command), Some((&BY_COMMAND, rest))) => run(command, "unwrap", rest)?,
+            (Self::File { .. }, Some((&BY_COMMAND, _))) => {
+                return error(
+                    "a key command has its data key: serve with --key-command".to_owned(),
+                );
+            }
+            (Self::Command(_), Some((&BY_FILE, _))) => {
+                return error(
+                    "a key file has wrapped its data key: serve with --key-file".to_owned(),
+                );
+            }
+            _ => return error("its data key is wrapped in a way that is not known".to_owned()),
+        };
+        let mut key = Zeroizing::new([0; KEY_BYTES]);
+        if bytes.len() != KEY_BYTES {
+            let got = bytes.len();
+            return error(format!("the key command answers {got} bytes, not {KEY_BYTES}"));
+        }
+        key.copy_from_slice(&bytes);
+        Ok(DataKey::new(*key))
+    }
+}
+
+/// Has the program do something, with hexadecimal digits in both directions.
+fn run(command: &str, what: &str, input: &[u8]) -> Result<Zeroizing<Vec<u8>>, KeyError> {
+    let failed = |source: io::Error| KeyError(format!("the key command ({what}): {source}"));
+    let mut child = Command::new("sh")
+        .args(["-c", command, "evenkeel", what])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    let answered = answer_of(&mut child, input);
+    // Whatever it does now is nobody's concern.
+    let _ = child.kill();
+    let status = child.wait().map_err(failed)?;
+    let answer = answered.map_err(failed)?;
+    if !status.success() && answer.is_empty() {
+        return error(format!("the key command ({what}) ended with {status}"));
+    }
+    match from_hex(answer.trim_ascii()) {
+        Some(bytes) if !bytes.is_empty() => Ok(bytes),
+        _ => error(format!("the key command ({what}) does not answer with hexadecimal digits")),
+    }
+}
+
+/// What a program prints until it closes its output, if it does so in time.
+fn answer_of(child: &mut Child, input: &[u8]) -> io::Result<Zeroizing<Vec<u8>>> {
+    let digits: Zeroizing<String> =
+        Zeroizing::new(input.iter().map(|byte| format!("{byte:02x}")).collect());
+    if let Some(mut stdin) = child.stdin.take() {
+        // Fewer than a pipe holds: this does not wait. A program that reads nothing may be gone.
+        let _ = stdin.write_all(digits.as_bytes()).and_then(|()| stdin.write_all(b"\n"));
+    }
+    let end = clock::now() + Duration::from_secs(COMMAND_MAX_S);
+    let mut answer = Zeroizing::new(Vec::new());
+    let Some(mut stdout) = child.stdout.take() else { return Ok(answer) };
+    loop {
+        let timeout = Timespec { tv_sec: 1, tv_nsec: 0 };
+        let mut fds = [PollFd::new(&stdout, PollFlags::IN)];
+        let is_ready = poll(&mut fds, Some(&timeout))? > 0;
+        if clock::now() >= end {
+            let text = format!("no answer in {COMMAND_MAX_S} s");
+            return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+        }
+        if !is_ready {
+            continue;
+        }
+        let mut part = Zeroizing::new([0; 4_096]);
+        match stdout.read(part.as_mut_slice())? {
+            0 => return Ok(answer),
+            count if answer.len() + count <= 2 * part.len() => {
+                answer.extend_from_slice(&part[..count]);
+            }
+            _ => return Err(io::Error::other("it answers more than 8 KiB")),
+        }
+    }
+}
+
+fn from_hex(digits: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+    let digit = |byte: u8| (byte as char).to_digit(16);
+    let (pairs, rest) = digits.as_chunks::<2>();
+    if !rest.is_empty() {
+        return None;
+    }
+    let byte = |[high, low]: &[u8; 2]| Some((digit(*high)? << 4 | digit(*low)?) as u8);
+    pairs.iter().map(byte).collect::<Option<Vec<u8>>>().map(Zeroizing::new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key_file(folder: &Path, name: &str, text: &str) -> PathBuf {
+        let path = folder.join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_key_is_unwrapped_by_what_has_wrapped_it_and_by_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, digit: &str| {
+            Keys::from_file(&key_file(folder.path(), name, &digit.repeat(64))).unwrap()
+        };
+        let (ours, theirs) = (file("ours", "a"), file("theirs", "b"));
+        let key = DataKey::random().unwrap();
+        let wrapped = ours.wrap(&key).unwrap();
+        assert!(wrapped.len() <= WRAPPED_MAX);
+        assert_eq!(ours.unwrap(&wrapped).unwrap().bytes(), key.bytes());
+        let refused = theirs.unwrap(&wrapped).unwrap_err().to_string();
+        assert!(refused.contains("wrapped by another key than") && refused.contains("theirs"));
+        for at in 0..wrapped.len() {
+            let mut changed = wrapped.clone();
+            changed[at] ^= 1;
+            assert!(ours.unwrap(&changed).is_err(), "byte {at}");
+        }
+        let command = Keys::Command("cat".to_owned());
+        assert!(command.unwrap(&wrapped).unwrap_err().to_string().contains("--key-file"));
+        assert!(!format!("{ours:?}").contains("aaaa"));
+    }
+
+    #[test]
+    fn a_key_file_must_be_a_key_and_the_owners_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let refused = |path: &Path| Keys::from_file(path).unwrap_err().to_string();
+        let short = key_file(folder.path(), "short", "abc\n");
+        assert!(refused(&short).contains("openssl rand -hex 32"), "{}", refused(&short));
+        let open = key_file(folder.path(), "open", &"0".repeat(64));
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(refused(&open).contains("chmod 600"), "{}", refused(&open));
+        assert!(refused(&folder.path().join("none")).contains("No such file"));
+    }
+
+    #[test]
+    fn a_command_wraps_and_unwraps() {
+        let key = DataKey::random().unwrap();
+        // Not much of a cipher: the digits the other way round.
+        let reversed = Keys::Command("rev".to_owned());
+        let wrapped = reversed.wrap(&key).unwrap();
+        assert_ne!(wrapped[1..], key.bytes()[..]);
+        assert_eq!(reversed.unwrap(&wrapped).unwrap().bytes(), key.bytes());
+        let refused =
+            |command: &str| Keys::Command(command.to_owned()).wrap(&key).unwrap_err().to_string();
+        assert!(refused("exit 3").contains("ended with exit status: 3"), "{}", refused("exit 3"));
+        assert!(refused("echo no").contains("hexadecimal"));
+        assert!(
+            refused("head -c 20").contains("another key")
+                || refused("head -c 20").contains("bytes")
+        );
+        assert!(refused("cat; yes").contains("more than 8 KiB"), "{}", refused("cat; yes"));
+        assert!(
+            refused("head -c 1000 /dev/zero | od -An -v -tx1 | tr -d ' \\n'")
+                .contains("is the limit")
+        );
+    }
+}
