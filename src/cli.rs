@@ -17,6 +17,7 @@ use std::time::Duration;
 
 mod bench;
 mod calibrate;
+mod pool;
 mod prove;
 mod sim;
 mod store;
@@ -28,9 +29,10 @@ pub use bench::{
     BenchVerb, Export, Floor, Results,
 };
 pub use calibrate::{Calibrate, CalibrateWhen};
+pub use pool::{StoreArgs, StoreVerb};
 pub use prove::Prove;
 pub use sim::{Sim, SimRun, SimSwarm, SimVerb};
-pub use store::{Bytes, StoreKind};
+pub use store::{Bytes, LocalStore, StoreKind};
 pub use top::{Top, TopSort};
 pub use volume::{
     VolumeAdopt, VolumeArgs, VolumeAttach, VolumeCreate, VolumeDetach, VolumeModify, VolumeVerb,
@@ -73,6 +75,8 @@ pub enum Verb {
     Volume(VolumeArgs),
     /// Register the client hosts that volumes are attached to.
     Host(Host),
+    /// Make, move and look after the pool of a data folder whose server is stopped.
+    Store(StoreArgs),
     /// Measure the device under a store and print how much of it may be sold.
     ///
     /// The server must be stopped, and nothing else should use the device. Takes a minute, or three
@@ -235,10 +239,8 @@ pub struct Serve {
     #[arg(value_parser = store)]
     pub store: StoreKind,
 
-    /// The block device or the file that holds the pool of the store `local`, if it is not the file
-    /// `pool` in the data folder. At the first start it must be empty.
-    #[arg(long, env = "EVENKEEL_POOL", value_name = "PATH")]
-    pub pool: Option<PathBuf>,
+    #[command(flatten)]
+    pub local: LocalStore,
 
     /// When the server measures how much of the store may be sold.
     #[arg(long, env = "EVENKEEL_CALIBRATE", default_value = "first-start", value_name = "WHEN")]

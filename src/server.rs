@@ -17,10 +17,13 @@ use evenkeel_store::Pool;
 use evenkeel_store::faulty::FaultyPool;
 use evenkeel_store::files::FilePool;
 use evenkeel_store::folder::Folder;
+use evenkeel_store::local::keys::Keys;
 use evenkeel_store::local::pool::LocalPool;
 use evenkeel_store::memory::{self, MemoryPool};
 use evenkeel_wire::agent::{Command, Reply};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{
+    DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit,
+};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -49,13 +52,77 @@ pub struct Config {
     /// How many times over the space of the store is sold.
     pub space_oversell: SpaceOversell,
     pub store: StoreKind,
-    /// The block device or file of the local store's pool, if it is not in the data folder.
-    pub pool: Option<PathBuf>,
+    /// What the local store is told beside the data folder.
+    pub local: LocalOptions,
     pub calibrate: CalibrateWhen,
     /// Whether volumes are guaranteed what the calibration allows; otherwise they only have limits.
     pub guarantee: bool,
     pub io: Io,
     pub cores: u16,
+}
+
+/// What the local store is told beside the data folder.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct LocalOptions {
+    /// The block device or file of the pool, if it is not in the data folder.
+    pub pool: Option<PathBuf>,
+    /// Where the key is that wraps the keys of encrypted volumes.
+    pub key_file: Option<PathBuf>,
+    /// The program that wraps and unwraps them instead.
+    pub key_command: Option<String>,
+}
+
+impl LocalOptions {
+    /// What the flags say; paths are made absolute.
+    pub fn of(arguments: &cli::LocalStore, store: &StoreKind) -> Result<Self, Failure> {
+        let cli::LocalStore { pool, key_file, key_command } = arguments;
+        let given = [
+            ("pool", pool.is_some()),
+            ("key-file", key_file.is_some()),
+            ("key-command", key_command.is_some()),
+        ];
+        if store.bytes != Bytes::Local
+            && let Some((flag, _)) = given.iter().find(|(_, is_given)| *is_given)
+        {
+            let message = format!("{flag}: the store \"{store}\" does not take it");
+            let hint = format!("leave out --{flag}, or serve with --store local");
+            return Err(Failure::new(message).exit(Exit::Usage).hint(hint));
+        }
+        if key_file.is_some() && key_command.is_some() {
+            let both = "key-file and key-command: name one of them";
+            return Err(Failure::new(both).exit(Exit::Usage));
+        }
+        let absolute = |path: &Option<PathBuf>| match path {
+            None => Ok(None),
+            Some(path) => std::path::absolute(path)
+                .map(Some)
+                .map_err(|error| Failure::new(format!("{}: {error}", path.display()))),
+        };
+        let (pool, key_file) = (absolute(pool)?, absolute(key_file)?);
+        Ok(Self { pool, key_file, key_command: key_command.clone() })
+    }
+
+    /// The keys, if there are any. From then on this process leaves no core dump.
+    pub fn keys(&self) -> Result<Option<Keys>, Failure> {
+        let keys = match (&self.key_file, &self.key_command) {
+            (Some(path), _) => Keys::from_file(path).map_err(failed)?,
+            (None, Some(command)) => Keys::Command(command.clone()),
+            (None, None) => return Ok(None),
+        };
+        set_dumpable_behavior(DumpableBehavior::NotDumpable)
+            .map_err(|error| Failure::new(format!("no way to forbid core dumps: {error}")))?;
+        Ok(Some(keys))
+    }
+
+    /// Opens the pool of a data folder.
+    fn open(&self, data_dir: &Path) -> Result<LocalPool, Failure> {
+        let keys = self.keys()?;
+        let pool = LocalPool::in_folder(data_dir, self.pool.as_deref()).map_err(failed)?;
+        Ok(match keys {
+            Some(keys) => pool.with_keys(keys),
+            None => pool,
+        })
+    }
 }
 
 /// The addresses of a running server.
@@ -93,7 +160,7 @@ impl Config {
             oversell: oversell(arguments)?,
             space_oversell: arguments.oversell_space,
             store: arguments.store,
-            pool: pool_device(arguments.pool.as_deref(), &arguments.store)?,
+            local: LocalOptions::of(&arguments.local, &arguments.store)?,
             calibrate: arguments.calibrate,
             guarantee: !arguments.no_guarantee,
             io: arguments.io,
@@ -143,18 +210,6 @@ fn exposed(what: &str, address: SocketAddr) -> Option<String> {
     })
 }
 
-/// The device of the pool: an absolute path, and only for the store that has one.
-pub fn pool_device(device: Option<&Path>, store: &StoreKind) -> Result<Option<PathBuf>, Failure> {
-    let Some(device) = device else { return Ok(None) };
-    if store.bytes != Bytes::Local {
-        let message = format!("pool: the store \"{store}\" has no pool");
-        let hint = "leave out --pool, or serve with --store local";
-        return Err(Failure::new(message).exit(Exit::Usage).hint(hint));
-    }
-    let path = std::path::absolute(device);
-    path.map(Some).map_err(|error| Failure::new(format!("{}: {error}", device.display())))
-}
-
 /// The figure of the two flags together.
 fn figure(arguments: &Serve) -> Result<Option<Figure>, Failure> {
     let usage = |message: String| Failure::new(message).exit(Exit::Usage);
@@ -199,7 +254,7 @@ pub fn run(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), Failure> {
     raise_open_files();
-    let (pool, _folder) = open_pool(&config.store, &config.data_dir, config.pool.as_deref())?;
+    let (pool, _folder) = open_pool(&config.store, &config.local, &config.data_dir)?;
     // Checked before the measurement, which takes seconds and would be useless if a port is in use.
     let addresses = [config.listen].into_iter().chain(config.nbd_listen.iter().copied());
     addresses.into_iter().try_for_each(may_listen)?;
@@ -329,11 +384,11 @@ fn share_device(engine: &Engine, model: &DeviceModel) -> Result<(), Failure> {
 /// The stores on disk have a lock of their own.
 pub fn open_pool(
     store: &StoreKind,
+    local: &LocalOptions,
     data_dir: &Path,
-    device: Option<&Path>,
 ) -> Result<(Arc<dyn Pool>, Option<Folder>), Failure> {
     let (pool, folder): (Arc<dyn Pool>, _) = match store.bytes {
-        Bytes::Local => (Arc::new(LocalPool::in_folder(data_dir, device).map_err(failed)?), None),
+        Bytes::Local => (Arc::new(local.open(data_dir)?), None),
         Bytes::Files => (Arc::new(FilePool::open(data_dir).map_err(failed)?), None),
         Bytes::Memory => {
             let folder = Folder::claim(data_dir, memory::KIND).map_err(failed)?;

@@ -84,7 +84,7 @@ pub fn at_start(
         return Ok(None);
     }
     let path = config.data_dir.join(FILE);
-    let place = config.pool.as_deref().unwrap_or(&config.data_dir);
+    let place = config.local.pool.as_deref().unwrap_or(&config.data_dir);
     let device = Identity::of_store(&config.store, place);
     if let Some(record) = Record::load(&path)? {
         match record.misfit(&config.store, &device) {

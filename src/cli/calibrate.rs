@@ -1,6 +1,6 @@
 //! The flags of `evenkeel calibrate`.
 
-use super::{Io, Output, StoreKind, store};
+use super::{Io, LocalStore, Output, StoreKind, store};
 use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
 
@@ -21,9 +21,8 @@ pub struct Calibrate {
     #[arg(value_parser = store)]
     pub store: StoreKind,
 
-    /// Where the pool of the store `local` is, as for `serve`.
-    #[arg(long, env = "EVENKEEL_POOL", value_name = "PATH")]
-    pub pool: Option<PathBuf>,
+    #[command(flatten)]
+    pub local: LocalStore,
 
     /// How to access the disk, as for `serve`.
     #[arg(long, env = "EVENKEEL_IO", default_value = "auto", value_name = "WAY")]

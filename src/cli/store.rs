@@ -1,8 +1,10 @@
 //! The value of `--store`: where the bytes of the volumes are stored, and the simulated device in
 //! front of them, if any. Parsing returns an error that names the wrong part.
 
+use clap::{Args, ValueHint};
 use evenkeel_store::faulty::setup::Setup;
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// Where the bytes of the volumes are stored.
@@ -18,6 +20,26 @@ impl StoreKind {
     pub fn has_device(&self) -> bool {
         self.bytes != Bytes::Memory || self.device.is_some()
     }
+}
+
+/// What the store `local` takes beside the data folder.
+#[derive(Args, Clone, PartialEq, Eq, Debug, Default)]
+pub struct LocalStore {
+    /// The block device or the file that holds the pool of the store `local`, if it is not the file
+    /// `pool` in the data folder. At the first start it must be empty.
+    #[arg(long, env = "EVENKEEL_POOL", value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub pool: Option<PathBuf>,
+
+    /// Encrypt new volumes of the store `local`. The file holds the key that wraps theirs: 64
+    /// hexadecimal digits, readable by its owner alone. Whoever loses it loses the volumes.
+    #[arg(long, env = "EVENKEEL_KEY_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub key_file: Option<PathBuf>,
+
+    /// Encrypt new volumes of the store `local`. The command wraps and unwraps their keys: it is
+    /// run by `sh` with `wrap` or `unwrap` as $1, gets hexadecimal digits on its standard input, and
+    /// answers with such on its standard output.
+    #[arg(long, env = "EVENKEEL_KEY_COMMAND", value_name = "COMMAND")]
+    pub key_command: Option<String>,
 }
 
 /// What holds the bytes.

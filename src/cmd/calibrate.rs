@@ -6,7 +6,7 @@ use crate::calibration::record::{FILE, Record};
 use crate::calibration::{self, Subject};
 use crate::cli::{Bytes, Calibrate};
 use crate::message::{self, Exit, Failure, Format};
-use crate::server;
+use crate::server::{self, LocalOptions};
 use evenkeel_core::qos::admission::LinearCost;
 use evenkeel_core::time::Duration;
 use evenkeel_engine::calibrate::{self, CalibrateError, Plan, VOLUME};
@@ -112,11 +112,11 @@ fn target(arguments: &Calibrate) -> Result<Target, Failure> {
     if is_foreign {
         return beside(arguments, &path);
     }
-    let device = server::pool_device(arguments.pool.as_deref(), &arguments.store)?;
-    let (pool, folder) = server::open_pool(&arguments.store, &path, device.as_deref())?;
+    let local = LocalOptions::of(&arguments.local, &arguments.store)?;
+    let (pool, folder) = server::open_pool(&arguments.store, &local, &path)?;
     Ok(Target {
         pool,
-        device: Identity::of_store(&arguments.store, device.as_deref().unwrap_or(&path)),
+        device: Identity::of_store(&arguments.store, local.pool.as_deref().unwrap_or(&path)),
         record: Some(path.join(FILE)),
         folder: path,
         scratch: None,
@@ -128,7 +128,7 @@ fn target(arguments: &Calibrate) -> Result<Target, Failure> {
 fn beside(arguments: &Calibrate, path: &Path) -> Result<Target, Failure> {
     only_disks(arguments, path)?;
     let scratch = path.join(SCRATCH);
-    let (pool, folder) = server::open_pool(&arguments.store, &scratch, None)?;
+    let (pool, folder) = server::open_pool(&arguments.store, &LocalOptions::default(), &scratch)?;
     let volumes = pool.list().map_err(failed)?;
     if let Some((id, _)) = volumes.iter().find(|(id, _)| *id != VOLUME) {
         let message = format!("{} holds volume {id}: it is a data folder", scratch.display());

@@ -5,7 +5,7 @@ use super::{folder_of_a_run, serve, volume};
 use crate::api::Client;
 use crate::cli::{CalibrateWhen, Demo, VolumeCreate, Wait};
 use crate::message::{self, Failure};
-use crate::server::{self, Addresses, Config};
+use crate::server::{self, Addresses, Config, LocalOptions};
 use evenkeel_control::{ModifyPolicy, SpaceOversell};
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
@@ -81,7 +81,7 @@ pub fn run(arguments: &Demo) -> Result<(), Failure> {
         // Its volumes are deleted with it, and write far less than their size.
         space_oversell: SpaceOversell::Unlimited,
         store: arguments.store,
-        pool: None,
+        local: LocalOptions::default(),
         // Its volumes only have limits; nothing is sold.
         calibrate: CalibrateWhen::Never,
         guarantee: true,

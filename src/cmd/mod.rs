@@ -20,6 +20,7 @@ mod progress;
 mod prove;
 pub mod serve;
 mod sim;
+mod store;
 mod top;
 mod volume;
 
@@ -35,6 +36,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Volume(arguments) => volume::run(&arguments),
         Verb::Host(arguments) => host::run(&arguments),
         Verb::Calibrate(arguments) => calibrate::run(&arguments),
+        Verb::Store(arguments) => store::run(&arguments),
         Verb::Top(arguments) => top::run(&arguments),
         Verb::Doctor(arguments) => doctor::run(&arguments),
         Verb::Sim(arguments) => sim::run(&arguments),

@@ -92,11 +92,29 @@ impl Folder {
         }
     }
 
+    /// Notes that the folder is that of another kind of store from now on.
+    ///
+    /// # Errors
+    /// When that cannot be written.
+    pub fn hand_over(self, store: &'static str) -> Result<(), StoreError> {
+        write_marker(&self.path, &self.path.join(MARKER), store)
+    }
+
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// The kind of store of a data folder; `None` if it is none, or of another format.
+#[must_use]
+pub fn kind_of(path: &Path) -> Option<String> {
+    let text = fs::read_to_string(path.join(MARKER)).ok()?;
+    if text == FORMAT_1_TEXT {
+        return path.join(FORMAT_1_VOLUMES).exists().then(|| crate::files::KIND.to_owned());
+    }
+    kind(&text).map(|(_, store)| store.to_owned())
 }
 
 /// Locks the marker and reads it.

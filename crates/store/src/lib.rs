@@ -31,6 +31,7 @@ pub mod files;
 pub mod folder;
 pub mod local;
 pub mod memory;
+pub mod migrate;
 
 use buffer::Buffer;
 use disk::{Disk, DiskDone};

@@ -29,6 +29,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// How a data folder's marker names this kind of store.
 pub const KIND: &str = "files";
 
+/// The folder of the files in the data folder.
+pub const VOLUMES: &str = "volumes";
+
 /// What the filesystem of the folder can do, found out by trying.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Abilities {
@@ -63,7 +66,7 @@ type OpenVolumes = Arc<Mutex<BTreeMap<VolumeId, FileIdentity>>>;
 /// A folder of volumes.
 #[derive(Debug)]
 pub struct FilePool {
-    _folder: Folder,
+    folder: Folder,
     volumes: PathBuf,
     abilities: Abilities,
     open: OpenVolumes,
@@ -77,14 +80,22 @@ impl FilePool {
     /// When the folder is not ours, in use, or cannot be written.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let folder = Folder::claim(path, KIND)?;
-        let volumes = path.join("volumes");
+        let volumes = path.join(VOLUMES);
         // Narrowed at every start: who can read a file here reads a volume, attached or not.
         std::fs::create_dir_all(&volumes)
             .and_then(|()| std::fs::set_permissions(&volumes, Permissions::from_mode(0o700)))
             .and_then(|()| folder::sync_folder(path))
             .map_err(|e| StoreError::io(format!("make the folder {}", volumes.display()), e))?;
         let abilities = probe(&volumes)?;
-        Ok(Self { _folder: folder, volumes, abilities, open: OpenVolumes::default() })
+        Ok(Self { folder, volumes, abilities, open: OpenVolumes::default() })
+    }
+
+    /// From now on the data folder is that of another kind of store.
+    ///
+    /// # Errors
+    /// When that cannot be noted.
+    pub fn hand_over(self, kind: &'static str) -> Result<(), StoreError> {
+        self.folder.hand_over(kind)
     }
 
     /// What the filesystem can do.

@@ -126,6 +126,14 @@ impl LocalPool {
     /// too short, another one, or older than the folder knows it.
     pub fn in_folder(path: &Path, device: Option<&Path>) -> Result<Self, StoreError> {
         let folder = Folder::claim(path, KIND)?;
+        Ok(Self::in_claimed_folder(path, device)?.holding(folder))
+    }
+
+    /// The same in a folder that is claimed already, and stays so while the pool is open.
+    ///
+    /// # Errors
+    /// As [`Self::in_folder`].
+    pub fn in_claimed_folder(path: &Path, device: Option<&Path>) -> Result<Self, StoreError> {
         let noted = Note::read(path)?;
         let mut note = match noted {
             Some(note) => note,
@@ -151,7 +159,7 @@ impl LocalPool {
         let pool = Self::open(Arc::new(device), Bounds::default())?.with_clerk()?;
         note.session = superblock.session + 1;
         note.write(path)?;
-        Ok(pool.holding(folder))
+        Ok(pool)
     }
 }
 
@@ -190,6 +198,23 @@ impl Note {
     }
 }
 
+/// Overwrites the beginning of a device, where whoever looks for a file system, a partition table or
+/// a pool finds it, and its end.
+///
+/// # Errors
+/// When it cannot be opened or written.
+pub fn wipe(place: &Path) -> Result<(), StoreError> {
+    let device = open_device(place, false)?;
+    let zeroes = vec![0; CHUNK_BYTES as usize];
+    let size = device.size().map_err(failed("look at", place))? / BLOCK_BYTES as u64;
+    let last = (size * BLOCK_BYTES as u64).saturating_sub(CHUNK_BYTES);
+    let wiped = match size {
+        0 => Ok(()),
+        _ => device.write(0, &zeroes).and_then(|()| device.write(last, &zeroes)),
+    };
+    wiped.and_then(|()| device.sync()).map_err(failed("wipe", place))
+}
+
 fn failed<'a>(doing: &'a str, place: &'a Path) -> impl FnOnce(io::Error) -> StoreError + 'a {
     move |error| StoreError::io(format!("{doing} {}", place.display()), error)
 }
@@ -215,20 +240,52 @@ fn make(device: &FileDevice, identity: u128) -> Result<(), StoreError> {
     }
     let bytes = bytes_max(device).map_err(failed("look at the space for", device.path()))?;
     match LocalPool::init(device, &Layout::for_bytes(identity, bytes)) {
-        Err(StoreError::NotEmpty { path, found }) => Err(StoreError::NotPool {
-            path,
-            why: match Superblock::decode(&block) {
+        Err(StoreError::NotEmpty { path, found }) => {
+            let why = match Superblock::decode(&block) {
                 Ok(_) | Err(SuperblockError::Version(_) | SuperblockError::Features(_)) => {
                     "holds the pool of another data folder; name that folder, or put its file \
                      POOL into this one"
                         .to_owned()
                 }
-                _ => format!("is not empty ({found}); name an empty device or file"),
-            },
-        }),
+                _ => {
+                    let found = kind_of(device).map_err(failed("read", &path))?.unwrap_or(found);
+                    format!(
+                        "is not empty ({found}); name an empty device or file, or overwrite it \
+                         with: evenkeel store init --force"
+                    )
+                }
+            };
+            Err(StoreError::NotPool { path, why })
+        }
         made => made,
     }
 }
+
+/// What a device holds, if it is one of the things that are found on disks.
+fn kind_of(device: &dyn Device) -> io::Result<Option<String>> {
+    let mut bytes = vec![0; CHUNK_BYTES as usize];
+    device.read(0, &mut bytes)?;
+    let found = SIGNS.iter().find(|(_, at, sign)| bytes[*at..].starts_with(sign));
+    Ok(found.map(|(name, ..)| (*name).to_owned()))
+}
+
+/// What stands where, of the things that are found on disks. A protective MBR has the sign of one,
+/// and a FAT the same at the same place: the more particular comes first.
+const SIGNS: [(&str, usize, &[u8]); 13] = [
+    ("an XFS file system", 0, b"XFSB"),
+    ("an ext2, ext3 or ext4 file system", 0x438, &[0x53, 0xef]),
+    ("a btrfs file system", 0x1_0040, b"_BHRfS_M"),
+    ("a LUKS container", 0, b"LUKS\xba\xbe"),
+    ("an LVM physical volume", 0x200, b"LABELONE"),
+    ("swap space", 0xff6, b"SWAPSPACE2"),
+    ("a member of a Linux RAID", 0x1000, &[0xfc, 0x4e, 0x2b, 0xa9]),
+    ("an NTFS file system", 3, b"NTFS"),
+    ("a FAT file system", 0x52, b"FAT32"),
+    ("a bcachefs or bcache device", 0x1018, &[0xc6, 0x85, 0x73, 0xf6, 0x4e, 0x1a, 0x45, 0xca]),
+    ("a qcow2 image", 0, b"QFI\xfb"),
+    ("a GPT partition table", 0x200, b"EFI PART"),
+    ("a partition table", 0x1fe, &[0x55, 0xaa]),
+];
 
 #[cfg(test)]
 mod tests {
@@ -313,9 +370,16 @@ mod tests {
         let device = parent.path().join("disk");
         fs::write(&device, vec![0x53; 4_096]).unwrap();
         let data = parent.path().join("data");
-        assert!(refused(&data, Some(&device)).contains("is not empty"));
+        assert!(refused(&data, Some(&device)).contains("is not empty (byte 0 is 0x53)"));
+        let mut ext4 = vec![0; 4_096];
+        ext4[0x438..0x43a].copy_from_slice(&[0x53, 0xef]);
+        fs::write(&device, ext4).unwrap();
+        let found = refused(&data, Some(&device));
+        assert!(found.contains("(an ext2, ext3 or ext4 file system)"), "{found}");
         drop(LocalPool::in_folder(&parent.path().join("other"), None).unwrap());
         let theirs = parent.path().join("other").join(FILE);
         assert!(refused(&data, Some(&theirs)).contains("of another data folder"));
+        wipe(&device).unwrap();
+        drop(LocalPool::in_folder(&data, Some(&device)).unwrap());
     }
 }

@@ -111,7 +111,7 @@ pub struct LocalPool {
     shared: Arc<Shared>,
     clerk: Option<SyncSender<Ask>>,
     /// The lock of the data folder.
-    folder: Option<Arc<Folder>>,
+    _folder: Option<Arc<Folder>>,
 }
 
 impl LocalPool {
@@ -188,7 +188,7 @@ impl LocalPool {
         let (state, open, mail) = (Mutex::new(state), Mutex::default(), Mutex::default());
         let keys = OnceLock::new();
         let shared = Arc::new(Shared { device, bounds, keys, state, open, mail });
-        let pool = Self { shared, clerk: None, folder: None };
+        let pool = Self { shared, clerk: None, _folder: None };
         pool.finish()?;
         Ok(pool)
     }
@@ -228,7 +228,7 @@ impl LocalPool {
     /// The data folder is locked as long as this pool is open.
     #[must_use]
     pub fn holding(self, folder: Folder) -> Self {
-        Self { folder: Some(Arc::new(folder)), ..self }
+        Self { _folder: Some(Arc::new(folder)), ..self }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

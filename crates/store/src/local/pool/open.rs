@@ -12,10 +12,13 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// Chunks that a volume has got: their indexes and numbers.
+type Given = Vec<(u32, u32)>;
+
 /// What a volume asks.
 #[derive(Debug)]
 pub(super) enum Ask {
-    Chunks { node: u32, count: usize, answer: Arc<Answer<Vec<(u32, u32)>>> },
+    Chunks { node: u32, count: usize, answer: Arc<Answer<Given>> },
     Note { note: Note, answer: Arc<Answer<bool>> },
 }
 
@@ -60,8 +63,8 @@ pub(super) struct PoolTables {
     node: u32,
     /// Who answers; without it, asking waits for the answer.
     clerk: Option<SyncSender<Ask>>,
-    chunks: Option<Arc<Answer<Vec<(u32, u32)>>>>,
-    given: Vec<(u32, u32)>,
+    chunks: Option<Arc<Answer<Given>>>,
+    given: Given,
     note: Option<Arc<Answer<bool>>>,
     is_noted: bool,
 }
