@@ -1,7 +1,7 @@
 //! The local store beside the file below it: the same requests on one io_uring, through the store
 //! and straight at a file of the same size, in turn; medians of the rounds, as a ratio.
 //!
-//! `cargo bench -p evenkeel-store --bench local [-- FOLDER]` writes two files of some 1.5 GiB into
+//! `cargo bench -p evenkeel-store --bench local [-- FOLDER]` writes three files of some 1.5 GiB into
 //! the folder (the system's temporary one by default), and removes them.
 
 use evenkeel_core::ids::VolumeId;
@@ -13,13 +13,14 @@ use evenkeel_store::buffer::Buffer;
 use evenkeel_store::clock;
 use evenkeel_store::disk::{Disk, DiskAction, DiskDone, DiskOp};
 use evenkeel_store::local::device::{Device, FileDevice};
+use evenkeel_store::local::keys::Keys;
 use evenkeel_store::local::pool::{Layout, LocalPool};
 use evenkeel_store::local::volume::Bounds;
 use evenkeel_store::{Pool, Store, Submission};
 use io_uring::IoUring;
 use std::error::Error;
 use std::os::fd::RawFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Bytes of the volume, and of the file beside it.
@@ -195,6 +196,21 @@ struct Stored {
     store: Box<dyn Store>,
 }
 
+impl Stored {
+    /// A volume in a pool of its own.
+    fn new(file: &Path, keys: Option<Keys>) -> Result<Self, Box<dyn Error>> {
+        let device: Arc<dyn Device> = Arc::new(FileDevice::open(file, false)?);
+        LocalPool::init(device.as_ref(), &Layout::for_bytes(0x5eed_5eed, 2 * SIZE))?;
+        let mut pool = LocalPool::open(device, Bounds::default())?;
+        if let Some(keys) = keys {
+            pool = pool.with_keys(keys);
+        }
+        let (id, size) = (VolumeId::from_bits(1), ByteCount(SIZE));
+        pool.create(id, size)?;
+        Ok(Self { ring: Ring::new()?, store: pool.open(id, size)? })
+    }
+}
+
 impl Side for Stored {
     fn submit(&mut self, operation: Operation, offset: u64, buffer: Option<Buffer>, length: u32) {
         let submission = Submission { ticket: 0, operation, offset, length, buffer };
@@ -264,19 +280,14 @@ fn measure(side: &mut dyn Side, load: Load, seed: u64) -> Result<f64, Box<dyn Er
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = std::env::args().skip(1).find(|word| !word.starts_with('-'));
     let folder = folder.map_or_else(std::env::temp_dir, PathBuf::from);
-    let (raw, pooled) =
-        (tempfile::NamedTempFile::new_in(&folder)?, tempfile::NamedTempFile::new_in(&folder)?);
+    let file = || tempfile::NamedTempFile::new_in(&folder);
+    let (raw, plain, encrypted) = (file()?, file()?, file()?);
     let raw_device = FileDevice::open(raw.path(), false)?;
     raw_device.grow(SIZE)?;
-    let pool_device: Arc<dyn Device> = Arc::new(FileDevice::open(pooled.path(), false)?);
-    let layout = Layout::for_bytes(0x5eed_5eed, 2 * SIZE);
-    LocalPool::init(pool_device.as_ref(), &layout)?;
-    let pool = LocalPool::open(pool_device, Bounds::default())?;
-    let (id, size) = (VolumeId::from_bits(1), ByteCount(SIZE));
-    pool.create(id, size)?;
-    let mut sides: [Box<dyn Side>; 2] = [
+    let mut sides: [Box<dyn Side>; 3] = [
         Box::new(Raw { ring: Ring::new()?, fd: raw_device.fd() }),
-        Box::new(Stored { ring: Ring::new()?, store: pool.open(id, size)? }),
+        Box::new(Stored::new(plain.path(), None)?),
+        Box::new(Stored::new(encrypted.path(), Some(Keys::Command("cat".to_owned())))?),
     ];
     for side in &mut sides {
         // Twice: the pool's file has had all its blocks then, too.
@@ -285,10 +296,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     println!(
-        "| load | raw file, requests a second | local store | ratio |\n| --- | ---: | ---: | ---: |"
+        "| load | raw file, requests a second | local store | ratio | encrypted | ratio |\n\
+         | --- | ---: | ---: | ---: | ---: | ---: |"
     );
     for load in LOADS {
-        let mut rates = [Vec::new(), Vec::new()];
+        let mut rates = [Vec::new(), Vec::new(), Vec::new()];
         for round in 0..ROUNDS as u64 {
             for (rates, side) in rates.iter_mut().zip(&mut sides) {
                 rates.push(measure(side.as_mut(), load, round)?);
@@ -298,9 +310,11 @@ fn main() -> Result<(), Box<dyn Error>> {
             rates.sort_unstable_by(f64::total_cmp);
             rates[rates.len() / 2]
         };
-        let [raw, stored] = &mut rates;
-        let (raw, stored) = (median(raw), median(stored));
-        println!("| {} | {raw:.0} | {stored:.0} | {:.2} |", load.name, stored / raw);
+        let [raw, plain, encrypted] = rates.each_mut().map(median);
+        let (name, of_plain, of_encrypted) = (load.name, plain / raw, encrypted / raw);
+        println!(
+            "| {name} | {raw:.0} | {plain:.0} | {of_plain:.2} | {encrypted:.0} | {of_encrypted:.2} |"
+        );
     }
     Ok(())
 }
