@@ -360,8 +360,11 @@ pub struct Identity {
     pub generation: u64,
 }
 
+/// Snapshots that an anchor may name: so many that one log block says of all that they exist.
+pub const ANCHOR_SNAPSHOTS: usize = 240;
+
 /// Where a volume's trees are, and where its log begins.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Anchor {
     /// Whose it is.
     pub identity: Identity,
@@ -381,11 +384,20 @@ pub struct Anchor {
     pub epoch: u64,
     /// The node that is being given back, and the map leaf that comes next; node 0 is none.
     pub reclaim: (u32, u64),
-    /// The session in which it was written.
+    /// The session of the log block before: none of an earlier one follows.
     pub session: u64,
+    /// Snapshots that have this map: the node table learns it next. At most [`ANCHOR_SNAPSHOTS`].
+    pub snapshots: Vec<u32>,
 }
 
 impl Anchor {
+    /// The map, as a snapshot has it.
+    #[must_use]
+    pub const fn root(&self) -> SnapshotRoot {
+        let ((map, height), checkpoint) = (self.map, self.checkpoint);
+        SnapshotRoot { map, height, checkpoint, data_blocks: self.data_blocks }
+    }
+
     /// Its block.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -396,7 +408,9 @@ impl Anchor {
         // Heights are 6 at most.
         writer.u16(self.map.1 as u16).u16(self.space.1 as u16);
         writer.u32(self.log).u64(self.sequence).u64(self.data_blocks);
-        writer.u64(self.epoch).u32(self.reclaim.0).u32(0).u64(self.reclaim.1).u64(self.session);
+        writer.u64(self.epoch).u32(self.reclaim.0).u32(self.snapshots.len() as u32);
+        writer.u64(self.reclaim.1).u64(self.session);
+        self.snapshots.iter().for_each(|&node| _ = writer.u32(node));
         let sum = checksum(&bytes[12..]);
         bytes[8..12].copy_from_slice(&sum.to_le_bytes());
         bytes
@@ -415,7 +429,7 @@ impl Anchor {
         let checkpoint = reader.u64();
         let (map, space) = (reader.u64(), reader.u64());
         let (map_height, space_height) = (u32::from(reader.u16()), u32::from(reader.u16()));
-        let anchor = Self {
+        let mut anchor = Self {
             identity,
             checkpoint,
             map: (Pointer::from_bits(map), map_height),
@@ -424,13 +438,12 @@ impl Anchor {
             sequence: reader.u64(),
             data_blocks: reader.u64(),
             epoch: reader.u64(),
-            reclaim: {
-                let node = reader.u32();
-                reader.u32();
-                (node, reader.u64())
-            },
-            session: reader.u64(),
+            reclaim: (reader.u32(), 0),
+            session: 0,
+            snapshots: vec![0; (reader.u32() as usize).min(ANCHOR_SNAPSHOTS)],
         };
+        (anchor.reclaim.1, anchor.session) = (reader.u64(), reader.u64());
+        anchor.snapshots.fill_with(|| reader.u32());
         (found == identity).then_some(anchor)
     }
 }
@@ -639,13 +652,15 @@ mod tests {
             epoch: 2,
             reclaim: (8, 77),
             session: 0x0001_0000_0002,
+            snapshots: vec![5, 6],
         };
         let bytes = anchor.encode();
         assert_eq!(
-            hex(&bytes[..104]),
-            "45564b414e43485236c8078107000000efcdab89674523010300000000000000\
+            hex(&bytes[..112]),
+            "45564b414e434852c2f84ab707000000efcdab89674523010300000000000000\
              00030000ddccbbaa010300004433221102000000020400006300000000000000\
-             d204000000000000020000000000000008000000000000004d000000000000000200000001000000"
+             d204000000000000020000000000000008000000020000004d000000000000000200000001000000\
+             0500000006000000"
         );
         assert_eq!(Anchor::decode(&bytes, IDENTITY), Some(anchor));
         let foreign = Identity { generation: 1, ..IDENTITY };

@@ -91,6 +91,12 @@ pub struct Space {
     unknown: usize,
     /// The number of the checkpoint of the latest snapshot; 0 before the first.
     epoch: u64,
+    /// Blocks that are not frozen any more, which no checkpoint has recorded yet. After a crash they
+    /// are frozen again, and whoever gives back the snapshot comes by them once more: until it is
+    /// recorded they are not used for anything else.
+    thawed: BTreeMap<u32, Bits>,
+    /// Those of them that the volume has replaced.
+    late: Vec<Run>,
 }
 
 /// The bits of blocks `from..to` in one word of a chunk.
@@ -153,6 +159,8 @@ impl Space {
             known: Vec::new(),
             unknown: 0,
             epoch,
+            thawed: BTreeMap::new(),
+            late: Vec::new(),
         };
         for (index, chunk) in (0..).zip(chunks) {
             if chunk != 0 {
@@ -490,7 +498,8 @@ impl Space {
     }
 
     /// Blocks that the volume has replaced are not in use any more, but stay busy until
-    /// [`Self::release`]. Those that are frozen stay as they are. The ones that are not.
+    /// [`Self::release`]. Those that are frozen stay as they are. The ones that are not, but for
+    /// those that [`Self::take_late`] will name.
     ///
     /// # Errors
     /// As [`Self::prepare`].
@@ -499,14 +508,19 @@ impl Space {
         let mut retired = Vec::new();
         for (index, from, to) in self.parts(run) {
             let (_, frozen) = self.at_rest(index)?;
-            let is_frozen = |block: u32| frozen[block as usize / 64] >> (block % 64) & 1 == 1;
+            let thawed = self.thawed.get(&index).copied().unwrap_or_default();
+            let is_in =
+                |bits: &Bits, block: u32| bits[block as usize / 64] >> (block % 64) & 1 == 1;
+            let state = |block| (is_in(&frozen, block), is_in(&thawed, block));
             let mut at = from;
             while at < to {
-                let end = (at..to).find(|&block| is_frozen(block) != is_frozen(at)).unwrap_or(to);
-                if !is_frozen(at) {
+                let end = (at..to).find(|&block| state(block) != state(at)).unwrap_or(to);
+                let (is_frozen, is_thawed) = state(at);
+                if !is_frozen {
                     self.give_back(index, at, end)?;
                     let block = self.chunks[index as usize] * CHUNK_BLOCKS + at;
-                    retired.push(Run { block, count: end - at });
+                    let list = if is_thawed { &mut self.late } else { &mut retired };
+                    list.push(Run { block, count: end - at });
                 }
                 at = end;
             }
@@ -535,8 +549,21 @@ impl Space {
         self.prepare(run)?;
         for (index, from, to) in self.parts(run) {
             self.change(index, from, to, Change::Thaw)?;
+            let bits = self.thawed.entry(index).or_default();
+            (0..).zip(bits).for_each(|(word, bits)| *bits |= mask(word, from, to));
         }
         Ok(())
+    }
+
+    /// A checkpoint has recorded what was thawed.
+    pub fn thaws_recorded(&mut self) {
+        self.thawed.clear();
+    }
+
+    /// Blocks that were thawed, and retired before that was recorded: the checkpoint that is frozen
+    /// now, and that records both, releases them when it is complete.
+    pub fn take_late(&mut self) -> Vec<Run> {
+        std::mem::take(&mut self.late)
     }
 
     fn give_back(&mut self, index: u32, from: u32, to: u32) -> Result<(), Missing> {

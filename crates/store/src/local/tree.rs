@@ -63,6 +63,8 @@ pub struct Tree {
     dirty: BTreeSet<u64>,
     /// Leaves in memory, in the order in which the clock looks at them.
     clock: VecDeque<u64>,
+    /// The checkpoint that was frozen last, and how many leaves it writes.
+    frozen: (u64, usize),
 }
 
 impl Node {
@@ -95,8 +97,9 @@ pub const fn height_for(leaves: u64) -> u32 {
 impl Tree {
     /// The tree with this root; none of it is in memory.
     #[must_use]
-    pub const fn new(height: u32, root: Pointer) -> Self {
-        Self { height, root, top: None, dirty: BTreeSet::new(), clock: VecDeque::new() }
+    pub fn new(height: u32, root: Pointer) -> Self {
+        let (dirty, clock) = (BTreeSet::new(), VecDeque::new());
+        Self { height, root, top: None, dirty, clock, frozen: (0, 0) }
     }
 
     /// The level of the root.
@@ -121,6 +124,14 @@ impl Tree {
     #[must_use]
     pub fn leaves_in_memory(&self) -> usize {
         self.clock.len()
+    }
+
+    /// Leaves that stay in memory until a checkpoint later than `completed` has written them: at
+    /// most so many.
+    #[must_use]
+    pub fn unwritten_leaves(&self, completed: u64) -> usize {
+        let (by, count) = self.frozen;
+        self.dirty.len() + if by > completed { count } else { 0 }
     }
 
     /// Makes room for so many leaves: the root becomes an entry of a higher one.
@@ -355,6 +366,7 @@ impl Tree {
         let dirty = std::mem::take(&mut self.dirty);
         let mut frozen = Vec::new();
         let leaves: Vec<u64> = dirty.into_iter().collect();
+        self.frozen = (by, leaves.len());
         if let (Some(top), false) = (&mut self.top, leaves.is_empty()) {
             self.root = freeze(top, self.height, &leaves, blocks, by, &mut frozen);
         }

@@ -281,7 +281,9 @@ impl LocalPool {
             drop(state);
             return self.tend(parent);
         }
-        self.shared.open().insert(number);
+        if !self.shared.open().insert(number) {
+            return Err(StoreError::Open { id: VolumeId::from_bits(node.id) });
+        }
         let closed = Closed { shared: Arc::clone(&self.shared), node: number };
         let mut open = self.open_node(number, node, closed, None)?;
         open.volume.drop_all_now().map_err(self.io(doing()))?;
@@ -357,7 +359,13 @@ impl LocalPool {
             name: VolumeId::from_bits(node.id).to_string(),
         })?;
         self.strike_unmade(number)?;
-        self.shared.want_reclaim(&self.state(), number);
+        let mut state = self.state();
+        match volume.reclaim_begun() {
+            Some(node) => state.begun.insert(number, node),
+            None => state.begun.remove(&number),
+        };
+        self.shared.ask_reclaim_anew(&state, number);
+        drop(state);
         Ok(OpenVolume { volume, _closed: closed })
     }
 

@@ -12,13 +12,13 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Chunks that a volume has got: their indexes and numbers.
-type Given = Vec<(u32, u32)>;
+/// Indexes and numbers of chunks.
+type Chunks = Vec<(u32, u32)>;
 
 /// What a volume asks.
 #[derive(Debug)]
 pub(super) enum Ask {
-    Chunks { node: u32, count: usize, answer: Arc<Answer<Given>> },
+    Chunks { node: u32, count: usize, answer: Arc<Answer<Chunks>> },
     Note { note: Note, answer: Arc<Answer<bool>> },
 }
 
@@ -63,8 +63,8 @@ pub(super) struct PoolTables {
     node: u32,
     /// Who answers; without it, asking waits for the answer.
     clerk: Option<SyncSender<Ask>>,
-    chunks: Option<Arc<Answer<Given>>>,
-    given: Given,
+    chunks: Option<Arc<Answer<Chunks>>>,
+    given: Chunks,
     note: Option<Arc<Answer<bool>>>,
     is_noted: bool,
 }

@@ -60,7 +60,8 @@ impl Shared {
     fn note_made(&self, nodes: &[u32], root: SnapshotRoot) -> io::Result<()> {
         let mut state = self.state();
         let made = |number: &u32| {
-            let node = *state.all.get(number)?;
+            // One whose map is known has it already: it is noted once more after a crash.
+            let node = *state.all.get(number).filter(|node| node.root.checkpoint == 0)?;
             let kind = match node.kind {
                 NodeKind::SnapshotPending => NodeKind::Snapshot,
                 kind => kind,
@@ -82,6 +83,18 @@ impl Shared {
         self.mail().reclaiming.remove(&volume);
         self.want_reclaim(&state, volume);
         Ok(())
+    }
+
+    /// A volume was opened. What was wanted of it before that may name maps that were not made yet,
+    /// or another snapshot than the one that it has begun with.
+    pub(super) fn ask_reclaim_anew(&self, state: &super::state::State, volume: u32) {
+        let mut mail = self.mail();
+        mail.reclaiming.remove(&volume);
+        if let Some(tasks) = mail.tasks.get_mut(&volume) {
+            tasks.retain(|task| !matches!(task, Task::Reclaim(_)));
+        }
+        drop(mail);
+        self.want_reclaim(state, volume);
     }
 
     /// Asks a volume to give back the blocks of its next deleted snapshot, if there is one.
@@ -401,7 +414,7 @@ impl Drop for SnapshotReader {
             }
         }
         drop(state);
-        // If its blocks cannot be given back now, they are when the pool is opened.
+        // If its blocks cannot be given back now, they are when the volume is opened.
         let _ = self.pool.tend(self.volume);
     }
 }

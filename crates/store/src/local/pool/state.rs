@@ -25,6 +25,9 @@ pub(super) struct State {
     pub free: BTreeSet<u32>,
     /// Readers of snapshots.
     pub readers: BTreeMap<u32, u32>,
+    /// The deleted snapshot that each volume had begun to give back when it was opened: it is the
+    /// first to be gone on with, since what is left of it is no neighbour to compare another with.
+    pub begun: BTreeMap<u32, u32>,
     /// Openings of volumes since the pool was opened.
     openings: u32,
 }
@@ -49,6 +52,7 @@ impl State {
             owned: BTreeMap::new(),
             free: BTreeSet::new(),
             readers: BTreeMap::new(),
+            begun: BTreeMap::new(),
             openings: 0,
         };
         for number in 1..superblock.node_sectors {
@@ -254,7 +258,12 @@ impl State {
         let is_doomed = |(number, node): &(u32, Node)| {
             node.kind == NodeKind::SnapshotDeleted && !self.is_pinned(*number)
         };
-        let at = with_root.iter().position(|entry| is_doomed(entry))?;
+        let begun = self.begun.get(&volume);
+        let has_begun = |entry: &&(u32, Node)| Some(&entry.0) == begun && is_doomed(entry);
+        let at = with_root
+            .iter()
+            .position(has_begun)
+            .or_else(|| with_root.iter().position(|entry| is_doomed(entry)))?;
         let root = |at: usize| with_root.get(at).map(|(_, node)| node.root);
         let (number, node) = with_root[at];
         let older = at.checked_sub(1).and_then(root);

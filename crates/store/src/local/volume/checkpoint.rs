@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!   Idle -> Preparing (takes blocks) -> Writing (pages) -> Logged (waits for the log)
-//!        -> Synced -> Named (snapshots are noted) -> First (anchor, copy 1) -> Anchored (flush)
-//!        -> Second (copy 2) -> Idle
+//!        -> Synced -> First (anchor, copy 1) -> Anchored (flush) -> Second (copy 2)
+//!        -> Named (snapshots are noted) -> Idle
 //! ```
 
 use super::commit::COMMIT_BYTES;
@@ -30,10 +30,10 @@ enum Stage {
     Writing,
     Logged,
     Synced,
-    Named,
     First,
     Anchored,
     Second,
+    Named,
 }
 
 /// See the module's text.
@@ -157,7 +157,10 @@ impl Volume {
             return self.begin_commit(disk);
         }
         match self.take_blocks() {
-            Ok(()) => self.freeze(disk),
+            Ok(()) => {
+                self.freeze(disk);
+                self.go_on_with_held(disk);
+            }
             Err(Unready::Page(page)) => self.wait_for_space(page, disk),
             Err(Unready::Chunk) if self.is_full => self.fail(),
             Err(Unready::Chunk) => self.ask_for_chunks(disk),
@@ -233,6 +236,7 @@ impl Volume {
         if let Some(reclaim) = &mut self.reclaim {
             self.checkpoint.released.append(&mut reclaim.freed);
         }
+        self.checkpoint.released.append(&mut self.space.take_late());
         self.freeze_snapshots(number);
         self.seal(disk);
         debug_assert!(self.batch.is_empty(), "a batch is sealed whole");
@@ -248,8 +252,10 @@ impl Volume {
             sequence: self.log.sequence,
             data_blocks: self.data_blocks,
             epoch: self.space.epoch(),
-            reclaim: self.reclaim.as_ref().map_or((0, 0), Reclaim::position),
+            // One that an earlier opening has begun, and that is not asked for yet, stays begun.
+            reclaim: self.reclaim.as_ref().map_or(self.reclaim_at, Reclaim::position),
             session: self.session,
+            snapshots: self.checkpoint.snapshots.clone(),
         });
         self.log.blocks = 0;
         self.checkpoint.stage = Stage::Writing;
@@ -299,25 +305,24 @@ impl Volume {
                 self.write_pages(disk);
             }
             _ if result.is_err() => self.fail_checkpoint(),
-            Stage::Synced => {
-                self.checkpoint.stage = Stage::Named;
-                self.name_snapshots(disk);
-            }
-            Stage::Named => {}
+            Stage::Synced => self.write_anchor(0, Stage::First, disk),
             Stage::First => {
                 self.checkpoint.stage = Stage::Anchored;
                 self.sync_op(Purpose::Checkpoint, disk);
             }
             Stage::Anchored => self.write_anchor(1, Stage::Second, disk),
-            Stage::Second => self.complete_checkpoint(disk),
-            Stage::Idle | Stage::Preparing | Stage::Logged => {}
+            Stage::Second => {
+                self.checkpoint.stage = Stage::Named;
+                self.name_snapshots(disk);
+            }
+            Stage::Idle | Stage::Preparing | Stage::Logged | Stage::Named => {}
         }
     }
 
     /// The snapshots of this checkpoint are noted.
     pub(super) fn snapshots_named(&mut self, is_done: bool, disk: &mut dyn Disk) {
         match is_done && !self.has_failed {
-            true => self.write_anchor(0, Stage::First, disk),
+            true => self.complete_checkpoint(disk),
             false => self.fail_checkpoint(),
         }
     }
@@ -335,6 +340,7 @@ impl Volume {
         self.checkpoint.stage = Stage::Idle;
         self.checkpoint.completed += 1;
         self.checkpoint.retired.clear();
+        self.space.thaws_recorded();
         for run in std::mem::take(&mut self.checkpoint.released) {
             self.space.release(run);
         }

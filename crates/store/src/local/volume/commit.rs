@@ -396,8 +396,12 @@ impl Volume {
     /// Whether what the batch holds certainly fits the present chunk of the log.
     pub(super) fn fits_present_chunk(&self) -> bool {
         // A record may leave half a block empty.
-        let blocks = 2 * self.batch.bytes() / (BLOCK_BYTES - LOG_HEADER_BYTES) + 2;
-        self.batch.is_empty() || blocks < self.log.left() as usize
+        let of_records = 2 * self.batch.bytes() / (BLOCK_BYTES - LOG_HEADER_BYTES) + 2;
+        let of_records = if self.batch.is_empty() { 0 } else { of_records };
+        // What says that there are snapshots, unless it is in the log already.
+        let names = !self.wanted_snapshots.is_empty() && !self.is_replaying;
+        let blocks = of_records + if names { 2 } else { 0 };
+        blocks == 0 || blocks < self.log.left() as usize
     }
 
     /// Writes the log block that says that everything is durable.
@@ -423,6 +427,15 @@ impl Volume {
     pub(super) fn seal(&mut self, disk: &mut dyn Disk) {
         self.commit.is_wanted = false;
         let mut blocks: Vec<(u32, Vec<u8>)> = Vec::new();
+        // A checkpoint waits for the next chunk: the present one is filled up.
+        let chunk = self.log.next / CHUNK_BLOCKS;
+        while self.batch.is_empty()
+            && self.checkpoint.is_preparing()
+            && self.log.next / CHUNK_BLOCKS == chunk
+            && !self.fits_present_chunk()
+        {
+            blocks.push(self.next_log_block(&[]));
+        }
         while !self.batch.is_empty() && blocks.len() < COMMIT_BLOCKS_MAX {
             let records = self.batch.take_block();
             blocks.push(self.next_log_block(&records));

@@ -219,7 +219,7 @@ struct Op {
 pub struct Volume {
     device: Arc<dyn Device>,
     identity: Identity,
-    /// The number of this opening.
+    /// The number of this opening; while the log is replayed, that of the block it has come to.
     session: u64,
     size: ByteCount,
     bounds: Bounds,
@@ -230,12 +230,16 @@ pub struct Volume {
     tables: Box<dyn Tables>,
     /// Snapshots that the pool wants.
     wanted_snapshots: Vec<u32>,
-    /// The latest that was made since the volume was opened, unless it is gone.
-    latest_snapshot: Option<SnapshotRoot>,
+    /// Changes that came while one is wanted: they are begun when it is frozen.
+    held: Vec<usize>,
+    /// Those that were made since the volume was opened, from the oldest to the newest.
+    made_snapshots: Vec<SnapshotRoot>,
     /// What gives back the blocks of a deleted snapshot.
     reclaim: Option<Reclaim>,
     /// What the last complete checkpoint says of it: the node, and the leaf that comes next.
     reclaim_at: (u32, u64),
+    /// The deleted snapshot that comes next.
+    next_doomed: Option<Doomed>,
     /// What the pool is noting.
     noting: Noting,
     /// An answer of the pool's is waited for.
@@ -284,13 +288,13 @@ impl Volume {
         place: (u32, Vec<u32>),
         size: ByteCount,
         tables: Box<dyn Tables>,
-        (bounds, session): (Bounds, u64),
+        bounds: Bounds,
     ) -> Self {
         let (home, owned) = place;
         Self {
             device,
             identity: anchor.identity,
-            session,
+            session: anchor.session,
             size,
             bounds,
             home,
@@ -298,9 +302,11 @@ impl Volume {
             space: Space::new(anchor.space.1, anchor.space.0, anchor.epoch, owned),
             tables,
             wanted_snapshots: Vec::new(),
-            latest_snapshot: None,
+            held: Vec::new(),
+            made_snapshots: Vec::new(),
             reclaim: None,
             reclaim_at: anchor.reclaim,
+            next_doomed: None,
             noting: Noting::Nothing,
             is_asking: false,
             is_full: false,
@@ -329,6 +335,13 @@ impl Volume {
     #[must_use]
     pub fn damage(&self) -> Damage {
         self.damage
+    }
+
+    /// The deleted snapshot whose blocks were being given back when the volume was left: it goes
+    /// on with that one, before any other.
+    #[must_use]
+    pub fn reclaim_begun(&self) -> Option<u32> {
+        Some(self.reclaim_at.0).filter(|node| *node != 0)
     }
 
     /// Blocks of 4 KiB that the volume's data has.
@@ -623,6 +636,9 @@ impl Volume {
         for request in std::mem::take(&mut self.stalled) {
             self.abandon(request, Failure::Io);
         }
+        for request in std::mem::take(&mut self.held) {
+            self.abandon(request, Failure::Io);
+        }
         self.give_up_snapshots();
     }
 
@@ -688,8 +704,12 @@ impl Store for Volume {
             self.requests.push(None);
             self.requests.len() - 1
         });
+        let is_held = submission.operation.is_write() && !self.wanted_snapshots.is_empty();
         self.requests[request] = Some(Request::new(submission));
-        self.advance(request, disk);
+        match is_held {
+            true => self.held.push(request),
+            false => self.advance(request, disk),
+        }
         self.make_room(disk);
     }
 
@@ -699,10 +719,11 @@ impl Store for Volume {
         self.advance_reclaim(disk);
         self.advance_closing(disk);
         // A request may need two leaves at once, and a deleted snapshot one: what they wait for must
-        // not drive out what they have.
+        // not drive out what they have. Nor must leaves that cannot go.
         let under_way = self.requests.len() - self.free_requests.len();
-        let max = self.bounds.map_pages.max(2 * under_way + 2);
-        self.map.shrink(max, self.checkpoint.completed());
+        let completed = self.checkpoint.completed();
+        let max = 2 * under_way + 2 + self.map.unwritten_leaves(completed);
+        self.map.shrink(self.bounds.map_pages.max(max), completed);
     }
 
     fn poll(&mut self) -> Option<Completion> {

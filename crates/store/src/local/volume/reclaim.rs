@@ -122,19 +122,20 @@ impl Volume {
     /// Begins to give back the blocks of a deleted snapshot, or goes on with it.
     pub(super) fn begin_reclaim(&mut self, mut doomed: Doomed, disk: &mut dyn Disk) {
         if self.reclaim.is_some() {
+            // It is the next one: the pool knows already that this one is done.
+            self.next_doomed = Some(doomed);
             return;
         }
-        // The pool may not know of the latest one yet.
-        let is_later = |latest: &SnapshotRoot| latest.checkpoint > doomed.root.checkpoint;
-        doomed.newer = doomed.newer.or_else(|| self.latest_snapshot.filter(is_later));
+        // The pool may not have known yet of one that was made meanwhile.
+        let is_later = |made: &&SnapshotRoot| made.checkpoint > doomed.root.checkpoint;
+        let made = self.made_snapshots.iter().find(is_later).copied();
+        doomed.newer = doomed.newer.or(made);
         let (node, leaf) = self.reclaim_at;
         let leaf = if node == doomed.node { leaf } else { 0 };
         let is_recorded = leaf == DONE;
         self.reclaim = Some(Reclaim { is_recorded, ..Reclaim::new(&doomed, leaf) });
-        match is_recorded {
-            true => self.forget_reclaimed(disk),
-            false => self.advance_reclaim(disk),
-        }
+        self.forget_reclaimed(disk);
+        self.advance_reclaim(disk);
     }
 
     /// Goes on as far as the pages in memory allow. Not while a checkpoint is under way: its pages
@@ -265,26 +266,32 @@ impl Volume {
         let Some(anchor) = self.checkpoint.anchor() else { return };
         self.reclaim_at = anchor.reclaim;
         let is_done = |reclaim: &&mut Reclaim| anchor.reclaim == (reclaim.node, DONE);
-        if let Some(reclaim) = self.reclaim.as_mut().filter(is_done)
-            && !std::mem::replace(&mut reclaim.is_recorded, true)
-        {
+        if let Some(reclaim) = self.reclaim.as_mut().filter(is_done) {
+            reclaim.is_recorded = true;
             self.forget_reclaimed(disk);
         }
     }
 
-    fn forget_reclaimed(&mut self, disk: &mut dyn Disk) {
-        let Some(reclaim) = &self.reclaim else { return };
-        let note = Note::Reclaimed(reclaim.node);
-        self.note(Noting::Reclaimed, note, disk);
+    /// Has the pool forget the node, if a checkpoint has recorded that it is done. If the pool is
+    /// noting something, it is tried again behind that.
+    pub(super) fn forget_reclaimed(&mut self, disk: &mut dyn Disk) {
+        if let Some(reclaim) = &self.reclaim
+            && reclaim.is_recorded
+            && self.noting == Noting::Nothing
+        {
+            let note = Note::Reclaimed(reclaim.node);
+            self.note(Noting::Reclaimed, note, disk);
+        }
     }
 
     /// The node is forgotten: the next one may come.
     pub(super) fn reclaim_forgotten(&mut self, disk: &mut dyn Disk) {
         let ended = self.reclaim.take().map(|reclaim| reclaim.checkpoint);
-        if self.latest_snapshot.map(|latest| latest.checkpoint) == ended {
-            self.latest_snapshot = None;
-        }
+        self.made_snapshots.retain(|made| Some(made.checkpoint) != ended);
         self.reclaim_at = (0, 0);
+        if let Some(doomed) = self.next_doomed.take() {
+            self.begin_reclaim(doomed, disk);
+        }
         crate::Store::attend(self, disk);
     }
 }

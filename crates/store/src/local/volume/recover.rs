@@ -1,7 +1,7 @@
 //! How a volume is opened: its anchor is read, and the log behind it is replayed. Calls block.
 
 use super::request::Refused;
-use super::{Bounds, Next, Tables, Volume, Wanted, Which};
+use super::{Bounds, Next, Note, Tables, Volume, Wanted, Which};
 use crate::Store;
 use crate::StoreError;
 use crate::buffer::Buffer;
@@ -99,6 +99,7 @@ pub fn found(
         epoch: 0,
         reclaim: (0, 0),
         session: 0,
+        snapshots: Vec::new(),
     };
     // What was in the chunk before is not taken for log.
     let mut bytes = anchor.encode().repeat(2);
@@ -136,14 +137,15 @@ impl Volume {
             .map_err(failed("read the log"))?
             .ok_or_else(|| rotten("the log"))?;
         let place = (home, owned);
-        let opened = (bounds, session);
-        let mut volume = Self::new(Arc::clone(&device), &anchor, place, size, tables, opened);
+        let mut volume = Self::new(Arc::clone(&device), &anchor, place, size, tables, bounds);
         volume.cipher = cipher;
+        volume.note_anchored(&anchor).map_err(failed("note the snapshots"))?;
         volume.fit_space().map_err(failed("read the space tree"))?;
         for &chunk in &tail.chunks {
             volume.hold_log(chunk)?;
         }
         volume.replay_log(&blocks, &tail).map_err(failed("replay the log"))?;
+        volume.session = session;
         let has_snapshots = volume.space.epoch() > anchor.epoch;
         let retired = std::mem::take(&mut volume.batch).retired;
         volume.is_replaying = false;
@@ -191,11 +193,28 @@ impl Volume {
             if !self.wanted_snapshots.is_empty() {
                 self.log.sequence = block.head.sequence + 1;
                 self.log.durable = block.head.sequence;
+                // The blocks that follow are of this session or a later one, and not of the present
+                // one: they are found again after a crash.
+                self.session = block.head.session;
                 self.go_on_at(block.head.next, tail);
                 self.checkpoint_now()?;
             }
         }
         Ok(())
+    }
+
+    /// The node table may not know yet of which snapshots the anchor says that they have its map.
+    fn note_anchored(&mut self, anchor: &Anchor) -> io::Result<()> {
+        if anchor.snapshots.is_empty() {
+            return Ok(());
+        }
+        if let Some(fd) = self.tables.note(Note::Made(anchor.snapshots.clone(), anchor.root())) {
+            run(self.device.as_ref(), DiskOp::readable(0, fd));
+        }
+        match self.tables.noted() {
+            true => Ok(()),
+            false => Err(io::Error::other("the table of volumes cannot be written")),
+        }
     }
 
     /// The log goes on at this block, which is in one of the chunks that were read.

@@ -529,7 +529,10 @@ impl Volume {
         let retired = self.retire(&replaced)?;
         self.commit.note_applied(first, count.into());
         self.batch.retired.extend(retired);
-        self.batch.push(Record::Unmap { first, count });
+        // What is replayed is in the log already.
+        if !self.is_replaying {
+            self.batch.push(Record::Unmap { first, count });
+        }
         Ok(())
     }
 

@@ -4,10 +4,11 @@
 
 use super::{Note, Noting, Purpose, Volume};
 use crate::disk::Disk;
-use crate::local::format::{Record, SnapshotRoot};
+use crate::local::format::{ANCHOR_SNAPSHOTS, Record, SnapshotRoot};
 
 impl Volume {
-    /// Begins a snapshot of everything that was answered by now.
+    /// Begins a snapshot of everything that was answered by now. What changes the volume and comes
+    /// from here on is held until everything is frozen: it is not in the snapshot.
     pub(super) fn begin_snapshot(&mut self, node: u32, disk: &mut dyn Disk) {
         if self.has_failed {
             return self.tables.snapshot_made(node, false);
@@ -19,7 +20,8 @@ impl Volume {
     /// The state at this moment is that of the snapshots that are wanted: the batch says so, and
     /// all that is in use is theirs from here on.
     pub(super) fn freeze_snapshots(&mut self, checkpoint: u64) {
-        self.checkpoint.snapshots = std::mem::take(&mut self.wanted_snapshots);
+        let count = self.wanted_snapshots.len().min(ANCHOR_SNAPSHOTS);
+        self.checkpoint.snapshots = self.wanted_snapshots.drain(..count).collect();
         self.checkpoint.are_durable = self.checkpoint.snapshots.is_empty();
         if self.checkpoint.snapshots.is_empty() {
             return;
@@ -29,10 +31,14 @@ impl Volume {
             if !self.is_replaying {
                 self.batch.push(Record::Snapshot { node });
             }
+            // An anchor may still tell how far an earlier node of this number was given back.
+            if self.reclaim_at.0 == node {
+                self.reclaim_at = (0, 0);
+            }
         }
         self.space.freeze_all(checkpoint);
         let root = self.frozen_root(checkpoint);
-        self.latest_snapshot = Some(root);
+        self.made_snapshots.push(root);
         if let Some(reclaim) = &mut self.reclaim {
             reclaim.snapshot_taken(root);
         }
@@ -58,8 +64,9 @@ impl Volume {
         }
     }
 
-    /// Has the pool note the snapshots of the present checkpoint: their pages are durable, and the
-    /// log that says that they exist is not behind the anchor yet.
+    /// Has the pool note the snapshots of the present checkpoint. Not before its anchor is durable:
+    /// a crash would have them made once more, of other pages, while somebody may know of these.
+    /// Until they are noted, the anchor says that they exist.
     pub(super) fn name_snapshots(&mut self, disk: &mut dyn Disk) {
         if self.noting != Noting::Nothing {
             return;
@@ -68,12 +75,7 @@ impl Volume {
         let Some(anchor) = self.checkpoint.anchor().filter(|_| !snapshots.is_empty()) else {
             return self.snapshots_named(true, disk);
         };
-        let root = SnapshotRoot {
-            map: anchor.map.0,
-            height: anchor.map.1,
-            checkpoint: anchor.checkpoint,
-            data_blocks: anchor.data_blocks,
-        };
+        let root = anchor.root();
         self.note(Noting::Made, Note::Made(snapshots, root), disk);
     }
 
@@ -96,6 +98,16 @@ impl Volume {
         }
         if self.checkpoint.is_naming() && self.noting == Noting::Nothing {
             self.name_snapshots(disk);
+        }
+        self.forget_reclaimed(disk);
+    }
+
+    /// Goes on with what was held for a snapshot, unless another one is wanted.
+    pub(super) fn go_on_with_held(&mut self, disk: &mut dyn Disk) {
+        if self.wanted_snapshots.is_empty() {
+            for request in std::mem::take(&mut self.held) {
+                self.advance(request, disk);
+            }
         }
     }
 
