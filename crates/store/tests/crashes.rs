@@ -14,6 +14,8 @@ use evenkeel_core::random::Random;
 use evenkeel_core::request::{Failure, Operation};
 use evenkeel_core::units::ByteCount;
 use evenkeel_store::buffer::Buffer;
+use evenkeel_store::local::check::check;
+use evenkeel_store::local::device::Device;
 use evenkeel_store::local::pool::{Layout, LocalPool};
 use evenkeel_store::local::simulated::{SimulatedDevice, SimulatedQueue};
 use evenkeel_store::local::volume::Bounds;
@@ -181,17 +183,29 @@ impl World {
             self.check_all(&mut open);
             self.live(&pool, &mut open);
             self.crash(open);
+            self.prove();
         }
         // At last with power: everything must open and read as it should.
         self.device = self.device.crash(&mut self.random);
         let Some((pool, mut open)) = self.open_all() else { self.fail("no power failed") };
         self.check_all(&mut open);
+        self.device.sync().unwrap();
+        self.prove();
         self.rot(&mut open);
         drop(open);
         drop(pool);
         // What has rotted stays so, whoever opens it.
         let Some((_pool, mut open)) = self.open_all() else { self.fail("no power failed") };
         self.check_rotten(&mut open);
+    }
+
+    /// Every reference and count of the pool holds.
+    fn prove(&self) {
+        let report = check(&self.device, true).unwrap();
+        if report.problems_total > 0 || report.leaked > 0 {
+            let problems = report.problems.join("\n  ");
+            self.fail(&format!("{} blocks are lost, problems:\n  {problems}", report.leaked));
+        }
     }
 
     /// Changes some of the data behind the store's back.

@@ -13,6 +13,7 @@ use evenkeel_core::random::Random;
 use evenkeel_core::request::Operation;
 use evenkeel_core::units::ByteCount;
 use evenkeel_store::buffer::Buffer;
+use evenkeel_store::local::check::check;
 use evenkeel_store::local::pool::snapshots::CHANGED_BLOCKS;
 use evenkeel_store::local::pool::{Layout, LocalPool};
 use evenkeel_store::local::simulated::{SimulatedDevice, SimulatedQueue};
@@ -154,10 +155,25 @@ impl World {
             }
             self.device.cut_power_after(0);
             self.device = self.device.crash(&mut self.random);
+            self.prove(false);
         }
         let Some((pool, mut open)) = self.open_all() else { self.fail("no power failed") };
         self.check_all(&pool, &mut open);
         self.give_all_back(&pool, open);
+        drop(pool);
+        self.prove(true);
+    }
+
+    /// Every reference and count of the pool holds.
+    fn prove(&self, has_room_back: bool) {
+        let report = check(&self.device, true).unwrap();
+        if report.problems_total > 0 {
+            let problems = report.problems.join("\n  ");
+            self.fail(&format!("{} problems:\n  {problems}", report.problems_total));
+        }
+        if report.leaked > 0 || has_room_back && report.chunks > 0 {
+            self.fail(&format!("space is lost: {report:?}"));
+        }
     }
 
     /// Deletes everything: all space comes back.

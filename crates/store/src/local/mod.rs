@@ -7,15 +7,19 @@
 //!   format   the bytes of superblock, nodes, owners, anchors and log blocks
 //!   table    arrays of sectors, kept twice: which volumes there are, who owns which chunk
 //!   tree     pages of pointers in memory, and what a checkpoint writes of them
+//!   bits     one for each block of a chunk
 //!   space    which blocks of a volume's chunks are free
 //!   volume   one open volume: requests, commits, checkpoints, recovery
 //!   pool     makes, opens and deletes volumes, gives them chunks
 //!   place    which device or file is the pool of a data folder
 //!   crypt    encryption of data
 //!   keys     how the keys of volumes are kept
+//!   check    proves all references and counts of a pool that nobody has open
 //!   device   where it all is
 //! ```
 
+pub mod bits;
+pub mod check;
 pub mod crypt;
 pub mod device;
 pub mod format;

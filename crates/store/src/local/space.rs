@@ -2,14 +2,15 @@
 //! use", 256 bits "frozen". Leaves of this tree describe 63 chunks each, are read when they are
 //! needed, and stay in memory.
 //!
-//! A block is *frozen* if a snapshot uses it: what the volume replaces stays in use then. A snapshot
-//! freezes all that is in use, in no time: each leaf says of which snapshot its frozen bits know,
-//! and those of a leaf that knows of an older one are set when it is first changed.
+//! A block is *frozen* if a snapshot uses it: what the volume replaces stays in use then. To make a
+//! snapshot freezes all that is in use, in no time: each leaf says of which snapshot its frozen
+//! bits know, and those of a leaf that knows of an older one are set when it is first changed.
 //!
 //! Beside what is at rest there are blocks that are *busy*: taken by a write that has not reached
 //! the map, or given back by a change that is not durable yet. They are not handed out, and a crash
 //! forgets that they were busy: then they are what the tree says.
 
+use super::bits::{Bits, WORDS, count, find_run, mask};
 use super::tree::{Missing, Page, Tree};
 use super::{CHUNK_BLOCKS, Pointer};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,16 +22,11 @@ pub const LEAF_CHUNKS: u32 = 63;
 const HEADER_WORDS: usize = 8;
 /// Words of a chunk's description: in use, then frozen.
 const CHUNK_WORDS: usize = 8;
-/// Words of 256 bits.
-const WORDS: usize = 4;
 /// A chunk with fewer free blocks is passed over while others have more: to look through it would
 /// cost more than it gives.
 const WORTH_LOOKING: u32 = CHUNK_BLOCKS / 16;
 /// Writes of so many blocks go to chunks that are free as a whole, if there are any.
 const LARGE: u32 = 16;
-
-/// 256 bits, one for each block of a chunk.
-pub type Bits = [u64; WORDS];
 
 /// Blocks of the pool that follow each other.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -66,6 +62,15 @@ const fn words_of(index: u32) -> usize {
     HEADER_WORDS + (index % LEAF_CHUNKS) as usize * CHUNK_WORDS
 }
 
+/// What a leaf says of one of its chunks: which blocks are in use, and which of those are frozen.
+#[must_use]
+pub fn described(page: &Page, index: u32, epoch: u64) -> (Bits, Bits) {
+    let at = words_of(index);
+    let bits = |at: usize| [page[at], page[at + 1], page[at + 2], page[at + 3]];
+    let in_use = bits(at);
+    (in_use, if page[0] < epoch { in_use } else { bits(at + WORDS) })
+}
+
 /// See the module's text.
 #[derive(Debug)]
 pub struct Space {
@@ -91,54 +96,12 @@ pub struct Space {
     unknown: usize,
     /// The number of the checkpoint of the latest snapshot; 0 before the first.
     epoch: u64,
-    /// Blocks that are not frozen any more, which no checkpoint has recorded yet. After a crash they
-    /// are frozen again, and whoever gives back the snapshot comes by them once more: until it is
-    /// recorded they are not used for anything else.
+    /// Blocks that are not frozen any more, which no checkpoint has recorded yet. After a crash
+    /// they are frozen again, and whoever gives back the snapshot comes by them once more: until it
+    /// is recorded they are not used for anything else.
     thawed: BTreeMap<u32, Bits>,
     /// Those of them that the volume has replaced.
     late: Vec<Run>,
-}
-
-/// The bits of blocks `from..to` in one word of a chunk.
-fn mask(word: usize, from: u32, to: u32) -> u64 {
-    let base = word as u32 * 64;
-    let (from, to) = (from.clamp(base, base + 64) - base, to.clamp(base, base + 64) - base);
-    let below = |bit: u32| if bit == 64 { u64::MAX } else { (1 << bit) - 1 };
-    below(to) & !below(from)
-}
-
-fn count(bits: &Bits) -> u32 {
-    bits.iter().map(|word| word.count_ones()).sum()
-}
-
-/// The first run of at least `wanted` zero bits, or else the longest one.
-fn find_run(used: &Bits, wanted: u32) -> Option<(u32, u32)> {
-    let (mut best, mut at) = (None, 0);
-    while at < CHUNK_BLOCKS {
-        let word = used[at as usize / 64] >> (at % 64);
-        let taken = (!word).trailing_zeros().min(64 - at % 64);
-        if taken > 0 {
-            at += taken;
-            continue;
-        }
-        let start = at;
-        loop {
-            let word = used[at as usize / 64] >> (at % 64);
-            let free = word.trailing_zeros().min(64 - at % 64);
-            at += free;
-            if free == 0 || at >= CHUNK_BLOCKS || at - start >= wanted {
-                break;
-            }
-        }
-        let length = (at - start).min(wanted);
-        if length == wanted {
-            return Some((start, length));
-        }
-        if best.is_none_or(|(_, longest)| length > longest) {
-            best = Some((start, length));
-        }
-    }
-    best
 }
 
 impl Space {
@@ -231,14 +194,10 @@ impl Space {
 
     /// Which of a chunk's blocks are in use, and which of those are frozen.
     fn at_rest(&mut self, index: u32) -> Result<(Bits, Bits), Missing> {
-        let (epoch, words) = (self.epoch, words_of(index));
-        let bits = |page: &Page, at: usize| [page[at], page[at + 1], page[at + 2], page[at + 3]];
+        let epoch = self.epoch;
         // A leaf that was never written describes free chunks.
-        let Some(page) = self.tree.leaf(u64::from(index / LEAF_CHUNKS))? else {
-            return Ok(([0; WORDS], [0; WORDS]));
-        };
-        let in_use = bits(page, words);
-        Ok((in_use, if page[0] < epoch { in_use } else { bits(page, words + WORDS) }))
+        let page = self.tree.leaf(u64::from(index / LEAF_CHUNKS))?;
+        Ok(page.map_or_else(Default::default, |page| described(page, index, epoch)))
     }
 
     /// A leaf, to be changed; its frozen bits know of the latest snapshot.
@@ -633,39 +592,6 @@ impl Space {
 mod tests {
     use super::*;
     use evenkeel_core::random::Random;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn a_run_is_the_first_that_suffices_or_the_longest(
-            used: Bits, sparse: Bits, wanted in 1_u32..200,
-        ) {
-            let used = [0, 1, 2, 3].map(|word| used[word] & sparse[word]);
-            let is_used = |block: u32| used[block as usize / 64] >> (block % 64) & 1 == 1;
-            let mut runs = Vec::new();
-            let mut at = 0;
-            while at < CHUNK_BLOCKS {
-                let end = (at..CHUNK_BLOCKS).find(|&block| is_used(block)).unwrap_or(CHUNK_BLOCKS);
-                if end > at {
-                    runs.push((at, end - at));
-                }
-                at = end + 1;
-            }
-            let sufficient = runs.iter().find(|run| run.1 >= wanted).map(|run| (run.0, wanted));
-            let longest = runs.iter().rev().max_by_key(|run| run.1).copied();
-            prop_assert_eq!(find_run(&used, wanted), sufficient.or(longest));
-        }
-
-        #[test]
-        fn masks_are_the_bits_between(from in 0_u32..256, length in 0_u32..256) {
-            let to = (from + length).min(256);
-            let bits = [0, 1, 2, 3].map(|word| mask(word, from, to));
-            for block in 0..256_u32 {
-                let is_set = bits[block as usize / 64] >> (block % 64) & 1 == 1;
-                prop_assert_eq!(is_set, (from..to).contains(&block));
-            }
-        }
-    }
 
     /// Random takes, commits, retirements and releases beside a set of block numbers: no block is
     /// handed out twice, and none is lost.

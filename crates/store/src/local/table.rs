@@ -62,6 +62,25 @@ impl Table {
         copies: [u64; 2],
         sectors: usize,
     ) -> io::Result<(Self, Vec<Damaged>)> {
+        let (image, damaged, stale) = Self::read_image(device.as_ref(), copies, sectors)?;
+        let mut image = image;
+        let used = image.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+        image.truncate(used.next_multiple_of(BLOCK_BYTES));
+        image.shrink_to_fit();
+        let table = Self { device, copies, image };
+        if !stale.is_empty() && damaged.is_empty() {
+            table.write(&stale)?;
+        }
+        Ok((table, damaged))
+    }
+
+    /// The sectors of a table, those of which neither copy is valid, and those of which the copies
+    /// are not the same.
+    pub(super) fn read_image(
+        device: &dyn Device,
+        copies: [u64; 2],
+        sectors: usize,
+    ) -> io::Result<(Vec<u8>, Vec<Damaged>, Vec<usize>)> {
         let bytes = (sectors * SECTOR_BYTES).next_multiple_of(BLOCK_BYTES);
         let mut images = [vec![0; bytes], vec![0; bytes]];
         for (image, at) in images.iter_mut().zip(copies) {
@@ -85,14 +104,7 @@ impl Table {
             }
             stale.push(number);
         }
-        let used = image.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-        image.truncate(used.next_multiple_of(BLOCK_BYTES));
-        image.shrink_to_fit();
-        let table = Self { device, copies, image };
-        if !stale.is_empty() && damaged.is_empty() {
-            table.write(&stale)?;
-        }
-        Ok((table, damaged))
+        Ok((image, damaged, stale))
     }
 
     /// Sectors that it has.
@@ -113,7 +125,7 @@ impl Table {
         self.image.get(sector * SECTOR_BYTES..(sector + 1) * SECTOR_BYTES).map_or(0, version)
     }
 
-    fn payload(sector: usize) -> Range<usize> {
+    pub(super) fn payload(sector: usize) -> Range<usize> {
         let start = sector * SECTOR_BYTES + SECTOR_BYTES - PAYLOAD_BYTES;
         start..start + PAYLOAD_BYTES
     }

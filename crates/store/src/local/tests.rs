@@ -1,9 +1,15 @@
 //! The pool held to the obligations of every store.
 
+use super::check::{Report, check};
 use super::device::{Device, FileDevice};
+use super::format::{Anchor, Identity, Node, Owner};
 use super::keys::Keys;
-use super::pool::{Layout, LocalPool};
+use super::place::read_superblock;
+use super::pool::{CHUNK_BYTES, Layout, LocalPool};
+use super::table::Table;
+use super::tree::{page_bytes, page_from};
 use super::volume::Bounds;
+use super::{BLOCK_BYTES, CHUNK_BLOCKS, Pointer, checksum};
 use crate::buffer::Buffer;
 use crate::conformance::{self, RingDisk};
 use crate::{Pool, Store, StoreError, Submission};
@@ -234,4 +240,131 @@ fn encrypted_data_is_for_those_who_have_the_key() {
     pool.delete(clone).unwrap();
     pool.delete_snapshot(snapshot).unwrap();
     assert_eq!(pool.list().unwrap(), [(plain, size)]);
+}
+
+/// A volume with a snapshot of it and another volume made of that, all at rest; the first
+/// volume's anchor.
+fn history(device: &Arc<dyn Device>) -> (Node, Anchor) {
+    LocalPool::init(device.as_ref(), &LAYOUT).unwrap();
+    let pool = LocalPool::open(Arc::clone(device), Bounds::default()).unwrap();
+    let (id, size) = (VolumeId::from_bits(7), ByteCount(4 << 20));
+    pool.create(id, size).unwrap();
+    let write = Operation::Write { fua: true };
+    let mut store = pool.open(id, size).unwrap();
+    (0..20).for_each(|block| assert_eq!(run(store.as_mut(), write, block, 1), Ok(1)));
+    drop(store);
+    let (snapshot, clone) = (SnapshotId::from_bits(8), VolumeId::from_bits(9));
+    assert_eq!(pool.snapshot(id, snapshot).unwrap().made.try_recv(), Ok(true));
+    pool.create_from(clone, size, snapshot).unwrap();
+    let mut stores = [pool.open(id, size).unwrap(), pool.open(clone, size).unwrap()];
+    for store in &mut stores {
+        assert_eq!(run(store.as_mut(), write, 3, 2), Ok(2));
+        assert_eq!(run(store.as_mut(), Operation::Discard { fua: true }, 4, 0), Ok(0));
+    }
+    drop(stores);
+    let superblock = read_superblock(device.as_ref()).unwrap();
+    let at = superblock.nodes.map(|chunk| u64::from(chunk) * CHUNK_BYTES);
+    let table = Table::read(Arc::clone(device), at, superblock.node_sectors as usize).unwrap().0;
+    let node = Node::decode(table.get(1).unwrap()).unwrap().unwrap();
+    let bytes = block_of(device, node.home * CHUNK_BLOCKS);
+    let identity = Identity { node: 1, generation: node.generation };
+    (node, Anchor::decode(&bytes, identity).unwrap())
+}
+
+fn block_of(device: &Arc<dyn Device>, block: u32) -> Vec<u8> {
+    let mut bytes = vec![0; BLOCK_BYTES];
+    device.read(u64::from(block) * BLOCK_BYTES as u64, &mut bytes).unwrap();
+    bytes
+}
+
+fn put(device: &Arc<dyn Device>, block: u32, bytes: &[u8]) {
+    device.write(u64::from(block) * BLOCK_BYTES as u64, bytes).unwrap();
+}
+
+fn put_anchor(device: &Arc<dyn Device>, node: &Node, anchor: &Anchor) {
+    (0..2).for_each(|copy| put(device, node.home * CHUNK_BLOCKS + copy, &anchor.encode()));
+}
+
+/// Damages a pool, and looks for the sentences that tell of it.
+fn tells(damage: impl Fn(&Arc<dyn Device>, &Node, Anchor), sentences: &[&str]) {
+    let (_file, device) = device();
+    let (node, anchor) = history(&device);
+    let report = check(device.as_ref(), true).unwrap();
+    let expected = Report {
+        volumes: 2,
+        snapshots: 1,
+        chunks: report.chunks,
+        in_use: report.in_use,
+        verified: 22,
+        ..Report::default()
+    };
+    assert_eq!(report, expected, "nothing is damaged yet");
+    damage(&device, &node, anchor);
+    let report = check(device.as_ref(), true).unwrap();
+    assert_eq!(report.problems_total, report.problems.len() as u64);
+    for sentence in sentences {
+        let is_told = report.problems.iter().any(|problem| problem.contains(sentence));
+        assert!(is_told, "not told: {sentence}\n{:#?}", report.problems);
+    }
+}
+
+#[test]
+fn a_check_tells_of_pages_and_data_that_changed() {
+    let flip = |device: &Arc<dyn Device>, block: u32| {
+        let mut bytes = block_of(device, block);
+        bytes[77] ^= 4;
+        put(device, block, &bytes);
+    };
+    let root = |device: &Arc<dyn Device>, _: &Node, anchor: Anchor| {
+        flip(device, anchor.map.0.block);
+    };
+    tells(root, &["page 0 of level 1 of the map of vol-", "is not as it was written"]);
+    let data = |device: &Arc<dyn Device>, _: &Node, anchor: Anchor| {
+        let root = page_from(&block_of(device, anchor.map.0.block));
+        let leaf = page_from(&block_of(device, Pointer::from_bits(root[0]).block));
+        flip(device, Pointer::from_bits(leaf[9]).block);
+    };
+    tells(data, &["block 9, in block", "is not as it was written"]);
+}
+
+#[test]
+fn a_check_tells_of_blocks_that_are_marked_as_free() {
+    let clear = |device: &Arc<dyn Device>, node: &Node, mut anchor: Anchor| {
+        let root = page_from(&block_of(device, anchor.map.0.block));
+        let leaf = page_from(&block_of(device, Pointer::from_bits(root[0]).block));
+        let lost = Pointer::from_bits(leaf[9]).block;
+        assert_eq!(anchor.space.1, 0, "the tree of so few chunks is one leaf");
+        let mut page = *page_from(&block_of(device, anchor.space.0.block));
+        for words in page[8..].chunks_exact_mut(8) {
+            words[lost as usize % 256 / 64] &= !(1 << (lost % 64));
+        }
+        put(device, anchor.space.0.block, page_bytes(&page));
+        anchor.space.0.checksum = checksum(page_bytes(&page));
+        put_anchor(device, node, &anchor);
+    };
+    tells(clear, &["snap-", "block 9 is in block", "which is marked as free"]);
+}
+
+#[test]
+fn a_check_tells_of_wrong_counts_owners_and_thaws() {
+    let count = |device: &Arc<dyn Device>, node: &Node, mut anchor: Anchor| {
+        anchor.data_blocks += 5;
+        put_anchor(device, node, &anchor);
+    };
+    tells(count, &["has 20 blocks of data, and 25 are noted"]);
+    let thaw = |device: &Arc<dyn Device>, node: &Node, mut anchor: Anchor| {
+        anchor.epoch = 0;
+        put_anchor(device, node, &anchor);
+    };
+    tells(thaw, &["which a snapshot uses, too, and which is not frozen"]);
+    let owner = |device: &Arc<dyn Device>, node: &Node, _: Anchor| {
+        let superblock = read_superblock(device.as_ref()).unwrap();
+        let at = superblock.owners.map(|chunk| u64::from(chunk) * CHUNK_BYTES);
+        let mut table = Table::read(Arc::clone(device), at, 1).unwrap().0;
+        let free = superblock.chunks - 1;
+        let owner = Owner::decode(node.home as usize, table.get(0).unwrap());
+        table.change(0, |payload| owner.encode(free as usize, payload));
+        table.write(&[0]).unwrap();
+    };
+    tells(owner, &["both are chunk 0 of vol-"]);
 }

@@ -447,8 +447,8 @@ impl Shared {
         Ok(Some(Cipher::new(&key)))
     }
 
-    /// Gives a node up to so many more chunks, durably: their indexes and numbers; none if that fails. What of it has become durable is found when the
-    /// pool is opened.
+    /// Gives a node up to so many more chunks, durably: their indexes and numbers; none if that
+    /// fails. What of it has become durable is found when the pool is opened.
     fn give(&self, node: u32, count: usize) -> Vec<(u32, u32)> {
         self.acquire(node, count).unwrap_or_else(|error| {
             tracing::error!(%error, pool = %self.device.path().display(), "no chunk can be given");

@@ -1,7 +1,8 @@
 //! Snapshots of the pool: made, deleted, read, compared, and volumes made of them.
 //!
-//! A snapshot is a node with the root of a map; its blocks are in the chunks of its volume. One that
-//! is deleted while volumes that were made of it still use its blocks stays until they are gone.
+//! A snapshot is a node with the root of a map; its blocks are in the chunks of its volume. One
+//! that is deleted while volumes that were made of it still use its blocks stays until they are
+//! gone.
 
 use super::open::Closed;
 use super::{LocalPool, Shared};
@@ -187,7 +188,7 @@ impl LocalPool {
             .collect()
     }
 
-    /// Makes a volume that begins as a snapshot is, in no time. Its size is at least the snapshot's.
+    /// Makes a volume that begins as a snapshot is, in no time. It is at least as large.
     ///
     /// # Errors
     /// When there is no such snapshot, the size is less than its, there is a volume of this id, or

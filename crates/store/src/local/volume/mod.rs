@@ -12,7 +12,8 @@
 
 mod checkpoint;
 mod commit;
-mod reclaim;
+mod ops;
+pub(in crate::local) mod reclaim;
 pub mod recover;
 mod request;
 mod snapshot;
@@ -33,7 +34,6 @@ use crate::{Completion, Geometry, Store, Submission};
 use evenkeel_core::limits::BLOCK_BYTES_PREFERRED;
 use evenkeel_core::request::{Failure, Operation};
 use evenkeel_core::units::ByteCount;
-use rustix::io::Errno;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -370,60 +370,6 @@ impl Volume {
         2 * (dirty + to_come) as u64 + 16
     }
 
-    fn begin_op(&mut self, op: Op, buffer: Option<Buffer>, disk: &mut dyn Disk) {
-        let slot = self.hold_op(op);
-        if let Some(op) = &self.ops[slot] {
-            disk.submit(self.disk_op(slot, op, buffer));
-        }
-    }
-
-    fn hold_op(&mut self, op: Op) -> usize {
-        let slot = self.free_ops.pop().unwrap_or_else(|| {
-            self.ops.push(None);
-            self.ops.len() - 1
-        });
-        self.ops[slot] = Some(op);
-        slot
-    }
-
-    fn disk_op(&self, slot: usize, op: &Op, buffer: Option<Buffer>) -> DiskOp {
-        DiskOp {
-            token: slot as u64,
-            fd: self.device.fd(),
-            action: op.action,
-            offset: op.offset + u64::from(op.done),
-            length: op.length - op.done,
-            buffer,
-            buffer_offset: op.done,
-        }
-    }
-
-    fn read_op(&mut self, purpose: Purpose, run: Run, buffer: Buffer, disk: &mut dyn Disk) {
-        self.transfer(purpose, DiskAction::Read, run, buffer, disk);
-    }
-
-    fn write_op(&mut self, purpose: Purpose, run: Run, buffer: Buffer, disk: &mut dyn Disk) {
-        self.transfer(purpose, DiskAction::Write { durable: false }, run, buffer, disk);
-    }
-
-    fn transfer(
-        &mut self,
-        purpose: Purpose,
-        action: DiskAction,
-        run: Run,
-        buffer: Buffer,
-        disk: &mut dyn Disk,
-    ) {
-        let offset = u64::from(run.block) * BLOCK_BYTES as u64;
-        let op = Op { purpose, action, offset, length: run.count * BLOCK_BYTES as u32, done: 0 };
-        self.begin_op(op, Some(buffer), disk);
-    }
-
-    fn sync_op(&mut self, purpose: Purpose, disk: &mut dyn Disk) {
-        let op = Op { purpose, action: DiskAction::Sync, offset: 0, length: 0, done: 0 };
-        self.begin_op(op, None, disk);
-    }
-
     /// Reads a page for somebody, unless it is being read or lost already.
     fn wait_for(&mut self, wanted: Wanted, waiter: Waiter, disk: &mut dyn Disk) {
         let waiters = self.waiting.entry(wanted).or_default();
@@ -590,43 +536,6 @@ impl Volume {
         }
     }
 
-    fn op_done(&mut self, done: DiskDone, disk: &mut dyn Disk) {
-        let slot = done.token as usize;
-        let Some(mut op) = self.ops[slot].take() else {
-            unreachable!("device operation {slot} ended twice");
-        };
-        let result = match done.result {
-            Ok(0) if op.length > op.done => Err(Failure::Io),
-            Ok(count) if op.length > 0 => {
-                op.done += count.min(op.length - op.done);
-                Ok(())
-            }
-            Ok(_) => Ok(()),
-            Err(Errno::INTR | Errno::AGAIN) => Ok(()),
-            Err(Errno::NOSPC | Errno::DQUOT) => Err(Failure::NoSpace),
-            Err(_) => Err(Failure::Io),
-        };
-        let is_retried = matches!(done.result, Err(Errno::INTR | Errno::AGAIN));
-        if result.is_ok() && (op.done < op.length || is_retried) {
-            disk.submit(self.disk_op(slot, &op, done.buffer));
-            self.ops[slot] = Some(op);
-            return;
-        }
-        self.free_ops.push(slot);
-        match op.purpose {
-            Purpose::Data { request, part } => {
-                self.data_done(request, part, result, done.buffer, disk);
-            }
-            Purpose::Page(wanted) => self.page_done(wanted, result, done.buffer.as_ref(), disk),
-            Purpose::Log => self.log_done(result, disk),
-            Purpose::CommitSync => self.commit_synced(result, disk),
-            Purpose::Checkpoint => self.checkpoint_op_done(result, disk),
-            Purpose::Chunks => self.take_chunks(disk),
-            Purpose::Noted => self.noted(disk),
-            Purpose::Confirm => self.confirmed(result),
-        }
-    }
-
     /// Nothing becomes durable any more: who waits for it learns so.
     fn fail(&mut self) {
         self.has_failed = true;
@@ -718,8 +627,8 @@ impl Store for Volume {
         self.make_room(disk);
         self.advance_reclaim(disk);
         self.advance_closing(disk);
-        // A request may need two leaves at once, and a deleted snapshot one: what they wait for must
-        // not drive out what they have. Nor must leaves that cannot go.
+        // A request may need two leaves at once, and a deleted snapshot one: what they wait for
+        // must not drive out what they have. Nor must leaves that cannot go.
         let under_way = self.requests.len() - self.free_requests.len();
         let completed = self.checkpoint.completed();
         let max = 2 * under_way + 2 + self.map.unwritten_leaves(completed);

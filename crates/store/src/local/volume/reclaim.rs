@@ -2,9 +2,9 @@
 //! nor what comes after uses is free; one that only the volume itself uses beside it is not frozen
 //! any more. What a subtree has in common with a neighbour is passed over as a whole.
 //!
-//! It goes leaf by leaf from the first to the last, and gives back the pages above a leaf when their
-//! last leaf is done. A checkpoint records how far it is, together with what is free: after a crash
-//! it goes on there, and the pages that it needs for that are still in place.
+//! It goes leaf by leaf from the first to the last, and gives back the pages above a leaf when
+//! their last leaf is done. A checkpoint records how far it is, together with what is free: after a
+//! crash it goes on there, and the pages that it needs for that are still in place.
 
 use super::{Closing, Doomed, Note, Noting, Volume, Waiter, Wanted, Which};
 use crate::disk::Disk;
@@ -20,7 +20,7 @@ const PAGES_MAX: usize = 4;
 /// Blocks given back that a checkpoint is begun for.
 const FREED_MAX: usize = 4_096;
 /// The position of one that is done, and whose node is not forgotten yet.
-pub(super) const DONE: u64 = u64::MAX;
+pub(in crate::local) const DONE: u64 = u64::MAX;
 
 /// See the module's text.
 #[derive(Debug)]

@@ -44,9 +44,9 @@ pub struct Opening {
 }
 
 /// A log block that was read.
-struct LogBlock {
-    head: LogHead,
-    records: Vec<Record>,
+pub(in crate::local) struct LogBlock {
+    pub head: LogHead,
+    pub records: Vec<Record>,
 }
 
 impl LogBlock {
@@ -62,14 +62,14 @@ impl LogBlock {
 }
 
 /// Where the log ends.
-struct Tail {
+pub(in crate::local) struct Tail {
     next: u32,
     sequence: u64,
     session: u64,
-    chunks: VecDeque<u32>,
+    pub chunks: VecDeque<u32>,
     /// The last block was written when the volume was closed.
     is_closed: bool,
-    durable: u64,
+    pub durable: u64,
     blocks: u32,
 }
 
@@ -421,7 +421,10 @@ pub(in crate::local) fn run(device: &dyn Device, op: DiskOp) -> DiskDone {
 }
 
 /// Follows the log from where the anchor says; `None` if a block in its midst has rotted.
-fn read_log(device: &dyn Device, anchor: &Anchor) -> io::Result<Option<(Vec<LogBlock>, Tail)>> {
+pub(in crate::local) fn read_log(
+    device: &dyn Device,
+    anchor: &Anchor,
+) -> io::Result<Option<(Vec<LogBlock>, Tail)>> {
     let mut blocks: Vec<LogBlock> = Vec::new();
     let mut tail = Tail {
         next: anchor.log,

@@ -1,0 +1,93 @@
+//! One bit for each block of a chunk, and free runs among them.
+
+use super::CHUNK_BLOCKS;
+
+/// Words of 256 bits.
+pub const WORDS: usize = 4;
+
+/// 256 bits, one for each block of a chunk.
+pub type Bits = [u64; WORDS];
+
+/// The bits of blocks `from..to` in one word of a chunk.
+#[must_use]
+pub fn mask(word: usize, from: u32, to: u32) -> u64 {
+    let base = word as u32 * 64;
+    let (from, to) = (from.clamp(base, base + 64) - base, to.clamp(base, base + 64) - base);
+    let below = |bit: u32| if bit == 64 { u64::MAX } else { (1 << bit) - 1 };
+    below(to) & !below(from)
+}
+
+/// How many are set.
+#[must_use]
+pub fn count(bits: &Bits) -> u32 {
+    bits.iter().map(|word| word.count_ones()).sum()
+}
+
+/// The first run of at least `wanted` zero bits, or else the longest one.
+#[must_use]
+pub fn find_run(used: &Bits, wanted: u32) -> Option<(u32, u32)> {
+    let (mut best, mut at) = (None, 0);
+    while at < CHUNK_BLOCKS {
+        let word = used[at as usize / 64] >> (at % 64);
+        let taken = (!word).trailing_zeros().min(64 - at % 64);
+        if taken > 0 {
+            at += taken;
+            continue;
+        }
+        let start = at;
+        loop {
+            let word = used[at as usize / 64] >> (at % 64);
+            let free = word.trailing_zeros().min(64 - at % 64);
+            at += free;
+            if free == 0 || at >= CHUNK_BLOCKS || at - start >= wanted {
+                break;
+            }
+        }
+        let length = (at - start).min(wanted);
+        if length == wanted {
+            return Some((start, length));
+        }
+        if best.is_none_or(|(_, longest)| length > longest) {
+            best = Some((start, length));
+        }
+    }
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_run_is_the_first_that_suffices_or_the_longest(
+            used: Bits, sparse: Bits, wanted in 1_u32..200,
+        ) {
+            let used = [0, 1, 2, 3].map(|word| used[word] & sparse[word]);
+            let is_used = |block: u32| used[block as usize / 64] >> (block % 64) & 1 == 1;
+            let mut runs = Vec::new();
+            let mut at = 0;
+            while at < CHUNK_BLOCKS {
+                let end = (at..CHUNK_BLOCKS).find(|&block| is_used(block)).unwrap_or(CHUNK_BLOCKS);
+                if end > at {
+                    runs.push((at, end - at));
+                }
+                at = end + 1;
+            }
+            let sufficient = runs.iter().find(|run| run.1 >= wanted).map(|run| (run.0, wanted));
+            let longest = runs.iter().rev().max_by_key(|run| run.1).copied();
+            prop_assert_eq!(find_run(&used, wanted), sufficient.or(longest));
+        }
+
+        #[test]
+        fn masks_are_the_bits_between(from in 0_u32..256, length in 0_u32..256) {
+            let to = (from + length).min(256);
+            let bits = [0, 1, 2, 3].map(|word| mask(word, from, to));
+            for block in 0..256_u32 {
+                let is_set = bits[block as usize / 64] >> (block % 64) & 1 == 1;
+                prop_assert_eq!(is_set, (from..to).contains(&block));
+            }
+        }
+    }
+}

@@ -1,0 +1,628 @@
+//! Proves every reference and count of a pool, and changes nothing: what each tree points to lies
+//! in a chunk of the right node, is marked in use, is pointed to once, and is frozen if a snapshot
+//! uses it and its volume, too. A volume's state is the map that its anchor names, and the log on
+//! top, as the next opening would find it. Nobody else may have the pool open.
+//!
+//! In memory there are five bits for each block of the pool, pages on the way to one leaf, and what
+//! the log of one volume changes.
+
+use super::bits::{Bits, count};
+use super::device::Device;
+use super::format::{Anchor, Identity, Node, NodeKind, OWNERS, Owner, Record, SnapshotRoot};
+use super::place::read_superblock;
+use super::pool::CHUNK_BYTES;
+use super::space::{LEAF_CHUNKS, Run, described};
+use super::table::Table;
+use super::tree::{FANOUT, Page, Tree, page_from};
+use super::volume::reclaim::DONE;
+use super::volume::recover::read_log;
+use super::{BLOCK_BYTES, CHUNK_BLOCKS, Pointer, checksum};
+use crate::StoreError;
+use evenkeel_core::ids::{SnapshotId, VolumeId};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+/// Problems that are told one by one; the others are counted.
+const PROBLEMS_MAX: usize = 100;
+/// Bits of a leaf's number that one level takes.
+const BITS: u32 = FANOUT.trailing_zeros();
+
+/// What was found.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Report {
+    /// Volumes, and what is left of deleted ones.
+    pub volumes: u64,
+    /// Snapshots, deleted ones that are still used among them.
+    pub snapshots: u64,
+    /// Chunks that have an owner.
+    pub chunks: u64,
+    /// Blocks that are marked in use.
+    pub in_use: u64,
+    /// Blocks that are marked in use, and that nothing points to: space that is lost, not data.
+    pub leaked: u64,
+    /// Blocks of data that were held to their checksums.
+    pub verified: u64,
+    /// The first problems, in plain sentences.
+    pub problems: Vec<String>,
+    /// How many there are.
+    pub problems_total: u64,
+}
+
+/// What is known of a chunk.
+#[derive(Clone, Copy, Default)]
+struct Chunk {
+    owner: Owner,
+    in_use: Bits,
+    frozen: Bits,
+    /// Pages of the space tree, log, anchors: of the volume alone.
+    own: Bits,
+    /// What snapshots point to.
+    kept: Bits,
+    /// What the volume points to.
+    live: Bits,
+    verified: Bits,
+}
+
+/// Which of a volume's references.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Own,
+    Kept,
+    Live,
+}
+
+/// A tree that is walked.
+struct Walk<'a> {
+    /// Whose tree.
+    name: String,
+    /// The volume in whose chunks it is, and those that it was made of.
+    line: &'a [u32],
+    kind: Kind,
+    /// Leaves before this one were given back, and the pages above them.
+    from: u64,
+    /// What the log says of blocks of the volume.
+    changed: &'a BTreeMap<u64, Pointer>,
+    /// What it has pointed to.
+    seen: BTreeMap<u32, Bits>,
+    data_blocks: u64,
+    /// A page could not be read.
+    is_broken: bool,
+}
+
+fn get(bits: &Bits, block: u32) -> bool {
+    bits[block as usize % 256 / 64] >> (block % 64) & 1 == 1
+}
+
+fn set(bits: &mut Bits, block: u32, value: bool) {
+    let bit = 1 << (block % 64);
+    let word = &mut bits[block as usize % 256 / 64];
+    *word = if value { *word | bit } else { *word & !bit };
+}
+
+fn name_of(node: &Node) -> String {
+    match node.kind {
+        NodeKind::Volume | NodeKind::Deleting => VolumeId::from_bits(node.id).to_string(),
+        NodeKind::Husk => format!("what is left of {}", VolumeId::from_bits(node.id)),
+        _ => SnapshotId::from_bits(node.id).to_string(),
+    }
+}
+
+struct Checker<'a> {
+    device: &'a dyn Device,
+    verify_data: bool,
+    nodes: BTreeMap<u32, Node>,
+    /// Chunks of each node, by their indexes.
+    owned: BTreeMap<u32, BTreeMap<u32, u32>>,
+    chunks: Vec<Chunk>,
+    report: Report,
+}
+
+/// Holds a pool that nobody has open to all that must be true of it; if `verify_data`, each block
+/// of data to its checksum, too. Writes nothing.
+///
+/// # Errors
+/// When the device holds no pool, or fails.
+pub fn check(device: &dyn Device, verify_data: bool) -> Result<Report, StoreError> {
+    let superblock = read_superblock(device)?;
+    let failed = |error| StoreError::io(format!("check {}", device.path().display()), error);
+    let table = |chunks: [u32; 2], sectors: usize| {
+        let at = chunks.map(|chunk| u64::from(chunk) * CHUNK_BYTES);
+        Table::read_image(device, at, sectors).map_err(failed)
+    };
+    let nodes = table(superblock.nodes, superblock.node_sectors as usize)?;
+    let sectors = superblock.chunks as usize / OWNERS + 1;
+    let owners = table(superblock.owners, sectors)?;
+    let mut checker = Checker {
+        device,
+        verify_data,
+        nodes: BTreeMap::new(),
+        owned: BTreeMap::new(),
+        chunks: vec![Chunk::default(); superblock.chunks as usize],
+        report: Report::default(),
+    };
+    for (name, damaged) in [("volumes", &nodes.1), ("chunks", &owners.1)] {
+        for sector in damaged {
+            let sector = sector.sector;
+            checker.problem(format!("sector {sector} of the table of {name} is damaged"));
+        }
+    }
+    checker.read_nodes(&nodes.0, superblock.node_sectors);
+    checker.read_owners(&owners.0, superblock.first_chunk);
+    for number in checker.in_order() {
+        checker.volume(number).map_err(failed)?;
+    }
+    Ok(checker.report)
+}
+
+impl Checker<'_> {
+    fn problem(&mut self, text: String) {
+        self.report.problems_total += 1;
+        if self.report.problems.len() < PROBLEMS_MAX {
+            self.report.problems.push(text);
+        }
+    }
+
+    fn read_nodes(&mut self, image: &[u8], sectors: u32) {
+        for number in 1..sectors {
+            let Some(payload) = image.get(Table::payload(number as usize)) else { break };
+            match Node::decode(payload) {
+                Ok(Some(node)) => _ = self.nodes.insert(number, node),
+                Ok(None) => {}
+                Err(kind) => self.problem(format!("node {number} is of the unknown kind {kind}")),
+            }
+        }
+        for (number, node) in self.nodes.clone() {
+            let parent = self.nodes.get(&node.parent);
+            let is_right = match node.has_space() {
+                true => node.parent == 0 || parent.is_some_and(Node::has_root),
+                false => parent.is_some_and(Node::has_space),
+            };
+            if !is_right {
+                let (name, parent) = (name_of(&node), node.parent);
+                self.problem(format!(
+                    "{name}, node {number}, is of node {parent}, which it cannot"
+                ));
+            }
+        }
+        let count = |is: fn(&Node) -> bool| self.nodes.values().filter(|node| is(node)).count();
+        self.report.volumes = count(Node::has_space) as u64;
+        self.report.snapshots = count(Node::has_root) as u64;
+    }
+
+    fn read_owners(&mut self, image: &[u8], first: u32) {
+        for chunk in first..self.chunks.len() as u32 {
+            let Some(payload) = image.get(Table::payload(chunk as usize / OWNERS)) else { break };
+            let owner = Owner::decode(chunk as usize, payload);
+            let Some(node) = self.nodes.get(&owner.node).copied() else { continue };
+            self.chunks[chunk as usize].owner = owner;
+            self.report.chunks += 1;
+            let Owner { node: number, index } = owner;
+            if !node.has_space() {
+                let name = name_of(&node);
+                self.problem(format!("chunk {chunk} is of {name}, which can own none"));
+            }
+            let before = self.owned.entry(number).or_default().insert(index, chunk);
+            if let Some(before) = before {
+                let name = name_of(&node);
+                self.problem(format!(
+                    "chunks {before} and {chunk} both are chunk {index} of {name}"
+                ));
+            }
+        }
+    }
+
+    /// A volume, and those whose blocks it uses: the one that it was made of, and so on.
+    fn line_of(&self, volume: u32) -> Vec<u32> {
+        let mut line = vec![volume];
+        while let Some(node) = line.last().and_then(|number| self.nodes.get(number))
+            && let Some(snapshot) = self.nodes.get(&node.parent)
+            && !line.contains(&snapshot.parent)
+        {
+            line.push(snapshot.parent);
+        }
+        line
+    }
+
+    /// Volumes, those before which others were made of them.
+    fn in_order(&self) -> Vec<u32> {
+        let volumes = self.nodes.iter().filter(|(_, node)| node.has_space());
+        let mut order: Vec<u32> = volumes.map(|(number, _)| *number).collect();
+        order.sort_by_key(|number| self.line_of(*number).len());
+        order
+    }
+
+    fn read(&self, block: u32, count: u32) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; count as usize * BLOCK_BYTES];
+        self.device.read(u64::from(block) * BLOCK_BYTES as u64, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn anchor(&mut self, number: u32, node: &Node) -> io::Result<Option<Anchor>> {
+        let name = name_of(node);
+        if self.chunks.get(node.home as usize).is_none_or(|chunk| chunk.owner.node != number) {
+            self.problem(format!("chunk {} is the home of {name}, and not its own", node.home));
+            return Ok(None);
+        }
+        let identity = Identity { node: number, generation: node.generation };
+        let copies = self.read(node.home * CHUNK_BLOCKS, 2)?;
+        let anchors = copies.chunks(BLOCK_BYTES).filter_map(|copy| Anchor::decode(copy, identity));
+        let anchor = anchors.max_by_key(|anchor| anchor.checkpoint);
+        if anchor.is_none() {
+            self.problem(format!("neither copy of the anchor of {name} is as it was written"));
+        }
+        Ok(anchor)
+    }
+
+    fn volume(&mut self, number: u32) -> io::Result<()> {
+        let Some(node) = self.nodes.get(&number).copied() else { return Ok(()) };
+        let has_snapshots = self.nodes.values().any(|it| !it.has_space() && it.parent == number);
+        // One that was never opened has nothing yet, one that is being deleted nothing any more.
+        if node.home == 0 || node.kind == NodeKind::Deleting && !has_snapshots {
+            return Ok(());
+        }
+        let Some(anchor) = self.anchor(number, &node)? else { return Ok(()) };
+        let (name, line, none) = (name_of(&node), self.line_of(number), BTreeMap::new());
+        let mut is_broken = !self.read_space(number, &name, &anchor)?;
+        let Some(changed) = self.replay(number, &name, &anchor)? else { return Ok(()) };
+        for (name, root, from) in self.roots_of(number, &anchor) {
+            let mut walk = Walk::new(name, &line, Kind::Kept, &none);
+            walk.from = from;
+            self.walk(&mut walk, root.height, 0, root.map)?;
+            is_broken |= walk.is_broken;
+            if from == 0 {
+                self.compare_count(&walk, root.data_blocks);
+            }
+        }
+        let mut walk = Walk::new(name, &line, Kind::Live, &changed);
+        self.walk(&mut walk, anchor.map.1, 0, anchor.map.0)?;
+        self.compare_count(&walk, anchor.data_blocks);
+        is_broken |= walk.is_broken;
+        for (&at, &pointer) in changed.iter().filter(|(_, pointer)| pointer.block != 0) {
+            if self.refer(&mut walk, pointer.block, &format!("block {at}")) {
+                self.verify(&walk.name, at, &[pointer])?;
+            }
+        }
+        for chunk in self.owned.get(&number).into_iter().flat_map(BTreeMap::values) {
+            let chunk = &self.chunks[*chunk as usize];
+            self.report.in_use += u64::from(count(&chunk.in_use));
+            // What a page that cannot be read points to is not lost.
+            let pointed = |word: usize| chunk.own[word] | chunk.kept[word] | chunk.live[word];
+            let lost = [0, 1, 2, 3].map(|word| chunk.in_use[word] & !pointed(word));
+            self.report.leaked += if is_broken { 0 } else { u64::from(count(&lost)) };
+        }
+        Ok(())
+    }
+
+    fn compare_count(&mut self, walk: &Walk<'_>, noted: u64) {
+        let (name, found) = (&walk.name, walk.data_blocks);
+        if found != noted && !walk.is_broken {
+            self.problem(format!("{name} has {found} blocks of data, and {noted} are noted"));
+        }
+    }
+
+    /// The maps of a volume's snapshots, and the leaf at which what is left of each begins.
+    fn roots_of(&self, volume: u32, anchor: &Anchor) -> Vec<(String, SnapshotRoot, u64)> {
+        let of_volume = |(_, node): &(&u32, &Node)| !node.has_space() && node.parent == volume;
+        let nodes = self.nodes.iter().filter(of_volume);
+        nodes
+            .filter_map(|(number, node)| match node.root.checkpoint {
+                // The node table does not know of it yet.
+                0 if !anchor.snapshots.contains(number) => None,
+                0 => Some((name_of(node), anchor.root(), 0)),
+                _ if node.kind == NodeKind::SnapshotDeleted && anchor.reclaim.0 == *number => {
+                    Some((name_of(node), node.root, anchor.reclaim.1))
+                }
+                _ => Some((name_of(node), node.root, 0)),
+            })
+            .filter(|(_, _, from)| *from != DONE)
+            .collect()
+    }
+
+    /// Notes what the space tree says of a volume's chunks; whether all of it could be read.
+    fn read_space(&mut self, number: u32, name: &str, anchor: &Anchor) -> io::Result<bool> {
+        let (root, height) = anchor.space;
+        let (mut pages, mut is_whole) = (Vec::new(), true);
+        let mut left = vec![(height, 0, root)];
+        while let Some((level, index, pointer)) = left.pop() {
+            if pointer.block == 0 {
+                continue;
+            }
+            let what = format!("page {index} of level {level} of the space tree of {name}");
+            let Some(page) = self.page(pointer, &what)? else {
+                is_whole = false;
+                continue;
+            };
+            pages.push((pointer.block, what));
+            if level == 0 {
+                self.note_space(number, name, index as u32, &page, anchor.epoch);
+                continue;
+            }
+            let entries = page.iter().map(|entry| Pointer::from_bits(*entry));
+            left.extend((0..).zip(entries).map(|(slot, at)| (level - 1, index << BITS | slot, at)));
+        }
+        let (line, none) = ([number], BTreeMap::new());
+        let mut walk = Walk::new(name.to_owned(), &line, Kind::Own, &none);
+        for (block, what) in pages {
+            self.refer(&mut walk, block, &what);
+        }
+        Ok(is_whole)
+    }
+
+    fn note_space(&mut self, number: u32, name: &str, leaf: u32, page: &Page, epoch: u64) {
+        for index in leaf * LEAF_CHUNKS..(leaf + 1) * LEAF_CHUNKS {
+            let (in_use, frozen) = described(page, index, epoch);
+            let chunk = self.owned.get(&number).and_then(|owned| owned.get(&index));
+            match chunk.and_then(|chunk| self.chunks.get_mut(*chunk as usize)) {
+                Some(chunk) => (chunk.in_use, chunk.frozen) = (in_use, frozen),
+                None if in_use == [0; 4] => {}
+                None => self.problem(format!(
+                    "the space tree of {name} has blocks of chunk {index}, which it does not own"
+                )),
+            }
+        }
+    }
+
+    /// Reads a page, and holds it to its checksum.
+    fn page(&mut self, pointer: Pointer, what: &str) -> io::Result<Option<Arc<Page>>> {
+        let bytes = match pointer.block / CHUNK_BLOCKS < self.chunks.len() as u32 {
+            true => self.read(pointer.block, 1)?,
+            false => Vec::new(),
+        };
+        if checksum(&bytes) == pointer.checksum && !bytes.is_empty() {
+            return Ok(Some(page_from(&bytes)));
+        }
+        self.problem(format!("{what}, in block {}, is not as it was written", pointer.block));
+        Ok(None)
+    }
+
+    /// A tree points to a block. Whether it is in the pool.
+    fn refer(&mut self, walk: &mut Walk<'_>, block: u32, what: &str) -> bool {
+        let number = block / CHUNK_BLOCKS;
+        let owner = self.chunks.get(number as usize).map_or(0, |chunk| chunk.owner.node);
+        let text = |why: &str| format!("{}: {what} is in block {block}, {why}", walk.name);
+        if !walk.line.contains(&owner) {
+            let why = format!("in chunk {number}, which is of node {owner}");
+            self.problem(text(&why));
+            return (number as usize) < self.chunks.len();
+        }
+        let seen = walk.seen.entry(number).or_default();
+        let is_twice = get(seen, block);
+        set(seen, block, true);
+        let chunk = &mut self.chunks[number as usize];
+        let is_foreign = owner != walk.line[0];
+        let why = if is_twice {
+            Some("which the same tree points to elsewhere, too")
+        } else if !get(&chunk.in_use, block) {
+            Some("which is marked as free")
+        } else if get(&chunk.own, block) {
+            Some("which is of the log or the space tree, too")
+        } else if is_foreign && !get(&chunk.kept, block) {
+            Some("of another volume, which keeps it for no snapshot")
+        } else if walk.kind == Kind::Live
+            && get(&chunk.kept, block)
+            && !is_foreign
+            && !get(&chunk.frozen, block)
+        {
+            Some("which a snapshot uses, too, and which is not frozen")
+        } else {
+            None
+        };
+        match walk.kind {
+            _ if is_foreign => {}
+            Kind::Own => set(&mut chunk.own, block, true),
+            Kind::Kept => set(&mut chunk.kept, block, true),
+            Kind::Live => set(&mut chunk.live, block, true),
+        }
+        if let Some(why) = why {
+            self.problem(text(why));
+        }
+        true
+    }
+
+    /// Follows a map from a page on.
+    fn walk(
+        &mut self,
+        walk: &mut Walk<'_>,
+        level: u32,
+        index: u64,
+        pointer: Pointer,
+    ) -> io::Result<()> {
+        if pointer.block == 0 || (index + 1) << (BITS * level) <= walk.from {
+            return Ok(());
+        }
+        let what = format!("page {index} of level {level} of the map");
+        self.refer(walk, pointer.block, &what);
+        let Some(page) = self.page(pointer, &format!("{what} of {}", walk.name))? else {
+            walk.is_broken = true;
+            return Ok(());
+        };
+        if level == 0 {
+            return self.leaf(walk, index, &page);
+        }
+        for (slot, &entry) in (0..).zip(page.iter()) {
+            self.walk(walk, level - 1, index << BITS | slot, Pointer::from_bits(entry))?;
+        }
+        Ok(())
+    }
+
+    fn leaf(&mut self, walk: &mut Walk<'_>, leaf: u64, page: &Page) -> io::Result<()> {
+        let mut run: Vec<Pointer> = Vec::new();
+        let first = leaf * FANOUT;
+        for (at, &entry) in (first..).zip(page.iter()) {
+            let pointer = Pointer::from_bits(entry);
+            walk.data_blocks += u64::from(pointer.block != 0);
+            let is_current = pointer.block != 0 && !walk.changed.contains_key(&at);
+            let follows = run.last().is_none_or(|last| last.block + 1 == pointer.block);
+            if !is_current || !follows {
+                self.verify(&walk.name, at - run.len() as u64, &std::mem::take(&mut run))?;
+            }
+            if is_current && self.refer(walk, pointer.block, &format!("block {at}")) {
+                run.push(pointer);
+            }
+        }
+        self.verify(&walk.name, first + FANOUT - run.len() as u64, &run)
+    }
+
+    /// Holds data to its checksums, unless that was done: blocks that follow each other.
+    fn verify(&mut self, name: &str, at: u64, run: &[Pointer]) -> io::Result<()> {
+        let Some(first) = run.first().filter(|_| self.verify_data) else { return Ok(()) };
+        let place = |block: u32| (block / CHUNK_BLOCKS) as usize;
+        if run.iter().all(|it| get(&self.chunks[place(it.block)].verified, it.block)) {
+            return Ok(());
+        }
+        let bytes = self.read(first.block, run.len() as u32)?;
+        for ((at, pointer), bytes) in (at..).zip(run).zip(bytes.chunks(BLOCK_BYTES)) {
+            let verified = &mut self.chunks[place(pointer.block)].verified;
+            let was = get(verified, pointer.block);
+            set(verified, pointer.block, true);
+            self.report.verified += u64::from(!was);
+            if checksum(bytes) != pointer.checksum {
+                let block = pointer.block;
+                self.problem(format!(
+                    "{name}: block {at}, in block {block}, is not as it was written"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the log changes.
+impl Checker<'_> {
+    /// What the log says of the blocks of a volume, and in memory what that does to its space;
+    /// `None` if it cannot be read.
+    fn replay(
+        &mut self,
+        number: u32,
+        name: &str,
+        anchor: &Anchor,
+    ) -> io::Result<Option<BTreeMap<u64, Pointer>>> {
+        let Some((blocks, tail)) = read_log(self.device, anchor)? else {
+            self.problem(format!("the log of {name} is not as it was written"));
+            return Ok(None);
+        };
+        for &chunk in &tail.chunks {
+            if self.chunks.get(chunk as usize).is_none_or(|it| it.owner.node != number) {
+                self.problem(format!(
+                    "the log of {name} is in chunk {chunk}, which is not its own"
+                ));
+                return Ok(None);
+            }
+            let chunk = &mut self.chunks[chunk as usize];
+            (chunk.in_use, chunk.own) = ([u64::MAX; 4], [u64::MAX; 4]);
+        }
+        let home = &mut self.chunks[(anchor_home(&self.nodes, number)) as usize];
+        (0..2).for_each(|block| set(&mut home.own, block, true));
+        let mut log = Replay {
+            number,
+            name,
+            map: Tree::new(anchor.map.1, anchor.map.0),
+            changed: BTreeMap::new(),
+        };
+        for block in &blocks {
+            let is_durable = block.head.sequence <= tail.durable;
+            for record in &block.records {
+                self.replay_record(&mut log, record, is_durable)?;
+            }
+        }
+        Ok(Some(log.changed))
+    }
+
+    fn replay_record(
+        &mut self,
+        log: &mut Replay<'_>,
+        record: &Record,
+        is_durable: bool,
+    ) -> io::Result<()> {
+        match record {
+            Record::Map { first, block, checksums } => {
+                let run = Run { block: *block, count: checksums.len() as u32 };
+                let bytes = if is_durable { Vec::new() } else { self.read(run.block, run.count)? };
+                let mut found = bytes.chunks(BLOCK_BYTES).map(checksum);
+                for (at, &sum) in (0_u32..).zip(checksums) {
+                    // One that was not durable leaves what was there before.
+                    if is_durable || found.next() == Some(sum) {
+                        let pointer = Pointer { block: block + at, checksum: sum };
+                        self.replace(log, first + u64::from(at), pointer)?;
+                    }
+                }
+            }
+            Record::Unmap { first, count } => {
+                for at in *first..first + u64::from(*count) {
+                    self.replace(log, at, Pointer::default())?;
+                }
+            }
+            Record::Snapshot { .. } => {
+                // Everything is frozen, and the snapshot that the next opening makes keeps it.
+                let owned = self.owned.get(&log.number).into_iter().flat_map(BTreeMap::values);
+                for chunk in owned {
+                    let chunk = &mut self.chunks[*chunk as usize];
+                    chunk.frozen = chunk.in_use;
+                    chunk.kept = [0, 1, 2, 3]
+                        .map(|word| chunk.kept[word] | chunk.in_use[word] & !chunk.own[word]);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn replace(&mut self, log: &mut Replay<'_>, at: u64, pointer: Pointer) -> io::Result<()> {
+        let before = match log.changed.get(&at) {
+            Some(pointer) => *pointer,
+            None => self.at_rest(log, at)?,
+        };
+        if before.block == pointer.block {
+            return Ok(());
+        }
+        log.changed.insert(at, pointer);
+        for (block, is_used) in [(pointer.block, true), (before.block, false)] {
+            let chunk = self.chunks.get_mut((block / CHUNK_BLOCKS) as usize);
+            if let Some(chunk) = chunk.filter(|chunk| chunk.owner.node == log.number)
+                && (is_used || !get(&chunk.frozen, block))
+            {
+                set(&mut chunk.in_use, block, is_used);
+            }
+        }
+        Ok(())
+    }
+
+    /// What the map at rest says of a block.
+    fn at_rest(&mut self, log: &mut Replay<'_>, at: u64) -> io::Result<Pointer> {
+        log.map.shrink(64, u64::MAX);
+        loop {
+            match log.map.leaf(at / FANOUT) {
+                Ok(page) => {
+                    let entry = page.map_or(0, |page| page[(at % FANOUT) as usize]);
+                    return Ok(Pointer::from_bits(entry));
+                }
+                Err(missing) => {
+                    let what = format!("a page of the map of {}", log.name);
+                    let Some(page) = self.page(missing.pointer, &what)? else {
+                        return Ok(Pointer::default());
+                    };
+                    log.map.install(missing, page);
+                }
+            }
+        }
+    }
+}
+
+/// The log of a volume, as far as it was replayed.
+struct Replay<'a> {
+    number: u32,
+    name: &'a str,
+    map: Tree,
+    changed: BTreeMap<u64, Pointer>,
+}
+
+fn anchor_home(nodes: &BTreeMap<u32, Node>, number: u32) -> u32 {
+    nodes.get(&number).map_or(0, |node| node.home)
+}
+
+impl<'a> Walk<'a> {
+    fn new(name: String, line: &'a [u32], kind: Kind, changed: &'a BTreeMap<u64, Pointer>) -> Self {
+        let seen = BTreeMap::new();
+        Self { name, line, kind, from: 0, changed, seen, data_blocks: 0, is_broken: false }
+    }
+}
