@@ -32,6 +32,21 @@ pub enum StoreVerb {
         #[arg(long, requires = "pool")]
         force: bool,
     },
+    /// List the volumes and snapshots of a pool. Only reads; works beside a running server, too.
+    Inspect {
+        /// The block device or file of the pool; by default that of the data folder.
+        #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+        pool: Option<PathBuf>,
+    },
+    /// Prove every reference and count of a pool. Only reads; the server must be stopped.
+    ///
+    /// Exit code 1 if there are problems. Space that nothing uses and that is not free is told, and
+    /// is no problem.
+    Check {
+        /// Hold each block of data to its checksum, too: reads everything.
+        #[arg(long)]
+        data: bool,
+    },
     /// Move the volumes of a data folder from files into a pool.
     ///
     /// Every volume is copied and compared with its file; then the folder is served with --store

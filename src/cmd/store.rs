@@ -1,23 +1,31 @@
 //! `evenkeel store`: the pool of a data folder whose server is stopped.
 
 use crate::cli::{Bytes, LocalStore, StoreArgs, StoreKind, StoreVerb};
-use crate::message::{self, Exit, Failure, Format};
+use crate::message::{self, Exit, Failure, Format, Item};
 use crate::server::LocalOptions;
 use evenkeel_core::units::ByteCount;
 use evenkeel_store::Pool;
+use evenkeel_store::folder::Folder;
+use evenkeel_store::local::device::FileDevice;
 use evenkeel_store::local::place::{self, Note};
 use evenkeel_store::local::pool::LocalPool;
+use evenkeel_store::local::{BLOCK_BYTES, CHUNK_BLOCKS, check, inspect};
 use evenkeel_store::migrate::{self, Progress};
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub fn run(arguments: &StoreArgs) -> Result<(), Failure> {
     let data_dir = std::path::absolute(&arguments.data_dir)
         .map_err(|error| Failure::new(format!("{}: {error}", arguments.data_dir.display())))?;
     let (text, value) = match &arguments.verb {
         StoreVerb::Init { local, force } => init(&data_dir, &options(local)?, *force)?,
+        StoreVerb::Inspect { pool } => {
+            return message::print(&inspect(&data_dir, pool.as_deref(), arguments.output.format)?);
+        }
+        StoreVerb::Check { data } => check(&data_dir, *data, arguments.output.format)?,
         StoreVerb::Migrate { local } => migrate(&data_dir, &options(local)?)?,
     };
     message::print(&match arguments.output.format {
@@ -55,6 +63,146 @@ fn init(data_dir: &Path, local: &LocalOptions, force: bool) -> Result<(String, V
         "total_bytes": total.0,
     });
     Ok((text, value))
+}
+
+/// The device of the pool of a data folder.
+fn place_of(data_dir: &Path) -> Result<PathBuf, Failure> {
+    match Note::read(data_dir).map_err(failed)? {
+        Some(note) => Ok(data_dir.join(note.device)),
+        None => {
+            let message = format!("{} has no pool", data_dir.display());
+            let hint = "name the data folder with --data-dir; `evenkeel store init` makes a pool";
+            Err(Failure::new(message).exit(Exit::NotFound).hint(hint))
+        }
+    }
+}
+
+impl Item for Inspected {
+    const SCHEMA: &'static str = "evenkeel.store-items/1";
+    const FIELD: &'static str = "items";
+    const COLUMNS: &'static [&'static str] =
+        &["ID", "KIND", "SIZE", "DATA", "OWNED", "ENCRYPTED", "OF"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.id.clone(),
+            self.kind.to_owned(),
+            self.size_bytes.to_string(),
+            self.data_bytes.map_or_else(|| "unknown".to_owned(), |data| data.to_string()),
+            self.owned_bytes.to_string(),
+            if self.encrypted { "yes" } else { "no" }.to_owned(),
+            self.parent.clone().unwrap_or_else(|| "-".to_owned()),
+        ]
+    }
+}
+
+/// A volume or a snapshot, as it is shown.
+#[derive(Serialize)]
+struct Inspected {
+    id: String,
+    kind: &'static str,
+    #[serde(serialize_with = "bytes")]
+    size_bytes: ByteCount,
+    #[serde(serialize_with = "maybe_bytes")]
+    data_bytes: Option<ByteCount>,
+    #[serde(serialize_with = "bytes")]
+    owned_bytes: ByteCount,
+    encrypted: bool,
+    parent: Option<String>,
+}
+
+fn bytes<S: Serializer>(bytes: &ByteCount, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u64(bytes.0)
+}
+
+fn maybe_bytes<S: Serializer>(bytes: &Option<ByteCount>, to: S) -> Result<S::Ok, S::Error> {
+    bytes.map(|bytes| bytes.0).serialize(to)
+}
+
+fn inspect(data_dir: &Path, pool: Option<&Path>, format: Format) -> Result<String, Failure> {
+    let place = match pool {
+        Some(pool) => pool.to_owned(),
+        None => place_of(data_dir)?,
+    };
+    let device = FileDevice::open_to_read(&place).map_err(failed)?;
+    let found = inspect::inspect(&device).map_err(failed)?;
+    let shown = |item: inspect::Inspected| Inspected {
+        id: item.id,
+        kind: item.kind,
+        size_bytes: item.size,
+        data_bytes: item.data,
+        owned_bytes: item.owned,
+        encrypted: item.is_encrypted,
+        parent: item.parent,
+    };
+    let items: Vec<Inspected> = found.items.into_iter().map(shown).collect();
+    let list = message::listing(&items, format, "no volumes and no snapshots");
+    if format != Format::Text {
+        return Ok(list);
+    }
+    let mut text = format!(
+        "{}: pool {:032x}, opened {} times, {} of {} are free (it may grow to {})\n",
+        place.display(),
+        found.identity,
+        found.session,
+        found.free,
+        found.size,
+        found.size_max,
+    );
+    if found.damaged > 0 {
+        let damaged = found.damaged;
+        text.push_str(&format!("{damaged} sectors of its tables are damaged in both copies\n"));
+    }
+    text.push_str(&list);
+    Ok(text)
+}
+
+fn check(data_dir: &Path, data: bool, format: Format) -> Result<(String, Value), Failure> {
+    let place = place_of(data_dir)?;
+    // No server may change it meanwhile.
+    let _folder = Folder::claim(data_dir, place::KIND).map_err(failed)?;
+    let device = FileDevice::open_to_read(&place).map_err(failed)?;
+    let report = check::check(&device, data).map_err(failed)?;
+    let mut text = format!(
+        "{}: {} volumes, {} snapshots, {} of {} blocks in use",
+        place.display(),
+        report.volumes,
+        report.snapshots,
+        report.in_use,
+        report.chunks * u64::from(CHUNK_BLOCKS),
+    );
+    if data {
+        text.push_str(&format!(", {} blocks of data as they were written", report.verified));
+    }
+    text.push('\n');
+    if report.leaked > 0 {
+        let lost = ByteCount(report.leaked * BLOCK_BYTES as u64);
+        text.push_str(&format!("{lost} are in use by nothing: space that is lost, not data\n"));
+    }
+    for problem in &report.problems {
+        text.push_str(&format!("problem: {problem}\n"));
+    }
+    let value = json!({
+        "schema": "evenkeel.store-check/1",
+        "pool": place,
+        "volumes": report.volumes,
+        "snapshots": report.snapshots,
+        "chunks": report.chunks,
+        "blocks_in_use": report.in_use,
+        "blocks_leaked": report.leaked,
+        "blocks_verified": report.verified,
+        "problems": report.problems,
+        "problems_total": report.problems_total,
+    });
+    if report.problems_total == 0 {
+        text.push_str("no problems\n");
+        return Ok((text, value));
+    }
+    // What was found is printed first.
+    message::print(&if format == Format::Json { message::json(&value) } else { text })?;
+    let message = format!("{} problems in {}", report.problems_total, place.display());
+    let hint = "restore what is damaged from a copy, or delete it; the rest can be served";
+    Err(Failure::new(message).exit(Exit::Failed).hint(hint))
 }
 
 fn migrate(data_dir: &Path, local: &LocalOptions) -> Result<(String, Value), Failure> {

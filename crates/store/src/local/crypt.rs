@@ -106,7 +106,7 @@ impl Cipher {
         let mut tweak = u128::from_le_bytes(unit.0);
         for place in tweaks {
             *place = tweak;
-            tweak = tweak << 1 ^ (tweak >> 127) * 0x87;
+            tweak = (tweak << 1) ^ ((tweak >> 127) * 0x87);
         }
     }
 }

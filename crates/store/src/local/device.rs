@@ -86,6 +86,16 @@ impl FileDevice {
         Ok(Self { file, path: path.to_owned() })
     }
 
+    /// Opens what is at `path` only to read it.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn open_to_read(path: &Path) -> Result<Self, StoreError> {
+        let opened = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+        let file = opened.map_err(|e| StoreError::io(format!("open {}", path.display()), e))?;
+        Ok(Self { file, path: path.to_owned() })
+    }
+
     fn run(
         &self,
         action: DiskAction,

@@ -249,7 +249,7 @@ fn from_hex(digits: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
     if !rest.is_empty() {
         return None;
     }
-    let byte = |[high, low]: &[u8; 2]| Some((digit(*high)? << 4 | digit(*low)?) as u8);
+    let byte = |[high, low]: &[u8; 2]| Some(((digit(*high)? << 4) | digit(*low)?) as u8);
     pairs.iter().map(byte).collect::<Option<Vec<u8>>>().map(Zeroizing::new)
 }
 

@@ -15,6 +15,7 @@
 //!   crypt    encryption of data
 //!   keys     how the keys of volumes are kept
 //!   check    proves all references and counts of a pool that nobody has open
+//!   inspect  shows what is in a pool
 //!   device   where it all is
 //! ```
 
@@ -23,6 +24,7 @@ pub mod check;
 pub mod crypt;
 pub mod device;
 pub mod format;
+pub mod inspect;
 pub mod keys;
 pub mod place;
 pub mod pool;

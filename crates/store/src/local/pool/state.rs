@@ -203,21 +203,29 @@ impl State {
         Ok(given)
     }
 
-    /// Makes the pool longer, if it may be and the device lets it.
+    /// Makes the pool longer, if it may be and the device lets it: by less if there is not room for
+    /// more.
     fn grow(&mut self, device: &dyn Device) -> io::Result<()> {
-        let present = self.superblock.chunks;
-        let most = self.chunks_max();
-        let fits = match device.size()? / CHUNK_BYTES {
+        let (present, most) = (self.superblock.chunks, self.chunks_max());
+        let length = device.size()? / CHUNK_BYTES;
+        let mut fits = match length > u64::from(present) {
             // A block device is as long as it is.
-            length if length > u64::from(present) => length.min(u64::from(most)) as u32,
-            _ => most.min(present + GROWTH_CHUNKS),
+            true => length.min(u64::from(most)) as u32,
+            false => most.min(present + GROWTH_CHUNKS),
         };
-        if fits <= present {
-            return Ok(());
+        while fits > present {
+            match device.grow(u64::from(fits) * CHUNK_BYTES) {
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                    fits = present + (fits - present) / 2;
+                }
+                grown => {
+                    grown?;
+                    break;
+                }
+            }
         }
-        match device.grow(u64::from(fits) * CHUNK_BYTES) {
-            Err(error) if error.kind() == io::ErrorKind::StorageFull => return Ok(()),
-            grown => grown?,
+        if fits == present {
+            return Ok(());
         }
         let superblock = Superblock { chunks: fits, ..self.superblock };
         super::write_superblock(device, &superblock)?;

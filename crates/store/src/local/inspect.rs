@@ -1,0 +1,181 @@
+//! What is in a pool, for people: reads the superblock, both tables and the volumes' anchors, and
+//! writes nothing. Beside a server that has the pool open it shows what is on the device at this
+//! moment.
+
+use super::device::Device;
+use super::format::{Anchor, Identity, Node, NodeKind, OWNERS, Owner};
+use super::place::read_superblock;
+use super::pool::CHUNK_BYTES;
+use super::table::Table;
+use super::{BLOCK_BYTES, CHUNK_BLOCKS};
+use crate::StoreError;
+use evenkeel_core::ids::{SnapshotId, VolumeId};
+use evenkeel_core::units::ByteCount;
+use std::collections::BTreeMap;
+
+/// What a pool has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Inspection {
+    /// The pool's identity.
+    pub identity: u128,
+    /// How often it was opened.
+    pub session: u32,
+    /// Bytes that it has, its own tables among them.
+    pub size: ByteCount,
+    /// Bytes that it may grow to have.
+    pub size_max: ByteCount,
+    /// Bytes that are nobody's.
+    pub free: ByteCount,
+    /// Sectors of its tables of which neither copy is valid.
+    pub damaged: usize,
+    /// Volumes and snapshots, in the order of their nodes.
+    pub items: Vec<Inspected>,
+}
+
+/// A volume, a snapshot, or what is left of one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Inspected {
+    /// The number of its node.
+    pub node: u32,
+    /// Its id.
+    pub id: String,
+    /// What it is.
+    pub kind: &'static str,
+    /// Bytes that it has for its user.
+    pub size: ByteCount,
+    /// Bytes of the pool that it owns; 0 for a snapshot, whose blocks are in those of its volume.
+    pub owned: ByteCount,
+    /// Bytes of data, as of its last checkpoint; `None` where that cannot be read.
+    pub data: Option<ByteCount>,
+    /// Whether its data is encrypted.
+    pub is_encrypted: bool,
+    /// The id of the volume that a snapshot was made of, or of the snapshot that a volume was made
+    /// of.
+    pub parent: Option<String>,
+}
+
+fn id_of(node: &Node) -> String {
+    match node.has_space() {
+        true => VolumeId::from_bits(node.id).to_string(),
+        false => SnapshotId::from_bits(node.id).to_string(),
+    }
+}
+
+const fn kind_of(kind: NodeKind) -> &'static str {
+    match kind {
+        NodeKind::Volume => "volume",
+        NodeKind::Deleting => "volume being deleted",
+        NodeKind::Snapshot => "snapshot",
+        NodeKind::SnapshotPending => "snapshot being made",
+        NodeKind::SnapshotDeleted => "deleted snapshot",
+        NodeKind::Husk => "deleted volume with snapshots",
+    }
+}
+
+/// Looks at a pool.
+///
+/// # Errors
+/// When the device holds no pool that this version reads, or fails.
+pub fn inspect(device: &dyn Device) -> Result<Inspection, StoreError> {
+    let superblock = read_superblock(device)?;
+    let failed = |error| StoreError::io(format!("read {}", device.path().display()), error);
+    let table = |chunks: [u32; 2], sectors: usize| {
+        let at = chunks.map(|chunk| u64::from(chunk) * CHUNK_BYTES);
+        Table::read_image(device, at, sectors).map_err(failed)
+    };
+    let nodes = table(superblock.nodes, superblock.node_sectors as usize)?;
+    let owners = table(superblock.owners, superblock.chunks as usize / OWNERS + 1)?;
+    let mut all = BTreeMap::new();
+    for number in 1..superblock.node_sectors {
+        let Some(payload) = nodes.0.get(Table::payload(number as usize)) else { break };
+        if let Ok(Some(node)) = Node::decode(payload) {
+            all.insert(number, node);
+        }
+    }
+    let (mut owned, mut free) = (BTreeMap::<u32, u64>::new(), 0);
+    for chunk in superblock.first_chunk..superblock.chunks {
+        let owner = owners.0.get(Table::payload(chunk as usize / OWNERS));
+        let owner = owner.map_or(0, |payload| Owner::decode(chunk as usize, payload).node);
+        match all.contains_key(&owner) {
+            true => *owned.entry(owner).or_default() += CHUNK_BYTES,
+            false => free += CHUNK_BYTES,
+        }
+    }
+    let mut items = Vec::new();
+    for (number, node) in &all {
+        items.push(Inspected {
+            node: *number,
+            id: id_of(node),
+            kind: kind_of(node.kind),
+            size: ByteCount(node.size),
+            owned: ByteCount(owned.get(number).copied().unwrap_or(0)),
+            data: data_of(device, *number, node).map_err(failed)?,
+            is_encrypted: node.is_encrypted,
+            parent: all.get(&node.parent).map(id_of),
+        });
+    }
+    let bytes = |chunks: u64| ByteCount(chunks * CHUNK_BYTES);
+    Ok(Inspection {
+        identity: superblock.identity,
+        session: superblock.session,
+        size: bytes(superblock.chunks.into()),
+        size_max: bytes(u64::from(superblock.owner_sectors) * OWNERS as u64),
+        free: ByteCount(free),
+        damaged: nodes.1.len() + owners.1.len(),
+        items,
+    })
+}
+
+/// What the anchor of a volume, or the root of a snapshot, says of its data.
+fn data_of(device: &dyn Device, number: u32, node: &Node) -> std::io::Result<Option<ByteCount>> {
+    let bytes = |blocks: u64| ByteCount(blocks * BLOCK_BYTES as u64);
+    if !node.has_space() {
+        return Ok(Some(bytes(node.root.data_blocks)));
+    }
+    if node.home == 0 {
+        return Ok(Some(ByteCount(0)));
+    }
+    let mut copies = vec![0; 2 * BLOCK_BYTES];
+    device.read(u64::from(node.home * CHUNK_BLOCKS) * BLOCK_BYTES as u64, &mut copies)?;
+    let identity = Identity { node: number, generation: node.generation };
+    let anchors = copies.chunks(BLOCK_BYTES).filter_map(|copy| Anchor::decode(copy, identity));
+    let newest = anchors.max_by_key(|anchor| anchor.checkpoint);
+    Ok(newest.map(|anchor| bytes(anchor.data_blocks)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Pool;
+    use crate::local::device::FileDevice;
+    use crate::local::place::FILE;
+    use crate::local::pool::LocalPool;
+
+    #[test]
+    fn it_shows_what_there_is_and_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = LocalPool::in_folder(folder.path(), None).unwrap();
+        let (volume, size) = (VolumeId::from_bits(1), ByteCount(8 << 20));
+        let (snapshot, clone) = (SnapshotId::from_bits(2), VolumeId::from_bits(3));
+        pool.create(volume, size).unwrap();
+        assert!(pool.snapshot(volume, snapshot).unwrap().made.recv().unwrap());
+        pool.create_from(clone, size, snapshot).unwrap();
+        let path = folder.path().join(FILE);
+        let before = std::fs::read(&path).unwrap();
+        let found = inspect(&FileDevice::open_to_read(&path).unwrap()).unwrap();
+        assert_eq!((found.session, found.damaged), (1, 0));
+        let shown: Vec<_> =
+            found.items.iter().map(|it| (it.id.clone(), it.kind, it.parent.clone())).collect();
+        let (volume, snapshot, clone) =
+            (volume.to_string(), snapshot.to_string(), clone.to_string());
+        assert_eq!(
+            shown,
+            [
+                (volume.clone(), "volume", None),
+                (snapshot.clone(), "snapshot", Some(volume)),
+                (clone, "volume", Some(snapshot)),
+            ]
+        );
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+    }
+}
