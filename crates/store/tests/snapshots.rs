@@ -13,12 +13,13 @@ use evenkeel_core::random::Random;
 use evenkeel_core::request::Operation;
 use evenkeel_core::units::ByteCount;
 use evenkeel_store::buffer::Buffer;
+use evenkeel_store::disk::{Disk, DiskDone};
 use evenkeel_store::local::check::check;
 use evenkeel_store::local::pool::snapshots::CHANGED_BLOCKS;
 use evenkeel_store::local::pool::{Layout, LocalPool};
 use evenkeel_store::local::simulated::{SimulatedDevice, SimulatedQueue};
 use evenkeel_store::local::volume::Bounds;
-use evenkeel_store::{Pool, Store, StoreError, Submission};
+use evenkeel_store::{Completion, Pool, Store, StoreError, Submission};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -50,11 +51,25 @@ struct Snapshot {
     of: VolumeId,
     size: ByteCount,
     content: Content,
+    /// What was under way when it was asked for may be in it or not, block by block.
+    unsure: BTreeMap<u64, BTreeSet<Version>>,
+}
+
+/// A write or a discard that is not answered yet.
+#[derive(Clone, Copy)]
+struct Pending {
+    first: u64,
+    count: u64,
+    version: Version,
 }
 
 struct Open {
     store: Box<dyn Store>,
     queue: SimulatedQueue,
+    /// By tickets.
+    pending: BTreeMap<u64, Pending>,
+    /// Answered, and whether they succeeded; the model does not know of them yet.
+    answered: Vec<(Pending, bool)>,
 }
 
 struct World {
@@ -65,6 +80,28 @@ struct World {
     snapshots: Vec<Snapshot>,
     next: u64,
     bounds: Bounds,
+}
+
+/// The store of a volume that is closed.
+struct Nothing;
+
+impl Store for Nothing {
+    fn geometry(&self) -> evenkeel_store::Geometry {
+        unreachable!("nothing is asked of a closed volume")
+    }
+    fn submit(&mut self, _: Submission, _: &mut dyn Disk) {}
+    fn disk_done(&mut self, _: DiskDone, _: &mut dyn Disk) {}
+    fn poll(&mut self) -> Option<Completion> {
+        None
+    }
+    fn writes_zeroes(&self, _: Operation) -> bool {
+        false
+    }
+    fn resized(&mut self, _: ByteCount) {}
+    fn is_idle(&self) -> bool {
+        true
+    }
+    fn close(&mut self, _: &mut dyn Disk) {}
 }
 
 fn fill(version: Version, block: u64, bytes: &mut [u8]) {
@@ -85,6 +122,31 @@ fn version_of(block: u64, bytes: &[u8]) -> Option<Version> {
 }
 
 impl Open {
+    fn new(store: Box<dyn Store>, queue: SimulatedQueue) -> Self {
+        Self { store, queue, pending: BTreeMap::new(), answered: Vec::new() }
+    }
+
+    /// Whether something that is under way changes one of these blocks.
+    fn is_changing(&self, first: u64, count: u64) -> bool {
+        self.under_way().any(|it| it.first < first + count && first < it.first + it.count)
+    }
+
+    /// All of which the model does not know how it ended.
+    fn under_way(&self) -> impl Iterator<Item = Pending> + '_ {
+        self.pending.values().copied().chain(self.answered.iter().map(|(pending, _)| *pending))
+    }
+
+    /// The next answer that is none to what is under way.
+    fn poll(&mut self) -> Option<Completion> {
+        loop {
+            let done = self.store.poll()?;
+            match self.pending.remove(&done.ticket) {
+                Some(pending) => self.answered.push((pending, done.result.is_ok())),
+                None => return Some(done),
+            }
+        }
+    }
+
     /// Carries out a request; `None` if it is not answered.
     fn run(
         &mut self,
@@ -97,7 +159,7 @@ impl Open {
         let submission = Submission { ticket: 7, operation, offset, length, buffer };
         self.store.submit(submission, &mut self.queue);
         loop {
-            if let Some(done) = self.store.poll() {
+            if let Some(done) = self.poll() {
                 return Some(done.result.map(|()| done.buffer).map_err(drop));
             }
             self.answer()?;
@@ -113,6 +175,7 @@ impl Open {
     /// Answers everything that is on the disk.
     fn settle(&mut self) {
         while self.answer().is_some() {}
+        assert!(self.poll().is_none(), "an answer to nothing");
     }
 
     fn read(&mut self, block: u64) -> Option<Result<Vec<u8>, ()>> {
@@ -220,7 +283,7 @@ impl World {
             match pool.open(id, size) {
                 Ok(store) => {
                     let queue = SimulatedQueue::new(self.device.clone(), self.random.next_u64());
-                    let mut volume = Open { store, queue };
+                    let mut volume = Open::new(store, queue);
                     volume.store.attend(&mut volume.queue);
                     open.push(volume);
                 }
@@ -266,12 +329,33 @@ impl World {
             }
             self.volumes[number].unsure.clear();
         }
+        (0..self.snapshots.len()).for_each(|at| self.make_sure(pool, at));
         for snapshot in &self.snapshots {
             match pool.read_snapshot(snapshot.id) {
                 Ok(mut reader) => self.check_snapshot(snapshot, &mut reader),
                 Err(StoreError::Unready { .. }) => {}
                 Err(error) => self.fail(&format!("{} cannot be read: {error}", snapshot.id)),
             }
+        }
+    }
+
+    /// Finds out which of what was under way when it was asked for a snapshot holds: from then on it
+    /// holds that.
+    fn make_sure(&mut self, pool: &LocalPool, at: usize) {
+        let Ok(mut reader) = pool.read_snapshot(self.snapshots[at].id) else { return };
+        for (block, may_be) in self.snapshots[at].unsure.clone() {
+            let found = match reader.read(block) {
+                Ok(None) => Some(0),
+                Ok(Some(bytes)) => version_of(block, &bytes),
+                Err(_) if self.device.is_dark() => return,
+                Err(error) => self.fail(&format!("block {block} of a snapshot: {error}")),
+            };
+            let Some(found) = found.filter(|found| may_be.contains(found)) else {
+                let id = self.snapshots[at].id;
+                self.fail(&format!("{id} block {block}: {found:?}, not one of {may_be:?}"))
+            };
+            self.snapshots[at].content.insert(block, found);
+            self.snapshots[at].unsure.remove(&block);
         }
     }
 
@@ -284,6 +368,9 @@ impl World {
         let others = (0..3).map(|nth| (self.seed * 31 + nth * 977) % blocks);
         let looked_at: BTreeSet<u64> = snapshot.content.keys().copied().chain(others).collect();
         for block in looked_at {
+            if snapshot.unsure.contains_key(&block) {
+                continue;
+            }
             let expected = snapshot.content.get(&block).copied().unwrap_or(0);
             let found = match reader.read(block) {
                 Ok(None) => Some(0),
@@ -308,7 +395,12 @@ impl World {
             let count = self.snapshots.len();
             (pick(&mut self.random, count), pick(&mut self.random, count))
         };
+        self.make_sure(pool, a);
+        self.make_sure(pool, b);
         let (older, newer) = (&self.snapshots[a], &self.snapshots[b]);
+        if !older.unsure.is_empty() || !newer.unsure.is_empty() {
+            return;
+        }
         let opened =
             pool.read_snapshot(older.id).and_then(|a| Ok((a, pool.read_snapshot(newer.id)?)));
         let Ok((mut first, mut second)) = opened else { return };
@@ -347,11 +439,14 @@ impl World {
             if self.device.is_dark() {
                 return;
             }
-            match self.random.below(24) {
+            match self.random.below(30) {
                 0 => self.make(pool, open),
                 1 if self.volumes.len() > 1 => self.delete(pool, open),
                 2..=3 => self.snapshot(pool, open),
-                4 => self.delete_snapshot(pool, open),
+                4 if !self.snapshots.is_empty() => {
+                    let at = self.random.below(self.snapshots.len() as u64) as usize;
+                    self.delete_snapshot(pool, open, at);
+                }
                 5 => self.check_changed(pool),
                 6 => self.grow(pool, open),
                 _ if open.is_empty() => {}
@@ -360,8 +455,85 @@ impl World {
                     let number = self.random.below(open.len() as u64) as usize;
                     open[number].settle();
                 }
+                10 => self.reopen(pool, open),
+                11 => self.read_what_is_deleted(pool, open),
+                12..=15 => {
+                    let number = self.random.below(open.len() as u64) as usize;
+                    (0..self.random.below(9)).for_each(|_| _ = open[number].answer());
+                    self.learn(number, &mut open[number]);
+                }
                 _ => self.write(open),
             }
+        }
+    }
+
+    /// The model learns what was answered.
+    fn learn(&mut self, number: usize, open: &mut Open) {
+        assert!(open.poll().is_none(), "an answer to nothing");
+        for (pending, is_done) in std::mem::take(&mut open.answered) {
+            if !is_done && !self.device.is_dark() {
+                self.fail(&format!("a write of {} blocks fails", pending.count));
+            }
+            if is_done {
+                let blocks = pending.first..pending.first + pending.count;
+                blocks.for_each(|at| _ = self.volumes[number].content.insert(at, pending.version));
+            }
+        }
+    }
+
+    /// What a volume held when this was asked for is durable; what was under way then, or came
+    /// later, perhaps.
+    fn is_durable(&mut self, number: usize, open: &mut Open) {
+        let volume = &mut self.volumes[number];
+        volume.unsure.clear();
+        for Pending { first, count, version } in open.under_way() {
+            for block in first..first + count {
+                let before = volume.content.get(&block).copied().unwrap_or(0);
+                volume.unsure.entry(block).or_default().extend([before, version]);
+            }
+        }
+        self.learn(number, open);
+    }
+
+    /// Closes a volume, whatever is under way, and opens it again.
+    fn reopen(&mut self, pool: &LocalPool, open: &mut [Open]) {
+        let number = self.random.below(open.len() as u64) as usize;
+        let (id, size) = (self.volumes[number].id, self.volumes[number].size);
+        open[number].settle();
+        self.learn(number, &mut open[number]);
+        let closing = &mut open[number];
+        closing.store.close(&mut closing.queue);
+        closing.settle();
+        let queue = SimulatedQueue::new(self.device.clone(), self.random.next_u64());
+        open[number].store = Box::new(Nothing);
+        match pool.open(id, size) {
+            Ok(store) => open[number] = Open::new(store, queue),
+            Err(_) if self.device.is_dark() => {}
+            Err(error) => self.fail(&format!("{id} does not open again: {error}")),
+        }
+    }
+
+    /// A snapshot that is deleted while it is read stays as it is until it is not read any more.
+    fn read_what_is_deleted(&mut self, pool: &LocalPool, open: &mut [Open]) {
+        if self.snapshots.is_empty() {
+            return;
+        }
+        let at = self.random.below(self.snapshots.len() as u64) as usize;
+        self.make_sure(pool, at);
+        let Snapshot { id, of, size, ref content, ref unsure } = self.snapshots[at];
+        let copy = Snapshot { id, of, size, content: content.clone(), unsure: unsure.clone() };
+        let Ok(mut reader) = pool.read_snapshot(copy.id) else { return };
+        self.delete_snapshot(pool, open, at);
+        for _ in 0..self.random.below(5) {
+            self.write(open);
+        }
+        let number = self.random.below(open.len() as u64) as usize;
+        open[number].settle();
+        self.learn(number, &mut open[number]);
+        self.check_snapshot(&copy, &mut reader);
+        drop(reader);
+        for open in open {
+            open.store.attend(&mut open.queue);
         }
     }
 
@@ -373,6 +545,10 @@ impl World {
         self.next += 1;
         let source = (!self.snapshots.is_empty() && self.random.one_in(2))
             .then(|| self.random.below(self.snapshots.len() as u64) as usize);
+        if let Some(at) = source {
+            self.make_sure(pool, at);
+        }
+        let source = source.filter(|at| self.snapshots[*at].unsure.is_empty());
         let (size, content, made) = match source.map(|at| &self.snapshots[at]) {
             None => {
                 let size = ByteCount(self.random.among(&[1 << 20, 9 << 20, 3 << 29]));
@@ -393,7 +569,7 @@ impl World {
         match pool.open(id, size) {
             Ok(store) => {
                 let queue = SimulatedQueue::new(self.device.clone(), self.random.next_u64());
-                open.push(Open { store, queue });
+                open.push(Open::new(store, queue));
             }
             Err(_) if self.device.is_dark() => {}
             Err(error) => self.fail(&format!("{id} does not open: {error}")),
@@ -418,6 +594,7 @@ impl World {
         let mut closing = open.remove(number);
         closing.store.close(&mut closing.queue);
         closing.settle();
+        self.learn(number, &mut closing);
         if !closing.store.is_idle() {
             self.fail("a volume that was closed is not idle");
         }
@@ -433,52 +610,89 @@ impl World {
         }
     }
 
+    /// Snapshots of some volumes, at one point in time.
     fn snapshot(&mut self, pool: &LocalPool, open: &mut [Open]) {
-        let number = self.random.below(open.len().max(1) as u64) as usize;
-        if number >= open.len() || self.snapshots.len() >= 8 {
+        let count = open.len().min(1 + self.random.below(3) as usize);
+        if count == 0 || self.snapshots.len() >= 8 {
             return;
         }
-        let id = SnapshotId::from_bits(u128::from(self.next));
-        let (of, size) = (self.volumes[number].id, self.volumes[number].size);
-        self.next += 1;
-        let making = match pool.snapshot(of, id) {
-            Ok(making) => making,
-            Err(_) if self.device.is_dark() => return,
-            Err(error) => self.fail(&format!("{id} of {of}: {error}")),
-        };
-        let open = &mut open[number];
-        open.store.attend(&mut open.queue);
-        let made = loop {
-            match making.made.try_recv() {
-                Ok(is_made) => break is_made,
-                Err(_) if open.answer().is_some() => {}
-                Err(_) => break false,
+        let start = self.random.below(open.len() as u64) as usize;
+        let numbers: Vec<usize> = (0..count).map(|nth| (start + nth) % open.len()).collect();
+        let mut makings = Vec::new();
+        for &number in &numbers {
+            self.learn(number, &mut open[number]);
+            let (of, id) = (self.volumes[number].id, SnapshotId::from_bits(self.next.into()));
+            self.next += 1;
+            match pool.snapshot(of, id) {
+                Ok(making) => {
+                    makings.push((number, self.model_of(number, id, &open[number]), making))
+                }
+                Err(_) if self.device.is_dark() => break,
+                Err(error) => self.fail(&format!("{id} of {of}: {error}")),
             }
-        };
-        let content = self.volumes[number].content.clone();
-        let snapshot = Snapshot { id, of, size, content };
-        if made {
+        }
+        for &number in &numbers {
+            let open = &mut open[number];
+            open.store.attend(&mut open.queue);
+        }
+        // None of these is in any of them.
+        if self.random.one_in(2) {
+            (0..self.random.below(4)).for_each(|_| self.begin_write(start, &mut open[start]));
+        }
+        let (mut missing, mut made) = (Vec::new(), Vec::new());
+        for (number, snapshot, making) in makings {
+            let is_made = loop {
+                match making.made.try_recv() {
+                    Ok(is_made) => break is_made,
+                    Err(_) if open[number].answer().is_some() => {}
+                    Err(_) => break false,
+                }
+            };
+            if is_made {
+                made.push((number, snapshot));
+            } else if self.device.is_dark() {
+                missing.push((number, snapshot));
+            } else {
+                self.fail(&format!("{} of {} is not made", snapshot.id, snapshot.of));
+            }
+        }
+        for (number, snapshot) in made {
             // What it holds is durable, so what the volume holds is, too.
-            self.volumes[number].unsure.clear();
-            return self.snapshots.push(snapshot);
+            self.is_durable(number, &mut open[number]);
+            self.snapshots.push(snapshot);
         }
-        if !self.device.is_dark() {
-            self.fail(&format!("{id} of {of} is not made"));
+        if !missing.is_empty() {
+            self.find_snapshots(missing);
         }
+        self.snapshots.sort_by_key(|snapshot| snapshot.id);
+    }
+
+    /// What a snapshot that is asked for now holds.
+    fn model_of(&self, number: usize, id: SnapshotId, open: &Open) -> Snapshot {
+        let Volume { id: of, size, content, .. } = &self.volumes[number];
+        let mut unsure: BTreeMap<u64, BTreeSet<Version>> = BTreeMap::new();
+        for Pending { first, count, version } in open.under_way() {
+            for block in first..first + count {
+                let before = content.get(&block).copied().unwrap_or(0);
+                unsure.insert(block, BTreeSet::from([before, version]));
+            }
+        }
+        Snapshot { id, of: *of, size: *size, content: content.clone(), unsure }
+    }
+
+    /// The power failed while these were made: which of them are there after it?
+    fn find_snapshots(&mut self, missing: Vec<(usize, Snapshot)>) {
         self.device = self.device.crash(&mut self.random);
         let pool = LocalPool::open(Arc::new(self.device.clone()), self.bounds).unwrap();
-        if pool.snapshots().iter().any(|it| it.id == id) {
-            self.volumes[number].unsure.clear();
-            self.snapshots.push(snapshot);
+        for (_, snapshot) in missing {
+            if pool.snapshots().iter().any(|it| it.id == snapshot.id) {
+                self.snapshots.push(snapshot);
+            }
         }
         self.device.cut_power_after(0);
     }
 
-    fn delete_snapshot(&mut self, pool: &LocalPool, open: &mut [Open]) {
-        if self.snapshots.is_empty() {
-            return;
-        }
-        let at = self.random.below(self.snapshots.len() as u64) as usize;
+    fn delete_snapshot(&mut self, pool: &LocalPool, open: &mut [Open], at: usize) {
         let snapshot = self.snapshots.remove(at);
         let deleted = pool.delete_snapshot(snapshot.id);
         if let Err(error) = deleted {
@@ -526,9 +740,10 @@ impl World {
 
     fn flush(&mut self, open: &mut [Open]) {
         let number = self.random.below(open.len() as u64) as usize;
+        self.learn(number, &mut open[number]);
         match open[number].run(Operation::Flush, 0, None, 0) {
             None => self.fail("a flush hangs"),
-            Some(Ok(_)) => self.volumes[number].unsure.clear(),
+            Some(Ok(_)) => self.is_durable(number, &mut open[number]),
             Some(Err(())) if self.device.is_dark() => {}
             Some(Err(())) => self.fail("a flush fails"),
         }
@@ -536,12 +751,28 @@ impl World {
 
     fn write(&mut self, open: &mut [Open]) {
         let number = self.random.below(open.len() as u64) as usize;
+        self.begin_write(number, &mut open[number]);
+        if self.random.one_in(2) {
+            open[number].settle();
+            if !open[number].pending.is_empty() && !self.device.is_dark() {
+                self.fail("a write hangs");
+            }
+        }
+        self.learn(number, &mut open[number]);
+    }
+
+    /// Begins a write or a discard, unless another one of the same blocks is under way.
+    fn begin_write(&mut self, number: usize, open: &mut Open) {
         let blocks = self.volumes[number].size.0 / BLOCK;
         let count = self.random.among(&[1, 1, 2, 5, 20, 64]);
         let region = self.random.below(5);
         let first = (blocks / 5 * region + self.random.below(60)).min(blocks - count);
+        if open.is_changing(first, count) {
+            return;
+        }
         let is_discard = self.random.one_in(6);
         let version = if is_discard { 0 } else { self.next };
+        let ticket = 1_000 + self.next;
         self.next += 1;
         let (operation, buffer) = if is_discard {
             (Operation::Discard { fua: false }, None)
@@ -552,20 +783,23 @@ impl World {
             }
             (Operation::Write { fua: self.random.one_in(5) }, Some(buffer))
         };
-        let done = open[number].run(operation, first, buffer, count);
-        let Some(done) = done else { self.fail("a write hangs") };
-        if done.is_err() && !self.device.is_dark() {
-            self.fail(&format!("a write of {count} blocks fails"));
-        }
         let volume = &mut self.volumes[number];
         for block in first..first + count {
             let before = volume.content.get(&block).copied().unwrap_or(0);
-            volume.unsure.entry(block).or_default().insert(before);
-            volume.content.insert(block, version);
+            volume.unsure.entry(block).or_default().extend([before, version]);
         }
-        if done.is_ok() && operation == (Operation::Write { fua: true }) {
-            for block in first..first + count {
-                volume.unsure.remove(&block);
+        let (offset, length) = (first * BLOCK, (count * BLOCK) as u32);
+        let submission = Submission { ticket, operation, offset, length, buffer };
+        open.pending.insert(ticket, Pending { first, count, version });
+        open.store.submit(submission, &mut open.queue);
+        // One that waits to be durable, and is waited for, is durable when it is answered.
+        if operation == (Operation::Write { fua: true }) && self.random.one_in(2) {
+            open.settle();
+            let is_done =
+                open.answered.iter().any(|(it, is_done)| it.version == version && *is_done);
+            self.learn(number, open);
+            for block in (first..first + count).filter(|_| is_done) {
+                self.volumes[number].unsure.remove(&block);
             }
         }
     }
