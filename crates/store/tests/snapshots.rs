@@ -339,8 +339,8 @@ impl World {
         }
     }
 
-    /// Finds out which of what was under way when it was asked for a snapshot holds: from then on it
-    /// holds that.
+    /// Finds out which of what was under way when it was asked for a snapshot holds: from then on
+    /// it holds that.
     fn make_sure(&mut self, pool: &LocalPool, at: usize) {
         let Ok(mut reader) = pool.read_snapshot(self.snapshots[at].id) else { return };
         for (block, may_be) in self.snapshots[at].unsure.clone() {
@@ -637,7 +637,9 @@ impl World {
         }
         // None of these is in any of them.
         if self.random.one_in(2) {
-            (0..self.random.below(4)).for_each(|_| self.begin_write(start, &mut open[start]));
+            for _ in 0..self.random.below(4) {
+                self.begin_write(start, &mut open[start]);
+            }
         }
         let (mut missing, mut made) = (Vec::new(), Vec::new());
         for (number, snapshot, making) in makings {
@@ -751,24 +753,34 @@ impl World {
 
     fn write(&mut self, open: &mut [Open]) {
         let number = self.random.below(open.len() as u64) as usize;
-        self.begin_write(number, &mut open[number]);
+        let open = &mut open[number];
+        let durable = self.begin_write(number, open);
         if self.random.one_in(2) {
-            open[number].settle();
-            if !open[number].pending.is_empty() && !self.device.is_dark() {
+            open.settle();
+            if !open.pending.is_empty() && !self.device.is_dark() {
                 self.fail("a write hangs");
             }
+            let is_done = |it: &Pending| {
+                let mut answered = open.answered.iter();
+                answered.any(|(other, is_done)| *is_done && other.version == it.version)
+            };
+            if let Some(Pending { first, count, .. }) = durable.filter(is_done) {
+                let unsure = &mut self.volumes[number].unsure;
+                (first..first + count).for_each(|block| _ = unsure.remove(&block));
+            }
         }
-        self.learn(number, &mut open[number]);
+        self.learn(number, open);
     }
 
-    /// Begins a write or a discard, unless another one of the same blocks is under way.
-    fn begin_write(&mut self, number: usize, open: &mut Open) {
+    /// Begins a write or a discard, unless another one of the same blocks is under way; if it is
+    /// durable when it is answered, what it changes.
+    fn begin_write(&mut self, number: usize, open: &mut Open) -> Option<Pending> {
         let blocks = self.volumes[number].size.0 / BLOCK;
         let count = self.random.among(&[1, 1, 2, 5, 20, 64]);
         let region = self.random.below(5);
         let first = (blocks / 5 * region + self.random.below(60)).min(blocks - count);
         if open.is_changing(first, count) {
-            return;
+            return None;
         }
         let is_discard = self.random.one_in(6);
         let version = if is_discard { 0 } else { self.next };
@@ -790,18 +802,10 @@ impl World {
         }
         let (offset, length) = (first * BLOCK, (count * BLOCK) as u32);
         let submission = Submission { ticket, operation, offset, length, buffer };
-        open.pending.insert(ticket, Pending { first, count, version });
+        let pending = Pending { first, count, version };
+        open.pending.insert(ticket, pending);
         open.store.submit(submission, &mut open.queue);
-        // One that waits to be durable, and is waited for, is durable when it is answered.
-        if operation == (Operation::Write { fua: true }) && self.random.one_in(2) {
-            open.settle();
-            let is_done =
-                open.answered.iter().any(|(it, is_done)| it.version == version && *is_done);
-            self.learn(number, open);
-            for block in (first..first + count).filter(|_| is_done) {
-                self.volumes[number].unsure.remove(&block);
-            }
-        }
+        (operation == Operation::Write { fua: true }).then_some(pending)
     }
 }
 

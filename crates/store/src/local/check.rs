@@ -258,7 +258,7 @@ impl Checker<'_> {
         let Some(node) = self.nodes.get(&number).copied() else { return Ok(()) };
         let has_snapshots = self.nodes.values().any(|it| !it.has_space() && it.parent == number);
         // One that was never opened has nothing yet, one that is being deleted nothing any more.
-        if node.home == 0 || node.kind == NodeKind::Deleting && !has_snapshots {
+        if node.home == 0 || node.kind != NodeKind::Volume && !has_snapshots {
             return Ok(());
         }
         let Some(anchor) = self.anchor(number, &node)? else { return Ok(()) };

@@ -248,18 +248,25 @@ impl LocalPool {
     pub(super) fn tend(&self, volume: u32) -> Result<(), StoreError> {
         let mut volume = volume;
         loop {
-            let Some(node) = self.state().all.get(&volume).copied() else { return Ok(()) };
             if !self.shared.open().insert(volume) {
                 return Ok(());
             }
             let closed = Closed { shared: Arc::clone(&self.shared), node: volume };
-            let mut open = self.open_node(volume, node, closed, None)?;
-            open.volume.attend_now();
-            drop(open);
-            let mut state = self.state();
-            if node.kind != NodeKind::Husk || !state.snapshots_of(volume).is_empty() {
-                return Ok(());
+            let Some(node) = self.state().all.get(&volume).copied() else { return Ok(()) };
+            let is_left =
+                || node.kind == NodeKind::Husk && self.state().snapshots_of(volume).is_empty();
+            if !is_left() {
+                let mut open = self.open_node(volume, node, closed, None)?;
+                open.volume.attend_now();
+                drop(open);
+                match is_left() {
+                    true => continue,
+                    false => return Ok(()),
+                }
             }
+            // Its chunks may be somebody else's already, if this was begun before a crash: it is
+            // not opened any more.
+            let mut state = self.state();
             let cleared = state.forget(volume);
             cleared.map_err(self.io(format!("clear what is left of node {volume}")))?;
             // The snapshot that it was made of may have waited for it.
