@@ -193,6 +193,11 @@ impl Commit {
         }
     }
 
+    /// Whether the log is to be corrected before the next flush.
+    pub fn must_seal(&self) -> bool {
+        self.must_seal
+    }
+
     /// A flush is asked for.
     pub fn note_flush(&mut self) {
         self.writes_between = std::mem::take(&mut self.writes_since_flush);

@@ -624,6 +624,11 @@ impl Store for Volume {
 
     fn disk_done(&mut self, done: DiskDone, disk: &mut dyn Disk) {
         self.op_done(done, disk);
+        if self.commit.must_seal() {
+            // A write that failed may have been the last that a flush waited for.
+            self.advance_checkpoint(disk);
+            self.advance_commit(disk);
+        }
         self.make_room(disk);
         self.advance_reclaim(disk);
         self.advance_closing(disk);
