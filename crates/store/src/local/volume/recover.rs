@@ -154,6 +154,8 @@ impl Volume {
         volume.log.sequence = tail.sequence;
         volume.log.durable = tail.sequence - 1;
         if tail.is_closed && !has_snapshots {
+            // The block that says so was not flushed itself: a later one must not confirm it.
+            volume.log.durable = tail.durable;
             for run in retired {
                 volume.space.release(run);
             }
