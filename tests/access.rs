@@ -116,12 +116,19 @@ fn the_socket_is_for_its_owner_and_for_those_who_are_named() {
 }
 
 #[test]
+fn the_pool_is_its_servers_alone() {
+    let server = Server::start("");
+    let mode = std::fs::metadata(server.data_dir().join("pool")).expect("made at the start").mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
 fn the_files_of_volumes_are_their_servers_alone() {
     let folder = tempfile::Builder::new().prefix("evenkeel-").tempdir().expect("a folder");
     let volumes = folder.path().join("data/volumes");
     let mode = || std::fs::metadata(&volumes).expect("made at the start").mode() & 0o777;
     let data_dir = folder.path().join("data");
-    let mut server = Server::start_in(folder, data_dir, "--store local");
+    let mut server = Server::start_in(folder, data_dir, "--store files");
     assert_eq!(mode(), 0o700);
     server.stop();
     // As servers before this one left it.

@@ -153,14 +153,14 @@ fn small_disk(size: &str, options: &str) -> Option<(Mount, Server)> {
 
 #[test]
 fn space_is_sold_once_unless_the_operator_says_otherwise() {
-    let Some((_mount, server)) = small_disk("240m", "--oversell-space 1") else { return };
+    let Some((_mount, server)) = small_disk("270m", "--oversell-space 1") else { return };
     let refused = server.evenkeel("volume create --type gp3 --size 1024").fails_with(4);
     assert!(refused.contains("InsufficientVolumeCapacity"), "{refused}");
     assert!(refused.contains("it takes 1024.0 GiB more"), "{refused}");
     server.evenkeel("volume create --size 1").fails_with(4);
     assert!(server.list("volume ls").is_empty());
     drop(server);
-    let Some((_mount, server)) = small_disk("240m", "--oversell-space 20") else { return };
+    let Some((_mount, server)) = small_disk("270m", "--oversell-space 20") else { return };
     let volumes: Vec<String> = (0..4).map(|_| server.attached("--size 1")).collect();
     let refused = server.evenkeel("volume create --size 1").fails_with(4);
     assert!(refused.contains("sold 20 times over"), "{refused}");

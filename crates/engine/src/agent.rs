@@ -16,6 +16,7 @@ use evenkeel_core::latency::Latencies;
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::qos::sharing::DeviceModel;
 use evenkeel_core::units::ByteCount;
+use evenkeel_store::anywhere;
 use evenkeel_store::{Geometry, Pool, Store, StoreError};
 use evenkeel_wire::agent::{
     Agent, Capacity, Command, CreditReport, Failed, FailedKind, HostState, Reply, Report, Space,
@@ -145,7 +146,7 @@ impl EngineAgent {
         let mut placement = self.placement();
         let home = self.prepare(&mut placement, None, &state)?;
         self.settle_hosts(&mut placement, home, &state)?;
-        self.bring(home, store.geometry(), state, Held::Opened(store))
+        self.bring(home, anywhere::served(store.geometry()), state, Held::Opened(store))
     }
 
     fn change(&self, entry: Entry, state: VolumeState, at_rest: AtRest) -> Result<(), Failed> {

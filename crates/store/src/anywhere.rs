@@ -10,6 +10,7 @@
 use crate::buffer::Buffer;
 use crate::disk::{Disk, DiskDone};
 use crate::{Completion, Extent, Geometry, Store, Submission};
+use evenkeel_core::limits::BLOCK_BYTES_MIN;
 use evenkeel_core::request::{Failure, Operation};
 use evenkeel_core::units::ByteCount;
 use std::collections::VecDeque;
@@ -54,6 +55,13 @@ enum Step {
     Store { offset: u64, length: u32, fua: bool },
     /// An operation that brings no memory.
     Plain { operation: Operation, offset: u64, length: u32 },
+}
+
+/// What a store looks like to clients: whatever its blocks are, sectors of 512 bytes can be read and
+/// written.
+#[must_use]
+pub fn served(inner: Geometry) -> Geometry {
+    Geometry { block_bytes_min: inner.block_bytes_min.min(BLOCK_BYTES_MIN), ..inner }
 }
 
 impl Anywhere {
@@ -280,7 +288,7 @@ fn cut(extents: &mut Vec<Extent>, mut skipped: u32, mut length: u32) {
 
 impl Store for Anywhere {
     fn geometry(&self) -> Geometry {
-        self.inner.geometry()
+        served(self.inner.geometry())
     }
 
     fn submit(&mut self, submission: Submission, disk: &mut dyn Disk) {
