@@ -157,8 +157,15 @@ impl LocalPool {
         let size = device.size().map_err(failed("look at", &place))?;
         note.accepts(&place, &superblock, ByteCount(size))?;
         let pool = Self::open(Arc::new(device), Bounds::default())?.with_clerk()?;
+        let is_new = note.session == 0;
         note.session = superblock.session + 1;
-        note.write(path)?;
+        match note.write(path) {
+            // On a full disk the folder knows of one opening less: it still tells an older copy.
+            Err(error) if error.is_no_space() && !is_new => {
+                tracing::warn!(%error, "the data folder cannot note that its pool was opened");
+            }
+            written => written?,
+        }
         Ok(pool)
     }
 }

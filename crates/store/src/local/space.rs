@@ -96,6 +96,8 @@ pub struct Space {
     unknown: usize,
     /// The number of the checkpoint of the latest snapshot; 0 before the first.
     epoch: u64,
+    /// Chunks that go back to the pool when the present checkpoint is complete.
+    aside: Vec<u32>,
     /// Blocks that are not frozen any more, which no checkpoint has recorded yet. After a crash
     /// they are frozen again, and whoever gives back the snapshot comes by them once more: until it
     /// is recorded they are not used for anything else.
@@ -122,6 +124,7 @@ impl Space {
             known: Vec::new(),
             unknown: 0,
             epoch,
+            aside: Vec::new(),
             thawed: BTreeMap::new(),
             late: Vec::new(),
         };
@@ -322,7 +325,8 @@ impl Space {
 
     /// Takes the best run of the chunk with the most free blocks.
     fn take_anything(&mut self, wanted: u32) -> Result<Option<Run>, Missing> {
-        let most = (0..).zip(&self.free).filter(|(index, _)| self.chunks[*index as usize] != 0);
+        // Not what is set aside.
+        let most = (0..).zip(&self.free).filter(|(_, free)| free.is_some());
         let Some((index, _)) = most.max_by_key(|(_, free)| free.unwrap_or(0)) else {
             return Ok(None);
         };
@@ -512,6 +516,40 @@ impl Space {
             (0..).zip(bits).for_each(|(word, bits)| *bits |= mask(word, from, to));
         }
         Ok(())
+    }
+
+    /// Whether the volume has more free chunks than it is likely to need soon; `batch` is how many
+    /// it asks for at once.
+    #[must_use]
+    pub fn has_surplus(&self, batch: usize) -> bool {
+        self.empty.len() > batch + self.reserve()
+    }
+
+    /// Free chunks that are kept.
+    fn reserve(&self) -> usize {
+        (self.chunks() / 16).clamp(2, 32)
+    }
+
+    /// Takes the free chunks that are not kept out of use, for the checkpoint that is frozen now: it
+    /// records that they are free, and nothing that follows in the log names them.
+    pub fn set_aside(&mut self) {
+        let kept = self.reserve();
+        while self.empty.len() > kept {
+            let Some(index) = self.empty.pop_last() else { break };
+            self.free[index as usize] = None;
+            self.total_free -= u64::from(CHUNK_BLOCKS);
+            self.aside.push(index);
+        }
+    }
+
+    /// The chunks that were set aside, with their indexes: the volume does not use them any more.
+    pub fn leave(&mut self) -> Vec<(u32, u32)> {
+        let leave = |index: u32| {
+            let chunk = std::mem::take(&mut self.chunks[index as usize]);
+            self.indexes.remove(&chunk);
+            (index, chunk)
+        };
+        std::mem::take(&mut self.aside).into_iter().map(leave).collect()
     }
 
     /// A checkpoint has recorded what was thawed.

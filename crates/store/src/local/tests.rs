@@ -368,3 +368,40 @@ fn a_check_tells_of_wrong_counts_owners_and_thaws() {
     };
     tells(owner, &["both are chunk 0 of vol-"]);
 }
+
+/// What a volume discards is there for others, and what it keeps is still its own.
+#[test]
+fn chunks_of_discarded_data_go_back_to_the_pool() {
+    let (_file, device) = device();
+    LocalPool::init(device.as_ref(), &Layout { chunks_max: 120, ..LAYOUT }).unwrap();
+    let pool = LocalPool::open(Arc::clone(&device), Bounds::default()).unwrap();
+    let [id, other] = [5, 6].map(VolumeId::from_bits);
+    let size = ByteCount(1 << 30);
+    let write = Operation::Write { fua: false };
+    let free = || pool.space().unwrap().unwrap().free.0;
+    pool.create(id, size).unwrap();
+    let mut store = pool.open(id, size).unwrap();
+    for round in 1..4 {
+        let full = (0..).find(|&at| run(store.as_mut(), write, at, round).is_err()).unwrap();
+        assert!(full > 80 * 256 && free() < 4 << 20, "{full} blocks, {} free", free());
+        for block in (0..full).filter(|block| block % 5_000 != 7) {
+            assert_eq!(run(store.as_mut(), Operation::Discard { fua: false }, block, 0), Ok(0));
+        }
+        assert_eq!(run(store.as_mut(), Operation::Flush, 0, 0), Ok(0));
+        assert!(free() > 60 << 20, "{} free", free());
+        // Another volume takes them, and gives them back.
+        pool.create(other, size).unwrap();
+        let mut second = pool.open(other, size).unwrap();
+        for block in 0..50 * 256 {
+            assert_eq!(run(second.as_mut(), write, block, 9), Ok(9), "block {block}");
+        }
+        drop((store, second));
+        assert_eq!(check(device.as_ref(), true).unwrap().problems, [""; 0]);
+        pool.delete(other).unwrap();
+        store = pool.open(id, size).unwrap();
+        for block in (7..full).step_by(5_000) {
+            assert_eq!(run(store.as_mut(), Operation::Read, block, 0), Ok(round));
+        }
+        assert_eq!(run(store.as_mut(), Operation::Read, 8, 0), Ok(0));
+    }
+}

@@ -51,6 +51,7 @@ impl Shared {
         let done = match note {
             Note::Made(nodes, root) => self.note_made(nodes, *root),
             Note::Reclaimed(node) => self.note_reclaimed(*node),
+            Note::Returned(node, chunks) => self.state().take_back(*node, chunks),
         };
         if let Err(error) = &done {
             tracing::error!(%error, pool = %self.device.path().display(), "cannot note {note:?}");

@@ -164,6 +164,24 @@ impl State {
         Ok(())
     }
 
+    /// Takes chunks back that a node does not use any more, durably.
+    pub fn take_back(&mut self, node: u32, chunks: &[(u32, u32)]) -> io::Result<()> {
+        let mut returned = Vec::new();
+        for &(index, chunk) in chunks {
+            let place = self.owned.get_mut(&node).and_then(|owned| owned.get_mut(index as usize));
+            if let Some(place) = place.filter(|place| **place == chunk) {
+                *place = 0;
+                returned.push(chunk);
+            }
+        }
+        for &chunk in &returned {
+            self.set_owner(chunk, Owner::default());
+        }
+        self.owners.write(&returned.iter().map(|&chunk| sector_of(chunk)).collect::<Vec<_>>())?;
+        self.free.extend(returned);
+        Ok(())
+    }
+
     /// A number for the opening of a volume: larger than those of all before it.
     pub fn next_session(&mut self) -> u64 {
         self.openings += 1;

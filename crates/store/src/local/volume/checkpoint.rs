@@ -237,6 +237,7 @@ impl Volume {
             self.checkpoint.released.append(&mut reclaim.freed);
         }
         self.checkpoint.released.append(&mut self.space.take_late());
+        self.space.set_aside();
         self.freeze_snapshots(number);
         self.seal(disk);
         debug_assert!(self.batch.is_empty(), "a batch is sealed whole");
@@ -345,6 +346,7 @@ impl Volume {
             self.space.release(run);
         }
         self.reclaim_recorded(disk);
+        self.return_chunks(disk);
         // Before data takes what the log has given back.
         let _ = self.keep_spares();
         self.retry_stalled(disk);

@@ -25,7 +25,12 @@ pub(in crate::local) struct Batch {
     bytes: usize,
     /// Blocks that the changes have replaced: free when they are durable.
     pub retired: Vec<Run>,
+    /// Blocks that were made holes.
+    pub cleared: u64,
 }
+
+/// Holes of so many blocks are committed although nobody asked for it: their space may be wanted.
+const CLEARED_MAX: u64 = 1_024;
 
 impl Batch {
     pub fn push(&mut self, record: Record) {
@@ -331,11 +336,23 @@ impl Volume {
         (at, self.log_block(sequence, records))
     }
 
+    /// Whether the batch is committed although nobody asked for it.
+    fn is_large(&self) -> bool {
+        self.batch.bytes() >= self.bounds.batch_bytes || self.batch.cleared >= CLEARED_MAX
+    }
+
+    /// Begins a commit if the batch is large, so that clients that never flush fill neither memory
+    /// nor the space that waits for a commit.
+    pub(super) fn commit_if_large(&mut self, disk: &mut dyn Disk) {
+        if self.is_large() && !self.commit.is_under_way() {
+            self.advance_commit(disk);
+        }
+    }
+
     /// Begins a commit if one is due and none is under way, and a checkpoint likewise.
     pub(super) fn advance_commit(&mut self, disk: &mut dyn Disk) {
-        let is_due = self.commit.is_wanted
-            || !self.commit.next_waiters.is_empty()
-            || self.batch.bytes() >= self.bounds.batch_bytes;
+        let is_due =
+            self.commit.is_wanted || !self.commit.next_waiters.is_empty() || self.is_large();
         if is_due {
             self.begin_commit(disk);
         }
@@ -348,6 +365,7 @@ impl Volume {
             || self.map.dirty_leaves() >= self.bounds.dirty_pages
             || is_short && self.is_full
             || !self.wanted_snapshots.is_empty()
+            || self.space.has_surplus(self.batch_chunks())
             || self.reclaim.as_ref().is_some_and(Reclaim::wants_checkpoint)
         {
             self.begin_checkpoint(disk);
@@ -449,6 +467,7 @@ impl Volume {
             self.commit.must_seal = false;
             self.commit.waiters.append(&mut self.commit.next_waiters);
             self.commit.retired.append(&mut self.batch.retired);
+            self.batch.cleared = 0;
         }
         self.commit.wants_flush = true;
         self.write_log(blocks, disk);

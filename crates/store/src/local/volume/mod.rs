@@ -96,6 +96,8 @@ pub enum Note {
     Made(Vec<u32>, SnapshotRoot),
     /// All blocks of a deleted snapshot were given back: it is nothing any more.
     Reclaimed(u32),
+    /// The volume of a node gives chunks back: their indexes and numbers.
+    Returned(u32, Vec<(u32, u32)>),
 }
 
 /// What a pool wants of an open volume.
@@ -190,6 +192,8 @@ enum Noting {
     Made,
     /// A snapshot whose blocks were given back.
     Reclaimed,
+    /// Chunks that are no longer the volume's.
+    Returned,
 }
 
 /// How far the closing of a volume is.
@@ -246,6 +250,8 @@ pub struct Volume {
     is_asking: bool,
     /// The pool has said that there is no chunk, and nothing was committed since.
     is_full: bool,
+    /// It was asked once more before requests that wait for a chunk fail.
+    was_asked_again: bool,
     log: Log,
     batch: Batch,
     commit: Commit,
@@ -310,6 +316,7 @@ impl Volume {
             noting: Noting::Nothing,
             is_asking: false,
             is_full: false,
+            was_asked_again: false,
             log: Log::new(anchor.log, anchor.sequence),
             batch: Batch::default(),
             commit: Commit::new(),
@@ -457,14 +464,18 @@ impl Volume {
         }
     }
 
+    /// Chunks that are asked for at once: each answer costs two flushes.
+    pub(super) fn batch_chunks(&self) -> usize {
+        (self.space.chunks() / 4).clamp(1 + SPARES, BATCH_CHUNKS)
+    }
+
     /// Asks the pool for chunks, unless it has been asked.
     fn ask_for_chunks(&mut self, disk: &mut dyn Disk) {
         if self.is_asking {
             return;
         }
         self.is_asking = true;
-        // A volume that grows gets more at once: each answer costs two flushes.
-        let count = (self.space.chunks() / 4).clamp(1 + SPARES, BATCH_CHUNKS);
+        let count = self.batch_chunks();
         let left = self.chunks_max().saturating_sub(self.space.chunks() as u64);
         match self.tables.ask(count.min(left.max(1) as usize)) {
             None => self.take_chunks(disk),
@@ -484,6 +495,8 @@ impl Volume {
         self.is_asking = false;
         match self.tables.answer() {
             Ok(chunks) => {
+                self.is_full = false;
+                self.was_asked_again = false;
                 self.checkpoint.late_chunks.extend(chunks);
                 self.add_late_chunks(disk);
             }
@@ -531,6 +544,13 @@ impl Volume {
         if self.has_something_to_checkpoint() {
             return self.begin_checkpoint(disk);
         }
+        // Others may have given chunks back since the pool was asked last.
+        let may_have_more = (self.space.chunks() as u64) < self.chunks_max();
+        if may_have_more && !std::mem::replace(&mut self.was_asked_again, true) {
+            self.ask_for_chunks(disk);
+            return self.make_room(disk);
+        }
+        self.was_asked_again = false;
         for request in std::mem::take(&mut self.stalled) {
             self.abandon(request, Failure::NoSpace);
         }
@@ -619,6 +639,7 @@ impl Store for Volume {
             true => self.held.push(request),
             false => self.advance(request, disk),
         }
+        self.commit_if_large(disk);
         self.make_room(disk);
     }
 
@@ -629,6 +650,7 @@ impl Store for Volume {
             self.advance_checkpoint(disk);
             self.advance_commit(disk);
         }
+        self.commit_if_large(disk);
         self.make_room(disk);
         self.advance_reclaim(disk);
         self.advance_closing(disk);

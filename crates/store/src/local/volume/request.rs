@@ -529,6 +529,7 @@ impl Volume {
         let retired = self.retire(&replaced)?;
         self.commit.note_applied(first, count.into());
         self.batch.retired.extend(retired);
+        self.batch.cleared += u64::from(count);
         // What is replayed is in the log already.
         if !self.is_replaying {
             self.batch.push(Record::Unmap { first, count });

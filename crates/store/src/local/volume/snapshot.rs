@@ -94,12 +94,25 @@ impl Volume {
         match std::mem::replace(&mut self.noting, Noting::Nothing) {
             Noting::Made => self.snapshots_named(is_done, disk),
             Noting::Reclaimed => self.reclaim_forgotten(disk),
-            Noting::Nothing => {}
+            // If it could not be noted, the next opening finds them with the volume.
+            Noting::Returned | Noting::Nothing => {}
         }
         if self.checkpoint.is_naming() && self.noting == Noting::Nothing {
             self.name_snapshots(disk);
         }
         self.forget_reclaimed(disk);
+        self.return_chunks(disk);
+    }
+
+    /// Gives the pool the chunks that the last complete checkpoint has set aside.
+    pub(super) fn return_chunks(&mut self, disk: &mut dyn Disk) {
+        if self.noting != Noting::Nothing || self.checkpoint.is_under_way() {
+            return;
+        }
+        let chunks = self.space.leave();
+        if !chunks.is_empty() {
+            self.note(Noting::Returned, Note::Returned(self.identity.node, chunks), disk);
+        }
     }
 
     /// Goes on with what was held for a snapshot, unless another one is wanted.
