@@ -32,12 +32,14 @@ pub mod folder;
 pub mod local;
 pub mod memory;
 pub mod migrate;
+pub mod snapshots;
 
 use buffer::Buffer;
 use disk::{Disk, DiskDone};
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::request::{Failure, Operation};
 use evenkeel_core::units::ByteCount;
+use snapshots::Snapshots;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -186,6 +188,11 @@ pub trait Pool: Send + Sync {
     /// # Errors
     /// When the store below fails.
     fn space(&self) -> Result<Option<Space>, StoreError>;
+
+    /// Its snapshots, if it can make any.
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        None
+    }
 }
 
 /// Room for bytes at rest.

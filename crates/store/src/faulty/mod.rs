@@ -11,6 +11,7 @@ pub mod setup;
 mod volume;
 
 use crate::clock;
+use crate::snapshots::Snapshots;
 use crate::{Pool, Space, Store, StoreError};
 use device::Device;
 use evenkeel_core::ids::VolumeId;
@@ -64,6 +65,10 @@ impl Pool for FaultyPool {
 
     fn space(&self) -> Result<Option<Space>, StoreError> {
         self.below.space()
+    }
+
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        self.below.snapshots()
     }
 }
 

@@ -4,6 +4,7 @@
 mod open;
 pub mod snapshots;
 mod state;
+mod through;
 
 use self::open::{Ask, Closed, OpenVolume, PoolTables, answer_all};
 use self::state::State;
@@ -17,6 +18,7 @@ use super::volume::recover::{Opening, found};
 use super::volume::{Bounds, Task, Volume};
 use super::{BLOCK_BYTES, CHUNK_BLOCKS};
 use crate::folder::Folder;
+use crate::snapshots::Snapshots;
 use crate::{Pool, Space, Store, StoreError};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::ByteCount;
@@ -558,5 +560,9 @@ impl Pool for LocalPool {
         let bytes = |chunks: u64| ByteCount(chunks * CHUNK_BYTES / 8 * 7);
         let free = bytes(state.free.len() as u64 + to_come);
         Ok(Some(Space { total: bytes(present + to_come), free }))
+    }
+
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        Some(self)
     }
 }

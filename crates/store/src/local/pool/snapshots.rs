@@ -12,38 +12,15 @@ use crate::local::format::{Node, NodeKind, SnapshotRoot};
 use crate::local::tree::{FANOUT, Missing, Tree, page_from};
 use crate::local::volume::{Note, Task};
 use crate::local::{BLOCK_BYTES, Pointer, checksum};
+use crate::snapshots::{Making, SnapshotInfo};
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::sync_channel;
 
 /// Blocks of 4 KiB in the unit in which changes are told: 512 KiB.
 pub const CHANGED_BLOCKS: u64 = 128;
-
-/// A snapshot, for people.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SnapshotInfo {
-    /// Which.
-    pub id: SnapshotId,
-    /// The volume that it was made of, unless that is deleted.
-    pub volume: Option<VolumeId>,
-    /// Bytes that a volume made of it has at least.
-    pub size: ByteCount,
-    /// Whether its map is on the device as a whole.
-    pub is_complete: bool,
-    /// Bytes of data that it has, in whole blocks: what a full copy of it holds.
-    pub data: ByteCount,
-}
-
-/// A snapshot that was asked for.
-#[derive(Debug)]
-pub struct Making {
-    /// Whether its volume is open: it makes the snapshot when its store attends to the pool.
-    pub is_open: bool,
-    /// Whether it was made, when that is known.
-    pub made: Receiver<bool>,
-}
 
 impl Shared {
     /// Notes what a volume has to tell of nodes, durably; whether that was done.
