@@ -357,8 +357,12 @@ impl Volume {
         self.data_blocks
     }
 
-    /// The most chunks that the volume may have: an eighth beyond its size, and a few.
+    /// The most chunks that the volume may have: an eighth beyond its size, and a few. One that has
+    /// snapshots may have what the pool gives: what it overwrites stays theirs.
     fn chunks_max(&self) -> u64 {
+        if self.space.epoch() > 0 {
+            return u64::MAX;
+        }
         let size = self.size.0.div_ceil(BLOCK_BYTES as u64 * u64::from(CHUNK_BLOCKS));
         size + size / 8 + SPARE_CHUNKS
     }
