@@ -6,12 +6,14 @@
 //! a slow device holds up the commands of its own volume only. So what was found out about places
 //! before the pool's work is found out again after it.
 
+mod snapshots;
+
 use crate::directory::{Directory, Entry};
 use crate::placement::{Group, Placement};
 use crate::reactor::{Inbox, LatencyPage, Message, Newcomers, Party, Released};
 use crate::shared_device::SharedDevice;
 use crate::turns::VolumeTurns;
-use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::latency::Latencies;
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::qos::sharing::DeviceModel;
@@ -57,6 +59,8 @@ enum AtRest {
     Complete,
     /// None, unless they were being made before.
     New,
+    /// The same, and they begin as a snapshot is.
+    From(SnapshotId),
     /// So many, or more if they were being added to before.
     Growing(ByteCount),
 }
@@ -138,6 +142,7 @@ impl EngineAgent {
         match at_rest {
             AtRest::Complete => {}
             AtRest::New => self.pool.create(id, state.size).map_err(failed)?,
+            AtRest::From(snapshot) => self.create_from(id, state.size, snapshot)?,
             AtRest::Growing(from) => self.pool.resize(id, from, state.size).map_err(failed)?,
         }
         let store = self.pool.open(id, state.size).map_err(failed)?;
@@ -431,7 +436,10 @@ impl EngineAgent {
                 self.directory.remove(id);
             }
         }
-        self.pool.delete(id).map_err(failed)
+        let deleted = self.pool.delete(id).map_err(failed);
+        // The snapshot that it was made of may be free to go.
+        self.attend_all();
+        deleted
     }
 
     fn set_balances(&self, id: VolumeId, balances: Balances) -> Result<(), Failed> {
@@ -602,6 +610,8 @@ fn failed(error: StoreError) -> Failed {
     let kind = match &error {
         error if error.is_no_space() => FailedKind::NoSpace,
         StoreError::Size { .. } | StoreError::Replaced { .. } => FailedKind::Refused,
+        StoreError::Exists { .. } | StoreError::Unready { .. } => FailedKind::Refused,
+        StoreError::NoSnapshot { .. } => FailedKind::NotFound,
         StoreError::Unfinished { .. } => FailedKind::Unanswered,
         error if error.is_damage() => FailedKind::Damaged,
         _ => FailedKind::Internal,
@@ -648,6 +658,13 @@ impl Agent for EngineAgent {
                 Err(error) => Err(failed(error)),
             },
             Command::Capacity => return Reply::Capacity(self.capacity()),
+            Command::CreateFrom(state, snapshot) => self.apply(state, AtRest::From(snapshot)),
+            Command::Snapshot(of, id) => self.snapshot(of, id),
+            Command::DeleteSnapshot(id) => self.delete_snapshot(id),
+            Command::Snapshots => match self.stored_snapshots() {
+                Ok(snapshots) => return Reply::Snapshots(snapshots),
+                Err(failed) => Err(failed),
+            },
         };
         result.map_or_else(Reply::Failed, |()| Reply::Done)
     }

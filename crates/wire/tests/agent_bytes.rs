@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail by unwrapping, in its helpers too
 
-use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::latency::{Latencies, Latency, Stage};
 use evenkeel_core::qos::Exceeded;
 use evenkeel_core::qos::admission::{Costs, DeviceFloor, DomainFloor, LinearCost, Reserved};
@@ -17,7 +17,7 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_wire::agent::{
     Attachment, Capacity, Command, CreditReport, Failed, FailedKind, HEAD_BYTES, HostAddress,
     HostReport, HostState, IoErrors, Malformed, Measured, Problem, Reply, Report, Space,
-    VolumeReport, VolumeState,
+    StoredSnapshot, VolumeReport, VolumeState,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -25,6 +25,23 @@ use proptest::prelude::*;
 
 fn volume_id() -> impl Strategy<Value = VolumeId> + Clone {
     any::<u128>().prop_map(VolumeId::from_bits)
+}
+
+fn snapshot_id() -> impl Strategy<Value = SnapshotId> + Clone {
+    any::<u128>().prop_map(SnapshotId::from_bits)
+}
+
+fn stored_snapshot() -> impl Strategy<Value = StoredSnapshot> {
+    let bytes = || any::<u64>().prop_map(ByteCount);
+    (snapshot_id(), option::of(volume_id()), bytes(), bytes(), any::<bool>()).prop_map(
+        |(id, volume, size, data, is_complete)| StoredSnapshot {
+            id,
+            volume,
+            size,
+            data,
+            is_complete,
+        },
+    )
 }
 
 fn host_id() -> impl Strategy<Value = InstanceId> + Clone {
@@ -131,12 +148,16 @@ fn command() -> impl Strategy<Value = Command> {
         (volume_id(), balances()).prop_map(|(id, balances)| Command::SetBalances(id, balances)),
         credits().prop_map(Command::Lease),
         option::of(volume_id()).prop_map(Command::Latencies),
+        (volume(), snapshot_id()).prop_map(|(volume, of)| Command::CreateFrom(volume, of)),
+        (volume_id(), snapshot_id()).prop_map(|(of, id)| Command::Snapshot(of, id)),
+        snapshot_id().prop_map(Command::DeleteSnapshot),
         prop::sample::select(vec![
             Command::Report,
             Command::Balances,
             Command::Stored,
             Command::Space,
             Command::Capacity,
+            Command::Snapshots,
         ]),
     ]
 }
@@ -235,8 +256,10 @@ fn capacity() -> impl Strategy<Value = Capacity> {
 }
 
 fn reply() -> impl Strategy<Value = Reply> {
-    use FailedKind::{Damaged, Down, Internal, NoSpace, NotFound, Refused, Unanswered};
-    let kinds = vec![NoSpace, NotFound, Damaged, Refused, Internal, Unanswered, Down];
+    use FailedKind::{
+        Damaged, Down, Internal, NoSpace, NotFound, Refused, Unanswered, Unsupported,
+    };
+    let kinds = vec![NoSpace, NotFound, Damaged, Refused, Internal, Unanswered, Down, Unsupported];
     let failed = (prop::sample::select(kinds), ".*")
         .prop_map(|(kind, message)| Reply::Failed(Failed { kind, message }));
     let report = (vec(volume_report(), 0..4), vec(host_report(), 0..4))
@@ -253,6 +276,7 @@ fn reply() -> impl Strategy<Value = Reply> {
         vec((volume_id(), bytes()), 0..4).prop_map(Reply::Stored),
         option::of(space).prop_map(Reply::Space),
         capacity().prop_map(Reply::Capacity),
+        vec(stored_snapshot(), 0..4).prop_map(Reply::Snapshots),
         failed,
     ]
 }

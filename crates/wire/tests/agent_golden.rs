@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::latency::{Latencies, Stage};
 use evenkeel_core::qos::Exceeded;
 use evenkeel_core::qos::admission::{Costs, DeviceFloor, DomainFloor, LinearCost, Reserved};
@@ -19,14 +19,15 @@ use evenkeel_core::time::Duration;
 use evenkeel_core::units::ByteCount;
 use evenkeel_wire::agent::{
     Attachment, Capacity, Command, CreditReport, Failed, FailedKind, HEAD_BYTES, HostAddress,
-    HostReport, HostState, IoErrors, Measured, Problem, Reply, Report, Space, VolumeReport,
-    VolumeState, frame_bytes,
+    HostReport, HostState, IoErrors, Measured, Problem, Reply, Report, Space, StoredSnapshot,
+    VolumeReport, VolumeState, frame_bytes,
 };
 
 const GOLDEN: &str = include_str!("agent_golden.txt");
 
 const VOLUME: VolumeId = VolumeId::from_bits(0x0_1234_5678_9abc_def0);
 const HOST: InstanceId = InstanceId::from_bits(0xf_0000_0000_0000_0001);
+const SNAPSHOT: SnapshotId = SnapshotId::from_bits(0xa_0000_0000_0000_0002);
 const BALANCES: Balances = Balances { operations: Some(5_400_000), bytes: None };
 const UNLEASED: Balances = Balances { operations: Some(5_372_850), bytes: Some(1) };
 const EXCEEDED: Exceeded = Exceeded {
@@ -148,6 +149,17 @@ fn measured() -> Measured {
     }
 }
 
+fn snapshots() -> Vec<StoredSnapshot> {
+    let pending = StoredSnapshot {
+        id: SNAPSHOT,
+        volume: Some(VOLUME),
+        size: ByteCount(100 << 30),
+        data: ByteCount(0),
+        is_complete: false,
+    };
+    vec![pending, StoredSnapshot { volume: None, data: ByteCount(1), is_complete: true, ..pending }]
+}
+
 fn commands() -> Vec<(&'static str, Command)> {
     vec![
         ("create", Command::Create(volume())),
@@ -170,11 +182,20 @@ fn commands() -> Vec<(&'static str, Command)> {
         ("stored", Command::Stored),
         ("space", Command::Space),
         ("capacity", Command::Capacity),
+        (
+            "create from a snapshot",
+            Command::CreateFrom(VolumeState { attachments: vec![], ..volume() }, SNAPSHOT),
+        ),
+        ("snapshot", Command::Snapshot(VOLUME, SNAPSHOT)),
+        ("delete snapshot", Command::DeleteSnapshot(SNAPSHOT)),
+        ("snapshots", Command::Snapshots),
     ]
 }
 
 fn replies() -> Vec<(&'static str, Reply)> {
-    use FailedKind::{Damaged, Down, Internal, NoSpace, NotFound, Refused, Unanswered};
+    use FailedKind::{
+        Damaged, Down, Internal, NoSpace, NotFound, Refused, Unanswered, Unsupported,
+    };
     let failed = |name, kind| {
         let message = format!("{name}\u{2026}");
         (name, Reply::Failed(Failed { kind, message }))
@@ -197,6 +218,8 @@ fn replies() -> Vec<(&'static str, Reply)> {
         failed("internal", Internal),
         failed("unanswered", Unanswered),
         failed("down", Down),
+        failed("unsupported", Unsupported),
+        ("the snapshots", Reply::Snapshots(snapshots())),
     ]
 }
 
@@ -263,7 +286,7 @@ fn what_is_wrong_is_named_with_its_field_and_offset() {
         (change(&delete, 0, b'X'), "field magic at byte 0: these bytes are no agent message"),
         (
             change(&delete, 5, 1),
-            "field version at byte 4: version 1 is unknown, 2 is spoken here; update one side",
+            "field version at byte 4: version 1 is unknown, 3 is spoken here; update one side",
         ),
         (change(&delete, 6, 0x7f), "field kind at byte 6: kind 127 is unknown"),
         (change(&delete, 7, 1), "field reserved at byte 7: the value is out of range"),

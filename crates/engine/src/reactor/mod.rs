@@ -87,6 +87,8 @@ pub enum Message {
     Release(VolumeId, SyncSender<Option<Box<Released>>>),
     /// Whether a volume's store refuses changes until it is opened anew.
     MustReopen(VolumeId, SyncSender<bool>),
+    /// Have a volume's store look at what its pool wants of it; whether the volume is here.
+    Attend(VolumeId, SyncSender<bool>),
     /// Take a volume over from another core.
     Adopt(Box<VolumeState>, Box<Released>, SyncSender<Result<(), String>>),
     /// Whether there is room for what is about to come; what there is too little of if not.
@@ -365,6 +367,7 @@ impl<D: Driver> Reactor<D> {
             Message::Remove(id, ack) => self.remove(id, ack),
             Message::Release(id, ack) => self.release_volume(id, ack),
             Message::MustReopen(id, ack) => _ = ack.send(self.must_reopen(id)),
+            Message::Attend(id, ack) => _ = ack.send(self.attend(id)),
             Message::Adopt(state, released, ack) => self.adopt(*state, released, ack),
             Message::Depart(volumes, hosts, ack) => self.depart(&volumes, hosts, ack),
             // Whoever asked may have given up; that is no concern of ours, here and below.

@@ -252,7 +252,21 @@ impl<D: Driver> Reactor<D> {
         self.by_id.insert(state.id, slot);
         self.dirty.push(slot);
         self.second.make_room(self.volumes.len());
+        // What its pool wants of it may have waited for it to be here.
+        self.volumes[slot as usize].store.attend(&mut self.driver.disk(slot));
         slot
+    }
+
+    /// Has a volume's store look at what its pool wants of it. One that is being closed does so when
+    /// it is opened the next time.
+    pub(super) fn attend(&mut self, id: VolumeId) -> bool {
+        let Some(&slot) = self.by_id.get(&id) else { return false };
+        if self.volumes[slot as usize].is_leaving() {
+            return false;
+        }
+        self.volumes[slot as usize].store.attend(&mut self.driver.disk(slot));
+        self.finish_store(slot);
+        true
     }
 
     /// Closes connections of hosts the volume is no longer attached to.

@@ -4,7 +4,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::latency::{Histogram, Latencies, Latency, Stage};
 use evenkeel_core::qos::Exceeded;
 use evenkeel_core::qos::admission::{Costs, DeviceFloor, DomainFloor, LinearCost, Reserved};
@@ -19,7 +19,7 @@ use evenkeel_core::units::ByteCount;
 use super::bytes::{Malformed, Problem, Reader, Wire, Writer};
 use super::{
     Attachment, Capacity, CreditReport, Failed, FailedKind, HostAddress, HostReport, HostState,
-    IoErrors, Measured, Report, Space, VolumeReport, VolumeState,
+    IoErrors, Measured, Report, Space, StoredSnapshot, VolumeReport, VolumeState,
 };
 
 /// Records: written and read with the same fields in the same order.
@@ -78,6 +78,7 @@ records! {
     Report { volumes, hosts }
     Reserved { operations_per_second, bytes_per_second }
     Space { total, free }
+    StoredSnapshot { id, volume, size, data, is_complete }
     VolumeReport {
         id,
         balances,
@@ -136,7 +137,7 @@ macro_rules! ids {
     )*};
 }
 
-ids!(VolumeId, InstanceId);
+ids!(VolumeId, InstanceId, SnapshotId);
 
 /// The error for a number that no variant has.
 fn unknown<T>(from: &Reader<'_>, kind: u8) -> Result<T, Malformed> {
@@ -221,6 +222,7 @@ impl Wire for FailedKind {
             Self::Internal => 5,
             Self::Unanswered => 6,
             Self::Down => 7,
+            Self::Unsupported => 8,
         };
         number.write(to);
     }
@@ -234,6 +236,7 @@ impl Wire for FailedKind {
             5 => Self::Internal,
             6 => Self::Unanswered,
             7 => Self::Down,
+            8 => Self::Unsupported,
             kind => return unknown(from, kind),
         })
     }

@@ -130,6 +130,10 @@ impl Command {
             Self::Stored => 0x0d,
             Self::Space => 0x0e,
             Self::Capacity => 0x0f,
+            Self::CreateFrom(..) => 0x10,
+            Self::Snapshot(..) => 0x11,
+            Self::DeleteSnapshot(_) => 0x12,
+            Self::Snapshots => 0x13,
         }
     }
 
@@ -154,7 +158,17 @@ impl Command {
             }
             Self::Lease(unleased) => unleased.write(to),
             Self::Latencies(of) => of.write(to),
-            Self::Report | Self::Balances | Self::Stored | Self::Space | Self::Capacity => {}
+            Self::CreateFrom(state, snapshot) => {
+                state.write(to);
+                snapshot.write(to);
+            }
+            Self::Snapshot(volume, snapshot) => {
+                volume.write(to);
+                snapshot.write(to);
+            }
+            Self::DeleteSnapshot(id) => id.write(to),
+            Self::Report | Self::Balances | Self::Stored | Self::Space => {}
+            Self::Capacity | Self::Snapshots => {}
         })
     }
 
@@ -180,6 +194,10 @@ impl Command {
                 0x0d => Self::Stored,
                 0x0e => Self::Space,
                 0x0f => Self::Capacity,
+                0x10 => Self::CreateFrom(from.field("volume")?, from.field("snapshot")?),
+                0x11 => Self::Snapshot(from.field("volume")?, from.field("snapshot")?),
+                0x12 => Self::DeleteSnapshot(from.field("snapshot")?),
+                0x13 => Self::Snapshots,
                 kind => return unknown_message(kind),
             })
         })
@@ -197,6 +215,7 @@ impl Reply {
             Self::Space(_) => 0x86,
             Self::Capacity(_) => 0x87,
             Self::Failed(_) => 0x88,
+            Self::Snapshots(_) => 0x89,
         }
     }
 
@@ -214,6 +233,7 @@ impl Reply {
             Self::Space(space) => space.write(to),
             Self::Capacity(capacity) => capacity.write(to),
             Self::Failed(failed) => failed.write(to),
+            Self::Snapshots(snapshots) => snapshots.write(to),
         })
     }
 
@@ -232,6 +252,7 @@ impl Reply {
                 0x86 => Self::Space(from.field("space")?),
                 0x87 => Self::Capacity(from.field("capacity")?),
                 0x88 => Self::Failed(from.field("failed")?),
+                0x89 => Self::Snapshots(from.field("snapshots")?),
                 kind => return unknown_message(kind),
             })
         })

@@ -20,7 +20,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::latency::Latencies;
 use evenkeel_core::qos::Exceeded;
 use evenkeel_core::qos::admission::Reserved;
@@ -31,7 +31,7 @@ use evenkeel_core::qos::sharing::{DeviceModel, InstanceCounters, InstancePacing}
 use evenkeel_core::units::ByteCount;
 
 /// Version of the byte form, in every frame. Any change of a message's fields needs a new version.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// The address from which a host may access its volumes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -87,7 +87,8 @@ pub struct VolumeState {
     /// Which volume.
     pub id: VolumeId,
     /// Its size. Stored bytes of another number are an error ([`FailedKind::Damaged`]): only
-    /// [`Command::Create`] creates bytes, and only [`Command::Grow`] adds some.
+    /// [`Command::Create`] and [`Command::CreateFrom`] create bytes, and only [`Command::Grow`] adds
+    /// some.
     pub size: ByteCount,
     /// Its limits. A change takes effect at once and never refills a bucket.
     pub pacing: Pacing,
@@ -111,6 +112,8 @@ pub enum Command {
     /// does everything that [`Command::Apply`] does. Existing bytes of the same number stay as they
     /// are.
     Create(VolumeState),
+    /// As [`Command::Create`], but the volume begins as a snapshot is, which is no larger than it.
+    CreateFrom(VolumeState, SnapshotId),
     /// Applies a volume's state: opens its existing bytes, changes limits, grants or removes
     /// access. When it returns, the change is in force, and connections of hosts no longer listed
     /// are closed.
@@ -147,6 +150,31 @@ pub enum Command {
     Space,
     /// Returns what may be sold. Called before every decision about it, so answered from memory.
     Capacity,
+    /// Makes a snapshot of a volume under an id that was never used: it holds at least everything
+    /// that was answered to clients before the call. When it is answered, the snapshot survives a
+    /// crash; it is complete when [`Command::Snapshots`] says so. Not idempotent: a second call
+    /// fails, because a snapshot of a later moment would be another one.
+    Snapshot(VolumeId, SnapshotId),
+    /// Deletes a snapshot. Succeeds if there is none. Volumes made of it keep their bytes.
+    DeleteSnapshot(SnapshotId),
+    /// Returns all snapshots that are stored.
+    Snapshots,
+}
+
+/// A snapshot as it is stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StoredSnapshot {
+    /// Which snapshot.
+    pub id: SnapshotId,
+    /// The volume that it was made of, unless its bytes are deleted.
+    pub volume: Option<VolumeId>,
+    /// The size of that volume when the snapshot was made.
+    pub size: ByteCount,
+    /// The bytes of data in it, in whole blocks: what a full copy of it holds. Known when it is
+    /// complete.
+    pub data: ByteCount,
+    /// Whether it is complete, so that volumes can be made of it.
+    pub is_complete: bool,
 }
 
 /// Space for stored bytes.
@@ -284,6 +312,8 @@ pub enum Reply {
     Space(Option<Space>),
     /// Answer to [`Command::Capacity`].
     Capacity(Capacity),
+    /// Answer to [`Command::Snapshots`], by id.
+    Snapshots(Vec<StoredSnapshot>),
     /// The command had no effect.
     Failed(Failed),
 }
@@ -316,6 +346,8 @@ pub enum FailedKind {
     Unanswered,
     /// The data plane is not running.
     Down,
+    /// The store cannot do this, whatever else changes.
+    Unsupported,
 }
 
 /// The interface of the data plane for the control plane.
