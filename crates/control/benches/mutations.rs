@@ -197,6 +197,7 @@ fn fill(path: &Path, volumes: u64) {
                 id,
                 zone: ZONE.into(),
                 created: used,
+                snapshot: None,
                 spec: Rules::newest().resolve(&request(number)).unwrap(),
                 phase: Phase::Ready,
                 attachments: vec![],
@@ -246,6 +247,7 @@ fn beside_a_slow_create(plane: &Plane, volumes: u64) -> Vec<Duration> {
         let create = |id, number| Command::CreateVolume {
             id,
             request: request(number),
+            snapshot: None,
             zone: ZONE.into(),
             tags: Tags::new(),
             token: None,
@@ -287,6 +289,7 @@ fn run(folder: &Path, volumes: u64) -> Vec<(&'static str, Rate)> {
     let created = measured(MUTATIONS, &plane, |number| Command::CreateVolume {
         id: volume_id(volumes + number),
         request: request(number),
+        snapshot: None,
         zone: ZONE.into(),
         tags: Tags::new(),
         token: Some((format!("new-token-{number}"), format!("new-fingerprint-{number}"))),

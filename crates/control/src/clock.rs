@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 
 use crate::credits::Moment;
 use crate::model::UnixMs;
@@ -52,6 +52,14 @@ pub fn random_bits() -> Result<u128, getrandom::Error> {
 /// See [`random_bits`].
 pub fn volume_id() -> Result<VolumeId, getrandom::Error> {
     random_bits().map(VolumeId::from_bits)
+}
+
+/// A new snapshot id.
+///
+/// # Errors
+/// See [`random_bits`].
+pub fn snapshot_id() -> Result<SnapshotId, getrandom::Error> {
+    random_bits().map(SnapshotId::from_bits)
 }
 
 /// A new host id.

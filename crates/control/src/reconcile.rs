@@ -48,7 +48,10 @@ pub fn desired(settings: &Settings, model: &Model, volume: &Volume, start: Start
         volume.is_being_modified() && modification.original.size_gib < volume.spec.size_gib
     });
     match (&volume.phase, grows_from) {
-        (Phase::Creating, _) => Command::Create(state),
+        (Phase::Creating, _) => match volume.snapshot {
+            Some(snapshot) => Command::CreateFrom(state, snapshot),
+            None => Command::Create(state),
+        },
         (_, Some(modification)) => {
             Command::Grow(state, ByteCount::from_gib(modification.original.size_gib))
         }

@@ -10,7 +10,7 @@ use evenkeel_control::api::ACTIONS;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::Rules;
-use evenkeel_wire::agent::{Command, FailedKind, HostAddress};
+use evenkeel_wire::agent::{Command, FailedKind, HostAddress, StoredSnapshot};
 use evenkeel_wire::aws::xml::Element;
 use support::{Client, FakeAgent, Refused, Server, config, create, local_instance, text};
 
@@ -108,6 +108,8 @@ fn every_action_refuses_parameters_it_does_not_know() {
                 vec![("VolumeId", &id)]
             }
             "AdoptVolume" => vec![("VolumeId", &id), ("VolumeType", "gp3")],
+            "CreateSnapshot" => vec![("VolumeId", &id)],
+            "DeleteSnapshot" | "DeleteUnownedSnapshot" => vec![("SnapshotId", SNAPSHOT)],
             "CreateTags" | "DeleteTags" => {
                 vec![("ResourceId.1", &id), ("Tag.1.Key", "k"), ("Tag.1.Value", "v")]
             }
@@ -130,6 +132,8 @@ fn every_action_refuses_parameters_it_does_not_know() {
 
 /// The id of bytes that belong to no volume.
 const UNOWNED: &str = "vol-00000000000000abc";
+/// The id of a stored snapshot that the database does not know.
+const SNAPSHOT: &str = "snap-00000000000000abc";
 
 #[test]
 fn every_action_understands_a_dry_run() {
@@ -142,9 +146,14 @@ fn every_action_understands_a_dry_run() {
     let other = text(other.child("instance").unwrap(), "instanceId");
     let attach = [("VolumeId", attached.as_str()), ("InstanceId", &local), ("Device", "/dev/sdf")];
     client.call("AttachVolume", &attach).unwrap();
+    let made = client.call("CreateSnapshot", &[("VolumeId", &id)]).unwrap();
+    let known = text(&made, "snapshotId");
     let before = client.call("DescribeVolumes", &[]).unwrap();
     server.agent.with(|state| {
         state.unowned.insert(UNOWNED.parse().unwrap(), ByteCount::from_gib(1));
+        let stored = *state.snapshots.values().next().unwrap();
+        let id = SNAPSHOT.parse().unwrap();
+        state.snapshots.insert(id, StoredSnapshot { id, ..stored });
     });
     let log = server.agent.with(|state| state.log.len());
     for action in ACTIONS {
@@ -158,6 +167,9 @@ fn every_action_understands_a_dry_run() {
             "DeleteVolume" => vec![("VolumeId", &id)],
             "AdoptVolume" => vec![("VolumeId", UNOWNED), ("VolumeType", "gp3")],
             "DeleteUnownedVolume" => vec![("VolumeId", UNOWNED)],
+            "CreateSnapshot" => vec![("VolumeId", &id)],
+            "DeleteSnapshot" => vec![("SnapshotId", known)],
+            "DeleteUnownedSnapshot" => vec![("SnapshotId", SNAPSHOT)],
             "SetVolumeCredits" => vec![("VolumeId", &gp2), ("Operations", "5")],
             "CreateTags" | "DeleteTags" => vec![("ResourceId.1", &id), ("Tag.1.Key", "k")],
             "RegisterHost" => vec![("InstanceType", "m5.large")],

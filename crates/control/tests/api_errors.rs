@@ -120,8 +120,14 @@ const MALFORMED: &[Malformed] = &[
     (
         "CreateVolume",
         &[ZONE, ("SnapshotId", "snap-1")],
+        "InvalidSnapshotID.Malformed",
+        "Value (snap-1) for parameter snapshotId is invalid. Expected: 'snap-...'.",
+    ),
+    (
+        "CreateVolume",
+        &[ZONE, ("SnapshotId", "snap-00000000000000abc")],
         "InvalidSnapshot.NotFound",
-        "The snapshot 'snap-1' does not exist.",
+        "The snapshot 'snap-00000000000000abc' does not exist.",
     ),
     (
         "CreateVolume",

@@ -209,7 +209,14 @@ fn bytes_that_no_volume_has_take_space_until_they_are_adopted() {
     let (zone, tags) = (|| "local-1a".to_owned(), Tags::new);
     let create = |number, size_gib| {
         let (id, request) = (VolumeId::from_bits(number), request(size_gib));
-        let create = Change::CreateVolume { id, request, zone: zone(), tags: tags(), token: None };
+        let create = Change::CreateVolume {
+            id,
+            request,
+            snapshot: None,
+            zone: zone(),
+            tags: tags(),
+            token: None,
+        };
         world.plane.execute(&create, false).map(drop)
     };
     // 210 GiB, of which the volume has 200 and nobody has 6.

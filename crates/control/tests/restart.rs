@@ -44,6 +44,7 @@ impl Agent for Hanging {
                 | Command::Capacity
                 | Command::Stored
                 | Command::Space
+                | Command::Snapshots
                 | Command::Lease(_)
         );
         if !asks && self.changes_left.fetch_sub(1, Ordering::SeqCst) == 1 {

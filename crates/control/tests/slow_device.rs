@@ -40,7 +40,8 @@ fn create(id: VolumeId) -> Change {
         throughput_mibps: None,
         multi_attach: false,
     };
-    Change::CreateVolume { id, request, zone: "local-1a".into(), tags: Tags::new(), token: None }
+    let (zone, tags) = ("local-1a".into(), Tags::new());
+    Change::CreateVolume { id, request, snapshot: None, zone, tags, token: None }
 }
 
 #[test]

@@ -32,8 +32,8 @@ pub struct Making {
 
 /// Makes snapshots, and volumes of them. As with [`crate::Pool`], calls may block.
 ///
-/// A volume that is open belongs to the core that serves it, so what is wanted of it waits until its
-/// store attends ([`crate::Store::attend`]). Who calls sees to that: after each call, and after
+/// A volume that is open belongs to the core that serves it, so what is wanted of it waits until
+/// its store attends ([`crate::Store::attend`]). Who calls sees to that: after each call, and after
 /// [`crate::Pool::delete`], for the volumes that [`Snapshots::waiting`] names.
 pub trait Snapshots: Send + Sync {
     /// Begins a snapshot of a volume, as large as the volume is. It holds everything that was

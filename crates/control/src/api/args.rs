@@ -4,7 +4,7 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
-use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::volume::VolumeType;
 use evenkeel_wire::aws::query::Params;
 
@@ -86,6 +86,14 @@ impl Args {
         volume_id(&self.required(name)?)
     }
 
+    /// A required snapshot id.
+    ///
+    /// # Errors
+    /// `MissingParameter`, `InvalidSnapshotID.Malformed`.
+    pub fn snapshot_id(&mut self, name: &str) -> Result<SnapshotId, ApiError> {
+        snapshot_id(&self.required(name)?)
+    }
+
     /// A host id.
     ///
     /// # Errors
@@ -100,6 +108,14 @@ impl Args {
     /// `InvalidVolumeID.Malformed`.
     pub fn volume_ids(&mut self, name: &str) -> Result<Vec<VolumeId>, ApiError> {
         self.list(name).iter().map(|text| volume_id(text)).collect()
+    }
+
+    /// A list of snapshot ids.
+    ///
+    /// # Errors
+    /// `InvalidSnapshotID.Malformed`.
+    pub fn snapshot_ids(&mut self, name: &str) -> Result<Vec<SnapshotId>, ApiError> {
+        self.list(name).iter().map(|text| snapshot_id(text)).collect()
     }
 
     /// A list of host ids.
@@ -299,6 +315,18 @@ pub fn volume_id(text: &str) -> Result<VolumeId, ApiError> {
         let message =
             format!("Value ({text}) for parameter volumeId is invalid. Expected: 'vol-...'.");
         ApiError::new("InvalidVolumeID.Malformed", message)
+    })
+}
+
+/// Parses a snapshot id.
+///
+/// # Errors
+/// `InvalidSnapshotID.Malformed`.
+pub fn snapshot_id(text: &str) -> Result<SnapshotId, ApiError> {
+    text.parse().map_err(|_| {
+        let message =
+            format!("Value ({text}) for parameter snapshotId is invalid. Expected: 'snap-...'.");
+        ApiError::new("InvalidSnapshotID.Malformed", message)
     })
 }
 

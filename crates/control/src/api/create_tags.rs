@@ -1,4 +1,4 @@
-//! CreateTags: sets tags of volumes and hosts.
+//! CreateTags: sets tags of volumes, snapshots and hosts.
 
 use evenkeel_wire::aws::xml::Element;
 

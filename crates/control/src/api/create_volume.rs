@@ -3,6 +3,7 @@
 use evenkeel_core::volume::{VolumeRequest, VolumeType};
 use evenkeel_wire::aws::xml::Element;
 
+use super::args::snapshot_id;
 use super::error::ApiError;
 use super::{Action, Call, view};
 use crate::clock;
@@ -22,7 +23,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let multi_attach = args.boolean("MultiAttachEnabled")?.unwrap_or(false);
     let encrypted = args.boolean("Encrypted")?.unwrap_or(false);
     let key = args.text("KmsKeyId");
-    let snapshot = args.text("SnapshotId");
+    let snapshot = args.text("SnapshotId").as_deref().map(snapshot_id).transpose()?;
     let tags = args.tag_specifications("volume")?;
     let token = args.client_token()?.filter(|token| !token.is_empty());
     args.unsupported(&["OutpostArn", "VolumeInitializationRate", "Operator.Principal"])?;
@@ -34,12 +35,12 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     if encrypted {
         return Err(ApiError::unsupported("Encrypted volumes are not supported"));
     }
-    if let Some(snapshot) = snapshot {
-        // There are no snapshots yet, so no snapshot id exists.
-        let text = format!("The snapshot '{snapshot}' does not exist.");
-        return Err(ApiError::new("InvalidSnapshot.NotFound", text));
-    }
-    let size_gib = size_gib.ok_or_else(|| {
+    // One that does not exist is refused below, unless the client token is known: the snapshot may
+    // be deleted since.
+    let of_snapshot = snapshot.map(|snapshot| {
+        call.plane.model().snapshot(snapshot).map_or(1, |snapshot| snapshot.size_gib)
+    });
+    let size_gib = size_gib.or(of_snapshot).ok_or_else(|| {
         let text = "The request must contain the parameter size/snapshot";
         ApiError::new("MissingParameter", text)
     })?;
@@ -47,7 +48,8 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let request = VolumeRequest { volume_type, size_gib, iops, throughput_mibps, multi_attach };
     let token = token.map(|token| (token, std::mem::take(&mut call.fingerprint)));
     let id = clock::volume_id().map_err(PlaneError::from)?;
-    let outcome = call.execute(&Command::CreateVolume { id, request, zone, tags, token })?;
+    let outcome =
+        call.execute(&Command::CreateVolume { id, request, snapshot, zone, tags, token })?;
     let volume = outcome.settled.ok_or_else(|| ApiError::internal("the new volume is gone"))?;
     Ok(view::volume(settings, &volume))
 }

@@ -1,4 +1,4 @@
-//! DescribeTags: all tags of volumes and hosts.
+//! DescribeTags: all tags of volumes, snapshots and hosts.
 
 use evenkeel_wire::aws::xml::Element;
 
@@ -10,7 +10,7 @@ pub const ACTION: Action = Action { name: "DescribeTags", mutates: false, run };
 
 const FILTERS: &[&str] = &["key", "resource-id", "resource-type", "tag:", "value"];
 
-/// A volume or a host with its tags.
+/// A volume, a snapshot or a host with its tags.
 struct Resource<'a> {
     id: String,
     resource_type: &'static str,
@@ -30,7 +30,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let page = call.args.page(5, 1_000)?;
     call.args.done()?;
     let model = call.plane.model();
-    // In the order of the ids as texts: "i-" before "vol-".
+    // In the order of the ids as texts: "i-", "snap-", "vol-".
     let of_hosts = model.hosts.values().map(|host| Resource {
         id: host.id.to_string(),
         resource_type: "instance",
@@ -41,7 +41,13 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         resource_type: "volume",
         tags: &volume.tags,
     });
-    let tags = of_hosts.chain(of_volumes).flat_map(flat);
+    let shown = model.snapshots.values().filter(|snapshot| snapshot.is_shown());
+    let of_snapshots = shown.map(|snapshot| Resource {
+        id: snapshot.id.to_string(),
+        resource_type: "snapshot",
+        tags: &snapshot.tags,
+    });
+    let tags = of_hosts.chain(of_snapshots).chain(of_volumes).flat_map(flat);
     let wanted = tags.filter(|tag| filters.pass(|name| values(tag, name)));
     let (tags, token) = page.cut(wanted, |tag| format!("{} {}", tag.resource_id, tag.key));
     let item = |tag: Tag<'_>| {

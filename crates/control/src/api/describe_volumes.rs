@@ -81,7 +81,9 @@ fn values(settings: &Settings, volume: &Volume, filter: &str) -> Vec<String> {
         "iops" => spec.iops.iter().map(u32::to_string).collect(),
         "multi-attach-enabled" => vec![spec.multi_attach.to_string()],
         "size" => vec![spec.size_gib.to_string()],
-        "snapshot-id" => vec![String::new()],
+        "snapshot-id" => {
+            vec![volume.snapshot.map_or_else(String::new, |snapshot| snapshot.to_string())]
+        }
         "status" => vec![volume.state().name().into()],
         "throughput" => spec.throughput_mibps.iter().map(u32::to_string).collect(),
         "volume-id" => vec![volume.id.to_string()],

@@ -14,7 +14,7 @@ use evenkeel_wire::aws::xml::Element;
 use tracing::error;
 
 use super::shortage;
-use crate::model::{ATTACHMENTS_MAX, HOSTS_MAX, Refusal, TAGS_MAX, VOLUMES_MAX};
+use crate::model::{ATTACHMENTS_MAX, HOSTS_MAX, Refusal, SNAPSHOTS_MAX, TAGS_MAX, VOLUMES_MAX};
 use crate::plane::PlaneError;
 
 /// An error reply.
@@ -191,6 +191,9 @@ impl From<PlaneError> for ApiError {
             PlaneError::Agent(Failed { kind: FailedKind::NoSpace, message }) => {
                 Self::no_capacity(message)
             }
+            PlaneError::Agent(Failed { kind: FailedKind::Unsupported, message }) => {
+                Self::unsupported(message)
+            }
             // A client error, because clients retry server errors, and a retry would be refused
             // again.
             PlaneError::Agent(Failed {
@@ -208,12 +211,20 @@ impl From<Refusal> for ApiError {
             Refusal::Spec(invalid) => invalid.into(),
             Refusal::Capacity(shortfall) => shortage::error(&shortfall),
             Refusal::Space(short) => shortage::space(&short),
+            Refusal::SpaceForSnapshot { for_sale, sold } => shortage::snapshot(for_sale, sold),
             Refusal::VolumesNotFound(_)
             | Refusal::InstancesNotFound(_)
             | Refusal::NotUnowned(_)
             | Refusal::UnknownZone(_)
             | Refusal::NotTaggable(_)
             | Refusal::UnknownInstanceType(_) => unknown(refusal),
+            Refusal::SnapshotsNotFound(_)
+            | Refusal::SnapshotNotUnowned(_)
+            | Refusal::SnapshotUnready(..)
+            | Refusal::BelowSnapshot { .. }
+            | Refusal::NotForSnapshot(..)
+            | Refusal::TooManyPending(_)
+            | Refusal::TooManySnapshots => snapshot(refusal),
             Refusal::ZoneMismatch(..)
             | Refusal::AlreadyAttached(_)
             | Refusal::DeviceMalformed(_)
@@ -256,6 +267,38 @@ fn unknown(refusal: Refusal) -> ApiError {
         Refusal::UnknownInstanceType(name) => ApiError::new(
             "InvalidInstanceType",
             format!("The following supplied instance types do not exist: [{name}]"),
+        ),
+        other => state_or_limit(other),
+    }
+}
+
+fn snapshot(refusal: Refusal) -> ApiError {
+    match refusal {
+        Refusal::SnapshotsNotFound(ids) => {
+            let text = missing_ids("The snapshot", &ids);
+            ApiError::new("InvalidSnapshot.NotFound", text)
+        }
+        Refusal::SnapshotNotUnowned(id) => ApiError::new(
+            "InvalidSnapshot.NotFound",
+            format!("There are no bytes of {id} that no snapshot has"),
+        ),
+        Refusal::SnapshotUnready(_, state) => {
+            ApiError::new("IncorrectState", format!("Snapshot is in invalid state - {state}"))
+        }
+        Refusal::BelowSnapshot { id, size_gib, least_gib } => ApiError::value(format!(
+            "Volume of {size_gib}GiB is smaller than snapshot '{id}', expect size >= {least_gib}GiB"
+        )),
+        Refusal::NotForSnapshot(volume, state) => ApiError::new(
+            "IncorrectState",
+            format!("Volume '{volume}' is in the '{}' state.", state.name()),
+        ),
+        Refusal::TooManyPending(_) => ApiError::new(
+            "ConcurrentSnapshotLimitExceeded",
+            "Maximum allowed in-progress snapshots for a single volume exceeded.",
+        ),
+        Refusal::TooManySnapshots => ApiError::new(
+            "SnapshotLimitExceeded",
+            format!("there are {SNAPSHOTS_MAX} snapshots, which is the limit; delete some first"),
         ),
         other => state_or_limit(other),
     }

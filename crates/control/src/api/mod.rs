@@ -12,9 +12,12 @@ mod view;
 
 mod adopt_volume;
 mod attach_volume;
+mod create_snapshot;
 mod create_tags;
 mod create_volume;
+mod delete_snapshot;
 mod delete_tags;
+mod delete_unowned_snapshot;
 mod delete_unowned_volume;
 mod delete_volume;
 mod deregister_host;
@@ -23,7 +26,9 @@ mod describe_capacity;
 mod describe_endpoints;
 mod describe_instance_types;
 mod describe_instances;
+mod describe_snapshots;
 mod describe_tags;
+mod describe_unowned_snapshots;
 mod describe_unowned_volumes;
 mod describe_volume_credits;
 mod describe_volume_metrics;
@@ -76,9 +81,12 @@ pub struct Action {
 pub const ACTIONS: &[Action] = &[
     adopt_volume::ACTION,
     attach_volume::ACTION,
+    create_snapshot::ACTION,
     create_tags::ACTION,
     create_volume::ACTION,
+    delete_snapshot::ACTION,
     delete_tags::ACTION,
+    delete_unowned_snapshot::ACTION,
     delete_unowned_volume::ACTION,
     delete_volume::ACTION,
     deregister_host::ACTION,
@@ -87,7 +95,9 @@ pub const ACTIONS: &[Action] = &[
     describe_endpoints::ACTION,
     describe_instance_types::ACTION,
     describe_instances::ACTION,
+    describe_snapshots::ACTION,
     describe_tags::ACTION,
+    describe_unowned_snapshots::ACTION,
     describe_unowned_volumes::ACTION,
     describe_volume_credits::ACTION,
     describe_volume_metrics::ACTION,

@@ -65,6 +65,16 @@ pub(super) fn space(short: &SpaceShort) -> ApiError {
     ))
 }
 
+/// The error for a snapshot when no space at all is left.
+pub(super) fn snapshot(for_sale: ByteCount, sold: ByteCount) -> ApiError {
+    ApiError::no_capacity(format!(
+        "There is no space left to sell for a snapshot: {} of {} are sold. Make room, or serve \
+         with a larger --oversell-space; `evenkeel volume capacity` lists what is sold.",
+        gib(sold),
+        gib(for_sale),
+    ))
+}
+
 /// Bytes in GiB, rounded down to a tenth.
 fn gib(bytes: ByteCount) -> String {
     let tenths = u128::from(bytes.0) * 10 / u128::from(GIB);

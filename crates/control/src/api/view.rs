@@ -1,4 +1,5 @@
-//! Volumes, hosts and their parts as EC2's XML. Element names are those of botocore's EC2 model.
+//! Volumes, snapshots, hosts and their parts as EC2's XML. Element names are those of botocore's
+//! EC2 model.
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::volume::VolumeSpec;
@@ -8,7 +9,8 @@ use evenkeel_wire::aws::xml::Element;
 
 use super::OWNER_ID;
 use crate::model::{
-    Attachment, Host, Model, Modification, ModificationPhase, Phase, Settings, Tags, UnixMs, Volume,
+    Attachment, Host, Model, Modification, ModificationPhase, Phase, Settings, Snapshot,
+    SnapshotPhase, Tags, UnixMs, Volume,
 };
 
 /// A point in time.
@@ -54,7 +56,10 @@ pub fn volume(settings: &Settings, volume: &Volume) -> Vec<Element> {
     let mut fields = vec![
         Element::text("volumeId", volume.id),
         Element::text("size", spec.size_gib),
-        Element::new("snapshotId"),
+        match volume.snapshot {
+            Some(snapshot) => Element::text("snapshotId", snapshot),
+            None => Element::new("snapshotId"),
+        },
         Element::text("availabilityZone", &volume.zone),
         Element::text("availabilityZoneId", zone_id(settings)),
         Element::text("status", volume.state().name()),
@@ -70,6 +75,32 @@ pub fn volume(settings: &Settings, volume: &Volume) -> Vec<Element> {
         // An extension: EC2 does not return the reason.
         fields.push(Element::text("errorReason", reason));
     }
+    fields
+}
+
+/// A snapshot as CreateSnapshot and DescribeSnapshots return it.
+pub fn snapshot(snapshot: &Snapshot) -> Vec<Element> {
+    let mut fields = vec![
+        Element::text("snapshotId", snapshot.id),
+        Element::text("volumeId", snapshot.volume),
+        Element::text("status", snapshot.state()),
+        time("startTime", snapshot.started),
+        Element::text("progress", format!("{}%", snapshot.percent())),
+        Element::text("ownerId", OWNER_ID),
+        Element::text("volumeSize", snapshot.size_gib),
+        Element::text("description", &snapshot.description),
+        Element::text("encrypted", false),
+        Element::text("storageTier", "standard"),
+    ];
+    match &snapshot.phase {
+        SnapshotPhase::Completed { data, ended } => {
+            fields.push(time("completionTime", *ended));
+            fields.push(Element::text("fullSnapshotSizeInBytes", data.0));
+        }
+        SnapshotPhase::Error(reason) => fields.push(Element::text("statusMessage", reason)),
+        SnapshotPhase::Pending | SnapshotPhase::Deleting { .. } => {}
+    }
+    fields.push(tag_set(&snapshot.tags));
     fields
 }
 

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::qos::pacing::Balances;
+use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{VolumeSpec, VolumeType};
 use evenkeel_wire::agent::HostAddress;
 use proptest::prelude::*;
@@ -12,8 +13,8 @@ use proptest::test_runner::{Config, TestRunner};
 
 use super::*;
 use crate::model::{
-    Attachment, AttachmentState, Host, Modification, ModificationPhase, Phase, Tags, Token, UnixMs,
-    Volume,
+    Attachment, AttachmentState, Host, Modification, ModificationPhase, Phase, Snapshot,
+    SnapshotPhase, Tags, Token, UnixMs, Volume,
 };
 
 /// Opens the same journal again, as after a crash if the earlier ones were dropped.
@@ -46,12 +47,25 @@ fn volume(number: u8) -> Volume {
         id: VolumeId::from_bits(number.into()),
         zone: "local-1a".into(),
         created: UnixMs(5),
+        snapshot: None,
         spec,
         phase: Phase::Ready,
         attachments: vec![],
         tags: Tags::new(),
         modification: None,
         modification_starts: vec![],
+    }
+}
+
+fn snapshot(number: u8, phase: SnapshotPhase) -> Snapshot {
+    Snapshot {
+        id: SnapshotId::from_bits(number.into()),
+        volume: VolumeId::from_bits(77),
+        size_gib: u32::from(number),
+        description: format!("before '{number}'"),
+        started: UnixMs(6),
+        phase,
+        tags: [("k".to_owned(), number.to_string())].into(),
     }
 }
 
@@ -128,12 +142,22 @@ fn every_kind_of_event_is_kept(open: &Open) {
         attachment(2, "/dev/sdg", AttachmentState::Detaching),
     ];
     volumes[4].modification_starts = vec![UnixMs(4), UnixMs(3), UnixMs(5)];
+    volumes[4].snapshot = Some(SnapshotId::from_bits(2));
     volumes[4].tags =
         [("a".to_owned(), String::new()), ("b".to_owned(), "\u{1F6A2}".into())].into();
     let mut events: Vec<Event> = volumes.into_iter().map(Event::Volume).collect();
     events.extend((1..4).map(|number| Event::Host(host(number))));
     let local = Host { address: HostAddress::Local, tags: Tags::new(), ..host(9) };
     events.extend([Event::Host(local), token(1), token(2)]);
+    let (data, ended) = (ByteCount(4_096), UnixMs(9));
+    let phases = [
+        SnapshotPhase::Pending,
+        SnapshotPhase::Completed { data, ended },
+        SnapshotPhase::Error("it is\nmissing".into()),
+        SnapshotPhase::Deleting { data },
+    ];
+    let snapshots = (1..).zip(phases).map(|(number, phase)| snapshot(number, phase));
+    events.extend(snapshots.map(Event::Snapshot));
     let mut model = Model::default();
     events.iter().cloned().for_each(|event| model.apply(event));
     let change = Change::from(events);
@@ -143,6 +167,7 @@ fn every_kind_of_event_is_kept(open: &Open) {
         Event::VolumeGone(VolumeId::from_bits(3)),
         Event::HostGone(InstanceId::from_bits(2)),
         Event::TokenGone("t1".into()),
+        Event::SnapshotGone(SnapshotId::from_bits(1)),
         // Deleting a missing object has no effect.
         Event::VolumeGone(VolumeId::from_bits(77)),
     ];

@@ -3,7 +3,7 @@
 //! JSON, in this order and without spaces:
 //!
 //! ```text
-//! {"version":1,"kind":"volume_gone","event":{"id":"vol-00000000000000007"}}
+//! {"version":2,"kind":"volume_gone","event":{"id":"vol-00000000000000007"}}
 //! ```
 //!
 //! The types below exist for this form only. So renaming a field of the model does not change the
@@ -11,6 +11,7 @@
 //!
 //! - The bytes of an event depend on the event only.
 //! - A change of any golden byte needs a new [`VERSION`]. Earlier versions stay readable.
+//!   Version 1 has no snapshots: neither of them, nor of volumes made of them.
 //! - An unknown version, kind or field is an error. Nothing is ignored or guessed: an older program
 //!   that ignored a field would write the volume back without it.
 //!
@@ -20,22 +21,23 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
-use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
+use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{VolumeSpec, VolumeType};
 use evenkeel_wire::agent::HostAddress;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::model::{
-    Attachment, AttachmentState, Event, Host, Modification, ModificationPhase, Phase, Token,
-    UnixMs, Volume,
+    Attachment, AttachmentState, Event, Host, Modification, ModificationPhase, Phase, Snapshot,
+    SnapshotPhase, Token, UnixMs, Volume,
 };
 
 #[cfg(test)]
 mod tests;
 
 /// The version that is written, and the newest that can be read.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 
 /// Why bytes are not an event.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -78,6 +80,8 @@ pub fn encode(event: &Event) -> Result<Vec<u8>, FormatError> {
         Event::HostGone(id) => whole("host_gone", HostGoneForm { id: *id }),
         Event::Token(name, token) => whole("token", TokenForm::from((name, token))),
         Event::TokenGone(name) => whole("token_gone", TokenGoneForm { name: name.clone() }),
+        Event::Snapshot(snapshot) => whole("snapshot", SnapshotForm::from(snapshot)),
+        Event::SnapshotGone(id) => whole("snapshot_gone", SnapshotGoneForm { id: *id }),
     }
 }
 
@@ -106,12 +110,15 @@ pub fn decode(bytes: &[u8]) -> Result<Event, FormatError> {
         event: Value,
     }
     let value: Value = serde_json::from_slice(bytes).map_err(malformed)?;
-    match value.get("version").and_then(Value::as_u64) {
-        Some(VERSION) => {}
+    let version = match value.get("version").and_then(Value::as_u64) {
+        Some(known @ 1..=VERSION) => known,
         Some(newer) if newer > VERSION => return Err(FormatError::Version(newer)),
         _ => return Err(FormatError::Malformed("it has no version".into())),
+    };
+    let Whole { kind, mut event, .. } = serde_json::from_value(value).map_err(malformed)?;
+    if version == 1 {
+        from_1(&kind, &mut event)?;
     }
-    let Whole { kind, event, .. } = serde_json::from_value(value).map_err(malformed)?;
     Ok(match kind.as_str() {
         "volume" => Event::Volume(form::<VolumeForm>(event)?.into()),
         "volume_gone" => Event::VolumeGone(form::<VolumeGoneForm>(event)?.id),
@@ -122,8 +129,22 @@ pub fn decode(bytes: &[u8]) -> Result<Event, FormatError> {
             Event::Token(name, Token { fingerprint, volume, used: UnixMs(used_ms) })
         }
         "token_gone" => Event::TokenGone(form::<TokenGoneForm>(event)?.name),
+        "snapshot" => Event::Snapshot(form::<SnapshotForm>(event)?.into()),
+        "snapshot_gone" => Event::SnapshotGone(form::<SnapshotGoneForm>(event)?.id),
         _ => return Err(FormatError::Kind(kind)),
     })
+}
+
+/// Converts the form of version 1 to that of version 2.
+fn from_1(kind: &str, event: &mut Value) -> Result<(), FormatError> {
+    match (kind, event) {
+        ("snapshot" | "snapshot_gone", _) => Err(FormatError::Kind(kind.into())),
+        ("volume", Value::Object(fields)) => match fields.insert("snapshot".into(), Value::Null) {
+            None => Ok(()),
+            Some(_) => Err(FormatError::Malformed("unknown field `snapshot`".into())),
+        },
+        _ => Ok(()),
+    }
 }
 
 fn form<T: for<'a> Deserialize<'a>>(event: Value) -> Result<T, FormatError> {
@@ -162,6 +183,7 @@ struct VolumeForm {
     id: VolumeId,
     zone: String,
     created_ms: u64,
+    snapshot: Option<SnapshotText>,
     spec: SpecForm,
     phase: PhaseForm,
     attachments: Vec<AttachmentForm>,
@@ -169,6 +191,11 @@ struct VolumeForm {
     modification: Option<ModificationForm>,
     modification_starts_ms: Vec<u64>,
 }
+
+/// An id in its text form, where it may be missing.
+#[derive(Serialize, Deserialize)]
+#[serde(transparent)]
+struct SnapshotText(#[serde(with = "text")] SnapshotId);
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -269,6 +296,36 @@ struct TokenGoneForm {
     name: String,
 }
 
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SnapshotForm {
+    #[serde(with = "text")]
+    id: SnapshotId,
+    #[serde(with = "text")]
+    volume: VolumeId,
+    size_gib: u32,
+    description: String,
+    started_ms: u64,
+    phase: SnapshotPhaseForm,
+    tags: BTreeMap<String, String>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "name", rename_all = "snake_case", deny_unknown_fields)]
+enum SnapshotPhaseForm {
+    Pending,
+    Completed { data_bytes: u64, ended_ms: u64 },
+    Error { reason: String },
+    Deleting { data_bytes: u64 },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SnapshotGoneForm {
+    #[serde(with = "text")]
+    id: SnapshotId,
+}
+
 fn ms(times: &[UnixMs]) -> Vec<u64> {
     times.iter().map(|time| time.0).collect()
 }
@@ -279,6 +336,7 @@ impl From<&Volume> for VolumeForm {
             id: volume.id,
             zone: volume.zone.clone(),
             created_ms: volume.created.0,
+            snapshot: volume.snapshot.map(SnapshotText),
             spec: volume.spec.into(),
             phase: (&volume.phase).into(),
             attachments: volume.attachments.iter().map(AttachmentForm::from).collect(),
@@ -295,6 +353,7 @@ impl From<VolumeForm> for Volume {
             id: form.id,
             zone: form.zone,
             created: UnixMs(form.created_ms),
+            snapshot: form.snapshot.map(|SnapshotText(id)| id),
             spec: form.spec.into(),
             phase: form.phase.into(),
             attachments: form.attachments.into_iter().map(Attachment::from).collect(),
@@ -450,6 +509,53 @@ impl From<(&String, &Token)> for TokenForm {
             fingerprint: token.fingerprint.clone(),
             volume: token.volume,
             used_ms: token.used.0,
+        }
+    }
+}
+
+impl From<&Snapshot> for SnapshotForm {
+    fn from(snapshot: &Snapshot) -> Self {
+        Self {
+            id: snapshot.id,
+            volume: snapshot.volume,
+            size_gib: snapshot.size_gib,
+            description: snapshot.description.clone(),
+            started_ms: snapshot.started.0,
+            phase: match &snapshot.phase {
+                SnapshotPhase::Pending => SnapshotPhaseForm::Pending,
+                SnapshotPhase::Completed { data, ended } => {
+                    SnapshotPhaseForm::Completed { data_bytes: data.0, ended_ms: ended.0 }
+                }
+                SnapshotPhase::Error(reason) => SnapshotPhaseForm::Error { reason: reason.clone() },
+                SnapshotPhase::Deleting { data } => {
+                    SnapshotPhaseForm::Deleting { data_bytes: data.0 }
+                }
+            },
+            tags: snapshot.tags.clone(),
+        }
+    }
+}
+
+impl From<SnapshotForm> for Snapshot {
+    fn from(form: SnapshotForm) -> Self {
+        Self {
+            id: form.id,
+            volume: form.volume,
+            size_gib: form.size_gib,
+            description: form.description,
+            started: UnixMs(form.started_ms),
+            phase: match form.phase {
+                SnapshotPhaseForm::Pending => SnapshotPhase::Pending,
+                SnapshotPhaseForm::Completed { data_bytes, ended_ms } => {
+                    let (data, ended) = (ByteCount(data_bytes), UnixMs(ended_ms));
+                    SnapshotPhase::Completed { data, ended }
+                }
+                SnapshotPhaseForm::Error { reason } => SnapshotPhase::Error(reason),
+                SnapshotPhaseForm::Deleting { data_bytes } => {
+                    SnapshotPhase::Deleting { data: ByteCount(data_bytes) }
+                }
+            },
+            tags: form.tags,
         }
     }
 }

@@ -36,6 +36,7 @@ enum Key {
     Volume(evenkeel_core::ids::VolumeId),
     Host(evenkeel_core::ids::InstanceId),
     Token(String),
+    Snapshot(evenkeel_core::ids::SnapshotId),
 }
 
 impl Key {
@@ -48,6 +49,8 @@ impl Key {
             Event::HostGone(id) => (Self::Host(*id), false),
             Event::Token(name, _) => (Self::Token(name.clone()), true),
             Event::TokenGone(name) => (Self::Token(name.clone()), false),
+            Event::Snapshot(snapshot) => (Self::Snapshot(snapshot.id), true),
+            Event::SnapshotGone(id) => (Self::Snapshot(*id), false),
         }
     }
 }

@@ -29,7 +29,7 @@ use crate::model::{Attachment, AttachmentState, Event, Phase, Volume};
 use crate::private;
 
 /// Version of the tables, stored in the file's `user_version`.
-const SCHEMA_VERSION: i64 = 4;
+const SCHEMA_VERSION: i64 = 5;
 
 /// Room that log and database keep for some hundred changes on a full disk.
 const ROOM_BYTES: u64 = 512 << 10;
@@ -54,6 +54,14 @@ const FROM_3: &str = "CREATE TABLE revision (
     only INTEGER PRIMARY KEY CHECK (only = 1), number INTEGER NOT NULL
 ) STRICT;
 INSERT INTO revision VALUES (1, 0);";
+
+/// Upgrades a file of version 4 to version 5.
+const FROM_4: &str = "ALTER TABLE volumes ADD COLUMN snapshot_id TEXT;
+CREATE TABLE snapshots (
+    id TEXT PRIMARY KEY, volume_id TEXT NOT NULL, volume_size_gib INTEGER NOT NULL,
+    description TEXT NOT NULL, started_ms INTEGER NOT NULL, phase TEXT NOT NULL,
+    data_bytes INTEGER, ended_ms INTEGER, reason TEXT
+) STRICT;";
 
 /// Makes the file, and SQLite's files beside it, accessible to their owner only. Files that SQLite
 /// creates beside it later get the same mode.
@@ -133,9 +141,10 @@ impl SqliteJournal {
         let steps: &[&str] = match version {
             SCHEMA_VERSION => &[],
             0 => &[SCHEMA],
-            1 => &[FROM_1, FROM_2, FROM_3],
-            2 => &[FROM_2, FROM_3],
-            3 => &[FROM_3],
+            1 => &[FROM_1, FROM_2, FROM_3, FROM_4],
+            2 => &[FROM_2, FROM_3, FROM_4],
+            3 => &[FROM_3, FROM_4],
+            4 => &[FROM_4],
             newer => return Err(too_new(path, newer)),
         };
         // The log stays when the server stops, so the next start needs no room for a new one.
@@ -273,7 +282,8 @@ impl Journal for SqliteJournal {
             // Takes the unused rest back at once, before other volumes do.
             self.keep();
         }
-        let makes_room = |event: &Event| matches!(event, Event::VolumeGone(_));
+        let makes_room =
+            |event: &Event| matches!(event, Event::VolumeGone(_) | Event::SnapshotGone(_));
         let is_first = !std::mem::replace(&mut self.has_committed, true);
         if is_first || (stored.is_ok() && change.events.iter().any(makes_room)) {
             self.keep();
@@ -294,8 +304,8 @@ impl Journal for SqliteJournal {
     }
 }
 
-/// Whether an event leads to a volume's deletion: it is being detached, is no longer attached, or
-/// is deleted.
+/// Whether an event leads to a volume's deletion (it is being detached, is no longer attached, or
+/// is deleted) or to a snapshot's.
 fn leads_to_room(event: &Event) -> bool {
     match event {
         Event::Volume(Volume { phase: Phase::Creating, .. }) => false,
@@ -303,7 +313,8 @@ fn leads_to_room(event: &Event) -> bool {
             let detaching = |a: &Attachment| a.state == AttachmentState::Detaching;
             volume.attachments.is_empty() || volume.attachments.iter().any(detaching)
         }
-        Event::VolumeGone(_) => true,
+        Event::Snapshot(snapshot) => !snapshot.is_shown(),
+        Event::VolumeGone(_) | Event::SnapshotGone(_) => true,
         _ => false,
     }
 }

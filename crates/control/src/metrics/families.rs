@@ -355,6 +355,20 @@ pub(super) const ALL: &[Family] = &[
         }),
     ),
     Family::gauge(
+        "snapshots",
+        "Snapshots that exist, by state.",
+        Of::Each(|snapshot, metric| {
+            snapshot.volume_snapshots.iter().try_for_each(|(state, snapshots)| {
+                level(metric, &[("state", state)], Value::Count(*snapshots))
+            })
+        }),
+    ),
+    Family::gauge(
+        "snapshot_data_bytes",
+        "Bytes of data in all snapshots, each counted whole, whatever it shares with others.",
+        Of::Each(|snapshot, metric| metric.encode_gauge(&snapshot.volume_snapshot_bytes)),
+    ),
+    Family::gauge(
         "store_total_bytes",
         "Bytes that volumes could fill together: what they have filled, and what is free.",
         Of::Each(|snapshot, metric| of_space(snapshot, metric, |space| Some(space.total))),
@@ -366,7 +380,7 @@ pub(super) const ALL: &[Family] = &[
     ),
     Family::gauge(
         "store_sold_bytes",
-        "Bytes that all volumes have, written to or not.",
+        "Bytes that all volumes have, written to or not, and data of all snapshots.",
         Of::Each(|snapshot, metric| of_space(snapshot, metric, |space| Some(space.sold))),
     ),
     Family::gauge(

@@ -75,6 +75,8 @@ impl Scraper {
             hosts: hosts.collect(),
             attachments: attachments(&model),
             states: states(&model),
+            volume_snapshots: snapshot_states(&model),
+            volume_snapshot_bytes: model.snapshots.values().map(|kept| kept.taken()).sum(),
             space: space(plane, &model),
         };
         drop(model);
@@ -104,6 +106,14 @@ fn states(model: &Model) -> BTreeMap<&'static str, u64> {
     let mut states = BTreeMap::new();
     for volume in model.volumes.values() {
         *states.entry(volume.state().name()).or_default() += 1;
+    }
+    states
+}
+
+fn snapshot_states(model: &Model) -> BTreeMap<&'static str, u64> {
+    let mut states = BTreeMap::new();
+    for snapshot in model.snapshots.values().filter(|snapshot| snapshot.is_shown()) {
+        *states.entry(snapshot.state()).or_default() += 1;
     }
     states
 }
@@ -219,6 +229,10 @@ struct Snapshot {
     attachments: Vec<AttachmentNow>,
     /// The number of volumes in each state.
     states: BTreeMap<&'static str, u64>,
+    /// The number of snapshots of volumes in each state.
+    volume_snapshots: BTreeMap<&'static str, u64>,
+    /// The data of all of them.
+    volume_snapshot_bytes: u64,
     /// `None` if it is unknown.
     space: Option<SpaceNow>,
 }

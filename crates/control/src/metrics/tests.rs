@@ -83,6 +83,8 @@ fn snapshot() -> Snapshot {
         hosts: vec![host],
         attachments: vec![attachment],
         states: [("in-use", 1), ("available", 1)].into(),
+        volume_snapshots: [("completed", 2)].into(),
+        volume_snapshot_bytes: 8_192,
         space: Some(SpaceNow {
             total: ByteCount(1 << 30),
             free: ByteCount(1 << 20),

@@ -95,7 +95,7 @@ fn create(number: u8, volume_type: VolumeType, size_gib: u32, iops: Option<u32>)
     let (throughput_mibps, multi_attach) = (None, false);
     let request = VolumeRequest { volume_type, size_gib, iops, throughput_mibps, multi_attach };
     let (zone, tags) = ("z".into(), Tags::new());
-    Command::CreateVolume { id: vol(number), request, zone, tags, token: None }
+    Command::CreateVolume { id: vol(number), request, snapshot: None, zone, tags, token: None }
 }
 
 fn modify(number: u8, change: VolumeChange) -> Command {

@@ -44,7 +44,7 @@ impl Model {
         }
         let instance_type = instance_type.into();
         let host = Host { id, instance_type, address, registered: now, tags: tags.clone() };
-        Ok(Decision { events: vec![Event::Host(host)], volume: None })
+        Ok(Decision { events: vec![Event::Host(host)], ..Decision::default() })
     }
 
     pub(super) fn deregister_host(&self, id: InstanceId) -> Result<Decision, Refusal> {
@@ -55,7 +55,7 @@ impl Model {
         if let Some((volume, _)) = self.attachments_of(id).next() {
             return Err(Refusal::HostBusy(id, volume.id));
         }
-        Ok(Decision { events: vec![Event::HostGone(id)], volume: None })
+        Ok(Decision { events: vec![Event::HostGone(id)], ..Decision::default() })
     }
 }
 

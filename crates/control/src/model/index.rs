@@ -1,20 +1,20 @@
-//! An index over all volumes and tokens, so that no decision looks at all of them: attachments by
-//! host, unsettled volumes, the oldest tokens, sold bytes.
+//! An index over all volumes, tokens and snapshots, so that no decision looks at all of them:
+//! attachments by host, unsettled volumes, the oldest tokens, sold bytes.
 //!
-//! It is given each volume and token before and after a change. Its answers equal a recomputation
-//! over all of them. Nothing here can fail.
+//! It is given each volume, token and snapshot before and after a change. Its answers equal a
+//! recomputation over all of them. Nothing here can fail.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 
 use super::space::taken;
-use super::{Phase, Token, UnixMs, Volume};
+use super::{Model, Phase, Snapshot, Token, UnixMs, Volume};
 
 /// The index; see the module documentation.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Index {
-    /// Bytes of all volumes; the sum cannot overflow.
+    /// Bytes of all volumes and snapshots; the sum cannot overflow.
     bytes_sold: u128,
     /// Hosts and the volumes attached to them.
     attached: BTreeSet<(InstanceId, VolumeId)>,
@@ -27,17 +27,23 @@ pub(super) struct Index {
     token_ages: BTreeSet<(UnixMs, String)>,
     /// Names of tokens by the volume that they created.
     token_volumes: BTreeSet<(VolumeId, String)>,
+    unsettled_snapshots: BTreeSet<SnapshotId>,
+    /// Pending snapshots by their volume.
+    pending_snapshots: BTreeSet<(VolumeId, SnapshotId)>,
 }
 
 impl Index {
-    /// Computes the index of these volumes and tokens.
-    pub fn of(volumes: &BTreeMap<VolumeId, Volume>, tokens: &BTreeMap<String, Token>) -> Self {
+    /// Computes the index of a model's volumes, tokens and snapshots.
+    pub fn of(model: &Model) -> Self {
         let mut index = Self::default();
-        for volume in volumes.values() {
+        for volume in model.volumes.values() {
             index.volume(None, Some(volume));
         }
-        for (name, token) in tokens {
+        for (name, token) in &model.tokens {
             index.token(name, None, Some(token));
+        }
+        for snapshot in model.snapshots.values() {
+            index.snapshot(None, Some(snapshot));
         }
         index
     }
@@ -81,7 +87,35 @@ impl Index {
         }
     }
 
-    /// Bytes of all volumes.
+    /// Updates the index for a snapshot that was `before` and is `after`; `None` means no snapshot.
+    pub fn snapshot(&mut self, before: Option<&Snapshot>, after: Option<&Snapshot>) {
+        if let Some(before) = before {
+            self.bytes_sold -= u128::from(before.taken());
+            self.unsettled_snapshots.remove(&before.id);
+            self.pending_snapshots.remove(&(before.volume, before.id));
+        }
+        let Some(after) = after else { return };
+        self.bytes_sold += u128::from(after.taken());
+        if after.is_unsettled() {
+            self.unsettled_snapshots.insert(after.id);
+        }
+        if after.is_pending() {
+            self.pending_snapshots.insert((after.volume, after.id));
+        }
+    }
+
+    /// Snapshots that are pending or being deleted, by id.
+    pub const fn unsettled_snapshots(&self) -> &BTreeSet<SnapshotId> {
+        &self.unsettled_snapshots
+    }
+
+    /// The number of pending snapshots of a volume.
+    pub fn pending_snapshots_of(&self, volume: VolumeId) -> usize {
+        let all = self.pending_snapshots.range((volume, SnapshotId::from_bits(0))..);
+        all.take_while(|(of, _)| *of == volume).count()
+    }
+
+    /// Bytes of all volumes and snapshots.
     pub const fn bytes_sold(&self) -> u128 {
         self.bytes_sold
     }

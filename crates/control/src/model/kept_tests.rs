@@ -1,10 +1,12 @@
 //! The index and books of the model, compared with full sums and scans after every event of random
 //! histories.
 
-use evenkeel_core::ids::{InstanceId, VolumeId};
+use std::collections::BTreeSet;
+
+use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::qos::admission::{Costs, DeviceFloor, LinearCost};
 use evenkeel_core::time::Duration;
-use evenkeel_core::units::GIB;
+use evenkeel_core::units::{ByteCount, GIB};
 use evenkeel_core::volume::Rules;
 use evenkeel_wire::agent::HostAddress;
 use proptest::prelude::*;
@@ -12,7 +14,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::model::{
     Attachment, AttachmentState, Host, Modification, ModificationPhase, ModifyPolicy, Phase,
-    SpaceOversell, Tags, Token, UnixMs,
+    Snapshot, SnapshotPhase, SpaceOversell, Tags, Token, UnixMs,
 };
 
 const HOSTS: u128 = 3;
@@ -85,6 +87,7 @@ fn event() -> impl Strategy<Value = Event> {
                 id: vol(number),
                 zone: "z".into(),
                 created: UnixMs(1),
+                snapshot: None,
                 spec,
                 phase,
                 attachments,
@@ -99,6 +102,24 @@ fn event() -> impl Strategy<Value = Event> {
         let (volume, used) = (vol(volume), UnixMs(used));
         Event::Token(name, Token { fingerprint: "f".into(), volume, used })
     });
+    let snapshot = (number(), number(), 0_u64..4, 0_u64..9).prop_map(|(id, of, phase, data)| {
+        let data = ByteCount(data);
+        Event::Snapshot(Snapshot {
+            id: SnapshotId::from_bits(id.into()),
+            volume: vol(of),
+            size_gib: 1,
+            description: String::new(),
+            started: UnixMs(1),
+            phase: match phase {
+                0 => SnapshotPhase::Pending,
+                1 => SnapshotPhase::Completed { data, ended: UnixMs(2) },
+                2 => SnapshotPhase::Deleting { data },
+                _ => SnapshotPhase::Error("why".into()),
+            },
+            tags: Tags::new(),
+        })
+    });
+    let gone = |number: u8| Event::SnapshotGone(SnapshotId::from_bits(number.into()));
     let host = (0..HOSTS).prop_map(|number| {
         Event::Host(Host {
             id: InstanceId::from_bits(number),
@@ -114,6 +135,8 @@ fn event() -> impl Strategy<Value = Event> {
         2 => token,
         1 => name().prop_map(Event::TokenGone),
         1 => host,
+        2 => snapshot,
+        1 => number().prop_map(gone),
     ]
 }
 
@@ -237,7 +260,26 @@ fn compare_index(model: &Model) {
         let before = before.map_or(0, |modification| modification.original.size_gib);
         u64::from(volume.spec.size_gib.max(before)) * GIB
     });
-    assert_eq!(model.bytes_sold().0, taken.sum::<u64>());
+    let snapshots = || model.snapshots.values();
+    let data: u64 = snapshots()
+        .map(|snapshot| match snapshot.phase {
+            SnapshotPhase::Completed { data, .. } | SnapshotPhase::Deleting { data } => data.0,
+            _ => 0,
+        })
+        .sum();
+    assert_eq!(model.bytes_sold().0, taken.sum::<u64>() + data);
+    let is_unsettled = |snapshot: &&Snapshot| !matches!(snapshot.state(), "completed" | "error");
+    let hidden = |snapshot: &&Snapshot| !snapshot.is_shown();
+    let ids: BTreeSet<_> = snapshots()
+        .filter(|snapshot| is_unsettled(snapshot) || hidden(snapshot))
+        .map(|snapshot| snapshot.id)
+        .collect();
+    assert_eq!(model.unsettled_snapshots().collect::<BTreeSet<_>>(), ids);
+    for id in (0..8).map(vol) {
+        let its = snapshots().filter(|snapshot| snapshot.volume == id);
+        let pending = its.filter(|snapshot| snapshot.state() == "pending").count();
+        assert_eq!(model.index.pending_snapshots_of(id), pending);
+    }
     let in_error = |volume: &&Volume| matches!(volume.phase, Phase::Error(_));
     let ids: Vec<_> = all().filter(in_error).map(|volume| volume.id).collect();
     assert_eq!(model.in_error().collect::<Vec<_>>(), ids);

@@ -1,4 +1,5 @@
-//! The model: volumes, hosts, attachments, tags and modifications, and the rules for changing them.
+//! The model: volumes, snapshots, hosts, attachments, tags and modifications, and the rules for
+//! changing them.
 //!
 //! Pure: ids and the time are arguments; nothing here uses SQL, HTTP or the data plane.
 //! [`Model::decide`] is given a [`Command`] and returns [`Event`]s, or a [`Refusal`]. Each event
@@ -20,6 +21,8 @@
 //!                                     while (policy aws)
 //! delete     available -> deleting    gone                available
 //! ```
+//!
+//! Snapshots have steps of their own: see [`snapshots`].
 
 mod admission;
 mod attachments;
@@ -28,6 +31,7 @@ mod index;
 mod modify;
 mod refusal;
 mod settle;
+pub mod snapshots;
 mod space;
 mod tags;
 mod volumes;
@@ -35,11 +39,13 @@ mod volumes;
 #[cfg(test)]
 mod admission_tests;
 #[cfg(test)]
+mod snapshot_tests;
+#[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::qos::admission::{Figure, Oversell};
 use evenkeel_core::volume::{Rules, VolumeChange, VolumeRequest, VolumeSpec, VolumeType};
 use evenkeel_wire::agent::{Capacity, HostAddress};
@@ -53,6 +59,8 @@ use index::Index;
 pub use modify::ModifyPolicy;
 pub use refusal::Refusal;
 pub use settle::Settled;
+use snapshots::NewSnapshot;
+pub use snapshots::{SNAPSHOTS_MAX, Snapshot, SnapshotPhase};
 pub use space::{Room, SpaceOversell, SpaceShort};
 pub use tags::{TAGS_MAX, Tagged, Tags};
 use volumes::NewVolume;
@@ -216,6 +224,8 @@ pub struct Volume {
     pub zone: String,
     /// When it was created.
     pub created: UnixMs,
+    /// The snapshot that it was made of, which may be deleted.
+    pub snapshot: Option<SnapshotId>,
     /// Type, size and limits; already the target's while a modification is in progress.
     pub spec: VolumeSpec,
     /// Its phase.
@@ -295,6 +305,8 @@ pub enum Command {
         id: VolumeId,
         /// Type, size and limits.
         request: VolumeRequest,
+        /// The snapshot that it begins as, unless it begins empty.
+        snapshot: Option<SnapshotId>,
         /// The availability zone.
         zone: String,
         /// Its initial tags.
@@ -342,6 +354,22 @@ pub enum Command {
         id: VolumeId,
         /// The change.
         change: VolumeChange,
+    },
+    /// Make a snapshot of a volume.
+    CreateSnapshot {
+        /// Id of the new snapshot.
+        id: SnapshotId,
+        /// The volume.
+        volume: VolumeId,
+        /// What the client says about it.
+        description: String,
+        /// Its initial tags.
+        tags: Tags,
+    },
+    /// Delete a snapshot.
+    DeleteSnapshot {
+        /// The snapshot.
+        id: SnapshotId,
     },
     /// Set tags.
     CreateTags {
@@ -392,6 +420,10 @@ pub enum Event {
     Token(String, Token),
     /// This client token was dropped.
     TokenGone(String),
+    /// The snapshot has this state.
+    Snapshot(Snapshot),
+    /// The snapshot no longer exists.
+    SnapshotGone(SnapshotId),
 }
 
 /// The result of deciding a command.
@@ -401,6 +433,8 @@ pub struct Decision {
     pub events: Vec<Event>,
     /// The volume that the command changes.
     pub volume: Option<VolumeId>,
+    /// The snapshot that the command makes or deletes.
+    pub snapshot: Option<SnapshotId>,
 }
 
 /// What is fixed while the server runs.
@@ -422,7 +456,7 @@ pub struct Settings {
     pub space_oversell: SpaceOversell,
 }
 
-/// All volumes, hosts and client tokens. Two models are equal if these are equal.
+/// All volumes, hosts, client tokens and snapshots. Two models are equal if these are equal.
 ///
 /// Only [`Model::apply`] changes a model. It also updates the index that decisions use. Code that
 /// fills the maps directly must call [`Model::reindex`] before any other method.
@@ -434,6 +468,8 @@ pub struct Model {
     pub hosts: BTreeMap<InstanceId, Host>,
     /// Client tokens of the last day.
     pub tokens: BTreeMap<String, Token>,
+    /// All snapshots, also those that are being deleted.
+    pub snapshots: BTreeMap<SnapshotId, Snapshot>,
     index: Index,
     /// The sold amounts; `None` until [`Self::keep_books`] is called.
     books: Option<KeptBooks>,
@@ -443,7 +479,8 @@ pub struct Model {
 
 impl PartialEq for Model {
     fn eq(&self, other: &Self) -> bool {
-        (&self.volumes, &self.hosts, &self.tokens) == (&other.volumes, &other.hosts, &other.tokens)
+        (&self.volumes, &self.hosts, &self.tokens, &self.snapshots)
+            == (&other.volumes, &other.hosts, &other.tokens, &other.snapshots)
     }
 }
 
@@ -474,16 +511,17 @@ impl Model {
         now: UnixMs,
     ) -> Result<Decision, Refusal> {
         match command {
-            Command::CreateVolume { id, request, zone, tags, token } => {
-                let token = token.as_ref();
+            Command::CreateVolume { id, request, snapshot, zone, tags, token } => {
+                let (snapshot, token) = (*snapshot, token.as_ref());
                 self.create_volume(
                     settings,
-                    &NewVolume { id: *id, request, zone, tags, token },
+                    &NewVolume { id: *id, request, snapshot, zone, tags, token },
                     now,
                 )
             }
             Command::AdoptVolume { id, request, zone, tags } => {
-                let new = NewVolume { id: *id, request, zone, tags, token: None };
+                let (snapshot, token) = (None, None);
+                let new = NewVolume { id: *id, request, snapshot, zone, tags, token };
                 self.create_volume(settings, &new, now)
             }
             Command::DeleteVolume { id } => self.delete_volume(*id),
@@ -495,6 +533,11 @@ impl Model {
                 self.detach(*id, *instance, device.as_deref())
             }
             Command::ModifyVolume { id, change } => self.modify(settings, *id, change, now),
+            Command::CreateSnapshot { id, volume, description, tags } => {
+                let new = NewSnapshot { id: *id, volume: *volume, description, tags };
+                self.create_snapshot(&new, now)
+            }
+            Command::DeleteSnapshot { id } => self.delete_snapshot(*id),
             Command::CreateTags { resources, tags } => self.create_tags(resources, tags),
             Command::DeleteTags { resources, tags } => self.delete_tags(resources, tags),
             Command::RegisterHost { id, instance_type, address, tags } => {
@@ -547,12 +590,20 @@ impl Model {
                 let gone = self.tokens.remove(&name);
                 self.index.token(&name, gone.as_ref(), None);
             }
+            Event::Snapshot(snapshot) => {
+                self.index.snapshot(self.snapshots.get(&snapshot.id), Some(&snapshot));
+                self.snapshots.insert(snapshot.id, snapshot);
+            }
+            Event::SnapshotGone(id) => {
+                let gone = self.snapshots.remove(&id);
+                self.index.snapshot(gone.as_ref(), None);
+            }
         }
     }
 
     /// Rebuilds the index after the maps were filled directly. Books are no longer kept.
     pub fn reindex(&mut self) {
-        self.index = Index::of(&self.volumes, &self.tokens);
+        self.index = Index::of(self);
         self.books = None;
     }
 
@@ -561,7 +612,7 @@ impl Model {
     /// # Panics
     /// If they differ.
     pub fn invariants(&self) {
-        let added_up = Index::of(&self.volumes, &self.tokens);
+        let added_up = Index::of(self);
         assert!(self.index == added_up, "kept: {:?}, added up: {added_up:?}", self.index);
         if let Some(books) = &self.books {
             books.invariants(self);
@@ -609,6 +660,7 @@ impl Model {
 impl Decision {
     /// A decision that sets the state of one volume.
     fn changing(volume: Volume) -> Self {
-        Self { volume: Some(volume.id), events: vec![Event::Volume(volume)] }
+        let id = Some(volume.id);
+        Self { volume: id, events: vec![Event::Volume(volume)], snapshot: None }
     }
 }

@@ -1,6 +1,7 @@
 //! Why a command is refused, as data. `api/error.rs` converts it to an EC2 error.
 
-use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
+use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::InvalidSpec;
 
 use super::{Shortfall, SpaceShort, UnixMs, VolumeState};
@@ -87,4 +88,32 @@ pub enum Refusal {
     HostBusy(InstanceId, VolumeId),
     /// The local machine cannot be removed.
     HostIsLocal(InstanceId),
+    /// These snapshots do not exist.
+    SnapshotsNotFound(Vec<SnapshotId>),
+    /// No volume can be made of the snapshot in its present state.
+    SnapshotUnready(SnapshotId, &'static str),
+    /// The volume to be made of a snapshot is smaller than the snapshot.
+    BelowSnapshot {
+        /// The snapshot.
+        id: SnapshotId,
+        /// The size that was requested.
+        size_gib: u32,
+        /// The least size.
+        least_gib: u32,
+    },
+    /// No snapshot can be made of a volume in this state.
+    NotForSnapshot(VolumeId, VolumeState),
+    /// The volume has the most pending snapshots that are allowed.
+    TooManyPending(VolumeId),
+    /// The control plane has the most snapshots that are allowed.
+    TooManySnapshots,
+    /// There are no such bytes without a snapshot: they do not exist, or belong to a snapshot.
+    SnapshotNotUnowned(SnapshotId),
+    /// No space is left to sell, and a snapshot takes some.
+    SpaceForSnapshot {
+        /// Bytes that may be sold.
+        for_sale: ByteCount,
+        /// Bytes that are sold.
+        sold: ByteCount,
+    },
 }

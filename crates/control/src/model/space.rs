@@ -2,13 +2,14 @@
 //! fits.
 //!
 //! A volume counts with its whole size from its creation, written to or not, because the client may
-//! fill it. The sum is updated with every event, so the cost of a decision does not depend on the
-//! number of volumes.
+//! fill it. A snapshot counts with all its data when it is completed, because its volume may
+//! overwrite everything that they share. The sum is updated with every event, so the cost of a
+//! decision does not depend on the number of volumes.
 
 use std::fmt;
 use std::str::FromStr;
 
-use evenkeel_core::ids::VolumeId;
+use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::qos::admission::{MalformedOversell, Oversell, PPM};
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::VolumeSpec;
@@ -69,6 +70,8 @@ pub struct Room {
     /// Stored bytes that belong to no volume, by the id of their former volume. They count like a
     /// volume of their size until they are deleted or adopted.
     pub unowned: Vec<(VolumeId, ByteCount)>,
+    /// Data of stored snapshots that the database does not know, likewise.
+    pub unowned_snapshots: Vec<(SnapshotId, ByteCount)>,
 }
 
 /// A shortage of space for a volume.
@@ -94,26 +97,30 @@ pub(super) fn taken(volume: &Volume) -> u64 {
 }
 
 impl Model {
-    /// Bytes sold to the existing volumes.
+    /// Bytes sold to the existing volumes and snapshots.
     #[must_use]
     pub fn bytes_sold(&self) -> ByteCount {
         ByteCount(u64::try_from(self.index.bytes_sold()).unwrap_or(u64::MAX))
     }
 
-    /// Bytes in use of those for sale: by the volumes, and by stored bytes that belong to no
-    /// volume.
+    /// Bytes in use of those for sale: by the volumes and snapshots, and by stored bytes that
+    /// belong to none.
     #[must_use]
     pub fn taken_of(&self, room: &Room) -> ByteCount {
         let unowned = room.unowned.iter().filter(|(id, _)| !self.volumes.contains_key(id));
         let unowned = unowned.map(|(_, bytes)| bytes.0).fold(0, u64::saturating_add);
+        let unknown = |(id, _): &&(SnapshotId, ByteCount)| !self.snapshots.contains_key(id);
+        let snapshots = room.unowned_snapshots.iter().filter(unknown);
+        let unowned = snapshots.map(|(_, bytes)| bytes.0).fold(unowned, u64::saturating_add);
         ByteCount(self.bytes_sold().0.saturating_add(unowned))
     }
 
-    /// Checks that there is space for the volume in `events`. A volume that needs no more than
-    /// before is never refused.
+    /// Checks that there is space for the volume or the snapshot in `events`. A volume that needs
+    /// no more than before is never refused. What a snapshot will take is unknown before it is
+    /// completed, so it is refused only if nothing at all is left.
     ///
     /// # Errors
-    /// [`Refusal::Space`].
+    /// [`Refusal::Space`], [`Refusal::SpaceForSnapshot`].
     pub fn admit_bytes(
         &self,
         settings: &Settings,
@@ -124,6 +131,13 @@ impl Model {
         let total = room.space.total;
         let Some(for_sale) = settings.space_oversell.for_sale(total) else { return Ok(()) };
         for event in events {
+            if let Event::Snapshot(new) = event
+                && new.is_pending()
+                && !self.snapshots.contains_key(&new.id)
+                && self.taken_of(&room) >= for_sale
+            {
+                return Err(Refusal::SpaceForSnapshot { for_sale, sold: self.taken_of(&room) });
+            }
             let Event::Volume(after) = event else { continue };
             let before = self.volumes.get(&after.id).map_or(0, taken);
             let needed = taken(after).saturating_sub(before);

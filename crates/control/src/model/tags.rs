@@ -1,10 +1,10 @@
-//! Tags: keys and values that users set on volumes and hosts.
+//! Tags: keys and values that users set on volumes, snapshots and hosts.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 
 use super::{Decision, Event, Model, Refusal};
 
@@ -21,6 +21,8 @@ pub enum Tagged {
     Volume(VolumeId),
     /// A host.
     Instance(InstanceId),
+    /// A snapshot.
+    Snapshot(SnapshotId),
 }
 
 impl fmt::Display for Tagged {
@@ -28,6 +30,7 @@ impl fmt::Display for Tagged {
         match self {
             Self::Volume(id) => id.fmt(f),
             Self::Instance(id) => id.fmt(f),
+            Self::Snapshot(id) => id.fmt(f),
         }
     }
 }
@@ -38,6 +41,7 @@ impl FromStr for Tagged {
     fn from_str(text: &str) -> Result<Self, Refusal> {
         let volume = text.parse().map(Self::Volume).ok();
         let tagged = volume.or_else(|| text.parse().map(Self::Instance).ok());
+        let tagged = tagged.or_else(|| text.parse().map(Self::Snapshot).ok());
         tagged.ok_or_else(|| Refusal::NotTaggable(text.into()))
     }
 }
@@ -85,8 +89,14 @@ impl Model {
                     checked(&host.tags)?;
                     events.push(Event::Host(host));
                 }
+                Tagged::Snapshot(id) => {
+                    let mut snapshot = self.snapshot(id)?.clone();
+                    change(&mut snapshot.tags);
+                    checked(&snapshot.tags)?;
+                    events.push(Event::Snapshot(snapshot));
+                }
             }
         }
-        Ok(Decision { events, volume: None })
+        Ok(Decision { events, ..Decision::default() })
     }
 }

@@ -39,6 +39,7 @@ fn create(number: u8, size_gib: u32, multi_attach: bool) -> Command {
     Command::CreateVolume {
         id: vol(number),
         request: io2(size_gib, multi_attach),
+        snapshot: None,
         zone: ZONE.into(),
         tags: Tags::new(),
         token: None,
@@ -302,6 +303,7 @@ fn everything_survives_the_database() {
     let command = Command::CreateVolume {
         id: vol(0),
         request: io2(10, true),
+        snapshot: None,
         zone: ZONE.into(),
         tags: tags.clone(),
         token,
@@ -392,6 +394,7 @@ fn client_tokens_make_a_request_once() {
     let with = |number, fingerprint: &str| Command::CreateVolume {
         id: vol(number),
         request: io2(4, false),
+        snapshot: None,
         zone: ZONE.into(),
         tags: Tags::new(),
         token: Some(("t".into(), fingerprint.into())),
@@ -401,7 +404,7 @@ fn client_tokens_make_a_request_once() {
     assert_eq!((world.model.volumes.len(), world.model.tokens.len()), (0, 0));
     world.run(&with(1, "a"), true).unwrap();
     let again = world.decide(&with(2, "a")).unwrap();
-    assert_eq!(again, Decision { events: vec![], volume: Some(vol(1)) });
+    assert_eq!(again, Decision { volume: Some(vol(1)), ..Decision::default() });
     assert_eq!(world.run(&with(2, "b"), true), Err(Refusal::TokenReused("t".into())));
     world.run(&Command::DeleteVolume { id: vol(1) }, true).unwrap();
     assert_eq!(world.run(&with(2, "a"), true), Err(Refusal::VolumesNotFound(vec![vol(1)])));

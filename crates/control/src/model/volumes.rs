@@ -1,6 +1,6 @@
 //! Creating and deleting volumes.
 
-use evenkeel_core::ids::VolumeId;
+use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::volume::VolumeRequest;
 
 use super::{
@@ -12,6 +12,8 @@ use super::{
 pub(super) struct NewVolume<'a> {
     pub id: VolumeId,
     pub request: &'a VolumeRequest,
+    /// The snapshot that it begins as.
+    pub snapshot: Option<SnapshotId>,
     pub zone: &'a str,
     pub tags: &'a Tags,
     /// Client token and fingerprint of the request.
@@ -37,7 +39,7 @@ impl Model {
         new: &NewVolume<'_>,
         now: UnixMs,
     ) -> Result<Decision, Refusal> {
-        let &NewVolume { id, request, zone, tags, token } = new;
+        let &NewVolume { id, request, snapshot, zone, tags, token } = new;
         if let Some((name, fingerprint)) = token
             && let Some(known) = self.known_token(name, now)
         {
@@ -47,10 +49,13 @@ impl Model {
             // The volume may have been deleted since. An error is better than creating it again
             // unnoticed.
             self.volume(known.volume)?;
-            return Ok(Decision { events: vec![], volume: Some(known.volume) });
+            return Ok(Decision { volume: Some(known.volume), ..Decision::default() });
         }
         if zone != settings.zone {
             return Err(Refusal::UnknownZone(zone.into()));
+        }
+        if let Some(snapshot) = snapshot {
+            self.check_snapshot_for_volume(snapshot, request.size_gib)?;
         }
         let spec = settings.rules.resolve(request).map_err(Refusal::Spec)?;
         if tags.len() > TAGS_MAX {
@@ -66,6 +71,7 @@ impl Model {
             id,
             zone: zone.into(),
             created: now,
+            snapshot,
             spec,
             phase: Phase::Creating,
             attachments: vec![],

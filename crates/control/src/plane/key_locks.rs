@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 
 /// The most changes that wait or run at once: more than the API's concurrent requests.
 pub const CHANGES_MAX: usize = 1_024;
@@ -26,6 +26,8 @@ pub enum Key {
     HostShared(InstanceId),
     /// An idempotency token.
     Token(String),
+    /// A snapshot, or stored bytes that have its id.
+    Snapshot(SnapshotId),
 }
 
 impl Key {

@@ -42,6 +42,7 @@
 //! | `start`, `stop` | bring everything up from the journal; save the final balances |
 //! | `settling` | call the data plane with a volume's desired state and commit the outcome |
 //! | `leases` | renew the credits that the data plane may spend |
+//! | `snapshots` | make and delete snapshots, look up those that are pending |
 //! | `upkeep` | the tick: retry what is unsettled or in error |
 //! | `room` | what may be sold, free space, stored bytes without a volume |
 //! | `calls` | other calls to the data plane |
@@ -54,6 +55,7 @@ pub mod key_locks;
 mod leases;
 mod room;
 mod settling;
+mod snapshots;
 mod start;
 mod stop;
 mod upkeep;
@@ -74,16 +76,20 @@ use self::upkeep::Upkeep;
 use self::writer::Writer;
 use crate::capacity::KnownCapacity;
 use crate::journal::Credits;
-use crate::model::{Command, Decision, Event, Model, Phase, Refusal, Settings, Tagged, Volume};
+use crate::model::{
+    Command, Decision, Event, Model, Phase, Refusal, Settings, Snapshot, Tagged, Volume,
+};
 use crate::{clock, credits, reconcile, space};
 
-/// The volume that a mutation changed: as decided, and as it is afterwards.
+/// The volume or the snapshot that a mutation changed.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// As decided. Transitional states show here (`detaching`).
+    /// The volume as decided. Transitional states show here (`detaching`).
     pub decided: Option<Volume>,
     /// After the mutation; `None` if the volume no longer exists.
     pub settled: Option<Volume>,
+    /// The snapshot that was made or deleted, as decided: `pending`, as EC2 answers.
+    pub snapshot: Option<Snapshot>,
 }
 
 /// The control plane.
@@ -125,7 +131,7 @@ impl Plane {
     ) -> Result<Outcome, PlaneError> {
         let capacity = self.capacity();
         let decided = match self.decide(command, dry_run, &capacity) {
-            Err(PlaneError::Refused(Refusal::Space(_))) => {
+            Err(PlaneError::Refused(Refusal::Space(_) | Refusal::SpaceForSnapshot { .. })) => {
                 // Space may have been freed since the last look.
                 self.refresh_space();
                 self.decide(command, dry_run, &capacity)
@@ -167,9 +173,10 @@ impl Plane {
     fn keys_of(&self, command: &Command) -> Vec<Key> {
         let model = self.model();
         match command {
-            Command::CreateVolume { id, token, .. } => {
+            Command::CreateVolume { id, token, snapshot, .. } => {
                 let token = token.iter().map(|(name, _)| Key::Token(name.clone()));
-                token.chain([Key::Volume(*id)]).collect()
+                let snapshot = snapshot.iter().map(|snapshot| Key::Snapshot(*snapshot));
+                token.chain(snapshot).chain([Key::Volume(*id)]).collect()
             }
             Command::AdoptVolume { id, .. }
             | Command::DeleteVolume { id }
@@ -181,10 +188,15 @@ impl Plane {
                 let others = others.map(|(volume, _)| Key::Volume(volume.id));
                 others.chain([Key::Volume(*id), Key::HostShared(*instance)]).collect()
             }
+            Command::CreateSnapshot { id, volume, .. } => {
+                vec![Key::Volume(*volume), Key::Snapshot(*id)]
+            }
+            Command::DeleteSnapshot { id } => vec![Key::Snapshot(*id)],
             Command::CreateTags { resources, .. } | Command::DeleteTags { resources, .. } => {
                 let key = |tagged: &Tagged| match tagged {
                     Tagged::Volume(id) => Key::Volume(*id),
                     Tagged::Instance(id) => Key::Host(*id),
+                    Tagged::Snapshot(id) => Key::Snapshot(*id),
                 };
                 resources.iter().map(key).collect()
             }
@@ -237,10 +249,14 @@ impl Plane {
         if !decision.events.is_empty() {
             match self.commit(&mut writer, decision.events.clone(), &changed) {
                 // The disk is too full to record even the deletion. The bytes are deleted first,
-                // which makes room for the record. A crash in between leaves a volume in error,
-                // which can be deleted again.
+                // which makes room for the record. A crash in between leaves a volume or a snapshot
+                // in error, which can be deleted again.
                 Err(PlaneError::Journal(error))
-                    if error.is_no_room() && matches!(command, Command::DeleteVolume { .. }) =>
+                    if error.is_no_room()
+                        && matches!(
+                            command,
+                            Command::DeleteVolume { .. } | Command::DeleteSnapshot { .. }
+                        ) =>
                 {
                     self.apply(&mut writer, decision.events.clone());
                 }
@@ -260,12 +276,16 @@ impl Plane {
         for command in hosts {
             self.call(command).map_err(PlaneError::Agent)?;
         }
+        if let Some(id) = decision.snapshot {
+            return self.carry_out_snapshot(id);
+        }
         let Some(id) = decision.volume else { return Ok(Outcome::default()) };
         let decided = self.model().volumes.get(&id).cloned();
         if decided.as_ref().is_some_and(|volume| !volume.is_settled()) {
             self.settle(id, Settling::Asked, opening)?;
         }
-        Ok(Outcome { decided, settled: self.model().volumes.get(&id).cloned() })
+        let settled = self.model().volumes.get(&id).cloned();
+        Ok(Outcome { decided, settled, snapshot: None })
     }
 }
 

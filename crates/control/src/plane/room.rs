@@ -50,7 +50,12 @@ impl Plane {
             Some(Ok(unowned)) => unowned,
             Some(Err(_)) => return,
         };
-        let room = space.map(|space| Room { space, unowned });
+        let unowned_snapshots = match space.map(|_| self.unowned_snapshots()) {
+            None => vec![],
+            Some(Ok(unowned)) => unowned.iter().map(|found| (found.id, found.data)).collect(),
+            Some(Err(_)) => return,
+        };
+        let room = space.map(|space| Room { space, unowned, unowned_snapshots });
         let sold =
             room.as_ref().map_or_else(ByteCount::default, |room| self.model().taken_of(room));
         let oversell = self.settings.space_oversell;

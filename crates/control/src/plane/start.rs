@@ -86,6 +86,7 @@ impl Plane {
         let plane = Self { settings, agent, model, keys, leases, writer, upkeep, capacity, space };
         plane.bring_up_hosts(&opening)?;
         plane.bring_up_all(&opening)?;
+        plane.bring_up_snapshots()?;
         plane.log_unowned();
         plane.refresh_space();
         plane.capacity();

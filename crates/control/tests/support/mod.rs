@@ -18,7 +18,7 @@ use evenkeel_control::{
     ControlConfig, ControlError, DATABASE_FILE_NAME, Endpoint, ModifyPolicy, SpaceOversell,
     Timeouts,
 };
-use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::qos::Exceeded;
 use evenkeel_core::qos::contract::Contract;
 use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
@@ -27,7 +27,7 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
 use evenkeel_wire::agent::{
     Agent, Capacity, Command, CreditReport, Failed, FailedKind, HostReport, HostState, IoErrors,
-    Reply, Report, Space, VolumeReport, VolumeState,
+    Reply, Report, Space, StoredSnapshot, VolumeReport, VolumeState,
 };
 use evenkeel_wire::aws::query;
 use evenkeel_wire::aws::sigv4::{self, Scope};
@@ -51,6 +51,12 @@ pub struct FakeState {
     reported: BTreeMap<VolumeId, Balances>,
     /// Stored bytes that belong to no volume.
     pub unowned: BTreeMap<VolumeId, ByteCount>,
+    /// Stored snapshots.
+    pub snapshots: BTreeMap<SnapshotId, StoredSnapshot>,
+    /// Whether new snapshots stay incomplete.
+    pub snapshots_pend: bool,
+    /// Whether the store can have no snapshots.
+    pub no_snapshots: bool,
     /// Space for stored bytes.
     pub space: Option<Space>,
     /// What may be sold.
@@ -102,6 +108,44 @@ impl FakeState {
         let held = self.volumes.values().map(|held| (held.id, held.size));
         let all: BTreeMap<_, _> = held.chain(self.unowned.clone()).collect();
         all.into_iter().collect()
+    }
+
+    /// Executes a command about snapshots; `None` for any other.
+    fn snapshot_command(&mut self, command: &Command) -> Option<Reply> {
+        Some(match command {
+            Command::Snapshots | Command::Snapshot(..) if self.no_snapshots => {
+                failed(FailedKind::Unsupported)
+            }
+            Command::Snapshots => Reply::Snapshots(self.snapshots.values().copied().collect()),
+            &Command::Snapshot(of, id) => {
+                let (size, is_complete) = (self.volumes[&of].size, !self.snapshots_pend);
+                let (volume, data) = (Some(of), ByteCount(4_096));
+                let made = StoredSnapshot { id, volume, size, data, is_complete };
+                self.snapshots.insert(id, made);
+                Reply::Done
+            }
+            Command::DeleteSnapshot(id) => {
+                self.snapshots.remove(id);
+                Reply::Done
+            }
+            Command::CreateFrom(_, of) if !self.snapshots.contains_key(of) => {
+                failed(FailedKind::NotFound)
+            }
+            _ => return None,
+        })
+    }
+
+    fn set_balances(&mut self, id: VolumeId, balances: Balances) -> Reply {
+        let Some(held) = self.volumes.get_mut(&id) else {
+            return failed(FailedKind::NotFound);
+        };
+        let either = Balances {
+            operations: balances.operations.or(held.balances.operations),
+            bytes: balances.bytes.or(held.balances.bytes),
+        };
+        held.balances = clamped(either, &held.pacing, 0);
+        held.unleased = leased(held.unleased, held.unleased, held.balances);
+        Reply::Done
     }
 
     fn lease(&mut self, asked: &CreditReport) -> CreditReport {
@@ -183,6 +227,9 @@ impl Agent for FakeAgent {
         if command == Command::Capacity {
             return Reply::Capacity(state.capacity.clone());
         }
+        if command == Command::Snapshots {
+            return state.snapshot_command(&command).unwrap();
+        }
         state.log.push(command.clone());
         if let Some(kind) = state.fail_next.take() {
             return failed(kind);
@@ -190,13 +237,22 @@ impl Agent for FakeAgent {
         if state.silent {
             return failed(FailedKind::Unanswered);
         }
-        if let Command::Create(asked) | Command::Apply(asked) | Command::Grow(asked, _) = &command
+        if let Command::Create(asked)
+        | Command::CreateFrom(asked, _)
+        | Command::Apply(asked)
+        | Command::Grow(asked, _) = &command
             && state.damaged.contains(&asked.id)
         {
             return failed(FailedKind::Damaged);
         }
+        if let Some(reply) = state.snapshot_command(&command) {
+            return reply;
+        }
         match command {
-            Command::Create(mut new) | Command::Apply(mut new) | Command::Grow(mut new, _) => {
+            Command::Create(mut new)
+            | Command::CreateFrom(mut new, _)
+            | Command::Apply(mut new)
+            | Command::Grow(mut new, _) => {
                 let held = state.volumes.get(&new.id);
                 if held.is_some_and(|held| held.size > new.size) {
                     return failed(FailedKind::Refused);
@@ -219,17 +275,7 @@ impl Agent for FakeAgent {
             Command::Latencies(_) => return Reply::Latencies(Vec::new()),
             Command::Calibrated(_) => {}
             Command::Lease(asked) => return Reply::Balances(state.lease(&asked)),
-            Command::SetBalances(id, balances) => {
-                let Some(held) = state.volumes.get_mut(&id) else {
-                    return failed(FailedKind::NotFound);
-                };
-                let either = Balances {
-                    operations: balances.operations.or(held.balances.operations),
-                    bytes: balances.bytes.or(held.balances.bytes),
-                };
-                held.balances = clamped(either, &held.pacing, 0);
-                held.unleased = leased(held.unleased, held.unleased, held.balances);
-            }
+            Command::SetBalances(id, balances) => return state.set_balances(id, balances),
             _ => {} // answered above
         }
         Reply::Done
@@ -295,7 +341,8 @@ pub fn gp2(plane: &Plane) -> VolumeId {
         multi_attach: false,
     };
     let (zone, tags) = ("local-1a".into(), Tags::new());
-    plane.execute(&Change::CreateVolume { id, request, zone, tags, token: None }, false).unwrap();
+    let create = Change::CreateVolume { id, request, snapshot: None, zone, tags, token: None };
+    plane.execute(&create, false).unwrap();
     id
 }
 

@@ -94,7 +94,7 @@ impl EngineAgent {
         for id in snapshots.waiting() {
             if let Err(Failed { message, .. }) = self.attend(id) {
                 // It does when it is opened the next time.
-                warn!(volume = %id, reason = message, "blocks of a snapshot are not given back yet");
+                warn!(volume = %id, reason = message, "its store does not attend to the pool yet");
             }
         }
     }

@@ -257,8 +257,8 @@ impl<D: Driver> Reactor<D> {
         slot
     }
 
-    /// Has a volume's store look at what its pool wants of it. One that is being closed does so when
-    /// it is opened the next time.
+    /// Has a volume's store look at what its pool wants of it. One that is being closed does so
+    /// when it is opened the next time.
     pub(super) fn attend(&mut self, id: VolumeId) -> bool {
         let Some(&slot) = self.by_id.get(&id) else { return false };
         if self.volumes[slot as usize].is_leaving() {

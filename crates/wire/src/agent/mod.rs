@@ -87,8 +87,8 @@ pub struct VolumeState {
     /// Which volume.
     pub id: VolumeId,
     /// Its size. Stored bytes of another number are an error ([`FailedKind::Damaged`]): only
-    /// [`Command::Create`] and [`Command::CreateFrom`] create bytes, and only [`Command::Grow`] adds
-    /// some.
+    /// [`Command::Create`] and [`Command::CreateFrom`] create bytes, and only [`Command::Grow`]
+    /// adds some.
     pub size: ByteCount,
     /// Its limits. A change takes effect at once and never refills a bucket.
     pub pacing: Pacing,

@@ -1,13 +1,42 @@
-//! Golden bytes: a change of any of them is a new version of the form.
+//! Golden bytes: a change of any of them is a new version of the form. Those of earlier versions
+//! are read.
 
 use super::*;
 use crate::model::Tags;
 
-/// The bytes of [`events`] in version 1, one event a line.
+/// The bytes of [`events`] in version 2, one event a line.
+const GOLDEN_2: &str = include_str!("golden_2.txt");
+/// The bytes of [`events_1`] in version 1.
 const GOLDEN_1: &str = include_str!("golden_1.txt");
 
 /// Every kind of event, and every state of what is in it.
 fn events() -> Vec<Event> {
+    let (data, ended) = (ByteCount(4_096), UnixMs(16));
+    let of_snapshots = [
+        Event::Volume(Volume { snapshot: Some(SnapshotId::from_bits(8)), ..plain() }),
+        Event::Snapshot(snapshot(SnapshotPhase::Pending)),
+        Event::Snapshot(snapshot(SnapshotPhase::Completed { data, ended })),
+        Event::Snapshot(snapshot(SnapshotPhase::Error("it is missing".into()))),
+        Event::Snapshot(snapshot(SnapshotPhase::Deleting { data })),
+        Event::SnapshotGone(SnapshotId::from_bits(8)),
+    ];
+    events_1().into_iter().chain(of_snapshots).collect()
+}
+
+fn snapshot(phase: SnapshotPhase) -> Snapshot {
+    Snapshot {
+        id: SnapshotId::from_bits(8),
+        volume: VolumeId::from_bits(7),
+        size_gib: 100,
+        description: "before \"it\"".into(),
+        started: UnixMs(15),
+        phase,
+        tags: [("k".to_owned(), "v".to_owned())].into(),
+    }
+}
+
+/// The events of version 1, which had no snapshots.
+fn events_1() -> Vec<Event> {
     vec![
         Event::Volume(plain()),
         Event::Volume(full()),
@@ -47,6 +76,7 @@ fn plain() -> Volume {
         id: VolumeId::from_bits(7),
         zone: "local-1a".into(),
         created: UnixMs(5),
+        snapshot: None,
         spec: spec(VolumeType::Gp2, 100, 300),
         phase: Phase::Creating,
         attachments: vec![],
@@ -107,12 +137,24 @@ fn token() -> Token {
 
 #[test]
 fn every_event_has_its_bytes_and_the_bytes_their_event() {
-    assert_eq!(GOLDEN_1.lines().count(), events().len());
-    for (event, bytes) in events().into_iter().zip(GOLDEN_1.lines()) {
+    assert_eq!(GOLDEN_2.lines().count(), events().len());
+    for (event, bytes) in events().into_iter().zip(GOLDEN_2.lines()) {
         let encoded = String::from_utf8(encode(&event).unwrap()).unwrap();
         assert_eq!(encoded, bytes);
         assert_eq!(decode(bytes.as_bytes()).unwrap(), event);
     }
+}
+
+#[test]
+fn bytes_of_version_1_are_read() {
+    assert_eq!(GOLDEN_1.lines().count(), events_1().len());
+    for (event, bytes) in events_1().into_iter().zip(GOLDEN_1.lines()) {
+        assert_eq!(decode(bytes.as_bytes()).unwrap(), event);
+    }
+    let with_snapshot =
+        GOLDEN_2.lines().next().unwrap().replacen("\"version\":2", "\"version\":1", 1);
+    let error = decode(with_snapshot.as_bytes()).unwrap_err();
+    assert!(error.to_string().contains("`snapshot`"), "{error}");
 }
 
 /// Fails to compile when there is a kind that [`events`] does not know.
@@ -120,6 +162,7 @@ fn every_event_has_its_bytes_and_the_bytes_their_event() {
 fn every_kind_has_a_golden_form() {
     let mut missing =
         ["volume", "volume_gone", "host", "host_gone", "token", "token_gone"].to_vec();
+    missing.extend(["snapshot", "snapshot_gone"]);
     for event in events() {
         let kind = match event {
             Event::Volume(_) => "volume",
@@ -128,6 +171,8 @@ fn every_kind_has_a_golden_form() {
             Event::HostGone(_) => "host_gone",
             Event::Token(..) => "token",
             Event::TokenGone(_) => "token_gone",
+            Event::Snapshot(_) => "snapshot",
+            Event::SnapshotGone(_) => "snapshot_gone",
         };
         missing.retain(|name| *name != kind);
     }
@@ -137,9 +182,9 @@ fn every_kind_has_a_golden_form() {
 #[test]
 fn what_is_unknown_is_an_error_that_says_so() {
     let error = |bytes: &str| decode(bytes.as_bytes()).unwrap_err();
-    let newer = error(r#"{"version":2,"what":"ever"}"#);
-    assert_eq!(newer, FormatError::Version(2));
-    assert!(newer.to_string().contains("newer version (form 2, known up to 1)"), "{newer}");
+    let newer = error(r#"{"version":3,"what":"ever"}"#);
+    assert_eq!(newer, FormatError::Version(3));
+    assert!(newer.to_string().contains("newer version (form 3, known up to 2)"), "{newer}");
     let kind = error(r#"{"version":1,"kind":"snapshot","event":{}}"#);
     assert_eq!(kind, FormatError::Kind("snapshot".into()));
     assert!(kind.to_string().contains("'snapshot'"), "{kind}");

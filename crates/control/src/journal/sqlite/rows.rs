@@ -2,6 +2,7 @@
 //! value in a row is unknown.
 
 use evenkeel_core::qos::pacing::Balances;
+use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::VolumeSpec;
 use evenkeel_wire::agent::HostAddress;
 use rusqlite::types::Type;
@@ -10,8 +11,8 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use crate::credits::{Moment, Stop};
 use crate::journal::{Credits, Loaded, Revision};
 use crate::model::{
-    Attachment, AttachmentState, Event, Host, Model, Modification, ModificationPhase, Phase, Tags,
-    Token, UnixMs, Volume,
+    Attachment, AttachmentState, Event, Host, Model, Modification, ModificationPhase, Phase,
+    Snapshot, SnapshotPhase, Tags, Token, UnixMs, Volume,
 };
 
 pub(super) fn store(tx: &Transaction<'_>, event: &Event) -> rusqlite::Result<()> {
@@ -50,7 +51,38 @@ pub(super) fn store(tx: &Transaction<'_>, event: &Event) -> rusqlite::Result<()>
         Event::TokenGone(name) => {
             tx.execute("DELETE FROM client_tokens WHERE token = ?", [name]).map(drop)
         }
+        Event::Snapshot(snapshot) => store_snapshot(tx, snapshot),
+        Event::SnapshotGone(id) => {
+            let id = id.to_string();
+            tx.execute("DELETE FROM tags WHERE resource_id = ?", [&id])?;
+            tx.execute("DELETE FROM snapshots WHERE id = ?", [&id]).map(drop)
+        }
     }
+}
+
+fn store_snapshot(tx: &Transaction<'_>, snapshot: &Snapshot) -> rusqlite::Result<()> {
+    let id = snapshot.id.to_string();
+    let (phase, data, ended, reason) = match &snapshot.phase {
+        SnapshotPhase::Pending => ("pending", None, None, None),
+        SnapshotPhase::Completed { data, ended } => ("completed", Some(*data), Some(*ended), None),
+        SnapshotPhase::Error(reason) => ("error", None, None, Some(reason)),
+        SnapshotPhase::Deleting { data } => ("deleting", Some(*data), None, None),
+    };
+    tx.execute(
+        "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        params![
+            id,
+            snapshot.volume.to_string(),
+            snapshot.size_gib,
+            snapshot.description,
+            to_i64(snapshot.started.0),
+            phase,
+            data.map(|data| to_i64(data.0)),
+            ended.map(|ended| to_i64(ended.0)),
+            reason
+        ],
+    )?;
+    store_tags(tx, &id, &snapshot.tags)
 }
 
 fn store_volume(tx: &Transaction<'_>, volume: &Volume) -> rusqlite::Result<()> {
@@ -64,7 +96,7 @@ fn store_volume(tx: &Transaction<'_>, volume: &Volume) -> rusqlite::Result<()> {
     };
     let spec = &volume.spec;
     tx.execute(
-        "INSERT OR REPLACE INTO volumes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO volumes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         params![
             id,
             volume.zone,
@@ -75,7 +107,8 @@ fn store_volume(tx: &Transaction<'_>, volume: &Volume) -> rusqlite::Result<()> {
             spec.throughput_mibps,
             spec.multi_attach,
             phase,
-            reason
+            reason,
+            volume.snapshot.map(|snapshot| snapshot.to_string())
         ],
     )?;
     for (position, attachment) in (0_i64..).zip(&volume.attachments) {
@@ -246,6 +279,11 @@ pub(super) fn load(db: &Connection) -> rusqlite::Result<Loaded> {
         model.hosts.insert(host.id, host);
         Ok(())
     })?;
+    each(db, "SELECT * FROM snapshots", |row| {
+        let snapshot = snapshot(row)?;
+        model.snapshots.insert(snapshot.id, snapshot);
+        Ok(())
+    })?;
     load_tags(db, &mut model)?;
     each(db, "SELECT * FROM client_tokens", |row| {
         let fingerprint = row.get("fingerprint")?;
@@ -285,7 +323,9 @@ fn load_tags(db: &Connection, model: &mut Model) -> rusqlite::Result<()> {
             Some(volume) => Some(&mut volume.tags),
             None => {
                 let host = id.parse().ok().and_then(|id| model.hosts.get_mut(&id));
-                host.map(|host| &mut host.tags)
+                let snapshot = id.parse().ok().and_then(|id| model.snapshots.get_mut(&id));
+                let of_host = host.map(|host| &mut host.tags);
+                of_host.or(snapshot.map(|snapshot| &mut snapshot.tags))
             }
         };
         if let Some(tags) = tags {
@@ -301,6 +341,10 @@ fn volume(row: &Row<'_>) -> rusqlite::Result<Volume> {
         id: parsed(row, "id")?,
         zone: row.get("zone")?,
         created: time(row, "created_ms")?,
+        snapshot: match row.get::<_, Option<String>>("snapshot_id")? {
+            None => None,
+            Some(_) => Some(parsed(row, "snapshot_id")?),
+        },
         spec: spec(row, "")?,
         phase: match phase.as_str() {
             "creating" => Phase::Creating,
@@ -313,6 +357,28 @@ fn volume(row: &Row<'_>) -> rusqlite::Result<Volume> {
         tags: Tags::new(),
         modification: None,
         modification_starts: vec![],
+    })
+}
+
+fn snapshot(row: &Row<'_>) -> rusqlite::Result<Snapshot> {
+    let phase: String = row.get("phase")?;
+    let data = || row.get::<_, i64>("data_bytes").map(|bytes| ByteCount(to_u64(bytes)));
+    Ok(Snapshot {
+        id: parsed(row, "id")?,
+        volume: parsed(row, "volume_id")?,
+        size_gib: row.get("volume_size_gib")?,
+        description: row.get("description")?,
+        started: time(row, "started_ms")?,
+        phase: match phase.as_str() {
+            "pending" => SnapshotPhase::Pending,
+            "completed" => {
+                SnapshotPhase::Completed { data: data()?, ended: time(row, "ended_ms")? }
+            }
+            "error" => SnapshotPhase::Error(row.get("reason")?),
+            "deleting" => SnapshotPhase::Deleting { data: data()? },
+            other => return Err(senseless(row, "phase", other)),
+        },
+        tags: Tags::new(),
     })
 }
 

@@ -1,4 +1,4 @@
--- The tables of control.db, version 4. Times are milliseconds of Unix time; ids are as in the API.
+-- The tables of control.db, version 5. Times are milliseconds of Unix time; ids are as in the API.
 -- `client_tokens.fingerprint` is a hash of the request; `hosts.address` is NULL for the local machine;
 -- `credits` and `host_credits` hold what of a balance is not leased to the data plane, and after a clean stop all of it.
 -- `revision` counts the commits.
@@ -7,7 +7,7 @@
 CREATE TABLE volumes (
     id TEXT PRIMARY KEY, zone TEXT NOT NULL, created_ms INTEGER NOT NULL,
     type TEXT NOT NULL, size_gib INTEGER NOT NULL, iops INTEGER, throughput_mibps INTEGER,
-    multi_attach INTEGER NOT NULL, phase TEXT NOT NULL, reason TEXT
+    multi_attach INTEGER NOT NULL, phase TEXT NOT NULL, reason TEXT, snapshot_id TEXT
 ) STRICT;
 CREATE TABLE attachments (
     volume_id TEXT NOT NULL, position INTEGER NOT NULL, instance_id TEXT NOT NULL,
@@ -25,6 +25,11 @@ CREATE TABLE modifications (
 CREATE TABLE modification_starts (
     volume_id TEXT NOT NULL, position INTEGER NOT NULL, started_ms INTEGER NOT NULL,
     PRIMARY KEY (volume_id, position)
+) STRICT;
+CREATE TABLE snapshots (
+    id TEXT PRIMARY KEY, volume_id TEXT NOT NULL, volume_size_gib INTEGER NOT NULL,
+    description TEXT NOT NULL, started_ms INTEGER NOT NULL, phase TEXT NOT NULL,
+    data_bytes INTEGER, ended_ms INTEGER, reason TEXT
 ) STRICT;
 CREATE TABLE hosts (
     id TEXT PRIMARY KEY, type TEXT NOT NULL, address TEXT, registered_ms INTEGER NOT NULL

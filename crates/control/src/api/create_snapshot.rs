@@ -1,0 +1,40 @@
+//! CreateSnapshot. Returns, with a snapshot that is `pending`, once the snapshot survives a crash:
+//! it holds everything that was answered to clients of the volume before the call.
+
+use evenkeel_wire::aws::xml::Element;
+
+use super::error::ApiError;
+use super::{Action, Call, view};
+use crate::clock;
+use crate::model::Command;
+use crate::plane::PlaneError;
+
+pub const ACTION: Action = Action { name: "CreateSnapshot", mutates: true, run };
+
+/// The most characters of a description.
+const DESCRIPTION_MAX: usize = 255;
+
+fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
+    let args = &mut call.args;
+    let volume = args.volume_id("VolumeId")?;
+    let description = args.text("Description").unwrap_or_default();
+    let tags = args.tag_specifications("snapshot")?;
+    let location = args.text("Location");
+    args.unsupported(&["OutpostArn"])?;
+    args.done()?;
+    if location.is_some_and(|location| location != "regional") {
+        return Err(ApiError::unsupported("Location must be regional: there is one zone only"));
+    }
+    let characters = description.chars().count();
+    if characters > DESCRIPTION_MAX || description.chars().any(char::is_control) {
+        return Err(ApiError::value(format!(
+            "The description has {characters} characters; it must have at most {DESCRIPTION_MAX}, \
+             and no control characters"
+        )));
+    }
+    let id = clock::snapshot_id().map_err(PlaneError::from)?;
+    let outcome = call.execute(&Command::CreateSnapshot { id, volume, description, tags })?;
+    let snapshot =
+        outcome.snapshot.ok_or_else(|| ApiError::internal("the new snapshot is gone"))?;
+    Ok(view::snapshot(&snapshot))
+}

@@ -1,0 +1,76 @@
+//! DescribeSnapshots: returns the snapshots.
+
+use evenkeel_wire::aws::timestamp;
+use evenkeel_wire::aws::xml::Element;
+
+use super::error::ApiError;
+use super::filter::tag_values;
+use super::{Action, Call, OWNER_ID, view};
+use crate::model::{Refusal, Snapshot};
+
+pub const ACTION: Action = Action { name: "DescribeSnapshots", mutates: false, run };
+
+const FILTERS: &[&str] = &[
+    "description",
+    "encrypted",
+    "owner-id",
+    "progress",
+    "snapshot-id",
+    "start-time",
+    "status",
+    "storage-tier",
+    "tag:",
+    "tag-key",
+    "volume-id",
+    "volume-size",
+];
+
+fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
+    let args = &mut call.args;
+    let ids = args.snapshot_ids("SnapshotId")?;
+    let owners = [args.list("Owner"), args.list("RestorableBy")];
+    let filters = args.filters(FILTERS)?;
+    let page = args.page(5, 1_000)?;
+    args.done()?;
+    if !ids.is_empty() && page.is_given() {
+        return Err(ApiError::new(
+            "InvalidParameterCombination",
+            "The parameter snapshots cannot be used with the parameter maxResults",
+        ));
+    }
+    // A waiter that asks at once need not ask again.
+    call.plane.settle_snapshots();
+    let model = call.plane.model();
+    let absent: Vec<_> = ids.iter().copied().filter(|id| model.snapshot(*id).is_err()).collect();
+    if !absent.is_empty() {
+        return Err(Refusal::SnapshotsNotFound(absent).into());
+    }
+    // Everything belongs to one account, and nothing is shared.
+    let is_ours = |owner: &String| owner == "self" || owner == OWNER_ID;
+    let ours = owners.iter().all(|owners| owners.is_empty() || owners.iter().any(is_ours));
+    let wanted = model
+        .snapshots
+        .values()
+        .filter(|snapshot| ours && snapshot.is_shown())
+        .filter(|snapshot| ids.is_empty() || ids.contains(&snapshot.id))
+        .filter(|snapshot| filters.pass(|name| values(snapshot, name)));
+    let (snapshots, token) = page.cut(wanted, |snapshot| snapshot.id.to_string());
+    let item = |snapshot: &Snapshot| Element::list("item", view::snapshot(snapshot));
+    Ok(view::paged("snapshotSet", snapshots.into_iter().map(item).collect(), token))
+}
+
+fn values(snapshot: &Snapshot, filter: &str) -> Vec<String> {
+    match filter {
+        "description" => vec![snapshot.description.clone()],
+        "encrypted" => vec!["false".into()],
+        "owner-id" => vec![OWNER_ID.into()],
+        "progress" => vec![format!("{}%", snapshot.percent())],
+        "snapshot-id" => vec![snapshot.id.to_string()],
+        "start-time" => vec![timestamp::extended(snapshot.started.0)],
+        "status" => vec![snapshot.state().into()],
+        "storage-tier" => vec!["standard".into()],
+        "volume-id" => vec![snapshot.volume.to_string()],
+        "volume-size" => vec![snapshot.size_gib.to_string()],
+        tag => tag_values(tag, &snapshot.tags),
+    }
+}

@@ -1,0 +1,178 @@
+//! Snapshots: made and deleted by the data plane, and looked up there while they are pending.
+//!
+//! A pending snapshot is decided and stored before the data plane is called, so a crash leaves no
+//! snapshot in the store that the journal does not know. The call is never repeated: a snapshot of
+//! a later moment would be another one. What has become of it is read from the store's list, by the
+//! call itself, by every tick, by DescribeSnapshots, and at a start. A deletion is repeated until
+//! the data plane confirms it.
+
+use std::collections::BTreeMap;
+
+use evenkeel_core::ids::SnapshotId;
+use evenkeel_wire::agent::{Command as AgentCommand, FailedKind, Reply, StoredSnapshot};
+use tracing::{debug, error, warn};
+
+use super::calls::unexpected;
+use super::key_locks::{Key, KeyGuard};
+use super::{Outcome, Plane, PlaneError};
+use crate::clock;
+use crate::journal::Credits;
+use crate::model::{Event, Refusal, Snapshot, SnapshotPhase};
+
+/// The most unsettled snapshots that one tick looks at.
+const SETTLED_MAX: usize = 64;
+
+impl Plane {
+    /// Calls the data plane for a snapshot as decided, and commits the outcome.
+    pub(super) fn carry_out_snapshot(&self, id: SnapshotId) -> Result<Outcome, PlaneError> {
+        let decided = self.model().snapshots.get(&id).cloned();
+        let Some(snapshot) = &decided else { return Ok(Outcome::default()) };
+        match snapshot.phase {
+            SnapshotPhase::Pending => self.make_snapshot(snapshot)?,
+            SnapshotPhase::Deleting { .. } => self.remove_snapshot(id)?,
+            SnapshotPhase::Completed { .. } | SnapshotPhase::Error(_) => {}
+        }
+        Ok(Outcome { snapshot: decided, ..Outcome::default() })
+    }
+
+    fn make_snapshot(&self, &Snapshot { id, volume, .. }: &Snapshot) -> Result<(), PlaneError> {
+        match self.call(AgentCommand::Snapshot(volume, id)) {
+            Ok(()) => {}
+            // It may still be made. The client sees that it is pending.
+            Err(failed) if failed.kind == FailedKind::Unanswered => {
+                warn!(snapshot = %id, reason = failed.message, "not made yet");
+                return Ok(());
+            }
+            Err(failed) => {
+                self.commit_snapshots(vec![Event::SnapshotGone(id)])?;
+                return Err(PlaneError::Agent(failed));
+            }
+        }
+        // Often it is complete already. If not, or if that cannot be stored, the tick goes on.
+        if let Err(error) = self.look_up(&[id]) {
+            debug!(snapshot = %id, %error, "still pending");
+        }
+        Ok(())
+    }
+
+    fn remove_snapshot(&self, id: SnapshotId) -> Result<(), PlaneError> {
+        self.call(AgentCommand::DeleteSnapshot(id)).map_err(PlaneError::Agent)?;
+        self.commit_snapshots(vec![Event::SnapshotGone(id)])
+    }
+
+    fn commit_snapshots(&self, events: Vec<Event>) -> Result<(), PlaneError> {
+        match events.is_empty() {
+            true => Ok(()),
+            false => self.commit(&mut *self.writer()?, events, &Credits::default()),
+        }
+    }
+
+    /// Commits what the store says of these snapshots, whose keys are locked.
+    fn look_up(&self, ids: &[SnapshotId]) -> Result<(), PlaneError> {
+        let stored = self.stored_snapshots()?;
+        let events = self.model().settle_snapshots(ids.iter().copied(), &stored, clock::now());
+        for event in &events {
+            if let Event::Snapshot(Snapshot { id, phase: SnapshotPhase::Error(reason), .. }) = event
+            {
+                error!(snapshot = %id, reason, "a snapshot is in error");
+            }
+        }
+        self.commit_snapshots(events)
+    }
+
+    /// Settles pending snapshots, and repeats deletions that were not confirmed. Snapshots whose
+    /// keys are locked are left to whoever holds them. Failures are logged.
+    pub fn settle_snapshots(&self) {
+        let ids: Vec<SnapshotId> = self.model().unsettled_snapshots().take(SETTLED_MAX).collect();
+        let lock = |id| Some((id, self.keys.try_lock(vec![Key::Snapshot(id)])?));
+        let locked: Vec<(SnapshotId, KeyGuard<'_>)> = ids.into_iter().filter_map(lock).collect();
+        let (mut pending, mut deleting) = (Vec::new(), Vec::new());
+        for (id, _) in &locked {
+            match self.model().snapshots.get(id).map(|snapshot| snapshot.phase.clone()) {
+                Some(SnapshotPhase::Pending) => pending.push(*id),
+                Some(SnapshotPhase::Deleting { .. }) => deleting.push(*id),
+                _ => {}
+            }
+        }
+        if !pending.is_empty()
+            && let Err(error) = self.look_up(&pending)
+        {
+            debug!(%error, "pending snapshots could not be looked up; trying again");
+        }
+        for id in deleting {
+            if let Err(error) = self.remove_snapshot(id) {
+                warn!(snapshot = %id, %error, "could not be deleted; trying again");
+            }
+        }
+    }
+
+    /// Compares all snapshots with those of the store, once at a start. One that the store does not
+    /// have goes into the state `error`.
+    pub(super) fn bring_up_snapshots(&self) -> Result<(), PlaneError> {
+        let ids: Vec<SnapshotId> = self.model().snapshots.keys().copied().collect();
+        if !ids.is_empty() {
+            match self.look_up(&ids) {
+                Ok(()) => {}
+                Err(PlaneError::Agent(failed)) => {
+                    warn!(reason = failed.message, "which snapshots are stored is unknown");
+                }
+                // On a full disk volumes are served and can be deleted.
+                Err(PlaneError::Journal(error)) if error.is_no_room() => {
+                    warn!(%error, "the disk is full: states of snapshots are not up to date");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.settle_snapshots();
+        match self.unowned_snapshots() {
+            Ok(unowned) if unowned.is_empty() => {}
+            Ok(unowned) => warn!(
+                snapshots = unowned.len(),
+                bytes = unowned.iter().map(|snapshot| snapshot.data.0).sum::<u64>(),
+                "the store holds snapshots that the database does not know; `evenkeel snapshot \
+                 unowned` lists them"
+            ),
+            Err(error) => warn!(%error, "whether the store holds unknown snapshots is unknown"),
+        }
+        Ok(())
+    }
+
+    /// All snapshots of the store; none if it cannot have any.
+    fn stored_snapshots(&self) -> Result<BTreeMap<SnapshotId, StoredSnapshot>, PlaneError> {
+        match self.agent.call(AgentCommand::Snapshots) {
+            Reply::Snapshots(stored) => {
+                Ok(stored.into_iter().map(|snapshot| (snapshot.id, snapshot)).collect())
+            }
+            Reply::Failed(failed) if failed.kind == FailedKind::Unsupported => Ok(BTreeMap::new()),
+            Reply::Failed(failed) => Err(PlaneError::Agent(failed)),
+            _ => Err(PlaneError::Agent(unexpected("Snapshots was answered with something else"))),
+        }
+    }
+
+    /// Stored snapshots that the database does not know, by id.
+    ///
+    /// # Errors
+    /// [`PlaneError::Agent`].
+    pub fn unowned_snapshots(&self) -> Result<Vec<StoredSnapshot>, PlaneError> {
+        let stored = self.stored_snapshots()?;
+        let model = self.model();
+        let unknown = |snapshot: &StoredSnapshot| !model.snapshots.contains_key(&snapshot.id);
+        Ok(stored.into_values().filter(unknown).collect())
+    }
+
+    /// Deletes a stored snapshot that the database does not know; with `dry_run` only checks
+    /// whether there is one.
+    ///
+    /// # Errors
+    /// See [`PlaneError`].
+    pub fn delete_unowned_snapshot(&self, id: SnapshotId, dry_run: bool) -> Result<(), PlaneError> {
+        let _keys = self.lock_keys(vec![Key::Snapshot(id)])?;
+        if !self.unowned_snapshots()?.iter().any(|snapshot| snapshot.id == id) {
+            return Err(PlaneError::Refused(Refusal::SnapshotNotUnowned(id)));
+        }
+        match dry_run {
+            true => Err(PlaneError::DryRun),
+            false => self.call(AgentCommand::DeleteSnapshot(id)).map_err(PlaneError::Agent),
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! Snapshots over HTTP, on a data plane in a map: replies, errors, what a restart finds.
+
+#![allow(clippy::unwrap_used)] // the helpers of tests may panic too
+
+mod support;
+
+use std::sync::Arc;
+
+use evenkeel_core::ids::SnapshotId;
+use evenkeel_core::units::{ByteCount, GIB};
+use evenkeel_wire::agent::{Command, FailedKind, Space, StoredSnapshot};
+use evenkeel_wire::aws::xml::Element;
+use support::{Client, FakeAgent, Refused, Server, config, create, text};
+
+struct Fixture {
+    server: Server,
+    client: Client,
+    folder: tempfile::TempDir,
+}
+
+fn fixture() -> Fixture {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    let client = server.client();
+    Fixture { server, client, folder }
+}
+
+impl Fixture {
+    /// Ends the server and starts one on what is there.
+    fn restart(self) -> Self {
+        let Self { server, folder, .. } = self;
+        let agent = Arc::clone(&server.agent);
+        server.stop().unwrap();
+        let server = Server::start_with(config(folder.path()), agent).unwrap();
+        Self { client: server.client(), server, folder }
+    }
+
+    fn agent(&self) -> &FakeAgent {
+        &self.server.agent
+    }
+
+    fn snapshot(&self, volume: &str) -> String {
+        let made = self.client.call("CreateSnapshot", &[("VolumeId", volume)]).unwrap();
+        assert_eq!((text(&made, "status"), text(&made, "progress")), ("pending", "0%"));
+        text(&made, "snapshotId").to_owned()
+    }
+
+    fn describe(&self, params: &[(&str, &str)]) -> Vec<Element> {
+        let reply = self.client.call("DescribeSnapshots", params).unwrap();
+        reply.items("snapshotSet").to_vec()
+    }
+
+    fn states(&self) -> Vec<String> {
+        let described = self.describe(&[]);
+        described.iter().map(|snapshot| text(snapshot, "status").to_owned()).collect()
+    }
+}
+
+fn volume(client: &Client) -> String {
+    create(client, &[("VolumeType", "gp3"), ("Size", "10")])
+}
+
+fn refused(status: u16, code: &str, message: &str) -> Refused {
+    Refused { status, code: code.into(), message: message.into() }
+}
+
+#[test]
+fn the_reply_is_golden() {
+    let fixture = fixture();
+    let client = &fixture.client;
+    let of = volume(client);
+    let params = [
+        ("VolumeId", of.as_str()),
+        ("Description", "before <it>"),
+        ("TagSpecification.1.ResourceType", "snapshot"),
+        ("TagSpecification.1.Tag.1.Key", "Name"),
+        ("TagSpecification.1.Tag.1.Value", "nightly"),
+    ];
+    let made = client.call("CreateSnapshot", &params).unwrap();
+    let id = text(&made, "snapshotId");
+    let reply = client.call("DescribeSnapshots", &[("SnapshotId.1", id)]).unwrap();
+    let snapshot = &reply.items("snapshotSet")[0];
+    let [started, ended] = ["startTime", "completionTime"].map(|name| text(snapshot, name));
+    let request_id = text(&reply, "requestId");
+    let golden = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+         <DescribeSnapshotsResponse xmlns=\"http://ec2.amazonaws.com/doc/2016-11-15/\">\
+         <requestId>{request_id}</requestId><snapshotSet><item><snapshotId>{id}</snapshotId>\
+         <volumeId>{of}</volumeId><status>completed</status><startTime>{started}</startTime>\
+         <progress>100%</progress><ownerId>000000000000</ownerId><volumeSize>10</volumeSize>\
+         <description>before &lt;it&gt;</description><encrypted>false</encrypted>\
+         <storageTier>standard</storageTier><completionTime>{ended}</completionTime>\
+         <fullSnapshotSizeInBytes>4096</fullSnapshotSizeInBytes>\
+         <tagSet><item><key>Name</key><value>nightly</value></item></tagSet></item></snapshotSet>\
+         </DescribeSnapshotsResponse>"
+    );
+    assert_eq!(reply.document(), golden);
+    let clone = create(client, &[("VolumeType", "gp3"), ("SnapshotId", id), ("Size", "12")]);
+    let reply = client.call("DescribeVolumes", &[("VolumeId.1", &clone)]).unwrap();
+    assert_eq!(text(&reply.items("volumeSet")[0], "snapshotId"), id);
+    let filter = [("Filter.1.Name", "snapshot-id"), ("Filter.1.Value.1", id)];
+    let reply = client.call("DescribeVolumes", &filter).unwrap();
+    assert_eq!(reply.items("volumeSet").len(), 1);
+    assert!(fixture.agent().with(|state| {
+        state.log.iter().any(|command| {
+            matches!(command, Command::CreateFrom(volume, of)
+                if of.to_string() == id && volume.size == ByteCount(12 * GIB))
+        })
+    }));
+}
+
+#[test]
+fn a_volume_of_a_snapshot_is_as_large_unless_more_is_asked_and_its_token_lasts() {
+    let fixture = fixture();
+    let client = &fixture.client;
+    let id = fixture.snapshot(&volume(client));
+    let zone = [("AvailabilityZone", "local-1a"), ("VolumeType", "gp3")];
+    let params = [&zone[..], &[("SnapshotId", id.as_str()), ("ClientToken", "t")]].concat();
+    let made = client.call("CreateVolume", &params).unwrap();
+    assert_eq!(text(&made, "size"), "10");
+    client.call("DeleteSnapshot", &[("SnapshotId", &id)]).unwrap();
+    let again = client.call("CreateVolume", &params).unwrap();
+    assert_eq!(text(&again, "volumeId"), text(&made, "volumeId"), "the snapshot is not needed");
+    assert_eq!(text(&again, "snapshotId"), id);
+}
+
+#[test]
+fn filters_owners_tags_and_pages() {
+    let fixture = fixture();
+    let client = &fixture.client;
+    let (of, other) = (volume(client), volume(client));
+    let mut ids: Vec<String> = (0..6).map(|_| fixture.snapshot(&of)).collect();
+    ids.push(fixture.snapshot(&other));
+    let tag = [("ResourceId.1", ids[0].as_str()), ("Tag.1.Key", "env"), ("Tag.1.Value", "test")];
+    client.call("CreateTags", &tag).unwrap();
+    let count = |name: &str, value: &str| {
+        let filter = [("Filter.1.Name", name), ("Filter.1.Value.1", value)];
+        fixture.describe(&filter).len()
+    };
+    for (name, value, expected) in [
+        ("volume-id", other.as_str(), 1),
+        ("status", "completed", 7),
+        ("status", "pending", 0),
+        ("progress", "100%", 7),
+        ("snapshot-id", &ids[2], 1),
+        ("snapshot-id", "snap-*", 7),
+        ("owner-id", "000000000000", 7),
+        ("volume-size", "10", 7),
+        ("encrypted", "true", 0),
+        ("storage-tier", "standard", 7),
+        ("description", "", 7),
+        ("start-time", "20*", 7),
+        ("tag:env", "test", 1),
+        ("tag-key", "env", 1),
+    ] {
+        assert_eq!(count(name, value), expected, "{name} {value}");
+    }
+    for (owner, expected) in [("self", 7), ("000000000000", 7), ("amazon", 0)] {
+        assert_eq!(fixture.describe(&[("Owner.1", owner)]).len(), expected, "{owner}");
+    }
+    let first = client.call("DescribeSnapshots", &[("MaxResults", "5")]).unwrap();
+    let token = text(&first, "nextToken");
+    let second =
+        client.call("DescribeSnapshots", &[("MaxResults", "5"), ("NextToken", token)]).unwrap();
+    assert_eq!(first.items("snapshotSet").len() + second.items("snapshotSet").len(), 7);
+    let filter = [("Filter.1.Name", "resource-type"), ("Filter.1.Value.1", "snapshot")];
+    assert_eq!(client.call("DescribeTags", &filter).unwrap().items("tagSet").len(), 1);
+    client.call("DeleteTags", &tag[..2]).unwrap();
+    assert_eq!(count("tag-key", "env"), 0);
+}
+
+#[test]
+fn errors_have_ec2_s_codes_and_texts() {
+    let fixture = fixture();
+    let client = &fixture.client;
+    let (of, absent) = (volume(client), "snap-00000000000000bad");
+    let call = |action: &str, params: &[(&str, &str)]| client.call(action, params).unwrap_err();
+    let missing = "The snapshot 'snap-00000000000000bad' does not exist.";
+    let not_found = refused(400, "InvalidSnapshot.NotFound", missing);
+    assert_eq!(call("DescribeSnapshots", &[("SnapshotId.1", absent)]), not_found);
+    assert_eq!(call("DeleteSnapshot", &[("SnapshotId", absent)]), not_found);
+    let zone = ("AvailabilityZone", "local-1a");
+    assert_eq!(call("CreateVolume", &[zone, ("SnapshotId", absent)]), not_found);
+    assert_eq!(
+        call("DeleteSnapshot", &[("SnapshotId", "snap-1")]),
+        refused(
+            400,
+            "InvalidSnapshotID.Malformed",
+            "Value (snap-1) for parameter snapshotId is invalid. Expected: 'snap-...'."
+        )
+    );
+    let code = |action: &str, params: &[(&str, &str)]| call(action, params).code;
+    assert_eq!(code("CreateSnapshot", &[]), "MissingParameter");
+    let none = [("VolumeId", "vol-00000000000000bad")];
+    assert_eq!(code("CreateSnapshot", &none), "InvalidVolume.NotFound");
+    let dry = [("VolumeId", of.as_str()), ("DryRun", "true")];
+    assert_eq!(code("CreateSnapshot", &dry), "DryRunOperation");
+    let long = "x".repeat(256);
+    let long = [("VolumeId", of.as_str()), ("Description", &long)];
+    assert_eq!(code("CreateSnapshot", &long), "InvalidParameterValue");
+    assert_eq!(code("CreateSnapshots", &[]), "InvalidAction");
+    let filter = [("Filter.1.Name", "color"), ("Filter.1.Value.1", "red")];
+    assert_eq!(code("DescribeSnapshots", &filter), "InvalidParameterValue");
+    let id = fixture.snapshot(&of);
+    let small = [zone, ("VolumeType", "gp3"), ("SnapshotId", &id), ("Size", "9")];
+    assert_eq!(
+        call("CreateVolume", &small),
+        refused(
+            400,
+            "InvalidParameterValue",
+            &format!("Volume of 9GiB is smaller than snapshot '{id}', expect size >= 10GiB")
+        )
+    );
+    let both = [("SnapshotId.1", id.as_str()), ("MaxResults", "5")];
+    assert_eq!(code("DescribeSnapshots", &both), "InvalidParameterCombination");
+    fixture.agent().with(|state| state.snapshots_pend = true);
+    let last: Vec<String> = (0..5).map(|_| fixture.snapshot(&of)).collect();
+    assert_eq!(
+        call("CreateSnapshot", &[("VolumeId", &of)]),
+        refused(
+            400,
+            "ConcurrentSnapshotLimitExceeded",
+            "Maximum allowed in-progress snapshots for a single volume exceeded."
+        )
+    );
+    assert_eq!(
+        call("CreateVolume", &[zone, ("SnapshotId", &last[0])]),
+        refused(400, "IncorrectState", "Snapshot is in invalid state - pending")
+    );
+    let space = Space { total: ByteCount(10 * GIB), free: ByteCount(0) };
+    fixture.agent().with(|state| state.space = Some(space));
+    let fixture = fixture.restart();
+    let other = fixture.client.call("CreateSnapshot", &[("VolumeId", &of)]).unwrap_err();
+    assert_eq!(other.code, "ConcurrentSnapshotLimitExceeded", "{other:?}");
+    client_deletes(&fixture.client, &last);
+    let full = fixture.client.call("CreateSnapshot", &[("VolumeId", &of)]).unwrap_err();
+    assert_eq!((full.status, full.code.as_str()), (500, "InsufficientVolumeCapacity"));
+    assert!(full.message.starts_with("There is no space left to sell for a snapshot"), "{full:?}");
+}
+
+fn client_deletes(client: &Client, ids: &[String]) {
+    for id in ids {
+        client.call("DeleteSnapshot", &[("SnapshotId", id)]).unwrap();
+    }
+}
+
+#[test]
+fn a_store_without_snapshots_is_told_apart_and_leaves_nothing() {
+    let fixture = fixture();
+    let of = volume(&fixture.client);
+    fixture.agent().with(|state| state.no_snapshots = true);
+    let code = fixture.client.code("CreateSnapshot", &[("VolumeId", &of)]);
+    assert_eq!(code, "UnsupportedOperation");
+    assert!(fixture.describe(&[]).is_empty());
+    assert_eq!(fixture.client.call("DescribeUnownedSnapshots", &[]).unwrap().children.len(), 2);
+    let fixture = fixture.restart();
+    assert!(fixture.describe(&[]).is_empty());
+}
+
+#[test]
+fn what_was_not_answered_is_looked_up_and_what_failed_is_gone() {
+    let fixture = fixture();
+    let of = volume(&fixture.client);
+    fixture.agent().with(|state| state.fail_next = Some(FailedKind::Internal));
+    assert_eq!(fixture.client.code("CreateSnapshot", &[("VolumeId", &of)]), "InternalError");
+    assert!(fixture.describe(&[]).is_empty());
+    // Made, but not complete yet: a restart changes nothing.
+    fixture.agent().with(|state| state.snapshots_pend = true);
+    let id = fixture.snapshot(&of);
+    assert_eq!(fixture.states(), ["pending"]);
+    let fixture = fixture.restart();
+    assert_eq!(fixture.states(), ["pending"]);
+    let complete = |fixture: &Fixture, is_complete| {
+        fixture.agent().with(|state| {
+            state.snapshots.values_mut().for_each(|stored| stored.is_complete = is_complete);
+        });
+    };
+    complete(&fixture, true);
+    assert_eq!(fixture.states(), ["completed"]);
+    client_deletes(&fixture.client, &[id]);
+    // Never begun: the store does not know it.
+    fixture.agent().with(|state| state.fail_next = Some(FailedKind::Unanswered));
+    let id = fixture.snapshot(&of);
+    let found = &fixture.describe(&[("SnapshotId.1", &id)])[0];
+    assert_eq!(text(found, "status"), "error");
+    assert!(text(found, "statusMessage").contains("the server ended before"), "{found:?}");
+    let zone = ("AvailabilityZone", "local-1a");
+    let code = fixture.client.code("CreateVolume", &[zone, ("SnapshotId", &id)]);
+    assert_eq!(code, "IncorrectState");
+    client_deletes(&fixture.client, &[id]);
+    assert!(fixture.describe(&[]).is_empty());
+}
+
+#[test]
+fn a_restart_finds_what_the_store_has_lost_and_what_only_the_store_has() {
+    let fixture = fixture();
+    let of = volume(&fixture.client);
+    let (id, kept) = (fixture.snapshot(&of), fixture.snapshot(&of));
+    assert_eq!(fixture.states(), ["completed", "completed"]);
+    let lost: SnapshotId = id.parse().unwrap();
+    let unknown = SnapshotId::from_bits(0xabc);
+    fixture.agent().with(|state| {
+        let stored: StoredSnapshot = state.snapshots.remove(&lost).unwrap();
+        state.snapshots.insert(unknown, StoredSnapshot { id: unknown, ..stored });
+    });
+    let fixture = fixture.restart();
+    let found = &fixture.describe(&[("SnapshotId.1", &id)])[0];
+    assert_eq!(text(found, "status"), "error");
+    assert!(text(found, "statusMessage").starts_with("its bytes are missing"), "{found:?}");
+    let reply = fixture.client.call("DescribeUnownedSnapshots", &[]).unwrap();
+    let unowned = reply.items("unownedSnapshotSet");
+    assert_eq!(unowned.len(), 1, "it is reported, and not deleted");
+    assert_eq!(text(&unowned[0], "snapshotId"), unknown.to_string());
+    assert_eq!(text(&unowned[0], "bytes"), "4096");
+    let delete = |id: &str| fixture.client.call("DeleteUnownedSnapshot", &[("SnapshotId", id)]);
+    assert_eq!(delete(&kept).unwrap_err().code, "InvalidSnapshot.NotFound");
+    delete(&unknown.to_string()).unwrap();
+    let left = fixture.agent().with(|state| state.snapshots.len());
+    assert_eq!(left, 1);
+}
+
+#[test]
+fn a_deletion_is_repeated_until_it_is_confirmed() {
+    let fixture = fixture();
+    let of = volume(&fixture.client);
+    let id = fixture.snapshot(&of);
+    assert_eq!(fixture.states(), ["completed"]);
+    for _ in 0..2 {
+        fixture.agent().with(|state| state.fail_always = Some(FailedKind::Internal));
+        let params = [("SnapshotId", id.as_str())];
+        let code = fixture.client.code("DeleteSnapshot", &params);
+        assert!(["InternalError", "InvalidSnapshot.NotFound"].contains(&code.as_str()), "{code}");
+        assert!(fixture.describe(&[]).is_empty());
+    }
+    let of_stored = |fixture: &Fixture| fixture.agent().with(|state| state.snapshots.len());
+    assert_eq!(of_stored(&fixture), 1);
+    fixture.agent().with(|state| state.fail_always = None);
+    let fixture = fixture.restart();
+    assert_eq!(of_stored(&fixture), 0);
+    let reply = fixture.client.call("DescribeUnownedSnapshots", &[]).unwrap();
+    assert!(reply.items("unownedSnapshotSet").is_empty());
+}
