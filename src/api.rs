@@ -15,6 +15,7 @@ use std::time::Duration;
 pub mod capacity;
 pub mod endpoints;
 pub mod model;
+pub mod snapshots;
 
 /// The version of the EC2 API that the client uses.
 const VERSION: &str = "2016-11-15";
@@ -251,6 +252,7 @@ fn refusal(code: &str, message: &str) -> Failure {
     let failure = Failure::new(format!("{message} ({code})")).exit(exit);
     match code {
         "InvalidVolume.NotFound" => failure.hint("`evenkeel volume ls` lists the volumes"),
+        "InvalidSnapshot.NotFound" => failure.hint("`evenkeel snapshot ls` lists the snapshots"),
         "InvalidInstanceID.NotFound" => failure.hint("`evenkeel host ls` lists the hosts"),
         "VolumeInUse" => failure.hint("`evenkeel volume detach` first"),
         "AuthFailure" | "SignatureDoesNotMatch" => failure

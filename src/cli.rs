@@ -7,7 +7,7 @@
 use crate::message::Format;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use evenkeel_control::SpaceOversell;
-use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::qos::admission::Oversell;
 use evenkeel_core::volume::{Date, VolumeType};
 use std::net::{IpAddr, SocketAddr};
@@ -20,6 +20,7 @@ mod calibrate;
 mod pool;
 mod prove;
 mod sim;
+mod snapshot;
 mod store;
 mod top;
 mod volume;
@@ -33,6 +34,7 @@ pub use pool::{StoreArgs, StoreVerb};
 pub use prove::Prove;
 pub use sim::{Sim, SimRun, SimSwarm, SimVerb};
 pub use store::{Bytes, LocalStore, StoreKind};
+pub use snapshot::{SnapshotArgs, SnapshotCreate, SnapshotVerb};
 pub use top::{Top, TopSort};
 pub use volume::{
     VolumeAdopt, VolumeArgs, VolumeAttach, VolumeCreate, VolumeDetach, VolumeModify, VolumeVerb,
@@ -73,6 +75,8 @@ pub enum Verb {
     Env(Env),
     /// Create, list, change, attach and delete volumes.
     Volume(VolumeArgs),
+    /// Make, list and delete snapshots of volumes.
+    Snapshot(SnapshotArgs),
     /// Register the client hosts that volumes are attached to.
     Host(Host),
     /// Make, move and look after the pool of a data folder whose server is stopped.
@@ -464,6 +468,10 @@ fn parsed<T: FromStr<Err: ToString>>(text: &str) -> Result<T, String> {
 }
 
 fn volume_id(text: &str) -> Result<VolumeId, String> {
+    parsed(text)
+}
+
+fn snapshot_id(text: &str) -> Result<SnapshotId, String> {
     parsed(text)
 }
 

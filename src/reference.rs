@@ -133,14 +133,14 @@ mod tests {
         assert!(!attach.contains("--endpoint"), "shared flags are listed once");
         assert_eq!(
             text.matches("- `--endpoint <URL>`: ").count(),
-            5,
-            "volume, host, env, top, prove"
+            6,
+            "volume, snapshot, host, env, top, prove"
         );
         assert!(text.contains(
             "- `--region <NAME>`: The server's region; requests are signed for it. Default \
              `local-1`. Variable `EVENKEEL_REGION`.\n"
         ));
-        assert!(text.contains("evenkeel volume create [OPTIONS] --size <SIZE>\n"), "{text}");
+        assert!(text.contains("evenkeel volume create [OPTIONS]\n"), "{text}");
         assert!(text.contains("evenkeel volume rm [OPTIONS] <VOLUME>...\n"));
         assert!(text.contains("`uring` (io_uring, one ring per core), `pread` ("));
     }

@@ -22,6 +22,8 @@ pub struct VolumeDescription {
     pub state: String,
     pub multi_attach: bool,
     pub create_time: String,
+    /// The snapshot that it was made of.
+    pub snapshot_id: Option<String>,
     pub attachments: Vec<Attachment>,
     pub tags: BTreeMap<String, String>,
     /// The reason of the state `error`.
@@ -139,6 +141,7 @@ impl VolumeDescription {
             state: text(item, "status"),
             multi_attach: text(item, "multiAttachEnabled") == "true",
             create_time: text(item, "createTime"),
+            snapshot_id: Some(text(item, "snapshotId")).filter(|id| !id.is_empty()),
             attachments: attachments.collect(),
             tags: tags(item),
             error_reason: item.child_text("errorReason").map(str::to_owned),
@@ -203,7 +206,7 @@ pub(super) fn number(element: &Element, name: &str) -> Option<u64> {
     element.child_text(name)?.parse().ok()
 }
 
-fn tags(element: &Element) -> BTreeMap<String, String> {
+pub(super) fn tags(element: &Element) -> BTreeMap<String, String> {
     let items = element.items("tagSet").iter();
     items.map(|item| (text(item, "key"), text(item, "value"))).collect()
 }

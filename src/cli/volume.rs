@@ -1,8 +1,10 @@
 //! The flags of `evenkeel volume`.
 
-use super::{Connection, Output, Wait, instance_id, size_gib, tag, volume_id, volume_type};
+use super::{
+    Connection, Output, Wait, instance_id, size_gib, snapshot_id, tag, volume_id, volume_type,
+};
 use clap::{Args, Subcommand};
-use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::volume::VolumeType;
 
 #[derive(Args, Debug)]
@@ -69,9 +71,14 @@ pub struct VolumeCreate {
     #[arg(value_parser = volume_type)]
     pub volume_type: VolumeType,
 
-    /// Size, such as 100GiB or 2TiB; a bare number is GiB.
+    /// Size, such as 100GiB or 2TiB; a bare number is GiB. [default with --snapshot: its size]
     #[arg(short, long, value_name = "SIZE", value_parser = size_gib)]
-    pub size: u32,
+    #[arg(required_unless_present = "snapshot")]
+    pub size: Option<u32>,
+
+    /// The snapshot that the volume begins as.
+    #[arg(long, value_name = "SNAPSHOT", value_parser = snapshot_id)]
+    pub snapshot: Option<SnapshotId>,
 
     /// Provisioned IOPS (gp3, io1, io2).
     #[arg(long, value_name = "N")]

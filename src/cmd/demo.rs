@@ -147,7 +147,8 @@ fn create(plan: &Plan) -> VolumeCreate {
         plan.request;
     VolumeCreate {
         volume_type,
-        size: size_gib,
+        size: Some(size_gib),
+        snapshot: None,
         iops,
         throughput: throughput_mibps,
         multi_attach,

@@ -21,6 +21,7 @@ mod prove;
 pub mod serve;
 mod sim;
 mod store;
+mod snapshot;
 mod top;
 mod volume;
 
@@ -34,6 +35,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Demo(arguments) => demo::run(&arguments),
         Verb::Env(arguments) => env::run(&arguments),
         Verb::Volume(arguments) => volume::run(&arguments),
+        Verb::Snapshot(arguments) => snapshot::run(&arguments),
         Verb::Host(arguments) => host::run(&arguments),
         Verb::Calibrate(arguments) => calibrate::run(&arguments),
         Verb::Store(arguments) => store::run(&arguments),

@@ -71,11 +71,13 @@ pub fn create(client: &Client, create: &VolumeCreate) -> Result<VolumeDescriptio
     let zone = zones.items("availabilityZoneInfo").first();
     let zone = zone.and_then(|item| item.child_text("zoneName")).unwrap_or_default();
     let volume_type = create.volume_type.to_string();
-    let size = create.size.to_string();
+    let size = create.size.map(|n| n.to_string());
+    let snapshot = create.snapshot.map(|id| id.to_string());
     let iops = create.iops.map(|n| n.to_string());
     let throughput = create.throughput.map(|n| n.to_string());
-    let mut parameters =
-        vec![("AvailabilityZone", zone), ("VolumeType", &volume_type), ("Size", &size)];
+    let mut parameters = vec![("AvailabilityZone", zone), ("VolumeType", &volume_type)];
+    parameters.extend(size.as_deref().map(|n| ("Size", n)));
+    parameters.extend(snapshot.as_deref().map(|id| ("SnapshotId", id)));
     parameters.extend(iops.as_deref().map(|n| ("Iops", n)));
     parameters.extend(throughput.as_deref().map(|n| ("Throughput", n)));
     parameters.extend(create.multi_attach.then_some(("MultiAttachEnabled", "true")));
@@ -273,6 +275,7 @@ fn details(volume: &VolumeDescription) -> Vec<(&'static str, String)> {
     rows.extend(volume.throughput_mibps.map(|mibps| ("throughput", format!("{mibps} MiB/s"))));
     rows.push(("state", volume.state.clone()));
     rows.extend(volume.error_reason.iter().map(|reason| ("reason", reason.clone())));
+    rows.extend(volume.snapshot_id.iter().map(|id| ("snapshot", id.clone())));
     rows.push(("created", volume.create_time.clone()));
     for attachment in &volume.attachments {
         let crate::api::model::Attachment { host_id, device, state } = attachment;

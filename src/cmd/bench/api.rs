@@ -27,7 +27,8 @@ impl ControlApi for Client {
             *request;
         let create = VolumeCreate {
             volume_type,
-            size: size_gib,
+            size: Some(size_gib),
+            snapshot: None,
             iops,
             throughput: throughput_mibps,
             multi_attach,

@@ -1,0 +1,102 @@
+//! Snapshots, parsed from the API's XML.
+
+use super::model::{number, tags, text};
+use crate::message::{Item, or_dash};
+use evenkeel_wire::aws::xml::Element;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// A snapshot as DescribeSnapshots returns it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Snapshot {
+    pub snapshot_id: String,
+    pub volume_id: String,
+    /// Size of the volume when it was made.
+    pub size_gib: u64,
+    /// pending, completed, error.
+    pub state: String,
+    pub progress: String,
+    pub description: String,
+    pub start_time: String,
+    pub completion_time: Option<String>,
+    /// Bytes of data in it; `None` until it is completed.
+    pub data_bytes: Option<u64>,
+    pub tags: BTreeMap<String, String>,
+    /// The reason of the state `error`.
+    pub error_reason: Option<String>,
+}
+
+impl Snapshot {
+    /// All snapshots of an answer to DescribeSnapshots.
+    pub fn set(answer: &Element) -> Vec<Self> {
+        answer.items("snapshotSet").iter().map(Self::read).collect()
+    }
+
+    /// One snapshot: an item of DescribeSnapshots, or CreateSnapshot's whole answer.
+    pub fn read(item: &Element) -> Self {
+        let optional = |name| item.child_text(name).map(str::to_owned);
+        Self {
+            snapshot_id: text(item, "snapshotId"),
+            volume_id: text(item, "volumeId"),
+            size_gib: number(item, "volumeSize").unwrap_or_default(),
+            state: text(item, "status"),
+            progress: text(item, "progress"),
+            description: text(item, "description"),
+            start_time: text(item, "startTime"),
+            completion_time: optional("completionTime"),
+            data_bytes: number(item, "fullSnapshotSizeInBytes"),
+            tags: tags(item),
+            error_reason: optional("statusMessage"),
+        }
+    }
+}
+
+impl Item for Snapshot {
+    const SCHEMA: &'static str = "evenkeel.snapshots/1";
+    const FIELD: &'static str = "snapshots";
+    const COLUMNS: &'static [&'static str] =
+        &["SNAPSHOT", "VOLUME", "GIB", "STATE", "DATA BYTES", "STARTED", "DESCRIPTION"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.snapshot_id.clone(),
+            self.volume_id.clone(),
+            self.size_gib.to_string(),
+            self.state.clone(),
+            or_dash(self.data_bytes),
+            self.start_time.clone(),
+            self.description.clone(),
+        ]
+    }
+}
+
+/// A stored snapshot that the database does not know.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct UnownedSnapshot {
+    pub snapshot_id: String,
+    /// The volume that it was made of, if its bytes are there.
+    pub volume_id: Option<String>,
+    pub bytes: u64,
+}
+
+impl UnownedSnapshot {
+    /// All items of an answer to DescribeUnownedSnapshots.
+    pub fn set(answer: &Element) -> Vec<Self> {
+        let read = |item: &Element| Self {
+            snapshot_id: text(item, "snapshotId"),
+            volume_id: item.child_text("volumeId").map(str::to_owned),
+            bytes: number(item, "bytes").unwrap_or_default(),
+        };
+        answer.items("unownedSnapshotSet").iter().map(read).collect()
+    }
+}
+
+impl Item for UnownedSnapshot {
+    const SCHEMA: &'static str = "evenkeel.unowned_snapshots/1";
+    const FIELD: &'static str = "unowned_snapshots";
+    const COLUMNS: &'static [&'static str] = &["SNAPSHOT", "VOLUME", "BYTES"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![self.snapshot_id.clone(), or_dash(self.volume_id.as_ref()), self.bytes.to_string()]
+    }
+}

@@ -1,0 +1,106 @@
+//! `evenkeel snapshot`: manages snapshots, through the API only, as any other client does.
+
+use super::volume::tag_parameters;
+use crate::api::Client;
+use crate::api::snapshots::{Snapshot, UnownedSnapshot};
+use crate::cli::{self, SnapshotCreate, SnapshotVerb};
+use crate::message::{self, Exit, Failure, Format};
+use serde_json::json;
+
+const NO_SNAPSHOTS: &str = "no snapshots yet; make one with `evenkeel snapshot create VOLUME`";
+
+const NO_UNOWNED: &str = "the database knows every snapshot of the store";
+
+pub fn run(arguments: &cli::SnapshotArgs) -> Result<(), Failure> {
+    let client = Client::new(&arguments.connection)?;
+    let format = arguments.output.format;
+    match &arguments.verb {
+        SnapshotVerb::Create(create) => {
+            let snapshot = self::create(&client, create)?;
+            message::print(&message::listing(&[snapshot], format, ""))
+        }
+        SnapshotVerb::Ls => {
+            let snapshots = Snapshot::set(&client.call("DescribeSnapshots", &[])?);
+            message::print(&message::listing(&snapshots, format, NO_SNAPSHOTS))
+        }
+        SnapshotVerb::Show { snapshot } => show(&client, &snapshot.to_string(), format),
+        SnapshotVerb::Rm { snapshots, unowned } => snapshots.iter().try_for_each(|snapshot| {
+            let action = if *unowned { "DeleteUnownedSnapshot" } else { "DeleteSnapshot" };
+            client.call(action, &[("SnapshotId", &snapshot.to_string())]).map(|_| ())
+        }),
+        SnapshotVerb::Unowned => {
+            let unowned = UnownedSnapshot::set(&client.call("DescribeUnownedSnapshots", &[])?);
+            message::print(&message::listing(&unowned, format, NO_UNOWNED))
+        }
+    }
+}
+
+fn get(client: &Client, id: &str) -> Result<Snapshot, Failure> {
+    let answer = client.call("DescribeSnapshots", &[("SnapshotId.1", id)])?;
+    Snapshot::set(&answer).into_iter().next().ok_or_else(|| {
+        Failure::new(format!("the server returns nothing for {id}")).exit(Exit::NotFound)
+    })
+}
+
+fn create(client: &Client, create: &SnapshotCreate) -> Result<Snapshot, Failure> {
+    let volume = create.volume.to_string();
+    let mut parameters = vec![("VolumeId", volume.as_str())];
+    parameters.extend(create.description.as_deref().map(|text| ("Description", text)));
+    let tags = tag_parameters("TagSpecification.1.Tag", &create.tags);
+    if !tags.is_empty() {
+        parameters.push(("TagSpecification.1.ResourceType", "snapshot"));
+        parameters.extend(tags.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+    }
+    let snapshot = Snapshot::read(&client.call("CreateSnapshot", &parameters)?);
+    if !create.wait.wait {
+        return Ok(snapshot);
+    }
+    let id = &snapshot.snapshot_id;
+    client.wait(&format!("{id} to be completed"), create.wait.timeout, |client| {
+        let snapshot = get(client, id)?;
+        match snapshot.state.as_str() {
+            "completed" => Ok(Some(snapshot)),
+            "error" => {
+                let reason = snapshot.error_reason.unwrap_or_default();
+                Err(Failure::new(format!("{id} is in state error: {reason}")))
+            }
+            _ => Ok(None),
+        }
+    })
+}
+
+fn show(client: &Client, id: &str, format: Format) -> Result<(), Failure> {
+    let snapshot = get(client, id)?;
+    match format {
+        Format::Csv => message::print(&message::listing(&[snapshot], Format::Csv, "")),
+        Format::Json => {
+            let value = json!({ "schema": "evenkeel.snapshot/1", "snapshot": snapshot });
+            message::print(&message::json(&value))
+        }
+        Format::Text => {
+            let rows = details(snapshot);
+            let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
+            let lines = rows.iter().map(|(name, value)| format!("{name:<width$}  {value}\n"));
+            message::print(&lines.collect::<String>())
+        }
+    }
+}
+
+fn details(snapshot: Snapshot) -> Vec<(&'static str, String)> {
+    let mut rows = vec![
+        ("snapshot", snapshot.snapshot_id),
+        ("volume", snapshot.volume_id),
+        ("size", format!("{} GiB", snapshot.size_gib)),
+        ("state", snapshot.state),
+        ("progress", snapshot.progress),
+    ];
+    rows.extend(snapshot.error_reason.map(|reason| ("reason", reason)));
+    rows.extend(snapshot.data_bytes.map(|bytes| ("data", format!("{bytes} bytes"))));
+    rows.push(("started", snapshot.start_time));
+    rows.extend(snapshot.completion_time.map(|time| ("completed", time)));
+    if !snapshot.description.is_empty() {
+        rows.push(("description", snapshot.description));
+    }
+    rows.extend(snapshot.tags.iter().map(|(key, value)| ("tag", format!("{key}={value}"))));
+    rows
+}
