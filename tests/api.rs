@@ -29,11 +29,15 @@ fn env_names_the_port_that_the_server_of_the_data_folder_took() {
 
 /// One check of tests/python/ec2.py, on a server of its own.
 fn boto3(check: &str) {
+    boto3_on("memory", check);
+}
+
+fn boto3_on(store: &str, check: &str) {
     let python = in_venv("python");
     if absent(&[&python]) {
         return;
     }
-    let server = Server::start("--store memory");
+    let server = Server::start(&format!("--store {store}"));
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/ec2.py");
     run(&mut server.shell(&format!("exec {python} -B {script} {check}"))).ok();
 }
@@ -61,6 +65,11 @@ fn boto3_looks_around() {
 #[test]
 fn boto3_gets_the_error_codes_of_ec2() {
     boto3("errors");
+}
+
+#[test]
+fn boto3_takes_snapshots_through_their_life() {
+    boto3_on("local", "snapshots");
 }
 
 #[test]

@@ -9,11 +9,12 @@ use support::tools::{absent, in_venv};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 /// Pages, and the server that they are about.
-const PAGES: [(&str, &str); 5] = [
+const PAGES: [(&str, &str); 6] = [
     ("README.md", ""),
     ("docs/start.md", ""),
     ("docs/operating/calibrate.md", ""),
     ("docs/operating/capacity.md", "--sell-iops 10000 --sell-throughput 500 --oversell gp3=2"),
+    ("docs/operating/snapshots.md", "--store local"),
     ("docs/operating/watching.md", ""),
 ];
 
@@ -65,12 +66,14 @@ fn runnable(server: &Server, command: &str) -> String {
         }
         _ => command,
     };
-    command.replace("vol-...", "$(latest)")
+    command.replace("vol-...", "$(latest)").replace("snap-...", "$(latest_snapshot)")
 }
 
-/// The newest volume that is attached.
+/// The newest volume that is attached, and the newest snapshot.
 const LATEST: &str = "latest() { aws ec2 describe-volumes --output text --query \
-    'sort_by(Volumes[?State==`in-use`], &CreateTime)[-1].VolumeId'; }\n";
+    'sort_by(Volumes[?State==`in-use`], &CreateTime)[-1].VolumeId'; }\n\
+    latest_snapshot() { aws ec2 describe-snapshots --output text --query \
+    'sort_by(Snapshots, &StartTime)[-1].SnapshotId'; }\n";
 
 #[test]
 fn the_commands_of_the_first_pages_run() {
@@ -78,8 +81,12 @@ fn the_commands_of_the_first_pages_run() {
         return;
     }
     for (path, options) in PAGES {
-        let server = Server::start(&format!("--store memory {options}"));
+        let store = if options.contains("--store") { "" } else { "--store memory" };
+        let server = Server::start(&format!("{store} {options}"));
         let mut script = LATEST.to_owned();
+        if path.ends_with("snapshots.md") {
+            script.push_str("evenkeel volume create --size 8 --attach\n");
+        }
         let mut tried = 0;
         for command in commands(&page(path)) {
             let program = command.split_whitespace().next().expect("a word").to_owned();

@@ -217,6 +217,70 @@ def errors(ec2):
            {volume, other, made[0]})
 
 
+def snapshots(ec2):
+    volume = create(ec2, 10, "gp3")
+    tags = [{"Key": "Name", "Value": "nightly"}]
+    made = ec2.create_snapshot(
+        VolumeId=volume, Description="before the upgrade",
+        TagSpecifications=[{"ResourceType": "snapshot", "Tags": tags}])
+    snapshot = made["SnapshotId"]
+    expect((made["State"], made["VolumeId"], made["VolumeSize"]), ("pending", volume, 10))
+    ec2.get_waiter("snapshot_completed").wait(SnapshotIds=[snapshot])
+    shown = ec2.describe_snapshots(SnapshotIds=[snapshot])["Snapshots"][0]
+    expect((shown["State"], shown["Progress"], shown["Encrypted"]), ("completed", "100%", False))
+    expect((shown["Description"], shown["Tags"]), ("before the upgrade", tags))
+    expect(shown["StorageTier"], "standard")
+    assert shown["StartTime"] <= shown["CompletionTime"], shown
+    expect(shown["FullSnapshotSizeInBytes"], 0)
+
+    others = [ec2.create_snapshot(VolumeId=volume, Description=each)["SnapshotId"]
+              for each in "123"]
+    ec2.get_waiter("snapshot_completed").wait(SnapshotIds=others)
+
+    def ids(**parameters):
+        pages = ec2.get_paginator("describe_snapshots").paginate(**parameters)
+        return {each["SnapshotId"] for page in pages for each in page["Snapshots"]}
+
+    def filtered(name, value):
+        return ids(Filters=[{"Name": name, "Values": [value]}])
+
+    everything = {snapshot, *others}
+    expect(ids(OwnerIds=["self"]), everything)
+    expect(ids(PaginationConfig={"PageSize": 5}), everything)
+    expect(filtered("description", "before*"), {snapshot})
+    expect(filtered("tag:Name", "night??"), {snapshot})
+    expect(filtered("volume-id", volume), everything)
+    expect(filtered("status", "pending"), set())
+    ec2.create_tags(Resources=others[:1], Tags=[{"Key": "keep", "Value": "no"}])
+    expect(filtered("tag-key", "keep"), set(others[:1]))
+    expect(len(ec2.describe_tags(
+        Filters=[{"Name": "resource-type", "Values": ["snapshot"]}])["Tags"]), 2)
+
+    # A volume of a snapshot needs neither the snapshot nor the volume that it was made of.
+    clone = ec2.create_volume(AvailabilityZone=ZONE, SnapshotId=snapshot, VolumeType="gp3")
+    expect((clone["Size"], clone["SnapshotId"]), (10, snapshot))
+    ec2.get_waiter("volume_available").wait(VolumeIds=[clone["VolumeId"]])
+    ec2.delete_volume(VolumeId=volume)
+    for each in (others[1], snapshot, others[0], others[2]):
+        ec2.delete_snapshot(SnapshotId=each)
+    expect(ids(), set())
+    shown = ec2.describe_volumes(VolumeIds=[clone["VolumeId"]])["Volumes"][0]
+    expect((shown["State"], shown["SnapshotId"]), ("available", snapshot))
+
+    gone = "InvalidSnapshot.NotFound"
+    refused(gone, ec2.delete_snapshot, SnapshotId="snap-00000000000000000")
+    refused(gone, ec2.describe_snapshots, SnapshotIds=[snapshot])
+    refused(gone, ec2.create_volume, AvailabilityZone=ZONE, SnapshotId=snapshot)
+    refused("InvalidSnapshotID.Malformed", ec2.delete_snapshot, SnapshotId="snap-1")
+    refused("InvalidVolume.NotFound", ec2.create_snapshot, VolumeId=volume)
+    last = ec2.create_snapshot(VolumeId=clone["VolumeId"])["SnapshotId"]
+    ec2.get_waiter("snapshot_completed").wait(SnapshotIds=[last])
+    refused("InvalidParameterValue", ec2.create_volume, AvailabilityZone=ZONE, SnapshotId=last,
+            Size=9)
+    refused("DryRunOperation", ec2.create_snapshot, status=412, DryRun=True,
+            VolumeId=clone["VolumeId"])
+
+
 def twice(_):
     """Calls that say the same in the same second have the same signature, of which one is good."""
     for mode in ("legacy", "standard"):

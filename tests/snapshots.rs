@@ -1,0 +1,217 @@
+//! Snapshots of volumes in use: what they hold, what is left of them after a crash, and the verbs
+//! of the command line.
+
+mod support;
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+use support::nbd::Client;
+use support::process::run;
+use support::server::{FAST, Server, evenkeel};
+
+/// Blocks that are written in turn, far apart.
+const BLOCKS: u64 = 64;
+const STRIDE: u64 = 64 << 20;
+const BLOCK_BYTES: usize = 4_096;
+
+/// Writes one number after the other, each to the next block, when the one before is answered: what
+/// the volume holds at any moment is what it held after one of them.
+struct Writer<'a> {
+    client: Client,
+    answered: &'a AtomicU64,
+}
+
+impl Writer<'_> {
+    fn write(&mut self) -> std::io::Result<()> {
+        let number = self.answered.load(Ordering::SeqCst) + 1;
+        let data = number.to_le_bytes().repeat(BLOCK_BYTES / 8);
+        self.client.write(number % BLOCKS * STRIDE, &data)?;
+        self.answered.store(number, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+/// The last number that a volume holds; panics if it is not as it was after that one.
+#[track_caller]
+fn last_number(server: &Server, volume: &str) -> u64 {
+    let mut client = Client::open(server.nbd, volume).expect("an export");
+    let mut read = |block: u64| {
+        let data = client.read(block * STRIDE, BLOCK_BYTES as u32).expect("data");
+        let words = data.as_chunks::<8>().0;
+        assert!(words.iter().all(|word| *word == words[0]), "block {block} is torn");
+        u64::from_le_bytes(words[0])
+    };
+    let numbers: Vec<u64> = (0..BLOCKS).map(&mut read).collect();
+    let last = *numbers.iter().max().expect("blocks");
+    for (block, number) in (0..).zip(numbers) {
+        let expected = (0..=last).rev().take(BLOCKS as usize).find(|n| n % BLOCKS == block);
+        assert_eq!(number, expected.unwrap_or(0), "block {block}, written up to {last}");
+    }
+    last
+}
+
+/// A snapshot's id from the output of `snapshot create -o json`.
+fn id_of(text: &str) -> Option<String> {
+    let value: Value = serde_json::from_str(text).ok()?;
+    Some(value["snapshots"][0]["snapshot_id"].as_str()?.to_owned())
+}
+
+#[track_caller]
+fn make(server: &Server, volume: &str) -> String {
+    let text = server.evenkeel(&format!("snapshot create {volume} --wait -o json")).ok();
+    id_of(&text).unwrap_or_else(|| panic!("{text}"))
+}
+
+#[test]
+fn a_snapshot_of_a_volume_in_use_holds_what_was_acknowledged() {
+    let server = Server::start("--store local");
+    let volume = server.attached(FAST);
+    let (answered, ends) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let client = Client::open(server.nbd, &volume).expect("an export");
+        let mut writer = Writer { client, answered: &answered };
+        let ends = &ends;
+        scope.spawn(move || {
+            while !ends.load(Ordering::SeqCst) {
+                writer.write().expect("room");
+            }
+        });
+        for _ in 0..4 {
+            let before = answered.load(Ordering::SeqCst);
+            let snapshot = make(&server, &volume);
+            let after = answered.load(Ordering::SeqCst) + 1;
+            let clone = server.attached(&format!("--type gp3 --snapshot {snapshot}"));
+            let last = last_number(&server, &clone);
+            assert!((before..=after).contains(&last), "{before} <= {last} <= {after}");
+            server.evenkeel(&format!("snapshot rm {snapshot}")).ok();
+            assert_eq!(last_number(&server, &clone), last, "the clone needs no snapshot");
+        }
+        ends.store(true, Ordering::SeqCst);
+    });
+    assert!(server.list("snapshot ls").is_empty());
+}
+
+#[test]
+fn each_step_survives_a_restart() {
+    let mut server = Server::start("--store local");
+    let volume = server.attached(FAST);
+    let answered = AtomicU64::new(0);
+    let client = Client::open(server.nbd, &volume).expect("an export");
+    let mut writer = Writer { client, answered: &answered };
+    (0..100).for_each(|_| writer.write().expect("room"));
+    drop(writer);
+    let restart = |server: &mut Server| {
+        server.stop();
+        server.restart();
+    };
+    restart(&mut server);
+    let tagged = format!("snapshot create {volume} --wait --description nightly --tag a=b -o json");
+    let snapshot = id_of(&server.evenkeel(&tagged).ok()).expect("an id");
+    restart(&mut server);
+    let shown = server.evenkeel(&format!("snapshot show {snapshot}")).ok();
+    for words in ["completed", "nightly", "a=b", &volume, "64 GiB"] {
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
+    server.evenkeel(&format!("volume detach {volume} --wait")).ok();
+    server.evenkeel(&format!("volume rm {volume}")).ok();
+    restart(&mut server);
+    let clone = server.attached(&format!("--type gp3 --size 100 --snapshot {snapshot}"));
+    restart(&mut server);
+    assert_eq!(last_number(&server, &clone), 100);
+    server.evenkeel(&format!("snapshot rm {snapshot}")).ok();
+    restart(&mut server);
+    assert!(server.list("snapshot ls").is_empty());
+    assert!(server.list("snapshot unowned").is_empty());
+    assert_eq!(last_number(&server, &clone), 100);
+    let of = server.list("volume ls")[0]["snapshot_id"].clone();
+    assert_eq!(of, Value::from(snapshot), "where it comes from is remembered");
+}
+
+/// Makes snapshots until the server is gone; notes those that it answered.
+fn make_on(
+    folder: PathBuf,
+    endpoint: &str,
+    data_dir: PathBuf,
+    volume: &str,
+    made: &Mutex<Vec<String>>,
+) {
+    loop {
+        let mut command = evenkeel(&folder);
+        command.env("EVENKEEL_ENDPOINT", endpoint).env("EVENKEEL_DATA_DIR", &data_dir);
+        let output = run(command.args(["snapshot", "create", volume, "-o", "json"]));
+        if !output.status.success() {
+            return;
+        }
+        made.lock().expect("whole").extend(id_of(&output.stdout));
+    }
+}
+
+#[test]
+fn after_kill_9_a_snapshot_is_there_as_a_whole_or_says_that_it_is_not() {
+    let mut server = Server::start("--store local");
+    let volume = server.attached(FAST);
+    let answered = AtomicU64::new(0);
+    let mut acknowledged = 0;
+    for round in 0..5_u64 {
+        let made = Mutex::new(Vec::new());
+        let client = Client::open(server.nbd, &volume).expect("an export");
+        let mut writer = Writer { client, answered: &answered };
+        // What the crash before has taken is written anew.
+        (0..BLOCKS).for_each(|_| writer.write().expect("room"));
+        let (folder, data_dir) = (server.folder().to_owned(), server.data_dir().to_owned());
+        let endpoint = server.endpoint.clone();
+        std::thread::scope(|scope| {
+            let (made, volume) = (&made, &volume);
+            scope.spawn(move || make_on(folder, &endpoint, data_dir, volume, made));
+            scope.spawn(move || while writer.write().is_ok() {});
+            std::thread::park_timeout(Duration::from_millis(150 + 130 * round));
+            server.kill_9();
+        });
+        server.restart();
+        let made = made.into_inner().expect("whole");
+        let listed = server.list("snapshot ls");
+        let state = |id: &str| {
+            let found = listed.iter().find(|snapshot| snapshot["snapshot_id"] == id);
+            found.map(|snapshot| snapshot["state"].as_str().expect("a state").to_owned())
+        };
+        for id in &made {
+            assert_eq!(state(id).as_deref(), Some("completed"), "{id} was answered");
+        }
+        acknowledged += made.len();
+        for snapshot in &listed {
+            let id = snapshot["snapshot_id"].as_str().expect("an id");
+            match state(id).as_deref() {
+                Some("completed") => {
+                    let clone = server.attached(&format!("--type gp3 --snapshot {id}"));
+                    assert!(last_number(&server, &clone) > 0, "{id}");
+                    server.evenkeel(&format!("volume detach {clone} --wait")).ok();
+                    server.evenkeel(&format!("volume rm {clone}")).ok();
+                }
+                other => assert_eq!(other, Some("error"), "{snapshot}"),
+            }
+            server.evenkeel(&format!("snapshot rm {id}")).ok();
+        }
+        assert!(server.list("snapshot unowned").is_empty());
+    }
+    assert!(acknowledged > 0, "none was made in time");
+}
+
+#[test]
+fn a_store_without_snapshots_and_what_is_not_there_are_told_apart() {
+    let server = Server::start("--store memory");
+    let volume = server.create("--size 10");
+    let refused = server.evenkeel(&format!("snapshot create {volume}"));
+    assert_eq!(refused.status.code(), Some(1), "{refused}");
+    assert!(refused.stderr.contains("serve with --store local"), "{refused}");
+    let absent = server.evenkeel("snapshot show snap-00000000000000bad");
+    assert_eq!(absent.status.code(), Some(3), "{absent}");
+    assert!(absent.stderr.contains("`evenkeel snapshot ls` lists the snapshots"), "{absent}");
+    let neither = server.evenkeel("volume create");
+    assert_eq!(neither.status.code(), Some(2), "{neither}");
+    assert!(neither.stderr.contains("--size <SIZE>"), "{neither}");
+    assert_eq!(server.evenkeel("snapshot ls -o csv").ok().lines().count(), 1);
+}
