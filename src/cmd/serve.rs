@@ -154,7 +154,9 @@ pub fn end_when_told_to_after(
     let mut first = Some(first);
     when_signalled(move |_| {
         stop::stop();
-        first.take().map(|first| first());
+        if let Some(first) = first.take() {
+            first();
+        }
         interrupted(&folders);
         false
     })
