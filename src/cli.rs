@@ -33,8 +33,8 @@ pub use calibrate::{Calibrate, CalibrateWhen};
 pub use pool::{StoreArgs, StoreVerb};
 pub use prove::Prove;
 pub use sim::{Sim, SimRun, SimSwarm, SimVerb};
-pub use store::{Bytes, LocalStore, StoreKind};
 pub use snapshot::{SnapshotArgs, SnapshotCreate, SnapshotVerb};
+pub use store::{Bytes, LocalStore, StoreKind};
 pub use top::{Top, TopSort};
 pub use volume::{
     VolumeAdopt, VolumeArgs, VolumeAttach, VolumeCreate, VolumeDetach, VolumeModify, VolumeVerb,

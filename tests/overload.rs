@@ -272,8 +272,8 @@ fn fill(client: &mut Client) -> (u64, i32) {
     panic!("the disk does not fill up")
 }
 
-/// A store, and a disk on which it is soon full. A pool has tables of its own, and room that it keeps
-/// for logs.
+/// A store, and a disk on which it is soon full. A pool has tables of its own, and room that it
+/// keeps for logs.
 const FULL_SOON: [(&str, &str); 2] = [("--store files", "size=24m"), ("--store local", "size=96m")];
 
 fn a_full_disk_is_an_error_and_no_end(io: &str) {

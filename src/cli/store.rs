@@ -36,8 +36,8 @@ pub struct LocalStore {
     pub key_file: Option<PathBuf>,
 
     /// Encrypt new volumes of the store `local`. The command wraps and unwraps their keys: it is
-    /// run by `sh` with `wrap` or `unwrap` as $1, gets hexadecimal digits on its standard input, and
-    /// answers with such on its standard output.
+    /// run by `sh` with `wrap` or `unwrap` as $1, gets hexadecimal digits on its standard input,
+    /// and answers with such on its standard output.
     #[arg(long, env = "EVENKEEL_KEY_COMMAND", value_name = "COMMAND")]
     pub key_command: Option<String>,
 }

@@ -20,8 +20,8 @@ mod progress;
 mod prove;
 pub mod serve;
 mod sim;
-mod store;
 mod snapshot;
+mod store;
 mod top;
 mod volume;
 

@@ -1,8 +1,8 @@
 //! The local store beside the file below it: the same requests on one io_uring, through the store
 //! and straight at a file of the same size, in turn; medians of the rounds, as a ratio.
 //!
-//! `cargo bench -p evenkeel-store --bench local [-- FOLDER]` writes three files of some 1.5 GiB into
-//! the folder (the system's temporary one by default), and removes them.
+//! `cargo bench -p evenkeel-store --bench local [-- FOLDER]` writes three files of some 1.5 GiB
+//! into the folder (the system's temporary one by default), and removes them.
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::random::Random;
@@ -311,10 +311,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             rates[rates.len() / 2]
         };
         let [raw, plain, encrypted] = rates.each_mut().map(median);
-        let (name, of_plain, of_encrypted) = (load.name, plain / raw, encrypted / raw);
-        println!(
-            "| {name} | {raw:.0} | {plain:.0} | {of_plain:.2} | {encrypted:.0} | {of_encrypted:.2} |"
-        );
+        let ours = |rate: f64| format!("{rate:.0} | {:.2}", rate / raw);
+        println!("| {} | {raw:.0} | {} | {} |", load.name, ours(plain), ours(encrypted));
     }
     Ok(())
 }

@@ -57,8 +57,8 @@ enum Step {
     Plain { operation: Operation, offset: u64, length: u32 },
 }
 
-/// What a store looks like to clients: whatever its blocks are, sectors of 512 bytes can be read and
-/// written.
+/// What a store looks like to clients: whatever its blocks are, sectors of 512 bytes can be read
+/// and written.
 #[must_use]
 pub fn served(inner: Geometry) -> Geometry {
     Geometry { block_bytes_min: inner.block_bytes_min.min(BLOCK_BYTES_MIN), ..inner }

@@ -3,8 +3,8 @@
 //! the same in all of them: they have the same key. Checksums are those of the encrypted bytes, and
 //! can be checked without a key.
 //!
-//! The mode is our own: the crate `xts-mode` (0.6) encrypts the units of 16 bytes one by one, so that
-//! the processor's instructions work on one unit at a time; here they get a whole block at once.
+//! The mode is our own: the crate `xts-mode` (0.6) encrypts the units of 16 bytes one by one, so
+//! that the processor works on one unit at a time; here it gets a whole block at once.
 
 use super::BLOCK_BYTES;
 use aes::cipher::{Array, BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};

@@ -1,5 +1,5 @@
-//! How data keys are kept: wrapped, in the node table, by a key that is not in the pool. That one is
-//! in a file, or with a program that wraps and unwraps (a key server, a token).
+//! How data keys are kept: wrapped, in the node table, by a key that is not in the pool. That one
+//! is in a file, or with a program that wraps and unwraps (a key server, a token).
 
 use super::crypt::{DataKey, KEY_BYTES};
 use crate::clock;

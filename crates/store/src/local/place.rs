@@ -205,8 +205,8 @@ impl Note {
     }
 }
 
-/// Overwrites the beginning of a device, where whoever looks for a file system, a partition table or
-/// a pool finds it, and its end.
+/// Overwrites the beginning of a device, where whoever looks for a file system, a partition table
+/// or a pool finds it, and its end.
 ///
 /// # Errors
 /// When it cannot be opened or written.

@@ -530,8 +530,8 @@ impl Space {
         (self.chunks() / 16).clamp(2, 32)
     }
 
-    /// Takes the free chunks that are not kept out of use, for the checkpoint that is frozen now: it
-    /// records that they are free, and nothing that follows in the log names them.
+    /// Takes the free chunks that are not kept out of use, for the checkpoint that is frozen now:
+    /// it records that they are free, and nothing that follows in the log names them.
     pub fn set_aside(&mut self) {
         let kept = self.reserve();
         while self.empty.len() > kept {
