@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! EVENKEEL_SEED=<n> cargo test -p evenkeel-store --test snapshots
-//! cargo x fuzz snapshots 10000
+//! cargo x fuzz crashes 10000
 //! ```
 
 #![allow(clippy::unwrap_used)]

@@ -161,14 +161,15 @@ fn fuzz_histories_command(root: &Path, runs: u32) -> Command {
     with_runs(root, &["-p", "evenkeel-engine", "--test", "histories"], runs)
 }
 
-/// Histories of the local store on a simulated disk whose power fails, one for each seed from 1 on.
+/// Histories of the local store on a simulated disk whose power fails, without snapshots and with
+/// them, one of each for each seed from 1 on.
 /// A failure prints the command that repeats it.
 pub fn fuzz_crashes(root: &Path, runs: u32) -> Result<(), String> {
     run::status(&mut fuzz_crashes_command(root, runs))
 }
 
 fn fuzz_crashes_command(root: &Path, runs: u32) -> Command {
-    with_runs(root, &["-p", "evenkeel-store", "--test", "crashes"], runs)
+    with_runs(root, &["-p", "evenkeel-store", "--test", "crashes", "--test", "snapshots"], runs)
 }
 
 fn with_runs(root: &Path, target: &[&str], runs: u32) -> Command {

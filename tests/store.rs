@@ -1,0 +1,218 @@
+//! The pool on the built server: rot is an error and never data, folders of files become pools,
+//! keys come and go, and what looks at a pool finds what is there.
+
+mod support;
+
+use serde_json::Value;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use support::PATIENCE;
+use support::clock::Deadline;
+use support::metrics::Metrics;
+use support::nbd::Client;
+use support::server::Server;
+
+const BLOCK: usize = 4_096;
+/// `NBD_EIO`.
+const EIO: i32 = 5;
+
+fn pool(server: &Server) -> PathBuf {
+    server.data_dir().join("pool")
+}
+
+/// What a test writes to a block: not found anywhere else by chance.
+fn pattern(volume: u64, block: u64) -> Vec<u8> {
+    let seed = (volume << 32 | block).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let word = |at: u64| seed.wrapping_mul(2 * at + 1).rotate_left(17).to_le_bytes();
+    (0..BLOCK as u64 / 8).flat_map(word).collect()
+}
+
+/// Writes so many blocks, every seventh, and flushes.
+fn fill(server: &Server, volume: &str, number: u64, blocks: u64) {
+    let mut client = Client::open(server.nbd, volume).expect("attached");
+    for block in 0..blocks {
+        let data = pattern(number, block);
+        client.write(block * 7 * BLOCK as u64, &data).expect("written");
+    }
+    client.flush().expect("flushed");
+}
+
+fn read(client: &mut Client, block: u64) -> Result<Vec<u8>, Option<i32>> {
+    client.read(block * 7 * BLOCK as u64, BLOCK as u32).map_err(|error| error.raw_os_error())
+}
+
+/// The blocks of the pool's file that hold these bytes.
+fn places_of(pool: &Path, wanted: &[Vec<u8>]) -> Vec<u64> {
+    let bytes = std::fs::read(pool).expect("the pool");
+    let place = |data: &Vec<u8>| {
+        let mut blocks = bytes.chunks(BLOCK).enumerate();
+        blocks.find(|(_, block)| block == data).map(|(at, _)| at as u64)
+    };
+    wanted.iter().map(|data| place(data).expect("it is in the pool")).collect()
+}
+
+fn flip(pool: &Path, byte: u64) {
+    let file = OpenOptions::new().read(true).write(true).open(pool).expect("the pool");
+    let mut one = [0];
+    file.read_exact_at(&mut one, byte).expect("a byte");
+    file.write_all_at(&[one[0] ^ 0x10], byte).expect("flipped");
+    file.sync_all().expect("synced");
+}
+
+fn statuses(server: &Server, volume: &str) -> String {
+    let described = server.list("volume ls");
+    let of_it = described.iter().find(|other| other["volume_id"] == volume).expect("it is listed");
+    of_it["state"].as_str().expect("a state").to_owned()
+}
+
+#[test]
+fn what_the_disk_has_changed_is_an_error_and_never_data() {
+    const BLOCKS: u64 = 40;
+    let mut server = Server::start("");
+    let (volume, other) = (server.attached("--size 1"), server.attached("--size 1"));
+    fill(&server, &volume, 1, BLOCKS);
+    fill(&server, &other, 2, BLOCKS);
+    let wanted: Vec<_> = (0..BLOCKS).map(|block| pattern(1, block)).collect();
+    let places = places_of(&pool(&server), &wanted);
+    // Beneath the running server: a byte of every fourth block, at another place of each.
+    let is_rotten = |block: u64| block.is_multiple_of(4);
+    for (block, place) in (0..).zip(&places).filter(|(block, _)| is_rotten(*block)) {
+        flip(&pool(&server), place * BLOCK as u64 + block * 101);
+    }
+    for round in 0..2 {
+        let mut client = Client::open(server.nbd, &volume).expect("attached");
+        for block in 0..BLOCKS {
+            match is_rotten(block) {
+                true => assert_eq!(read(&mut client, block), Err(Some(EIO)), "block {block}"),
+                false => assert_eq!(read(&mut client, block), Ok(pattern(1, block))),
+            }
+        }
+        let mut client = Client::open(server.nbd, &other).expect("attached");
+        for block in 0..BLOCKS {
+            assert_eq!(read(&mut client, block), Ok(pattern(2, block)));
+        }
+        let metrics = Metrics::of(&server);
+        assert_eq!(metrics.sum("io_errors_total", &[&volume, "rotten"]), BLOCKS as f64 / 4.0);
+        assert_eq!(metrics.sum("io_errors_total", &[&other, "rotten"]), 0.0);
+        if round == 0 {
+            let logged = server.stop();
+            assert!(logged.contains(&volume), "{logged}");
+            server.restart();
+        }
+    }
+    server.stop();
+    let found = server.evenkeel("store check --data").fails_with(1);
+    assert_eq!(found.matches("problem: ").count() as u64, BLOCKS / 4, "{found}");
+    assert!(found.contains(&volume) && !found.contains(&other), "{found}");
+    // What is written anew is well.
+    server.restart();
+    fill(&server, &volume, 3, BLOCKS);
+    let mut client = Client::open(server.nbd, &volume).expect("attached");
+    for block in 0..BLOCKS {
+        assert_eq!(read(&mut client, block), Ok(pattern(3, block)));
+    }
+    drop(client);
+    server.stop();
+    let found = server.evenkeel("store check --data").ok();
+    assert!(found.contains("no problems"), "{found}");
+}
+
+#[test]
+fn a_server_starts_on_its_own_pool_only() {
+    let mut server = Server::start("");
+    let volume = server.attached("--size 1");
+    fill(&server, &volume, 1, 4);
+    server.stop();
+    let serve = "serve --listen 127.0.0.1:0 --nbd-listen 127.0.0.1:0 --calibrate never";
+    let aside = server.folder().join("aside");
+    std::fs::rename(pool(&server), &aside).expect("moved");
+    let refused = server.evenkeel(serve).fails_with(1);
+    assert!(refused.contains("is missing") && refused.contains("--pool"), "{refused}");
+    assert!(!pool(&server).exists(), "a pool was made up for");
+    File::create(pool(&server)).and_then(|file| file.set_len(1 << 30)).expect("zeroes");
+    let refused = server.evenkeel(serve).fails_with(1);
+    assert!(refused.contains("is empty"), "{refused}");
+    std::fs::remove_file(pool(&server)).expect("removed");
+    // Where it is now is remembered.
+    server.option(&format!("--pool {}", aside.display()));
+    server.restart();
+    server.stop();
+    server.restart();
+    let mut client = Client::open(server.nbd, &volume).expect("attached");
+    assert_eq!(read(&mut client, 3), Ok(pattern(1, 3)));
+}
+
+#[test]
+fn a_folder_of_files_becomes_a_pool() {
+    let mut server = Server::start("--store files");
+    let volumes: Vec<String> = (0..3).map(|_| server.attached("--size 1")).collect();
+    for (number, volume) in (1..).zip(&volumes) {
+        fill(&server, volume, number, 30);
+    }
+    server.stop();
+    let told = server.evenkeel("store migrate").ok();
+    assert!(told.contains("3 volumes are in the pool"), "{told}");
+    assert!(
+        server.data_dir().join("volumes.migrated").join(format!("{}.raw", volumes[0])).exists()
+    );
+    server.set_option("--store", "local");
+    server.restart();
+    for (number, volume) in (1..).zip(&volumes) {
+        let mut client = Client::open(server.nbd, volume).expect("attached");
+        for block in 0..30 {
+            assert_eq!(read(&mut client, block), Ok(pattern(number, block)));
+        }
+        assert_eq!(client.read(BLOCK as u64, BLOCK as u32).expect("a hole"), [0; BLOCK]);
+    }
+    server.stop();
+    server.evenkeel("store check --data").ok();
+    let again = server.evenkeel("store migrate").fails_with(1);
+    assert!(again.contains("local"), "{again}");
+}
+
+#[test]
+fn volumes_are_encrypted_while_there_is_a_key() {
+    let mut server = Server::start("");
+    let plain = server.attached("--size 1");
+    fill(&server, &plain, 1, 10);
+    server.stop();
+    let key = server.folder().join("key");
+    std::fs::write(&key, "5a".repeat(32)).expect("a key");
+    let restart = "serve --listen 127.0.0.1:0 --nbd-listen 127.0.0.1:0 --calibrate never";
+    std::fs::set_permissions(&key, PermissionsExt::from_mode(0o644)).expect("open to all");
+    let refused = server.evenkeel(&format!("{restart} --key-file {}", key.display())).fails_with(1);
+    assert!(refused.contains("chmod 600"), "{refused}");
+    std::fs::set_permissions(&key, PermissionsExt::from_mode(0o600)).expect("ours alone");
+
+    server.option(&format!("--key-file {}", key.display()));
+    server.restart();
+    let secret = server.attached("--size 1");
+    fill(&server, &secret, 2, 10);
+    let mut client = Client::open(server.nbd, &secret).expect("attached");
+    assert_eq!(read(&mut client, 9), Ok(pattern(2, 9)));
+    drop(client);
+    let shown = server.list("store inspect");
+    let encrypted =
+        |id: &str| shown.iter().find(|item| item["id"] == *id).map(|it| &it["encrypted"]);
+    assert_eq!(encrypted(&plain), Some(&Value::Bool(false)));
+    assert_eq!(encrypted(&secret), Some(&Value::Bool(true)));
+    server.stop();
+    let bytes = std::fs::read(pool(&server)).expect("the pool");
+    let is_there = |data: &[u8]| bytes.chunks(BLOCK).any(|block| block == data);
+    assert!(is_there(&pattern(1, 5)) && !is_there(&pattern(2, 5)));
+
+    // Another key is no key of this volume; the one beside it is served.
+    std::fs::write(&key, "5b".repeat(32)).expect("another key");
+    server.restart();
+    assert_eq!(statuses(&server, &secret), "error");
+    let mut client = Client::open(server.nbd, &plain).expect("attached");
+    assert_eq!(read(&mut client, 9), Ok(pattern(1, 9)));
+    drop(client);
+    server.stop();
+    std::fs::write(&key, "5a".repeat(32)).expect("the key");
+    server.restart();
+    Deadline::after(PATIENCE).ask("the volume", || statuses(&server, &secret) == "in-use");
+    let mut client = Client::open(server.nbd, &secret).expect("attached");
+    assert_eq!(read(&mut client, 9), Ok(pattern(2, 9)));
+}
