@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 /// Bytes of a chunk.
 pub const CHUNK_BYTES: u64 = CHUNK_BLOCKS as u64 * BLOCK_BYTES as u64;
 /// Volumes and snapshots that a pool may have: one for so many bytes, within bounds.
-const NODE_BYTES: u64 = 16 << 20;
+const NODE_BYTES: u64 = 4 << 20;
 const NODES_MIN: u64 = 4_096;
 const NODES_MAX: u64 = 131_072;
 /// A pool in a file is made longer by so many chunks.
@@ -333,7 +333,7 @@ impl LocalPool {
         };
         let doing = || format!("make {id}");
         let made = state.make_node(node, key).map_err(self.io(doing()))?;
-        made.map(drop).ok_or_else(|| self.io(doing())(io::ErrorKind::StorageFull.into()))
+        made.map(drop).ok_or_else(|| self.io(doing())(state.table_is_full()))
     }
 
     /// Opens the volume of a node that is noted as open already. Without a cipher its data is not

@@ -115,7 +115,7 @@ impl LocalPool {
             };
             let key = state.key_of(volume).to_vec();
             let number = state.make_node(snapshot, &key).map_err(self.io(doing()))?;
-            (volume, number.ok_or_else(|| self.io(doing())(io::ErrorKind::StorageFull.into()))?)
+            (volume, number.ok_or_else(|| self.io(doing())(state.table_is_full()))?)
         };
         self.shared.mail().waiting.insert(number, (volume, sender));
         let is_open = self.shared.open().contains(&volume);

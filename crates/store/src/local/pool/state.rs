@@ -128,6 +128,13 @@ impl State {
         Ok(Some(number))
     }
 
+    /// Why there can be no more nodes.
+    pub fn table_is_full(&self) -> io::Error {
+        let nodes = self.superblock.node_sectors - 1;
+        let text = format!("it has room for {nodes} volumes and snapshots, and all of it is taken");
+        io::Error::new(io::ErrorKind::StorageFull, text)
+    }
+
     /// Notes what nodes are, durably.
     pub fn write_nodes(&mut self, nodes: impl IntoIterator<Item = (u32, Node)>) -> io::Result<()> {
         let nodes: Vec<(u32, Node)> = nodes.into_iter().collect();
