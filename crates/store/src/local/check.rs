@@ -246,8 +246,7 @@ impl Checker<'_> {
         }
         let identity = Identity { node: number, generation: node.generation };
         let copies = self.read(node.home * CHUNK_BLOCKS, 2)?;
-        let anchors = copies.chunks(BLOCK_BYTES).filter_map(|copy| Anchor::decode(copy, identity));
-        let anchor = anchors.max_by_key(|anchor| anchor.checkpoint);
+        let anchor = Anchor::newest(&copies, identity);
         if anchor.is_none() {
             self.problem(format!("neither copy of the anchor of {name} is as it was written"));
         }

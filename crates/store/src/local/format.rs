@@ -416,6 +416,13 @@ impl Anchor {
         bytes
     }
 
+    /// The newest of the copies in a volume's first blocks; `None` if none is as it was written.
+    #[must_use]
+    pub fn newest(copies: &[u8], identity: Identity) -> Option<Self> {
+        let anchors = copies.chunks(BLOCK_BYTES).filter_map(|copy| Self::decode(copy, identity));
+        anchors.max_by_key(|anchor| anchor.checkpoint)
+    }
+
     /// The anchor of a block, if it is one of this volume's.
     #[must_use]
     pub fn decode(bytes: &[u8], identity: Identity) -> Option<Self> {

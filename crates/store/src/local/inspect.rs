@@ -138,9 +138,7 @@ fn data_of(device: &dyn Device, number: u32, node: &Node) -> std::io::Result<Opt
     let mut copies = vec![0; 2 * BLOCK_BYTES];
     device.read(u64::from(node.home * CHUNK_BLOCKS) * BLOCK_BYTES as u64, &mut copies)?;
     let identity = Identity { node: number, generation: node.generation };
-    let anchors = copies.chunks(BLOCK_BYTES).filter_map(|copy| Anchor::decode(copy, identity));
-    let newest = anchors.max_by_key(|anchor| anchor.checkpoint);
-    Ok(newest.map(|anchor| bytes(anchor.data_blocks)))
+    Ok(Anchor::newest(&copies, identity).map(|anchor| bytes(anchor.data_blocks)))
 }
 
 #[cfg(test)]

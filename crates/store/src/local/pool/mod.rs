@@ -302,8 +302,7 @@ impl LocalPool {
 
     /// A volume that is there.
     fn find(&self, state: &State, id: VolumeId) -> Result<(u32, Node), StoreError> {
-        let number = state.volumes.get(&id).copied();
-        match number.and_then(|number| Some((number, *state.all.get(&number)?))) {
+        match state.volume(id) {
             Some((number, node)) if node.kind == NodeKind::Volume => Ok((number, node)),
             _ => {
                 let path = Some(self.shared.device.path().to_owned());
@@ -469,11 +468,7 @@ impl Pool for LocalPool {
     }
 
     fn create(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
-        let present = {
-            let state = self.state();
-            let number = state.volumes.get(&id).copied();
-            number.and_then(|number| Some((number, *state.all.get(&number)?)))
-        };
+        let present = self.state().volume(id);
         match present {
             Some((number, node)) if node.kind == NodeKind::Deleting => {
                 self.finish_deletion(number, node)?;
@@ -522,9 +517,7 @@ impl Pool for LocalPool {
     fn delete(&self, id: VolumeId) -> Result<(), StoreError> {
         let (number, node) = {
             let mut state = self.state();
-            let number = state.volumes.get(&id).copied();
-            let found = number.and_then(|number| Some((number, *state.all.get(&number)?)));
-            let Some((number, node)) = found else { return Ok(()) };
+            let Some((number, node)) = state.volume(id) else { return Ok(()) };
             if self.shared.open().contains(&number) {
                 return Err(StoreError::Open { id });
             }

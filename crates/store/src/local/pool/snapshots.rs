@@ -134,8 +134,7 @@ impl LocalPool {
     pub fn delete_snapshot(&self, id: SnapshotId) -> Result<(), StoreError> {
         let volume = {
             let mut state = self.state();
-            let Some(&number) = state.snapshots.get(&id) else { return Ok(()) };
-            let Some(&node) = state.all.get(&number) else { return Ok(()) };
+            let Some((number, node)) = state.snapshot(id) else { return Ok(()) };
             let deleted = Node { kind: NodeKind::SnapshotDeleted, ..node };
             let written = state.write_nodes([(number, deleted)]);
             written.map_err(self.io(format!("delete {id}")))?;
@@ -194,9 +193,7 @@ impl LocalPool {
         state: &super::state::State,
         id: SnapshotId,
     ) -> Result<(u32, Node), StoreError> {
-        let number = state.snapshots.get(&id).copied();
-        let node = number.and_then(|number| Some((number, *state.all.get(&number)?)));
-        match node {
+        match state.snapshot(id) {
             Some((_, node)) if node.kind != NodeKind::Snapshot => {
                 Err(StoreError::Unready { what: id.to_string() })
             }

@@ -110,6 +110,18 @@ impl State {
         }
     }
 
+    /// The node of a volume, also of one that is being deleted.
+    pub fn volume(&self, id: VolumeId) -> Option<(u32, Node)> {
+        let number = *self.volumes.get(&id)?;
+        Some((number, *self.all.get(&number)?))
+    }
+
+    /// The node of a snapshot, also of one that is being made.
+    pub fn snapshot(&self, id: SnapshotId) -> Option<(u32, Node)> {
+        let number = *self.snapshots.get(&id)?;
+        Some((number, *self.all.get(&number)?))
+    }
+
     /// The wrapped key of a node's data.
     pub fn key_of(&self, number: u32) -> &[u8] {
         self.nodes.get(number as usize).map_or(&[], decode_key)

@@ -12,19 +12,15 @@ impl LocalPool {
     /// since: its node stays as long as the volume does.
     fn is_made_of(&self, id: VolumeId, size: ByteCount, of: SnapshotId) -> bool {
         let state = self.state();
-        let volume = state.volumes.get(&id).and_then(|number| state.all.get(number));
-        let parent = |volume| state.all.get(volume);
-        volume.is_some_and(|volume| {
+        state.volume(id).is_some_and(|(_, volume)| {
             volume.kind == NodeKind::Volume
                 && volume.size == size.0
-                && parent(&volume.parent).is_some_and(|snapshot| snapshot.id == of.bits())
+                && state.all.get(&volume.parent).is_some_and(|snapshot| snapshot.id == of.bits())
         })
     }
 
     fn is_being_deleted(&self, id: VolumeId) -> bool {
-        let state = self.state();
-        let volume = state.volumes.get(&id).and_then(|number| state.all.get(number));
-        volume.is_some_and(|volume| volume.kind == NodeKind::Deleting)
+        self.state().volume(id).is_some_and(|(_, volume)| volume.kind == NodeKind::Deleting)
     }
 }
 
@@ -43,7 +39,7 @@ impl Snapshots for LocalPool {
 
     fn volume_of(&self, id: SnapshotId) -> Option<VolumeId> {
         let state = self.state();
-        let snapshot = state.all.get(state.snapshots.get(&id)?)?;
+        let (_, snapshot) = state.snapshot(id)?;
         let volume = state.all.get(&snapshot.parent)?;
         (volume.kind == NodeKind::Volume).then_some(VolumeId::from_bits(volume.id))
     }

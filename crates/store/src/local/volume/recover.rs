@@ -130,9 +130,7 @@ impl Volume {
         };
         let mut copies = vec![0; 2 * BLOCK_BYTES];
         device.read(offset(home * CHUNK_BLOCKS), &mut copies).map_err(failed("read the anchor"))?;
-        let anchors = copies.chunks(BLOCK_BYTES).filter_map(|copy| Anchor::decode(copy, identity));
-        let anchor =
-            anchors.max_by_key(|anchor| anchor.checkpoint).ok_or_else(|| rotten("the anchor"))?;
+        let anchor = Anchor::newest(&copies, identity).ok_or_else(|| rotten("the anchor"))?;
         let (blocks, tail) = read_log(device.as_ref(), &anchor)
             .map_err(failed("read the log"))?
             .ok_or_else(|| rotten("the log"))?;
