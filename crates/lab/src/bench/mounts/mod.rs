@@ -619,7 +619,10 @@ mod tests {
             servers::private_folder(made).unwrap();
         }
         let program = folder.join("postgres");
-        fs::copy("/bin/sleep", &program).unwrap();
+        // By another process: one that a test forks beside it would keep a copy that this process
+        // writes open until it runs its own program, and a file open for writing is not run.
+        let copied = std::process::Command::new("cp").arg("/bin/sleep").arg(&program).status();
+        assert!(copied.unwrap().success(), "cp /bin/sleep");
         let mut server = std::process::Command::new(program);
         let server = server.arg("1000").current_dir(&served);
         let mut server = Guarded::spawn(server, "coreutils").unwrap();
