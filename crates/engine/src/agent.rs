@@ -610,7 +610,9 @@ fn failed(error: StoreError) -> Failed {
     let kind = match &error {
         error if error.is_no_space() => FailedKind::NoSpace,
         StoreError::Size { .. } | StoreError::Replaced { .. } => FailedKind::Refused,
-        StoreError::Exists { .. } | StoreError::Unready { .. } => FailedKind::Refused,
+        StoreError::Unit { .. } | StoreError::Exists { .. } | StoreError::Unready { .. } => {
+            FailedKind::Refused
+        }
         StoreError::NoSnapshot { .. } => FailedKind::NotFound,
         StoreError::Unfinished { .. } => FailedKind::Unanswered,
         error if error.is_damage() => FailedKind::Damaged,
@@ -665,6 +667,18 @@ impl Agent for EngineAgent {
                 Ok(snapshots) => return Reply::Snapshots(snapshots),
                 Err(failed) => Err(failed),
             },
+            Command::SnapshotSet(set) => self.snapshot_set(&set),
+            Command::SnapshotUnits(wanted) => match self.snapshot_units(wanted) {
+                Ok(units) => return Reply::Units(units),
+                Err(failed) => Err(failed),
+            },
+            Command::ReadSnapshot(id, unit) => match self.read_snapshot(id, unit) {
+                Ok(unit) => return Reply::Unit(unit),
+                Err(failed) => Err(failed),
+            },
+            Command::StartSnapshot(id, size, parent) => self.start_snapshot(id, size, parent),
+            Command::PutSnapshot(id, unit, bytes) => self.put_snapshot(id, unit, &bytes),
+            Command::CompleteSnapshot(id) => self.complete_snapshot(id),
         };
         result.map_or_else(Reply::Failed, |()| Reply::Done)
     }

@@ -302,6 +302,13 @@ pub enum StoreError {
         /// The snapshot.
         id: SnapshotId,
     },
+    /// A unit of a snapshot that it does not have, or bytes that are not as many as the unit has.
+    Unit {
+        /// The snapshot.
+        id: SnapshotId,
+        /// What is wrong with what.
+        why: String,
+    },
     /// The volume is encrypted, and its key cannot be had.
     Locked {
         /// The volume or the snapshot.
@@ -437,6 +444,7 @@ impl fmt::Display for StoreError {
             Self::Exists { what } => write!(f, "there is {what} already; choose another id"),
             Self::Unready { what } => write!(f, "{what} is still being made; try again"),
             Self::NoSnapshot { id } => write!(f, "the store holds no snapshot {id}"),
+            Self::Unit { id, why } => write!(f, "{id}: {why}"),
             Self::Locked { id, why } => {
                 write!(f, "volume {id} is encrypted, and its key cannot be had: {why}")
             }

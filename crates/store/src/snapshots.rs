@@ -5,6 +5,18 @@ use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
 use std::sync::mpsc::Receiver;
 
+/// Bytes of a unit, in which snapshots are read, compared and filled.
+pub const UNIT_BYTES: u64 = 512 << 10;
+
+/// Some units of a snapshot, in their order.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Units {
+    /// Their numbers: unit 0 begins at byte 0.
+    pub units: Vec<u64>,
+    /// Where to go on, if there may be more.
+    pub next: Option<u64>,
+}
+
 /// A snapshot as the store has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SnapshotInfo {
@@ -43,14 +55,14 @@ pub trait Snapshots: Send + Sync {
     /// When there is no such volume, the id is taken, there is no room, or the store below fails.
     fn begin(&self, of: VolumeId, id: SnapshotId) -> Result<Making, StoreError>;
 
-    /// Deletes a snapshot, also one that is being made. Done, and durably so, if there is none.
+    /// Deletes a snapshot, also one that is being made or filled. Done, and durably so, if there is none.
     /// Volumes that were made of it keep what they have.
     ///
     /// # Errors
     /// When the store below fails.
     fn delete(&self, id: SnapshotId) -> Result<(), StoreError>;
 
-    /// All snapshots, in the order of their ids.
+    /// All snapshots, also those that are being filled, in the order of their ids.
     fn list(&self) -> Vec<SnapshotInfo>;
 
     /// The volume that a snapshot was made of, if both are there.
@@ -71,4 +83,55 @@ pub trait Snapshots: Send + Sync {
 
     /// Open volumes of which something is wanted: their stores are to attend.
     fn waiting(&self) -> Vec<VolumeId>;
+
+    /// Up to `max` units from `first` on that differ from those of an older snapshot; without one,
+    /// those that have data. Of snapshots of different lineages, more units may be told than
+    /// differ.
+    ///
+    /// # Errors
+    /// When one is missing ([`StoreError::NoSnapshot`]) or being made ([`StoreError::Unready`]),
+    /// what is on the device has rotted, or the store below fails.
+    fn units(
+        &self,
+        id: SnapshotId,
+        older: Option<SnapshotId>,
+        first: u64,
+        max: usize,
+    ) -> Result<Units, StoreError>;
+
+    /// Reads a unit: [`UNIT_BYTES`], zeroes where nothing was written and behind the end. `None` if
+    /// it has no data at all.
+    ///
+    /// # Errors
+    /// As [`Snapshots::units`].
+    fn read(&self, id: SnapshotId, unit: u64) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// Begins a snapshot of `size` bytes that is not made of a volume but filled unit by unit; what
+    /// is not filled is as in `parent`, which is no larger, or a hole. It is encrypted if the
+    /// parent is; without one, if new volumes are. Done if it has begun already, with this size.
+    ///
+    /// # Errors
+    /// When the id is taken ([`StoreError::Exists`]), the parent is missing or being made, the size
+    /// is less than its ([`StoreError::Size`]), or the store below fails.
+    fn start(
+        &self,
+        id: SnapshotId,
+        size: ByteCount,
+        parent: Option<SnapshotId>,
+    ) -> Result<(), StoreError>;
+
+    /// Fills a unit of a snapshot that was begun with [`Snapshots::start`]; it survives a crash
+    /// when this returns. `bytes` are [`UNIT_BYTES`], or fewer at the snapshot's end.
+    ///
+    /// # Errors
+    /// When no such snapshot is being filled ([`StoreError::NoSnapshot`]), the unit is beyond its
+    /// end or of another length, there is no room, or the store below fails.
+    fn put(&self, id: SnapshotId, unit: u64, bytes: &[u8]) -> Result<(), StoreError>;
+
+    /// Ends the filling: from now on it is a snapshot like others, which survives a crash. Done if
+    /// it is one already.
+    ///
+    /// # Errors
+    /// When there is no such snapshot, or the store below fails.
+    fn complete(&self, id: SnapshotId) -> Result<(), StoreError>;
 }

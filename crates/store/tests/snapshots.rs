@@ -15,10 +15,11 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_store::buffer::Buffer;
 use evenkeel_store::disk::{Disk, DiskDone};
 use evenkeel_store::local::check::check;
-use evenkeel_store::local::pool::snapshots::CHANGED_BLOCKS;
+use evenkeel_store::local::pool::snapshots::UNIT_BLOCKS;
 use evenkeel_store::local::pool::{Layout, LocalPool};
 use evenkeel_store::local::simulated::{SimulatedDevice, SimulatedQueue};
 use evenkeel_store::local::volume::Bounds;
+use evenkeel_store::snapshots::Units;
 use evenkeel_store::{Completion, Pool, Store, StoreError, Submission};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -407,7 +408,7 @@ impl World {
         let (mut told, mut from) = (BTreeSet::new(), Some(0));
         while let Some(next) = from {
             match second.changed(Some(&mut first), next, 3) {
-                Ok((units, more)) => {
+                Ok(Units { units, next: more }) => {
                     told.extend(units);
                     from = more;
                 }
@@ -422,13 +423,13 @@ impl World {
         for &block in &blocks {
             if block < newer.size.0 / BLOCK
                 && of(older, block) != of(newer, block)
-                && !told.contains(&(block / CHANGED_BLOCKS))
+                && !told.contains(&(block / UNIT_BLOCKS))
             {
                 let (a, b) = (older.id, newer.id);
                 self.fail(&format!("block {block} differs from {a} to {b}, and is not told"));
             }
         }
-        let touched: BTreeSet<u64> = blocks.iter().map(|block| block / CHANGED_BLOCKS).collect();
+        let touched: BTreeSet<u64> = blocks.iter().map(|block| block / UNIT_BLOCKS).collect();
         if let Some(unit) = told.iter().find(|unit| !touched.contains(unit)) {
             self.fail(&format!("unit {unit} never held anything, and is told as changed"));
         }

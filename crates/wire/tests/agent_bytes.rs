@@ -15,9 +15,9 @@ use evenkeel_core::qos::sharing::{
 use evenkeel_core::time::Duration;
 use evenkeel_core::units::ByteCount;
 use evenkeel_wire::agent::{
-    Attachment, Capacity, Command, CreditReport, Failed, FailedKind, HEAD_BYTES, HostAddress,
-    HostReport, HostState, IoErrors, Malformed, Measured, Problem, Reply, Report, Space,
-    StoredSnapshot, VolumeReport, VolumeState,
+    Attachment, Bytes, Capacity, Command, CreditReport, Failed, FailedKind, HEAD_BYTES,
+    HostAddress, HostReport, HostState, IoErrors, Malformed, Measured, Problem, Reply, Report,
+    Space, StoredSnapshot, Units, UnitsWanted, VolumeReport, VolumeState,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -29,6 +29,10 @@ fn volume_id() -> impl Strategy<Value = VolumeId> + Clone {
 
 fn snapshot_id() -> impl Strategy<Value = SnapshotId> + Clone {
     any::<u128>().prop_map(SnapshotId::from_bits)
+}
+
+fn payload() -> impl Strategy<Value = Bytes> {
+    vec(any::<u8>(), 0..40).prop_map(Bytes)
 }
 
 fn stored_snapshot() -> impl Strategy<Value = StoredSnapshot> {
@@ -151,6 +155,16 @@ fn command() -> impl Strategy<Value = Command> {
         (volume(), snapshot_id()).prop_map(|(volume, of)| Command::CreateFrom(volume, of)),
         (volume_id(), snapshot_id()).prop_map(|(of, id)| Command::Snapshot(of, id)),
         snapshot_id().prop_map(Command::DeleteSnapshot),
+        vec((volume_id(), snapshot_id()), 0..4).prop_map(Command::SnapshotSet),
+        (snapshot_id(), option::of(snapshot_id()), any::<u64>(), any::<u32>()).prop_map(
+            |(id, older, first, max)| Command::SnapshotUnits(UnitsWanted { id, older, first, max })
+        ),
+        (snapshot_id(), any::<u64>()).prop_map(|(id, unit)| Command::ReadSnapshot(id, unit)),
+        (snapshot_id(), any::<u64>(), option::of(snapshot_id()))
+            .prop_map(|(id, size, parent)| { Command::StartSnapshot(id, ByteCount(size), parent) }),
+        (snapshot_id(), any::<u64>(), payload())
+            .prop_map(|(id, unit, bytes)| Command::PutSnapshot(id, unit, bytes)),
+        snapshot_id().prop_map(Command::CompleteSnapshot),
         prop::sample::select(vec![
             Command::Report,
             Command::Balances,
@@ -277,6 +291,9 @@ fn reply() -> impl Strategy<Value = Reply> {
         option::of(space).prop_map(Reply::Space),
         capacity().prop_map(Reply::Capacity),
         vec(stored_snapshot(), 0..4).prop_map(Reply::Snapshots),
+        (vec(any::<u64>(), 0..4), option::of(any::<u64>()))
+            .prop_map(|(units, next)| Reply::Units(Units { units, next })),
+        option::of(payload()).prop_map(Reply::Unit),
         failed,
     ]
 }

@@ -18,9 +18,9 @@ use evenkeel_core::qos::sharing::{
 use evenkeel_core::time::Duration;
 use evenkeel_core::units::ByteCount;
 use evenkeel_wire::agent::{
-    Attachment, Capacity, Command, CreditReport, Failed, FailedKind, HEAD_BYTES, HostAddress,
-    HostReport, HostState, IoErrors, Measured, Problem, Reply, Report, Space, StoredSnapshot,
-    VolumeReport, VolumeState, frame_bytes,
+    Attachment, Bytes, Capacity, Command, CreditReport, Failed, FailedKind, HEAD_BYTES,
+    HostAddress, HostReport, HostState, IoErrors, Measured, Problem, Reply, Report, Space,
+    StoredSnapshot, Units, UnitsWanted, VolumeReport, VolumeState, frame_bytes,
 };
 
 const GOLDEN: &str = include_str!("agent_golden.txt");
@@ -28,6 +28,7 @@ const GOLDEN: &str = include_str!("agent_golden.txt");
 const VOLUME: VolumeId = VolumeId::from_bits(0x0_1234_5678_9abc_def0);
 const HOST: InstanceId = InstanceId::from_bits(0xf_0000_0000_0000_0001);
 const SNAPSHOT: SnapshotId = SnapshotId::from_bits(0xa_0000_0000_0000_0002);
+const WANTED: UnitsWanted = UnitsWanted { id: SNAPSHOT, older: None, first: 7, max: 100 };
 const BALANCES: Balances = Balances { operations: Some(5_400_000), bytes: None };
 const UNLEASED: Balances = Balances { operations: Some(5_372_850), bytes: Some(1) };
 const EXCEEDED: Exceeded = Exceeded {
@@ -189,6 +190,14 @@ fn commands() -> Vec<(&'static str, Command)> {
         ("snapshot", Command::Snapshot(VOLUME, SNAPSHOT)),
         ("delete snapshot", Command::DeleteSnapshot(SNAPSHOT)),
         ("snapshots", Command::Snapshots),
+        ("snapshot set", Command::SnapshotSet(vec![(VOLUME, SNAPSHOT)])),
+        ("units", Command::SnapshotUnits(WANTED)),
+        ("changed units", Command::SnapshotUnits(UnitsWanted { older: Some(SNAPSHOT), ..WANTED })),
+        ("read", Command::ReadSnapshot(SNAPSHOT, 7)),
+        ("start", Command::StartSnapshot(SNAPSHOT, ByteCount(100 << 30), None)),
+        ("start of another", Command::StartSnapshot(SNAPSHOT, ByteCount(1), Some(SNAPSHOT))),
+        ("put", Command::PutSnapshot(SNAPSHOT, 7, Bytes(vec![1, 2, 3]))),
+        ("complete", Command::CompleteSnapshot(SNAPSHOT)),
     ]
 }
 
@@ -220,6 +229,10 @@ fn replies() -> Vec<(&'static str, Reply)> {
         failed("down", Down),
         failed("unsupported", Unsupported),
         ("the snapshots", Reply::Snapshots(snapshots())),
+        ("the units", Reply::Units(Units { units: vec![0, 7], next: Some(8) })),
+        ("the last units", Reply::Units(Units::default())),
+        ("a unit", Reply::Unit(Some(Bytes(vec![1, 2, 3])))),
+        ("a hole", Reply::Unit(None)),
     ]
 }
 
@@ -286,7 +299,7 @@ fn what_is_wrong_is_named_with_its_field_and_offset() {
         (change(&delete, 0, b'X'), "field magic at byte 0: these bytes are no agent message"),
         (
             change(&delete, 5, 1),
-            "field version at byte 4: version 1 is unknown, 3 is spoken here; update one side",
+            "field version at byte 4: version 1 is unknown, 4 is spoken here; update one side",
         ),
         (change(&delete, 6, 0x7f), "field kind at byte 6: kind 127 is unknown"),
         (change(&delete, 7, 1), "field reserved at byte 7: the value is out of range"),

@@ -5,14 +5,55 @@
 //! from another core, its store attends, too.
 
 use super::{EngineAgent, failed};
+use crate::clock::Clock;
 use crate::reactor::Message;
+use crate::turns::VolumeTurn;
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
 use evenkeel_store::StoreError;
 use evenkeel_store::snapshots::{SnapshotInfo, Snapshots};
-use evenkeel_wire::agent::{Failed, FailedKind, StoredSnapshot};
-use std::sync::mpsc::RecvTimeoutError;
+use evenkeel_wire::agent::{Bytes, Failed, FailedKind, StoredSnapshot, Units, UnitsWanted};
+use std::collections::BTreeSet;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use tracing::warn;
+
+/// Volumes that tell nobody what their stores finish, until this is dropped.
+struct HeldVolumes<'a> {
+    agent: &'a EngineAgent,
+    homes: &'a [(VolumeId, u16)],
+}
+
+impl<'a> HeldVolumes<'a> {
+    fn hold(agent: &'a EngineAgent, homes: &'a [(VolumeId, u16)]) -> Result<Self, Failed> {
+        let held = Self { agent, homes };
+        for (id, home) in homes {
+            agent.ask(*home, |ack| Message::Hold(*id, true, ack)).map(|_: bool| ())?;
+        }
+        Ok(held)
+    }
+}
+
+impl Drop for HeldVolumes<'_> {
+    fn drop(&mut self) {
+        for (id, home) in self.homes {
+            // Whatever a core does at the moment, it reads this behind the call to hold.
+            let _: Receiver<bool> = self.agent.post(*home, |ack| Message::Hold(*id, false, ack));
+        }
+    }
+}
+
+fn not_made(of: VolumeId, id: SnapshotId) -> Failed {
+    let message = format!(
+        "{id} could not be made durable: the device failed, or {of} was closed; see the log"
+    );
+    Failed { kind: FailedKind::Internal, message }
+}
+
+/// The most units that are told at once.
+const UNITS_MAX: u32 = 10_000;
+
+// Both sides mean the same units.
+const _: () = assert!(evenkeel_store::snapshots::UNIT_BYTES == evenkeel_wire::agent::UNIT_BYTES);
 
 impl EngineAgent {
     /// The store's snapshots, or the refusal of a store that has none.
@@ -42,15 +83,70 @@ impl EngineAgent {
             Ok(false) | Err(RecvTimeoutError::Disconnected) => {
                 // Nothing is left of it, also if it is found to be durable after all.
                 snapshots.delete(id).map_err(failed)?;
-                Err(Failed {
-                    kind: FailedKind::Internal,
-                    message: format!(
-                        "{id} could not be made durable: the device failed, or {of} was closed; \
-                         see the log"
-                    ),
-                })
+                Err(not_made(of, id))
             }
         }
+    }
+
+    /// Makes snapshots of several volumes at one moment, and returns when they survive a crash.
+    ///
+    /// From before the first is begun until the last is made, no request of these volumes is
+    /// answered. So a write that began after the answer to another was held by every client until
+    /// all were made, or the other was answered before the first was begun and is in all of them.
+    pub(super) fn snapshot_set(&self, set: &[(VolumeId, SnapshotId)]) -> Result<(), Failed> {
+        let snapshots = self.snapshots()?;
+        let volumes: BTreeSet<VolumeId> = set.iter().map(|(of, _)| *of).collect();
+        if volumes.len() != set.len() {
+            let message = "a volume is named more than once; name each one once".to_owned();
+            return Err(Failed { kind: FailedKind::Refused, message });
+        }
+        // In the order of their ids, so that two sets do not wait for each other.
+        let _turns: Vec<VolumeTurn<'_>> = volumes.iter().map(|of| self.turns.take(*of)).collect();
+        volumes.iter().try_for_each(|of| self.hear_of(*of))?;
+        let made = {
+            // None of them goes to another core meanwhile.
+            let _guard = self.placement();
+            let homes: Vec<(VolumeId, u16)> = volumes
+                .iter()
+                .filter_map(|of| Some((*of, self.directory.get(*of)?.home)))
+                .collect();
+            let _held = HeldVolumes::hold(self, &homes)?;
+            self.make_all(snapshots, set, &homes)
+        };
+        made.or_else(|failed| {
+            for (_, id) in set {
+                snapshots.delete(*id).map_err(super::failed)?;
+            }
+            Err(failed)
+        })
+    }
+
+    /// Begins all of a set, and waits for each.
+    fn make_all(
+        &self,
+        snapshots: &dyn Snapshots,
+        set: &[(VolumeId, SnapshotId)],
+        homes: &[(VolumeId, u16)],
+    ) -> Result<(), Failed> {
+        let mut making = Vec::new();
+        for (of, id) in set {
+            making.push((*of, *id, snapshots.begin(*of, *id).map_err(failed)?));
+        }
+        for (id, home) in homes {
+            self.ask(*home, |ack| Message::Attend(*id, ack)).map(|_: bool| ())?;
+        }
+        let clock = Clock::new();
+        let began = clock.now();
+        for (of, id, making) in making {
+            let gone = std::time::Duration::from_nanos(clock.now().since(began).ns);
+            let left = self.answer_max.saturating_sub(gone);
+            match making.made.recv_timeout(left) {
+                Ok(true) => {}
+                Err(RecvTimeoutError::Timeout) => return Err(self.no_answer()),
+                Ok(false) | Err(RecvTimeoutError::Disconnected) => return Err(not_made(of, id)),
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn delete_snapshot(&self, id: SnapshotId) -> Result<(), Failed> {
@@ -86,6 +182,39 @@ impl EngineAgent {
             },
             error => failed(error),
         })
+    }
+
+    pub(super) fn snapshot_units(&self, wanted: UnitsWanted) -> Result<Units, Failed> {
+        let UnitsWanted { id, older, first, max } = wanted;
+        let max = max.min(UNITS_MAX) as usize;
+        let found = self.snapshots()?.units(id, older, first, max).map_err(failed)?;
+        Ok(Units { units: found.units, next: found.next })
+    }
+
+    pub(super) fn read_snapshot(&self, id: SnapshotId, unit: u64) -> Result<Option<Bytes>, Failed> {
+        Ok(self.snapshots()?.read(id, unit).map_err(failed)?.map(Bytes))
+    }
+
+    pub(super) fn start_snapshot(
+        &self,
+        id: SnapshotId,
+        size: ByteCount,
+        parent: Option<SnapshotId>,
+    ) -> Result<(), Failed> {
+        self.snapshots()?.start(id, size, parent).map_err(failed)
+    }
+
+    pub(super) fn put_snapshot(
+        &self,
+        id: SnapshotId,
+        unit: u64,
+        bytes: &Bytes,
+    ) -> Result<(), Failed> {
+        self.snapshots()?.put(id, unit, &bytes.0).map_err(failed)
+    }
+
+    pub(super) fn complete_snapshot(&self, id: SnapshotId) -> Result<(), Failed> {
+        self.snapshots()?.complete(id).map_err(failed)
     }
 
     /// Has the stores attend of which the pool wants something.

@@ -89,6 +89,9 @@ pub enum Message {
     MustReopen(VolumeId, SyncSender<bool>),
     /// Have a volume's store look at what its pool wants of it; whether the volume is here.
     Attend(VolumeId, SyncSender<bool>),
+    /// Keep to itself from now on what a volume's store finishes, until it is told the opposite;
+    /// whether the volume is here.
+    Hold(VolumeId, bool, SyncSender<bool>),
     /// Take a volume over from another core.
     Adopt(Box<VolumeState>, Box<Released>, SyncSender<Result<(), String>>),
     /// Whether there is room for what is about to come; what there is too little of if not.
@@ -368,6 +371,7 @@ impl<D: Driver> Reactor<D> {
             Message::Release(id, ack) => self.release_volume(id, ack),
             Message::MustReopen(id, ack) => _ = ack.send(self.must_reopen(id)),
             Message::Attend(id, ack) => _ = ack.send(self.attend(id)),
+            Message::Hold(id, is_held, ack) => _ = ack.send(self.hold(id, is_held)),
             Message::Adopt(state, released, ack) => self.adopt(*state, released, ack),
             Message::Depart(volumes, hosts, ack) => self.depart(&volumes, hosts, ack),
             // Whoever asked may have given up; that is no concern of ours, here and below.

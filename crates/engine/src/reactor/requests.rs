@@ -342,6 +342,7 @@ impl<D: Driver> Reactor<D> {
     /// Takes what a store has finished.
     pub(super) fn finish_store(&mut self, slot: u32) {
         while let Some(volume) = self.volumes.get_mut(slot as usize)
+            && !volume.is_held
             && let Some(completion) = volume.store.poll()
         {
             volume.in_store -= 1;

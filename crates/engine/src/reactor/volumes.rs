@@ -35,6 +35,8 @@ pub(super) struct Volume {
     pub(super) latencies: Option<Box<Latencies>>,
     /// Quanta the store works on.
     pub(super) in_store: u32,
+    /// What its store finishes stays there: nobody learns of it.
+    pub(super) is_held: bool,
     /// What of them changes its file.
     pub(super) changes: Changes,
     /// Flushes that went there. The scheduler does not count what costs no IOPS.
@@ -236,6 +238,7 @@ impl<D: Driver> Reactor<D> {
             lines: Lines::default(),
             latencies: None,
             in_store: 0,
+            is_held: false,
             changes: Changes::default(),
             flushes: 0,
             errors: Errors::default(),
@@ -265,6 +268,14 @@ impl<D: Driver> Reactor<D> {
             return false;
         }
         self.volumes[slot as usize].store.attend(&mut self.driver.disk(slot));
+        self.finish_store(slot);
+        true
+    }
+
+    /// Keeps what a volume's store finishes to itself, or tells it.
+    pub(super) fn hold(&mut self, id: VolumeId, is_held: bool) -> bool {
+        let Some(&slot) = self.by_id.get(&id) else { return false };
+        self.volumes[slot as usize].is_held = is_held;
         self.finish_store(slot);
         true
     }

@@ -104,6 +104,7 @@ fn name_of(node: &Node) -> String {
     match node.kind {
         NodeKind::Volume | NodeKind::Deleting => VolumeId::from_bits(node.id).to_string(),
         NodeKind::Husk => format!("what is left of {}", VolumeId::from_bits(node.id)),
+        NodeKind::Filling => format!("{}, which is being filled", SnapshotId::from_bits(node.id)),
         _ => SnapshotId::from_bits(node.id).to_string(),
     }
 }
@@ -257,7 +258,9 @@ impl Checker<'_> {
         let Some(node) = self.nodes.get(&number).copied() else { return Ok(()) };
         let has_snapshots = self.nodes.values().any(|it| !it.has_space() && it.parent == number);
         // One that was never opened has nothing yet, one that is being deleted nothing any more.
-        if node.home == 0 || node.kind != NodeKind::Volume && !has_snapshots {
+        if node.home == 0
+            || !matches!(node.kind, NodeKind::Volume | NodeKind::Filling) && !has_snapshots
+        {
             return Ok(());
         }
         let Some(anchor) = self.anchor(number, &node)? else { return Ok(()) };

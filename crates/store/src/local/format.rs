@@ -211,15 +211,19 @@ pub enum NodeKind {
     SnapshotDeleted,
     /// What is left of a deleted volume: the blocks of its snapshots.
     Husk,
+    /// What a snapshot of the same id is filled in, unit by unit. Once the snapshot is made of it,
+    /// it is deleted.
+    Filling,
 }
 
-const KINDS: [NodeKind; 6] = [
+const KINDS: [NodeKind; 7] = [
     NodeKind::Volume,
     NodeKind::Deleting,
     NodeKind::Snapshot,
     NodeKind::SnapshotPending,
     NodeKind::SnapshotDeleted,
     NodeKind::Husk,
+    NodeKind::Filling,
 ];
 
 /// The map of a snapshot.
@@ -317,7 +321,10 @@ impl Node {
     /// Whether it has chunks of its own, with an anchor and a log.
     #[must_use]
     pub const fn has_space(&self) -> bool {
-        matches!(self.kind, NodeKind::Volume | NodeKind::Deleting | NodeKind::Husk)
+        matches!(
+            self.kind,
+            NodeKind::Volume | NodeKind::Deleting | NodeKind::Husk | NodeKind::Filling
+        )
     }
 
     /// Whether it is a snapshot whose map is there.

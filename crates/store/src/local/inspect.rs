@@ -69,6 +69,7 @@ const fn kind_of(kind: NodeKind) -> &'static str {
         NodeKind::SnapshotPending => "snapshot being made",
         NodeKind::SnapshotDeleted => "deleted snapshot",
         NodeKind::Husk => "deleted volume with snapshots",
+        NodeKind::Filling => "snapshot being filled",
     }
 }
 

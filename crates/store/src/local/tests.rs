@@ -12,6 +12,7 @@ use super::volume::Bounds;
 use super::{BLOCK_BYTES, CHUNK_BLOCKS, Pointer, checksum};
 use crate::buffer::Buffer;
 use crate::conformance::{self, RingDisk};
+use crate::snapshots::{self, UNIT_BYTES, Units};
 use crate::{Pool, Store, StoreError, Submission};
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::request::{Failure, Operation};
@@ -240,6 +241,90 @@ fn encrypted_data_is_for_those_who_have_the_key() {
     pool.delete(clone).unwrap();
     pool.delete_snapshot(snapshot).unwrap();
     assert_eq!(pool.list().unwrap(), [(plain, size)]);
+}
+
+/// A snapshot is copied unit by unit, then what has changed since is put on top of the copy; over
+/// restarts of the pool at every step.
+#[test]
+fn a_snapshot_is_filled_unit_by_unit_and_goes_on_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_file, device) = device();
+    let layout = Layout { chunks_max: 240, ..LAYOUT };
+    LocalPool::init(device.as_ref(), &layout).unwrap();
+    let open = || {
+        let pool = LocalPool::open(Arc::clone(&device), Bounds::default()).unwrap();
+        pool.with_keys(keys(folder.path(), "key", "7"))
+    };
+    let (of, size) = (VolumeId::from_bits(1), ByteCount((3 << 20) + 8_192));
+    let [first, second, copy, next] = [2, 3, 4, 5].map(SnapshotId::from_bits);
+    let write = Operation::Write { fua: true };
+    let pool = open();
+    pool.create(of, size).unwrap();
+    for (snapshot, blocks) in [(first, [0, 129, 768]), (second, [129, 300, 769])] {
+        let mut store = pool.open(of, size).unwrap();
+        for block in blocks {
+            let value = snapshot.bits() as u8 * 10 + block as u8;
+            assert_eq!(run(store.as_mut(), write, block, value), Ok(value));
+        }
+        drop(store);
+        assert!(pool.snapshot(of, snapshot).unwrap().made.recv().unwrap());
+    }
+    let units =
+        |pool: &LocalPool, id, older| snapshots::Snapshots::units(pool, id, older, 0, 9).unwrap();
+    let told = |units: &[u64]| Units { units: units.to_vec(), next: None };
+    assert_eq!(units(&pool, first, None), told(&[0, 1, 6]));
+    assert_eq!(units(&pool, second, Some(first)), told(&[1, 2, 6]));
+    let some = snapshots::Snapshots::units(&pool, second, Some(first), 1, 1).unwrap();
+    assert_eq!(some, Units { units: vec![1], next: Some(2) });
+    drop(pool);
+
+    let bytes_of = |pool: &LocalPool, id: SnapshotId| -> Vec<Option<Vec<u8>>> {
+        (0..7).map(|unit| snapshots::Snapshots::read(pool, id, unit).unwrap()).collect()
+    };
+    let length = |unit: u64| if unit == 6 { 8_192 } else { UNIT_BYTES as usize };
+    for (from, older, to, parent) in
+        [(first, None, copy, None), (second, Some(first), next, Some(copy))]
+    {
+        snapshots::Snapshots::start(&open(), to, size, parent).unwrap();
+        for unit in units(&open(), from, older).units {
+            let pool = open();
+            snapshots::Snapshots::start(&pool, to, size, parent).unwrap();
+            let bytes = snapshots::Snapshots::read(&pool, from, unit).unwrap().unwrap();
+            let short =
+                snapshots::Snapshots::put(&pool, to, unit, &bytes[..length(unit) - 1]).unwrap_err();
+            assert!(short.to_string().contains("bytes, and"), "{short}");
+            snapshots::Snapshots::put(&pool, to, unit, &bytes[..length(unit)]).unwrap();
+            let unready = snapshots::Snapshots::read(&pool, to, unit).unwrap_err();
+            assert!(matches!(unready, StoreError::NoSnapshot { .. }), "{unready}");
+            let info = *pool.snapshots().iter().find(|info| info.id == to).unwrap();
+            assert_eq!((info.is_complete, info.volume, info.size), (false, None, size));
+            drop(pool);
+            assert_eq!(check(device.as_ref(), true).unwrap().problems, [] as [String; 0]);
+        }
+        let pool = open();
+        snapshots::Snapshots::complete(&pool, to).unwrap();
+        snapshots::Snapshots::complete(&pool, to).unwrap();
+        assert_eq!(bytes_of(&pool, to), bytes_of(&pool, from));
+        let late = snapshots::Snapshots::put(&pool, to, 0, &[0; UNIT_BYTES as usize]).unwrap_err();
+        assert!(matches!(late, StoreError::NoSnapshot { .. }), "{late}");
+        let beyond = snapshots::Snapshots::read(&pool, to, 7).unwrap_err().to_string();
+        assert!(beyond.contains("no unit 7") && beyond.contains("7 units"), "{beyond}");
+        drop(pool);
+        assert_eq!(check(device.as_ref(), true).unwrap().problems, [] as [String; 0]);
+    }
+
+    // One that is given up, and the others in any order: everything is free again.
+    let pool = open();
+    let given_up = SnapshotId::from_bits(6);
+    snapshots::Snapshots::start(&pool, given_up, size, Some(next)).unwrap();
+    snapshots::Snapshots::put(&pool, given_up, 0, &[1; UNIT_BYTES as usize]).unwrap();
+    Pool::delete(&pool, of).unwrap();
+    for id in [copy, given_up, first, next, second] {
+        snapshots::Snapshots::delete(&pool, id).unwrap();
+    }
+    drop(pool);
+    let report = check(device.as_ref(), true).unwrap();
+    assert_eq!((report.volumes, report.snapshots, report.problems), (0, 0, vec![]));
 }
 
 /// A volume with a snapshot of it and another volume made of that, all at rest; the first

@@ -12,6 +12,8 @@ use core::fmt::{self, Write as _};
 
 use evenkeel_core::limits::AGENT_FRAME_BYTES_MAX;
 
+use super::Bytes;
+
 /// The error for bytes that are no message of this version.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Malformed {
@@ -292,6 +294,19 @@ impl<T: Wire> Wire for Vec<T> {
             items.push(from.within(PathElement::Item(position), T::read)?);
         }
         Ok(items)
+    }
+}
+
+/// The number of bytes, then the bytes.
+impl Wire for Bytes {
+    fn write(&self, to: &mut Writer) {
+        u32::try_from(self.0.len()).unwrap_or(u32::MAX).write(to);
+        to.put(&self.0);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let length = usize::try_from(u32::read(from)?).unwrap_or(usize::MAX);
+        Ok(Self(from.take(length)?.into()))
     }
 }
 

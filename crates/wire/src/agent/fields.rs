@@ -19,7 +19,8 @@ use evenkeel_core::units::ByteCount;
 use super::bytes::{Malformed, Problem, Reader, Wire, Writer};
 use super::{
     Attachment, Capacity, CreditReport, Failed, FailedKind, HostAddress, HostReport, HostState,
-    IoErrors, Measured, Report, Space, StoredSnapshot, VolumeReport, VolumeState,
+    IoErrors, Measured, Report, Space, StoredSnapshot, Units, UnitsWanted, VolumeReport,
+    VolumeState,
 };
 
 /// Records: written and read with the same fields in the same order.
@@ -79,6 +80,8 @@ records! {
     Reserved { operations_per_second, bytes_per_second }
     Space { total, free }
     StoredSnapshot { id, volume, size, data, is_complete }
+    Units { units, next }
+    UnitsWanted { id, older, first, max }
     VolumeReport {
         id,
         balances,

@@ -134,6 +134,12 @@ impl Command {
             Self::Snapshot(..) => 0x11,
             Self::DeleteSnapshot(_) => 0x12,
             Self::Snapshots => 0x13,
+            Self::SnapshotSet(_) => 0x14,
+            Self::SnapshotUnits(_) => 0x15,
+            Self::ReadSnapshot(..) => 0x16,
+            Self::StartSnapshot(..) => 0x17,
+            Self::PutSnapshot(..) => 0x18,
+            Self::CompleteSnapshot(_) => 0x19,
         }
     }
 
@@ -166,7 +172,23 @@ impl Command {
                 volume.write(to);
                 snapshot.write(to);
             }
-            Self::DeleteSnapshot(id) => id.write(to),
+            Self::DeleteSnapshot(id) | Self::CompleteSnapshot(id) => id.write(to),
+            Self::SnapshotSet(set) => set.write(to),
+            Self::SnapshotUnits(wanted) => wanted.write(to),
+            Self::ReadSnapshot(id, unit) => {
+                id.write(to);
+                unit.write(to);
+            }
+            Self::StartSnapshot(id, size, parent) => {
+                id.write(to);
+                size.write(to);
+                parent.write(to);
+            }
+            Self::PutSnapshot(id, unit, bytes) => {
+                id.write(to);
+                unit.write(to);
+                bytes.write(to);
+            }
             Self::Report | Self::Balances | Self::Stored | Self::Space => {}
             Self::Capacity | Self::Snapshots => {}
         })
@@ -198,6 +220,20 @@ impl Command {
                 0x11 => Self::Snapshot(from.field("volume")?, from.field("snapshot")?),
                 0x12 => Self::DeleteSnapshot(from.field("snapshot")?),
                 0x13 => Self::Snapshots,
+                0x14 => Self::SnapshotSet(from.field("set")?),
+                0x15 => Self::SnapshotUnits(from.field("wanted")?),
+                0x16 => Self::ReadSnapshot(from.field("snapshot")?, from.field("unit")?),
+                0x17 => Self::StartSnapshot(
+                    from.field("snapshot")?,
+                    from.field("size")?,
+                    from.field("parent")?,
+                ),
+                0x18 => Self::PutSnapshot(
+                    from.field("snapshot")?,
+                    from.field("unit")?,
+                    from.field("bytes")?,
+                ),
+                0x19 => Self::CompleteSnapshot(from.field("snapshot")?),
                 kind => return unknown_message(kind),
             })
         })
@@ -216,6 +252,8 @@ impl Reply {
             Self::Capacity(_) => 0x87,
             Self::Failed(_) => 0x88,
             Self::Snapshots(_) => 0x89,
+            Self::Units(_) => 0x8a,
+            Self::Unit(_) => 0x8b,
         }
     }
 
@@ -234,6 +272,8 @@ impl Reply {
             Self::Capacity(capacity) => capacity.write(to),
             Self::Failed(failed) => failed.write(to),
             Self::Snapshots(snapshots) => snapshots.write(to),
+            Self::Units(units) => units.write(to),
+            Self::Unit(unit) => unit.write(to),
         })
     }
 
@@ -253,6 +293,8 @@ impl Reply {
                 0x87 => Self::Capacity(from.field("capacity")?),
                 0x88 => Self::Failed(from.field("failed")?),
                 0x89 => Self::Snapshots(from.field("snapshots")?),
+                0x8a => Self::Units(from.field("units")?),
+                0x8b => Self::Unit(from.field("unit")?),
                 kind => return unknown_message(kind),
             })
         })

@@ -31,7 +31,7 @@ use evenkeel_core::qos::sharing::{DeviceModel, InstanceCounters, InstancePacing}
 use evenkeel_core::units::ByteCount;
 
 /// Version of the byte form, in every frame. Any change of a message's fields needs a new version.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 /// The address from which a host may access its volumes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -159,6 +159,50 @@ pub enum Command {
     DeleteSnapshot(SnapshotId),
     /// Returns all snapshots that are stored.
     Snapshots,
+    /// Makes snapshots of several volumes at one moment, each under an id that was never used: none
+    /// holds a write that began after one was answered that another of them lacks. Otherwise as
+    /// [`Command::Snapshot`]. If one fails, none is left.
+    SnapshotSet(Vec<(VolumeId, SnapshotId)>),
+    /// Returns units of a snapshot in which it differs from another.
+    SnapshotUnits(UnitsWanted),
+    /// Returns the bytes of one unit of a snapshot.
+    ReadSnapshot(SnapshotId, u64),
+    /// Begins a snapshot of so many bytes that is filled unit by unit. What is not filled is as in
+    /// the other snapshot, or zeroes. Succeeds if it has begun with this size.
+    StartSnapshot(SnapshotId, ByteCount, Option<SnapshotId>),
+    /// Fills one unit of a snapshot that was begun so. It survives a crash when this is answered.
+    PutSnapshot(SnapshotId, u64, Bytes),
+    /// Ends the filling of a snapshot. Succeeds if it is complete.
+    CompleteSnapshot(SnapshotId),
+}
+
+/// The bytes of a unit, in which snapshots are read, compared and filled.
+pub const UNIT_BYTES: u64 = 512 << 10;
+
+/// Payload of a message.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Bytes(pub Vec<u8>);
+
+/// The units that [`Command::SnapshotUnits`] asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UnitsWanted {
+    /// The snapshot.
+    pub id: SnapshotId,
+    /// The snapshot that it is compared with; without one, with zeroes.
+    pub older: Option<SnapshotId>,
+    /// The first unit that is wanted.
+    pub first: u64,
+    /// The most units.
+    pub max: u32,
+}
+
+/// Some units of a snapshot, in their order.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Units {
+    /// Their numbers: unit 0 begins at byte 0.
+    pub units: Vec<u64>,
+    /// The first one that has not been looked at, if there is one.
+    pub next: Option<u64>,
 }
 
 /// A snapshot as it is stored.
@@ -314,6 +358,11 @@ pub enum Reply {
     Capacity(Capacity),
     /// Answer to [`Command::Snapshots`], by id.
     Snapshots(Vec<StoredSnapshot>),
+    /// Answer to [`Command::SnapshotUnits`].
+    Units(Units),
+    /// Answer to [`Command::ReadSnapshot`]: [`UNIT_BYTES`], with zeroes behind the snapshot's end;
+    /// `None` if the unit has no data.
+    Unit(Option<Bytes>),
     /// The command had no effect.
     Failed(Failed),
 }

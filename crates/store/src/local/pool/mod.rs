@@ -1,11 +1,13 @@
 //! The pool: which volumes there are, and who owns which chunk. Everything here is rare, and may
 //! block.
 
+mod desk;
 mod open;
 pub mod snapshots;
 mod state;
 mod through;
 
+use self::desk::Desk;
 use self::open::{Ask, Closed, OpenVolume, PoolTables, answer_all};
 use self::state::State;
 use super::crypt::{Cipher, DataKey};
@@ -20,7 +22,7 @@ use super::{BLOCK_BYTES, CHUNK_BLOCKS};
 use crate::folder::Folder;
 use crate::snapshots::Snapshots;
 use crate::{Pool, Space, Store, StoreError};
-use evenkeel_core::ids::VolumeId;
+use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -112,6 +114,7 @@ struct Mail {
 pub struct LocalPool {
     shared: Arc<Shared>,
     clerk: Option<SyncSender<Ask>>,
+    desk: Arc<Desk>,
     /// The lock of the data folder.
     _folder: Option<Arc<Folder>>,
 }
@@ -190,7 +193,7 @@ impl LocalPool {
         let (state, open, mail) = (Mutex::new(state), Mutex::default(), Mutex::default());
         let keys = OnceLock::new();
         let shared = Arc::new(Shared { device, bounds, keys, state, open, mail });
-        let pool = Self { shared, clerk: None, _folder: None };
+        let pool = Self { shared, clerk: None, desk: Arc::default(), _folder: None };
         pool.finish()?;
         Ok(pool)
     }
@@ -249,7 +252,7 @@ impl LocalPool {
             let state = self.state();
             let is_unsettled = |number: u32, node: &Node| match node.kind {
                 NodeKind::Husk => true,
-                NodeKind::Volume => state
+                NodeKind::Volume | NodeKind::Filling => state
                     .snapshots_of(number)
                     .iter()
                     .any(|(_, snapshot)| snapshot.root.checkpoint == 0),
@@ -267,7 +270,12 @@ impl LocalPool {
         for (number, _) in unsettled {
             self.tend(number)?;
         }
-        Ok(())
+        let filled: Vec<_> = {
+            let state = self.state();
+            let is_made = |id: &SnapshotId| self.complete_snapshot(&state, *id).is_ok();
+            state.filling.keys().copied().filter(is_made).collect()
+        };
+        filled.into_iter().try_for_each(|id| self.delete_filling(id))
     }
 
     /// Takes a volume that is being deleted out of all tables; or what no snapshot of it uses.

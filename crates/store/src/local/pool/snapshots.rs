@@ -12,15 +12,15 @@ use crate::local::format::{Node, NodeKind, SnapshotRoot};
 use crate::local::tree::{FANOUT, Missing, Tree, page_from};
 use crate::local::volume::{Note, Task};
 use crate::local::{BLOCK_BYTES, Pointer, checksum};
-use crate::snapshots::{Making, SnapshotInfo};
+use crate::snapshots::{Making, SnapshotInfo, UNIT_BYTES, Units};
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
-/// Blocks of 4 KiB in the unit in which changes are told: 512 KiB.
-pub const CHANGED_BLOCKS: u64 = 128;
+/// Blocks of 4 KiB in the unit in which snapshots are read, compared and filled.
+pub const UNIT_BLOCKS: u64 = UNIT_BYTES / BLOCK_BYTES as u64;
 
 impl Shared {
     /// Notes what a volume has to tell of nodes, durably; whether that was done.
@@ -95,11 +95,19 @@ impl LocalPool {
     /// # Errors
     /// When there is no such volume, the id is taken, or the device fails.
     pub fn snapshot(&self, of: VolumeId, id: SnapshotId) -> Result<Making, StoreError> {
-        let doing = || format!("make {id} of {of}");
+        let (volume, _) = self.find(&self.state(), of)?;
+        self.snapshot_of(volume, id)
+    }
+
+    /// Begins a snapshot of a volume's node.
+    pub(super) fn snapshot_of(&self, volume: u32, id: SnapshotId) -> Result<Making, StoreError> {
+        let doing = || format!("make {id}");
         let (sender, made) = sync_channel(1);
-        let (volume, number) = {
+        let number = {
             let mut state = self.state();
-            let (volume, node) = self.find(&state, of)?;
+            let Some(node) = state.all.get(&volume).copied() else {
+                return Err(StoreError::NoSnapshot { id });
+            };
             if state.snapshots.contains_key(&id) {
                 return Err(StoreError::Exists { what: id.to_string() });
             }
@@ -115,7 +123,7 @@ impl LocalPool {
             };
             let key = state.key_of(volume).to_vec();
             let number = state.make_node(snapshot, &key).map_err(self.io(doing()))?;
-            (volume, number.ok_or_else(|| self.io(doing())(state.table_is_full()))?)
+            number.ok_or_else(|| self.io(doing())(state.table_is_full()))?
         };
         self.shared.mail().waiting.insert(number, (volume, sender));
         let is_open = self.shared.open().contains(&volume);
@@ -132,6 +140,8 @@ impl LocalPool {
     /// # Errors
     /// When the device fails.
     pub fn delete_snapshot(&self, id: SnapshotId) -> Result<(), StoreError> {
+        self.desk.forget(id);
+        self.delete_filling(id)?;
         let volume = {
             let mut state = self.state();
             let Some((number, node)) = state.snapshot(id) else { return Ok(()) };
@@ -152,8 +162,11 @@ impl LocalPool {
             let volume = state.all.get(&node.parent)?;
             (volume.kind == NodeKind::Volume).then_some(VolumeId::from_bits(volume.id))
         };
-        let numbers = state.snapshots.iter();
+        let filling = state.filling.iter().filter(|(id, _)| !state.snapshots.contains_key(id));
+        let mut numbers: Vec<_> = state.snapshots.iter().chain(filling).collect();
+        numbers.sort_unstable();
         numbers
+            .into_iter()
             .filter_map(|(id, number)| Some((*id, state.all.get(number)?)))
             .map(|(id, node)| SnapshotInfo {
                 id,
@@ -188,7 +201,7 @@ impl LocalPool {
         self.make_volume(&mut state, id, size, parent, &key)
     }
 
-    fn complete_snapshot(
+    pub(super) fn complete_snapshot(
         &self,
         state: &super::state::State,
         id: SnapshotId,
@@ -213,7 +226,9 @@ impl LocalPool {
         *state.readers.entry(number).or_default() += 1;
         drop(state);
         let tree = Tree::new(node.root.height, node.root.map);
-        let (pool, size) = (self.clone(), ByteCount(node.size));
+        // Of its own, since the pool's may keep this reader.
+        let pool = Self { desk: Arc::default(), ..self.clone() };
+        let (size, cipher) = (ByteCount(node.size), cipher.map(Arc::new));
         Ok(SnapshotReader { pool, number, volume: node.parent, id, tree, size, cipher })
     }
 
@@ -261,7 +276,64 @@ pub struct SnapshotReader {
     id: SnapshotId,
     tree: Tree,
     size: ByteCount,
-    cipher: Option<Cipher>,
+    cipher: Option<Arc<Cipher>>,
+}
+
+/// Blocks of a snapshot, found but not read yet.
+pub(super) struct Located {
+    first: u64,
+    pointers: Vec<Pointer>,
+    cipher: Option<Arc<Cipher>>,
+}
+
+impl LocalPool {
+    /// Reads blocks of a snapshot that a reader holds; zeroes for holes.
+    pub(super) fn read_located(
+        &self,
+        id: SnapshotId,
+        located: &Located,
+    ) -> Result<Vec<u8>, StoreError> {
+        let pointers = &located.pointers;
+        let mut bytes = vec![0; pointers.len() * BLOCK_BYTES];
+        let mut from = 0;
+        while from < pointers.len() {
+            // What lies in one piece is read in one.
+            let follows = |(one, next): (&Pointer, &Pointer)| {
+                one.block != 0 && one.block.checked_add(1) == Some(next.block)
+            };
+            let piece = &pointers[from..];
+            let count = 1 + piece.iter().zip(&piece[1..]).take_while(|pair| follows(*pair)).count();
+            let part = &mut bytes[from * BLOCK_BYTES..(from + count) * BLOCK_BYTES];
+            if piece[0].block != 0 {
+                self.read_run(id, &piece[..count], part)?;
+                if let Some(cipher) = &located.cipher {
+                    cipher.decrypt(located.first + from as u64, part);
+                }
+            }
+            from += count;
+        }
+        Ok(bytes)
+    }
+
+    /// Reads blocks that lie one behind the other, and holds each to its checksum.
+    fn read_run(
+        &self,
+        id: SnapshotId,
+        pointers: &[Pointer],
+        bytes: &mut [u8],
+    ) -> Result<(), StoreError> {
+        let offset = u64::from(pointers[0].block) * BLOCK_BYTES as u64;
+        let read = self.shared.device.read(offset, bytes);
+        read.map_err(self.io(format!("read data of {id}")))?;
+        for (pointer, block) in pointers.iter().zip(bytes.chunks_exact(BLOCK_BYTES)) {
+            if checksum(block) != pointer.checksum {
+                let place = self.shared.device.path().display();
+                let what = format!("data of {id}, block {} of {place}", pointer.block);
+                return Err(StoreError::Rotten { what });
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Pages that a reader keeps in memory.
@@ -311,19 +383,19 @@ impl SnapshotReader {
     /// # Errors
     /// When it has rotted, or the device fails.
     pub fn read(&mut self, block: u64) -> Result<Option<Vec<u8>>, StoreError> {
-        let page = self.leaf(block / FANOUT)?;
-        let entry = page.map_or(0, |page| page[(block % FANOUT) as usize]);
-        let pointer = Pointer::from_bits(entry);
-        match pointer.block {
-            0 => Ok(None),
-            _ => {
-                let mut bytes = self.block(pointer, "data")?;
-                if let Some(cipher) = &self.cipher {
-                    cipher.decrypt(block, &mut bytes);
-                }
-                Ok(Some(bytes))
-            }
-        }
+        let located = self.locate(block, 1)?;
+        located.map(|located| self.pool.read_located(self.id, &located)).transpose()
+    }
+
+    /// Finds blocks, all of one leaf; `None` if all of them are holes.
+    pub(super) fn locate(&mut self, first: u64, count: u64) -> Result<Option<Located>, StoreError> {
+        let Some(page) = self.leaf(first / FANOUT)? else { return Ok(None) };
+        let at = (first % FANOUT) as usize;
+        let entries = &page[at..at + count as usize];
+        let pointers: Vec<_> = entries.iter().map(|entry| Pointer::from_bits(*entry)).collect();
+        let cipher = self.cipher.clone();
+        let is_any = pointers.iter().any(|pointer| pointer.block != 0);
+        Ok(is_any.then_some(Located { first, pointers, cipher }))
     }
 
     /// The units of 512 KiB from `first` on in which this snapshot differs from an older one, or in
@@ -336,8 +408,8 @@ impl SnapshotReader {
         mut older: Option<&mut Self>,
         first: u64,
         max: usize,
-    ) -> Result<(Vec<u64>, Option<u64>), StoreError> {
-        let units = FANOUT / CHANGED_BLOCKS;
+    ) -> Result<Units, StoreError> {
+        let units = FANOUT / UNIT_BLOCKS;
         let leaves = self.size.0.div_ceil(FANOUT * BLOCK_BYTES as u64);
         let mut nothing = Tree::new(0, Pointer::default());
         let (mut found, mut leaf) = (Vec::new(), first / units);
@@ -362,11 +434,10 @@ impl SnapshotReader {
                 None => None,
             };
             for unit in 0..units {
-                let range =
-                    (unit * CHANGED_BLOCKS) as usize..((unit + 1) * CHANGED_BLOCKS) as usize;
+                let range = (unit * UNIT_BLOCKS) as usize..((unit + 1) * UNIT_BLOCKS) as usize;
                 let part = |page: &Option<Arc<crate::local::tree::Page>>| {
-                    page.as_ref().map_or([0; CHANGED_BLOCKS as usize], |page| {
-                        let mut part = [0; CHANGED_BLOCKS as usize];
+                    page.as_ref().map_or([0; UNIT_BLOCKS as usize], |page| {
+                        let mut part = [0; UNIT_BLOCKS as usize];
                         part.copy_from_slice(&page[range.clone()]);
                         part
                     })
@@ -376,13 +447,13 @@ impl SnapshotReader {
                     continue;
                 }
                 if found.len() == max {
-                    return Ok((found, Some(number)));
+                    return Ok(Units { units: found, next: Some(number) });
                 }
                 found.push(number);
             }
             leaf += 1;
         }
-        Ok((found, None))
+        Ok(Units { units: found, next: None })
     }
 }
 
@@ -396,8 +467,11 @@ impl Drop for SnapshotReader {
                 self.pool.shared.want_reclaim(&state, self.volume);
             }
         }
+        let is_wanted = state.doomed_of(self.volume).is_some();
         drop(state);
-        // If its blocks cannot be given back now, they are when the volume is opened.
-        let _ = self.pool.tend(self.volume);
+        if is_wanted {
+            // If its blocks cannot be given back now, they are when the volume is opened.
+            let _ = self.pool.tend(self.volume);
+        }
     }
 }

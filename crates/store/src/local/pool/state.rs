@@ -20,6 +20,8 @@ pub(super) struct State {
     pub volumes: BTreeMap<VolumeId, u32>,
     /// Snapshots, also those that are being made.
     pub snapshots: BTreeMap<SnapshotId, u32>,
+    /// What snapshots are filled in.
+    pub filling: BTreeMap<SnapshotId, u32>,
     /// Chunks of each node, by their indexes.
     pub owned: BTreeMap<u32, Vec<u32>>,
     pub free: BTreeSet<u32>,
@@ -49,6 +51,7 @@ impl State {
             all: BTreeMap::new(),
             volumes: BTreeMap::new(),
             snapshots: BTreeMap::new(),
+            filling: BTreeMap::new(),
             owned: BTreeMap::new(),
             free: BTreeSet::new(),
             readers: BTreeMap::new(),
@@ -94,6 +97,9 @@ impl State {
             NodeKind::Snapshot | NodeKind::SnapshotPending => {
                 self.snapshots.insert(SnapshotId::from_bits(node.id), number);
             }
+            NodeKind::Filling => {
+                self.filling.insert(SnapshotId::from_bits(node.id), number);
+            }
             NodeKind::SnapshotDeleted | NodeKind::Husk => {}
         }
     }
@@ -105,6 +111,9 @@ impl State {
             }
             NodeKind::Snapshot | NodeKind::SnapshotPending => {
                 self.snapshots.remove(&SnapshotId::from_bits(node.id));
+            }
+            NodeKind::Filling => {
+                self.filling.remove(&SnapshotId::from_bits(node.id));
             }
             NodeKind::SnapshotDeleted | NodeKind::Husk => {}
         }
@@ -119,6 +128,12 @@ impl State {
     /// The node of a snapshot, also of one that is being made.
     pub fn snapshot(&self, id: SnapshotId) -> Option<(u32, Node)> {
         let number = *self.snapshots.get(&id)?;
+        Some((number, *self.all.get(&number)?))
+    }
+
+    /// The node that a snapshot is filled in.
+    pub fn filling(&self, id: SnapshotId) -> Option<(u32, Node)> {
+        let number = *self.filling.get(&id)?;
         Some((number, *self.all.get(&number)?))
     }
 

@@ -2,7 +2,7 @@
 
 use super::LocalPool;
 use crate::local::format::NodeKind;
-use crate::snapshots::{Making, SnapshotInfo, Snapshots};
+use crate::snapshots::{Making, SnapshotInfo, Snapshots, Units};
 use crate::{Pool, StoreError};
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
@@ -71,6 +71,37 @@ impl Snapshots for LocalPool {
         let nodes = nodes.filter_map(|volume| state.all.get(volume));
         let volumes = nodes.filter(|node| node.kind == NodeKind::Volume);
         volumes.map(|node| VolumeId::from_bits(node.id)).collect()
+    }
+
+    fn units(
+        &self,
+        id: SnapshotId,
+        older: Option<SnapshotId>,
+        first: u64,
+        max: usize,
+    ) -> Result<Units, StoreError> {
+        self.units_of(id, older, first, max)
+    }
+
+    fn read(&self, id: SnapshotId, unit: u64) -> Result<Option<Vec<u8>>, StoreError> {
+        self.read_unit(id, unit)
+    }
+
+    fn start(
+        &self,
+        id: SnapshotId,
+        size: ByteCount,
+        parent: Option<SnapshotId>,
+    ) -> Result<(), StoreError> {
+        self.start_filling(id, size, parent)
+    }
+
+    fn put(&self, id: SnapshotId, unit: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.fill_unit(id, unit, bytes)
+    }
+
+    fn complete(&self, id: SnapshotId) -> Result<(), StoreError> {
+        self.complete_filling(id)
     }
 }
 

@@ -2,8 +2,6 @@
 
 use super::request::Refused;
 use super::{Bounds, Next, Note, Tables, Volume, Wanted, Which};
-use crate::Store;
-use crate::StoreError;
 use crate::buffer::Buffer;
 use crate::disk::{Disk, DiskAction, DiskDone, DiskOp};
 use crate::local::crypt::Cipher;
@@ -12,6 +10,7 @@ use crate::local::format::{Anchor, Identity, LOG_HEADER_BYTES, LogHead, Record, 
 use crate::local::space::Run;
 use crate::local::tree::{FANOUT, Tree, height_for, page_from};
 use crate::local::{BLOCK_BYTES, CHUNK_BLOCKS, Pointer, checksum};
+use crate::{Completion, Store, StoreError, Submission};
 use evenkeel_core::units::ByteCount;
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -351,6 +350,15 @@ impl Volume {
         let mut disk = Inline::default();
         self.attend(&mut disk);
         self.settle(&mut disk);
+    }
+
+    /// Carries out a request, and waits for it.
+    pub fn run_now(&mut self, submission: Submission) -> Completion {
+        let mut disk = Inline::default();
+        self.submit(submission, &mut disk);
+        self.settle(&mut disk);
+        let Some(ended) = self.poll() else { unreachable!("nothing is left to wait for") };
+        ended
     }
 
     /// Makes the whole volume a hole, and writes a checkpoint.
