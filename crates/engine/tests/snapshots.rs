@@ -9,7 +9,9 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_engine::IoMode;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_store::snapshots::Snapshots;
-use evenkeel_wire::agent::{Command, FailedKind, Reply, StoredSnapshot, VolumeState};
+use evenkeel_wire::agent::{
+    Bytes, Command, FailedKind, Reply, StoredSnapshot, UNIT_BYTES, Units, UnitsWanted, VolumeState,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -111,6 +113,109 @@ fn a_snapshot_under_writes_holds_what_was_answered_and_nothing_from_later() {
             ends.store(true, Ordering::SeqCst);
         });
         assert_eq!(snapshots(&served).len(), 4);
+    }
+}
+
+/// A client writes a number to one volume after the other, each when the one before is answered.
+/// Snapshots of all of them at one moment have numbers that follow each other.
+#[test]
+fn a_set_of_snapshots_is_of_one_moment() {
+    const SETS: u128 = 20;
+    let volumes = [1, 2, 3].map(VolumeId::from_bits);
+    for io in MODES {
+        let folder = tempfile::tempdir().unwrap();
+        let served = Served::new(io, Arc::new(local_pool(folder.path())));
+        for id in volumes {
+            served.apply(unlimited(id, SIZE));
+        }
+        let set_of = |set: u128| {
+            let id = |volume: usize| SnapshotId::from_bits(set * 10 + volume as u128);
+            volumes.iter().enumerate().map(|(at, of)| (*of, id(at))).collect::<Vec<_>>()
+        };
+        let ends = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut clients = volumes.map(|id| served.connect(id));
+                let mut number = 0_u64;
+                while !ends.load(Ordering::SeqCst) {
+                    number += 1;
+                    let payload = number.to_le_bytes().repeat(BLOCK as usize / 8);
+                    let client = &mut clients[(number % 3) as usize];
+                    let answer = client.ask(WRITE, 0, BLOCK, &payload);
+                    assert_eq!(answer, Answer::Done(Vec::new()));
+                }
+            });
+            for set in 1..=SETS {
+                let made = served.call(Command::SnapshotSet(set_of(set)));
+                ends.fetch_or(made != Reply::Done, Ordering::SeqCst);
+                assert_eq!(made, Reply::Done);
+            }
+            ends.store(true, Ordering::SeqCst);
+        });
+        for set in 1..=SETS {
+            let numbers = set_of(set).into_iter().map(|(of, id)| {
+                complete(&served, id);
+                let clone = VolumeId::from_bits(1_000 + set * 10 + of.bits());
+                let state = unlimited(clone, SIZE);
+                assert_eq!(served.call(Command::CreateFrom(state, id)), Reply::Done);
+                number_in(&mut served.connect(clone), 0)
+            });
+            let mut numbers: Vec<u64> = numbers.collect();
+            numbers.sort_unstable();
+            assert!(numbers[2] - numbers[0] <= 2, "set {set} has {numbers:?}");
+        }
+        let before = snapshots(&served).len();
+        let twice = vec![set_of(99)[0], (volumes[0], SnapshotId::from_bits(1_000))];
+        let (kind, message) = failed(served.call(Command::SnapshotSet(twice)));
+        assert_eq!(kind, FailedKind::Refused);
+        assert!(message.contains("more than once"), "{message}");
+        // One that cannot be made takes the others with it.
+        let mut missing = set_of(98);
+        missing.push((VolumeId::from_bits(77), SnapshotId::from_bits(1_001)));
+        failed(served.call(Command::SnapshotSet(missing)));
+        assert_eq!(snapshots(&served).len(), before);
+    }
+}
+
+#[test]
+fn snapshots_are_copied_unit_by_unit() {
+    const UNIT: usize = UNIT_BYTES as usize;
+    let folder = tempfile::tempdir().unwrap();
+    let served = Served::new(IoMode::Auto, Arc::new(local_pool(folder.path())));
+    let [id, copy] = [1, 2].map(SnapshotId::from_bits);
+    served.apply(unlimited(VOLUME, SIZE));
+    let mut client = served.connect(VOLUME);
+    for block in [0, 300] {
+        let answer = client.ask(WRITE, block * u64::from(BLOCK), BLOCK, &[7; BLOCK as usize]);
+        assert_eq!(answer, Answer::Done(Vec::new()));
+    }
+    assert_eq!(served.call(Command::Snapshot(VOLUME, id)), Reply::Done);
+    complete(&served, id);
+    let wanted = UnitsWanted { id, older: None, first: 0, max: 10 };
+    let units = Units { units: vec![0, 2], next: None };
+    assert_eq!(served.call(Command::SnapshotUnits(wanted)), Reply::Units(units.clone()));
+    assert_eq!(served.call(Command::StartSnapshot(copy, ByteCount(SIZE), None)), Reply::Done);
+    for &unit in &units.units {
+        let Reply::Unit(Some(bytes)) = served.call(Command::ReadSnapshot(id, unit)) else {
+            panic!("unit {unit} has data");
+        };
+        assert_eq!(bytes.0.len(), UNIT);
+        assert_eq!(served.call(Command::PutSnapshot(copy, unit, bytes)), Reply::Done);
+    }
+    let short = Command::PutSnapshot(copy, 1, Bytes(vec![0; UNIT - 1]));
+    assert_eq!(failed(served.call(short)).0, FailedKind::Refused);
+    let early = Command::ReadSnapshot(copy, 0);
+    assert_eq!(failed(served.call(early)).0, FailedKind::NotFound);
+    assert_eq!(served.call(Command::CompleteSnapshot(copy)), Reply::Done);
+    let wanted = UnitsWanted { id: copy, ..wanted };
+    assert_eq!(served.call(Command::SnapshotUnits(wanted)), Reply::Units(units));
+    assert_eq!(served.call(Command::ReadSnapshot(copy, 1)), Reply::Unit(None));
+    for (unit, at) in [(0, 0), (2, 44 * BLOCK as usize)] {
+        let Reply::Unit(Some(bytes)) = served.call(Command::ReadSnapshot(copy, unit)) else {
+            panic!("unit {unit} has data");
+        };
+        assert_eq!(bytes.0[at..at + BLOCK as usize], [7; BLOCK as usize]);
+        assert_eq!(bytes.0.iter().filter(|byte| **byte == 7).count(), BLOCK as usize);
     }
 }
 
