@@ -116,67 +116,6 @@ fn a_snapshot_under_writes_holds_what_was_answered_and_nothing_from_later() {
     }
 }
 
-/// A client writes a number to one volume after the other, each when the one before is answered.
-/// Snapshots of all of them at one moment have numbers that follow each other.
-#[test]
-fn a_set_of_snapshots_is_of_one_moment() {
-    const SETS: u128 = 20;
-    let volumes = [1, 2, 3].map(VolumeId::from_bits);
-    for io in MODES {
-        let folder = tempfile::tempdir().unwrap();
-        let served = Served::new(io, Arc::new(local_pool(folder.path())));
-        for id in volumes {
-            served.apply(unlimited(id, SIZE));
-        }
-        let set_of = |set: u128| {
-            let id = |volume: usize| SnapshotId::from_bits(set * 10 + volume as u128);
-            volumes.iter().enumerate().map(|(at, of)| (*of, id(at))).collect::<Vec<_>>()
-        };
-        let ends = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let mut clients = volumes.map(|id| served.connect(id));
-                let mut number = 0_u64;
-                while !ends.load(Ordering::SeqCst) {
-                    number += 1;
-                    let payload = number.to_le_bytes().repeat(BLOCK as usize / 8);
-                    let client = &mut clients[(number % 3) as usize];
-                    let answer = client.ask(WRITE, 0, BLOCK, &payload);
-                    assert_eq!(answer, Answer::Done(Vec::new()));
-                }
-            });
-            for set in 1..=SETS {
-                let made = served.call(Command::SnapshotSet(set_of(set)));
-                ends.fetch_or(made != Reply::Done, Ordering::SeqCst);
-                assert_eq!(made, Reply::Done);
-            }
-            ends.store(true, Ordering::SeqCst);
-        });
-        for set in 1..=SETS {
-            let numbers = set_of(set).into_iter().map(|(of, id)| {
-                complete(&served, id);
-                let clone = VolumeId::from_bits(1_000 + set * 10 + of.bits());
-                let state = unlimited(clone, SIZE);
-                assert_eq!(served.call(Command::CreateFrom(state, id)), Reply::Done);
-                number_in(&mut served.connect(clone), 0)
-            });
-            let mut numbers: Vec<u64> = numbers.collect();
-            numbers.sort_unstable();
-            assert!(numbers[2] - numbers[0] <= 2, "set {set} has {numbers:?}");
-        }
-        let before = snapshots(&served).len();
-        let twice = vec![set_of(99)[0], (volumes[0], SnapshotId::from_bits(1_000))];
-        let (kind, message) = failed(served.call(Command::SnapshotSet(twice)));
-        assert_eq!(kind, FailedKind::Refused);
-        assert!(message.contains("more than once"), "{message}");
-        // One that cannot be made takes the others with it.
-        let mut missing = set_of(98);
-        missing.push((VolumeId::from_bits(77), SnapshotId::from_bits(1_001)));
-        failed(served.call(Command::SnapshotSet(missing)));
-        assert_eq!(snapshots(&served).len(), before);
-    }
-}
-
 #[test]
 fn snapshots_are_copied_unit_by_unit() {
     const UNIT: usize = UNIT_BYTES as usize;

@@ -55,6 +55,13 @@ pub trait Snapshots: Send + Sync {
     /// When there is no such volume, the id is taken, there is no room, or the store below fails.
     fn begin(&self, of: VolumeId, id: SnapshotId) -> Result<Making, StoreError>;
 
+    /// Begins a snapshot of each of several volumes, each as [`Snapshots::begin`] does, and all or
+    /// none. They are of one moment if who calls sees to that.
+    ///
+    /// # Errors
+    /// As [`Snapshots::begin`].
+    fn begin_set(&self, set: &[(VolumeId, SnapshotId)]) -> Result<Vec<Making>, StoreError>;
+
     /// Deletes a snapshot, also one that is being made or filled. Done, and durably so, if there is none.
     /// Volumes that were made of it keep what they have.
     ///

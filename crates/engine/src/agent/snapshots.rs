@@ -128,16 +128,13 @@ impl EngineAgent {
         set: &[(VolumeId, SnapshotId)],
         homes: &[(VolumeId, u16)],
     ) -> Result<(), Failed> {
-        let mut making = Vec::new();
-        for (of, id) in set {
-            making.push((*of, *id, snapshots.begin(*of, *id).map_err(failed)?));
-        }
+        let begun = snapshots.begin_set(set).map_err(failed)?;
         for (id, home) in homes {
             self.ask(*home, |ack| Message::Attend(*id, ack)).map(|_: bool| ())?;
         }
         let clock = Clock::new();
         let began = clock.now();
-        for (of, id, making) in making {
+        for (&(of, id), making) in set.iter().zip(begun) {
             let gone = std::time::Duration::from_nanos(clock.now().since(began).ns);
             let left = self.answer_max.saturating_sub(gone);
             match making.made.recv_timeout(left) {

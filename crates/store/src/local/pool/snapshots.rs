@@ -101,37 +101,63 @@ impl LocalPool {
 
     /// Begins a snapshot of a volume's node.
     pub(super) fn snapshot_of(&self, volume: u32, id: SnapshotId) -> Result<Making, StoreError> {
-        let doing = || format!("make {id}");
-        let (sender, made) = sync_channel(1);
-        let number = {
-            let mut state = self.state();
-            let Some(node) = state.all.get(&volume).copied() else {
-                return Err(StoreError::NoSnapshot { id });
-            };
-            if state.snapshots.contains_key(&id) {
-                return Err(StoreError::Exists { what: id.to_string() });
-            }
-            let snapshot = Node {
-                kind: NodeKind::SnapshotPending,
-                home: 0,
-                id: id.bits(),
-                generation: 0,
-                size: node.size,
-                parent: volume,
-                root: SnapshotRoot::default(),
-                is_encrypted: false,
-            };
-            let key = state.key_of(volume).to_vec();
-            let number = state.make_node(snapshot, &key).map_err(self.io(doing()))?;
-            number.ok_or_else(|| self.io(doing())(state.table_is_full()))?
+        let mut begun = self.begin_snapshots(&[(volume, id)])?;
+        begun.pop().ok_or(StoreError::NoSnapshot { id })
+    }
+
+    /// Begins snapshots of several volumes, all or none.
+    pub(super) fn snapshot_set(
+        &self,
+        set: &[(VolumeId, SnapshotId)],
+    ) -> Result<Vec<Making>, StoreError> {
+        let nodes = {
+            let state = self.state();
+            let node = |(of, id): &(VolumeId, SnapshotId)| Ok((self.find(&state, *of)?.0, *id));
+            set.iter().map(node).collect::<Result<Vec<_>, StoreError>>()?
         };
-        self.shared.mail().waiting.insert(number, (volume, sender));
-        let is_open = self.shared.open().contains(&volume);
-        self.shared.mail().tasks.entry(volume).or_default().push_back(Task::Snapshot(number));
-        if !is_open {
-            self.tend(volume)?;
+        self.begin_snapshots(&nodes)
+    }
+
+    fn begin_snapshots(&self, set: &[(u32, SnapshotId)]) -> Result<Vec<Making>, StoreError> {
+        let doing = || format!("make {}", set.first().map_or(String::new(), |it| it.1.to_string()));
+        let numbers = {
+            let mut state = self.state();
+            let mut nodes = Vec::new();
+            for &(volume, id) in set {
+                let Some(node) = state.all.get(&volume).copied() else {
+                    return Err(StoreError::NoSnapshot { id });
+                };
+                if state.snapshots.contains_key(&id) {
+                    return Err(StoreError::Exists { what: id.to_string() });
+                }
+                let snapshot = Node {
+                    kind: NodeKind::SnapshotPending,
+                    home: 0,
+                    id: id.bits(),
+                    generation: 0,
+                    size: node.size,
+                    parent: volume,
+                    root: SnapshotRoot::default(),
+                    is_encrypted: false,
+                };
+                nodes.push((snapshot, state.key_of(volume).to_vec()));
+            }
+            let numbers = state.make_nodes(nodes).map_err(self.io(doing()))?;
+            numbers.ok_or_else(|| self.io(doing())(state.table_is_full()))?
+        };
+        let mut begun = Vec::new();
+        for (&(volume, _), number) in set.iter().zip(numbers) {
+            let (sender, made) = sync_channel(1);
+            self.shared.mail().waiting.insert(number, (volume, sender));
+            let is_open = self.shared.open().contains(&volume);
+            let task = Task::Snapshot(number);
+            self.shared.mail().tasks.entry(volume).or_default().push_back(task);
+            if !is_open {
+                self.tend(volume)?;
+            }
+            begun.push(Making { is_open, made });
         }
-        Ok(Making { is_open, made })
+        Ok(begun)
     }
 
     /// Deletes a snapshot. Done if there is none. Its blocks are given back by its volume: at once

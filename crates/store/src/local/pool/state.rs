@@ -144,15 +144,28 @@ impl State {
 
     /// Makes a new node with a wrapped key, durably; its number. `None` if the table is full.
     pub fn make_node(&mut self, node: Node, key: &[u8]) -> io::Result<Option<u32>> {
-        let free = (1..self.superblock.node_sectors).find(|number| !self.all.contains_key(number));
-        let Some(number) = free else { return Ok(None) };
-        // No other node of this number has had it, in this pool or one that was here before.
-        let version = u64::from(self.nodes.version(number as usize));
-        let generation = (self.superblock.identity as u64).wrapping_add(version);
-        self.nodes.change(number as usize, |payload| encode_key(payload, key));
-        let is_encrypted = !key.is_empty();
-        self.write_nodes([(number, Node { generation, is_encrypted, ..node })])?;
-        Ok(Some(number))
+        Ok(self.make_nodes(vec![(node, key.to_vec())])?.and_then(|made| made.first().copied()))
+    }
+
+    /// Makes new nodes with their wrapped keys, durably; their numbers. `None` if the table has not
+    /// room for all of them.
+    pub fn make_nodes(&mut self, nodes: Vec<(Node, Vec<u8>)>) -> io::Result<Option<Vec<u32>>> {
+        let is_free = |number: &u32| !self.all.contains_key(number);
+        let free = (1..self.superblock.node_sectors).filter(is_free);
+        let numbers: Vec<u32> = free.take(nodes.len()).collect();
+        if numbers.len() < nodes.len() {
+            return Ok(None);
+        }
+        let mut made = Vec::new();
+        for (&number, (node, key)) in numbers.iter().zip(nodes) {
+            // No other node of this number has had it, in this pool or one that was here before.
+            let version = u64::from(self.nodes.version(number as usize));
+            let generation = (self.superblock.identity as u64).wrapping_add(version);
+            self.nodes.change(number as usize, |payload| encode_key(payload, &key));
+            made.push((number, Node { generation, is_encrypted: !key.is_empty(), ..node }));
+        }
+        self.write_nodes(made)?;
+        Ok(Some(numbers))
     }
 
     /// Why there can be no more nodes.

@@ -29,6 +29,10 @@ impl Snapshots for LocalPool {
         self.snapshot(of, id)
     }
 
+    fn begin_set(&self, set: &[(VolumeId, SnapshotId)]) -> Result<Vec<Making>, StoreError> {
+        self.snapshot_set(set)
+    }
+
     fn delete(&self, id: SnapshotId) -> Result<(), StoreError> {
         self.delete_snapshot(id)
     }
