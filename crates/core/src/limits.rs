@@ -78,6 +78,13 @@ pub const CONNECTION_BYTES_MAX: u32 = 32 << 20;
 /// connections may each hold all they may before one waits.
 pub const CORE_PAYLOAD_BYTES_MAX: u32 = 512 << 20;
 
+/// Permits for work that no client asked for that are granted or waited for at once, and its reads
+/// of volumes.
+pub const BACKGROUND_PERMITS_MAX: u32 = 64;
+
+/// What such work may move in a second unless it is told otherwise: 256 MiB.
+pub const BACKGROUND_BYTES_PER_SECOND: u64 = 256 << 20;
+
 /// The longest message between control plane and data plane, in bytes of its byte form: a report of
 /// 131,072 volumes has 20 MiB.
 pub const AGENT_FRAME_BYTES_MAX: u32 = 64 << 20;

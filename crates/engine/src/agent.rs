@@ -6,6 +6,7 @@
 //! a slow device holds up the commands of its own volume only. So what was found out about places
 //! before the pool's work is found out again after it.
 
+mod background;
 mod snapshots;
 
 use crate::directory::{Directory, Entry};
@@ -44,6 +45,7 @@ pub(crate) struct EngineAgent {
     placement: Mutex<Placement>,
     /// Which volumes have a command under way.
     turns: VolumeTurns,
+    background: background::Background,
     /// What may be sold; unknown until somebody has measured it.
     capacity: Mutex<Capacity>,
     /// What was posted to volumes' cores and is not answered yet: one answer a volume.
@@ -89,6 +91,7 @@ impl EngineAgent {
             shared_device,
             placement: Mutex::default(),
             turns: VolumeTurns::default(),
+            background: background::Background::default(),
             capacity: Mutex::default(),
             unanswered: Mutex::default(),
             answer_max: ANSWER_MAX,
@@ -679,6 +682,19 @@ impl Agent for EngineAgent {
             Command::StartSnapshot(id, size, parent) => self.start_snapshot(id, size, parent),
             Command::PutSnapshot(id, unit, bytes) => self.put_snapshot(id, unit, &bytes),
             Command::CompleteSnapshot(id) => self.complete_snapshot(id),
+            Command::SetBackground(bytes_per_second) => {
+                self.set_background(bytes_per_second);
+                Ok(())
+            }
+            Command::Background => return Reply::Background(self.background_report()),
+            Command::Verify(id, offset) => match self.verify(id, offset) {
+                Ok(verified) => return Reply::Verified(verified),
+                Err(failed) => Err(failed),
+            },
+            Command::VerifySnapshot(id, unit) => match self.verify_snapshot(id, unit) {
+                Ok(verified) => return Reply::Verified(verified),
+                Err(failed) => Err(failed),
+            },
         };
         result.map_or_else(Reply::Failed, |()| Reply::Done)
     }

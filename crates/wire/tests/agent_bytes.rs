@@ -15,9 +15,9 @@ use evenkeel_core::qos::sharing::{
 use evenkeel_core::time::Duration;
 use evenkeel_core::units::ByteCount;
 use evenkeel_wire::agent::{
-    Attachment, Bytes, Capacity, Command, CreditReport, Failed, FailedKind, HEAD_BYTES,
-    HostAddress, HostReport, HostState, IoErrors, Malformed, Measured, Problem, Reply, Report,
-    Space, StoredSnapshot, Units, UnitsWanted, VolumeReport, VolumeState,
+    Attachment, BackgroundReport, Bytes, Capacity, Command, CreditReport, Failed, FailedKind,
+    HEAD_BYTES, HostAddress, HostReport, HostState, IoErrors, Malformed, Measured, Problem, Reply,
+    Report, Space, StoredSnapshot, Units, UnitsWanted, Verified, VolumeReport, VolumeState,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -29,6 +29,18 @@ fn volume_id() -> impl Strategy<Value = VolumeId> + Clone {
 
 fn snapshot_id() -> impl Strategy<Value = SnapshotId> + Clone {
     any::<u128>().prop_map(SnapshotId::from_bits)
+}
+
+fn background() -> impl Strategy<Value = BackgroundReport> {
+    (any::<[u64; 4]>(), any::<u32>()).prop_map(|([limit, verified, read, filled], waiting)| {
+        BackgroundReport {
+            bytes_per_second: ByteCount(limit),
+            waiting,
+            verified: ByteCount(verified),
+            read: ByteCount(read),
+            filled: ByteCount(filled),
+        }
+    })
 }
 
 fn payload() -> impl Strategy<Value = Bytes> {
@@ -165,6 +177,9 @@ fn command() -> impl Strategy<Value = Command> {
         (snapshot_id(), any::<u64>(), payload())
             .prop_map(|(id, unit, bytes)| Command::PutSnapshot(id, unit, bytes)),
         snapshot_id().prop_map(Command::CompleteSnapshot),
+        any::<u64>().prop_map(|limit| Command::SetBackground(ByteCount(limit))),
+        (volume_id(), any::<u64>()).prop_map(|(id, offset)| Command::Verify(id, offset)),
+        (snapshot_id(), any::<u64>()).prop_map(|(id, unit)| Command::VerifySnapshot(id, unit)),
         prop::sample::select(vec![
             Command::Report,
             Command::Balances,
@@ -172,6 +187,7 @@ fn command() -> impl Strategy<Value = Command> {
             Command::Space,
             Command::Capacity,
             Command::Snapshots,
+            Command::Background,
         ]),
     ]
 }
@@ -294,6 +310,12 @@ fn reply() -> impl Strategy<Value = Reply> {
         (vec(any::<u64>(), 0..4), option::of(any::<u64>()))
             .prop_map(|(units, next)| Reply::Units(Units { units, next })),
         option::of(payload()).prop_map(Reply::Unit),
+        background().prop_map(Reply::Background),
+        (option::of(any::<u64>()), any::<u64>(), vec(any::<u64>(), 0..4)).prop_map(
+            |(next, bytes, rotten)| {
+                Reply::Verified(Verified { next, bytes: ByteCount(bytes), rotten })
+            }
+        ),
         failed,
     ]
 }

@@ -18,9 +18,9 @@ use evenkeel_core::qos::sharing::{
 use evenkeel_core::time::Duration;
 use evenkeel_core::units::ByteCount;
 use evenkeel_wire::agent::{
-    Attachment, Bytes, Capacity, Command, CreditReport, Failed, FailedKind, HEAD_BYTES,
-    HostAddress, HostReport, HostState, IoErrors, Measured, Problem, Reply, Report, Space,
-    StoredSnapshot, Units, UnitsWanted, VolumeReport, VolumeState, frame_bytes,
+    Attachment, BackgroundReport, Bytes, Capacity, Command, CreditReport, Failed, FailedKind,
+    HEAD_BYTES, HostAddress, HostReport, HostState, IoErrors, Measured, Problem, Reply, Report,
+    Space, StoredSnapshot, Units, UnitsWanted, Verified, VolumeReport, VolumeState, frame_bytes,
 };
 
 const GOLDEN: &str = include_str!("agent_golden.txt");
@@ -161,6 +161,20 @@ fn snapshots() -> Vec<StoredSnapshot> {
     vec![pending, StoredSnapshot { volume: None, data: ByteCount(1), is_complete: true, ..pending }]
 }
 
+fn background() -> BackgroundReport {
+    BackgroundReport {
+        bytes_per_second: ByteCount(256 << 20),
+        waiting: 1,
+        verified: ByteCount(2),
+        read: ByteCount(3),
+        filled: ByteCount(4),
+    }
+}
+
+fn verified() -> Verified {
+    Verified { next: Some(8_192), bytes: ByteCount(4_096), rotten: vec![4_096] }
+}
+
 fn commands() -> Vec<(&'static str, Command)> {
     vec![
         ("create", Command::Create(volume())),
@@ -198,6 +212,10 @@ fn commands() -> Vec<(&'static str, Command)> {
         ("start of another", Command::StartSnapshot(SNAPSHOT, ByteCount(1), Some(SNAPSHOT))),
         ("put", Command::PutSnapshot(SNAPSHOT, 7, Bytes(vec![1, 2, 3]))),
         ("complete", Command::CompleteSnapshot(SNAPSHOT)),
+        ("background limit", Command::SetBackground(ByteCount(256 << 20))),
+        ("background", Command::Background),
+        ("verify", Command::Verify(VOLUME, 4_096)),
+        ("verify a snapshot", Command::VerifySnapshot(SNAPSHOT, 7)),
     ]
 }
 
@@ -233,6 +251,8 @@ fn replies() -> Vec<(&'static str, Reply)> {
         ("the last units", Reply::Units(Units::default())),
         ("a unit", Reply::Unit(Some(Bytes(vec![1, 2, 3])))),
         ("a hole", Reply::Unit(None)),
+        ("the background", Reply::Background(background())),
+        ("the verified", Reply::Verified(verified())),
     ]
 }
 

@@ -4,6 +4,7 @@
 //! ends by telling the cores of the volumes that the pool names. Where a volume is opened or comes
 //! from another core, its store attends, too.
 
+use super::background::Work;
 use super::{EngineAgent, failed};
 use crate::clock::Clock;
 use crate::reactor::Message;
@@ -57,7 +58,7 @@ const _: () = assert!(evenkeel_store::snapshots::UNIT_BYTES == evenkeel_wire::ag
 
 impl EngineAgent {
     /// The store's snapshots, or the refusal of a store that has none.
-    fn snapshots(&self) -> Result<&dyn Snapshots, Failed> {
+    pub(super) fn snapshots(&self) -> Result<&dyn Snapshots, Failed> {
         self.pool.snapshots().ok_or_else(|| Failed {
             kind: FailedKind::Unsupported,
             message: format!(
@@ -189,7 +190,9 @@ impl EngineAgent {
     }
 
     pub(super) fn read_snapshot(&self, id: SnapshotId, unit: u64) -> Result<Option<Bytes>, Failed> {
-        Ok(self.snapshots()?.read(id, unit).map_err(failed)?.map(Bytes))
+        let snapshots = self.snapshots()?;
+        let _permit = self.permit_unit(Work::Read)?;
+        Ok(snapshots.read(id, unit).map_err(failed)?.map(Bytes))
     }
 
     pub(super) fn start_snapshot(
@@ -207,7 +210,9 @@ impl EngineAgent {
         unit: u64,
         bytes: &Bytes,
     ) -> Result<(), Failed> {
-        self.snapshots()?.put(id, unit, &bytes.0).map_err(failed)
+        let snapshots = self.snapshots()?;
+        let _permit = self.permit_unit(Work::Fill)?;
+        snapshots.put(id, unit, &bytes.0).map_err(failed)
     }
 
     pub(super) fn complete_snapshot(&self, id: SnapshotId) -> Result<(), Failed> {

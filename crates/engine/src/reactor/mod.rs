@@ -8,6 +8,7 @@
 //! | `connections.rs` | a connection's life: handshake, receiving, sending, the end |
 //! | `requests.rs` | a request's life: head, payload, tokens, store, reply |
 //! | `clears.rs` | discards and writes of zeroes: piece by piece, in turns |
+//! | `background.rs` | work that no client asked for: permits, and reads of volumes |
 //! | `memory.rs` | payload memory among volumes: who may have some, who waits, who is next |
 //! | `errors.rs` | what went wrong with a volume's requests |
 //! | `volumes.rs` | a volume's life: applied, reported, removed or moved |
@@ -16,6 +17,7 @@
 //! | `watch.rs` | whether the device is what it was |
 //! | `contract.rs` | whether volumes got what was sold with them, second by second |
 
+mod background;
 mod clears;
 mod connections;
 mod contract;
@@ -36,11 +38,13 @@ use crate::notices::Notices;
 use crate::session::{Connection, Session};
 use crate::shared_device::SharedDevice;
 use crate::slots::Slot;
+use background::Background;
+pub use background::{Probe, Wanted};
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::latency::Latencies;
 use evenkeel_core::limits::CORE_PAYLOAD_BYTES_MAX;
 use evenkeel_core::qos::pacing::Balances;
-use evenkeel_core::qos::scheduler::{InstanceIndex, Scheduler};
+use evenkeel_core::qos::scheduler::{InstanceIndex, Scheduler, Ticket};
 use evenkeel_core::qos::sharing::DeviceModel;
 use evenkeel_core::qos::trace::{Call, Trace};
 use evenkeel_core::time::{Duration, Instant};
@@ -92,6 +96,12 @@ pub enum Message {
     /// Keep to itself from now on what a volume's store finishes, until it is told the opposite;
     /// whether the volume is here.
     Hold(VolumeId, bool, SyncSender<bool>),
+    /// Let work that no client asked for use the device.
+    Permit(Wanted),
+    /// The work with this permit is done.
+    PermitEnds(Ticket),
+    /// Read a volume for such work.
+    Probe(VolumeId, Probe),
     /// Take a volume over from another core.
     Adopt(Box<VolumeState>, Box<Released>, SyncSender<Result<(), String>>),
     /// Whether there is room for what is about to come; what there is too little of if not.
@@ -225,6 +235,7 @@ pub struct Reactor<D: Driver> {
     departures: Vec<Departure>,
     /// Whose turn it is to clear a range.
     turn: clears::Turn,
+    background: Background,
     /// Connections to look at again in this turn.
     ready: Vec<u32>,
     /// The memory of the list that was worked off last.
@@ -281,6 +292,7 @@ impl<D: Driver> Reactor<D> {
             buffer_waiters: BufferWaiters::default(),
             departures: Vec::new(),
             turn: clears::Turn::default(),
+            background: Background::default(),
             ready: Vec::new(),
             ready_spare: Vec::new(),
             to_send: Vec::new(),
@@ -372,6 +384,9 @@ impl<D: Driver> Reactor<D> {
             Message::MustReopen(id, ack) => _ = ack.send(self.must_reopen(id)),
             Message::Attend(id, ack) => _ = ack.send(self.attend(id)),
             Message::Hold(id, is_held, ack) => _ = ack.send(self.hold(id, is_held)),
+            Message::Permit(wanted) => self.want_permit(wanted),
+            Message::PermitEnds(ticket) => self.end_permit(ticket),
+            Message::Probe(id, probe) => self.probe(id, probe),
             Message::Adopt(state, released, ack) => self.adopt(*state, released, ack),
             Message::Depart(volumes, hosts, ack) => self.depart(&volumes, hosts, ack),
             // Whoever asked may have given up; that is no concern of ours, here and below.

@@ -259,6 +259,9 @@ impl<D: Driver> Reactor<D> {
     pub(super) fn dispatch(&mut self) {
         while let Some(dispatch) = self.scheduler.poll_output() {
             note(&mut self.trace, self.now, Call::Dispatch(dispatch));
+            if self.granted(&dispatch) {
+                continue;
+            }
             let may_take = !self.others_starve(dispatch);
             if !self.start(dispatch, may_take) {
                 self.wait_for_buffer(dispatch);
@@ -346,7 +349,9 @@ impl<D: Driver> Reactor<D> {
             && let Some(completion) = volume.store.poll()
         {
             volume.in_store -= 1;
-            self.complete(completion);
+            if let Some(completion) = self.probed(completion) {
+                self.complete(completion);
+            }
         }
         self.settle(slot);
     }

@@ -149,6 +149,7 @@ impl<D: Driver> Reactor<D> {
         for slot in slots {
             self.line_up(slot)?;
         }
+        self.share_with_background();
         self.dispatch();
         Ok(())
     }

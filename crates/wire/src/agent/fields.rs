@@ -18,9 +18,9 @@ use evenkeel_core::units::ByteCount;
 
 use super::bytes::{Malformed, Problem, Reader, Wire, Writer};
 use super::{
-    Attachment, Capacity, CreditReport, Failed, FailedKind, HostAddress, HostReport, HostState,
-    IoErrors, Measured, Report, Space, StoredSnapshot, Units, UnitsWanted, VolumeReport,
-    VolumeState,
+    Attachment, BackgroundReport, Capacity, CreditReport, Failed, FailedKind, HostAddress,
+    HostReport, HostState, IoErrors, Measured, Report, Space, StoredSnapshot, Units, UnitsWanted,
+    Verified, VolumeReport, VolumeState,
 };
 
 /// Records: written and read with the same fields in the same order.
@@ -42,6 +42,7 @@ macro_rules! records {
 
 records! {
     Attachment { host, address }
+    BackgroundReport { bytes_per_second, waiting, verified, read, filled }
     Balances { operations, bytes }
     Contract { seconds, missed }
     Costs { read, write }
@@ -82,6 +83,7 @@ records! {
     StoredSnapshot { id, volume, size, data, is_complete }
     Units { units, next }
     UnitsWanted { id, older, first, max }
+    Verified { next, bytes, rotten }
     VolumeReport {
         id,
         balances,

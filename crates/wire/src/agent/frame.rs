@@ -140,6 +140,10 @@ impl Command {
             Self::StartSnapshot(..) => 0x17,
             Self::PutSnapshot(..) => 0x18,
             Self::CompleteSnapshot(_) => 0x19,
+            Self::SetBackground(_) => 0x1a,
+            Self::Background => 0x1b,
+            Self::Verify(..) => 0x1c,
+            Self::VerifySnapshot(..) => 0x1d,
         }
     }
 
@@ -190,7 +194,16 @@ impl Command {
                 bytes.write(to);
             }
             Self::Report | Self::Balances | Self::Stored | Self::Space => {}
-            Self::Capacity | Self::Snapshots => {}
+            Self::Capacity | Self::Snapshots | Self::Background => {}
+            Self::SetBackground(limit) => limit.write(to),
+            Self::Verify(id, offset) => {
+                id.write(to);
+                offset.write(to);
+            }
+            Self::VerifySnapshot(id, unit) => {
+                id.write(to);
+                unit.write(to);
+            }
         })
     }
 
@@ -234,6 +247,10 @@ impl Command {
                     from.field("bytes")?,
                 ),
                 0x19 => Self::CompleteSnapshot(from.field("snapshot")?),
+                0x1a => Self::SetBackground(from.field("limit")?),
+                0x1b => Self::Background,
+                0x1c => Self::Verify(from.field("volume")?, from.field("offset")?),
+                0x1d => Self::VerifySnapshot(from.field("snapshot")?, from.field("unit")?),
                 kind => return unknown_message(kind),
             })
         })
@@ -254,6 +271,8 @@ impl Reply {
             Self::Snapshots(_) => 0x89,
             Self::Units(_) => 0x8a,
             Self::Unit(_) => 0x8b,
+            Self::Background(_) => 0x8c,
+            Self::Verified(_) => 0x8d,
         }
     }
 
@@ -274,6 +293,8 @@ impl Reply {
             Self::Snapshots(snapshots) => snapshots.write(to),
             Self::Units(units) => units.write(to),
             Self::Unit(unit) => unit.write(to),
+            Self::Background(report) => report.write(to),
+            Self::Verified(verified) => verified.write(to),
         })
     }
 
@@ -295,6 +316,8 @@ impl Reply {
                 0x89 => Self::Snapshots(from.field("snapshots")?),
                 0x8a => Self::Units(from.field("units")?),
                 0x8b => Self::Unit(from.field("unit")?),
+                0x8c => Self::Background(from.field("background")?),
+                0x8d => Self::Verified(from.field("verified")?),
                 kind => return unknown_message(kind),
             })
         })

@@ -174,6 +174,44 @@ pub enum Command {
     PutSnapshot(SnapshotId, u64, Bytes),
     /// Ends the filling of a snapshot. Succeeds if it is complete.
     CompleteSnapshot(SnapshotId),
+    /// Limits the bytes that background work may move in a second: verification, and copies of
+    /// snapshots. Where the device is calibrated, it gets what volumes leave of it, and no more
+    /// than this.
+    SetBackground(ByteCount),
+    /// Returns what background work has done.
+    Background,
+    /// Reads a part of a volume from a byte on, and holds it to its checksums. The volume must have
+    /// been applied.
+    Verify(VolumeId, u64),
+    /// The same of a snapshot, from a unit on.
+    VerifySnapshot(SnapshotId, u64),
+}
+
+/// What background work has done since the data plane was started.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct BackgroundReport {
+    /// Its limit.
+    pub bytes_per_second: ByteCount,
+    /// Pieces of work that wait for the device.
+    pub waiting: u32,
+    /// Bytes that were read to verify them.
+    pub verified: ByteCount,
+    /// Bytes of snapshots that were read to be copied.
+    pub read: ByteCount,
+    /// Bytes of snapshots that were filled.
+    pub filled: ByteCount,
+}
+
+/// What a verification has found.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Verified {
+    /// Where to go on: a byte of a volume, a unit of a snapshot. `None` at its end.
+    pub next: Option<u64>,
+    /// Bytes that were read.
+    pub bytes: ByteCount,
+    /// Bytes at which something begins that is not as it was written: a block of a volume, a unit
+    /// of a snapshot.
+    pub rotten: Vec<u64>,
 }
 
 /// The bytes of a unit, in which snapshots are read, compared and filled.
@@ -363,6 +401,10 @@ pub enum Reply {
     /// Answer to [`Command::ReadSnapshot`]: [`UNIT_BYTES`], with zeroes behind the snapshot's end;
     /// `None` if the unit has no data.
     Unit(Option<Bytes>),
+    /// Answer to [`Command::Background`].
+    Background(BackgroundReport),
+    /// Answer to [`Command::Verify`] and [`Command::VerifySnapshot`].
+    Verified(Verified),
     /// The command had no effect.
     Failed(Failed),
 }

@@ -1,0 +1,254 @@
+//! Work that no client asked for, in the caller's thread: what is stored is read and held to its
+//! checksums, snapshots are copied. Each piece has a permit of the core that schedules all of it.
+
+use super::{EngineAgent, failed};
+use crate::reactor::{Message, Probe, Wanted};
+use evenkeel_core::ids::{SnapshotId, VolumeId};
+use evenkeel_core::limits::{BACKGROUND_BYTES_PER_SECOND, QUANTUM_BYTES_MAX};
+use evenkeel_core::qos::scheduler::Ticket;
+use evenkeel_core::request::{Failure, Operation};
+use evenkeel_core::units::ByteCount;
+use evenkeel_store::buffer::Buffer;
+use evenkeel_store::snapshots::UNIT_BYTES;
+use evenkeel_store::{Completion, StoreError};
+use evenkeel_wire::agent::{BackgroundReport, Failed, FailedKind, Verified};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+
+/// The core that schedules such work.
+const CORE: u16 = 0;
+/// Bytes that one call reads at most, and places that it looks at.
+const VERIFIED_BYTES_MAX: u64 = 16 << 20;
+const PLACES_MAX: usize = 64;
+/// The most rotten places that one call tells.
+const ROTTEN_MAX: usize = 64;
+/// What has a checksum of its own.
+const BLOCK_BYTES: u64 = 4_096;
+/// Holes that one question passes over.
+const HOLE_BYTES_MAX: u64 = 1 << 30;
+/// A volume that has gone to another core is looked for so often.
+const TRIES: u32 = 3;
+
+/// What such work is done for.
+#[derive(Clone, Copy)]
+pub(super) enum Work {
+    Verify,
+    Read,
+    Fill,
+}
+
+/// The limit of all such work, and what was done.
+pub(super) struct Background {
+    bytes_per_second: AtomicU64,
+    waiting: AtomicU32,
+    verified: AtomicU64,
+    read: AtomicU64,
+    filled: AtomicU64,
+}
+
+impl Default for Background {
+    fn default() -> Self {
+        Self {
+            bytes_per_second: BACKGROUND_BYTES_PER_SECOND.into(),
+            waiting: AtomicU32::default(),
+            verified: AtomicU64::default(),
+            read: AtomicU64::default(),
+            filled: AtomicU64::default(),
+        }
+    }
+}
+
+/// The right to read or write so many bytes; it ends when this is dropped.
+pub(super) struct Permit<'a> {
+    agent: &'a EngineAgent,
+    ticket: Ticket,
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        self.agent.inboxes[usize::from(CORE)].post(Message::PermitEnds(self.ticket));
+    }
+}
+
+/// How a place of a volume is.
+enum Place {
+    /// Bytes without data.
+    Hole(u64),
+    /// Bytes that were read.
+    Sound(u64),
+    /// They were read, and this is where they are not as they were written.
+    Rotten(u64, Vec<u64>),
+}
+
+impl EngineAgent {
+    pub(super) fn set_background(&self, bytes_per_second: ByteCount) {
+        self.background.bytes_per_second.store(bytes_per_second.0.max(1), Ordering::Relaxed);
+    }
+
+    pub(super) fn background_report(&self) -> BackgroundReport {
+        let Background { bytes_per_second, waiting, verified, read, filled } = &self.background;
+        let bytes = |of: &AtomicU64| ByteCount(of.load(Ordering::Relaxed));
+        BackgroundReport {
+            bytes_per_second: bytes(bytes_per_second),
+            waiting: waiting.load(Ordering::Relaxed),
+            verified: bytes(verified),
+            read: bytes(read),
+            filled: bytes(filled),
+        }
+    }
+
+    /// Waits until the device has time for so many bytes, at most a quantum's.
+    pub(super) fn permit(&self, work: Work, bytes: u64) -> Result<Permit<'_>, Failed> {
+        let bytes_per_second = self.background.bytes_per_second.load(Ordering::Relaxed);
+        let (ack, answer) = sync_channel(1);
+        let (bytes, is_write) = (bytes.min(QUANTUM_BYTES_MAX.into()), matches!(work, Work::Fill));
+        let wanted = Wanted { bytes: bytes as u32, is_write, bytes_per_second, ack };
+        self.background.waiting.fetch_add(1, Ordering::Relaxed);
+        self.inboxes[usize::from(CORE)].post(Message::Permit(wanted));
+        let answer = answer.recv_timeout(self.answer_max);
+        self.background.waiting.fetch_sub(1, Ordering::Relaxed);
+        let ticket = answer.map_err(|error| Failed {
+            kind: FailedKind::Unanswered,
+            message: match error {
+                RecvTimeoutError::Timeout => format!(
+                    "volumes have used the device to its limits for {} s: background work gets \
+                     what they leave; try again later",
+                    self.answer_max.as_secs()
+                ),
+                RecvTimeoutError::Disconnected => {
+                    "there is too much background work at once; try again".to_owned()
+                }
+            },
+        })?;
+        let done = match work {
+            Work::Verify => &self.background.verified,
+            Work::Read => &self.background.read,
+            Work::Fill => &self.background.filled,
+        };
+        done.fetch_add(bytes, Ordering::Relaxed);
+        Ok(Permit { agent: self, ticket })
+    }
+
+    /// Has a unit of a snapshot go in quanta that each have a permit before it goes as a whole: the
+    /// permits that are not the last end at once, so the device may have more of it in flight than
+    /// one quantum.
+    pub(super) fn permit_unit(&self, work: Work) -> Result<Permit<'_>, Failed> {
+        let quantum = u64::from(QUANTUM_BYTES_MAX);
+        let mut permit = self.permit(work, quantum)?;
+        for _ in 1..UNIT_BYTES / quantum {
+            permit = self.permit(work, quantum)?;
+        }
+        Ok(permit)
+    }
+
+    /// Reads a volume from a byte on, and tells what is not as it was written.
+    pub(super) fn verify(&self, id: VolumeId, offset: u64) -> Result<Verified, Failed> {
+        let entry = self.directory.get(id).ok_or_else(|| not_served(id))?;
+        let size = entry.geometry.size.0;
+        let (mut at, mut bytes, mut rotten) = (offset / BLOCK_BYTES * BLOCK_BYTES, 0, Vec::new());
+        for _ in 0..PLACES_MAX {
+            if at >= size || bytes >= VERIFIED_BYTES_MAX || rotten.len() >= ROTTEN_MAX {
+                break;
+            }
+            at += match self.verify_place(id, at, size - at)? {
+                Place::Hole(length) => length,
+                Place::Sound(length) => {
+                    bytes += length;
+                    length
+                }
+                Place::Rotten(length, mut places) => {
+                    bytes += length;
+                    rotten.append(&mut places);
+                    length
+                }
+            };
+        }
+        Ok(Verified { next: (at < size).then_some(at), bytes: ByteCount(bytes), rotten })
+    }
+
+    fn verify_place(&self, id: VolumeId, at: u64, left: u64) -> Result<Place, Failed> {
+        let status = self.probe(id, Operation::BlockStatus, at, left.min(HOLE_BYTES_MAX))?;
+        let Some(extent) = status.extents.first() else { return Ok(Place::Hole(left)) };
+        if extent.hole {
+            return Ok(Place::Hole(extent.length.into()));
+        }
+        let length = u64::from(extent.length).min(QUANTUM_BYTES_MAX.into());
+        let read = {
+            let _permit = self.permit(Work::Verify, length)?;
+            self.probe(id, Operation::Read, at, length)?
+        };
+        match read.result {
+            Ok(()) => return Ok(Place::Sound(length)),
+            Err(Failure::Rotten | Failure::Io) => {}
+            Err(failure) => return Err(unreadable(id, at, failure)),
+        }
+        let mut rotten = Vec::new();
+        for block in (at..at + length).step_by(BLOCK_BYTES as usize) {
+            let _permit = self.permit(Work::Verify, BLOCK_BYTES)?;
+            let length = BLOCK_BYTES.min(at + length - block);
+            match self.probe(id, Operation::Read, block, length)?.result {
+                Ok(()) => {}
+                Err(Failure::Rotten | Failure::Io) => rotten.push(block),
+                Err(failure) => return Err(unreadable(id, block, failure)),
+            }
+        }
+        Ok(Place::Rotten(length, rotten))
+    }
+
+    /// Has a volume's core read something, wherever it is.
+    fn probe(
+        &self,
+        id: VolumeId,
+        operation: Operation,
+        offset: u64,
+        length: u64,
+    ) -> Result<Completion, Failed> {
+        for _ in 0..TRIES {
+            let Some(entry) = self.directory.get(id) else { break };
+            let is_read = operation == Operation::Read;
+            let buffer = is_read.then(|| Buffer::new(length as usize));
+            let (ack, answer) = sync_channel(1);
+            let probe = Probe { operation, offset, length: length as u32, buffer, ack };
+            self.inboxes[usize::from(entry.home)].post(Message::Probe(id, probe));
+            match answer.recv_timeout(self.answer_max) {
+                Ok(completion) => return Ok(completion),
+                Err(RecvTimeoutError::Timeout) => return Err(self.no_answer()),
+                // It is going to another core, or away.
+                Err(RecvTimeoutError::Disconnected) => {
+                    drop(self.placement());
+                }
+            }
+        }
+        Err(not_served(id))
+    }
+
+    /// Reads a snapshot from a unit on, and tells in which units something is not as it was
+    /// written: the bytes at which they begin.
+    pub(super) fn verify_snapshot(&self, id: SnapshotId, first: u64) -> Result<Verified, Failed> {
+        let snapshots = self.snapshots()?;
+        let (mut bytes, mut rotten) = (0, Vec::new());
+        let units = (VERIFIED_BYTES_MAX / UNIT_BYTES) as usize;
+        let found = snapshots.units(id, None, first, units).map_err(failed)?;
+        for unit in found.units {
+            let _permit = self.permit_unit(Work::Verify)?;
+            match snapshots.read(id, unit) {
+                Ok(_) => {}
+                Err(StoreError::Rotten { .. } | StoreError::Io { .. }) => {
+                    rotten.push(unit * UNIT_BYTES);
+                }
+                Err(error) => return Err(failed(error)),
+            }
+            bytes += UNIT_BYTES;
+        }
+        Ok(Verified { next: found.next, bytes: ByteCount(bytes), rotten })
+    }
+}
+
+fn not_served(id: VolumeId) -> Failed {
+    Failed { kind: FailedKind::NotFound, message: format!("volume {id} is not served") }
+}
+
+fn unreadable(id: VolumeId, at: u64, failure: Failure) -> Failed {
+    let message = format!("volume {id} cannot be read at byte {at}: {failure:?}");
+    Failed { kind: FailedKind::Internal, message }
+}

@@ -1,0 +1,189 @@
+//! Work that no client asked for: verification of what is stored, copies of snapshots.
+//!
+//! It is done by threads of their own, by calls that block. What it costs the device is scheduled
+//! like a volume's requests: a thread asks for a permit before it reads or writes so many bytes,
+//! and the scheduler grants it as it lets a volume's request go. So the work has limits of its own,
+//! and where the device is calibrated no reservation: it gets what the volumes leave. One core
+//! schedules all of it.
+//!
+//! A probe reads a volume as a client does, through its store, for whoever has a permit for it.
+
+use super::{Call, Reactor, note};
+use crate::driver::Driver;
+use evenkeel_core::limits::{BACKGROUND_PERMITS_MAX, QUANTUM_BYTES_MAX};
+use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
+use evenkeel_core::qos::scheduler::{Dispatch, Io, Ticket, VolumeIndex};
+use evenkeel_core::qos::sharing::Claim;
+use evenkeel_core::request::{Failure, Operation, Request};
+use evenkeel_store::buffer::Buffer;
+use evenkeel_store::{Completion, Submission};
+use slab::Slab;
+use std::sync::mpsc::SyncSender;
+
+/// Handles from here on are those of permits.
+const HANDLES: u32 = 1 << 31;
+/// Tickets of a store with this bit are those of probes. Stores that wrap others use higher ones.
+const PROBES: u64 = 1 << 48;
+
+/// What is wanted of the device.
+pub struct Wanted {
+    /// Bytes, at most [`QUANTUM_BYTES_MAX`].
+    pub bytes: u32,
+    /// Whether they are written.
+    pub is_write: bool,
+    /// The limit of all such work together.
+    pub bytes_per_second: u64,
+    /// Who waits for the permit.
+    pub ack: SyncSender<Ticket>,
+}
+
+/// A read, or a question for extents, that goes to a volume's store.
+pub struct Probe {
+    /// What to do: a read or a block status.
+    pub operation: Operation,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u32,
+    /// Room for a read.
+    pub buffer: Option<Buffer>,
+    /// Who waits for the end; it gets nothing if the volume is not here.
+    pub ack: SyncSender<Completion>,
+}
+
+struct Probing {
+    slot: u32,
+    request: Request,
+    ack: SyncSender<Completion>,
+}
+
+/// See the module's text.
+#[derive(Default)]
+pub(super) struct Background {
+    /// What the scheduler knows it as, from the first permit on.
+    index: Option<VolumeIndex>,
+    bytes_per_second: u64,
+    /// Who waits for a permit.
+    waiting: Slab<SyncSender<Ticket>>,
+    probes: Slab<Probing>,
+    /// The place of the next permit: none follows the one before, so each counts as one I/O.
+    offset: u64,
+}
+
+fn pacing_of(bytes_per_second: u64) -> Pacing {
+    let quanta = bytes_per_second / u64::from(QUANTUM_BYTES_MAX);
+    // By the second one it gets its share of what volumes leave of the device.
+    let limit = |per_second: u64| Some(Limit { per_second: per_second.max(1), credit: None });
+    let (operations, bytes) = (limit(quanta.saturating_mul(4)), limit(bytes_per_second));
+    Pacing { operations, bytes, ..Pacing::UNLIMITED }
+}
+
+impl<D: Driver> Reactor<D> {
+    /// Has the scheduler grant a permit. Whoever waits learns that there is none when the sender
+    /// is dropped.
+    pub(super) fn want_permit(&mut self, wanted: Wanted) {
+        let Wanted { bytes, is_write, bytes_per_second, ack } = wanted;
+        if self.background.waiting.len() >= BACKGROUND_PERMITS_MAX as usize {
+            return;
+        }
+        let Some(index) = self.background_index(bytes_per_second) else { return };
+        let operation = if is_write { Operation::Write { fua: false } } else { Operation::Read };
+        let (offset, length) = (self.background.offset, bytes.clamp(1, QUANTUM_BYTES_MAX));
+        self.background.offset = (offset + 2 * u64::from(QUANTUM_BYTES_MAX)) % (1 << 60);
+        let handle = HANDLES | self.background.waiting.insert(ack) as u32;
+        let io = Io { operation, offset, length, handle };
+        if self.scheduler.submit(self.now, index, io).is_err() {
+            self.background.waiting.remove((handle & !HANDLES) as usize);
+            return;
+        }
+        note(&mut self.trace, self.now, Call::Submit(index, io));
+        self.dispatch();
+    }
+
+    fn background_index(&mut self, bytes_per_second: u64) -> Option<VolumeIndex> {
+        let pacing = pacing_of(bytes_per_second);
+        let index = match self.background.index {
+            Some(index) => {
+                if self.background.bytes_per_second != bytes_per_second {
+                    self.scheduler.set_limits(self.now, index, &pacing);
+                    note(&mut self.trace, self.now, Call::Other("background"));
+                }
+                index
+            }
+            None => {
+                let balances = Balances::default();
+                let index = self.scheduler.add(self.now, &pacing, balances).ok()?;
+                note(&mut self.trace, self.now, Call::Add(index, pacing, balances));
+                index
+            }
+        };
+        self.background.index = Some(index);
+        self.background.bytes_per_second = bytes_per_second;
+        self.share_with_background();
+        Some(index)
+    }
+
+    /// Where the device is calibrated, the work shares it with the volumes.
+    pub(super) fn share_with_background(&mut self) {
+        let (Some(index), Some(device)) = (self.background.index, &self.device) else { return };
+        let pacing = pacing_of(self.background.bytes_per_second);
+        let (at, claim) = ((Some(device.index), None), Claim::best_effort(&pacing));
+        if let Err(error) = self.scheduler.share(self.now, index, &pacing, at, &claim) {
+            tracing::warn!(%error, "background work does not share the device");
+        }
+        note(&mut self.trace, self.now, Call::Other("share"));
+    }
+
+    /// Gives a permit to whoever waits for it; whether the dispatch was one.
+    pub(super) fn granted(&mut self, dispatch: &Dispatch) -> bool {
+        if dispatch.handle & HANDLES == 0 {
+            return false;
+        }
+        let waits = self.background.waiting.remove((dispatch.handle & !HANDLES) as usize);
+        if waits.send(dispatch.ticket).is_err() {
+            // Nobody waits any more.
+            self.end_permit(dispatch.ticket);
+        }
+        true
+    }
+
+    /// What there was a permit for is done.
+    pub(super) fn end_permit(&mut self, ticket: Ticket) {
+        self.scheduler.complete(self.now, ticket);
+        note(&mut self.trace, self.now, Call::Complete(ticket));
+        self.dispatch();
+    }
+
+    /// Hands a probe to a volume's store.
+    pub(super) fn probe(&mut self, id: evenkeel_core::ids::VolumeId, probe: Probe) {
+        let Some(&slot) = self.by_id.get(&id) else { return };
+        let volume = &mut self.volumes[slot as usize];
+        if volume.is_leaving() || self.background.probes.len() >= BACKGROUND_PERMITS_MAX as usize {
+            return;
+        }
+        let Probe { operation, offset, length, buffer, ack } = probe;
+        let request = Request { operation, offset, length };
+        let key = self.background.probes.insert(Probing { slot, request, ack });
+        let ticket = PROBES | key as u64;
+        volume.in_store += 1;
+        let submission = Submission { ticket, operation, offset, length, buffer };
+        volume.store.submit(submission, &mut self.driver.disk(slot));
+        self.finish_store(slot);
+    }
+
+    /// Tells whoever waits how a probe has ended; gives what was none back.
+    pub(super) fn probed(&mut self, completion: Completion) -> Option<Completion> {
+        if completion.ticket & PROBES == 0 {
+            return Some(completion);
+        }
+        let Probing { slot, request, ack } =
+            self.background.probes.remove((completion.ticket & !PROBES) as usize);
+        let volume = &mut self.volumes[slot as usize];
+        if let Err(failure @ (Failure::Io | Failure::Rotten)) = completion.result {
+            volume.errors.count(volume.state.id, &request, failure);
+        }
+        // Whoever asked may have given up.
+        let _ = ack.send(completion);
+        None
+    }
+}

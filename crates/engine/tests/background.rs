@@ -1,0 +1,166 @@
+//! Work that no client asked for: verification, beside clients.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use evenkeel_core::ids::{SnapshotId, VolumeId};
+use evenkeel_core::qos::sharing::{DeviceModel, OperationCost, Window};
+use evenkeel_core::request::Operation;
+use evenkeel_core::time::Duration;
+use evenkeel_core::units::ByteCount;
+use evenkeel_engine::IoMode;
+use evenkeel_store::memory::MemoryPool;
+use evenkeel_wire::agent::{BackgroundReport, Command, FailedKind, Reply, Verified};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use support::{Answer, Nbd, Served, local_pool, unlimited};
+
+const MODES: [IoMode; 2] = [IoMode::Auto, IoMode::Pread];
+const SIZE: u64 = 1 << 30;
+const BLOCK: u32 = 4_096;
+const WRITE: Operation = Operation::Write { fua: false };
+const VOLUME: VolumeId = VolumeId::from_bits(1);
+const SNAPSHOT: SnapshotId = SnapshotId::from_bits(2);
+
+fn write(client: &mut Nbd, block: u64, value: u8) {
+    let answer = client.ask(WRITE, block * u64::from(BLOCK), BLOCK, &[value; BLOCK as usize]);
+    assert_eq!(answer, Answer::Done(Vec::new()));
+}
+
+/// Changes a byte of each block of the pool that consists of such bytes; how many there were.
+fn rot(folder: &Path, value: u8) -> usize {
+    let path = folder.join("pool");
+    let (bytes, file) =
+        (std::fs::read(&path).unwrap(), File::options().write(true).open(path).unwrap());
+    let blocks = bytes.chunks(BLOCK as usize).enumerate();
+    let found = blocks.filter(|(_, block)| block.iter().all(|byte| *byte == value));
+    found
+        .map(|(number, _)| file.write_all_at(&[!value], number as u64 * u64::from(BLOCK)).unwrap())
+        .count()
+}
+
+/// All of a volume or a snapshot: the bytes that were read, and what has rotted.
+fn verify(served: &Served, part: impl Fn(u64) -> Command) -> (u64, Vec<u64>) {
+    let (mut bytes, mut rotten, mut at) = (0, Vec::new(), 0);
+    for _ in 0..1_000 {
+        let Reply::Verified(mut found) = served.call(part(at)) else {
+            panic!("{at} cannot be verified");
+        };
+        bytes += found.bytes.0;
+        rotten.append(&mut found.rotten);
+        match found.next {
+            Some(next) if next > at => at = next,
+            Some(next) => panic!("{next} is behind {at}"),
+            None => return (bytes, rotten),
+        }
+    }
+    panic!("there is no end");
+}
+
+#[test]
+fn what_has_rotted_is_found_before_a_client_reads_it() {
+    for io in MODES {
+        let folder = tempfile::tempdir().unwrap();
+        let served = Served::new(io, Arc::new(local_pool(folder.path())));
+        served.apply(unlimited(VOLUME, SIZE));
+        let mut client = served.connect(VOLUME);
+        let last = SIZE / u64::from(BLOCK) - 1;
+        for block in (0..6_000).chain([100_000, last]) {
+            write(&mut client, block, 7);
+        }
+        for block in [3, 5_000, last] {
+            write(&mut client, block, 9);
+        }
+        assert_eq!(client.ask(Operation::Flush, 0, 0, &[]), Answer::Done(Vec::new()));
+        let volume = |at| Command::Verify(VOLUME, at);
+        let data = 6_002 * u64::from(BLOCK);
+        assert_eq!(verify(&served, volume), (data, vec![]));
+        assert_eq!(served.call(Command::Snapshot(VOLUME, SNAPSHOT)), Reply::Done);
+        // The snapshot keeps what the volume has no more.
+        write(&mut client, 5_000, 8);
+        assert_eq!(client.ask(Operation::Flush, 0, 0, &[]), Answer::Done(Vec::new()));
+        assert_eq!(rot(folder.path(), 9), 3);
+        let places = [3, last].map(|block| block * u64::from(BLOCK));
+        assert_eq!(verify(&served, volume), (data, places.to_vec()));
+        let report = served.report(VOLUME);
+        assert!(report.errors.is_rotten && report.errors.rotten >= 2, "{:?}", report.errors);
+        let (_, units) = verify(&served, |at| Command::VerifySnapshot(SNAPSHOT, at));
+        let unit = |block: u64| block * u64::from(BLOCK) >> 19 << 19;
+        assert_eq!(units, [3, 5_000, last].map(unit));
+        let Reply::Background(report) = served.call(Command::Background) else {
+            panic!("no report")
+        };
+        assert!(report.verified.0 >= 2 * data && report.waiting == 0, "{report:?}");
+        // What is written anew is sound again.
+        for block in [3, last] {
+            write(&mut client, block, 1);
+        }
+        assert_eq!(verify(&served, volume), (data, vec![]));
+    }
+}
+
+/// Verification goes on beside clients, a volume that goes away in its midst, and a device that is
+/// shared by its calibration.
+#[test]
+fn verification_runs_beside_clients_and_their_commands() {
+    let folder = tempfile::tempdir().unwrap();
+    let served = Served::new(IoMode::Auto, Arc::new(local_pool(folder.path())));
+    let volumes = [1, 2, 3].map(VolumeId::from_bits);
+    for id in volumes {
+        served.apply(unlimited(id, 64 << 20));
+        let mut client = served.connect(id);
+        (0..2_000).for_each(|block| write(&mut client, block, id.bits() as u8));
+    }
+    let cost = OperationCost { base: Duration::from_ns(20_000), byte_ps: 250 };
+    let (read, write_cost, window) = (cost, cost, Window::Slots(8));
+    let model = DeviceModel { channels: 4, read, write: write_cost, window };
+    assert_eq!(served.call(Command::Calibrated(model)), Reply::Done);
+    let limit = ByteCount(1 << 30);
+    assert_eq!(served.call(Command::SetBackground(limit)), Reply::Done);
+    let ends = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for id in volumes {
+            scope.spawn({
+                let (served, ends) = (&served, &ends);
+                move || {
+                    let mut client = served.connect(id);
+                    for round in 0.. {
+                        if ends.load(Ordering::SeqCst) {
+                            break;
+                        }
+                        write(&mut client, round % 2_000, id.bits() as u8);
+                    }
+                }
+            });
+            let data = 2_000 * u64::from(BLOCK);
+            assert_eq!(verify(&served, |at| Command::Verify(id, at)), (data, vec![]));
+        }
+        ends.store(true, Ordering::SeqCst);
+    });
+    let Reply::Background(BackgroundReport { bytes_per_second, verified, .. }) =
+        served.call(Command::Background)
+    else {
+        panic!("no report")
+    };
+    assert_eq!((bytes_per_second, verified), (limit, ByteCount(6_000 * u64::from(BLOCK))));
+    assert_eq!(served.call(Command::Delete(volumes[2])), Reply::Done);
+    let Reply::Failed(gone) = served.call(Command::Verify(volumes[2], 0)) else {
+        panic!("it is gone")
+    };
+    assert_eq!(gone.kind, FailedKind::NotFound);
+    // Past the end there is nothing.
+    let past = served.call(Command::Verify(volumes[0], 64 << 20));
+    assert_eq!(past, Reply::Verified(Verified::default()));
+}
+
+#[test]
+fn a_store_without_checksums_is_read_all_the_same() {
+    let served = Served::new(IoMode::Auto, Arc::new(MemoryPool::new()));
+    served.apply(unlimited(VOLUME, 64 << 20));
+    write(&mut served.connect(VOLUME), 9, 1);
+    let (bytes, rotten) = verify(&served, |at| Command::Verify(VOLUME, at));
+    assert!(bytes >= u64::from(BLOCK) && rotten.is_empty(), "{bytes} {rotten:?}");
+}
