@@ -15,6 +15,7 @@ use std::time::Duration;
 pub mod capacity;
 pub mod endpoints;
 pub mod model;
+pub mod scrub;
 pub mod snapshots;
 
 /// The version of the EC2 API that the client uses.

@@ -79,7 +79,7 @@ pub enum Verb {
     Snapshot(SnapshotArgs),
     /// Register the client hosts that volumes are attached to.
     Host(Host),
-    /// Make, move and look after the pool of a data folder whose server is stopped.
+    /// Make, move and look after the pool of a data folder.
     Store(StoreArgs),
     /// Measure the device under a store and print how much of it may be sold.
     ///
@@ -234,6 +234,12 @@ pub struct Serve {
     #[arg(long, env = "EVENKEEL_OVERSELL_SPACE", default_value = "1", value_name = "FACTOR")]
     #[arg(value_parser = parsed::<SpaceOversell>)]
     pub oversell_space: SpaceOversell,
+
+    /// MiB a second that background work may move together: scrubs, snapshots that are copied out
+    /// and in. On a calibrated device volumes go first, whatever this says.
+    #[arg(long, env = "EVENKEEL_BACKGROUND_RATE", default_value_t = 256, value_name = "MIB")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub background_rate: u32,
 
     /// Where the bytes of the volumes are stored: `local` (blocks with checksums in one pool),
     /// `files` (a sparse file for each volume in the data folder), `memory` (lost when the process

@@ -11,6 +11,7 @@ use crate::message::{Exit, Failure};
 use evenkeel_control::{ControlConfig, Endpoint, ModifyPolicy, SpaceOversell, Timeouts};
 use evenkeel_core::qos::admission::{Figure, Oversell};
 use evenkeel_core::qos::sharing::DeviceModel;
+use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{Rules, VolumeType};
 use evenkeel_engine::{Engine, EngineConfig, IoMode, UnixAccess};
 use evenkeel_store::Pool;
@@ -51,6 +52,8 @@ pub struct Config {
     pub oversell: BTreeMap<VolumeType, Oversell>,
     /// How many times over the space of the store is sold.
     pub space_oversell: SpaceOversell,
+    /// MiB a second of all background work.
+    pub background_mibps: u32,
     pub store: StoreKind,
     /// What the local store is told beside the data folder.
     pub local: LocalOptions,
@@ -159,6 +162,7 @@ impl Config {
             figure: figure(arguments)?,
             oversell: oversell(arguments)?,
             space_oversell: arguments.oversell_space,
+            background_mibps: arguments.background_rate,
             store: arguments.store,
             local: LocalOptions::of(&arguments.local, &arguments.store)?,
             calibrate: arguments.calibrate,
@@ -273,6 +277,7 @@ pub fn run(
         pool,
     })
     .map_err(failed)?;
+    told(&engine, Command::SetBackground(ByteCount(u64::from(config.background_mibps) << 20)))?;
     if let Some(record) = calibration {
         engine.set_capacity(record.capacity(config.cores));
         // A store in memory completes at once, so requests never queue in it and cannot be
@@ -374,7 +379,11 @@ fn outcome(result: Result<(), Failure>, failure: Option<String>) -> Result<(), F
 
 /// Makes volumes share the device by their reservations from now on.
 fn share_device(engine: &Engine, model: &DeviceModel) -> Result<(), Failure> {
-    match engine.agent().call(Command::Calibrated(*model)) {
+    told(engine, Command::Calibrated(*model))
+}
+
+fn told(engine: &Engine, command: Command) -> Result<(), Failure> {
+    match engine.agent().call(command) {
         Reply::Failed(failure) => Err(Failure::new(failure.message)),
         _ => Ok(()),
     }

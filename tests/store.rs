@@ -118,6 +118,43 @@ fn what_the_disk_has_changed_is_an_error_and_never_data() {
     assert!(found.contains("no problems"), "{found}");
 }
 
+/// A scrub finds what no client has read, goes on over a restart, and ends well once it is written
+/// anew.
+#[test]
+fn a_scrub_finds_what_the_disk_has_changed_before_anybody_reads_it() {
+    const BLOCKS: u64 = 3_000;
+    let mut server = Server::start("");
+    let none = server.evenkeel("store scrub --status").fails_with(3);
+    assert!(none.contains("no scrub yet"), "{none}");
+    let volume = server.attached("--size 1");
+    fill(&server, &volume, 1, BLOCKS);
+    let clean = server.evenkeel("store scrub --wait --rate 1000").ok();
+    assert!(clean.contains("completed") && clean.contains("0 places"), "{clean}");
+    let place = places_of(&pool(&server), &[pattern(1, 2_900)])[0];
+    flip(&pool(&server), place * BLOCK as u64 + 5);
+    // So slow that it is in the midst of the volume for long.
+    server.evenkeel("store scrub --rate 1").ok();
+    let logged = server.stop();
+    assert!(!logged.contains("not as it was written"), "{logged}");
+    server.restart();
+    let found = server.evenkeel("store scrub --wait --rate 1000").fails_with(1);
+    let at = format!("{volume} at byte {}", 2_900 * 7 * BLOCK);
+    assert!(found.contains(&at) && found.contains("1 places"), "{found}");
+    let status = server.evenkeel("store scrub --status -o json").fails_with(1);
+    assert!(status.contains("evenkeel.scrub/1") && status.contains("rotten"), "{status}");
+    let metrics = Metrics::of(&server);
+    assert_eq!(metrics.single("scrub_rotten_places"), 1.0);
+    assert_eq!(metrics.single("scrub_running"), 0.0);
+    assert!(metrics.sum("background_bytes_total", &["verify"]) > 0.0);
+    let impaired = server.evenkeel("volume ls").ok();
+    assert!(impaired.contains(&volume), "{impaired}");
+    fill(&server, &volume, 2, BLOCKS);
+    let clean = server.evenkeel("store scrub --wait --rate 1000").ok();
+    assert!(clean.contains("completed") && clean.contains("0 places"), "{clean}");
+    let refused = server.evenkeel("store scrub --rate 0").fails_with(2);
+    assert!(refused.contains("1..=100000"), "{refused}");
+}
+
 #[test]
 fn a_server_starts_on_its_own_pool_only() {
     let mut server = Server::start("");

@@ -1,6 +1,6 @@
-//! `evenkeel store`: the pool of a data folder whose server is stopped.
+//! `evenkeel store`: the pool of a data folder.
 
-use super::{LocalStore, Output};
+use super::{Connection, LocalStore, Output, Wait};
 use clap::{Args, Subcommand, ValueHint};
 use std::path::PathBuf;
 
@@ -9,10 +9,8 @@ pub struct StoreArgs {
     #[command(subcommand)]
     pub verb: StoreVerb,
 
-    /// The data folder.
-    #[arg(long, env = "EVENKEEL_DATA_DIR", default_value = "./evenkeel-data", value_name = "DIR")]
-    #[arg(global = true, value_hint = ValueHint::DirPath)]
-    pub data_dir: PathBuf,
+    #[command(flatten)]
+    pub connection: Connection,
 
     #[command(flatten)]
     pub output: Output,
@@ -46,6 +44,28 @@ pub enum StoreVerb {
         /// Hold each block of data to its checksum, too: reads everything.
         #[arg(long)]
         data: bool,
+    },
+    /// Read everything that a running server has stored, and hold it to its checksums.
+    ///
+    /// The server reads at a bounded rate, and lets volumes go first. It goes on after a restart.
+    /// Data that is not as it was written is listed, counted in /metrics, and makes the volume's
+    /// status impaired. Exit code 1 if there is any.
+    Scrub {
+        /// MiB a second, from 1 to 100,000. Changes the rate of a scrub that runs.
+        #[arg(long, default_value_t = 50, value_name = "MIB")]
+        #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        rate: u32,
+
+        /// Stop the scrub that runs; without --stop the next one goes on where it was.
+        #[arg(long, conflicts_with_all = ["status", "wait"])]
+        stop: bool,
+
+        /// Only show how far it is and what it has found.
+        #[arg(long, conflicts_with = "wait")]
+        status: bool,
+
+        #[command(flatten)]
+        wait: Wait,
     },
     /// Move the volumes of a data folder from files into a pool.
     ///

@@ -80,6 +80,7 @@ pub fn run(arguments: &Demo) -> Result<(), Failure> {
         oversell: BTreeMap::new(),
         // Its volumes are deleted with it, and write far less than their size.
         space_oversell: SpaceOversell::Unlimited,
+        background_mibps: 256,
         store: arguments.store,
         local: LocalOptions::default(),
         // Its volumes only have limits; nothing is sold.

@@ -1,6 +1,9 @@
-//! `evenkeel store`: the pool of a data folder whose server is stopped.
+//! `evenkeel store`: the pool of a data folder. `scrub` asks the server; all other verbs look at the
+//! pool themselves, while the server is stopped.
 
-use crate::cli::{Bytes, LocalStore, StoreArgs, StoreKind, StoreVerb};
+use crate::api::Client;
+use crate::api::scrub::Scrub;
+use crate::cli::{Bytes, LocalStore, StoreArgs, StoreKind, StoreVerb, Wait};
 use crate::message::{self, Exit, Failure, Format, Item};
 use crate::server::LocalOptions;
 use evenkeel_core::units::ByteCount;
@@ -18,14 +21,28 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 pub fn run(arguments: &StoreArgs) -> Result<(), Failure> {
-    let data_dir = std::path::absolute(&arguments.data_dir)
-        .map_err(|error| Failure::new(format!("{}: {error}", arguments.data_dir.display())))?;
+    let named = &arguments.connection.data_dir;
+    let data_dir = std::path::absolute(named)
+        .map_err(|error| Failure::new(format!("{}: {error}", named.display())))?;
     let (text, value) = match &arguments.verb {
         StoreVerb::Init { local, force } => init(&data_dir, &options(local)?, *force)?,
         StoreVerb::Inspect { pool } => {
             return message::print(&inspect(&data_dir, pool.as_deref(), arguments.output.format)?);
         }
         StoreVerb::Check { data } => check(&data_dir, *data, arguments.output.format)?,
+        StoreVerb::Scrub { rate, stop, status, wait } => {
+            let client = Client::new(&arguments.connection)?;
+            let scrub = match (stop, status) {
+                (true, _) => Scrub::read(&client.call("StopScrub", &[])?),
+                (_, true) => Scrub::read(&client.call("DescribeScrub", &[])?),
+                _ => scrub(&client, *rate, wait)?,
+            };
+            let Some(scrub) = scrub else {
+                let hint = "start one with `evenkeel store scrub`";
+                return Err(Failure::new("there was no scrub yet").exit(Exit::NotFound).hint(hint));
+            };
+            found(arguments.output.format, &scrub)?
+        }
         StoreVerb::Migrate { local } => migrate(&data_dir, &options(local)?)?,
     };
     message::print(&match arguments.output.format {
@@ -36,6 +53,35 @@ pub fn run(arguments: &StoreArgs) -> Result<(), Failure> {
             return Err(Failure::new(message).exit(Exit::Usage).hint("use -o json, or text"));
         }
     })
+}
+
+/// Starts a scrub, and waits for its end if that is asked for.
+fn scrub(client: &Client, rate: u32, wait: &Wait) -> Result<Option<Scrub>, Failure> {
+    let started = client.call("StartScrub", &[("MiBPerSecond", &rate.to_string())])?;
+    if !wait.wait {
+        return Ok(Scrub::read(&started));
+    }
+    client.wait("the scrub to be completed", wait.timeout, |client| {
+        let scrub = Scrub::read(&client.call("DescribeScrub", &[])?);
+        match scrub.as_ref().map(|scrub| scrub.state.as_str()) {
+            Some("running") => Ok(None),
+            Some("completed") => Ok(Some(scrub)),
+            _ => Err(Failure::new("the scrub was stopped").hint("the next one goes on there")),
+        }
+    })
+}
+
+/// What a scrub has found; a failure, after it was printed, if that is anything.
+fn found(format: Format, scrub: &Scrub) -> Result<(String, Value), Failure> {
+    let value = json!({ "schema": "evenkeel.scrub/1", "scrub": scrub });
+    let (text, rotten) = (scrub.lines(), scrub.rotten_places);
+    if rotten == 0 {
+        return Ok((text, value));
+    }
+    let shown = if format == Format::Json { message::json(&value) } else { text };
+    message::print(&shown)?;
+    Err(Failure::new(format!("{rotten} places are not as they were written"))
+        .hint("write them anew, or restore the volumes from snapshots or copies"))
 }
 
 fn options(local: &LocalStore) -> Result<LocalOptions, Failure> {

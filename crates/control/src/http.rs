@@ -48,9 +48,9 @@ use crate::{clock, credits};
 
 /// The most reading actions that run concurrently.
 const READS_MAX: usize = 2;
-/// Threads for blocking work: one for each mutation, one for each of the tick's two parts, one for
-/// a scrape, and those for reading actions.
-pub const BLOCKING_THREADS_MAX: usize = table::REQUESTS_MAX + 3 + READS_MAX;
+/// Threads for blocking work: one for each mutation, one for each of the tick's three parts, one
+/// for a scrape, and those for reading actions.
+pub const BLOCKING_THREADS_MAX: usize = table::REQUESTS_MAX + 4 + READS_MAX;
 /// How long a scrape may wait for the previous one and for the data plane: Prometheus' default
 /// timeout.
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -123,7 +123,8 @@ pub async fn serve(
     let mut connections = JoinSet::new();
     let mut ticks = interval(Duration::from_millis(credits::REPORT_INTERVAL_MS));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut parts: [TickPart; 2] = [(Plane::renew_leases, None), (Plane::maintain, None)];
+    let mut parts: [TickPart; 3] =
+        [(Plane::renew_leases, None), (Plane::maintain, None), (Plane::scrub_on, None)];
     ready(listener.local_addr()?);
     let mut shutdown = pin!(shutdown);
     loop {

@@ -35,6 +35,7 @@ pub mod model;
 pub mod plane;
 mod private;
 pub mod reconcile;
+pub mod scrub;
 mod space;
 
 use std::collections::BTreeMap;
@@ -169,7 +170,7 @@ pub fn run(
         http::bind(config.listen).map_err(|error| ControlError::Listen(config.listen, error))?;
     let journal = open_journal(&config.data_dir)?;
     let plane = Plane::start(journal, settings, agent).map_err(ControlError::Start)?;
-    let plane = Arc::new(plane);
+    let plane = Arc::new(plane.with_scrub_in(config.data_dir));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(http::BLOCKING_THREADS_MAX)

@@ -124,6 +124,11 @@ impl EngineAgent {
         }
     }
 
+    fn space(&self) -> Result<Option<Space>, Failed> {
+        let space = self.pool.space().map_err(failed)?;
+        Ok(space.map(|space| Space { total: space.total, free: space.free }))
+    }
+
     /// Whether a volume's home has answered what it was told before. Until it has, it is told
     /// nothing new, and nobody waits for it again.
     fn hear_of(&self, id: VolumeId) -> Result<(), Failed> {
@@ -624,79 +629,49 @@ fn failed(error: StoreError) -> Failed {
     Failed { kind, message: error.to_string() }
 }
 
+fn answer<T>(result: Result<T, Failed>, reply: impl FnOnce(T) -> Reply) -> Reply {
+    result.map_or_else(Reply::Failed, reply)
+}
+
 impl Agent for EngineAgent {
     fn call(&self, command: Command) -> Reply {
-        let result = match command {
-            Command::Create(state) => self.apply(state, AtRest::New),
-            Command::Apply(state) => self.apply(state, AtRest::Complete),
-            Command::Grow(state, from) => self.apply(state, AtRest::Growing(from)),
-            Command::Delete(id) => self.delete(id),
-            Command::SetBalances(id, balances) => self.set_balances(id, balances),
-            Command::Latencies(of) => match self.latencies(of) {
-                Ok(latencies) => return Reply::Latencies(latencies),
-                Err(failed) => Err(failed),
-            },
-            Command::ApplyHost(state) => self.apply_host(state),
-            Command::DeleteHost(id) => self.delete_host(id),
-            Command::Calibrated(model) => self.calibrated(model),
-            Command::Lease(unleased) => match self.lease(unleased) {
-                Ok(unleased) => return Reply::Balances(unleased),
-                Err(failed) => Err(failed),
-            },
-            Command::Report => match self.report() {
-                Ok(report) => return Reply::Report(report),
-                Err(failed) => Err(failed),
-            },
-            Command::Balances => match self.credit_report() {
-                Ok(report) => return Reply::Balances(report),
-                Err(failed) => Err(failed),
-            },
-            Command::Stored => match self.pool.list() {
-                Ok(volumes) => return Reply::Stored(volumes),
-                Err(error) => Err(failed(error)),
-            },
-            Command::Space => match self.pool.space() {
-                Ok(space) => {
-                    let space = space.map(|space| Space { total: space.total, free: space.free });
-                    return Reply::Space(space);
-                }
-                Err(error) => Err(failed(error)),
-            },
-            Command::Capacity => return Reply::Capacity(self.capacity()),
-            Command::CreateFrom(state, snapshot) => self.apply(state, AtRest::From(snapshot)),
-            Command::Snapshot(of, id) => self.snapshot(of, id),
-            Command::DeleteSnapshot(id) => self.delete_snapshot(id),
-            Command::Snapshots => match self.stored_snapshots() {
-                Ok(snapshots) => return Reply::Snapshots(snapshots),
-                Err(failed) => Err(failed),
-            },
-            Command::SnapshotSet(set) => self.snapshot_set(&set),
-            Command::SnapshotUnits(wanted) => match self.snapshot_units(wanted) {
-                Ok(units) => return Reply::Units(units),
-                Err(failed) => Err(failed),
-            },
-            Command::ReadSnapshot(id, unit) => match self.read_snapshot(id, unit) {
-                Ok(unit) => return Reply::Unit(unit),
-                Err(failed) => Err(failed),
-            },
-            Command::StartSnapshot(id, size, parent) => self.start_snapshot(id, size, parent),
-            Command::PutSnapshot(id, unit, bytes) => self.put_snapshot(id, unit, &bytes),
-            Command::CompleteSnapshot(id) => self.complete_snapshot(id),
-            Command::SetBackground(bytes_per_second) => {
-                self.set_background(bytes_per_second);
-                Ok(())
+        let done = |result: Result<(), Failed>| answer(result, |()| Reply::Done);
+        match command {
+            Command::Create(state) => done(self.apply(state, AtRest::New)),
+            Command::Apply(state) => done(self.apply(state, AtRest::Complete)),
+            Command::Grow(state, from) => done(self.apply(state, AtRest::Growing(from))),
+            Command::Delete(id) => done(self.delete(id)),
+            Command::SetBalances(id, balances) => done(self.set_balances(id, balances)),
+            Command::Latencies(of) => answer(self.latencies(of), Reply::Latencies),
+            Command::ApplyHost(state) => done(self.apply_host(state)),
+            Command::DeleteHost(id) => done(self.delete_host(id)),
+            Command::Calibrated(model) => done(self.calibrated(model)),
+            Command::Lease(unleased) => answer(self.lease(unleased), Reply::Balances),
+            Command::Report => answer(self.report(), Reply::Report),
+            Command::Balances => answer(self.credit_report(), Reply::Balances),
+            Command::Stored => answer(self.pool.list().map_err(failed), Reply::Stored),
+            Command::Space => answer(self.space(), Reply::Space),
+            Command::Capacity => Reply::Capacity(self.capacity()),
+            Command::CreateFrom(state, snapshot) => done(self.apply(state, AtRest::From(snapshot))),
+            Command::Snapshot(of, id) => done(self.snapshot(of, id)),
+            Command::DeleteSnapshot(id) => done(self.delete_snapshot(id)),
+            Command::Snapshots => answer(self.stored_snapshots(), Reply::Snapshots),
+            Command::SnapshotSet(set) => done(self.snapshot_set(&set)),
+            Command::SnapshotUnits(wanted) => answer(self.snapshot_units(wanted), Reply::Units),
+            Command::ReadSnapshot(id, unit) => answer(self.read_snapshot(id, unit), Reply::Unit),
+            Command::StartSnapshot(id, size, parent) => done(self.start_snapshot(id, size, parent)),
+            Command::PutSnapshot(id, unit, bytes) => done(self.put_snapshot(id, unit, &bytes)),
+            Command::CompleteSnapshot(id) => done(self.complete_snapshot(id)),
+            Command::SetBackground(limit) => {
+                self.set_background(limit);
+                Reply::Done
             }
-            Command::Background => return Reply::Background(self.background_report()),
-            Command::Verify(id, offset) => match self.verify(id, offset) {
-                Ok(verified) => return Reply::Verified(verified),
-                Err(failed) => Err(failed),
-            },
-            Command::VerifySnapshot(id, unit) => match self.verify_snapshot(id, unit) {
-                Ok(verified) => return Reply::Verified(verified),
-                Err(failed) => Err(failed),
-            },
-        };
-        result.map_or_else(Reply::Failed, |()| Reply::Done)
+            Command::Background => Reply::Background(self.background_report()),
+            Command::Verify(id, offset) => answer(self.verify(id, offset), Reply::Verified),
+            Command::VerifySnapshot(id, unit) => {
+                answer(self.verify_snapshot(id, unit), Reply::Verified)
+            }
+        }
     }
 }
 

@@ -62,8 +62,8 @@ pub trait Snapshots: Send + Sync {
     /// As [`Snapshots::begin`].
     fn begin_set(&self, set: &[(VolumeId, SnapshotId)]) -> Result<Vec<Making>, StoreError>;
 
-    /// Deletes a snapshot, also one that is being made or filled. Done, and durably so, if there is none.
-    /// Volumes that were made of it keep what they have.
+    /// Deletes a snapshot, also one that is being made or filled. Done, and durably so, if there is
+    /// none. Volumes that were made of it keep what they have.
     ///
     /// # Errors
     /// When the store below fails.

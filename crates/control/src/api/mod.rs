@@ -39,6 +39,7 @@ mod detach_volume;
 mod modify_volume;
 mod register_host;
 mod replays;
+mod scrub;
 mod set_volume_credits;
 mod shortage;
 
@@ -95,6 +96,7 @@ pub const ACTIONS: &[Action] = &[
     describe_endpoints::ACTION,
     describe_instance_types::ACTION,
     describe_instances::ACTION,
+    scrub::DESCRIBE,
     describe_snapshots::ACTION,
     describe_tags::ACTION,
     describe_unowned_snapshots::ACTION,
@@ -108,6 +110,8 @@ pub const ACTIONS: &[Action] = &[
     modify_volume::ACTION,
     register_host::ACTION,
     set_volume_credits::ACTION,
+    scrub::START,
+    scrub::STOP,
 ];
 
 /// A request in execution.

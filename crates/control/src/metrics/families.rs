@@ -11,6 +11,8 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
+use crate::scrub::ScrubState;
+
 use super::{HostNow, Snapshot, SpaceNow, VolumeNow, assured, filled, real};
 
 /// Bounds of histograms, as powers of two in nanoseconds: 131 us, 262 us, 524 us, 1.05 ms, 4.2 ms,
@@ -387,6 +389,60 @@ pub(super) const ALL: &[Family] = &[
         "store_for_sale_bytes",
         "Bytes that volumes may have together; absent where that has no bound.",
         Of::Each(|snapshot, metric| of_space(snapshot, metric, |space| space.for_sale)),
+    ),
+    Family::counter(
+        "background_bytes",
+        "Bytes that background work has moved: verify reads to check, read copies snapshots out, \
+         fill copies them in.",
+        Of::Each(|snapshot, metric| {
+            let Some(report) = &snapshot.background else { return Ok(()) };
+            let works =
+                [("verify", report.verified), ("read", report.read), ("fill", report.filled)];
+            works.into_iter().try_for_each(|(work, bytes)| {
+                count(metric, &[("work", work)], Value::Count(bytes.0))
+            })
+        }),
+    ),
+    Family::gauge(
+        "background_limit_bytes",
+        "Bytes a second that background work may move; volumes go first.",
+        Of::Each(|snapshot, metric| {
+            let report = snapshot.background.as_ref();
+            report.map_or(Ok(()), |it| metric.encode_gauge(&it.bytes_per_second.0))
+        }),
+    ),
+    Family::gauge(
+        "background_waiting",
+        "Pieces of background work that wait for the device at present.",
+        Of::Each(|snapshot, metric| {
+            let report = snapshot.background.as_ref();
+            report.map_or(Ok(()), |it| metric.encode_gauge(&u64::from(it.waiting)))
+        }),
+    ),
+    Family::gauge(
+        "scrub_running",
+        "1 while a scrub runs, 0 when the last one is completed or stopped; absent before the \
+         first.",
+        Of::Each(|snapshot, metric| {
+            let Some(scrub) = &snapshot.scrub else { return Ok(()) };
+            metric.encode_gauge(&u64::from(scrub.state == ScrubState::Running))
+        }),
+    ),
+    Family::gauge(
+        "scrub_verified_bytes",
+        "Bytes that the running or last scrub has read.",
+        Of::Each(|snapshot, metric| {
+            let scrub = snapshot.scrub.as_ref();
+            scrub.map_or(Ok(()), |scrub| metric.encode_gauge(&scrub.verified_bytes))
+        }),
+    ),
+    Family::gauge(
+        "scrub_rotten_places",
+        "Places that the running or last scrub has found not to be as they were written.",
+        Of::Each(|snapshot, metric| {
+            let scrub = snapshot.scrub.as_ref();
+            scrub.map_or(Ok(()), |scrub| metric.encode_gauge(&scrub.rotten_places))
+        }),
     ),
     Family::counter(
         "host_ios",

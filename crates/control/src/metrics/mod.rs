@@ -14,13 +14,14 @@ use evenkeel_core::latency::Latencies;
 use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
 use evenkeel_core::qos::sharing::InstanceCounters;
 use evenkeel_core::units::ByteCount;
-use evenkeel_wire::agent::{Space, VolumeReport};
+use evenkeel_wire::agent::{BackgroundReport, Space, VolumeReport};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::registry::Registry;
 
 use crate::model::{Attachment, Model, UnixMs};
 use crate::plane::{Plane, PlaneError};
+use crate::scrub::Scrub;
 use crate::{clock, reconcile};
 
 /// The content type of the answer.
@@ -44,6 +45,7 @@ impl Scraper {
     /// [`PlaneError::Agent`].
     pub fn scrape(&mut self, plane: &Plane) -> Result<String, PlaneError> {
         let (report, latencies) = (plane.report()?, plane.latencies(None)?);
+        let background = plane.background()?;
         self.trend.follow(clock::now(), &report.volumes);
         let mut latencies: BTreeMap<VolumeId, Box<Latencies>> = latencies.into_iter().collect();
         let model = plane.model();
@@ -78,6 +80,8 @@ impl Scraper {
             volume_snapshots: snapshot_states(&model),
             volume_snapshot_bytes: model.snapshots.values().map(|kept| kept.taken()).sum(),
             space: space(plane, &model),
+            background: Some(background),
+            scrub: plane.scrub(),
         };
         drop(model);
         Ok(snapshot.encoded())
@@ -235,6 +239,10 @@ struct Snapshot {
     volume_snapshot_bytes: u64,
     /// `None` if it is unknown.
     space: Option<SpaceNow>,
+    /// `None` in tests.
+    background: Option<BackgroundReport>,
+    /// The scrub that runs, or the last one.
+    scrub: Option<Scrub>,
 }
 
 impl Snapshot {

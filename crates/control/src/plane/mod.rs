@@ -43,6 +43,7 @@
 //! | `settling` | call the data plane with a volume's desired state and commit the outcome |
 //! | `leases` | renew the credits that the data plane may spend |
 //! | `snapshots` | make and delete snapshots, look up those that are pending |
+//! | `scrub` | read everything that is stored, at a bounded rate |
 //! | `upkeep` | the tick: retry what is unsettled or in error |
 //! | `room` | what may be sold, free space, stored bytes without a volume |
 //! | `calls` | other calls to the data plane |
@@ -54,6 +55,7 @@ mod error;
 pub mod key_locks;
 mod leases;
 mod room;
+mod scrub;
 mod settling;
 mod snapshots;
 mod start;
@@ -71,6 +73,7 @@ use evenkeel_wire::agent::{Agent, Capacity, Command as AgentCommand};
 pub use self::error::PlaneError;
 use self::key_locks::{Key, KeyGuard, KeyLocks};
 use self::leases::Leases;
+use self::scrub::Scrubbing;
 use self::settling::Settling;
 use self::upkeep::Upkeep;
 use self::writer::Writer;
@@ -104,6 +107,7 @@ pub struct Plane {
     upkeep: Mutex<Upkeep>,
     capacity: Mutex<KnownCapacity>,
     space: Mutex<space::KnownSpace>,
+    scrubbing: Mutex<Scrubbing>,
 }
 
 impl Plane {

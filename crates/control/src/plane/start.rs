@@ -20,7 +20,7 @@ use super::upkeep::{RETRY_TICKS, SPACE_TICKS, Upkeep};
 use super::writer::Writer;
 use super::{Plane, PlaneError};
 use crate::journal::{Change, Credits, Journal, Loaded};
-use crate::model::{Command, Host, LOCAL_TYPE, Model, Settings, Tags};
+use crate::model::{Command, Event, Host, LOCAL_TYPE, Model, Settings, Tags, UnixMs};
 use crate::{clock, credits, reconcile};
 
 impl Plane {
@@ -49,14 +49,10 @@ impl Plane {
         }
         let mut opening = balances_after(&settings, &model, &found, &stop, &moment);
         let stored = unleased(&settings, &model, &opening);
-        let mut events = vec![];
-        if model.local_host().is_none() {
-            let id = clock::instance_id()?;
-            let instance_type = LOCAL_TYPE.into();
-            let (address, tags) = (HostAddress::Local, Tags::new());
-            let command = Command::RegisterHost { id, instance_type, address, tags };
-            events = model.decide(&settings, &Capacity::Unknown, &command, now)?.events;
-        }
+        let events = match model.local_host() {
+            Some(_) => Vec::new(),
+            None => local_host(&model, &settings, now)?,
+        };
         let mut writer = Writer {
             journal,
             revision,
@@ -83,7 +79,19 @@ impl Plane {
             retried: None,
             ticks_to_space_check: SPACE_TICKS,
         });
-        let plane = Self { settings, agent, model, keys, leases, writer, upkeep, capacity, space };
+        let scrubbing = Mutex::default();
+        let plane = Self {
+            settings,
+            agent,
+            model,
+            keys,
+            leases,
+            writer,
+            upkeep,
+            capacity,
+            space,
+            scrubbing,
+        };
         plane.bring_up_hosts(&opening)?;
         plane.bring_up_all(&opening)?;
         plane.bring_up_snapshots()?;
@@ -146,6 +154,15 @@ impl Plane {
             other => other,
         }
     }
+}
+
+/// Registers this machine as a host.
+fn local_host(model: &Model, settings: &Settings, now: UnixMs) -> Result<Vec<Event>, PlaneError> {
+    let id = clock::instance_id()?;
+    let instance_type = LOCAL_TYPE.into();
+    let (address, tags) = (HostAddress::Local, Tags::new());
+    let command = Command::RegisterHost { id, instance_type, address, tags };
+    Ok(model.decide(settings, &Capacity::Unknown, &command, now)?.events)
 }
 
 /// The balances of all volumes and hosts at a start, by the journal's balances and the time since

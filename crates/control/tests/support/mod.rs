@@ -26,8 +26,8 @@ use evenkeel_core::qos::sharing::InstanceCounters;
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
 use evenkeel_wire::agent::{
-    Agent, Capacity, Command, CreditReport, Failed, FailedKind, HostReport, HostState, IoErrors,
-    Reply, Report, Space, StoredSnapshot, VolumeReport, VolumeState,
+    Agent, BackgroundReport, Capacity, Command, CreditReport, Failed, FailedKind, HostReport,
+    HostState, IoErrors, Reply, Report, Space, StoredSnapshot, Verified, VolumeReport, VolumeState,
 };
 use evenkeel_wire::aws::query;
 use evenkeel_wire::aws::sigv4::{self, Scope};
@@ -53,6 +53,10 @@ pub struct FakeState {
     pub unowned: BTreeMap<VolumeId, ByteCount>,
     /// Stored snapshots.
     pub snapshots: BTreeMap<SnapshotId, StoredSnapshot>,
+    /// What was verified, and from where.
+    pub verified: Vec<(String, u64)>,
+    /// What is found to have rotted: an id, and a part of it.
+    pub rotten: Option<(String, u64)>,
     /// Whether new snapshots stay incomplete.
     pub snapshots_pend: bool,
     /// Whether the store can have no snapshots.
@@ -165,6 +169,36 @@ impl FakeState {
         after
     }
 
+    /// The answer to what is not logged.
+    fn question(&mut self, command: &Command) -> Option<Reply> {
+        Some(match *command {
+            Command::Report => Reply::Report(self.report()),
+            Command::Balances => Reply::Balances(self.credit_report()),
+            Command::Stored => Reply::Stored(self.stored()),
+            Command::Space => Reply::Space(self.space),
+            Command::Background => Reply::Background(BackgroundReport::default()),
+            Command::Verify(id, _) if !self.volumes.contains_key(&id) => {
+                failed(FailedKind::NotFound)
+            }
+            Command::Verify(id, at) => self.verified(&id.to_string(), at),
+            Command::VerifySnapshot(id, at) => self.verified(&id.to_string(), at),
+            Command::Capacity => Reply::Capacity(self.capacity.clone()),
+            Command::Snapshots => return self.snapshot_command(command),
+            _ => return None,
+        })
+    }
+
+    /// Parts of 10 MiB, of which each thing has three.
+    fn verified(&mut self, id: &str, at: u64) -> Reply {
+        self.verified.push((id.to_owned(), at));
+        let is_rotten = self.rotten.as_ref() == Some(&(id.to_owned(), at));
+        Reply::Verified(Verified {
+            next: (at < 2).then_some(at + 1),
+            bytes: ByteCount(10 << 20),
+            rotten: if is_rotten { vec![at * 4_096, 77 * 4_096] } else { Vec::new() },
+        })
+    }
+
     /// Of volumes only what has moved since the last time.
     fn credit_report(&mut self) -> CreditReport {
         let volumes: BTreeMap<_, _> =
@@ -217,18 +251,8 @@ impl Agent for FakeAgent {
         if let Some(kind) = state.fail_always {
             return failed(kind);
         }
-        match command {
-            Command::Report => return Reply::Report(state.report()),
-            Command::Balances => return Reply::Balances(state.credit_report()),
-            Command::Stored => return Reply::Stored(state.stored()),
-            Command::Space => return Reply::Space(state.space),
-            _ => {}
-        }
-        if command == Command::Capacity {
-            return Reply::Capacity(state.capacity.clone());
-        }
-        if command == Command::Snapshots {
-            return state.snapshot_command(&command).unwrap();
+        if let Some(reply) = state.question(&command) {
+            return reply;
         }
         state.log.push(command.clone());
         if let Some(kind) = state.fail_next.take() {

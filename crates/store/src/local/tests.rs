@@ -243,6 +243,21 @@ fn encrypted_data_is_for_those_who_have_the_key() {
     assert_eq!(pool.list().unwrap(), [(plain, size)]);
 }
 
+/// A volume with two snapshots that differ in some units.
+fn two_snapshots(pool: &LocalPool, of: VolumeId, size: ByteCount, snapshots: [SnapshotId; 2]) {
+    pool.create(of, size).unwrap();
+    for (snapshot, blocks) in snapshots.into_iter().zip([[0, 129, 768], [129, 300, 769]]) {
+        let mut store = pool.open(of, size).unwrap();
+        for block in blocks {
+            let value = snapshot.bits() as u8 * 10 + block as u8;
+            let write = Operation::Write { fua: true };
+            assert_eq!(run(store.as_mut(), write, block, value), Ok(value));
+        }
+        drop(store);
+        assert!(pool.snapshot(of, snapshot).unwrap().made.recv().unwrap());
+    }
+}
+
 /// A snapshot is copied unit by unit, then what has changed since is put on top of the copy; over
 /// restarts of the pool at every step.
 #[test]
@@ -255,20 +270,10 @@ fn a_snapshot_is_filled_unit_by_unit_and_goes_on_after_a_restart() {
         let pool = LocalPool::open(Arc::clone(&device), Bounds::default()).unwrap();
         pool.with_keys(keys(folder.path(), "key", "7"))
     };
+    let pool = open();
     let (of, size) = (VolumeId::from_bits(1), ByteCount((3 << 20) + 8_192));
     let [first, second, copy, next] = [2, 3, 4, 5].map(SnapshotId::from_bits);
-    let write = Operation::Write { fua: true };
-    let pool = open();
-    pool.create(of, size).unwrap();
-    for (snapshot, blocks) in [(first, [0, 129, 768]), (second, [129, 300, 769])] {
-        let mut store = pool.open(of, size).unwrap();
-        for block in blocks {
-            let value = snapshot.bits() as u8 * 10 + block as u8;
-            assert_eq!(run(store.as_mut(), write, block, value), Ok(value));
-        }
-        drop(store);
-        assert!(pool.snapshot(of, snapshot).unwrap().made.recv().unwrap());
-    }
+    two_snapshots(&pool, of, size, [first, second]);
     let units =
         |pool: &LocalPool, id, older| snapshots::Snapshots::units(pool, id, older, 0, 9).unwrap();
     let told = |units: &[u64]| Units { units: units.to_vec(), next: None };

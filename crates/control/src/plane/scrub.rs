@@ -1,0 +1,237 @@
+//! The scrub: reads everything that is stored, a second's worth at each tick.
+//!
+//! Volumes come first, by id, then snapshots. What is made behind the place that was reached is
+//! read, what was deleted is passed over. The data plane reads, and lets volumes go first.
+
+use std::ops::Bound;
+use std::path::PathBuf;
+
+use evenkeel_core::ids::{SnapshotId, VolumeId};
+use evenkeel_wire::agent::{
+    BackgroundReport, Command as AgentCommand, Failed, FailedKind, Reply, Verified,
+};
+use tracing::{debug, error, info, warn};
+
+use super::calls::unexpected;
+use super::{Plane, PlaneError};
+use crate::clock;
+use crate::model::{Phase, SnapshotPhase};
+use crate::scrub::{Scrub, ScrubState, Target};
+
+/// Ticks between two writes of the file.
+const SAVE_TICKS: u32 = 10;
+const MIB: i64 = 1 << 20;
+
+/// State that lasts from tick to tick.
+#[derive(Default)]
+pub(super) struct Scrubbing {
+    scrub: Option<Scrub>,
+    /// The data folder; without one nothing is kept.
+    folder: Option<PathBuf>,
+    /// Bytes that may be read at once; what was read beyond that is less than zero.
+    budget: i64,
+    ticks_to_save: u32,
+}
+
+impl Scrubbing {
+    fn save(&mut self) {
+        self.ticks_to_save = SAVE_TICKS;
+        if let (Some(scrub), Some(folder)) = (&self.scrub, &self.folder)
+            && let Err(error) = scrub.save(folder)
+        {
+            warn!(%error, "how far the scrub is cannot be kept in {}", folder.display());
+        }
+    }
+}
+
+impl Plane {
+    /// Goes on with the scrub that the data folder tells of, and keeps it there from now on.
+    #[must_use]
+    pub fn with_scrub_in(self, folder: PathBuf) -> Self {
+        {
+            let mut scrubbing = self.scrubbing();
+            match Scrub::load(&folder) {
+                Ok(scrub) => scrubbing.scrub = scrub,
+                Err(reason) => warn!(reason, "how far the last scrub was is unknown"),
+            }
+            scrubbing.folder = Some(folder);
+        }
+        self
+    }
+
+    /// The scrub that runs, or the last one.
+    #[must_use]
+    pub fn scrub(&self) -> Option<Scrub> {
+        self.scrubbing().scrub.clone()
+    }
+
+    /// Starts a scrub, goes on with one that was stopped, or changes the rate of one that runs.
+    pub fn start_scrub(&self, rate_mibps: u32) -> Scrub {
+        let mut scrubbing = self.scrubbing();
+        let before = scrubbing.scrub.take();
+        let scrub = match before {
+            Some(mut scrub) if scrub.state != ScrubState::Completed => {
+                (scrub.state, scrub.rate_mibps) = (ScrubState::Running, rate_mibps);
+                scrub
+            }
+            _ => Scrub::new(rate_mibps, clock::now()),
+        };
+        scrubbing.scrub = Some(scrub.clone());
+        scrubbing.budget = 0;
+        scrubbing.save();
+        scrub
+    }
+
+    /// Stops the scrub that runs, if there is one.
+    pub fn stop_scrub(&self) -> Option<Scrub> {
+        let mut scrubbing = self.scrubbing();
+        if let Some(scrub) = &mut scrubbing.scrub
+            && scrub.state == ScrubState::Running
+        {
+            scrub.state = ScrubState::Stopped;
+        }
+        scrubbing.save();
+        scrubbing.scrub.clone()
+    }
+
+    /// One tick of the scrub: reads as much as its rate allows in a second.
+    pub fn scrub_on(&self) {
+        let Some(mut left) = self.refill() else { return };
+        while left > 0 {
+            // The lock is not held while the data plane reads.
+            let Some(scrub) = self.scrub().filter(|it| it.state == ScrubState::Running) else {
+                return;
+            };
+            let Some((target, next)) = self.place(&scrub) else {
+                return self.complete_scrub();
+            };
+            let read = self.verify(target, next);
+            let mut scrubbing = self.scrubbing();
+            let Scrubbing { scrub: Some(scrub), budget, .. } = &mut *scrubbing else { return };
+            scrub.at = Some(target.to_string());
+            match read {
+                Ok(verified) => {
+                    note(scrub, target, &verified);
+                    *budget -= i64::try_from(verified.bytes.0).unwrap_or(i64::MAX);
+                    left = *budget;
+                }
+                // It was deleted since.
+                Err(failed) if failed.kind == FailedKind::NotFound => scrub.next = u64::MAX,
+                Err(failed) if failed.kind == FailedKind::Unanswered => {
+                    debug!(reason = failed.message, "the scrub waits");
+                    scrub.next = next;
+                    return;
+                }
+                Err(failed) => {
+                    warn!(what = %target, reason = failed.message, "could not be read to its end");
+                    scrub.unread += 1;
+                    scrub.next = u64::MAX;
+                }
+            }
+        }
+    }
+
+    /// Gives the running scrub another second's worth; what may be read now.
+    fn refill(&self) -> Option<i64> {
+        let mut scrubbing = self.scrubbing();
+        let rate = match &scrubbing.scrub {
+            Some(scrub) if scrub.state == ScrubState::Running => i64::from(scrub.rate_mibps) * MIB,
+            _ => return None,
+        };
+        scrubbing.budget = scrubbing.budget.saturating_add(rate).min(rate);
+        scrubbing.ticks_to_save = scrubbing.ticks_to_save.saturating_sub(1);
+        if scrubbing.ticks_to_save == 0 {
+            scrubbing.save();
+        }
+        Some(scrubbing.budget)
+    }
+
+    /// What is to be read next; `None` at the end.
+    fn place(&self, scrub: &Scrub) -> Option<(Target, u64)> {
+        let at = scrub.target();
+        if let Some(target) = at
+            && scrub.next != u64::MAX
+        {
+            return Some((target, scrub.next));
+        }
+        let model = self.model();
+        let after_volume = match at {
+            None => Some(Bound::Unbounded),
+            Some(Target::Volume(id)) => Some(Bound::Excluded(id)),
+            Some(Target::Snapshot(_)) => None,
+        };
+        let volume = after_volume.and_then(|after| {
+            let range = (after, Bound::<VolumeId>::Unbounded);
+            // Others are not served.
+            model.volumes.range(range).find(|(_, volume)| volume.phase == Phase::Ready)
+        });
+        if let Some((id, _)) = volume {
+            return Some((Target::Volume(*id), 0));
+        }
+        let after = match at {
+            Some(Target::Snapshot(id)) => Bound::Excluded(id),
+            _ => Bound::Unbounded,
+        };
+        let range = (after, Bound::<SnapshotId>::Unbounded);
+        let is_complete = |phase: &SnapshotPhase| matches!(phase, SnapshotPhase::Completed { .. });
+        let mut snapshots = model.snapshots.range(range);
+        let (id, _) = snapshots.find(|(_, snapshot)| is_complete(&snapshot.phase))?;
+        Some((Target::Snapshot(*id), 0))
+    }
+
+    fn complete_scrub(&self) {
+        let mut scrubbing = self.scrubbing();
+        if let Some(scrub) = &mut scrubbing.scrub {
+            scrub.state = ScrubState::Completed;
+            scrub.ended_ms = Some(clock::now().0);
+            let (bytes, rotten) = (scrub.verified_bytes, scrub.rotten_places);
+            match rotten {
+                0 => info!(bytes, "a scrub has found everything as it was written"),
+                _ => error!(bytes, rotten, "a scrub has found data that the device has changed"),
+            }
+        }
+        scrubbing.save();
+    }
+
+    fn verify(&self, target: Target, next: u64) -> Result<Verified, Failed> {
+        let command = match target {
+            Target::Volume(id) => AgentCommand::Verify(id, next),
+            Target::Snapshot(id) => AgentCommand::VerifySnapshot(id, next),
+        };
+        match self.agent.call(command) {
+            Reply::Verified(verified) => Ok(verified),
+            Reply::Failed(failed) => Err(failed),
+            _ => Err(unexpected("a verification was answered with something else")),
+        }
+    }
+
+    /// What background work has done.
+    ///
+    /// # Errors
+    /// [`PlaneError::Agent`].
+    pub fn background(&self) -> Result<BackgroundReport, PlaneError> {
+        match self.agent.call(AgentCommand::Background) {
+            Reply::Background(report) => Ok(report),
+            Reply::Failed(failed) => Err(PlaneError::Agent(failed)),
+            _ => Err(PlaneError::Agent(unexpected("Background was answered with something else"))),
+        }
+    }
+
+    fn scrubbing(&self) -> std::sync::MutexGuard<'_, Scrubbing> {
+        self.scrubbing.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+fn note(scrub: &mut Scrub, target: Target, verified: &Verified) {
+    scrub.verified_bytes += verified.bytes.0;
+    scrub.next = verified.next.unwrap_or(u64::MAX);
+    if !verified.rotten.is_empty() {
+        scrub.found(target, &verified.rotten);
+        error!(
+            what = %target,
+            offset = verified.rotten[0],
+            places = verified.rotten.len(),
+            "a scrub has found data that is not as it was written"
+        );
+    }
+}

@@ -1,0 +1,139 @@
+//! The scrub: order, rate, what it finds, and that it goes on where it was.
+#![allow(clippy::unwrap_used)] // tests may panic
+
+mod support;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use evenkeel_control::model::Command as Change;
+use evenkeel_control::model::Tags;
+use evenkeel_control::plane::Plane;
+use evenkeel_control::scrub::{Scrub, ScrubState};
+use evenkeel_core::ids::{SnapshotId, VolumeId};
+use evenkeel_core::volume::{VolumeRequest, VolumeType};
+use evenkeel_wire::agent::FailedKind;
+use support::{FakeAgent, plane};
+
+fn create(plane: &Plane, bits: u128) -> VolumeId {
+    let id = VolumeId::from_bits(bits);
+    let request = VolumeRequest {
+        volume_type: VolumeType::Gp3,
+        size_gib: 1,
+        iops: None,
+        throughput_mibps: None,
+        multi_attach: false,
+    };
+    let (zone, tags) = ("local-1a".into(), Tags::new());
+    let create = Change::CreateVolume { id, request, snapshot: None, zone, tags, token: None };
+    plane.execute(&create, false).unwrap();
+    id
+}
+
+fn snapshot(plane: &Plane, volume: VolumeId, bits: u128) -> SnapshotId {
+    let id = SnapshotId::from_bits(bits);
+    let (description, tags) = (String::new(), Tags::new());
+    plane.execute(&Change::CreateSnapshot { id, volume, description, tags }, false).unwrap();
+    id
+}
+
+fn serve(folder: &Path, agent: &Arc<FakeAgent>) -> Plane {
+    plane(folder, agent).with_scrub_in(folder.to_owned())
+}
+
+fn seen(agent: &FakeAgent) -> Vec<(String, u64)> {
+    agent.with(|state| std::mem::take(&mut state.verified))
+}
+
+fn parts(ids: &[&dyn ToString]) -> Vec<(String, u64)> {
+    ids.iter().flat_map(|id| (0..3).map(|part| (id.to_string(), part))).collect()
+}
+
+#[test]
+fn everything_is_read_once_at_its_rate_and_what_has_rotted_is_told() {
+    let (folder, agent) = (tempfile::tempdir().unwrap(), Arc::new(FakeAgent::default()));
+    let plane = serve(folder.path(), &agent);
+    plane.scrub_on();
+    assert_eq!((plane.scrub(), seen(&agent)), (None, vec![]), "nobody has asked for one");
+    let [a, b] = [1, 2].map(|bits| create(&plane, bits));
+    let taken = snapshot(&plane, a, 3);
+    agent.with(|state| state.rotten = Some((b.to_string(), 1)));
+    plane.start_scrub(20);
+    // Parts of 10 MiB, and twice that a second.
+    for _ in 0..2 {
+        plane.scrub_on();
+    }
+    assert_eq!(seen(&agent), parts(&[&a, &b])[..4]);
+    // What is stopped stands, and goes on where it was, at another rate.
+    assert_eq!(plane.stop_scrub().unwrap().state, ScrubState::Stopped);
+    plane.scrub_on();
+    assert_eq!(seen(&agent), []);
+    let going_on = plane.start_scrub(5);
+    assert_eq!((going_on.state, going_on.verified_bytes), (ScrubState::Running, 40 << 20));
+    // What was read beyond the rate is made up for: 10 MiB take two seconds.
+    for part in &parts(&[&a, &b, &taken])[4..] {
+        plane.scrub_on();
+        assert_eq!(seen(&agent), std::slice::from_ref(part));
+        plane.scrub_on();
+        assert_eq!(seen(&agent), []);
+    }
+    plane.scrub_on();
+    let done = plane.scrub().unwrap();
+    assert_eq!((done.state, done.verified_bytes), (ScrubState::Completed, 90 << 20));
+    assert!(done.ended_ms.is_some());
+    assert_eq!((done.rotten_places, done.unread), (2, 0));
+    let offsets: Vec<_> = done.rotten.iter().map(|it| (it.id.clone(), it.offset)).collect();
+    assert_eq!(offsets, [(b.to_string(), 4_096), (b.to_string(), 77 * 4_096)]);
+    // The next one begins anew.
+    let next = plane.start_scrub(1_000);
+    assert_eq!((next.verified_bytes, next.rotten_places), (0, 0));
+    plane.scrub_on();
+    assert_eq!(seen(&agent), parts(&[&a, &b, &taken]));
+}
+
+#[test]
+fn it_goes_on_after_a_restart_and_past_what_is_gone() {
+    let (folder, agent) = (tempfile::tempdir().unwrap(), Arc::new(FakeAgent::default()));
+    let plane = serve(folder.path(), &agent);
+    let [a, b, c] = [1, 2, 3].map(|bits| create(&plane, bits));
+    plane.start_scrub(20);
+    plane.scrub_on();
+    assert_eq!(seen(&agent), parts(&[&a])[..2]);
+    // Killed: what was read since the file was written is read again.
+    drop(plane);
+    let plane = serve(folder.path(), &agent);
+    assert_eq!(plane.scrub().unwrap().state, ScrubState::Running);
+    plane.stop_scrub();
+    plane.start_scrub(20);
+    plane.scrub_on();
+    assert_eq!(seen(&agent), parts(&[&a])[..2]);
+    plane.stop_scrub();
+    drop(plane);
+    let plane = serve(folder.path(), &agent);
+    assert_eq!(plane.scrub().unwrap().next, 2);
+    plane.start_scrub(20);
+    // The one that it is at is deleted.
+    plane.execute(&Change::DeleteVolume { id: a }, false).unwrap();
+    plane.scrub_on();
+    assert_eq!(seen(&agent), parts(&[&b])[..2]);
+    // While the data plane does not answer, nothing is passed over; what it cannot read is.
+    agent.with(|state| state.fail_always = Some(FailedKind::Unanswered));
+    plane.scrub_on();
+    agent.with(|state| state.fail_always = Some(FailedKind::Internal));
+    plane.scrub_on();
+    let scrub = plane.scrub().unwrap();
+    assert_eq!((scrub.state, scrub.unread), (ScrubState::Completed, 2));
+    assert_eq!(scrub.at, Some(c.to_string()));
+    assert_eq!(Scrub::load(folder.path()), Ok(Some(scrub)));
+}
+
+#[test]
+fn a_file_that_is_none_is_no_reason_not_to_start() {
+    let (folder, agent) = (tempfile::tempdir().unwrap(), Arc::new(FakeAgent::default()));
+    std::fs::write(folder.path().join("scrub.json"), "nonsense").unwrap();
+    let plane = serve(folder.path(), &agent);
+    assert_eq!(plane.scrub(), None);
+    plane.start_scrub(1);
+    drop(plane);
+    assert_eq!(serve(folder.path(), &agent).scrub().unwrap().rate_mibps, 1);
+}

@@ -1,0 +1,75 @@
+//! The answer to DescribeScrub: how far a scrub is, and what it has found.
+
+use super::model::{number, text};
+use crate::message::or_dash;
+use evenkeel_wire::aws::xml::Element;
+use serde::Serialize;
+
+/// A scrub.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Scrub {
+    /// running, stopped, completed.
+    pub state: String,
+    pub mib_per_second: u64,
+    pub start_time: String,
+    pub end_time: Option<String>,
+    /// What is being read, or was read last.
+    pub resource_id: Option<String>,
+    pub verified_bytes: u64,
+    /// Places that are not as they were written; the first 100 of them are in `rotten`.
+    pub rotten_places: u64,
+    pub rotten: Vec<Rotten>,
+    /// Volumes and snapshots that could not be read to their ends.
+    pub unread_resources: u64,
+}
+
+/// A place that is not as it was written.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Rotten {
+    pub resource_id: String,
+    /// The byte at which it begins.
+    pub offset: u64,
+}
+
+impl Scrub {
+    /// The scrub of an answer, if there is one.
+    pub fn read(answer: &Element) -> Option<Self> {
+        let item = answer.child("scrub")?;
+        let optional = |name| item.child_text(name).map(str::to_owned);
+        let rotten = item.items("rottenSet").iter().map(|place| Rotten {
+            resource_id: text(place, "resourceId"),
+            offset: number(place, "offset").unwrap_or_default(),
+        });
+        Some(Self {
+            state: text(item, "state"),
+            mib_per_second: number(item, "mibPerSecond").unwrap_or_default(),
+            start_time: text(item, "startTime"),
+            end_time: optional("endTime"),
+            resource_id: optional("resourceId"),
+            verified_bytes: number(item, "verifiedBytes").unwrap_or_default(),
+            rotten_places: number(item, "rottenPlaces").unwrap_or_default(),
+            rotten: rotten.collect(),
+            unread_resources: number(item, "unreadResources").unwrap_or_default(),
+        })
+    }
+
+    /// What a person wants to know of it.
+    pub fn lines(&self) -> String {
+        let mut rows = vec![
+            ("state", self.state.clone()),
+            ("rate", format!("{} MiB/s", self.mib_per_second)),
+            ("started", self.start_time.clone()),
+            ("ended", or_dash(self.end_time.as_deref())),
+            ("at", or_dash(self.resource_id.as_deref())),
+            ("verified", format!("{} bytes", self.verified_bytes)),
+            ("rotten", format!("{} places", self.rotten_places)),
+        ];
+        rows.extend(
+            self.rotten.iter().map(|it| ("", format!("{} at byte {}", it.resource_id, it.offset))),
+        );
+        if self.unread_resources > 0 {
+            rows.push(("unread", format!("{} (see the server's log)", self.unread_resources)));
+        }
+        rows.iter().map(|(name, value)| format!("{name:<8}  {value}\n")).collect()
+    }
+}
