@@ -4,7 +4,6 @@ mod support;
 
 use rustix::process::{Resource, Signal, getrlimit};
 use std::fs::File;
-use std::hash::{BuildHasher, RandomState};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -15,7 +14,7 @@ use support::clock::{Deadline, Stopwatch, pass};
 use support::metrics::Metrics;
 use support::mount::Mount;
 use support::nbd::{self, Client, OPTION_ABORT, OPTION_GO, REPLY_TOO_BIG, go, request};
-use support::random::Random;
+use support::random::{Random, seed_of};
 use support::server::{FAST, Server};
 use support::tools::{absent, skipped, start_fio};
 
@@ -32,14 +31,6 @@ fn works(server: &Server, volume: &str) {
         assert_eq!(client.read(u64::from(round) * 8_192, 4_096).expect("read"), data);
     }
     client.flush().expect("flushed");
-}
-
-/// A seed that differs from run to run; EVENKEEL_TEST_SEED repeats one.
-fn seed() -> u64 {
-    let given = std::env::var("EVENKEEL_TEST_SEED").ok().and_then(|text| text.parse().ok());
-    let seed = given.unwrap_or_else(|| RandomState::new().hash_one(0));
-    println!("EVENKEEL_TEST_SEED={seed}");
-    seed
 }
 
 #[test]
@@ -165,7 +156,7 @@ fn nonsense_on_every_port_harms_nobody() {
     let mut server = Server::start("");
     let victim = server.attached("--size 1");
     let good = server.attached("--size 1");
-    let mut random = Random::new(seed());
+    let mut random = Random::new(seed_of("overload -- nonsense"));
     for _ in 0..500 {
         for address in [server.nbd, server.api] {
             let bytes = nonsense(&mut random, &victim);

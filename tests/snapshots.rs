@@ -3,15 +3,13 @@
 
 mod support;
 
-use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
 use support::nbd::Client;
-use support::process::run;
-use support::server::{FAST, Server, evenkeel};
+use support::server::{CommandLine, FAST, Server};
 
 /// Blocks that are written in turn, far apart.
 const BLOCKS: u64 = 64;
@@ -132,17 +130,9 @@ fn each_step_survives_a_restart() {
 }
 
 /// Makes snapshots until the server is gone; notes those that it answered.
-fn make_on(
-    folder: PathBuf,
-    endpoint: &str,
-    data_dir: PathBuf,
-    volume: &str,
-    made: &Mutex<Vec<String>>,
-) {
+fn make_on(server: &CommandLine, volume: &str, made: &Mutex<Vec<String>>) {
     loop {
-        let mut command = evenkeel(&folder);
-        command.env("EVENKEEL_ENDPOINT", endpoint).env("EVENKEEL_DATA_DIR", &data_dir);
-        let output = run(command.args(["snapshot", "create", volume, "-o", "json"]));
+        let output = server.run(&format!("snapshot create {volume} -o json"));
         if !output.status.success() {
             return;
         }
@@ -162,11 +152,10 @@ fn after_kill_9_a_snapshot_is_there_as_a_whole_or_says_that_it_is_not() {
         let mut writer = Writer { client, answered: &answered };
         // What the crash before has taken is written anew.
         (0..BLOCKS).for_each(|_| writer.write().expect("room"));
-        let (folder, data_dir) = (server.folder().to_owned(), server.data_dir().to_owned());
-        let endpoint = server.endpoint.clone();
+        let command_line = server.command_line();
         std::thread::scope(|scope| {
             let (made, volume) = (&made, &volume);
-            scope.spawn(move || make_on(folder, &endpoint, data_dir, volume, made));
+            scope.spawn(move || make_on(&command_line, volume, made));
             scope.spawn(move || while writer.write().is_ok() {});
             std::thread::park_timeout(Duration::from_millis(150 + 130 * round));
             server.kill_9();

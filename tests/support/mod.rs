@@ -6,6 +6,8 @@
 
 pub mod bench;
 pub mod clock;
+pub mod databases;
+pub mod file_system;
 pub mod guest;
 pub mod machine;
 pub mod metrics;

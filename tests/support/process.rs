@@ -95,15 +95,23 @@ impl Running {
     #[track_caller]
     pub fn wait_for_line(&mut self, wanted: &str) -> String {
         let deadline = Deadline::after(PATIENCE);
+        while let Some(line) = self.next_line(deadline) {
+            if line.contains(wanted) {
+                return line;
+            }
+        }
+        let Self { name, stdout, stderr, .. } = self;
+        panic!("{name} did not say \"{wanted}\"\nstdout:\n{stdout}\nstderr:\n{stderr}")
+    }
+
+    /// The next line of standard output; `None` when it has ended, or the deadline comes.
+    pub fn next_line(&mut self, deadline: Deadline) -> Option<String> {
         loop {
-            match self.next_event(deadline) {
-                Some(Event::Stdout(line)) if line.contains(wanted) => return line,
-                Some(Event::Stdout(_) | Event::Stderr(_)) => {}
-                Some(Event::End) if self.streams_open > 0 => {}
-                Some(Event::End) | None => {
-                    let Self { name, stdout, stderr, .. } = self;
-                    panic!("{name} did not say \"{wanted}\"\nstdout:\n{stdout}\nstderr:\n{stderr}")
-                }
+            match self.next_event(deadline)? {
+                Event::Stdout(line) => return Some(line),
+                Event::Stderr(_) => {}
+                Event::End if self.streams_open > 0 => {}
+                Event::End => return None,
             }
         }
     }
@@ -118,9 +126,14 @@ impl Running {
 
     /// Writes a line to its standard input.
     pub fn tell(&mut self, line: &str) {
+        self.try_to_tell(line).expect("it reads");
+    }
+
+    /// The same for one that may have ended.
+    pub fn try_to_tell(&mut self, line: &str) -> std::io::Result<()> {
         let input = self.child.stdin.as_mut().expect("started without standard input");
-        input.write_all(format!("{line}\n").as_bytes()).expect("it reads");
-        input.flush().expect("it reads");
+        input.write_all(format!("{line}\n").as_bytes())?;
+        input.flush()
     }
 
     /// Waits for its end.

@@ -1,5 +1,16 @@
 //! Bytes without a pattern, the same for the same seed.
 
+use std::hash::{BuildHasher, RandomState};
+
+/// A seed that differs from run to run, unless `EVENKEEL_TEST_SEED` gives one. What repeats it is
+/// printed, which is seen if the test fails: `selection` is what `cargo test` takes to run it.
+pub fn seed_of(selection: &str) -> u64 {
+    let given = std::env::var("EVENKEEL_TEST_SEED").ok().and_then(|text| text.parse().ok());
+    let seed = given.unwrap_or_else(|| RandomState::new().hash_one(0));
+    println!("replay: EVENKEEL_TEST_SEED={seed} cargo test -p evenkeel --test {selection}");
+    seed
+}
+
 /// SplitMix64: <https://prng.di.unimi.it/splitmix64.c>, by Sebastiano Vigna, in the public domain.
 pub struct Random {
     state: u64,

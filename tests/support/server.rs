@@ -29,6 +29,22 @@ pub struct Server {
     pub nbd: SocketAddr,
 }
 
+/// The command line that talks to a server.
+pub struct CommandLine {
+    folder: PathBuf,
+    data_dir: PathBuf,
+    endpoint: String,
+}
+
+impl CommandLine {
+    /// Runs a verb.
+    pub fn run(&self, verb: &str) -> Output {
+        let mut command = evenkeel(&self.folder);
+        command.env("EVENKEEL_ENDPOINT", &self.endpoint).env("EVENKEEL_DATA_DIR", &self.data_dir);
+        run(command.args(verb.split_whitespace()))
+    }
+}
+
 /// The built binary, deaf to the settings of whoever runs the tests.
 pub fn evenkeel(folder: &Path) -> Command {
     let mut command = without_settings(Command::new(env!("CARGO_BIN_EXE_evenkeel")));
@@ -223,10 +239,13 @@ impl Server {
 
     /// Runs a verb of the command line against it.
     pub fn evenkeel(&self, verb: &str) -> Output {
-        let mut command = evenkeel(self.folder.path());
-        command.env("EVENKEEL_ENDPOINT", &self.endpoint);
-        command.env("EVENKEEL_DATA_DIR", &self.data_dir);
-        run(command.args(verb.split_whitespace()))
+        self.command_line().run(verb)
+    }
+
+    /// The command line, for what goes on while the server is killed.
+    pub fn command_line(&self) -> CommandLine {
+        let (folder, data_dir) = (self.folder().to_owned(), self.data_dir.clone());
+        CommandLine { folder, data_dir, endpoint: self.endpoint.clone() }
     }
 
     /// A shell that has done what the documentation says, `eval "$(evenkeel env)"`, and has this

@@ -495,3 +495,54 @@ fn chunks_of_discarded_data_go_back_to_the_pool() {
         assert_eq!(run(store.as_mut(), Operation::Read, 8, 0), Ok(0));
     }
 }
+
+/// A chunk that held data, is written over and becomes one of the log is still log after a crash,
+/// though what is replayed before frees its blocks.
+#[test]
+fn a_chunk_that_was_data_and_is_log_is_not_data_again_after_a_crash() {
+    const SMALL: std::ops::Range<u64> = 1_024..1_034;
+    let layout = Layout { chunks_max: 120, ..LAYOUT };
+    let (file, device) = device();
+    LocalPool::init(device.as_ref(), &layout).unwrap();
+    let (id, size) = (VolumeId::from_bits(7), ByteCount(8 << 20));
+    LocalPool::open(device, Bounds::default()).unwrap().create(id, size).unwrap();
+    // What is at rest after a kill -9: nothing is closed.
+    let crashed = |file: &tempfile::NamedTempFile| {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        std::fs::copy(file.path(), image.path()).unwrap();
+        let device: Arc<dyn Device> = Arc::new(FileDevice::open(image.path(), false).unwrap());
+        let pool = LocalPool::open(Arc::clone(&device), Bounds::default()).unwrap();
+        let store = pool.open(id, size).unwrap();
+        (image, device, pool, store)
+    };
+    let write = |store: &mut dyn Store, mib: u64, value: u8| {
+        let mut buffer = Buffer::new(1 << 20);
+        buffer.bytes_mut().fill(value);
+        let (ticket, operation, offset) = (1, Operation::Write { fua: true }, mib << 20);
+        let buffer = Some(buffer);
+        let write = Submission { ticket, operation, offset, length: 1 << 20, buffer };
+        assert_eq!(conformance::blocking(store, write).result, Ok(()));
+    };
+    let (file, .., mut store) = crashed(&file);
+    write(store.as_mut(), 0, 1);
+    // The opening writes a checkpoint: the chunk is in use in it.
+    let (file, .., mut store) = crashed(&file);
+    write(store.as_mut(), 0, 2);
+    // The log leaves three chunks behind, and goes on in what was that chunk.
+    for value in 0..100 {
+        for block in SMALL {
+            let fua = Operation::Write { fua: true };
+            assert_eq!(run(store.as_mut(), fua, block, value), Ok(value));
+        }
+    }
+    let (file, .., mut store) = crashed(&file);
+    (1..4).for_each(|mib| write(store.as_mut(), mib, 3));
+    for block in SMALL {
+        assert_eq!(run(store.as_mut(), Operation::Write { fua: true }, block, 200), Ok(200));
+    }
+    let (_file, device, _pool, mut store) = crashed(&file);
+    for (block, value) in [(0, 2), (255, 2), (256, 3), (1_023, 3), (1_024, 200), (1_033, 200)] {
+        assert_eq!(run(store.as_mut(), Operation::Read, block, 0), Ok(value), "block {block}");
+    }
+    assert_eq!(check(device.as_ref(), true).unwrap().problems, [""; 0]);
+}

@@ -138,15 +138,15 @@ impl Volume {
         volume.cipher = cipher;
         volume.note_anchored(&anchor).map_err(failed("note the snapshots"))?;
         volume.fit_space().map_err(failed("read the space tree"))?;
-        for &chunk in &tail.chunks {
-            volume.hold_log(chunk)?;
-        }
+        volume.hold_log(&tail, anchor.log).map_err(failed("read the space tree"))?;
         volume.replay_log(&blocks, &tail).map_err(failed("replay the log"))?;
         volume.session = session;
         let has_snapshots = volume.space.epoch() > anchor.epoch;
-        let retired = std::mem::take(&mut volume.batch).retired;
+        let mut retired = std::mem::take(&mut volume.batch).retired;
         volume.is_replaying = false;
         volume.go_on_at(tail.next, &tail);
+        // Data that was replaced there before the log came by is not what they hold now.
+        retired.retain(|run| !volume.log.chunks.contains(&(run.block / CHUNK_BLOCKS)));
         volume.log.blocks = tail.blocks;
         volume.log.sequence = tail.sequence;
         volume.log.durable = tail.sequence - 1;
@@ -197,9 +197,11 @@ impl Volume {
                 self.session = block.head.session;
                 self.go_on_at(block.head.next, tail);
                 self.checkpoint_now()?;
+                self.hold_log(tail, block.head.next)?;
             }
         }
-        Ok(())
+        let first = self.log.chunks.front().map_or(tail.next, |chunk| chunk * CHUNK_BLOCKS);
+        self.hold_log(tail, first)
     }
 
     /// The node table may not know yet of which snapshots the anchor says that they have its map.
@@ -233,17 +235,20 @@ impl Volume {
         Ok(())
     }
 
-    /// A chunk with log is in use as a whole.
-    fn hold_log(&mut self, chunk: u32) -> Result<(), StoreError> {
-        let run = Run { block: chunk * CHUNK_BLOCKS, count: CHUNK_BLOCKS };
-        loop {
-            match self.space.commit(run) {
-                Ok(()) => return Ok(()),
-                Err(page) => self
-                    .fetch(Wanted { which: Which::Space, page })
-                    .map_err(|error| StoreError::io("read a page of the space tree", error))?,
-            }
+    /// The chunks with log, from that of this block on, are in use as a whole. What is replayed may
+    /// free blocks there: those of data that was replaced before the chunk became one of the log.
+    fn hold_log(&mut self, tail: &Tail, from: u32) -> io::Result<()> {
+        let first = tail.chunks.iter().position(|chunk| *chunk == from / CHUNK_BLOCKS);
+        for &chunk in tail.chunks.iter().skip(first.unwrap_or(0)) {
+            let run = Run { block: chunk * CHUNK_BLOCKS, count: CHUNK_BLOCKS };
+            self.repeat(|volume| {
+                volume
+                    .space
+                    .commit(run)
+                    .map_err(|page| Refused::Next(Next::Wait(Wanted { which: Which::Space, page })))
+            })?;
         }
+        Ok(())
     }
 
     /// Reads a page that is missing.

@@ -1,0 +1,264 @@
+//! Databases on a file system on a volume, whose server is killed at any moment: each row whose
+//! commit was answered is there afterwards, as it was, and no transaction is there by half.
+
+mod support;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use support::PATIENCE;
+use support::bench::open_folder;
+use support::clock::{Deadline, pass};
+use support::databases::{Database, Place, Session};
+use support::file_system::{FileSystem, Kind, has_no_mounts};
+use support::machine;
+use support::random::{Random, seed_of};
+use support::server::Server;
+
+/// Transactions that are answered at least before the server is killed.
+const ANSWERED_MIN: u64 = 10;
+/// A writer's transactions from one checkpoint of the database to the next.
+const CHECKPOINT_EVERY: u64 = 50;
+/// Begins with its log, and changes its way with each kill.
+const SQLITE: Database = Database::Sqlite { has_log: true };
+/// Rows of a transaction at most.
+const ROWS_MAX: u64 = 6;
+
+/// Who makes one transaction after the other: what each writes is decided by its number.
+struct Writer {
+    number: u64,
+    /// The last one that was answered.
+    answered: AtomicU64,
+}
+
+impl Writer {
+    /// The rows of a transaction, as the table has them.
+    fn rows(&self, transaction: u64) -> Vec<String> {
+        let first = (self.number << 32 | transaction) * ROWS_MAX;
+        let mut random = Random::new(first);
+        let row = |id: u64, random: &mut Random| {
+            let count = usize::try_from(random.below(1_200)).expect("small");
+            let bytes = random.bytes(count);
+            let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("{id}|{digits}")
+        };
+        let count = 1 + random.below(ROWS_MAX);
+        (first..first + count).map(|id| row(id, &mut random)).collect()
+    }
+
+    /// The statements of a transaction.
+    fn statements(&self, transaction: u64) -> String {
+        let rows = self.rows(transaction);
+        let values: Vec<String> =
+            rows.iter().map(|row| format!("({}')", row.replace('|', ",'"))).collect();
+        format!(
+            "BEGIN; INSERT INTO kept VALUES {}; UPDATE newest SET made = {transaction} WHERE \
+             writer = {}; COMMIT;",
+            values.join(","),
+            self.number
+        )
+    }
+
+    /// Makes transactions until one fails, or a test that has failed itself did not see to that.
+    fn write(&self, database: Database, mut session: Session) {
+        let deadline = Deadline::after(2 * PATIENCE);
+        while !deadline.left().is_zero() {
+            let next = self.answered.load(Ordering::SeqCst) + 1;
+            if session.ask(&self.statements(next)).is_none() {
+                return;
+            }
+            self.answered.store(next, Ordering::SeqCst);
+            if next.is_multiple_of(CHECKPOINT_EVERY) && session.ask(database.checkpoint()).is_none()
+            {
+                return;
+            }
+        }
+    }
+}
+
+/// A database on a file system on a volume.
+struct World {
+    // In the order in which they are taken down.
+    file_system: FileSystem,
+    server: Server,
+    volume: String,
+    place: Place,
+    writers: Vec<Writer>,
+    random: Random,
+    _folder: tempfile::TempDir,
+}
+
+impl World {
+    #[track_caller]
+    fn new(database: Database, kind: Kind, seed: u64) -> Self {
+        let server = Server::start("");
+        let volume = server.attached("--type io2 --size 8 --iops 8000");
+        // PostgreSQL runs as another user.
+        let folder = open_folder();
+        let file_system = FileSystem::make(kind, folder.path(), &server, &volume);
+        let data = file_system.path().join("data");
+        let place = Place { data, socket: folder.path().join("socket") };
+        let writer = |number| Writer { number, answered: AtomicU64::new(0) };
+        let writers: Vec<Writer> = (1..=database.sessions()).map(writer).collect();
+        let random = Random::new(seed);
+        database.make(&place);
+        let served = database.start(&place);
+        let mut session = database.session(&place);
+        session.rows("CREATE TABLE kept (id BIGINT PRIMARY KEY, data TEXT);");
+        session.rows("CREATE TABLE newest (writer BIGINT PRIMARY KEY, made BIGINT);");
+        for Writer { number, .. } in &writers {
+            session.rows(&format!("INSERT INTO newest VALUES ({number}, 0);"));
+        }
+        drop(session);
+        served.kill();
+        Self { file_system, server, volume, place, writers, random, _folder: folder }
+    }
+
+    fn answered(&self) -> u64 {
+        self.writers.iter().map(|writer| writer.answered.load(Ordering::SeqCst)).sum()
+    }
+
+    /// Kills the server while the database is written to, at a moment that the seed decides.
+    #[track_caller]
+    fn killed_under_writers(&mut self, database: Database) {
+        let served = database.start(&self.place);
+        let before = self.answered();
+        let delays = [self.random.below(600), self.random.below(200)].map(Duration::from_millis);
+        std::thread::scope(|scope| {
+            for writer in &self.writers {
+                let session = database.session(&self.place);
+                scope.spawn(move || writer.write(database, session));
+            }
+            let is_busy = || {
+                let answered = self.writers.iter().map(|of| of.answered.load(Ordering::SeqCst));
+                answered.sum::<u64>() >= before + ANSWERED_MIN
+            };
+            Deadline::after(PATIENCE).ask("answered commits", is_busy);
+            pass(delays[0]);
+            self.server.kill_9();
+            // It may find out that its disk is gone, or go down with it.
+            pass(delays[1]);
+            served.kill();
+        });
+        self.file_system.lose();
+    }
+
+    /// Kills the server while the database recovers.
+    #[track_caller]
+    fn killed_in_recovery(&mut self, database: Database) {
+        self.recover();
+        let delay = Duration::from_millis(self.random.below(150));
+        let served = database.launch(&self.place);
+        let mut client = database.client(&self.place);
+        client.begin("SELECT count(*) FROM kept;");
+        pass(delay);
+        self.server.kill_9();
+        drop(client);
+        served.kill();
+        self.file_system.lose();
+    }
+
+    #[track_caller]
+    fn recover(&mut self) {
+        self.server.restart();
+        self.file_system.recover(&self.server, &self.volume);
+    }
+
+    /// Checks that what was answered is there, and nothing by half.
+    #[track_caller]
+    fn check(&self, database: Database) {
+        let served = database.start(&self.place);
+        let mut session = database.session(&self.place);
+        let (question, sound) = database.integrity();
+        let told = session.rows(question);
+        assert!(told.last().is_some_and(|last| last.ends_with(sound)), "{told:?}");
+        let rows = session.rows("SELECT id, data FROM kept ORDER BY id;");
+        let newest = session.rows("SELECT made FROM newest ORDER BY writer;");
+        let mut found = rows.iter();
+        for (writer, newest) in self.writers.iter().zip(newest) {
+            let (number, answered) = (writer.number, writer.answered.load(Ordering::SeqCst));
+            let newest: u64 = newest.parse().expect("a number");
+            assert!(
+                (answered..=answered + 1).contains(&newest),
+                "writer {number}: {answered} transactions were answered, {newest} are there"
+            );
+            for transaction in 1..=newest {
+                for expected in writer.rows(transaction) {
+                    let row = found.next().map(String::as_str);
+                    let is_there = row == Some(&expected);
+                    assert!(
+                        is_there,
+                        "writer {number}, transaction {transaction} of {newest}: expected \
+                         {expected}, found {row:?}"
+                    );
+                }
+            }
+            writer.answered.store(newest, Ordering::SeqCst);
+        }
+        assert_eq!(found.next(), None, "rows that nobody wrote");
+        drop(session);
+        served.kill();
+    }
+}
+
+/// Kills the server so many times under a database, half of them on each file system.
+fn survives_kills(database: Database, rounds: u64, test: &str) {
+    if has_no_mounts() || database.is_absent() {
+        return;
+    }
+    let _mounts = machine::mounts();
+    let seed = seed_of(&format!("databases -- {test} --exact --include-ignored"));
+    for kind in [Kind::Ext4, Kind::Xfs] {
+        let _turn = machine::beside_others();
+        let mut world = World::new(database, kind, seed ^ kind as u64);
+        for round in 0..rounds / 2 {
+            println!("{database:?} on {kind:?}, round {round}");
+            // As it was left by the other way.
+            let is_first_way = (kind as u64 + round).is_multiple_of(2);
+            let database = if is_first_way { database } else { database.other_way() };
+            world.killed_under_writers(database);
+            if world.random.below(3) == 0 {
+                world.killed_in_recovery(database);
+            }
+            world.recover();
+            world.check(database);
+        }
+        println!("{} transactions", world.answered());
+    }
+}
+
+#[test]
+fn sqlite_keeps_every_committed_row() {
+    survives_kills(SQLITE, 2, "sqlite_keeps_every_committed_row");
+}
+
+#[test]
+fn postgresql_keeps_every_committed_row() {
+    survives_kills(Database::PostgreSql, 2, "postgresql_keeps_every_committed_row");
+}
+
+#[test]
+fn mariadb_keeps_every_committed_row() {
+    survives_kills(Database::MariaDb, 2, "mariadb_keeps_every_committed_row");
+}
+
+#[test]
+#[ignore = "full: tests/databases.rs::sqlite_keeps_every_committed_row stays"]
+fn sqlite_keeps_every_committed_row_through_20_kills() {
+    survives_kills(SQLITE, 20, "sqlite_keeps_every_committed_row_through_20_kills");
+}
+
+#[test]
+#[ignore = "full: tests/databases.rs::postgresql_keeps_every_committed_row stays"]
+fn postgresql_keeps_every_committed_row_through_20_kills() {
+    survives_kills(
+        Database::PostgreSql,
+        20,
+        "postgresql_keeps_every_committed_row_through_20_kills",
+    );
+}
+
+#[test]
+#[ignore = "full: tests/databases.rs::mariadb_keeps_every_committed_row stays"]
+fn mariadb_keeps_every_committed_row_through_20_kills() {
+    survives_kills(Database::MariaDb, 20, "mariadb_keeps_every_committed_row_through_20_kills");
+}
