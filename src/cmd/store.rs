@@ -1,5 +1,5 @@
-//! `evenkeel store`: the pool of a data folder. `scrub` asks the server; all other verbs look at the
-//! pool themselves, while the server is stopped.
+//! `evenkeel store`: the pool of a data folder. `scrub` asks the server; the other verbs look at
+//! the pool themselves, while the server is stopped.
 
 use crate::api::Client;
 use crate::api::scrub::Scrub;

@@ -91,6 +91,8 @@ fn snapshot() -> Snapshot {
             sold: ByteCount(1 << 31),
             for_sale: Some(ByteCount(1 << 30)),
         }),
+        background: Some(BackgroundReport { verified: ByteCount(7), ..Default::default() }),
+        scrub: Some(Scrub::new(50, UnixMs(0))),
     }
 }
 
