@@ -416,7 +416,10 @@ impl World {
             let Some(mut volume) = open[number].take() else { continue };
             volume.queue.fail_ppm = self.fail_ppm;
             if self.random.one_in(2) && volume.pending.len() < 12 {
-                self.submit(number, &mut volume);
+                match self.random.one_in(60) {
+                    true => self.clear_all(number, &mut volume),
+                    false => self.submit(number, &mut volume),
+                }
             }
             if self.random.one_in(2) {
                 self.answer(number, &mut volume);
@@ -542,23 +545,7 @@ impl World {
         let is_changing = is_changing && !self.random.one_in(4);
         let (operation, buffer, pending) = match kind {
             0..=4 if !is_changing => return self.write(number, volume, first, count, kind == 0),
-            5 if !is_changing => {
-                let fua = self.random.one_in(4);
-                let version = model.next_version | ZERO;
-                model.next_version += 1;
-                for block in range {
-                    let known = model.blocks.entry(block).or_default();
-                    known.versions.push(version);
-                    known.begin();
-                }
-                let operation = match self.random.one_in(2) {
-                    true => Operation::Discard { fua },
-                    false => {
-                        Operation::WriteZeroes { fua, keep_allocated: false, only_if_fast: true }
-                    }
-                };
-                (operation, None, Pending::Write { first, count, fua })
-            }
+            5 if !is_changing => return self.clear(number, volume, first, count),
             6 | 7 => {
                 let covered = model.blocks.iter();
                 let covered =
@@ -597,6 +584,37 @@ impl World {
         let (operation, buffer) = (Operation::Write { fua }, Some(buffer));
         let submission = Submission { ticket: 0, operation, offset, length, buffer };
         self.begin(number, volume, submission, Pending::Write { first, count, fua });
+    }
+
+    fn clear(&mut self, number: usize, volume: &mut OpenVolume, first: u64, count: u64) {
+        let fua = self.random.one_in(4);
+        let model = &mut self.volumes[number];
+        let version = model.next_version | ZERO;
+        model.next_version += 1;
+        for block in first..first + count {
+            let known = model.blocks.entry(block).or_default();
+            known.versions.push(version);
+            known.begin();
+        }
+        let operation = match self.random.one_in(2) {
+            true => Operation::Discard { fua },
+            false => Operation::WriteZeroes { fua, keep_allocated: false, only_if_fast: true },
+        };
+        let (offset, length) = (first * BLOCK, (count * BLOCK) as u32);
+        let submission = Submission { ticket: 0, operation, offset, length, buffer: None };
+        self.begin(number, volume, submission, Pending::Write { first, count, fua });
+    }
+
+    /// Clears nearly all that a volume holds, so that whole chunks of it are free.
+    fn clear_all(&mut self, number: usize, volume: &mut OpenVolume) {
+        let part = self.volumes[number].size.0 / BLOCK / 6;
+        for region in 0..6 {
+            let (first, count) = (part * region, part.min(104));
+            let mut blocks = self.volumes[number].blocks.range(first..first + count);
+            if blocks.all(|(_, known)| known.changing == 0) {
+                self.clear(number, volume, first, count);
+            }
+        }
     }
 
     fn begin(
@@ -643,10 +661,10 @@ impl World {
                 }
                 // Its blocks hold what they held, or what it was to write.
                 (Err(_), &Pending::Write { first, count, .. }) if !self.device.is_dark() => {
-                    for block in first..first + count {
-                        let known = self.volumes[number].blocks.get_mut(&block).unwrap();
-                        known.changing -= 1;
-                    }
+                    let blocks = &mut self.volumes[number].blocks;
+                    blocks
+                        .range_mut(first..first + count)
+                        .for_each(|(_, known)| known.changing -= 1);
                 }
                 (Err(_), _) => {}
             }
@@ -656,8 +674,7 @@ impl World {
     fn completed(&mut self, number: usize, pending: Pending, completion: &Completion) {
         match pending {
             Pending::Write { first, count, fua } => {
-                for block in first..first + count {
-                    let known = self.volumes[number].blocks.get_mut(&block).unwrap();
+                for (_, known) in self.volumes[number].blocks.range_mut(first..first + count) {
                     known.changing -= 1;
                     if known.is_tangled {
                         continue;

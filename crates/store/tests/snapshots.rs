@@ -591,6 +591,7 @@ impl World {
     }
 
     fn delete(&mut self, pool: &LocalPool, open: &mut Vec<Open>) {
+        self.cut_power_soon();
         let number = self.random.below(open.len().max(1) as u64) as usize;
         if number >= open.len() {
             return;
@@ -698,7 +699,17 @@ impl World {
         self.device.cut_power_after(0);
     }
 
+    /// The power may fail at one of the next writes or flushes, where few histories would have it
+    /// fail by chance.
+    fn cut_power_soon(&mut self) {
+        if self.random.one_in(6) && !self.device.is_dark() {
+            let power = self.random.below(60);
+            self.device.cut_power_after(power);
+        }
+    }
+
     fn delete_snapshot(&mut self, pool: &LocalPool, open: &mut [Open], at: usize) {
+        self.cut_power_soon();
         let snapshot = self.snapshots.remove(at);
         let deleted = pool.delete_snapshot(snapshot.id);
         if let Err(error) = deleted {

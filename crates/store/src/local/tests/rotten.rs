@@ -1,8 +1,10 @@
 //! What has rotted is told, and what has failed stays failed.
 
+use super::super::simulated::SimulatedDevice;
 use super::*;
 use crate::Completion;
-use crate::disk::{Disk, DiskDone, DiskOp};
+use crate::disk::{Disk, DiskAction, DiskDone, DiskOp};
+use evenkeel_core::random::Random;
 use rustix::io::Errno;
 
 const ID: VolumeId = VolumeId::from_bits(7);
@@ -121,6 +123,20 @@ fn data_of_a_snapshot_that_has_rotted_is_told() {
     assert_eq!(run(store.as_mut(), Operation::Read, FAR, 0), Err(Failure::Rotten));
 }
 
+/// What an opening leaves in a log is told by its number from what others have left there, so the
+/// number is durable before anything else is written.
+#[test]
+fn an_opening_has_its_number_before_anything_else() {
+    for seed in 0..20 {
+        let device = SimulatedDevice::new(64 << 20);
+        LocalPool::init(&device, &LAYOUT).unwrap();
+        let before = read_superblock(&device).unwrap().session;
+        drop(LocalPool::open(Arc::new(device.clone()), Bounds::default()).unwrap());
+        let after = read_superblock(&device.crash(&mut Random::new(seed, 0))).unwrap();
+        assert_eq!(after.session, before + 1);
+    }
+}
+
 /// Operations that wait until the test answers them.
 #[derive(Default)]
 struct Held(Vec<DiskOp>);
@@ -172,4 +188,34 @@ fn a_write_that_is_applied_as_the_log_fails_is_answered() {
     ended.sort_by_key(|(ticket, _)| *ticket);
     assert_eq!(ended, [(11, Err(Failure::Io)), (12, Err(Failure::Io)), (13, Ok(()))]);
     assert!(store.must_reopen());
+}
+
+/// Whichever write or flush behind a write fails: whoever waits for it learns so, or the volume
+/// does not go on.
+#[test]
+fn no_write_or_flush_that_fails_is_forgotten() {
+    let bounds = Bounds { dirty_pages: 1, ..Bounds::default() };
+    let mut failed = 0;
+    for nth in 0.. {
+        let (_file, device) = device();
+        LocalPool::init(device.as_ref(), &LAYOUT).unwrap();
+        let pool = LocalPool::open(device, bounds).unwrap();
+        pool.create(ID, SIZE).unwrap();
+        let mut store = pool.open(ID, SIZE).unwrap();
+        let (store, mut held, mut seen) = (store.as_mut(), Held::default(), 0);
+        held.begin(store, 11, WRITE, 0);
+        while let Some(op) = held.0.first() {
+            let is_change = matches!(op.action, DiskAction::Write { .. } | DiskAction::Sync);
+            held.answer(store, is_change && seen == nth);
+            seen += u64::from(is_change);
+        }
+        if seen <= nth {
+            break;
+        }
+        failed += 1;
+        let is_told = store.poll().unwrap().result.is_err();
+        assert!(is_told || store.must_reopen(), "operation {nth} has failed");
+    }
+    // Data, log, a flush; pages, a flush; an anchor, a flush, an anchor.
+    assert!(failed >= 8, "{failed}");
 }
