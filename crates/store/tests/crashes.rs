@@ -1,6 +1,6 @@
-//! Histories of a pool on a simulated disk that loses, reorders and tears what was not flushed, and
-//! whose power fails at any write: every read, and every image that a crash leaves, is held to a
-//! model. A failure prints its seed:
+//! Histories of a pool on a simulated disk that loses, reorders and tears what was not flushed,
+//! whose writes and flushes fail, and whose power fails at any write: every read, and every image
+//! that a crash leaves, is held to a model. A failure prints its seed:
 //!
 //! ```text
 //! EVENKEEL_SEED=<n> cargo test -p evenkeel-store --test crashes
@@ -19,7 +19,7 @@ use evenkeel_store::local::device::Device;
 use evenkeel_store::local::pool::{Layout, LocalPool};
 use evenkeel_store::local::simulated::{SimulatedDevice, SimulatedQueue};
 use evenkeel_store::local::volume::Bounds;
-use evenkeel_store::{Completion, Pool, Store, StoreError, Submission};
+use evenkeel_store::{Completion, Pool, Store, Submission};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -106,6 +106,8 @@ struct OpenVolume {
     queue: SimulatedQueue,
     pending: BTreeMap<u64, Pending>,
     next_ticket: u64,
+    /// Changes and flushes from this ticket on must fail: a flush has failed before.
+    fails_from: Option<u64>,
 }
 
 struct World {
@@ -115,6 +117,8 @@ struct World {
     volumes: Vec<Model>,
     next_id: u128,
     bounds: Bounds,
+    /// Of a million operations of volumes, so many fail.
+    fail_ppm: u32,
 }
 
 fn fill(volume: VolumeId, block: u64, version: Version, bytes: &mut [u8]) {
@@ -162,7 +166,7 @@ impl World {
         let device = SimulatedDevice::new(CAPACITY);
         let layout = Layout { identity: 0xfeed_0000 + u128::from(seed), chunks_max: 90, nodes: 30 };
         LocalPool::init(&device, &layout).unwrap();
-        Self { seed, random, device, volumes: Vec::new(), next_id: 1, bounds }
+        Self { seed, random, device, volumes: Vec::new(), next_id: 1, bounds, fail_ppm: 0 }
     }
 
     fn fail(&self, what: &str) -> ! {
@@ -181,7 +185,14 @@ impl World {
                 continue;
             };
             self.check_all(&mut open);
+            if self.random.one_in(6) && !self.device.is_dark() {
+                self.fill_a_log(&mut open);
+                let power = self.random.below(200);
+                self.device.cut_power_after(power);
+            }
+            self.fail_ppm = self.random.among(&[0, 0, 1_000, 30_000]) as u32;
             self.live(&pool, &mut open);
+            self.fail_ppm = 0;
             self.crash(open);
             self.prove();
         }
@@ -285,7 +296,8 @@ impl World {
             Err(error) => self.fail(&format!("{id} does not open: {error}")),
         };
         let queue = SimulatedQueue::new(self.device.clone(), self.random.next_u64());
-        Some(OpenVolume { store, queue, pending: BTreeMap::new(), next_ticket: 0 })
+        let (pending, next_ticket, fails_from) = (BTreeMap::new(), 0, None);
+        Some(OpenVolume { store, queue, pending, next_ticket, fails_from })
     }
 
     /// The power is back after it failed while nothing was under way but an opening.
@@ -297,37 +309,91 @@ impl World {
     /// durable, and the only one.
     fn check_all(&mut self, open: &mut [Option<OpenVolume>]) {
         for (number, volume) in open.iter_mut().enumerate() {
-            let Some(volume) = volume else { continue };
-            let blocks: Vec<u64> = self.volumes[number].blocks.keys().copied().collect();
-            for block in blocks {
-                let Some(done) = read(volume, block) else {
-                    self.fail(&format!("a read of block {block} hangs"));
-                };
-                if self.device.is_dark() && done.result.is_err() {
-                    return;
-                }
-                let id = self.volumes[number].id;
-                let bytes = done.buffer.as_ref().unwrap().bytes();
-                let found = match done.result {
-                    Ok(()) => version_of(id, block, &bytes[..BLOCK as usize]),
-                    Err(failure) => {
-                        self.fail(&format!("{id} block {block}: {failure:?} after a crash"))
-                    }
-                };
-                let known = &self.volumes[number].blocks[&block];
-                match found {
-                    Some(version) if known.versions.iter().any(|&known| is(version, known)) => {
-                        let versions = vec![version];
-                        let known = Known { versions, ..Known::default() };
-                        self.volumes[number].blocks.insert(block, known);
-                    }
-                    found => self.fail(&format!(
-                        "{id} block {block} holds {found:?} after a crash, and may hold {:?}",
-                        known.versions
-                    )),
-                }
+            if let Some(volume) = volume {
+                self.check_one(number, volume);
             }
         }
+    }
+
+    /// As [`Self::check_all`], of one that was opened just now.
+    fn check_one(&mut self, number: usize, volume: &mut OpenVolume) {
+        let id = self.volumes[number].id;
+        let blocks: Vec<u64> = self.volumes[number].blocks.keys().copied().collect();
+        for block in blocks {
+            let Some(done) = read(volume, block) else {
+                self.fail(&format!("a read of block {block} hangs"));
+            };
+            if self.device.is_dark() && done.result.is_err() {
+                return;
+            }
+            let bytes = done.buffer.as_ref().unwrap().bytes();
+            let found = match done.result {
+                Ok(()) => version_of(id, block, &bytes[..BLOCK as usize]),
+                Err(failure) => {
+                    self.fail(&format!("{id} block {block}: {failure:?} after an opening"))
+                }
+            };
+            let known = &self.volumes[number].blocks[&block];
+            match found {
+                Some(version) if known.versions.iter().any(|&known| is(version, known)) => {
+                    let known = Known { versions: vec![version], ..Known::default() };
+                    self.volumes[number].blocks.insert(block, known);
+                }
+                found => self.fail(&format!(
+                    "{id} block {block} holds {found:?} after an opening, and may hold {:?}",
+                    known.versions
+                )),
+            }
+        }
+    }
+
+    /// Closes a volume when nothing of it is under way, and opens it again.
+    fn reopen(&mut self, pool: &LocalPool, number: usize, open: &mut Option<OpenVolume>) {
+        if let Some(mut volume) = open.take() {
+            self.settle(number, &mut volume);
+            if self.random.one_in(2) {
+                volume.queue.fail_ppm = 0;
+                volume.store.close(&mut volume.queue);
+                self.settle(number, &mut volume);
+            }
+        }
+        let Some(mut volume) = self.open_volume(pool, number) else { return };
+        self.check_one(number, &mut volume);
+        *open = Some(volume);
+        self.cut_power_soon();
+    }
+
+    /// The power may fail at one of the next writes or flushes, where few histories would have it
+    /// fail by chance.
+    fn cut_power_soon(&mut self) {
+        if self.random.one_in(8) && !self.device.is_dark() {
+            let power = self.random.below(14);
+            self.device.cut_power_after(power);
+        }
+    }
+
+    /// Answers all that is under way.
+    fn settle(&mut self, number: usize, volume: &mut OpenVolume) {
+        while !volume.queue.is_empty() {
+            self.answer(number, volume);
+        }
+        if !volume.pending.is_empty() && !self.device.is_dark() {
+            self.fail(&format!("{:?} hang", volume.pending));
+        }
+    }
+
+    /// So many writes, each durable before the next one, that the log of a volume comes back to
+    /// chunks in which it was before.
+    fn fill_a_log(&mut self, open: &mut [Option<OpenVolume>]) {
+        self.device.cut_power_after(u64::MAX);
+        let number = self.random.below(open.len().max(1) as u64) as usize;
+        let Some(Some(mut volume)) = open.get_mut(number).map(Option::take) else { return };
+        for _ in 0..self.random.below(1_100) {
+            let block = self.place(number, 1);
+            self.write(number, &mut volume, block, 1, true);
+            self.settle(number, &mut volume);
+        }
+        open[number] = Some(volume);
     }
 
     /// Requests and changes of the pool until the power fails or it is enough.
@@ -343,9 +409,17 @@ impl World {
                 continue;
             }
             let number = self.random.below(open.len() as u64) as usize;
+            let must_reopen = open[number].as_ref().is_none_or(|open| open.store.must_reopen());
+            if self.random.one_in(if must_reopen { 8 } else { 80 }) {
+                self.reopen(pool, number, &mut open[number]);
+            }
             let Some(mut volume) = open[number].take() else { continue };
+            volume.queue.fail_ppm = self.fail_ppm;
             if self.random.one_in(2) && volume.pending.len() < 12 {
-                self.submit(number, &mut volume);
+                match self.random.one_in(60) {
+                    true => self.clear_all(number, &mut volume),
+                    false => self.submit(number, &mut volume),
+                }
             }
             if self.random.one_in(2) {
                 self.answer(number, &mut volume);
@@ -356,12 +430,7 @@ impl World {
         if self.random.one_in(3) {
             for (number, place) in open.iter_mut().enumerate() {
                 let Some(mut volume) = place.take() else { continue };
-                while !volume.queue.is_empty() {
-                    self.answer(number, &mut volume);
-                }
-                if !volume.pending.is_empty() && !self.device.is_dark() {
-                    self.fail(&format!("{:?} hang", volume.pending));
-                }
+                self.settle(number, &mut volume);
                 if self.random.one_in(2) {
                     drop(volume);
                 } else {
@@ -373,6 +442,7 @@ impl World {
 
     /// Makes, grows or deletes a volume.
     fn manage(&mut self, pool: &LocalPool, open: &mut Vec<Option<OpenVolume>>) {
+        self.cut_power_soon();
         let outcome = match self.random.below(4) {
             0 | 1 if self.volumes.len() < 4 => {
                 let id = VolumeId::from_bits(self.next_id);
@@ -418,11 +488,11 @@ impl World {
                 }
                 drop(open.remove(number));
                 let deleted = pool.delete(id);
-                self.volumes.remove(number);
+                let volume = self.volumes.remove(number);
                 if deleted.is_err() && !self.is_absent(id) {
-                    // The power failed before the deletion had begun: the model cannot tell what it
-                    // held any more, so the volume is deleted at the next opening.
-                    self.finish_deletion(id);
+                    // The power failed before the deletion had begun: the volume is whole.
+                    self.volumes.insert(number, volume);
+                    open.insert(number, None);
                 }
                 deleted
             }
@@ -454,16 +524,6 @@ impl World {
         self.after().is_some_and(|pool| pool.list().unwrap().contains(&(id, size)))
     }
 
-    fn finish_deletion(&mut self, id: VolumeId) {
-        self.crash_quietly();
-        let pool = LocalPool::open(Arc::new(self.device.clone()), self.bounds);
-        let deleted: Result<(), StoreError> = pool.and_then(|pool| pool.delete(id));
-        if let Err(error) = deleted {
-            self.fail(&format!("{id} cannot be deleted: {error}"));
-        }
-        self.device.cut_power_after(0);
-    }
-
     /// A place in a volume: near its beginning, its end, or a few others.
     fn place(&mut self, number: usize, count: u64) -> u64 {
         let blocks = self.volumes[number].size.0 / BLOCK;
@@ -475,9 +535,6 @@ impl World {
     fn submit(&mut self, number: usize, volume: &mut OpenVolume) {
         let count = self.random.among(&[1, 1, 1, 2, 3, 8, 20, 64]);
         let first = self.place(number, count);
-        let id = self.volumes[number].id;
-        let ticket = volume.next_ticket;
-        volume.next_ticket += 1;
         let (offset, length) = (first * BLOCK, (count * BLOCK) as u32);
         let range = first..first + count;
         let model = &mut self.volumes[number];
@@ -487,36 +544,8 @@ impl World {
         let kind = self.random.below(10);
         let is_changing = is_changing && !self.random.one_in(4);
         let (operation, buffer, pending) = match kind {
-            0..=4 if !is_changing => {
-                let fua = kind == 0;
-                let version = model.next_version;
-                model.next_version += 1;
-                let mut buffer = Buffer::new(length as usize);
-                for (block, bytes) in range.zip(buffer.bytes_mut().chunks_mut(BLOCK as usize)) {
-                    fill(id, block, version, bytes);
-                    let known = model.blocks.entry(block).or_default();
-                    known.versions.push(version);
-                    known.begin();
-                }
-                (Operation::Write { fua }, Some(buffer), Pending::Write { first, count, fua })
-            }
-            5 if !is_changing => {
-                let fua = self.random.one_in(4);
-                let version = model.next_version | ZERO;
-                model.next_version += 1;
-                for block in range {
-                    let known = model.blocks.entry(block).or_default();
-                    known.versions.push(version);
-                    known.begin();
-                }
-                let operation = match self.random.one_in(2) {
-                    true => Operation::Discard { fua },
-                    false => {
-                        Operation::WriteZeroes { fua, keep_allocated: false, only_if_fast: true }
-                    }
-                };
-                (operation, None, Pending::Write { first, count, fua })
-            }
+            0..=4 if !is_changing => return self.write(number, volume, first, count, kind == 0),
+            5 if !is_changing => return self.clear(number, volume, first, count),
             6 | 7 => {
                 let covered = model.blocks.iter();
                 let covered =
@@ -536,10 +565,72 @@ impl World {
         };
         let (offset, length) =
             if operation == Operation::Flush { (0, 0) } else { (offset, length) };
-        volume.pending.insert(ticket, pending);
-        volume
-            .store
-            .submit(Submission { ticket, operation, offset, length, buffer }, &mut volume.queue);
+        let submission = Submission { ticket: 0, operation, offset, length, buffer };
+        self.begin(number, volume, submission, pending);
+    }
+
+    fn write(&mut self, number: usize, volume: &mut OpenVolume, first: u64, count: u64, fua: bool) {
+        let model = &mut self.volumes[number];
+        let version = model.next_version;
+        model.next_version += 1;
+        let (offset, length) = (first * BLOCK, (count * BLOCK) as u32);
+        let mut buffer = Buffer::new(length as usize);
+        for (block, bytes) in (first..).zip(buffer.bytes_mut().chunks_mut(BLOCK as usize)) {
+            fill(model.id, block, version, bytes);
+            let known = model.blocks.entry(block).or_default();
+            known.versions.push(version);
+            known.begin();
+        }
+        let (operation, buffer) = (Operation::Write { fua }, Some(buffer));
+        let submission = Submission { ticket: 0, operation, offset, length, buffer };
+        self.begin(number, volume, submission, Pending::Write { first, count, fua });
+    }
+
+    fn clear(&mut self, number: usize, volume: &mut OpenVolume, first: u64, count: u64) {
+        let fua = self.random.one_in(4);
+        let model = &mut self.volumes[number];
+        let version = model.next_version | ZERO;
+        model.next_version += 1;
+        for block in first..first + count {
+            let known = model.blocks.entry(block).or_default();
+            known.versions.push(version);
+            known.begin();
+        }
+        let operation = match self.random.one_in(2) {
+            true => Operation::Discard { fua },
+            false => Operation::WriteZeroes { fua, keep_allocated: false, only_if_fast: true },
+        };
+        let (offset, length) = (first * BLOCK, (count * BLOCK) as u32);
+        let submission = Submission { ticket: 0, operation, offset, length, buffer: None };
+        self.begin(number, volume, submission, Pending::Write { first, count, fua });
+    }
+
+    /// Clears nearly all that a volume holds, so that whole chunks of it are free.
+    fn clear_all(&mut self, number: usize, volume: &mut OpenVolume) {
+        let part = self.volumes[number].size.0 / BLOCK / 6;
+        for region in 0..6 {
+            let (first, count) = (part * region, part.min(104));
+            let mut blocks = self.volumes[number].blocks.range(first..first + count);
+            if blocks.all(|(_, known)| known.changing == 0) {
+                self.clear(number, volume, first, count);
+            }
+        }
+    }
+
+    fn begin(
+        &mut self,
+        number: usize,
+        volume: &mut OpenVolume,
+        mut submission: Submission,
+        pending: Pending,
+    ) {
+        submission.ticket = volume.next_ticket;
+        if volume.store.must_reopen() {
+            volume.fails_from.get_or_insert(submission.ticket);
+        }
+        volume.next_ticket += 1;
+        volume.pending.insert(submission.ticket, pending);
+        volume.store.submit(submission, &mut volume.queue);
         self.collect(number, volume);
     }
 
@@ -555,11 +646,27 @@ impl World {
             let Some(pending) = volume.pending.remove(&completion.ticket) else {
                 self.fail(&format!("{completion:?} was answered twice"));
             };
-            if completion.result.is_err() && !self.device.is_dark() {
+            if completion.result.is_err() && !self.device.is_dark() && self.fail_ppm == 0 {
                 self.fail(&format!("{pending:?} failed: {:?}", completion.result));
             }
-            if completion.result.is_ok() {
-                self.completed(number, pending, &completion);
+            match (completion.result, &pending) {
+                (Ok(()), Pending::Write { .. } | Pending::Flush { .. })
+                    if volume.fails_from.is_some_and(|first| first <= completion.ticket) =>
+                {
+                    self.fail(&format!("{pending:?} is done after a flush has failed"));
+                }
+                (Ok(()), _) => self.completed(number, pending, &completion),
+                (Err(_), Pending::Flush { .. }) if !volume.store.must_reopen() => {
+                    self.fail("a flush that failed is forgotten");
+                }
+                // Its blocks hold what they held, or what it was to write.
+                (Err(_), &Pending::Write { first, count, .. }) if !self.device.is_dark() => {
+                    let blocks = &mut self.volumes[number].blocks;
+                    blocks
+                        .range_mut(first..first + count)
+                        .for_each(|(_, known)| known.changing -= 1);
+                }
+                (Err(_), _) => {}
             }
         }
     }
@@ -567,8 +674,7 @@ impl World {
     fn completed(&mut self, number: usize, pending: Pending, completion: &Completion) {
         match pending {
             Pending::Write { first, count, fua } => {
-                for block in first..first + count {
-                    let known = self.volumes[number].blocks.get_mut(&block).unwrap();
+                for (_, known) in self.volumes[number].blocks.range_mut(first..first + count) {
                     known.changing -= 1;
                     if known.is_tangled {
                         continue;

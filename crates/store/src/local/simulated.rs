@@ -223,6 +223,10 @@ impl SimulatedQueue {
             (count > 0).then(|| self.waiting.swap_remove(self.random.below(count) as usize))?;
         if self.random.chance_ppm(self.fail_ppm) {
             let result = Err(rustix::io::Errno::IO);
+            // A write that is said to have failed may be there all the same.
+            if matches!(op.action, DiskAction::Write { .. }) && self.random.one_in(2) {
+                return Some(DiskDone { result, ..run(&self.device, op) });
+            }
             return Some(DiskDone { token: op.token, result, buffer: op.buffer });
         }
         Some(run(&self.device, op))

@@ -202,6 +202,24 @@ mod tests {
         assert_eq!(copy, table.image, "the other copy was mended");
     }
 
+    /// A crash between the copies leaves the change in one of them, whichever was first.
+    #[test]
+    fn of_two_copies_of_a_sector_the_newer_one_counts() {
+        for newer in 0..2 {
+            let (_file, device) = device();
+            let mut table = Table::empty(Arc::clone(&device), COPIES);
+            fill(&mut table, 3, 1);
+            table.write(&[3]).unwrap();
+            fill(&mut table, 3, 2);
+            device.write(COPIES[newer], &table.image).unwrap();
+            let (read, damaged) = Table::read(Arc::clone(&device), COPIES, 8).unwrap();
+            assert_eq!((read.image, damaged), (table.image.clone(), vec![]));
+            let mut other = vec![0; BLOCK_BYTES];
+            device.read(COPIES[1 - newer], &mut other).unwrap();
+            assert_eq!(other, table.image, "the other copy was mended");
+        }
+    }
+
     /// A crash leaves any mixture of old and new sectors in the copy that was being written.
     #[test]
     fn a_crash_leaves_each_sector_old_or_new() {

@@ -1,5 +1,7 @@
 //! The pool held to the obligations of every store.
 
+mod rotten;
+
 use super::check::{Report, check};
 use super::device::{Device, FileDevice};
 use super::format::{Anchor, Identity, Node, Owner};
@@ -352,6 +354,11 @@ fn history(device: &Arc<dyn Device>) -> (Node, Anchor) {
         assert_eq!(run(store.as_mut(), Operation::Discard { fua: true }, 4, 0), Ok(0));
     }
     drop(stores);
+    anchor_of(device)
+}
+
+/// The node of a pool's first volume, and its anchor.
+fn anchor_of(device: &Arc<dyn Device>) -> (Node, Anchor) {
     let superblock = read_superblock(device.as_ref()).unwrap();
     let at = superblock.nodes.map(|chunk| u64::from(chunk) * CHUNK_BYTES);
     let table = Table::read(Arc::clone(device), at, superblock.node_sectors as usize).unwrap().0;

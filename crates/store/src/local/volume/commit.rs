@@ -218,7 +218,10 @@ impl Commit {
 impl Volume {
     /// A request waits until everything that is applied by now is durable.
     pub(super) fn wait_for_commit(&mut self, request: usize, disk: &mut dyn Disk) {
-        if !self.batch.is_empty() {
+        if self.has_failed {
+            // It has failed as this request was applied: nobody would come back to it.
+            self.end(request, Err(Failure::Io));
+        } else if !self.batch.is_empty() {
             self.commit.next_waiters.push(request);
             self.advance_commit(disk);
         } else if self.commit.is_open {

@@ -107,6 +107,20 @@ pub fn found(
     device.sync()
 }
 
+/// Writes the newest anchor over a copy that is another one, durably. A crash may have left the
+/// second copy older, or a part of it if the anchor is longer than a sector; the next checkpoint
+/// writes the first one, and a crash then must not find both bad.
+fn mend_anchor(device: &dyn Device, home: u32, copies: &[u8], anchor: &Anchor) -> io::Result<()> {
+    let newest = anchor.encode();
+    for (at, copy) in (home * CHUNK_BLOCKS..).zip(copies.chunks(BLOCK_BYTES)) {
+        if copy != newest {
+            device.write(offset(at), &newest)?;
+            device.sync()?;
+        }
+    }
+    Ok(())
+}
+
 fn offset(block: u32) -> u64 {
     u64::from(block) * BLOCK_BYTES as u64
 }
@@ -130,6 +144,7 @@ impl Volume {
         let mut copies = vec![0; 2 * BLOCK_BYTES];
         device.read(offset(home * CHUNK_BLOCKS), &mut copies).map_err(failed("read the anchor"))?;
         let anchor = Anchor::newest(&copies, identity).ok_or_else(|| rotten("the anchor"))?;
+        mend_anchor(device.as_ref(), home, &copies, &anchor).map_err(failed("mend the anchor"))?;
         let (blocks, tail) = read_log(device.as_ref(), &anchor)
             .map_err(failed("read the log"))?
             .ok_or_else(|| rotten("the log"))?;
