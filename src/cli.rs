@@ -33,7 +33,10 @@ pub use calibrate::{Calibrate, CalibrateWhen};
 pub use pool::{StoreArgs, StoreVerb};
 pub use prove::Prove;
 pub use sim::{Sim, SimRun, SimSwarm, SimVerb};
-pub use snapshot::{SnapshotArgs, SnapshotCreate, SnapshotVerb};
+pub use snapshot::{
+    ExportAt, ExportWork, S3, SnapshotArgs, SnapshotCreate, SnapshotExport, SnapshotImport,
+    SnapshotVerb,
+};
 pub use store::{Bytes, LocalStore, StoreKind};
 pub use top::{Top, TopSort};
 pub use volume::{
