@@ -78,7 +78,7 @@ pub enum Verb {
     Env(Env),
     /// Create, list, change, attach and delete volumes.
     Volume(VolumeArgs),
-    /// Make, list and delete snapshots of volumes.
+    /// Make, list, copy and delete snapshots of volumes.
     Snapshot(SnapshotArgs),
     /// Register the client hosts that volumes are attached to.
     Host(Host),

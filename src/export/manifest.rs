@@ -199,7 +199,8 @@ impl Manifest {
     }
 }
 
-/// Whether a name is one that [`super::pack::name`] gives: a manifest must not lead out of its place.
+/// Whether a name is one that [`super::pack::name`] gives: a manifest must not lead out of its
+/// place.
 fn is_pack(name: &str) -> bool {
     let plain = |part: &str| {
         let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.');

@@ -1,8 +1,8 @@
 //! Exports of snapshots: in a folder or at an S3-compatible endpoint, to be imported by any server.
 //!
 //! An export is a *manifest*, which lists the units that have data with their SHA-256, and *packs*,
-//! which hold the units. The manifest is written last and names the packs of earlier exports that it
-//! shares, so an incremental export is small and every import needs one manifest only. See
+//! which hold the units. The manifest is written last and names the packs of earlier exports that
+//! it shares, so an incremental export is small and every import needs one manifest only. See
 //! docs/reference/export.md for the bytes.
 //!
 //! | file | what it does |

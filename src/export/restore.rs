@@ -108,8 +108,8 @@ pub fn verify(
     Ok(Restored { exported: snapshot.to_owned(), snapshot: None, units, bytes })
 }
 
-/// Makes a snapshot of an export. An import that was interrupted goes on with its snapshot, and puts
-/// all units again: which ones the server has is known only when it is complete.
+/// Makes a snapshot of an export. An import that was interrupted goes on with its snapshot, and
+/// puts all units again: which ones the server has is known only when it is complete.
 pub fn import(
     client: &Client,
     place: &Place,

@@ -85,7 +85,10 @@ impl Api {
         params: Params,
     ) -> Result<Answer, DirectError> {
         let (units, mut fields, until) = self.page(id, None, params)?;
-        let block = |unit: &u64| json!({ "BlockIndex": unit, "BlockToken": self.block_token(id, *unit, until) });
+        let block = |unit: &u64| {
+            let token = self.block_token(id, *unit, until);
+            json!({ "BlockIndex": unit, "BlockToken": token })
+        };
         fields.insert("Blocks".into(), units.units.iter().map(block).collect());
         Ok(Answer::json(200, &fields.into()))
     }

@@ -2,8 +2,8 @@
 //!
 //! [`Operation::of`] finds the operation of a request, [`Api::check_direct`] verifies its
 //! signature, [`Api::admit_direct`] refuses repeated ones, and [`Api::run_direct`] executes it. A
-//! block is a unit of the data plane, so nothing here splits or joins any. See `docs/reference/api.md` for what is
-//! supported.
+//! block is a unit of the data plane, so nothing here splits or joins any. `docs/reference/api.md`
+//! has what is supported.
 
 mod error;
 mod lists;

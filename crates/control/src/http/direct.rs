@@ -1,8 +1,8 @@
 //! The EBS direct APIs over HTTP.
 //!
 //! A few of those that read or write blocks run at a time, so they leave the data plane and the
-//! other requests their turns; the rest of them wait. A request holds one block at most, and there are no
-//! more requests than connections, so the memory for blocks is bounded by those.
+//! other requests their turns; the rest of them wait. A request holds one block at most, and there
+//! are no more requests than connections, so the memory for blocks is bounded by those.
 
 use std::sync::Arc;
 
