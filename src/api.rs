@@ -1,4 +1,4 @@
-//! The client of the server's API: the EC2 query protocol, signed, one request at a time. Errors
+//! The client of the server's API: the EC2 query protocol, and the EBS direct APIs, signed. Errors
 //! have the exit code that fits the server's error.
 
 use crate::cli::Connection;
@@ -13,6 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 
 pub mod capacity;
+pub mod direct;
 pub mod endpoints;
 pub mod model;
 pub mod scrub;

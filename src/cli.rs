@@ -33,7 +33,10 @@ pub use calibrate::{Calibrate, CalibrateWhen};
 pub use pool::{StoreArgs, StoreVerb};
 pub use prove::Prove;
 pub use sim::{Sim, SimRun, SimSwarm, SimVerb};
-pub use snapshot::{SnapshotArgs, SnapshotCreate, SnapshotVerb};
+pub use snapshot::{
+    ExportAt, ExportWork, S3, SnapshotArgs, SnapshotCreate, SnapshotExport, SnapshotImport,
+    SnapshotVerb,
+};
 pub use store::{Bytes, LocalStore, StoreKind};
 pub use top::{Top, TopSort};
 pub use volume::{
@@ -75,7 +78,7 @@ pub enum Verb {
     Env(Env),
     /// Create, list, change, attach and delete volumes.
     Volume(VolumeArgs),
-    /// Make, list and delete snapshots of volumes.
+    /// Make, list, copy and delete snapshots of volumes.
     Snapshot(SnapshotArgs),
     /// Register the client hosts that volumes are attached to.
     Host(Host),

@@ -1,6 +1,7 @@
 //! Time and waiting. No other file of the binary reads the clock or sleeps.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Unix time in seconds, for signatures. A clock before 1970 counts as 0, which the server then
@@ -40,6 +41,38 @@ impl Deadline {
         let left = self.at.saturating_duration_since(Instant::now());
         std::thread::sleep(left.min(interval));
         left > interval
+    }
+}
+
+/// A bound on a rate, for several threads: whatever is taken waits until that much is due.
+#[derive(Debug)]
+pub struct Pace {
+    started: Instant,
+    per_s: Option<u64>,
+    /// When the next may go on, since the start.
+    next: Mutex<Duration>,
+}
+
+impl Pace {
+    /// So much a second; without a figure, nothing waits.
+    #[allow(clippy::disallowed_methods)]
+    pub fn new(per_s: Option<u64>) -> Self {
+        Self { started: Instant::now(), per_s, next: Mutex::default() }
+    }
+
+    /// Waits for its turn. Time in which nobody took anything is not made up for.
+    #[allow(clippy::disallowed_methods)]
+    pub fn take(&self, amount: u64) {
+        let Some(per_s) = self.per_s else { return };
+        let now = self.started.elapsed();
+        let at = {
+            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            let at = now.max(*next);
+            let nanos = u128::from(amount) * 1_000_000_000 / u128::from(per_s.max(1));
+            *next = at + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+            at
+        };
+        std::thread::sleep(at.saturating_sub(now));
     }
 }
 

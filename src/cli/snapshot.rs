@@ -37,6 +37,31 @@ pub enum SnapshotVerb {
         #[arg(long)]
         unowned: bool,
     },
+    /// Copy a snapshot to a folder or to an S3-compatible endpoint.
+    Export(SnapshotExport),
+    /// Make a snapshot of an export, also of another server's.
+    Import(SnapshotImport),
+    /// List the exports in a place.
+    Exports(ExportAt),
+    /// Read an export and compare every unit of it with its checksum.
+    Verify {
+        /// The id of the snapshot that was exported.
+        #[arg(value_name = "SNAPSHOT", value_parser = snapshot_id)]
+        snapshot: SnapshotId,
+        #[command(flatten)]
+        at: ExportAt,
+        #[command(flatten)]
+        work: ExportWork,
+    },
+    /// Remove an export, and what no other export in its place shares with it. Not beside an export
+    /// that is being made there.
+    Unexport {
+        /// The id of the snapshot that was exported.
+        #[arg(value_name = "SNAPSHOT", value_parser = snapshot_id)]
+        snapshot: SnapshotId,
+        #[command(flatten)]
+        at: ExportAt,
+    },
     /// List stored snapshots that the database does not know, for example after it was lost.
     Unowned,
 }
@@ -57,4 +82,88 @@ pub struct SnapshotCreate {
 
     #[command(flatten)]
     pub wait: Wait,
+}
+
+/// How an S3-compatible endpoint is reached.
+#[derive(Args, Debug)]
+pub struct S3 {
+    /// Address of the S3-compatible endpoint; the keys are in S3_ACCESS_KEY_ID,
+    /// S3_SECRET_ACCESS_KEY and S3_SESSION_TOKEN. [default: Amazon S3 of the region]
+    #[arg(long, value_name = "URL", env = "EVENKEEL_S3_ENDPOINT")]
+    pub s3_endpoint: Option<String>,
+
+    /// Region of the bucket.
+    #[arg(long, value_name = "NAME", env = "EVENKEEL_S3_REGION", default_value = "us-east-1")]
+    pub s3_region: String,
+}
+
+/// How fast an export is read or written.
+#[derive(Args, Debug)]
+pub struct ExportWork {
+    /// The most MiB a second. [default: as fast as possible]
+    #[arg(long, value_name = "MIBPS")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub rate: Option<u64>,
+
+    /// Packs that are worked on at once; each takes up to 17 MiB of memory.
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub jobs: u8,
+}
+
+/// The place of exports.
+#[derive(Args, Debug)]
+pub struct ExportAt {
+    /// The folder, or s3://BUCKET/PREFIX.
+    #[arg(long = "in", value_name = "PLACE")]
+    pub place: String,
+
+    #[command(flatten)]
+    pub s3: S3,
+}
+
+#[derive(Args, Debug)]
+pub struct SnapshotExport {
+    /// The snapshot's id.
+    #[arg(value_name = "SNAPSHOT", value_parser = snapshot_id)]
+    pub snapshot: SnapshotId,
+
+    /// The folder, or s3://BUCKET/PREFIX.
+    #[arg(long, value_name = "PLACE")]
+    pub to: String,
+
+    /// A snapshot that is exported there: only what differs from it is written.
+    #[arg(long, value_name = "SNAPSHOT", value_parser = snapshot_id)]
+    pub parent: Option<SnapshotId>,
+
+    #[command(flatten)]
+    pub work: ExportWork,
+
+    #[command(flatten)]
+    pub s3: S3,
+}
+
+#[derive(Args, Debug)]
+pub struct SnapshotImport {
+    /// The id of the snapshot that was exported.
+    #[arg(value_name = "SNAPSHOT", value_parser = snapshot_id)]
+    pub snapshot: SnapshotId,
+
+    /// The folder, or s3://BUCKET/PREFIX.
+    #[arg(long, value_name = "PLACE")]
+    pub from: String,
+
+    /// What the new snapshot is for. [default: as the exported one]
+    #[arg(long, value_name = "TEXT")]
+    pub description: Option<String>,
+
+    /// A tag of the new snapshot; may be repeated. [default: as the exported one]
+    #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = tag)]
+    pub tags: Vec<(String, String)>,
+
+    #[command(flatten)]
+    pub work: ExportWork,
+
+    #[command(flatten)]
+    pub s3: S3,
 }

@@ -1,5 +1,6 @@
 //! `evenkeel snapshot`: manages snapshots, through the API only, as any other client does.
 
+use super::export;
 use super::volume::tag_parameters;
 use crate::api::Client;
 use crate::api::snapshots::{Snapshot, UnownedSnapshot};
@@ -12,24 +13,38 @@ const NO_SNAPSHOTS: &str = "no snapshots yet; make one with `evenkeel snapshot c
 const NO_UNOWNED: &str = "the database knows every snapshot of the store";
 
 pub fn run(arguments: &cli::SnapshotArgs) -> Result<(), Failure> {
-    let client = Client::new(&arguments.connection)?;
+    // Exports are looked at without a server.
+    let client = || Client::new(&arguments.connection);
     let format = arguments.output.format;
     match &arguments.verb {
         SnapshotVerb::Create(create) => {
-            let snapshot = self::create(&client, create)?;
+            let snapshot = self::create(&client()?, create)?;
             message::print(&message::listing(&[snapshot], format, ""))
         }
         SnapshotVerb::Ls => {
-            let snapshots = Snapshot::set(&client.call("DescribeSnapshots", &[])?);
+            let snapshots = Snapshot::set(&client()?.call("DescribeSnapshots", &[])?);
             message::print(&message::listing(&snapshots, format, NO_SNAPSHOTS))
         }
-        SnapshotVerb::Show { snapshot } => show(&client, &snapshot.to_string(), format),
-        SnapshotVerb::Rm { snapshots, unowned } => snapshots.iter().try_for_each(|snapshot| {
+        SnapshotVerb::Show { snapshot } => show(&client()?, &snapshot.to_string(), format),
+        SnapshotVerb::Rm { snapshots, unowned } => {
+            let client = client()?;
             let action = if *unowned { "DeleteUnownedSnapshot" } else { "DeleteSnapshot" };
-            client.call(action, &[("SnapshotId", &snapshot.to_string())]).map(|_| ())
-        }),
+            snapshots.iter().try_for_each(|snapshot| {
+                client.call(action, &[("SnapshotId", &snapshot.to_string())]).map(|_| ())
+            })
+        }
+        SnapshotVerb::Export(arguments) => {
+            let snapshot = get(&client()?, &arguments.snapshot.to_string())?;
+            export::export(&client()?, &snapshot, arguments, format)
+        }
+        SnapshotVerb::Import(arguments) => export::import(&client()?, arguments, format),
+        SnapshotVerb::Exports(at) => export::list(at, format),
+        SnapshotVerb::Verify { snapshot, at, work } => {
+            export::verify(at, work, &snapshot.to_string(), format)
+        }
+        SnapshotVerb::Unexport { snapshot, at } => export::remove(at, &snapshot.to_string()),
         SnapshotVerb::Unowned => {
-            let unowned = UnownedSnapshot::set(&client.call("DescribeUnownedSnapshots", &[])?);
+            let unowned = UnownedSnapshot::set(&client()?.call("DescribeUnownedSnapshots", &[])?);
             message::print(&message::listing(&unowned, format, NO_UNOWNED))
         }
     }

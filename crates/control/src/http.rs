@@ -1,4 +1,4 @@
-//! The HTTP listener of the API and of `/metrics`.
+//! The HTTP listener of the EC2 API, of the EBS direct APIs and of `/metrics`.
 //!
 //! [`serve`] is given the API and a bound listener, and returns when the shutdown future resolves
 //! and the requests in flight are answered. It returns an error only if the listener cannot be
@@ -8,9 +8,10 @@
 //!
 //! The listener runs on one thread. Work that may block (the database, the data plane) runs on
 //! others. Each mutating action has a thread of its own, so one that waits for a slow device delays
-//! no other. Reading actions share [`READS_MAX`] threads, which leaves processors to the data
-//! plane.
+//! no other. Reading actions share [`READS_MAX`] threads, and operations on blocks of snapshots
+//! [`direct::BLOCKS_MAX`] others, which leaves processors to the data plane.
 
+mod direct;
 mod slot;
 mod table;
 
@@ -24,7 +25,7 @@ use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header, request};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{any, get};
 use axum::{Extension, Router};
 use evenkeel_wire::aws::query::BODY_BYTES_MAX;
 use evenkeel_wire::aws::sigv4;
@@ -49,8 +50,8 @@ use crate::{clock, credits};
 /// The most reading actions that run concurrently.
 const READS_MAX: usize = 2;
 /// Threads for blocking work: one for each mutation, one for each of the tick's three parts, one
-/// for a scrape, and those for reading actions.
-pub const BLOCKING_THREADS_MAX: usize = table::REQUESTS_MAX + 4 + READS_MAX;
+/// for a scrape, and those for reading actions and for blocks of snapshots.
+pub const BLOCKING_THREADS_MAX: usize = table::REQUESTS_MAX + 4 + READS_MAX + direct::BLOCKS_MAX;
 /// How long a scrape may wait for the previous one and for the data plane: Prometheus' default
 /// timeout.
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -87,6 +88,8 @@ struct Shared {
     body_timeout: Duration,
     /// Held by each reading action.
     reads: Arc<Semaphore>,
+    /// Held by each operation on blocks of snapshots.
+    blocks: Arc<Semaphore>,
     /// Held by the running scrape; others wait.
     scraper: Arc<Mutex<Scraper>>,
 }
@@ -225,11 +228,14 @@ async fn serve_to_end(
 
 fn router(api: Arc<Api>, body_timeout: Duration) -> Router {
     let (reads, scraper) = (Arc::new(Semaphore::new(READS_MAX)), Arc::default());
-    let shared = Arc::new(Shared { api, body_timeout, reads, scraper });
+    let blocks = Arc::new(Semaphore::new(direct::BLOCKS_MAX));
+    let shared = Arc::new(Shared { api, body_timeout, reads, blocks, scraper });
     Router::new()
         .route("/healthz", get(|| async { "ok" }))
         .route("/metrics", get(scrape_metrics))
         .route("/", get(ec2).post(ec2))
+        .route("/snapshots", any(direct::direct))
+        .route("/snapshots/{*rest}", any(direct::direct))
         .with_state(shared)
 }
 

@@ -27,6 +27,7 @@ pub mod capacity;
 mod clock;
 pub mod credentials;
 pub mod credits;
+mod direct;
 mod endpoint;
 mod http;
 pub mod journal;

@@ -36,6 +36,16 @@ fn shown(output: &Output) -> String {
 
 #[test]
 fn boto3_works_unmodified() {
+    run_boto3("boto3_client.py");
+}
+
+#[test]
+fn boto3_fills_reads_and_compares_snapshots() {
+    run_boto3("boto3_ebs.py");
+}
+
+#[allow(clippy::unwrap_used)] // a test's, which may panic
+fn run_boto3(name: &str) {
     let python = std::env::var("EVENKEEL_PYTHON").unwrap_or_else(|_| "python3".into());
     if !works(&python, &["-c", "import boto3"]) {
         let _ = writeln!(
@@ -46,9 +56,9 @@ fn boto3_works_unmodified() {
     }
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path());
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/boto3_client.py");
+    let script = format!("{}/tests/{name}", env!("CARGO_MANIFEST_DIR"));
     let endpoint = format!("http://{}", server.address);
-    let output = with_keys(&python, &server).args([script, &endpoint]).output().unwrap();
+    let output = with_keys(&python, &server).args([script.as_str(), &endpoint]).output().unwrap();
     assert!(output.status.success(), "{}", shown(&output));
     assert!(shown(&output).contains("all as expected"));
 }

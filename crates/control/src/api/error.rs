@@ -14,7 +14,9 @@ use evenkeel_wire::aws::xml::Element;
 use tracing::error;
 
 use super::shortage;
-use crate::model::{ATTACHMENTS_MAX, HOSTS_MAX, Refusal, SNAPSHOTS_MAX, TAGS_MAX, VOLUMES_MAX};
+use crate::model::{
+    ATTACHMENTS_MAX, FILLING_MAX, HOSTS_MAX, Refusal, SNAPSHOTS_MAX, TAGS_MAX, VOLUMES_MAX,
+};
 use crate::plane::PlaneError;
 
 /// An error reply.
@@ -224,7 +226,10 @@ impl From<Refusal> for ApiError {
             | Refusal::BelowSnapshot { .. }
             | Refusal::NotForSnapshot(..)
             | Refusal::TooManyPending(_)
-            | Refusal::TooManySnapshots => snapshot(refusal),
+            | Refusal::TooManySnapshots
+            | Refusal::NotFilling(..)
+            | Refusal::NoUnit { .. }
+            | Refusal::TooManyFilling => snapshot(refusal),
             Refusal::ZoneMismatch(..)
             | Refusal::AlreadyAttached(_)
             | Refusal::DeviceMalformed(_)
@@ -299,6 +304,19 @@ fn snapshot(refusal: Refusal) -> ApiError {
         Refusal::TooManySnapshots => ApiError::new(
             "SnapshotLimitExceeded",
             format!("there are {SNAPSHOTS_MAX} snapshots, which is the limit; delete some first"),
+        ),
+        Refusal::NotFilling(id, state) => {
+            ApiError::new("IncorrectState", format!("{id} is {state}, and not being filled"))
+        }
+        Refusal::NoUnit { id, unit, units } => {
+            ApiError::value(format!("{id} has no block {unit}: it has {units} blocks, from 0 on"))
+        }
+        Refusal::TooManyFilling => ApiError::new(
+            "ConcurrentSnapshotLimitExceeded",
+            format!(
+                "{FILLING_MAX} snapshots are being filled, which is the limit; complete or delete \
+                 some first"
+            ),
         ),
         other => state_or_limit(other),
     }

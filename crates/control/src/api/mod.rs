@@ -66,7 +66,7 @@ const NAMESPACE: &str = "http://ec2.amazonaws.com/doc/2016-11-15/";
 /// The name of the service in signatures.
 const SERVICE: &str = "ec2";
 /// The account that owns everything.
-const OWNER_ID: &str = "000000000000";
+pub const OWNER_ID: &str = "000000000000";
 
 /// One action.
 pub struct Action {
@@ -150,7 +150,7 @@ pub struct Prepared {
 /// The API, independent of its sockets.
 pub struct Api {
     plane: Arc<Plane>,
-    credentials: Credentials,
+    pub(crate) credentials: Credentials,
     endpoints: Vec<Endpoint>,
     replays: Mutex<Replays>,
 }
@@ -224,7 +224,7 @@ impl Api {
         self.replays().take(verified, now)
     }
 
-    fn replays(&self) -> MutexGuard<'_, Replays> {
+    pub(crate) fn replays(&self) -> MutexGuard<'_, Replays> {
         // Every change of it is a single call, so a poisoned lock is still consistent.
         self.replays.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -98,7 +98,7 @@ pub fn snapshot(snapshot: &Snapshot) -> Vec<Element> {
             fields.push(Element::text("fullSnapshotSizeInBytes", data.0));
         }
         SnapshotPhase::Error(reason) => fields.push(Element::text("statusMessage", reason)),
-        SnapshotPhase::Pending | SnapshotPhase::Deleting { .. } => {}
+        SnapshotPhase::Pending | SnapshotPhase::Filling | SnapshotPhase::Deleting { .. } => {}
     }
     fields.push(tag_set(&snapshot.tags));
     fields

@@ -120,8 +120,8 @@ pub struct InFlight(Arc<Slot>);
 
 impl InFlight {
     /// The body of the reply. The connection is kept until the client has all of it.
-    pub fn reply(self, text: String) -> Body {
-        Body::new(Reply { text: Some(text.into()), _in_flight: self })
+    pub fn reply(self, content: impl Into<Bytes>) -> Body {
+        Body::new(Reply { text: Some(content.into()), _in_flight: self })
     }
 }
 

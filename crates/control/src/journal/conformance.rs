@@ -13,7 +13,7 @@ use proptest::test_runner::{Config, TestRunner};
 
 use super::*;
 use crate::model::{
-    Attachment, AttachmentState, Host, Modification, ModificationPhase, Phase, Snapshot,
+    Attachment, AttachmentState, Filled, Host, Modification, ModificationPhase, Phase, Snapshot,
     SnapshotPhase, Tags, Token, UnixMs, Volume,
 };
 
@@ -66,7 +66,17 @@ fn snapshot(number: u8, phase: SnapshotPhase) -> Snapshot {
         started: UnixMs(6),
         phase,
         tags: [("k".to_owned(), number.to_string())].into(),
+        filled: None,
     }
+}
+
+/// A snapshot that is filled; a number that is odd has a parent, an even one a token.
+fn filled(number: u8) -> Snapshot {
+    let odd = number % 2 == 1;
+    let parent = odd.then(|| SnapshotId::from_bits(2));
+    let token = (!odd).then(|| (format!("s{number}"), "f00d".to_owned()));
+    let filled = Filled { parent, timeout_min: number.into(), token };
+    Snapshot { filled: Some(filled), ..snapshot(number, SnapshotPhase::Filling) }
 }
 
 fn host(number: u8) -> Host {
@@ -158,6 +168,7 @@ fn every_kind_of_event_is_kept(open: &Open) {
     ];
     let snapshots = (1..).zip(phases).map(|(number, phase)| snapshot(number, phase));
     events.extend(snapshots.map(Event::Snapshot));
+    events.extend([Event::Snapshot(filled(11)), Event::Snapshot(filled(12))]);
     let mut model = Model::default();
     events.iter().cloned().for_each(|event| model.apply(event));
     let change = Change::from(events);

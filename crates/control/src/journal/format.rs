@@ -3,7 +3,7 @@
 //! JSON, in this order and without spaces:
 //!
 //! ```text
-//! {"version":2,"kind":"volume_gone","event":{"id":"vol-00000000000000007"}}
+//! {"version":3,"kind":"volume_gone","event":{"id":"vol-00000000000000007"}}
 //! ```
 //!
 //! The types below exist for this form only. So renaming a field of the model does not change the
@@ -11,7 +11,8 @@
 //!
 //! - The bytes of an event depend on the event only.
 //! - A change of any golden byte needs a new [`VERSION`]. Earlier versions stay readable.
-//!   Version 1 has no snapshots: neither of them, nor of volumes made of them.
+//!   Version 1 has no snapshots: neither of them, nor of volumes made of them. Version 2 has none
+//!   that are filled.
 //! - An unknown version, kind or field is an error. Nothing is ignored or guessed: an older program
 //!   that ignored a field would write the volume back without it.
 //!
@@ -29,15 +30,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::model::{
-    Attachment, AttachmentState, Event, Host, Modification, ModificationPhase, Phase, Snapshot,
-    SnapshotPhase, Token, UnixMs, Volume,
+    Attachment, AttachmentState, Event, Filled, Host, Modification, ModificationPhase, Phase,
+    Snapshot, SnapshotPhase, Token, UnixMs, Volume,
 };
 
 #[cfg(test)]
 mod tests;
 
 /// The version that is written, and the newest that can be read.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 
 /// Why bytes are not an event.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -119,6 +120,9 @@ pub fn decode(bytes: &[u8]) -> Result<Event, FormatError> {
     if version == 1 {
         from_1(&kind, &mut event)?;
     }
+    if version <= 2 {
+        from_2(&kind, &mut event)?;
+    }
     Ok(match kind.as_str() {
         "volume" => Event::Volume(form::<VolumeForm>(event)?.into()),
         "volume_gone" => Event::VolumeGone(form::<VolumeGoneForm>(event)?.id),
@@ -144,6 +148,19 @@ fn from_1(kind: &str, event: &mut Value) -> Result<(), FormatError> {
             Some(_) => Err(FormatError::Malformed("unknown field `snapshot`".into())),
         },
         _ => Ok(()),
+    }
+}
+
+/// Converts the form of version 2 to that of version 3.
+fn from_2(kind: &str, event: &mut Value) -> Result<(), FormatError> {
+    let ("snapshot", Value::Object(fields)) = (kind, event) else { return Ok(()) };
+    let phase = fields.get("phase").and_then(|phase| phase.get("name"));
+    if phase.and_then(Value::as_str) == Some("filling") {
+        return Err(FormatError::Malformed("unknown variant `filling`".into()));
+    }
+    match fields.insert("filled".into(), Value::Null) {
+        None => Ok(()),
+        Some(_) => Err(FormatError::Malformed("unknown field `filled`".into())),
     }
 }
 
@@ -308,12 +325,29 @@ struct SnapshotForm {
     started_ms: u64,
     phase: SnapshotPhaseForm,
     tags: BTreeMap<String, String>,
+    filled: Option<FilledForm>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FilledForm {
+    parent: Option<SnapshotText>,
+    timeout_min: u32,
+    token: Option<StartTokenForm>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StartTokenForm {
+    name: String,
+    fingerprint: String,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "name", rename_all = "snake_case", deny_unknown_fields)]
 enum SnapshotPhaseForm {
     Pending,
+    Filling,
     Completed { data_bytes: u64, ended_ms: u64 },
     Error { reason: String },
     Deleting { data_bytes: u64 },
@@ -523,6 +557,7 @@ impl From<&Snapshot> for SnapshotForm {
             started_ms: snapshot.started.0,
             phase: match &snapshot.phase {
                 SnapshotPhase::Pending => SnapshotPhaseForm::Pending,
+                SnapshotPhase::Filling => SnapshotPhaseForm::Filling,
                 SnapshotPhase::Completed { data, ended } => {
                     SnapshotPhaseForm::Completed { data_bytes: data.0, ended_ms: ended.0 }
                 }
@@ -532,7 +567,27 @@ impl From<&Snapshot> for SnapshotForm {
                 }
             },
             tags: snapshot.tags.clone(),
+            filled: snapshot.filled.as_ref().map(FilledForm::from),
         }
+    }
+}
+
+impl From<&Filled> for FilledForm {
+    fn from(filled: &Filled) -> Self {
+        let token = filled.token.clone();
+        Self {
+            parent: filled.parent.map(SnapshotText),
+            timeout_min: filled.timeout_min,
+            token: token.map(|(name, fingerprint)| StartTokenForm { name, fingerprint }),
+        }
+    }
+}
+
+impl From<FilledForm> for Filled {
+    fn from(form: FilledForm) -> Self {
+        let token = form.token.map(|StartTokenForm { name, fingerprint }| (name, fingerprint));
+        let parent = form.parent.map(|SnapshotText(id)| id);
+        Self { parent, timeout_min: form.timeout_min, token }
     }
 }
 
@@ -546,6 +601,7 @@ impl From<SnapshotForm> for Snapshot {
             started: UnixMs(form.started_ms),
             phase: match form.phase {
                 SnapshotPhaseForm::Pending => SnapshotPhase::Pending,
+                SnapshotPhaseForm::Filling => SnapshotPhase::Filling,
                 SnapshotPhaseForm::Completed { data_bytes, ended_ms } => {
                     let (data, ended) = (ByteCount(data_bytes), UnixMs(ended_ms));
                     SnapshotPhase::Completed { data, ended }
@@ -556,6 +612,7 @@ impl From<SnapshotForm> for Snapshot {
                 }
             },
             tags: form.tags,
+            filled: form.filled.map(Filled::from),
         }
     }
 }

@@ -29,7 +29,7 @@ use crate::model::{Attachment, AttachmentState, Event, Phase, Volume};
 use crate::private;
 
 /// Version of the tables, stored in the file's `user_version`.
-const SCHEMA_VERSION: i64 = 5;
+const SCHEMA_VERSION: i64 = 6;
 
 /// Room that log and database keep for some hundred changes on a full disk.
 const ROOM_BYTES: u64 = 512 << 10;
@@ -62,6 +62,12 @@ CREATE TABLE snapshots (
     description TEXT NOT NULL, started_ms INTEGER NOT NULL, phase TEXT NOT NULL,
     data_bytes INTEGER, ended_ms INTEGER, reason TEXT
 ) STRICT;";
+
+/// Upgrades a file of version 5 to version 6.
+const FROM_5: &str = "ALTER TABLE snapshots ADD COLUMN parent_id TEXT;
+ALTER TABLE snapshots ADD COLUMN timeout_min INTEGER;
+ALTER TABLE snapshots ADD COLUMN token TEXT;
+ALTER TABLE snapshots ADD COLUMN fingerprint TEXT;";
 
 /// Makes the file, and SQLite's files beside it, accessible to their owner only. Files that SQLite
 /// creates beside it later get the same mode.
@@ -141,10 +147,11 @@ impl SqliteJournal {
         let steps: &[&str] = match version {
             SCHEMA_VERSION => &[],
             0 => &[SCHEMA],
-            1 => &[FROM_1, FROM_2, FROM_3, FROM_4],
-            2 => &[FROM_2, FROM_3, FROM_4],
-            3 => &[FROM_3, FROM_4],
-            4 => &[FROM_4],
+            1 => &[FROM_1, FROM_2, FROM_3, FROM_4, FROM_5],
+            2 => &[FROM_2, FROM_3, FROM_4, FROM_5],
+            3 => &[FROM_3, FROM_4, FROM_5],
+            4 => &[FROM_4, FROM_5],
+            5 => &[FROM_5],
             newer => return Err(too_new(path, newer)),
         };
         // The log stays when the server stops, so the next start needs no room for a new one.

@@ -4,7 +4,7 @@
 //! It is given each volume, token and snapshot before and after a change. Its answers equal a
 //! recomputation over all of them. Nothing here can fail.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 
@@ -30,6 +30,8 @@ pub(super) struct Index {
     unsettled_snapshots: BTreeSet<SnapshotId>,
     /// Pending snapshots by their volume.
     pending_snapshots: BTreeSet<(VolumeId, SnapshotId)>,
+    /// Client tokens of snapshots that are shown.
+    snapshot_tokens: BTreeMap<String, SnapshotId>,
 }
 
 impl Index {
@@ -93,6 +95,9 @@ impl Index {
             self.bytes_sold -= u128::from(before.taken());
             self.unsettled_snapshots.remove(&before.id);
             self.pending_snapshots.remove(&(before.volume, before.id));
+            if let Some(token) = token_of(before) {
+                self.snapshot_tokens.remove(token);
+            }
         }
         let Some(after) = after else { return };
         self.bytes_sold += u128::from(after.taken());
@@ -101,6 +106,9 @@ impl Index {
         }
         if after.is_pending() {
             self.pending_snapshots.insert((after.volume, after.id));
+        }
+        if let Some(token) = token_of(after) {
+            self.snapshot_tokens.insert(token.clone(), after.id);
         }
     }
 
@@ -111,8 +119,18 @@ impl Index {
 
     /// The number of pending snapshots of a volume.
     pub fn pending_snapshots_of(&self, volume: VolumeId) -> usize {
+        self.pending_of(volume).count()
+    }
+
+    /// The pending snapshots of a volume, by id.
+    pub fn pending_of(&self, volume: VolumeId) -> impl Iterator<Item = SnapshotId> {
         let all = self.pending_snapshots.range((volume, SnapshotId::from_bits(0))..);
-        all.take_while(|(of, _)| *of == volume).count()
+        all.take_while(move |(of, _)| *of == volume).map(|(_, id)| *id)
+    }
+
+    /// The snapshot that was started with a client token.
+    pub fn filled_with(&self, token: &str) -> Option<SnapshotId> {
+        self.snapshot_tokens.get(token).copied()
     }
 
     /// Bytes of all volumes and snapshots.
@@ -155,4 +173,10 @@ impl Index {
         let all = self.token_volumes.range((volume, String::new())..);
         all.take_while(move |(of, _)| *of == volume).map(|(_, name)| name)
     }
+}
+
+/// The client token with which a snapshot that is shown was started.
+fn token_of(snapshot: &Snapshot) -> Option<&String> {
+    let filled = snapshot.filled.as_ref().filter(|_| snapshot.is_shown())?;
+    filled.token.as_ref().map(|(name, _)| name)
 }

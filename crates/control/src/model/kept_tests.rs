@@ -12,6 +12,7 @@ use evenkeel_wire::agent::HostAddress;
 use proptest::prelude::*;
 
 use super::*;
+use crate::model::Filled;
 use crate::model::{
     Attachment, AttachmentState, Host, Modification, ModificationPhase, ModifyPolicy, Phase,
     Snapshot, SnapshotPhase, SpaceOversell, Tags, Token, UnixMs,
@@ -102,7 +103,7 @@ fn event() -> impl Strategy<Value = Event> {
         let (volume, used) = (vol(volume), UnixMs(used));
         Event::Token(name, Token { fingerprint: "f".into(), volume, used })
     });
-    let snapshot = (number(), number(), 0_u64..4, 0_u64..9).prop_map(|(id, of, phase, data)| {
+    let snapshot = (number(), number(), 0_u64..5, 0_u64..9).prop_map(|(id, of, phase, data)| {
         let data = ByteCount(data);
         Event::Snapshot(Snapshot {
             id: SnapshotId::from_bits(id.into()),
@@ -114,9 +115,15 @@ fn event() -> impl Strategy<Value = Event> {
                 0 => SnapshotPhase::Pending,
                 1 => SnapshotPhase::Completed { data, ended: UnixMs(2) },
                 2 => SnapshotPhase::Deleting { data },
+                3 => SnapshotPhase::Filling,
                 _ => SnapshotPhase::Error("why".into()),
             },
             tags: Tags::new(),
+            filled: (phase == 3).then(|| Filled {
+                parent: None,
+                timeout_min: 60,
+                token: Some((id.to_string(), String::new())),
+            }),
         })
     });
     let gone = |number: u8| Event::SnapshotGone(SnapshotId::from_bits(number.into()));
@@ -268,7 +275,10 @@ fn compare_index(model: &Model) {
         })
         .sum();
     assert_eq!(model.bytes_sold().0, taken.sum::<u64>() + data);
-    let is_unsettled = |snapshot: &&Snapshot| !matches!(snapshot.state(), "completed" | "error");
+    let is_unsettled = |snapshot: &&Snapshot| {
+        snapshot.phase != SnapshotPhase::Filling
+            && !matches!(snapshot.state(), "completed" | "error")
+    };
     let hidden = |snapshot: &&Snapshot| !snapshot.is_shown();
     let ids: BTreeSet<_> = snapshots()
         .filter(|snapshot| is_unsettled(snapshot) || hidden(snapshot))
@@ -279,6 +289,10 @@ fn compare_index(model: &Model) {
         let its = snapshots().filter(|snapshot| snapshot.volume == id);
         let pending = its.filter(|snapshot| snapshot.state() == "pending").count();
         assert_eq!(model.index.pending_snapshots_of(id), pending);
+    }
+    for snapshot in snapshots().filter(|snapshot| snapshot.filled.is_some()) {
+        let token = snapshot.id.bits().to_string();
+        assert_eq!(model.started_with(&token), Some(snapshot), "{token}");
     }
     let in_error = |volume: &&Volume| matches!(volume.phase, Phase::Error(_));
     let ids: Vec<_> = all().filter(in_error).map(|volume| volume.id).collect();

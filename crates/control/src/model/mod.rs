@@ -59,8 +59,8 @@ use index::Index;
 pub use modify::ModifyPolicy;
 pub use refusal::Refusal;
 pub use settle::Settled;
-use snapshots::NewSnapshot;
-pub use snapshots::{SNAPSHOTS_MAX, Snapshot, SnapshotPhase};
+pub use snapshots::{FILLING_MAX, Filled, NO_VOLUME, SNAPSHOTS_MAX, Snapshot, SnapshotPhase};
+use snapshots::{NewFilled, NewSnapshot};
 pub use space::{Room, SpaceOversell, SpaceShort};
 pub use tags::{TAGS_MAX, Tagged, Tags};
 use volumes::NewVolume;
@@ -366,6 +366,19 @@ pub enum Command {
         /// Its initial tags.
         tags: Tags,
     },
+    /// Begin a snapshot that is filled by a client.
+    StartSnapshot {
+        /// Id of the new snapshot.
+        id: SnapshotId,
+        /// The size of volumes that are made of it, at least.
+        size_gib: u32,
+        /// What it begins as, and how long it may be idle.
+        filled: Filled,
+        /// What the client says about it.
+        description: String,
+        /// Its initial tags.
+        tags: Tags,
+    },
     /// Delete a snapshot.
     DeleteSnapshot {
         /// The snapshot.
@@ -536,6 +549,10 @@ impl Model {
             Command::CreateSnapshot { id, volume, description, tags } => {
                 let new = NewSnapshot { id: *id, volume: *volume, description, tags };
                 self.create_snapshot(&new, now)
+            }
+            Command::StartSnapshot { id, size_gib, filled, description, tags } => {
+                let (id, size_gib) = (*id, *size_gib);
+                self.start_snapshot(&NewFilled { id, size_gib, filled, description, tags }, now)
             }
             Command::DeleteSnapshot { id } => self.delete_snapshot(*id),
             Command::CreateTags { resources, tags } => self.create_tags(resources, tags),

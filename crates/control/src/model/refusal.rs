@@ -107,6 +107,19 @@ pub enum Refusal {
     TooManyPending(VolumeId),
     /// The control plane has the most snapshots that are allowed.
     TooManySnapshots,
+    /// The snapshot is in this state, and not being filled.
+    NotFilling(SnapshotId, &'static str),
+    /// The snapshot has no unit of this number.
+    NoUnit {
+        /// The snapshot.
+        id: SnapshotId,
+        /// The number.
+        unit: u64,
+        /// Its units; the last has the number before this one.
+        units: u64,
+    },
+    /// The control plane has the most snapshots in filling that are allowed.
+    TooManyFilling,
     /// There are no such bytes without a snapshot: they do not exist, or belong to a snapshot.
     SnapshotNotUnowned(SnapshotId),
     /// No space is left to sell, and a snapshot takes some.

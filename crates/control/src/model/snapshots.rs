@@ -3,11 +3,16 @@
 //! ```text
 //!             decide                settle: done or found in the store      settle: failed
 //! create    - -> pending            completed                               gone
+//! start     - -> filling            filling                                 gone
+//! complete  filling                 completed                               filling, or error
 //! delete    any -> deleting         gone                                    deleting
 //! ```
 //!
 //! A snapshot holds a volume at one moment, so a call that was not answered is never repeated:
 //! whether there is a snapshot is found out from the store ([`Model::settle_snapshots`]).
+//!
+//! A snapshot that is *filled* is made of no volume: a client starts it, puts its units, and
+//! completes it, or it goes into error when nothing was put for a while.
 
 use std::collections::BTreeMap;
 
@@ -24,6 +29,10 @@ pub const SNAPSHOTS_MAX: usize = 100_000;
 const PENDING_MAX: usize = 5;
 /// The same of an st1 or sc1 volume.
 const PENDING_HDD_MAX: usize = 1;
+/// The most snapshots that are being filled: EC2's quota.
+pub const FILLING_MAX: usize = 100;
+/// The volume that a filled snapshot names: it was made of none.
+pub const NO_VOLUME: VolumeId = VolumeId::from_bits(u128::MAX);
 
 /// Why a snapshot of which the store knows nothing is in error.
 const NOT_STORED: &str =
@@ -36,6 +45,8 @@ const LOST: &str = "its bytes are missing: the store does not have it; delete it
 pub enum SnapshotPhase {
     /// It is being made.
     Pending,
+    /// Its units are being put by a client.
+    Filling,
     /// Volumes can be made of it.
     Completed {
         /// The bytes of data in it.
@@ -69,6 +80,19 @@ pub struct Snapshot {
     pub phase: SnapshotPhase,
     /// Its tags.
     pub tags: Tags,
+    /// How it was started, if it is filled by a client instead of made of a volume.
+    pub filled: Option<Filled>,
+}
+
+/// How a snapshot that is filled by a client was started.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Filled {
+    /// The snapshot that it begins as.
+    pub parent: Option<SnapshotId>,
+    /// After so many minutes without a unit it goes into error.
+    pub timeout_min: u32,
+    /// Client token and fingerprint of the request.
+    pub token: Option<(String, String)>,
 }
 
 impl Snapshot {
@@ -76,7 +100,7 @@ impl Snapshot {
     #[must_use]
     pub const fn state(&self) -> &'static str {
         match self.phase {
-            SnapshotPhase::Pending => "pending",
+            SnapshotPhase::Pending | SnapshotPhase::Filling => "pending",
             SnapshotPhase::Completed { .. } => "completed",
             SnapshotPhase::Error(_) | SnapshotPhase::Deleting { .. } => "error",
         }
@@ -97,10 +121,10 @@ impl Snapshot {
         !matches!(self.phase, SnapshotPhase::Deleting { .. })
     }
 
-    /// Whether its outcome has to be found out from the store.
+    /// Whether it is being made or filled.
     #[must_use]
     pub const fn is_pending(&self) -> bool {
-        matches!(self.phase, SnapshotPhase::Pending)
+        matches!(self.phase, SnapshotPhase::Pending | SnapshotPhase::Filling)
     }
 
     /// Whether the data plane must still be called, or asked.
@@ -115,7 +139,7 @@ impl Snapshot {
     pub const fn taken(&self) -> u64 {
         match self.phase {
             SnapshotPhase::Completed { data, .. } | SnapshotPhase::Deleting { data } => data.0,
-            SnapshotPhase::Pending | SnapshotPhase::Error(_) => 0,
+            SnapshotPhase::Pending | SnapshotPhase::Filling | SnapshotPhase::Error(_) => 0,
         }
     }
 }
@@ -124,6 +148,15 @@ impl Snapshot {
 pub(super) struct NewSnapshot<'a> {
     pub id: SnapshotId,
     pub volume: VolumeId,
+    pub description: &'a str,
+    pub tags: &'a Tags,
+}
+
+/// The parameters of a snapshot to fill.
+pub(super) struct NewFilled<'a> {
+    pub id: SnapshotId,
+    pub size_gib: u32,
+    pub filled: &'a Filled,
     pub description: &'a str,
     pub tags: &'a Tags,
 }
@@ -172,12 +205,72 @@ impl Model {
             started: now,
             phase: SnapshotPhase::Pending,
             tags: tags.clone(),
+            filled: None,
         };
         Ok(Decision {
             events: vec![Event::Snapshot(snapshot)],
             snapshot: Some(id),
             ..Decision::default()
         })
+    }
+
+    /// The snapshot that was started with a client token.
+    #[must_use]
+    pub fn started_with(&self, token: &str) -> Option<&Snapshot> {
+        let id = self.index.filled_with(token)?;
+        self.snapshot(id).ok()
+    }
+
+    pub(super) fn start_snapshot(
+        &self,
+        new: &NewFilled<'_>,
+        now: UnixMs,
+    ) -> Result<Decision, Refusal> {
+        let &NewFilled { id, size_gib, filled, description, tags } = new;
+        if let Some((name, fingerprint)) = &filled.token
+            && let Some(Snapshot { id, filled: Some(known), .. }) = self.started_with(name)
+        {
+            let is_same = known.token.as_ref().is_some_and(|(_, known)| known == fingerprint);
+            return match is_same {
+                true => Ok(Decision { snapshot: Some(*id), ..Decision::default() }),
+                false => Err(Refusal::TokenReused(name.clone())),
+            };
+        }
+        if let Some(parent) = filled.parent {
+            self.check_snapshot_for_volume(parent, size_gib)?;
+        }
+        if tags.len() > TAGS_MAX {
+            return Err(Refusal::TooManyTags(id.to_string()));
+        }
+        if self.index.pending_snapshots_of(NO_VOLUME) >= FILLING_MAX {
+            return Err(Refusal::TooManyFilling);
+        }
+        if self.snapshots.len() >= SNAPSHOTS_MAX {
+            return Err(Refusal::TooManySnapshots);
+        }
+        if self.snapshots.contains_key(&id) {
+            return Err(Refusal::IdTaken(id.to_string()));
+        }
+        let snapshot = Snapshot {
+            id,
+            volume: NO_VOLUME,
+            size_gib,
+            description: description.into(),
+            started: now,
+            phase: SnapshotPhase::Filling,
+            tags: tags.clone(),
+            filled: Some(filled.clone()),
+        };
+        Ok(Decision {
+            events: vec![Event::Snapshot(snapshot)],
+            snapshot: Some(id),
+            ..Decision::default()
+        })
+    }
+
+    /// The snapshots that are being filled, by id.
+    pub fn filling(&self) -> impl Iterator<Item = &Snapshot> {
+        self.index.pending_of(NO_VOLUME).filter_map(|id| self.snapshots.get(&id))
     }
 
     pub(super) fn delete_snapshot(&self, id: SnapshotId) -> Result<Decision, Refusal> {
@@ -223,12 +316,17 @@ impl Model {
             let snapshot = self.snapshots.get(&id)?;
             let phase = match (&snapshot.phase, stored.get(&id)) {
                 (SnapshotPhase::Deleting { .. }, _) => return None,
+                // That its bytes are complete is not enough: its client has to say so.
+                (SnapshotPhase::Filling, Some(_)) => return None,
+                (SnapshotPhase::Error(_), _) if snapshot.filled.is_some() => return None,
                 (SnapshotPhase::Completed { .. }, Some(_)) => return None,
                 (_, Some(found)) if found.is_complete => {
                     SnapshotPhase::Completed { data: found.data, ended: now }
                 }
                 (_, Some(_)) | (SnapshotPhase::Error(_), None) => return None,
-                (SnapshotPhase::Pending, None) => SnapshotPhase::Error(NOT_STORED.into()),
+                (SnapshotPhase::Pending | SnapshotPhase::Filling, None) => {
+                    SnapshotPhase::Error(NOT_STORED.into())
+                }
                 (SnapshotPhase::Completed { .. }, None) => SnapshotPhase::Error(LOST.into()),
             };
             Some(Event::Snapshot(Snapshot { phase, ..snapshot.clone() }))

@@ -44,6 +44,7 @@
 //! | `leases` | renew the credits that the data plane may spend |
 //! | `snapshots` | make and delete snapshots, look up those that are pending |
 //! | `scrub` | read everything that is stored, at a bounded rate |
+//! | `filling` | fill snapshots unit by unit, read them, compare them |
 //! | `upkeep` | the tick: retry what is unsettled or in error |
 //! | `room` | what may be sold, free space, stored bytes without a volume |
 //! | `calls` | other calls to the data plane |
@@ -52,6 +53,7 @@
 
 mod calls;
 mod error;
+mod filling;
 pub mod key_locks;
 mod leases;
 mod room;
@@ -71,6 +73,8 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_wire::agent::{Agent, Capacity, Command as AgentCommand};
 
 pub use self::error::PlaneError;
+use self::filling::Fillings;
+pub use self::filling::NotComplete;
 use self::key_locks::{Key, KeyGuard, KeyLocks};
 use self::leases::Leases;
 use self::scrub::Scrubbing;
@@ -108,6 +112,7 @@ pub struct Plane {
     capacity: Mutex<KnownCapacity>,
     space: Mutex<space::KnownSpace>,
     scrubbing: Mutex<Scrubbing>,
+    fillings: Mutex<Fillings>,
 }
 
 impl Plane {
@@ -148,6 +153,10 @@ impl Plane {
             // A repeated client token: the volume exists already, and its key is not locked yet.
             drop(_keys);
             _keys = self.lock_keys(vec![Key::Volume(id)])?;
+        }
+        if let (true, Some(id)) = (decision.events.is_empty(), decision.snapshot) {
+            drop(_keys);
+            _keys = self.lock_keys(vec![Key::Snapshot(id)])?;
         }
         self.carry_out(&decision, &opening)
     }
@@ -194,6 +203,12 @@ impl Plane {
             }
             Command::CreateSnapshot { id, volume, .. } => {
                 vec![Key::Volume(*volume), Key::Snapshot(*id)]
+            }
+            Command::StartSnapshot { id, filled, .. } => {
+                // Its tokens are not those of volumes, whose names have no such character.
+                let token = filled.token.iter().map(|(name, _)| Key::Token(format!("\n{name}")));
+                let parent = filled.parent.map(Key::Snapshot);
+                token.chain(parent).chain([Key::Snapshot(*id)]).collect()
             }
             Command::DeleteSnapshot { id } => vec![Key::Snapshot(*id)],
             Command::CreateTags { resources, .. } | Command::DeleteTags { resources, .. } => {
@@ -281,7 +296,7 @@ impl Plane {
             self.call(command).map_err(PlaneError::Agent)?;
         }
         if let Some(id) = decision.snapshot {
-            return self.carry_out_snapshot(id);
+            return self.carry_out_snapshot(id, !decision.events.is_empty());
         }
         let Some(id) = decision.volume else { return Ok(Outcome::default()) };
         let decided = self.model().volumes.get(&id).cloned();

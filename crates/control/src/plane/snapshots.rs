@@ -24,11 +24,16 @@ const SETTLED_MAX: usize = 64;
 
 impl Plane {
     /// Calls the data plane for a snapshot as decided, and commits the outcome.
-    pub(super) fn carry_out_snapshot(&self, id: SnapshotId) -> Result<Outcome, PlaneError> {
+    pub(super) fn carry_out_snapshot(
+        &self,
+        id: SnapshotId,
+        is_new: bool,
+    ) -> Result<Outcome, PlaneError> {
         let decided = self.model().snapshots.get(&id).cloned();
         let Some(snapshot) = &decided else { return Ok(Outcome::default()) };
         match snapshot.phase {
             SnapshotPhase::Pending => self.make_snapshot(snapshot)?,
+            SnapshotPhase::Filling => self.begin_filling(snapshot, is_new)?,
             SnapshotPhase::Deleting { .. } => self.remove_snapshot(id)?,
             SnapshotPhase::Completed { .. } | SnapshotPhase::Error(_) => {}
         }
@@ -57,10 +62,11 @@ impl Plane {
 
     fn remove_snapshot(&self, id: SnapshotId) -> Result<(), PlaneError> {
         self.call(AgentCommand::DeleteSnapshot(id)).map_err(PlaneError::Agent)?;
+        self.forget_filling(id);
         self.commit_snapshots(vec![Event::SnapshotGone(id)])
     }
 
-    fn commit_snapshots(&self, events: Vec<Event>) -> Result<(), PlaneError> {
+    pub(super) fn commit_snapshots(&self, events: Vec<Event>) -> Result<(), PlaneError> {
         match events.is_empty() {
             true => Ok(()),
             false => self.commit(&mut *self.writer()?, events, &Credits::default()),
@@ -138,7 +144,9 @@ impl Plane {
     }
 
     /// All snapshots of the store; none if it cannot have any.
-    fn stored_snapshots(&self) -> Result<BTreeMap<SnapshotId, StoredSnapshot>, PlaneError> {
+    pub(super) fn stored_snapshots(
+        &self,
+    ) -> Result<BTreeMap<SnapshotId, StoredSnapshot>, PlaneError> {
         match self.agent.call(AgentCommand::Snapshots) {
             Reply::Snapshots(stored) => {
                 Ok(stored.into_iter().map(|snapshot| (snapshot.id, snapshot)).collect())

@@ -14,6 +14,7 @@ use evenkeel_wire::agent::{
 };
 use tracing::{error, warn};
 
+use super::filling::Fillings;
 use super::key_locks::KeyLocks;
 use super::settling::Settling;
 use super::upkeep::{RETRY_TICKS, SPACE_TICKS, Upkeep};
@@ -71,7 +72,6 @@ impl Plane {
             stored => stored?,
         }
         change.events.into_iter().for_each(|event| model.apply(event));
-        let writer = Mutex::new(writer);
         let (model, capacity, space) = (RwLock::new(model), Mutex::default(), Mutex::default());
         let (keys, leases) = (KeyLocks::default(), Mutex::default());
         let upkeep = Mutex::new(Upkeep {
@@ -79,17 +79,11 @@ impl Plane {
             retried: None,
             ticks_to_space_check: SPACE_TICKS,
         });
+        let (fillings, writer) = (Mutex::new(Fillings::new(now)), Mutex::new(writer));
         let scrubbing = Mutex::default();
+        #[rustfmt::skip]
         let plane = Self {
-            settings,
-            agent,
-            model,
-            keys,
-            leases,
-            writer,
-            upkeep,
-            capacity,
-            space,
+            settings, agent, model, keys, leases, writer, upkeep, capacity, space, fillings,
             scrubbing,
         };
         plane.bring_up_hosts(&opening)?;

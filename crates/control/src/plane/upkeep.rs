@@ -1,5 +1,5 @@
-//! The tick: settles what is unsettled, retries volumes in error, looks up snapshots, checks free
-//! space, renews leases.
+//! The tick: settles what is unsettled, retries volumes in error, looks up snapshots, ends
+//! fillings that are idle, checks free space, renews leases.
 //!
 //! Nothing here returns an error. Failures are logged, and the next tick tries again.
 
@@ -61,6 +61,7 @@ impl Plane {
         }
         self.retry_in_error(&mut upkeep);
         self.settle_snapshots();
+        self.expire_fillings();
         upkeep.ticks_to_space_check =
             upkeep.ticks_to_space_check.checked_sub(1).unwrap_or(SPACE_TICKS);
         if upkeep.ticks_to_space_check == 0 {

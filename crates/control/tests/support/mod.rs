@@ -26,8 +26,9 @@ use evenkeel_core::qos::sharing::InstanceCounters;
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
 use evenkeel_wire::agent::{
-    Agent, BackgroundReport, Capacity, Command, CreditReport, Failed, FailedKind, HostReport,
-    HostState, IoErrors, Reply, Report, Space, StoredSnapshot, Verified, VolumeReport, VolumeState,
+    Agent, BackgroundReport, Bytes, Capacity, Command, CreditReport, Failed, FailedKind,
+    HostReport, HostState, IoErrors, Reply, Report, Space, StoredSnapshot, UNIT_BYTES, Units,
+    UnitsWanted, Verified, VolumeReport, VolumeState,
 };
 use evenkeel_wire::aws::query;
 use evenkeel_wire::aws::sigv4::{self, Scope};
@@ -51,6 +52,8 @@ pub struct FakeState {
     reported: BTreeMap<VolumeId, Balances>,
     /// Stored bytes that belong to no volume.
     pub unowned: BTreeMap<VolumeId, ByteCount>,
+    /// The units of snapshots, those of parents included.
+    pub units: BTreeMap<SnapshotId, BTreeMap<u64, Vec<u8>>>,
     /// Stored snapshots.
     pub snapshots: BTreeMap<SnapshotId, StoredSnapshot>,
     /// What was verified, and from where.
@@ -130,7 +133,46 @@ impl FakeState {
             }
             Command::DeleteSnapshot(id) => {
                 self.snapshots.remove(id);
+                self.units.remove(id);
                 Reply::Done
+            }
+            &Command::StartSnapshot(id, size, parent) => {
+                let begun = parent.and_then(|parent| self.units.get(&parent).cloned());
+                self.units.entry(id).or_insert(begun.unwrap_or_default());
+                let (volume, data, is_complete) = (None, ByteCount(0), false);
+                let new = StoredSnapshot { id, volume, size, data, is_complete };
+                self.snapshots.entry(id).or_insert(new);
+                Reply::Done
+            }
+            Command::PutSnapshot(id, unit, bytes) => match self.snapshots.get(id) {
+                Some(found) if !found.is_complete => {
+                    self.units.entry(*id).or_default().insert(*unit, bytes.0.clone());
+                    Reply::Done
+                }
+                _ => failed(FailedKind::NotFound),
+            },
+            Command::CompleteSnapshot(id) => match self.snapshots.get_mut(id) {
+                Some(found) => {
+                    found.is_complete = true;
+                    found.data = ByteCount(self.units[id].len() as u64 * UNIT_BYTES);
+                    Reply::Done
+                }
+                None => failed(FailedKind::NotFound),
+            },
+            Command::SnapshotUnits(UnitsWanted { id, older, first, max }) => {
+                let empty = BTreeMap::new();
+                let here = self.units.get(id).unwrap_or(&empty);
+                let there = older.and_then(|older| self.units.get(&older)).unwrap_or(&empty);
+                let all: BTreeSet<u64> = here.keys().chain(there.keys()).copied().collect();
+                let differs = |unit: &u64| here.get(unit) != there.get(unit);
+                let mut units: Vec<u64> = all.range(first..).copied().filter(differs).collect();
+                let next = units.get(*max as usize).copied();
+                units.truncate(*max as usize);
+                Reply::Units(Units { units, next })
+            }
+            Command::ReadSnapshot(id, unit) => {
+                let found = self.units.get(id).and_then(|units| units.get(unit));
+                Reply::Unit(found.cloned().map(Bytes))
             }
             Command::CreateFrom(_, of) if !self.snapshots.contains_key(of) => {
                 failed(FailedKind::NotFound)

@@ -4,13 +4,29 @@
 use super::*;
 use crate::model::Tags;
 
-/// The bytes of [`events`] in version 2, one event a line.
+/// The bytes of [`events`] in version 3, one event a line.
+const GOLDEN_3: &str = include_str!("golden_3.txt");
+/// The bytes of [`events_2`] in version 2.
 const GOLDEN_2: &str = include_str!("golden_2.txt");
 /// The bytes of [`events_1`] in version 1.
 const GOLDEN_1: &str = include_str!("golden_1.txt");
 
 /// Every kind of event, and every state of what is in it.
 fn events() -> Vec<Event> {
+    let filled = |parent, token| {
+        let filled = Filled { parent, timeout_min: 60, token };
+        Snapshot { filled: Some(filled), ..snapshot(SnapshotPhase::Filling) }
+    };
+    let token = ("t".to_owned(), "f00d".to_owned());
+    let filled = [
+        Event::Snapshot(filled(None, None)),
+        Event::Snapshot(filled(Some(SnapshotId::from_bits(9)), Some(token))),
+    ];
+    events_2().into_iter().chain(filled).collect()
+}
+
+/// The events of version 2, in which no snapshot was filled.
+fn events_2() -> Vec<Event> {
     let (data, ended) = (ByteCount(4_096), UnixMs(16));
     let of_snapshots = [
         Event::Volume(Volume { snapshot: Some(SnapshotId::from_bits(8)), ..plain() }),
@@ -32,6 +48,7 @@ fn snapshot(phase: SnapshotPhase) -> Snapshot {
         started: UnixMs(15),
         phase,
         tags: [("k".to_owned(), "v".to_owned())].into(),
+        filled: None,
     }
 }
 
@@ -137,8 +154,8 @@ fn token() -> Token {
 
 #[test]
 fn every_event_has_its_bytes_and_the_bytes_their_event() {
-    assert_eq!(GOLDEN_2.lines().count(), events().len());
-    for (event, bytes) in events().into_iter().zip(GOLDEN_2.lines()) {
+    assert_eq!(GOLDEN_3.lines().count(), events().len());
+    for (event, bytes) in events().into_iter().zip(GOLDEN_3.lines()) {
         let encoded = String::from_utf8(encode(&event).unwrap()).unwrap();
         assert_eq!(encoded, bytes);
         assert_eq!(decode(bytes.as_bytes()).unwrap(), event);
@@ -155,6 +172,22 @@ fn bytes_of_version_1_are_read() {
         GOLDEN_2.lines().next().unwrap().replacen("\"version\":2", "\"version\":1", 1);
     let error = decode(with_snapshot.as_bytes()).unwrap_err();
     assert!(error.to_string().contains("`snapshot`"), "{error}");
+}
+
+#[test]
+fn bytes_of_version_2_are_read() {
+    assert_eq!(GOLDEN_2.lines().count(), events_2().len());
+    for (event, bytes) in events_2().into_iter().zip(GOLDEN_2.lines()) {
+        assert_eq!(decode(bytes.as_bytes()).unwrap(), event);
+    }
+    let pending = GOLDEN_2.lines().find(|line| line.contains("\"pending\"")).unwrap();
+    for (from, to, word) in [
+        ("\"pending\"", "\"filling\"", "`filling`"),
+        ("\"tags\"", "\"filled\":null,\"tags\"", "`filled`"),
+    ] {
+        let error = decode(pending.replace(from, to).as_bytes()).unwrap_err();
+        assert!(error.to_string().contains(word), "{error}");
+    }
 }
 
 /// Fails to compile when there is a kind that [`events`] does not know.
@@ -182,9 +215,9 @@ fn every_kind_has_a_golden_form() {
 #[test]
 fn what_is_unknown_is_an_error_that_says_so() {
     let error = |bytes: &str| decode(bytes.as_bytes()).unwrap_err();
-    let newer = error(r#"{"version":3,"what":"ever"}"#);
-    assert_eq!(newer, FormatError::Version(3));
-    assert!(newer.to_string().contains("newer version (form 3, known up to 2)"), "{newer}");
+    let newer = error(r#"{"version":4,"what":"ever"}"#);
+    assert_eq!(newer, FormatError::Version(4));
+    assert!(newer.to_string().contains("newer version (form 4, known up to 3)"), "{newer}");
     let kind = error(r#"{"version":1,"kind":"snapshot","event":{}}"#);
     assert_eq!(kind, FormatError::Kind("snapshot".into()));
     assert!(kind.to_string().contains("'snapshot'"), "{kind}");

@@ -11,8 +11,8 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use crate::credits::{Moment, Stop};
 use crate::journal::{Credits, Loaded, Revision};
 use crate::model::{
-    Attachment, AttachmentState, Event, Host, Model, Modification, ModificationPhase, Phase,
-    Snapshot, SnapshotPhase, Tags, Token, UnixMs, Volume,
+    Attachment, AttachmentState, Event, Filled, Host, Model, Modification, ModificationPhase,
+    Phase, Snapshot, SnapshotPhase, Tags, Token, UnixMs, Volume,
 };
 
 pub(super) fn store(tx: &Transaction<'_>, event: &Event) -> rusqlite::Result<()> {
@@ -64,12 +64,15 @@ fn store_snapshot(tx: &Transaction<'_>, snapshot: &Snapshot) -> rusqlite::Result
     let id = snapshot.id.to_string();
     let (phase, data, ended, reason) = match &snapshot.phase {
         SnapshotPhase::Pending => ("pending", None, None, None),
+        SnapshotPhase::Filling => ("filling", None, None, None),
         SnapshotPhase::Completed { data, ended } => ("completed", Some(*data), Some(*ended), None),
         SnapshotPhase::Error(reason) => ("error", None, None, Some(reason)),
         SnapshotPhase::Deleting { data } => ("deleting", Some(*data), None, None),
     };
+    let filled = snapshot.filled.as_ref();
+    let token = filled.and_then(|filled| filled.token.as_ref());
     tx.execute(
-        "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         params![
             id,
             snapshot.volume.to_string(),
@@ -79,7 +82,11 @@ fn store_snapshot(tx: &Transaction<'_>, snapshot: &Snapshot) -> rusqlite::Result
             phase,
             data.map(|data| to_i64(data.0)),
             ended.map(|ended| to_i64(ended.0)),
-            reason
+            reason,
+            filled.and_then(|filled| filled.parent).map(|parent| parent.to_string()),
+            filled.map(|filled| filled.timeout_min),
+            token.map(|(name, _)| name),
+            token.map(|(_, fingerprint)| fingerprint)
         ],
     )?;
     store_tags(tx, &id, &snapshot.tags)
@@ -371,6 +378,7 @@ fn snapshot(row: &Row<'_>) -> rusqlite::Result<Snapshot> {
         started: time(row, "started_ms")?,
         phase: match phase.as_str() {
             "pending" => SnapshotPhase::Pending,
+            "filling" => SnapshotPhase::Filling,
             "completed" => {
                 SnapshotPhase::Completed { data: data()?, ended: time(row, "ended_ms")? }
             }
@@ -379,7 +387,19 @@ fn snapshot(row: &Row<'_>) -> rusqlite::Result<Snapshot> {
             other => return Err(senseless(row, "phase", other)),
         },
         tags: Tags::new(),
+        filled: filled(row)?,
     })
+}
+
+fn filled(row: &Row<'_>) -> rusqlite::Result<Option<Filled>> {
+    let Some(timeout_min) = row.get("timeout_min")? else { return Ok(None) };
+    let parent = match row.get::<_, Option<String>>("parent_id")? {
+        None => None,
+        Some(_) => Some(parsed(row, "parent_id")?),
+    };
+    let name: Option<String> = row.get("token")?;
+    let token = name.map(|name| Ok::<_, rusqlite::Error>((name, row.get("fingerprint")?)));
+    Ok(Some(Filled { parent, timeout_min, token: token.transpose()? }))
 }
 
 fn spec(row: &Row<'_>, prefix: &str) -> rusqlite::Result<VolumeSpec> {

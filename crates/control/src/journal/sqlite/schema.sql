@@ -29,7 +29,8 @@ CREATE TABLE modification_starts (
 CREATE TABLE snapshots (
     id TEXT PRIMARY KEY, volume_id TEXT NOT NULL, volume_size_gib INTEGER NOT NULL,
     description TEXT NOT NULL, started_ms INTEGER NOT NULL, phase TEXT NOT NULL,
-    data_bytes INTEGER, ended_ms INTEGER, reason TEXT
+    data_bytes INTEGER, ended_ms INTEGER, reason TEXT,
+    parent_id TEXT, timeout_min INTEGER, token TEXT, fingerprint TEXT
 ) STRICT;
 CREATE TABLE hosts (
     id TEXT PRIMARY KEY, type TEXT NOT NULL, address TEXT, registered_ms INTEGER NOT NULL

@@ -2,8 +2,9 @@
 //!
 //! A signature binds method, path, query, the signed headers and the body to an access key, a
 //! region, a service and a time. [`verify`] requires that `host` and every `x-amz-*` header is
-//! signed and that the body is the signed one (`UNSIGNED-PAYLOAD` and chunked signatures, which
-//! only S3 uses, are refused). It returns a [`SignatureError`] with the first reason found.
+//! signed and that the body is the signed one. Chunked signatures, which only S3 uses, are refused,
+//! and so is `UNSIGNED-PAYLOAD`, except where the caller allows it. It returns a [`SignatureError`]
+//! with the first reason found.
 
 mod canonical;
 #[cfg(test)]
@@ -22,6 +23,8 @@ use super::{percent, timestamp};
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 const TERMINATOR: &str = "aws4_request";
+/// What a client sends as the hash of a body that its signature does not cover.
+const UNSIGNED_PAYLOAD: &str = "UNSIGNED-PAYLOAD";
 /// The largest difference between the clocks of client and server, in seconds: AWS's own five
 /// minutes.
 pub const SKEW_MAX_S: u64 = 300;
@@ -43,6 +46,15 @@ pub struct Request<'a> {
     pub headers: &'a [(&'a str, &'a str)],
     /// The whole body.
     pub body: &'a [u8],
+}
+
+/// The hash of a body, in hexadecimal, and whether the signature must cover it.
+#[derive(Clone, Copy, Debug)]
+pub enum Payload<'a> {
+    /// It must.
+    Signed(&'a str),
+    /// It need not (`UNSIGNED-PAYLOAD`): another header that is signed has a checksum of the body.
+    MayBeUnsigned(&'a str),
 }
 
 /// The scope of a signature.
@@ -143,6 +155,20 @@ pub fn verify(
     secret: impl FnOnce(&str) -> Option<String>,
     now_unix_s: u64,
 ) -> Result<Verified, SignatureError> {
+    verify_hashed(request, Payload::Signed(&sha256_hex(request.body)), scope, secret, now_unix_s)
+}
+
+/// As [`verify`], of a body whose hash the caller knows; `request.body` is not looked at.
+///
+/// # Errors
+/// As [`verify`].
+pub fn verify_hashed(
+    request: &Request<'_>,
+    payload: Payload<'_>,
+    scope: Scope<'_>,
+    secret: impl FnOnce(&str) -> Option<String>,
+    now_unix_s: u64,
+) -> Result<Verified, SignatureError> {
     let parsed_query = canonical::decoded_query(request.query)
         .ok_or_else(|| incomplete("the query string has a broken escape"))?;
     let claim = claim(request, &parsed_query)?;
@@ -153,11 +179,16 @@ pub fn verify(
     let Some(secret) = secret(&access_key_id) else {
         return Err(SignatureError::UnknownKey { access_key_id });
     };
-    let body_hash = sha256_hex(request.body);
     let stated = canonical::header(request.headers, "x-amz-content-sha256");
-    if stated.is_some_and(|hash| hash != body_hash) {
-        return Err(SignatureError::Mismatch);
-    }
+    let body_hash = match (payload, stated) {
+        (Payload::MayBeUnsigned(_), Some(UNSIGNED_PAYLOAD)) => UNSIGNED_PAYLOAD,
+        (Payload::Signed(hash) | Payload::MayBeUnsigned(hash), stated) => {
+            if stated.is_some_and(|stated| stated != hash) {
+                return Err(SignatureError::Mismatch);
+            }
+            hash
+        }
+    };
     let expected = signature(
         request,
         &parsed_query,
@@ -167,7 +198,7 @@ pub fn verify(
             scope,
             secret: &secret,
             signed_headers: claim.signed_headers,
-            body_hash: &body_hash,
+            body_hash,
         },
     );
     // The comparison takes constant time.
@@ -193,6 +224,19 @@ pub fn sign(
     scope: Scope<'_>,
     now_unix_s: u64,
 ) -> Vec<(String, String)> {
+    sign_hashed(request, &sha256_hex(request.body), credentials, scope, now_unix_s)
+}
+
+/// As [`sign`], of a body whose hash the caller knows, in hexadecimal; `request.body` is not looked
+/// at.
+#[must_use]
+pub fn sign_hashed(
+    request: &Request<'_>,
+    body_hash: &str,
+    credentials: Credentials<'_>,
+    scope: Scope<'_>,
+    now_unix_s: u64,
+) -> Vec<(String, String)> {
     let date = timestamp::basic(now_unix_s);
     let day = &date[..8];
     let mut headers = request.headers.to_vec();
@@ -206,7 +250,7 @@ pub fn sign(
         scope,
         secret: credentials.secret_access_key,
         signed_headers: &signed_headers,
-        body_hash: &sha256_hex(request.body),
+        body_hash,
     };
     let signature = signature(&request, &query, &stamp);
     let Scope { region, service } = scope;
@@ -463,6 +507,8 @@ pub fn sha256_hex(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Bytes in lower-case hexadecimal.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,0 +1,163 @@
+//! The errors of the EBS direct APIs: a type, a reason of that type, and a text.
+
+use evenkeel_wire::agent::{Failed, FailedKind};
+use evenkeel_wire::aws::sigv4::SignatureError;
+use serde_json::json;
+use tracing::error;
+
+use super::Answer;
+use crate::api::error::ApiError;
+use crate::model::Refusal;
+use crate::plane::PlaneError;
+
+/// An error reply.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DirectError {
+    /// HTTP status.
+    pub status: u16,
+    /// Its type, for example `ValidationException`.
+    pub kind: &'static str,
+    /// The reason, of those that its type has.
+    pub reason: Option<&'static str>,
+    /// The text.
+    pub message: String,
+}
+
+impl DirectError {
+    fn new(
+        status: u16,
+        kind: &'static str,
+        reason: Option<&'static str>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self { status, kind, reason, message: message.into() }
+    }
+
+    /// A request is wrong, for this reason.
+    pub fn invalid(reason: &'static str, message: impl Into<String>) -> Self {
+        Self::new(400, "ValidationException", Some(reason), message)
+    }
+
+    /// A parameter is missing, unknown, or has an illegal value.
+    pub fn parameter(message: impl Into<String>) -> Self {
+        Self::invalid("INVALID_PARAMETER_VALUE", message)
+    }
+
+    /// A block is not what it is said to be.
+    pub fn block(message: impl Into<String>) -> Self {
+        Self::invalid("INVALID_BLOCK", message)
+    }
+
+    /// This is no snapshot's id, or the snapshot's state does not allow this.
+    pub fn snapshot(message: impl Into<String>) -> Self {
+        Self::invalid("INVALID_SNAPSHOT_ID", message)
+    }
+
+    /// There is no such operation.
+    #[must_use]
+    pub fn unknown_operation(method: &str, path: &str) -> Self {
+        let message = format!("{method} {path} is no operation of the EBS direct APIs");
+        Self::new(404, "UnknownOperationException", None, message)
+    }
+
+    /// Too much is under way. SDKs try again by themselves.
+    pub fn throttled(message: impl ToString) -> Self {
+        let reason = Some("ACCOUNT_THROTTLED");
+        Self::new(400, "RequestThrottledException", reason, message.to_string())
+    }
+
+    /// The body did not arrive.
+    pub fn timeout(message: impl Into<String>) -> Self {
+        Self::invalid("WRITE_REQUEST_TIMEOUT", message)
+    }
+
+    fn quota(message: impl Into<String>) -> Self {
+        Self::new(
+            402,
+            "ServiceQuotaExceededException",
+            Some("DEPENDENCY_SERVICE_QUOTA_EXCEEDED"),
+            message,
+        )
+    }
+
+    /// The server failed; its log has the reason.
+    pub fn internal(reason: impl ToString) -> Self {
+        let reason = reason.to_string();
+        error!(reason, "a request failed");
+        let message = format!("An internal error has occurred: {reason}");
+        Self::new(500, "InternalServerException", None, message)
+    }
+
+    /// The reply.
+    #[must_use]
+    pub fn answer(&self) -> Answer {
+        let Self { status, kind, reason, message } = self;
+        let value = match reason {
+            Some(reason) => json!({ "Message": message, "Reason": reason }),
+            None => json!({ "Message": message }),
+        };
+        let headers = vec![("x-amzn-errortype", (*kind).to_owned())];
+        Answer { headers, ..Answer::json(*status, &value) }
+    }
+}
+
+impl From<SignatureError> for DirectError {
+    fn from(error: SignatureError) -> Self {
+        let kind = match error {
+            SignatureError::Missing => "MissingAuthenticationTokenException",
+            SignatureError::Incomplete(_) => "IncompleteSignatureException",
+            SignatureError::UnknownKey { .. } => "UnrecognizedClientException",
+            SignatureError::WrongScope(_)
+            | SignatureError::Expired(_)
+            | SignatureError::Mismatch => "InvalidSignatureException",
+        };
+        // The same texts as EC2's.
+        Self::new(403, kind, None, ApiError::from(error).message)
+    }
+}
+
+impl From<PlaneError> for DirectError {
+    fn from(error: PlaneError) -> Self {
+        match error {
+            PlaneError::Refused(refusal) => refusal.into(),
+            PlaneError::Busy(_) => Self::throttled(error),
+            PlaneError::Agent(Failed { kind, message }) => match kind {
+                FailedKind::NoSpace => Self::quota(message),
+                FailedKind::Unsupported => Self::parameter(message),
+                FailedKind::NotFound => {
+                    let (kind, reason) = ("ResourceNotFoundException", "SNAPSHOT_NOT_FOUND");
+                    Self::new(404, kind, Some(reason), message)
+                }
+                FailedKind::Refused => Self::snapshot(message),
+                _ => Self::internal(message),
+            },
+            other => Self::internal(other),
+        }
+    }
+}
+
+impl From<Refusal> for DirectError {
+    fn from(refusal: Refusal) -> Self {
+        let of = |refusal: &Refusal| match refusal {
+            Refusal::SnapshotsNotFound(_) => {
+                (404, "ResourceNotFoundException", Some("SNAPSHOT_NOT_FOUND"))
+            }
+            Refusal::NotFilling(..) | Refusal::SnapshotUnready(..) => {
+                (400, "ValidationException", Some("INVALID_SNAPSHOT_ID"))
+            }
+            Refusal::NoUnit { .. } => (400, "ValidationException", Some("INVALID_BLOCK")),
+            Refusal::BelowSnapshot { .. } => {
+                (400, "ValidationException", Some("INVALID_VOLUME_SIZE"))
+            }
+            Refusal::TooManyTags(_) => (400, "ValidationException", Some("INVALID_TAG")),
+            Refusal::TooManyFilling => (400, "ConcurrentLimitExceededException", None),
+            Refusal::TokenReused(_) => (409, "ConflictException", None),
+            Refusal::TooManySnapshots | Refusal::SpaceForSnapshot { .. } => {
+                (402, "ServiceQuotaExceededException", Some("DEPENDENCY_SERVICE_QUOTA_EXCEEDED"))
+            }
+            _ => (500, "InternalServerException", None),
+        };
+        let (status, kind, reason) = of(&refusal);
+        Self::new(status, kind, reason, ApiError::from(refusal).message)
+    }
+}

@@ -1,0 +1,128 @@
+//! The EBS direct APIs over HTTP.
+//!
+//! A few of those that read or write blocks run at a time, so they leave the data plane and the
+//! other requests their turns; the rest of them wait. A request holds one block at most, and there
+//! are no more requests than connections, so the memory for blocks is bounded by those.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use evenkeel_wire::aws::sigv4;
+use tokio::time::timeout;
+use tracing::debug;
+
+use super::slot::{InFlight, Slot};
+use super::{Shared, readable_headers, request_id};
+use crate::direct::{Answer, DirectError, Operation};
+
+/// The most operations on blocks that run concurrently.
+pub const BLOCKS_MAX: usize = 8;
+
+/// Every operation of the EBS direct APIs.
+pub async fn direct(
+    State(shared): State<Arc<Shared>>,
+    Extension(slot): Extension<Arc<Slot>>,
+    request: Request,
+) -> Response {
+    let Ok(request_id) = request_id() else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    let (answer, in_flight) = answer(&shared, &slot, request).await;
+    let answer = answer.unwrap_or_else(|error| {
+        debug!(request_id, kind = error.kind, message = error.message, "refused");
+        error.answer()
+    });
+    let body = match in_flight {
+        Some(in_flight) => in_flight.reply(answer.body),
+        None => answer.body.into(),
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() =
+        StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let fixed = [
+        (header::CONTENT_TYPE.as_str(), answer.content_type.to_owned()),
+        ("x-amzn-requestid", request_id),
+    ];
+    for (name, value) in fixed.into_iter().chain(answer.headers) {
+        if let (Ok(name), Ok(value)) =
+            (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(&value))
+        {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    response
+}
+
+async fn answer(
+    shared: &Arc<Shared>,
+    slot: &Arc<Slot>,
+    request: Request,
+) -> (Result<Answer, DirectError>, Option<InFlight>) {
+    let (head, body) = request.into_parts();
+    let (method, path) = (head.method.as_str(), head.uri.path());
+    let Some(operation) = Operation::of(method, path) else {
+        return (Err(DirectError::unknown_operation(method, path)), None);
+    };
+    let body = match body_bytes(shared, &operation, body).await {
+        Ok(body) => body,
+        Err(error) => return (Err(error), None),
+    };
+    let headers = readable_headers(&head.headers);
+    let query = head.uri.query().unwrap_or_default();
+    let signed = sigv4::Request { method, path, query, headers: &headers, body: &body };
+    let checked = match shared.api.check_direct(&operation, &signed) {
+        Ok(checked) => checked,
+        Err(error) => return (Err(error), None),
+    };
+    let in_flight = match slot.begin() {
+        Ok(in_flight) => in_flight,
+        Err(busy) => return (Err(DirectError::throttled(busy)), None),
+    };
+    if let Err(denied) = shared.api.admit_direct(&operation, &body, &checked) {
+        // The sender of a repeated request may be an attacker who has recorded it.
+        drop(in_flight);
+        tokio::time::sleep(denied.wait).await;
+        return (Err(DirectError::throttled(denied.error.message)), None);
+    }
+    let permit = match operation.is_limited() {
+        true => Arc::clone(&shared.blocks).acquire_owned().await.ok(),
+        false => None,
+    };
+    let (api, path, query) = (Arc::clone(&shared.api), path.to_owned(), query.to_owned());
+    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    let (method, headers) = (head.method.clone(), headers.iter().map(owned).collect::<Vec<_>>());
+    // If the client disconnects from here on, the change is still made. The permit is released
+    // after that.
+    let run = tokio::task::spawn_blocking(move || {
+        let operation = Operation::of(method.as_str(), &path)
+            .ok_or_else(|| DirectError::unknown_operation(method.as_str(), &path))?;
+        let result = api.run_direct(&operation, &query, &headers, body, &checked);
+        drop(permit);
+        result
+    });
+    let result = run.await.unwrap_or_else(|error| Err(DirectError::internal(error)));
+    (result, Some(in_flight))
+}
+
+async fn body_bytes(
+    shared: &Shared,
+    operation: &Operation<'_>,
+    body: Body,
+) -> Result<Vec<u8>, DirectError> {
+    let max = operation.body_max();
+    match timeout(shared.body_timeout, to_bytes(body, max)).await {
+        Ok(Ok(bytes)) => Ok(bytes.into()),
+        Ok(Err(error)) => {
+            let message = format!("the body cannot be read or has more than {max} bytes: {error}");
+            Err(DirectError::block(message))
+        }
+        Err(_) => {
+            let longest = shared.body_timeout;
+            Err(DirectError::timeout(format!("the body did not arrive within {longest:?}")))
+        }
+    }
+}

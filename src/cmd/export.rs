@@ -1,0 +1,132 @@
+//! `evenkeel snapshot export`, `import` and what belongs to them.
+
+use crate::api::Client;
+use crate::api::snapshots::Snapshot;
+use crate::cli::{ExportAt, ExportWork, SnapshotExport, SnapshotImport};
+use crate::clock::Pace;
+use crate::export::place::Place;
+use crate::export::{UNIT_BYTES, restore, write};
+use crate::message::{self, Failure, Format, Item, or_dash};
+use serde::Serialize;
+use serde_json::json;
+
+const NO_EXPORTS: &str =
+    "no exports here yet; make one with `evenkeel snapshot export SNAPSHOT --to PLACE`";
+
+fn pace(work: &ExportWork) -> Pace {
+    Pace::new(work.rate.map(|mib| mib << 20))
+}
+
+pub fn export(
+    client: &Client,
+    snapshot: &Snapshot,
+    export: &SnapshotExport,
+    format: Format,
+) -> Result<(), Failure> {
+    let id = &snapshot.snapshot_id;
+    if snapshot.state != "completed" {
+        let message = format!("{id} is {}, and only a completed one is exported", snapshot.state);
+        return Err(Failure::new(message).hint("`evenkeel snapshot show` tells its state"));
+    }
+    let place = Place::open(&export.to, &export.s3, true)?;
+    let parent = export.parent.map(|parent| parent.to_string());
+    let (pace, jobs) = (pace(&export.work), usize::from(export.work.jobs));
+    let written = write::export(client, &place, snapshot, parent.as_deref(), &pace, jobs)?;
+    if format == Format::Json {
+        let value = json!({ "schema": "evenkeel.export/1", "export": written });
+        return message::print(&message::json(&value));
+    }
+    let mib = |bytes: u64| bytes >> 20;
+    message::print(&format!(
+        "{id} is exported to {place}: {} MiB of data, of which {} MiB were written now and {} MiB \
+         were there\n",
+        mib(written.units * UNIT_BYTES),
+        mib(written.bytes_written),
+        mib((written.units * UNIT_BYTES).saturating_sub(written.bytes_written)),
+    ))
+}
+
+pub fn import(client: &Client, import: &SnapshotImport, format: Format) -> Result<(), Failure> {
+    let place = Place::open(&import.from, &import.s3, false)?;
+    let (pace, jobs) = (pace(&import.work), usize::from(import.work.jobs));
+    let (snapshot, description) = (import.snapshot.to_string(), import.description.as_deref());
+    let restored =
+        restore::import(client, &place, &snapshot, description, &import.tags, &pace, jobs)?;
+    tell(&restored, &place, format)
+}
+
+pub fn verify(
+    at: &ExportAt,
+    work: &ExportWork,
+    snapshot: &str,
+    format: Format,
+) -> Result<(), Failure> {
+    let place = Place::open(&at.place, &at.s3, false)?;
+    let restored = restore::verify(&place, snapshot, &pace(work), usize::from(work.jobs))?;
+    tell(&restored, &place, format)
+}
+
+fn tell(restored: &restore::Restored, place: &Place, format: Format) -> Result<(), Failure> {
+    if format == Format::Json {
+        let value = json!({ "schema": "evenkeel.import/1", "import": restored });
+        return message::print(&message::json(&value));
+    }
+    let (exported, mib) = (&restored.exported, (restored.units * UNIT_BYTES) >> 20);
+    message::print(&match &restored.snapshot {
+        Some(id) if restored.bytes == 0 && restored.units > 0 => {
+            format!("{id} is an import of {exported} already\n")
+        }
+        Some(id) => format!("{id} is an import of {exported}: {mib} MiB of data, verified\n"),
+        None => format!("{exported} in {place} is whole: {mib} MiB of data\n"),
+    })
+}
+
+pub fn remove(at: &ExportAt, snapshot: &str) -> Result<(), Failure> {
+    Place::open(&at.place, &at.s3, false)?.remove(snapshot)
+}
+
+/// A row of the list of exports.
+#[derive(Serialize, Debug)]
+struct Exported {
+    snapshot_id: String,
+    size_gib: u64,
+    parent: Option<String>,
+    data_bytes: u64,
+    start_time: String,
+    description: String,
+}
+
+impl Item for Exported {
+    const SCHEMA: &'static str = "evenkeel.exports/1";
+    const FIELD: &'static str = "exports";
+    const COLUMNS: &'static [&'static str] =
+        &["SNAPSHOT", "GIB", "PARENT", "DATA BYTES", "STARTED", "DESCRIPTION"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.snapshot_id.clone(),
+            self.size_gib.to_string(),
+            or_dash(self.parent.clone()),
+            self.data_bytes.to_string(),
+            self.start_time.clone(),
+            self.description.clone(),
+        ]
+    }
+}
+
+pub fn list(at: &ExportAt, format: Format) -> Result<(), Failure> {
+    let place = Place::open(&at.place, &at.s3, false)?;
+    let mut rows = Vec::new();
+    for id in place.snapshots()? {
+        let manifest = place.known(&id)?;
+        rows.push(Exported {
+            snapshot_id: id,
+            size_gib: manifest.size_gib,
+            parent: manifest.parent,
+            data_bytes: manifest.units.len() as u64 * UNIT_BYTES,
+            start_time: manifest.started,
+            description: manifest.description,
+        });
+    }
+    message::print(&message::listing(&rows, format, NO_EXPORTS))
+}

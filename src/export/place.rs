@@ -1,0 +1,210 @@
+//! The place of exports: a folder, or a prefix in a bucket of an S3-compatible endpoint.
+
+use super::manifest::{BYTES_MAX, Manifest};
+use crate::cli::S3;
+use crate::message::{Exit, Failure};
+use object_store::aws::AmazonS3Builder;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{Error, ObjectStore, ObjectStoreExt, PutPayload};
+use std::ops::Range;
+use std::sync::Arc;
+use tokio::runtime::Runtime;
+
+/// How a bucket is named.
+const S3: &str = "s3://";
+/// The folder of manifests.
+const MANIFESTS: &str = "manifests";
+
+/// A place.
+pub struct Place {
+    store: Arc<dyn ObjectStore>,
+    /// Before every name.
+    prefix: Path,
+    /// As the user named it.
+    name: String,
+    /// Runs whatever waits for the place; any thread may.
+    runtime: Runtime,
+}
+
+impl Place {
+    /// Opens the place of this name. A folder is made if it does not exist and `is_new` allows it.
+    pub fn open(name: &str, s3: &S3, is_new: bool) -> Result<Self, Failure> {
+        let failed = |error: Error| Failure::new(format!("{name}: {error}"));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| Failure::new(format!("{name}: {error}")))?;
+        let (store, prefix): (Arc<dyn ObjectStore>, &str) = match name.strip_prefix(S3) {
+            Some(rest) => {
+                let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+                (Arc::new(bucket_of(bucket, s3)?.build().map_err(failed)?), prefix)
+            }
+            None => {
+                if is_new {
+                    std::fs::create_dir_all(name)
+                        .map_err(|error| Failure::new(format!("{name}: {error}")))?;
+                }
+                let folder = LocalFileSystem::new_with_prefix(name).map_err(|error| {
+                    let hint = "is it the folder of an export? s3://BUCKET/PREFIX names a bucket";
+                    failed(error).exit(Exit::NotFound).hint(hint)
+                })?;
+                // What is in a manifest survives a crash of the machine.
+                (Arc::new(folder.with_fsync(true)), "")
+            }
+        };
+        let prefix = Path::parse(prefix.trim_end_matches('/'))
+            .map_err(|error| Failure::new(format!("{name}: {error}")).exit(Exit::Usage))?;
+        Ok(Self { store, prefix, name: name.to_owned(), runtime })
+    }
+
+    fn path(&self, name: &str) -> Path {
+        name.split('/').fold(self.prefix.clone(), |path, part| path.join(part))
+    }
+
+    fn failure(&self, name: &str, error: &Error) -> Failure {
+        let failure = Failure::new(format!("{}: {name}: {error}", self.name));
+        match error {
+            Error::NotFound { .. } => failure.exit(Exit::NotFound),
+            _ => failure,
+        }
+    }
+
+    /// Writes an object as a whole: it is there completely, or not at all.
+    pub fn put(&self, name: &str, bytes: Vec<u8>) -> Result<(), Failure> {
+        let path = self.path(name);
+        let put = self.store.put(&path, PutPayload::from(bytes));
+        self.runtime.block_on(put).map(drop).map_err(|error| self.failure(name, &error))
+    }
+
+    /// The length of an object; `None` if there is none.
+    pub fn length(&self, name: &str) -> Result<Option<u64>, Failure> {
+        match self.runtime.block_on(self.store.head(&self.path(name))) {
+            Ok(found) => Ok(Some(found.size)),
+            Err(Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(self.failure(name, &error)),
+        }
+    }
+
+    /// Some ranges of an object.
+    pub fn ranges(&self, name: &str, ranges: &[Range<u64>]) -> Result<Vec<Vec<u8>>, Failure> {
+        let got = self.runtime.block_on(self.store.get_ranges(&self.path(name), ranges));
+        let got = got.map_err(|error| self.failure(name, &error))?;
+        Ok(got.into_iter().map(Vec::from).collect())
+    }
+
+    /// One range of an object.
+    pub fn range(&self, name: &str, range: Range<u64>) -> Result<Vec<u8>, Failure> {
+        let one = std::slice::from_ref(&range);
+        Ok(self.ranges(name, one)?.pop().unwrap_or_default())
+    }
+
+    /// Deletes an object, if there is one.
+    pub fn delete(&self, name: &str) -> Result<(), Failure> {
+        match self.runtime.block_on(self.store.delete(&self.path(name))) {
+            Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(self.failure(name, &error)),
+        }
+    }
+
+    /// The names of the objects in a folder.
+    pub fn list(&self, folder: &str) -> Result<Vec<String>, Failure> {
+        let listed =
+            self.runtime.block_on(self.store.list_with_delimiter(Some(&self.path(folder))));
+        let listed = listed.map_err(|error| self.failure(folder, &error))?;
+        let names = listed.objects.iter().filter_map(|found| found.location.filename());
+        Ok(names.map(str::to_owned).collect())
+    }
+
+    /// The snapshots that are exported here, by id.
+    pub fn snapshots(&self) -> Result<Vec<String>, Failure> {
+        let names = self.list(MANIFESTS)?;
+        let mut ids: Vec<String> =
+            names.iter().filter_map(|name| Some(name.strip_suffix(".json")?.to_owned())).collect();
+        ids.sort();
+        Ok(ids)
+    }
+
+    /// The manifest of a snapshot; `None` if it is not exported here.
+    pub fn manifest(&self, snapshot: &str) -> Result<Option<Manifest>, Failure> {
+        let name = manifest_name(snapshot);
+        let Some(length) = self.length(&name)? else { return Ok(None) };
+        if length > BYTES_MAX {
+            let message = format!("{}: {name}: it has {length} bytes", self.name);
+            return Err(Failure::new(message).hint(format!("the most is {BYTES_MAX}")));
+        }
+        let bytes = self.range(&name, 0..length)?;
+        let read = Manifest::decode(&bytes);
+        let read = read.map_err(|why| Failure::new(format!("{}: {name}: {why}", self.name)))?;
+        if read.snapshot != snapshot {
+            let message = format!("{}: {name}: it is of {}", self.name, read.snapshot);
+            return Err(Failure::new(message));
+        }
+        Ok(Some(read))
+    }
+
+    /// The manifest of a snapshot, which must be there.
+    pub fn known(&self, snapshot: &str) -> Result<Manifest, Failure> {
+        self.manifest(snapshot)?.ok_or_else(|| {
+            Failure::new(format!("{} has no export of {snapshot}", self.name))
+                .exit(Exit::NotFound)
+                .hint("`evenkeel snapshot exports` lists what is there")
+        })
+    }
+
+    /// Writes the manifest: from now on the snapshot is exported here.
+    pub fn write_manifest(&self, manifest: &Manifest) -> Result<(), Failure> {
+        let name = manifest_name(&manifest.snapshot);
+        let bytes = manifest.encode();
+        let bytes = bytes.map_err(|why| Failure::new(format!("{}: {name}: {why}", self.name)))?;
+        self.put(&name, bytes)
+    }
+
+    /// Removes an export: its manifest first, then the packs that no other one names.
+    pub fn remove(&self, snapshot: &str) -> Result<(), Failure> {
+        let gone = self.known(snapshot)?;
+        let mut packs: std::collections::BTreeSet<String> = gone.packs.into_iter().collect();
+        let own = self.list(&format!("packs/{snapshot}"))?;
+        packs.extend(own.into_iter().map(|file| format!("packs/{snapshot}/{file}")));
+        for other in self.snapshots()?.iter().filter(|other| *other != snapshot) {
+            for pack in self.known(other)?.packs {
+                packs.remove(&pack);
+            }
+        }
+        self.delete(&manifest_name(snapshot))?;
+        packs.iter().try_for_each(|pack| self.delete(pack))
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+fn manifest_name(snapshot: &str) -> String {
+    format!("{MANIFESTS}/{snapshot}.json")
+}
+
+/// The keys are not flags, which other users of the machine can read.
+fn bucket_of(bucket: &str, s3: &S3) -> Result<AmazonS3Builder, Failure> {
+    let variable = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
+    let keys = (variable("S3_ACCESS_KEY_ID"), variable("S3_SECRET_ACCESS_KEY"));
+    let (Some(access), Some(secret)) = keys else {
+        return Err(Failure::new(format!(
+            "{S3}{bucket}: S3_ACCESS_KEY_ID or S3_SECRET_ACCESS_KEY is not set"
+        ))
+        .exit(Exit::Usage)
+        .hint("the AWS_ variables are those of the Evenkeel server"));
+    };
+    let mut builder = AmazonS3Builder::new()
+        .with_bucket_name(bucket)
+        .with_region(&s3.s3_region)
+        .with_access_key_id(access)
+        .with_secret_access_key(secret);
+    if let Some(token) = variable("S3_SESSION_TOKEN") {
+        builder = builder.with_token(token);
+    }
+    if let Some(endpoint) = &s3.s3_endpoint {
+        builder = builder.with_endpoint(endpoint).with_allow_http(endpoint.starts_with("http://"));
+    }
+    Ok(builder)
+}
