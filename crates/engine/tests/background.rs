@@ -10,7 +10,7 @@ use evenkeel_core::time::Duration;
 use evenkeel_core::units::ByteCount;
 use evenkeel_engine::IoMode;
 use evenkeel_store::memory::MemoryPool;
-use evenkeel_wire::agent::{BackgroundReport, Command, FailedKind, Reply, Verified};
+use evenkeel_wire::agent::{BackgroundReport, Command, FailedKind, Reply, UNIT_BYTES, Verified};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -88,7 +88,7 @@ fn what_has_rotted_is_found_before_a_client_reads_it() {
         let report = served.report(VOLUME);
         assert!(report.errors.is_rotten && report.errors.rotten >= 2, "{:?}", report.errors);
         let (_, units) = verify(&served, |at| Command::VerifySnapshot(SNAPSHOT, at));
-        let unit = |block: u64| block * u64::from(BLOCK) >> 19 << 19;
+        let unit = |block: u64| block * u64::from(BLOCK) / UNIT_BYTES * UNIT_BYTES;
         assert_eq!(units, [3, 5_000, last].map(unit));
         let Reply::Background(report) = served.call(Command::Background) else {
             panic!("no report")
