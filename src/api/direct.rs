@@ -114,8 +114,8 @@ impl Client {
         Ok(Page { blocks, next: page["NextToken"].as_str().map(str::to_owned) })
     }
 
-    /// The bytes of a block, compared with the checksum that came with them.
-    pub fn block(&self, id: &str, number: u64, token: &str) -> Result<Vec<u8>, Failure> {
+    /// The bytes of a block, and their checksum, compared with the one that came with them.
+    pub fn block(&self, id: &str, number: u64, token: &str) -> Result<(Vec<u8>, Digest), Failure> {
         let path = format!("/snapshots/{id}/blocks/{number}");
         let query = query::encode([("blockToken", token)]);
         let (sum, body) = self.direct(&Sent { query: &query, ..Sent::new("GET", &path) })?;
@@ -126,7 +126,7 @@ impl Client {
             let message = format!("{path}: {} bytes came that are not the block", body.len());
             return Err(Failure::new(message));
         }
-        Ok(body)
+        Ok((body, digest))
     }
 
     /// Starts a snapshot that is filled block by block, or finds the one of the same token.

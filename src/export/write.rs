@@ -13,7 +13,6 @@ use crate::api::snapshots::Snapshot;
 use crate::clock::Pace;
 use crate::cmd::progress::Progress;
 use crate::message::Failure;
-use evenkeel_wire::aws::checksum;
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -144,8 +143,7 @@ impl Export<'_> {
                 return Err(Failure::new(message));
             };
             self.pace.take(UNIT_BYTES);
-            let data = self.client.block(self.snapshot, *unit, token)?;
-            let digest = checksum::digest(&data);
+            let (data, digest) = self.client.block(self.snapshot, *unit, token)?;
             let kind = match (self.of_parent(*unit), data.iter().all(|byte| *byte == 0)) {
                 (_, true) => Kind::Zero,
                 (Some(known), _) if known.digest == digest => Kind::Same,
