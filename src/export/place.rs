@@ -195,6 +195,8 @@ fn bucket_of(bucket: &str, s3: &S3) -> Result<AmazonS3Builder, Failure> {
         .exit(Exit::Usage)
         .hint("the AWS_ variables are those of the Evenkeel server"));
     };
+    // Once for the process; it fails where that has been done.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let mut builder = AmazonS3Builder::new()
         .with_bucket_name(bucket)
         .with_region(&s3.s3_region)
