@@ -133,8 +133,8 @@ mod tests {
         assert!(!attach.contains("--endpoint"), "shared flags are listed once");
         assert_eq!(
             text.matches("- `--endpoint <URL>`: ").count(),
-            6,
-            "volume, snapshot, host, env, top, prove"
+            7,
+            "volume, snapshot, host, store, env, top, prove"
         );
         assert!(text.contains(
             "- `--region <NAME>`: The server's region; requests are signed for it. Default \
