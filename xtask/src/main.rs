@@ -26,7 +26,8 @@ usage: cargo x <verb>
   fuzz histories [RUNS]  hosts, volumes, connections, restarts against a model (default 1000)
   fuzz crashes [RUNS]    power failures of a simulated disk below the local store (default 10000)
   scenarios        build for release and run every scenario at its full length
-  mutations [N...] break the rule behind each property on purpose and see that its test fails
+  mutations [N...] break the rule behind each property on purpose and see that its test fails;
+                   N is a property, `promise` (the scheduler's) or `store` (the local store's)
   bench nbd [...]  build for release and compare with other NBD servers, side by side
   bench limits     build for release and drive volumes at their limits
   bench isolation|reservation|instance|idle|replay [...]  the same for the other figures

@@ -28,8 +28,9 @@ use std::sync::Arc;
 const BLOCK: u64 = 4_096;
 /// Histories of a run that nobody asks for more of.
 const CASES: u64 = 150;
-/// Power failures of one history.
+/// Power failures of one history, and of a dense one.
 const CRASHES: u32 = 5;
+const CRASHES_DENSE: u32 = 15;
 /// Bytes that the disk can have.
 const CAPACITY: u64 = 260 << 20;
 
@@ -85,6 +86,9 @@ struct World {
     snapshots: Vec<Snapshot>,
     next: u64,
     bounds: Bounds,
+    /// Volumes are small, few writes lie between what is done to snapshots, and the power fails
+    /// soon: blocks come to be used again while something else is half done.
+    is_dense: bool,
 }
 
 /// The store of a volume that is closed.
@@ -203,7 +207,8 @@ impl World {
         let layout = Layout { identity: 0xbeef + u128::from(seed), chunks_max: 240, nodes: 120 };
         LocalPool::init(&device, &layout).unwrap();
         let (volumes, snapshots) = (Vec::new(), Vec::new());
-        Self { seed, random, device, volumes, snapshots, next: 1, bounds }
+        let is_dense = random.one_in(2);
+        Self { seed, random, device, volumes, snapshots, next: 1, bounds, is_dense }
     }
 
     fn fail(&self, what: &str) -> ! {
@@ -214,8 +219,8 @@ impl World {
     }
 
     fn run(&mut self) {
-        for _ in 0..CRASHES {
-            let power = self.random.below(1_500);
+        for _ in 0..if self.is_dense { CRASHES_DENSE } else { CRASHES } {
+            let power = self.random.below(if self.is_dense { 250 } else { 1_500 });
             self.device.cut_power_after(power);
             if let Some((pool, mut open)) = self.open_all() {
                 self.check_all(&pool, &mut open);
@@ -444,7 +449,7 @@ impl World {
             if self.device.is_dark() {
                 return;
             }
-            match self.random.below(30) {
+            match self.random.below(if self.is_dense { 22 } else { 30 }) {
                 0 => self.make(pool, open),
                 1 if self.volumes.len() > 1 => self.delete(pool, open),
                 2..=3 => self.snapshot(pool, open),
@@ -556,7 +561,9 @@ impl World {
         let source = source.filter(|at| self.snapshots[*at].unsure.is_empty());
         let (size, content, made) = match source.map(|at| &self.snapshots[at]) {
             None => {
-                let size = ByteCount(self.random.among(&[1 << 20, 9 << 20, 3 << 29]));
+                let sizes = [1 << 20, 9 << 20, 3 << 29];
+                let sizes = if self.is_dense { &sizes[..1] } else { &sizes };
+                let size = ByteCount(self.random.among(sizes));
                 (size, Content::new(), pool.create(id, size))
             }
             Some(snapshot) => {

@@ -1,13 +1,16 @@
-//! One broken rule for each property, read from `list.txt`.
+//! One broken rule for each property, read from `list.txt` and `store.txt`.
 
 /// A rule to break.
 pub struct Mutation<'a> {
-    /// Number of the property that the rule is behind, as in docs/internals/iops_promise.md.
-    pub property: u32,
+    /// The property that the rule is behind: a number as in docs/internals/iops_promise.md, or `S`
+    /// and a number as in docs/internals/store_mutations.md.
+    pub property: &'a str,
     /// What is broken, in words.
     pub rule: &'a str,
     /// The test that must fail: arguments of `cargo test -p`.
     pub test: &'a str,
+    /// How many seeds it goes through, if a test of histories needs more than it has by itself.
+    pub histories: Option<&'a str>,
     /// The source file.
     pub file: &'a str,
     /// Text that is there exactly once.
@@ -16,27 +19,32 @@ pub struct Mutation<'a> {
     pub after: &'a str,
 }
 
-/// The list as it is written.
-pub const LIST: &str = include_str!("list.txt");
+/// The lists as they are written, and what each is called.
+pub const LISTS: [(&str, &str); 2] =
+    [("promise", include_str!("list.txt")), ("store", include_str!("store.txt"))];
 
-/// All mutations, in the order of the list.
+/// All mutations of a list, in its order.
 pub fn mutations(list: &str) -> Result<Vec<Mutation<'_>>, String> {
     let mut found = Vec::new();
     let mut rest = list;
     while let Some(start) = find_line(rest, "property ") {
         let (head, body) = cut(&rest[start..], "<<<<\n")?;
         let (before, body) = cut(body, "\n====\n")?;
-        let (after, body) = cut(body, "\n>>>>\n")?;
-        let field = |name: &str| {
-            let line = head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-            line.ok_or_else(|| format!("list.txt: no `{name}` in:\n{head}"))
+        // What is put there may be nothing.
+        let (after, body) = match body.strip_prefix(">>>>\n") {
+            Some(body) => ("", body),
+            None => cut(body, "\n>>>>\n")?,
         };
-        let property = field("property")?;
-        let number = property.parse().map_err(|_| format!("list.txt: property {property}"))?;
+        let line =
+            |name: &str| head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let field = |name: &str| {
+            line(name).ok_or_else(|| format!("a list of mutations has no `{name}` in:\n{head}"))
+        };
         found.push(Mutation {
-            property: number,
+            property: field("property")?,
             rule: field("rule")?,
             test: field("test")?,
+            histories: line("histories"),
             file: field("file")?,
             before,
             after,
@@ -54,7 +62,8 @@ fn find_line(text: &str, prefix: &str) -> Option<usize> {
 }
 
 fn cut<'a>(text: &'a str, mark: &str) -> Result<(&'a str, &'a str), String> {
-    text.split_once(mark).ok_or_else(|| format!("list.txt: no {mark:?} after:\n{text}"))
+    text.split_once(mark)
+        .ok_or_else(|| format!("a list of mutations has no {mark:?} after:\n{text}"))
 }
 
 #[cfg(test)]
@@ -65,9 +74,9 @@ mod tests {
     #[test]
     fn every_mutation_fits_the_sources() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        let list = mutations(LIST).unwrap();
-        assert!(list.len() >= 28, "{}", list.len());
-        for Mutation { property, file, before, after, .. } in list {
+        let [promise, store] = LISTS.map(|(_, list)| mutations(list).unwrap());
+        assert!(promise.len() >= 28 && store.len() >= 70, "{} {}", promise.len(), store.len());
+        for Mutation { property, file, before, after, .. } in promise.iter().chain(&store) {
             let source = std::fs::read_to_string(root.join(file)).unwrap();
             assert_eq!(source.matches(before).count(), 1, "property {property}: {before}");
             assert_ne!(before, after, "property {property}");

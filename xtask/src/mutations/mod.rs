@@ -3,8 +3,9 @@
 
 mod list;
 
-use self::list::{LIST, Mutation, mutations};
+use self::list::{LISTS, Mutation, mutations};
 use crate::run;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,20 +16,30 @@ const SECONDS_MAX: u32 = 240;
 /// Exit code of coreutils' `timeout` when the time was up.
 const TIMED_OUT: i32 = 124;
 
-/// Breaks every rule in turn, or only those of the properties that are named, and prints a table.
+/// What seeded tests print in front of the seed that they failed at.
+const SEED: &str = "EVENKEEL_SEED=";
+
+/// Breaks every rule in turn, or only those of the lists and properties that are named, and prints
+/// a table.
 pub fn run(root: &Path, wanted: &[&str]) -> Result<(), String> {
-    let copy = Copy::new(root)?;
-    let list = mutations(LIST)?;
-    let chosen = |mutation: &&Mutation<'_>| {
-        wanted.is_empty() || wanted.contains(&mutation.property.to_string().as_str())
-    };
+    let mut copy = Copy::new(root)?;
+    let mut chosen = Vec::new();
+    for (name, list) in LISTS {
+        let is_wanted =
+            |property| wanted.is_empty() || wanted.contains(&name) || wanted.contains(&property);
+        chosen.extend(mutations(list)?.into_iter().filter(|it| is_wanted(it.property)));
+    }
     println!("| property | rule broken | caught by |\n| ---: | --- | --- |");
     let mut missed = Vec::new();
-    for mutation in list.iter().filter(chosen) {
+    for mutation in &chosen {
         let caught = copy.catches(mutation)?;
-        let by = if caught { format!("`{}`", mutation.test) } else { "**nothing**".to_string() };
+        let by = match &caught {
+            Some(Some(seed)) => format!("`{}`, seed {seed}", mutation.test),
+            Some(None) => format!("`{}`", mutation.test),
+            None => "**nothing**".to_string(),
+        };
         println!("| {} | {} | {by} |", mutation.property, mutation.rule);
-        if !caught {
+        if caught.is_none() {
             missed.push(mutation.property.to_string());
         }
     }
@@ -45,6 +56,8 @@ pub fn run(root: &Path, wanted: &[&str]) -> Result<(), String> {
 struct Copy {
     folder: PathBuf,
     target: PathBuf,
+    /// Tests that pass while nothing is broken.
+    passing: BTreeSet<String>,
 }
 
 impl Copy {
@@ -69,11 +82,12 @@ impl Copy {
             }
             fs::copy(&from, &to).map_err(|error| format!("{file}: {error}"))?;
         }
-        Ok(Self { folder, target })
+        Ok(Self { folder, target, passing: BTreeSet::new() })
     }
 
-    /// Whether the test fails while the rule is broken, and passes while it is not.
-    fn catches(&self, mutation: &Mutation<'_>) -> Result<bool, String> {
+    /// Whether the test fails while the rule is broken, and passes while it is not; with the seed
+    /// that it failed at, if it says one.
+    fn catches(&mut self, mutation: &Mutation<'_>) -> Result<Option<Option<String>>, String> {
         let file = self.folder.join(mutation.file);
         let whole = fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
         if whole.matches(mutation.before).count() != 1 {
@@ -86,24 +100,33 @@ impl Copy {
         let broken = whole.replace(mutation.before, mutation.after);
         let write = |text: &str| fs::write(&file, text).map_err(|e| format!("{e}"));
         write(&broken)?;
-        let build = self.cargo(mutation, &["--no-run"])?;
+        let (build, _) = self.cargo(mutation, &["--no-run"])?;
         if build != Some(0) {
             write(&whole)?;
             return Err(format!("property {}: the mutation does not compile", mutation.property));
         }
-        let code = self.cargo(mutation, &[])?;
+        let (code, seed) = self.cargo(mutation, &[])?;
         write(&whole)?;
         if code == Some(TIMED_OUT) {
-            return Ok(true);
+            return Ok(Some(None));
         }
-        if self.cargo(mutation, &[])? != Some(0) {
-            let (test, property) = (mutation.test, mutation.property);
-            return Err(format!("property {property}: {test} fails without the mutation, too"));
+        let tested = format!("{} {}", mutation.test, mutation.histories.unwrap_or_default());
+        if !self.passing.contains(&tested) {
+            if self.cargo(mutation, &[])?.0 != Some(0) {
+                let (test, property) = (mutation.test, mutation.property);
+                return Err(format!("property {property}: {test} fails without the mutation, too"));
+            }
+            self.passing.insert(tested);
         }
-        Ok(code != Some(0))
+        Ok((code != Some(0)).then_some(seed))
     }
 
-    fn cargo(&self, mutation: &Mutation<'_>, more: &[&str]) -> Result<Option<i32>, String> {
+    /// The exit code of the test, and the seed that it printed.
+    fn cargo(
+        &self,
+        mutation: &Mutation<'_>,
+        more: &[&str],
+    ) -> Result<(Option<i32>, Option<String>), String> {
         let mut arguments = vec!["test", "--quiet", "-p"];
         arguments.extend(mutation.test.split(' '));
         arguments.extend(more);
@@ -113,9 +136,15 @@ impl Copy {
             // Not our own, which was made for this program.
             .env_remove("CARGO_MANIFEST_DIR")
             .env("PROPTEST_FAILURE_PERSISTENCE", "off")
-            .stdout(Stdio::null())
             .stderr(Stdio::null());
-        let status = command.status().map_err(|error| format!("{error}"))?;
-        Ok(status.code())
+        if let Some(histories) = mutation.histories {
+            command.env("EVENKEEL_FUZZ_CASES", histories);
+        }
+        let output = command.output().map_err(|error| format!("{error}"))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let seed = text
+            .split_once(SEED)
+            .map(|(_, rest)| rest.chars().take_while(char::is_ascii_digit).collect::<String>());
+        Ok((output.status.code(), seed))
     }
 }

@@ -631,6 +631,24 @@ mod tests {
     use super::*;
     use evenkeel_core::random::Random;
 
+    /// What was thawed and then replaced goes to the checkpoint that records both: nobody gets it
+    /// with a commit before. What is replaced later is free with its commit.
+    #[test]
+    fn thawed_blocks_are_retired_with_the_checkpoint_that_records_it() {
+        let mut space = Space::new(0, Pointer::default(), 0, vec![100]);
+        let run = space.take(4, 0, false).unwrap();
+        space.commit(run).unwrap();
+        space.freeze_all(7);
+        assert_eq!(space.retire(run), Ok(vec![]), "frozen");
+        space.thaw(run).unwrap();
+        let (first, second) = (Run { count: 2, ..run }, Run { block: run.block + 2, count: 2 });
+        assert_eq!(space.retire(first), Ok(vec![]));
+        assert_eq!(space.take_late(), [first]);
+        space.thaws_recorded();
+        assert_eq!(space.retire(second), Ok(vec![second]));
+        assert_eq!(space.take_late(), []);
+    }
+
     /// Random takes, commits, retirements and releases beside a set of block numbers: no block is
     /// handed out twice, and none is lost.
     #[test]

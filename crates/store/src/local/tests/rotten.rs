@@ -137,6 +137,25 @@ fn an_opening_has_its_number_before_anything_else() {
     }
 }
 
+/// A node names the home chunk of its volume only when there is an anchor in it.
+#[test]
+fn a_crash_as_a_volume_is_opened_for_the_first_time_leaves_one_that_opens() {
+    for seed in 0..1_000 {
+        let mut random = Random::new(seed, 0);
+        let device = SimulatedDevice::new(64 << 20);
+        LocalPool::init(&device, &LAYOUT).unwrap();
+        let open = |device: &SimulatedDevice| {
+            LocalPool::open(Arc::new(device.clone()), Bounds::default()).unwrap()
+        };
+        let pool = open(&device);
+        pool.create(ID, SIZE).unwrap();
+        device.cut_power_after(4 + seed % 12);
+        let _ = pool.open(ID, SIZE).map(drop);
+        let after = open(&device.crash(&mut random)).open(ID, SIZE).map(drop);
+        after.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    }
+}
+
 /// Operations that wait until the test answers them.
 #[derive(Default)]
 struct Held(Vec<DiskOp>);
