@@ -202,6 +202,16 @@ fn a_set_is_made_as_a_whole_or_not_at_all() {
     }
     let set = vec![(one, first), (other, second)];
     assert_eq!(served.call(Command::SnapshotSet(set)), Reply::Done);
-    let Reply::Snapshots(made) = served.call(Command::Snapshots) else { panic!("no list") };
-    assert_eq!(made.iter().map(|made| made.id).collect::<Vec<_>>(), [first, second]);
+    let made = || {
+        let Reply::Snapshots(made) = served.call(Command::Snapshots) else { panic!("no list") };
+        made.iter().map(|made| made.id).collect::<Vec<_>>()
+    };
+    assert_eq!(made(), [first, second]);
+    // An id that is taken leaves the snapshot that has it, and nothing of the new set.
+    let taken = vec![(one, SnapshotId::from_bits(3)), (other, second)];
+    let Reply::Failed(failed) = served.call(Command::SnapshotSet(taken)) else {
+        panic!("{second} is there already");
+    };
+    assert_eq!(failed.kind, FailedKind::Refused);
+    assert_eq!(made(), [first, second]);
 }

@@ -12,7 +12,7 @@ use crate::turns::VolumeTurn;
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
 use evenkeel_store::StoreError;
-use evenkeel_store::snapshots::{SnapshotInfo, Snapshots};
+use evenkeel_store::snapshots::{Making, SnapshotInfo, Snapshots};
 use evenkeel_wire::agent::{Bytes, Failed, FailedKind, StoredSnapshot, Units, UnitsWanted};
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -112,7 +112,9 @@ impl EngineAgent {
                 .filter_map(|of| Some((*of, self.directory.get(*of)?.home)))
                 .collect();
             let _held = HeldVolumes::hold(self, &homes)?;
-            self.make_all(snapshots, set, &homes)
+            // If this fails, nothing was begun: an id that is taken is that of another snapshot.
+            let begun = snapshots.begin_set(set).map_err(failed)?;
+            self.make_all(set, begun, &homes)
         };
         made.or_else(|failed| {
             for (_, id) in set {
@@ -122,14 +124,13 @@ impl EngineAgent {
         })
     }
 
-    /// Begins all of a set, and waits for each.
+    /// Has the stores of a set make what was begun, and waits for each.
     fn make_all(
         &self,
-        snapshots: &dyn Snapshots,
         set: &[(VolumeId, SnapshotId)],
+        begun: Vec<Making>,
         homes: &[(VolumeId, u16)],
     ) -> Result<(), Failed> {
-        let begun = snapshots.begin_set(set).map_err(failed)?;
         for (id, home) in homes {
             self.ask(*home, |ack| Message::Attend(*id, ack)).map(|_: bool| ())?;
         }
