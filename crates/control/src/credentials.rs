@@ -4,10 +4,12 @@
 //! Reading fails if the file is missing, malformed, or readable by other users.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+
+use crate::private;
 
 /// Name of the file in the data folder.
 pub const FILE_NAME: &str = "credentials";
@@ -125,26 +127,15 @@ pub fn load_or_create(data_dir: &Path) -> Result<Credentials, CredentialsError> 
             b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_",
         )?,
     };
-    let path = data_dir.join(FILE_NAME);
-    write(data_dir, &path, &credentials).map_err(|error| CredentialsError::Io(path, error))?;
-    Ok(credentials)
-}
-
-/// Writes the file atomically: under another name, synced, renamed.
-fn write(data_dir: &Path, path: &Path, credentials: &Credentials) -> io::Result<()> {
-    let beside = data_dir.join(format!("{FILE_NAME}.new"));
-    let _ = fs::remove_file(&beside);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
-    write!(
-        file,
+    let text = format!(
         "# The access key of this server's EC2 API. Keep it secret; remove the file to get a new \
          one.\n\
          access_key_id = \"{}\"\nsecret_access_key = \"{}\"\n",
         credentials.access_key_id, credentials.secret_access_key
-    )?;
-    file.sync_all()?;
-    fs::rename(&beside, path)?;
-    File::open(data_dir)?.sync_all()
+    );
+    private::replace(data_dir, FILE_NAME, text.as_bytes())
+        .map_err(|error| CredentialsError::Io(data_dir.join(FILE_NAME), error))?;
+    Ok(credentials)
 }
 
 /// Returns `length` random letters of `alphabet`, whose length must divide 256 so that all letters

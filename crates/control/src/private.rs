@@ -1,8 +1,8 @@
 //! Files that only the server's own user may access: the database, the ballast beside it, the lock.
 //! Names and tags may be confidential, and the server trusts what it reads from these files.
 
-use std::fs::{File, OpenOptions, Permissions};
-use std::io;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
@@ -22,6 +22,21 @@ pub fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// Writes a file of a folder as a whole, in place of one that may be there: under another name,
+/// synced, renamed.
+///
+/// # Errors
+/// The file cannot be written; the one that was there is then as it was.
+pub fn replace(folder: &Path, name: &str, contents: &[u8]) -> io::Result<()> {
+    let beside = folder.join(format!("{name}.new"));
+    let _ = fs::remove_file(&beside);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&beside)?;
+    file.write_all(contents)?;
+    file.sync_all()?;
+    fs::rename(&beside, folder.join(name))?;
+    File::open(folder)?.sync_all()
+}
+
 /// Removes the access of other users to a file, if it exists. Earlier versions granted it.
 pub fn mend(path: &Path) {
     let Ok(metadata) = path.metadata() else { return };
@@ -30,7 +45,7 @@ pub fn mend(path: &Path) {
         return;
     }
     // Another user's file cannot be changed. If it is unusable, a later step fails.
-    if let Err(error) = std::fs::set_permissions(path, Permissions::from_mode(MODE)) {
+    if let Err(error) = fs::set_permissions(path, Permissions::from_mode(MODE)) {
         let path = path.display();
         warn!("{path}: others may use it (mode {mode:04o}): {error}; run: chmod 600 {path}");
     }

@@ -4,8 +4,7 @@
 //! that a server that is started again goes on with it. Losing the file loses no more than that.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
 use evenkeel_core::ids::{SnapshotId, VolumeId};
@@ -171,12 +170,7 @@ impl Scrub {
     /// # Errors
     /// When the file cannot be written.
     pub fn save(&self, folder: &Path) -> io::Result<()> {
-        let (path, beside) = (folder.join(FILE_NAME), folder.join("scrub.json.new"));
-        let mut file: File = private::open(&beside)?;
-        file.set_len(0)?;
-        file.write_all(&serde_json::to_vec(self)?)?;
-        file.sync_data()?;
-        std::fs::rename(beside, path)
+        private::replace(folder, FILE_NAME, &serde_json::to_vec(self)?)
     }
 }
 

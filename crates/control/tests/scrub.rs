@@ -11,23 +11,12 @@ use evenkeel_control::model::Tags;
 use evenkeel_control::plane::Plane;
 use evenkeel_control::scrub::{Scrub, ScrubState};
 use evenkeel_core::ids::{SnapshotId, VolumeId};
-use evenkeel_core::volume::{VolumeRequest, VolumeType};
+use evenkeel_core::volume::VolumeType;
 use evenkeel_wire::agent::FailedKind;
 use support::{FakeAgent, plane};
 
 fn create(plane: &Plane, bits: u128) -> VolumeId {
-    let id = VolumeId::from_bits(bits);
-    let request = VolumeRequest {
-        volume_type: VolumeType::Gp3,
-        size_gib: 1,
-        iops: None,
-        throughput_mibps: None,
-        multi_attach: false,
-    };
-    let (zone, tags) = ("local-1a".into(), Tags::new());
-    let create = Change::CreateVolume { id, request, snapshot: None, zone, tags, token: None };
-    plane.execute(&create, false).unwrap();
-    id
+    support::planned(plane, bits, VolumeType::Gp3, 1)
 }
 
 fn snapshot(plane: &Plane, volume: VolumeId, bits: u128) -> SnapshotId {

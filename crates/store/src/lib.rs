@@ -381,6 +381,15 @@ impl StoreError {
         )
     }
 
+    /// Why a request failed that was made by the store's own code.
+    pub(crate) fn of_request(doing: String, failure: Failure) -> Self {
+        let kind = match failure {
+            Failure::NoSpace => io::ErrorKind::StorageFull,
+            _ => io::ErrorKind::Other,
+        };
+        Self::io(doing, io::Error::new(kind, format!("{failure:?}")))
+    }
+
     pub(crate) fn io(doing: impl Into<String>, source: impl Into<io::Error>) -> Self {
         Self::Io { doing: doing.into(), source: source.into() }
     }

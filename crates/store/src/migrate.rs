@@ -13,7 +13,7 @@ use crate::local::pool::LocalPool;
 use crate::local::{keys::Keys, place};
 use crate::{Completion, Pool, Store, StoreError, Submission};
 use evenkeel_core::ids::VolumeId;
-use evenkeel_core::request::{Failure, Operation};
+use evenkeel_core::request::Operation;
 use evenkeel_core::units::ByteCount;
 use std::fs;
 use std::io;
@@ -209,11 +209,7 @@ impl Step {
         let Err(failure) = done.result else { return Ok(done) };
         let place = if side == Side::Files { "the file" } else { "the copy" };
         let doing = format!("{operation:?} {place} of {} at byte {offset}", self.id);
-        let kind = match failure {
-            Failure::NoSpace => io::ErrorKind::StorageFull,
-            _ => io::ErrorKind::Other,
-        };
-        Err(StoreError::io(doing, io::Error::new(kind, format!("{failure:?}"))))
+        Err(StoreError::of_request(doing, failure))
     }
 }
 

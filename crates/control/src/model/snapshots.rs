@@ -191,13 +191,7 @@ impl Model {
         if self.index.pending_snapshots_of(of) >= max {
             return Err(Refusal::TooManyPending(of));
         }
-        if self.snapshots.len() >= SNAPSHOTS_MAX {
-            return Err(Refusal::TooManySnapshots);
-        }
-        if self.snapshots.contains_key(&id) {
-            return Err(Refusal::IdTaken(id.to_string()));
-        }
-        let snapshot = Snapshot {
+        self.add_snapshot(Snapshot {
             id,
             volume: of,
             size_gib: volume.spec.size_gib,
@@ -206,10 +200,20 @@ impl Model {
             phase: SnapshotPhase::Pending,
             tags: tags.clone(),
             filled: None,
-        };
+        })
+    }
+
+    /// The decision that a new snapshot exists, if there may be one more.
+    fn add_snapshot(&self, snapshot: Snapshot) -> Result<Decision, Refusal> {
+        if self.snapshots.len() >= SNAPSHOTS_MAX {
+            return Err(Refusal::TooManySnapshots);
+        }
+        if self.snapshots.contains_key(&snapshot.id) {
+            return Err(Refusal::IdTaken(snapshot.id.to_string()));
+        }
         Ok(Decision {
+            snapshot: Some(snapshot.id),
             events: vec![Event::Snapshot(snapshot)],
-            snapshot: Some(id),
             ..Decision::default()
         })
     }
@@ -245,13 +249,7 @@ impl Model {
         if self.index.pending_snapshots_of(NO_VOLUME) >= FILLING_MAX {
             return Err(Refusal::TooManyFilling);
         }
-        if self.snapshots.len() >= SNAPSHOTS_MAX {
-            return Err(Refusal::TooManySnapshots);
-        }
-        if self.snapshots.contains_key(&id) {
-            return Err(Refusal::IdTaken(id.to_string()));
-        }
-        let snapshot = Snapshot {
+        self.add_snapshot(Snapshot {
             id,
             volume: NO_VOLUME,
             size_gib,
@@ -260,11 +258,6 @@ impl Model {
             phase: SnapshotPhase::Filling,
             tags: tags.clone(),
             filled: Some(filled.clone()),
-        };
-        Ok(Decision {
-            events: vec![Event::Snapshot(snapshot)],
-            snapshot: Some(id),
-            ..Decision::default()
         })
     }
 

@@ -398,10 +398,15 @@ pub fn plane_over(folder: &Path, agent: Arc<dyn Agent>) -> Plane {
 
 /// A gp2 volume of 200 GiB: 600 IOPS, 3,000 while its credits last.
 pub fn gp2(plane: &Plane) -> VolumeId {
-    let id = VolumeId::from_bits(7);
+    planned(plane, 7, VolumeType::Gp2, 200)
+}
+
+/// A volume of what its type has without asking for more.
+pub fn planned(plane: &Plane, bits: u128, volume_type: VolumeType, size_gib: u32) -> VolumeId {
+    let id = VolumeId::from_bits(bits);
     let request = VolumeRequest {
-        volume_type: VolumeType::Gp2,
-        size_gib: 200,
+        volume_type,
+        size_gib,
         iops: None,
         throughput_mibps: None,
         multi_attach: false,

@@ -10,6 +10,7 @@
 
 use super::{Call, Reactor, note};
 use crate::driver::Driver;
+use evenkeel_core::ids::VolumeId;
 use evenkeel_core::limits::{BACKGROUND_PERMITS_MAX, QUANTUM_BYTES_MAX};
 use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
 use evenkeel_core::qos::scheduler::{Dispatch, Io, Ticket, VolumeIndex};
@@ -100,14 +101,16 @@ impl<D: Driver> Reactor<D> {
         self.dispatch();
     }
 
+    /// What the scheduler knows the work as, with this limit.
     fn background_index(&mut self, bytes_per_second: u64) -> Option<VolumeIndex> {
         let pacing = pacing_of(bytes_per_second);
         let index = match self.background.index {
+            Some(index) if self.background.bytes_per_second == bytes_per_second => {
+                return Some(index);
+            }
             Some(index) => {
-                if self.background.bytes_per_second != bytes_per_second {
-                    self.scheduler.set_limits(self.now, index, &pacing);
-                    note(&mut self.trace, self.now, Call::Other("background"));
-                }
+                self.scheduler.set_limits(self.now, index, &pacing);
+                note(&mut self.trace, self.now, Call::Other("background"));
                 index
             }
             None => {
@@ -155,7 +158,7 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// Hands a probe to a volume's store.
-    pub(super) fn probe(&mut self, id: evenkeel_core::ids::VolumeId, probe: Probe) {
+    pub(super) fn probe(&mut self, id: VolumeId, probe: Probe) {
         let Some(&slot) = self.by_id.get(&id) else { return };
         let volume = &mut self.volumes[slot as usize];
         if volume.is_leaving() || self.background.probes.len() >= BACKGROUND_PERMITS_MAX as usize {

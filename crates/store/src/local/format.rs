@@ -283,6 +283,13 @@ pub fn decode_key(payload: &[u8]) -> &[u8] {
 }
 
 impl Node {
+    /// A node that is to be made: without a home, a map, or a key. The parent is a node, or 0.
+    #[must_use]
+    pub fn new(kind: NodeKind, id: u128, size: u64, parent: u32) -> Self {
+        let (home, generation, root) = (0, 0, SnapshotRoot::default());
+        Self { kind, home, id, generation, size, parent, root, is_encrypted: false }
+    }
+
     /// What its sector carries; the wrapped key in it stays.
     pub fn encode(&self, payload: &mut [u8]) {
         payload[..KEY_AT].fill(0);

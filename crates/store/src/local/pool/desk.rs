@@ -8,11 +8,11 @@ use super::LocalPool;
 use super::open::{Closed, OpenVolume};
 use super::snapshots::{SnapshotReader, UNIT_BLOCKS};
 use crate::buffer::Buffer;
-use crate::local::format::{Node, NodeKind, SnapshotRoot};
+use crate::local::format::{Node, NodeKind};
 use crate::snapshots::{UNIT_BYTES, Units};
 use crate::{Store, StoreError, Submission};
 use evenkeel_core::ids::{SnapshotId, VolumeId};
-use evenkeel_core::request::{Failure, Operation};
+use evenkeel_core::request::Operation;
 use evenkeel_core::units::ByteCount;
 use std::collections::VecDeque;
 use std::fmt;
@@ -45,11 +45,8 @@ impl<T> Kept<T> {
         close: fn(&T),
     ) -> Result<Arc<T>, StoreError> {
         let mut list = self.list();
-        let kept = match list.iter().position(|(kept, _)| *kept == id) {
-            Some(at) => list.remove(at),
-            None => None,
-        };
-        let kept = match kept {
+        let at = list.iter().position(|(kept, _)| *kept == id);
+        let kept = match at.and_then(|at| list.remove(at)) {
             Some(kept) => kept,
             None => (id, Arc::new(open()?)),
         };
@@ -162,16 +159,7 @@ impl LocalPool {
             }
             None => (0, new_key),
         };
-        let node = Node {
-            kind: NodeKind::Filling,
-            home: 0,
-            id: id.bits(),
-            generation: 0,
-            size: size.0,
-            parent,
-            root: SnapshotRoot::default(),
-            is_encrypted: false,
-        };
+        let node = Node::new(NodeKind::Filling, id.bits(), size.0, parent);
         let doing = || format!("begin to fill {id}");
         let made = state.make_node(node, &key).map_err(self.io(doing()))?;
         made.map(drop).ok_or_else(|| self.io(doing())(state.table_is_full()))
@@ -210,14 +198,8 @@ impl LocalPool {
             // What of it is durable is found when it is opened anew.
             self.close_filler(id);
         }
-        ended.result.map_err(|failure| {
-            let kind = match failure {
-                Failure::NoSpace => io::ErrorKind::StorageFull,
-                _ => io::ErrorKind::Other,
-            };
-            let why = io::Error::new(kind, format!("{failure:?}"));
-            StoreError::io(format!("fill unit {unit} of {id}"), why)
-        })
+        let doing = || format!("fill unit {unit} of {id}");
+        ended.result.map_err(|failure| StoreError::of_request(doing(), failure))
     }
 
     pub(super) fn complete_filling(&self, id: SnapshotId) -> Result<(), StoreError> {
@@ -269,10 +251,8 @@ impl LocalPool {
             state.filling(id).filter(|_| state.snapshot(id).is_none())
         };
         let (number, node) = found.ok_or(StoreError::NoSnapshot { id })?;
-        if !self.shared.open().insert(number) {
-            return Err(StoreError::Open { id: name_of(id) });
-        }
-        let closed = Closed { shared: Arc::clone(&self.shared), node: number };
+        let claimed = Closed::claim(&self.shared, number);
+        let closed = claimed.ok_or(StoreError::Open { id: name_of(id) })?;
         let cipher = self.shared.cipher(&self.state(), number, &node)?;
         self.open_node(number, node, closed, cipher)
     }

@@ -12,7 +12,7 @@ use self::open::{Ask, Closed, OpenVolume, PoolTables, answer_all};
 use self::state::State;
 use super::crypt::{Cipher, DataKey};
 use super::device::Device;
-use super::format::{Identity, Node, NodeKind, OWNERS, SnapshotRoot, Superblock};
+use super::format::{Identity, Node, NodeKind, OWNERS, Superblock};
 use super::keys::Keys;
 use super::place::read_superblock;
 use super::table::{SECTOR_BYTES, Table};
@@ -291,10 +291,8 @@ impl LocalPool {
             drop(state);
             return self.tend(parent);
         }
-        if !self.shared.open().insert(number) {
-            return Err(StoreError::Open { id: VolumeId::from_bits(node.id) });
-        }
-        let closed = Closed { shared: Arc::clone(&self.shared), node: number };
+        let id = VolumeId::from_bits(node.id);
+        let closed = Closed::claim(&self.shared, number).ok_or(StoreError::Open { id })?;
         let mut open = self.open_node(number, node, closed, None)?;
         open.volume.drop_all_now().map_err(self.io(doing()))?;
         drop(open);
@@ -328,16 +326,7 @@ impl LocalPool {
         parent: u32,
         key: &[u8],
     ) -> Result<(), StoreError> {
-        let node = Node {
-            kind: NodeKind::Volume,
-            home: 0,
-            id: id.bits(),
-            generation: 0,
-            size: size.0,
-            parent,
-            root: SnapshotRoot::default(),
-            is_encrypted: false,
-        };
+        let node = Node::new(NodeKind::Volume, id.bits(), size.0, parent);
         let doing = || format!("make {id}");
         let made = state.make_node(node, key).map_err(self.io(doing()))?;
         made.map(drop).ok_or_else(|| self.io(doing())(state.table_is_full()))
@@ -497,10 +486,7 @@ impl Pool for LocalPool {
             let present = ByteCount(node.size);
             return Err(StoreError::Differs { id, path: None, present, expected: size });
         }
-        if !self.shared.open().insert(number) {
-            return Err(StoreError::Open { id });
-        }
-        let closed = Closed { shared: Arc::clone(&self.shared), node: number };
+        let closed = Closed::claim(&self.shared, number).ok_or(StoreError::Open { id })?;
         let cipher = self.shared.cipher(&self.state(), number, &node)?;
         Ok(Box::new(self.open_node(number, node, closed, cipher)?))
     }

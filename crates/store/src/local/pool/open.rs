@@ -136,10 +136,17 @@ impl Tables for PoolTables {
     }
 }
 
-/// Strikes a node out of those that are open.
+/// Strikes a node out of those that are open when it is dropped.
 pub(super) struct Closed {
-    pub shared: Arc<Shared>,
-    pub node: u32,
+    shared: Arc<Shared>,
+    node: u32,
+}
+
+impl Closed {
+    /// Notes a node as open; `None` if it is open already.
+    pub fn claim(shared: &Arc<Shared>, node: u32) -> Option<Self> {
+        shared.open().insert(node).then(|| Self { shared: Arc::clone(shared), node })
+    }
 }
 
 impl Drop for Closed {

@@ -130,16 +130,7 @@ impl LocalPool {
                 if state.snapshots.contains_key(&id) {
                     return Err(StoreError::Exists { what: id.to_string() });
                 }
-                let snapshot = Node {
-                    kind: NodeKind::SnapshotPending,
-                    home: 0,
-                    id: id.bits(),
-                    generation: 0,
-                    size: node.size,
-                    parent: volume,
-                    root: SnapshotRoot::default(),
-                    is_encrypted: false,
-                };
+                let snapshot = Node::new(NodeKind::SnapshotPending, id.bits(), node.size, volume);
                 nodes.push((snapshot, state.key_of(volume).to_vec()));
             }
             let numbers = state.make_nodes(nodes).map_err(self.io(doing()))?;
@@ -264,10 +255,7 @@ impl LocalPool {
     pub(super) fn tend(&self, volume: u32) -> Result<(), StoreError> {
         let mut volume = volume;
         loop {
-            if !self.shared.open().insert(volume) {
-                return Ok(());
-            }
-            let closed = Closed { shared: Arc::clone(&self.shared), node: volume };
+            let Some(closed) = Closed::claim(&self.shared, volume) else { return Ok(()) };
             let Some(node) = self.state().all.get(&volume).copied() else { return Ok(()) };
             let is_left =
                 || node.kind == NodeKind::Husk && self.state().snapshots_of(volume).is_empty();
@@ -331,7 +319,7 @@ impl LocalPool {
             let count = 1 + piece.iter().zip(&piece[1..]).take_while(|pair| follows(*pair)).count();
             let part = &mut bytes[from * BLOCK_BYTES..(from + count) * BLOCK_BYTES];
             if piece[0].block != 0 {
-                self.read_run(id, &piece[..count], part)?;
+                self.read_run("data", id, &piece[..count], part)?;
                 if let Some(cipher) = &located.cipher {
                     cipher.decrypt(located.first + from as u64, part);
                 }
@@ -344,17 +332,18 @@ impl LocalPool {
     /// Reads blocks that lie one behind the other, and holds each to its checksum.
     fn read_run(
         &self,
+        what: &str,
         id: SnapshotId,
         pointers: &[Pointer],
         bytes: &mut [u8],
     ) -> Result<(), StoreError> {
         let offset = u64::from(pointers[0].block) * BLOCK_BYTES as u64;
         let read = self.shared.device.read(offset, bytes);
-        read.map_err(self.io(format!("read data of {id}")))?;
+        read.map_err(self.io(format!("read {what} of {id}")))?;
         for (pointer, block) in pointers.iter().zip(bytes.chunks_exact(BLOCK_BYTES)) {
             if checksum(block) != pointer.checksum {
                 let place = self.shared.device.path().display();
-                let what = format!("data of {id}, block {} of {place}", pointer.block);
+                let what = format!("{what} of {id}, block {} of {place}", pointer.block);
                 return Err(StoreError::Rotten { what });
             }
         }
@@ -373,21 +362,9 @@ impl SnapshotReader {
     }
 
     fn fetch(&self, missing: Missing) -> Result<Arc<crate::local::tree::Page>, StoreError> {
-        let bytes = self.block(missing.pointer, "a page")?;
+        let mut bytes = [0; BLOCK_BYTES];
+        self.pool.read_run("a page", self.id, &[missing.pointer], &mut bytes)?;
         Ok(page_from(&bytes))
-    }
-
-    fn block(&self, pointer: Pointer, what: &str) -> Result<Vec<u8>, StoreError> {
-        let mut bytes = vec![0; BLOCK_BYTES];
-        let offset = u64::from(pointer.block) * BLOCK_BYTES as u64;
-        let read = self.pool.shared.device.read(offset, &mut bytes);
-        read.map_err(self.pool.io(format!("read {what} of {}", self.id)))?;
-        if checksum(&bytes) == pointer.checksum {
-            return Ok(bytes);
-        }
-        let place = self.pool.shared.device.path().display();
-        let what = format!("{what} of {}, block {} of {place}", self.id, pointer.block);
-        Err(StoreError::Rotten { what })
     }
 
     /// The entries of a leaf of the map; `None` if it is a hole as a whole.
