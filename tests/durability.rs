@@ -4,6 +4,7 @@ mod support;
 
 use rustix::process::Signal;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::process::Stdio;
 use support::PATIENCE;
@@ -54,6 +55,44 @@ fn acknowledged_writes_survive_kill_9_with_io_uring() {
 #[test]
 fn acknowledged_writes_survive_kill_9_with_plain_calls() {
     writes_survive("--io pread");
+}
+
+/// Kills the server several times after writes that no flush has followed, and a few that one has:
+/// each of them is there.
+fn answers_survive(options: &str) {
+    const BLOCK: usize = 4_096;
+    let mut server = Server::start(options);
+    let volume = server.attached(FAST);
+    let mut expected: BTreeMap<u64, u8> = BTreeMap::new();
+    for round in 1..=4_u8 {
+        let mut client = Client::open(server.nbd, &volume).expect("attached");
+        for (&place, &byte) in &expected {
+            let found = client.read(place, BLOCK as u32).expect("read");
+            assert!(found == [byte; BLOCK], "round {round}, {place}: not {byte} but {}", found[0]);
+        }
+        let places =
+            (0..300_u64).map(|at| at * 37 % 211 * BLOCK as u64 + u64::from(round % 3) * 512);
+        for (at, place) in places.enumerate() {
+            client.write(place, &[round; BLOCK]).expect("written");
+            expected.retain(|other, _| other.abs_diff(place) >= BLOCK as u64);
+            expected.insert(place, round);
+            if at == 40 * usize::from(round) {
+                client.flush().expect("flushed");
+            }
+        }
+        server.kill_9();
+        server.restart();
+    }
+}
+
+#[test]
+fn answered_writes_survive_kill_9_without_a_flush() {
+    answers_survive("--store local");
+}
+
+#[test]
+fn answered_writes_survive_kill_9_without_a_flush_in_files() {
+    answers_survive("--store files");
 }
 
 /// Everything that the API tells about volumes and hosts.

@@ -14,6 +14,7 @@ use evenkeel_store::clock;
 use evenkeel_store::disk::{Disk, DiskAction, DiskDone, DiskOp};
 use evenkeel_store::local::device::{Device, FileDevice};
 use evenkeel_store::local::keys::Keys;
+use evenkeel_store::local::lasting::LastingFiles;
 use evenkeel_store::local::pool::{Layout, LocalPool};
 use evenkeel_store::local::volume::Bounds;
 use evenkeel_store::{Pool, Store, Submission};
@@ -22,6 +23,7 @@ use std::error::Error;
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tempfile::TempDir;
 
 /// Bytes of the volume, and of the file beside it.
 const SIZE: u64 = 1 << 30;
@@ -194,6 +196,8 @@ impl Side for Raw {
 struct Stored {
     ring: Ring,
     store: Box<dyn Store>,
+    /// What it has answered is noted there.
+    _folder: TempDir,
 }
 
 impl Stored {
@@ -201,13 +205,17 @@ impl Stored {
     fn new(file: &Path, keys: Option<Keys>) -> Result<Self, Box<dyn Error>> {
         let device: Arc<dyn Device> = Arc::new(FileDevice::open(file, false)?);
         LocalPool::init(device.as_ref(), &Layout::for_bytes(0x5eed_5eed, 2 * SIZE))?;
-        let mut pool = LocalPool::open(device, Bounds::default())?;
+        // As a server opens it: what is answered is noted in case the process is killed.
+        let folder = tempfile::tempdir_in(file.parent().unwrap_or(Path::new(".")))?;
+        let lasting = LastingFiles::in_folder(folder.path(), 0)?;
+        let bounds = Bounds::default();
+        let mut pool = LocalPool::open_noting(device, bounds, Some(Arc::new(lasting)))?;
         if let Some(keys) = keys {
             pool = pool.with_keys(keys);
         }
         let (id, size) = (VolumeId::from_bits(1), ByteCount(SIZE));
         pool.create(id, size)?;
-        Ok(Self { ring: Ring::new()?, store: pool.open(id, size)? })
+        Ok(Self { ring: Ring::new()?, store: pool.open(id, size)?, _folder: folder })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Histories of a pool on a simulated disk that loses, reorders and tears what was not flushed,
-//! whose writes and flushes fail, and whose power fails at any write: every read, and every image
-//! that a crash leaves, is held to a model. A failure prints its seed:
+//! whose writes and flushes fail, and whose power fails at any write, or whose process is killed:
+//! every read, and every image that a crash leaves, is held to a model. A killed process has lost
+//! nothing that it has answered. A failure prints its seed:
 //!
 //! ```text
 //! EVENKEEL_SEED=<n> cargo test -p evenkeel-store --test crashes
@@ -16,17 +17,19 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_store::buffer::Buffer;
 use evenkeel_store::local::check::check;
 use evenkeel_store::local::device::Device;
+use evenkeel_store::local::lasting::Lasting;
 use evenkeel_store::local::pool::{Layout, LocalPool};
-use evenkeel_store::local::simulated::{SimulatedDevice, SimulatedQueue};
+use evenkeel_store::local::simulated::{SimulatedDevice, SimulatedLasting, SimulatedQueue};
 use evenkeel_store::local::volume::Bounds;
-use evenkeel_store::{Completion, Pool, Store, Submission};
+use evenkeel_store::{Completion, Pool, Store, StoreError, Submission};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 const BLOCK: u64 = 4_096;
 /// Histories of a run that nobody asks for more of.
 const CASES: u64 = 300;
-/// Power failures of one history.
+/// Power failures and killed processes of one history.
 const CRASHES: u32 = 6;
 /// Blocks of a volume that are changed behind the store's back.
 const ROTTEN: usize = 6;
@@ -64,6 +67,12 @@ impl Default for Known {
 }
 
 impl Known {
+    /// What was answered is there: it was not the machine that failed.
+    fn keep_answered(&mut self) {
+        self.versions.drain(..self.complete);
+        self.complete = 0;
+    }
+
     /// A request that changes it begins.
     fn begin(&mut self) {
         self.is_tangled &= self.changing > 0;
@@ -114,6 +123,15 @@ struct World {
     seed: u64,
     random: Random,
     device: SimulatedDevice,
+    /// What outlives the process; what it was at some moment before; and whether the present one
+    /// has it.
+    lasting: SimulatedLasting,
+    older: SimulatedLasting,
+    has_lasting: bool,
+    /// The power has failed, and what it left is decided.
+    has_crashed: bool,
+    /// The process was killed, and nothing else has happened since.
+    was_killed: bool,
     volumes: Vec<Model>,
     next_id: u128,
     bounds: Bounds,
@@ -162,11 +180,29 @@ impl World {
             dirty_pages: random.among(&[1, 3, 1_000]),
             log_blocks: random.among(&[2, 10, 100, 100_000]) as u32,
             batch_bytes: random.among(&[100, 4_000, 64_000]),
+            answered_bytes: random.among(&[0, 200, 2_000, 40_000]),
         };
         let device = SimulatedDevice::new(CAPACITY);
         let layout = Layout { identity: 0xfeed_0000 + u128::from(seed), chunks_max: 90, nodes: 30 };
         LocalPool::init(&device, &layout).unwrap();
-        Self { seed, random, device, volumes: Vec::new(), next_id: 1, bounds, fail_ppm: 0 }
+        let lasting = SimulatedLasting::default();
+        let (has_lasting, has_crashed, was_killed) = (true, false, false);
+        let (older, volumes) = (lasting.clone(), Vec::new());
+        let (next_id, fail_ppm) = (1, 0);
+        Self {
+            seed,
+            random,
+            device,
+            lasting,
+            older,
+            has_lasting,
+            has_crashed,
+            was_killed,
+            volumes,
+            next_id,
+            bounds,
+            fail_ppm,
+        }
     }
 
     fn fail(&self, what: &str) -> ! {
@@ -181,7 +217,11 @@ impl World {
             let power = self.random.below(400);
             self.device.cut_power_after(power);
             let Some((pool, mut open)) = self.open_all() else {
-                self.crash_quietly();
+                // A machine that has failed since the process was killed may have lost it all.
+                match self.was_killed && self.random.one_in(2) {
+                    true => self.go_on(self.lasting.killed()),
+                    false => self.crash_quietly(),
+                }
                 continue;
             };
             self.check_all(&mut open);
@@ -197,7 +237,7 @@ impl World {
             self.prove();
         }
         // At last with power: everything must open and read as it should.
-        self.device = self.device.crash(&mut self.random);
+        self.crash_quietly();
         let Some((pool, mut open)) = self.open_all() else { self.fail("no power failed") };
         self.check_all(&mut open);
         self.device.sync().unwrap();
@@ -271,7 +311,14 @@ impl World {
 
     /// Opens the pool and all volumes; `None` if the power failed meanwhile.
     fn open_all(&mut self) -> Option<(LocalPool, Vec<Option<OpenVolume>>)> {
-        let pool = match LocalPool::open(Arc::new(self.device.clone()), self.bounds) {
+        self.has_crashed = false;
+        self.has_lasting = !self.random.one_in(6);
+        if !self.has_lasting {
+            // What was answered before is lost.
+            self.lasting = self.lasting.failed();
+            self.was_killed = false;
+        }
+        let pool = match self.open_pool() {
             Ok(pool) => pool,
             Err(_) if self.device.is_dark() => return None,
             Err(error) => self.fail(&format!("the pool does not open: {error}")),
@@ -286,6 +333,14 @@ impl World {
             open.push(Some(self.open_volume(&pool, number)?));
         }
         Some((pool, open))
+    }
+
+    fn open_pool(&self) -> Result<LocalPool, StoreError> {
+        let lasting: Option<Arc<dyn Lasting>> = match self.has_lasting {
+            true => Some(Arc::new(self.lasting.clone())),
+            false => None,
+        };
+        LocalPool::open_noting(Arc::new(self.device.clone()), self.bounds, lasting)
     }
 
     fn open_volume(&mut self, pool: &LocalPool, number: usize) -> Option<OpenVolume> {
@@ -303,13 +358,30 @@ impl World {
     /// The power is back after it failed while nothing was under way but an opening.
     fn crash_quietly(&mut self) {
         self.device = self.device.crash(&mut self.random);
+        // The disk may have an older state of it.
+        let older = self.random.one_in(2).then(|| self.older.failed_with(&self.lasting));
+        self.lasting = older.unwrap_or_else(|| self.lasting.failed());
+        self.older = self.lasting.clone();
+        (self.has_crashed, self.was_killed) = (true, false);
+    }
+
+    /// The machine has not failed: the next process finds everything as the last one left it, and
+    /// memory that holds this.
+    fn go_on(&mut self, lasting: SimulatedLasting) {
+        self.device.go_on();
+        self.lasting = lasting;
+        self.was_killed = self.has_lasting;
     }
 
     /// What every volume holds now is one of the versions that it may hold; from now on it is
     /// durable, and the only one.
     fn check_all(&mut self, open: &mut [Option<OpenVolume>]) {
+        let was_killed = std::mem::take(&mut self.was_killed);
         for (number, volume) in open.iter_mut().enumerate() {
             if let Some(volume) = volume {
+                if was_killed {
+                    self.volumes[number].blocks.values_mut().for_each(Known::keep_answered);
+                }
                 self.check_one(number, volume);
             }
         }
@@ -358,6 +430,9 @@ impl World {
             }
         }
         let Some(mut volume) = self.open_volume(pool, number) else { return };
+        if self.has_lasting {
+            self.volumes[number].blocks.values_mut().for_each(Known::keep_answered);
+        }
         self.check_one(number, &mut volume);
         *open = Some(volume);
         self.cut_power_soon();
@@ -404,6 +479,9 @@ impl World {
             }
             if self.random.one_in(60) {
                 self.manage(pool, open);
+            }
+            if self.random.one_in(200) {
+                self.older = self.lasting.killed();
             }
             if open.is_empty() {
                 continue;
@@ -510,7 +588,7 @@ impl World {
     /// here.
     fn after(&mut self) -> Option<LocalPool> {
         self.crash_quietly();
-        let pool = LocalPool::open(Arc::new(self.device.clone()), self.bounds);
+        let pool = self.open_pool();
         self.device.cut_power_after(0);
         pool.ok()
     }
@@ -629,9 +707,23 @@ impl World {
             volume.fails_from.get_or_insert(submission.ticket);
         }
         volume.next_ticket += 1;
+        if let Pending::Write { first, count, .. } = pending {
+            self.might_be_read(number, volume, first..first + count);
+        }
         volume.pending.insert(submission.ticket, pending);
         volume.store.submit(submission, &mut volume.queue);
         self.collect(number, volume);
+    }
+
+    /// A read under way may find what is written while it is, also if that is replaced before the
+    /// read has ended.
+    fn might_be_read(&self, number: usize, volume: &mut OpenVolume, written: Range<u64>) {
+        for pending in volume.pending.values_mut() {
+            let Pending::Read { first, might, .. } = pending else { continue };
+            for (block, might) in (*first..).zip(might).filter(|(at, _)| written.contains(at)) {
+                might.extend(self.volumes[number].blocks[&block].versions.last());
+            }
+        }
     }
 
     fn answer(&mut self, number: usize, volume: &mut OpenVolume) {
@@ -721,11 +813,19 @@ impl World {
         }
     }
 
-    /// The power fails: what was under way may have happened or not.
-    fn crash(&mut self, open: Vec<Option<OpenVolume>>) {
+    /// The power fails, or the process is killed: what was under way may have happened or not.
+    fn crash(&mut self, mut open: Vec<Option<OpenVolume>>) {
+        let is_kill = self.random.one_in(2) && !self.has_crashed;
+        if is_kill {
+            open.iter_mut().flatten().for_each(|volume| volume.queue.kill());
+        }
+        let lasting = self.lasting.killed();
         self.device.cut_power_after(0);
         drop(open);
-        self.device = self.device.crash(&mut self.random);
+        match is_kill {
+            true => self.go_on(lasting),
+            false => self.crash_quietly(),
+        }
         for model in &mut self.volumes {
             for known in model.blocks.values_mut() {
                 known.changing = 0;

@@ -18,7 +18,7 @@ use evenkeel_store::local::check::check;
 use evenkeel_store::local::device::Device;
 use evenkeel_store::local::pool::snapshots::UNIT_BLOCKS;
 use evenkeel_store::local::pool::{Layout, LocalPool};
-use evenkeel_store::local::simulated::{SimulatedDevice, SimulatedQueue};
+use evenkeel_store::local::simulated::{SimulatedDevice, SimulatedLasting, SimulatedQueue};
 use evenkeel_store::local::volume::Bounds;
 use evenkeel_store::snapshots::Units;
 use evenkeel_store::{Completion, Pool, Store, StoreError, Submission};
@@ -82,6 +82,13 @@ struct World {
     seed: u64,
     random: Random,
     device: SimulatedDevice,
+    /// What outlives the process.
+    lasting: SimulatedLasting,
+    /// The machine has failed, and what it left is decided.
+    has_failed: bool,
+    /// The process was killed, and nothing else has happened since: blocks of each volume that were
+    /// being changed.
+    killed: Option<Vec<BTreeSet<u64>>>,
     volumes: Vec<Volume>,
     snapshots: Vec<Snapshot>,
     next: u64,
@@ -145,6 +152,11 @@ impl Open {
         self.pending.values().copied().chain(self.answered.iter().map(|(pending, _)| *pending))
     }
 
+    /// The blocks that this is about.
+    fn blocks_under_way(&self) -> BTreeSet<u64> {
+        self.under_way().flat_map(|pending| pending.first..pending.first + pending.count).collect()
+    }
+
     /// The next answer that is none to what is under way.
     fn poll(&mut self) -> Option<Completion> {
         loop {
@@ -202,13 +214,28 @@ impl World {
             dirty_pages: random.among(&[1, 3, 1_000]),
             log_blocks: random.among(&[2, 10, 100_000]) as u32,
             batch_bytes: random.among(&[100, 64_000]),
+            answered_bytes: random.among(&[200, 40_000]),
         };
         let device = SimulatedDevice::new(CAPACITY);
         let layout = Layout { identity: 0xbeef + u128::from(seed), chunks_max: 240, nodes: 120 };
         LocalPool::init(&device, &layout).unwrap();
         let (volumes, snapshots) = (Vec::new(), Vec::new());
         let is_dense = random.one_in(2);
-        Self { seed, random, device, volumes, snapshots, next: 1, bounds, is_dense }
+        let lasting = SimulatedLasting::default();
+        let (has_failed, killed, next) = (false, None, 1);
+        Self {
+            seed,
+            random,
+            device,
+            lasting,
+            has_failed,
+            killed,
+            volumes,
+            snapshots,
+            next,
+            bounds,
+            is_dense,
+        }
     }
 
     fn fail(&self, what: &str) -> ! {
@@ -225,9 +252,10 @@ impl World {
             if let Some((pool, mut open)) = self.open_all() {
                 self.check_all(&pool, &mut open);
                 self.live(&pool, &mut open);
+                self.end(open);
+            } else {
+                self.fail_machine();
             }
-            self.device.cut_power_after(0);
-            self.device = self.device.crash(&mut self.random);
             self.prove(false);
         }
         let Some((pool, mut open)) = self.open_all() else { self.fail("no power failed") };
@@ -235,6 +263,33 @@ impl World {
         self.give_all_back(&pool, open);
         drop(pool);
         self.prove(true);
+    }
+
+    /// The process is killed, or the machine fails.
+    fn end(&mut self, mut open: Vec<Open>) {
+        if self.has_failed || self.random.one_in(2) {
+            return self.fail_machine();
+        }
+        let under_way = open.iter().map(Open::blocks_under_way).collect();
+        // Who is told of a failure knows less.
+        self.killed = (!self.device.is_dark()).then_some(under_way);
+        open.iter_mut().for_each(|volume| volume.queue.kill());
+        self.lasting = self.lasting.killed();
+        self.device.cut_power_after(0);
+        drop(open);
+        self.device.go_on();
+    }
+
+    fn fail_machine(&mut self) {
+        self.device.cut_power_after(0);
+        self.device = self.device.crash(&mut self.random);
+        self.lasting = self.lasting.failed();
+        (self.has_failed, self.killed) = (true, None);
+    }
+
+    fn open_pool(&self) -> Result<LocalPool, StoreError> {
+        let lasting = Arc::new(self.lasting.clone());
+        LocalPool::open_noting(Arc::new(self.device.clone()), self.bounds, Some(lasting))
     }
 
     /// Every reference and count of the pool holds.
@@ -278,7 +333,8 @@ impl World {
     }
 
     fn open_all(&mut self) -> Option<(LocalPool, Vec<Open>)> {
-        let pool = match LocalPool::open(Arc::new(self.device.clone()), self.bounds) {
+        self.has_failed = false;
+        let pool = match self.open_pool() {
             Ok(pool) => pool,
             Err(_) if self.device.is_dark() => return None,
             Err(error) => self.fail(&format!("the pool does not open: {error}")),
@@ -310,8 +366,13 @@ impl World {
         Some((pool, open))
     }
 
-    /// After a crash, each block holds what was answered, or what it held since the last flush.
+    /// After a crash, each block holds what was answered, or what it held since the last flush; if
+    /// it was the process that ended, what was answered.
     fn check_all(&mut self, pool: &LocalPool, open: &mut [Open]) {
+        for (volume, under_way) in self.volumes.iter_mut().zip(self.killed.take().iter().flatten())
+        {
+            volume.unsure.retain(|block, _| under_way.contains(block));
+        }
         for (number, open) in open.iter_mut().enumerate() {
             let blocks: BTreeSet<u64> = {
                 let volume = &self.volumes[number];
@@ -590,9 +651,8 @@ impl World {
 
     /// Whether a volume is there after the crash that comes now.
     fn is_listed(&mut self, id: VolumeId) -> bool {
-        self.device.cut_power_after(0);
-        self.device = self.device.crash(&mut self.random);
-        let pool = LocalPool::open(Arc::new(self.device.clone()), self.bounds).unwrap();
+        self.fail_machine();
+        let pool = self.open_pool().unwrap();
         let is_there = pool.list().unwrap().iter().any(|(listed, _)| *listed == id);
         self.device.cut_power_after(0);
         is_there
@@ -697,8 +757,8 @@ impl World {
 
     /// The power failed while these were made: which of them are there after it?
     fn find_snapshots(&mut self, missing: Vec<(usize, Snapshot)>) {
-        self.device = self.device.crash(&mut self.random);
-        let pool = LocalPool::open(Arc::new(self.device.clone()), self.bounds).unwrap();
+        self.fail_machine();
+        let pool = self.open_pool().unwrap();
         for (_, snapshot) in missing {
             if pool.snapshots().iter().any(|it| it.id == snapshot.id) {
                 self.snapshots.push(snapshot);
@@ -724,8 +784,8 @@ impl World {
             if !self.device.is_dark() {
                 self.fail(&format!("{} cannot be deleted: {error}", snapshot.id));
             }
-            self.device = self.device.crash(&mut self.random);
-            let pool = LocalPool::open(Arc::new(self.device.clone()), self.bounds).unwrap();
+            self.fail_machine();
+            let pool = self.open_pool().unwrap();
             if pool.snapshots().iter().any(|it| it.id == snapshot.id) {
                 self.snapshots.insert(at, snapshot);
             }
@@ -752,8 +812,8 @@ impl World {
                 open[number].store.resized(to);
             }
             Err(_) if self.device.is_dark() => {
-                self.device = self.device.crash(&mut self.random);
-                let pool = LocalPool::open(Arc::new(self.device.clone()), self.bounds).unwrap();
+                self.fail_machine();
+                let pool = self.open_pool().unwrap();
                 if pool.list().unwrap().contains(&(id, to)) {
                     self.volumes[number].size = to;
                 }
@@ -851,8 +911,13 @@ fn histories() {
 /// whole: a crash may leave a part of a copy. The other one is whole, also after another crash.
 #[test]
 fn an_anchor_that_names_many_snapshots_outlives_two_crashes() {
-    const BOUNDS: Bounds =
-        Bounds { map_pages: 10, dirty_pages: 10, log_blocks: 100, batch_bytes: 64_000 };
+    const BOUNDS: Bounds = Bounds {
+        map_pages: 10,
+        dirty_pages: 10,
+        log_blocks: 100,
+        batch_bytes: 64_000,
+        answered_bytes: 0,
+    };
     let (id, size) = (VolumeId::from_bits(1), ByteCount(1 << 20));
     let empty = SimulatedDevice::new(CAPACITY);
     let layout = Layout { identity: 7, chunks_max: 240, nodes: 250 };

@@ -16,9 +16,12 @@
 //!   keys     how the keys of volumes are kept
 //!   check    proves all references and counts of a pool that nobody has open
 //!   inspect  shows what is in a pool
+//!   answered changes that were answered and are not in the log yet
+//!   lasting  memory that outlives the process
 //!   device   where it all is
 //! ```
 
+pub mod answered;
 pub mod bits;
 pub mod check;
 pub mod crypt;
@@ -26,6 +29,7 @@ pub mod device;
 pub mod format;
 pub mod inspect;
 pub mod keys;
+pub mod lasting;
 pub mod place;
 pub mod pool;
 pub mod simulated;

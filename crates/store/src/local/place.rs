@@ -6,6 +6,7 @@
 use super::BLOCK_BYTES;
 use super::device::{Device, FileDevice};
 use super::format::{Superblock, SuperblockError};
+use super::lasting::{Lasting, LastingFiles};
 use super::pool::{CHUNK_BYTES, Layout, LocalPool};
 use super::volume::Bounds;
 use crate::StoreError;
@@ -156,7 +157,8 @@ impl LocalPool {
         let superblock = read_superblock(&device)?;
         let size = device.size().map_err(failed("look at", &place))?;
         note.accepts(&place, &superblock, ByteCount(size))?;
-        let pool = Self::open(Arc::new(device), Bounds::default())?.with_clerk()?;
+        let lasting = lasting(path, note.identity);
+        let pool = Self::open_noting(Arc::new(device), Bounds::default(), lasting)?.with_clerk()?;
         let is_new = note.session == 0;
         note.session = superblock.session + 1;
         match note.write(path) {
@@ -167,6 +169,22 @@ impl LocalPool {
             written => written?,
         }
         Ok(pool)
+    }
+}
+
+/// Memory for the volumes of a folder that outlives the server, if it can be had.
+fn lasting(folder: &Path, pool: u128) -> Option<Arc<dyn Lasting>> {
+    match LastingFiles::in_folder(folder, pool) {
+        Ok(files) => Some(Arc::new(files)),
+        Err(error) => {
+            let folder = folder.display();
+            tracing::warn!(
+                %error, %folder,
+                "no memory outlives the server: if it is killed, writes that were not flushed are \
+                 lost"
+            );
+            None
+        }
     }
 }
 

@@ -2,13 +2,17 @@
 //! when it is asked to, in any order, and after a crash it holds what a disk may hold.
 
 use super::device::Device;
+use super::lasting::{Lasting, Region};
 use super::volume::recover::run;
 use super::{BLOCK_BYTES, table::SECTOR_BYTES};
 use crate::disk::{Disk, DiskAction, DiskDone, DiskOp};
 use evenkeel_core::random::Random;
+use rustix::fs::{MemfdFlags, memfd_create};
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 use std::os::fd::RawFd;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -80,6 +84,11 @@ impl SimulatedDevice {
         let len = contents.len;
         let after = Contents { durable, len, ..Contents::default() };
         Self { contents: Arc::new(Mutex::new(after)), capacity: self.capacity }
+    }
+
+    /// The power is back, and nothing was lost: it was the process that ended.
+    pub fn go_on(&self) {
+        self.contents().power = None;
     }
 
     /// The power fails after so many writes and flushes: from then on each fails, and has no
@@ -244,14 +253,19 @@ impl SimulatedQueue {
         self.waiting.is_empty()
     }
 
-    /// The power fails: writes that wait reach the cache in part.
-    #[must_use]
-    pub fn crash(mut self) -> SimulatedDevice {
+    /// The process ends: writes that wait are done or not.
+    pub fn kill(&mut self) {
         for op in std::mem::take(&mut self.waiting) {
             if matches!(op.action, DiskAction::Write { .. }) && self.random.one_in(2) {
                 let _ = run(&self.device, op);
             }
         }
+    }
+
+    /// The power fails: writes that wait reach the cache in part.
+    #[must_use]
+    pub fn crash(mut self) -> SimulatedDevice {
+        self.kill();
         self.device.crash(&mut self.random)
     }
 }
@@ -259,5 +273,70 @@ impl SimulatedQueue {
 impl Disk for SimulatedQueue {
     fn submit(&mut self, op: DiskOp) {
         self.waiting.push(op);
+    }
+}
+
+/// Memory for tests that outlives what is simulated.
+#[derive(Clone, Debug, Default)]
+pub struct SimulatedLasting {
+    files: Arc<Mutex<BTreeMap<u32, File>>>,
+    run: u128,
+}
+
+impl SimulatedLasting {
+    /// What it holds at this moment, after the end of the process. What the old one holds may
+    /// change.
+    ///
+    /// # Panics
+    /// If there is no memory.
+    #[must_use]
+    pub fn killed(&self) -> Self {
+        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let copies = files.iter().map(|(node, file)| {
+            let mut bytes = vec![0; file.metadata().map_or(0, |it| it.len()) as usize];
+            file.read_exact_at(&mut bytes, 0).expect("memory can be read");
+            let copy = file_in_memory().expect("there is memory");
+            copy.write_all_at(&bytes, 0).expect("there is memory");
+            (*node, copy)
+        });
+        Self { files: Arc::new(Mutex::new(copies.collect())), run: self.run }
+    }
+
+    /// What it holds after the machine has failed. Nothing of it may be used.
+    #[must_use]
+    pub fn failed(&self) -> Self {
+        self.failed_with(self)
+    }
+
+    /// The same: what the machine had at last is lost, and its disk has this.
+    #[must_use]
+    pub fn failed_with(&self, last: &Self) -> Self {
+        Self { run: last.run + 1, ..self.killed() }
+    }
+}
+
+fn file_in_memory() -> io::Result<File> {
+    Ok(File::from(memfd_create("evenkeel", MemfdFlags::CLOEXEC)?))
+}
+
+impl Lasting for SimulatedLasting {
+    fn find(&self, node: u32) -> io::Result<Option<Region>> {
+        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        files.get(&node).map(Region::found).transpose()
+    }
+
+    fn make(&self, node: u32, bytes: usize) -> io::Result<Region> {
+        let file = file_in_memory()?;
+        let region = Region::of(&file, bytes);
+        self.files.lock().unwrap_or_else(PoisonError::into_inner).insert(node, file);
+        region
+    }
+
+    fn forget(&self, node: u32) {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner).remove(&node);
+    }
+
+    fn run(&self) -> u128 {
+        self.run
     }
 }

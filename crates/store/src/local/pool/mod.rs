@@ -10,10 +10,12 @@ mod through;
 use self::desk::Desk;
 use self::open::{Ask, Closed, OpenVolume, PoolTables, answer_all};
 use self::state::State;
+use super::answered::Answered;
 use super::crypt::{Cipher, DataKey};
 use super::device::Device;
 use super::format::{Identity, Node, NodeKind, OWNERS, Superblock};
 use super::keys::Keys;
+use super::lasting::Lasting;
 use super::place::read_superblock;
 use super::table::{SECTOR_BYTES, Table};
 use super::volume::recover::{Opening, found};
@@ -88,6 +90,8 @@ impl Layout {
 struct Shared {
     device: Arc<dyn Device>,
     bounds: Bounds,
+    /// Where volumes note what they have answered.
+    lasting: Option<Arc<dyn Lasting>>,
     /// What unwraps the keys of encrypted volumes.
     keys: OnceLock<Keys>,
     /// Held while the tables are written.
@@ -161,6 +165,19 @@ impl LocalPool {
     /// # Errors
     /// When the device holds no pool, one of another format, or a damaged one, or fails.
     pub fn open(device: Arc<dyn Device>, bounds: Bounds) -> Result<Self, StoreError> {
+        Self::open_noting(device, bounds, None)
+    }
+
+    /// As [`Self::open`]; what volumes have answered is noted in memory that outlives the process,
+    /// so that nothing of it is lost when the process is killed.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_noting(
+        device: Arc<dyn Device>,
+        bounds: Bounds,
+        lasting: Option<Arc<dyn Lasting>>,
+    ) -> Result<Self, StoreError> {
         let path = device.path().to_owned();
         let failed = |doing: &str| {
             let doing = format!("{doing} {}", path.display());
@@ -192,7 +209,7 @@ impl LocalPool {
         })?;
         let (state, open, mail) = (Mutex::new(state), Mutex::default(), Mutex::default());
         let keys = OnceLock::new();
-        let shared = Arc::new(Shared { device, bounds, keys, state, open, mail });
+        let shared = Arc::new(Shared { device, bounds, lasting, keys, state, open, mail });
         let pool = Self { shared, clerk: None, desk: Arc::default(), _folder: None };
         pool.finish()?;
         Ok(pool)
@@ -283,7 +300,7 @@ impl LocalPool {
         let doing = || format!("finish the deletion of {}", VolumeId::from_bits(node.id));
         if self.state().snapshots_of(number).is_empty() {
             let mut state = self.state();
-            state.forget(number).map_err(self.io(doing()))?;
+            self.shared.forget(&mut state, number).map_err(self.io(doing()))?;
             let Some(parent) = state.all.get(&node.parent).map(|parent| parent.parent) else {
                 return Ok(());
             };
@@ -344,9 +361,13 @@ impl LocalPool {
         let (node, owned) = self.place_home(number, node)?;
         let shared = Arc::clone(&self.shared);
         let session = self.state().next_session();
+        let identity = Identity { node: number, generation: node.generation };
+        let name = VolumeId::from_bits(node.id).to_string();
+        let doing = || format!("read what {name} has answered");
+        let answered = shared.answered(identity).map_err(|e| StoreError::io(doing(), e))?;
         let volume = Volume::open(Opening {
             device: Arc::clone(&self.shared.device),
-            identity: Identity { node: number, generation: node.generation },
+            identity,
             home: node.home,
             owned,
             size: ByteCount(node.size),
@@ -354,7 +375,8 @@ impl LocalPool {
             bounds: self.shared.bounds,
             session,
             cipher,
-            name: VolumeId::from_bits(node.id).to_string(),
+            answered,
+            name,
         })?;
         self.strike_unmade(number)?;
         let mut state = self.state();
@@ -414,6 +436,21 @@ fn write_superblock(device: &dyn Device, superblock: &Superblock) -> io::Result<
 }
 
 impl Shared {
+    /// Where a volume notes what it has answered.
+    fn answered(&self, identity: Identity) -> io::Result<Option<Answered>> {
+        let new = |lasting| Answered::new(lasting, identity, self.bounds.answered_bytes);
+        self.lasting.clone().map(new).transpose()
+    }
+
+    /// Takes a node out of all tables.
+    fn forget(&self, state: &mut State, node: u32) -> io::Result<()> {
+        state.forget(node)?;
+        if let Some(lasting) = &self.lasting {
+            lasting.forget(node);
+        }
+        Ok(())
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

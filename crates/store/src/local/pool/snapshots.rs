@@ -271,7 +271,7 @@ impl LocalPool {
             // Its chunks may be somebody else's already, if this was begun before a crash: it is
             // not opened any more.
             let mut state = self.state();
-            let cleared = state.forget(volume);
+            let cleared = self.shared.forget(&mut state, volume);
             cleared.map_err(self.io(format!("clear what is left of node {volume}")))?;
             // The snapshot that it was made of may have waited for it.
             let Some(parent) = state.all.get(&node.parent) else { return Ok(()) };

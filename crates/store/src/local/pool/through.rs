@@ -119,8 +119,13 @@ mod tests {
     use std::sync::mpsc::TryRecvError;
 
     const SIZE: ByteCount = ByteCount(1 << 20);
-    const BOUNDS: Bounds =
-        Bounds { map_pages: 10, dirty_pages: 10, log_blocks: 100, batch_bytes: 64_000 };
+    const BOUNDS: Bounds = Bounds {
+        map_pages: 10,
+        dirty_pages: 10,
+        log_blocks: 100,
+        batch_bytes: 64_000,
+        answered_bytes: 0,
+    };
 
     fn pool(device: &SimulatedDevice) -> LocalPool {
         LocalPool::open(Arc::new(device.clone()), BOUNDS).unwrap()

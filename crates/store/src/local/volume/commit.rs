@@ -6,6 +6,7 @@ use super::reclaim::Reclaim;
 use super::{Closing, Purpose, Volume};
 use crate::buffer::Buffer;
 use crate::disk::Disk;
+use crate::local::answered::{Answered, Place, TABLE_MAX};
 use crate::local::format::{LOG_HEADER_BYTES, LogHead, Record};
 use crate::local::space::{Lacking, Run};
 use crate::local::{BLOCK_BYTES, CHUNK_BLOCKS};
@@ -13,7 +14,7 @@ use evenkeel_core::request::Failure;
 use std::collections::VecDeque;
 
 /// The most log blocks of one commit: what is behind them goes with the next.
-const COMMIT_BLOCKS_MAX: usize = 64;
+const COMMIT_BLOCKS_MAX: usize = TABLE_MAX;
 
 /// A batch of so many bytes always fits a commit: no log block stays half empty.
 pub(super) const COMMIT_BYTES: usize = COMMIT_BLOCKS_MAX / 2 * (BLOCK_BYTES - LOG_HEADER_BYTES);
@@ -23,6 +24,8 @@ pub(super) const COMMIT_BYTES: usize = COMMIT_BLOCKS_MAX / 2 * (BLOCK_BYTES - LO
 pub(in crate::local) struct Batch {
     records: VecDeque<Record>,
     bytes: usize,
+    /// Records that were taken.
+    taken: u64,
     /// Blocks that the changes have replaced: free when they are durable.
     pub retired: Vec<Run>,
     /// Blocks that were made holes.
@@ -36,6 +39,11 @@ impl Batch {
     pub fn push(&mut self, record: Record) {
         self.bytes += record.bytes();
         self.records.push_back(record);
+    }
+
+    /// The number of the record that was added last, counted from 1.
+    fn last(&self) -> u64 {
+        self.taken + self.records.len() as u64
     }
 
     pub fn is_empty(&self) -> bool {
@@ -56,6 +64,7 @@ impl Batch {
             self.bytes -= record.bytes();
             record.encode(&mut bytes);
             self.records.pop_front();
+            self.taken += 1;
         }
         bytes
     }
@@ -238,7 +247,8 @@ impl Volume {
 
     /// Writes the records of a write beside its data, if a flush is expected soon and the log has
     /// room: then nothing but the flush is left to wait for.
-    pub(super) fn log_beside(&mut self, records: &[Record], disk: &mut dyn Disk) -> bool {
+    /// The number of their log block.
+    pub(super) fn log_beside(&mut self, records: &[Record], disk: &mut dyn Disk) -> Option<u64> {
         let bytes: usize = records.iter().map(Record::bytes).sum();
         let fits = bytes <= BLOCK_BYTES - LOG_HEADER_BYTES
             && (!self.log.spares.is_empty() || self.log.left() > COMMIT_BLOCKS_MAX as u32);
@@ -247,14 +257,31 @@ impl Volume {
             && !self.commit.wants_flush
             && !self.checkpoint.is_preparing()
             && !self.has_failed;
-        if may {
-            let mut encoded = Vec::new();
-            records.iter().for_each(|record| record.encode(&mut encoded));
-            let block = self.next_log_block(&encoded);
-            self.write_log(vec![block], disk);
-            self.commit.unapplied += 1;
+        if !may {
+            return None;
         }
-        may
+        let mut encoded = Vec::new();
+        records.iter().for_each(|record| record.encode(&mut encoded));
+        let sequence = self.log.sequence;
+        let block = self.next_log_block(&encoded);
+        self.write_log(vec![block], disk);
+        self.commit.unapplied += 1;
+        Some(sequence)
+    }
+
+    /// Adds a change to the batch, and notes it for the case that the process is killed before it
+    /// is in the log.
+    pub(super) fn add_to_batch(&mut self, records: Vec<Record>) {
+        if let Some(answered) = &mut self.answered {
+            answered.note(Place::Batch(self.batch.last() + records.len() as u64), &records);
+        }
+        records.into_iter().for_each(|record| self.batch.push(record));
+    }
+
+    /// Changes that could not be noted until now: whoever has made one is answered when it is
+    /// durable.
+    pub(super) fn unnoted(&self) -> u64 {
+        self.answered.as_ref().map_or(0, Answered::missed)
     }
 
     /// A write whose records are in the log is in the map now; what it replaced is free when that
@@ -433,8 +460,7 @@ impl Volume {
     /// Writes the log block that says that everything is durable.
     pub(super) fn confirm(&mut self, disk: &mut dyn Disk) {
         if self.has_failed || self.log.is_confirmed || !self.has_log_room(disk) {
-            self.closing = Closing::Closed;
-            return;
+            return self.closed();
         }
         self.closing = Closing::Confirming;
         let (at, block) = self.next_log_block(&[]);
@@ -444,15 +470,23 @@ impl Volume {
     }
 
     pub(super) fn confirmed(&mut self, result: Result<(), Failure>) {
-        self.closing = Closing::Closed;
         // A failure is none of anybody's: the next opening verifies what was written last.
         self.log.is_confirmed = result.is_ok();
+        self.closed();
+    }
+
+    fn closed(&mut self) {
+        self.closing = Closing::Closed;
+        if self.log.is_confirmed && !self.has_failed {
+            self.answered.take().into_iter().for_each(Answered::end);
+        }
     }
 
     /// Writes what the batch holds to the log, as far as one commit takes it.
     pub(super) fn seal(&mut self, disk: &mut dyn Disk) {
         self.commit.is_wanted = false;
         let mut blocks: Vec<(u32, Vec<u8>)> = Vec::new();
+        let mut sealed = Vec::new();
         // A checkpoint waits for the next chunk: the present one is filled up.
         let chunk = self.log.next / CHUNK_BLOCKS;
         while self.batch.is_empty()
@@ -464,8 +498,10 @@ impl Volume {
         }
         while !self.batch.is_empty() && blocks.len() < COMMIT_BLOCKS_MAX {
             let records = self.batch.take_block();
+            sealed.push((self.log.sequence, self.batch.taken));
             blocks.push(self.next_log_block(&records));
         }
+        self.note_sealed(&sealed);
         if self.batch.is_empty() {
             self.commit.must_seal = false;
             self.commit.waiters.append(&mut self.commit.next_waiters);
@@ -475,6 +511,19 @@ impl Volume {
         self.commit.wants_flush = true;
         self.write_log(blocks, disk);
         self.flush_log(disk);
+    }
+
+    /// Notes which blocks of the log are going to have the changes of the batch.
+    fn note_sealed(&mut self, blocks: &[(u64, u64)]) {
+        let Some(answered) = &mut self.answered else { return };
+        // What was written before is on the device: no commit begins earlier. If it could not be
+        // written, this is the last one.
+        if !blocks.is_empty() {
+            answered.sealed(blocks);
+            if self.batch.is_empty() {
+                answered.turn();
+            }
+        }
     }
 
     /// A log block with these records; the log has gone on behind it already.

@@ -22,6 +22,7 @@ use self::checkpoint::Checkpoint;
 use self::commit::{Batch, Commit, Log, SPARES};
 use self::reclaim::Reclaim;
 use self::request::Request;
+use super::answered::Answered;
 use super::crypt::Cipher;
 use super::device::Device;
 use super::format::{Anchor, Identity, SnapshotRoot};
@@ -49,11 +50,21 @@ pub struct Bounds {
     pub log_blocks: u32,
     /// Bytes of records that are committed although nobody asked for it.
     pub batch_bytes: usize,
+    /// Bytes of changes that are noted for the case that the process is killed. So many of a batch
+    /// are in there at most, and of the commit before it: what has no room is answered when it is
+    /// durable.
+    pub answered_bytes: usize,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { map_pages: 16_384, dirty_pages: 2_048, log_blocks: 2_048, batch_bytes: 64 << 10 }
+        Self {
+            map_pages: 16_384,
+            dirty_pages: 2_048,
+            log_blocks: 2_048,
+            batch_bytes: 64 << 10,
+            answered_bytes: 512 << 10,
+        }
     }
 }
 
@@ -258,6 +269,8 @@ pub struct Volume {
     checkpoint: Checkpoint,
     data_blocks: u64,
     cipher: Option<Cipher>,
+    /// Where changes are noted that are not in the log yet.
+    answered: Option<Answered>,
     requests: Vec<Option<Request>>,
     /// Writes that have taken blocks and are not in the map yet.
     writing: usize,
@@ -323,6 +336,7 @@ impl Volume {
             checkpoint: Checkpoint::new(anchor.checkpoint),
             data_blocks: anchor.data_blocks,
             cipher: None,
+            answered: None,
             requests: Vec::new(),
             writing: 0,
             free_requests: Vec::new(),

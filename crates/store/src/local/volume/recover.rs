@@ -4,9 +4,11 @@ use super::request::Refused;
 use super::{Bounds, Next, Note, Tables, Volume, Wanted, Which};
 use crate::buffer::Buffer;
 use crate::disk::{Disk, DiskAction, DiskDone, DiskOp};
+use crate::local::answered::{Answered, Damaged};
 use crate::local::crypt::Cipher;
 use crate::local::device::Device;
 use crate::local::format::{Anchor, Identity, LOG_HEADER_BYTES, LogHead, Record, SnapshotRoot};
+use crate::local::lasting::FOLDER;
 use crate::local::space::Run;
 use crate::local::tree::{FANOUT, Tree, height_for, page_from};
 use crate::local::{BLOCK_BYTES, CHUNK_BLOCKS, Pointer, checksum};
@@ -38,6 +40,9 @@ pub struct Opening {
     pub session: u64,
     /// What encrypts its data, if it is encrypted.
     pub cipher: Option<Cipher>,
+    /// Where changes are kept that are not in the log yet; without it they are lost when the
+    /// process is killed.
+    pub answered: Option<Answered>,
     /// What the volume is, for errors.
     pub name: String,
 }
@@ -70,6 +75,24 @@ pub(in crate::local) struct Tail {
     is_closed: bool,
     pub durable: u64,
     blocks: u32,
+}
+
+impl Tail {
+    /// A log block of changes that the log lacks, as it would follow.
+    fn block_of(&self, left: Vec<Record>, identity: Identity) -> Option<LogBlock> {
+        let Self { sequence, durable, next, session, .. } = *self;
+        let head = LogHead { identity, sequence, durable, next, used: 0, session };
+        (!left.is_empty()).then_some(LogBlock { head, records: left })
+    }
+}
+
+/// Changes that were answered cannot be read. They are none that a flush covers.
+fn not_noted(damaged: Damaged, identity: Identity) -> String {
+    format!(
+        "what was answered and not flushed when the server was killed (file {FOLDER}/{} of the \
+         data folder, {damaged}; without the file the volume opens as it was at its last commit)",
+        identity.node
+    )
 }
 
 /// Writes the anchor of a volume that has nothing yet but what a snapshot has, durably.
@@ -132,8 +155,8 @@ impl Volume {
     /// [`StoreError::Rotten`] if neither copy of its anchor, or not all of its log, is as it was
     /// written; [`StoreError::Io`] if the device fails.
     pub fn open(opening: Opening) -> Result<Self, StoreError> {
-        let Opening { device, identity, home, owned, size, tables, bounds, session, cipher, name } =
-            opening;
+        let Opening { device, identity, home, owned, size, tables, bounds, .. } = opening;
+        let Opening { session, cipher, answered, name, .. } = opening;
         let failed = |doing: &str| {
             let doing = format!("{doing} of {name} in {}", device.path().display());
             move |error: io::Error| StoreError::io(doing, error)
@@ -145,9 +168,14 @@ impl Volume {
         device.read(offset(home * CHUNK_BLOCKS), &mut copies).map_err(failed("read the anchor"))?;
         let anchor = Anchor::newest(&copies, identity).ok_or_else(|| rotten("the anchor"))?;
         mend_anchor(device.as_ref(), home, &copies, &anchor).map_err(failed("mend the anchor"))?;
-        let (blocks, tail) = read_log(device.as_ref(), &anchor)
+        let (mut blocks, tail) = read_log(device.as_ref(), &anchor)
             .map_err(failed("read the log"))?
             .ok_or_else(|| rotten("the log"))?;
+        let left = answered.as_ref().map(|answered| answered.left(tail.sequence, tail.session));
+        let left = left.transpose().map_err(|damaged| rotten(&not_noted(damaged, identity)))?;
+        let left = left.unwrap_or_default();
+        let is_closed = tail.is_closed && left.is_empty();
+        blocks.extend(tail.block_of(left, identity));
         let place = (home, owned);
         let mut volume = Self::new(Arc::clone(&device), &anchor, place, size, tables, bounds);
         volume.cipher = cipher;
@@ -165,13 +193,14 @@ impl Volume {
         volume.log.blocks = tail.blocks;
         volume.log.sequence = tail.sequence;
         volume.log.durable = tail.sequence - 1;
-        if tail.is_closed && !has_snapshots {
+        if is_closed && !has_snapshots {
             // The block that says so was not flushed itself: a later one must not confirm it.
             volume.log.durable = tail.durable;
             for run in retired {
                 volume.space.release(run);
             }
             volume.log.is_confirmed = true;
+            volume.note_from_now_on(answered);
             return Ok(volume);
         }
         volume.batch.retired = retired;
@@ -179,7 +208,16 @@ impl Volume {
         if has_snapshots {
             blocks.iter().flat_map(LogBlock::runs).for_each(|run| volume.space.release(run));
         }
+        volume.note_from_now_on(answered);
         Ok(volume)
+    }
+
+    /// What was left over is durable: what is answered from now on is noted.
+    fn note_from_now_on(&mut self, answered: Option<Answered>) {
+        self.answered = answered;
+        if let Some(answered) = &mut self.answered {
+            answered.start(self.session);
+        }
     }
 
     /// Does again what the log says. What it says of snapshots, too: each is the state at its place

@@ -3,6 +3,7 @@
 use super::{Next, OVERWRITE_BLOCKS, Purpose, Volume, Wanted, Which};
 use crate::buffer::Buffer;
 use crate::disk::Disk;
+use crate::local::answered::Place;
 use crate::local::crypt::Cipher;
 use crate::local::format::{RECORD_BLOCKS_MAX, Record};
 use crate::local::space::{Lacking, Run};
@@ -43,8 +44,10 @@ pub(super) struct Request {
     parts_left: usize,
     failure: Option<Failure>,
     tries: u32,
-    /// Its records were written to the log beside its data.
-    is_logged: bool,
+    /// The log block to which its records were written beside its data.
+    logged: Option<u64>,
+    /// It is answered when it is durable, although it need not be: it could not be noted.
+    must_wait: bool,
     extents: Vec<Extent>,
 }
 
@@ -60,7 +63,8 @@ impl Request {
             parts_left: 0,
             failure: None,
             tries: 0,
-            is_logged: false,
+            logged: None,
+            must_wait: false,
             extents: Vec::new(),
         }
     }
@@ -82,6 +86,11 @@ impl Request {
             Flush => true,
             Operation::Read | Operation::BlockStatus | Operation::Cache => false,
         }
+    }
+
+    /// What comes when it is done.
+    fn done(&self) -> Step {
+        if self.wants_durable() || self.must_wait { Step::Durable } else { Step::Ended }
     }
 }
 
@@ -130,7 +139,7 @@ impl Volume {
         let Some(request) = &mut self.requests[number] else { return };
         let is_write = matches!(request.submission.operation, Operation::Write { .. });
         self.writing -= usize::from(request.is_writing());
-        if std::mem::take(&mut request.is_logged) {
+        if request.logged.take().is_some() {
             let (offset, count) = (request.submission.offset, request.pointers.len() as u64);
             let runs = std::mem::take(&mut request.runs);
             self.correct_log(offset / BLOCK_BYTES as u64, count, runs);
@@ -154,9 +163,9 @@ impl Volume {
         for run in self::runs(&pointers) {
             let sums = &pointers[(at - first) as usize..][..run.count as usize];
             if run.block == 0 {
-                self.batch.push(Record::Unmap { first: at, count: run.count });
+                self.add_to_batch(vec![Record::Unmap { first: at, count: run.count }]);
             } else {
-                records(at, &[run], sums).into_iter().for_each(|record| self.batch.push(record));
+                self.add_to_batch(records(at, &[run], sums));
             }
             at += u64::from(run.count);
         }
@@ -267,7 +276,7 @@ impl Volume {
         let is_eager = self.commit.note_write() || request.wants_durable();
         if is_eager && self.is_in_memory(first, count) {
             let records = records(first, &request.runs, &request.pointers);
-            request.is_logged = self.log_beside(&records, disk);
+            request.logged = self.log_beside(&records, disk);
         }
         if let [run] = request.runs[..] {
             let payload = request.sealed.take().or_else(|| request.submission.buffer.take());
@@ -421,19 +430,24 @@ impl Volume {
         let replaced = self.change_map(first, &request.runs, &request.pointers)?;
         self.writing -= 1;
         let runs = std::mem::take(&mut request.runs);
-        let is_logged = std::mem::take(&mut request.is_logged);
-        if is_logged && !is_overtaken {
+        let unnoted = self.unnoted();
+        let logged = request.logged.take();
+        if let Some(sequence) = logged.filter(|_| !is_overtaken) {
+            if let Some(answered) = &mut self.answered {
+                answered.note(Place::Log(sequence), &records(first, &runs, &request.pointers));
+            }
             self.applied_beside(replaced, disk);
         } else {
             // If it is in the log already, another write of these blocks is behind it there, and
             // before it in the map: it is logged once more.
             self.batch.retired.extend(replaced);
-            records(first, &runs, &request.pointers).into_iter().for_each(|it| self.batch.push(it));
-            if is_logged {
+            self.add_to_batch(records(first, &runs, &request.pointers));
+            if logged.is_some() {
                 self.applied_beside(Vec::new(), disk);
             }
         }
-        Ok(if request.wants_durable() { Step::Durable } else { Step::Ended })
+        request.must_wait = self.unnoted() > unnoted;
+        Ok(request.done())
     }
 
     /// Whether the map names this block of the pool for a block of the volume.
@@ -507,10 +521,12 @@ impl Volume {
         while request.blocks_done < count {
             let at = first + u64::from(request.blocks_done);
             let part = u64::from(count - request.blocks_done).min(FANOUT - at % FANOUT);
+            let unnoted = self.unnoted();
             self.unmap(at, part as u32)?;
+            request.must_wait |= self.unnoted() > unnoted;
             request.blocks_done += part as u32;
         }
-        Ok(if request.wants_durable() { Step::Durable } else { Step::Ended })
+        Ok(request.done())
     }
 
     /// Makes blocks of one leaf holes.
@@ -532,7 +548,7 @@ impl Volume {
         self.batch.cleared += u64::from(count);
         // What is replayed is in the log already.
         if !self.is_replaying {
-            self.batch.push(Record::Unmap { first, count });
+            self.add_to_batch(vec![Record::Unmap { first, count }]);
         }
         Ok(())
     }
