@@ -93,6 +93,47 @@ fn a_snapshot_of_a_volume_in_use_holds_what_was_acknowledged() {
     assert!(server.list("snapshot ls").is_empty());
 }
 
+/// Two volumes are written in turn, each number to the second one when the first has answered: a
+/// set of snapshots has a number of the second one only with that of the first.
+#[test]
+fn the_volumes_of_a_host_are_snapshotted_at_one_moment() {
+    let server = Server::start("--store local");
+    let volumes = [server.attached(FAST), server.attached(FAST)];
+    let left_out = server.attached(FAST);
+    let host = server.list("host ls")[0]["host_id"].as_str().expect("an id").to_owned();
+    let (answered, ends) = ([AtomicU64::new(0), AtomicU64::new(0)], AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let mut writers = [0, 1].map(|at| {
+            let client = Client::open(server.nbd, &volumes[at]).expect("an export");
+            Writer { client, answered: &answered[at] }
+        });
+        let ends = &ends;
+        scope.spawn(move || {
+            while !ends.load(Ordering::SeqCst) {
+                writers.iter_mut().for_each(|writer| writer.write().expect("room"));
+            }
+        });
+        for _ in 0..3 {
+            let before = answered[1].load(Ordering::SeqCst);
+            let create = format!("snapshot create --host {host} --exclude {left_out} --wait");
+            let made = server.list(&create);
+            assert_eq!(made.len(), 2, "{made:?}");
+            let last = [0, 1].map(|at| {
+                let is_of = |it: &&Value| it["volume_id"] == volumes[at].as_str();
+                let snapshot = made.iter().find(is_of).expect("one of each volume");
+                let snapshot = snapshot["snapshot_id"].as_str().expect("an id");
+                let clone = server.attached(&format!("--type gp3 --snapshot {snapshot}"));
+                let last = last_number(&server, &clone);
+                server.evenkeel(&format!("volume detach {clone} --wait")).ok();
+                last
+            });
+            assert!(last[1] >= before, "{last:?}, and {before} was answered before");
+            assert!(last[0] == last[1] || last[0] == last[1] + 1, "not one moment: {last:?}");
+        }
+        ends.store(true, Ordering::SeqCst);
+    });
+}
+
 #[test]
 fn each_step_survives_a_restart() {
     let mut server = Server::start("--store local");

@@ -27,7 +27,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// All snapshots of an answer to DescribeSnapshots.
+    /// All snapshots of an answer to DescribeSnapshots or CreateSnapshots.
     pub fn set(answer: &Element) -> Vec<Self> {
         answer.items("snapshotSet").iter().map(Self::read).collect()
     }
@@ -39,7 +39,8 @@ impl Snapshot {
             snapshot_id: text(item, "snapshotId"),
             volume_id: text(item, "volumeId"),
             size_gib: number(item, "volumeSize").unwrap_or_default(),
-            state: text(item, "status"),
+            // CreateSnapshots names it otherwise.
+            state: item.child_text("status").map_or_else(|| text(item, "state"), str::to_owned),
             progress: text(item, "progress"),
             description: text(item, "description"),
             start_time: text(item, "startTime"),

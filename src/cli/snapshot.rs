@@ -1,8 +1,8 @@
 //! The flags of `evenkeel snapshot`.
 
-use super::{Connection, Output, Wait, snapshot_id, tag, volume_id};
+use super::{Connection, Output, Wait, instance_id, snapshot_id, tag, volume_id};
 use clap::{Args, Subcommand};
-use evenkeel_core::ids::{SnapshotId, VolumeId};
+use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 
 #[derive(Args, Debug)]
 pub struct SnapshotArgs {
@@ -69,8 +69,20 @@ pub enum SnapshotVerb {
 #[derive(Args, Debug)]
 pub struct SnapshotCreate {
     /// The volume's id.
-    #[arg(value_name = "VOLUME", value_parser = volume_id)]
-    pub volume: VolumeId,
+    #[arg(value_name = "VOLUME", value_parser = volume_id, required_unless_present = "host")]
+    pub volume: Option<VolumeId>,
+
+    /// All volumes that this host has attached, at one moment, instead of one volume.
+    #[arg(long, value_name = "HOST", value_parser = instance_id, conflicts_with = "volume")]
+    pub host: Option<InstanceId>,
+
+    /// A volume of the host that is left out; may be repeated.
+    #[arg(long, value_name = "VOLUME", value_parser = volume_id, requires = "host")]
+    pub exclude: Vec<VolumeId>,
+
+    /// Give each snapshot the tags of its volume, too.
+    #[arg(long, requires = "host")]
+    pub copy_tags: bool,
 
     /// What the snapshot is for; at most 255 characters.
     #[arg(long, value_name = "TEXT")]

@@ -18,8 +18,8 @@ pub fn run(arguments: &cli::SnapshotArgs) -> Result<(), Failure> {
     let format = arguments.output.format;
     match &arguments.verb {
         SnapshotVerb::Create(create) => {
-            let snapshot = self::create(&client()?, create)?;
-            message::print(&message::listing(&[snapshot], format, ""))
+            let snapshots = self::create(&client()?, create)?;
+            message::print(&message::listing(&snapshots, format, ""))
         }
         SnapshotVerb::Ls => {
             let snapshots = Snapshot::set(&client()?.call("DescribeSnapshots", &[])?);
@@ -57,20 +57,40 @@ fn get(client: &Client, id: &str) -> Result<Snapshot, Failure> {
     })
 }
 
-fn create(client: &Client, create: &SnapshotCreate) -> Result<Snapshot, Failure> {
-    let volume = create.volume.to_string();
-    let mut parameters = vec![("VolumeId", volume.as_str())];
-    parameters.extend(create.description.as_deref().map(|text| ("Description", text)));
+fn create(client: &Client, create: &SnapshotCreate) -> Result<Vec<Snapshot>, Failure> {
+    let mut parameters: Vec<(String, String)> = Vec::new();
+    let mut add = |name: &str, value: String| parameters.push((name.to_owned(), value));
+    if let Some(host) = &create.host {
+        add("InstanceSpecification.InstanceId", host.to_string());
+        for (volume, at) in create.exclude.iter().zip(1..) {
+            add(&format!("InstanceSpecification.ExcludeDataVolumeId.{at}"), volume.to_string());
+        }
+        if create.copy_tags {
+            add("CopyTagsFromSource", "volume".to_owned());
+        }
+    }
+    create.volume.iter().for_each(|volume| add("VolumeId", volume.to_string()));
+    create.description.iter().for_each(|text| add("Description", text.clone()));
     let tags = tag_parameters("TagSpecification.1.Tag", &create.tags);
     if !tags.is_empty() {
-        parameters.push(("TagSpecification.1.ResourceType", "snapshot"));
-        parameters.extend(tags.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        add("TagSpecification.1.ResourceType", "snapshot".to_owned());
+        parameters.extend(tags);
     }
-    let snapshot = Snapshot::read(&client.call("CreateSnapshot", &parameters)?);
+    let parameters: Vec<(&str, &str)> =
+        parameters.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let snapshots = match create.host {
+        Some(_) => Snapshot::set(&client.call("CreateSnapshots", &parameters)?),
+        None => vec![Snapshot::read(&client.call("CreateSnapshot", &parameters)?)],
+    };
     if !create.wait.wait {
-        return Ok(snapshot);
+        return Ok(snapshots);
     }
-    let id = &snapshot.snapshot_id;
+    let completed = |snapshot: Snapshot| self::completed(client, &snapshot.snapshot_id, create);
+    snapshots.into_iter().map(completed).collect()
+}
+
+/// Waits until a snapshot is completed.
+fn completed(client: &Client, id: &str, create: &SnapshotCreate) -> Result<Snapshot, Failure> {
     client.wait(&format!("{id} to be completed"), create.wait.timeout, |client| {
         let snapshot = get(client, id)?;
         match snapshot.state.as_str() {

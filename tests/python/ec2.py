@@ -280,6 +280,25 @@ def snapshots(ec2):
     refused("DryRunOperation", ec2.create_snapshot, status=412, DryRun=True,
             VolumeId=clone["VolumeId"])
 
+    # All volumes of an instance, at one moment.
+    instance = ec2.describe_instances()["Reservations"][0]["Instances"][0]["InstanceId"]
+    attached = [create(ec2, 10, "gp3") for _ in range(3)]
+    for volume, letter in zip(attached, "xyz"):
+        ec2.attach_volume(VolumeId=volume, InstanceId=instance, Device=f"/dev/sd{letter}")
+    ec2.create_tags(Resources=attached[:1], Tags=[{"Key": "Name", "Value": "data"}])
+    made = ec2.create_snapshots(
+        InstanceSpecification={"InstanceId": instance, "ExcludeBootVolume": True,
+                               "ExcludeDataVolumeIds": attached[2:]},
+        Description="all", CopyTagsFromSource="volume")["Snapshots"]
+    expect({each["VolumeId"] for each in made}, set(attached[:2]))
+    expect({each["State"] for each in made}, {"pending"})
+    expect([each["Tags"] for each in made if each["VolumeId"] == attached[0]],
+           [[{"Key": "Name", "Value": "data"}]])
+    ids_made = [each["SnapshotId"] for each in made]
+    ec2.get_waiter("snapshot_completed").wait(SnapshotIds=ids_made)
+    refused("InvalidParameterValue", ec2.create_snapshots, InstanceSpecification={
+        "InstanceId": instance, "ExcludeDataVolumeIds": [clone["VolumeId"]]})
+
 
 def twice(_):
     """Calls that say the same in the same second have the same signature, of which one is good."""

@@ -109,6 +109,7 @@ fn every_action_refuses_parameters_it_does_not_know() {
             }
             "AdoptVolume" => vec![("VolumeId", &id), ("VolumeType", "gp3")],
             "CreateSnapshot" => vec![("VolumeId", &id)],
+            "CreateSnapshots" => vec![("InstanceSpecification.InstanceId", &instance)],
             "DeleteSnapshot" | "DeleteUnownedSnapshot" => vec![("SnapshotId", SNAPSHOT)],
             "CreateTags" | "DeleteTags" => {
                 vec![("ResourceId.1", &id), ("Tag.1.Key", "k"), ("Tag.1.Value", "v")]
@@ -168,6 +169,7 @@ fn every_action_understands_a_dry_run() {
             "AdoptVolume" => vec![("VolumeId", UNOWNED), ("VolumeType", "gp3")],
             "DeleteUnownedVolume" => vec![("VolumeId", UNOWNED)],
             "CreateSnapshot" => vec![("VolumeId", &id)],
+            "CreateSnapshots" => vec![("InstanceSpecification.InstanceId", &local)],
             "DeleteSnapshot" => vec![("SnapshotId", known)],
             "DeleteUnownedSnapshot" => vec![("SnapshotId", SNAPSHOT)],
             "SetVolumeCredits" => vec![("VolumeId", &gp2), ("Operations", "5")],

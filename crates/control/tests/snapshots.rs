@@ -117,6 +117,116 @@ fn the_reply_is_golden() {
     }));
 }
 
+/// A host, and volumes that are attached to it under these device names.
+fn attached(client: &Client, devices: &[&str]) -> (String, Vec<String>) {
+    let params = [("InstanceType", "m5.large"), ("Address", "10.0.0.7")];
+    let host = client.call("RegisterHost", &params).unwrap();
+    let host = text(host.child("instance").unwrap(), "instanceId").to_owned();
+    let attach = |device: &&str| {
+        let volume = volume(client);
+        let params = [("VolumeId", &*volume), ("InstanceId", &*host), ("Device", *device)];
+        client.call("AttachVolume", &params).unwrap();
+        volume
+    };
+    let volumes = devices.iter().map(attach).collect();
+    (host, volumes)
+}
+
+#[test]
+fn the_volumes_of_a_host_are_snapshotted_together() {
+    let fixture = fixture();
+    let client = &fixture.client;
+    let (host, volumes) = attached(client, &["/dev/sda1", "/dev/sdf", "/dev/sdg"]);
+    let tag = [("ResourceId.1", &*volumes[2]), ("Tag.1.Key", "Name"), ("Tag.1.Value", "log")];
+    client.call("CreateTags", &tag).unwrap();
+    let params = [
+        ("InstanceSpecification.InstanceId", host.as_str()),
+        ("InstanceSpecification.ExcludeBootVolume", "true"),
+        ("Description", "before the upgrade"),
+        ("CopyTagsFromSource", "volume"),
+        ("TagSpecification.1.ResourceType", "snapshot"),
+        ("TagSpecification.1.Tag.1.Key", "set"),
+        ("TagSpecification.1.Tag.1.Value", "1"),
+    ];
+    let dry = client.call("CreateSnapshots", &[&params[..], &[("DryRun", "true")]].concat());
+    assert_eq!(dry.unwrap_err().code, "DryRunOperation");
+    let made = client.call("CreateSnapshots", &params).unwrap();
+    let set = made.items("snapshotSet");
+    let mut of: Vec<&str> = set.iter().map(|item| text(item, "volumeId")).collect();
+    of.sort_unstable();
+    let mut expected = vec![volumes[1].as_str(), volumes[2].as_str()];
+    expected.sort_unstable();
+    assert_eq!(of, expected);
+    for item in set {
+        assert_eq!((text(item, "state"), text(item, "volumeSize")), ("pending", "10"));
+        assert_eq!(text(item, "description"), "before the upgrade");
+        let tags = item.items("tagSet").len();
+        assert_eq!(tags, if text(item, "volumeId") == volumes[2] { 2 } else { 1 });
+    }
+    fixture.become_so(&["completed", "completed"]);
+    // One call of the data plane, for all of them at one moment.
+    let sets = fixture.agent().with(|state| {
+        let is_set =
+            |command: &&Command| matches!(command, Command::SnapshotSet(set) if set.len() == 2);
+        let is_single = |command: &&Command| matches!(command, Command::Snapshot(..));
+        (state.log.iter().filter(is_set).count(), state.log.iter().filter(is_single).count())
+    });
+    assert_eq!(sets, (1, 0));
+    let without = [
+        ("InstanceSpecification.InstanceId", host.as_str()),
+        ("InstanceSpecification.ExcludeDataVolumeId.1", volumes[1].as_str()),
+    ];
+    let made = client.call("CreateSnapshots", &without).unwrap();
+    assert_eq!(made.items("snapshotSet").len(), 2);
+}
+
+#[test]
+fn a_set_is_made_as_a_whole_or_not_at_all() {
+    let fixture = fixture();
+    let client = &fixture.client;
+    let (host, volumes) = attached(client, &["/dev/sda1", "/dev/sdf"]);
+    let other = volume(client);
+    let call = |params: &[(&str, &str)]| {
+        let host = [("InstanceSpecification.InstanceId", host.as_str())];
+        client.call("CreateSnapshots", &[&host, params].concat()).unwrap_err()
+    };
+    let exclude = |volume| call(&[("InstanceSpecification.ExcludeDataVolumeId.1", volume)]);
+    let value = |message: &str| refused(400, "InvalidParameterValue", message);
+    assert_eq!(
+        exclude(&other),
+        value(&format!("{other} is in ExcludeDataVolumeId and not attached to {host}"))
+    );
+    assert_eq!(
+        exclude(&volumes[0]),
+        value(&format!(
+            "{} is the boot volume of {host} (/dev/sda1); leave it out with ExcludeBootVolume",
+            volumes[0]
+        ))
+    );
+    let both = [
+        ("InstanceSpecification.ExcludeBootVolume", "true"),
+        ("InstanceSpecification.ExcludeDataVolumeId.1", volumes[1].as_str()),
+    ];
+    assert_eq!(call(&both), value(&format!("All 2 volumes of {host} are left out")));
+    let source = call(&[("CopyTagsFromSource", "instance")]);
+    assert_eq!(source, value("Invalid value 'instance' for CopyTagsFromSource. Must be volume"));
+    let missing = client.call("CreateSnapshots", &[]).unwrap_err();
+    assert_eq!(missing.code, "MissingParameter");
+    let unknown = [("InstanceSpecification.InstanceId", "i-0123456789abcdef0")];
+    let unknown = client.call("CreateSnapshots", &unknown).unwrap_err();
+    assert_eq!(unknown.code, "InvalidInstanceID.NotFound");
+    // The data plane makes none: none is left.
+    fixture.agent().with(|state| state.fail_next = Some(FailedKind::Internal));
+    assert_eq!(call(&[]).status, 500);
+    assert!(fixture.states().is_empty());
+    // It does not answer: each is there or in error, as the store says.
+    fixture.agent().with(|state| state.fail_next = Some(FailedKind::Unanswered));
+    let host = [("InstanceSpecification.InstanceId", host.as_str())];
+    let made = client.call("CreateSnapshots", &host).unwrap();
+    assert_eq!(made.items("snapshotSet").len(), 2);
+    fixture.become_so(&["error", "error"]);
+}
+
 #[test]
 fn a_volume_of_a_snapshot_is_as_large_unless_more_is_asked_and_its_token_lasts() {
     let fixture = fixture();
@@ -206,7 +316,7 @@ fn errors_have_ec2_s_codes_and_texts() {
     let long = "x".repeat(256);
     let long = [("VolumeId", of.as_str()), ("Description", &long)];
     assert_eq!(code("CreateSnapshot", &long), "InvalidParameterValue");
-    assert_eq!(code("CreateSnapshots", &[]), "InvalidAction");
+    assert_eq!(code("CopySnapshot", &[]), "InvalidAction");
     let filter = [("Filter.1.Name", "color"), ("Filter.1.Value.1", "red")];
     assert_eq!(code("DescribeSnapshots", &filter), "InvalidParameterValue");
     let id = fixture.snapshot(&of);

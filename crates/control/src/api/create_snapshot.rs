@@ -3,10 +3,11 @@
 
 use evenkeel_wire::aws::xml::Element;
 
+use super::args::Args;
 use super::error::ApiError;
 use super::{Action, Call, view};
 use crate::clock;
-use crate::model::Command;
+use crate::model::{Command, Tags};
 use crate::plane::PlaneError;
 
 pub const ACTION: Action = Action { name: "CreateSnapshot", mutates: true, run };
@@ -14,24 +15,43 @@ pub const ACTION: Action = Action { name: "CreateSnapshot", mutates: true, run }
 /// The most characters of a description.
 const DESCRIPTION_MAX: usize = 255;
 
+/// The parameters of CreateSnapshot and CreateSnapshots.
+pub struct Common {
+    /// What the client says about it.
+    pub description: String,
+    /// The tags of each.
+    pub tags: Tags,
+}
+
+impl Common {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// `InvalidParameterValue`, `UnsupportedOperation`, and the errors of tags.
+    pub fn take(args: &mut Args) -> Result<Self, ApiError> {
+        let description = args.text("Description").unwrap_or_default();
+        let tags = args.tag_specifications("snapshot")?;
+        let location = args.text("Location");
+        args.unsupported(&["OutpostArn"])?;
+        if location.is_some_and(|location| location != "regional") {
+            return Err(ApiError::unsupported("Location must be regional: there is one zone only"));
+        }
+        let characters = description.chars().count();
+        if characters > DESCRIPTION_MAX || description.chars().any(char::is_control) {
+            return Err(ApiError::value(format!(
+                "The description has {characters} characters; it must have at most \
+                 {DESCRIPTION_MAX}, and no control characters"
+            )));
+        }
+        Ok(Self { description, tags })
+    }
+}
+
 fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let args = &mut call.args;
     let volume = args.volume_id("VolumeId")?;
-    let description = args.text("Description").unwrap_or_default();
-    let tags = args.tag_specifications("snapshot")?;
-    let location = args.text("Location");
-    args.unsupported(&["OutpostArn"])?;
+    let Common { description, tags } = Common::take(args)?;
     args.done()?;
-    if location.is_some_and(|location| location != "regional") {
-        return Err(ApiError::unsupported("Location must be regional: there is one zone only"));
-    }
-    let characters = description.chars().count();
-    if characters > DESCRIPTION_MAX || description.chars().any(char::is_control) {
-        return Err(ApiError::value(format!(
-            "The description has {characters} characters; it must have at most {DESCRIPTION_MAX}, \
-             and no control characters"
-        )));
-    }
     let id = clock::snapshot_id().map_err(PlaneError::from)?;
     let outcome = call.execute(&Command::CreateSnapshot { id, volume, description, tags })?;
     let snapshot =

@@ -13,6 +13,7 @@ mod view;
 mod adopt_volume;
 mod attach_volume;
 mod create_snapshot;
+mod create_snapshots;
 mod create_tags;
 mod create_volume;
 mod delete_snapshot;
@@ -83,6 +84,7 @@ pub const ACTIONS: &[Action] = &[
     adopt_volume::ACTION,
     attach_volume::ACTION,
     create_snapshot::ACTION,
+    create_snapshots::ACTION,
     create_tags::ACTION,
     create_volume::ACTION,
     delete_snapshot::ACTION,

@@ -104,6 +104,22 @@ pub fn snapshot(snapshot: &Snapshot) -> Vec<Element> {
     fields
 }
 
+/// A snapshot as CreateSnapshots returns it: its state has another name there.
+pub fn snapshot_of_set(snapshot: &Snapshot) -> Vec<Element> {
+    vec![
+        Element::text("snapshotId", snapshot.id),
+        Element::text("volumeId", snapshot.volume),
+        Element::text("state", snapshot.state()),
+        time("startTime", snapshot.started),
+        Element::text("progress", format!("{}%", snapshot.percent())),
+        Element::text("ownerId", OWNER_ID),
+        Element::text("volumeSize", snapshot.size_gib),
+        Element::text("description", &snapshot.description),
+        Element::text("encrypted", false),
+        tag_set(&snapshot.tags),
+    ]
+}
+
 /// An attachment as AttachVolume, DetachVolume and DescribeVolumes return it.
 pub fn attachment_fields(volume: VolumeId, attachment: &Attachment, state: &str) -> Vec<Element> {
     vec![

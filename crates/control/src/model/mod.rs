@@ -59,7 +59,9 @@ use index::Index;
 pub use modify::ModifyPolicy;
 pub use refusal::Refusal;
 pub use settle::Settled;
-pub use snapshots::{FILLING_MAX, Filled, NO_VOLUME, SNAPSHOTS_MAX, Snapshot, SnapshotPhase};
+pub use snapshots::{
+    FILLING_MAX, Filled, NO_VOLUME, SNAPSHOTS_MAX, Snapshot, SnapshotOfSet, SnapshotPhase,
+};
 use snapshots::{NewFilled, NewSnapshot};
 pub use space::{Room, SpaceOversell, SpaceShort};
 pub use tags::{TAGS_MAX, Tagged, Tags};
@@ -366,6 +368,15 @@ pub enum Command {
         /// Its initial tags.
         tags: Tags,
     },
+    /// Make snapshots of volumes of one host, all of the same moment.
+    CreateSnapshots {
+        /// The host that has attached the volumes.
+        instance: InstanceId,
+        /// The snapshots.
+        set: Vec<SnapshotOfSet>,
+        /// What the client says about them.
+        description: String,
+    },
     /// Begin a snapshot that is filled by a client.
     StartSnapshot {
         /// Id of the new snapshot.
@@ -448,6 +459,8 @@ pub struct Decision {
     pub volume: Option<VolumeId>,
     /// The snapshot that the command makes or deletes.
     pub snapshot: Option<SnapshotId>,
+    /// The snapshots that the command makes of one moment, each with its volume.
+    pub set: Vec<(VolumeId, SnapshotId)>,
 }
 
 /// What is fixed while the server runs.
@@ -549,6 +562,9 @@ impl Model {
             Command::CreateSnapshot { id, volume, description, tags } => {
                 let new = NewSnapshot { id: *id, volume: *volume, description, tags };
                 self.create_snapshot(&new, now)
+            }
+            Command::CreateSnapshots { instance, set, description } => {
+                self.create_snapshots(*instance, set, description, now)
             }
             Command::StartSnapshot { id, size_gib, filled, description, tags } => {
                 let (id, size_gib) = (*id, *size_gib);
@@ -678,6 +694,6 @@ impl Decision {
     /// A decision that sets the state of one volume.
     fn changing(volume: Volume) -> Self {
         let id = Some(volume.id);
-        Self { volume: id, events: vec![Event::Volume(volume)], snapshot: None }
+        Self { volume: id, events: vec![Event::Volume(volume)], ..Self::default() }
     }
 }

@@ -16,7 +16,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::ids::{SnapshotId, VolumeId};
+use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::VolumeType;
 use evenkeel_wire::agent::StoredSnapshot;
@@ -144,6 +144,17 @@ impl Snapshot {
     }
 }
 
+/// A snapshot to make of one moment with others.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SnapshotOfSet {
+    /// Its id.
+    pub id: SnapshotId,
+    /// The volume.
+    pub volume: VolumeId,
+    /// Its initial tags.
+    pub tags: Tags,
+}
+
 /// The parameters of a snapshot to make.
 pub(super) struct NewSnapshot<'a> {
     pub id: SnapshotId,
@@ -201,6 +212,32 @@ impl Model {
             tags: tags.clone(),
             filled: None,
         })
+    }
+
+    /// The decision that there are new snapshots of volumes that this host has attached.
+    pub(super) fn create_snapshots(
+        &self,
+        instance: InstanceId,
+        set: &[SnapshotOfSet],
+        description: &str,
+        now: UnixMs,
+    ) -> Result<Decision, Refusal> {
+        self.host(instance)?;
+        if self.snapshots.len() + set.len() > SNAPSHOTS_MAX {
+            return Err(Refusal::TooManySnapshots);
+        }
+        let mut decision = Decision::default();
+        for SnapshotOfSet { id, volume, tags } in set {
+            // It may have been detached since the request came.
+            let attached = &self.volume(*volume)?.attachments;
+            if !attached.iter().any(|attachment| attachment.instance == instance) {
+                return Err(Refusal::NotAttachedTo(*volume, instance));
+            }
+            let new = NewSnapshot { id: *id, volume: *volume, description, tags };
+            decision.events.extend(self.create_snapshot(&new, now)?.events);
+            decision.set.push((*volume, *id));
+        }
+        Ok(decision)
     }
 
     /// The decision that a new snapshot exists, if there may be one more.

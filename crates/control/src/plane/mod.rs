@@ -97,6 +97,8 @@ pub struct Outcome {
     pub settled: Option<Volume>,
     /// The snapshot that was made or deleted, as decided: `pending`, as EC2 answers.
     pub snapshot: Option<Snapshot>,
+    /// The snapshots of one moment that were made, as decided.
+    pub set: Vec<Snapshot>,
 }
 
 /// The control plane.
@@ -204,6 +206,9 @@ impl Plane {
             Command::CreateSnapshot { id, volume, .. } => {
                 vec![Key::Volume(*volume), Key::Snapshot(*id)]
             }
+            Command::CreateSnapshots { set, .. } => {
+                set.iter().flat_map(|it| [Key::Volume(it.volume), Key::Snapshot(it.id)]).collect()
+            }
             Command::StartSnapshot { id, filled, .. } => {
                 // Its tokens are not those of volumes, whose names have no such character.
                 let token = filled.token.iter().map(|(name, _)| Key::Token(format!("\n{name}")));
@@ -295,6 +300,9 @@ impl Plane {
         for command in hosts {
             self.call(command).map_err(PlaneError::Agent)?;
         }
+        if !decision.set.is_empty() {
+            return self.carry_out_set(&decision.set);
+        }
         if let Some(id) = decision.snapshot {
             return self.carry_out_snapshot(id, !decision.events.is_empty());
         }
@@ -304,7 +312,7 @@ impl Plane {
             self.settle(id, Settling::Asked, opening)?;
         }
         let settled = self.model().volumes.get(&id).cloned();
-        Ok(Outcome { decided, settled, snapshot: None })
+        Ok(Outcome { decided, settled, ..Outcome::default() })
     }
 }
 

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::ids::SnapshotId;
+use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_wire::agent::{Command as AgentCommand, FailedKind, Reply, StoredSnapshot};
 use tracing::{debug, error, warn};
 
@@ -41,21 +41,40 @@ impl Plane {
     }
 
     fn make_snapshot(&self, &Snapshot { id, volume, .. }: &Snapshot) -> Result<(), PlaneError> {
-        match self.call(AgentCommand::Snapshot(volume, id)) {
+        self.make_snapshots(AgentCommand::Snapshot(volume, id), &[id])
+    }
+
+    /// Calls the data plane for snapshots of one moment, as decided, and commits the outcome.
+    pub(super) fn carry_out_set(
+        &self,
+        set: &[(VolumeId, SnapshotId)],
+    ) -> Result<Outcome, PlaneError> {
+        let ids: Vec<SnapshotId> = set.iter().map(|(_, id)| *id).collect();
+        let decided = {
+            let model = self.model();
+            ids.iter().filter_map(|id| model.snapshots.get(id).cloned()).collect()
+        };
+        self.make_snapshots(AgentCommand::SnapshotSet(set.to_vec()), &ids)?;
+        Ok(Outcome { set: decided, ..Outcome::default() })
+    }
+
+    /// Calls the data plane with a command that makes these snapshots, all or none of them.
+    fn make_snapshots(&self, command: AgentCommand, ids: &[SnapshotId]) -> Result<(), PlaneError> {
+        match self.call(command) {
             Ok(()) => {}
-            // It may still be made. The client sees that it is pending.
+            // They may still be made. The client sees that they are pending.
             Err(failed) if failed.kind == FailedKind::Unanswered => {
-                warn!(snapshot = %id, reason = failed.message, "not made yet");
+                warn!(snapshots = ?ids, reason = failed.message, "not made yet");
                 return Ok(());
             }
             Err(failed) => {
-                self.commit_snapshots(vec![Event::SnapshotGone(id)])?;
+                self.commit_snapshots(ids.iter().copied().map(Event::SnapshotGone).collect())?;
                 return Err(PlaneError::Agent(failed));
             }
         }
-        // Often it is complete already. If not, or if that cannot be stored, the tick goes on.
-        if let Err(error) = self.look_up(&[id]) {
-            debug!(snapshot = %id, %error, "still pending");
+        // Often they are complete already. If not, or if that cannot be stored, the tick goes on.
+        if let Err(error) = self.look_up(ids) {
+            debug!(snapshots = ?ids, %error, "still pending");
         }
         Ok(())
     }

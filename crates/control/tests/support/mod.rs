@@ -120,7 +120,9 @@ impl FakeState {
     /// Executes a command about snapshots; `None` for any other.
     fn snapshot_command(&mut self, command: &Command) -> Option<Reply> {
         Some(match command {
-            Command::Snapshots | Command::Snapshot(..) if self.no_snapshots => {
+            Command::Snapshots | Command::Snapshot(..) | Command::SnapshotSet(_)
+                if self.no_snapshots =>
+            {
                 failed(FailedKind::Unsupported)
             }
             Command::Snapshots => Reply::Snapshots(self.snapshots.values().copied().collect()),
@@ -129,6 +131,13 @@ impl FakeState {
                 let (volume, data) = (Some(of), ByteCount(4_096));
                 let made = StoredSnapshot { id, volume, size, data, is_complete };
                 self.snapshots.insert(id, made);
+                Reply::Done
+            }
+            Command::SnapshotSet(set) => {
+                let of_set = |&(of, id): &(VolumeId, SnapshotId)| {
+                    self.snapshot_command(&Command::Snapshot(of, id));
+                };
+                set.iter().for_each(of_set);
                 Reply::Done
             }
             Command::DeleteSnapshot(id) => {
