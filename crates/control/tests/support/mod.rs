@@ -134,10 +134,9 @@ impl FakeState {
                 Reply::Done
             }
             Command::SnapshotSet(set) => {
-                let of_set = |&(of, id): &(VolumeId, SnapshotId)| {
-                    self.snapshot_command(&Command::Snapshot(of, id));
-                };
-                set.iter().for_each(of_set);
+                set.iter().for_each(|(of, id)| {
+                    self.snapshot_command(&Command::Snapshot(*of, *id));
+                });
                 Reply::Done
             }
             Command::DeleteSnapshot(id) => {
