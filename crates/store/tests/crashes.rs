@@ -823,6 +823,11 @@ impl World {
         self.device.cut_power_after(0);
         drop(open);
         match is_kill {
+            true if self.random.one_in(8) => {
+                // Somebody has put back the files as they were some time before.
+                self.go_on(self.older.clone());
+                self.was_killed = false;
+            }
             true => self.go_on(lasting),
             false => self.crash_quietly(),
         }

@@ -2,7 +2,7 @@
 //! when it is asked to, in any order, and after a crash it holds what a disk may hold.
 
 use super::device::Device;
-use super::lasting::{Lasting, Region};
+use super::lasting::Lasting;
 use super::volume::recover::run;
 use super::{BLOCK_BYTES, table::SECTOR_BYTES};
 use crate::disk::{Disk, DiskAction, DiskDone, DiskOp};
@@ -276,7 +276,7 @@ impl Disk for SimulatedQueue {
     }
 }
 
-/// Memory for tests that outlives what is simulated.
+/// Files for tests that outlive what is simulated.
 #[derive(Clone, Debug, Default)]
 pub struct SimulatedLasting {
     files: Arc<Mutex<BTreeMap<u32, File>>>,
@@ -320,16 +320,16 @@ fn file_in_memory() -> io::Result<File> {
 }
 
 impl Lasting for SimulatedLasting {
-    fn find(&self, node: u32) -> io::Result<Option<Region>> {
+    fn find(&self, node: u32) -> io::Result<Option<File>> {
         let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        files.get(&node).map(Region::found).transpose()
+        files.get(&node).map(File::try_clone).transpose()
     }
 
-    fn make(&self, node: u32, bytes: usize) -> io::Result<Region> {
+    fn make(&self, node: u32) -> io::Result<File> {
         let file = file_in_memory()?;
-        let region = Region::of(&file, bytes);
-        self.files.lock().unwrap_or_else(PoisonError::into_inner).insert(node, file);
-        region
+        let ours = file.try_clone()?;
+        self.files.lock().unwrap_or_else(PoisonError::into_inner).insert(node, ours);
+        Ok(file)
     }
 
     fn forget(&self, node: u32) {

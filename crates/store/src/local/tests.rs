@@ -1,5 +1,6 @@
 //! The pool held to the obligations of every store.
 
+mod killed;
 mod rotten;
 
 use super::check::{Report, check};

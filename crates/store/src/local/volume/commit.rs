@@ -314,6 +314,13 @@ impl Volume {
             }
             return;
         }
+        if let Some(answered) = &mut self.answered
+            && self.batch.is_empty()
+            && answered.is_filling()
+        {
+            // All that was noted is on the device.
+            answered.turn();
+        }
         let commit = &mut self.commit;
         (commit.is_open, commit.wants_flush, commit.is_flushing) = (false, false, true);
         commit.flushing_sequence = self.log.sequence - 1;
@@ -324,6 +331,7 @@ impl Volume {
 
     fn write_log(&mut self, blocks: Vec<(u32, Vec<u8>)>, disk: &mut dyn Disk) {
         self.commit.is_open = true;
+        self.log_goes_on();
         for run in blocks.chunk_by(|a, b| a.0 + 1 == b.0) {
             let (block, bytes) = joined(run);
             let mut buffer = Buffer::new(bytes.len());
@@ -335,6 +343,13 @@ impl Volume {
         // Early: to wait for a chunk would keep everybody waiting.
         if self.keep_spares() == Err(Lacking::Chunk) && !self.is_full {
             self.ask_for_chunks(disk);
+        }
+    }
+
+    /// What is noted tells how far the log has come, before it comes there.
+    fn log_goes_on(&mut self) {
+        if let Some(answered) = &mut self.answered {
+            answered.logging(self.log.sequence);
         }
     }
 
@@ -464,6 +479,7 @@ impl Volume {
         }
         self.closing = Closing::Confirming;
         let (at, block) = self.next_log_block(&[]);
+        self.log_goes_on();
         let mut buffer = Buffer::new(BLOCK_BYTES);
         buffer.bytes_mut()[..BLOCK_BYTES].copy_from_slice(&block);
         self.write_op(Purpose::Confirm, Run { block: at, count: 1 }, buffer, disk);
@@ -519,10 +535,7 @@ impl Volume {
         // What was written before is on the device: no commit begins earlier. If it could not be
         // written, this is the last one.
         if !blocks.is_empty() {
-            answered.sealed(blocks);
-            if self.batch.is_empty() {
-                answered.turn();
-            }
+            answered.sealed(blocks, self.batch.is_empty());
         }
     }
 

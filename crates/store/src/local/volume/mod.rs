@@ -681,7 +681,12 @@ impl Store for Volume {
     }
 
     fn poll(&mut self) -> Option<Completion> {
-        self.finished.pop_front()
+        let completion = self.finished.pop_front();
+        if let (Some(_), Some(answered)) = (&completion, &mut self.answered) {
+            // All changes that have ended since are noted at once, before the first is answered.
+            answered.settle();
+        }
+        completion
     }
 
     fn writes_zeroes(&self, _: Operation) -> bool {

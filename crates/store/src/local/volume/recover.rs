@@ -4,11 +4,10 @@ use super::request::Refused;
 use super::{Bounds, Next, Note, Tables, Volume, Wanted, Which};
 use crate::buffer::Buffer;
 use crate::disk::{Disk, DiskAction, DiskDone, DiskOp};
-use crate::local::answered::{Answered, Damaged};
+use crate::local::answered::{Answered, Found};
 use crate::local::crypt::Cipher;
 use crate::local::device::Device;
 use crate::local::format::{Anchor, Identity, LOG_HEADER_BYTES, LogHead, Record, SnapshotRoot};
-use crate::local::lasting::FOLDER;
 use crate::local::space::Run;
 use crate::local::tree::{FANOUT, Tree, height_for, page_from};
 use crate::local::{BLOCK_BYTES, CHUNK_BLOCKS, Pointer, checksum};
@@ -84,15 +83,6 @@ impl Tail {
         let head = LogHead { identity, sequence, durable, next, used: 0, session };
         (!left.is_empty()).then_some(LogBlock { head, records: left })
     }
-}
-
-/// Changes that were answered cannot be read. They are none that a flush covers.
-fn not_noted(damaged: Damaged, identity: Identity) -> String {
-    format!(
-        "what was answered and not flushed when the server was killed (file {FOLDER}/{} of the \
-         data folder, {damaged}; without the file the volume opens as it was at its last commit)",
-        identity.node
-    )
 }
 
 /// Writes the anchor of a volume that has nothing yet but what a snapshot has, durably.
@@ -171,9 +161,9 @@ impl Volume {
         let (mut blocks, tail) = read_log(device.as_ref(), &anchor)
             .map_err(failed("read the log"))?
             .ok_or_else(|| rotten("the log"))?;
-        let left = answered.as_ref().map(|answered| answered.left(tail.sequence, tail.session));
-        let left = left.transpose().map_err(|damaged| rotten(&not_noted(damaged, identity)))?;
-        let left = left.unwrap_or_default();
+        let found = Found { sequence: tail.sequence, session: tail.session, opening: session };
+        let left = answered.as_ref().map(|answered| answered.left(found)).transpose();
+        let left = left.map_err(failed("read what was answered"))?.unwrap_or_default();
         let is_closed = tail.is_closed && left.is_empty();
         blocks.extend(tail.block_of(left, identity));
         let place = (home, owned);
@@ -216,7 +206,7 @@ impl Volume {
     fn note_from_now_on(&mut self, answered: Option<Answered>) {
         self.answered = answered;
         if let Some(answered) = &mut self.answered {
-            answered.start(self.session);
+            answered.start(self.session, self.log.sequence);
         }
     }
 

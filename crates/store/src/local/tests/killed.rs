@@ -1,0 +1,135 @@
+//! What is noted of answered writes, and what becomes of it.
+
+use super::super::lasting::{FOLDER, Lasting, LastingFiles};
+use super::super::simulated::{SimulatedDevice, SimulatedLasting, SimulatedQueue};
+use super::*;
+use std::fs;
+
+const SIZE: ByteCount = ByteCount(8 << 20);
+const VOLUME: VolumeId = VolumeId::from_bits(7);
+
+/// A process on a device, with files in a folder; it is ended by forgetting it.
+fn begin(device: &Arc<dyn Device>, lasting: impl Lasting + 'static) -> (LocalPool, Box<dyn Store>) {
+    let lasting: Arc<dyn Lasting> = Arc::new(lasting);
+    let pool =
+        LocalPool::open_noting(Arc::clone(device), Bounds::default(), Some(lasting)).unwrap();
+    if pool.list().unwrap().is_empty() {
+        pool.create(VOLUME, SIZE).unwrap();
+    }
+    let store = pool.open(VOLUME, SIZE).unwrap();
+    (pool, store)
+}
+
+fn write(store: &mut dyn Store, block: u64, value: u8) {
+    run(store, Operation::Write { fua: false }, block, value).unwrap();
+}
+
+fn read(store: &mut dyn Store, block: u64) -> u8 {
+    run(store, Operation::Read, block, 0).unwrap()
+}
+
+#[test]
+fn what_was_answered_is_there_when_the_process_was_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = |pool| LastingFiles::in_folder(folder.path(), pool).unwrap();
+    let (_file, device) = device();
+    LocalPool::init(device.as_ref(), &LAYOUT).unwrap();
+    for round in 1..=3 {
+        let (pool, mut store) = begin(&device, files(1));
+        for block in 0..40 {
+            assert_eq!(read(store.as_mut(), block), round - 1, "round {round}, block {block}");
+            write(store.as_mut(), block, round);
+        }
+        std::mem::forget((pool, store));
+    }
+    // In the name of another pool, nothing of it counts; nor later on.
+    let (pool, mut store) = begin(&device, files(2));
+    assert_eq!(read(store.as_mut(), 0), 2);
+    write(store.as_mut(), 0, 9);
+    // What is closed needs no file.
+    drop((store, pool));
+    let left: Vec<_> = fs::read_dir(folder.path().join(FOLDER)).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+    let (_pool, mut store) = begin(&device, files(1));
+    assert_eq!(read(store.as_mut(), 0), 9);
+    assert_eq!(read(store.as_mut(), 1), 2);
+}
+
+/// Whatever is in the file, the volume opens, and each block is as it was at some moment since the
+/// last flush.
+#[test]
+fn a_file_that_was_changed_or_cut_takes_nothing_with_it() {
+    for damage in 0..60_u64 {
+        let folder = tempfile::tempdir().unwrap();
+        let files = || LastingFiles::in_folder(folder.path(), 1).unwrap();
+        let (_file, device) = device();
+        LocalPool::init(device.as_ref(), &LAYOUT).unwrap();
+        let (pool, mut store) = begin(&device, files());
+        write(store.as_mut(), 0, 1);
+        run(store.as_mut(), Operation::Flush, 0, 0).unwrap();
+        (2..=9).for_each(|value| write(store.as_mut(), 0, value));
+        write(store.as_mut(), 1, 1);
+        std::mem::forget((pool, store));
+        let path =
+            fs::read_dir(folder.path().join(FOLDER)).unwrap().next().unwrap().unwrap().path();
+        let mut bytes = fs::read(&path).unwrap();
+        match damage {
+            0 => bytes.clear(),
+            1 => bytes.truncate(2_000),
+            2 => bytes.truncate(4_096 + 50),
+            // Over the header, the number of the next log block, and the notes.
+            _ => {
+                let places = [0..120, 2_048..2_056, 4_096..4_500];
+                let place = places[damage as usize % 3].clone();
+                let at = place.start + damage as usize * 31 % place.len();
+                bytes[at] ^= 1 << (damage % 8);
+            }
+        }
+        fs::write(&path, &bytes).unwrap();
+        let (_pool, mut store) = begin(&device, files());
+        let found = [read(store.as_mut(), 0), read(store.as_mut(), 1)];
+        assert!((1..=9).contains(&found[0]), "damage {damage}: {found:?}");
+        assert!(found[1] == 0 || found == [9, 1], "damage {damage}: {found:?}");
+        write(store.as_mut(), 0, 20);
+        run(store.as_mut(), Operation::Flush, 0, 0).unwrap();
+        assert_eq!(read(store.as_mut(), 0), 20);
+    }
+}
+
+/// Writes that are logged beside their data never come to a batch: their notes are given up, too,
+/// so that no write waits for a flush that nobody asked for.
+#[test]
+fn notes_of_eager_writes_do_not_fill_up() {
+    const ROUNDS: u64 = 400;
+    let simulated = SimulatedDevice::new(96 << 20);
+    LocalPool::init(&simulated, &Layout { chunks_max: 90, ..LAYOUT }).unwrap();
+    let lasting: Arc<dyn Lasting> = Arc::new(SimulatedLasting::default());
+    // Room for some hundred notes.
+    let bounds = Bounds { answered_bytes: 8_000, ..Bounds::default() };
+    let device: Arc<dyn Device> = Arc::new(simulated.clone());
+    let pool = LocalPool::open_noting(device, bounds, Some(lasting)).unwrap();
+    pool.create(VOLUME, SIZE).unwrap();
+    let mut store = pool.open(VOLUME, SIZE).unwrap();
+    let mut queue = SimulatedQueue::new(simulated.clone(), 1);
+    let mut carry_out = |operation, block: u64| {
+        let is_write = matches!(operation, Operation::Write { .. });
+        let (offset, length) = (block * BLOCK_BYTES as u64, BLOCK_BYTES as u32);
+        let buffer = is_write.then(|| Buffer::new(BLOCK_BYTES));
+        store.submit(Submission { ticket: 1, operation, offset, length, buffer }, &mut queue);
+        while store.poll().is_none() {
+            let done = queue.answer().expect("it ends");
+            store.disk_done(done, &mut queue);
+        }
+    };
+    (0..64).for_each(|block| carry_out(Operation::Write { fua: false }, block));
+    carry_out(Operation::Flush, 0);
+    let (_, before) = simulated.counts();
+    for round in 0..ROUNDS {
+        (0..3).for_each(|at| carry_out(Operation::Write { fua: false }, (round * 3 + at) % 64));
+        carry_out(Operation::Flush, 0);
+    }
+    let (_, after) = simulated.counts();
+    // A checkpoint takes a few.
+    let syncs = after - before;
+    assert!((ROUNDS..ROUNDS + 20).contains(&syncs), "{syncs} flushes for {ROUNDS}");
+}
