@@ -20,8 +20,6 @@ pub const ACTION: Action = Action { name: "CreateSnapshots", mutates: true, run 
 const BOOT_DEVICES: [&str; 2] = ["/dev/sda1", "/dev/xvda"];
 /// The most volumes that can be left out.
 const EXCLUDED_MAX: usize = 40;
-/// The prefix of tags that only EC2 itself sets.
-const RESERVED: &str = "aws:";
 
 fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let args = &mut call.args;
@@ -54,10 +52,10 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         let id = clock::snapshot_id().map_err(PlaneError::from)?;
         let mut tags = tags.clone();
         if copies_tags {
-            for (key, value) in of_volume.iter().filter(|(key, _)| !key.starts_with(RESERVED)) {
+            for (key, value) in of_volume {
                 // Those of the request come first.
                 if tags.len() < TAGS_MAX {
-                    tags.entry(key.clone()).or_insert_with(|| value.clone());
+                    tags.entry(key).or_insert(value);
                 }
             }
         }

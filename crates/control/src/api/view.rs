@@ -78,20 +78,25 @@ pub fn volume(settings: &Settings, volume: &Volume) -> Vec<Element> {
     fields
 }
 
-/// A snapshot as CreateSnapshot and DescribeSnapshots return it.
-pub fn snapshot(snapshot: &Snapshot) -> Vec<Element> {
-    let mut fields = vec![
+/// What all actions return of a snapshot; they differ in the name of its state.
+fn snapshot_fields(snapshot: &Snapshot, state: &str) -> Vec<Element> {
+    vec![
         Element::text("snapshotId", snapshot.id),
         Element::text("volumeId", snapshot.volume),
-        Element::text("status", snapshot.state()),
+        Element::text(state, snapshot.state()),
         time("startTime", snapshot.started),
         Element::text("progress", format!("{}%", snapshot.percent())),
         Element::text("ownerId", OWNER_ID),
         Element::text("volumeSize", snapshot.size_gib),
         Element::text("description", &snapshot.description),
         Element::text("encrypted", false),
-        Element::text("storageTier", "standard"),
-    ];
+    ]
+}
+
+/// A snapshot as CreateSnapshot and DescribeSnapshots return it.
+pub fn snapshot(snapshot: &Snapshot) -> Vec<Element> {
+    let mut fields = snapshot_fields(snapshot, "status");
+    fields.push(Element::text("storageTier", "standard"));
     match &snapshot.phase {
         SnapshotPhase::Completed { data, ended } => {
             fields.push(time("completionTime", *ended));
@@ -104,20 +109,11 @@ pub fn snapshot(snapshot: &Snapshot) -> Vec<Element> {
     fields
 }
 
-/// A snapshot as CreateSnapshots returns it: its state has another name there.
+/// A snapshot as CreateSnapshots returns it.
 pub fn snapshot_of_set(snapshot: &Snapshot) -> Vec<Element> {
-    vec![
-        Element::text("snapshotId", snapshot.id),
-        Element::text("volumeId", snapshot.volume),
-        Element::text("state", snapshot.state()),
-        time("startTime", snapshot.started),
-        Element::text("progress", format!("{}%", snapshot.percent())),
-        Element::text("ownerId", OWNER_ID),
-        Element::text("volumeSize", snapshot.size_gib),
-        Element::text("description", &snapshot.description),
-        Element::text("encrypted", false),
-        tag_set(&snapshot.tags),
-    ]
+    let mut fields = snapshot_fields(snapshot, "state");
+    fields.push(tag_set(&snapshot.tags));
+    fields
 }
 
 /// An attachment as AttachVolume, DetachVolume and DescribeVolumes return it.

@@ -17,7 +17,7 @@
 //!   check    proves all references and counts of a pool that nobody has open
 //!   inspect  shows what is in a pool
 //!   answered changes that were answered and are not in the log yet
-//!   lasting  memory that outlives the process
+//!   lasting  files that outlive the process
 //!   device   where it all is
 //! ```
 

@@ -172,7 +172,7 @@ impl LocalPool {
     }
 }
 
-/// Memory for the volumes of a folder that outlives the server, if it can be had.
+/// Files for the volumes of a folder that outlive the server, if they can be had.
 fn lasting(folder: &Path, pool: u128) -> Option<Arc<dyn Lasting>> {
     match LastingFiles::in_folder(folder, pool) {
         Ok(files) => Some(Arc::new(files)),
@@ -180,8 +180,8 @@ fn lasting(folder: &Path, pool: u128) -> Option<Arc<dyn Lasting>> {
             let folder = folder.display();
             tracing::warn!(
                 %error, %folder,
-                "no memory outlives the server: if it is killed, writes that were not flushed are \
-                 lost"
+                "what is answered cannot be noted: if the server is killed, writes that were not \
+                 flushed are lost"
             );
             None
         }

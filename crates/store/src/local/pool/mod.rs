@@ -168,7 +168,7 @@ impl LocalPool {
         Self::open_noting(device, bounds, None)
     }
 
-    /// As [`Self::open`]; what volumes have answered is noted in memory that outlives the process,
+    /// As [`Self::open`]; what volumes have answered is noted in files that outlive the process,
     /// so that nothing of it is lost when the process is killed.
     ///
     /// # Errors
