@@ -34,13 +34,14 @@ pub use pool::{StoreArgs, StoreVerb};
 pub use prove::Prove;
 pub use sim::{Sim, SimRun, SimSwarm, SimVerb};
 pub use snapshot::{
-    ExportAt, ExportWork, S3, SnapshotArgs, SnapshotCreate, SnapshotExport, SnapshotImport,
-    SnapshotVerb,
+    ExportAt, ExportWork, S3, SnapshotArgs, SnapshotCopy, SnapshotCreate, SnapshotExport,
+    SnapshotImport, SnapshotVerb,
 };
 pub use store::{Bytes, LocalStore, StoreKind};
 pub use top::{Top, TopSort};
 pub use volume::{
-    VolumeAdopt, VolumeArgs, VolumeAttach, VolumeCreate, VolumeDetach, VolumeModify, VolumeVerb,
+    VolumeAdopt, VolumeArgs, VolumeAttach, VolumeCopy, VolumeCreate, VolumeDetach, VolumeModify,
+    VolumeVerb,
 };
 
 const AFTER_HELP: &str = "\
@@ -219,6 +220,12 @@ pub struct Serve {
     )]
     pub modify_policy: ModifyPolicy,
 
+    /// Days for which deleted volumes and snapshots stay in the recycle bin, from which they can be
+    /// restored. 0: what is deleted is gone.
+    #[arg(long, env = "EVENKEEL_RECYCLE_BIN_DAYS", default_value_t = 0, value_name = "DAYS")]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=365))]
+    pub recycle_bin_days: u32,
+
     /// IOPS of 16 KiB, half of them writes, that may be sold in all; never more than measured.
     #[arg(long, env = "EVENKEEL_SELL_IOPS", value_name = "N")]
     pub sell_iops: Option<u32>,
@@ -283,10 +290,17 @@ pub struct Serve {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum ModifyPolicy {
     /// Any number of times; each modification is complete at once.
+    #[value(alias = "none")]
     Immediate,
     /// By the rule of AWS on the day of the volume rules: a waiting time, and hours in the state
     /// `optimizing`.
     Aws,
+    /// The same, with AWS's rule since 2026-01-15: four modifications in 24 hours.
+    #[value(name = "aws-2026")]
+    Aws2026,
+    /// The same, with AWS's rule before: one in six hours.
+    #[value(name = "aws-classic-6h")]
+    AwsClassic,
 }
 
 /// How a verb finds the server and signs its requests.

@@ -8,7 +8,7 @@ use crate::calibration;
 use crate::cli::{self, Bytes, CalibrateWhen, Io, NbdListen, Serve, StoreKind};
 use crate::endpoint::Noted;
 use crate::message::{Exit, Failure};
-use evenkeel_control::{ControlConfig, Endpoint, ModifyPolicy, SpaceOversell, Timeouts};
+use evenkeel_control::{ControlConfig, Endpoint, ModifyPolicy, SpaceOversell, StoreKey, Timeouts};
 use evenkeel_core::qos::admission::{Figure, Oversell};
 use evenkeel_core::qos::sharing::DeviceModel;
 use evenkeel_core::units::ByteCount;
@@ -46,6 +46,8 @@ pub struct Config {
     pub zone: String,
     pub rules: &'static Rules,
     pub modify_policy: ModifyPolicy,
+    /// How many days deleted volumes and snapshots stay in the recycle bin.
+    pub recycle_bin_days: u32,
     /// The operator's figure of what may be sold.
     pub figure: Option<Figure>,
     /// Types that are sold more than once, and how many times over.
@@ -158,10 +160,13 @@ impl Config {
             modify_policy: match arguments.modify_policy {
                 cli::ModifyPolicy::Immediate => ModifyPolicy::Immediate,
                 cli::ModifyPolicy::Aws => ModifyPolicy::Aws,
+                cli::ModifyPolicy::Aws2026 => ModifyPolicy::Aws2026,
+                cli::ModifyPolicy::AwsClassic => ModifyPolicy::AwsClassic,
             },
             figure: figure(arguments)?,
             oversell: oversell(arguments)?,
             space_oversell: arguments.oversell_space,
+            recycle_bin_days: arguments.recycle_bin_days,
             background_mibps: arguments.background_rate,
             store: arguments.store,
             local: LocalOptions::of(&arguments.local, &arguments.store)?,
@@ -287,7 +292,7 @@ pub fn run(
         }
     }
     let nbd = engine.tcp_addresses();
-    let control = control_config(config, &nbd);
+    let control = control_config(config, &nbd)?;
     let mut noted = None;
     let mut failure = None;
     let ready = |api| {
@@ -327,21 +332,24 @@ fn may_listen(address: SocketAddr) -> Result<(), Failure> {
 }
 
 /// The configuration of the control plane for a data plane that listens at `nbd`.
-fn control_config(config: &Config, nbd: &[SocketAddr]) -> ControlConfig {
+fn control_config(config: &Config, nbd: &[SocketAddr]) -> Result<ControlConfig, Failure> {
     let unix = config.nbd_unix.iter().cloned().map(Endpoint::NbdUnix);
-    ControlConfig {
+    let key = config.local.keys()?.map(|keys| StoreKey { id: keys.id() });
+    Ok(ControlConfig {
         data_dir: config.data_dir.clone(),
         listen: config.listen,
         endpoints: nbd.iter().copied().map(Endpoint::NbdTcp).chain(unix).collect(),
         region: config.region.clone(),
         zone: config.zone.clone(),
+        key,
+        recycle_bin_days: config.recycle_bin_days,
         rules: config.rules,
         modify_policy: config.modify_policy,
         figure: config.figure,
         oversell: config.oversell.clone(),
         space_oversell: config.space_oversell,
         timeouts: Timeouts::default(),
-    }
+    })
 }
 
 /// Resolves when the server is to stop, or when the data plane fails; the failure is stored in

@@ -24,10 +24,85 @@ pub struct VolumeDescription {
     pub create_time: String,
     /// The snapshot that it was made of.
     pub snapshot_id: Option<String>,
+    /// The volume that it is a copy of.
+    pub source_volume_id: Option<String>,
+    pub encrypted: bool,
     pub attachments: Vec<Attachment>,
     pub tags: BTreeMap<String, String>,
     /// The reason of the state `error`.
     pub error_reason: Option<String>,
+}
+
+/// A volume's status, as DescribeVolumeStatus returns it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct VolumeStatus {
+    pub volume_id: String,
+    /// ok, warning, impaired, insufficient-data.
+    pub status: String,
+    /// The checks, and the result of each.
+    pub checks: BTreeMap<String, String>,
+}
+
+impl VolumeStatus {
+    /// All items of an answer to DescribeVolumeStatus.
+    pub fn set(answer: &Element) -> Vec<Self> {
+        let read = |item: &Element| {
+            let status = item.child("volumeStatus");
+            let details = status.map(|status| status.items("details")).unwrap_or_default();
+            let check = |detail: &Element| (text(detail, "name"), text(detail, "status"));
+            Self {
+                volume_id: text(item, "volumeId"),
+                status: status.map(|status| text(status, "status")).unwrap_or_default(),
+                checks: details.iter().map(check).collect(),
+            }
+        };
+        answer.items("volumeStatusSet").iter().map(read).collect()
+    }
+}
+
+impl Item for VolumeStatus {
+    const SCHEMA: &'static str = "evenkeel.volume-status/1";
+    const FIELD: &'static str = "statuses";
+    const COLUMNS: &'static [&'static str] = &["VOLUME", "STATUS", "CHECKS"];
+
+    fn cells(&self) -> Vec<String> {
+        let checks = self.checks.iter().map(|(name, result)| format!("{name}: {result}"));
+        let checks = checks.collect::<Vec<_>>().join(", ");
+        vec![self.volume_id.clone(), self.status.clone(), checks]
+    }
+}
+
+/// What is in the recycle bin: a volume or a snapshot.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Binned {
+    pub id: String,
+    /// When it was deleted.
+    pub entered: String,
+    /// When its bytes are deleted.
+    pub until: String,
+}
+
+impl Binned {
+    /// All items of an answer to ListVolumesInRecycleBin or ListSnapshotsInRecycleBin; `list` and
+    /// `id` are the names of its elements.
+    pub fn set(answer: &Element, list: &str, id: &str) -> Vec<Self> {
+        let read = |item: &Element| Self {
+            id: text(item, id),
+            entered: text(item, "recycleBinEnterTime"),
+            until: text(item, "recycleBinExitTime"),
+        };
+        answer.items(list).iter().map(read).collect()
+    }
+}
+
+impl Item for Binned {
+    const SCHEMA: &'static str = "evenkeel.recycle-bin/1";
+    const FIELD: &'static str = "binned";
+    const COLUMNS: &'static [&'static str] = &["ID", "DELETED", "KEPT UNTIL"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![self.id.clone(), self.entered.clone(), self.until.clone()]
+    }
 }
 
 /// Stored bytes that belong to no volume.
@@ -142,6 +217,8 @@ impl VolumeDescription {
             multi_attach: text(item, "multiAttachEnabled") == "true",
             create_time: text(item, "createTime"),
             snapshot_id: Some(text(item, "snapshotId")).filter(|id| !id.is_empty()),
+            source_volume_id: item.child_text("sourceVolumeId").map(str::to_owned),
+            encrypted: item.child_text("encrypted") == Some("true"),
             attachments: attachments.collect(),
             tags: tags(item),
             error_reason: item.child_text("errorReason").map(str::to_owned),

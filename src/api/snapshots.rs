@@ -21,6 +21,7 @@ pub struct Snapshot {
     pub completion_time: Option<String>,
     /// Bytes of data in it; `None` until it is completed.
     pub data_bytes: Option<u64>,
+    pub encrypted: bool,
     pub tags: BTreeMap<String, String>,
     /// The reason of the state `error`.
     pub error_reason: Option<String>,
@@ -46,6 +47,7 @@ impl Snapshot {
             start_time: text(item, "startTime"),
             completion_time: optional("completionTime"),
             data_bytes: number(item, "fullSnapshotSizeInBytes"),
+            encrypted: item.child_text("encrypted") == Some("true"),
             tags: tags(item),
             error_reason: optional("statusMessage"),
         }

@@ -28,7 +28,18 @@ pub enum SnapshotVerb {
         #[arg(value_name = "SNAPSHOT", value_parser = snapshot_id)]
         snapshot: SnapshotId,
     },
-    /// Delete snapshots, in any order. Volumes made of them keep their bytes.
+    /// Copy a snapshot. A copy that is encrypted as its source is shares its blocks.
+    Copy(SnapshotCopy),
+    /// List the snapshots in the recycle bin.
+    Bin,
+    /// Take a snapshot out of the recycle bin.
+    Restore {
+        /// The snapshot's id.
+        #[arg(value_name = "SNAPSHOT", value_parser = snapshot_id)]
+        snapshot: SnapshotId,
+    },
+    /// Delete snapshots, in any order, or put them into the recycle bin if there is one. Volumes
+    /// made of them keep their bytes.
     Rm {
         /// The snapshots' ids.
         #[arg(required = true, value_name = "SNAPSHOT", value_parser = snapshot_id)]
@@ -89,6 +100,28 @@ pub struct SnapshotCreate {
     pub description: Option<String>,
 
     /// A tag; may be repeated.
+    #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = tag)]
+    pub tags: Vec<(String, String)>,
+
+    #[command(flatten)]
+    pub wait: Wait,
+}
+
+#[derive(Args, Debug)]
+pub struct SnapshotCopy {
+    /// The id of the snapshot that is copied.
+    #[arg(value_name = "SNAPSHOT", value_parser = snapshot_id)]
+    pub source: SnapshotId,
+
+    /// Encrypt the copy of a snapshot that is not encrypted; needs a server with a key.
+    #[arg(long)]
+    pub encrypted: bool,
+
+    /// What the copy is for; at most 255 characters.
+    #[arg(long, value_name = "TEXT")]
+    pub description: Option<String>,
+
+    /// A tag; may be repeated. The source's tags are not copied.
     #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = tag)]
     pub tags: Vec<(String, String)>,
 

@@ -23,8 +23,16 @@ pub struct VolumeArgs {
 pub enum VolumeVerb {
     /// Create a volume.
     Create(VolumeCreate),
+    /// Create a volume that begins as another one is now, in use or not.
+    Copy(VolumeCopy),
     /// List the volumes.
     Ls,
+    /// Show whether volumes can be used, by EC2's status checks.
+    Status {
+        /// The volumes' ids. [default: all]
+        #[arg(value_name = "VOLUME", value_parser = volume_id)]
+        volumes: Vec<VolumeId>,
+    },
     /// Show all properties of a volume: limits, attachments, address, credits.
     Show {
         /// The volume's id.
@@ -37,7 +45,7 @@ pub enum VolumeVerb {
     Attach(VolumeAttach),
     /// Detach the volume from a host and close its connections.
     Detach(VolumeDetach),
-    /// Delete volumes and their bytes.
+    /// Delete volumes and their bytes, or put them into the recycle bin if there is one.
     Rm {
         /// The volumes' ids; none may be attached.
         #[arg(required = true, value_name = "VOLUME", value_parser = volume_id)]
@@ -45,6 +53,14 @@ pub enum VolumeVerb {
         /// Delete stored bytes that belong to no volume, as `unowned` lists them.
         #[arg(long)]
         unowned: bool,
+    },
+    /// List the volumes in the recycle bin.
+    Bin,
+    /// Take a volume out of the recycle bin.
+    Restore {
+        /// The volume's id.
+        #[arg(value_name = "VOLUME", value_parser = volume_id)]
+        volume: VolumeId,
     },
     /// List stored bytes that belong to no volume, for example after the database was lost.
     Unowned,
@@ -92,6 +108,10 @@ pub struct VolumeCreate {
     #[arg(long)]
     pub multi_attach: bool,
 
+    /// Encrypt it with a data key of its own; needs a server with a key.
+    #[arg(long)]
+    pub encrypted: bool,
+
     /// A tag; may be repeated.
     #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = tag)]
     pub tags: Vec<(String, String)>,
@@ -99,6 +119,44 @@ pub struct VolumeCreate {
     /// Attach it to this machine as soon as it is available; implies --wait.
     #[arg(long)]
     pub attach: bool,
+
+    #[command(flatten)]
+    pub wait: Wait,
+}
+
+#[derive(Args, Debug)]
+pub struct VolumeCopy {
+    /// The id of the volume that is copied.
+    #[arg(value_name = "VOLUME", value_parser = volume_id)]
+    pub source: VolumeId,
+
+    /// Volume type of the copy. [default: the source's, with its IOPS and throughput]
+    #[arg(short = 't', long = "type", value_name = "TYPE", value_parser = volume_type)]
+    pub volume_type: Option<VolumeType>,
+
+    /// Size, such as 100GiB or 2TiB; not below the source's. [default: the source's]
+    #[arg(short, long, value_name = "SIZE", value_parser = size_gib)]
+    pub size: Option<u32>,
+
+    /// Provisioned IOPS (gp3, io1, io2).
+    #[arg(long, value_name = "N")]
+    pub iops: Option<u32>,
+
+    /// Provisioned throughput in MiB/s (gp3).
+    #[arg(long, value_name = "MIB/S")]
+    pub throughput: Option<u32>,
+
+    /// Allow several hosts to attach it (io1, io2).
+    #[arg(long)]
+    pub multi_attach: bool,
+
+    /// Encrypt the copy of a volume that is not encrypted; needs a server with a key.
+    #[arg(long)]
+    pub encrypted: bool,
+
+    /// A tag; may be repeated. The source's tags are not copied.
+    #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = tag)]
+    pub tags: Vec<(String, String)>,
 
     #[command(flatten)]
     pub wait: Wait,

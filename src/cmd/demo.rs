@@ -76,6 +76,7 @@ pub fn run(arguments: &Demo) -> Result<(), Failure> {
         zone: "local-1a".to_owned(),
         rules: Rules::newest(),
         modify_policy: ModifyPolicy::Immediate,
+        recycle_bin_days: 0,
         figure: None,
         oversell: BTreeMap::new(),
         // Its volumes are deleted with it, and write far less than their size.
@@ -153,6 +154,7 @@ fn create(plan: &Plan) -> VolumeCreate {
         iops,
         throughput: throughput_mibps,
         multi_attach,
+        encrypted: false,
         tags: vec![("Name".to_owned(), plan.name.to_owned())],
         attach: true,
         wait: Wait { wait: true, timeout: VOLUME_WAIT_MAX },

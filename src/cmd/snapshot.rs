@@ -1,10 +1,11 @@
 //! `evenkeel snapshot`: manages snapshots, through the API only, as any other client does.
 
 use super::export;
-use super::volume::tag_parameters;
+use super::volume::{EMPTY_BIN, tag_parameters};
 use crate::api::Client;
+use crate::api::model::Binned;
 use crate::api::snapshots::{Snapshot, UnownedSnapshot};
-use crate::cli::{self, SnapshotCreate, SnapshotVerb};
+use crate::cli::{self, SnapshotCopy, SnapshotCreate, SnapshotVerb, Wait};
 use crate::message::{self, Exit, Failure, Format};
 use serde_json::json;
 
@@ -24,6 +25,19 @@ pub fn run(arguments: &cli::SnapshotArgs) -> Result<(), Failure> {
         SnapshotVerb::Ls => {
             let snapshots = Snapshot::set(&client()?.call("DescribeSnapshots", &[])?);
             message::print(&message::listing(&snapshots, format, NO_SNAPSHOTS))
+        }
+        SnapshotVerb::Copy(copy) => {
+            let snapshot = self::copy(&client()?, copy)?;
+            message::print(&message::listing(&[snapshot], format, ""))
+        }
+        SnapshotVerb::Bin => {
+            let answer = client()?.call("ListSnapshotsInRecycleBin", &[])?;
+            let binned = Binned::set(&answer, "snapshotSet", "snapshotId");
+            message::print(&message::listing(&binned, format, EMPTY_BIN))
+        }
+        SnapshotVerb::Restore { snapshot } => {
+            let id = [("SnapshotId", &*snapshot.to_string())];
+            client()?.call("RestoreSnapshotFromRecycleBin", &id).map(|_| ())
         }
         SnapshotVerb::Show { snapshot } => show(&client()?, &snapshot.to_string(), format),
         SnapshotVerb::Rm { snapshots, unowned } => {
@@ -85,13 +99,36 @@ fn create(client: &Client, create: &SnapshotCreate) -> Result<Vec<Snapshot>, Fai
     if !create.wait.wait {
         return Ok(snapshots);
     }
-    let completed = |snapshot: Snapshot| self::completed(client, &snapshot.snapshot_id, create);
+    let completed =
+        |snapshot: Snapshot| self::completed(client, &snapshot.snapshot_id, &create.wait);
     snapshots.into_iter().map(completed).collect()
 }
 
+/// Copies a snapshot by the flags, and waits for the copy if they say so.
+fn copy(client: &Client, copy: &SnapshotCopy) -> Result<Snapshot, Failure> {
+    let source = copy.source.to_string();
+    let zones = client.call("DescribeAvailabilityZones", &[])?;
+    let zone = zones.items("availabilityZoneInfo").first();
+    let region = zone.and_then(|item| item.child_text("regionName")).unwrap_or_default();
+    let mut parameters = vec![("SourceSnapshotId", source.as_str()), ("SourceRegion", region)];
+    parameters.extend(copy.description.as_deref().map(|text| ("Description", text)));
+    parameters.extend(copy.encrypted.then_some(("Encrypted", "true")));
+    let tags = tag_parameters("TagSpecification.1.Tag", &copy.tags);
+    if !tags.is_empty() {
+        parameters.push(("TagSpecification.1.ResourceType", "snapshot"));
+        parameters.extend(tags.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+    }
+    let answer = client.call("CopySnapshot", &parameters)?;
+    let id = answer.child_text("snapshotId").unwrap_or_default().to_owned();
+    match copy.wait.wait {
+        true => completed(client, &id, &copy.wait),
+        false => get(client, &id),
+    }
+}
+
 /// Waits until a snapshot is completed.
-fn completed(client: &Client, id: &str, create: &SnapshotCreate) -> Result<Snapshot, Failure> {
-    client.wait(&format!("{id} to be completed"), create.wait.timeout, |client| {
+fn completed(client: &Client, id: &str, wait: &Wait) -> Result<Snapshot, Failure> {
+    client.wait(&format!("{id} to be completed"), wait.timeout, |client| {
         let snapshot = get(client, id)?;
         match snapshot.state.as_str() {
             "completed" => Ok(Some(snapshot)),
@@ -131,6 +168,7 @@ fn details(snapshot: Snapshot) -> Vec<(&'static str, String)> {
     ];
     rows.extend(snapshot.error_reason.map(|reason| ("reason", reason)));
     rows.extend(snapshot.data_bytes.map(|bytes| ("data", format!("{bytes} bytes"))));
+    rows.push(("encrypted", if snapshot.encrypted { "yes" } else { "no" }.to_owned()));
     rows.push(("started", snapshot.start_time));
     rows.extend(snapshot.completion_time.map(|time| ("completed", time)));
     if !snapshot.description.is_empty() {

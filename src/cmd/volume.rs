@@ -3,9 +3,10 @@
 use super::{capacity, host};
 use crate::api::Client;
 use crate::api::endpoints::Endpoints;
-use crate::api::model::{Balance, Credits, Unowned, VolumeDescription};
+use crate::api::model::{Balance, Binned, Credits, Unowned, VolumeDescription, VolumeStatus};
 use crate::cli::{
-    self, VolumeAdopt, VolumeAttach, VolumeCreate, VolumeDetach, VolumeModify, VolumeVerb, Wait,
+    self, VolumeAdopt, VolumeAttach, VolumeCopy, VolumeCreate, VolumeDetach, VolumeModify,
+    VolumeVerb, Wait,
 };
 use crate::clock::Deadline;
 use crate::message::{self, Exit, Failure, Format, Item, or_dash};
@@ -14,6 +15,10 @@ use std::time::Duration;
 
 const NO_VOLUMES: &str =
     "no volumes yet; make one with `evenkeel volume create --size 10 --attach`";
+
+/// What a listing of the recycle bin says when nothing is in it.
+pub const EMPTY_BIN: &str =
+    "the recycle bin is empty; `evenkeel serve --recycle-bin-days N` keeps what is deleted";
 
 const NO_UNOWNED: &str = "every volume's bytes in the store belong to a volume";
 
@@ -27,6 +32,28 @@ pub fn run(arguments: &cli::VolumeArgs) -> Result<(), Failure> {
         VolumeVerb::Create(create) => {
             let volume = self::create(&client, create)?;
             message::print(&message::listing(&[volume], format, ""))
+        }
+        VolumeVerb::Copy(copy) => {
+            let volume = self::copy(&client, copy)?;
+            message::print(&message::listing(&[volume], format, ""))
+        }
+        VolumeVerb::Status { volumes } => {
+            let names = (1..).zip(volumes).map(|(at, id)| (format!("VolumeId.{at}"), id));
+            let named: Vec<(String, String)> =
+                names.map(|(name, id)| (name, id.to_string())).collect();
+            let named: Vec<(&str, &str)> =
+                named.iter().map(|(name, id)| (name.as_str(), id.as_str())).collect();
+            let statuses = VolumeStatus::set(&client.call("DescribeVolumeStatus", &named)?);
+            message::print(&message::listing(&statuses, format, NO_VOLUMES))
+        }
+        VolumeVerb::Bin => {
+            let answer = client.call("ListVolumesInRecycleBin", &[])?;
+            let binned = Binned::set(&answer, "volumeSet", "volumeId");
+            message::print(&message::listing(&binned, format, EMPTY_BIN))
+        }
+        VolumeVerb::Restore { volume } => {
+            let id = [("VolumeId", &*volume.to_string())];
+            client.call("RestoreVolumeFromRecycleBin", &id).map(|_| ())
         }
         VolumeVerb::Ls => {
             let volumes = VolumeDescription::set(&client.call("DescribeVolumes", &[])?);
@@ -81,6 +108,7 @@ pub fn create(client: &Client, create: &VolumeCreate) -> Result<VolumeDescriptio
     parameters.extend(iops.as_deref().map(|n| ("Iops", n)));
     parameters.extend(throughput.as_deref().map(|n| ("Throughput", n)));
     parameters.extend(create.multi_attach.then_some(("MultiAttachEnabled", "true")));
+    parameters.extend(create.encrypted.then_some(("Encrypted", "true")));
     let tags = tag_parameters("TagSpecification.1.Tag", &create.tags);
     if !tags.is_empty() {
         parameters.push(("TagSpecification.1.ResourceType", "volume"));
@@ -98,6 +126,44 @@ pub fn create(client: &Client, create: &VolumeCreate) -> Result<VolumeDescriptio
     let wait = Wait { wait: true, timeout: create.wait.timeout };
     attach(client, &id, None, None, &wait)?;
     get(client, &id)
+}
+
+/// Creates a copy of a volume by the flags, and waits for it if they say so.
+fn copy(client: &Client, copy: &VolumeCopy) -> Result<VolumeDescription, Failure> {
+    let VolumeCopy { source, volume_type, size, iops, throughput, .. } = copy;
+    let (source, size) = (source.to_string(), size.map(|n| n.to_string()));
+    let (mut iops, mut throughput) =
+        (iops.map(|n| n.to_string()), throughput.map(|n| n.to_string()));
+    let volume_type = match volume_type {
+        Some(volume_type) => volume_type.to_string(),
+        None => {
+            let of = get(client, &source)?;
+            // What is provisioned with the source is provisioned with the copy.
+            if ["gp3", "io1", "io2"].contains(&of.volume_type.as_str()) {
+                iops = iops.or(of.iops.map(|n| n.to_string()));
+                throughput = throughput.or(of.throughput_mibps.map(|n| n.to_string()));
+            }
+            of.volume_type
+        }
+    };
+    let mut parameters = vec![("SourceVolumeId", source.as_str()), ("VolumeType", &volume_type)];
+    parameters.extend(size.as_deref().map(|n| ("Size", n)));
+    parameters.extend(iops.as_deref().map(|n| ("Iops", n)));
+    parameters.extend(throughput.as_deref().map(|n| ("Throughput", n)));
+    parameters.extend(copy.multi_attach.then_some(("MultiAttachEnabled", "true")));
+    parameters.extend(copy.encrypted.then_some(("Encrypted", "true")));
+    let tags = tag_parameters("TagSpecification.1.Tag", &copy.tags);
+    if !tags.is_empty() {
+        parameters.push(("TagSpecification.1.ResourceType", "volume"));
+        parameters.extend(tags.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+    }
+    let answer = client.call("CopyVolumes", &parameters)?;
+    let made = VolumeDescription::set(&answer).into_iter().next();
+    let made = made.ok_or_else(|| Failure::new("the server returns no copy".to_owned()))?;
+    match copy.wait.wait {
+        true => wait_for_state(client, &made.volume_id, "available", copy.wait.timeout),
+        false => Ok(made),
+    }
 }
 
 fn adopt(client: &Client, adopt: &VolumeAdopt) -> Result<VolumeDescription, Failure> {
@@ -276,6 +342,8 @@ fn details(volume: &VolumeDescription) -> Vec<(&'static str, String)> {
     rows.push(("state", volume.state.clone()));
     rows.extend(volume.error_reason.iter().map(|reason| ("reason", reason.clone())));
     rows.extend(volume.snapshot_id.iter().map(|id| ("snapshot", id.clone())));
+    rows.extend(volume.source_volume_id.iter().map(|id| ("copy of", id.clone())));
+    rows.push(("encrypted", if volume.encrypted { "yes" } else { "no" }.to_owned()));
     rows.push(("created", volume.create_time.clone()));
     for attachment in &volume.attachments {
         let crate::api::model::Attachment { host_id, device, state } = attachment;

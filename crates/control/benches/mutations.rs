@@ -16,7 +16,8 @@ use std::time::{Duration, Instant, SystemTime};
 use evenkeel_control::journal::Journal;
 use evenkeel_control::journal::sqlite::SqliteJournal;
 use evenkeel_control::model::{
-    Command, Event, Host, ModifyPolicy, Phase, Settings, SpaceOversell, Tags, Token, UnixMs, Volume,
+    Begins, Command, Event, Host, HostState, ModifyPolicy, Phase, Settings, SpaceOversell, Tags,
+    Token, UnixMs, Volume,
 };
 use evenkeel_control::plane::Plane;
 use evenkeel_core::ids::{InstanceId, VolumeId};
@@ -131,6 +132,8 @@ fn settings() -> Settings {
         region: "local-1".into(),
         zone: ZONE.into(),
         rules: Rules::newest(),
+        key: None,
+        recycle_bin_days: 0,
         modify_policy: ModifyPolicy::Immediate,
         figure: None,
         oversell: BTreeMap::new(),
@@ -184,6 +187,7 @@ fn fill(path: &Path, volumes: u64) {
                 [10, 0, 0, u8::try_from(number).unwrap().wrapping_add(1)].into(),
             ),
             registered: now(),
+            state: HostState::Running,
             tags: Tags::new(),
         })
     });
@@ -193,17 +197,10 @@ fn fill(path: &Path, volumes: u64) {
         let mut events = vec![];
         for &number in batch {
             let (id, used) = (volume_id(number), now());
+            let spec = Rules::newest().resolve(&request(number)).unwrap();
             events.push(Event::Volume(Volume {
-                id,
-                zone: ZONE.into(),
-                created: used,
-                snapshot: None,
-                spec: Rules::newest().resolve(&request(number)).unwrap(),
                 phase: Phase::Ready,
-                attachments: vec![],
-                tags: Tags::new(),
-                modification: None,
-                modification_starts: vec![],
+                ..Volume::new(id, ZONE, spec, used)
             }));
             if number < TOKENS_MAX {
                 let fingerprint = format!("fingerprint-{number}");
@@ -247,7 +244,7 @@ fn beside_a_slow_create(plane: &Plane, volumes: u64) -> Vec<Duration> {
         let create = |id, number| Command::CreateVolume {
             id,
             request: request(number),
-            snapshot: None,
+            begins: Begins::default(),
             zone: ZONE.into(),
             tags: Tags::new(),
             token: None,
@@ -289,7 +286,7 @@ fn run(folder: &Path, volumes: u64) -> Vec<(&'static str, Rate)> {
     let created = measured(MUTATIONS, &plane, |number| Command::CreateVolume {
         id: volume_id(volumes + number),
         request: request(number),
-        snapshot: None,
+        begins: Begins::default(),
         zone: ZONE.into(),
         tags: Tags::new(),
         token: Some((format!("new-token-{number}"), format!("new-fingerprint-{number}"))),

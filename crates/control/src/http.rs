@@ -126,8 +126,12 @@ pub async fn serve(
     let mut connections = JoinSet::new();
     let mut ticks = interval(Duration::from_millis(credits::REPORT_INTERVAL_MS));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut parts: [TickPart; 3] =
-        [(Plane::renew_leases, None), (Plane::maintain, None), (Plane::scrub_on, None)];
+    let mut parts: [TickPart; 4] = [
+        (Plane::renew_leases, None),
+        (Plane::maintain, None),
+        (Plane::scrub_on, None),
+        (Plane::copy_on, None),
+    ];
     ready(listener.local_addr()?);
     let mut shutdown = pin!(shutdown);
     loop {

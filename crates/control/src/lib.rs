@@ -54,7 +54,7 @@ use tracing::info;
 
 pub use endpoint::Endpoint;
 pub use http::{CONNECTIONS_MAX, Timeouts};
-pub use model::{ModifyPolicy, SpaceOversell};
+pub use model::{ModifyPolicy, SpaceOversell, StoreKey};
 
 use crate::api::Api;
 use crate::credentials::CredentialsError;
@@ -81,6 +81,10 @@ pub struct ControlConfig {
     pub region: String,
     /// The only availability zone.
     pub zone: String,
+    /// The key of the store; `None` if it has none.
+    pub key: Option<StoreKey>,
+    /// How many days deleted volumes and snapshots stay in the recycle bin; 0 if there is none.
+    pub recycle_bin_days: u32,
     /// The volume rules in force.
     pub rules: &'static Rules,
     /// How often a volume may be modified.
@@ -160,6 +164,8 @@ pub fn run(
     let settings = Settings {
         region: config.region,
         zone: config.zone,
+        key: config.key,
+        recycle_bin_days: config.recycle_bin_days,
         rules: config.rules,
         modify_policy: config.modify_policy,
         figure: config.figure,

@@ -48,7 +48,7 @@ pub fn desired(settings: &Settings, model: &Model, volume: &Volume, start: Start
         volume.is_being_modified() && modification.original.size_gib < volume.spec.size_gib
     });
     match (&volume.phase, grows_from) {
-        (Phase::Creating, _) => match volume.snapshot {
+        (Phase::Creating, _) => match volume.through.or(volume.snapshot) {
             Some(snapshot) => Command::CreateFrom(state, snapshot),
             None => Command::Create(state),
         },
@@ -69,7 +69,8 @@ fn state(
     // The volume is guaranteed what was sold with it.
     let reserved = settings.rules.reserved(&volume.spec);
     let size = ByteCount::from_gib(volume.spec.size_gib);
-    VolumeState { id: volume.id, size, pacing, balances, unleased, reserved, attachments }
+    let (id, is_encrypted) = (volume.id, volume.is_encrypted);
+    VolumeState { id, size, pacing, balances, unleased, reserved, attachments, is_encrypted }
 }
 
 /// The I/Os per second that a volume has reserved.

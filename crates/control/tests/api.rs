@@ -7,6 +7,7 @@ mod support;
 use std::sync::Arc;
 
 use evenkeel_control::api::ACTIONS;
+use evenkeel_control::{ControlConfig, StoreKey};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::Rules;
@@ -97,6 +98,15 @@ fn every_action_refuses_parameters_it_does_not_know() {
     let id = create(&client, &[]);
     let instance = local_instance(&client);
     let before = server.agent.with(|state| state.log.len());
+    let of = Named {
+        volume: &id,
+        binned: &id,
+        snapshot: SNAPSHOT,
+        locked: SNAPSHOT,
+        binned_snapshot: SNAPSHOT,
+        instance: &instance,
+        attached_to: &instance,
+    };
     for action in ACTIONS {
         let own: Vec<(&str, &str)> = match action.name {
             "CreateVolume" => vec![("AvailabilityZone", "local-1a"), ("Size", "1")],
@@ -116,7 +126,7 @@ fn every_action_refuses_parameters_it_does_not_know() {
             }
             "RegisterHost" => vec![("InstanceType", "m5.large")],
             "DeregisterHost" => vec![("InstanceId", &instance)],
-            _ => vec![],
+            other => named(other, &of),
         };
         let mut params = own;
         params.push(("Bogus", "1"));
@@ -131,24 +141,112 @@ fn every_action_refuses_parameters_it_does_not_know() {
     );
 }
 
+const DRY_RUN: &str = "Request would have succeeded, but DryRun flag is set.";
+
+/// What parameters name.
+struct Named<'a> {
+    volume: &'a str,
+    binned: &'a str,
+    snapshot: &'a str,
+    locked: &'a str,
+    binned_snapshot: &'a str,
+    instance: &'a str,
+    /// An instance with a volume as /dev/sdf.
+    attached_to: &'a str,
+}
+
+/// The required parameters of an action.
+fn named<'a>(action: &str, of: &Named<'a>) -> Vec<(&'static str, &'a str)> {
+    match action {
+        "CopyVolumes" => vec![("SourceVolumeId", of.volume)],
+        "CopySnapshot" => vec![("SourceSnapshotId", of.snapshot), ("SourceRegion", "local-1")],
+        "DescribeVolumeAttribute" => {
+            vec![("VolumeId", of.volume), ("Attribute", "autoEnableIO")]
+        }
+        "ModifyVolumeAttribute" => {
+            vec![("VolumeId", of.volume), ("AutoEnableIO.Value", "true")]
+        }
+        "EnableVolumeIO" => vec![("VolumeId", of.volume)],
+        "RestoreVolumeFromRecycleBin" => vec![("VolumeId", of.binned)],
+        "DescribeSnapshotAttribute" | "ResetSnapshotAttribute" => {
+            vec![("SnapshotId", of.snapshot), ("Attribute", "createVolumePermission")]
+        }
+        "ModifySnapshotAttribute" => {
+            vec![("SnapshotId", of.snapshot), ("CreateVolumePermission.Add.1.Group", "all")]
+        }
+        "LockSnapshot" => {
+            vec![("SnapshotId", of.snapshot), ("LockMode", "governance"), ("LockDuration", "1")]
+        }
+        "UnlockSnapshot" => vec![("SnapshotId", of.locked)],
+        "RestoreSnapshotFromRecycleBin" => vec![("SnapshotId", of.binned_snapshot)],
+        "EnableFastSnapshotRestores" | "DisableFastSnapshotRestores" => {
+            vec![("SourceSnapshotId.1", of.snapshot), ("AvailabilityZone.1", "local-1a")]
+        }
+        "ModifyEbsDefaultKmsKeyId" => vec![("KmsKeyId", "alias/aws/ebs")],
+        "RunInstances" => vec![("MinCount", "1"), ("MaxCount", "1")],
+        "StartInstances" | "StopInstances" | "TerminateInstances" => {
+            vec![("InstanceId.1", of.instance)]
+        }
+        "DescribeInstanceAttribute" => {
+            vec![("InstanceId", of.instance), ("Attribute", "instanceType")]
+        }
+        "ModifyInstanceAttribute" => vec![
+            ("InstanceId", of.attached_to),
+            ("BlockDeviceMapping.1.DeviceName", "/dev/sdf"),
+            ("BlockDeviceMapping.1.Ebs.DeleteOnTermination", "true"),
+        ],
+        _ => vec![],
+    }
+}
+
 /// The id of bytes that belong to no volume.
 const UNOWNED: &str = "vol-00000000000000abc";
 /// The id of a stored snapshot that the database does not know.
 const SNAPSHOT: &str = "snap-00000000000000abc";
 
+fn fixture_with_key_and_bin() -> Fixture {
+    let folder = tempfile::tempdir().unwrap();
+    let config = ControlConfig {
+        key: Some(StoreKey { id: "01234567-89ab-cdef-0123-456789abcdef".into() }),
+        recycle_bin_days: 1,
+        ..support::config(folder.path())
+    };
+    let server = Server::start_with(config, Arc::default()).unwrap();
+    let client = server.client();
+    Fixture { server, client, _folder: folder }
+}
+
+fn attach_to(client: &Client, volume: &str, instance: &str) {
+    let place = [("VolumeId", volume), ("InstanceId", instance), ("Device", "/dev/sdf")];
+    client.call("AttachVolume", &place).unwrap();
+}
+
+fn locked_snapshot(client: &Client, volume: &str) -> String {
+    let made = client.call("CreateSnapshot", &[("VolumeId", volume)]).unwrap();
+    let id = text(&made, "snapshotId").to_owned();
+    let lock = [("SnapshotId", id.as_str()), ("LockMode", "governance"), ("LockDuration", "1")];
+    client.call("LockSnapshot", &lock).unwrap();
+    id
+}
+
 #[test]
 fn every_action_understands_a_dry_run() {
-    let Fixture { server, client, _folder } = fixture();
+    let Fixture { server, client, _folder } = fixture_with_key_and_bin();
     let id = create(&client, &[]);
+    let binned = create(&client, &[]);
+    client.call("DeleteVolume", &[("VolumeId", &binned)]).unwrap();
+    let gone = client.call("CreateSnapshot", &[("VolumeId", &id)]).unwrap();
+    let binned_snapshot = text(&gone, "snapshotId");
+    client.call("DeleteSnapshot", &[("SnapshotId", binned_snapshot)]).unwrap();
     let gp2 = create(&client, &[("VolumeType", "gp2")]);
     let attached = create(&client, &[]);
     let local = local_instance(&client);
     let other = client.call("RegisterHost", &[("InstanceType", "m5.large")]).unwrap();
     let other = text(other.child("instance").unwrap(), "instanceId");
-    let attach = [("VolumeId", attached.as_str()), ("InstanceId", &local), ("Device", "/dev/sdf")];
-    client.call("AttachVolume", &attach).unwrap();
+    attach_to(&client, &attached, &local);
     let made = client.call("CreateSnapshot", &[("VolumeId", &id)]).unwrap();
     let known = text(&made, "snapshotId");
+    let locked = locked_snapshot(&client, &id);
     let before = client.call("DescribeVolumes", &[]).unwrap();
     server.agent.with(|state| {
         state.unowned.insert(UNOWNED.parse().unwrap(), ByteCount::from_gib(1));
@@ -157,6 +255,15 @@ fn every_action_understands_a_dry_run() {
         state.snapshots.insert(id, StoredSnapshot { id, ..stored });
     });
     let log = server.agent.with(|state| state.log.len());
+    let of = Named {
+        volume: &id,
+        binned: &binned,
+        snapshot: known,
+        locked: &locked,
+        binned_snapshot,
+        instance: other,
+        attached_to: &local,
+    };
     for action in ACTIONS {
         let own: Vec<(&str, &str)> = match action.name {
             "CreateVolume" => vec![("AvailabilityZone", "local-1a"), ("Size", "1")],
@@ -176,17 +283,13 @@ fn every_action_understands_a_dry_run() {
             "CreateTags" | "DeleteTags" => vec![("ResourceId.1", &id), ("Tag.1.Key", "k")],
             "RegisterHost" => vec![("InstanceType", "m5.large")],
             "DeregisterHost" => vec![("InstanceId", other)],
-            _ => vec![],
+            other => named(other, &of),
         };
         let mut params = own;
         params.push(("DryRun", "true"));
         assert_eq!(
             client.call(action.name, &params),
-            refused(
-                412,
-                "DryRunOperation",
-                "Request would have succeeded, but DryRun flag is set."
-            ),
+            refused(412, "DryRunOperation", DRY_RUN),
             "{}",
             action.name
         );

@@ -44,10 +44,11 @@ type Malformed =
 
 const MALFORMED: &[Malformed] = &[
     (
-        "RunInstances",
+        "CreateImage",
         &[],
         "InvalidAction",
-        "The action RunInstances is not valid for this web service.",
+        "The action CreateImage is not valid for this web service. docs/reference/api.md lists \
+         the actions that are; the nearest is CreateSnapshot.",
     ),
     (
         "CreateVolume",

@@ -475,7 +475,8 @@ fn one_that_is_idle_for_too_long_is_in_error_and_gives_its_space_back() {
         let id = SnapshotId::from_bits(number);
         let filled = Filled { parent: None, timeout_min, token: None };
         let (size_gib, description, tags) = (1, String::new(), Tags::new());
-        let command = Change::StartSnapshot { id, size_gib, filled, description, tags };
+        let command =
+            Change::StartSnapshot { id, size_gib, filled, is_encrypted: None, description, tags };
         plane.execute(&command, false).unwrap();
         id
     };

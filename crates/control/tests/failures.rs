@@ -8,7 +8,7 @@ mod support;
 use std::path::Path;
 use std::sync::Arc;
 
-use evenkeel_control::model::{Command as Change, Phase, Refusal, Tags};
+use evenkeel_control::model::{Begins, Command as Change, Phase, Refusal, Tags};
 use evenkeel_control::plane::{Plane, PlaneError};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::{ByteCount, GIB};
@@ -212,7 +212,7 @@ fn bytes_that_no_volume_has_take_space_until_they_are_adopted() {
         let create = Change::CreateVolume {
             id,
             request,
-            snapshot: None,
+            begins: Begins::default(),
             zone: zone(),
             tags: tags(),
             token: None,
@@ -224,7 +224,8 @@ fn bytes_that_no_volume_has_take_space_until_they_are_adopted() {
     assert!(matches!(refused, PlaneError::Refused(Refusal::Space(_))), "{refused}");
     create(11, 4).unwrap();
     let (request, zone, tags) = (request(6), zone(), tags());
-    let adopt = Change::AdoptVolume { id: lost, request, zone, tags };
+    let is_encrypted = false;
+    let adopt = Change::AdoptVolume { id: lost, is_encrypted, request, zone, tags };
     world.plane.execute(&adopt, false).unwrap();
     assert_eq!(world.plane.model().bytes_sold(), ByteCount(210 * GIB));
 }

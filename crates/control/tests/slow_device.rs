@@ -7,7 +7,7 @@ mod support;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use evenkeel_control::model::{Command as Change, Tagged, Tags};
+use evenkeel_control::model::{Begins, Command as Change, Tagged, Tags};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::volume::{VolumeChange, VolumeRequest, VolumeType};
@@ -41,7 +41,7 @@ fn create(id: VolumeId) -> Change {
         multi_attach: false,
     };
     let (zone, tags) = ("local-1a".into(), Tags::new());
-    Change::CreateVolume { id, request, snapshot: None, zone, tags, token: None }
+    Change::CreateVolume { id, request, begins: Begins::default(), zone, tags, token: None }
 }
 
 #[test]

@@ -23,7 +23,7 @@ use evenkeel_store::anywhere;
 use evenkeel_store::{Geometry, Pool, Store, StoreError};
 use evenkeel_wire::agent::{
     Agent, Capacity, Command, CreditReport, Failed, FailedKind, HostState, Reply, Report, Space,
-    VolumeState,
+    StoredVolume, VolumeState,
 };
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -124,6 +124,12 @@ impl EngineAgent {
         }
     }
 
+    fn stored(&self) -> Result<Vec<StoredVolume>, Failed> {
+        let is_encrypted = |id| self.pool.is_encrypted(id);
+        let stored = |(id, size)| StoredVolume { id, size, is_encrypted: is_encrypted(id) };
+        Ok(self.pool.list().map_err(failed)?.into_iter().map(stored).collect())
+    }
+
     fn space(&self) -> Result<Option<Space>, Failed> {
         let space = self.pool.space().map_err(failed)?;
         Ok(space.map(|space| Space { total: space.total, free: space.free }))
@@ -149,7 +155,10 @@ impl EngineAgent {
         }
         match at_rest {
             AtRest::Complete => {}
-            AtRest::New => self.pool.create(id, state.size).map_err(failed)?,
+            AtRest::New => match state.is_encrypted {
+                true => self.pool.create_encrypted(id, state.size).map_err(failed)?,
+                false => self.pool.create(id, state.size).map_err(failed)?,
+            },
             AtRest::From(snapshot) => self.create_from(id, state.size, snapshot)?,
             AtRest::Growing(from) => self.pool.resize(id, from, state.size).map_err(failed)?,
         }
@@ -649,7 +658,7 @@ impl Agent for EngineAgent {
             Command::Lease(unleased) => answer(self.lease(unleased), Reply::Balances),
             Command::Report => answer(self.report(), Reply::Report),
             Command::Balances => answer(self.credit_report(), Reply::Balances),
-            Command::Stored => answer(self.pool.list().map_err(failed), Reply::Stored),
+            Command::Stored => answer(self.stored(), Reply::Stored),
             Command::Space => answer(self.space(), Reply::Space),
             Command::Capacity => Reply::Capacity(self.capacity()),
             Command::CreateFrom(state, snapshot) => done(self.apply(state, AtRest::From(snapshot))),
@@ -659,7 +668,7 @@ impl Agent for EngineAgent {
             Command::SnapshotSet(set) => done(self.snapshot_set(&set)),
             Command::SnapshotUnits(wanted) => answer(self.snapshot_units(wanted), Reply::Units),
             Command::ReadSnapshot(id, unit) => answer(self.read_snapshot(id, unit), Reply::Unit),
-            Command::StartSnapshot(id, size, parent) => done(self.start_snapshot(id, size, parent)),
+            Command::StartSnapshot(new) => done(self.start_snapshot(new)),
             Command::PutSnapshot(id, unit, bytes) => done(self.put_snapshot(id, unit, &bytes)),
             Command::CompleteSnapshot(id) => done(self.complete_snapshot(id)),
             Command::SetBackground(limit) => {
@@ -700,6 +709,7 @@ mod tests {
             unleased: Balances::default(),
             reserved: Reserved::NOTHING,
             attachments: Vec::new(),
+            is_encrypted: false,
         };
         let kind = |reply| match reply {
             Reply::Failed(failed) => failed.kind,

@@ -10,7 +10,8 @@ use evenkeel_engine::IoMode;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_store::snapshots::Snapshots;
 use evenkeel_wire::agent::{
-    Bytes, Command, FailedKind, Reply, StoredSnapshot, UNIT_BYTES, Units, UnitsWanted, VolumeState,
+    Bytes, Command, FailedKind, NewSnapshot, Reply, StoredSnapshot, UNIT_BYTES, Units, UnitsWanted,
+    VolumeState,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -133,7 +134,9 @@ fn snapshots_are_copied_unit_by_unit() {
     let wanted = UnitsWanted { id, older: None, first: 0, max: 10 };
     let units = Units { units: vec![0, 2], next: None };
     assert_eq!(served.call(Command::SnapshotUnits(wanted)), Reply::Units(units.clone()));
-    assert_eq!(served.call(Command::StartSnapshot(copy, ByteCount(SIZE), None)), Reply::Done);
+    let (size, parent, is_encrypted) = (ByteCount(SIZE), None, false);
+    let new = NewSnapshot { id: copy, size, parent, is_encrypted };
+    assert_eq!(served.call(Command::StartSnapshot(new)), Reply::Done);
     for &unit in &units.units {
         let Reply::Unit(Some(bytes)) = served.call(Command::ReadSnapshot(id, unit)) else {
             panic!("unit {unit} has data");

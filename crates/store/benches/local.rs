@@ -213,10 +213,11 @@ impl Stored {
         let bounds = Bounds::default();
         let lasting = notes.then(|| Arc::new(lasting) as Arc<dyn Lasting>);
         let mut pool = LocalPool::open_noting(device, bounds, lasting)?;
+        let (id, size) = (VolumeId::from_bits(1), ByteCount(SIZE));
         if let Some(keys) = keys {
             pool = pool.with_keys(keys);
+            pool.create_encrypted(id, size)?;
         }
-        let (id, size) = (VolumeId::from_bits(1), ByteCount(SIZE));
         pool.create(id, size)?;
         Ok(Self { ring: Ring::new()?, store: pool.open(id, size)?, _folder: folder })
     }

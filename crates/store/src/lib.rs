@@ -154,6 +154,20 @@ pub trait Pool: Send + Sync {
     /// When there is no room, or the store below fails.
     fn create(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError>;
 
+    /// The same, encrypted.
+    ///
+    /// # Errors
+    /// The same, and [`StoreError::Locked`] where there is no key.
+    fn create_encrypted(&self, id: VolumeId, _: ByteCount) -> Result<(), StoreError> {
+        let why = format!("the store ({}) does not encrypt", self.describe());
+        Err(StoreError::Locked { id, why })
+    }
+
+    /// Whether the bytes of a volume are encrypted; not, if there is none.
+    fn is_encrypted(&self, _: VolumeId) -> bool {
+        false
+    }
+
     /// Opens a volume that has `size`. At most once at a time. What a growth that was given up has
     /// left behind its end, which nobody has written to, is taken away.
     ///

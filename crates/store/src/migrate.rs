@@ -75,6 +75,7 @@ pub fn migrate(
         files => files?,
     };
     let pool = LocalPool::in_claimed_folder(path, device)?;
+    let encrypts = keys.is_some();
     let pool = match keys {
         Some(keys) => pool.with_keys(keys),
         None => pool,
@@ -82,7 +83,10 @@ pub fn migrate(
     let volumes = files.list()?;
     let mut copied = 0;
     for &(id, size) in &volumes {
-        pool.create(id, size)?;
+        match encrypts {
+            true => pool.create_encrypted(id, size)?,
+            false => pool.create(id, size)?,
+        }
         for is_check in [false, true] {
             let mut step =
                 Step { files: files.open(id, size)?, pool: pool.open(id, size)?, id, copied: 0 };

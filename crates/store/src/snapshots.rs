@@ -30,6 +30,8 @@ pub struct SnapshotInfo {
     pub is_complete: bool,
     /// Bytes of data that it has, in whole blocks: what a full copy of it holds.
     pub data: ByteCount,
+    /// Whether it is encrypted.
+    pub is_encrypted: bool,
 }
 
 /// A snapshot that was asked for.
@@ -115,16 +117,18 @@ pub trait Snapshots: Send + Sync {
 
     /// Begins a snapshot of `size` bytes that is not made of a volume but filled unit by unit; what
     /// is not filled is as in `parent`, which is no larger, or a hole. It is encrypted if the
-    /// parent is; without one, if new volumes are. Done if it has begun already, with this size.
+    /// parent is; without one, if that is asked. Done if it has begun already, with this size.
     ///
     /// # Errors
     /// When the id is taken ([`StoreError::Exists`]), the parent is missing or being made, the size
-    /// is less than its ([`StoreError::Size`]), or the store below fails.
+    /// is less than its ([`StoreError::Size`]), there is no key ([`StoreError::Locked`]), or the
+    /// store below fails.
     fn start(
         &self,
         id: SnapshotId,
         size: ByteCount,
         parent: Option<SnapshotId>,
+        is_encrypted: bool,
     ) -> Result<(), StoreError>;
 
     /// Fills a unit of a snapshot that was begun with [`Snapshots::start`]; it survives a crash

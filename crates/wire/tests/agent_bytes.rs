@@ -16,8 +16,9 @@ use evenkeel_core::time::Duration;
 use evenkeel_core::units::ByteCount;
 use evenkeel_wire::agent::{
     Attachment, BackgroundReport, Bytes, Capacity, Command, CreditReport, Failed, FailedKind,
-    HEAD_BYTES, HostAddress, HostReport, HostState, IoErrors, Malformed, Measured, Problem, Reply,
-    Report, Space, StoredSnapshot, Units, UnitsWanted, Verified, VolumeReport, VolumeState,
+    HEAD_BYTES, HostAddress, HostReport, HostState, IoErrors, Malformed, Measured, NewSnapshot,
+    Problem, Reply, Report, Space, StoredSnapshot, StoredVolume, Units, UnitsWanted, Verified,
+    VolumeReport, VolumeState,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -49,15 +50,24 @@ fn payload() -> impl Strategy<Value = Bytes> {
 
 fn stored_snapshot() -> impl Strategy<Value = StoredSnapshot> {
     let bytes = || any::<u64>().prop_map(ByteCount);
-    (snapshot_id(), option::of(volume_id()), bytes(), bytes(), any::<bool>()).prop_map(
-        |(id, volume, size, data, is_complete)| StoredSnapshot {
+    (snapshot_id(), option::of(volume_id()), bytes(), bytes(), any::<[bool; 2]>()).prop_map(
+        |(id, volume, size, data, [is_complete, is_encrypted])| StoredSnapshot {
             id,
             volume,
             size,
             data,
             is_complete,
+            is_encrypted,
         },
     )
+}
+
+fn stored_volume() -> impl Strategy<Value = StoredVolume> {
+    (volume_id(), any::<(u64, bool)>()).prop_map(|(id, (size, is_encrypted))| StoredVolume {
+        id,
+        size: ByteCount(size),
+        is_encrypted,
+    })
 }
 
 fn host_id() -> impl Strategy<Value = InstanceId> + Clone {
@@ -102,14 +112,23 @@ fn attachment() -> impl Strategy<Value = Attachment> {
 }
 
 fn volume() -> impl Strategy<Value = VolumeState> {
-    let numbers = any::<(u64, u32, u64)>();
+    let numbers = any::<(u64, u32, u64, bool)>();
     let attachments = vec(attachment(), 0..4);
     (volume_id(), pacing(), [balances(), balances()], attachments, numbers).prop_map(
         |(id, pacing, [balances, unleased], attachments, numbers)| {
-            let (size, operations_per_second, bytes_per_second) = numbers;
+            let (size, operations_per_second, bytes_per_second, is_encrypted) = numbers;
             let reserved = Reserved { operations_per_second, bytes_per_second };
             let size = ByteCount(size);
-            VolumeState { id, size, pacing, balances, unleased, reserved, attachments }
+            VolumeState {
+                id,
+                size,
+                pacing,
+                balances,
+                unleased,
+                reserved,
+                attachments,
+                is_encrypted,
+            }
         },
     )
 }
@@ -172,8 +191,12 @@ fn command() -> impl Strategy<Value = Command> {
             |(id, older, first, max)| Command::SnapshotUnits(UnitsWanted { id, older, first, max })
         ),
         (snapshot_id(), any::<u64>()).prop_map(|(id, unit)| Command::ReadSnapshot(id, unit)),
-        (snapshot_id(), any::<u64>(), option::of(snapshot_id()))
-            .prop_map(|(id, size, parent)| { Command::StartSnapshot(id, ByteCount(size), parent) }),
+        (snapshot_id(), any::<(u64, bool)>(), option::of(snapshot_id())).prop_map(
+            |(id, (size, is_encrypted), parent)| {
+                let size = ByteCount(size);
+                Command::StartSnapshot(NewSnapshot { id, size, parent, is_encrypted })
+            }
+        ),
         (snapshot_id(), any::<u64>(), payload())
             .prop_map(|(id, unit, bytes)| Command::PutSnapshot(id, unit, bytes)),
         snapshot_id().prop_map(Command::CompleteSnapshot),
@@ -303,7 +326,7 @@ fn reply() -> impl Strategy<Value = Reply> {
         report,
         credits().prop_map(Reply::Balances),
         vec(latencies, 0..3).prop_map(Reply::Latencies),
-        vec((volume_id(), bytes()), 0..4).prop_map(Reply::Stored),
+        vec(stored_volume(), 0..4).prop_map(Reply::Stored),
         option::of(space).prop_map(Reply::Space),
         capacity().prop_map(Reply::Capacity),
         vec(stored_snapshot(), 0..4).prop_map(Reply::Snapshots),

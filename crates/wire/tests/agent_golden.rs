@@ -19,8 +19,9 @@ use evenkeel_core::time::Duration;
 use evenkeel_core::units::ByteCount;
 use evenkeel_wire::agent::{
     Attachment, BackgroundReport, Bytes, Capacity, Command, CreditReport, Failed, FailedKind,
-    HEAD_BYTES, HostAddress, HostReport, HostState, IoErrors, Measured, Problem, Reply, Report,
-    Space, StoredSnapshot, Units, UnitsWanted, Verified, VolumeReport, VolumeState, frame_bytes,
+    HEAD_BYTES, HostAddress, HostReport, HostState, IoErrors, Measured, NewSnapshot, Problem,
+    Reply, Report, Space, StoredSnapshot, StoredVolume, Units, UnitsWanted, Verified, VolumeReport,
+    VolumeState, frame_bytes,
 };
 
 const GOLDEN: &str = include_str!("agent_golden.txt");
@@ -41,6 +42,11 @@ const EXCEEDED: Exceeded = Exceeded {
 };
 const READ: LinearCost = LinearCost { base: Duration::from_us(80), byte_ps: 4_000 };
 const WRITE: LinearCost = LinearCost { base: Duration::from_us(100), byte_ps: 5_000 };
+
+const STORED: StoredVolume =
+    StoredVolume { id: VOLUME, size: ByteCount(1 << 30), is_encrypted: true };
+const NEW: NewSnapshot =
+    NewSnapshot { id: SNAPSHOT, size: ByteCount(100 << 30), parent: None, is_encrypted: true };
 
 fn volume() -> VolumeState {
     let credit = Some(CreditLimit { refill_per_second: 300, capacity: 5_400_000 });
@@ -66,6 +72,7 @@ fn volume() -> VolumeState {
             at(HostAddress::Remote([10, 0, 0, 1].into())),
             at(HostAddress::Remote("fd00::1".parse().unwrap())),
         ],
+        is_encrypted: true,
     }
 }
 
@@ -157,8 +164,11 @@ fn snapshots() -> Vec<StoredSnapshot> {
         size: ByteCount(100 << 30),
         data: ByteCount(0),
         is_complete: false,
+        is_encrypted: false,
     };
-    vec![pending, StoredSnapshot { volume: None, data: ByteCount(1), is_complete: true, ..pending }]
+    let (is_complete, is_encrypted) = (true, true);
+    let data = ByteCount(1);
+    vec![pending, StoredSnapshot { volume: None, data, is_complete, is_encrypted, ..pending }]
 }
 
 fn background() -> BackgroundReport {
@@ -208,8 +218,8 @@ fn commands() -> Vec<(&'static str, Command)> {
         ("units", Command::SnapshotUnits(WANTED)),
         ("changed units", Command::SnapshotUnits(UnitsWanted { older: Some(SNAPSHOT), ..WANTED })),
         ("read", Command::ReadSnapshot(SNAPSHOT, 7)),
-        ("start", Command::StartSnapshot(SNAPSHOT, ByteCount(100 << 30), None)),
-        ("start of another", Command::StartSnapshot(SNAPSHOT, ByteCount(1), Some(SNAPSHOT))),
+        ("start", Command::StartSnapshot(NEW)),
+        ("start of another", Command::StartSnapshot(NewSnapshot { parent: Some(SNAPSHOT), ..NEW })),
         ("put", Command::PutSnapshot(SNAPSHOT, 7, Bytes(vec![1, 2, 3]))),
         ("complete", Command::CompleteSnapshot(SNAPSHOT)),
         ("background limit", Command::SetBackground(ByteCount(256 << 20))),
@@ -233,7 +243,7 @@ fn replies() -> Vec<(&'static str, Reply)> {
         ("a report", Reply::Report(report())),
         ("some balances", Reply::Balances(credits())),
         ("some latencies", Reply::Latencies(latencies())),
-        ("what is stored", Reply::Stored(vec![(VOLUME, ByteCount(1 << 30))])),
+        ("what is stored", Reply::Stored(vec![STORED])),
         ("unknown space", Reply::Space(None)),
         ("known space", Reply::Space(Some(space))),
         ("unknown capacity", Reply::Capacity(Capacity::Unknown)),
@@ -319,7 +329,7 @@ fn what_is_wrong_is_named_with_its_field_and_offset() {
         (change(&delete, 0, b'X'), "field magic at byte 0: these bytes are no agent message"),
         (
             change(&delete, 5, 1),
-            "field version at byte 4: version 1 is unknown, 4 is spoken here; update one side",
+            "field version at byte 4: version 1 is unknown, 5 is spoken here; update one side",
         ),
         (change(&delete, 6, 0x7f), "field kind at byte 6: kind 127 is unknown"),
         (change(&delete, 7, 1), "field reserved at byte 7: the value is out of range"),

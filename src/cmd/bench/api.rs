@@ -32,6 +32,7 @@ impl ControlApi for Client {
             iops,
             throughput: throughput_mibps,
             multi_attach,
+            encrypted: false,
             tags: Vec::new(),
             attach,
             wait: WAIT,

@@ -22,11 +22,11 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let multi_attach = args.boolean("MultiAttachEnabled")?.unwrap_or(false);
     let tags = args.tag_specifications("volume")?;
     args.done()?;
-    let outcome = call.plane.adopt(id, call.dry_run, |bytes| {
-        let size_gib = whole_gib(bytes)?;
+    let outcome = call.plane.adopt(id, call.dry_run, |stored| {
+        let (size_gib, is_encrypted) = (whole_gib(stored.size)?, stored.is_encrypted);
         let request = VolumeRequest { volume_type, size_gib, iops, throughput_mibps, multi_attach };
         let zone = settings.zone.clone();
-        Ok::<_, ApiError>(Command::AdoptVolume { id, request, zone, tags })
+        Ok::<_, ApiError>(Command::AdoptVolume { id, is_encrypted, request, zone, tags })
     })?;
     let volume = outcome.settled.ok_or_else(|| ApiError::internal("the adopted volume is gone"))?;
     Ok(view::volume(settings, &volume))

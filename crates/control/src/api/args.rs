@@ -8,10 +8,11 @@ use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::volume::VolumeType;
 use evenkeel_wire::aws::query::Params;
 
+use super::OWNER_ID;
 use super::error::{ApiError, lower_camel};
 use super::filter::Filters;
 use super::page::Page;
-use crate::model::Tags;
+use crate::model::{Refusal, Settings, Tags};
 
 /// The most characters of a tag's key.
 const TAG_KEY_MAX: usize = 128;
@@ -178,18 +179,29 @@ impl Args {
     /// # Errors
     /// `InvalidParameterValue`, `UnknownParameter`.
     pub fn tag_specifications(&mut self, resource_type: &str) -> Result<Tags, ApiError> {
-        let mut tags = Tags::new();
+        let [tags] = self.tag_specifications_of([resource_type])?;
+        Ok(tags)
+    }
+
+    /// The tags of new resources of several types, in the order of these types.
+    ///
+    /// # Errors
+    /// `InvalidParameterValue`, `UnknownParameter`.
+    pub fn tag_specifications_of<const N: usize>(
+        &mut self,
+        resource_types: [&str; N],
+    ) -> Result<[Tags; N], ApiError> {
+        let mut all = [const { Tags::new() }; N];
         for (number, mut fields) in self.params.take_structures("TagSpecification") {
             let prefix = format!("TagSpecification.{number}.");
-            match fields.take("ResourceType") {
-                Some(kind) if kind == resource_type => {}
-                Some(kind) => {
-                    return Err(ApiError::value(format!(
-                        "'{kind}' is not a valid taggable resource type for this operation."
-                    )));
-                }
-                None => return Err(ApiError::missing(&format!("{prefix}ResourceType"))),
-            }
+            let kind = fields.take("ResourceType");
+            let kind = kind.ok_or_else(|| ApiError::missing(&format!("{prefix}ResourceType")))?;
+            let place = resource_types.iter().position(|known| *known == kind);
+            let Some(tags) = place.and_then(|place| all.get_mut(place)) else {
+                return Err(ApiError::value(format!(
+                    "'{kind}' is not a valid taggable resource type for this operation."
+                )));
+            };
             let mut fields = Self::new(fields);
             for (key, value) in fields.tags(&prefix)? {
                 if tags.insert(key.clone(), value).is_some() {
@@ -198,7 +210,42 @@ impl Args {
             }
             nothing_left(&fields.params, &prefix)?;
         }
-        Ok(tags)
+        Ok(all)
+    }
+
+    /// A list of structures: the number of each, and its fields.
+    pub fn structures(&mut self, name: &str) -> Vec<(u32, Self)> {
+        let all = self.params.take_structures(name).into_iter();
+        all.map(|(number, fields)| (number, Self::new(fields))).collect()
+    }
+
+    /// The fields of one structure (`Ebs.VolumeSize`).
+    #[must_use]
+    pub fn nested(&mut self, name: &str) -> Self {
+        Self::new(self.params.take_structure(name))
+    }
+
+    /// Checks that every field of a structure was read; `prefix` is for error messages.
+    ///
+    /// # Errors
+    /// `UnknownParameter`.
+    pub fn structure_done(&self, prefix: &str) -> Result<(), ApiError> {
+        nothing_left(&self.params, prefix)
+    }
+
+    /// Whether encryption is asked for, by `Encrypted` and `KmsKeyId`.
+    ///
+    /// # Errors
+    /// `InvalidParameterDependency`, `InvalidParameterValue`.
+    pub fn encryption(&mut self, settings: &Settings) -> Result<Option<bool>, ApiError> {
+        let is_encrypted = self.boolean("Encrypted")?;
+        let Some(name) = self.text("KmsKeyId") else { return Ok(is_encrypted) };
+        if is_encrypted != Some(true) {
+            let text = "The parameter [KmsKeyId] requires the parameter Encrypted to be set.";
+            return Err(ApiError::new("InvalidParameterDependency", text));
+        }
+        check_key(settings, &name)?;
+        Ok(is_encrypted)
     }
 
     /// Tags (`Tag.1.Key`, `Tag.1.Value`); `prefix` is for error messages.
@@ -304,6 +351,22 @@ fn tag_text(what: &str, text: &str, max: usize) -> Result<(), ApiError> {
         return Err(ApiError::value(format!("Tag {what} must not contain control characters")));
     }
     Ok(())
+}
+
+/// Checks that a key is the store's.
+///
+/// # Errors
+/// `InvalidParameterValue`.
+pub fn check_key(settings: &Settings, name: &str) -> Result<(), ApiError> {
+    let Some(key) = &settings.key else { return Err(Refusal::NoKey.into()) };
+    match key.is_named(name, &settings.region, OWNER_ID) {
+        true => Ok(()),
+        false => Err(invalid(
+            "KmsKeyId",
+            name,
+            format!("The store has one key: {}", key.arn(&settings.region, OWNER_ID)),
+        )),
+    }
 }
 
 /// Parses a volume id.

@@ -29,22 +29,31 @@ impl Common {
     /// # Errors
     /// `InvalidParameterValue`, `UnsupportedOperation`, and the errors of tags.
     pub fn take(args: &mut Args) -> Result<Self, ApiError> {
-        let description = args.text("Description").unwrap_or_default();
+        let description = description(args)?;
         let tags = args.tag_specifications("snapshot")?;
         let location = args.text("Location");
         args.unsupported(&["OutpostArn"])?;
         if location.is_some_and(|location| location != "regional") {
             return Err(ApiError::unsupported("Location must be regional: there is one zone only"));
         }
-        let characters = description.chars().count();
-        if characters > DESCRIPTION_MAX || description.chars().any(char::is_control) {
-            return Err(ApiError::value(format!(
-                "The description has {characters} characters; it must have at most \
-                 {DESCRIPTION_MAX}, and no control characters"
-            )));
-        }
         Ok(Self { description, tags })
     }
+}
+
+/// The parameter `Description`.
+///
+/// # Errors
+/// `InvalidParameterValue`.
+pub(super) fn description(args: &mut Args) -> Result<String, ApiError> {
+    let description = args.text("Description").unwrap_or_default();
+    let characters = description.chars().count();
+    if characters > DESCRIPTION_MAX || description.chars().any(char::is_control) {
+        return Err(ApiError::value(format!(
+            "The description has {characters} characters; it must have at most {DESCRIPTION_MAX}, \
+             and no control characters"
+        )));
+    }
+    Ok(description)
 }
 
 fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
@@ -56,5 +65,5 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let outcome = call.execute(&Command::CreateSnapshot { id, volume, description, tags })?;
     let snapshot =
         outcome.snapshot.ok_or_else(|| ApiError::internal("the new snapshot is gone"))?;
-    Ok(view::snapshot(&snapshot))
+    Ok(view::snapshot(call.plane, &snapshot))
 }

@@ -62,7 +62,8 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         set.push(SnapshotOfSet { id, volume, tags });
     }
     let outcome = call.execute(&Command::CreateSnapshots { instance, set, description })?;
-    let items = outcome.set.iter().map(|it| Element::list("item", view::snapshot_of_set(it)));
+    let items =
+        outcome.set.iter().map(|it| Element::list("item", view::snapshot_of_set(call.plane, it)));
     Ok(vec![Element::list("snapshotSet", items)])
 }
 

@@ -1,13 +1,14 @@
 //! CreateVolume. Returns once the volume is available.
 
+use evenkeel_core::ids::SnapshotId;
 use evenkeel_core::volume::{VolumeRequest, VolumeType};
 use evenkeel_wire::aws::xml::Element;
 
-use super::args::snapshot_id;
+use super::args::{Args, snapshot_id};
 use super::error::ApiError;
 use super::{Action, Call, view};
 use crate::clock;
-use crate::model::{Command, Settings};
+use crate::model::{Begins, Command, Settings};
 use crate::plane::PlaneError;
 
 pub const ACTION: Action = Action { name: "CreateVolume", mutates: true, run };
@@ -21,20 +22,13 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let iops = args.number("Iops")?;
     let throughput_mibps = args.number("Throughput")?;
     let multi_attach = args.boolean("MultiAttachEnabled")?.unwrap_or(false);
-    let encrypted = args.boolean("Encrypted")?.unwrap_or(false);
-    let key = args.text("KmsKeyId");
+    let is_encrypted = args.encryption(settings)?;
     let snapshot = args.text("SnapshotId").as_deref().map(snapshot_id).transpose()?;
     let tags = args.tag_specifications("volume")?;
     let token = args.client_token()?.filter(|token| !token.is_empty());
-    args.unsupported(&["OutpostArn", "VolumeInitializationRate", "Operator.Principal"])?;
+    check_initialization_rate(args, snapshot.is_some())?;
+    args.unsupported(&["OutpostArn", "Operator.Principal"])?;
     args.done()?;
-    if key.is_some() && !encrypted {
-        let text = "The parameter [KmsKeyId] requires the parameter Encrypted to be set.";
-        return Err(ApiError::new("InvalidParameterDependency", text));
-    }
-    if encrypted {
-        return Err(ApiError::unsupported("Encrypted volumes are not supported"));
-    }
     // One that does not exist is refused below, unless the client token is known: the snapshot may
     // be deleted since.
     let of_snapshot = snapshot.map(|snapshot| {
@@ -48,14 +42,45 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let request = VolumeRequest { volume_type, size_gib, iops, throughput_mibps, multi_attach };
     let token = token.map(|token| (token, std::mem::take(&mut call.fingerprint)));
     let id = clock::volume_id().map_err(PlaneError::from)?;
+    let spares = [spare()?, spare()?];
+    let begins = Begins { snapshot, source: None, is_encrypted, spares };
     let outcome =
-        call.execute(&Command::CreateVolume { id, request, snapshot, zone, tags, token })?;
+        call.execute(&Command::CreateVolume { id, request, begins, zone, tags, token })?;
     let volume = outcome.settled.ok_or_else(|| ApiError::internal("the new volume is gone"))?;
     Ok(view::volume(settings, &volume))
 }
 
+/// An id for a snapshot that may be made for a volume alone.
+pub(super) fn spare() -> Result<SnapshotId, ApiError> {
+    Ok(clock::snapshot_id().map_err(PlaneError::from)?)
+}
+
+/// MiB a second within which EC2 initializes a volume of a snapshot.
+const INITIALIZATION_MIBPS: std::ops::RangeInclusive<u32> = 100..=300;
+
+/// Checks `VolumeInitializationRate`. A volume of a snapshot is complete at once, which is faster
+/// than any rate.
+fn check_initialization_rate(args: &mut Args, is_of_snapshot: bool) -> Result<(), ApiError> {
+    let Some(mibps) = args.number::<u32>("VolumeInitializationRate")? else { return Ok(()) };
+    if !INITIALIZATION_MIBPS.contains(&mibps) {
+        return Err(ApiError::value(format!(
+            "Value ({mibps}) for parameter volumeInitializationRate is invalid. Must be {} to {} \
+             MiB/s.",
+            INITIALIZATION_MIBPS.start(),
+            INITIALIZATION_MIBPS.end()
+        )));
+    }
+    match is_of_snapshot {
+        true => Ok(()),
+        false => Err(ApiError::new(
+            "InvalidParameterCombination",
+            "The parameter VolumeInitializationRate requires the parameter SnapshotId",
+        )),
+    }
+}
+
 /// EC2's default type: gp2, and before it existed standard.
-fn default_type(settings: &Settings) -> VolumeType {
+pub(super) fn default_type(settings: &Settings) -> VolumeType {
     match settings.rules.offers(VolumeType::Gp2) {
         true => VolumeType::Gp2,
         false => VolumeType::Standard,

@@ -46,30 +46,37 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     }
     let settings = &call.plane.settings;
     let model = call.plane.model();
-    let absent: Vec<_> = ids.iter().copied().filter(|id| !model.hosts.contains_key(id)).collect();
+    let now = call.now;
+    let is_shown = |id| model.hosts.get(&id).is_some_and(|host| host.is_shown(now));
+    let absent: Vec<_> = ids.iter().copied().filter(|id| !is_shown(*id)).collect();
     if !absent.is_empty() {
         return Err(Refusal::InstancesNotFound(absent).into());
     }
     let wanted = model
         .hosts
         .values()
+        .filter(|host| host.is_shown(now))
         .filter(|host| ids.is_empty() || ids.contains(&host.id))
         .filter(|host| filters.pass(|name| values(settings, &model, host, name)));
     let (hosts, token) = page.cut(wanted, |host| host.id.to_string());
     let items = hosts.into_iter().map(|host| {
         let instance = Element::list("item", view::host(settings, &model, host));
-        let reservation = [
-            Element::text("reservationId", reservation_id(host.id)),
-            Element::text("ownerId", OWNER_ID),
-            Element::new("groupSet"),
-            Element::list("instancesSet", [instance]),
-        ];
-        Element::list("item", reservation)
+        Element::list("item", reservation(host.id, vec![instance]))
     });
     Ok(view::paged("reservationSet", items.collect(), token))
 }
 
-/// Every host is a separate EC2 reservation (EC2's term for instances launched together).
+/// A reservation, which is EC2's term for instances that were launched together.
+pub(super) fn reservation(first: InstanceId, instances: Vec<Element>) -> Vec<Element> {
+    vec![
+        Element::text("reservationId", reservation_id(first)),
+        Element::text("ownerId", OWNER_ID),
+        Element::new("groupSet"),
+        Element::list("instancesSet", instances),
+    ]
+}
+
+/// Every host counts as launched alone.
 fn reservation_id(host: InstanceId) -> String {
     host.to_string().replacen("i-", "r-", 1)
 }
@@ -82,13 +89,15 @@ fn values(settings: &Settings, model: &Model, host: &Host, filter: &str) -> Vec<
         "availability-zone" => vec![settings.zone.clone()],
         "availability-zone-id" => vec![view::zone_id(settings)],
         "block-device-mapping.attach-time" => each(|(_, a)| timestamp::extended(a.attached.0)),
-        "block-device-mapping.delete-on-termination" => each(|_| "false".into()),
+        "block-device-mapping.delete-on-termination" => {
+            each(|(_, a)| a.delete_on_termination.to_string())
+        }
         "block-device-mapping.device-name" => each(|(_, a)| a.device.clone()),
         "block-device-mapping.status" => each(|(_, a)| a.state.name().into()),
         "block-device-mapping.volume-id" => each(|(v, _)| v.id.to_string()),
         "instance-id" => vec![host.id.to_string()],
-        "instance-state-code" => vec![view::RUNNING_CODE.into()],
-        "instance-state-name" => vec!["running".into()],
+        "instance-state-code" => vec![host.state.name().1.to_string()],
+        "instance-state-name" => vec![host.state.name().0.into()],
         "instance-type" => vec![host.instance_type.clone()],
         "launch-time" => vec![timestamp::extended(host.registered.0)],
         "owner-id" => vec![OWNER_ID.into()],

@@ -7,6 +7,7 @@ use super::error::ApiError;
 use super::filter::tag_values;
 use super::{Action, Call, OWNER_ID, view};
 use crate::model::{Refusal, Snapshot};
+use crate::plane::Plane;
 
 pub const ACTION: Action = Action { name: "DescribeSnapshots", mutates: false, run };
 
@@ -45,7 +46,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     if !absent.is_empty() {
         return Err(Refusal::SnapshotsNotFound(absent).into());
     }
-    // Everything belongs to one account, and nothing is shared.
+    // Everything belongs to one account.
     let is_ours = |owner: &String| owner == "self" || owner == OWNER_ID;
     let ours = owners.iter().all(|owners| owners.is_empty() || owners.iter().any(is_ours));
     let wanted = model
@@ -53,18 +54,18 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         .values()
         .filter(|snapshot| ours && snapshot.is_shown())
         .filter(|snapshot| ids.is_empty() || ids.contains(&snapshot.id))
-        .filter(|snapshot| filters.pass(|name| values(snapshot, name)));
+        .filter(|snapshot| filters.pass(|name| values(call.plane, snapshot, name)));
     let (snapshots, token) = page.cut(wanted, |snapshot| snapshot.id.to_string());
-    let item = |snapshot: &Snapshot| Element::list("item", view::snapshot(snapshot));
+    let item = |snapshot: &Snapshot| Element::list("item", view::snapshot(call.plane, snapshot));
     Ok(view::paged("snapshotSet", snapshots.into_iter().map(item).collect(), token))
 }
 
-fn values(snapshot: &Snapshot, filter: &str) -> Vec<String> {
+fn values(plane: &Plane, snapshot: &Snapshot, filter: &str) -> Vec<String> {
     match filter {
         "description" => vec![snapshot.description.clone()],
-        "encrypted" => vec!["false".into()],
+        "encrypted" => vec![snapshot.is_encrypted.to_string()],
         "owner-id" => vec![OWNER_ID.into()],
-        "progress" => vec![format!("{}%", snapshot.percent())],
+        "progress" => vec![format!("{}%", plane.percent(snapshot))],
         "snapshot-id" => vec![snapshot.id.to_string()],
         "start-time" => vec![timestamp::extended(snapshot.started.0)],
         "status" => vec![snapshot.state().into()],

@@ -11,8 +11,9 @@ pub const ACTION: Action = Action { name: "DescribeUnownedVolumes", mutates: fal
 fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     // No parameters: there is only one store.
     call.args.done()?;
-    let items = call.plane.unowned()?.into_iter().map(|(id, bytes)| {
-        Element::list("item", [Element::text("volumeId", id), Element::text("bytes", bytes.0)])
+    let items = call.plane.unowned()?.into_iter().map(|stored| {
+        let (id, bytes) = (stored.id, stored.size.0);
+        Element::list("item", [Element::text("volumeId", id), Element::text("bytes", bytes)])
     });
     Ok(vec![Element::list("unownedVolumeSet", items)])
 }

@@ -51,6 +51,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let wanted = model
         .volumes
         .values()
+        .filter(|volume| volume.is_shown())
         .filter(|volume| ids.is_empty() || ids.contains(&volume.id))
         .map(|volume| (volume, Status::of(volume, reports.get(&volume.id))))
         .filter(|(volume, status)| filters.pass(|name| values(volume, status, name)));
@@ -60,7 +61,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
 }
 
 fn no_absent(model: &Model, ids: &[VolumeId]) -> Result<(), ApiError> {
-    let absent: Vec<_> = ids.iter().copied().filter(|id| !model.volumes.contains_key(id)).collect();
+    let absent: Vec<_> = ids.iter().copied().filter(|id| model.volume(*id).is_err()).collect();
     if absent.is_empty() { Ok(()) } else { Err(Refusal::VolumesNotFound(absent).into()) }
 }
 

@@ -1,5 +1,6 @@
 //! DescribeVolumes: returns the volumes.
 
+use evenkeel_core::ids::VolumeId;
 use evenkeel_wire::aws::timestamp;
 use evenkeel_wire::aws::xml::Element;
 
@@ -25,6 +26,7 @@ const FILTERS: &[&str] = &[
     "multi-attach-enabled",
     "size",
     "snapshot-id",
+    "source-volume-id",
     "status",
     "tag:",
     "tag-key",
@@ -48,13 +50,14 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     }
     let settings = &call.plane.settings;
     let model = call.plane.model();
-    let absent: Vec<_> = ids.iter().copied().filter(|id| !model.volumes.contains_key(id)).collect();
+    let absent: Vec<_> = ids.iter().copied().filter(|id| model.volume(*id).is_err()).collect();
     if !absent.is_empty() {
         return Err(Refusal::VolumesNotFound(absent).into());
     }
     let wanted = model
         .volumes
         .values()
+        .filter(|volume| volume.is_shown())
         .filter(|volume| ids.is_empty() || ids.contains(&volume.id))
         .filter(|volume| filters.pass(|name| values(settings, volume, name)));
     let (volumes, token) = page.cut(wanted, |volume| volume.id.to_string());
@@ -70,20 +73,22 @@ fn values(settings: &Settings, volume: &Volume, filter: &str) -> Vec<String> {
     let each = |value: fn(&Attachment) -> String| volume.attachments.iter().map(value).collect();
     match filter {
         "attachment.attach-time" => each(|a| timestamp::extended(a.attached.0)),
-        "attachment.delete-on-termination" => each(|_| "false".into()),
+        "attachment.delete-on-termination" => each(|a| a.delete_on_termination.to_string()),
         "attachment.device" => each(|a| a.device.clone()),
         "attachment.instance-id" => each(|a| a.instance.to_string()),
         "attachment.status" => each(|a| a.state.name().into()),
         "availability-zone" => vec![volume.zone.clone()],
         "availability-zone-id" => vec![view::zone_id(settings)],
         "create-time" => vec![timestamp::extended(volume.created.0)],
-        "encrypted" | "fast-restored" => vec!["false".into()],
+        "encrypted" => vec![volume.is_encrypted.to_string()],
+        "fast-restored" => vec![volume.is_fast_restored.to_string()],
         "iops" => spec.iops.iter().map(u32::to_string).collect(),
         "multi-attach-enabled" => vec![spec.multi_attach.to_string()],
         "size" => vec![spec.size_gib.to_string()],
         "snapshot-id" => {
             vec![volume.snapshot.map_or_else(String::new, |snapshot| snapshot.to_string())]
         }
+        "source-volume-id" => volume.source.iter().map(VolumeId::to_string).collect(),
         "status" => vec![volume.state().name().into()],
         "throughput" => spec.throughput_mibps.iter().map(u32::to_string).collect(),
         "volume-id" => vec![volume.id.to_string()],

@@ -32,6 +32,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let ids = args.volume_ids("VolumeId")?;
     let filters = args.filters(FILTERS)?;
     let page = args.page(1, 500)?;
+    args.boolean("IncludeManagedResources")?;
     args.done()?;
     let model = call.plane.model();
     let absent: Vec<_> = ids.iter().copied().filter(|id| !model.volumes.contains_key(id)).collect();

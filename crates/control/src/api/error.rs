@@ -13,7 +13,7 @@ use evenkeel_wire::aws::timestamp;
 use evenkeel_wire::aws::xml::Element;
 use tracing::error;
 
-use super::shortage;
+use super::{ACTIONS, shortage};
 use crate::model::{
     ATTACHMENTS_MAX, FILLING_MAX, HOSTS_MAX, Refusal, SNAPSHOTS_MAX, TAGS_MAX, VOLUMES_MAX,
 };
@@ -63,7 +63,17 @@ impl ApiError {
     /// The action does not exist.
     #[must_use]
     pub fn unknown_action(action: &str) -> Self {
-        let text = format!("The action {action} is not valid for this web service.");
+        let near = ACTIONS.iter().map(|known| known.name).max_by(|one, two| {
+            let common =
+                |name: &str| name.bytes().zip(action.bytes()).take_while(|(a, b)| a == b).count();
+            // Of those that begin alike, the first.
+            common(one).cmp(&common(two)).then_with(|| two.cmp(one))
+        });
+        let text = format!(
+            "The action {action} is not valid for this web service. docs/reference/api.md lists \
+             the actions that are; the nearest is {}.",
+            near.unwrap_or_default()
+        );
         Self::new("InvalidAction", text)
     }
 
@@ -230,6 +240,17 @@ impl From<Refusal> for ApiError {
             | Refusal::NotFilling(..)
             | Refusal::NoUnit { .. }
             | Refusal::TooManyFilling => snapshot(refusal),
+            Refusal::BelowSource { .. }
+            | Refusal::BeingCopied { .. }
+            | Refusal::TooManyVolumeCopies(_)
+            | Refusal::TooManySnapshotCopies(_)
+            | Refusal::SnapshotBeingCopied { .. } => copy(refusal),
+            Refusal::SnapshotLocked(..)
+            | Refusal::LockedForGood(..)
+            | Refusal::NotLocked(_)
+            | Refusal::TooManyShares(_)
+            | Refusal::TooLargeForFastRestore(..)
+            | Refusal::TooManyFast(_) => protection(refusal),
             Refusal::ZoneMismatch(..)
             | Refusal::AlreadyAttached(_)
             | Refusal::DeviceMalformed(_)
@@ -317,6 +338,70 @@ fn snapshot(refusal: Refusal) -> ApiError {
                 "{FILLING_MAX} snapshots are being filled, which is the limit; complete or delete \
                  some first"
             ),
+        ),
+        other => state_or_limit(other),
+    }
+}
+
+fn copy(refusal: Refusal) -> ApiError {
+    match refusal {
+        Refusal::BelowSource { id, size_gib, least_gib } => ApiError::value(format!(
+            "The copy would have {size_gib} GiB, and {id} has {least_gib} GiB; a copy is at least \
+             as large as its source"
+        )),
+        Refusal::BeingCopied { id, copy } => ApiError::new(
+            "IncorrectState",
+            format!("{id} is being copied to {copy}; wait until that is available"),
+        ),
+        Refusal::TooManyVolumeCopies(max) => ApiError::new(
+            "CopyVolumesLimitExceeded",
+            format!("{max} copies of volumes are in progress, which is the limit; try again later"),
+        ),
+        Refusal::TooManySnapshotCopies(max) => ApiError::new(
+            "ResourceLimitExceeded",
+            format!(
+                "{max} copies of snapshots are in progress, which is the limit; try again later"
+            ),
+        ),
+        Refusal::SnapshotBeingCopied { id, copy } => ApiError::new(
+            "InvalidSnapshot.InUse",
+            format!("The snapshot {id} is being copied to {copy}; wait until that is completed"),
+        ),
+        other => state_or_limit(other),
+    }
+}
+
+/// Refusals of locks, sharing and fast restore.
+fn protection(refusal: Refusal) -> ApiError {
+    match refusal {
+        Refusal::SnapshotLocked(id, state) => ApiError::new(
+            "SnapshotLocked",
+            format!("{id} is locked ({state}) and cannot be deleted; unlock it first"),
+        ),
+        Refusal::LockedForGood(id, expires) => {
+            let until = expires.map_or_else(
+                || "some time after it is completed".to_owned(),
+                |expires| timestamp::extended(expires.0),
+            );
+            ApiError::new(
+                "SnapshotLocked",
+                format!(
+                    "{id} is locked in compliance mode until {until}; its time can be made longer \
+                     and nothing else"
+                ),
+            )
+        }
+        Refusal::NotLocked(id) => ApiError::new("IncorrectState", format!("{id} is not locked")),
+        Refusal::TooManyShares(id) => ApiError::new(
+            "ResourceLimitExceeded",
+            format!("{id} would be shared with more than 1,000 accounts, which is the limit"),
+        ),
+        Refusal::TooLargeForFastRestore(id, max) => ApiError::value(format!(
+            "{id} is larger than {max} GiB, the largest snapshot that can have fast restore"
+        )),
+        Refusal::TooManyFast(max) => ApiError::new(
+            "FastSnapshotRestoreLimitExceeded",
+            format!("{max} snapshots have fast restore, which is the limit; disable it of some"),
         ),
         other => state_or_limit(other),
     }
@@ -458,6 +543,17 @@ fn state_or_limit(refusal: Refusal) -> ApiError {
         Refusal::HostIsLocal(instance) => ApiError::new(
             "OperationNotPermitted",
             format!("{instance} is the machine the server runs on and cannot be deregistered"),
+        ),
+        Refusal::HostTerminated(instance) => {
+            ApiError::new("IncorrectInstanceState", format!("{instance} is terminated"))
+        }
+        Refusal::NoDevice(instance, device) => ApiError::new(
+            "InvalidInstanceAttributeValue",
+            format!("No device is currently mapped at {device} of {instance}"),
+        ),
+        Refusal::NoKey => ApiError::unsupported(
+            "Encryption is asked for, by the request or by the default of the account, and the \
+             store has no key; serve with --key-file or --key-command",
         ),
         // The callers handle all other refusals; a plain text is better than a panic.
         other => ApiError::internal(format!("{other:?}")),

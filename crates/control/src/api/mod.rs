@@ -12,6 +12,8 @@ mod view;
 
 mod adopt_volume;
 mod attach_volume;
+mod copy_snapshot;
+mod copy_volumes;
 mod create_snapshot;
 mod create_snapshots;
 mod create_tags;
@@ -22,11 +24,13 @@ mod delete_unowned_snapshot;
 mod delete_unowned_volume;
 mod delete_volume;
 mod deregister_host;
+mod describe_account_attributes;
 mod describe_availability_zones;
 mod describe_capacity;
 mod describe_endpoints;
 mod describe_instance_types;
 mod describe_instances;
+mod describe_regions;
 mod describe_snapshots;
 mod describe_tags;
 mod describe_unowned_snapshots;
@@ -37,12 +41,21 @@ mod describe_volume_status;
 mod describe_volumes;
 mod describe_volumes_modifications;
 mod detach_volume;
+mod encryption;
+mod fast_restores;
+mod instance_attribute;
+mod instance_state;
 mod modify_volume;
+mod recycle_bin;
 mod register_host;
 mod replays;
+mod run_instances;
 mod scrub;
 mod set_volume_credits;
 mod shortage;
+mod snapshot_attribute;
+mod snapshot_lock;
+mod volume_attribute;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -83,6 +96,8 @@ pub struct Action {
 pub const ACTIONS: &[Action] = &[
     adopt_volume::ACTION,
     attach_volume::ACTION,
+    copy_snapshot::ACTION,
+    copy_volumes::ACTION,
     create_snapshot::ACTION,
     create_snapshots::ACTION,
     create_tags::ACTION,
@@ -93,27 +108,57 @@ pub const ACTIONS: &[Action] = &[
     delete_unowned_volume::ACTION,
     delete_volume::ACTION,
     deregister_host::ACTION,
+    describe_account_attributes::ACTION,
     describe_availability_zones::ACTION,
     describe_capacity::ACTION,
     describe_endpoints::ACTION,
+    fast_restores::DESCRIBE,
+    instance_attribute::DESCRIBE,
     describe_instance_types::ACTION,
     describe_instances::ACTION,
+    snapshot_lock::DESCRIBE,
+    describe_regions::ACTION,
     scrub::DESCRIBE,
+    snapshot_attribute::DESCRIBE,
     describe_snapshots::ACTION,
     describe_tags::ACTION,
     describe_unowned_snapshots::ACTION,
     describe_unowned_volumes::ACTION,
+    volume_attribute::DESCRIBE,
     describe_volume_credits::ACTION,
     describe_volume_metrics::ACTION,
     describe_volume_status::ACTION,
     describe_volumes::ACTION,
     describe_volumes_modifications::ACTION,
     detach_volume::ACTION,
+    encryption::DISABLE,
+    fast_restores::DISABLE,
+    encryption::ENABLE,
+    fast_restores::ENABLE,
+    volume_attribute::ENABLE_IO,
+    encryption::GET_KEY,
+    encryption::GET,
+    recycle_bin::LIST_SNAPSHOTS,
+    recycle_bin::LIST_VOLUMES,
+    snapshot_lock::LOCK,
+    encryption::MODIFY_KEY,
+    instance_attribute::MODIFY,
+    snapshot_attribute::MODIFY,
     modify_volume::ACTION,
+    volume_attribute::MODIFY,
     register_host::ACTION,
+    encryption::RESET_KEY,
+    snapshot_attribute::RESET,
+    recycle_bin::RESTORE_SNAPSHOT,
+    recycle_bin::RESTORE_VOLUME,
+    run_instances::ACTION,
     set_volume_credits::ACTION,
+    instance_state::START,
     scrub::START,
+    instance_state::STOP,
     scrub::STOP,
+    instance_state::TERMINATE,
+    snapshot_lock::UNLOCK,
 ];
 
 /// A request in execution.
@@ -218,7 +263,8 @@ impl Api {
             let model = self.plane.model();
             model.known_token(token, now).is_some_and(|known| known.fingerprint == *fingerprint)
         };
-        let makes_nothing_new = action.name == create_volume::ACTION.name
+        let makes_nothing_new = [create_volume::ACTION.name, copy_volumes::ACTION.name]
+            .contains(&action.name)
             && params.get("ClientToken").is_some_and(is_known);
         if !action.mutates || is_dry_run(params) || makes_nothing_new {
             return Ok(());

@@ -27,7 +27,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     Ok(vec![Element::list("instance", fields)])
 }
 
-fn parse_address(text: &str) -> Result<HostAddress, ApiError> {
+pub(super) fn parse_address(text: &str) -> Result<HostAddress, ApiError> {
     let ip: IpAddr = text.parse().map_err(|_| {
         ApiError::value(format!(
             "Value ({text}) for parameter address is invalid. Must be an IPv4 or IPv6 address."

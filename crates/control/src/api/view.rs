@@ -9,9 +9,10 @@ use evenkeel_wire::aws::xml::Element;
 
 use super::OWNER_ID;
 use crate::model::{
-    Attachment, Host, Model, Modification, ModificationPhase, Phase, Settings, Snapshot,
+    Attachment, Host, HostState, Model, Modification, ModificationPhase, Phase, Settings, Snapshot,
     SnapshotPhase, Tags, UnixMs, Volume,
 };
+use crate::plane::Plane;
 
 /// A point in time.
 pub fn time(name: &str, at: UnixMs) -> Element {
@@ -41,7 +42,7 @@ pub fn tag_set(tags: &Tags) -> Element {
     Element::list("tagSet", tags.iter().map(item))
 }
 
-fn limits(spec: &VolumeSpec) -> impl Iterator<Item = Element> {
+pub fn limits(spec: &VolumeSpec) -> impl Iterator<Item = Element> {
     let iops = spec.iops.map(|iops| Element::text("iops", iops));
     let throughput = spec.throughput_mibps.map(|mibps| Element::text("throughput", mibps));
     iops.into_iter().chain(throughput)
@@ -66,9 +67,14 @@ pub fn volume(settings: &Settings, volume: &Volume) -> Vec<Element> {
         time("createTime", volume.created),
         Element::list("attachmentSet", attachments),
         Element::text("volumeType", spec.volume_type),
-        Element::text("encrypted", false),
+        Element::text("encrypted", volume.is_encrypted),
         Element::text("multiAttachEnabled", spec.multi_attach),
     ];
+    fields.extend(key_id(settings, volume.is_encrypted));
+    fields.extend(volume.source.map(|source| Element::text("sourceVolumeId", source)));
+    if volume.is_fast_restored {
+        fields.push(Element::text("fastRestored", true));
+    }
     fields.extend(limits(spec));
     fields.push(tag_set(&volume.tags));
     if let Phase::Error(reason) = &volume.phase {
@@ -78,24 +84,31 @@ pub fn volume(settings: &Settings, volume: &Volume) -> Vec<Element> {
     fields
 }
 
+/// The key of something that is encrypted.
+fn key_id(settings: &Settings, is_encrypted: bool) -> Option<Element> {
+    let key = settings.key.as_ref().filter(|_| is_encrypted)?;
+    Some(Element::text("kmsKeyId", key.arn(&settings.region, OWNER_ID)))
+}
+
 /// What all actions return of a snapshot; they differ in the name of its state.
-fn snapshot_fields(snapshot: &Snapshot, state: &str) -> Vec<Element> {
+pub fn snapshot_fields(plane: &Plane, snapshot: &Snapshot, state: &str) -> Vec<Element> {
     vec![
         Element::text("snapshotId", snapshot.id),
         Element::text("volumeId", snapshot.volume),
         Element::text(state, snapshot.state()),
         time("startTime", snapshot.started),
-        Element::text("progress", format!("{}%", snapshot.percent())),
+        Element::text("progress", format!("{}%", plane.percent(snapshot))),
         Element::text("ownerId", OWNER_ID),
         Element::text("volumeSize", snapshot.size_gib),
         Element::text("description", &snapshot.description),
-        Element::text("encrypted", false),
+        Element::text("encrypted", snapshot.is_encrypted),
     ]
 }
 
 /// A snapshot as CreateSnapshot and DescribeSnapshots return it.
-pub fn snapshot(snapshot: &Snapshot) -> Vec<Element> {
-    let mut fields = snapshot_fields(snapshot, "status");
+pub fn snapshot(plane: &Plane, snapshot: &Snapshot) -> Vec<Element> {
+    let mut fields = snapshot_fields(plane, snapshot, "status");
+    fields.extend(key_id(&plane.settings, snapshot.is_encrypted));
     fields.push(Element::text("storageTier", "standard"));
     match &snapshot.phase {
         SnapshotPhase::Completed { data, ended } => {
@@ -103,15 +116,19 @@ pub fn snapshot(snapshot: &Snapshot) -> Vec<Element> {
             fields.push(Element::text("fullSnapshotSizeInBytes", data.0));
         }
         SnapshotPhase::Error(reason) => fields.push(Element::text("statusMessage", reason)),
-        SnapshotPhase::Pending | SnapshotPhase::Filling | SnapshotPhase::Deleting { .. } => {}
+        SnapshotPhase::Pending
+        | SnapshotPhase::Filling
+        | SnapshotPhase::Copying
+        | SnapshotPhase::Deleting { .. }
+        | SnapshotPhase::Binned { .. } => {}
     }
     fields.push(tag_set(&snapshot.tags));
     fields
 }
 
 /// A snapshot as CreateSnapshots returns it.
-pub fn snapshot_of_set(snapshot: &Snapshot) -> Vec<Element> {
-    let mut fields = snapshot_fields(snapshot, "state");
+pub fn snapshot_of_set(plane: &Plane, snapshot: &Snapshot) -> Vec<Element> {
+    let mut fields = snapshot_fields(plane, snapshot, "state");
     fields.push(tag_set(&snapshot.tags));
     fields
 }
@@ -124,7 +141,7 @@ pub fn attachment_fields(volume: VolumeId, attachment: &Attachment, state: &str)
         Element::text("device", &attachment.device),
         Element::text("status", state),
         time("attachTime", attachment.attached),
-        Element::text("deleteOnTermination", false),
+        Element::text("deleteOnTermination", attachment.delete_on_termination),
     ]
 }
 
@@ -152,17 +169,6 @@ pub fn modification(volume: VolumeId, modification: &Modification, now: UnixMs) 
 
 /// A host as an instance of DescribeInstances.
 pub fn host(settings: &Settings, model: &Model, host: &Host) -> Vec<Element> {
-    let mappings = model.attachments_of(host.id).map(|(volume, attachment)| {
-        let ebs = [
-            Element::text("volumeId", volume.id),
-            Element::text("status", attachment.state.name()),
-            time("attachTime", attachment.attached),
-            Element::text("deleteOnTermination", false),
-            Element::text("volumeOwnerId", OWNER_ID),
-        ];
-        let device = Element::text("deviceName", &attachment.device);
-        Element::list("item", [device, Element::list("ebs", ebs)])
-    });
     let placement = [
         Element::text("availabilityZone", &settings.zone),
         Element::text("availabilityZoneId", zone_id(settings)),
@@ -170,22 +176,38 @@ pub fn host(settings: &Settings, model: &Model, host: &Host) -> Vec<Element> {
     ];
     vec![
         Element::text("instanceId", host.id),
-        Element::list(
-            "instanceState",
-            [Element::text("code", RUNNING_CODE), Element::text("name", "running")],
-        ),
+        host_state("instanceState", host.state),
         Element::text("instanceType", &host.instance_type),
         time("launchTime", host.registered),
         Element::list("placement", placement),
         Element::text("privateIpAddress", address(host)),
         Element::text("ebsOptimized", true),
-        Element::list("blockDeviceMapping", mappings),
+        block_devices(model, host),
         tag_set(&host.tags),
     ]
 }
 
-/// EC2's number for `running`, the only state a host has.
-pub const RUNNING_CODE: &str = "16";
+/// The volumes of a host.
+pub fn block_devices(model: &Model, host: &Host) -> Element {
+    let mappings = model.attachments_of(host.id).map(|(volume, attachment)| {
+        let ebs = [
+            Element::text("volumeId", volume.id),
+            Element::text("status", attachment.state.name()),
+            time("attachTime", attachment.attached),
+            Element::text("deleteOnTermination", attachment.delete_on_termination),
+            Element::text("volumeOwnerId", OWNER_ID),
+        ];
+        let device = Element::text("deviceName", &attachment.device);
+        Element::list("item", [device, Element::list("ebs", ebs)])
+    });
+    Element::list("blockDeviceMapping", mappings)
+}
+
+/// A host's state as EC2 returns it.
+pub fn host_state(name: &str, state: HostState) -> Element {
+    let (text, code) = state.name();
+    Element::list(name, [Element::text("code", code), Element::text("name", text)])
+}
 
 /// The address from which a host connects.
 pub fn address(host: &Host) -> String {

@@ -155,6 +155,7 @@ impl From<Refusal> for DirectError {
             Refusal::TooManySnapshots | Refusal::SpaceForSnapshot { .. } => {
                 (402, "ServiceQuotaExceededException", Some("DEPENDENCY_SERVICE_QUOTA_EXCEEDED"))
             }
+            Refusal::NoKey => (400, "ValidationException", Some("INVALID_PARAMETER_VALUE")),
             _ => (500, "InternalServerException", None),
         };
         let (status, kind, reason) = of(&refusal);

@@ -113,7 +113,7 @@ impl Api {
     /// Checks the signature.
     ///
     /// # Errors
-    /// See [`DirectError`].
+    /// In the form of the direct APIs.
     pub fn check_direct(
         &self,
         operation: &Operation<'_>,
@@ -154,7 +154,7 @@ impl Api {
     /// Executes a request. May block for as long as the data plane takes.
     ///
     /// # Errors
-    /// See [`DirectError`].
+    /// In the form of the direct APIs.
     pub fn run_direct(
         &self,
         operation: &Operation<'_>,

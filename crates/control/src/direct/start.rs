@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::lists::seconds;
 use super::{Answer, DirectError, snapshot};
-use crate::api::args::Args;
+use crate::api::args::{Args, check_key};
 use crate::api::{Api, OWNER_ID};
 use crate::clock;
 use crate::model::{Command, Filled, Snapshot, Tags};
@@ -69,11 +69,14 @@ impl Api {
 
     pub(super) fn start(&self, body: &[u8]) -> Result<Answer, DirectError> {
         let request = parse(body)?;
-        if request.encrypted == Some(true) || request.kms_key_arn.is_some() {
-            return Err(DirectError::parameter(
-                "Encrypted and KmsKeyArn are not supported: the store's own encryption is a \
-                 setting of the server; leave both out",
-            ));
+        let is_encrypted = request.encrypted;
+        if let Some(key) = &request.kms_key_arn {
+            if is_encrypted != Some(true) {
+                let message = "KmsKeyArn needs Encrypted to be true";
+                return Err(DirectError::parameter(message));
+            }
+            check_key(&self.plane().settings, key)
+                .map_err(|error| DirectError::invalid("INVALID_CUSTOMER_KEY", error.message))?;
         }
         let parent = request.parent_snapshot_id.as_deref().map(snapshot).transpose()?;
         if parent.is_some() && request.encrypted.is_some() {
@@ -112,7 +115,9 @@ impl Api {
             Filled { parent, timeout_min, token: token.map(|token| (token, fingerprint(body))) };
         let tags = tags(request.tags.unwrap_or_default())?;
         let id = clock::snapshot_id().map_err(PlaneError::from)?;
-        let command = Command::StartSnapshot { id, size_gib, filled, description, tags };
+        #[rustfmt::skip]
+        let command =
+            Command::StartSnapshot { id, size_gib, filled, is_encrypted, description, tags };
         let outcome = self.plane().execute(&command, false)?;
         let snapshot =
             outcome.snapshot.ok_or_else(|| DirectError::internal("the new snapshot is gone"))?;

@@ -13,8 +13,8 @@ use proptest::test_runner::{Config, TestRunner};
 
 use super::*;
 use crate::model::{
-    Attachment, AttachmentState, Filled, Host, Modification, ModificationPhase, Phase, Snapshot,
-    SnapshotPhase, Tags, Token, UnixMs, Volume,
+    Account, Attachment, AttachmentState, FastRestore, Filled, Host, HostState, Lock, LockMode,
+    Modification, ModificationPhase, Phase, Snapshot, SnapshotPhase, Tags, Token, UnixMs, Volume,
 };
 
 /// Opens the same journal again, as after a crash if the earlier ones were dropped.
@@ -43,30 +43,17 @@ fn volume(number: u8) -> Volume {
         throughput_mibps: Some(125),
         multi_attach: false,
     };
-    Volume {
-        id: VolumeId::from_bits(number.into()),
-        zone: "local-1a".into(),
-        created: UnixMs(5),
-        snapshot: None,
-        spec,
-        phase: Phase::Ready,
-        attachments: vec![],
-        tags: Tags::new(),
-        modification: None,
-        modification_starts: vec![],
-    }
+    let id = VolumeId::from_bits(number.into());
+    Volume { phase: Phase::Ready, ..Volume::new(id, "local-1a", spec, UnixMs(5)) }
 }
 
 fn snapshot(number: u8, phase: SnapshotPhase) -> Snapshot {
+    let (id, of) = (SnapshotId::from_bits(number.into()), VolumeId::from_bits(77));
     Snapshot {
-        id: SnapshotId::from_bits(number.into()),
-        volume: VolumeId::from_bits(77),
-        size_gib: u32::from(number),
         description: format!("before '{number}'"),
-        started: UnixMs(6),
         phase,
         tags: [("k".to_owned(), number.to_string())].into(),
-        filled: None,
+        ..Snapshot::new(id, of, u32::from(number), UnixMs(6))
     }
 }
 
@@ -79,12 +66,47 @@ fn filled(number: u8) -> Snapshot {
     Snapshot { filled: Some(filled), ..snapshot(number, SnapshotPhase::Filling) }
 }
 
+/// A snapshot with many properties.
+fn rich(number: u8, phase: u8, is: [bool; 3]) -> Snapshot {
+    let (data, ended) = (ByteCount(u64::from(number) << 30), UnixMs(8));
+    let (entered, until) = (UnixMs(30), UnixMs(31));
+    let phase = match phase {
+        0 => SnapshotPhase::Pending,
+        1 => SnapshotPhase::Filling,
+        2 => SnapshotPhase::Copying,
+        3 => SnapshotPhase::Completed { data, ended },
+        4 => SnapshotPhase::Binned { data, ended, entered, until },
+        5 => SnapshotPhase::Deleting { data },
+        _ => SnapshotPhase::Error("why".into()),
+    };
+    let [is_encrypted, is_locked, is_fast] = is;
+    let lock = Lock {
+        mode: if is_fast { LockMode::Governance } else { LockMode::Compliance },
+        created: UnixMs(9),
+        cool_off_hours: number.into(),
+        days: 30,
+        until: is_encrypted.then_some(until),
+    };
+    let fast = FastRestore { since: entered, credits: 5, counted: until };
+    let accounts = (0..number).map(|account| format!("00000000000{account}"));
+    Snapshot {
+        copy_of: is_encrypted.then(|| SnapshotId::from_bits(97)),
+        for_volume: is_locked.then(|| VolumeId::from_bits(96)),
+        is_encrypted,
+        lock: is_locked.then_some(lock),
+        shared_with: accounts.collect(),
+        fast_restore: is_fast.then_some(fast),
+        ..snapshot(number, phase)
+    }
+}
+
 fn host(number: u8) -> Host {
     Host {
         id: InstanceId::from_bits(number.into()),
         instance_type: "m5.large".into(),
         address: HostAddress::Remote([10, 0, 0, number].into()),
         registered: UnixMs(7),
+        state: HostState::Running,
         tags: [("k".to_owned(), number.to_string())].into(),
     }
 }
@@ -130,6 +152,7 @@ fn every_kind_of_event_is_kept(open: &Open) {
         device: device.into(),
         state,
         attached: UnixMs(host.into()),
+        delete_on_termination: host % 2 == 1,
     };
     let phases = [
         ModificationPhase::Modifying,
@@ -313,20 +336,44 @@ fn a_watcher_that_does_not_keep_up_is_told(open: &Open) {
     assert_eq!(watch.next(Duration::from_secs(10)), Err(JournalError::Behind));
 }
 
-/// Random changes through random instances, compared with the model as the oracle.
-fn what_is_loaded_is_what_was_committed(new: &mut dyn FnMut() -> Open) {
-    let event = prop_oneof![
-        (0_u8..4, 0_u8..3).prop_map(|(number, state)| Event::Volume(Volume {
-            phase: [Phase::Creating, Phase::Ready, Phase::Deleting][usize::from(state)].clone(),
-            ..volume(number)
-        })),
+/// Any event about few objects.
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        (0_u8..4, 0_u8..4, any::<[bool; 3]>()).prop_map(|(number, state, is)| {
+            let (entered, until) = (UnixMs(30), UnixMs(31 + u64::from(number)));
+            let binned = Phase::Binned { entered, until };
+            let phases = [Phase::Creating, Phase::Ready, Phase::Deleting, binned];
+            let [is_encrypted, is_fast_restored, auto_enable_io] = is;
+            Event::Volume(Volume {
+                phase: phases[usize::from(state)].clone(),
+                source: is_encrypted.then(|| VolumeId::from_bits(99)),
+                through: is_fast_restored.then(|| SnapshotId::from_bits(98)),
+                is_encrypted,
+                is_fast_restored,
+                auto_enable_io,
+                ..volume(number)
+            })
+        }),
+        (0_u8..4, 0_u8..7, any::<[bool; 3]>())
+            .prop_map(|(number, phase, is)| Event::Snapshot(rich(number, phase, is))),
+        (0_u8..4).prop_map(|number| Event::SnapshotGone(SnapshotId::from_bits(number.into()))),
+        prop::option::of(any::<bool>())
+            .prop_map(|encrypt_by_default| Event::Account(Account { encrypt_by_default })),
         (0_u8..4).prop_map(|number| Event::VolumeGone(volume(number).id)),
-        (0_u8..4).prop_map(|number| Event::Host(host(number))),
+        (0_u8..4, 0_u8..3).prop_map(|(number, state)| {
+            let terminated = HostState::Terminated { at: UnixMs(40) };
+            let states = [HostState::Running, HostState::Stopped, terminated];
+            Event::Host(Host { state: states[usize::from(state)], ..host(number) })
+        }),
         (0_u8..4).prop_map(|number| Event::HostGone(host(number).id)),
         (0_u8..4).prop_map(token),
         (0_u8..4).prop_map(|number| Event::TokenGone(format!("t{number}"))),
-    ];
-    let step = (prop::collection::vec(event, 0..5), any::<bool>(), 0_u64..3);
+    ]
+}
+
+/// Random changes through random instances, compared with the model as the oracle.
+fn what_is_loaded_is_what_was_committed(new: &mut dyn FnMut() -> Open) {
+    let step = (prop::collection::vec(event(), 0..5), any::<bool>(), 0_u64..3);
     let strategy = prop::collection::vec(step, 1..12);
     let mut runner =
         TestRunner::new(Config { cases: 24, failure_persistence: None, ..Config::default() });

@@ -3,7 +3,7 @@
 //! JSON, in this order and without spaces:
 //!
 //! ```text
-//! {"version":3,"kind":"volume_gone","event":{"id":"vol-00000000000000007"}}
+//! {"version":4,"kind":"volume_gone","event":{"id":"vol-00000000000000007"}}
 //! ```
 //!
 //! The types below exist for this form only. So renaming a field of the model does not change the
@@ -12,13 +12,14 @@
 //! - The bytes of an event depend on the event only.
 //! - A change of any golden byte needs a new [`VERSION`]. Earlier versions stay readable.
 //!   Version 1 has no snapshots: neither of them, nor of volumes made of them. Version 2 has none
-//!   that are filled.
+//!   that are filled. Version 3 has no copies, no encryption, no recycle bin, no locks, no sharing,
+//!   no fast restore, no states of hosts and no account.
 //! - An unknown version, kind or field is an error. Nothing is ignored or guessed: an older program
 //!   that ignored a field would write the volume back without it.
 //!
 //! Times are milliseconds of Unix time. Ids and types have the form of the API.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
@@ -27,18 +28,19 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{VolumeSpec, VolumeType};
 use evenkeel_wire::agent::HostAddress;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::model::{
-    Attachment, AttachmentState, Event, Filled, Host, Modification, ModificationPhase, Phase,
-    Snapshot, SnapshotPhase, Token, UnixMs, Volume,
+    Account, Attachment, AttachmentState, Event, FastRestore, Filled, Host, HostState, Lock,
+    LockMode, Modification, ModificationPhase, Phase, Snapshot, SnapshotPhase, Token, UnixMs,
+    Volume,
 };
 
 #[cfg(test)]
 mod tests;
 
 /// The version that is written, and the newest that can be read.
-pub const VERSION: u64 = 3;
+pub const VERSION: u64 = 4;
 
 /// Why bytes are not an event.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -83,6 +85,10 @@ pub fn encode(event: &Event) -> Result<Vec<u8>, FormatError> {
         Event::TokenGone(name) => whole("token_gone", TokenGoneForm { name: name.clone() }),
         Event::Snapshot(snapshot) => whole("snapshot", SnapshotForm::from(snapshot)),
         Event::SnapshotGone(id) => whole("snapshot_gone", SnapshotGoneForm { id: *id }),
+        Event::Account(account) => {
+            let Account { encrypt_by_default } = *account;
+            whole("account", AccountForm { encrypt_by_default })
+        }
     }
 }
 
@@ -123,6 +129,9 @@ pub fn decode(bytes: &[u8]) -> Result<Event, FormatError> {
     if version <= 2 {
         from_2(&kind, &mut event)?;
     }
+    if version <= 3 {
+        from_3(&kind, &mut event)?;
+    }
     Ok(match kind.as_str() {
         "volume" => Event::Volume(form::<VolumeForm>(event)?.into()),
         "volume_gone" => Event::VolumeGone(form::<VolumeGoneForm>(event)?.id),
@@ -135,6 +144,10 @@ pub fn decode(bytes: &[u8]) -> Result<Event, FormatError> {
         "token_gone" => Event::TokenGone(form::<TokenGoneForm>(event)?.name),
         "snapshot" => Event::Snapshot(form::<SnapshotForm>(event)?.into()),
         "snapshot_gone" => Event::SnapshotGone(form::<SnapshotGoneForm>(event)?.id),
+        "account" => {
+            let AccountForm { encrypt_by_default } = form(event)?;
+            Event::Account(Account { encrypt_by_default })
+        }
         _ => return Err(FormatError::Kind(kind)),
     })
 }
@@ -161,6 +174,61 @@ fn from_2(kind: &str, event: &mut Value) -> Result<(), FormatError> {
     match fields.insert("filled".into(), Value::Null) {
         None => Ok(()),
         Some(_) => Err(FormatError::Malformed("unknown field `filled`".into())),
+    }
+}
+
+/// Converts the form of version 3 to that of version 4.
+fn from_3(kind: &str, event: &mut Value) -> Result<(), FormatError> {
+    let unknown =
+        |what: &str, name: &str| FormatError::Malformed(format!("unknown {what} `{name}`"));
+    let add = |fields: &mut Map<String, Value>, new: &[(&str, Value)]| {
+        for (name, value) in new {
+            if fields.insert((*name).into(), value.clone()).is_some() {
+                return Err(unknown("field", name));
+            }
+        }
+        Ok(())
+    };
+    let phase = event.get("phase").and_then(|phase| phase.get("name")).and_then(Value::as_str);
+    if let Some(name @ ("binned" | "copying")) = phase {
+        return Err(unknown("variant", name));
+    }
+    match (kind, event) {
+        ("account", _) => Err(FormatError::Kind(kind.into())),
+        ("volume", Value::Object(fields)) => {
+            if let Some(Value::Array(attachments)) = fields.get_mut("attachments") {
+                for attachment in attachments {
+                    if let Value::Object(fields) = attachment {
+                        add(fields, &[("delete_on_termination", false.into())])?;
+                    }
+                }
+            }
+            add(
+                fields,
+                &[
+                    ("source", Value::Null),
+                    ("through", Value::Null),
+                    ("encrypted", false.into()),
+                    ("fast_restored", false.into()),
+                    ("auto_enable_io", false.into()),
+                ],
+            )
+        }
+        ("host", Value::Object(fields)) => {
+            add(fields, &[("state", serde_json::json!({ "name": "running" }))])
+        }
+        ("snapshot", Value::Object(fields)) => add(
+            fields,
+            &[
+                ("copy_of", Value::Null),
+                ("for_volume", Value::Null),
+                ("encrypted", false.into()),
+                ("lock", Value::Null),
+                ("shared_with", Value::Array(vec![])),
+                ("fast_restore", Value::Null),
+            ],
+        ),
+        _ => Ok(()),
     }
 }
 
@@ -207,12 +275,22 @@ struct VolumeForm {
     tags: BTreeMap<String, String>,
     modification: Option<ModificationForm>,
     modification_starts_ms: Vec<u64>,
+    source: Option<VolumeText>,
+    through: Option<SnapshotText>,
+    encrypted: bool,
+    fast_restored: bool,
+    auto_enable_io: bool,
 }
 
 /// An id in its text form, where it may be missing.
 #[derive(Serialize, Deserialize)]
 #[serde(transparent)]
 struct SnapshotText(#[serde(with = "text")] SnapshotId);
+
+/// The same of a volume.
+#[derive(Serialize, Deserialize)]
+#[serde(transparent)]
+struct VolumeText(#[serde(with = "text")] VolumeId);
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -239,6 +317,7 @@ enum PhaseForm {
     Ready,
     Deleting,
     Error { reason: String },
+    Binned { entered_ms: u64, until_ms: u64 },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -249,6 +328,7 @@ struct AttachmentForm {
     device: String,
     state: AttachmentStateForm,
     attached_ms: u64,
+    delete_on_termination: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -288,6 +368,15 @@ struct HostForm {
     address: Option<IpAddr>,
     registered_ms: u64,
     tags: BTreeMap<String, String>,
+    state: HostStateForm,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "name", rename_all = "snake_case", deny_unknown_fields)]
+enum HostStateForm {
+    Running,
+    Stopped,
+    Terminated { at_ms: u64 },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -326,6 +415,43 @@ struct SnapshotForm {
     phase: SnapshotPhaseForm,
     tags: BTreeMap<String, String>,
     filled: Option<FilledForm>,
+    copy_of: Option<SnapshotText>,
+    for_volume: Option<VolumeText>,
+    encrypted: bool,
+    lock: Option<LockForm>,
+    shared_with: BTreeSet<String>,
+    fast_restore: Option<FastRestoreForm>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LockForm {
+    mode: LockModeForm,
+    created_ms: u64,
+    cool_off_hours: u32,
+    days: u32,
+    until_ms: Option<u64>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum LockModeForm {
+    Governance,
+    Compliance,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FastRestoreForm {
+    since_ms: u64,
+    credits_micro: u64,
+    counted_ms: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AccountForm {
+    encrypt_by_default: Option<bool>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -348,9 +474,11 @@ struct StartTokenForm {
 enum SnapshotPhaseForm {
     Pending,
     Filling,
+    Copying,
     Completed { data_bytes: u64, ended_ms: u64 },
     Error { reason: String },
     Deleting { data_bytes: u64 },
+    Binned { data_bytes: u64, ended_ms: u64, entered_ms: u64, until_ms: u64 },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -377,6 +505,11 @@ impl From<&Volume> for VolumeForm {
             tags: volume.tags.clone(),
             modification: volume.modification.as_ref().map(ModificationForm::from),
             modification_starts_ms: ms(&volume.modification_starts),
+            source: volume.source.map(VolumeText),
+            through: volume.through.map(SnapshotText),
+            encrypted: volume.is_encrypted,
+            fast_restored: volume.is_fast_restored,
+            auto_enable_io: volume.auto_enable_io,
         }
     }
 }
@@ -394,6 +527,11 @@ impl From<VolumeForm> for Volume {
             tags: form.tags,
             modification: form.modification.map(Modification::from),
             modification_starts: form.modification_starts_ms.into_iter().map(UnixMs).collect(),
+            source: form.source.map(|VolumeText(id)| id),
+            through: form.through.map(|SnapshotText(id)| id),
+            is_encrypted: form.encrypted,
+            is_fast_restored: form.fast_restored,
+            auto_enable_io: form.auto_enable_io,
         }
     }
 }
@@ -419,6 +557,9 @@ impl From<&Phase> for PhaseForm {
             Phase::Ready => Self::Ready,
             Phase::Deleting => Self::Deleting,
             Phase::Error(reason) => Self::Error { reason: reason.clone() },
+            Phase::Binned { entered, until } => {
+                Self::Binned { entered_ms: entered.0, until_ms: until.0 }
+            }
         }
     }
 }
@@ -430,6 +571,9 @@ impl From<PhaseForm> for Phase {
             PhaseForm::Ready => Self::Ready,
             PhaseForm::Deleting => Self::Deleting,
             PhaseForm::Error { reason } => Self::Error(reason),
+            PhaseForm::Binned { entered_ms, until_ms } => {
+                Self::Binned { entered: UnixMs(entered_ms), until: UnixMs(until_ms) }
+            }
         }
     }
 }
@@ -445,6 +589,7 @@ impl From<&Attachment> for AttachmentForm {
                 AttachmentState::Detaching => AttachmentStateForm::Detaching,
             },
             attached_ms: attachment.attached.0,
+            delete_on_termination: attachment.delete_on_termination,
         }
     }
 }
@@ -460,6 +605,7 @@ impl From<AttachmentForm> for Attachment {
                 AttachmentStateForm::Detaching => AttachmentState::Detaching,
             },
             attached: UnixMs(form.attached_ms),
+            delete_on_termination: form.delete_on_termination,
         }
     }
 }
@@ -520,6 +666,11 @@ impl From<&Host> for HostForm {
             },
             registered_ms: host.registered.0,
             tags: host.tags.clone(),
+            state: match host.state {
+                HostState::Running => HostStateForm::Running,
+                HostState::Stopped => HostStateForm::Stopped,
+                HostState::Terminated { at } => HostStateForm::Terminated { at_ms: at.0 },
+            },
         }
     }
 }
@@ -531,6 +682,11 @@ impl From<HostForm> for Host {
             instance_type: form.instance_type,
             address: form.address.map_or(HostAddress::Local, HostAddress::Remote),
             registered: UnixMs(form.registered_ms),
+            state: match form.state {
+                HostStateForm::Running => HostState::Running,
+                HostStateForm::Stopped => HostState::Stopped,
+                HostStateForm::Terminated { at_ms } => HostState::Terminated { at: UnixMs(at_ms) },
+            },
             tags: form.tags,
         }
     }
@@ -558,6 +714,15 @@ impl From<&Snapshot> for SnapshotForm {
             phase: match &snapshot.phase {
                 SnapshotPhase::Pending => SnapshotPhaseForm::Pending,
                 SnapshotPhase::Filling => SnapshotPhaseForm::Filling,
+                SnapshotPhase::Copying => SnapshotPhaseForm::Copying,
+                SnapshotPhase::Binned { data, ended, entered, until } => {
+                    SnapshotPhaseForm::Binned {
+                        data_bytes: data.0,
+                        ended_ms: ended.0,
+                        entered_ms: entered.0,
+                        until_ms: until.0,
+                    }
+                }
                 SnapshotPhase::Completed { data, ended } => {
                     SnapshotPhaseForm::Completed { data_bytes: data.0, ended_ms: ended.0 }
                 }
@@ -568,6 +733,43 @@ impl From<&Snapshot> for SnapshotForm {
             },
             tags: snapshot.tags.clone(),
             filled: snapshot.filled.as_ref().map(FilledForm::from),
+            copy_of: snapshot.copy_of.map(SnapshotText),
+            for_volume: snapshot.for_volume.map(VolumeText),
+            encrypted: snapshot.is_encrypted,
+            lock: snapshot.lock.map(LockForm::from),
+            shared_with: snapshot.shared_with.clone(),
+            fast_restore: snapshot.fast_restore.map(|fast| FastRestoreForm {
+                since_ms: fast.since.0,
+                credits_micro: fast.credits,
+                counted_ms: fast.counted.0,
+            }),
+        }
+    }
+}
+
+impl From<Lock> for LockForm {
+    fn from(lock: Lock) -> Self {
+        let Lock { mode, created, cool_off_hours, days, until } = lock;
+        let mode = match mode {
+            LockMode::Governance => LockModeForm::Governance,
+            LockMode::Compliance => LockModeForm::Compliance,
+        };
+        let until_ms = until.map(|until| until.0);
+        Self { mode, created_ms: created.0, cool_off_hours, days, until_ms }
+    }
+}
+
+impl From<LockForm> for Lock {
+    fn from(form: LockForm) -> Self {
+        Self {
+            mode: match form.mode {
+                LockModeForm::Governance => LockMode::Governance,
+                LockModeForm::Compliance => LockMode::Compliance,
+            },
+            created: UnixMs(form.created_ms),
+            cool_off_hours: form.cool_off_hours,
+            days: form.days,
+            until: form.until_ms.map(UnixMs),
         }
     }
 }
@@ -602,6 +804,12 @@ impl From<SnapshotForm> for Snapshot {
             phase: match form.phase {
                 SnapshotPhaseForm::Pending => SnapshotPhase::Pending,
                 SnapshotPhaseForm::Filling => SnapshotPhase::Filling,
+                SnapshotPhaseForm::Copying => SnapshotPhase::Copying,
+                SnapshotPhaseForm::Binned { data_bytes, ended_ms, entered_ms, until_ms } => {
+                    let (data, ended) = (ByteCount(data_bytes), UnixMs(ended_ms));
+                    let (entered, until) = (UnixMs(entered_ms), UnixMs(until_ms));
+                    SnapshotPhase::Binned { data, ended, entered, until }
+                }
                 SnapshotPhaseForm::Completed { data_bytes, ended_ms } => {
                     let (data, ended) = (ByteCount(data_bytes), UnixMs(ended_ms));
                     SnapshotPhase::Completed { data, ended }
@@ -613,6 +821,16 @@ impl From<SnapshotForm> for Snapshot {
             },
             tags: form.tags,
             filled: form.filled.map(Filled::from),
+            copy_of: form.copy_of.map(|SnapshotText(id)| id),
+            for_volume: form.for_volume.map(|VolumeText(id)| id),
+            is_encrypted: form.encrypted,
+            lock: form.lock.map(Lock::from),
+            shared_with: form.shared_with,
+            fast_restore: form.fast_restore.map(|fast| FastRestore {
+                since: UnixMs(fast.since_ms),
+                credits: fast.credits_micro,
+                counted: UnixMs(fast.counted_ms),
+            }),
         }
     }
 }

@@ -37,6 +37,7 @@ enum Key {
     Host(evenkeel_core::ids::InstanceId),
     Token(String),
     Snapshot(evenkeel_core::ids::SnapshotId),
+    Account,
 }
 
 impl Key {
@@ -51,6 +52,7 @@ impl Key {
             Event::TokenGone(name) => (Self::Token(name.clone()), false),
             Event::Snapshot(snapshot) => (Self::Snapshot(snapshot.id), true),
             Event::SnapshotGone(id) => (Self::Snapshot(*id), false),
+            Event::Account(_) => (Self::Account, true),
         }
     }
 }

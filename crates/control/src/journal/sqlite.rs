@@ -29,7 +29,7 @@ use crate::model::{Attachment, AttachmentState, Event, Phase, Volume};
 use crate::private;
 
 /// Version of the tables, stored in the file's `user_version`.
-const SCHEMA_VERSION: i64 = 6;
+const SCHEMA_VERSION: i64 = 7;
 
 /// Room that log and database keep for some hundred changes on a full disk.
 const ROOM_BYTES: u64 = 512 << 10;
@@ -68,6 +68,37 @@ const FROM_5: &str = "ALTER TABLE snapshots ADD COLUMN parent_id TEXT;
 ALTER TABLE snapshots ADD COLUMN timeout_min INTEGER;
 ALTER TABLE snapshots ADD COLUMN token TEXT;
 ALTER TABLE snapshots ADD COLUMN fingerprint TEXT;";
+
+/// Upgrades a file of version 6 to version 7.
+const FROM_6: &str = "ALTER TABLE volumes ADD COLUMN source_id TEXT;
+ALTER TABLE volumes ADD COLUMN through_id TEXT;
+ALTER TABLE volumes ADD COLUMN encrypted INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE volumes ADD COLUMN fast_restored INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE volumes ADD COLUMN auto_enable_io INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE volumes ADD COLUMN binned_ms INTEGER;
+ALTER TABLE volumes ADD COLUMN bin_until_ms INTEGER;
+ALTER TABLE attachments ADD COLUMN delete_on_termination INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE snapshots ADD COLUMN copy_of_id TEXT;
+ALTER TABLE snapshots ADD COLUMN for_volume_id TEXT;
+ALTER TABLE snapshots ADD COLUMN encrypted INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE snapshots ADD COLUMN lock_mode TEXT;
+ALTER TABLE snapshots ADD COLUMN lock_created_ms INTEGER;
+ALTER TABLE snapshots ADD COLUMN lock_cool_off_hours INTEGER;
+ALTER TABLE snapshots ADD COLUMN lock_days INTEGER;
+ALTER TABLE snapshots ADD COLUMN lock_until_ms INTEGER;
+ALTER TABLE snapshots ADD COLUMN fast_since_ms INTEGER;
+ALTER TABLE snapshots ADD COLUMN fast_credits_micro INTEGER;
+ALTER TABLE snapshots ADD COLUMN fast_counted_ms INTEGER;
+ALTER TABLE snapshots ADD COLUMN binned_ms INTEGER;
+ALTER TABLE snapshots ADD COLUMN bin_until_ms INTEGER;
+ALTER TABLE hosts ADD COLUMN state TEXT NOT NULL DEFAULT 'running';
+ALTER TABLE hosts ADD COLUMN terminated_ms INTEGER;
+CREATE TABLE snapshot_shares (
+    snapshot_id TEXT NOT NULL, account TEXT NOT NULL, PRIMARY KEY (snapshot_id, account)
+) STRICT;
+CREATE TABLE account (
+    only INTEGER PRIMARY KEY CHECK (only = 1), encrypt_by_default INTEGER
+) STRICT;";
 
 /// Makes the file, and SQLite's files beside it, accessible to their owner only. Files that SQLite
 /// creates beside it later get the same mode.
@@ -147,11 +178,10 @@ impl SqliteJournal {
         let steps: &[&str] = match version {
             SCHEMA_VERSION => &[],
             0 => &[SCHEMA],
-            1 => &[FROM_1, FROM_2, FROM_3, FROM_4, FROM_5],
-            2 => &[FROM_2, FROM_3, FROM_4, FROM_5],
-            3 => &[FROM_3, FROM_4, FROM_5],
-            4 => &[FROM_4, FROM_5],
-            5 => &[FROM_5],
+            older @ 1..SCHEMA_VERSION => {
+                const UPGRADES: [&str; 6] = [FROM_1, FROM_2, FROM_3, FROM_4, FROM_5, FROM_6];
+                &UPGRADES[usize::try_from(older - 1).unwrap_or_default()..]
+            }
             newer => return Err(too_new(path, newer)),
         };
         // The log stays when the server stops, so the next start needs no room for a new one.

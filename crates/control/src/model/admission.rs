@@ -189,7 +189,10 @@ impl Model {
             let Event::Volume(after) = event else { continue };
             let before = self.volumes.get(&after.id);
             // Most changes concern something else, and the books have many lines.
-            if before.is_some_and(|before| before.spec == after.spec) {
+            let reserves_more = before.is_none_or(|before| {
+                before.spec != after.spec || (!before.is_shown() && after.is_shown())
+            });
+            if !reserves_more {
                 continue;
             }
             let books = self.books(settings, capacity);
@@ -273,6 +276,9 @@ impl Books {
 
     /// Updates the books for a volume that was `before` and is `after`; `None` means no volume.
     fn replace(&mut self, settings: &Settings, before: Option<&Volume>, after: Option<&Volume>) {
+        // One in the recycle bin is served to nobody.
+        let before = before.filter(|volume| volume.is_shown());
+        let after = after.filter(|volume| volume.is_shown());
         if let Some(before) = before {
             let (reserved, _) = settings.reserved(before);
             let volume_type = before.spec.volume_type;

@@ -45,6 +45,8 @@ impl World {
             region: "local-1".into(),
             zone: "z".into(),
             rules: Rules::newest(),
+            key: None,
+            recycle_bin_days: 0,
             modify_policy: ModifyPolicy::Immediate,
             figure: None,
             oversell: BTreeMap::new(),
@@ -95,7 +97,14 @@ fn create(number: u8, volume_type: VolumeType, size_gib: u32, iops: Option<u32>)
     let (throughput_mibps, multi_attach) = (None, false);
     let request = VolumeRequest { volume_type, size_gib, iops, throughput_mibps, multi_attach };
     let (zone, tags) = ("z".into(), Tags::new());
-    Command::CreateVolume { id: vol(number), request, snapshot: None, zone, tags, token: None }
+    Command::CreateVolume {
+        id: vol(number),
+        request,
+        begins: Begins::default(),
+        zone,
+        tags,
+        token: None,
+    }
 }
 
 fn modify(number: u8, change: VolumeChange) -> Command {

@@ -3,7 +3,8 @@
 use evenkeel_core::ids::{InstanceId, VolumeId};
 
 use super::{
-    ATTACHMENTS_MAX, Attachment, AttachmentState, Decision, Model, Phase, Refusal, Settings, UnixMs,
+    ATTACHMENTS_MAX, Attachment, AttachmentState, Decision, Event, HostState, Model, Phase,
+    Refusal, Settings, UnixMs,
 };
 
 /// The parameters of an attachment to create.
@@ -22,7 +23,11 @@ impl Model {
     ) -> Result<Decision, Refusal> {
         let &NewAttachment { id, instance, device } = new;
         let volume = self.volume(id)?;
-        let address = self.host(instance)?.address;
+        let host = self.host(instance)?;
+        if matches!(host.state, HostState::Terminated { .. }) {
+            return Err(Refusal::HostTerminated(instance));
+        }
+        let address = host.address;
         if !is_device_name(device) {
             return Err(Refusal::DeviceMalformed(device.into()));
         }
@@ -59,6 +64,7 @@ impl Model {
             device: device.into(),
             state: AttachmentState::Attaching,
             attached: now,
+            delete_on_termination: false,
         });
         Ok(Decision::changing(volume))
     }
@@ -97,6 +103,31 @@ impl Model {
         }
         attachment.state = AttachmentState::Detaching;
         Ok(Decision::changing(volume))
+    }
+}
+
+impl Model {
+    pub(super) fn set_delete_on_termination(
+        &self,
+        instance: InstanceId,
+        devices: &[(String, bool)],
+    ) -> Result<Decision, Refusal> {
+        self.host(instance)?;
+        let mut events = Vec::new();
+        for (device, is_deleted) in devices {
+            let found = self.attachments_of(instance).find(|(_, a)| a.device == *device);
+            let Some((volume, _)) = found else {
+                return Err(Refusal::NoDevice(instance, device.clone()));
+            };
+            let mut volume = volume.clone();
+            for attachment in &mut volume.attachments {
+                if attachment.instance == instance {
+                    attachment.delete_on_termination = *is_deleted;
+                }
+            }
+            events.push(Event::Volume(volume));
+        }
+        Ok(Decision { events, ..Decision::default() })
     }
 }
 

@@ -6,6 +6,35 @@ use evenkeel_wire::agent::HostAddress;
 
 use super::{Decision, Event, HOSTS_MAX, Host, Model, Refusal, TAGS_MAX, Tags, UnixMs};
 
+/// How long a terminated host is shown, in milliseconds: an hour, as on EC2.
+pub const TERMINATED_SHOWN_MS: u64 = 3_600_000;
+
+/// The state of a host, as EC2 calls it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HostState {
+    /// `running`
+    Running,
+    /// `stopped`: a label, nothing is stopped.
+    Stopped,
+    /// `terminated`: it has no volumes, and none can be attached.
+    Terminated {
+        /// When it was terminated.
+        at: UnixMs,
+    },
+}
+
+impl HostState {
+    /// The name and the number in the EC2 API.
+    #[must_use]
+    pub const fn name(self) -> (&'static str, u32) {
+        match self {
+            Self::Running => ("running", 16),
+            Self::Stopped => ("stopped", 80),
+            Self::Terminated { .. } => ("terminated", 48),
+        }
+    }
+}
+
 /// The type of the server's own machine: not an EC2 type, and without EBS limits.
 pub const LOCAL_TYPE: &str = "evenkeel.local";
 
@@ -43,8 +72,17 @@ impl Model {
             return Err(Refusal::TooManyTags(id.to_string()));
         }
         let instance_type = instance_type.into();
-        let host = Host { id, instance_type, address, registered: now, tags: tags.clone() };
-        Ok(Decision { events: vec![Event::Host(host)], ..Decision::default() })
+        let state = HostState::Running;
+        let host = Host { id, instance_type, address, registered: now, state, tags: tags.clone() };
+        // Those that are no longer shown give their place to it.
+        let mut events: Vec<Event> = self
+            .hosts
+            .values()
+            .filter(|host| !host.is_shown(now))
+            .map(|host| Event::HostGone(host.id))
+            .collect();
+        events.push(Event::Host(host));
+        Ok(Decision { events, ..Decision::default() })
     }
 
     pub(super) fn deregister_host(&self, id: InstanceId) -> Result<Decision, Refusal> {
@@ -57,9 +95,47 @@ impl Model {
         }
         Ok(Decision { events: vec![Event::HostGone(id)], ..Decision::default() })
     }
+
+    pub(super) fn set_host_state(
+        &self,
+        ids: &[InstanceId],
+        state: HostState,
+    ) -> Result<Decision, Refusal> {
+        let mut events = Vec::new();
+        for &id in ids {
+            let host = self.host(id)?;
+            match (host.state, state) {
+                (before, after) if before == after => continue,
+                (HostState::Terminated { .. }, HostState::Terminated { .. }) => continue,
+                (HostState::Terminated { .. }, _) => {
+                    return Err(Refusal::HostTerminated(id));
+                }
+                (_, HostState::Terminated { .. }) => {
+                    if self.local_host().is_some_and(|local| local.id == id) {
+                        return Err(Refusal::HostIsLocal(id));
+                    }
+                    if let Some((volume, _)) = self.attachments_of(id).next() {
+                        return Err(Refusal::HostBusy(id, volume.id));
+                    }
+                }
+                _ => {}
+            }
+            events.push(Event::Host(Host { state, ..host.clone() }));
+        }
+        Ok(Decision { events, ..Decision::default() })
+    }
 }
 
 impl Host {
+    /// Whether it is shown to clients.
+    #[must_use]
+    pub const fn is_shown(&self, now: UnixMs) -> bool {
+        match self.state {
+            HostState::Terminated { at } => now.ms_since(at) < TERMINATED_SHOWN_MS,
+            _ => true,
+        }
+    }
+
     /// Whether it has the local machine's type and address.
     #[must_use]
     pub fn is_local(&self) -> bool {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 
 use super::space::taken;
-use super::{Model, Phase, Snapshot, Token, UnixMs, Volume};
+use super::{Model, Phase, Snapshot, SnapshotPhase, Token, UnixMs, Volume};
 
 /// The index; see the module documentation.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -30,6 +30,16 @@ pub(super) struct Index {
     unsettled_snapshots: BTreeSet<SnapshotId>,
     /// Pending snapshots by their volume.
     pending_snapshots: BTreeSet<(VolumeId, SnapshotId)>,
+    /// Snapshots that are being copied.
+    copying: BTreeSet<SnapshotId>,
+    /// Snapshots that were made for a volume alone, by that volume.
+    own_snapshots: BTreeSet<(VolumeId, SnapshotId)>,
+    /// Copies of volumes in progress, by their source.
+    volume_copies: BTreeSet<(VolumeId, VolumeId)>,
+    /// What is in the recycle bin.
+    binned: (BTreeSet<VolumeId>, BTreeSet<SnapshotId>),
+    /// Snapshots with fast restore that are shown.
+    fast: BTreeSet<SnapshotId>,
     /// Client tokens of snapshots that are shown.
     snapshot_tokens: BTreeMap<String, SnapshotId>,
 }
@@ -56,6 +66,10 @@ impl Index {
             self.bytes_sold -= u128::from(taken(before));
             self.unsettled.remove(&before.id);
             self.in_error.remove(&before.id);
+            self.binned.0.remove(&before.id);
+            if let Some(source) = before.source {
+                self.volume_copies.remove(&(source, before.id));
+            }
             for attachment in &before.attachments {
                 self.attached.remove(&(attachment.instance, before.id));
                 let device = attachment.device.clone();
@@ -68,6 +82,12 @@ impl Index {
             Phase::Error(_) => _ = self.in_error.insert(after.id),
             _ if !after.is_settled() => _ = self.unsettled.insert(after.id),
             _ => {}
+        }
+        if matches!(after.phase, Phase::Binned { .. }) {
+            self.binned.0.insert(after.id);
+        }
+        if let (Some(source), Phase::Creating) = (after.source, &after.phase) {
+            self.volume_copies.insert((source, after.id));
         }
         for attachment in &after.attachments {
             self.attached.insert((attachment.instance, after.id));
@@ -95,6 +115,12 @@ impl Index {
             self.bytes_sold -= u128::from(before.taken());
             self.unsettled_snapshots.remove(&before.id);
             self.pending_snapshots.remove(&(before.volume, before.id));
+            self.copying.remove(&before.id);
+            self.binned.1.remove(&before.id);
+            self.fast.remove(&before.id);
+            if let Some(volume) = before.for_volume {
+                self.own_snapshots.remove(&(volume, before.id));
+            }
             if let Some(token) = token_of(before) {
                 self.snapshot_tokens.remove(token);
             }
@@ -106,6 +132,17 @@ impl Index {
         }
         if after.is_pending() {
             self.pending_snapshots.insert((after.volume, after.id));
+        }
+        match after.phase {
+            SnapshotPhase::Copying => _ = self.copying.insert(after.id),
+            SnapshotPhase::Binned { .. } => _ = self.binned.1.insert(after.id),
+            _ => {}
+        }
+        if after.fast_restore.is_some() && after.is_shown() {
+            self.fast.insert(after.id);
+        }
+        if let Some(volume) = after.for_volume {
+            self.own_snapshots.insert((volume, after.id));
         }
         if let Some(token) = token_of(after) {
             self.snapshot_tokens.insert(token.clone(), after.id);
@@ -126,6 +163,38 @@ impl Index {
     pub fn pending_of(&self, volume: VolumeId) -> impl Iterator<Item = SnapshotId> {
         let all = self.pending_snapshots.range((volume, SnapshotId::from_bits(0))..);
         all.take_while(move |(of, _)| *of == volume).map(|(_, id)| *id)
+    }
+
+    /// Snapshots that are being copied, by id.
+    pub const fn copying(&self) -> &BTreeSet<SnapshotId> {
+        &self.copying
+    }
+
+    /// Snapshots that were made for a volume alone, by id.
+    pub fn made_for(&self, volume: VolumeId) -> impl Iterator<Item = SnapshotId> {
+        let all = self.own_snapshots.range((volume, SnapshotId::from_bits(0))..);
+        all.take_while(move |(of, _)| *of == volume).map(|(_, id)| *id)
+    }
+
+    /// The copies of a volume that are in progress, by id.
+    pub fn copies_of(&self, source: VolumeId) -> impl Iterator<Item = VolumeId> {
+        let all = self.volume_copies.range((source, VolumeId::from_bits(0))..);
+        all.take_while(move |(of, _)| *of == source).map(|(_, id)| *id)
+    }
+
+    /// The number of copies of volumes that are in progress.
+    pub fn volume_copies(&self) -> usize {
+        self.volume_copies.len()
+    }
+
+    /// The volumes and the snapshots in the recycle bin, by id.
+    pub const fn binned(&self) -> &(BTreeSet<VolumeId>, BTreeSet<SnapshotId>) {
+        &self.binned
+    }
+
+    /// Snapshots with fast restore, by id.
+    pub const fn fast(&self) -> &BTreeSet<SnapshotId> {
+        &self.fast
     }
 
     /// The snapshot that was started with a client token.

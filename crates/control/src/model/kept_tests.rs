@@ -14,8 +14,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::model::Filled;
 use crate::model::{
-    Attachment, AttachmentState, Host, Modification, ModificationPhase, ModifyPolicy, Phase,
-    Snapshot, SnapshotPhase, SpaceOversell, Tags, Token, UnixMs,
+    Attachment, AttachmentState, FastRestore, Host, HostState, Modification, ModificationPhase,
+    ModifyPolicy, Phase, Snapshot, SnapshotPhase, SpaceOversell, Tags, Token, UnixMs,
 };
 
 const HOSTS: u128 = 3;
@@ -39,6 +39,7 @@ fn phase() -> impl Strategy<Value = Phase> {
         3 => Just(Phase::Ready),
         1 => Just(Phase::Deleting),
         1 => Just(Phase::Error("gone".into())),
+        1 => Just(Phase::Binned { entered: UnixMs(3), until: UnixMs(4) }),
     ]
 }
 
@@ -71,6 +72,7 @@ fn attachments() -> impl Strategy<Value = Vec<Attachment>> {
             device: DEVICES[device].into(),
             state,
             attached: UnixMs(1),
+            delete_on_termination: false,
         })
         .collect()
     })
@@ -84,17 +86,13 @@ fn event() -> impl Strategy<Value = Event> {
     let number = || 0_u8..8;
     let volume = (number(), spec(), phase(), modification(), attachments()).prop_map(
         |(number, spec, phase, modification, attachments)| {
+            let copy = number % 3 == 1;
             Event::Volume(Volume {
-                id: vol(number),
-                zone: "z".into(),
-                created: UnixMs(1),
-                snapshot: None,
-                spec,
+                source: copy.then(|| vol(number / 2)),
                 phase,
                 attachments,
-                tags: Tags::new(),
                 modification,
-                modification_starts: vec![],
+                ..Volume::new(vol(number), "z", spec, UnixMs(1))
             })
         },
     );
@@ -103,27 +101,29 @@ fn event() -> impl Strategy<Value = Event> {
         let (volume, used) = (vol(volume), UnixMs(used));
         Event::Token(name, Token { fingerprint: "f".into(), volume, used })
     });
-    let snapshot = (number(), number(), 0_u64..5, 0_u64..9).prop_map(|(id, of, phase, data)| {
+    let snapshot = (number(), number(), 0_u64..7, 0_u64..9).prop_map(|(id, of, phase, data)| {
         let data = ByteCount(data);
+        let (ended, entered, until) = (UnixMs(2), UnixMs(3), UnixMs(4));
+        let fast = FastRestore { since: UnixMs(1), credits: 0, counted: UnixMs(1) };
+        let id_of = SnapshotId::from_bits(id.into());
         Event::Snapshot(Snapshot {
-            id: SnapshotId::from_bits(id.into()),
-            volume: vol(of),
-            size_gib: 1,
-            description: String::new(),
-            started: UnixMs(1),
             phase: match phase {
                 0 => SnapshotPhase::Pending,
-                1 => SnapshotPhase::Completed { data, ended: UnixMs(2) },
+                1 => SnapshotPhase::Completed { data, ended },
                 2 => SnapshotPhase::Deleting { data },
                 3 => SnapshotPhase::Filling,
+                4 => SnapshotPhase::Copying,
+                5 => SnapshotPhase::Binned { data, ended, entered, until },
                 _ => SnapshotPhase::Error("why".into()),
             },
-            tags: Tags::new(),
             filled: (phase == 3).then(|| Filled {
                 parent: None,
                 timeout_min: 60,
                 token: Some((id.to_string(), String::new())),
             }),
+            for_volume: (of % 3 == 1).then(|| vol(of)),
+            fast_restore: (of % 3 == 2).then_some(fast),
+            ..Snapshot::new(id_of, vol(of), 1, UnixMs(1))
         })
     });
     let gone = |number: u8| Event::SnapshotGone(SnapshotId::from_bits(number.into()));
@@ -133,6 +133,7 @@ fn event() -> impl Strategy<Value = Event> {
             instance_type: "m5.large".into(),
             address: HostAddress::Local,
             registered: UnixMs(1),
+            state: HostState::Running,
             tags: Tags::new(),
         })
     });
@@ -183,6 +184,8 @@ fn terms() -> impl Strategy<Value = (Settings, Capacity)> {
             region: "local-1".into(),
             zone: "z".into(),
             rules: Rules::newest(),
+            key: None,
+            recycle_bin_days: 0,
             modify_policy: ModifyPolicy::Immediate,
             figure,
             oversell: oversold.map(|times| (VolumeType::Gp3, times)).into_iter().collect(),
@@ -232,7 +235,8 @@ fn compare_books(model: &Model, settings: &Settings, capacity: &Capacity) {
     let floors: Vec<_> = measured.into_iter().chain(figure).collect();
     assert_eq!(books.books.len(), floors.len());
     for (book, (device, domain)) in books.books.iter().zip(floors) {
-        let sum = |costs| model.volumes.values().map(|v| time(settings, v, costs)).sum::<u128>();
+        let sold = || model.volumes.values().filter(|v| !matches!(v.phase, Phase::Binned { .. }));
+        let sum = |costs| sold().map(|v| time(settings, v, costs)).sum::<u128>();
         assert_eq!(
             book.ledger.usage(Resource::DeviceTime).sold,
             sum(device.costs),
@@ -250,13 +254,41 @@ fn compare_books(model: &Model, settings: &Settings, capacity: &Capacity) {
     }
     for volume_type in VolumeType::ALL {
         let mut sum = TypeSold::default();
-        for volume in model.volumes.values().filter(|v| v.spec.volume_type == volume_type) {
+        let sold = model.volumes.values().filter(|v| !matches!(v.phase, Phase::Binned { .. }));
+        for volume in sold.filter(|v| v.spec.volume_type == volume_type) {
             let (reserved, _) = settings.reserved(volume);
             sum.volumes += 1;
             sum.operations_per_second += u64::from(reserved.operations_per_second);
             sum.bytes_per_second += reserved.bytes_per_second;
         }
         assert_eq!(books.of_type(volume_type), sum);
+    }
+}
+
+fn compare_snapshots(model: &Model) {
+    let all = || model.volumes.values();
+    let snapshots = || model.snapshots.values();
+    let in_phase = |is: fn(&SnapshotPhase) -> bool| -> BTreeSet<SnapshotId> {
+        snapshots().filter(|snapshot| is(&snapshot.phase)).map(|snapshot| snapshot.id).collect()
+    };
+    let unsettled =
+        in_phase(|it| matches!(it, SnapshotPhase::Pending | SnapshotPhase::Deleting { .. }));
+    assert_eq!(model.unsettled_snapshots().collect::<BTreeSet<_>>(), unsettled);
+    assert_eq!(*model.index.copying(), in_phase(|it| *it == SnapshotPhase::Copying));
+    let is_binned = |volume: &&Volume| matches!(volume.phase, Phase::Binned { .. });
+    let binned = all().filter(is_binned).map(|volume| volume.id).collect();
+    let binned_snapshots = in_phase(|it| matches!(it, SnapshotPhase::Binned { .. }));
+    assert_eq!(*model.index.binned(), (binned, binned_snapshots));
+    let is_fast = |it: &&Snapshot| it.is_shown() && it.fast_restore.is_some();
+    let fast: Vec<_> = snapshots().filter(is_fast).collect();
+    assert_eq!(model.fast_restored().collect::<Vec<_>>(), fast);
+    let copies = all().filter(|it| it.source.is_some() && it.phase == Phase::Creating);
+    assert_eq!(model.index.volume_copies(), copies.clone().count());
+    for id in (0..8).map(vol) {
+        let its: Vec<_> = snapshots().filter(|it| it.for_volume == Some(id)).collect();
+        assert_eq!(model.made_for(id).collect::<Vec<_>>(), its);
+        let its: Vec<_> = copies.clone().filter(|it| it.source == Some(id)).collect();
+        assert_eq!(model.index.copies_of(id).count(), its.len());
     }
 }
 
@@ -270,27 +302,20 @@ fn compare_index(model: &Model) {
     let snapshots = || model.snapshots.values();
     let data: u64 = snapshots()
         .map(|snapshot| match snapshot.phase {
-            SnapshotPhase::Completed { data, .. } | SnapshotPhase::Deleting { data } => data.0,
+            SnapshotPhase::Completed { data, .. }
+            | SnapshotPhase::Deleting { data }
+            | SnapshotPhase::Binned { data, .. } => data.0,
             _ => 0,
         })
         .sum();
     assert_eq!(model.bytes_sold().0, taken.sum::<u64>() + data);
-    let is_unsettled = |snapshot: &&Snapshot| {
-        snapshot.phase != SnapshotPhase::Filling
-            && !matches!(snapshot.state(), "completed" | "error")
-    };
-    let hidden = |snapshot: &&Snapshot| !snapshot.is_shown();
-    let ids: BTreeSet<_> = snapshots()
-        .filter(|snapshot| is_unsettled(snapshot) || hidden(snapshot))
-        .map(|snapshot| snapshot.id)
-        .collect();
-    assert_eq!(model.unsettled_snapshots().collect::<BTreeSet<_>>(), ids);
+    compare_snapshots(model);
     for id in (0..8).map(vol) {
         let its = snapshots().filter(|snapshot| snapshot.volume == id);
         let pending = its.filter(|snapshot| snapshot.state() == "pending").count();
         assert_eq!(model.index.pending_snapshots_of(id), pending);
     }
-    for snapshot in snapshots().filter(|snapshot| snapshot.filled.is_some()) {
+    for snapshot in snapshots().filter(|it| it.filled.is_some() && it.is_shown()) {
         let token = snapshot.id.bits().to_string();
         assert_eq!(model.started_with(&token), Some(snapshot), "{token}");
     }

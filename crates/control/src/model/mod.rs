@@ -24,10 +24,15 @@
 //!
 //! Snapshots have steps of their own: see [`snapshots`].
 
+mod account;
 mod admission;
 mod attachments;
+mod bin;
+mod copies;
+mod fast_restore;
 mod hosts;
 mod index;
+pub mod locks;
 mod modify;
 mod refusal;
 mod settle;
@@ -43,19 +48,24 @@ mod snapshot_tests;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::qos::admission::{Figure, Oversell};
 use evenkeel_core::volume::{Rules, VolumeChange, VolumeRequest, VolumeSpec, VolumeType};
 use evenkeel_wire::agent::{Capacity, HostAddress};
 
+pub use account::{Account, StoreKey};
 use admission::KeptBooks;
 pub use admission::{Books, Line, Shortfall, Source, TypeSold};
 use attachments::NewAttachment;
-pub use hosts::LOCAL_TYPE;
+pub use copies::Begins;
+use copies::NewCopy;
+pub use fast_restore::{FastRestore, MICRO};
 use hosts::NewHost;
+pub use hosts::{HostState, LOCAL_TYPE, TERMINATED_SHOWN_MS};
 use index::Index;
+pub use locks::{Lock, LockMode};
 pub use modify::ModifyPolicy;
 pub use refusal::Refusal;
 pub use settle::Settled;
@@ -111,6 +121,13 @@ pub enum Phase {
     /// The data plane could not open it; the text has the reason. The server retries every few
     /// seconds.
     Error(String),
+    /// It was deleted, and can be restored.
+    Binned {
+        /// When it was deleted.
+        entered: UnixMs,
+        /// When its bytes are deleted.
+        until: UnixMs,
+    },
 }
 
 /// A volume's state, as the EC2 API names it.
@@ -176,6 +193,8 @@ pub struct Attachment {
     pub state: AttachmentState,
     /// When it was attached.
     pub attached: UnixMs,
+    /// Whether the volume is deleted when the host is terminated.
+    pub delete_on_termination: bool,
 }
 
 /// The phase of a modification.
@@ -228,6 +247,16 @@ pub struct Volume {
     pub created: UnixMs,
     /// The snapshot that it was made of, which may be deleted.
     pub snapshot: Option<SnapshotId>,
+    /// The volume that it is a copy of, which may be deleted.
+    pub source: Option<VolumeId>,
+    /// While it is created: the snapshot that was made for it alone, as which it begins.
+    pub through: Option<SnapshotId>,
+    /// Whether its bytes are encrypted.
+    pub is_encrypted: bool,
+    /// Whether a credit of its snapshot's fast restore was taken for it.
+    pub is_fast_restored: bool,
+    /// A label of EC2's: whether I/O goes on by itself after a possible inconsistency.
+    pub auto_enable_io: bool,
     /// Type, size and limits; already the target's while a modification is in progress.
     pub spec: VolumeSpec,
     /// Its phase.
@@ -244,16 +273,44 @@ pub struct Volume {
 }
 
 impl Volume {
+    /// A volume that is being created: empty, in a zone, attached to nothing.
+    #[must_use]
+    pub fn new(id: VolumeId, zone: impl Into<String>, spec: VolumeSpec, now: UnixMs) -> Self {
+        Self {
+            id,
+            zone: zone.into(),
+            created: now,
+            snapshot: None,
+            source: None,
+            through: None,
+            is_encrypted: false,
+            is_fast_restored: false,
+            auto_enable_io: false,
+            spec,
+            phase: Phase::Creating,
+            attachments: vec![],
+            tags: Tags::new(),
+            modification: None,
+            modification_starts: vec![],
+        }
+    }
+
     /// Its state, as the EC2 API names it.
     #[must_use]
     pub fn state(&self) -> VolumeState {
         match self.phase {
             Phase::Creating => VolumeState::Creating,
-            Phase::Deleting => VolumeState::Deleting,
+            Phase::Deleting | Phase::Binned { .. } => VolumeState::Deleting,
             Phase::Error(_) => VolumeState::Error,
             Phase::Ready if self.attachments.is_empty() => VolumeState::Available,
             Phase::Ready => VolumeState::InUse,
         }
+    }
+
+    /// Whether it is shown to clients.
+    #[must_use]
+    pub const fn is_shown(&self) -> bool {
+        !matches!(self.phase, Phase::Binned { .. })
     }
 
     /// Whether the data plane must still confirm new limits.
@@ -283,6 +340,8 @@ pub struct Host {
     pub address: HostAddress,
     /// When it was registered.
     pub registered: UnixMs,
+    /// Its state. Nothing but a label: its volumes are served in all but the last.
+    pub state: HostState,
     /// Its tags.
     pub tags: Tags,
 }
@@ -307,8 +366,8 @@ pub enum Command {
         id: VolumeId,
         /// Type, size and limits.
         request: VolumeRequest,
-        /// The snapshot that it begins as, unless it begins empty.
-        snapshot: Option<SnapshotId>,
+        /// What it begins as, and whether it is encrypted.
+        begins: Begins,
         /// The availability zone.
         zone: String,
         /// Its initial tags.
@@ -320,6 +379,8 @@ pub enum Command {
     AdoptVolume {
         /// The id of the bytes.
         id: VolumeId,
+        /// Whether they are encrypted.
+        is_encrypted: bool,
         /// Type, size and limits.
         request: VolumeRequest,
         /// The availability zone.
@@ -327,10 +388,34 @@ pub enum Command {
         /// Its initial tags.
         tags: Tags,
     },
-    /// Delete a volume and its bytes.
+    /// Delete a volume and its bytes, or put it into the recycle bin if there is one.
     DeleteVolume {
         /// The volume.
         id: VolumeId,
+    },
+    /// Take a volume out of the recycle bin.
+    RestoreVolume {
+        /// The volume.
+        id: VolumeId,
+    },
+    /// Delete a volume that is in the recycle bin, and its bytes.
+    PurgeVolume {
+        /// The volume.
+        id: VolumeId,
+    },
+    /// Set the attribute `autoEnableIO`.
+    SetAutoEnableIo {
+        /// The volume.
+        id: VolumeId,
+        /// Its new value.
+        is_on: bool,
+    },
+    /// Set whether volumes are deleted when the host is terminated that has attached them.
+    SetDeleteOnTermination {
+        /// The host.
+        instance: InstanceId,
+        /// Device names of volumes, and the new values.
+        devices: Vec<(String, bool)>,
     },
     /// Attach a volume to a host.
     AttachVolume {
@@ -385,16 +470,71 @@ pub enum Command {
         size_gib: u32,
         /// What it begins as, and how long it may be idle.
         filled: Filled,
+        /// Whether encryption was asked for; `None` leaves it to its parent and the account.
+        is_encrypted: Option<bool>,
         /// What the client says about it.
         description: String,
         /// Its initial tags.
         tags: Tags,
     },
-    /// Delete a snapshot.
+    /// Copy a snapshot.
+    CopySnapshot {
+        /// Id of the new snapshot.
+        id: SnapshotId,
+        /// The snapshot that is copied.
+        of: SnapshotId,
+        /// Whether encryption was asked for; `None` leaves it to the source and the account.
+        is_encrypted: Option<bool>,
+        /// What the client says about it.
+        description: String,
+        /// Its initial tags.
+        tags: Tags,
+    },
+    /// Delete a snapshot, or put it into the recycle bin if there is one.
     DeleteSnapshot {
         /// The snapshot.
         id: SnapshotId,
     },
+    /// Take a snapshot out of the recycle bin.
+    RestoreSnapshot {
+        /// The snapshot.
+        id: SnapshotId,
+    },
+    /// Delete a snapshot that is in the recycle bin.
+    PurgeSnapshot {
+        /// The snapshot.
+        id: SnapshotId,
+    },
+    /// Lock a snapshot against deletion, or change its lock.
+    LockSnapshot {
+        /// The snapshot.
+        id: SnapshotId,
+        /// The new lock.
+        lock: Lock,
+    },
+    /// Unlock a snapshot.
+    UnlockSnapshot {
+        /// The snapshot.
+        id: SnapshotId,
+    },
+    /// Change the accounts that a snapshot is shared with.
+    ShareSnapshot {
+        /// The snapshot.
+        id: SnapshotId,
+        /// Accounts that are added.
+        add: BTreeSet<String>,
+        /// Accounts that are removed; `None` removes all.
+        remove: Option<BTreeSet<String>>,
+    },
+    /// Turn fast restore of snapshots on or off.
+    SetFastRestore {
+        /// The snapshots.
+        ids: Vec<SnapshotId>,
+        /// Whether it is turned on.
+        is_on: bool,
+    },
+    /// Set whether new volumes and copies of snapshots are encrypted unless asked otherwise.
+    SetEncryptByDefault(bool),
     /// Set tags.
     CreateTags {
         /// The tagged resources.
@@ -426,6 +566,13 @@ pub enum Command {
         /// The host.
         id: InstanceId,
     },
+    /// Change the state of hosts.
+    SetHostState {
+        /// The hosts.
+        ids: Vec<InstanceId>,
+        /// The new state.
+        state: HostState,
+    },
 }
 
 /// A change of the model. Each event has the complete state of its object, so applying one twice
@@ -448,6 +595,8 @@ pub enum Event {
     Snapshot(Snapshot),
     /// The snapshot no longer exists.
     SnapshotGone(SnapshotId),
+    /// The account has these settings.
+    Account(Account),
 }
 
 /// The result of deciding a command.
@@ -470,6 +619,10 @@ pub struct Settings {
     pub region: String,
     /// The only availability zone.
     pub zone: String,
+    /// The key of the store, with which volumes can be encrypted; `None` if it has none.
+    pub key: Option<StoreKey>,
+    /// How many days deleted volumes and snapshots stay in the recycle bin; 0 if there is none.
+    pub recycle_bin_days: u32,
     /// The volume rules in force.
     pub rules: &'static Rules,
     /// How often a volume may be modified.
@@ -496,6 +649,8 @@ pub struct Model {
     pub tokens: BTreeMap<String, Token>,
     /// All snapshots, also those that are being deleted.
     pub snapshots: BTreeMap<SnapshotId, Snapshot>,
+    /// The account's settings.
+    pub account: Account,
     index: Index,
     /// The sold amounts; `None` until [`Self::keep_books`] is called.
     books: Option<KeptBooks>,
@@ -505,8 +660,8 @@ pub struct Model {
 
 impl PartialEq for Model {
     fn eq(&self, other: &Self) -> bool {
-        (&self.volumes, &self.hosts, &self.tokens, &self.snapshots)
-            == (&other.volumes, &other.hosts, &other.tokens, &other.snapshots)
+        (&self.volumes, &self.hosts, &self.tokens, &self.snapshots, &self.account)
+            == (&other.volumes, &other.hosts, &other.tokens, &other.snapshots, &other.account)
     }
 }
 
@@ -537,20 +692,23 @@ impl Model {
         now: UnixMs,
     ) -> Result<Decision, Refusal> {
         match command {
-            Command::CreateVolume { id, request, snapshot, zone, tags, token } => {
-                let (snapshot, token) = (*snapshot, token.as_ref());
-                self.create_volume(
-                    settings,
-                    &NewVolume { id: *id, request, snapshot, zone, tags, token },
-                    now,
-                )
-            }
-            Command::AdoptVolume { id, request, zone, tags } => {
-                let (snapshot, token) = (None, None);
-                let new = NewVolume { id: *id, request, snapshot, zone, tags, token };
+            Command::CreateVolume { id, request, begins, zone, tags, token } => {
+                let token = token.as_ref();
+                let new = NewVolume { id: *id, request, begins, zone, tags, token };
                 self.create_volume(settings, &new, now)
             }
-            Command::DeleteVolume { id } => self.delete_volume(*id),
+            Command::AdoptVolume { id, is_encrypted, request, zone, tags } => {
+                let begins = &Begins { is_encrypted: Some(*is_encrypted), ..Begins::default() };
+                let new = NewVolume { id: *id, request, begins, zone, tags, token: None };
+                self.adopt_volume(settings, &new, now)
+            }
+            Command::DeleteVolume { id } => self.delete_volume(settings, *id, now),
+            Command::RestoreVolume { id } => self.restore_volume(*id),
+            Command::PurgeVolume { id } => self.purge_volume(*id),
+            Command::SetAutoEnableIo { id, is_on } => self.set_auto_enable_io(*id, *is_on),
+            Command::SetDeleteOnTermination { instance, devices } => {
+                self.set_delete_on_termination(*instance, devices)
+            }
             Command::AttachVolume { id, instance, device } => {
                 let new = NewAttachment { id: *id, instance: *instance, device };
                 self.attach(settings, &new, now)
@@ -566,11 +724,27 @@ impl Model {
             Command::CreateSnapshots { instance, set, description } => {
                 self.create_snapshots(*instance, set, description, now)
             }
-            Command::StartSnapshot { id, size_gib, filled, description, tags } => {
-                let (id, size_gib) = (*id, *size_gib);
-                self.start_snapshot(&NewFilled { id, size_gib, filled, description, tags }, now)
+            Command::StartSnapshot { id, size_gib, filled, is_encrypted, description, tags } => {
+                let (id, size_gib, is_encrypted) = (*id, *size_gib, *is_encrypted);
+                #[rustfmt::skip]
+                let new = NewFilled { id, size_gib, filled, is_encrypted, description, tags };
+                self.start_snapshot(settings, &new, now)
             }
-            Command::DeleteSnapshot { id } => self.delete_snapshot(*id),
+            Command::CopySnapshot { id, of, is_encrypted, description, tags } => {
+                let (id, of, is_encrypted) = (*id, *of, *is_encrypted);
+                let new = NewCopy { id, of, is_encrypted, description, tags };
+                self.copy_snapshot(settings, &new, now)
+            }
+            Command::DeleteSnapshot { id } => self.delete_snapshot(settings, *id, now),
+            Command::RestoreSnapshot { id } => self.restore_snapshot(*id),
+            Command::PurgeSnapshot { id } => self.purge_snapshot(*id),
+            Command::LockSnapshot { id, lock } => self.lock_snapshot(*id, lock, now),
+            Command::UnlockSnapshot { id } => self.unlock_snapshot(*id, now),
+            Command::ShareSnapshot { id, add, remove } => {
+                self.share_snapshot(*id, add, remove.as_ref())
+            }
+            Command::SetFastRestore { ids, is_on } => self.set_fast_restore(ids, *is_on, now),
+            Command::SetEncryptByDefault(is_on) => Self::encrypt_by_default(settings, *is_on),
             Command::CreateTags { resources, tags } => self.create_tags(resources, tags),
             Command::DeleteTags { resources, tags } => self.delete_tags(resources, tags),
             Command::RegisterHost { id, instance_type, address, tags } => {
@@ -578,6 +752,7 @@ impl Model {
                 self.register_host(&new, now)
             }
             Command::DeregisterHost { id } => self.deregister_host(*id),
+            Command::SetHostState { ids, state } => self.set_host_state(ids, *state),
         }
     }
 
@@ -631,6 +806,7 @@ impl Model {
                 let gone = self.snapshots.remove(&id);
                 self.index.snapshot(gone.as_ref(), None);
             }
+            Event::Account(account) => self.account = account,
         }
     }
 
@@ -652,12 +828,13 @@ impl Model {
         }
     }
 
-    /// The volume, or the refusal that there is none.
+    /// The volume, or the refusal that there is none. One in the recycle bin counts as none.
     ///
     /// # Errors
     /// [`Refusal::VolumesNotFound`].
     pub fn volume(&self, id: VolumeId) -> Result<&Volume, Refusal> {
-        self.volumes.get(&id).ok_or_else(|| Refusal::VolumesNotFound(vec![id]))
+        let found = self.volumes.get(&id).filter(|volume| volume.is_shown());
+        found.ok_or_else(|| Refusal::VolumesNotFound(vec![id]))
     }
 
     /// The host, or the refusal that there is none.

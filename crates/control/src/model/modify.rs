@@ -25,14 +25,28 @@ pub enum ModifyPolicy {
     /// By the rule of AWS at the date of the volume rules: a waiting time or a number per day, and
     /// a state `optimizing` that takes hours.
     Aws,
+    /// The same, by AWS's rule since 2026-01-15: four modifications in 24 hours.
+    Aws2026,
+    /// The same, by AWS's rule before: one in six hours.
+    AwsClassic,
 }
 
 impl ModifyPolicy {
+    /// How often a volume may be modified; `None` if any number of times.
+    fn rationing(self, rules: &Rules) -> Option<Rationing> {
+        match self {
+            Self::Immediate => None,
+            Self::Aws => rules.modify_rules().map(|rules| rules.policy),
+            Self::Aws2026 => Some(Rationing::Rolling { modifications_max: 4, hours: 24 }),
+            Self::AwsClassic => Some(Rationing::Cooldown { hours: 6 }),
+        }
+    }
+
     /// The phase of a modification once it is in force.
     pub(super) fn settled(self, target: &VolumeSpec, now: UnixMs) -> ModificationPhase {
         match self {
             Self::Immediate => ModificationPhase::Completed { ended: now },
-            Self::Aws => {
+            Self::Aws | Self::Aws2026 | Self::AwsClassic => {
                 let ms = u64::from(target.size_gib) * OPTIMIZING_MS_PER_GIB;
                 let until = now.plus_ms(ms.min(OPTIMIZING_MS_MAX));
                 ModificationPhase::Optimizing { since: now, until }
@@ -83,8 +97,8 @@ impl Model {
                 return Err(Refusal::ModificationUnfinished(id, state));
             }
         }
-        if settings.modify_policy == ModifyPolicy::Aws {
-            check_rate(settings.rules, volume, now)?;
+        if let Some(rationing) = settings.modify_policy.rationing(settings.rules) {
+            check_rate(rationing, volume, now)?;
         }
         if !volume.is_settled() {
             return Err(Refusal::Unsettled(id));
@@ -100,10 +114,9 @@ impl Model {
     }
 }
 
-/// Whether the rules allow one more modification now.
-fn check_rate(rules: &Rules, volume: &Volume, now: UnixMs) -> Result<(), Refusal> {
-    let Some(rules) = rules.modify_rules() else { return Ok(()) };
-    let (modifications_max, hours) = match rules.policy {
+/// Whether this allows one more modification now.
+fn check_rate(rationing: Rationing, volume: &Volume, now: UnixMs) -> Result<(), Refusal> {
+    let (modifications_max, hours) = match rationing {
         Rationing::Cooldown { hours } => (1, hours),
         Rationing::Rolling { modifications_max, hours } => (modifications_max, hours),
     };

@@ -101,6 +101,51 @@ pub enum Refusal {
         /// The least size.
         least_gib: u32,
     },
+    /// A copy of a volume is smaller than its source.
+    BelowSource {
+        /// The source.
+        id: VolumeId,
+        /// The size that was requested.
+        size_gib: u32,
+        /// The least size.
+        least_gib: u32,
+    },
+    /// Another copy of the volume is in progress.
+    BeingCopied {
+        /// The source.
+        id: VolumeId,
+        /// The copy.
+        copy: VolumeId,
+    },
+    /// The most copies of volumes are in progress: so many.
+    TooManyVolumeCopies(usize),
+    /// The most copies of snapshots are in progress: so many.
+    TooManySnapshotCopies(usize),
+    /// The snapshot is being copied, so it cannot be deleted.
+    SnapshotBeingCopied {
+        /// The snapshot.
+        id: SnapshotId,
+        /// The copy.
+        copy: SnapshotId,
+    },
+    /// Encryption was asked for, by the request or by the account, and the store has no key.
+    NoKey,
+    /// The snapshot has a lock in this state.
+    SnapshotLocked(SnapshotId, &'static str),
+    /// The lock can only be made longer; it ends then.
+    LockedForGood(SnapshotId, Option<UnixMs>),
+    /// The snapshot is not locked.
+    NotLocked(SnapshotId),
+    /// The snapshot is shared with the most accounts that are allowed.
+    TooManyShares(SnapshotId),
+    /// The snapshot has more GiB than this, which is the most for fast restore.
+    TooLargeForFastRestore(SnapshotId, u32),
+    /// The most snapshots have fast restore: so many.
+    TooManyFast(usize),
+    /// The host is terminated.
+    HostTerminated(InstanceId),
+    /// The host has no volume under this device name.
+    NoDevice(InstanceId, String),
     /// No snapshot can be made of a volume in this state.
     NotForSnapshot(VolumeId, VolumeState),
     /// The volume has the most pending snapshots that are allowed.

@@ -42,9 +42,16 @@ impl Model {
         };
         match after {
             Some(after) if after == *volume => vec![],
-            Some(after) => vec![Event::Volume(after)],
+            Some(after) => {
+                let mut events = vec![Event::Volume(after)];
+                if volume.phase == Phase::Creating {
+                    events.extend(self.without_own(id));
+                }
+                events
+            }
             None => {
                 let mut events = vec![Event::VolumeGone(id)];
+                events.extend(self.without_own(id));
                 if volume.phase == Phase::Creating {
                     // The volume never existed: a repeated request may create it.
                     let its = self.index.tokens_of(id);
@@ -60,7 +67,8 @@ impl Model {
     #[must_use]
     pub fn fail(&self, id: VolumeId, reason: &str) -> Option<Event> {
         let phase = Phase::Error(reason.into());
-        let volume = self.volumes.get(&id).filter(|volume| volume.phase != phase)?;
+        let is_other = |volume: &&Volume| volume.phase != phase && volume.is_shown();
+        let volume = self.volumes.get(&id).filter(is_other)?;
         Some(Event::Volume(Volume { phase, ..volume.clone() }))
     }
 }
@@ -78,7 +86,9 @@ fn unreachable(volume: &Volume, reason: &str, now: UnixMs) -> Option<Volume> {
         return taken_back(volume, reason, now);
     }
     let mut after = volume.clone();
-    after.phase = Phase::Error(reason.into());
+    if after.is_shown() {
+        after.phase = Phase::Error(reason.into());
+    }
     // No host can reach it, and no host has reached it through the new attachment.
     after.attachments.retain(|a| a.state == AttachmentState::Attached);
     Some(after)
@@ -89,7 +99,10 @@ fn confirmed(settings: &Settings, volume: &Volume, now: UnixMs) -> Option<Volume
     match after.phase {
         Phase::Deleting => return None,
         Phase::Creating | Phase::Error(_) | Phase::Ready => after.phase = Phase::Ready,
+        // It is served to nobody, and stays where it is.
+        Phase::Binned { .. } => {}
     }
+    after.through = None;
     after.attachments.retain(|a| a.state != AttachmentState::Detaching);
     for attachment in &mut after.attachments {
         attachment.state = AttachmentState::Attached;
@@ -106,7 +119,7 @@ fn taken_back(volume: &Volume, reason: &str, now: UnixMs) -> Option<Volume> {
     let mut after = volume.clone();
     match after.phase {
         Phase::Creating => return None,
-        Phase::Ready | Phase::Error(_) => {}
+        Phase::Ready | Phase::Error(_) | Phase::Binned { .. } => {}
         // The data plane has closed it, or never held it. The next call finds out whether its bytes
         // are in order.
         Phase::Deleting => after.phase = Phase::Error(reason.into()),

@@ -31,6 +31,8 @@ impl World {
             region: "local-1".into(),
             zone: "z".into(),
             rules: Rules::newest(),
+            key: None,
+            recycle_bin_days: 0,
             modify_policy: ModifyPolicy::Immediate,
             figure: None,
             oversell: BTreeMap::new(),
@@ -66,7 +68,9 @@ impl World {
     /// The store has a snapshot.
     fn store(&mut self, number: u32, is_complete: bool) {
         let (volume, size, data) = (Some(VOLUME), ByteCount(200 * GIB), ByteCount(3 * GIB));
-        let stored = StoredSnapshot { id: snap(number), volume, size, data, is_complete };
+        let id = snap(number);
+        let is_encrypted = self.model.snapshots.get(&id).is_some_and(|it| it.is_encrypted);
+        let stored = StoredSnapshot { id, volume, size, data, is_complete, is_encrypted };
         self.stored.insert(snap(number), stored);
     }
 
@@ -103,7 +107,8 @@ fn volume(
     let (iops, throughput_mibps, multi_attach) = (None, None, false);
     let request = VolumeRequest { volume_type, size_gib, iops, throughput_mibps, multi_attach };
     let (zone, tags) = ("z".into(), Tags::new());
-    Command::CreateVolume { id, request, snapshot, zone, tags, token: None }
+    let begins = Begins { snapshot, ..Begins::default() };
+    Command::CreateVolume { id, request, begins, zone, tags, token: None }
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! create    - -> pending            completed                               gone
 //! start     - -> filling            filling                                 gone
 //! complete  filling                 completed                               filling, or error
+//! copy      - -> copying            completed                               error
 //! delete    any -> deleting         gone                                    deleting
 //! ```
 //!
@@ -14,14 +15,16 @@
 //! A snapshot that is *filled* is made of no volume: a client starts it, puts its units, and
 //! completes it, or it goes into error when nothing was put for a while.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::VolumeType;
 use evenkeel_wire::agent::StoredSnapshot;
 
-use super::{Decision, Event, Model, Phase, Refusal, TAGS_MAX, Tags, UnixMs};
+use super::{
+    Decision, Event, FastRestore, Lock, Model, Phase, Refusal, Settings, TAGS_MAX, Tags, UnixMs,
+};
 
 /// The most snapshots of one control plane: EC2's quota.
 pub const SNAPSHOTS_MAX: usize = 100_000;
@@ -31,7 +34,9 @@ const PENDING_MAX: usize = 5;
 const PENDING_HDD_MAX: usize = 1;
 /// The most snapshots that are being filled: EC2's quota.
 pub const FILLING_MAX: usize = 100;
-/// The volume that a filled snapshot names: it was made of none.
+/// The most accounts that a snapshot is shared with.
+pub(super) const SHARED_MAX: usize = 1_000;
+/// The volume that a filled snapshot and a copy name: they were made of none.
 pub const NO_VOLUME: VolumeId = VolumeId::from_bits(u128::MAX);
 
 /// Why a snapshot of which the store knows nothing is in error.
@@ -47,6 +52,8 @@ pub enum SnapshotPhase {
     Pending,
     /// Its units are being put by a client.
     Filling,
+    /// It is being made as a copy of another.
+    Copying,
     /// Volumes can be made of it.
     Completed {
         /// The bytes of data in it.
@@ -61,6 +68,25 @@ pub enum SnapshotPhase {
         /// The bytes of data in it, if they were known.
         data: ByteCount,
     },
+    /// It was deleted, and can be restored.
+    Binned {
+        /// The bytes of data in it.
+        data: ByteCount,
+        /// When it was completed.
+        ended: UnixMs,
+        /// When it was deleted.
+        entered: UnixMs,
+        /// When its bytes are deleted.
+        until: UnixMs,
+    },
+}
+
+impl SnapshotPhase {
+    /// Whether it is being made, filled or copied.
+    #[must_use]
+    pub const fn is_pending(&self) -> bool {
+        matches!(self, Self::Pending | Self::Filling | Self::Copying)
+    }
 }
 
 /// A snapshot with all its properties.
@@ -82,6 +108,18 @@ pub struct Snapshot {
     pub tags: Tags,
     /// How it was started, if it is filled by a client instead of made of a volume.
     pub filled: Option<Filled>,
+    /// The snapshot that it is a copy of, which may be deleted.
+    pub copy_of: Option<SnapshotId>,
+    /// The new volume that it was made for, and for nothing else: it is never shown.
+    pub for_volume: Option<VolumeId>,
+    /// Whether it is encrypted.
+    pub is_encrypted: bool,
+    /// What keeps it from being deleted.
+    pub lock: Option<Lock>,
+    /// Accounts that it is shared with, and `all` for everybody: a label, for there is one account.
+    pub shared_with: BTreeSet<String>,
+    /// Its fast restore, if that is turned on.
+    pub fast_restore: Option<FastRestore>,
 }
 
 /// How a snapshot that is filled by a client was started.
@@ -100,8 +138,8 @@ impl Snapshot {
     #[must_use]
     pub const fn state(&self) -> &'static str {
         match self.phase {
-            SnapshotPhase::Pending | SnapshotPhase::Filling => "pending",
-            SnapshotPhase::Completed { .. } => "completed",
+            SnapshotPhase::Pending | SnapshotPhase::Filling | SnapshotPhase::Copying => "pending",
+            SnapshotPhase::Completed { .. } | SnapshotPhase::Binned { .. } => "completed",
             SnapshotPhase::Error(_) | SnapshotPhase::Deleting { .. } => "error",
         }
     }
@@ -110,7 +148,7 @@ impl Snapshot {
     #[must_use]
     pub const fn percent(&self) -> u32 {
         match self.phase {
-            SnapshotPhase::Completed { .. } => 100,
+            SnapshotPhase::Completed { .. } | SnapshotPhase::Binned { .. } => 100,
             _ => 0,
         }
     }
@@ -118,13 +156,14 @@ impl Snapshot {
     /// Whether it is shown to clients.
     #[must_use]
     pub const fn is_shown(&self) -> bool {
-        !matches!(self.phase, SnapshotPhase::Deleting { .. })
+        self.for_volume.is_none()
+            && !matches!(self.phase, SnapshotPhase::Deleting { .. } | SnapshotPhase::Binned { .. })
     }
 
-    /// Whether it is being made or filled.
+    /// Whether it is being made, filled or copied.
     #[must_use]
     pub const fn is_pending(&self) -> bool {
-        matches!(self.phase, SnapshotPhase::Pending | SnapshotPhase::Filling)
+        self.phase.is_pending()
     }
 
     /// Whether the data plane must still be called, or asked.
@@ -138,8 +177,13 @@ impl Snapshot {
     #[must_use]
     pub const fn taken(&self) -> u64 {
         match self.phase {
-            SnapshotPhase::Completed { data, .. } | SnapshotPhase::Deleting { data } => data.0,
-            SnapshotPhase::Pending | SnapshotPhase::Filling | SnapshotPhase::Error(_) => 0,
+            SnapshotPhase::Completed { data, .. }
+            | SnapshotPhase::Deleting { data }
+            | SnapshotPhase::Binned { data, .. } => data.0,
+            SnapshotPhase::Pending
+            | SnapshotPhase::Filling
+            | SnapshotPhase::Copying
+            | SnapshotPhase::Error(_) => 0,
         }
     }
 }
@@ -168,6 +212,7 @@ pub(super) struct NewFilled<'a> {
     pub id: SnapshotId,
     pub size_gib: u32,
     pub filled: &'a Filled,
+    pub is_encrypted: Option<bool>,
     pub description: &'a str,
     pub tags: &'a Tags,
 }
@@ -203,14 +248,10 @@ impl Model {
             return Err(Refusal::TooManyPending(of));
         }
         self.add_snapshot(Snapshot {
-            id,
-            volume: of,
-            size_gib: volume.spec.size_gib,
             description: description.into(),
-            started: now,
-            phase: SnapshotPhase::Pending,
             tags: tags.clone(),
-            filled: None,
+            is_encrypted: volume.is_encrypted,
+            ..Snapshot::new(id, of, volume.spec.size_gib, now)
         })
     }
 
@@ -223,9 +264,7 @@ impl Model {
         now: UnixMs,
     ) -> Result<Decision, Refusal> {
         self.host(instance)?;
-        if self.snapshots.len() + set.len() > SNAPSHOTS_MAX {
-            return Err(Refusal::TooManySnapshots);
-        }
+        self.check_room_for_snapshots(set.len())?;
         let mut decision = Decision::default();
         for SnapshotOfSet { id, volume, tags } in set {
             // It may have been detached since the request came.
@@ -240,11 +279,17 @@ impl Model {
         Ok(decision)
     }
 
-    /// The decision that a new snapshot exists, if there may be one more.
-    fn add_snapshot(&self, snapshot: Snapshot) -> Result<Decision, Refusal> {
-        if self.snapshots.len() >= SNAPSHOTS_MAX {
-            return Err(Refusal::TooManySnapshots);
+    /// Checks that there may be so many more snapshots.
+    pub(super) fn check_room_for_snapshots(&self, more: usize) -> Result<(), Refusal> {
+        match self.snapshots.len() + more {
+            ..=SNAPSHOTS_MAX => Ok(()),
+            _ => Err(Refusal::TooManySnapshots),
         }
+    }
+
+    /// The decision that a new snapshot exists, if there may be one more.
+    pub(super) fn add_snapshot(&self, snapshot: Snapshot) -> Result<Decision, Refusal> {
+        self.check_room_for_snapshots(1)?;
         if self.snapshots.contains_key(&snapshot.id) {
             return Err(Refusal::IdTaken(snapshot.id.to_string()));
         }
@@ -264,10 +309,11 @@ impl Model {
 
     pub(super) fn start_snapshot(
         &self,
+        settings: &Settings,
         new: &NewFilled<'_>,
         now: UnixMs,
     ) -> Result<Decision, Refusal> {
-        let &NewFilled { id, size_gib, filled, description, tags } = new;
+        let &NewFilled { id, size_gib, filled, is_encrypted, description, tags } = new;
         if let Some((name, fingerprint)) = &filled.token
             && let Some(Snapshot { id, filled: Some(known), .. }) = self.started_with(name)
         {
@@ -277,40 +323,76 @@ impl Model {
                 false => Err(Refusal::TokenReused(name.clone())),
             };
         }
-        if let Some(parent) = filled.parent {
-            self.check_snapshot_for_volume(parent, size_gib)?;
-        }
+        let is_encrypted = match filled.parent {
+            Some(parent) => {
+                self.check_snapshot_for_volume(parent, size_gib)?;
+                // It shares the blocks of its parent, and so their key.
+                self.snapshot(parent)?.is_encrypted
+            }
+            None => self.encryption(settings, false, is_encrypted)?,
+        };
         if tags.len() > TAGS_MAX {
             return Err(Refusal::TooManyTags(id.to_string()));
         }
-        if self.index.pending_snapshots_of(NO_VOLUME) >= FILLING_MAX {
+        if self.filling().count() >= FILLING_MAX {
             return Err(Refusal::TooManyFilling);
         }
         self.add_snapshot(Snapshot {
-            id,
-            volume: NO_VOLUME,
-            size_gib,
             description: description.into(),
-            started: now,
             phase: SnapshotPhase::Filling,
             tags: tags.clone(),
             filled: Some(filled.clone()),
+            is_encrypted,
+            ..Snapshot::new(id, NO_VOLUME, size_gib, now)
         })
     }
 
     /// The snapshots that are being filled, by id.
     pub fn filling(&self) -> impl Iterator<Item = &Snapshot> {
-        self.index.pending_of(NO_VOLUME).filter_map(|id| self.snapshots.get(&id))
+        let pending = self.index.pending_of(NO_VOLUME).filter_map(|id| self.snapshots.get(&id));
+        pending.filter(|snapshot| snapshot.phase == SnapshotPhase::Filling)
     }
 
-    pub(super) fn delete_snapshot(&self, id: SnapshotId) -> Result<Decision, Refusal> {
+    pub(super) fn delete_snapshot(
+        &self,
+        settings: &Settings,
+        id: SnapshotId,
+        now: UnixMs,
+    ) -> Result<Decision, Refusal> {
         let snapshot = self.snapshot(id)?;
-        let phase = SnapshotPhase::Deleting { data: ByteCount(snapshot.taken()) };
+        if let Some(state) = snapshot.locked(now) {
+            return Err(Refusal::SnapshotLocked(id, state));
+        }
+        self.check_not_copied(id)?;
+        let phase = match (&snapshot.phase, settings.binned_until(now)) {
+            (&SnapshotPhase::Completed { data, ended }, Some(until)) => {
+                SnapshotPhase::Binned { data, ended, entered: now, until }
+            }
+            _ => SnapshotPhase::Deleting { data: ByteCount(snapshot.taken()) },
+        };
         Ok(Decision {
             events: vec![Event::Snapshot(Snapshot { phase, ..snapshot.clone() })],
             snapshot: Some(id),
             ..Decision::default()
         })
+    }
+
+    pub(super) fn share_snapshot(
+        &self,
+        id: SnapshotId,
+        add: &BTreeSet<String>,
+        remove: Option<&BTreeSet<String>>,
+    ) -> Result<Decision, Refusal> {
+        let mut snapshot = self.snapshot(id)?.clone();
+        match remove {
+            None => snapshot.shared_with.clear(),
+            Some(gone) => snapshot.shared_with.retain(|account| !gone.contains(account)),
+        }
+        snapshot.shared_with.extend(add.iter().cloned());
+        match snapshot.shared_with.len() {
+            ..=SHARED_MAX => Ok(super::locks::changed(snapshot)),
+            _ => Err(Refusal::TooManyShares(id)),
+        }
     }
 
     /// Checks that a volume of this size can be made of a snapshot.
@@ -345,7 +427,9 @@ impl Model {
         let settled = |id: SnapshotId| {
             let snapshot = self.snapshots.get(&id)?;
             let phase = match (&snapshot.phase, stored.get(&id)) {
-                (SnapshotPhase::Deleting { .. }, _) => return None,
+                (SnapshotPhase::Deleting { .. } | SnapshotPhase::Binned { .. }, _) => return None,
+                // The copier knows whether all of it is there.
+                (SnapshotPhase::Copying, _) => return None,
                 // That its bytes are complete is not enough: its client has to say so.
                 (SnapshotPhase::Filling, Some(_)) => return None,
                 (SnapshotPhase::Error(_), _) if snapshot.filled.is_some() => return None,

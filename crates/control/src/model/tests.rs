@@ -19,7 +19,12 @@ fn settings(modify_policy: ModifyPolicy) -> Settings {
     let rules = Rules::newest();
     let (figure, oversell) = (None, BTreeMap::new());
     let (region, zone, space_oversell) = ("local-1".into(), ZONE.into(), SpaceOversell::default());
-    Settings { region, zone, rules, modify_policy, figure, oversell, space_oversell }
+    let (key, recycle_bin_days) = (None, 0);
+    #[rustfmt::skip]
+    let settings = Settings {
+        region, zone, key, recycle_bin_days, rules, modify_policy, figure, oversell, space_oversell,
+    };
+    settings
 }
 
 fn vol(number: u8) -> VolumeId {
@@ -39,7 +44,7 @@ fn create(number: u8, size_gib: u32, multi_attach: bool) -> Command {
     Command::CreateVolume {
         id: vol(number),
         request: io2(size_gib, multi_attach),
-        snapshot: None,
+        begins: Begins::default(),
         zone: ZONE.into(),
         tags: Tags::new(),
         token: None,
@@ -303,7 +308,7 @@ fn everything_survives_the_database() {
     let command = Command::CreateVolume {
         id: vol(0),
         request: io2(10, true),
-        snapshot: None,
+        begins: Begins::default(),
         zone: ZONE.into(),
         tags: tags.clone(),
         token,
@@ -394,7 +399,7 @@ fn client_tokens_make_a_request_once() {
     let with = |number, fingerprint: &str| Command::CreateVolume {
         id: vol(number),
         request: io2(4, false),
-        snapshot: None,
+        begins: Begins::default(),
         zone: ZONE.into(),
         tags: Tags::new(),
         token: Some(("t".into(), fingerprint.into())),

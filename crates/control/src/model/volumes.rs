@@ -1,19 +1,19 @@
 //! Creating and deleting volumes.
 
-use evenkeel_core::ids::{SnapshotId, VolumeId};
+use evenkeel_core::ids::VolumeId;
 use evenkeel_core::volume::VolumeRequest;
 
+use super::copies::Beginning;
 use super::{
-    Decision, Event, Model, Phase, Refusal, Settings, TAGS_MAX, TOKEN_LIFETIME_MS, TOKENS_MAX,
-    Tags, Token, UnixMs, VOLUMES_MAX, Volume, VolumeState,
+    Begins, Decision, Event, Model, Phase, Refusal, Settings, TAGS_MAX, TOKEN_LIFETIME_MS,
+    TOKENS_MAX, Tags, Token, UnixMs, VOLUMES_MAX, Volume, VolumeState,
 };
 
 /// The parameters of a volume to create, from new bytes or from existing ones.
 pub(super) struct NewVolume<'a> {
     pub id: VolumeId,
     pub request: &'a VolumeRequest,
-    /// The snapshot that it begins as.
-    pub snapshot: Option<SnapshotId>,
+    pub begins: &'a Begins,
     pub zone: &'a str,
     pub tags: &'a Tags,
     /// Client token and fingerprint of the request.
@@ -39,8 +39,7 @@ impl Model {
         new: &NewVolume<'_>,
         now: UnixMs,
     ) -> Result<Decision, Refusal> {
-        let &NewVolume { id, request, snapshot, zone, tags, token } = new;
-        if let Some((name, fingerprint)) = token
+        if let Some((name, fingerprint)) = new.token
             && let Some(known) = self.known_token(name, now)
         {
             if known.fingerprint != *fingerprint {
@@ -51,12 +50,25 @@ impl Model {
             self.volume(known.volume)?;
             return Ok(Decision { volume: Some(known.volume), ..Decision::default() });
         }
+        if new.zone != settings.zone {
+            return Err(Refusal::UnknownZone(new.zone.into()));
+        }
+        let beginning = self.beginning(settings, new, now)?;
+        self.add_volume(settings, new, beginning, now)
+    }
+
+    fn add_volume(
+        &self,
+        settings: &Settings,
+        new: &NewVolume<'_>,
+        beginning: Beginning,
+        now: UnixMs,
+    ) -> Result<Decision, Refusal> {
+        let &NewVolume { id, request, begins, zone, tags, token } = new;
         if zone != settings.zone {
             return Err(Refusal::UnknownZone(zone.into()));
         }
-        if let Some(snapshot) = snapshot {
-            self.check_snapshot_for_volume(snapshot, request.size_gib)?;
-        }
+        let Beginning { is_encrypted, is_fast_restored, through, events } = beginning;
         let spec = settings.rules.resolve(request).map_err(Refusal::Spec)?;
         if tags.len() > TAGS_MAX {
             return Err(Refusal::TooManyTags(id.to_string()));
@@ -68,18 +80,16 @@ impl Model {
             return Err(Refusal::IdTaken(id.to_string()));
         }
         let volume = Volume {
-            id,
-            zone: zone.into(),
-            created: now,
-            snapshot,
-            spec,
-            phase: Phase::Creating,
-            attachments: vec![],
+            snapshot: begins.snapshot,
+            source: begins.source,
+            through,
+            is_encrypted,
+            is_fast_restored,
             tags: tags.clone(),
-            modification: None,
-            modification_starts: vec![],
+            ..Volume::new(id, zone, spec, now)
         };
         let mut decision = Decision::changing(volume);
+        decision.events.extend(events);
         let old = self.index.tokens_by_age().take_while(|(used, _)| is_stale(*used, now));
         decision.events.extend(old.map(|(_, name)| Event::TokenGone(name.clone())));
         if let Some((name, fingerprint)) = token {
@@ -94,7 +104,28 @@ impl Model {
         Ok(decision)
     }
 
-    pub(super) fn delete_volume(&self, id: VolumeId) -> Result<Decision, Refusal> {
+    /// As [`Self::create_volume`], of bytes that are there, encrypted or not.
+    pub(super) fn adopt_volume(
+        &self,
+        settings: &Settings,
+        new: &NewVolume<'_>,
+        now: UnixMs,
+    ) -> Result<Decision, Refusal> {
+        let beginning = Beginning {
+            is_encrypted: new.begins.is_encrypted == Some(true),
+            is_fast_restored: false,
+            through: None,
+            events: vec![],
+        };
+        self.add_volume(settings, new, beginning, now)
+    }
+
+    pub(super) fn delete_volume(
+        &self,
+        settings: &Settings,
+        id: VolumeId,
+        now: UnixMs,
+    ) -> Result<Decision, Refusal> {
         let volume = self.volume(id)?;
         if let Some(attachment) = volume.attachments.first() {
             return Err(Refusal::VolumeInUse(id, attachment.instance));
@@ -103,9 +134,22 @@ impl Model {
             // A volume in error waits for its bytes, so it may stay unsettled for a long time.
             VolumeState::Available if !volume.is_settled() => Err(Refusal::Unsettled(id)),
             VolumeState::Available | VolumeState::Error => {
-                Ok(Decision::changing(Volume { phase: Phase::Deleting, ..volume.clone() }))
+                let phase = match (&volume.phase, settings.binned_until(now)) {
+                    (Phase::Ready, Some(until)) => Phase::Binned { entered: now, until },
+                    _ => Phase::Deleting,
+                };
+                Ok(Decision::changing(Volume { phase, ..volume.clone() }))
             }
             state => Err(Refusal::NotAvailable(id, state)),
         }
+    }
+
+    pub(super) fn set_auto_enable_io(
+        &self,
+        id: VolumeId,
+        is_on: bool,
+    ) -> Result<Decision, Refusal> {
+        let volume = Volume { auto_enable_io: is_on, ..self.volume(id)?.clone() };
+        Ok(Decision { events: vec![Event::Volume(volume)], ..Decision::default() })
     }
 }

@@ -13,7 +13,7 @@ use std::sync::{MutexGuard, PoisonError};
 use evenkeel_core::ids::SnapshotId;
 use evenkeel_core::units::ByteCount;
 use evenkeel_wire::agent::{
-    Bytes, Command as AgentCommand, FailedKind, Reply, UNIT_BYTES, Units, UnitsWanted,
+    Bytes, Command as AgentCommand, FailedKind, NewSnapshot, Reply, UNIT_BYTES, Units, UnitsWanted,
 };
 use evenkeel_wire::aws::checksum::{self, Digest, Linear};
 use tracing::{info, warn};
@@ -135,7 +135,9 @@ impl Plane {
         let &Snapshot { id, size_gib, ref filled, .. } = snapshot;
         let parent = filled.as_ref().and_then(|filled| filled.parent);
         let size = ByteCount::from_gib(size_gib);
-        match self.call(AgentCommand::StartSnapshot(id, size, parent)) {
+        let is_encrypted = snapshot.is_encrypted;
+        let new = NewSnapshot { id, size, parent, is_encrypted };
+        match self.call(AgentCommand::StartSnapshot(new)) {
             Ok(()) => {}
             Err(failed) if failed.kind == FailedKind::Unanswered || !is_new => {
                 return Err(PlaneError::Agent(failed));
@@ -350,7 +352,7 @@ impl Plane {
         self.ask_unit(id, unit)
     }
 
-    fn ask_units(&self, wanted: UnitsWanted) -> Result<Units, PlaneError> {
+    pub(super) fn ask_units(&self, wanted: UnitsWanted) -> Result<Units, PlaneError> {
         match self.agent.call(AgentCommand::SnapshotUnits(wanted)) {
             Reply::Units(units) => Ok(units),
             Reply::Failed(failed) => Err(PlaneError::Agent(failed)),
@@ -358,7 +360,11 @@ impl Plane {
         }
     }
 
-    fn ask_unit(&self, id: SnapshotId, unit: u64) -> Result<Option<Vec<u8>>, PlaneError> {
+    pub(super) fn ask_unit(
+        &self,
+        id: SnapshotId,
+        unit: u64,
+    ) -> Result<Option<Vec<u8>>, PlaneError> {
         match self.agent.call(AgentCommand::ReadSnapshot(id, unit)) {
             Reply::Unit(bytes) => Ok(bytes.map(|bytes| bytes.0)),
             Reply::Failed(failed) => Err(PlaneError::Agent(failed)),

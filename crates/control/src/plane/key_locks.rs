@@ -28,6 +28,8 @@ pub enum Key {
     Token(String),
     /// A snapshot, or stored bytes that have its id.
     Snapshot(SnapshotId),
+    /// The account's settings.
+    Account,
 }
 
 impl Key {

@@ -43,6 +43,8 @@
 //! | `settling` | call the data plane with a volume's desired state and commit the outcome |
 //! | `leases` | renew the credits that the data plane may spend |
 //! | `snapshots` | make and delete snapshots, look up those that are pending |
+//! | `copies` | copy snapshots, and make the snapshots of which volumes begin |
+//! | `encryption` | learn from the store what is encrypted |
 //! | `scrub` | read everything that is stored, at a bounded rate |
 //! | `filling` | fill snapshots unit by unit, read them, compare them |
 //! | `upkeep` | the tick: retry what is unsettled or in error |
@@ -52,6 +54,8 @@
 //! | `error` | [`PlaneError`] |
 
 mod calls;
+mod copies;
+mod encryption;
 mod error;
 mod filling;
 pub mod key_locks;
@@ -69,9 +73,9 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::Balances;
-use evenkeel_core::units::ByteCount;
-use evenkeel_wire::agent::{Agent, Capacity, Command as AgentCommand};
+use evenkeel_wire::agent::{Agent, Capacity, Command as AgentCommand, StoredVolume};
 
+use self::copies::Copying;
 pub use self::error::PlaneError;
 use self::filling::Fillings;
 pub use self::filling::NotComplete;
@@ -84,7 +88,7 @@ use self::writer::Writer;
 use crate::capacity::KnownCapacity;
 use crate::journal::Credits;
 use crate::model::{
-    Command, Decision, Event, Model, Phase, Refusal, Settings, Snapshot, Tagged, Volume,
+    Begins, Command, Decision, Event, Model, Phase, Refusal, Settings, Snapshot, Tagged, Volume,
 };
 use crate::{clock, credits, reconcile, space};
 
@@ -115,6 +119,7 @@ pub struct Plane {
     space: Mutex<space::KnownSpace>,
     scrubbing: Mutex<Scrubbing>,
     fillings: Mutex<Fillings>,
+    copying: Mutex<Copying>,
 }
 
 impl Plane {
@@ -163,8 +168,8 @@ impl Plane {
         self.carry_out(&decision, &opening)
     }
 
-    /// Makes a volume of stored bytes that belong to no volume. `command` is called with the
-    /// number of these bytes and returns the command to execute.
+    /// Makes a volume of stored bytes that belong to no volume. `command` is called with what is
+    /// known of these bytes and returns the command to execute.
     ///
     /// # Errors
     /// See [`PlaneError`], and the errors of `command`.
@@ -172,11 +177,11 @@ impl Plane {
         &self,
         id: VolumeId,
         dry_run: bool,
-        command: impl FnOnce(ByteCount) -> Result<Command, E>,
+        command: impl FnOnce(StoredVolume) -> Result<Command, E>,
     ) -> Result<Outcome, E> {
         // So that the bytes are not deleted in the meantime.
         let keys = self.lock_keys(vec![Key::Volume(id)])?;
-        let command = command(self.unowned_bytes(id)?)?;
+        let command = command(self.unowned_volume(id)?)?;
         Ok(self.execute_locked(keys, &command, dry_run)?)
     }
 
@@ -188,13 +193,14 @@ impl Plane {
     fn keys_of(&self, command: &Command) -> Vec<Key> {
         let model = self.model();
         match command {
-            Command::CreateVolume { id, token, snapshot, .. } => {
-                let token = token.iter().map(|(name, _)| Key::Token(name.clone()));
-                let snapshot = snapshot.iter().map(|snapshot| Key::Snapshot(*snapshot));
-                token.chain(snapshot).chain([Key::Volume(*id)]).collect()
+            Command::CreateVolume { id, token, begins, .. } => {
+                keys_of_new(*id, token.as_ref().map(|(name, _)| name), begins)
             }
             Command::AdoptVolume { id, .. }
             | Command::DeleteVolume { id }
+            | Command::RestoreVolume { id }
+            | Command::PurgeVolume { id }
+            | Command::SetAutoEnableIo { id, .. }
             | Command::DetachVolume { id, .. }
             | Command::ModifyVolume { id, .. } => vec![Key::Volume(*id)],
             Command::AttachVolume { id, instance, device } => {
@@ -215,7 +221,20 @@ impl Plane {
                 let parent = filled.parent.map(Key::Snapshot);
                 token.chain(parent).chain([Key::Snapshot(*id)]).collect()
             }
-            Command::DeleteSnapshot { id } => vec![Key::Snapshot(*id)],
+            Command::CopySnapshot { id, of, .. } => vec![Key::Snapshot(*id), Key::Snapshot(*of)],
+            Command::DeleteSnapshot { id }
+            | Command::RestoreSnapshot { id }
+            | Command::PurgeSnapshot { id }
+            | Command::LockSnapshot { id, .. }
+            | Command::UnlockSnapshot { id }
+            | Command::ShareSnapshot { id, .. } => vec![Key::Snapshot(*id)],
+            Command::SetFastRestore { ids, .. } => ids.iter().copied().map(Key::Snapshot).collect(),
+            Command::SetEncryptByDefault(_) => vec![Key::Account],
+            Command::SetHostState { ids, .. } => ids.iter().copied().map(Key::Host).collect(),
+            Command::SetDeleteOnTermination { instance, .. } => {
+                let its = model.attachments_of(*instance).map(|(volume, _)| Key::Volume(volume.id));
+                its.chain([Key::HostShared(*instance)]).collect()
+            }
             Command::CreateTags { resources, .. } | Command::DeleteTags { resources, .. } => {
                 let key = |tagged: &Tagged| match tagged {
                     Tagged::Volume(id) => Key::Volume(*id),
@@ -308,12 +327,27 @@ impl Plane {
         }
         let Some(id) = decision.volume else { return Ok(Outcome::default()) };
         let decided = self.model().volumes.get(&id).cloned();
+        if !decision.events.is_empty() {
+            self.begin_own(id)?;
+        }
         if decided.as_ref().is_some_and(|volume| !volume.is_settled()) {
             self.settle(id, Settling::Asked, opening)?;
         }
         let settled = self.model().volumes.get(&id).cloned();
         Ok(Outcome { decided, settled, ..Outcome::default() })
     }
+}
+
+/// The keys of a volume to create.
+fn keys_of_new(id: VolumeId, token: Option<&String>, begins: &Begins) -> Vec<Key> {
+    let Begins { snapshot, source, spares, .. } = *begins;
+    // Those that are made for it alone are needed only if it begins as something.
+    let is_begun = snapshot.is_some() || source.is_some();
+    let spares = spares.into_iter().filter(move |_| is_begun);
+    let snapshots = snapshot.into_iter().chain(spares).map(Key::Snapshot);
+    let token = token.map(|name| Key::Token(name.clone()));
+    let source = source.map(Key::Volume);
+    token.into_iter().chain(snapshots).chain(source).chain([Key::Volume(id)]).collect()
 }
 
 /// The command for the data plane when a host is registered or removed.

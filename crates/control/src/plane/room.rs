@@ -7,7 +7,7 @@ use std::sync::PoisonError;
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::ByteCount;
-use evenkeel_wire::agent::{Capacity, Command as AgentCommand, Reply};
+use evenkeel_wire::agent::{Capacity, Command as AgentCommand, Reply, StoredVolume};
 use tracing::warn;
 
 use super::calls::unexpected;
@@ -47,7 +47,7 @@ impl Plane {
         let Reply::Space(space) = self.agent.call(AgentCommand::Space) else { return };
         let unowned = match space.map(|_| self.unowned()) {
             None => vec![],
-            Some(Ok(unowned)) => unowned,
+            Some(Ok(unowned)) => unowned.iter().map(|stored| (stored.id, stored.size)).collect(),
             Some(Err(_)) => return,
         };
         let unowned_snapshots = match space.map(|_| self.unowned_snapshots()) {
@@ -63,32 +63,33 @@ impl Plane {
         self.space.lock().unwrap_or_else(PoisonError::into_inner).learn(room, sold, for_sale);
     }
 
-    /// Stored bytes that belong to no volume: the id of the volume that had them, and their number.
+    /// Stored bytes that belong to no volume, by the volume that had them.
     ///
     /// # Errors
     /// [`PlaneError::Agent`].
-    pub fn unowned(&self) -> Result<Vec<(VolumeId, ByteCount)>, PlaneError> {
-        let mut stored = match self.agent.call(AgentCommand::Stored) {
-            Reply::Stored(stored) => stored,
-            Reply::Failed(failed) => return Err(PlaneError::Agent(failed)),
-            _ => {
-                return Err(PlaneError::Agent(unexpected(
-                    "Stored was answered with something else",
-                )));
-            }
-        };
+    pub fn unowned(&self) -> Result<Vec<StoredVolume>, PlaneError> {
+        let mut stored = self.stored()?;
         let model = self.model();
-        stored.retain(|(id, _)| !model.volumes.contains_key(id));
+        stored.retain(|stored| !model.volumes.contains_key(&stored.id));
         Ok(stored)
     }
 
-    /// The number of stored bytes of `id`, which belong to no volume.
+    /// All volumes that have stored bytes.
+    pub(super) fn stored(&self) -> Result<Vec<StoredVolume>, PlaneError> {
+        match self.agent.call(AgentCommand::Stored) {
+            Reply::Stored(stored) => Ok(stored),
+            Reply::Failed(failed) => Err(PlaneError::Agent(failed)),
+            _ => Err(PlaneError::Agent(unexpected("Stored was answered with something else"))),
+        }
+    }
+
+    /// What is known of the stored bytes of `id`, which belong to no volume.
     ///
     /// # Errors
     /// [`Refusal::NotUnowned`] if there are none, [`PlaneError::Agent`].
-    pub fn unowned_bytes(&self, id: VolumeId) -> Result<ByteCount, PlaneError> {
-        let unowned = self.unowned()?.into_iter().find(|(of, _)| *of == id);
-        unowned.map(|(_, bytes)| bytes).ok_or(PlaneError::Refused(Refusal::NotUnowned(id)))
+    pub fn unowned_volume(&self, id: VolumeId) -> Result<StoredVolume, PlaneError> {
+        let unowned = self.unowned()?.into_iter().find(|stored| stored.id == id);
+        unowned.ok_or(PlaneError::Refused(Refusal::NotUnowned(id)))
     }
 
     /// Deletes stored bytes that belong to no volume; with `dry_run` only checks whether there are
@@ -99,7 +100,7 @@ impl Plane {
     pub fn delete_unowned(&self, id: VolumeId, dry_run: bool) -> Result<(), PlaneError> {
         // So that no volume is made of them in the meantime.
         let _keys = self.lock_keys(vec![Key::Volume(id)])?;
-        self.unowned_bytes(id)?;
+        self.unowned_volume(id)?;
         match dry_run {
             true => Err(PlaneError::DryRun),
             false => self.call(AgentCommand::Delete(id)).map_err(PlaneError::Agent),
@@ -111,7 +112,7 @@ impl Plane {
         match self.unowned() {
             Ok(unowned) if unowned.is_empty() => {}
             Ok(unowned) => {
-                let bytes: u64 = unowned.iter().map(|(_, bytes)| bytes.0).sum();
+                let bytes: u64 = unowned.iter().map(|stored| stored.size.0).sum();
                 warn!(
                     volumes = unowned.len(),
                     bytes,

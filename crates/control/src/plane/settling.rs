@@ -6,7 +6,9 @@
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_wire::agent::{Command as AgentCommand, Failed, FailedKind};
+use tracing::error;
 
+use super::copies::Own;
 use super::{Plane, PlaneError};
 use crate::journal::Credits;
 use crate::model::{AttachmentState, Phase, Settled, Volume};
@@ -33,6 +35,14 @@ impl Plane {
         settling: Settling,
         opening: &Credits,
     ) -> Result<(), PlaneError> {
+        match self.own_of(id) {
+            Own::Ready => {}
+            Own::Waits => return Ok(()),
+            Own::Failed(reason) => {
+                error!(volume = %id, reason, "cannot be created");
+                return self.give_up(id, &reason);
+            }
+        }
         let Some(command) = self.desired(id, opening)? else {
             self.writer()?.unanswered.remove(&id);
             return Ok(());

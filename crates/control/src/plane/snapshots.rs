@@ -34,13 +34,19 @@ impl Plane {
         match snapshot.phase {
             SnapshotPhase::Pending => self.make_snapshot(snapshot)?,
             SnapshotPhase::Filling => self.begin_filling(snapshot, is_new)?,
+            SnapshotPhase::Copying => self.begin_copy(snapshot)?,
             SnapshotPhase::Deleting { .. } => self.remove_snapshot(id)?,
-            SnapshotPhase::Completed { .. } | SnapshotPhase::Error(_) => {}
+            SnapshotPhase::Completed { .. }
+            | SnapshotPhase::Error(_)
+            | SnapshotPhase::Binned { .. } => {}
         }
         Ok(Outcome { snapshot: decided, ..Outcome::default() })
     }
 
-    fn make_snapshot(&self, &Snapshot { id, volume, .. }: &Snapshot) -> Result<(), PlaneError> {
+    pub(super) fn make_snapshot(
+        &self,
+        &Snapshot { id, volume, .. }: &Snapshot,
+    ) -> Result<(), PlaneError> {
         self.make_snapshots(AgentCommand::Snapshot(volume, id), &[id])
     }
 

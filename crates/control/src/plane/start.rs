@@ -80,15 +80,16 @@ impl Plane {
             ticks_to_space_check: SPACE_TICKS,
         });
         let (fillings, writer) = (Mutex::new(Fillings::new(now)), Mutex::new(writer));
-        let scrubbing = Mutex::default();
+        let (scrubbing, copying) = (Mutex::default(), Mutex::default());
         #[rustfmt::skip]
         let plane = Self {
             settings, agent, model, keys, leases, writer, upkeep, capacity, space, fillings,
-            scrubbing,
+            scrubbing, copying,
         };
         plane.bring_up_hosts(&opening)?;
         plane.bring_up_all(&opening)?;
         plane.bring_up_snapshots()?;
+        plane.learn_encryption()?;
         plane.log_unowned();
         plane.refresh_space();
         plane.capacity();

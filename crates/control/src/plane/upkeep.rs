@@ -12,8 +12,8 @@ use super::Plane;
 use super::key_locks::Key;
 use super::settling::Settling;
 use crate::journal::Credits;
-use crate::model::{Phase, Volume};
-use crate::reconcile;
+use crate::model::{Command, Phase, Volume};
+use crate::{clock, reconcile};
 
 /// State that lasts from tick to tick.
 pub(super) struct Upkeep {
@@ -30,13 +30,16 @@ pub(super) struct Upkeep {
 pub(super) const RETRY_TICKS: u32 = 5;
 /// The most volumes retried at once: an unmounted disk may hold thousands.
 const RETRIES_MAX: usize = 64;
+/// The most volumes and snapshots of the recycle bin that are deleted at once.
+const PURGED_MAX: usize = 64;
 /// Ticks between two checks of free space, each of which looks at every volume's file.
 pub(super) const SPACE_TICKS: u32 = 10;
 
 impl Plane {
-    /// One tick: [`Self::maintain`], then [`Self::renew_leases`]. The server calls both once a
-    /// second.
+    /// One tick: [`Self::copy_on`], [`Self::maintain`], then [`Self::renew_leases`]. The server
+    /// calls each once a second.
     pub fn tick(&self) {
+        self.copy_on();
         self.maintain();
         self.renew_leases();
     }
@@ -45,6 +48,8 @@ impl Plane {
     /// and checks free space. May take as long as the device does.
     pub fn maintain(&self) {
         let Ok(mut upkeep) = self.upkeep.try_lock() else { return };
+        // First, because volumes may wait for them.
+        self.settle_snapshots();
         for id in self.unsettled() {
             // If its key is locked, the holder settles it.
             let Some(_keys) = self.keys.try_lock(vec![Key::Volume(id)]) else { continue };
@@ -60,12 +65,25 @@ impl Plane {
             }
         }
         self.retry_in_error(&mut upkeep);
-        self.settle_snapshots();
         self.expire_fillings();
+        self.empty_bin();
         upkeep.ticks_to_space_check =
             upkeep.ticks_to_space_check.checked_sub(1).unwrap_or(SPACE_TICKS);
         if upkeep.ticks_to_space_check == 0 {
             self.refresh_space();
+        }
+    }
+
+    /// Deletes what has been in the recycle bin long enough.
+    fn empty_bin(&self) {
+        let (volumes, snapshots) = self.model().outdated(clock::now());
+        let volumes = volumes.into_iter().map(|id| Command::PurgeVolume { id });
+        let snapshots = snapshots.into_iter().map(|id| Command::PurgeSnapshot { id });
+        for command in volumes.chain(snapshots).take(PURGED_MAX) {
+            match self.execute(&command, false) {
+                Ok(_) => info!(?command, "its time in the recycle bin is over"),
+                Err(error) => warn!(?command, %error, "could not be deleted; trying again"),
+            }
         }
     }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use evenkeel_control::credentials::{self, Credentials};
 use evenkeel_control::journal::sqlite::SqliteJournal;
-use evenkeel_control::model::{Command as Change, Settings, Tags};
+use evenkeel_control::model::{Begins, Command as Change, Settings, Tags};
 use evenkeel_control::plane::Plane;
 use evenkeel_control::{
     ControlConfig, ControlError, DATABASE_FILE_NAME, Endpoint, ModifyPolicy, SpaceOversell,
@@ -27,8 +27,8 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
 use evenkeel_wire::agent::{
     Agent, BackgroundReport, Bytes, Capacity, Command, CreditReport, Failed, FailedKind,
-    HostReport, HostState, IoErrors, Reply, Report, Space, StoredSnapshot, UNIT_BYTES, Units,
-    UnitsWanted, Verified, VolumeReport, VolumeState,
+    HostReport, HostState, IoErrors, NewSnapshot, Reply, Report, Space, StoredSnapshot,
+    StoredVolume, UNIT_BYTES, Units, UnitsWanted, Verified, VolumeReport, VolumeState,
 };
 use evenkeel_wire::aws::query;
 use evenkeel_wire::aws::sigv4::{self, Scope};
@@ -111,6 +111,12 @@ impl FakeState {
         }
     }
 
+    fn stored_volumes(&self) -> Vec<StoredVolume> {
+        let is_encrypted = |id| self.volumes.get(&id).is_some_and(|held| held.is_encrypted);
+        let stored = |(id, size)| StoredVolume { id, size, is_encrypted: is_encrypted(id) };
+        self.stored().into_iter().map(stored).collect()
+    }
+
     fn stored(&self) -> Vec<(VolumeId, ByteCount)> {
         let held = self.volumes.values().map(|held| (held.id, held.size));
         let all: BTreeMap<_, _> = held.chain(self.unowned.clone()).collect();
@@ -129,7 +135,8 @@ impl FakeState {
             &Command::Snapshot(of, id) => {
                 let (size, is_complete) = (self.volumes[&of].size, !self.snapshots_pend);
                 let (volume, data) = (Some(of), ByteCount(4_096));
-                let made = StoredSnapshot { id, volume, size, data, is_complete };
+                let is_encrypted = self.volumes[&of].is_encrypted;
+                let made = StoredSnapshot { id, volume, size, data, is_complete, is_encrypted };
                 self.snapshots.insert(id, made);
                 Reply::Done
             }
@@ -144,14 +151,7 @@ impl FakeState {
                 self.units.remove(id);
                 Reply::Done
             }
-            &Command::StartSnapshot(id, size, parent) => {
-                let begun = parent.and_then(|parent| self.units.get(&parent).cloned());
-                self.units.entry(id).or_insert(begun.unwrap_or_default());
-                let (volume, data, is_complete) = (None, ByteCount(0), false);
-                let new = StoredSnapshot { id, volume, size, data, is_complete };
-                self.snapshots.entry(id).or_insert(new);
-                Reply::Done
-            }
+            &Command::StartSnapshot(new) => self.start_snapshot(new),
             Command::PutSnapshot(id, unit, bytes) => match self.snapshots.get(id) {
                 Some(found) if !found.is_complete => {
                     self.units.entry(*id).or_default().insert(*unit, bytes.0.clone());
@@ -189,6 +189,18 @@ impl FakeState {
         })
     }
 
+    fn start_snapshot(&mut self, new: NewSnapshot) -> Reply {
+        let NewSnapshot { id, size, parent, is_encrypted } = new;
+        let begun = parent.and_then(|parent| self.units.get(&parent).cloned());
+        self.units.entry(id).or_insert(begun.unwrap_or_default());
+        let (volume, data, is_complete) = (None, ByteCount(0), false);
+        let of_parent = parent.and_then(|parent| self.snapshots.get(&parent));
+        let is_encrypted = of_parent.map_or(is_encrypted, |parent| parent.is_encrypted);
+        let new = StoredSnapshot { id, volume, size, data, is_complete, is_encrypted };
+        self.snapshots.entry(id).or_insert(new);
+        Reply::Done
+    }
+
     fn set_balances(&mut self, id: VolumeId, balances: Balances) -> Reply {
         let Some(held) = self.volumes.get_mut(&id) else {
             return failed(FailedKind::NotFound);
@@ -224,7 +236,7 @@ impl FakeState {
         Some(match *command {
             Command::Report => Reply::Report(self.report()),
             Command::Balances => Reply::Balances(self.credit_report()),
-            Command::Stored => Reply::Stored(self.stored()),
+            Command::Stored => Reply::Stored(self.stored_volumes()),
             Command::Space => Reply::Space(self.space),
             Command::Background => Reply::Background(BackgroundReport::default()),
             Command::Verify(id, _) if !self.volumes.contains_key(&id) => {
@@ -376,6 +388,8 @@ pub fn config(data_dir: &Path) -> ControlConfig {
         region: REGION.into(),
         zone: "local-1a".into(),
         rules: Rules::newest(),
+        key: None,
+        recycle_bin_days: 0,
         modify_policy: ModifyPolicy::Immediate,
         figure: None,
         oversell: BTreeMap::new(),
@@ -395,6 +409,8 @@ pub fn plane_over(folder: &Path, agent: Arc<dyn Agent>) -> Plane {
         region: "local-1".into(),
         zone: "local-1a".into(),
         rules: Rules::newest(),
+        key: None,
+        recycle_bin_days: 0,
         modify_policy: ModifyPolicy::Immediate,
         figure: None,
         oversell: BTreeMap::new(),
@@ -420,7 +436,8 @@ pub fn planned(plane: &Plane, bits: u128, volume_type: VolumeType, size_gib: u32
         multi_attach: false,
     };
     let (zone, tags) = ("local-1a".into(), Tags::new());
-    let create = Change::CreateVolume { id, request, snapshot: None, zone, tags, token: None };
+    let create =
+        Change::CreateVolume { id, request, begins: Begins::default(), zone, tags, token: None };
     plane.execute(&create, false).unwrap();
     id
 }

@@ -13,7 +13,9 @@ use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
 use evenkeel_store::StoreError;
 use evenkeel_store::snapshots::{Making, SnapshotInfo, Snapshots};
-use evenkeel_wire::agent::{Bytes, Failed, FailedKind, StoredSnapshot, Units, UnitsWanted};
+use evenkeel_wire::agent::{
+    Bytes, Failed, FailedKind, NewSnapshot, StoredSnapshot, Units, UnitsWanted,
+};
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use tracing::warn;
@@ -161,8 +163,8 @@ impl EngineAgent {
 
     pub(super) fn stored_snapshots(&self) -> Result<Vec<StoredSnapshot>, Failed> {
         let stored = |info: SnapshotInfo| {
-            let SnapshotInfo { id, volume, size, is_complete, data } = info;
-            StoredSnapshot { id, volume, size, data, is_complete }
+            let SnapshotInfo { id, volume, size, is_complete, data, is_encrypted } = info;
+            StoredSnapshot { id, volume, size, data, is_complete, is_encrypted }
         };
         Ok(self.snapshots()?.list().into_iter().map(stored).collect())
     }
@@ -196,13 +198,9 @@ impl EngineAgent {
         Ok(snapshots.read(id, unit).map_err(failed)?.map(Bytes))
     }
 
-    pub(super) fn start_snapshot(
-        &self,
-        id: SnapshotId,
-        size: ByteCount,
-        parent: Option<SnapshotId>,
-    ) -> Result<(), Failed> {
-        self.snapshots()?.start(id, size, parent).map_err(failed)
+    pub(super) fn start_snapshot(&self, new: NewSnapshot) -> Result<(), Failed> {
+        let NewSnapshot { id, size, parent, is_encrypted } = new;
+        self.snapshots()?.start(id, size, parent, is_encrypted).map_err(failed)
     }
 
     pub(super) fn put_snapshot(

@@ -267,7 +267,11 @@ mod tests {
         let here = Attachment { host: InstanceId::from_bits(1), address: HostAddress::Local };
         let (pacing, balances, attachments) = (Pacing::UNLIMITED, Balances::default(), vec![here]);
         let (unleased, reserved) = (Balances::default(), Reserved::NOTHING);
-        let state = VolumeState { id, size, pacing, balances, unleased, reserved, attachments };
+        let is_encrypted = false;
+        #[rustfmt::skip]
+        let state = VolumeState {
+            id, size, pacing, balances, unleased, reserved, attachments, is_encrypted,
+        };
         let (ack, applied) = sync_channel(1);
         core.apply(state, Some(pool.open(id, size).unwrap()), ack);
         applied.recv().unwrap().unwrap();

@@ -80,6 +80,7 @@ impl Volume {
             unleased: Balances::default(),
             reserved: Reserved::NOTHING,
             attachments: self.attachments.clone(),
+            is_encrypted: false,
         }
     }
 

@@ -353,7 +353,7 @@ impl World {
         assert_eq!(self.call(Command::Delete(id)), Reply::Done);
         self.volumes.remove(&id);
         let Reply::Stored(stored) = self.call(Command::Stored) else { panic!("no answer") };
-        let stored: BTreeSet<VolumeId> = stored.into_iter().map(|(id, _)| id).collect();
+        let stored: BTreeSet<VolumeId> = stored.into_iter().map(|stored| stored.id).collect();
         let known: BTreeSet<VolumeId> = self.volumes.keys().copied().chain([BUSY]).collect();
         assert_eq!(stored, known);
     }

@@ -119,6 +119,7 @@ pub fn unlimited(id: VolumeId, bytes: u64) -> VolumeState {
         unleased: Balances::default(),
         reserved: Reserved::NOTHING,
         attachments: vec![on(LOCAL)],
+        is_encrypted: false,
     }
 }
 

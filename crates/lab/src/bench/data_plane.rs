@@ -62,7 +62,9 @@ pub fn apply(
     let here = Attachment { host: InstanceId::from_bits(0), address: HostAddress::Local };
     let (balances, reserved) = (Balances::default(), Reserved::NOTHING);
     let (unleased, attachments) = (Balances::default(), vec![here]);
-    let state = VolumeState { id, size, pacing, balances, unleased, reserved, attachments };
+    let is_encrypted = false;
+    let state =
+        VolumeState { id, size, pacing, balances, unleased, reserved, attachments, is_encrypted };
     call(engine, Command::Create(state)).map(drop)
 }
 
@@ -136,6 +138,7 @@ fn apply_world(engine: &Engine, setup: &Setup) -> Result<(), LabError> {
             unleased: Balances::default(),
             reserved: Reserved::NOTHING,
             attachments: vec![Attachment { host, address: HostAddress::Local }],
+            is_encrypted: false,
         };
         call(engine, Command::Create(state))?;
     }

@@ -69,11 +69,16 @@ fn error<T>(text: String) -> Result<T, KeyError> {
 
 /// Tells keys apart without telling anything of them.
 fn print(key: &[u8; FILE_KEY_BYTES]) -> [u8; PRINT_BYTES] {
+    let mut print = [0; PRINT_BYTES];
+    print.copy_from_slice(&block(key)[..PRINT_BYTES]);
+    print
+}
+
+/// A block encrypted with a key.
+fn block(key: &[u8; FILE_KEY_BYTES]) -> [u8; 16] {
     let mut block = Array([0x5a; 16]);
     Aes256::new(&Array(*key)).encrypt_block(&mut block);
-    let mut print = [0; PRINT_BYTES];
-    print.copy_from_slice(&block.0[..PRINT_BYTES]);
-    print
+    block.0
 }
 
 impl Keys {
@@ -105,6 +110,19 @@ impl Keys {
         let mut key = Zeroizing::new([0; FILE_KEY_BYTES]);
         key.copy_from_slice(&bytes);
         Ok(Self::File { path: path.to_owned(), key })
+    }
+
+    /// A name of the key, of the form of a UUID. The key of a file has the same name wherever it is
+    /// read from; that of a program is not known, and always has the same one.
+    #[must_use]
+    pub fn id(&self) -> String {
+        let bytes = match self {
+            Self::File { key, .. } => block(key),
+            Self::Command(_) => 1_u128.to_be_bytes(),
+        };
+        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let parts = [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]];
+        parts.join("-")
     }
 
     /// Wraps a data key, for the node table.

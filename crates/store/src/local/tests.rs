@@ -16,7 +16,7 @@ use super::{BLOCK_BYTES, CHUNK_BLOCKS, Pointer, checksum};
 use crate::buffer::Buffer;
 use crate::conformance::{self, RingDisk};
 use crate::snapshots::{self, UNIT_BYTES, Units};
-use crate::{Pool, Store, StoreError, Submission};
+use crate::{Pool, Space, Store, StoreError, Submission};
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::request::{Failure, Operation};
 use evenkeel_core::units::ByteCount;
@@ -176,11 +176,44 @@ fn keys(folder: &Path, name: &str, digit: &str) -> Keys {
     Keys::from_file(&path).unwrap()
 }
 
+/// A pool whose volumes are all encrypted.
+struct Encrypting(LocalPool);
+
+impl Pool for Encrypting {
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+
+    fn create(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
+        self.0.create_encrypted(id, size)
+    }
+
+    fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError> {
+        self.0.open(id, size)
+    }
+
+    fn resize(&self, id: VolumeId, from: ByteCount, to: ByteCount) -> Result<(), StoreError> {
+        self.0.resize(id, from, to)
+    }
+
+    fn delete(&self, id: VolumeId) -> Result<(), StoreError> {
+        self.0.delete(id)
+    }
+
+    fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError> {
+        self.0.list()
+    }
+
+    fn space(&self) -> Result<Option<Space>, StoreError> {
+        self.0.space()
+    }
+}
+
 #[test]
 fn it_keeps_the_obligations_of_a_store_when_it_encrypts() {
     let folder = tempfile::tempdir().unwrap();
     let (_file, pool) = pool();
-    let pool = pool.with_keys(keys(folder.path(), "key", "7"));
+    let pool = Encrypting(pool.with_keys(keys(folder.path(), "key", "7")));
     conformance::check(&pool, &mut conformance::blocking);
 }
 
@@ -203,10 +236,13 @@ fn encrypted_data_is_for_those_who_have_the_key() {
     let (size, snapshot) = (ByteCount(8 << 20), SnapshotId::from_bits(4));
     let write = Operation::Write { fua: true };
     let pool = with(&device, None);
-    pool.create(plain, size).unwrap();
+    let refused = pool.create_encrypted(open, size).unwrap_err();
+    assert!(refused.to_string().contains("--key-file"), "{refused}");
     drop(pool);
     let pool = with(&device, Some(keys(folder.path(), "key", "7")));
-    pool.create(open, size).unwrap();
+    pool.create(plain, size).unwrap();
+    pool.create_encrypted(open, size).unwrap();
+    assert_eq!([plain, open, clone].map(|id| pool.is_encrypted(id)), [false, true, false]);
     let mut store = pool.open(open, size).unwrap();
     for block in 0..20 {
         assert_eq!(run(store.as_mut(), write, block, 0x6b), Ok(0x6b));
@@ -214,6 +250,7 @@ fn encrypted_data_is_for_those_who_have_the_key() {
     drop(store);
     assert!(pool.snapshot(open, snapshot).unwrap().made.recv().unwrap());
     pool.create_from(clone, size, snapshot).unwrap();
+    assert!(pool.is_encrypted(clone) && pool.snapshots()[0].is_encrypted);
     for id in [open, clone] {
         let mut store = pool.open(id, size).unwrap();
         assert_eq!(run(store.as_mut(), Operation::Read, 7, 0), Ok(0x6b));
@@ -248,7 +285,7 @@ fn encrypted_data_is_for_those_who_have_the_key() {
 
 /// A volume with two snapshots that differ in some units.
 fn two_snapshots(pool: &LocalPool, of: VolumeId, size: ByteCount, snapshots: [SnapshotId; 2]) {
-    pool.create(of, size).unwrap();
+    pool.create_encrypted(of, size).unwrap();
     for (snapshot, blocks) in snapshots.into_iter().zip([[0, 129, 768], [129, 300, 769]]) {
         let mut store = pool.open(of, size).unwrap();
         for block in blocks {
@@ -293,10 +330,10 @@ fn a_snapshot_is_filled_unit_by_unit_and_goes_on_after_a_restart() {
     for (from, older, to, parent) in
         [(first, None, copy, None), (second, Some(first), next, Some(copy))]
     {
-        snapshots::Snapshots::start(&open(), to, size, parent).unwrap();
+        snapshots::Snapshots::start(&open(), to, size, parent, true).unwrap();
         for unit in units(&open(), from, older).units {
             let pool = open();
-            snapshots::Snapshots::start(&pool, to, size, parent).unwrap();
+            snapshots::Snapshots::start(&pool, to, size, parent, true).unwrap();
             let bytes = snapshots::Snapshots::read(&pool, from, unit).unwrap().unwrap();
             let short =
                 snapshots::Snapshots::put(&pool, to, unit, &bytes[..length(unit) - 1]).unwrap_err();
@@ -324,7 +361,7 @@ fn a_snapshot_is_filled_unit_by_unit_and_goes_on_after_a_restart() {
     // One that is given up, and the others in any order: everything is free again.
     let pool = open();
     let given_up = SnapshotId::from_bits(6);
-    snapshots::Snapshots::start(&pool, given_up, size, Some(next)).unwrap();
+    snapshots::Snapshots::start(&pool, given_up, size, Some(next), true).unwrap();
     snapshots::Snapshots::put(&pool, given_up, 0, &[1; UNIT_BYTES as usize]).unwrap();
     Pool::delete(&pool, of).unwrap();
     for id in [copy, given_up, first, next, second] {

@@ -19,8 +19,8 @@ use evenkeel_core::units::ByteCount;
 use super::bytes::{Malformed, Problem, Reader, Wire, Writer};
 use super::{
     Attachment, BackgroundReport, Capacity, CreditReport, Failed, FailedKind, HostAddress,
-    HostReport, HostState, IoErrors, Measured, Report, Space, StoredSnapshot, Units, UnitsWanted,
-    Verified, VolumeReport, VolumeState,
+    HostReport, HostState, IoErrors, Measured, NewSnapshot, Report, Space, StoredSnapshot,
+    StoredVolume, Units, UnitsWanted, Verified, VolumeReport, VolumeState,
 };
 
 /// Records: written and read with the same fields in the same order.
@@ -75,12 +75,14 @@ records! {
     Limit { per_second, credit }
     LinearCost { base, byte_ps }
     Measured { calibration, date, device, domain, left_ppm }
+    NewSnapshot { id, size, parent, is_encrypted }
     OperationCost { base, byte_ps }
     Pacing { counting, tolerance, operations, bytes }
     Report { volumes, hosts }
     Reserved { operations_per_second, bytes_per_second }
     Space { total, free }
-    StoredSnapshot { id, volume, size, data, is_complete }
+    StoredSnapshot { id, volume, size, data, is_complete, is_encrypted }
+    StoredVolume { id, size, is_encrypted }
     Units { units, next }
     UnitsWanted { id, older, first, max }
     Verified { next, bytes, rotten }
@@ -97,7 +99,7 @@ records! {
         errors,
         contract,
     }
-    VolumeState { id, size, pacing, balances, unleased, reserved, attachments }
+    VolumeState { id, size, pacing, balances, unleased, reserved, attachments, is_encrypted }
 }
 
 /// Types that are encoded as one number.

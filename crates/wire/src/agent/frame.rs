@@ -183,11 +183,7 @@ impl Command {
                 id.write(to);
                 unit.write(to);
             }
-            Self::StartSnapshot(id, size, parent) => {
-                id.write(to);
-                size.write(to);
-                parent.write(to);
-            }
+            Self::StartSnapshot(new) => new.write(to),
             Self::PutSnapshot(id, unit, bytes) => {
                 id.write(to);
                 unit.write(to);
@@ -236,11 +232,7 @@ impl Command {
                 0x14 => Self::SnapshotSet(from.field("set")?),
                 0x15 => Self::SnapshotUnits(from.field("wanted")?),
                 0x16 => Self::ReadSnapshot(from.field("snapshot")?, from.field("unit")?),
-                0x17 => Self::StartSnapshot(
-                    from.field("snapshot")?,
-                    from.field("size")?,
-                    from.field("parent")?,
-                ),
+                0x17 => Self::StartSnapshot(from.field("new")?),
                 0x18 => Self::PutSnapshot(
                     from.field("snapshot")?,
                     from.field("unit")?,

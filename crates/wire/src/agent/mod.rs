@@ -31,7 +31,7 @@ use evenkeel_core::qos::sharing::{DeviceModel, InstanceCounters, InstancePacing}
 use evenkeel_core::units::ByteCount;
 
 /// Version of the byte form, in every frame. Any change of a message's fields needs a new version.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 
 /// The address from which a host may access its volumes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -103,6 +103,20 @@ pub struct VolumeState {
     pub reserved: Reserved,
     /// Hosts that may connect; empty while the volume is not attached.
     pub attachments: Vec<Attachment>,
+    /// Whether its bytes are encrypted. Used only by [`Command::Create`]: bytes that are there
+    /// stay as they are, and a volume of a snapshot is encrypted as that is.
+    pub is_encrypted: bool,
+}
+
+/// A volume that has stored bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StoredVolume {
+    /// Which volume.
+    pub id: VolumeId,
+    /// Its bytes.
+    pub size: ByteCount,
+    /// Whether they are encrypted.
+    pub is_encrypted: bool,
 }
 
 /// A request of the control plane.
@@ -167,9 +181,8 @@ pub enum Command {
     SnapshotUnits(UnitsWanted),
     /// Returns the bytes of one unit of a snapshot.
     ReadSnapshot(SnapshotId, u64),
-    /// Begins a snapshot of so many bytes that is filled unit by unit. What is not filled is as in
-    /// the other snapshot, or zeroes. Succeeds if it has begun with this size.
-    StartSnapshot(SnapshotId, ByteCount, Option<SnapshotId>),
+    /// Begins a snapshot that is filled unit by unit. Succeeds if it has begun with this size.
+    StartSnapshot(NewSnapshot),
     /// Fills one unit of a snapshot that was begun so. It survives a crash when this is answered.
     PutSnapshot(SnapshotId, u64, Bytes),
     /// Ends the filling of a snapshot. Succeeds if it is complete.
@@ -221,6 +234,19 @@ pub const UNIT_BYTES: u64 = 512 << 10;
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Bytes(pub Vec<u8>);
 
+/// A snapshot that [`Command::StartSnapshot`] begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NewSnapshot {
+    /// Which snapshot.
+    pub id: SnapshotId,
+    /// Its size.
+    pub size: ByteCount,
+    /// The snapshot that it is as where it is not filled; without one, it is zeroes there.
+    pub parent: Option<SnapshotId>,
+    /// Whether it is encrypted. With a parent it is as that is.
+    pub is_encrypted: bool,
+}
+
 /// The units that [`Command::SnapshotUnits`] asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UnitsWanted {
@@ -257,6 +283,8 @@ pub struct StoredSnapshot {
     pub data: ByteCount,
     /// Whether it is complete, so that volumes can be made of it.
     pub is_complete: bool,
+    /// Whether it is encrypted.
+    pub is_encrypted: bool,
 }
 
 /// Space for stored bytes.
@@ -388,8 +416,8 @@ pub enum Reply {
     /// Answer to [`Command::Latencies`], by id; volumes without requests since the server's start
     /// are omitted.
     Latencies(Vec<(VolumeId, Box<Latencies>)>),
-    /// Answer to [`Command::Stored`]: the number of bytes of each volume, by id.
-    Stored(Vec<(VolumeId, ByteCount)>),
+    /// Answer to [`Command::Stored`], by id.
+    Stored(Vec<StoredVolume>),
     /// Answer to [`Command::Space`]; `None` if the space is unknown.
     Space(Option<Space>),
     /// Answer to [`Command::Capacity`].

@@ -162,6 +162,19 @@ impl Params {
         list.into_iter().map(|(_, value)| value).collect()
     }
 
+    /// Takes the fields `name.Field` of a structure, named without the prefix.
+    #[must_use]
+    pub fn take_structure(&mut self, name: &str) -> Self {
+        let mut structure = Self::default();
+        self.pairs.retain_mut(|(n, value)| {
+            let field = n.strip_prefix(name).and_then(|field| field.strip_prefix('.'));
+            let Some(field) = field.filter(|field| !field.is_empty()) else { return true };
+            structure.pairs.push((field.to_string(), core::mem::take(value)));
+            false
+        });
+        structure
+    }
+
     /// Takes the list of structures `name.1.Field`, `name.2.Field`, ...: for each its number and
     /// its fields, named without the prefix.
     pub fn take_structures(&mut self, name: &str) -> Vec<(u32, Self)> {

@@ -48,6 +48,28 @@ pub fn parse_basic(text: &str) -> Option<u64> {
     (basic(unix_s) == text).then_some(unix_s)
 }
 
+/// Parses the form that [`extended`] writes, with a fraction of one to nine digits or without one;
+/// returns Unix time in milliseconds, rounded down, or `None` for anything else.
+#[must_use]
+pub fn parse_extended(text: &str) -> Option<u64> {
+    let text = text.strip_suffix('Z')?;
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let bytes = whole.as_bytes();
+    let separators = [(4, b'-'), (7, b'-'), (13, b':'), (16, b':')];
+    if separators.iter().any(|(place, byte)| bytes.get(*place) != Some(byte)) {
+        return None;
+    }
+    let plain = whole.char_indices().filter(|(at, _)| ![4, 7, 13, 16].contains(at));
+    let mut basic: String = plain.map(|(_, letter)| letter).collect();
+    basic.push('Z');
+    if !(1..=9).contains(&fraction.len()) || !fraction.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let ms = fraction.bytes().chain([b'0', b'0']).take(3);
+    let ms = ms.fold(0, |ms, digit| ms * 10 + u64::from(digit - b'0'));
+    Some(parse_basic(&basic)? * 1_000 + ms)
+}
+
 /// A time of the Gregorian calendar in UTC.
 struct Civil {
     year: u64,
@@ -133,7 +155,30 @@ mod tests {
         }
     }
 
+    #[test]
+    fn extended_times() {
+        for (text, ms) in [
+            ("2015-08-30T12:36:00.007Z", Some(1_440_938_160_007)),
+            ("2015-08-30T12:36:00Z", Some(1_440_938_160_000)),
+            ("2015-08-30T12:36:00.5Z", Some(1_440_938_160_500)),
+            ("2015-08-30T12:36:00.123456789Z", Some(1_440_938_160_123)),
+            ("2015-08-30T12:36:00.Z", None),
+            ("2015-08-30T12:36:00.007", None),
+            ("2015-08-3012:36:00.007Z", None),
+            ("2015-02-30T00:00:00Z", None),
+            ("20150830T123600Z", None),
+            ("", None),
+        ] {
+            assert_eq!(parse_extended(text), ms, "{text}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn every_millisecond_survives_a_round_trip(ms in 0..=UNIX_S_MAX * 1_000) {
+            prop_assert_eq!(parse_extended(&extended(ms)), Some(ms));
+        }
+
         #[test]
         fn every_second_survives_a_round_trip(unix_s in 0..=UNIX_S_MAX) {
             prop_assert_eq!(parse_basic(&basic(unix_s)), Some(unix_s));
@@ -141,7 +186,7 @@ mod tests {
 
         #[test]
         fn parsing_never_panics(text in "\\PC{0,20}|[0-9TZ]{16}") {
-            let _ = parse_basic(&text);
+            let _ = (parse_basic(&text), parse_extended(&text));
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Conversion between the model's types and the rows of the tables. Returns SQLite's error if a
 //! value in a row is unknown.
 
+use std::collections::BTreeSet;
+
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::VolumeSpec;
@@ -11,8 +13,9 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use crate::credits::{Moment, Stop};
 use crate::journal::{Credits, Loaded, Revision};
 use crate::model::{
-    Attachment, AttachmentState, Event, Filled, Host, Model, Modification, ModificationPhase,
-    Phase, Snapshot, SnapshotPhase, Tags, Token, UnixMs, Volume,
+    Account, Attachment, AttachmentState, Event, FastRestore, Filled, Host, HostState, Lock,
+    LockMode, Model, Modification, ModificationPhase, Phase, Snapshot, SnapshotPhase, Tags, Token,
+    UnixMs, Volume,
 };
 
 pub(super) fn store(tx: &Transaction<'_>, event: &Event) -> rusqlite::Result<()> {
@@ -30,9 +33,15 @@ pub(super) fn store(tx: &Transaction<'_>, event: &Event) -> rusqlite::Result<()>
                 HostAddress::Local => None,
                 HostAddress::Remote(ip) => Some(ip.to_string()),
             };
+            let terminated = match host.state {
+                HostState::Terminated { at } => Some(to_i64(at.0)),
+                HostState::Running | HostState::Stopped => None,
+            };
+            let (state, _) = host.state.name();
+            let registered = to_i64(host.registered.0);
             tx.execute(
-                "INSERT OR REPLACE INTO hosts VALUES (?, ?, ?, ?)",
-                params![id, host.instance_type, address, to_i64(host.registered.0)],
+                "INSERT OR REPLACE INTO hosts VALUES (?, ?, ?, ?, ?, ?)",
+                params![id, host.instance_type, address, registered, state, terminated],
             )?;
             store_tags(tx, &id, &host.tags)
         }
@@ -55,8 +64,15 @@ pub(super) fn store(tx: &Transaction<'_>, event: &Event) -> rusqlite::Result<()>
         Event::SnapshotGone(id) => {
             let id = id.to_string();
             tx.execute("DELETE FROM tags WHERE resource_id = ?", [&id])?;
+            tx.execute("DELETE FROM snapshot_shares WHERE snapshot_id = ?", [&id])?;
             tx.execute("DELETE FROM snapshots WHERE id = ?", [&id]).map(drop)
         }
+        Event::Account(account) => tx
+            .execute(
+                "INSERT OR REPLACE INTO account VALUES (1, ?)",
+                params![account.encrypt_by_default],
+            )
+            .map(drop),
     }
 }
 
@@ -65,14 +81,22 @@ fn store_snapshot(tx: &Transaction<'_>, snapshot: &Snapshot) -> rusqlite::Result
     let (phase, data, ended, reason) = match &snapshot.phase {
         SnapshotPhase::Pending => ("pending", None, None, None),
         SnapshotPhase::Filling => ("filling", None, None, None),
+        SnapshotPhase::Copying => ("copying", None, None, None),
+        SnapshotPhase::Binned { data, ended, .. } => ("binned", Some(*data), Some(*ended), None),
         SnapshotPhase::Completed { data, ended } => ("completed", Some(*data), Some(*ended), None),
         SnapshotPhase::Error(reason) => ("error", None, None, Some(reason)),
         SnapshotPhase::Deleting { data } => ("deleting", Some(*data), None, None),
     };
     let filled = snapshot.filled.as_ref();
     let token = filled.and_then(|filled| filled.token.as_ref());
+    let (lock, fast) = (snapshot.lock.as_ref(), snapshot.fast_restore.as_ref());
+    let binned = match &snapshot.phase {
+        SnapshotPhase::Binned { entered, until, .. } => Some((entered, until)),
+        _ => None,
+    };
     tx.execute(
-        "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, \
+         ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         params![
             id,
             snapshot.volume.to_string(),
@@ -86,9 +110,26 @@ fn store_snapshot(tx: &Transaction<'_>, snapshot: &Snapshot) -> rusqlite::Result
             filled.and_then(|filled| filled.parent).map(|parent| parent.to_string()),
             filled.map(|filled| filled.timeout_min),
             token.map(|(name, _)| name),
-            token.map(|(_, fingerprint)| fingerprint)
+            token.map(|(_, fingerprint)| fingerprint),
+            snapshot.copy_of.map(|of| of.to_string()),
+            snapshot.for_volume.map(|volume| volume.to_string()),
+            snapshot.is_encrypted,
+            lock.map(|lock| lock.mode.name()),
+            lock.map(|lock| to_i64(lock.created.0)),
+            lock.map(|lock| lock.cool_off_hours),
+            lock.map(|lock| lock.days),
+            lock.and_then(|lock| lock.until).map(|until| to_i64(until.0)),
+            fast.map(|fast| to_i64(fast.since.0)),
+            fast.map(|fast| to_i64(fast.credits)),
+            fast.map(|fast| to_i64(fast.counted.0)),
+            binned.map(|(entered, _)| to_i64(entered.0)),
+            binned.map(|(_, until)| to_i64(until.0))
         ],
     )?;
+    tx.execute("DELETE FROM snapshot_shares WHERE snapshot_id = ?", [&id])?;
+    for account in &snapshot.shared_with {
+        tx.execute("INSERT INTO snapshot_shares VALUES (?, ?)", params![id, account])?;
+    }
     store_tags(tx, &id, &snapshot.tags)
 }
 
@@ -100,10 +141,16 @@ fn store_volume(tx: &Transaction<'_>, volume: &Volume) -> rusqlite::Result<()> {
         Phase::Ready => ("ready", None),
         Phase::Deleting => ("deleting", None),
         Phase::Error(reason) => ("error", Some(reason)),
+        Phase::Binned { .. } => ("binned", None),
+    };
+    let binned = match &volume.phase {
+        Phase::Binned { entered, until } => Some((entered, until)),
+        _ => None,
     };
     let spec = &volume.spec;
     tx.execute(
-        "INSERT OR REPLACE INTO volumes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO volumes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, \
+         ?, ?, ?, ?, ?, ?, ?)",
         params![
             id,
             volume.zone,
@@ -115,19 +162,27 @@ fn store_volume(tx: &Transaction<'_>, volume: &Volume) -> rusqlite::Result<()> {
             spec.multi_attach,
             phase,
             reason,
-            volume.snapshot.map(|snapshot| snapshot.to_string())
+            volume.snapshot.map(|snapshot| snapshot.to_string()),
+            volume.source.map(|source| source.to_string()),
+            volume.through.map(|snapshot| snapshot.to_string()),
+            volume.is_encrypted,
+            volume.is_fast_restored,
+            volume.auto_enable_io,
+            binned.map(|(entered, _)| to_i64(entered.0)),
+            binned.map(|(_, until)| to_i64(until.0))
         ],
     )?;
     for (position, attachment) in (0_i64..).zip(&volume.attachments) {
         tx.execute(
-            "INSERT INTO attachments VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT INTO attachments VALUES (?, ?, ?, ?, ?, ?, ?)",
             params![
                 id,
                 position,
                 attachment.instance.to_string(),
                 attachment.device,
                 attachment.state.name(),
-                to_i64(attachment.attached.0)
+                to_i64(attachment.attached.0),
+                attachment.delete_on_termination
             ],
         )?;
     }
@@ -271,24 +326,10 @@ pub(super) fn load(db: &Connection) -> rusqlite::Result<Loaded> {
         }
         Ok(())
     })?;
-    each(db, "SELECT * FROM hosts", |row| {
-        let address: Option<String> = row.get("address")?;
-        let host = Host {
-            id: parsed(row, "id")?,
-            instance_type: row.get("type")?,
-            address: match address {
-                None => HostAddress::Local,
-                Some(_) => HostAddress::Remote(parsed(row, "address")?),
-            },
-            registered: time(row, "registered_ms")?,
-            tags: Tags::new(),
-        };
-        model.hosts.insert(host.id, host);
-        Ok(())
-    })?;
-    each(db, "SELECT * FROM snapshots", |row| {
-        let snapshot = snapshot(row)?;
-        model.snapshots.insert(snapshot.id, snapshot);
+    load_hosts(db, &mut model)?;
+    load_snapshots(db, &mut model)?;
+    each(db, "SELECT * FROM account", |row| {
+        model.account = Account { encrypt_by_default: row.get("encrypt_by_default")? };
         Ok(())
     })?;
     load_tags(db, &mut model)?;
@@ -314,6 +355,39 @@ pub(super) fn load(db: &Connection) -> rusqlite::Result<Loaded> {
     };
     let revision = revision(db)?;
     Ok(Loaded { model, credits, stop, revision })
+}
+
+fn load_hosts(db: &Connection, model: &mut Model) -> rusqlite::Result<()> {
+    each(db, "SELECT * FROM hosts", |row| {
+        let address: Option<String> = row.get("address")?;
+        let host = Host {
+            id: parsed(row, "id")?,
+            instance_type: row.get("type")?,
+            address: match address {
+                None => HostAddress::Local,
+                Some(_) => HostAddress::Remote(parsed(row, "address")?),
+            },
+            registered: time(row, "registered_ms")?,
+            state: host_state(row)?,
+            tags: Tags::new(),
+        };
+        model.hosts.insert(host.id, host);
+        Ok(())
+    })
+}
+
+fn load_snapshots(db: &Connection, model: &mut Model) -> rusqlite::Result<()> {
+    each(db, "SELECT * FROM snapshots", |row| {
+        let snapshot = snapshot(row)?;
+        model.snapshots.insert(snapshot.id, snapshot);
+        Ok(())
+    })?;
+    each(db, "SELECT * FROM snapshot_shares", |row| {
+        if let Some(snapshot) = model.snapshots.get_mut(&parsed(row, "snapshot_id")?) {
+            snapshot.shared_with.insert(row.get("account")?);
+        }
+        Ok(())
+    })
 }
 
 /// The journal's revision.
@@ -348,16 +422,22 @@ fn volume(row: &Row<'_>) -> rusqlite::Result<Volume> {
         id: parsed(row, "id")?,
         zone: row.get("zone")?,
         created: time(row, "created_ms")?,
-        snapshot: match row.get::<_, Option<String>>("snapshot_id")? {
-            None => None,
-            Some(_) => Some(parsed(row, "snapshot_id")?),
-        },
+        snapshot: parsed_if_any(row, "snapshot_id")?,
+        source: parsed_if_any(row, "source_id")?,
+        through: parsed_if_any(row, "through_id")?,
+        is_encrypted: row.get("encrypted")?,
+        is_fast_restored: row.get("fast_restored")?,
+        auto_enable_io: row.get("auto_enable_io")?,
         spec: spec(row, "")?,
         phase: match phase.as_str() {
             "creating" => Phase::Creating,
             "ready" => Phase::Ready,
             "deleting" => Phase::Deleting,
             "error" => Phase::Error(row.get("reason")?),
+            "binned" => Phase::Binned {
+                entered: time(row, "binned_ms")?,
+                until: time(row, "bin_until_ms")?,
+            },
             other => return Err(senseless(row, "phase", other)),
         },
         attachments: vec![],
@@ -379,6 +459,13 @@ fn snapshot(row: &Row<'_>) -> rusqlite::Result<Snapshot> {
         phase: match phase.as_str() {
             "pending" => SnapshotPhase::Pending,
             "filling" => SnapshotPhase::Filling,
+            "copying" => SnapshotPhase::Copying,
+            "binned" => SnapshotPhase::Binned {
+                data: data()?,
+                ended: time(row, "ended_ms")?,
+                entered: time(row, "binned_ms")?,
+                until: time(row, "bin_until_ms")?,
+            },
             "completed" => {
                 SnapshotPhase::Completed { data: data()?, ended: time(row, "ended_ms")? }
             }
@@ -388,18 +475,56 @@ fn snapshot(row: &Row<'_>) -> rusqlite::Result<Snapshot> {
         },
         tags: Tags::new(),
         filled: filled(row)?,
+        copy_of: parsed_if_any(row, "copy_of_id")?,
+        for_volume: parsed_if_any(row, "for_volume_id")?,
+        is_encrypted: row.get("encrypted")?,
+        lock: lock(row)?,
+        shared_with: BTreeSet::new(),
+        fast_restore: fast_restore(row)?,
     })
 }
 
 fn filled(row: &Row<'_>) -> rusqlite::Result<Option<Filled>> {
     let Some(timeout_min) = row.get("timeout_min")? else { return Ok(None) };
-    let parent = match row.get::<_, Option<String>>("parent_id")? {
-        None => None,
-        Some(_) => Some(parsed(row, "parent_id")?),
-    };
+    let parent = parsed_if_any(row, "parent_id")?;
     let name: Option<String> = row.get("token")?;
     let token = name.map(|name| Ok::<_, rusqlite::Error>((name, row.get("fingerprint")?)));
     Ok(Some(Filled { parent, timeout_min, token: token.transpose()? }))
+}
+
+fn lock(row: &Row<'_>) -> rusqlite::Result<Option<Lock>> {
+    let Some(mode) = row.get::<_, Option<String>>("lock_mode")? else { return Ok(None) };
+    let known = [LockMode::Governance, LockMode::Compliance];
+    let known = known.into_iter().find(|known| known.name() == mode);
+    let until: Option<i64> = row.get("lock_until_ms")?;
+    Ok(Some(Lock {
+        mode: known.ok_or_else(|| senseless(row, "lock_mode", &mode))?,
+        created: time(row, "lock_created_ms")?,
+        cool_off_hours: row.get("lock_cool_off_hours")?,
+        days: row.get("lock_days")?,
+        until: until.map(|until| UnixMs(to_u64(until))),
+    }))
+}
+
+fn fast_restore(row: &Row<'_>) -> rusqlite::Result<Option<FastRestore>> {
+    if row.get::<_, Option<i64>>("fast_since_ms")?.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(FastRestore {
+        since: time(row, "fast_since_ms")?,
+        credits: to_u64(row.get("fast_credits_micro")?),
+        counted: time(row, "fast_counted_ms")?,
+    }))
+}
+
+fn host_state(row: &Row<'_>) -> rusqlite::Result<HostState> {
+    let state: String = row.get("state")?;
+    match state.as_str() {
+        "running" => Ok(HostState::Running),
+        "stopped" => Ok(HostState::Stopped),
+        "terminated" => Ok(HostState::Terminated { at: time(row, "terminated_ms")? }),
+        other => Err(senseless(row, "state", other)),
+    }
 }
 
 fn spec(row: &Row<'_>, prefix: &str) -> rusqlite::Result<VolumeSpec> {
@@ -422,6 +547,7 @@ fn attachment(row: &Row<'_>) -> rusqlite::Result<Attachment> {
         device: row.get("device")?,
         state: known.ok_or_else(|| senseless(row, "state", &state))?,
         attached: time(row, "attached_ms")?,
+        delete_on_termination: row.get("delete_on_termination")?,
     })
 }
 
@@ -463,6 +589,14 @@ fn each(
 fn parsed<T: std::str::FromStr>(row: &Row<'_>, column: &str) -> rusqlite::Result<T> {
     let text: String = row.get(column)?;
     text.parse().map_err(|_| senseless(row, column, &text))
+}
+
+/// The same of a column that may be NULL.
+fn parsed_if_any<T: std::str::FromStr>(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<T>> {
+    match row.get::<_, Option<String>>(column)? {
+        None => Ok(None),
+        Some(_) => parsed(row, column).map(Some),
+    }
 }
 
 fn time(row: &Row<'_>, column: &str) -> rusqlite::Result<UnixMs> {

@@ -1,4 +1,4 @@
--- The tables of control.db, version 5. Times are milliseconds of Unix time; ids are as in the API.
+-- The tables of control.db, version 7. Times are milliseconds of Unix time; ids are as in the API.
 -- `client_tokens.fingerprint` is a hash of the request; `hosts.address` is NULL for the local machine;
 -- `credits` and `host_credits` hold what of a balance is not leased to the data plane, and after a clean stop all of it.
 -- `revision` counts the commits.
@@ -7,11 +7,15 @@
 CREATE TABLE volumes (
     id TEXT PRIMARY KEY, zone TEXT NOT NULL, created_ms INTEGER NOT NULL,
     type TEXT NOT NULL, size_gib INTEGER NOT NULL, iops INTEGER, throughput_mibps INTEGER,
-    multi_attach INTEGER NOT NULL, phase TEXT NOT NULL, reason TEXT, snapshot_id TEXT
+    multi_attach INTEGER NOT NULL, phase TEXT NOT NULL, reason TEXT, snapshot_id TEXT,
+    source_id TEXT, through_id TEXT, encrypted INTEGER NOT NULL DEFAULT 0,
+    fast_restored INTEGER NOT NULL DEFAULT 0, auto_enable_io INTEGER NOT NULL DEFAULT 0,
+    binned_ms INTEGER, bin_until_ms INTEGER
 ) STRICT;
 CREATE TABLE attachments (
     volume_id TEXT NOT NULL, position INTEGER NOT NULL, instance_id TEXT NOT NULL,
     device TEXT NOT NULL, state TEXT NOT NULL, attached_ms INTEGER NOT NULL,
+    delete_on_termination INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (volume_id, position), UNIQUE (instance_id, device)
 ) STRICT;
 CREATE TABLE modifications (
@@ -30,10 +34,18 @@ CREATE TABLE snapshots (
     id TEXT PRIMARY KEY, volume_id TEXT NOT NULL, volume_size_gib INTEGER NOT NULL,
     description TEXT NOT NULL, started_ms INTEGER NOT NULL, phase TEXT NOT NULL,
     data_bytes INTEGER, ended_ms INTEGER, reason TEXT,
-    parent_id TEXT, timeout_min INTEGER, token TEXT, fingerprint TEXT
+    parent_id TEXT, timeout_min INTEGER, token TEXT, fingerprint TEXT,
+    copy_of_id TEXT, for_volume_id TEXT, encrypted INTEGER NOT NULL DEFAULT 0,
+    lock_mode TEXT, lock_created_ms INTEGER, lock_cool_off_hours INTEGER, lock_days INTEGER,
+    lock_until_ms INTEGER, fast_since_ms INTEGER, fast_credits_micro INTEGER,
+    fast_counted_ms INTEGER, binned_ms INTEGER, bin_until_ms INTEGER
+) STRICT;
+CREATE TABLE snapshot_shares (
+    snapshot_id TEXT NOT NULL, account TEXT NOT NULL, PRIMARY KEY (snapshot_id, account)
 ) STRICT;
 CREATE TABLE hosts (
-    id TEXT PRIMARY KEY, type TEXT NOT NULL, address TEXT, registered_ms INTEGER NOT NULL
+    id TEXT PRIMARY KEY, type TEXT NOT NULL, address TEXT, registered_ms INTEGER NOT NULL,
+    state TEXT NOT NULL DEFAULT 'running', terminated_ms INTEGER
 ) STRICT;
 CREATE TABLE tags (
     resource_id TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,
@@ -48,6 +60,9 @@ CREATE TABLE credits (
 ) STRICT;
 CREATE TABLE host_credits (
     host_id TEXT PRIMARY KEY, operations INTEGER, bytes INTEGER
+) STRICT;
+CREATE TABLE account (
+    only INTEGER PRIMARY KEY CHECK (only = 1), encrypt_by_default INTEGER
 ) STRICT;
 CREATE TABLE clean_stop (
     only INTEGER PRIMARY KEY CHECK (only = 1), stopped_ms INTEGER NOT NULL, boot_id TEXT, boot_ms INTEGER

@@ -134,10 +134,11 @@ impl LocalPool {
         id: SnapshotId,
         size: ByteCount,
         parent: Option<SnapshotId>,
+        is_encrypted: bool,
     ) -> Result<(), StoreError> {
         let new_key = match parent {
-            Some(_) => Vec::new(),
-            None => self.new_key(name_of(id))?,
+            None if is_encrypted => self.new_key(name_of(id))?,
+            _ => Vec::new(),
         };
         let mut state = self.state();
         if let Some((_, node)) = state.filling(id)

@@ -41,6 +41,8 @@ const NODES_MAX: u64 = 131_072;
 const GROWTH_CHUNKS: u32 = 64;
 /// Volumes that may ask at a time; one that comes later waits for its answer.
 const ASKS_MAX: usize = 1_024;
+/// Why nothing can be encrypted or decrypted.
+const NO_KEY: &str = "the server has no key: serve with --key-file or --key-command";
 
 /// How a new pool is laid out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -231,7 +233,7 @@ impl LocalPool {
         Ok(self)
     }
 
-    /// From now on new volumes are encrypted, and encrypted ones can be opened.
+    /// From now on volumes can be encrypted, and encrypted ones can be opened.
     #[must_use]
     pub fn with_keys(self, keys: Keys) -> Self {
         // The first ones stay.
@@ -239,10 +241,12 @@ impl LocalPool {
         self
     }
 
-    /// The wrapped key of a new volume; empty if it is not to be encrypted.
+    /// The wrapped key of a new volume.
     fn new_key(&self, id: VolumeId) -> Result<Vec<u8>, StoreError> {
-        let Some(keys) = self.shared.keys.get() else { return Ok(Vec::new()) };
         let locked = |why: String| StoreError::Locked { id, why };
+        let Some(keys) = self.shared.keys.get() else {
+            return Err(locked(NO_KEY.to_owned()));
+        };
         let key = DataKey::random().map_err(|error| locked(error.to_string()))?;
         keys.wrap(&key).map_err(|error| locked(error.to_string()))
     }
@@ -332,6 +336,29 @@ impl LocalPool {
                 Err(StoreError::NotFound { id, path })
             }
         }
+    }
+
+    /// Makes the node of an empty volume, with the wrapped key of its data; an empty one if it is
+    /// not encrypted.
+    fn create_with(
+        &self,
+        id: VolumeId,
+        size: ByteCount,
+        key: impl FnOnce() -> Result<Vec<u8>, StoreError>,
+    ) -> Result<(), StoreError> {
+        let present = self.state().volume(id);
+        match present {
+            Some((number, node)) if node.kind == NodeKind::Deleting => {
+                self.finish_deletion(number, node)?;
+            }
+            Some((_, node)) if node.size == size.0 => return Ok(()),
+            Some((_, node)) => {
+                return Err(StoreError::Size { id, present: ByteCount(node.size), asked: size });
+            }
+            None => {}
+        }
+        let key = key()?;
+        self.make_volume(&mut self.state(), id, size, 0, &key)
     }
 
     /// Makes the node of a volume, of a snapshot's node if that is not 0.
@@ -475,8 +502,7 @@ impl Shared {
         }
         let locked = |why: String| StoreError::Locked { id: VolumeId::from_bits(node.id), why };
         let Some(keys) = self.keys.get() else {
-            let why = "the server has no key: serve with --key-file or --key-command";
-            return Err(locked(why.to_owned()));
+            return Err(locked(NO_KEY.to_owned()));
         };
         let key = keys.unwrap(state.key_of(number)).map_err(|error| locked(error.to_string()))?;
         Ok(Some(Cipher::new(&key)))
@@ -502,19 +528,15 @@ impl Pool for LocalPool {
     }
 
     fn create(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
-        let present = self.state().volume(id);
-        match present {
-            Some((number, node)) if node.kind == NodeKind::Deleting => {
-                self.finish_deletion(number, node)?;
-            }
-            Some((_, node)) if node.size == size.0 => return Ok(()),
-            Some((_, node)) => {
-                return Err(StoreError::Size { id, present: ByteCount(node.size), asked: size });
-            }
-            None => {}
-        }
-        let key = self.new_key(id)?;
-        self.make_volume(&mut self.state(), id, size, 0, &key)
+        self.create_with(id, size, || Ok(Vec::new()))
+    }
+
+    fn create_encrypted(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
+        self.create_with(id, size, || self.new_key(id))
+    }
+
+    fn is_encrypted(&self, id: VolumeId) -> bool {
+        self.state().volume(id).is_some_and(|(_, node)| node.is_encrypted)
     }
 
     fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError> {

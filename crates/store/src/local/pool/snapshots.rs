@@ -191,6 +191,7 @@ impl LocalPool {
                 size: ByteCount(node.size),
                 is_complete: node.kind == NodeKind::Snapshot,
                 data: ByteCount(node.root.data_blocks * BLOCK_BYTES as u64),
+                is_encrypted: node.is_encrypted,
             })
             .collect()
     }

@@ -96,8 +96,9 @@ impl Snapshots for LocalPool {
         id: SnapshotId,
         size: ByteCount,
         parent: Option<SnapshotId>,
+        is_encrypted: bool,
     ) -> Result<(), StoreError> {
-        self.start_filling(id, size, parent)
+        self.start_filling(id, size, parent, is_encrypted)
     }
 
     fn put(&self, id: SnapshotId, unit: u64, bytes: &[u8]) -> Result<(), StoreError> {

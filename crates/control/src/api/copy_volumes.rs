@@ -1,0 +1,44 @@
+//! CopyVolumes: a volume that begins as another one is now. Returns, with a volume that may still
+//! be `creating`, once what the copy begins as survives a crash.
+
+use evenkeel_core::volume::VolumeRequest;
+use evenkeel_wire::aws::xml::Element;
+
+use super::create_volume::{default_type, spare};
+use super::error::ApiError;
+use super::{Action, Call, view};
+use crate::clock;
+use crate::model::{Begins, Command};
+use crate::plane::PlaneError;
+
+pub const ACTION: Action = Action { name: "CopyVolumes", mutates: true, run };
+
+fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
+    let settings = &call.plane.settings;
+    let args = &mut call.args;
+    let source = args.volume_id("SourceVolumeId")?;
+    let volume_type = args.volume_type("VolumeType")?.unwrap_or(default_type(settings));
+    let size_gib = args.number("Size")?;
+    let iops = args.number("Iops")?;
+    let throughput_mibps = args.number("Throughput")?;
+    let multi_attach = args.boolean("MultiAttachEnabled")?.unwrap_or(false);
+    let is_encrypted = args.encryption(settings)?;
+    let tags = args.tag_specifications("volume")?;
+    let token = args.client_token()?.filter(|token| !token.is_empty());
+    args.done()?;
+    // One that does not exist is refused below, unless the client token is known: the source may be
+    // deleted since.
+    let of_source = || call.plane.model().volume(source).map_or(1, |source| source.spec.size_gib);
+    let size_gib = size_gib.unwrap_or_else(of_source);
+    let request = VolumeRequest { volume_type, size_gib, iops, throughput_mibps, multi_attach };
+    let token = token.map(|token| (token, std::mem::take(&mut call.fingerprint)));
+    let id = clock::volume_id().map_err(PlaneError::from)?;
+    let spares = [spare()?, spare()?];
+    let begins = Begins { snapshot: None, source: Some(source), is_encrypted, spares };
+    let zone = settings.zone.clone();
+    let outcome =
+        call.execute(&Command::CreateVolume { id, request, begins, zone, tags, token })?;
+    let volume = outcome.settled.ok_or_else(|| ApiError::internal("the copy is gone"))?;
+    let item = Element::list("item", view::volume(settings, &volume));
+    Ok(vec![Element::list("volumeSet", [item])])
+}

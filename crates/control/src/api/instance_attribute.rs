@@ -1,0 +1,88 @@
+//! DescribeInstanceAttribute, ModifyInstanceAttribute: whether volumes are deleted when their host
+//! is terminated, and what is known of a host beside.
+
+use evenkeel_wire::aws::xml::Element;
+
+use super::error::ApiError;
+use super::{Action, Call, view};
+use crate::model::{Command, Refusal};
+
+pub const DESCRIBE: Action =
+    Action { name: "DescribeInstanceAttribute", mutates: false, run: describe };
+pub const MODIFY: Action = Action { name: "ModifyInstanceAttribute", mutates: true, run: modify };
+
+/// What EC2 can change of an instance, and nobody needs of a record.
+const UNSUPPORTED: &[&str] = &[
+    "DisableApiStop.Value",
+    "DisableApiTermination.Value",
+    "EbsOptimized.Value",
+    "EnaSupport.Value",
+    "InstanceInitiatedShutdownBehavior.Value",
+    "InstanceType.Value",
+    "Kernel.Value",
+    "Ramdisk.Value",
+    "SourceDestCheck.Value",
+    "SriovNetSupport.Value",
+    "UserData.Value",
+    "GroupId.1",
+    "Value",
+];
+
+fn describe(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
+    let id = call.args.required("InstanceId")?;
+    let id = super::args::instance_id(&id)?;
+    let attribute = call.args.required("Attribute")?;
+    call.args.done()?;
+    let model = call.plane.model();
+    let host = model.hosts.get(&id).filter(|host| host.is_shown(call.now));
+    let host = host.ok_or_else(|| Refusal::InstancesNotFound(vec![id]))?;
+    let value = |text: String| Element::list(&attribute, [Element::text("value", text)]);
+    let found = match attribute.as_str() {
+        "blockDeviceMapping" => view::block_devices(&model, host),
+        "instanceType" => value(host.instance_type.clone()),
+        "ebsOptimized" => value("true".into()),
+        "disableApiTermination" => {
+            value(model.local_host().is_some_and(|local| local.id == id).to_string())
+        }
+        "disableApiStop" => value("false".into()),
+        "productCodes" => Element::new("productCodes"),
+        other => {
+            return Err(ApiError::unsupported(format!(
+                "The attribute {other} is not known of a client host; known are \
+                 blockDeviceMapping, instanceType, ebsOptimized, disableApiTermination, \
+                 disableApiStop and productCodes"
+            )));
+        }
+    };
+    Ok(vec![Element::text("instanceId", id), found])
+}
+
+fn modify(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
+    let args = &mut call.args;
+    let instance = args.required("InstanceId")?;
+    let instance = super::args::instance_id(&instance)?;
+    let attribute = args.text("Attribute");
+    let mut devices = Vec::new();
+    for (number, mut fields) in args.structures("BlockDeviceMapping") {
+        let prefix = format!("BlockDeviceMapping.{number}.");
+        let device = fields.text("DeviceName");
+        let device = device.ok_or_else(|| ApiError::missing(&format!("{prefix}DeviceName")))?;
+        let is_deleted = fields.boolean("Ebs.DeleteOnTermination")?;
+        let name = format!("{prefix}Ebs.DeleteOnTermination");
+        let is_deleted = is_deleted.ok_or_else(|| ApiError::missing(&name))?;
+        // A mapping names the volume, too, if it comes from a reply.
+        fields.text("Ebs.VolumeId");
+        fields.structure_done(&prefix)?;
+        devices.push((device, is_deleted));
+    }
+    args.unsupported(UNSUPPORTED)?;
+    args.done()?;
+    if let Some(other) = attribute.filter(|attribute| attribute != "blockDeviceMapping") {
+        return Err(ApiError::unsupported(format!("The attribute {other} cannot be changed")));
+    }
+    if devices.is_empty() {
+        return Err(ApiError::missing("BlockDeviceMapping"));
+    }
+    call.execute(&Command::SetDeleteOnTermination { instance, devices })?;
+    Ok(view::success())
+}

@@ -1,0 +1,102 @@
+//! StartInstances, StopInstances, TerminateInstances. A client host is a record: nothing is booted
+//! and nothing is stopped. What is terminated loses its volumes first.
+
+use evenkeel_core::ids::InstanceId;
+use evenkeel_wire::aws::xml::Element;
+
+use super::error::ApiError;
+use super::{Action, Call, view};
+use crate::model::{Command, HostState, Refusal};
+
+pub const START: Action = Action { name: "StartInstances", mutates: true, run: start };
+pub const STOP: Action = Action { name: "StopInstances", mutates: true, run: stop };
+pub const TERMINATE: Action = Action { name: "TerminateInstances", mutates: true, run: terminate };
+
+fn start(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
+    let ids = ids(call)?;
+    call.args.text("AdditionalInfo");
+    call.args.done()?;
+    change(call, &ids, HostState::Running)
+}
+
+fn stop(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
+    let ids = ids(call)?;
+    for ignored in ["Force", "SkipOsShutdown"] {
+        call.args.boolean(ignored)?;
+    }
+    if call.args.boolean("Hibernate")? == Some(true) {
+        return Err(ApiError::unsupported("Hibernate is not supported: nothing runs here"));
+    }
+    call.args.done()?;
+    change(call, &ids, HostState::Stopped)
+}
+
+fn terminate(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
+    let ids = ids(call)?;
+    for ignored in ["Force", "SkipOsShutdown"] {
+        call.args.boolean(ignored)?;
+    }
+    call.args.done()?;
+    let local = call.plane.model().local_host().map(|host| host.id);
+    if let Some(local) = local.filter(|local| ids.contains(local)) {
+        return Err(Refusal::HostIsLocal(local).into());
+    }
+    if !call.dry_run {
+        for id in &ids {
+            release(call, *id)?;
+        }
+    }
+    change(call, &ids, HostState::Terminated { at: call.now })
+}
+
+/// Detaches all volumes of a host, and deletes those that are marked for it.
+pub(super) fn release(call: &Call<'_>, instance: InstanceId) -> Result<(), ApiError> {
+    let attached: Vec<_> = {
+        let model = call.plane.model();
+        let each = model.attachments_of(instance);
+        each.map(|(volume, attachment)| (volume.id, attachment.delete_on_termination)).collect()
+    };
+    for (id, is_deleted) in attached {
+        let (instance, device) = (Some(instance), None);
+        call.execute(&Command::DetachVolume { id, instance, device })?;
+        // With Multi-Attach the last host decides.
+        let is_free = call.plane.model().volume(id).is_ok_and(|it| it.attachments.is_empty());
+        if is_deleted && is_free {
+            call.execute(&Command::DeleteVolume { id })?;
+        }
+    }
+    Ok(())
+}
+
+fn ids(call: &mut Call<'_>) -> Result<Vec<InstanceId>, ApiError> {
+    let mut ids = call.args.instance_ids("InstanceId")?;
+    ids.sort_unstable();
+    ids.dedup();
+    let model = call.plane.model();
+    let is_shown = |id: &InstanceId| model.hosts.get(id).is_some_and(|it| it.is_shown(call.now));
+    let absent: Vec<_> = ids.iter().copied().filter(|id| !is_shown(id)).collect();
+    match (ids.is_empty(), absent.is_empty()) {
+        (true, _) => Err(ApiError::missing("InstanceId")),
+        (_, false) => Err(Refusal::InstancesNotFound(absent).into()),
+        _ => Ok(ids),
+    }
+}
+
+fn change(call: &Call<'_>, ids: &[InstanceId], state: HostState) -> Result<Vec<Element>, ApiError> {
+    let before: Vec<HostState> = {
+        let model = call.plane.model();
+        ids.iter().map(|id| Ok(model.host(*id)?.state)).collect::<Result<_, Refusal>>()?
+    };
+    call.execute(&Command::SetHostState { ids: ids.to_vec(), state })?;
+    let items = ids.iter().zip(before).map(|(id, before)| {
+        Element::list(
+            "item",
+            [
+                Element::text("instanceId", id),
+                view::host_state("currentState", state),
+                view::host_state("previousState", before),
+            ],
+        )
+    });
+    Ok(vec![Element::list("instancesSet", items)])
+}

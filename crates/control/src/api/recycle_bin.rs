@@ -1,0 +1,103 @@
+//! The recycle bin: ListVolumesInRecycleBin, RestoreVolumeFromRecycleBin,
+//! ListSnapshotsInRecycleBin, RestoreSnapshotFromRecycleBin.
+
+use evenkeel_wire::aws::xml::Element;
+
+use super::error::ApiError;
+use super::{Action, Call, view};
+use crate::model::{Command, Phase, Refusal, Settings, Snapshot, SnapshotPhase, UnixMs, Volume};
+
+pub const LIST_VOLUMES: Action =
+    Action { name: "ListVolumesInRecycleBin", mutates: false, run: list_volumes };
+pub const RESTORE_VOLUME: Action =
+    Action { name: "RestoreVolumeFromRecycleBin", mutates: true, run: restore_volume };
+pub const LIST_SNAPSHOTS: Action =
+    Action { name: "ListSnapshotsInRecycleBin", mutates: false, run: list_snapshots };
+pub const RESTORE_SNAPSHOT: Action =
+    Action { name: "RestoreSnapshotFromRecycleBin", mutates: true, run: restore_snapshot };
+
+fn list_volumes(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
+    let ids = call.args.volume_ids("VolumeId")?;
+    let page = call.args.page(5, 500)?;
+    call.args.done()?;
+    let settings = &call.plane.settings;
+    let model = call.plane.model();
+    let absent: Vec<_> =
+        ids.iter().copied().filter(|id| model.binned_volume(*id).is_err()).collect();
+    if !absent.is_empty() {
+        return Err(Refusal::VolumesNotFound(absent).into());
+    }
+    let all = model.volumes.values().filter(|volume| !volume.is_shown());
+    let wanted = all.filter(|volume| ids.is_empty() || ids.contains(&volume.id));
+    let (found, token) = page.cut(wanted, |volume| volume.id.to_string());
+    let items = found.into_iter().map(|it| Element::list("item", volume(settings, it)));
+    Ok(view::paged("volumeSet", items.collect(), token))
+}
+
+fn volume(settings: &Settings, volume: &Volume) -> Vec<Element> {
+    let spec = &volume.spec;
+    let mut fields = vec![
+        Element::text("volumeId", volume.id),
+        Element::text("volumeType", spec.volume_type),
+        Element::text("state", "available"),
+        Element::text("size", spec.size_gib),
+        Element::text("availabilityZone", &volume.zone),
+        Element::text("availabilityZoneId", view::zone_id(settings)),
+        view::time("createTime", volume.created),
+    ];
+    fields.extend(view::limits(spec));
+    fields.extend(volume.source.map(|source| Element::text("sourceVolumeId", source)));
+    fields.extend(volume.snapshot.map(|snapshot| Element::text("snapshotId", snapshot)));
+    if let Phase::Binned { entered, until } = volume.phase {
+        fields.extend(stay(entered, until));
+    }
+    fields
+}
+
+fn stay(entered: UnixMs, until: UnixMs) -> [Element; 2] {
+    [view::time("recycleBinEnterTime", entered), view::time("recycleBinExitTime", until)]
+}
+
+fn restore_volume(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
+    let id = call.args.volume_id("VolumeId")?;
+    call.args.done()?;
+    call.execute(&Command::RestoreVolume { id })?;
+    Ok(view::success())
+}
+
+fn list_snapshots(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
+    let ids = call.args.snapshot_ids("SnapshotId")?;
+    let page = call.args.page(5, 1_000)?;
+    call.args.done()?;
+    let model = call.plane.model();
+    let absent: Vec<_> =
+        ids.iter().copied().filter(|id| model.binned_snapshot(*id).is_err()).collect();
+    if !absent.is_empty() {
+        return Err(Refusal::SnapshotsNotFound(absent).into());
+    }
+    let all = model.snapshots.values().filter(|it| model.binned_snapshot(it.id).is_ok());
+    let wanted = all.filter(|snapshot| ids.is_empty() || ids.contains(&snapshot.id));
+    let (found, token) = page.cut(wanted, |snapshot| snapshot.id.to_string());
+    let items = found.into_iter().map(|it| Element::list("item", snapshot(it)));
+    Ok(view::paged("snapshotSet", items.collect(), token))
+}
+
+fn snapshot(snapshot: &Snapshot) -> Vec<Element> {
+    let mut fields = vec![
+        Element::text("snapshotId", snapshot.id),
+        Element::text("volumeId", snapshot.volume),
+        Element::text("description", &snapshot.description),
+    ];
+    if let SnapshotPhase::Binned { entered, until, .. } = snapshot.phase {
+        fields.extend(stay(entered, until));
+    }
+    fields
+}
+
+fn restore_snapshot(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
+    let id = call.args.snapshot_id("SnapshotId")?;
+    call.args.done()?;
+    call.execute(&Command::RestoreSnapshot { id })?;
+    let model = call.plane.model();
+    Ok(view::snapshot_fields(call.plane, model.snapshot(id)?, "status"))
+}

@@ -1,0 +1,195 @@
+//! RunInstances: registers client hosts, makes their volumes and attaches them. Nothing is booted.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use evenkeel_core::volume::VolumeRequest;
+use evenkeel_wire::agent::HostAddress;
+use evenkeel_wire::aws::xml::Element;
+
+use super::args::{Args, snapshot_id};
+use super::create_volume::{default_type, spare};
+use super::describe_instances::reservation;
+use super::error::ApiError;
+use super::instance_state::release;
+use super::register_host::parse_address;
+use super::{Action, Call, view};
+use crate::clock;
+use crate::model::{Begins, Command, HOSTS_MAX, HostState, LOCAL_TYPE, Model, Settings, Tags};
+use crate::plane::PlaneError;
+use evenkeel_core::ids::InstanceId;
+
+pub const ACTION: Action = Action { name: "RunInstances", mutates: true, run };
+
+/// The most hosts of one request.
+const COUNT_MAX: u32 = 100;
+/// The most volumes of one host that are made with it.
+const VOLUMES_MAX: usize = 40;
+/// Addresses of hosts that name none: loopback addresses, which tell hosts on this machine apart.
+const FIRST_ADDRESS: u32 = Ipv4Addr::new(127, 1, 0, 1).to_bits();
+
+/// Properties of instances that a record has no use for. They are read and ignored, because tools
+/// send them.
+const IGNORED: &[&str] = &[
+    "ImageId",
+    "KeyName",
+    "UserData",
+    "SubnetId",
+    "ClientToken",
+    "EbsOptimized",
+    "Monitoring.Enabled",
+    "InstanceInitiatedShutdownBehavior",
+    "DisableApiTermination",
+];
+
+/// A volume to make with a host.
+struct NewDevice {
+    device: String,
+    request: VolumeRequest,
+    begins: Begins,
+    is_deleted: bool,
+}
+
+fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
+    let settings = &call.plane.settings;
+    let args = &mut call.args;
+    let least: u32 = args.number("MinCount")?.ok_or_else(|| ApiError::missing("MinCount"))?;
+    let count: u32 = args.number("MaxCount")?.ok_or_else(|| ApiError::missing("MaxCount"))?;
+    let instance_type = args.text("InstanceType").unwrap_or_else(|| LOCAL_TYPE.into());
+    let address = args.text("PrivateIpAddress").as_deref().map(parse_address).transpose()?;
+    let zone = args.text("Placement.AvailabilityZone");
+    let [tags, volume_tags] = args.tag_specifications_of(["instance", "volume"])?;
+    let devices = devices(settings, args)?;
+    IGNORED.iter().for_each(|name| _ = args.text(name));
+    for list in ["SecurityGroup", "SecurityGroupId"] {
+        args.list(list);
+    }
+    args.done()?;
+    if !(1..=count).contains(&least) || count > COUNT_MAX {
+        return Err(ApiError::value(format!(
+            "MinCount is {least} and MaxCount is {count}; they must be 1 to {COUNT_MAX}, and \
+             MaxCount not less than MinCount"
+        )));
+    }
+    if address.is_some() && count > 1 {
+        let text = "The parameter PrivateIpAddress cannot be used for more than one instance";
+        return Err(ApiError::new("InvalidParameterCombination", text));
+    }
+    if let Some(zone) = zone.filter(|zone| *zone != settings.zone) {
+        return Err(ApiError::value(format!("Invalid availability zone: [{zone}]")));
+    }
+    let mut made = Vec::new();
+    for _ in 0..count {
+        let address = match address {
+            Some(address) => address,
+            None => free_address(&call.plane.model())?,
+        };
+        let id = clock::instance_id().map_err(PlaneError::from)?;
+        let (instance_type, tags) = (instance_type.clone(), tags.clone());
+        let command = Command::RegisterHost { id, instance_type, address, tags };
+        let done = call.execute(&command).map(drop).and_then(|()| {
+            made.push(id);
+            devices.iter().try_for_each(|device| attach(call, id, device, &volume_tags))
+        });
+        if let Err(error) = done {
+            undo(call, &made);
+            return Err(error);
+        }
+    }
+    let model = call.plane.model();
+    let instance = |id: &InstanceId| {
+        let host = model.hosts.get(id)?;
+        Some(Element::list("item", view::host(settings, &model, host)))
+    };
+    let instances = made.iter().filter_map(instance).collect();
+    let first = made.first().copied().ok_or_else(|| ApiError::internal("no host was made"))?;
+    Ok(reservation(first, instances))
+}
+
+/// The volumes of `BlockDeviceMapping`.
+fn devices(settings: &Settings, args: &mut Args) -> Result<Vec<NewDevice>, ApiError> {
+    let mut devices = Vec::new();
+    for (number, mut fields) in args.structures("BlockDeviceMapping") {
+        let prefix = format!("BlockDeviceMapping.{number}.");
+        let device = fields.text("DeviceName");
+        let device = device.ok_or_else(|| ApiError::missing(&format!("{prefix}DeviceName")))?;
+        if fields.text("NoDevice").is_some() || fields.text("VirtualName").is_some() {
+            let text = "NoDevice and VirtualName are not supported: there is no image";
+            return Err(ApiError::unsupported(text));
+        }
+        let mut ebs = fields.nested("Ebs");
+        let snapshot = ebs.text("SnapshotId").as_deref().map(snapshot_id).transpose()?;
+        let volume_type = ebs.volume_type("VolumeType")?.unwrap_or(default_type(settings));
+        let request = VolumeRequest {
+            volume_type,
+            size_gib: ebs.number("VolumeSize")?.unwrap_or(0),
+            iops: ebs.number("Iops")?,
+            throughput_mibps: ebs.number("Throughput")?,
+            multi_attach: false,
+        };
+        // As on EC2, what is made with an instance goes with it.
+        let is_deleted = ebs.boolean("DeleteOnTermination")?.unwrap_or(true);
+        let is_encrypted = ebs.encryption(settings)?;
+        ebs.structure_done(&format!("{prefix}Ebs."))?;
+        fields.structure_done(&prefix)?;
+        if request.size_gib == 0 && snapshot.is_none() {
+            return Err(ApiError::missing(&format!("{prefix}Ebs.VolumeSize")));
+        }
+        let begins = Begins { snapshot, is_encrypted, ..Begins::default() };
+        devices.push(NewDevice { device, request, begins, is_deleted });
+    }
+    match devices.len() {
+        ..=VOLUMES_MAX => Ok(devices),
+        count => Err(ApiError::value(format!(
+            "BlockDeviceMapping has {count} volumes; it must have at most {VOLUMES_MAX}"
+        ))),
+    }
+}
+
+/// Makes a volume and attaches it.
+fn attach(
+    call: &Call<'_>,
+    instance: InstanceId,
+    new: &NewDevice,
+    tags: &Tags,
+) -> Result<(), ApiError> {
+    let id = clock::volume_id().map_err(PlaneError::from)?;
+    let mut request = new.request;
+    if let Some(of) = new.begins.snapshot.filter(|_| request.size_gib == 0) {
+        request.size_gib = call.plane.model().snapshot(of)?.size_gib;
+    }
+    let begins = Begins { spares: [spare()?, spare()?], ..new.begins };
+    let zone = call.plane.settings.zone.clone();
+    let (tags, token) = (tags.clone(), None);
+    call.execute(&Command::CreateVolume { id, request, begins, zone, tags, token })?;
+    let device = new.device.clone();
+    let attached = call
+        .execute(&Command::AttachVolume { id, instance, device: device.clone() })
+        .map(drop)
+        .and_then(|()| {
+            let devices = vec![(device, new.is_deleted)];
+            call.execute(&Command::SetDeleteOnTermination { instance, devices }).map(drop)
+        });
+    if attached.is_err() {
+        // Attached or not, it goes with what was made.
+        let _ = call.execute(&Command::DeleteVolume { id });
+    }
+    attached
+}
+
+/// Takes back what was made before something failed. What cannot be taken back stays, and is shown.
+fn undo(call: &Call<'_>, made: &[InstanceId]) {
+    for &id in made {
+        let _ = release(call, id);
+        let state = HostState::Terminated { at: call.now };
+        let _ = call.execute(&Command::SetHostState { ids: vec![id], state });
+    }
+}
+
+/// The first loopback address that no host has.
+fn free_address(model: &Model) -> Result<HostAddress, ApiError> {
+    let is_taken = |address: &HostAddress| model.hosts.values().any(|it| it.address == *address);
+    let all = (FIRST_ADDRESS..).take(HOSTS_MAX + 1);
+    let mut all = all.map(|bits| HostAddress::Remote(IpAddr::V4(Ipv4Addr::from_bits(bits))));
+    all.find(|address| !is_taken(address))
+        .ok_or_else(|| ApiError::new("InsufficientFreeAddressesInSubnet", "no address is left"))
+}

@@ -1,0 +1,76 @@
+//! Settings of the account, and the rules for encryption.
+
+use super::{Decision, Event, Model, Refusal, Settings};
+
+/// The alias under which EC2 knows the key that encrypts volumes unless another is named.
+const ALIAS: &str = "alias/aws/ebs";
+
+/// What clients set for all volumes and snapshots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Account {
+    /// Whether new volumes and copies of snapshots are encrypted unless asked otherwise; `None` as
+    /// long as no client has set it: then they are if the store has a key.
+    pub encrypt_by_default: Option<bool>,
+}
+
+/// The key of the store, which wraps the data keys of volumes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StoreKey {
+    /// Its id, of the form of a UUID. The same key has the same id.
+    pub id: String,
+}
+
+impl StoreKey {
+    /// Its name in the form of AWS's resource names.
+    #[must_use]
+    pub fn arn(&self, region: &str, owner: &str) -> String {
+        format!("arn:aws:kms:{region}:{owner}:key/{}", self.id)
+    }
+
+    /// Whether a client means it: by its id, its ARN, or the alias of EBS's own key.
+    #[must_use]
+    pub fn is_named(&self, name: &str, region: &str, owner: &str) -> bool {
+        let alias = format!("arn:aws:kms:{region}:{owner}:{ALIAS}");
+        [&self.id, &self.arn(region, owner), ALIAS, &alias].contains(&name)
+    }
+}
+
+impl Settings {
+    /// Whether new volumes and copies of snapshots are encrypted unless asked otherwise.
+    #[must_use]
+    pub fn encrypts_by_default(&self, account: Account) -> bool {
+        account.encrypt_by_default.unwrap_or(self.key.is_some())
+    }
+}
+
+impl Model {
+    /// Whether something new is encrypted, by what its origin is and what was asked for. As on EC2,
+    /// what comes from something encrypted is encrypted, and the account's default wins over a
+    /// request to leave it out.
+    ///
+    /// # Errors
+    /// [`Refusal::NoKey`].
+    pub(super) fn encryption(
+        &self,
+        settings: &Settings,
+        origin: bool,
+        asked: Option<bool>,
+    ) -> Result<bool, Refusal> {
+        let wanted = asked == Some(true) || settings.encrypts_by_default(self.account);
+        match origin || wanted {
+            true if settings.key.is_none() => Err(Refusal::NoKey),
+            is_encrypted => Ok(is_encrypted),
+        }
+    }
+
+    pub(super) fn encrypt_by_default(
+        settings: &Settings,
+        is_on: bool,
+    ) -> Result<Decision, Refusal> {
+        if is_on && settings.key.is_none() {
+            return Err(Refusal::NoKey);
+        }
+        let account = Account { encrypt_by_default: Some(is_on) };
+        Ok(Decision { events: vec![Event::Account(account)], ..Decision::default() })
+    }
+}

@@ -1,0 +1,228 @@
+//! What a new volume begins as, and copies of volumes and snapshots.
+//!
+//! A copy of a volume begins as a snapshot that is made for it alone. So does a volume that is
+//! encrypted though its snapshot or its source is not: the bytes are copied into a snapshot first.
+//! Such a snapshot is never shown, and it is deleted as soon as the volume is made or given up.
+
+use evenkeel_core::ids::{SnapshotId, VolumeId};
+use evenkeel_core::units::ByteCount;
+
+use super::snapshots::SnapshotPhase;
+use super::volumes::NewVolume;
+use super::{
+    Decision, Event, Model, NO_VOLUME, Phase, Refusal, Settings, Snapshot, TAGS_MAX, Tags, UnixMs,
+    Volume,
+};
+
+/// The most copies of volumes in progress: EC2's limit.
+const VOLUME_COPIES_MAX: usize = 5;
+/// The most copies of snapshots in progress: EC2's limit.
+const SNAPSHOT_COPIES_MAX: usize = 20;
+
+/// What a new volume begins as, and whether it is encrypted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Begins {
+    /// As this snapshot is. Without it and a source it begins empty.
+    pub snapshot: Option<SnapshotId>,
+    /// As this volume is now.
+    pub source: Option<VolumeId>,
+    /// Whether encryption was asked for; `None` leaves it to its origin and the account.
+    pub is_encrypted: Option<bool>,
+    /// Ids for snapshots that are made for it alone.
+    pub spares: [SnapshotId; 2],
+}
+
+impl Default for Begins {
+    fn default() -> Self {
+        let spares = [SnapshotId::from_bits(0); 2];
+        Self { snapshot: None, source: None, is_encrypted: None, spares }
+    }
+}
+
+/// A snapshot to make as a copy.
+pub(super) struct NewCopy<'a> {
+    pub id: SnapshotId,
+    pub of: SnapshotId,
+    pub is_encrypted: Option<bool>,
+    pub description: &'a str,
+    pub tags: &'a Tags,
+}
+
+/// How a new volume begins.
+pub(super) struct Beginning {
+    pub is_encrypted: bool,
+    pub is_fast_restored: bool,
+    pub through: Option<SnapshotId>,
+    /// Snapshots that are made for it, and the one of which a credit is taken.
+    pub events: Vec<Event>,
+}
+
+impl Model {
+    /// Checks what a new volume is to begin as, and decides which snapshots are made for it.
+    pub(super) fn beginning(
+        &self,
+        settings: &Settings,
+        new: &NewVolume<'_>,
+        now: UnixMs,
+    ) -> Result<Beginning, Refusal> {
+        let Begins { snapshot, source, is_encrypted, spares } = *new.begins;
+        let mut beginning = Beginning {
+            is_encrypted: false,
+            is_fast_restored: false,
+            through: None,
+            events: vec![],
+        };
+        let origin = match (snapshot, source) {
+            (Some(id), _) => {
+                self.check_snapshot_for_volume(id, new.request.size_gib)?;
+                let of = self.snapshot(id)?;
+                if let Some(less) = of.less_a_credit(now) {
+                    beginning.is_fast_restored = true;
+                    beginning.events.push(Event::Snapshot(less));
+                }
+                Some((of.is_encrypted, of.size_gib))
+            }
+            (None, Some(of)) => {
+                let of = self.check_source(of, new.request.size_gib, now)?;
+                Some((of.is_encrypted, of.spec.size_gib))
+            }
+            (None, None) => None,
+        };
+        let (was_encrypted, size_gib) = origin.unwrap_or((false, new.request.size_gib));
+        beginning.is_encrypted = self.encryption(settings, was_encrypted, is_encrypted)?;
+        let Some(is_same) = origin.map(|_| was_encrypted == beginning.is_encrypted) else {
+            return Ok(beginning);
+        };
+        let [first, second] = spares;
+        let own = |id, volume, copy_of, is_encrypted| Snapshot {
+            copy_of,
+            for_volume: Some(new.id),
+            is_encrypted,
+            phase: if copy_of.is_some() { SnapshotPhase::Copying } else { SnapshotPhase::Pending },
+            ..Snapshot::new(id, volume, size_gib, now)
+        };
+        let mut made = Vec::new();
+        if let Some(volume) = source {
+            made.push(own(first, volume, None, was_encrypted));
+        }
+        if !is_same {
+            let of = snapshot.unwrap_or(first);
+            made.push(own(second, NO_VOLUME, Some(of), true));
+        }
+        if let Some(last) = made.last() {
+            beginning.through = Some(last.id);
+            self.check_room_for_snapshots(made.len())?;
+            if let Some(taken) = made.iter().find(|own| self.snapshots.contains_key(&own.id)) {
+                return Err(Refusal::IdTaken(taken.id.to_string()));
+            }
+        }
+        beginning.events.extend(made.into_iter().map(Event::Snapshot));
+        Ok(beginning)
+    }
+
+    /// Checks that a copy of a volume can be made.
+    fn check_source(&self, id: VolumeId, size_gib: u32, now: UnixMs) -> Result<&Volume, Refusal> {
+        let source = self.volume(id)?;
+        if source.phase != Phase::Ready {
+            return Err(Refusal::NotForSnapshot(id, source.state()));
+        }
+        if let Some(modification) = &source.modification {
+            let (state, ..) = modification.progress(now);
+            if state == "modifying" {
+                return Err(Refusal::ModificationUnfinished(id, state));
+            }
+        }
+        if size_gib < source.spec.size_gib {
+            let least_gib = source.spec.size_gib;
+            return Err(Refusal::BelowSource { id, size_gib, least_gib });
+        }
+        if let Some(copy) = self.index.copies_of(id).next() {
+            return Err(Refusal::BeingCopied { id, copy });
+        }
+        if self.index.volume_copies() >= VOLUME_COPIES_MAX {
+            return Err(Refusal::TooManyVolumeCopies(VOLUME_COPIES_MAX));
+        }
+        Ok(source)
+    }
+
+    pub(super) fn copy_snapshot(
+        &self,
+        settings: &Settings,
+        new: &NewCopy<'_>,
+        now: UnixMs,
+    ) -> Result<Decision, Refusal> {
+        let &NewCopy { id, of, is_encrypted, description, tags } = new;
+        let source = self.snapshot(of)?;
+        if !matches!(source.phase, SnapshotPhase::Completed { .. }) {
+            return Err(Refusal::SnapshotUnready(of, source.state()));
+        }
+        if tags.len() > TAGS_MAX {
+            return Err(Refusal::TooManyTags(id.to_string()));
+        }
+        if self.index.copying().len() >= SNAPSHOT_COPIES_MAX {
+            return Err(Refusal::TooManySnapshotCopies(SNAPSHOT_COPIES_MAX));
+        }
+        let is_encrypted = self.encryption(settings, source.is_encrypted, is_encrypted)?;
+        self.add_snapshot(Snapshot {
+            description: description.into(),
+            phase: SnapshotPhase::Copying,
+            tags: tags.clone(),
+            copy_of: Some(of),
+            is_encrypted,
+            ..Snapshot::new(id, NO_VOLUME, source.size_gib, now)
+        })
+    }
+
+    /// The snapshots that are being copied, by id.
+    pub fn copying(&self) -> impl Iterator<Item = &Snapshot> {
+        self.index.copying().iter().filter_map(|id| self.snapshots.get(id))
+    }
+
+    /// The snapshots that were made for a volume alone, by id.
+    pub fn made_for(&self, volume: VolumeId) -> impl Iterator<Item = &Snapshot> {
+        self.index.made_for(volume).filter_map(|id| self.snapshots.get(&id))
+    }
+
+    /// The events that delete the snapshots that were made for a volume alone.
+    pub(super) fn without_own(&self, volume: VolumeId) -> Vec<Event> {
+        let deleting = |own: &Snapshot| {
+            let phase = SnapshotPhase::Deleting { data: ByteCount(own.taken()) };
+            Event::Snapshot(Snapshot { phase, ..own.clone() })
+        };
+        let left = self.made_for(volume);
+        left.filter(|own| !matches!(own.phase, SnapshotPhase::Deleting { .. }))
+            .map(deleting)
+            .collect()
+    }
+
+    /// Checks that a snapshot is not being copied.
+    pub(super) fn check_not_copied(&self, id: SnapshotId) -> Result<(), Refusal> {
+        match self.copying().find(|copy| copy.copy_of == Some(id)) {
+            Some(copy) => Err(Refusal::SnapshotBeingCopied { id, copy: copy.id }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Snapshot {
+    /// A pending snapshot without any properties.
+    #[must_use]
+    pub fn new(id: SnapshotId, volume: VolumeId, size_gib: u32, now: UnixMs) -> Self {
+        Self {
+            id,
+            volume,
+            size_gib,
+            description: String::new(),
+            started: now,
+            phase: SnapshotPhase::Pending,
+            tags: Tags::new(),
+            filled: None,
+            copy_of: None,
+            for_volume: None,
+            is_encrypted: false,
+            lock: None,
+            shared_with: std::collections::BTreeSet::new(),
+            fast_restore: None,
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Fast restore of snapshots, and its credits.
+//!
+//! A volume of a snapshot is as fast as any other at once, so nothing has to be prepared: fast
+//! restore is on as soon as it is asked for. Its credits are counted by EC2's rule, so that what
+//! reads them finds what it finds there: a bucket of max(1, min(10, 1,024 / GiB)) credits that is
+//! empty at first and gets min(10, 1,024 / GiB) each hour; a volume takes one, or is made without.
+
+use evenkeel_core::ids::SnapshotId;
+
+use super::{Decision, Event, Model, Refusal, Snapshot, SnapshotPhase, UnixMs};
+
+/// Millionths in a credit.
+pub const MICRO: u64 = 1_000_000;
+const HOUR_MS: u64 = 3_600_000;
+/// The most snapshots with fast restore: EC2's quota.
+const FAST_MAX: usize = 50;
+/// The most GiB of a snapshot with fast restore.
+const SIZE_GIB_MAX: u32 = 16_384;
+
+/// Fast restore of a snapshot that is turned on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FastRestore {
+    /// When it was turned on.
+    pub since: UnixMs,
+    /// Millionths of credits that there were when one was taken last.
+    pub credits: u64,
+    /// When that was.
+    pub counted: UnixMs,
+}
+
+impl FastRestore {
+    /// The credits of the bucket in millionths, for a snapshot of this size.
+    #[must_use]
+    pub fn bucket(size_gib: u32) -> u64 {
+        Self::per_hour(size_gib).max(MICRO)
+    }
+
+    /// Millionths of credits that are added in an hour.
+    fn per_hour(size_gib: u32) -> u64 {
+        (1_024 * MICRO / u64::from(size_gib.max(1))).min(10 * MICRO)
+    }
+
+    /// Millionths of credits that there are now.
+    #[must_use]
+    pub fn balance(&self, size_gib: u32, now: UnixMs) -> u64 {
+        let added = u128::from(now.ms_since(self.counted)) * u128::from(Self::per_hour(size_gib));
+        let added = u64::try_from(added / u128::from(HOUR_MS)).unwrap_or(u64::MAX);
+        self.credits.saturating_add(added).min(Self::bucket(size_gib))
+    }
+}
+
+impl Snapshot {
+    /// It with one credit less, if it has one.
+    #[must_use]
+    pub fn less_a_credit(&self, now: UnixMs) -> Option<Self> {
+        let fast = self.fast_restore?;
+        let credits = fast.balance(self.size_gib, now).checked_sub(MICRO)?;
+        let fast_restore = Some(FastRestore { credits, counted: now, ..fast });
+        Some(Self { fast_restore, ..self.clone() })
+    }
+}
+
+impl Model {
+    pub(super) fn set_fast_restore(
+        &self,
+        ids: &[SnapshotId],
+        is_on: bool,
+        now: UnixMs,
+    ) -> Result<Decision, Refusal> {
+        let mut events = Vec::new();
+        let mut present = self.index.fast().len();
+        for &id in ids {
+            let snapshot = self.snapshot(id)?;
+            if snapshot.fast_restore.is_some() == is_on {
+                continue;
+            }
+            if is_on && !matches!(snapshot.phase, SnapshotPhase::Completed { .. }) {
+                return Err(Refusal::SnapshotUnready(id, snapshot.state()));
+            }
+            if is_on && snapshot.size_gib > SIZE_GIB_MAX {
+                return Err(Refusal::TooLargeForFastRestore(id, SIZE_GIB_MAX));
+            }
+            present += usize::from(is_on);
+            if is_on && present > FAST_MAX {
+                return Err(Refusal::TooManyFast(FAST_MAX));
+            }
+            let new = FastRestore { since: now, credits: 0, counted: now };
+            let fast_restore = is_on.then_some(new);
+            events.push(Event::Snapshot(Snapshot { fast_restore, ..snapshot.clone() }));
+        }
+        Ok(Decision { events, ..Decision::default() })
+    }
+
+    /// The snapshots with fast restore, by id.
+    pub fn fast_restored(&self) -> impl Iterator<Item = &Snapshot> {
+        self.index.fast().iter().filter_map(|id| self.snapshots.get(id))
+    }
+}
