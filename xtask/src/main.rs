@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 mod ci;
 mod clock;
+mod deploy;
 mod guest;
 mod instructions;
 mod mutations;
@@ -21,6 +22,7 @@ usage: cargo x <verb>
   tidy             the rules of the house that neither rustfmt nor clippy can check
   setup            install what the tests and the demo need (Debian packages, a Python venv)
   docs             regenerate docs/reference/cli.md and docs/reference/evenkeel.1
+  deploy           regenerate deploy/ (Prometheus rules, a dashboard) and docs/reference/alerts.md
   fuzz [CASES]     the seed-driven tests with more seeds (default 20000 per test)
   fuzz scheduler [RUNS]  random calls to the scheduler under the checkers (default 1000 runs)
   fuzz histories [RUNS]  hosts, volumes, connections, restarts against a model (default 1000)
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(&root),
         ["setup"] => setup::run(&root),
         ["docs"] => tidy::reference::regenerate(&root),
+        ["deploy"] => deploy::regenerate(&root),
         ["fuzz"] => ci::fuzz(&root, ci::FUZZ_CASES),
         ["fuzz", "scheduler"] => ci::fuzz_scheduler(&root, ci::FUZZ_RUNS),
         ["fuzz", "scheduler", runs] => match runs.parse() {

@@ -10,9 +10,9 @@ use tracing::{error, info, warn};
 use crate::model::Room;
 
 /// Free space below this part of the total, in percent, is low.
-const LOW_PERCENT: u64 = 10;
+pub(crate) const LOW_PERCENT: u64 = 10;
 /// Free space below this part of the total, in percent, is critical: writes are about to fail.
-const CRITICAL_PERCENT: u64 = 3;
+pub(crate) const CRITICAL_PERCENT: u64 = 3;
 
 /// How much space is left.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]

@@ -8,6 +8,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 mod black_box;
+mod deploy;
 mod edges;
 mod kept_for_full;
 mod length;
@@ -62,6 +63,7 @@ pub fn run(root: &Path) -> Result<(), String> {
     let ignored = kept_for_full::ignored(&tree);
     faults.extend(kept_for_full::check(&tree, &ignored));
     faults.extend(specification::check(&tree, &ignored));
+    faults.extend(deploy::check(root, &tree));
     faults.extend(reference::check(root, &tree));
     for fault in &faults {
         println!("{fault}");

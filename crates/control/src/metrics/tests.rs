@@ -9,6 +9,9 @@ use evenkeel_core::time::Duration;
 use evenkeel_wire::agent::IoErrors;
 use std::collections::BTreeSet;
 
+mod deploy;
+mod promql;
+
 const REFERENCE: &str = include_str!("../../../../docs/reference/metrics.md");
 
 /// The gp2 volume of the tests: 300 IOPS, 3,000 while its credits last.

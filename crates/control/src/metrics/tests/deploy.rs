@@ -1,0 +1,265 @@
+//! The rules and the dashboard in `deploy/` ask for what `/metrics` reports, and for nothing else.
+
+use super::promql::{is_range, parse, wants_counter};
+use super::*;
+use crate::model::VolumeState;
+use crate::space::{CRITICAL_PERCENT, LOW_PERCENT};
+use evenkeel_core::limits::CONNECTIONS_PER_VOLUME_MAX;
+
+const RULES: &str = include_str!("../../../../../deploy/prometheus/evenkeel.rules.yml");
+const SCRAPE: &str = include_str!("../../../../../deploy/prometheus/prometheus.yml");
+const DASHBOARD: &str = include_str!("../../../../../deploy/grafana/evenkeel.json");
+
+/// What Prometheus adds to each sample.
+const TARGET_LABELS: [&str; 2] = ["instance", "job"];
+
+/// The values of each label of each metric, as far as they are known.
+type Known = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
+
+/// All that an answer can have, and what Prometheus itself knows of a scrape.
+fn known() -> Known {
+    let mut snapshot = snapshot();
+    let latencies = snapshot.volumes[0].latencies.as_mut().expect("it is used");
+    for latency in [&mut latencies.reads, &mut latencies.writes] {
+        for histogram in [&mut latency.total, &mut latency.device, &mut latency.waits] {
+            histogram.record(Duration::from_us(1));
+        }
+    }
+    let states = [
+        VolumeState::Creating,
+        VolumeState::Available,
+        VolumeState::InUse,
+        VolumeState::Deleting,
+        VolumeState::Error,
+    ];
+    snapshot.states = states.map(|state| (state.name(), 1)).into();
+    snapshot.volume_snapshots = ["pending", "completed", "error"].map(|state| (state, 1)).into();
+    let text = snapshot.encoded();
+    let mut known = Known::new();
+    let own = ["up", "scrape_duration_seconds"].map(|name| format!("{name}{{job=\"{}\"}}", job()));
+    for series in Read::of(&text).samples.keys().chain(&own) {
+        let selectors = parse(series).expect("as PromQL writes it").selectors;
+        let [selector] = selectors.as_slice() else { panic!("{series}") };
+        let labels = known.entry(selector.name.clone()).or_default();
+        for (label, value) in &selector.matchers {
+            labels.entry(label.clone()).or_default().insert(value.clone());
+        }
+        for label in TARGET_LABELS {
+            labels.entry(label.to_owned()).or_default();
+        }
+    }
+    known
+}
+
+/// The name of the job in the sample configuration.
+fn job() -> &'static str {
+    SCRAPE.lines().find_map(|line| line.trim().strip_prefix("- job_name: ")).expect("a job")
+}
+
+/// What is wrong with an expression.
+fn faults(text: &str, known: &Known) -> Vec<String> {
+    let query = match parse(text) {
+        Ok(query) => query,
+        Err(message) => return vec![message],
+    };
+    let mut faults = Vec::new();
+    let mut all = BTreeSet::new();
+    for selector in &query.selectors {
+        let name = &selector.name;
+        let Some(labels) = known.get(name) else {
+            faults.push(format!("no metric {name}"));
+            continue;
+        };
+        all.extend(labels.keys());
+        let is_counter = ["_total", "_bucket", "_sum", "_count"].iter().any(|s| name.ends_with(s));
+        if selector.function.as_ref().is_some_and(|it| wants_counter(it) != is_counter) {
+            faults.push(format!("{} of {name}", selector.function.clone().unwrap_or_default()));
+        }
+        for (label, value) in &selector.matchers {
+            match labels.get(label) {
+                None => faults.push(format!("{name} has no label {label}")),
+                Some(values) => {
+                    let are_unknown = value.split('|').any(|value| !values.contains(value));
+                    if !value.starts_with('$') && are_unknown {
+                        faults.push(format!("{name}: {label} is never {value}"));
+                    }
+                }
+            }
+        }
+    }
+    let unknown = query.listed.iter().filter(|label| !all.contains(label));
+    faults.extend(unknown.map(|label| format!("no metric here has a label {label}")));
+    faults
+}
+
+/// The labels that the result has.
+fn labels_of_result(text: &str, known: &Known) -> BTreeSet<String> {
+    let query = parse(text).expect("parsed before");
+    let first = &query.selectors[0];
+    // `absent` has the labels that it was asked for.
+    if text.starts_with("absent(") {
+        return first.matchers.iter().map(|(label, _)| label.clone()).collect();
+    }
+    query.grouped.unwrap_or_else(|| known[&first.name].keys().cloned().collect())
+}
+
+/// The labels that a text in Go's or Grafana's templates names.
+fn named(text: &str, before: &str) -> Vec<String> {
+    let after = text.split(before).skip(1);
+    let is_in_word = |c: &char| c.is_ascii_lowercase() || *c == '_';
+    after.map(|rest| rest.chars().take_while(is_in_word).collect()).collect()
+}
+
+/// One rule of the file.
+#[derive(Debug, Default)]
+struct Rule {
+    name: String,
+    is_alert: bool,
+    expression: String,
+    hold: String,
+    severity: String,
+    annotations: BTreeMap<String, String>,
+}
+
+/// Reads the part of YAML that the generator writes: each key on a line, with the expression as a
+/// literal block.
+fn rules() -> Vec<Rule> {
+    let mut rules: Vec<Rule> = Vec::new();
+    let mut in_expression = false;
+    for line in RULES.lines() {
+        let word = line.trim_start();
+        in_expression &= line.starts_with("          ");
+        if in_expression {
+            let expression = &mut rules.last_mut().expect("a rule").expression;
+            expression.push_str(&line[10..]);
+            expression.push('\n');
+            continue;
+        }
+        let Some((key, value)) = word.split_once(':') else { continue };
+        let value = value.trim_start();
+        if let "- alert" | "- record" = key {
+            let (name, is_alert) = (value.to_owned(), key == "- alert");
+            rules.push(Rule { name, is_alert, ..Rule::default() });
+        }
+        let Some(rule) = rules.last_mut() else { continue };
+        match key {
+            "expr" => in_expression = true,
+            "for" => value.clone_into(&mut rule.hold),
+            "severity" => value.clone_into(&mut rule.severity),
+            "summary" | "description" | "runbook_url" => {
+                let text = serde_json::from_str(value).expect("a quoted text");
+                rule.annotations.insert(key.to_owned(), text);
+            }
+            _ => {}
+        }
+    }
+    rules
+}
+
+/// What is known, and what the rules record of it.
+fn known_with_records() -> Known {
+    let mut known = known();
+    for rule in rules().iter().filter(|rule| !rule.is_alert) {
+        let labels = labels_of_result(&rule.expression, &known);
+        let labels = labels.into_iter().map(|label| (label, BTreeSet::new()));
+        known.insert(rule.name.clone(), labels.collect());
+    }
+    known
+}
+
+#[test]
+fn alerts_ask_for_what_is_reported() {
+    let known = known_with_records();
+    let mut names = BTreeSet::new();
+    for rule in rules() {
+        let Rule { name, expression, .. } = &rule;
+        assert_eq!(faults(expression, &known), [""; 0], "{name}");
+        assert!(names.insert(name.clone()), "{name} is there twice");
+        if !rule.is_alert {
+            continue;
+        }
+        assert!(is_range(&rule.hold), "{name}: {}", rule.hold);
+        assert!(["critical", "warning", "info"].contains(&rule.severity.as_str()), "{name}");
+        let keys: Vec<&str> = rule.annotations.keys().map(String::as_str).collect();
+        assert_eq!(keys, ["description", "runbook_url", "summary"], "{name}");
+        let labels = labels_of_result(expression, &known);
+        for label in rule.annotations.values().flat_map(|text| named(text, "$labels.")) {
+            assert!(labels.contains(&label), "{name}: {label} is not in {labels:?}");
+        }
+    }
+    assert!(names.len() > 25, "{names:?}");
+}
+
+#[test]
+fn panels_ask_for_what_is_reported() {
+    let known = known_with_records();
+    let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).expect("JSON");
+    let list = |value: &serde_json::Value| value.as_array().expect("a list").clone();
+    let text = |value: &serde_json::Value| value.as_str().expect("a text").to_owned();
+    let variables = list(&dashboard["templating"]["list"]);
+    let mut defined: BTreeSet<String> = variables.iter().map(|it| text(&it["name"])).collect();
+    defined.extend(["__rate_interval".to_owned(), "__range".to_owned()]);
+    for variable in variables.iter().filter(|it| it["type"] == "query") {
+        let query = text(&variable["query"]["query"]);
+        let inner = query.strip_prefix("label_values(").and_then(|it| it.strip_suffix(')'));
+        let (selector, label) = inner.and_then(|it| it.rsplit_once(", ")).expect("two arguments");
+        assert_eq!(faults(selector, &known), [""; 0], "{query}");
+        assert!(labels_of_result(selector, &known).contains(label), "{query}");
+    }
+    let (mut ids, mut queries) = (BTreeSet::new(), 0);
+    for panel in list(&dashboard["panels"]) {
+        assert!(ids.insert(panel["id"].as_u64()), "{panel}");
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let (query, legend) = (text(&target["expr"]), text(&target["legendFormat"]));
+            assert_eq!(faults(&query, &known), [""; 0], "{}", panel["title"]);
+            let labels = labels_of_result(&query, &known);
+            for label in named(&legend, "{{") {
+                assert!(labels.contains(&label), "{legend}: {label} is not in {labels:?}");
+            }
+            for variable in named(&query, "$") {
+                assert!(defined.contains(&variable), "{query}: {variable} is not defined");
+            }
+            queries += 1;
+        }
+    }
+    assert!(queries > 40, "{queries}");
+}
+
+/// A threshold that repeats a bound of the server changes with it.
+#[test]
+fn alerts_repeat_the_bounds_of_the_server() {
+    for (name, threshold) in [
+        ("EvenkeelConnectionsNearBound", format!("> {}", CONNECTIONS_PER_VOLUME_MAX * 4 / 5)),
+        ("EvenkeelSpaceLow", format!("< {}", real(LOW_PERCENT) / 100.0)),
+        ("EvenkeelSpaceCritical", format!("< {}", real(CRITICAL_PERCENT) / 100.0)),
+    ] {
+        let rules = rules();
+        let rule = rules.iter().find(|rule| rule.name == name).expect("it is there");
+        assert!(rule.expression.trim_end().ends_with(&threshold), "{name}: {threshold}");
+    }
+}
+
+#[test]
+fn what_is_not_reported_is_noticed() {
+    let known = known_with_records();
+    for (text, fault) in [
+        ("rate(evenkeel_read_opps_total[5m])", "no metric evenkeel_read_opps_total"),
+        ("evenkeel_io_latency_seconds", "no metric evenkeel_io_latency_seconds"),
+        ("evenkeel_volumes{status=\"error\"}", "evenkeel_volumes has no label status"),
+        ("evenkeel_volumes{state=\"broken\"}", "evenkeel_volumes: state is never broken"),
+        ("evenkeel_volumes{state=~\"error|lost\"}", "evenkeel_volumes: state is never error|lost"),
+        ("sum by (volume) (evenkeel_connections)", "no metric here has a label volume"),
+        ("rate(evenkeel_queue_length[5m])", "rate of evenkeel_queue_length"),
+        ("changes(evenkeel_flushes_total[5m])", "changes of evenkeel_flushes_total"),
+        ("up{job=\"other\"}", "up: job is never other"),
+        (
+            "evenkeel:contract_seconds:increase5m{volume_id=\"\"}",
+            "evenkeel:contract_seconds:increase5m has no label volume_id",
+        ),
+    ] {
+        assert_eq!(faults(text, &known), [fault], "{text}");
+    }
+    let grouped = "sum by (job) (rate(evenkeel_flushes_total[5m]))";
+    assert_eq!(labels_of_result(grouped, &known), BTreeSet::from(["job".to_owned()]));
+    assert_eq!(named("{{ $labels.a_b }} {{ $labels.c }}", "$labels."), ["a_b", "c"]);
+}
