@@ -1,13 +1,18 @@
-//! What `/metrics` tells of a real server agrees with what its clients did.
+//! What `/metrics` tells of a real server agrees with what its clients did; the rules that ask for
+//! it can be read.
 
 mod support;
 
+use serde_json::Value;
 use std::collections::BTreeMap;
+use std::process::Command;
 use support::PATIENCE;
 use support::clock::Deadline;
 use support::metrics::Metrics;
 use support::nbd::Client;
+use support::process::run;
 use support::server::{FAST, Server};
+use support::tools::{absent, in_venv};
 
 #[test]
 fn metrics_agree_with_what_clients_did() {
@@ -63,4 +68,40 @@ fn metrics_agree_with_what_clients_did() {
     }
     assert_eq!(samples["evenkeel_volumes{state=\"in-use\"}"], 1.0);
     assert_eq!(samples["evenkeel_volumes{state=\"available\"}"], 1.0);
+}
+
+/// Another reader of YAML than the one that stands beside the metrics finds the same rules.
+#[test]
+fn the_rules_for_prometheus_are_yaml() {
+    let python = in_venv("python");
+    if absent(&[&python]) {
+        return;
+    }
+    const READ: &str = "import json, sys, yaml\n\
+                        print(json.dumps([yaml.safe_load(open(path)) for path in sys.argv[1:]]))";
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/prometheus");
+    let paths = ["evenkeel.rules.yml", "prometheus.yml"].map(|name| format!("{folder}/{name}"));
+    let output = run(Command::new(python).args(["-c", READ]).args(&paths)).ok();
+    let [rules, scrape]: [Value; 2] = serde_json::from_str(&output).expect("both files");
+    let list = |value: &Value| value.as_array().expect("a list").clone();
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    let written = std::fs::read_to_string(&paths[0]).expect("the rules");
+    let mut alerts = 0;
+    for rule in list(&rules["groups"]).iter().flat_map(|group| list(&group["rules"])) {
+        let keys: Vec<&String> = rule.as_object().expect("keys").keys().collect();
+        for line in text(&rule["expr"]).lines() {
+            assert!(written.contains(&format!("\n          {line}\n")), "{rule}");
+        }
+        if keys == ["expr", "record"] {
+            continue;
+        }
+        assert_eq!(keys, ["alert", "annotations", "expr", "for", "labels"], "{rule}");
+        for name in ["summary", "description", "runbook_url"] {
+            assert!(!text(&rule["annotations"][name]).contains('\n'), "{rule}");
+        }
+        alerts += 1;
+    }
+    assert_eq!(alerts, written.matches("- alert: ").count());
+    assert_eq!(scrape["rule_files"], serde_json::json!(["evenkeel.rules.yml"]));
+    assert_eq!(scrape["scrape_configs"][0]["job_name"], "evenkeel");
 }

@@ -499,8 +499,8 @@ const SERVER: Group = Group {
             summary: "{{ $labels.instance }} was started {{ $value }} times in an hour",
             description: "Clients have to reconnect each time, and a crash costs bursts up to ten \
                           seconds of credits.",
-            why: "Counters begin at zero with each start. Two starts are an upgrade and its \
-                  correction; three are a server that crashes.",
+            why: "Counters begin at zero with each start, which shows on volumes in use. Two \
+                  starts are an upgrade and its correction; three are a server that crashes.",
             remedy: "Read the end of each log, and the kernel's for processes that it ended for \
                      lack of memory.",
         },

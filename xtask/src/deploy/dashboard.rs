@@ -1,8 +1,8 @@
 //! The dashboard as Grafana imports it. Ids and places follow from the order of the panels, so the
 //! same panels make the same file.
 
-use super::DASHBOARD_UID;
 use super::panels::{Kind, Panel, ROWS, Red};
+use super::{DASHBOARD_UID, HOME, PAGE};
 use serde_json::{Value, json};
 
 /// Grafana's grid.
@@ -19,7 +19,13 @@ pub fn json() -> Result<String, String> {
         "editable": true,
         "graphTooltip": 1,
         "id": null,
-        "links": [],
+        "links": [{
+            "icon": "doc",
+            "targetBlank": true,
+            "title": "What to do about alerts",
+            "type": "link",
+            "url": format!("{HOME}/{PAGE}"),
+        }],
         "panels": panels(),
         "refresh": "30s",
         "schemaVersion": SCHEMA_VERSION,

@@ -189,7 +189,7 @@ const RATES: Row = Row {
     panels: &[
         lines(
             "IOPS",
-            "I/Os a second as the limit counts them; dashed: the limit without bursts.",
+            "I/Os a second as the limit counts them; dashed: the limit, and what credits allow.",
             "iops",
             &[
                 query(
@@ -197,11 +197,12 @@ const RATES: Row = Row {
                     "{{volume_id}}",
                 ),
                 limit("evenkeel_provisioned_iops{VOLUME}", "{{volume_id}} limit"),
+                limit("evenkeel_burst_iops{VOLUME}", "{{volume_id}} burst"),
             ],
         ),
         lines(
             "Throughput",
-            "Bytes a second of reads and writes; dashed: the limit without bursts.",
+            "Bytes a second of reads and writes; dashed: the limit, and what credits allow.",
             "binBps",
             &[
                 query(
@@ -210,6 +211,7 @@ const RATES: Row = Row {
                     "{{volume_id}}",
                 ),
                 limit("evenkeel_provisioned_throughput_bytes{VOLUME}", "{{volume_id}} limit"),
+                limit("evenkeel_burst_throughput_bytes{VOLUME}", "{{volume_id}} burst"),
             ],
         ),
         lines(
