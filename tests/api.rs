@@ -82,6 +82,31 @@ fn boto3_is_refused_without_the_right_signature() {
     boto3("signatures");
 }
 
+/// Asked with `EVENKEEL_WRITE=1`, it writes the page. What is wrong with replies fails it anyway.
+#[test]
+fn the_matrix_of_parameters_is_what_the_server_answers() {
+    let python = in_venv("python");
+    if absent(&[&python]) {
+        return;
+    }
+    let server = Server::start("--store local");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/matrix.py");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/api_matrix.md");
+    let output = run(&mut server.shell(&format!("exec {python} -B {script} matrix.md")));
+    let found = std::fs::read_to_string(server.folder().join("matrix.md")).unwrap_or_default();
+    if std::env::var_os("EVENKEEL_WRITE").is_some() && !found.is_empty() {
+        std::fs::write(page, &found).expect("written");
+    }
+    output.ok();
+    let committed = std::fs::read_to_string(page).unwrap_or_default();
+    let line = found.lines().zip(committed.lines()).find(|(found, committed)| found != committed);
+    assert!(
+        found == committed,
+        "docs/reference/api_matrix.md is not what the server answers: {line:#?}\n\
+         EVENKEEL_WRITE=1 cargo test --test api matrix  # writes it again"
+    );
+}
+
 #[test]
 fn aws_cli_takes_a_volume_through_its_life() {
     let aws = in_venv("aws");
