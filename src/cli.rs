@@ -251,6 +251,12 @@ pub struct Serve {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub background_rate: u32,
 
+    /// MiB on disk for the metrics of volumes that CloudWatch's actions return. The oldest hours
+    /// are deleted when they are full, and all after 15 days.
+    #[arg(long, env = "EVENKEEL_METRICS_SPACE", default_value_t = 256, value_name = "MIB")]
+    #[arg(value_parser = clap::value_parser!(u32).range(16..=1_048_576))]
+    pub metrics_space: u32,
+
     /// Where the bytes of the volumes are stored: `local` (blocks with checksums in one pool),
     /// `files` (a sparse file for each volume in the data folder), `memory` (lost when the process
     /// ends), or one of them behind a simulated device, such as

@@ -56,6 +56,8 @@ pub struct Config {
     pub space_oversell: SpaceOversell,
     /// MiB a second of all background work.
     pub background_mibps: u32,
+    /// The metrics of volumes on disk, at most.
+    pub metrics_space: ByteCount,
     pub store: StoreKind,
     /// What the local store is told beside the data folder.
     pub local: LocalOptions,
@@ -168,6 +170,7 @@ impl Config {
             space_oversell: arguments.oversell_space,
             recycle_bin_days: arguments.recycle_bin_days,
             background_mibps: arguments.background_rate,
+            metrics_space: ByteCount(u64::from(arguments.metrics_space) << 20),
             store: arguments.store,
             local: LocalOptions::of(&arguments.local, &arguments.store)?,
             calibrate: arguments.calibrate,
@@ -348,6 +351,7 @@ fn control_config(config: &Config, nbd: &[SocketAddr]) -> Result<ControlConfig, 
         figure: config.figure,
         oversell: config.oversell.clone(),
         space_oversell: config.space_oversell,
+        metrics_space: config.metrics_space,
         timeouts: Timeouts::default(),
     })
 }

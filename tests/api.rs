@@ -107,6 +107,40 @@ fn the_matrix_of_parameters_is_what_the_server_answers() {
     );
 }
 
+/// Takes until a minute ends: of a minute nothing can be asked for before.
+#[test]
+fn boto3_and_aws_cli_read_metrics_from_cloudwatch() {
+    let (python, aws) = (in_venv("python"), in_venv("aws"));
+    if absent(&[&python, &aws]) {
+        return;
+    }
+    let mut server = Server::start("--store local");
+    let volume = server.attached("--type io2 --size 64 --iops 10000");
+    let mut client = Client::open(server.nbd, &volume).expect("attached");
+    let (reads, writes) = (11, 23);
+    (0..writes).for_each(|block| client.write(block << 12, &[7; 4_096]).expect("written"));
+    (0..reads).for_each(|block| drop(client.read(block << 12, 4_096).expect("read")));
+    let check = |server: &Server, mode: &str| {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/cloudwatch.py");
+        let script = format!("exec {python} -B {script} {mode} {volume} {reads} {writes}");
+        run(&mut server.shell(&script)).ok();
+    };
+    check(&server, "new");
+    let script = format!(
+        "aws cloudwatch get-metric-statistics --namespace AWS/EBS --metric-name VolumeReadOps \
+             --dimensions Name=VolumeId,Value={volume} --statistics Sum --period 86400 \
+             --start-time $(date -u -d yesterday +%FT%TZ) --end-time $(date -u +%FT%TZ) \
+             --query 'Datapoints[].[Sum, Unit]' --output text | tr '\t' ' '
+         aws cloudwatch list-metrics --namespace AWS/EBS --metric-name VolumeReadOps \
+             --query 'Metrics[].Dimensions[].Value' --output text"
+    );
+    let text = run(&mut server.shell(&script)).ok();
+    assert_eq!(text.lines().collect::<Vec<_>>(), [format!("{reads}.0 Count"), volume.clone()]);
+    server.stop();
+    server.restart();
+    check(&server, "kept");
+}
+
 #[test]
 fn aws_cli_takes_a_volume_through_its_life() {
     let aws = in_venv("aws");

@@ -82,6 +82,7 @@ pub fn run(arguments: &Demo) -> Result<(), Failure> {
         // Its volumes are deleted with it, and write far less than their size.
         space_oversell: SpaceOversell::Unlimited,
         background_mibps: 256,
+        metrics_space: evenkeel_control::METRICS_SPACE,
         store: arguments.store,
         local: LocalOptions::default(),
         // Its volumes only have limits; nothing is sold.

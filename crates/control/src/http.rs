@@ -1,4 +1,4 @@
-//! The HTTP listener of the EC2 API, of the EBS direct APIs and of `/metrics`.
+//! The HTTP listener of the EC2 API, of CloudWatch, of the EBS direct APIs and of `/metrics`.
 //!
 //! [`serve`] is given the API and a bound listener, and returns when the shutdown future resolves
 //! and the requests in flight are answered. It returns an error only if the listener cannot be
@@ -11,6 +11,7 @@
 //! no other. Reading actions share [`READS_MAX`] threads, and operations on blocks of snapshots
 //! [`direct::BLOCKS_MAX`] others, which leaves processors to the data plane.
 
+mod cloudwatch;
 mod direct;
 mod slot;
 mod table;
@@ -238,6 +239,7 @@ fn router(api: Arc<Api>, body_timeout: Duration) -> Router {
         .route("/healthz", get(|| async { "ok" }))
         .route("/metrics", get(scrape_metrics))
         .route("/", get(ec2).post(ec2))
+        .route("/service/{*rest}", any(cloudwatch::cloudwatch))
         .route("/snapshots", any(direct::direct))
         .route("/snapshots/{*rest}", any(direct::direct))
         .with_state(shared)
@@ -267,12 +269,15 @@ async fn scrape_metrics(
     (StatusCode::SERVICE_UNAVAILABLE, format!("{problem}\n")).into_response()
 }
 
-/// The EC2 actions, by GET or POST.
+/// The EC2 actions, by GET or POST, and those of CloudWatch.
 async fn ec2(
     State(shared): State<Arc<Shared>>,
     Extension(slot): Extension<Arc<Slot>>,
     request: Request,
 ) -> Response {
+    if cloudwatch::is_for(&request) {
+        return cloudwatch::cloudwatch(State(shared), Extension(slot), request).await;
+    }
     let Ok(request_id) = request_id() else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };

@@ -13,6 +13,7 @@
 //! | [`journal`] | the durable log of decisions: SQLite, or memory |
 //! | [`plane`] | the sequence of a change: decide, store, call the data plane, store, reply |
 //! | [`api`] | the EC2 actions, one file each |
+//! | [`cloudwatch`] | metrics of volumes over the last days, and CloudWatch's actions |
 //! | [`credentials`] | the access key: created once, read at every start |
 //! | `endpoint` | where clients of the data plane connect |
 //! | `metrics` | the contents of `/metrics` |
@@ -25,6 +26,7 @@
 pub mod api;
 pub mod capacity;
 mod clock;
+pub mod cloudwatch;
 pub mod credentials;
 pub mod credits;
 mod direct;
@@ -48,15 +50,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use evenkeel_core::qos::admission::{Figure, Oversell};
+use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{Rules, VolumeType};
 use evenkeel_wire::agent::Agent;
 use tracing::info;
 
+pub use cloudwatch::METRICS_SPACE;
 pub use endpoint::Endpoint;
 pub use http::{CONNECTIONS_MAX, Timeouts};
 pub use model::{ModifyPolicy, SpaceOversell, StoreKey};
 
 use crate::api::Api;
+use crate::cloudwatch::{CloudWatch, Sampling};
 use crate::credentials::CredentialsError;
 use crate::journal::Journal;
 use crate::journal::sqlite::{self, SqliteJournal};
@@ -95,6 +100,8 @@ pub struct ControlConfig {
     pub oversell: BTreeMap<VolumeType, Oversell>,
     /// How many times over space for bytes at rest is sold.
     pub space_oversell: SpaceOversell,
+    /// The metrics of volumes on disk, at most.
+    pub metrics_space: ByteCount,
     /// Deadlines for clients of the API.
     pub timeouts: Timeouts,
 }
@@ -114,6 +121,8 @@ pub enum ControlError {
     Listen(SocketAddr, io::Error),
     /// The runtime could not be created.
     Runtime(io::Error),
+    /// There is no memory for the metrics of volumes.
+    Metrics(rusqlite::Error),
     /// The final state could not be stored; the next start treats this as a crash.
     Stop(PlaneError),
 }
@@ -135,6 +144,7 @@ impl fmt::Display for ControlError {
                  program that uses it"
             ),
             Self::Runtime(error) => write!(f, "the API's runtime cannot start: {error}"),
+            Self::Metrics(error) => write!(f, "the metrics of volumes cannot start: {error}"),
             Self::Stop(error) => write!(
                 f,
                 "not stopped cleanly: {error}; credit balances will be reduced at the next start"
@@ -177,6 +187,8 @@ pub fn run(
         http::bind(config.listen).map_err(|error| ControlError::Listen(config.listen, error))?;
     let journal = open_journal(&config.data_dir)?;
     let plane = Plane::start(journal, settings, agent).map_err(ControlError::Start)?;
+    let cloudwatch = CloudWatch::open(&config.data_dir, config.metrics_space);
+    let cloudwatch = Arc::new(cloudwatch.map_err(ControlError::Metrics)?);
     let plane = Arc::new(plane.with_scrub_in(config.data_dir));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -184,10 +196,13 @@ pub fn run(
         .thread_name("control")
         .build()
         .map_err(ControlError::Runtime)?;
-    let api = Arc::new(Api::new(Arc::clone(&plane), credentials, config.endpoints, began));
+    let sampling = Sampling::start(Arc::clone(&cloudwatch), Arc::clone(&plane));
+    let api = Api::new(Arc::clone(&plane), credentials, config.endpoints, began);
+    let api = Arc::new(api.with_metrics(cloudwatch));
     let served = runtime.block_on(http::serve(api, listener, config.timeouts, ready, shutdown));
     // Waits for calls to the data plane that are still in progress.
     drop(runtime);
+    drop(sampling);
     let stopped = plane.stop().map_err(ControlError::Stop);
     served.map_err(ControlError::Runtime)?;
     stopped.inspect(|()| info!("stopped cleanly"))

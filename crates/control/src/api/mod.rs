@@ -68,6 +68,7 @@ use self::error::ApiError;
 use self::replays::Replays;
 pub use self::replays::{Denied, SIGNATURES_MAX};
 use crate::clock;
+use crate::cloudwatch::CloudWatch;
 use crate::credentials::Credentials;
 use crate::endpoint::Endpoint;
 use crate::model::{Command, UnixMs};
@@ -200,6 +201,8 @@ pub struct Api {
     pub(crate) credentials: Credentials,
     endpoints: Vec<Endpoint>,
     replays: Mutex<Replays>,
+    /// The metrics of volumes; `None` if there are none.
+    pub(crate) cloudwatch: Option<Arc<CloudWatch>>,
 }
 
 impl Api {
@@ -213,7 +216,14 @@ impl Api {
         endpoints: Vec<Endpoint>,
         began: Option<UnixMs>,
     ) -> Self {
-        Self { plane, credentials, endpoints, replays: Mutex::new(Replays::new(began)) }
+        let replays = Mutex::new(Replays::new(began));
+        Self { plane, credentials, endpoints, replays, cloudwatch: None }
+    }
+
+    /// The same API with the metrics of volumes.
+    #[must_use]
+    pub fn with_metrics(self, cloudwatch: Arc<CloudWatch>) -> Self {
+        Self { cloudwatch: Some(cloudwatch), ..self }
     }
 
     /// The control plane.

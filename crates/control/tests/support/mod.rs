@@ -394,6 +394,7 @@ pub fn config(data_dir: &Path) -> ControlConfig {
         figure: None,
         oversell: BTreeMap::new(),
         space_oversell: SpaceOversell::default(),
+        metrics_space: ByteCount(16 << 20),
         timeouts: Timeouts::default(),
     }
 }

@@ -1,0 +1,733 @@
+//! ListMetrics, GetMetricData and GetMetricStatistics. Error codes and texts are CloudWatch's where
+//! they are known.
+
+use evenkeel_core::ids::VolumeId;
+use evenkeel_wire::aws::{seal, sigv4};
+
+use super::forms::SERVICE;
+use super::input::Input;
+use super::metrics::{self, DIMENSION, Metric, NAMESPACE};
+use super::query::{Bucket, Statistic, buckets, is_period};
+use super::record::Record;
+use super::value::Value;
+use super::{CloudWatch, HOUR_S, MINUTE_S};
+use crate::api::error::ApiError;
+use crate::api::{Api, OWNER_ID};
+use crate::clock;
+use crate::credentials::Credentials;
+use crate::model::UnixMs;
+
+/// Metrics of a page of ListMetrics.
+const LISTED_MAX: usize = 500;
+/// Queries of a GetMetricData.
+const QUERIES_MAX: usize = 500;
+/// Data points of a page of GetMetricData.
+const DATA_POINTS_MAX: usize = 100_800;
+/// Data points of a GetMetricStatistics.
+const STATISTICS_POINTS_MAX: u64 = 1_440;
+/// Dimensions of a metric, and of a filter.
+const DIMENSIONS_MAX: usize = 30;
+const FILTERS_MAX: usize = 10;
+/// The most bytes of a name, of a dimension's value, of an expression or label, of a token.
+const NAME_MAX: usize = 255;
+const VALUE_MAX: usize = 1_024;
+const TEXT_MAX: usize = 2_048;
+
+/// What tokens are for.
+const LIST: &str = "evenkeel-cloudwatch-list";
+const DATA: &str = "evenkeel-cloudwatch-data";
+
+const UNITS: [&str; 27] = [
+    "Seconds",
+    "Microseconds",
+    "Milliseconds",
+    "Bytes",
+    "Kilobytes",
+    "Megabytes",
+    "Gigabytes",
+    "Terabytes",
+    "Bits",
+    "Kilobits",
+    "Megabits",
+    "Gigabits",
+    "Terabits",
+    "Percent",
+    "Count",
+    "Bytes/Second",
+    "Kilobytes/Second",
+    "Megabytes/Second",
+    "Gigabytes/Second",
+    "Terabytes/Second",
+    "Bits/Second",
+    "Kilobits/Second",
+    "Megabits/Second",
+    "Gigabits/Second",
+    "Terabits/Second",
+    "Count/Second",
+    "None",
+];
+
+impl Api {
+    /// Checks the signature of a request for CloudWatch.
+    ///
+    /// # Errors
+    /// EC2's errors for signatures.
+    pub fn check_cloudwatch(&self, request: &sigv4::Request<'_>) -> Result<(), ApiError> {
+        let scope = sigv4::Scope { region: &self.plane().settings.region, service: SERVICE };
+        let Credentials { access_key_id, secret_access_key } = &self.credentials;
+        let secret = |key: &str| (key == access_key_id).then(|| secret_access_key.clone());
+        sigv4::verify(request, scope, secret, clock::now().0 / 1_000)?;
+        Ok(())
+    }
+
+    /// Executes an action of CloudWatch. All of them only read.
+    ///
+    /// # Errors
+    /// The errors of the action.
+    pub fn run_cloudwatch(&self, action: &str, parameters: Value) -> Result<Value, ApiError> {
+        let Some(cloudwatch) = &self.cloudwatch else {
+            return Err(ApiError::internal("this server keeps no metrics"));
+        };
+        let secret = &self.credentials.secret_access_key;
+        let call = Call { cloudwatch, secret, now: clock::now() };
+        match action {
+            "ListMetrics" => call.list_metrics(Input::new(parameters, "InvalidParameterValue")?),
+            "GetMetricData" => {
+                let request = sigv4::sha256_hex(fingerprint(&parameters).as_bytes());
+                call.metric_data(Input::new(parameters, "ValidationError")?, &request)
+            }
+            "GetMetricStatistics" => {
+                call.metric_statistics(Input::new(parameters, "InvalidParameterValue")?)
+            }
+            other => {
+                let text = format!(
+                    "The action {other} is not supported; ListMetrics, GetMetricData and \
+                     GetMetricStatistics are."
+                );
+                Err(ApiError::new("InvalidAction", text))
+            }
+        }
+    }
+}
+
+/// Everything that defines the result of a request, of which a token is a page.
+fn fingerprint(parameters: &Value) -> String {
+    let Value::Map(fields) = parameters else { return String::new() };
+    let mut fields: Vec<_> = fields.iter().filter(|(name, _)| name != "NextToken").collect();
+    fields.sort_by(|(one, _), (other, _)| one.cmp(other));
+    format!("{fields:?}")
+}
+
+/// An action in execution.
+struct Call<'a> {
+    cloudwatch: &'a CloudWatch,
+    secret: &'a str,
+    now: UnixMs,
+}
+
+/// A metric of a volume; `None` if there is none of that name, dimensions and unit, which is no
+/// error.
+type Series = Option<(VolumeId, &'static Metric)>;
+
+/// One query of a GetMetricData.
+struct Query {
+    id: String,
+    label: String,
+    series: Series,
+    statistic: Statistic,
+    period: u64,
+    is_returned: bool,
+}
+
+/// Records by the second at which they begin.
+type Records = Vec<(u64, Record)>;
+
+/// The span of a request, in seconds of Unix time.
+#[derive(Clone, Copy)]
+struct Span {
+    start: u64,
+    end: u64,
+}
+
+/// Where the next page of a GetMetricData begins: in which query, after which period.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    query: usize,
+    after: Option<u64>,
+}
+
+impl Call<'_> {
+    fn list_metrics(&self, mut input: Input) -> Result<Value, ApiError> {
+        let namespace = input.text("Namespace", NAME_MAX)?;
+        let name = input.text("MetricName", NAME_MAX)?;
+        let mut filters = Vec::new();
+        for mut filter in input.structures("Dimensions", FILTERS_MAX)? {
+            filters.push((filter.required("Name", NAME_MAX)?, filter.text("Value", VALUE_MAX)?));
+            filter.done()?;
+        }
+        let active = input.text("RecentlyActive", NAME_MAX)?;
+        if active.as_ref().is_some_and(|active| active != "PT3H") {
+            return Err(input.wrong("RecentlyActive", "must be PT3H"));
+        }
+        let with_owners = input.boolean("IncludeLinkedAccounts")?.unwrap_or(false);
+        let owner = input.text("OwningAccount", NAME_MAX)?;
+        let token = input.text("NextToken", TEXT_MAX)?;
+        input.done()?;
+        let after = token.map(|token| self.list_place(&token)).transpose()?;
+        let is_none = namespace.is_some_and(|namespace| namespace != NAMESPACE)
+            || owner.is_some_and(|owner| owner != OWNER_ID);
+        // An hour that has begun three hours ago may have ended later than that.
+        let oldest = active.map_or(0, |_| (self.now.0 / 1_000 / HOUR_S).saturating_sub(3));
+        let fits = |id: VolumeId| {
+            let id = id.to_string();
+            filters.iter().all(|(name, value)| {
+                name == DIMENSION && value.as_ref().is_none_or(|value| *value == id)
+            })
+        };
+        let volumes = self.cloudwatch.volumes().into_iter().filter(|(id, listed)| {
+            !is_none
+                && listed.hour >= oldest
+                && after.is_none_or(|(last, _)| *id >= last)
+                && fits(*id)
+        });
+        let of_volume = |(id, listed): (VolumeId, super::Listed)| {
+            let has = (0..).zip(&metrics::ALL).filter(move |(at, _)| listed.metrics & 1 << at != 0);
+            has.map(move |(at, metric)| ((id, at), metric))
+        };
+        let wanted = |metric: &Metric| name.as_ref().is_none_or(|name| metric.name == name);
+        let mut found = volumes
+            .flat_map(of_volume)
+            .filter(|(place, metric)| wanted(metric) && after.is_none_or(|after| *place > after));
+        let page: Vec<((VolumeId, u8), &Metric)> = found.by_ref().take(LISTED_MAX).collect();
+        let more = page.last().filter(|_| found.next().is_some());
+        let next = more.map(|(place, _)| self.list_token(*place));
+        let owners = page.iter().map(|_| Value::text(OWNER_ID)).collect();
+        let shown = |((id, _), metric): &((VolumeId, u8), &Metric)| described(*id, metric);
+        let reply = Value::map([("Metrics", Value::List(page.iter().map(shown).collect()))]);
+        let reply = reply.with_some("NextToken", next.map(Value::Text));
+        Ok(reply.with_some("OwningAccounts", with_owners.then_some(Value::List(owners))))
+    }
+
+    fn list_token(&self, (id, metric): (VolumeId, u8)) -> String {
+        let mut content = id.bits().to_le_bytes().to_vec();
+        content.push(metric);
+        seal::seal(self.secret, LIST, &content)
+    }
+
+    fn list_place(&self, token: &str) -> Result<(VolumeId, u8), ApiError> {
+        let place = seal::open(self.secret, LIST, token).and_then(|content| {
+            let (bits, rest) = content.split_first_chunk()?;
+            Some((VolumeId::from_bits(u128::from_le_bytes(*bits)), *rest.first()?))
+        });
+        place.ok_or_else(|| {
+            let text = "The parameter NextToken is not of this list; begin the list anew.";
+            ApiError::value(text)
+        })
+    }
+
+    fn metric_statistics(&self, mut input: Input) -> Result<Value, ApiError> {
+        let (series, name) = series(&mut input)?;
+        let period = period(&mut input)?;
+        let span = span(&mut input)?;
+        let mut statistics = Vec::new();
+        for statistic in input.list("Statistics", 5)? {
+            let Value::Text(text) = &statistic else {
+                return Err(input.wrong("Statistics", "must be a list of texts"));
+            };
+            let found = Statistic::by_name(text).ok_or_else(|| {
+                let known = "SampleCount, Average, Sum, Minimum, Maximum";
+                input.wrong("Statistics", &format!("has '{text:.64}'; it may have {known}"))
+            })?;
+            if !statistics.contains(&found) {
+                statistics.push(found);
+            }
+        }
+        if !input.list("ExtendedStatistics", 10)?.is_empty() {
+            let why = "is not supported: of each minute one value is kept, and no percentiles";
+            return Err(input.wrong("ExtendedStatistics", why));
+        }
+        if statistics.is_empty() {
+            let text = "At least one of the parameters Statistics and ExtendedStatistics must be \
+                        specified.";
+            return Err(ApiError::new("InvalidParameterCombination", text));
+        }
+        input.done()?;
+        let wanted = (span.end - span.start).div_ceil(period);
+        if wanted > STATISTICS_POINTS_MAX {
+            let text = format!(
+                "You have requested up to {wanted} datapoints, which exceeds the limit of \
+                 {STATISTICS_POINTS_MAX}. You may reduce the datapoints requested by increasing \
+                 Period, or decreasing the time range."
+            );
+            return Err(ApiError::new("InvalidParameterCombination", text));
+        }
+        // Periods begin at the start that was asked for, in whole minutes.
+        let start = span.start - span.start % period.min(MINUTE_S);
+        let points = series.map_or_else(Vec::new, |(id, metric)| {
+            let records = self.records(id, Span { start, ..span }, period);
+            buckets(values(&records, metric), start, period)
+        });
+        let unit = series.map_or("None", |(_, metric)| metric.unit);
+        let point = |bucket: &Bucket| {
+            let time = ("Timestamp".to_owned(), Value::time(bucket.start));
+            let values = statistics.iter().map(|statistic| {
+                (statistic.name().to_owned(), Value::Number(bucket.value(*statistic)))
+            });
+            let unit = ("Unit".to_owned(), Value::text(unit));
+            Value::Map([time].into_iter().chain(values).chain([unit]).collect())
+        };
+        Ok(Value::map([
+            ("Label", Value::text(name)),
+            ("Datapoints", Value::List(points.iter().map(point).collect())),
+        ]))
+    }
+
+    fn metric_data(&self, mut input: Input, request: &str) -> Result<Value, ApiError> {
+        let span = span(&mut input)?;
+        let descending = match input.text("ScanBy", NAME_MAX)?.as_deref() {
+            None | Some("TimestampDescending") => true,
+            Some("TimestampAscending") => false,
+            Some(_) => {
+                let legal = "must be TimestampDescending or TimestampAscending";
+                return Err(input.wrong("ScanBy", legal));
+            }
+        };
+        let max = match input.number("MaxDatapoints")? {
+            None => DATA_POINTS_MAX,
+            Some(max @ 1..) if max <= DATA_POINTS_MAX as u64 => max as usize,
+            Some(_) => {
+                let legal = format!("must be between 1 and {DATA_POINTS_MAX}");
+                return Err(input.wrong("MaxDatapoints", &legal));
+            }
+        };
+        if let Some(mut options) = input.structure("LabelOptions")? {
+            if options.text("Timezone", 5)?.is_some_and(|zone| !is_zone(&zone)) {
+                return Err(options.wrong("Timezone", "must be such as +0130"));
+            }
+            options.done()?;
+        }
+        let token = input.text("NextToken", TEXT_MAX)?;
+        let queries = queries(&mut input)?;
+        input.done()?;
+        let place = token.map(|token| self.data_place(&token, request)).transpose()?;
+        let (results, next) =
+            self.results(&queries, span, descending, max, place.unwrap_or_default());
+        let reply = Value::map([
+            ("MetricDataResults", Value::List(results)),
+            ("Messages", Value::List(Vec::new())),
+        ]);
+        let next = next.map(|place| Value::Text(self.data_token(place, request)));
+        Ok(reply.with_some("NextToken", next))
+    }
+
+    /// The results from this place on, of at most so many data points, and where they go on.
+    fn results(
+        &self,
+        queries: &[Query],
+        span: Span,
+        descending: bool,
+        max: usize,
+        mut place: Place,
+    ) -> (Vec<Value>, Option<Place>) {
+        let (mut results, mut left) = (Vec::new(), max);
+        // Several metrics of one volume are most often asked for one after the other.
+        let mut last: Option<(VolumeId, u64, Records)> = None;
+        while let Some(query) = queries.get(place.query) {
+            if left == 0 {
+                return (results, Some(place));
+            }
+            let period = query.period;
+            // Periods are those of the clock, and each is whole.
+            let start = span.start - span.start % period;
+            let end = span.end.div_ceil(period).saturating_mul(period);
+            let mut points = Vec::new();
+            if let Some((id, metric)) = query.series.filter(|_| query.is_returned) {
+                if last.as_ref().is_none_or(|(of, by, _)| (*of, *by) != (id, period)) {
+                    last = Some((id, period, self.records(id, Span { start, end }, period)));
+                }
+                let records = last.as_ref().map_or(&[][..], |(_, _, records)| records);
+                points = buckets(values(records, metric), start, period);
+            }
+            if descending {
+                points.reverse();
+            }
+            points.retain(|bucket| match place.after {
+                None => true,
+                Some(after) if descending => bucket.start < after,
+                Some(after) => bucket.start > after,
+            });
+            let is_complete = points.len() <= left;
+            points.truncate(left);
+            left -= points.len();
+            if query.is_returned {
+                results.push(result(query, &points, is_complete));
+            }
+            match points.last().filter(|_| !is_complete) {
+                Some(bucket) => place.after = Some(bucket.start),
+                None => place = Place { query: place.query + 1, after: None },
+            }
+        }
+        (results, None)
+    }
+
+    fn data_token(&self, place: Place, request: &str) -> String {
+        let mut content = (place.query as u64).to_le_bytes().to_vec();
+        // No period begins at that second.
+        content.extend(place.after.unwrap_or(u64::MAX).to_le_bytes());
+        content.extend(request.bytes());
+        seal::seal(self.secret, DATA, &content)
+    }
+
+    fn data_place(&self, token: &str, request: &str) -> Result<Place, ApiError> {
+        let place = seal::open(self.secret, DATA, token).and_then(|content| {
+            let (query, rest) = content.split_first_chunk()?;
+            let (after, of) = rest.split_first_chunk()?;
+            let query = usize::try_from(u64::from_le_bytes(*query)).ok()?;
+            let after = Some(u64::from_le_bytes(*after)).filter(|after| *after < u64::MAX);
+            (of == request.as_bytes()).then_some(Place { query, after })
+        });
+        place.ok_or_else(|| {
+            let text = "The NextToken is not of this request; begin it anew.";
+            ApiError::new("InvalidNextToken", text)
+        })
+    }
+
+    /// What is kept of a volume, in steps that fit the period.
+    fn records(&self, id: VolumeId, span: Span, period: u64) -> Records {
+        match period < MINUTE_S {
+            true => self.cloudwatch.slots(id, span.start, span.end),
+            false => self.cloudwatch.minutes(id, span.start, span.end),
+        }
+    }
+}
+
+fn values<'a>(
+    records: &'a [(u64, Record)],
+    metric: &'a Metric,
+) -> impl Iterator<Item = (u64, f64)> + 'a {
+    records.iter().filter_map(|(start, record)| Some((*start, (metric.value)(record)?)))
+}
+
+/// A metric as ListMetrics shows it.
+fn described(id: VolumeId, metric: &Metric) -> Value {
+    let dimension = [("Name", Value::text(DIMENSION)), ("Value", Value::text(id.to_string()))];
+    Value::map([
+        ("Namespace", Value::text(NAMESPACE)),
+        ("MetricName", Value::text(metric.name)),
+        ("Dimensions", Value::List(vec![Value::map(dimension)])),
+    ])
+}
+
+fn result(query: &Query, points: &[Bucket], is_complete: bool) -> Value {
+    let times = points.iter().map(|bucket| Value::time(bucket.start));
+    let values = points.iter().map(|bucket| Value::Number(bucket.value(query.statistic)));
+    let status = if is_complete { "Complete" } else { "PartialData" };
+    Value::map([
+        ("Id", Value::text(&query.id)),
+        ("Label", Value::text(&query.label)),
+        ("Timestamps", Value::List(times.collect())),
+        ("Values", Value::List(values.collect())),
+        ("StatusCode", Value::text(status)),
+    ])
+}
+
+/// The metric that is asked for, and its name.
+fn series(input: &mut Input) -> Result<(Series, String), ApiError> {
+    let namespace = input.required("Namespace", NAME_MAX)?;
+    let name = input.required("MetricName", NAME_MAX)?;
+    let mut dimensions = Vec::new();
+    for mut dimension in input.structures("Dimensions", DIMENSIONS_MAX)? {
+        let name = dimension.required("Name", NAME_MAX)?;
+        dimensions.push((name, dimension.required("Value", VALUE_MAX)?));
+        dimension.done()?;
+    }
+    let unit = unit(input)?;
+    let volume = match dimensions.as_slice() {
+        [(name, value)] if name == DIMENSION => value.parse().ok(),
+        _ => None,
+    };
+    let metric = metrics::by_name(&name).filter(|_| namespace == NAMESPACE);
+    let metric = metric.filter(|metric| unit.is_none_or(|unit| metric.unit == unit));
+    Ok((volume.zip(metric), name))
+}
+
+fn unit(input: &mut Input) -> Result<Option<&'static str>, ApiError> {
+    let Some(unit) = input.text("Unit", NAME_MAX)? else { return Ok(None) };
+    let known = UNITS.into_iter().find(|known| *known == unit);
+    known.map(Some).ok_or_else(|| input.wrong("Unit", "is no unit"))
+}
+
+fn period(input: &mut Input) -> Result<u64, ApiError> {
+    let period = input.number("Period")?.ok_or_else(|| input.missing("Period"))?;
+    match is_period(period) {
+        true => Ok(period),
+        false => Err(input.wrong("Period", "must be 1, 5, 10, 20, 30 or a multiple of 60")),
+    }
+}
+
+fn span(input: &mut Input) -> Result<Span, ApiError> {
+    let (start, end) = (input.time("StartTime")?, input.time("EndTime")?);
+    match start.cmp(&end) {
+        std::cmp::Ordering::Less => Ok(Span { start, end }),
+        std::cmp::Ordering::Equal => {
+            Err(input.wrong("StartTime", "must not equal parameter EndTime"))
+        }
+        std::cmp::Ordering::Greater => {
+            Err(input.wrong("StartTime", "must be less than the parameter EndTime"))
+        }
+    }
+}
+
+fn queries(input: &mut Input) -> Result<Vec<Query>, ApiError> {
+    let structures = input.structures("MetricDataQueries", QUERIES_MAX)?;
+    if structures.is_empty() {
+        return Err(input.missing("MetricDataQueries"));
+    }
+    let mut queries: Vec<Query> = Vec::with_capacity(structures.len());
+    for structure in structures {
+        let query = query(structure)?;
+        if queries.iter().any(|other| other.id == query.id) {
+            return Err(input.wrong("MetricDataQueries", &format!("has the Id {} twice", query.id)));
+        }
+        queries.push(query);
+    }
+    Ok(queries)
+}
+
+fn query(mut input: Input) -> Result<Query, ApiError> {
+    let id = input.required("Id", NAME_MAX)?;
+    let is_legal = |at: usize, c: char| match at {
+        0 => c.is_ascii_lowercase(),
+        _ => c.is_ascii_alphanumeric() || c == '_',
+    };
+    if !id.chars().enumerate().all(|(at, c)| is_legal(at, c)) {
+        let pattern = "is not matching the expected pattern ^[a-z][a-zA-Z0-9_]*$";
+        return Err(input.wrong("Id", pattern));
+    }
+    if input.text("Expression", TEXT_MAX)?.is_some() {
+        let why = "is not supported: ask for metrics by MetricStat, and compute with the values";
+        return Err(input.wrong("Expression", why));
+    }
+    let label = input.text("Label", TEXT_MAX)?;
+    let is_returned = input.boolean("ReturnData")?.unwrap_or(true);
+    let own_period = input.number("Period")?;
+    if input.text("AccountId", NAME_MAX)?.is_some_and(|account| account != OWNER_ID) {
+        return Err(input.wrong("AccountId", &format!("must be {OWNER_ID}")));
+    }
+    let stat = input.structure("MetricStat")?.ok_or_else(|| input.missing("MetricStat"))?;
+    input.done()?;
+    let (series, name, period, statistic) = metric_stat(stat)?;
+    if own_period.is_some_and(|own| own != period) {
+        return Err(input.wrong("Period", "must equal MetricStat.Period, or be left out"));
+    }
+    Ok(Query { id, label: label.unwrap_or(name), series, statistic, period, is_returned })
+}
+
+fn metric_stat(mut input: Input) -> Result<(Series, String, u64, Statistic), ApiError> {
+    let period = period(&mut input)?;
+    let stat = input.required("Stat", NAME_MAX)?;
+    let statistic = Statistic::by_name(&stat).ok_or_else(|| {
+        let known = "it may be SampleCount, Average, Sum, Minimum or Maximum";
+        input.wrong("Stat", &format!("is not a valid statistic; {known}"))
+    })?;
+    let unit = unit(&mut input)?;
+    let mut metric = input.structure("Metric")?.ok_or_else(|| input.missing("Metric"))?;
+    input.done()?;
+    let (series, name) = series(&mut metric)?;
+    metric.done()?;
+    let fits = |metric: &Metric| unit.is_none_or(|unit| metric.unit == unit);
+    Ok((series.filter(|(_, metric)| fits(metric)), name, period, statistic))
+}
+
+/// Such as `+0130`.
+fn is_zone(text: &str) -> bool {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or_default();
+    digits.len() == 4 && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cloudwatch::METRICS_SPACE;
+    use crate::cloudwatch::record::tests::record;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    /// An hour of 2023, in seconds.
+    const T0: u64 = 472_222 * HOUR_S;
+
+    fn id(bits: u128) -> VolumeId {
+        VolumeId::from_bits(bits)
+    }
+
+    fn kept(minutes: &BTreeMap<(u128, u64), Record>) -> (tempfile::TempDir, CloudWatch) {
+        let folder = tempfile::tempdir().unwrap();
+        let cloudwatch = CloudWatch::open(folder.path(), METRICS_SPACE).unwrap();
+        let mut by_time = BTreeMap::<u64, Vec<_>>::new();
+        for ((bits, start), record) in minutes {
+            by_time.entry(*start).or_default().push((id(*bits), *record, metrics::mask(record)));
+        }
+        for (start, records) in by_time {
+            cloudwatch.store().write(start, &records);
+        }
+        (folder, cloudwatch)
+    }
+
+    fn call(cloudwatch: &CloudWatch, now_s: u64) -> Call<'_> {
+        Call { cloudwatch, secret: "secret", now: UnixMs(now_s * 1_000) }
+    }
+
+    fn field<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
+        let Value::Map(fields) = value else { panic!("{value:?}") };
+        fields.iter().find(|(found, _)| found == name).map(|(_, value)| value)
+    }
+
+    fn items<'a>(value: &'a Value, name: &str) -> &'a [Value] {
+        let Some(Value::List(items)) = field(value, name) else { panic!("{name}: {value:?}") };
+        items
+    }
+
+    #[test]
+    fn pages_of_metrics_make_the_whole_list() {
+        let minutes = (1..=60).map(|bits| {
+            let start = T0 + if bits > 50 { 10 * HOUR_S } else { 0 };
+            ((bits, start), record(bits as u64 * 35))
+        });
+        let (_folder, cloudwatch) = kept(&minutes.collect());
+        let now = T0 + 12 * HOUR_S;
+        let pages = |filter: Option<(&str, &str)>| {
+            let (mut pages, mut token) = (Vec::new(), None);
+            loop {
+                let fields = filter.into_iter().chain(token.as_deref().map(|t| ("NextToken", t)));
+                let fields = fields.map(|(name, text)| (name.to_owned(), Value::text(text)));
+                let input = Input::new(Value::Map(fields.collect()), "InvalidParameterValue");
+                let reply = call(&cloudwatch, now).list_metrics(input.unwrap()).unwrap();
+                pages.push(items(&reply, "Metrics").to_vec());
+                match field(&reply, "NextToken") {
+                    Some(Value::Text(next)) => token = Some(next.clone()),
+                    _ => return pages,
+                }
+            }
+        };
+        let each = metrics::mask(&record(35)).count_ones() as usize;
+        let all = pages(None);
+        assert_eq!(all.iter().map(Vec::len).collect::<Vec<_>>(), [500, 60 * each - 500]);
+        let all = all.concat();
+        assert!(all.windows(2).all(|two| two[0] != two[1]));
+        let active = pages(Some(("RecentlyActive", "PT3H"))).concat();
+        assert_eq!(active, all[50 * each..]);
+        assert_eq!(pages(Some(("MetricName", "VolumeReadOps"))).concat().len(), 60);
+        assert_eq!(pages(Some(("Namespace", "AWS/EC2"))).concat(), []);
+    }
+
+    fn query_of(number: usize, bits: u128, period: u64, stat: &str) -> Value {
+        let dimension =
+            [("Name", Value::text("VolumeId")), ("Value", Value::text(id(bits).to_string()))];
+        let metric = Value::map([
+            ("Namespace", Value::text("AWS/EBS")),
+            ("MetricName", Value::text("VolumeReadOps")),
+            ("Dimensions", Value::List(vec![Value::map(dimension)])),
+        ]);
+        let stat = [
+            ("Metric", metric),
+            ("Period", Value::Number(period as f64)),
+            ("Stat", Value::text(stat)),
+        ];
+        Value::map([("Id", Value::text(format!("q{number}"))), ("MetricStat", Value::map(stat))])
+    }
+
+    /// Times and values by query, from all pages.
+    fn data(
+        cloudwatch: &CloudWatch,
+        queries: &[Value],
+        (start, end): (u64, u64),
+        order: &str,
+        max: u64,
+    ) -> BTreeMap<String, Vec<(f64, f64)>> {
+        let mut found = BTreeMap::<String, Vec<(f64, f64)>>::new();
+        let mut token = None;
+        loop {
+            let request = Value::map([
+                ("MetricDataQueries", Value::List(queries.to_vec())),
+                ("StartTime", Value::time(start)),
+                ("EndTime", Value::time(end)),
+                ("ScanBy", Value::text(order)),
+                ("MaxDatapoints", Value::Number(max as f64)),
+            ]);
+            let request = request.with_some("NextToken", token.take());
+            let hash = sigv4::sha256_hex(fingerprint(&request).as_bytes());
+            let input = Input::new(request, "ValidationError").unwrap();
+            let reply = call(cloudwatch, end).metric_data(input, &hash).unwrap();
+            let mut count = 0;
+            for result in items(&reply, "MetricDataResults") {
+                let Some(Value::Text(id)) = field(result, "Id") else { panic!("{result:?}") };
+                let points = items(result, "Timestamps").iter().zip(items(result, "Values"));
+                for point in points {
+                    let (Value::Time(time), Value::Number(value)) = point else { panic!() };
+                    found.entry(id.clone()).or_default().push((*time, *value));
+                    count += 1;
+                }
+            }
+            assert!(count <= max, "{count}");
+            token = field(&reply, "NextToken").cloned();
+            if token.is_none() {
+                return found;
+            }
+        }
+    }
+
+    #[test]
+    fn there_are_500_queries_at_most() {
+        let (_folder, cloudwatch) = kept(&BTreeMap::new());
+        let queries: Vec<Value> = (0..501).map(|n| query_of(n, 1, 60, "Sum")).collect();
+        let span = (T0, T0 + 60);
+        assert!(data(&cloudwatch, &queries[..500], span, "TimestampAscending", 9).is_empty());
+        let mut input = Value::map([("MetricDataQueries", Value::List(queries))]);
+        input = input.with_some("StartTime", Some(Value::time(T0)));
+        input = input.with_some("EndTime", Some(Value::time(T0 + 60)));
+        let input = Input::new(input, "ValidationError").unwrap();
+        let error = call(&cloudwatch, T0).metric_data(input, "").unwrap_err();
+        assert_eq!(error.code, "ValidationError");
+        let text = "The collection MetricDataQueries must not have a size greater than 500.";
+        assert_eq!(error.message, text);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        /// The oracle has all minutes in a map, and looks at each period of the clock.
+        #[test]
+        fn pages_of_data_are_what_a_map_of_all_minutes_has(
+            minutes in proptest::collection::btree_map(
+                ((0..3_u128), (0..600_u64).prop_map(|at| T0 + at * 60)), any::<u64>(), 0..80,
+            ),
+            from in 0..500_u64, length in 1..40_000_u64, minutes_each in 1..200_u64,
+            max in 1..50_u64, descending: bool,
+        ) {
+            let minutes: BTreeMap<(u128, u64), Record> =
+                minutes.into_iter().map(|(at, seed)| (at, record(seed))).collect();
+            let (_folder, cloudwatch) = kept(&minutes);
+            let (period, span) = (minutes_each * 60, (T0 + from, T0 + from + length));
+            let queries: Vec<Value> = (0..3).map(|n| query_of(n, n as u128, period, "Sum")).collect();
+            let order = if descending { "TimestampDescending" } else { "TimestampAscending" };
+            let found = data(&cloudwatch, &queries, span, order, max);
+            let mut expected = BTreeMap::<String, Vec<(f64, f64)>>::new();
+            for number in 0..3_u128 {
+                let mut start = span.0 / period * period;
+                while start < span.1 {
+                    let within = minutes.range((number, start)..(number, start + period));
+                    let reads: Vec<f64> = within.map(|(_, record)| record.reads as f64).collect();
+                    if !reads.is_empty() {
+                        let point = (start as f64, reads.iter().sum());
+                        expected.entry(format!("q{number}")).or_default().push(point);
+                    }
+                    start += period;
+                }
+            }
+            if descending {
+                expected.values_mut().for_each(|points| points.reverse());
+            }
+            prop_assert_eq!(found, expected);
+        }
+    }
+}

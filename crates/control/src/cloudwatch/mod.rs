@@ -1,0 +1,237 @@
+//! CloudWatch for volumes: their metrics of the last days, and the actions that read them.
+//!
+//! A thread of its own looks at the data plane every second ([`sampler`]). It keeps slots of ten
+//! seconds of the last hour in memory, and minutes of 15 days in a file ([`store`]).
+//! docs/reference/cloudwatch.md has what is supported.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`record`] | what a volume did in one span of time, and its bytes |
+//! | [`sampler`] | records from the counters of the data plane; pure |
+//! | [`store`] | minutes, in a file of bounded size |
+//! | [`metrics`] | name, unit and value of each metric; pure |
+//! | [`query`] | statistics over periods; pure |
+//! | [`actions`] | ListMetrics, GetMetricData, GetMetricStatistics |
+//! | [`input`] | the parameters of an action |
+//! | [`forms`] | requests and replies in the three protocols: JSON, CBOR, query |
+//! | [`value`] | what all three are made of |
+//! | [`cbor`] | its bytes in CBOR |
+
+pub mod actions;
+mod cbor;
+pub mod forms;
+mod input;
+mod metrics;
+mod query;
+mod record;
+mod sampler;
+mod store;
+mod value;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::units::ByteCount;
+use tracing::{debug, warn};
+
+use self::record::{Block, Kind, Record};
+use self::sampler::{Answered, Ended, Known, Sampler};
+use self::store::{Listed, Store};
+use crate::model::{AttachmentState, Phase, Volume};
+use crate::plane::{Plane, PlaneError};
+use crate::{clock, reconcile};
+
+/// What the metrics of volumes take on disk at most, unless the operator says otherwise.
+pub const METRICS_SPACE: ByteCount = ByteCount(256 << 20);
+
+const MINUTE_S: u64 = 60;
+const HOUR_S: u64 = 3_600;
+const MINUTE_MS: u64 = MINUTE_S * 1_000;
+/// The length of a slot, in milliseconds.
+const SLOT_MS: u64 = 10_000;
+/// The time between two looks, in milliseconds.
+const LOOK_MS: u64 = 1_000;
+/// The most volumes that are looked at every second, and of which slots are kept. With more, a
+/// look would hold up a core for longer than a moment, so there is one for each slot.
+const FINE_VOLUMES_MAX: usize = 1_024;
+/// Minutes of which slots are kept.
+const FINE_MINUTES: usize = 60;
+
+/// The slots of one volume: blocks of a minute, by its number since 1970.
+type Slots = VecDeque<(u64, Block)>;
+
+/// The metrics of all volumes.
+#[derive(Debug)]
+pub struct CloudWatch {
+    store: Mutex<Store>,
+    slots: Mutex<BTreeMap<VolumeId, Slots>>,
+}
+
+impl CloudWatch {
+    /// The metrics that a data folder has; `space` is what they may take there.
+    ///
+    /// # Errors
+    /// There is no memory for a database. A file that cannot be used is no error: the log says so.
+    pub fn open(folder: &Path, space: ByteCount) -> rusqlite::Result<Self> {
+        Ok(Self { store: Mutex::new(Store::open(folder, space)?), slots: Mutex::default() })
+    }
+
+    /// The volumes that have minutes.
+    fn volumes(&self) -> Vec<(VolumeId, Listed)> {
+        self.store().volumes().collect()
+    }
+
+    /// The minutes of a volume that begin from the first second on, and before the last one.
+    fn minutes(&self, id: VolumeId, from_s: u64, until_s: u64) -> Vec<(u64, Record)> {
+        self.store().read(id, from_s, until_s)
+    }
+
+    /// The same of its slots of ten seconds.
+    fn slots(&self, id: VolumeId, from_s: u64, until_s: u64) -> Vec<(u64, Record)> {
+        let slots = self.slots_kept();
+        let Some(blocks) = slots.get(&id) else { return Vec::new() };
+        let of_block = |(minute, block): &(u64, Block)| {
+            let start = minute * MINUTE_S;
+            let at = |place: u8| start + u64::from(place) * SLOT_MS / 1_000;
+            block.records().map(|(place, record)| (at(place), record)).collect::<Vec<_>>()
+        };
+        let mut records: Vec<_> = blocks.iter().flat_map(of_block).collect();
+        records.retain(|(start, _)| (from_s..until_s).contains(start));
+        records.sort_by_key(|(start, _)| *start);
+        records
+    }
+
+    /// Keeps what came to its end.
+    fn keep(&self, ended: &Ended) {
+        let mut slots = self.slots_kept();
+        for (start_s, id, record) in &ended.slots {
+            if slots.len() >= FINE_VOLUMES_MAX && !slots.contains_key(id) {
+                continue;
+            }
+            let (minute, place) = (start_s / MINUTE_S, start_s % MINUTE_S * 1_000 / SLOT_MS);
+            let blocks = slots.entry(*id).or_default();
+            if blocks.back().is_none_or(|(last, _)| *last != minute) {
+                blocks.push_back((minute, Block::default()));
+            }
+            if let Some((_, block)) = blocks.back_mut() {
+                block.set(u8::try_from(place).unwrap_or_default(), record);
+            }
+            if blocks.len() > FINE_MINUTES {
+                blocks.pop_front();
+            }
+        }
+        if let Some((start_s, ..)) = ended.slots.first() {
+            // Volumes that are not attached any more leave room for others.
+            let oldest = (start_s / MINUTE_S).saturating_sub(FINE_MINUTES as u64);
+            slots.retain(|_, blocks| {
+                blocks.retain(|(minute, _)| *minute > oldest);
+                !blocks.is_empty()
+            });
+        }
+        drop(slots);
+        for minute in ended.minutes.chunk_by(|(one, ..), (other, ..)| one == other) {
+            let with_mask = |(_, id, record): &_| (*id, *record, metrics::mask(record));
+            let records: Vec<_> = minute.iter().map(with_mask).collect();
+            if let Some((start_s, ..)) = minute.first() {
+                self.store().write(*start_s, &records);
+            }
+        }
+    }
+
+    fn store(&self) -> MutexGuard<'_, Store> {
+        // Every change of it is a transaction, so a poisoned lock is still consistent.
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn slots_kept(&self) -> MutexGuard<'_, BTreeMap<VolumeId, Slots>> {
+        // Each block is whole or not there.
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread that looks at the data plane; dropping it ends the thread.
+pub struct Sampling {
+    stop: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Sampling {
+    /// Begins to keep the metrics of the plane's volumes. Without a thread there are none, and the
+    /// log says so.
+    #[must_use]
+    pub fn start(cloudwatch: Arc<CloudWatch>, plane: Arc<Plane>) -> Self {
+        let (stop, stopped) = sync_channel(1);
+        let work = move || sample(&cloudwatch, &plane, &stopped);
+        let thread = std::thread::Builder::new().name("metrics".to_owned()).spawn(work);
+        let thread = thread.inspect_err(|error| warn!(%error, "there are no metrics of volumes"));
+        Self { stop: Some(stop), thread: thread.ok() }
+    }
+}
+
+impl Drop for Sampling {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Looks at every whole second, or at the end of each slot if there are many volumes.
+fn sample(cloudwatch: &CloudWatch, plane: &Plane, stopped: &Receiver<()>) {
+    let mut sampler = Sampler::default();
+    let mut pause_ms = LOOK_MS;
+    loop {
+        match look(&mut sampler, plane) {
+            Ok((ended, volumes)) => {
+                cloudwatch.keep(&ended);
+                pause_ms = if volumes <= FINE_VOLUMES_MAX { LOOK_MS } else { SLOT_MS };
+            }
+            Err(error) => debug!(%error, "no metrics of volumes"),
+        }
+        let left_ms = pause_ms - clock::now().0 % pause_ms;
+        match stopped.recv_timeout(Duration::from_millis(left_ms)) {
+            Err(RecvTimeoutError::Timeout) => {}
+            _ => return,
+        }
+    }
+}
+
+/// One look; also the number of volumes.
+fn look(sampler: &mut Sampler, plane: &Plane) -> Result<(Ended, usize), PlaneError> {
+    let reports = plane.report()?.volumes;
+    let now = clock::now();
+    let known = {
+        let model = plane.model();
+        let known = |volume: &Volume| (volume.id, known(plane, volume));
+        model.volumes.values().map(known).collect::<BTreeMap<_, _>>()
+    };
+    let answered = |id| {
+        let latencies = plane.latencies(Some(id)).ok()?;
+        // None of a volume without requests.
+        Some(latencies.first().map_or(Answered::default(), |(_, latencies)| (&**latencies).into()))
+    };
+    let ended = sampler.look(now, &reports, &known, answered);
+    Ok((ended, reports.len()))
+}
+
+fn known(plane: &Plane, volume: &Volume) -> Known {
+    let spec = &volume.spec;
+    let pacing = reconcile::pacing(&plane.settings, volume);
+    let credits = pacing.operations.and_then(|limit| limit.credit);
+    let credits = credits.or_else(|| pacing.bytes.and_then(|limit| limit.credit));
+    let is_in_use =
+        |attachment: &crate::model::Attachment| attachment.state != AttachmentState::Attaching;
+    Known {
+        kind: Kind { volume_type: spec.volume_type, multi_attach: spec.multi_attach },
+        created: volume.created,
+        is_attached: volume.phase == Phase::Ready && volume.attachments.iter().any(is_in_use),
+        provisioned_iops: spec.iops.unwrap_or_default().into(),
+        capacity: credits.map(|credit| credit.capacity),
+    }
+}

@@ -1,0 +1,559 @@
+//! The metrics of the last days: one SQLite file of bounded size. Only this module uses its SQL.
+//!
+//! A row has the minutes of one volume in one hour, as a [`Block`]. Rows are ordered by hour, so
+//! that what is written each minute lies together, and so does what is deleted. The file is not
+//! part of the server's promises: without it, or on a full disk, the server runs and metrics are
+//! lost, with a warning.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::units::ByteCount;
+use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
+use tracing::{error, warn};
+
+use super::record::{Block, Record};
+use super::{HOUR_S, MINUTE_S};
+use crate::journal::sqlite::make_private;
+
+/// The file in the data folder.
+pub const FILE_NAME: &str = "cloudwatch.db";
+/// What a damaged file is renamed to.
+const DAMAGED_NAME: &str = "cloudwatch.db.damaged";
+/// Hours that are kept: 15 days, as CloudWatch keeps minutes.
+pub const HOURS_MAX: u64 = 15 * 24;
+
+const PAGE_BYTES: u64 = 16 << 10;
+/// A part of the file that is kept free: one of so many.
+const FREE_PART: u64 = 16;
+/// Version of the tables, stored in the file's `user_version`.
+const SCHEMA_VERSION: i64 = 1;
+/// Volumes by the last hour in which they have minutes, and a bit for each metric they had then.
+const SCHEMA: &str = "CREATE TABLE minutes (
+    hour INTEGER NOT NULL, volume_id TEXT NOT NULL, records BLOB NOT NULL,
+    PRIMARY KEY (hour, volume_id)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE volumes (
+    volume_id TEXT PRIMARY KEY, hour INTEGER NOT NULL, metrics INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;";
+
+/// A volume that has minutes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Listed {
+    /// The last hour since 1970 in which it has.
+    pub hour: u64,
+    /// A bit for each metric that it had then.
+    pub metrics: u32,
+}
+
+/// The minutes of all volumes.
+#[derive(Debug)]
+pub struct Store {
+    /// `None` if nothing is kept on disk.
+    path: Option<PathBuf>,
+    pages_max: u64,
+    connection: Connection,
+    volumes: BTreeMap<VolumeId, Listed>,
+    /// The hour in which what is too old was deleted last.
+    cleaned: Option<u64>,
+    /// Whether the last write failed, so that the log says it once.
+    is_failing: bool,
+}
+
+/// Why a file cannot be used.
+enum Unfit {
+    /// It is damaged, or another program's.
+    Damaged(String),
+    /// A newer version wrote it.
+    Newer(i64),
+    /// Something else; the file may be all right.
+    Failed(String),
+}
+
+impl From<rusqlite::Error> for Unfit {
+    fn from(error: rusqlite::Error) -> Self {
+        match is_damage(&error) {
+            true => Self::Damaged(error.to_string()),
+            false => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+fn is_damage(error: &rusqlite::Error) -> bool {
+    let damage = [ErrorCode::DatabaseCorrupt, ErrorCode::NotADatabase];
+    error.sqlite_error_code().is_some_and(|code| damage.contains(&code))
+        || matches!(error, rusqlite::Error::InvalidColumnType(..))
+}
+
+impl Store {
+    /// Opens the file of a data folder, or creates it. It takes at most `space`, and its log a few
+    /// MiB more. If that is impossible, the log says why, and metrics are kept in memory only, as
+    /// many as the file would hold.
+    ///
+    /// # Errors
+    /// There is no memory for a database.
+    pub fn open(folder: &Path, space: ByteCount) -> rusqlite::Result<Self> {
+        let path = folder.join(FILE_NAME);
+        let pages_max = space.0 / PAGE_BYTES;
+        let opened = match connect(&path, pages_max) {
+            Err(Unfit::Damaged(reason)) => {
+                set_aside(&path, &reason);
+                connect(&path, pages_max)
+            }
+            opened => opened,
+        };
+        let reason = match opened {
+            Ok((connection, volumes)) => {
+                return Ok(Self::over(Some(path), pages_max, connection, volumes));
+            }
+            Err(Unfit::Newer(version)) => format!(
+                "written by a newer version (tables of version {version}, known up to \
+                 {SCHEMA_VERSION}); run that version, or remove the file"
+            ),
+            Err(Unfit::Damaged(reason) | Unfit::Failed(reason)) => reason,
+        };
+        let path = path.display();
+        warn!("{path}: {reason}; metrics of volumes are lost when the server stops");
+        let connection = Connection::open_in_memory()?;
+        prepare(&connection, pages_max)?;
+        connection.execute_batch(SCHEMA)?;
+        Ok(Self::over(None, pages_max, connection, BTreeMap::new()))
+    }
+
+    const fn over(
+        path: Option<PathBuf>,
+        pages_max: u64,
+        connection: Connection,
+        volumes: BTreeMap<VolumeId, Listed>,
+    ) -> Self {
+        Self { path, pages_max, connection, volumes, cleaned: None, is_failing: false }
+    }
+
+    /// The volumes that have minutes.
+    pub fn volumes(&self) -> impl Iterator<Item = (VolumeId, Listed)> + '_ {
+        self.volumes.iter().map(|(id, listed)| (*id, *listed))
+    }
+
+    /// Stores the records of a minute, which begins at this second of Unix time, with the bits of
+    /// their metrics. If there is no room they are dropped, and the log says so once.
+    pub fn write(&mut self, start_s: u64, records: &[(VolumeId, Record, u32)]) {
+        let hour = start_s / HOUR_S;
+        let mut written = self.make_room(hour).and_then(|()| self.try_write(start_s, records));
+        if written.as_ref().is_err_and(is_full) {
+            let again = self.delete_oldest(hour).and_then(|_| self.try_write(start_s, records));
+            written = again;
+        }
+        match written {
+            Ok(()) => {
+                self.is_failing = false;
+                for &(id, _, metrics) in records {
+                    self.volumes.insert(id, Listed { hour, metrics });
+                }
+            }
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    /// The minutes of a volume that begin from the first second of Unix time on, and before the
+    /// last one, in order. Minutes that cannot be read are left out, and the log says so.
+    pub fn read(&mut self, id: VolumeId, from_s: u64, until_s: u64) -> Vec<(u64, Record)> {
+        let read = self.try_read(id, from_s, until_s);
+        let mut minutes = read.unwrap_or_else(|error| {
+            self.failed(&error);
+            Vec::new()
+        });
+        minutes.sort_by_key(|(start, _)| *start);
+        minutes
+    }
+
+    fn try_read(
+        &self,
+        id: VolumeId,
+        from_s: u64,
+        until_s: u64,
+    ) -> rusqlite::Result<Vec<(u64, Record)>> {
+        let Some(listed) = self.volumes.get(&id) else { return Ok(Vec::new()) };
+        let first = (from_s / HOUR_S).max(listed.hour.saturating_sub(HOURS_MAX));
+        let last = (until_s / HOUR_S).min(listed.hour);
+        let find = "SELECT records FROM minutes WHERE hour = ? AND volume_id = ?";
+        let mut find = self.connection.prepare_cached(find)?;
+        let (mut minutes, name) = (Vec::new(), id.to_string());
+        for hour in first..=last {
+            let found = find.query_row(params![to_i64(hour), name], |row| row.get(0));
+            let Some(bytes) = found.optional()? else { continue };
+            let start = |place: u8| hour * HOUR_S + u64::from(place) * MINUTE_S;
+            let block = Block(bytes);
+            let records = block.records().map(|(place, record)| (start(place), record));
+            minutes.extend(records.filter(|(start, _)| (from_s..until_s).contains(start)));
+        }
+        Ok(minutes)
+    }
+
+    /// Deletes what is too old or of a time to come, and the oldest hours until there is room.
+    fn make_room(&mut self, now_hour: u64) -> rusqlite::Result<()> {
+        if self.cleaned != Some(now_hour) {
+            self.keep(now_hour.saturating_sub(HOURS_MAX - 1), now_hour)?;
+            self.cleaned = Some(now_hour);
+        }
+        while self.pages_free()? < self.pages_max / FREE_PART {
+            if !self.delete_oldest(now_hour)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn pages_free(&self) -> rusqlite::Result<u64> {
+        let pages = |pragma| self.connection.query_row(pragma, [], |row| row.get::<_, i64>(0));
+        let used = pages("PRAGMA page_count")? - pages("PRAGMA freelist_count")?;
+        Ok(self.pages_max.saturating_sub(u64::try_from(used).unwrap_or_default()))
+    }
+
+    /// Deletes the oldest hour, unless it is the present one; whether there was one.
+    fn delete_oldest(&mut self, now_hour: u64) -> rusqlite::Result<bool> {
+        let find = "SELECT min(hour) FROM minutes";
+        let oldest: Option<i64> = self.connection.query_row(find, [], |row| row.get(0))?;
+        match oldest.and_then(|hour| u64::try_from(hour).ok()).filter(|hour| *hour < now_hour) {
+            Some(hour) => self.keep(hour + 1, now_hour).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Deletes all hours but these.
+    fn keep(&mut self, first: u64, last: u64) -> rusqlite::Result<()> {
+        let tx = self.connection.transaction()?;
+        for table in ["minutes", "volumes"] {
+            let delete = format!("DELETE FROM {table} WHERE hour < ? OR hour > ?");
+            tx.prepare_cached(&delete)?.execute([to_i64(first), to_i64(last)])?;
+        }
+        tx.commit()?;
+        self.volumes.retain(|_, listed| (first..=last).contains(&listed.hour));
+        Ok(())
+    }
+
+    fn try_write(
+        &mut self,
+        start_s: u64,
+        records: &[(VolumeId, Record, u32)],
+    ) -> rusqlite::Result<()> {
+        let (hour, minute) = (start_s / HOUR_S, start_s % HOUR_S / MINUTE_S);
+        let tx = self.connection.transaction()?;
+        {
+            let find = "SELECT records FROM minutes WHERE hour = ? AND volume_id = ?";
+            let mut find = tx.prepare_cached(find)?;
+            let mut set = tx.prepare_cached("INSERT OR REPLACE INTO minutes VALUES (?, ?, ?)")?;
+            let mut list = tx.prepare_cached("INSERT OR REPLACE INTO volumes VALUES (?, ?, ?)")?;
+            for (id, record, metrics) in records {
+                let name = id.to_string();
+                let found = find.query_row(params![to_i64(hour), name], |row| row.get(0));
+                let mut block = Block(found.optional()?.unwrap_or_default());
+                block.set(u8::try_from(minute).unwrap_or_default(), record);
+                set.execute(params![to_i64(hour), name, block.0])?;
+                if self.volumes.get(id) != Some(&Listed { hour, metrics: *metrics }) {
+                    list.execute(params![name, to_i64(hour), metrics])?;
+                }
+            }
+        }
+        tx.commit()
+    }
+
+    /// Says so once; a damaged file is set aside, and a new one begun.
+    fn failed(&mut self, error: &rusqlite::Error) {
+        if let Some(path) = self.path.as_ref().filter(|_| is_damage(error)) {
+            // Closed before its file is renamed: it would remove the log of the new one.
+            if let Ok(none) = Connection::open_in_memory() {
+                self.connection = none;
+            }
+            set_aside(path, &error.to_string());
+            match connect(path, self.pages_max) {
+                Ok((connection, volumes)) => {
+                    (self.connection, self.volumes) = (connection, volumes);
+                    return;
+                }
+                Err(Unfit::Damaged(reason) | Unfit::Failed(reason)) => {
+                    error!("{}: {reason}", path.display());
+                }
+                Err(Unfit::Newer(_)) => {}
+            }
+        }
+        if !std::mem::replace(&mut self.is_failing, true) {
+            let path = self.path.as_deref().unwrap_or(Path::new("memory")).display();
+            warn!("{path}: {error}; metrics of volumes are dropped until that is over");
+        }
+    }
+}
+
+fn is_full(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::DiskFull)
+}
+
+/// Renames a file that cannot be read, over one that was set aside before.
+fn set_aside(path: &Path, reason: &str) {
+    let aside = path.with_file_name(DAMAGED_NAME);
+    let result = std::fs::rename(path, &aside);
+    for log in ["-wal", "-shm"] {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(log);
+        // Of no use without the file.
+        let _ = std::fs::remove_file(beside);
+    }
+    let (path, aside) = (path.display(), aside.display());
+    match result {
+        Ok(()) => warn!("{path}: {reason}; it is kept as {aside}, and metrics begin anew"),
+        Err(error) => warn!("{path}: {reason}; it cannot be renamed to {aside}: {error}"),
+    }
+}
+
+/// Opens the file, or creates it, and lists its volumes.
+fn connect(path: &Path, pages_max: u64) -> Result<(Connection, BTreeMap<VolumeId, Listed>), Unfit> {
+    make_private(path).map_err(|error| Unfit::Failed(error.to_string()))?;
+    let connection = Connection::open(path)?;
+    let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    if version > SCHEMA_VERSION {
+        return Err(Unfit::Newer(version));
+    }
+    prepare(&connection, pages_max)?;
+    let count = "SELECT count(*) FROM sqlite_schema";
+    let tables: i64 = connection.query_row(count, [], |row| row.get(0))?;
+    match (version, tables) {
+        (SCHEMA_VERSION, _) => {}
+        (0, 0) => connection.execute_batch(&format!(
+            "BEGIN; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+        ))?,
+        _ => return Err(Unfit::Damaged("these are not the tables of metrics".into())),
+    }
+    let volumes = listed(&connection).map_err(|error| match error {
+        // There is no such table.
+        error if error.sqlite_error_code() == Some(ErrorCode::Unknown) => {
+            Unfit::Damaged(error.to_string())
+        }
+        error => error.into(),
+    })?;
+    Ok((connection, volumes))
+}
+
+/// NORMAL: a power failure may lose the last minutes, and never damages the file.
+fn prepare(connection: &Connection, pages_max: u64) -> rusqlite::Result<()> {
+    connection.execute_batch(&format!(
+        "PRAGMA page_size = {PAGE_BYTES}; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;
+         PRAGMA busy_timeout = 1000; PRAGMA wal_autocheckpoint = 256;
+         PRAGMA journal_size_limit = 4194304; PRAGMA max_page_count = {pages_max};"
+    ))
+}
+
+fn listed(connection: &Connection) -> rusqlite::Result<BTreeMap<VolumeId, Listed>> {
+    let mut find = connection.prepare("SELECT volume_id, hour, metrics FROM volumes")?;
+    let rows = find.query_map([], |row| {
+        Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
+    })?;
+    let mut volumes = BTreeMap::new();
+    for row in rows {
+        let (name, hour, metrics) = row?;
+        // What is no volume's has no minutes, either.
+        if let (Ok(id), Ok(hour), Ok(metrics)) =
+            (name.parse(), u64::try_from(hour), u32::try_from(metrics))
+        {
+            volumes.insert(id, Listed { hour, metrics });
+        }
+    }
+    Ok(volumes)
+}
+
+fn to_i64(hour: u64) -> i64 {
+    i64::try_from(hour).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cloudwatch::record::tests::record;
+    use crate::cloudwatch::{METRICS_SPACE, metrics};
+    use proptest::prelude::*;
+
+    /// An hour of 2023.
+    const H0: u64 = 472_222;
+
+    fn open(folder: &tempfile::TempDir) -> Store {
+        Store::open(folder.path(), METRICS_SPACE).unwrap()
+    }
+
+    fn id(bits: u128) -> VolumeId {
+        VolumeId::from_bits(bits)
+    }
+
+    fn write(store: &mut Store, start_s: u64, volumes: &[(u128, u64)]) {
+        let records = volumes.iter().map(|(bits, seed)| {
+            let record = record(*seed);
+            (id(*bits), record, metrics::mask(&record))
+        });
+        store.write(start_s, &records.collect::<Vec<_>>());
+    }
+
+    fn all(store: &mut Store, bits: u128) -> Vec<(u64, Record)> {
+        store.read(id(bits), 0, u64::MAX)
+    }
+
+    fn file_bytes(folder: &Path) -> u64 {
+        std::fs::metadata(folder.join(FILE_NAME)).unwrap().len()
+    }
+
+    #[test]
+    fn minutes_survive_a_restart_for_fifteen_days() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = open(&folder);
+        let start = H0 * HOUR_S + 59 * MINUTE_S;
+        write(&mut store, start, &[(1, 1), (2, 2)]);
+        write(&mut store, start + MINUTE_S, &[(1, 3)]);
+        drop(store);
+        let mut store = open(&folder);
+        let expected = [(start, record(1)), (start + MINUTE_S, record(3))];
+        assert_eq!(all(&mut store, 1), expected);
+        assert_eq!(store.read(id(1), start + 1, start + 61), expected[1..]);
+        assert_eq!(store.read(id(1), start, start + MINUTE_S), expected[..1]);
+        assert_eq!(all(&mut store, 2), [(start, record(2))]);
+        assert_eq!(all(&mut store, 3), []);
+        let listed: Vec<_> = store.volumes().map(|(id, listed)| (id, listed.hour)).collect();
+        assert_eq!(listed, [(id(1), H0 + 1), (id(2), H0)]);
+        write(&mut store, (H0 + HOURS_MAX - 1) * HOUR_S, &[(9, 1)]);
+        assert_eq!(all(&mut store, 2).len(), 1);
+        write(&mut store, (H0 + HOURS_MAX) * HOUR_S, &[(9, 1)]);
+        assert_eq!(all(&mut store, 2), []);
+        assert_eq!(all(&mut store, 1), expected[1..]);
+        assert_eq!(store.volumes().map(|(id, _)| id).collect::<Vec<_>>(), [id(1), id(9)]);
+    }
+
+    #[test]
+    fn the_oldest_hours_go_when_there_is_no_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let bytes_max = 64 * PAGE_BYTES;
+        let mut store = Store::open(folder.path(), ByteCount(bytes_max)).unwrap();
+        for minute in 0..4_800_u64 {
+            let volumes: Vec<_> = (1..=8).map(|bits| (bits, minute * 8 + bits as u64)).collect();
+            write(&mut store, H0 * HOUR_S + minute * MINUTE_S, &volumes);
+        }
+        assert!(!store.is_failing);
+        assert!(file_bytes(folder.path()) <= bytes_max);
+        for bits in 1..=8 {
+            let found = all(&mut store, bits);
+            let (first, last) = (found[0].0, found[found.len() - 1].0);
+            assert_eq!(last, H0 * HOUR_S + 4_799 * MINUTE_S);
+            assert!(first > H0 * HOUR_S && first.is_multiple_of(HOUR_S), "{first}");
+            assert_eq!(found.len() as u64, (last - first) / MINUTE_S + 1);
+            assert!(found.len() > 1_500, "{}", found.len());
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_dropped_and_the_rest_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let bytes_max = 16 * PAGE_BYTES;
+        let mut store = Store::open(folder.path(), ByteCount(bytes_max)).unwrap();
+        write(&mut store, H0 * HOUR_S, &[(1, 1)]);
+        let many: Vec<_> = (1..=10_000).map(|bits| (bits, 7)).collect();
+        write(&mut store, H0 * HOUR_S + MINUTE_S, &many);
+        assert!(store.is_failing);
+        write(&mut store, H0 * HOUR_S + 2 * MINUTE_S, &[(1, 2)]);
+        assert!(!store.is_failing);
+        let expected = [(H0 * HOUR_S, record(1)), (H0 * HOUR_S + 2 * MINUTE_S, record(2))];
+        assert_eq!(all(&mut store, 1), expected);
+        assert_eq!(store.volumes().count(), 1);
+        assert!(file_bytes(folder.path()) <= bytes_max);
+    }
+
+    #[test]
+    fn a_damaged_file_is_set_aside_and_a_newer_one_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, aside) = (folder.path().join(FILE_NAME), folder.path().join(DAMAGED_NAME));
+        std::fs::write(&path, [7; 5_000]).unwrap();
+        let mut store = open(&folder);
+        assert_eq!(std::fs::read(&aside).unwrap(), [7; 5_000]);
+        write(&mut store, H0 * HOUR_S, &[(1, 1)]);
+        drop(store);
+        let foreign = Connection::open(&path).unwrap();
+        foreign.execute_batch("DROP TABLE volumes;").unwrap();
+        drop(foreign);
+        let mut store = open(&folder);
+        assert_eq!(all(&mut store, 1), []);
+        write(&mut store, H0 * HOUR_S, &[(1, 1)]);
+        drop(store);
+        Connection::open(&path).unwrap().execute_batch("PRAGMA user_version = 2;").unwrap();
+        let mut store = open(&folder);
+        assert_eq!(store.path, None);
+        write(&mut store, H0 * HOUR_S, &[(2, 2)]);
+        assert_eq!(all(&mut store, 2).len(), 1, "in memory");
+        drop(store);
+        Connection::open(&path).unwrap().execute_batch("PRAGMA user_version = 1;").unwrap();
+        let mut store = open(&folder);
+        assert_eq!((all(&mut store, 1).len(), all(&mut store, 2).len()), (1, 0));
+    }
+
+    #[test]
+    fn damage_that_shows_later_costs_the_metrics_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(FILE_NAME);
+        let mut store = open(&folder);
+        for minute in 0..60 {
+            let volumes: Vec<_> = (1..=40).map(|bits| (bits, minute + bits as u64)).collect();
+            write(&mut store, H0 * HOUR_S + minute * MINUTE_S, &volumes);
+        }
+        store.connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE);").unwrap();
+        drop(store);
+        let mut bytes = std::fs::read(&path).unwrap();
+        let page = PAGE_BYTES as usize;
+        // All but the pages of the schema and of the list of volumes.
+        for at in (3 * page..bytes.len()).step_by(page) {
+            bytes[at..at + page].fill(0xff);
+        }
+        std::fs::write(&path, bytes).unwrap();
+        let mut store = open(&folder);
+        for bits in 1..=40 {
+            let _ = all(&mut store, bits);
+        }
+        write(&mut store, (H0 + 1) * HOUR_S, &[(1, 1)]);
+        write(&mut store, (H0 + 1) * HOUR_S + MINUTE_S, &[(1, 2)]);
+        assert_eq!(all(&mut store, 1).last(), Some(&((H0 + 1) * HOUR_S + MINUTE_S, record(2))));
+        assert!(folder.path().join(DAMAGED_NAME).exists());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        /// The oracle is a map of all minutes. The clock may be set; what is of a time to come is
+        /// forgotten.
+        #[test]
+        fn what_is_read_is_what_a_map_has(
+            steps in proptest::collection::vec((0..3_u128, -20..200_i64, any::<bool>()), 1..60),
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let mut store = open(&folder);
+            let mut oracle = BTreeMap::new();
+            let mut minute = (H0 * 60) as i64;
+            for (seed, (bits, forward, reopen)) in (0..).zip(steps) {
+                minute += forward;
+                let start = minute as u64 * MINUTE_S;
+                write(&mut store, start, &[(bits, seed)]);
+                oracle.insert((bits, start), record(seed));
+                let hour = start / HOUR_S;
+                oracle.retain(|(_, at), _| {
+                    (hour.saturating_sub(HOURS_MAX - 1)..=hour).contains(&(at / HOUR_S))
+                });
+                if reopen {
+                    drop(store);
+                    store = open(&folder);
+                }
+                for bits in 0..3 {
+                    let of_it = oracle.iter().filter(|((of, _), _)| *of == bits);
+                    let expected: Vec<_> = of_it.map(|((_, at), r)| (*at, *r)).collect();
+                    // A volume is listed by its last minute: an hour that was taken back hides it.
+                    let found = all(&mut store, bits);
+                    if store.volumes().any(|(of, _)| of == id(bits)) {
+                        prop_assert_eq!(found, expected);
+                    } else {
+                        prop_assert!(found.is_empty());
+                    }
+                }
+            }
+        }
+    }
+}

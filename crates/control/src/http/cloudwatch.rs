@@ -1,0 +1,98 @@
+//! CloudWatch's actions over HTTP, in three protocols.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use evenkeel_wire::aws::sigv4;
+use tracing::debug;
+
+use super::slot::{InFlight, Slot};
+use super::{Shared, body_bytes, readable_headers, request_id};
+use crate::api::error::ApiError;
+use crate::cloudwatch::forms::{Arrived, Form, translated};
+use crate::direct::Answer;
+
+/// Whether a request on the path of the EC2 API is for CloudWatch.
+pub fn is_for(request: &Request) -> bool {
+    let headers = readable_headers(request.headers());
+    let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+    Arrived { path, query, headers: &headers }.form().is_some()
+}
+
+/// Every action of CloudWatch.
+pub async fn cloudwatch(
+    State(shared): State<Arc<Shared>>,
+    Extension(slot): Extension<Arc<Slot>>,
+    request: Request,
+) -> Response {
+    let Ok(request_id) = request_id() else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    let (answer, in_flight) = answer(&shared, &slot, request, &request_id).await;
+    let body = match in_flight {
+        Some(in_flight) => in_flight.reply(answer.body),
+        None => answer.body.into(),
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() =
+        StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let fixed = [
+        (header::CONTENT_TYPE.as_str(), answer.content_type.to_owned()),
+        ("x-amzn-requestid", request_id),
+    ];
+    for (name, value) in fixed.into_iter().chain(answer.headers) {
+        if let (Ok(name), Ok(value)) =
+            (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(&value))
+        {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    response
+}
+
+async fn answer(
+    shared: &Arc<Shared>,
+    slot: &Arc<Slot>,
+    request: Request,
+    request_id: &str,
+) -> (Answer, Option<InFlight>) {
+    let (head, body) = request.into_parts();
+    let headers = readable_headers(&head.headers);
+    let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
+    let arrived = Arrived { path, query, headers: &headers };
+    let form = arrived.form().unwrap_or(Form::Query);
+    let refused = |error: ApiError| {
+        debug!(request_id, code = error.code, message = error.message, "refused");
+        form.refusal(&translated(error), request_id)
+    };
+    let body = match body_bytes(body, shared.body_timeout).await {
+        Ok(body) => body,
+        Err(error) => return (refused(error), None),
+    };
+    let method = head.method.as_str();
+    let signed = sigv4::Request { method, path, query, headers: &headers, body: &body };
+    if let Err(error) = shared.api.check_cloudwatch(&signed) {
+        return (refused(error), None);
+    }
+    let in_flight = match slot.begin() {
+        Ok(in_flight) => in_flight,
+        Err(busy) => return (refused(ApiError::throttled(busy)), None),
+    };
+    let (action, parameters) = match arrived.read(form, &body) {
+        Ok(read) => read,
+        Err(error) => return (refused(error), Some(in_flight)),
+    };
+    let permit = Arc::clone(&shared.reads).acquire_owned().await.ok();
+    let (api, id) = (Arc::clone(&shared.api), request_id.to_owned());
+    let run = tokio::task::spawn_blocking(move || {
+        let result = api.run_cloudwatch(&action, parameters);
+        let answer = result.map(|value| form.answer(&action, &value, &id));
+        drop(permit);
+        answer
+    });
+    let result = run.await.unwrap_or_else(|error| Err(ApiError::internal(error)));
+    (result.unwrap_or_else(refused), Some(in_flight))
+}
