@@ -119,7 +119,7 @@ def errors(client, volume):
         refused(code, lambda **more: statistics(client, volume, "VolumeReadOps", **more), **more)
 
     wrong("InvalidParameterValue", period=7)
-    wrong("InvalidParameterValue", period=60, StartTime=now(), EndTime=now() - datetime.timedelta(1))
+    wrong("InvalidParameterValue", period=60, StartTime=now() + datetime.timedelta(1))
     wrong("InvalidParameterCombination", period=60, StartTime=now() - datetime.timedelta(2))
     refused("InvalidParameterCombination", client.get_metric_statistics, Namespace="AWS/EBS",
             MetricName="VolumeReadOps", Period=60, **hour())

@@ -708,7 +708,8 @@ mod tests {
                 minutes.into_iter().map(|(at, seed)| (at, record(seed))).collect();
             let (_folder, cloudwatch) = kept(&minutes);
             let (period, span) = (minutes_each * 60, (T0 + from, T0 + from + length));
-            let queries: Vec<Value> = (0..3).map(|n| query_of(n, n as u128, period, "Sum")).collect();
+            let query = |n: usize| query_of(n, n as u128, period, "Sum");
+            let queries: Vec<Value> = (0..3).map(query).collect();
             let order = if descending { "TimestampDescending" } else { "TimestampAscending" };
             let found = data(&cloudwatch, &queries, span, order, max);
             let mut expected = BTreeMap::<String, Vec<(f64, f64)>>::new();

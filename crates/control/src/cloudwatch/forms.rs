@@ -3,7 +3,7 @@
 //! | protocol | who speaks it | request |
 //! | --- | --- | --- |
 //! | JSON 1.0 | boto3, aws-cli | `POST /`, the action in `X-Amz-Target` |
-//! | Smithy RPC v2, CBOR | the SDKs for Go, Rust, Java, JavaScript | `POST /service/NAME/operation/ACTION` |
+//! | Smithy RPC v2, CBOR | SDKs for Go, Rust, Java | `POST /service/NAME/operation/ACTION` |
 //! | query | older SDKs | `POST /` or `GET /`, the action in `Action`; replies are XML |
 
 use std::collections::BTreeMap;
@@ -428,10 +428,8 @@ mod tests {
         let error = ApiError::new("MissingParameter", "x");
         let refused = Form::Json.refusal(&error, "id");
         assert_eq!(refused.headers, [("x-amzn-query-error", "MissingParameter;Sender".to_owned())]);
-        assert_eq!(
-            text(refused),
-            r#"{"__type":"com.amazonaws.cloudwatch#MissingRequiredParameterException","message":"x"}"#
-        );
+        let kind = "com.amazonaws.cloudwatch#MissingRequiredParameterException";
+        assert_eq!(text(refused), format!(r#"{{"__type":"{kind}","message":"x"}}"#));
         let refused = text(Form::Query.refusal(&error, "id"));
         assert!(refused.contains("<Error><Type>Sender</Type><Code>MissingParameter</Code>"));
     }

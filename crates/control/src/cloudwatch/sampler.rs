@@ -1,4 +1,4 @@
-//! Differences of the data plane's counters, look by look, as records of slots and of minutes. Pure.
+//! Differences of the data plane's counters, look by look: records of slots and of minutes. Pure.
 //!
 //! What happened between two looks belongs to the slot in which most of that time lies. Requests
 //! that were answered are asked for at a slot's end only, and only of volumes that did something.

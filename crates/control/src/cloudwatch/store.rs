@@ -139,11 +139,7 @@ impl Store {
     /// their metrics. If there is no room they are dropped, and the log says so once.
     pub fn write(&mut self, start_s: u64, records: &[(VolumeId, Record, u32)]) {
         let hour = start_s / HOUR_S;
-        let mut written = self.make_room(hour).and_then(|()| self.try_write(start_s, records));
-        if written.as_ref().is_err_and(is_full) {
-            let again = self.delete_oldest(hour).and_then(|_| self.try_write(start_s, records));
-            written = again;
-        }
+        let written = self.make_room(hour).and_then(|()| self.try_write(start_s, records));
         match written {
             Ok(()) => {
                 self.is_failing = false;
@@ -282,10 +278,6 @@ impl Store {
             warn!("{path}: {error}; metrics of volumes are dropped until that is over");
         }
     }
-}
-
-fn is_full(error: &rusqlite::Error) -> bool {
-    error.sqlite_error_code() == Some(ErrorCode::DiskFull)
 }
 
 /// Renames a file that cannot be read, over one that was set aside before.
