@@ -539,13 +539,13 @@ fn nobody_else_may_read_what_is_kept_nor_what_an_earlier_version_left_open() {
         });
         files.collect()
     };
-    let names =
-        ["control.db", "control.db-shm", "control.db-wal", "control.lock", "control.reserve"];
-    let all: BTreeMap<String, u32> = names
+    let databases = ["control.db", "cloudwatch.db"];
+    let files = databases
         .into_iter()
-        .chain([credentials::FILE_NAME])
-        .map(|name| (name.to_owned(), 0o600))
-        .collect();
+        .flat_map(|name| ["", "-shm", "-wal"].map(|beside| format!("{name}{beside}")));
+    let others = ["control.lock", "control.reserve", credentials::FILE_NAME];
+    let all: BTreeMap<String, u32> =
+        files.chain(others.map(str::to_owned)).map(|name| (name, 0o600)).collect();
     // Killed, so that all of it stays.
     let server = Killable::start(folder.path(), None);
     create(&server.client, &[]);
