@@ -395,7 +395,7 @@ impl Call<'_> {
     /// What is kept of a volume, in steps that fit the period.
     fn records(&self, id: VolumeId, span: Span, period: u64) -> Records {
         match period < MINUTE_S {
-            true => self.cloudwatch.slots(id, span.start, span.end),
+            true => self.cloudwatch.steps(id, span.start, span.end),
             false => self.cloudwatch.minutes(id, span.start, span.end),
         }
     }

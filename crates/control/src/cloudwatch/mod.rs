@@ -1,6 +1,6 @@
 //! CloudWatch for volumes: their metrics of the last days, and the actions that read them.
 //!
-//! A thread of its own looks at the data plane every second ([`sampler`]). It keeps slots of ten
+//! A thread of its own looks at the data plane every second ([`sampler`]). It keeps steps of ten
 //! seconds of the last hour in memory, and minutes of 15 days in a file ([`store`]).
 //! docs/reference/cloudwatch.md has what is supported.
 //!
@@ -52,24 +52,24 @@ pub const METRICS_SPACE: ByteCount = ByteCount(256 << 20);
 const MINUTE_S: u64 = 60;
 const HOUR_S: u64 = 3_600;
 const MINUTE_MS: u64 = MINUTE_S * 1_000;
-/// The length of a slot, in milliseconds.
-const SLOT_MS: u64 = 10_000;
+/// The length of a step, in milliseconds.
+const STEP_MS: u64 = 10_000;
 /// The time between two looks, in milliseconds.
 const LOOK_MS: u64 = 1_000;
-/// The most volumes that are looked at every second, and of which slots are kept. With more, a
-/// look would hold up a core for longer than a moment, so there is one for each slot.
+/// The most volumes that are looked at every second, and of which steps are kept. With more, a
+/// look would hold up a core for longer than a moment, so there is one for each step.
 const FINE_VOLUMES_MAX: usize = 1_024;
-/// Minutes of which slots are kept.
+/// Minutes of which steps are kept.
 const FINE_MINUTES: usize = 60;
 
-/// The slots of one volume: blocks of a minute, by its number since 1970.
-type Slots = VecDeque<(u64, Block)>;
+/// The steps of one volume: blocks of a minute, by its number since 1970.
+type Steps = VecDeque<(u64, Block)>;
 
 /// The metrics of all volumes.
 #[derive(Debug)]
 pub struct CloudWatch {
     store: Mutex<Store>,
-    slots: Mutex<BTreeMap<VolumeId, Slots>>,
+    steps: Mutex<BTreeMap<VolumeId, Steps>>,
 }
 
 impl CloudWatch {
@@ -78,7 +78,7 @@ impl CloudWatch {
     /// # Errors
     /// There is no memory for a database. A file that cannot be used is no error: the log says so.
     pub fn open(folder: &Path, space: ByteCount) -> rusqlite::Result<Self> {
-        Ok(Self { store: Mutex::new(Store::open(folder, space)?), slots: Mutex::default() })
+        Ok(Self { store: Mutex::new(Store::open(folder, space)?), steps: Mutex::default() })
     }
 
     /// The volumes that have minutes.
@@ -91,13 +91,13 @@ impl CloudWatch {
         self.store().read(id, from_s, until_s)
     }
 
-    /// The same of its slots of ten seconds.
-    fn slots(&self, id: VolumeId, from_s: u64, until_s: u64) -> Vec<(u64, Record)> {
-        let slots = self.slots_kept();
-        let Some(blocks) = slots.get(&id) else { return Vec::new() };
+    /// The same of its steps of ten seconds.
+    fn steps(&self, id: VolumeId, from_s: u64, until_s: u64) -> Vec<(u64, Record)> {
+        let steps = self.steps_kept();
+        let Some(blocks) = steps.get(&id) else { return Vec::new() };
         let of_block = |(minute, block): &(u64, Block)| {
             let start = minute * MINUTE_S;
-            let at = |place: u8| start + u64::from(place) * SLOT_MS / 1_000;
+            let at = |place: u8| start + u64::from(place) * STEP_MS / 1_000;
             block.records().map(|(place, record)| (at(place), record)).collect::<Vec<_>>()
         };
         let mut records: Vec<_> = blocks.iter().flat_map(of_block).collect();
@@ -108,13 +108,17 @@ impl CloudWatch {
 
     /// Keeps what came to its end.
     fn keep(&self, ended: &Ended) {
-        let mut slots = self.slots_kept();
-        for (start_s, id, record) in &ended.slots {
-            if slots.len() >= FINE_VOLUMES_MAX && !slots.contains_key(id) {
+        let mut steps = self.steps_kept();
+        for (start_s, id, record) in &ended.steps {
+            if steps.len() >= FINE_VOLUMES_MAX && !steps.contains_key(id) {
                 continue;
             }
-            let (minute, place) = (start_s / MINUTE_S, start_s % MINUTE_S * 1_000 / SLOT_MS);
-            let blocks = slots.entry(*id).or_default();
+            let (minute, place) = (start_s / MINUTE_S, start_s % MINUTE_S * 1_000 / STEP_MS);
+            let blocks = steps.entry(*id).or_default();
+            // The clock was set back: what is of a time to come is forgotten.
+            while blocks.back().is_some_and(|(last, _)| *last > minute) {
+                blocks.pop_back();
+            }
             if blocks.back().is_none_or(|(last, _)| *last != minute) {
                 blocks.push_back((minute, Block::default()));
             }
@@ -125,15 +129,15 @@ impl CloudWatch {
                 blocks.pop_front();
             }
         }
-        if let Some((start_s, ..)) = ended.slots.first() {
+        if let Some((start_s, ..)) = ended.steps.first() {
             // Volumes that are not attached any more leave room for others.
             let oldest = (start_s / MINUTE_S).saturating_sub(FINE_MINUTES as u64);
-            slots.retain(|_, blocks| {
+            steps.retain(|_, blocks| {
                 blocks.retain(|(minute, _)| *minute > oldest);
                 !blocks.is_empty()
             });
         }
-        drop(slots);
+        drop(steps);
         for minute in ended.minutes.chunk_by(|(one, ..), (other, ..)| one == other) {
             let with_mask = |(_, id, record): &_| (*id, *record, metrics::mask(record));
             let records: Vec<_> = minute.iter().map(with_mask).collect();
@@ -148,9 +152,9 @@ impl CloudWatch {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn slots_kept(&self) -> MutexGuard<'_, BTreeMap<VolumeId, Slots>> {
+    fn steps_kept(&self) -> MutexGuard<'_, BTreeMap<VolumeId, Steps>> {
         // Each block is whole or not there.
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        self.steps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -182,7 +186,7 @@ impl Drop for Sampling {
     }
 }
 
-/// Looks at every whole second, or at the end of each slot if there are many volumes.
+/// Looks at every whole second, or at the end of each step if there are many volumes.
 fn sample(cloudwatch: &CloudWatch, plane: &Plane, stopped: &Receiver<()>) {
     let mut sampler = Sampler::default();
     let mut pause_ms = LOOK_MS;
@@ -190,7 +194,7 @@ fn sample(cloudwatch: &CloudWatch, plane: &Plane, stopped: &Receiver<()>) {
         match look(&mut sampler, plane) {
             Ok((ended, volumes)) => {
                 cloudwatch.keep(&ended);
-                pause_ms = if volumes <= FINE_VOLUMES_MAX { LOOK_MS } else { SLOT_MS };
+                pause_ms = if volumes <= FINE_VOLUMES_MAX { LOOK_MS } else { STEP_MS };
             }
             Err(error) => debug!(%error, "no metrics of volumes"),
         }
@@ -233,5 +237,61 @@ fn known(plane: &Plane, volume: &Volume) -> Known {
         is_attached: volume.phase == Phase::Ready && volume.attachments.iter().any(is_in_use),
         provisioned_iops: spec.iops.unwrap_or_default().into(),
         capacity: credits.map(|credit| credit.capacity),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::record::tests::record;
+    use super::*;
+
+    /// A whole minute, in seconds.
+    const T0: u64 = 1_700_000_040;
+
+    fn id(bits: u128) -> VolumeId {
+        VolumeId::from_bits(bits)
+    }
+
+    fn step(at_s: u64, bits: u128) -> Ended {
+        Ended { steps: vec![(at_s, id(bits), record(at_s))], minutes: Vec::new() }
+    }
+
+    fn kept(cloudwatch: &CloudWatch, bits: u128) -> Vec<u64> {
+        let steps = cloudwatch.steps(id(bits), 0, u64::MAX);
+        assert!(steps.iter().all(|(at, found)| *found == record(*at)));
+        steps.iter().map(|(at, _)| *at).collect()
+    }
+
+    #[test]
+    fn steps_of_the_last_hour_are_kept_and_a_clock_that_is_set_back_takes_some_along() {
+        let folder = tempfile::tempdir().unwrap();
+        let cloudwatch = CloudWatch::open(folder.path(), METRICS_SPACE).unwrap();
+        cloudwatch.keep(&step(T0, 2));
+        for at in (0..2 * HOUR_S).step_by(10) {
+            cloudwatch.keep(&step(T0 + at, 1));
+        }
+        let last = T0 + 2 * HOUR_S - 10;
+        let found = kept(&cloudwatch, 1);
+        assert_eq!((found.len(), found[0], found[359]), (360, T0 + HOUR_S, last));
+        assert_eq!(cloudwatch.steps(id(1), last - 10, last).len(), 1);
+        assert!(kept(&cloudwatch, 2).is_empty(), "not attached for an hour");
+        assert_eq!(cloudwatch.steps_kept().len(), 1);
+        cloudwatch.keep(&step(last - 120, 1));
+        let found = kept(&cloudwatch, 1);
+        assert_eq!(found.last(), Some(&(last - 120)));
+        assert!(found.windows(2).all(|two| two[0] < two[1]));
+    }
+
+    #[test]
+    fn steps_are_kept_of_so_many_volumes_and_minutes_of_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let cloudwatch = CloudWatch::open(folder.path(), METRICS_SPACE).unwrap();
+        let all = 1..=FINE_VOLUMES_MAX as u128 + 1;
+        let of = |start: u64| all.clone().map(move |bits| (start, id(bits), record(start)));
+        let minutes = of(T0).chain(of(T0 + MINUTE_S)).collect();
+        cloudwatch.keep(&Ended { steps: of(T0).collect(), minutes });
+        let last = FINE_VOLUMES_MAX as u128 + 1;
+        assert_eq!((kept(&cloudwatch, 1).len(), kept(&cloudwatch, last).len()), (1, 0));
+        assert_eq!(cloudwatch.minutes(id(last), 0, u64::MAX).len(), 2);
     }
 }

@@ -59,7 +59,7 @@ pub struct Record {
     pub queued: u64,
     /// Looks that found such requests.
     pub busy_looks: u64,
-    /// Milliseconds between looks in which no request was started and none was left; `None` if the
+    /// Milliseconds between looks in which no I/O was started and no request left; `None` if the
     /// looks were too far apart to tell.
     pub idle_ms: Option<u64>,
     /// Credits at the end, in millionths of what may be saved; `None` without credits.
@@ -243,7 +243,7 @@ fn number(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// The records of one volume in a span: the minutes of an hour, or the slots of a minute. Each
+/// The records of one volume in a span: the minutes of an hour, or the steps of a minute. Each
 /// entry is its place in the span, the number of its bytes, and these bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Block(pub Vec<u8>);

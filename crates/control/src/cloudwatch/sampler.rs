@@ -1,7 +1,7 @@
-//! Differences of the data plane's counters, look by look: records of slots and of minutes. Pure.
+//! Differences of the data plane's counters, look by look: records of steps and of minutes. Pure.
 //!
-//! What happened between two looks belongs to the slot in which most of that time lies. Requests
-//! that were answered are asked for at a slot's end only, and only of volumes that did something.
+//! What happened between two looks belongs to the step in which most of that time lies. Requests
+//! that were answered are asked for at a step's end only, and only of volumes that did something.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use evenkeel_core::latency::Latencies;
 use evenkeel_wire::agent::VolumeReport;
 
 use super::record::{Kind, Record};
-use super::{MINUTE_MS, SLOT_MS};
+use super::{MINUTE_MS, STEP_MS};
 use crate::model::UnixMs;
 
 /// Looks that are further apart than this, in milliseconds, are not compared: the server was
@@ -112,21 +112,21 @@ impl Answered {
 #[derive(Debug)]
 struct Seen {
     started: Started,
-    /// At the end of the last slot in which it did something; `None` if nobody knew it then.
+    /// At the end of the last step in which it did something; `None` if nobody knew it then.
     answered: Option<Answered>,
     /// Whether it has done something since, so that `answered` is out of date.
     has_moved: bool,
     queued: u32,
-    /// The slot that is open, and the minute that is.
-    slot: Option<Record>,
+    /// The step that is open, and the minute that is.
+    step: Option<Record>,
     minute: Option<Record>,
 }
 
 /// What came to its end at a look: records by the beginning of their span, in seconds of Unix time.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Ended {
-    /// Slots of ten seconds.
-    pub slots: Vec<(u64, VolumeId, Record)>,
+    /// Steps of ten seconds.
+    pub steps: Vec<(u64, VolumeId, Record)>,
     /// Minutes.
     pub minutes: Vec<(u64, VolumeId, Record)>,
 }
@@ -135,7 +135,7 @@ pub struct Ended {
 #[derive(Debug, Default)]
 pub struct Sampler {
     looked: Option<UnixMs>,
-    /// Number of the open slot since 1970.
+    /// Number of the open step since 1970.
     open: u64,
     seen: BTreeMap<VolumeId, Seen>,
 }
@@ -159,15 +159,15 @@ impl Sampler {
         };
         self.seen.retain(|id, _| known.contains_key(id));
         let elapsed_ms = now.ms_since(before);
-        let slot = before.plus_ms(elapsed_ms / 2).0 / SLOT_MS;
-        if slot > self.open {
-            self.close(slot, &mut answered, &mut ended);
+        let step = before.plus_ms(elapsed_ms / 2).0 / STEP_MS;
+        if step > self.open {
+            self.close(step, &mut answered, &mut ended);
         }
         for report in reports {
             let Some(known) = known.get(&report.id) else { continue };
             self.note(report, known, (before, elapsed_ms), &mut answered);
         }
-        let next = now.0 / SLOT_MS;
+        let next = now.0 / STEP_MS;
         if next > self.open {
             self.close(next, &mut answered, &mut ended);
         }
@@ -181,12 +181,12 @@ impl Sampler {
         reports: &[VolumeReport],
         mut answered: impl FnMut(VolumeId) -> Option<Answered>,
     ) {
-        self.open = now.0 / SLOT_MS;
+        self.open = now.0 / STEP_MS;
         let seen = |report: &VolumeReport| (report.id, Seen::first(report, &mut answered));
         self.seen = reports.iter().map(seen).collect();
     }
 
-    /// Adds what a volume did since the last look to the open slot.
+    /// Adds what a volume did since the last look to the open step.
     fn note(
         &mut self,
         report: &VolumeReport,
@@ -195,15 +195,17 @@ impl Sampler {
         answered: &mut impl FnMut(VolumeId) -> Option<Answered>,
     ) {
         let started = Started::from(report);
-        let seen = self.seen.entry(report.id).or_insert_with(|| match known.created >= before {
+        // It may have been on its way to the data plane at the last look.
+        let is_new = known.created.plus_ms(GAP_MS) >= before;
+        let seen = self.seen.entry(report.id).or_insert_with(|| match is_new {
             // All its counters have begun at zero since.
             true => Seen::at(Started::default(), Some(Answered::default())),
             false => Seen::first(report, answered),
         });
         let Some(added) = started.since(&seen.started) else {
             // The data plane began anew.
-            let (slot, minute) = (seen.slot, seen.minute);
-            *seen = Seen { slot, minute, ..Seen::first(report, answered) };
+            let (step, minute) = (seen.step, seen.minute);
+            *seen = Seen { step, minute, ..Seen::first(report, answered) };
             return;
         };
         let has_moved = added != Started::default() || report.queued > 0 || seen.queued > 0;
@@ -233,32 +235,32 @@ impl Sampler {
             balance_ppm: known.capacity.and_then(ppm),
             ..Record::empty(known.kind)
         };
-        add(&mut seen.slot, &record);
+        add(&mut seen.step, &record);
     }
 
-    /// Ends the open slot, and its minute if the next slot is in another one.
+    /// Ends the open step, and its minute if the next step is in another one.
     fn close(
         &mut self,
         next: u64,
         answered: &mut impl FnMut(VolumeId) -> Option<Answered>,
         ended: &mut Ended,
     ) {
-        const SLOTS: u64 = MINUTE_MS / SLOT_MS;
-        let (slot_start, minute) = (self.open * SLOT_MS / 1_000, self.open / SLOTS);
+        const STEPS: u64 = MINUTE_MS / STEP_MS;
+        let (step_start, minute) = (self.open * STEP_MS / 1_000, self.open / STEPS);
         for (id, seen) in &mut self.seen {
             let since = match seen.has_moved {
                 true => seen.answer(answered(*id)),
                 false => Answered::default(),
             };
-            if let Some(mut record) = seen.slot.take() {
+            if let Some(mut record) = seen.step.take() {
                 record.reads = since.reads;
                 record.writes = since.writes;
                 record.read_ns = since.read_ns;
                 record.write_ns = since.write_ns;
                 add(&mut seen.minute, &record);
-                ended.slots.push((slot_start, *id, record));
+                ended.steps.push((step_start, *id, record));
             }
-            if next / SLOTS > minute
+            if next / STEPS > minute
                 && let Some(record) = seen.minute.take()
             {
                 ended.minutes.push((minute * MINUTE_MS / 1_000, *id, record));
@@ -270,7 +272,7 @@ impl Sampler {
 
 impl Seen {
     const fn at(started: Started, answered: Option<Answered>) -> Self {
-        Self { started, answered, has_moved: false, queued: 0, slot: None, minute: None }
+        Self { started, answered, has_moved: false, queued: 0, step: None, minute: None }
     }
 
     /// A volume of which nothing before this report counts.
@@ -355,7 +357,7 @@ mod tests {
             let now = UnixMs(T0 + second * 10_000);
             let mut answered = |_| Some(reads(bytes));
             let ended = sampler.look(now, &[report(bytes, 0)], &known(true), &mut answered);
-            for (_, _, record) in ended.slots {
+            for (_, _, record) in ended.steps {
                 assert!(record.read_bytes <= 1_024 && record.reads <= 2, "{record:?}");
                 sum += record.read_bytes;
             }
@@ -366,7 +368,7 @@ mod tests {
     #[test]
     fn a_gap_and_a_clock_that_is_set_are_no_time_at_all() {
         let mut sampler = Sampler::default();
-        let mut slots = Vec::new();
+        let mut steps = Vec::new();
         for (ms, bytes) in [
             (0, 0),
             (10_000, 512),
@@ -377,9 +379,9 @@ mod tests {
         ] {
             let answered = |_| Some(reads(bytes));
             let ended = sampler.look(UnixMs(T0 + ms), &[report(bytes, 0)], &known(true), answered);
-            slots.extend(ended.slots.iter().map(|(at, _, r)| (at * 1_000 - T0, r.read_bytes)));
+            steps.extend(ended.steps.iter().map(|(at, _, r)| (at * 1_000 - T0, r.read_bytes)));
         }
-        assert_eq!(slots, [(0, 512), (80_000, 512), (50_000, 512)]);
+        assert_eq!(steps, [(0, 512), (80_000, 512), (50_000, 512)]);
     }
 
     #[test]
@@ -412,11 +414,11 @@ mod tests {
             let answered = |_| Some(reads(512));
             sampler.look(UnixMs(T0 + 1_000), &[report(512, 0)], &known, answered);
             let ended = sampler.look(UnixMs(T0 + 10_000), &[report(512, 0)], &known, answered);
-            let [(_, _, record)] = ended.slots.as_slice() else { panic!("{ended:?}") };
+            let [(_, _, record)] = ended.steps.as_slice() else { panic!("{ended:?}") };
             (record.read_bytes, record.reads)
         };
-        assert_eq!(look(T0 + 500), (512, 1));
-        assert_eq!(look(T0 - 500), (0, 0));
+        assert_eq!(look(T0 - 500), (512, 1));
+        assert_eq!(look(T0 - GAP_MS - 500), (0, 0));
     }
 
     #[test]
@@ -425,22 +427,22 @@ mod tests {
         let looks = [0, 1_000, 2_000, 9_000, 10_000];
         let ended =
             looks.map(|ms| sampler.look(UnixMs(T0 + ms), &[report(0, 0)], &known(true), |_| None));
-        assert_eq!(ended[4].slots[0].2.idle_ms, None);
-        assert_eq!(ended[4].slots[0].2.looks, 4);
+        assert_eq!(ended[4].steps[0].2.idle_ms, None);
+        assert_eq!(ended[4].steps[0].2.looks, 4);
     }
 
     proptest! {
-        /// The oracle keeps every event. Looks come at whole seconds, so it knows the slot of each.
+        /// The oracle keeps every event. Looks come at whole seconds, so it knows the step of each.
         #[test]
-        fn slots_and_minutes_are_the_sums_of_their_events(
+        fn steps_and_minutes_are_the_sums_of_their_events(
             events in proptest::collection::btree_map(1..150_000_u64, 1..100_u64, 0..80),
             skipped in proptest::collection::btree_set(1..150_u64, 0..30),
         ) {
             let mut sampler = Sampler::default();
-            let (mut slots, mut minutes) = (BTreeMap::new(), BTreeMap::new());
+            let (mut steps, mut minutes) = (BTreeMap::new(), BTreeMap::new());
             let mut missed = false;
             for second in 0..=180_u64 {
-                // What comes at an end of a slot is not skipped: it would count in the next one.
+                // What comes at an end of a step is not skipped: it would count in the next one.
                 if skipped.contains(&second) && second % 10 > 0 {
                     missed = true;
                     continue;
@@ -450,12 +452,12 @@ mod tests {
                 let answered = |_| Some(reads(bytes));
                 let now = UnixMs(T0 + until);
                 let ended = sampler.look(now, &[report(bytes, 0)], &known(true), answered);
-                slots.extend(ended.slots.into_iter().map(|(at, _, r)| (at * 1_000 - T0, r)));
+                steps.extend(ended.steps.into_iter().map(|(at, _, r)| (at * 1_000 - T0, r)));
                 minutes.extend(ended.minutes.into_iter().map(|(at, _, r)| (at * 1_000 - T0, r)));
             }
-            prop_assert_eq!(slots.len(), 18);
+            prop_assert_eq!(steps.len(), 18);
             prop_assert_eq!(minutes.len(), 3);
-            for (found, length) in [(&slots, SLOT_MS), (&minutes, MINUTE_MS)] {
+            for (found, length) in [(&steps, STEP_MS), (&minutes, MINUTE_MS)] {
                 for (&start, record) in found {
                     let within = events.range(start..start + length);
                     let units: u64 = within.map(|(_, units)| units).sum();
