@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::{Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use evenkeel_wire::aws::sigv4;
@@ -60,10 +61,7 @@ async fn answer(
     request_id: &str,
 ) -> (Answer, Option<InFlight>) {
     let (head, body) = request.into_parts();
-    let headers = readable_headers(&head.headers);
-    let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
-    let arrived = Arrived { path, query, headers: &headers };
-    let form = arrived.form().unwrap_or(Form::Query);
+    let form = arrived(&head, &readable_headers(&head.headers)).form().unwrap_or(Form::Query);
     let refused = |error: ApiError| {
         debug!(request_id, code = error.code, message = error.message, "refused");
         form.refusal(&translated(error), request_id)
@@ -72,22 +70,20 @@ async fn answer(
         Ok(body) => body,
         Err(error) => return (refused(error), None),
     };
-    let method = head.method.as_str();
-    let signed = sigv4::Request { method, path, query, headers: &headers, body: &body };
-    if let Err(error) = shared.api.check_cloudwatch(&signed) {
+    if let Err(error) = check(shared, &head, &body) {
         return (refused(error), None);
     }
     let in_flight = match slot.begin() {
         Ok(in_flight) => in_flight,
         Err(busy) => return (refused(ApiError::throttled(busy)), None),
     };
-    let (action, parameters) = match arrived.read(form, &body) {
-        Ok(read) => read,
-        Err(error) => return (refused(error), Some(in_flight)),
-    };
     let permit = Arc::clone(&shared.reads).acquire_owned().await.ok();
     let (api, id) = (Arc::clone(&shared.api), request_id.to_owned());
+    // Parameters are decoded there, too: they take several times the memory of their bytes, and no
+    // more requests than permits have theirs at once.
     let run = tokio::task::spawn_blocking(move || {
+        let headers = readable_headers(&head.headers);
+        let (action, parameters) = arrived(&head, &headers).read(form, &body)?;
         let result = api.run_cloudwatch(&action, parameters);
         let answer = result.map(|value| form.answer(&action, &value, &id));
         drop(permit);
@@ -95,4 +91,16 @@ async fn answer(
     });
     let result = run.await.unwrap_or_else(|error| Err(ApiError::internal(error)));
     (result.unwrap_or_else(refused), Some(in_flight))
+}
+
+fn arrived<'a>(head: &'a Parts, headers: &'a [(&'a str, &'a str)]) -> Arrived<'a> {
+    let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
+    Arrived { path, query, headers }
+}
+
+fn check(shared: &Shared, head: &Parts, body: &[u8]) -> Result<(), ApiError> {
+    let headers = readable_headers(&head.headers);
+    let Arrived { path, query, headers } = arrived(head, &headers);
+    let method = head.method.as_str();
+    shared.api.check_cloudwatch(&sigv4::Request { method, path, query, headers, body })
 }
