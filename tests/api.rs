@@ -3,6 +3,7 @@
 mod support;
 
 use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
 use support::nbd::{Client, REPLY_UNKNOWN};
 use support::process::run;
 use support::server::{Server, evenkeel};
@@ -89,7 +90,11 @@ fn the_matrix_of_parameters_is_what_the_server_answers() {
     if absent(&[&python]) {
         return;
     }
-    let server = Server::start("--store local");
+    let keys = tempfile::tempdir().expect("a folder");
+    let key = keys.path().join("key");
+    std::fs::write(&key, "7".repeat(64)).expect("written");
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).expect("set");
+    let server = Server::start(&format!("--store local --key-file {}", key.display()));
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/matrix.py");
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/api_matrix.md");
     let output = run(&mut server.shell(&format!("exec {python} -B {script} matrix.md")));

@@ -29,7 +29,15 @@ COMPANIONS = {"BlockDeviceMappings": {"DeviceName": "/dev/sdz"}, "KmsKeyId": {"E
 NEEDS = {
     "CreateVolume": {"Size": 10},
     "ModifyVolume": {"Size": 20},
-    "RunInstances": {"InstanceType": "m5.large"},
+    "RunInstances": {"InstanceType": "m5.large", "BlockDeviceMappings": [
+        {"DeviceName": "/dev/sdz", "Ebs": {"VolumeSize": 1}}]},
+    "ModifySnapshotAttribute": {"CreateVolumePermission": {"Add": [{"Group": "all"}]}},
+    "ModifyInstanceAttribute": {"BlockDeviceMappings": [
+        {"DeviceName": "/dev/sdz", "Ebs": {"DeleteOnTermination": True}}]},
+    "GetMetricStatistics": {"Statistics": ["Sum"]},
+    "GetMetricData": {"MetricDataQueries": [{"Id": "m1", "MetricStat": {
+        "Metric": {"Namespace": "AWS/EBS", "MetricName": "VolumeReadOps"},
+        "Period": 60, "Stat": "Sum"}}]},
 }
 # What no server knows: an answer about it shows that parameters are read before all else.
 NO_PARAMETER = "NoSuchParameter"
@@ -71,7 +79,7 @@ class Server:
     def before_call(self, params, model, **_):
         if isinstance(params["body"], dict):
             params["body"].update(self.extra)
-        elif self.extra and model.name == "StartSnapshot":
+        elif self.extra and params["body"][:1] == b"{":
             params["body"] = json.dumps({**json.loads(params["body"]), **self.extra}).encode()
         elif self.extra and params["body"][:1] in map(bytes, ([0xA0 + n] for n in range(22))):
             # A map in CBOR: one pair more.
@@ -305,6 +313,8 @@ class Verb:
                 place = place.setdefault(name, {})
             for needed in shape.required_members:
                 place.setdefault(needed, self.values(needed, shape.members[needed])[0])
+        if isinstance(value, dict) and isinstance(place.get(path[-1]), dict):
+            value = {**place[path[-1]], **value}
         place[path[-1]] = value
         return request
 
@@ -332,6 +342,8 @@ class Verb:
         if code in ("RequestLimitExceeded", "RequestThrottledException"):
             self.report(f"is not answered: {text}")
         if code == "UnknownParameter":
+            return "absent"
+        if self.service == "cloudwatch" and "not recognized" in text:
             return "absent"
         if code == "UnsupportedOperation":
             return "refused"
