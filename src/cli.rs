@@ -207,6 +207,21 @@ pub struct Serve {
     #[arg(long, env = "EVENKEEL_ZONE", default_value = "local-1a", value_name = "NAME")]
     pub zone: String,
 
+    /// The account that owns everything: twelve digits.
+    #[arg(long, env = "EVENKEEL_ACCOUNT", default_value = "000000000000", value_name = "ID")]
+    #[arg(value_parser = account)]
+    pub account: String,
+
+    /// Accept requests that are signed for any region; replies name the one of --region.
+    #[arg(long, env = "EVENKEEL_ANY_REGION")]
+    pub any_region: bool,
+
+    /// Requests a second that the API answers; one more gets RequestLimitExceeded, as on EC2.
+    /// [default: no limit]
+    #[arg(long, env = "EVENKEEL_API_RATE", value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub api_rate: Option<u32>,
+
     /// Day whose volume rules apply, such as 2012-08. [default: the newest rules]
     #[arg(long, env = "EVENKEEL_AS_OF", value_name = "DATE", value_parser = date)]
     pub as_of: Option<Date>,
@@ -498,6 +513,16 @@ fn parsed<T: FromStr<Err: ToString>>(text: &str) -> Result<T, String> {
 
 fn volume_id(text: &str) -> Result<VolumeId, String> {
     parsed(text)
+}
+
+/// Digits of an account's id.
+const ACCOUNT_DIGITS: usize = 12;
+
+fn account(text: &str) -> Result<String, String> {
+    match text.len() == ACCOUNT_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("it must have {ACCOUNT_DIGITS} digits, such as 123456789012")),
+    }
 }
 
 fn snapshot_id(text: &str) -> Result<SnapshotId, String> {

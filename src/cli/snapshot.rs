@@ -47,6 +47,9 @@ pub enum SnapshotVerb {
         /// Delete stored snapshots that the database does not know, as `unowned` lists them.
         #[arg(long)]
         unowned: bool,
+        /// Delete what is in the recycle bin, before its time.
+        #[arg(long, conflicts_with = "unowned")]
+        bin: bool,
     },
     /// Copy a snapshot to a folder or to an S3-compatible endpoint.
     Export(SnapshotExport),

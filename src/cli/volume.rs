@@ -53,6 +53,9 @@ pub enum VolumeVerb {
         /// Delete stored bytes that belong to no volume, as `unowned` lists them.
         #[arg(long)]
         unowned: bool,
+        /// Delete what is in the recycle bin, before its time.
+        #[arg(long, conflicts_with = "unowned")]
+        bin: bool,
     },
     /// List the volumes in the recycle bin.
     Bin,

@@ -40,9 +40,13 @@ pub fn run(arguments: &cli::SnapshotArgs) -> Result<(), Failure> {
             client()?.call("RestoreSnapshotFromRecycleBin", &id).map(|_| ())
         }
         SnapshotVerb::Show { snapshot } => show(&client()?, &snapshot.to_string(), format),
-        SnapshotVerb::Rm { snapshots, unowned } => {
+        SnapshotVerb::Rm { snapshots, unowned, bin } => {
             let client = client()?;
-            let action = if *unowned { "DeleteUnownedSnapshot" } else { "DeleteSnapshot" };
+            let action = match (unowned, bin) {
+                (true, _) => "DeleteUnownedSnapshot",
+                (_, true) => "PurgeSnapshot",
+                _ => "DeleteSnapshot",
+            };
             snapshots.iter().try_for_each(|snapshot| {
                 client.call(action, &[("SnapshotId", &snapshot.to_string())]).map(|_| ())
             })

@@ -67,8 +67,12 @@ pub fn run(arguments: &cli::VolumeArgs) -> Result<(), Failure> {
             self::attach(&client, &volume.to_string(), host, device.clone(), wait)
         }
         VolumeVerb::Detach(detach) => self::detach(&client, detach),
-        VolumeVerb::Rm { volumes, unowned } => volumes.iter().try_for_each(|volume| {
-            let action = if *unowned { "DeleteUnownedVolume" } else { "DeleteVolume" };
+        VolumeVerb::Rm { volumes, unowned, bin } => volumes.iter().try_for_each(|volume| {
+            let action = match (unowned, bin) {
+                (true, _) => "DeleteUnownedVolume",
+                (_, true) => "PurgeVolume",
+                _ => "DeleteVolume",
+            };
             client.call(action, &[("VolumeId", &volume.to_string())]).map(|_| ())
         }),
         VolumeVerb::Unowned => {

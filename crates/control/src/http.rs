@@ -13,6 +13,7 @@
 
 mod cloudwatch;
 mod direct;
+mod rate;
 mod slot;
 mod table;
 
@@ -40,6 +41,7 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{debug, warn};
 
+use self::rate::Rate;
 use self::slot::{InFlight, Slot, SlotStream, Slots};
 pub use self::table::CONNECTIONS_MAX;
 use crate::api::error::ApiError;
@@ -50,9 +52,9 @@ use crate::{clock, credits};
 
 /// The most reading actions that run concurrently.
 const READS_MAX: usize = 2;
-/// Threads for blocking work: one for each mutation, one for each of the tick's three parts, one
+/// Threads for blocking work: one for each mutation, one for each of the tick's four parts, one
 /// for a scrape, and those for reading actions and for blocks of snapshots.
-pub const BLOCKING_THREADS_MAX: usize = table::REQUESTS_MAX + 4 + READS_MAX + direct::BLOCKS_MAX;
+pub const BLOCKING_THREADS_MAX: usize = table::REQUESTS_MAX + 5 + READS_MAX + direct::BLOCKS_MAX;
 /// How long a scrape may wait for the previous one and for the data plane: Prometheus' default
 /// timeout.
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -93,6 +95,8 @@ struct Shared {
     blocks: Arc<Semaphore>,
     /// Held by the running scrape; others wait.
     scraper: Arc<Mutex<Scraper>>,
+    /// Limits the requests a second, if the operator wants it.
+    rate: Option<Rate>,
 }
 
 /// Binds the address. The server does this before it touches anything else.
@@ -234,7 +238,8 @@ async fn serve_to_end(
 fn router(api: Arc<Api>, body_timeout: Duration) -> Router {
     let (reads, scraper) = (Arc::new(Semaphore::new(READS_MAX)), Arc::default());
     let blocks = Arc::new(Semaphore::new(direct::BLOCKS_MAX));
-    let shared = Arc::new(Shared { api, body_timeout, reads, blocks, scraper });
+    let rate = api.plane().settings.api_rate.map(|rate| Rate::new(rate, clock::now()));
+    let shared = Arc::new(Shared { api, body_timeout, reads, blocks, scraper, rate });
     Router::new()
         .route("/healthz", get(|| async { "ok" }))
         .route("/metrics", get(scrape_metrics))
@@ -318,6 +323,9 @@ async fn answer(
         Ok(in_flight) => in_flight,
         Err(busy) => return (Err(ApiError::throttled(busy)), None),
     };
+    if let Some(rate) = shared.rate.as_ref().filter(|rate| !rate.take(clock::now())) {
+        return (Err(ApiError::throttled(rate.refusal())), Some(in_flight));
+    }
     if let Err(denied) = shared.api.admit(&prepared) {
         // The sender of a repeated request may be an attacker who has recorded it.
         drop(in_flight);

@@ -86,6 +86,12 @@ pub struct ControlConfig {
     pub region: String,
     /// The only availability zone.
     pub zone: String,
+    /// The account that owns everything: twelve digits.
+    pub account: String,
+    /// Whether requests may be signed for any region.
+    pub any_region: bool,
+    /// How many requests a second the API answers in the long run; `None` without a limit.
+    pub api_rate: Option<u32>,
     /// The key of the store; `None` if it has none.
     pub key: Option<StoreKey>,
     /// How many days deleted volumes and snapshots stay in the recycle bin; 0 if there is none.
@@ -174,6 +180,9 @@ pub fn run(
     let settings = Settings {
         region: config.region,
         zone: config.zone,
+        account: config.account,
+        any_region: config.any_region,
+        api_rate: config.api_rate,
         key: config.key,
         recycle_bin_days: config.recycle_bin_days,
         rules: config.rules,

@@ -167,7 +167,7 @@ fn named<'a>(action: &str, of: &Named<'a>) -> Vec<(&'static str, &'a str)> {
             vec![("VolumeId", of.volume), ("AutoEnableIO.Value", "true")]
         }
         "EnableVolumeIO" => vec![("VolumeId", of.volume)],
-        "RestoreVolumeFromRecycleBin" => vec![("VolumeId", of.binned)],
+        "RestoreVolumeFromRecycleBin" | "PurgeVolume" => vec![("VolumeId", of.binned)],
         "DescribeSnapshotAttribute" | "ResetSnapshotAttribute" => {
             vec![("SnapshotId", of.snapshot), ("Attribute", "createVolumePermission")]
         }
@@ -178,7 +178,9 @@ fn named<'a>(action: &str, of: &Named<'a>) -> Vec<(&'static str, &'a str)> {
             vec![("SnapshotId", of.snapshot), ("LockMode", "governance"), ("LockDuration", "1")]
         }
         "UnlockSnapshot" => vec![("SnapshotId", of.locked)],
-        "RestoreSnapshotFromRecycleBin" => vec![("SnapshotId", of.binned_snapshot)],
+        "RestoreSnapshotFromRecycleBin" | "PurgeSnapshot" => {
+            vec![("SnapshotId", of.binned_snapshot)]
+        }
         "EnableFastSnapshotRestores" | "DisableFastSnapshotRestores" => {
             vec![("SourceSnapshotId.1", of.snapshot), ("AvailabilityZone.1", "local-1a")]
         }

@@ -104,7 +104,8 @@ const MALFORMED: &[Malformed] = &[
         "CreateVolume",
         &[ZONE, ("Size", "1"), ("Encrypted", "true")],
         "UnsupportedOperation",
-        "Encrypted volumes are not supported",
+        "Encryption is asked for, by the request or by the default of the account, and the \
+         store has no key; serve with --key-file or --key-command",
     ),
     (
         "CreateVolume",

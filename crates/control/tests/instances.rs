@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::collections::BTreeMap;
+
 use evenkeel_wire::agent::{FailedKind, HostAddress};
 use evenkeel_wire::aws::xml::Element;
 use support::{Client, Server, create, local_instance, text};
@@ -61,11 +63,12 @@ fn an_instance_is_a_record_with_volumes_that_go_with_it() {
     assert_eq!(text(&instance, "privateIpAddress"), "127.1.0.1");
     assert_eq!(text(instance.child("instanceState").unwrap(), "name"), "running");
     let mappings = instance.items("blockDeviceMapping");
-    let flags: Vec<&str> = mappings
-        .iter()
-        .map(|mapping| text(mapping.child("ebs").unwrap(), "deleteOnTermination"))
-        .collect();
-    assert_eq!(flags, ["true", "false"]);
+    let flag = |mapping: &Element| {
+        let is_deleted = text(mapping.child("ebs").unwrap(), "deleteOnTermination").to_owned();
+        (text(mapping, "deviceName").to_owned(), is_deleted)
+    };
+    let flags: BTreeMap<String, String> = mappings.iter().map(flag).collect();
+    assert_eq!((flags["/dev/sdf"].as_str(), flags["/dev/sdg"].as_str()), ("true", "false"));
     let address =
         server.agent.with(|state| state.volumes.values().next().unwrap().attachments[0].address);
     assert_eq!(address, HostAddress::Remote([127, 1, 0, 1].into()));

@@ -8,7 +8,6 @@ use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::volume::VolumeType;
 use evenkeel_wire::aws::query::Params;
 
-use super::OWNER_ID;
 use super::error::{ApiError, lower_camel};
 use super::filter::Filters;
 use super::page::Page;
@@ -359,13 +358,11 @@ fn tag_text(what: &str, text: &str, max: usize) -> Result<(), ApiError> {
 /// `InvalidParameterValue`.
 pub fn check_key(settings: &Settings, name: &str) -> Result<(), ApiError> {
     let Some(key) = &settings.key else { return Err(Refusal::NoKey.into()) };
-    match key.is_named(name, &settings.region, OWNER_ID) {
+    match key.is_named(name, settings) {
         true => Ok(()),
-        false => Err(invalid(
-            "KmsKeyId",
-            name,
-            format!("The store has one key: {}", key.arn(&settings.region, OWNER_ID)),
-        )),
+        false => {
+            Err(invalid("KmsKeyId", name, format!("The store has one key: {}", key.arn(settings))))
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use evenkeel_wire::aws::xml::Element;
 
 use super::error::ApiError;
 use super::filter::tag_values;
-use super::{Action, Call, OWNER_ID, view};
+use super::{Action, Call, view};
 use crate::model::{Attachment, Host, Model, Refusal, Settings, Volume};
 
 pub const ACTION: Action = Action { name: "DescribeInstances", mutates: false, run };
@@ -61,16 +61,20 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let (hosts, token) = page.cut(wanted, |host| host.id.to_string());
     let items = hosts.into_iter().map(|host| {
         let instance = Element::list("item", view::host(settings, &model, host));
-        Element::list("item", reservation(host.id, vec![instance]))
+        Element::list("item", reservation(settings, host.id, vec![instance]))
     });
     Ok(view::paged("reservationSet", items.collect(), token))
 }
 
 /// A reservation, which is EC2's term for instances that were launched together.
-pub(super) fn reservation(first: InstanceId, instances: Vec<Element>) -> Vec<Element> {
+pub(super) fn reservation(
+    settings: &Settings,
+    first: InstanceId,
+    instances: Vec<Element>,
+) -> Vec<Element> {
     vec![
         Element::text("reservationId", reservation_id(first)),
-        Element::text("ownerId", OWNER_ID),
+        Element::text("ownerId", &settings.account),
         Element::new("groupSet"),
         Element::list("instancesSet", instances),
     ]
@@ -100,7 +104,7 @@ fn values(settings: &Settings, model: &Model, host: &Host, filter: &str) -> Vec<
         "instance-state-name" => vec![host.state.name().0.into()],
         "instance-type" => vec![host.instance_type.clone()],
         "launch-time" => vec![timestamp::extended(host.registered.0)],
-        "owner-id" => vec![OWNER_ID.into()],
+        "owner-id" => vec![settings.account.clone()],
         "private-ip-address" => vec![view::address(host)],
         "reservation-id" => vec![reservation_id(host.id)],
         tag => tag_values(tag, &host.tags),

@@ -5,7 +5,7 @@ use evenkeel_wire::aws::xml::Element;
 
 use super::error::ApiError;
 use super::filter::tag_values;
-use super::{Action, Call, OWNER_ID, view};
+use super::{Action, Call, view};
 use crate::model::{Refusal, Snapshot};
 use crate::plane::Plane;
 
@@ -47,7 +47,8 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         return Err(Refusal::SnapshotsNotFound(absent).into());
     }
     // Everything belongs to one account.
-    let is_ours = |owner: &String| owner == "self" || owner == OWNER_ID;
+    let account = &call.plane.settings.account;
+    let is_ours = |owner: &String| owner == "self" || owner == account;
     let ours = owners.iter().all(|owners| owners.is_empty() || owners.iter().any(is_ours));
     let wanted = model
         .snapshots
@@ -64,7 +65,7 @@ fn values(plane: &Plane, snapshot: &Snapshot, filter: &str) -> Vec<String> {
     match filter {
         "description" => vec![snapshot.description.clone()],
         "encrypted" => vec![snapshot.is_encrypted.to_string()],
-        "owner-id" => vec![OWNER_ID.into()],
+        "owner-id" => vec![plane.settings.account.clone()],
         "progress" => vec![format!("{}%", plane.percent(snapshot))],
         "snapshot-id" => vec![snapshot.id.to_string()],
         "start-time" => vec![timestamp::extended(snapshot.started.0)],

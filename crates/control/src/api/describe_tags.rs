@@ -31,15 +31,14 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     call.args.done()?;
     let model = call.plane.model();
     // In the order of the ids as texts: "i-", "snap-", "vol-".
-    let of_hosts = model.hosts.values().map(|host| Resource {
+    let now = call.now;
+    let of_hosts = model.hosts.values().filter(|host| host.is_shown(now)).map(|host| Resource {
         id: host.id.to_string(),
         resource_type: "instance",
         tags: &host.tags,
     });
-    let of_volumes = model.volumes.values().map(|volume| Resource {
-        id: volume.id.to_string(),
-        resource_type: "volume",
-        tags: &volume.tags,
+    let of_volumes = model.volumes.values().filter(|volume| volume.is_shown()).map(|volume| {
+        Resource { id: volume.id.to_string(), resource_type: "volume", tags: &volume.tags }
     });
     let shown = model.snapshots.values().filter(|snapshot| snapshot.is_shown());
     let of_snapshots = shown.map(|snapshot| Resource {

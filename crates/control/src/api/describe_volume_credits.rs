@@ -20,11 +20,12 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     call.args.done()?;
     let balances = now(call.plane)?;
     let model = call.plane.model();
-    let absent: Vec<_> = ids.iter().copied().filter(|id| !model.volumes.contains_key(id)).collect();
+    let absent: Vec<_> = ids.iter().copied().filter(|id| model.volume(*id).is_err()).collect();
     if !absent.is_empty() {
         return Err(Refusal::VolumesNotFound(absent).into());
     }
-    let wanted = model.volumes.keys().filter(|id| ids.is_empty() || ids.contains(id));
+    let shown = model.volumes.values().filter(|volume| volume.is_shown()).map(|it| &it.id);
+    let wanted = shown.filter(|id| ids.is_empty() || ids.contains(id));
     let (found, token) = page.cut(wanted, |id| id.to_string());
     let items = found
         .into_iter()

@@ -35,7 +35,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     args.boolean("IncludeManagedResources")?;
     args.done()?;
     let model = call.plane.model();
-    let absent: Vec<_> = ids.iter().copied().filter(|id| !model.volumes.contains_key(id)).collect();
+    let absent: Vec<_> = ids.iter().copied().filter(|id| model.volume(*id).is_err()).collect();
     if !absent.is_empty() {
         return Err(Refusal::VolumesNotFound(absent).into());
     }
@@ -47,6 +47,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let wanted = model
         .volumes
         .values()
+        .filter(|volume| volume.is_shown())
         .filter(|volume| ids.is_empty() || ids.contains(&volume.id))
         .filter_map(|volume| Some((volume.id, volume.modification.as_ref()?)))
         .filter(|(id, modification)| {

@@ -4,7 +4,7 @@ use evenkeel_wire::aws::xml::Element;
 
 use super::args::check_key;
 use super::error::ApiError;
-use super::{Action, Call, OWNER_ID};
+use super::{Action, Call};
 use crate::model::{Command, Refusal};
 
 pub const ENABLE: Action =
@@ -42,5 +42,5 @@ fn get_key(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     call.args.done()?;
     let settings = &call.plane.settings;
     let key = settings.key.as_ref().ok_or(Refusal::NoKey)?;
-    Ok(vec![Element::text("kmsKeyId", key.arn(&settings.region, OWNER_ID))])
+    Ok(vec![Element::text("kmsKeyId", key.arn(settings))])
 }

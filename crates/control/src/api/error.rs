@@ -365,7 +365,7 @@ fn copy(refusal: Refusal) -> ApiError {
         ),
         Refusal::SnapshotBeingCopied { id, copy } => ApiError::new(
             "InvalidSnapshot.InUse",
-            format!("The snapshot {id} is being copied to {copy}; wait until that is completed"),
+            format!("The snapshot {id} is being copied to {copy}; wait until that is done"),
         ),
         other => state_or_limit(other),
     }

@@ -6,7 +6,7 @@ use evenkeel_core::ids::SnapshotId;
 use evenkeel_wire::aws::xml::Element;
 
 use super::error::ApiError;
-use super::{Action, Call, OWNER_ID, view};
+use super::{Action, Call, view};
 use crate::model::{Command, Settings, Snapshot, UnixMs};
 
 pub const ENABLE: Action =
@@ -80,7 +80,7 @@ fn fields(settings: &Settings, id: SnapshotId, state: &str, since: UnixMs) -> Ve
         Element::text("availabilityZoneId", view::zone_id(settings)),
         Element::text("state", state),
         Element::text("stateTransitionReason", REASON),
-        Element::text("ownerId", OWNER_ID),
+        Element::text("ownerId", &settings.account),
     ];
     let times = ["enablingTime", "optimizingTime", "enabledTime"];
     fields.extend(times.map(|name| view::time(name, since)));
@@ -91,7 +91,7 @@ fn values(settings: &Settings, snapshot: &Snapshot, filter: &str) -> Vec<String>
     vec![match filter {
         "availability-zone" => settings.zone.clone(),
         "availability-zone-id" => view::zone_id(settings),
-        "owner-id" => OWNER_ID.into(),
+        "owner-id" => settings.account.clone(),
         "snapshot-id" => snapshot.id.to_string(),
         _ => "enabled".into(),
     }]

@@ -38,7 +38,7 @@ fn describe(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let host = host.ok_or_else(|| Refusal::InstancesNotFound(vec![id]))?;
     let value = |text: String| Element::list(&attribute, [Element::text("value", text)]);
     let found = match attribute.as_str() {
-        "blockDeviceMapping" => view::block_devices(&model, host),
+        "blockDeviceMapping" => view::block_devices(&call.plane.settings, &model, host),
         "instanceType" => value(host.instance_type.clone()),
         "ebsOptimized" => value("true".into()),
         "disableApiTermination" => {

@@ -41,10 +41,12 @@ fn terminate(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     if let Some(local) = local.filter(|local| ids.contains(local)) {
         return Err(Refusal::HostIsLocal(local).into());
     }
-    if !call.dry_run {
-        for id in &ids {
-            release(call, *id)?;
-        }
+    if call.dry_run {
+        // What is attached now would be detached first.
+        return Ok(vec![]);
+    }
+    for id in &ids {
+        release(call, *id)?;
     }
     change(call, &ids, HostState::Terminated { at: call.now })
 }

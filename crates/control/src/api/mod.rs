@@ -80,7 +80,7 @@ pub const VERSION: &str = "2016-11-15";
 const NAMESPACE: &str = "http://ec2.amazonaws.com/doc/2016-11-15/";
 /// The name of the service in signatures.
 const SERVICE: &str = "ec2";
-/// The account that owns everything.
+/// The account that owns everything, unless the operator names another.
 pub const OWNER_ID: &str = "000000000000";
 
 /// One action.
@@ -147,6 +147,8 @@ pub const ACTIONS: &[Action] = &[
     snapshot_attribute::MODIFY,
     modify_volume::ACTION,
     volume_attribute::MODIFY,
+    recycle_bin::PURGE_SNAPSHOT,
+    recycle_bin::PURGE_VOLUME,
     register_host::ACTION,
     encryption::RESET_KEY,
     snapshot_attribute::RESET,
@@ -237,7 +239,7 @@ impl Api {
     /// # Errors
     /// EC2's errors for signatures, malformed parameters and unknown actions.
     pub fn prepare(&self, request: &sigv4::Request<'_>) -> Result<Prepared, ApiError> {
-        let scope = Scope { region: &self.plane.settings.region, service: SERVICE };
+        let scope = Scope { region: self.plane.settings.signed_region(), service: SERVICE };
         let Credentials { access_key_id, secret_access_key } = &self.credentials;
         let secret = |key: &str| (key == access_key_id).then(|| secret_access_key.clone());
         let verified = sigv4::verify(request, scope, secret, clock::now().0 / 1_000)?;

@@ -1,5 +1,6 @@
 //! The recycle bin: ListVolumesInRecycleBin, RestoreVolumeFromRecycleBin,
-//! ListSnapshotsInRecycleBin, RestoreSnapshotFromRecycleBin.
+//! ListSnapshotsInRecycleBin, RestoreSnapshotFromRecycleBin; and PurgeVolume and PurgeSnapshot, which
+//! EC2 does not have: they delete what is in the bin before its time.
 
 use evenkeel_wire::aws::xml::Element;
 
@@ -15,6 +16,10 @@ pub const LIST_SNAPSHOTS: Action =
     Action { name: "ListSnapshotsInRecycleBin", mutates: false, run: list_snapshots };
 pub const RESTORE_SNAPSHOT: Action =
     Action { name: "RestoreSnapshotFromRecycleBin", mutates: true, run: restore_snapshot };
+
+pub const PURGE_VOLUME: Action = Action { name: "PurgeVolume", mutates: true, run: purge_volume };
+pub const PURGE_SNAPSHOT: Action =
+    Action { name: "PurgeSnapshot", mutates: true, run: purge_snapshot };
 
 fn list_volumes(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let ids = call.args.volume_ids("VolumeId")?;
@@ -62,6 +67,20 @@ fn restore_volume(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let id = call.args.volume_id("VolumeId")?;
     call.args.done()?;
     call.execute(&Command::RestoreVolume { id })?;
+    Ok(view::success())
+}
+
+fn purge_volume(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
+    let id = call.args.volume_id("VolumeId")?;
+    call.args.done()?;
+    call.plane.purge_volume(id, call.dry_run)?;
+    Ok(view::success())
+}
+
+fn purge_snapshot(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
+    let id = call.args.snapshot_id("SnapshotId")?;
+    call.args.done()?;
+    call.execute(&Command::PurgeSnapshot { id })?;
     Ok(view::success())
 }
 

@@ -1,5 +1,6 @@
 //! RunInstances: registers client hosts, makes their volumes and attaches them. Nothing is booted.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
 use evenkeel_core::volume::VolumeRequest;
@@ -77,8 +78,10 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     if let Some(zone) = zone.filter(|zone| *zone != settings.zone) {
         return Err(ApiError::value(format!("Invalid availability zone: [{zone}]")));
     }
+    check_snapshots(call, &devices)?;
     let mut made = Vec::new();
     for _ in 0..count {
+        let one = call.plane.one_address_at_a_time();
         let address = match address {
             Some(address) => address,
             None => free_address(&call.plane.model())?,
@@ -86,7 +89,9 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         let id = clock::instance_id().map_err(PlaneError::from)?;
         let (instance_type, tags) = (instance_type.clone(), tags.clone());
         let command = Command::RegisterHost { id, instance_type, address, tags };
-        let done = call.execute(&command).map(drop).and_then(|()| {
+        let registered = call.execute(&command);
+        drop(one);
+        let done = registered.map(drop).and_then(|()| {
             made.push(id);
             devices.iter().try_for_each(|device| attach(call, id, device, &volume_tags))
         });
@@ -102,7 +107,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     };
     let instances = made.iter().filter_map(instance).collect();
     let first = made.first().copied().ok_or_else(|| ApiError::internal("no host was made"))?;
-    Ok(reservation(first, instances))
+    Ok(reservation(settings, first, instances))
 }
 
 /// The volumes of `BlockDeviceMapping`.
@@ -143,6 +148,24 @@ fn devices(settings: &Settings, args: &mut Args) -> Result<Vec<NewDevice>, ApiEr
             "BlockDeviceMapping has {count} volumes; it must have at most {VOLUMES_MAX}"
         ))),
     }
+}
+
+/// Checks that no volume has to wait for an encrypted copy of its snapshot, because it could not be
+/// attached.
+fn check_snapshots(call: &Call<'_>, devices: &[NewDevice]) -> Result<(), ApiError> {
+    let model = call.plane.model();
+    let by_default = call.plane.settings.encrypts_by_default(model.account);
+    for Begins { snapshot, is_encrypted, .. } in devices.iter().map(|device| device.begins) {
+        let Some(id) = snapshot else { continue };
+        let is_wanted = by_default || is_encrypted == Some(true);
+        if is_wanted && !model.snapshot(id)?.is_encrypted {
+            return Err(ApiError::unsupported(format!(
+                "{id} is not encrypted, and the volume would be: copy it with Encrypted=true \
+                 first, and name the copy"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Makes a volume and attaches it.
@@ -187,7 +210,8 @@ fn undo(call: &Call<'_>, made: &[InstanceId]) {
 
 /// The first loopback address that no host has.
 fn free_address(model: &Model) -> Result<HostAddress, ApiError> {
-    let is_taken = |address: &HostAddress| model.hosts.values().any(|it| it.address == *address);
+    let taken: BTreeSet<HostAddress> = model.hosts.values().map(|host| host.address).collect();
+    let is_taken = |address: &HostAddress| taken.contains(address);
     let all = (FIRST_ADDRESS..).take(HOSTS_MAX + 1);
     let mut all = all.map(|bits| HostAddress::Remote(IpAddr::V4(Ipv4Addr::from_bits(bits))));
     all.find(|address| !is_taken(address))

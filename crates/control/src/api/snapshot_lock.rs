@@ -5,7 +5,7 @@ use evenkeel_wire::aws::xml::Element;
 
 use super::args::Args;
 use super::error::ApiError;
-use super::{Action, Call, OWNER_ID, view};
+use super::{Action, Call, view};
 use crate::model::locks::{COOL_OFF_HOURS_MAX, LOCK_DAYS_MAX};
 use crate::model::{Command, Lock, LockMode, Refusal, Snapshot, UnixMs};
 
@@ -108,7 +108,7 @@ fn describe(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         .filter(|it| filters.pass(|_| state(it).map(str::to_owned).into_iter().collect()));
     let (found, token) = page.cut(wanted, |snapshot| snapshot.id.to_string());
     let item = |snapshot: &Snapshot| {
-        let owner = Element::text("ownerId", OWNER_ID);
+        let owner = Element::text("ownerId", &call.plane.settings.account);
         Element::list("item", fields(snapshot, now).into_iter().chain([owner]))
     };
     Ok(view::paged("snapshotSet", found.into_iter().map(item).collect(), token))

@@ -7,7 +7,6 @@ use evenkeel_wire::agent::HostAddress;
 use evenkeel_wire::aws::timestamp;
 use evenkeel_wire::aws::xml::Element;
 
-use super::OWNER_ID;
 use crate::model::{
     Attachment, Host, HostState, Model, Modification, ModificationPhase, Phase, Settings, Snapshot,
     SnapshotPhase, Tags, UnixMs, Volume,
@@ -87,7 +86,7 @@ pub fn volume(settings: &Settings, volume: &Volume) -> Vec<Element> {
 /// The key of something that is encrypted.
 fn key_id(settings: &Settings, is_encrypted: bool) -> Option<Element> {
     let key = settings.key.as_ref().filter(|_| is_encrypted)?;
-    Some(Element::text("kmsKeyId", key.arn(&settings.region, OWNER_ID)))
+    Some(Element::text("kmsKeyId", key.arn(settings)))
 }
 
 /// What all actions return of a snapshot; they differ in the name of its state.
@@ -98,7 +97,7 @@ pub fn snapshot_fields(plane: &Plane, snapshot: &Snapshot, state: &str) -> Vec<E
         Element::text(state, snapshot.state()),
         time("startTime", snapshot.started),
         Element::text("progress", format!("{}%", plane.percent(snapshot))),
-        Element::text("ownerId", OWNER_ID),
+        Element::text("ownerId", &plane.settings.account),
         Element::text("volumeSize", snapshot.size_gib),
         Element::text("description", &snapshot.description),
         Element::text("encrypted", snapshot.is_encrypted),
@@ -118,7 +117,7 @@ pub fn snapshot(plane: &Plane, snapshot: &Snapshot) -> Vec<Element> {
         SnapshotPhase::Error(reason) => fields.push(Element::text("statusMessage", reason)),
         SnapshotPhase::Pending
         | SnapshotPhase::Filling
-        | SnapshotPhase::Copying
+        | SnapshotPhase::Copying { .. }
         | SnapshotPhase::Deleting { .. }
         | SnapshotPhase::Binned { .. } => {}
     }
@@ -182,20 +181,20 @@ pub fn host(settings: &Settings, model: &Model, host: &Host) -> Vec<Element> {
         Element::list("placement", placement),
         Element::text("privateIpAddress", address(host)),
         Element::text("ebsOptimized", true),
-        block_devices(model, host),
+        block_devices(settings, model, host),
         tag_set(&host.tags),
     ]
 }
 
 /// The volumes of a host.
-pub fn block_devices(model: &Model, host: &Host) -> Element {
+pub fn block_devices(settings: &Settings, model: &Model, host: &Host) -> Element {
     let mappings = model.attachments_of(host.id).map(|(volume, attachment)| {
         let ebs = [
             Element::text("volumeId", volume.id),
             Element::text("status", attachment.state.name()),
             time("attachTime", attachment.attached),
             Element::text("deleteOnTermination", attachment.delete_on_termination),
-            Element::text("volumeOwnerId", OWNER_ID),
+            Element::text("volumeOwnerId", &settings.account),
         ];
         let device = Element::text("deviceName", &attachment.device);
         Element::list("item", [device, Element::list("ebs", ebs)])

@@ -11,8 +11,8 @@ use super::query::{Bucket, Statistic, buckets, is_period};
 use super::record::Record;
 use super::value::Value;
 use super::{CloudWatch, HOUR_S, MINUTE_S};
+use crate::api::Api;
 use crate::api::error::ApiError;
-use crate::api::{Api, OWNER_ID};
 use crate::clock;
 use crate::credentials::Credentials;
 use crate::model::UnixMs;
@@ -73,7 +73,8 @@ impl Api {
     /// # Errors
     /// EC2's errors for signatures.
     pub fn check_cloudwatch(&self, request: &sigv4::Request<'_>) -> Result<(), ApiError> {
-        let scope = sigv4::Scope { region: &self.plane().settings.region, service: SERVICE };
+        let scope =
+            sigv4::Scope { region: self.plane().settings.signed_region(), service: SERVICE };
         let Credentials { access_key_id, secret_access_key } = &self.credentials;
         let secret = |key: &str| (key == access_key_id).then(|| secret_access_key.clone());
         sigv4::verify(request, scope, secret, clock::now().0 / 1_000)?;
@@ -89,7 +90,8 @@ impl Api {
             return Err(ApiError::internal("this server keeps no metrics"));
         };
         let secret = &self.credentials.secret_access_key;
-        let call = Call { cloudwatch, secret, now: clock::now() };
+        let account = &self.plane().settings.account;
+        let call = Call { cloudwatch, secret, account, now: clock::now() };
         match action {
             "ListMetrics" => call.list_metrics(Input::new(parameters, "InvalidParameterValue")?),
             "GetMetricData" => {
@@ -122,6 +124,8 @@ fn fingerprint(parameters: &Value) -> String {
 struct Call<'a> {
     cloudwatch: &'a CloudWatch,
     secret: &'a str,
+    /// The account that owns everything.
+    account: &'a str,
     now: UnixMs,
 }
 
@@ -175,7 +179,7 @@ impl Call<'_> {
         input.done()?;
         let after = token.map(|token| self.list_place(&token)).transpose()?;
         let is_none = namespace.is_some_and(|namespace| namespace != NAMESPACE)
-            || owner.is_some_and(|owner| owner != OWNER_ID);
+            || owner.is_some_and(|owner| owner != self.account);
         // An hour that has begun three hours ago may have ended later than that.
         let oldest = active.map_or(0, |_| (self.now.0 / 1_000 / HOUR_S).saturating_sub(3));
         let fits = |id: VolumeId| {
@@ -201,7 +205,7 @@ impl Call<'_> {
         let page: Vec<((VolumeId, u8), &Metric)> = found.by_ref().take(LISTED_MAX).collect();
         let more = page.last().filter(|_| found.next().is_some());
         let next = more.map(|(place, _)| self.list_token(*place));
-        let owners = page.iter().map(|_| Value::text(OWNER_ID)).collect();
+        let owners = page.iter().map(|_| Value::text(self.account)).collect();
         let shown = |((id, _), metric): &((VolumeId, u8), &Metric)| described(*id, metric);
         let reply = Value::map([("Metrics", Value::List(page.iter().map(shown).collect()))]);
         let reply = reply.with_some("NextToken", next.map(Value::Text));
@@ -307,7 +311,7 @@ impl Call<'_> {
             options.done()?;
         }
         let token = input.text("NextToken", TEXT_MAX)?;
-        let queries = queries(&mut input)?;
+        let queries = queries(&mut input, self.account)?;
         input.done()?;
         let place = token.map(|token| self.data_place(&token, request)).transpose()?;
         let (results, next) =
@@ -478,14 +482,14 @@ fn span(input: &mut Input) -> Result<Span, ApiError> {
     }
 }
 
-fn queries(input: &mut Input) -> Result<Vec<Query>, ApiError> {
+fn queries(input: &mut Input, account: &str) -> Result<Vec<Query>, ApiError> {
     let structures = input.structures("MetricDataQueries", QUERIES_MAX)?;
     if structures.is_empty() {
         return Err(input.missing("MetricDataQueries"));
     }
     let mut queries: Vec<Query> = Vec::with_capacity(structures.len());
     for structure in structures {
-        let query = query(structure)?;
+        let query = query(structure, account)?;
         if queries.iter().any(|other| other.id == query.id) {
             return Err(input.wrong("MetricDataQueries", &format!("has the Id {} twice", query.id)));
         }
@@ -494,7 +498,7 @@ fn queries(input: &mut Input) -> Result<Vec<Query>, ApiError> {
     Ok(queries)
 }
 
-fn query(mut input: Input) -> Result<Query, ApiError> {
+fn query(mut input: Input, account: &str) -> Result<Query, ApiError> {
     let id = input.required("Id", NAME_MAX)?;
     let is_legal = |at: usize, c: char| match at {
         0 => c.is_ascii_lowercase(),
@@ -511,8 +515,8 @@ fn query(mut input: Input) -> Result<Query, ApiError> {
     let label = input.text("Label", TEXT_MAX)?;
     let is_returned = input.boolean("ReturnData")?.unwrap_or(true);
     let own_period = input.number("Period")?;
-    if input.text("AccountId", NAME_MAX)?.is_some_and(|account| account != OWNER_ID) {
-        return Err(input.wrong("AccountId", &format!("must be {OWNER_ID}")));
+    if input.text("AccountId", NAME_MAX)?.is_some_and(|other| other != account) {
+        return Err(input.wrong("AccountId", &format!("must be {account}")));
     }
     let stat = input.structure("MetricStat")?.ok_or_else(|| input.missing("MetricStat"))?;
     input.done()?;
@@ -574,7 +578,8 @@ mod tests {
     }
 
     fn call(cloudwatch: &CloudWatch, now_s: u64) -> Call<'_> {
-        Call { cloudwatch, secret: "secret", now: UnixMs(now_s * 1_000) }
+        let (secret, account) = ("secret", "000000000000");
+        Call { cloudwatch, secret, account, now: UnixMs(now_s * 1_000) }
     }
 
     fn field<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {

@@ -126,7 +126,7 @@ impl Api {
             Operation::Put(..) => Payload::MayBeUnsigned(&hash),
             _ => Payload::Signed(&hash),
         };
-        let scope = Scope { region: &self.plane().settings.region, service: SERVICE };
+        let scope = Scope { region: self.plane().settings.signed_region(), service: SERVICE };
         let Credentials { access_key_id, secret_access_key } = &self.credentials;
         let secret = |key: &str| (key == access_key_id).then(|| secret_access_key.clone());
         let now = clock::now().0 / 1_000;

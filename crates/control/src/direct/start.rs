@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 
 use super::lists::seconds;
 use super::{Answer, DirectError, snapshot};
+use crate::api::Api;
 use crate::api::args::{Args, check_key};
-use crate::api::{Api, OWNER_ID};
 use crate::clock;
 use crate::model::{Command, Filled, Snapshot, Tags};
 use crate::plane::PlaneError;
@@ -121,7 +121,7 @@ impl Api {
         let outcome = self.plane().execute(&command, false)?;
         let snapshot =
             outcome.snapshot.ok_or_else(|| DirectError::internal("the new snapshot is gone"))?;
-        Ok(Answer::json(201, &view(&snapshot)))
+        Ok(Answer::json(201, &view(&self.plane().settings.account, &snapshot)))
     }
 }
 
@@ -141,11 +141,11 @@ fn tags(given: Vec<Tag>) -> Result<Tags, DirectError> {
     Args::new(params).tags("").map_err(|error| invalid(error.message))
 }
 
-fn view(snapshot: &Snapshot) -> Value {
+fn view(account: &str, snapshot: &Snapshot) -> Value {
     let tag = |(key, value): (&String, &String)| json!({ "Key": key, "Value": value });
     let mut fields = Map::new();
     fields.insert("SnapshotId".into(), snapshot.id.to_string().into());
-    fields.insert("OwnerId".into(), OWNER_ID.into());
+    fields.insert("OwnerId".into(), account.into());
     fields.insert("Status".into(), snapshot.state().into());
     fields.insert("StartTime".into(), seconds(snapshot.started));
     fields.insert("VolumeSize".into(), snapshot.size_gib.into());

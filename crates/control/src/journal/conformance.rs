@@ -73,7 +73,7 @@ fn rich(number: u8, phase: u8, is: [bool; 3]) -> Snapshot {
     let phase = match phase {
         0 => SnapshotPhase::Pending,
         1 => SnapshotPhase::Filling,
-        2 => SnapshotPhase::Copying,
+        2 => SnapshotPhase::Copying { data },
         3 => SnapshotPhase::Completed { data, ended },
         4 => SnapshotPhase::Binned { data, ended, entered, until },
         5 => SnapshotPhase::Deleting { data },

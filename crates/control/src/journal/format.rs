@@ -474,7 +474,7 @@ struct StartTokenForm {
 enum SnapshotPhaseForm {
     Pending,
     Filling,
-    Copying,
+    Copying { data_bytes: u64 },
     Completed { data_bytes: u64, ended_ms: u64 },
     Error { reason: String },
     Deleting { data_bytes: u64 },
@@ -714,7 +714,9 @@ impl From<&Snapshot> for SnapshotForm {
             phase: match &snapshot.phase {
                 SnapshotPhase::Pending => SnapshotPhaseForm::Pending,
                 SnapshotPhase::Filling => SnapshotPhaseForm::Filling,
-                SnapshotPhase::Copying => SnapshotPhaseForm::Copying,
+                SnapshotPhase::Copying { data } => {
+                    SnapshotPhaseForm::Copying { data_bytes: data.0 }
+                }
                 SnapshotPhase::Binned { data, ended, entered, until } => {
                     SnapshotPhaseForm::Binned {
                         data_bytes: data.0,
@@ -804,7 +806,9 @@ impl From<SnapshotForm> for Snapshot {
             phase: match form.phase {
                 SnapshotPhaseForm::Pending => SnapshotPhase::Pending,
                 SnapshotPhaseForm::Filling => SnapshotPhase::Filling,
-                SnapshotPhaseForm::Copying => SnapshotPhase::Copying,
+                SnapshotPhaseForm::Copying { data_bytes } => {
+                    SnapshotPhase::Copying { data: ByteCount(data_bytes) }
+                }
                 SnapshotPhaseForm::Binned { data_bytes, ended_ms, entered_ms, until_ms } => {
                     let (data, ended) = (ByteCount(data_bytes), UnixMs(ended_ms));
                     let (entered, until) = (UnixMs(entered_ms), UnixMs(until_ms));

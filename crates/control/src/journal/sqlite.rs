@@ -25,7 +25,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use self::ballast::Ballast;
 use super::watch::{Watch, Watchers};
 use super::{Change, Journal, JournalError, Loaded, Revision};
-use crate::model::{Attachment, AttachmentState, Event, Phase, Volume};
+use crate::model::{Attachment, AttachmentState, Event, Phase, SnapshotPhase, Volume};
 use crate::private;
 
 /// Version of the tables, stored in the file's `user_version`.
@@ -345,12 +345,12 @@ impl Journal for SqliteJournal {
 /// is deleted) or to a snapshot's.
 fn leads_to_room(event: &Event) -> bool {
     match event {
-        Event::Volume(Volume { phase: Phase::Creating, .. }) => false,
+        Event::Volume(Volume { phase: Phase::Creating | Phase::Binned { .. }, .. }) => false,
         Event::Volume(volume) => {
             let detaching = |a: &Attachment| a.state == AttachmentState::Detaching;
             volume.attachments.is_empty() || volume.attachments.iter().any(detaching)
         }
-        Event::Snapshot(snapshot) => !snapshot.is_shown(),
+        Event::Snapshot(snapshot) => matches!(snapshot.phase, SnapshotPhase::Deleting { .. }),
         Event::VolumeGone(_) | Event::SnapshotGone(_) => true,
         _ => false,
     }

@@ -109,7 +109,8 @@ fn attachments(model: &Model) -> Vec<AttachmentNow> {
 fn states(model: &Model) -> BTreeMap<&'static str, u64> {
     let mut states = BTreeMap::new();
     for volume in model.volumes.values() {
-        *states.entry(volume.state().name()).or_default() += 1;
+        let state = if volume.is_shown() { volume.state().name() } else { "binned" };
+        *states.entry(state).or_default() += 1;
     }
     states
 }

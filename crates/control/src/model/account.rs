@@ -23,19 +23,27 @@ pub struct StoreKey {
 impl StoreKey {
     /// Its name in the form of AWS's resource names.
     #[must_use]
-    pub fn arn(&self, region: &str, owner: &str) -> String {
-        format!("arn:aws:kms:{region}:{owner}:key/{}", self.id)
+    pub fn arn(&self, settings: &Settings) -> String {
+        let Settings { region, account, .. } = settings;
+        format!("arn:aws:kms:{region}:{account}:key/{}", self.id)
     }
 
     /// Whether a client means it: by its id, its ARN, or the alias of EBS's own key.
     #[must_use]
-    pub fn is_named(&self, name: &str, region: &str, owner: &str) -> bool {
-        let alias = format!("arn:aws:kms:{region}:{owner}:{ALIAS}");
-        [&self.id, &self.arn(region, owner), ALIAS, &alias].contains(&name)
+    pub fn is_named(&self, name: &str, settings: &Settings) -> bool {
+        let Settings { region, account, .. } = settings;
+        let alias = format!("arn:aws:kms:{region}:{account}:{ALIAS}");
+        [&self.id, &self.arn(settings), ALIAS, &alias].contains(&name)
     }
 }
 
 impl Settings {
+    /// The region that requests must be signed for; empty if any will do.
+    #[must_use]
+    pub fn signed_region(&self) -> &str {
+        if self.any_region { "" } else { &self.region }
+    }
+
     /// Whether new volumes and copies of snapshots are encrypted unless asked otherwise.
     #[must_use]
     pub fn encrypts_by_default(&self, account: Account) -> bool {

@@ -20,7 +20,7 @@ use evenkeel_core::qos::admission::{
 use evenkeel_core::volume::{IopsRule, ThroughputRule, VolumeRequest, VolumeSpec, VolumeType};
 use evenkeel_wire::agent::{Capacity, Measured};
 
-use super::{Event, Model, Refusal, Settings, Volume};
+use super::{Event, Model, Phase, Refusal, Settings, Volume};
 
 /// The source of the amount.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -190,7 +190,7 @@ impl Model {
             let before = self.volumes.get(&after.id);
             // Most changes concern something else, and the books have many lines.
             let reserves_more = before.is_none_or(|before| {
-                before.spec != after.spec || (!before.is_shown() && after.is_shown())
+                before.spec != after.spec || (!before.is_shown() && after.phase == Phase::Ready)
             });
             if !reserves_more {
                 continue;

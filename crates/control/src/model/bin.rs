@@ -45,12 +45,9 @@ impl Model {
 
     pub(super) fn restore_volume(&self, id: VolumeId) -> Result<Decision, Refusal> {
         let volume = self.binned_volume(id)?;
-        Ok(Decision::changing(Volume { phase: Phase::Ready, ..volume.clone() }))
-    }
-
-    pub(super) fn purge_volume(&self, id: VolumeId) -> Result<Decision, Refusal> {
-        let volume = self.binned_volume(id)?;
-        Ok(Decision::changing(Volume { phase: Phase::Deleting, ..volume.clone() }))
+        // What has become of its bytes meanwhile, the data plane knows.
+        let restored = Volume { phase: Phase::Ready, ..volume.clone() };
+        Ok(Decision { reopens: true, ..Decision::changing(restored) })
     }
 
     pub(super) fn restore_snapshot(&self, id: SnapshotId) -> Result<Decision, Refusal> {

@@ -98,7 +98,10 @@ impl Model {
             copy_of,
             for_volume: Some(new.id),
             is_encrypted,
-            phase: if copy_of.is_some() { SnapshotPhase::Copying } else { SnapshotPhase::Pending },
+            phase: match copy_of {
+                Some(of) => SnapshotPhase::Copying { data: self.data_of(of, size_gib) },
+                None => SnapshotPhase::Pending,
+            },
             ..Snapshot::new(id, volume, size_gib, now)
         };
         let mut made = Vec::new();
@@ -107,6 +110,7 @@ impl Model {
         }
         if !is_same {
             let of = snapshot.unwrap_or(first);
+            self.check_copies(true)?;
             made.push(own(second, NO_VOLUME, Some(of), true));
         }
         if let Some(last) = made.last() {
@@ -159,18 +163,31 @@ impl Model {
         if tags.len() > TAGS_MAX {
             return Err(Refusal::TooManyTags(id.to_string()));
         }
-        if self.index.copying().len() >= SNAPSHOT_COPIES_MAX {
-            return Err(Refusal::TooManySnapshotCopies(SNAPSHOT_COPIES_MAX));
-        }
+        self.check_copies(false)?;
         let is_encrypted = self.encryption(settings, source.is_encrypted, is_encrypted)?;
         self.add_snapshot(Snapshot {
             description: description.into(),
-            phase: SnapshotPhase::Copying,
+            phase: SnapshotPhase::Copying { data: ByteCount(source.taken()) },
             tags: tags.clone(),
             copy_of: Some(of),
             is_encrypted,
             ..Snapshot::new(id, NO_VOLUME, source.size_gib, now)
         })
+    }
+
+    /// Checks that one more snapshot may be copied: for a client, or for a volume alone.
+    fn check_copies(&self, is_own: bool) -> Result<(), Refusal> {
+        let alike = self.copying().filter(|copy| copy.for_volume.is_some() == is_own).count();
+        match alike {
+            ..SNAPSHOT_COPIES_MAX => Ok(()),
+            _ => Err(Refusal::TooManySnapshotCopies(SNAPSHOT_COPIES_MAX)),
+        }
+    }
+
+    /// The bytes of a snapshot; of one that is not there yet, as many as it may have.
+    fn data_of(&self, id: SnapshotId, size_gib: u32) -> ByteCount {
+        let known = self.snapshots.get(&id).map(|it| ByteCount(it.taken()));
+        known.unwrap_or(ByteCount::from_gib(size_gib))
     }
 
     /// The snapshots that are being copied, by id.
@@ -198,7 +215,11 @@ impl Model {
     /// Checks that a snapshot is not being copied.
     pub(super) fn check_not_copied(&self, id: SnapshotId) -> Result<(), Refusal> {
         match self.copying().find(|copy| copy.copy_of == Some(id)) {
-            Some(copy) => Err(Refusal::SnapshotBeingCopied { id, copy: copy.id }),
+            Some(copy) => {
+                let own = copy.for_volume.map(|volume| volume.to_string());
+                let copy = own.unwrap_or_else(|| copy.id.to_string());
+                Err(Refusal::SnapshotBeingCopied { id, copy })
+            }
             None => Ok(()),
         }
     }

@@ -62,9 +62,6 @@ impl Model {
         if instance_type != LOCAL_TYPE && instance::by_name(instance_type).is_none() {
             return Err(Refusal::UnknownInstanceType(instance_type.into()));
         }
-        if self.hosts.len() >= HOSTS_MAX {
-            return Err(Refusal::TooManyHosts);
-        }
         if self.hosts.contains_key(&id) {
             return Err(Refusal::IdTaken(id.to_string()));
         }
@@ -81,6 +78,9 @@ impl Model {
             .filter(|host| !host.is_shown(now))
             .map(|host| Event::HostGone(host.id))
             .collect();
+        if self.hosts.len() - events.len() >= HOSTS_MAX {
+            return Err(Refusal::TooManyHosts);
+        }
         events.push(Event::Host(host));
         Ok(Decision { events, ..Decision::default() })
     }

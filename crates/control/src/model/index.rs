@@ -134,7 +134,7 @@ impl Index {
             self.pending_snapshots.insert((after.volume, after.id));
         }
         match after.phase {
-            SnapshotPhase::Copying => _ = self.copying.insert(after.id),
+            SnapshotPhase::Copying { .. } => _ = self.copying.insert(after.id),
             SnapshotPhase::Binned { .. } => _ = self.binned.1.insert(after.id),
             _ => {}
         }

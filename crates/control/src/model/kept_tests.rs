@@ -112,7 +112,7 @@ fn event() -> impl Strategy<Value = Event> {
                 1 => SnapshotPhase::Completed { data, ended },
                 2 => SnapshotPhase::Deleting { data },
                 3 => SnapshotPhase::Filling,
-                4 => SnapshotPhase::Copying,
+                4 => SnapshotPhase::Copying { data },
                 5 => SnapshotPhase::Binned { data, ended, entered, until },
                 _ => SnapshotPhase::Error("why".into()),
             },
@@ -184,6 +184,9 @@ fn terms() -> impl Strategy<Value = (Settings, Capacity)> {
             region: "local-1".into(),
             zone: "z".into(),
             rules: Rules::newest(),
+            account: "000000000000".into(),
+            any_region: false,
+            api_rate: None,
             key: None,
             recycle_bin_days: 0,
             modify_policy: ModifyPolicy::Immediate,
@@ -274,7 +277,7 @@ fn compare_snapshots(model: &Model) {
     let unsettled =
         in_phase(|it| matches!(it, SnapshotPhase::Pending | SnapshotPhase::Deleting { .. }));
     assert_eq!(model.unsettled_snapshots().collect::<BTreeSet<_>>(), unsettled);
-    assert_eq!(*model.index.copying(), in_phase(|it| *it == SnapshotPhase::Copying));
+    assert_eq!(*model.index.copying(), in_phase(|it| matches!(it, SnapshotPhase::Copying { .. })));
     let is_binned = |volume: &&Volume| matches!(volume.phase, Phase::Binned { .. });
     let binned = all().filter(is_binned).map(|volume| volume.id).collect();
     let binned_snapshots = in_phase(|it| matches!(it, SnapshotPhase::Binned { .. }));
@@ -303,6 +306,7 @@ fn compare_index(model: &Model) {
     let data: u64 = snapshots()
         .map(|snapshot| match snapshot.phase {
             SnapshotPhase::Completed { data, .. }
+            | SnapshotPhase::Copying { data }
             | SnapshotPhase::Deleting { data }
             | SnapshotPhase::Binned { data, .. } => data.0,
             _ => 0,

@@ -115,7 +115,10 @@ impl Model {
         {
             // Only a longer time is allowed, and no new cooling-off period.
             let after = Lock { created: before.created, cool_off_hours: 0, ..lock };
-            let is_longer = after.view(&snapshot.phase, now).expires >= view.expires;
+            let days = |lock: &Lock| now.plus_ms(u64::from(lock.days) * DAY_MS);
+            // While the snapshot is pending, the time in days has not begun.
+            let ends = after.view(&snapshot.phase, now).expires.unwrap_or(days(&after));
+            let is_longer = ends >= view.expires.unwrap_or(days(&before));
             if lock.mode != LockMode::Compliance || lock.cool_off_hours > 0 || !is_longer {
                 return Err(Refusal::LockedForGood(id, view.expires));
             }

@@ -398,11 +398,6 @@ pub enum Command {
         /// The volume.
         id: VolumeId,
     },
-    /// Delete a volume that is in the recycle bin, and its bytes.
-    PurgeVolume {
-        /// The volume.
-        id: VolumeId,
-    },
     /// Set the attribute `autoEnableIO`.
     SetAutoEnableIo {
         /// The volume.
@@ -610,6 +605,8 @@ pub struct Decision {
     pub snapshot: Option<SnapshotId>,
     /// The snapshots that the command makes of one moment, each with its volume.
     pub set: Vec<(VolumeId, SnapshotId)>,
+    /// Whether the data plane is called though the volume is settled: it may not hold it.
+    pub reopens: bool,
 }
 
 /// What is fixed while the server runs.
@@ -619,6 +616,12 @@ pub struct Settings {
     pub region: String,
     /// The only availability zone.
     pub zone: String,
+    /// The account that owns everything: twelve digits.
+    pub account: String,
+    /// Whether requests may be signed for any region.
+    pub any_region: bool,
+    /// How many requests a second the API answers in the long run; `None` without a limit.
+    pub api_rate: Option<u32>,
     /// The key of the store, with which volumes can be encrypted; `None` if it has none.
     pub key: Option<StoreKey>,
     /// How many days deleted volumes and snapshots stay in the recycle bin; 0 if there is none.
@@ -704,7 +707,6 @@ impl Model {
             }
             Command::DeleteVolume { id } => self.delete_volume(settings, *id, now),
             Command::RestoreVolume { id } => self.restore_volume(*id),
-            Command::PurgeVolume { id } => self.purge_volume(*id),
             Command::SetAutoEnableIo { id, is_on } => self.set_auto_enable_io(*id, *is_on),
             Command::SetDeleteOnTermination { instance, devices } => {
                 self.set_delete_on_termination(*instance, devices)

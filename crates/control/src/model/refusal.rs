@@ -125,8 +125,8 @@ pub enum Refusal {
     SnapshotBeingCopied {
         /// The snapshot.
         id: SnapshotId,
-        /// The copy.
-        copy: SnapshotId,
+        /// The copy, or the volume that begins as one.
+        copy: String,
     },
     /// Encryption was asked for, by the request or by the account, and the store has no key.
     NoKey,

@@ -53,7 +53,10 @@ pub enum SnapshotPhase {
     /// Its units are being put by a client.
     Filling,
     /// It is being made as a copy of another.
-    Copying,
+    Copying {
+        /// The bytes of data that it will have, at most.
+        data: ByteCount,
+    },
     /// Volumes can be made of it.
     Completed {
         /// The bytes of data in it.
@@ -85,7 +88,7 @@ impl SnapshotPhase {
     /// Whether it is being made, filled or copied.
     #[must_use]
     pub const fn is_pending(&self) -> bool {
-        matches!(self, Self::Pending | Self::Filling | Self::Copying)
+        matches!(self, Self::Pending | Self::Filling | Self::Copying { .. })
     }
 }
 
@@ -138,7 +141,9 @@ impl Snapshot {
     #[must_use]
     pub const fn state(&self) -> &'static str {
         match self.phase {
-            SnapshotPhase::Pending | SnapshotPhase::Filling | SnapshotPhase::Copying => "pending",
+            SnapshotPhase::Pending | SnapshotPhase::Filling | SnapshotPhase::Copying { .. } => {
+                "pending"
+            }
             SnapshotPhase::Completed { .. } | SnapshotPhase::Binned { .. } => "completed",
             SnapshotPhase::Error(_) | SnapshotPhase::Deleting { .. } => "error",
         }
@@ -173,17 +178,16 @@ impl Snapshot {
     }
 
     /// The bytes that it counts with, of those for sale: all its data, though it may share most of
-    /// it with its volume and with other snapshots. Before it is completed nothing is known.
+    /// it with its volume and with other snapshots. Before it is completed nothing is known, except
+    /// of a copy.
     #[must_use]
     pub const fn taken(&self) -> u64 {
         match self.phase {
             SnapshotPhase::Completed { data, .. }
+            | SnapshotPhase::Copying { data }
             | SnapshotPhase::Deleting { data }
             | SnapshotPhase::Binned { data, .. } => data.0,
-            SnapshotPhase::Pending
-            | SnapshotPhase::Filling
-            | SnapshotPhase::Copying
-            | SnapshotPhase::Error(_) => 0,
+            SnapshotPhase::Pending | SnapshotPhase::Filling | SnapshotPhase::Error(_) => 0,
         }
     }
 }
@@ -364,14 +368,19 @@ impl Model {
             return Err(Refusal::SnapshotLocked(id, state));
         }
         self.check_not_copied(id)?;
-        let phase = match (&snapshot.phase, settings.binned_until(now)) {
+        let mut snapshot = snapshot.clone();
+        snapshot.phase = match (&snapshot.phase, settings.binned_until(now)) {
             (&SnapshotPhase::Completed { data, ended }, Some(until)) => {
                 SnapshotPhase::Binned { data, ended, entered: now, until }
             }
             _ => SnapshotPhase::Deleting { data: ByteCount(snapshot.taken()) },
         };
+        // Its client token is free, also if it comes back.
+        if let Some(filled) = &mut snapshot.filled {
+            filled.token = None;
+        }
         Ok(Decision {
-            events: vec![Event::Snapshot(Snapshot { phase, ..snapshot.clone() })],
+            events: vec![Event::Snapshot(snapshot)],
             snapshot: Some(id),
             ..Decision::default()
         })
@@ -429,7 +438,7 @@ impl Model {
             let phase = match (&snapshot.phase, stored.get(&id)) {
                 (SnapshotPhase::Deleting { .. } | SnapshotPhase::Binned { .. }, _) => return None,
                 // The copier knows whether all of it is there.
-                (SnapshotPhase::Copying, _) => return None,
+                (SnapshotPhase::Copying { .. }, _) => return None,
                 // That its bytes are complete is not enough: its client has to say so.
                 (SnapshotPhase::Filling, Some(_)) => return None,
                 (SnapshotPhase::Error(_), _) if snapshot.filled.is_some() => return None,

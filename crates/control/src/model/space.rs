@@ -117,7 +117,7 @@ impl Model {
 
     /// Checks that there is space for the volume or the snapshot in `events`. A volume that needs
     /// no more than before is never refused. What a snapshot will take is unknown before it is
-    /// completed, so it is refused only if nothing at all is left.
+    /// completed, so it is refused only if nothing at all is left; a copy, if its bytes do not fit.
     ///
     /// # Errors
     /// [`Refusal::Space`], [`Refusal::SpaceForSnapshot`].
@@ -134,7 +134,7 @@ impl Model {
             if let Event::Snapshot(new) = event
                 && new.is_pending()
                 && !self.snapshots.contains_key(&new.id)
-                && self.taken_of(&room) >= for_sale
+                && self.taken_of(&room).0.saturating_add(new.taken().max(1)) > for_sale.0
             {
                 return Err(Refusal::SpaceForSnapshot { for_sale, sold: self.taken_of(&room) });
             }

@@ -19,10 +19,12 @@ fn settings(modify_policy: ModifyPolicy) -> Settings {
     let rules = Rules::newest();
     let (figure, oversell) = (None, BTreeMap::new());
     let (region, zone, space_oversell) = ("local-1".into(), ZONE.into(), SpaceOversell::default());
-    let (key, recycle_bin_days) = (None, 0);
+    let (key, recycle_bin_days, api_rate) = (None, 0, None);
+    let (account, any_region) = ("000000000000".into(), false);
     #[rustfmt::skip]
     let settings = Settings {
-        region, zone, key, recycle_bin_days, rules, modify_policy, figure, oversell, space_oversell,
+        region, zone, account, any_region, api_rate, key, recycle_bin_days, rules, modify_policy,
+        figure, oversell, space_oversell,
     };
     settings
 }

@@ -5,8 +5,8 @@ use evenkeel_core::volume::VolumeRequest;
 
 use super::copies::Beginning;
 use super::{
-    Begins, Decision, Event, Model, Phase, Refusal, Settings, TAGS_MAX, TOKEN_LIFETIME_MS,
-    TOKENS_MAX, Tags, Token, UnixMs, VOLUMES_MAX, Volume, VolumeState,
+    Begins, Decision, Event, Model, Phase, Refusal, Settings, Settled, SnapshotPhase, TAGS_MAX,
+    TOKEN_LIFETIME_MS, TOKENS_MAX, Tags, Token, UnixMs, VOLUMES_MAX, Volume, VolumeState,
 };
 
 /// The parameters of a volume to create, from new bytes or from existing ones.
@@ -135,13 +135,27 @@ impl Model {
             VolumeState::Available if !volume.is_settled() => Err(Refusal::Unsettled(id)),
             VolumeState::Available | VolumeState::Error => {
                 let phase = match (&volume.phase, settings.binned_until(now)) {
-                    (Phase::Ready, Some(until)) => Phase::Binned { entered: now, until },
+                    // Its bytes may be there, and only be out of reach.
+                    (Phase::Ready | Phase::Error(_), Some(until)) => {
+                        Phase::Binned { entered: now, until }
+                    }
                     _ => Phase::Deleting,
                 };
                 Ok(Decision::changing(Volume { phase, ..volume.clone() }))
             }
+            VolumeState::Creating if self.waits(volume) => {
+                let gone = Settled::Failed("it was deleted");
+                let events = self.settle(settings, id, gone, now);
+                Ok(Decision { volume: Some(id), events, ..Decision::default() })
+            }
             state => Err(Refusal::NotAvailable(id, state)),
         }
+    }
+
+    /// Whether a volume waits for the snapshot as which it begins.
+    fn waits(&self, volume: &Volume) -> bool {
+        let own = volume.through.and_then(|own| self.snapshots.get(&own));
+        own.is_some_and(|own| !matches!(own.phase, SnapshotPhase::Completed { .. }))
     }
 
     pub(super) fn set_auto_enable_io(

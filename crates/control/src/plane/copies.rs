@@ -21,15 +21,23 @@ use super::key_locks::Key;
 use super::{Plane, PlaneError};
 use crate::clock;
 use crate::journal::Credits;
-use crate::model::{Event, Phase, Settled, Snapshot, SnapshotPhase, UnixMs, Volume};
+use crate::model::{Event, Phase, Settled, Snapshot, SnapshotPhase, Volume};
 
 /// How long one call copies: until the next tick.
 const SLICE_MS: u64 = 900;
+/// The most units that one call copies of one snapshot, whatever the clock says.
+const UNITS_MAX: u32 = 4_096;
 /// The most units that are asked for at once.
 const PAGE: u32 = 256;
 
-/// How far copies are: the next unit of each.
-pub(super) type Copying = BTreeMap<SnapshotId, u64>;
+/// How far copies are.
+#[derive(Debug, Default)]
+pub(super) struct Copying {
+    /// The next unit of each copy that was begun since this server started.
+    next: BTreeMap<SnapshotId, u64>,
+    /// The copy that was served last: the others come first.
+    last: Option<SnapshotId>,
+}
 
 /// What a volume that begins as a snapshot of its own has to do.
 pub(super) enum Own {
@@ -50,10 +58,10 @@ impl Plane {
     /// How much of a snapshot is made, in percent.
     #[must_use]
     pub fn percent(&self, snapshot: &Snapshot) -> u32 {
-        if snapshot.phase != SnapshotPhase::Copying {
+        if !matches!(snapshot.phase, SnapshotPhase::Copying { .. }) {
             return snapshot.percent();
         }
-        let next = self.copies().get(&snapshot.id).copied().unwrap_or_default();
+        let next = self.copies().next.get(&snapshot.id).copied().unwrap_or_default();
         let units = ByteCount::from_gib(snapshot.size_gib).0 / UNIT_BYTES;
         u32::try_from(next.saturating_mul(100) / units.max(1)).unwrap_or(99).min(99)
     }
@@ -62,24 +70,32 @@ impl Plane {
     pub fn copy_on(&self) {
         let began = clock::now();
         let ids: Vec<SnapshotId> = self.model().copying().map(|copy| copy.id).collect();
-        self.copies().retain(|id, _| ids.contains(id));
-        for id in ids {
+        let first = {
+            let mut copies = self.copies();
+            copies.next.retain(|id, _| ids.contains(id));
+            ids.partition_point(|id| copies.last.is_some_and(|last| *id <= last))
+        };
+        for &id in ids.iter().cycle().skip(first).take(ids.len()) {
+            if clock::now().ms_since(began) > SLICE_MS {
+                return;
+            }
+            self.copies().last = Some(id);
             let Some(_keys) = self.keys.try_lock(vec![Key::Snapshot(id)]) else { continue };
-            if let Err(error) = self.copy(id, began) {
+            if let Err(error) = self.copy(id) {
                 warn!(snapshot = %id, %error, "a copy does not go on; trying again");
             }
         }
     }
 
     /// Goes on with a copy whose key is locked.
-    fn copy(&self, id: SnapshotId, began: UnixMs) -> Result<(), PlaneError> {
+    fn copy(&self, id: SnapshotId) -> Result<(), PlaneError> {
         let (copy, source) = {
             let model = self.model();
             let Some(copy) = model.snapshots.get(&id).cloned() else { return Ok(()) };
             let source = copy.copy_of.and_then(|of| model.snapshots.get(&of).cloned());
             (copy, source)
         };
-        if copy.phase != SnapshotPhase::Copying {
+        if !matches!(copy.phase, SnapshotPhase::Copying { .. }) {
             return Ok(());
         }
         let source = match source {
@@ -88,13 +104,9 @@ impl Plane {
             _ => return self.fail_copy(&copy, "the snapshot that it copies is gone"),
         };
         let shares = source.is_encrypted == copy.is_encrypted;
-        let (size, is_encrypted) = (ByteCount::from_gib(copy.size_gib), copy.is_encrypted);
-        let parent = shares.then_some(source.id);
-        let new = NewSnapshot { id, size, parent, is_encrypted };
-        let done =
-            self.call(AgentCommand::StartSnapshot(new)).map_err(PlaneError::Agent).and_then(|()| {
-                if shares { Ok(true) } else { self.copy_units(&copy, source.id, began) }
-            });
+        let done = self.start_copy(&copy, shares.then_some(source.id)).and_then(|is_complete| {
+            if shares || is_complete { Ok(true) } else { self.copy_units(&copy, source.id) }
+        });
         match done {
             Ok(false) => return Ok(()),
             Ok(true) => {}
@@ -110,25 +122,42 @@ impl Plane {
         })?;
         let phase = SnapshotPhase::Completed { data, ended: clock::now() };
         self.commit_snapshots(vec![Event::Snapshot(Snapshot { phase, ..copy })])?;
-        self.copies().remove(&id);
+        self.copies().next.remove(&id);
         Ok(())
     }
 
+    /// Begins a copy in the store, once since this server started. Returns whether it is complete
+    /// there: an earlier server, or this one, may have come so far and not have stored it.
+    fn start_copy(&self, copy: &Snapshot, parent: Option<SnapshotId>) -> Result<bool, PlaneError> {
+        let &Snapshot { id, size_gib, is_encrypted, .. } = copy;
+        if self.copies().next.contains_key(&id) {
+            return Ok(false);
+        }
+        if self.stored_snapshots()?.get(&id).is_some_and(|stored| stored.is_complete) {
+            return Ok(true);
+        }
+        let new = NewSnapshot { id, size: ByteCount::from_gib(size_gib), parent, is_encrypted };
+        self.call(AgentCommand::StartSnapshot(new)).map_err(PlaneError::Agent)?;
+        // One that shares blocks is looked up again, should it not come to its end.
+        if parent.is_none() {
+            self.copies().next.insert(id, 0);
+        }
+        Ok(false)
+    }
+
     /// Copies units for a while. Returns whether all of them are copied.
-    fn copy_units(
-        &self,
-        copy: &Snapshot,
-        source: SnapshotId,
-        began: UnixMs,
-    ) -> Result<bool, PlaneError> {
-        let mut next = Some(self.copies().get(&copy.id).copied().unwrap_or_default());
+    fn copy_units(&self, copy: &Snapshot, source: SnapshotId) -> Result<bool, PlaneError> {
+        let began = clock::now();
+        let mut left = UNITS_MAX;
+        let mut next = Some(self.copies().next.get(&copy.id).copied().unwrap_or_default());
         while let Some(first) = next {
-            self.copies().insert(copy.id, first);
+            self.copies().next.insert(copy.id, first);
             let wanted = UnitsWanted { id: source, older: None, first, max: PAGE };
             let page = self.ask_units(wanted)?;
             for unit in page.units {
-                if clock::now().ms_since(began) > SLICE_MS {
-                    self.copies().insert(copy.id, unit);
+                left -= 1;
+                if left == 0 || clock::now().ms_since(began) > SLICE_MS {
+                    self.copies().next.insert(copy.id, unit);
                     return Ok(false);
                 }
                 let Some(bytes) = self.ask_unit(source, unit)? else { continue };
@@ -144,7 +173,7 @@ impl Plane {
         let phase = SnapshotPhase::Error(format!("{reason}; delete it, and copy again"));
         warn!(snapshot = %copy.id, reason, "a copy is in error");
         self.commit_snapshots(vec![Event::Snapshot(Snapshot { phase, ..copy.clone() })])?;
-        self.copies().remove(&copy.id);
+        self.copies().next.remove(&copy.id);
         self.call(AgentCommand::DeleteSnapshot(copy.id)).map_err(PlaneError::Agent)
     }
 
@@ -154,13 +183,11 @@ impl Plane {
         if of.is_none_or(|of| of.is_encrypted != copy.is_encrypted) {
             return Ok(());
         }
-        match self.copy(copy.id, clock::now()) {
-            Err(PlaneError::Agent(failed)) => {
-                info!(snapshot = %copy.id, reason = failed.message, "not copied yet");
-                Ok(())
-            }
-            copied => copied,
+        // It is decided and stored: the client gets it, and the tick goes on.
+        if let Err(error) = self.copy(copy.id) {
+            info!(snapshot = %copy.id, %error, "not copied yet");
         }
+        Ok(())
     }
 
     /// Makes the snapshot of which a new volume begins, if it begins so. If it cannot be made, the
@@ -208,7 +235,9 @@ impl Plane {
     }
 }
 
-/// Whether it makes no sense to try again.
+/// Whether it makes no sense to try again. A key may come back, and so may a device: what waits for
+/// them can be deleted.
 fn is_final(failed: &Failed) -> bool {
-    !matches!(failed.kind, FailedKind::Unanswered | FailedKind::Down | FailedKind::Internal)
+    use FailedKind::{Damaged, Down, Internal, Unanswered};
+    !matches!(failed.kind, Damaged | Down | Internal | Unanswered)
 }

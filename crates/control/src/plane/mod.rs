@@ -69,7 +69,7 @@ mod stop;
 mod upkeep;
 mod writer;
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::Balances;
@@ -88,7 +88,8 @@ use self::writer::Writer;
 use crate::capacity::KnownCapacity;
 use crate::journal::Credits;
 use crate::model::{
-    Begins, Command, Decision, Event, Model, Phase, Refusal, Settings, Snapshot, Tagged, Volume,
+    Begins, Command, Decision, Event, Model, Phase, Refusal, Settings, Snapshot, SnapshotPhase,
+    Tagged, Volume,
 };
 use crate::{clock, credits, reconcile, space};
 
@@ -120,6 +121,8 @@ pub struct Plane {
     scrubbing: Mutex<Scrubbing>,
     fillings: Mutex<Fillings>,
     copying: Mutex<Copying>,
+    /// Held while a host is registered under an address that is looked for.
+    addresses: Mutex<()>,
 }
 
 impl Plane {
@@ -127,6 +130,11 @@ impl Plane {
     pub fn model(&self) -> RwLockReadGuard<'_, Model> {
         // Applying an event cannot leave the model half changed, so a poisoned lock is usable.
         self.model.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Held by who looks for an address that no host has, until the host has it.
+    pub fn one_address_at_a_time(&self) -> MutexGuard<'_, ()> {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Executes one command; with `dry_run` only checks whether it would be accepted.
@@ -199,7 +207,6 @@ impl Plane {
             Command::AdoptVolume { id, .. }
             | Command::DeleteVolume { id }
             | Command::RestoreVolume { id }
-            | Command::PurgeVolume { id }
             | Command::SetAutoEnableIo { id, .. }
             | Command::DetachVolume { id, .. }
             | Command::ModifyVolume { id, .. } => vec![Key::Volume(*id)],
@@ -295,11 +302,7 @@ impl Plane {
                 // which makes room for the record. A crash in between leaves a volume or a snapshot
                 // in error, which can be deleted again.
                 Err(PlaneError::Journal(error))
-                    if error.is_no_room()
-                        && matches!(
-                            command,
-                            Command::DeleteVolume { .. } | Command::DeleteSnapshot { .. }
-                        ) =>
+                    if error.is_no_room() && decision.events.iter().all(is_deletion) =>
                 {
                     self.apply(&mut writer, decision.events.clone());
                 }
@@ -330,7 +333,7 @@ impl Plane {
         if !decision.events.is_empty() {
             self.begin_own(id)?;
         }
-        if decided.as_ref().is_some_and(|volume| !volume.is_settled()) {
+        if decision.reopens || decided.as_ref().is_some_and(|volume| !volume.is_settled()) {
             self.settle(id, Settling::Asked, opening)?;
         }
         let settled = self.model().volumes.get(&id).cloned();
@@ -348,6 +351,15 @@ fn keys_of_new(id: VolumeId, token: Option<&String>, begins: &Begins) -> Vec<Key
     let token = token.map(|name| Key::Token(name.clone()));
     let source = source.map(Key::Volume);
     token.into_iter().chain(snapshots).chain(source).chain([Key::Volume(id)]).collect()
+}
+
+/// Whether an event begins the deletion of bytes.
+fn is_deletion(event: &Event) -> bool {
+    match event {
+        Event::Volume(volume) => volume.phase == Phase::Deleting,
+        Event::Snapshot(snapshot) => matches!(snapshot.phase, SnapshotPhase::Deleting { .. }),
+        _ => false,
+    }
 }
 
 /// The command for the data plane when a host is registered or removed.

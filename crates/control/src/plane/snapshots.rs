@@ -34,7 +34,7 @@ impl Plane {
         match snapshot.phase {
             SnapshotPhase::Pending => self.make_snapshot(snapshot)?,
             SnapshotPhase::Filling => self.begin_filling(snapshot, is_new)?,
-            SnapshotPhase::Copying => self.begin_copy(snapshot)?,
+            SnapshotPhase::Copying { .. } => self.begin_copy(snapshot)?,
             SnapshotPhase::Deleting { .. } => self.remove_snapshot(id)?,
             SnapshotPhase::Completed { .. }
             | SnapshotPhase::Error(_)

@@ -6,13 +6,14 @@
 use std::collections::BTreeSet;
 
 use evenkeel_core::ids::VolumeId;
+use evenkeel_wire::agent::Command as AgentCommand;
 use tracing::{debug, info, warn};
 
-use super::Plane;
 use super::key_locks::Key;
 use super::settling::Settling;
+use super::{Plane, PlaneError};
 use crate::journal::Credits;
-use crate::model::{Command, Phase, Volume};
+use crate::model::{Command, Event, Phase, Volume};
 use crate::{clock, reconcile};
 
 /// State that lasts from tick to tick.
@@ -77,14 +78,34 @@ impl Plane {
     /// Deletes what has been in the recycle bin long enough.
     fn empty_bin(&self) {
         let (volumes, snapshots) = self.model().outdated(clock::now());
-        let volumes = volumes.into_iter().map(|id| Command::PurgeVolume { id });
-        let snapshots = snapshots.into_iter().map(|id| Command::PurgeSnapshot { id });
-        for command in volumes.chain(snapshots).take(PURGED_MAX) {
-            match self.execute(&command, false) {
-                Ok(_) => info!(?command, "its time in the recycle bin is over"),
-                Err(error) => warn!(?command, %error, "could not be deleted; trying again"),
+        for id in volumes.into_iter().take(PURGED_MAX) {
+            match self.purge_volume(id, false) {
+                Ok(()) => info!(volume = %id, "its time in the recycle bin is over"),
+                Err(error) => warn!(volume = %id, %error, "could not be deleted; trying again"),
             }
         }
+        for id in snapshots.into_iter().take(PURGED_MAX) {
+            match self.execute(&Command::PurgeSnapshot { id }, false) {
+                Ok(_) => info!(snapshot = %id, "its time in the recycle bin is over"),
+                Err(error) => warn!(snapshot = %id, %error, "could not be deleted; trying again"),
+            }
+        }
+    }
+
+    /// Deletes a volume that is in the recycle bin, and its bytes. It stays there until the bytes
+    /// are gone, so that this can be repeated. With `dry_run` only checks whether it is there.
+    ///
+    /// # Errors
+    /// See [`PlaneError`].
+    pub fn purge_volume(&self, id: VolumeId, dry_run: bool) -> Result<(), PlaneError> {
+        let _keys = self.lock_keys(vec![Key::Volume(id)])?;
+        self.model().binned_volume(id)?;
+        if dry_run {
+            return Err(PlaneError::DryRun);
+        }
+        self.call(AgentCommand::Delete(id)).map_err(PlaneError::Agent)?;
+        let events = vec![Event::VolumeGone(id)];
+        self.commit(&mut *self.writer()?, events, &Credits::default())
     }
 
     /// Volumes for which the data plane must still be called. Only an event can make a volume

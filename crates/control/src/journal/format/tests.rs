@@ -39,7 +39,7 @@ fn events() -> Vec<Event> {
             copy_of: Some(id),
             for_volume: Some(VolumeId::from_bits(6)),
             is_encrypted: true,
-            ..snapshot(SnapshotPhase::Copying)
+            ..snapshot(SnapshotPhase::Copying { data })
         }),
         Event::Snapshot(snapshot(SnapshotPhase::Binned { data, ended, entered, until })),
         lock(LockMode::Governance, None),

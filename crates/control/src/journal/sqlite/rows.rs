@@ -81,7 +81,7 @@ fn store_snapshot(tx: &Transaction<'_>, snapshot: &Snapshot) -> rusqlite::Result
     let (phase, data, ended, reason) = match &snapshot.phase {
         SnapshotPhase::Pending => ("pending", None, None, None),
         SnapshotPhase::Filling => ("filling", None, None, None),
-        SnapshotPhase::Copying => ("copying", None, None, None),
+        SnapshotPhase::Copying { data } => ("copying", Some(*data), None, None),
         SnapshotPhase::Binned { data, ended, .. } => ("binned", Some(*data), Some(*ended), None),
         SnapshotPhase::Completed { data, ended } => ("completed", Some(*data), Some(*ended), None),
         SnapshotPhase::Error(reason) => ("error", None, None, Some(reason)),
@@ -459,7 +459,7 @@ fn snapshot(row: &Row<'_>) -> rusqlite::Result<Snapshot> {
         phase: match phase.as_str() {
             "pending" => SnapshotPhase::Pending,
             "filling" => SnapshotPhase::Filling,
-            "copying" => SnapshotPhase::Copying,
+            "copying" => SnapshotPhase::Copying { data: data()? },
             "binned" => SnapshotPhase::Binned {
                 data: data()?,
                 ended: time(row, "ended_ms")?,

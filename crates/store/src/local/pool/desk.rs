@@ -7,6 +7,7 @@
 use super::LocalPool;
 use super::open::{Closed, OpenVolume};
 use super::snapshots::{SnapshotReader, UNIT_BLOCKS};
+use super::state::State;
 use crate::buffer::Buffer;
 use crate::local::format::{Node, NodeKind};
 use crate::snapshots::{UNIT_BYTES, Units};
@@ -136,14 +137,18 @@ impl LocalPool {
         parent: Option<SnapshotId>,
         is_encrypted: bool,
     ) -> Result<(), StoreError> {
+        let has_begun =
+            |state: &State| state.filling(id).is_some_and(|(_, node)| node.size == size.0);
+        // Before a key is made, which may take a program.
+        if has_begun(&self.state()) {
+            return Ok(());
+        }
         let new_key = match parent {
             None if is_encrypted => self.new_key(name_of(id))?,
             _ => Vec::new(),
         };
         let mut state = self.state();
-        if let Some((_, node)) = state.filling(id)
-            && node.size == size.0
-        {
+        if has_begun(&state) {
             return Ok(());
         }
         if state.filling(id).is_some() || state.snapshot(id).is_some() {

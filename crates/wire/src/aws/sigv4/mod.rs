@@ -60,7 +60,7 @@ pub enum Payload<'a> {
 /// The scope of a signature.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Scope<'a> {
-    /// For example `local-1`.
+    /// For example `local-1`. Empty, when a signature is verified: any.
     pub region: &'a str,
     /// For example `ec2`.
     pub service: &'a str,
@@ -174,6 +174,7 @@ pub fn verify_hashed(
     let claim = claim(request, &parsed_query)?;
     let signed_at_unix_s = check_time(&claim, now_unix_s)?;
     check_scope(&claim.credential, scope)?;
+    let scope = Scope { region: claim.credential.region, ..scope };
     check_signed_headers(request, claim.signed_headers)?;
     let access_key_id = String::from(claim.credential.access_key_id);
     let Some(secret) = secret(&access_key_id) else {
@@ -440,7 +441,8 @@ fn check_scope(claim: &Credential<'_>, scope: Scope<'_>) -> Result<(), Signature
     for (what, got, expected) in
         [("region", claim.region, scope.region), ("service", claim.service, scope.service)]
     {
-        if got != expected {
+        let any = what == "region" && expected.is_empty();
+        if got != expected && !any {
             return Err(SignatureError::WrongScope(format!(
                 "Credential should be scoped to {what} '{expected}', not '{got}'."
             )));

@@ -1,0 +1,69 @@
+//! The rate of the API: a bucket of tokens, one for each request.
+//!
+//! A request that finds no token is refused with `RequestLimitExceeded`, which SDKs answer by waiting
+//! and trying again. The bucket holds two seconds of requests, and is full at first.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::model::UnixMs;
+
+/// Seconds of requests that the bucket holds.
+const BURST_S: u64 = 2;
+/// Thousandths in a token: one for each millisecond and request a second.
+const MILLI: u64 = 1_000;
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Rate {
+    per_second: u64,
+    /// Thousandths of tokens, and when they were counted.
+    level: Mutex<(u64, UnixMs)>,
+}
+
+impl Rate {
+    /// So many requests a second, at least one.
+    #[must_use]
+    pub fn new(per_second: u32, now: UnixMs) -> Self {
+        let per_second = u64::from(per_second.max(1));
+        Self { per_second, level: Mutex::new((per_second * BURST_S * MILLI, now)) }
+    }
+
+    /// Takes a token. Returns whether there was one.
+    pub fn take(&self, now: UnixMs) -> bool {
+        let mut level = self.level.lock().unwrap_or_else(PoisonError::into_inner);
+        let (tokens, counted) = *level;
+        // A clock that is set back adds nothing until it is where it was.
+        let added = now.ms_since(counted).saturating_mul(self.per_second);
+        let tokens = tokens.saturating_add(added).min(self.per_second * BURST_S * MILLI);
+        let left = tokens.checked_sub(MILLI);
+        *level = (left.unwrap_or(tokens), now);
+        left.is_some()
+    }
+
+    /// What a refused client is told.
+    #[must_use]
+    pub fn refusal(&self) -> String {
+        format!(
+            "the API answers {} requests a second (--api-rate); try again after a moment",
+            self.per_second
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn in_the_long_run_the_rate_is_kept_and_a_pause_is_worth_two_seconds() {
+        let rate = Rate::new(10, UnixMs(0));
+        let taken = |from: u64, to: u64| (from..to).filter(|ms| rate.take(UnixMs(*ms))).count();
+        assert_eq!(taken(0, 1), 1);
+        // The last token of the ten seconds comes with their last millisecond.
+        assert_eq!(taken(1, 10_001), 19 + 100);
+        assert_eq!(taken(10_001, 20_001), 100);
+        // After a pause of an hour there are no more than two seconds of requests.
+        assert_eq!(taken(3_620_000, 3_620_050), 20);
+        assert!(!rate.take(UnixMs(0)), "the clock was set back");
+    }
+}

@@ -1,0 +1,72 @@
+//! What an operator configures of the API: account, region, rate.
+
+#![allow(clippy::unwrap_used)] // the helpers of tests may panic too
+
+mod support;
+
+use std::sync::Arc;
+
+use evenkeel_control::ControlConfig;
+use evenkeel_wire::aws::query;
+use support::{Server, config, create, text};
+
+const ACCOUNT: &str = "123456789012";
+
+fn with(change: impl FnOnce(ControlConfig) -> ControlConfig) -> (tempfile::TempDir, Server) {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start_with(change(config(folder.path())), Arc::default()).unwrap();
+    (folder, server)
+}
+
+#[test]
+fn everything_belongs_to_the_account_that_was_named() {
+    let (_folder, server) = with(|it| ControlConfig { account: ACCOUNT.into(), ..it });
+    let client = server.client();
+    let volume = create(&client, &[]);
+    let made = client.call("CreateSnapshot", &[("VolumeId", &volume)]).unwrap();
+    assert_eq!(text(&made, "ownerId"), ACCOUNT);
+    let count = |owner: &str| {
+        let found = client.call("DescribeSnapshots", &[("Owner.1", owner)]).unwrap();
+        found.items("snapshotSet").len()
+    };
+    assert_eq!((count(ACCOUNT), count("self"), count("000000000000")), (1, 1, 0));
+    let filter = [("Filter.1.Name", "owner-id"), ("Filter.1.Value.1", ACCOUNT)];
+    let found = client.call("DescribeInstances", &filter).unwrap();
+    assert_eq!(text(&found.items("reservationSet")[0], "ownerId"), ACCOUNT);
+}
+
+#[test]
+fn any_region_may_be_signed_for_if_the_operator_says_so() {
+    // Clients sign for local-1.
+    let elsewhere = |it| ControlConfig { region: "eu-west-9".into(), ..it };
+    let (_folder, server) = with(elsewhere);
+    let refused = server.client().call("DescribeRegions", &[]).unwrap_err();
+    assert_eq!((refused.status, refused.code.as_str()), (403, "SignatureDoesNotMatch"));
+    let (_folder, server) = with(|it| ControlConfig { any_region: true, ..elsewhere(it) });
+    let mut client = server.client();
+    let regions = client.call("DescribeRegions", &[]).unwrap();
+    assert_eq!(text(&regions.items("regionInfo")[0], "regionName"), "eu-west-9");
+    client.credentials.secret_access_key.push('x');
+    let refused = client.call("DescribeRegions", &[]).unwrap_err();
+    assert_eq!(refused.code, "SignatureDoesNotMatch");
+}
+
+#[test]
+fn more_requests_than_the_rate_are_refused_and_the_others_are_answered() {
+    let (_folder, server) = with(|it| ControlConfig { api_rate: Some(5), ..it });
+    let client = server.client();
+    let body = query::encode([("Action", "DescribeRegions"), ("Version", "2016-11-15")]);
+    let send = || {
+        let headers = client.signed_headers(&body, support::unix_s());
+        client.send("POST", "/", &headers, body.as_bytes())
+    };
+    let answers: Vec<_> = (0..200).map(|_| send()).collect();
+    let answered = answers.iter().filter(|answer| answer.status == 200).count();
+    assert!(answered >= 10, "the bucket holds two seconds of requests: {answered}");
+    let refused = answers.iter().find(|answer| answer.status == 503).unwrap();
+    assert!(refused.body.contains("RequestLimitExceeded"), "{}", refused.body);
+    assert!(refused.body.contains("--api-rate"), "{}", refused.body);
+    // What is not authentic takes no token, and gets its own error.
+    let stranger = client.send("POST", "/", &[], body.as_bytes());
+    assert_eq!(stranger.status, 403);
+}
