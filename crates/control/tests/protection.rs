@@ -175,6 +175,32 @@ fn sharing_is_noted_and_taken_back() {
 }
 
 #[test]
+fn fast_restore_begins_when_the_snapshot_is_made() {
+    let fixture = fixture(0);
+    let client = &fixture.client;
+    let states = || {
+        let shown = client.call("DescribeFastSnapshotRestores", &[]).unwrap();
+        let items = shown.items("fastSnapshotRestoreSet").iter();
+        items
+            .map(|item| (text(item, "state").to_owned(), item.child("enabledTime").is_some()))
+            .collect::<Vec<_>>()
+    };
+    fixture.server.agent.with(|state| state.snapshots_pend = true);
+    let volume = create(client, &[]);
+    let made = client.call("CreateSnapshot", &[("VolumeId", &volume)]).unwrap();
+    let id = text(&made, "snapshotId");
+    let base = [("SourceSnapshotId.1", id), ("AvailabilityZone.1", "local-1a")];
+    let on = client.call("EnableFastSnapshotRestores", &base).unwrap();
+    assert_eq!(text(&on.items("successful")[0], "state"), "enabling");
+    assert_eq!(states(), [("enabling".to_owned(), false)]);
+    fixture.server.agent.with(|state| {
+        state.snapshots.values_mut().for_each(|it| it.is_complete = true);
+    });
+    while text(&fixture.shown(id), "status") != "completed" {}
+    assert_eq!(states(), [("enabled".to_owned(), true)]);
+}
+
+#[test]
 fn fast_restore_counts_its_credits() {
     let fixture = fixture(0);
     let client = &fixture.client;

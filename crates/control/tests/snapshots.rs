@@ -317,6 +317,7 @@ fn errors_have_ec2_s_codes_and_texts() {
     let long = [("VolumeId", of.as_str()), ("Description", &long)];
     assert_eq!(code("CreateSnapshot", &long), "InvalidParameterValue");
     assert_eq!(code("ExportSnapshot", &[]), "InvalidAction");
+    assert_eq!(code("CopySnapshot", &[]), "MissingParameter");
     let filter = [("Filter.1.Name", "color"), ("Filter.1.Value.1", "red")];
     assert_eq!(code("DescribeSnapshots", &filter), "InvalidParameterValue");
     let id = fixture.snapshot(&of);
@@ -329,6 +330,9 @@ fn errors_have_ec2_s_codes_and_texts() {
             &format!("Volume of 9GiB is smaller than snapshot '{id}', expect size >= 10GiB")
         )
     );
+    // Zero is what the SDK for Go sends for none.
+    let none = [("SnapshotId.1", id.as_str()), ("MaxResults", "0")];
+    assert_eq!(client.call("DescribeSnapshots", &none).unwrap().items("snapshotSet").len(), 1);
     let both = [("SnapshotId.1", id.as_str()), ("MaxResults", "5")];
     assert_eq!(code("DescribeSnapshots", &both), "InvalidParameterCombination");
     fixture.agent().with(|state| state.snapshots_pend = true);

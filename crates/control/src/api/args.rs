@@ -164,6 +164,8 @@ impl Args {
     /// `InvalidParameterValue`, `InvalidPaginationToken`.
     pub fn page(&mut self, min: usize, max: usize) -> Result<Page, ApiError> {
         let wanted: Option<usize> = self.number("MaxResults")?;
+        // SDKs that do not tell zero and nothing apart send a zero: the EBS CSI driver does.
+        let wanted = wanted.filter(|wanted| *wanted > 0 || min == 1);
         if let Some(wanted) = wanted.filter(|wanted| *wanted < min) {
             return Err(ApiError::value(format!(
                 "Value ( {wanted} ) for parameter maxResults is invalid. Expecting a value of at \

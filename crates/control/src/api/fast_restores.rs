@@ -47,9 +47,11 @@ fn set(call: &mut Call<'_>, is_on: bool) -> Result<Vec<Element>, ApiError> {
     call.execute(&Command::SetFastRestore { ids: ids.clone(), is_on })?;
     let model = call.plane.model();
     let items = ids.iter().zip(before).map(|(&id, before)| {
-        let now = model.snapshots.get(&id).and_then(|snapshot| snapshot.fast_restore);
+        let snapshot = model.snapshots.get(&id);
+        let now = snapshot.and_then(|snapshot| snapshot.fast_restore);
         let since = now.map(|fast| fast.since).or(before).unwrap_or(call.now);
-        let mut fields = fields(settings, id, if is_on { "enabled" } else { "disabled" }, since);
+        let state = snapshot.filter(|_| is_on).map_or("disabled", Snapshot::fast_restore_state);
+        let mut fields = fields(settings, id, state, since);
         if !is_on {
             fields.push(view::time("disabledTime", call.now));
         }
@@ -68,7 +70,8 @@ fn describe(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let (found, token) = page.cut(wanted, |snapshot| snapshot.id.to_string());
     let items = found.into_iter().filter_map(|snapshot| {
         let since = snapshot.fast_restore?.since;
-        Some(Element::list("item", fields(settings, snapshot.id, "enabled", since)))
+        let state = snapshot.fast_restore_state();
+        Some(Element::list("item", fields(settings, snapshot.id, state, since)))
     });
     Ok(view::paged("fastSnapshotRestoreSet", items.collect(), token))
 }
@@ -82,8 +85,11 @@ fn fields(settings: &Settings, id: SnapshotId, state: &str, since: UnixMs) -> Ve
         Element::text("stateTransitionReason", REASON),
         Element::text("ownerId", &settings.account),
     ];
-    let times = ["enablingTime", "optimizingTime", "enabledTime"];
-    fields.extend(times.map(|name| view::time(name, since)));
+    let times: &[_] = match state {
+        "enabling" => &["enablingTime"],
+        _ => &["enablingTime", "optimizingTime", "enabledTime"],
+    };
+    fields.extend(times.iter().map(|name| view::time(name, since)));
     fields
 }
 
@@ -93,6 +99,6 @@ fn values(settings: &Settings, snapshot: &Snapshot, filter: &str) -> Vec<String>
         "availability-zone-id" => view::zone_id(settings),
         "owner-id" => settings.account.clone(),
         "snapshot-id" => snapshot.id.to_string(),
-        _ => "enabled".into(),
+        _ => snapshot.fast_restore_state().into(),
     }]
 }

@@ -1,9 +1,10 @@
 //! Fast restore of snapshots, and its credits.
 //!
 //! A volume of a snapshot is as fast as any other at once, so nothing has to be prepared: fast
-//! restore is on as soon as it is asked for. Its credits are counted by EC2's rule, so that what
-//! reads them finds what it finds there: a bucket of max(1, min(10, 1,024 / GiB)) credits that is
-//! empty at first and gets min(10, 1,024 / GiB) each hour; a volume takes one, or is made without.
+//! restore is on as soon as it is asked for and the snapshot is completed. Its credits are counted
+//! by EC2's rule, so that what reads them finds what it finds there: a bucket of max(1, min(10,
+//! 1,024 / GiB)) credits that is empty at first and gets min(10, 1,024 / GiB) each hour; a volume
+//! takes one, or is made without.
 
 use evenkeel_core::ids::SnapshotId;
 
@@ -50,10 +51,23 @@ impl FastRestore {
 }
 
 impl Snapshot {
+    /// The state of its fast restore, if it is turned on.
+    #[must_use]
+    pub const fn fast_restore_state(&self) -> &'static str {
+        match self.phase {
+            SnapshotPhase::Completed { .. } => "enabled",
+            _ if self.phase.is_pending() => "enabling",
+            _ => "disabled",
+        }
+    }
+
     /// It with one credit less, if it has one.
     #[must_use]
     pub fn less_a_credit(&self, now: UnixMs) -> Option<Self> {
+        let SnapshotPhase::Completed { ended, .. } = self.phase else { return None };
         let fast = self.fast_restore?;
+        // It may have been asked for while the snapshot was being made.
+        let fast = FastRestore { counted: fast.counted.max(ended), ..fast };
         let credits = fast.balance(self.size_gib, now).checked_sub(MICRO)?;
         let fast_restore = Some(FastRestore { credits, counted: now, ..fast });
         Some(Self { fast_restore, ..self.clone() })
@@ -74,7 +88,7 @@ impl Model {
             if snapshot.fast_restore.is_some() == is_on {
                 continue;
             }
-            if is_on && !matches!(snapshot.phase, SnapshotPhase::Completed { .. }) {
+            if is_on && matches!(snapshot.phase, SnapshotPhase::Error(_)) {
                 return Err(Refusal::SnapshotUnready(id, snapshot.state()));
             }
             if is_on && snapshot.size_gib > SIZE_GIB_MAX {
