@@ -74,6 +74,21 @@ fn boto3_takes_snapshots_through_their_life() {
 }
 
 #[test]
+fn boto3_sets_attributes() {
+    boto3_on("local", "attributes");
+}
+
+#[test]
+fn boto3_runs_stops_and_terminates_instances() {
+    boto3_on("local", "instances");
+}
+
+#[test]
+fn boto3_locks_snapshots_and_restores_what_was_deleted() {
+    boto3_on("local --recycle-bin-days 1", "protection");
+}
+
+#[test]
 fn boto3_may_ask_for_the_same_twice_in_a_second() {
     boto3("twice");
 }

@@ -1,7 +1,9 @@
 """The EC2 API as boto3 speaks it. Arguments: name of a check; the environment says where."""
 
+import datetime
 import os
 import sys
+import uuid
 
 import boto3
 import botocore.config
@@ -13,6 +15,16 @@ ZONE = "local-1a"
 def connect(**changes):
     config = botocore.config.Config(retries={"total_max_attempts": 1}, proxies={})
     return boto3.client("ec2", config=config, **changes)
+
+
+def numbered(client):
+    """Has each request sign a number of its own, as the SDK for Go has it: two that say the same in
+    the same second are two."""
+    def number(request, **_):
+        request.headers["x-amz-number"] = str(uuid.uuid4())
+
+    client.meta.events.register("before-sign", number)
+    return client
 
 
 def expect(found, expected):
@@ -300,6 +312,155 @@ def snapshots(ec2):
         "InstanceId": instance, "ExcludeDataVolumeIds": [clone["VolumeId"]]})
 
 
+def protection(ec2):
+    """On a server with a recycle bin: it, locks, sharing and fast restore."""
+    numbered(ec2)
+    volume = create(ec2, 1, "gp3", TagSpecifications=[
+        {"ResourceType": "volume", "Tags": [{"Key": "Name", "Value": "data"}]}])
+    snapshot = ec2.create_snapshot(VolumeId=volume)["SnapshotId"]
+    completed(ec2, snapshot)
+
+    # A lock keeps it, also from the bin; one of governance is lifted.
+    refused("MissingParameter", ec2.lock_snapshot, SnapshotId=snapshot, LockMode="governance")
+    locked = ec2.lock_snapshot(SnapshotId=snapshot, LockMode="governance", LockDuration=2)
+    expect((locked["LockState"], locked["LockDuration"]), ("governance", 2))
+    expect(locked["LockExpiresOn"] - locked["LockDurationStartTime"], datetime.timedelta(days=2))
+    refused("SnapshotLocked", ec2.delete_snapshot, SnapshotId=snapshot)
+    expect([each["SnapshotId"] for each in ec2.describe_locked_snapshots(
+        Filters=[{"Name": "lock-state", "Values": ["governance"]}])["Snapshots"]], [snapshot])
+    ec2.unlock_snapshot(SnapshotId=snapshot)
+    expect(ec2.describe_locked_snapshots(SnapshotIds=[snapshot])["Snapshots"], [])
+    kept = ec2.create_snapshot(VolumeId=volume)["SnapshotId"]
+    until = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=3)
+    locked = ec2.lock_snapshot(SnapshotId=kept, LockMode="compliance", CoolOffPeriod=1,
+                               ExpirationDate=until)
+    expect(locked["LockState"], "compliance-cooloff")
+    # What the server keeps has milliseconds.
+    assert abs(locked["LockExpiresOn"] - until) < datetime.timedelta(seconds=1), locked
+
+    fast_restore(ec2, snapshot)
+
+    # The bin: what is in it is nowhere else, and comes back as it was.
+    ec2.delete_volume(VolumeId=volume)
+    ec2.delete_snapshot(SnapshotId=snapshot)
+    refused("InvalidVolume.NotFound", ec2.describe_volumes, VolumeIds=[volume])
+    refused("InvalidSnapshot.NotFound", ec2.describe_snapshots, SnapshotIds=[snapshot])
+    [binned] = ec2.list_volumes_in_recycle_bin()["Volumes"]
+    expect(binned["VolumeId"], volume)
+    stay = binned["RecycleBinExitTime"] - binned["RecycleBinEnterTime"]
+    expect(stay, datetime.timedelta(days=1))
+    expect([each["SnapshotId"] for each in ec2.list_snapshots_in_recycle_bin(
+        SnapshotIds=[snapshot])["Snapshots"]], [snapshot])
+    ec2.restore_volume_from_recycle_bin(VolumeId=volume)
+    ec2.restore_snapshot_from_recycle_bin(SnapshotId=snapshot)
+    expect(ec2.describe_volumes(VolumeIds=[volume])["Volumes"][0]["Tags"],
+           [{"Key": "Name", "Value": "data"}])
+    expect(ec2.describe_snapshots(SnapshotIds=[snapshot])["Snapshots"][0]["State"], "completed")
+    expect(ec2.list_volumes_in_recycle_bin()["Volumes"], [])
+    refused("InvalidVolume.NotFound", ec2.restore_volume_from_recycle_bin, VolumeId=volume)
+
+
+def completed(ec2, snapshot):
+    """Asks more often than the waiter does by itself."""
+    ec2.get_waiter("snapshot_completed").wait(
+        SnapshotIds=[snapshot], WaiterConfig={"Delay": 0.1, "MaxAttempts": 600})
+
+
+def fast_restore(ec2, snapshot):
+    where = dict(AvailabilityZones=[ZONE])
+    on = ec2.enable_fast_snapshot_restores(SourceSnapshotIds=[snapshot], **where)["Successful"]
+    expect([each["State"] for each in on], ["enabled"])
+    # As the EBS CSI driver does it: before the snapshot is completed.
+    ebs = boto3.client("ebs")
+    started = ebs.start_snapshot(VolumeSize=1)["SnapshotId"]
+    on = ec2.enable_fast_snapshot_restores(SourceSnapshotIds=[started], **where)["Successful"]
+    expect([each["State"] for each in on], ["enabling"])
+
+    def states():
+        found = ec2.describe_fast_snapshot_restores()["FastSnapshotRestores"]
+        return {each["SnapshotId"]: each["State"] for each in found}
+
+    expect(states(), {snapshot: "enabled", started: "enabling"})
+    ebs.complete_snapshot(SnapshotId=started, ChangedBlocksCount=0)
+    completed(ec2, started)
+    expect(states(), {snapshot: "enabled", started: "enabled"})
+    off = ec2.disable_fast_snapshot_restores(SourceSnapshotIds=[snapshot, started], **where)
+    expect([each["State"] for each in off["Successful"]], ["disabled"] * 2)
+    expect(states(), {})
+
+
+def attributes(ec2):
+    numbered(ec2)
+    volume = create(ec2, 1, "gp3")
+    ec2.modify_volume_attribute(VolumeId=volume, AutoEnableIO={"Value": True})
+    shown = ec2.describe_volume_attribute(VolumeId=volume, Attribute="autoEnableIO")
+    expect((shown["VolumeId"], shown["AutoEnableIO"]["Value"]), (volume, True))
+    expect(ec2.describe_volume_attribute(VolumeId=volume, Attribute="productCodes")
+           ["ProductCodes"], [])
+    ec2.enable_volume_io(VolumeId=volume)
+    snapshot = ec2.create_snapshot(VolumeId=volume)["SnapshotId"]
+    name = dict(SnapshotId=snapshot, Attribute="createVolumePermission")
+    ec2.modify_snapshot_attribute(CreateVolumePermission={"Add": [
+        {"UserId": "123456789012"}, {"Group": "all"}]}, **name)
+    granted = ec2.describe_snapshot_attribute(**name)["CreateVolumePermissions"]
+    expect(sorted(next(iter(each.items())) for each in granted),
+           [("Group", "all"), ("UserId", "123456789012")])
+    ec2.modify_snapshot_attribute(OperationType="remove", GroupNames=["all"], **name)
+    expect(ec2.describe_snapshot_attribute(**name)["CreateVolumePermissions"],
+           [{"UserId": "123456789012"}])
+    ec2.reset_snapshot_attribute(**name)
+    expect(ec2.describe_snapshot_attribute(**name)["CreateVolumePermissions"], [])
+    expect([each["RegionName"] for each in ec2.describe_regions()["Regions"]], ["local-1"])
+    known = {each["AttributeName"] for each in
+             ec2.describe_account_attributes()["AccountAttributes"]}
+    assert "max-instances" in known, known
+
+
+def instances(ec2):
+    """Records of hosts, with volumes that go with them and volumes that stay."""
+    numbered(ec2)
+    tags = [{"Key": "Name", "Value": "web"}]
+    disks = [{"DeviceName": name, "Ebs": {"VolumeSize": size, "VolumeType": "gp3",
+                                          "DeleteOnTermination": goes}}
+             for name, size, goes in (("/dev/sda1", 2, True), ("/dev/sdf", 3, False))]
+    made = ec2.run_instances(
+        MinCount=2, MaxCount=2, InstanceType="m5.large", ImageId="ami-12345678",
+        BlockDeviceMappings=disks, TagSpecifications=[{"ResourceType": "instance", "Tags": tags},
+                                                      {"ResourceType": "volume", "Tags": tags}])
+    ids = [each["InstanceId"] for each in made["Instances"]]
+    expect(len({each["PrivateIpAddress"] for each in made["Instances"]}), 2)
+    ec2.get_waiter("instance_running").wait(InstanceIds=ids)
+    shown = ec2.describe_instances(Filters=[{"Name": "tag:Name", "Values": ["web"]}])
+    found = {each["InstanceId"]: each for reservation in shown["Reservations"]
+             for each in reservation["Instances"]}
+    expect(set(found), set(ids))
+    disks = {each["DeviceName"]: each["Ebs"]["VolumeId"]
+             for each in found[ids[0]]["BlockDeviceMappings"]}
+    expect(set(disks), {"/dev/sda1", "/dev/sdf"})
+    volumes = ec2.describe_volumes(VolumeIds=list(disks.values()))["Volumes"]
+    expect({each["Size"]: each["Attachments"][0]["DeleteOnTermination"] for each in volumes},
+           {2: True, 3: False})
+    ec2.modify_instance_attribute(InstanceId=ids[0], BlockDeviceMappings=[
+        {"DeviceName": "/dev/sdf", "Ebs": {"DeleteOnTermination": True}}])
+    shown = ec2.describe_instance_attribute(InstanceId=ids[0], Attribute="blockDeviceMapping")
+    expect({each["DeviceName"]: each["Ebs"]["DeleteOnTermination"]
+            for each in shown["BlockDeviceMappings"]}, {"/dev/sda1": True, "/dev/sdf": True})
+    expect(ec2.describe_instance_attribute(InstanceId=ids[0], Attribute="instanceType")
+           ["InstanceType"]["Value"], "m5.large")
+    [change] = ec2.stop_instances(InstanceIds=ids[:1])["StoppingInstances"]
+    expect((change["InstanceId"], change["PreviousState"]["Name"]), (ids[0], "running"))
+    ec2.get_waiter("instance_stopped").wait(InstanceIds=ids[:1])
+    ec2.start_instances(InstanceIds=ids[:1])
+    ec2.get_waiter("instance_running").wait(InstanceIds=ids)
+    ec2.terminate_instances(InstanceIds=ids)
+    ec2.get_waiter("instance_terminated").wait(InstanceIds=ids)
+    left = ec2.describe_volumes()["Volumes"]
+    expect([(each["Size"], each["State"]) for each in left], [(3, "available")])
+    refused("IncorrectInstanceState", ec2.attach_volume, VolumeId=left[0]["VolumeId"],
+            InstanceId=ids[0], Device="/dev/sdf")
+    refused("InvalidInstanceID.NotFound", ec2.stop_instances, InstanceIds=["i-0aaaaaaaaaaaaaaaa"])
+
+
 def twice(_):
     """Calls that say the same in the same second have the same signature, of which one is good."""
     for mode in ("legacy", "standard"):
@@ -340,4 +501,5 @@ def signatures(ec2):
     expect(ec2.describe_volumes()["Volumes"], [])
 
 
-globals()[sys.argv[1]](connect())
+if __name__ == "__main__":
+    globals()[sys.argv[1]](connect())
