@@ -1,5 +1,5 @@
 //! Clients of the EC2 API that others wrote, with what they ask for, in their order: the EBS CSI
-//! driver, Terraform's provider, dsnap, and every verb of aws-cli.
+//! driver, Terraform's provider, the SDK for Go, dsnap, and every verb of aws-cli.
 
 mod support;
 
@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use support::process::run;
 use support::server::Server;
-use support::tools::{absent, in_venv};
+use support::tools::{absent, in_target, in_venv};
 
 /// Where the pool's file lies in a data folder.
 const POOL: &str = "pool";
@@ -99,4 +99,14 @@ fn aws_cli_has_every_verb_and_waits() {
         return;
     }
     check_with_key("--recycle-bin-days 1", "aws_cli.py", "");
+}
+
+#[test]
+fn the_sdk_for_go_takes_a_volume_through_its_life() {
+    let smoke = in_target("go/smoke");
+    if absent(&[&smoke]) {
+        return;
+    }
+    let server = Server::start("--store local");
+    run(&mut server.shell(&format!("exec {smoke}"))).ok();
 }

@@ -47,6 +47,11 @@ pub fn in_venv(name: &str) -> String {
     concat!(env!("CARGO_MANIFEST_DIR"), "/target/venv/bin/").to_owned() + name
 }
 
+/// Another program that `cargo x setup` makes.
+pub fn in_target(name: &str) -> String {
+    concat!(env!("CARGO_MANIFEST_DIR"), "/target/").to_owned() + name
+}
+
 /// A script of tests/python under the interpreter that has libnbd.
 pub fn libnbd_script(name: &str) -> Command {
     let mut command = Command::new(system_python());

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 mod ci;
 mod clock;
 mod deploy;
+mod go;
 mod guest;
 mod instructions;
 mod mutations;

@@ -1,6 +1,6 @@
 //! `cargo x setup`: installs what the tests and the demo need, and only what is missing.
 
-use crate::{guest, run};
+use crate::{go, guest, run};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -89,6 +89,7 @@ pub fn run(root: &Path) -> Result<(), String> {
         }
     }
     python_environment(root)?;
+    go::client(root)?;
     guest::kernel(root)
 }
 
