@@ -54,6 +54,16 @@ fn the_csi_driver_provisions() {
 }
 
 #[test]
+fn the_csi_driver_asks_for_many_at_once() {
+    check_on("--store local", "csi.py", "batches");
+}
+
+#[test]
+fn the_csi_driver_encrypts() {
+    check_with_key("", "csi.py", "encrypting");
+}
+
+#[test]
 fn the_csi_driver_attaches_and_detaches() {
     check_on("--store local", "csi.py", "publishing");
 }

@@ -357,6 +357,46 @@ def provisioning(ec2):
         raises(NotFound, driver.delete_disk, each)
 
 
+def batches(ec2):
+    """As many ids as the driver collects for one call; it takes those that fail from the text."""
+    def ids(kind, count):
+        return [f"{kind}-{number:017x}" for number in range(1, count + 1)]
+
+    for call, name, kind, count, code in (
+            (ec2.describe_volumes, "VolumeIds", "vol", 500, "InvalidVolume.NotFound"),
+            (ec2.describe_volume_status, "VolumeIds", "vol", 1000, "InvalidVolume.NotFound"),
+            (ec2.describe_volumes_modifications, "VolumeIds", "vol", 500,
+             "InvalidVolume.NotFound"),
+            (ec2.describe_snapshots, "SnapshotIds", "snap", 1000, "InvalidSnapshot.NotFound"),
+            (ec2.describe_instances, "InstanceIds", "i", 1000, "InvalidInstanceID.NotFound")):
+        asked = ids(kind, count)
+        text = refused(code, call, **{name: asked})
+        expect(sorted(re.findall(f"{kind}-[a-z0-9]+", text)), asked)
+    # EC2 takes no more values than these, so the driver cannot either.
+    names = [{"Name": f"tag:{VOLUME_NAME}", "Values": ids("pvc", 200)}]
+    expect(ec2.describe_volumes(Filters=names)["Volumes"], [])
+
+
+def encrypting(ec2):
+    """On a server with a key: a StorageClass says `encrypted`, names a key, or says nothing."""
+    driver = Driver(ec2)
+    key = ec2.get_ebs_default_kms_key_id()["KmsKeyId"]
+    shown = driver.volume(driver.create_disk("pvc-1", 4, Encrypted=True))
+    expect((shown["Encrypted"], shown["KmsKeyId"]), (True, key))
+    named = driver.create_disk("pvc-2", 4, Encrypted=True, KmsKeyId=key)
+    expect(driver.volume(named)["KmsKeyId"], key)
+    # The driver says that it is not to be encrypted, and the account's default is stronger.
+    expect(driver.volume(driver.create_disk("pvc-3", 4))["Encrypted"], True)
+    ec2.disable_ebs_encryption_by_default()
+    plain = driver.create_disk("pvc-4", 4)
+    expect(driver.volume(plain)["Encrypted"], False)
+    expect(driver.volume(driver.create_disk("pvc-5", 4, source=named))["Encrypted"], True)
+    expect(driver.volume(driver.create_disk("pvc-6", 4, source=plain))["Encrypted"], False)
+    snapshot = driver.create_snapshot("snapshot-1", plain)
+    made = driver.create_disk("pvc-7", 4, SnapshotId=snapshot, Encrypted=True)
+    expect(driver.volume(made)["Encrypted"], True)
+
+
 def publishing(ec2):
     driver = Driver(ec2)
     here, there = node(driver, "127.1.0.1"), node(driver, "127.1.0.2")
