@@ -251,6 +251,27 @@ def permissions(ec2, snapshot):
         expect(accounts(), expected)
 
 
+def fast_restores(ec2):
+    """aws_ebs_fast_snapshot_restore."""
+    volume = create_volume(ec2, {}, Size=1, VolumeType="gp3")["id"]
+    snapshot = create_snapshot(ec2, volume, {})["id"]
+    filters = [{"Name": "availability-zone", "Values": [ZONE]},
+               {"Name": "snapshot-id", "Values": [snapshot]}]
+
+    def state():
+        found = pages(ec2, "describe_fast_snapshot_restores", "FastSnapshotRestores",
+                      Filters=filters)
+        return found[0]["State"] if found and found[0]["State"] != "disabled" else None
+
+    where = dict(AvailabilityZones=[ZONE], SourceSnapshotIds=[snapshot])
+    expect(state(), None)
+    expect(ec2.enable_fast_snapshot_restores(**where).get("Unsuccessful", []), [])
+    wait_state(state, ["enabling", "optimizing"], ["enabled"])
+    expect(ec2.disable_fast_snapshot_restores(**where).get("Unsuccessful", []), [])
+    wait_state(state, ["disabling", "optimizing", "enabled"], [])
+    delete_snapshot(ec2, snapshot)
+
+
 # Attachments.
 
 def find_attachment(ec2, volume, instance, device):
@@ -341,6 +362,7 @@ def everything(ec2):
     encryption(ec2)
     volumes(ec2)
     snapshots(ec2)
+    fast_restores(ec2)
     attachments(ec2)
 
 
