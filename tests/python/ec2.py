@@ -229,6 +229,12 @@ def errors(ec2):
            {volume, other, made[0]})
 
 
+def completed(ec2, *snapshots):
+    """Asks more often than the waiter does by itself, which is every 15 seconds."""
+    ec2.get_waiter("snapshot_completed").wait(
+        SnapshotIds=list(snapshots), WaiterConfig={"Delay": 0.1, "MaxAttempts": 600})
+
+
 def snapshots(ec2):
     volume = create(ec2, 10, "gp3")
     tags = [{"Key": "Name", "Value": "nightly"}]
@@ -237,7 +243,7 @@ def snapshots(ec2):
         TagSpecifications=[{"ResourceType": "snapshot", "Tags": tags}])
     snapshot = made["SnapshotId"]
     expect((made["State"], made["VolumeId"], made["VolumeSize"]), ("pending", volume, 10))
-    ec2.get_waiter("snapshot_completed").wait(SnapshotIds=[snapshot])
+    completed(ec2, snapshot)
     shown = ec2.describe_snapshots(SnapshotIds=[snapshot])["Snapshots"][0]
     expect((shown["State"], shown["Progress"], shown["Encrypted"]), ("completed", "100%", False))
     expect((shown["Description"], shown["Tags"]), ("before the upgrade", tags))
@@ -247,7 +253,7 @@ def snapshots(ec2):
 
     others = [ec2.create_snapshot(VolumeId=volume, Description=each)["SnapshotId"]
               for each in "123"]
-    ec2.get_waiter("snapshot_completed").wait(SnapshotIds=others)
+    completed(ec2, *others)
 
     def ids(**parameters):
         pages = ec2.get_paginator("describe_snapshots").paginate(**parameters)
@@ -286,7 +292,7 @@ def snapshots(ec2):
     refused("InvalidSnapshotID.Malformed", ec2.delete_snapshot, SnapshotId="snap-1")
     refused("InvalidVolume.NotFound", ec2.create_snapshot, VolumeId=volume)
     last = ec2.create_snapshot(VolumeId=clone["VolumeId"])["SnapshotId"]
-    ec2.get_waiter("snapshot_completed").wait(SnapshotIds=[last])
+    completed(ec2, last)
     refused("InvalidParameterValue", ec2.create_volume, AvailabilityZone=ZONE, SnapshotId=last,
             Size=9)
     refused("DryRunOperation", ec2.create_snapshot, status=412, DryRun=True,
@@ -307,7 +313,7 @@ def snapshots(ec2):
     expect([each["Tags"] for each in made if each["VolumeId"] == attached[0]],
            [[{"Key": "Name", "Value": "data"}]])
     ids_made = [each["SnapshotId"] for each in made]
-    ec2.get_waiter("snapshot_completed").wait(SnapshotIds=ids_made)
+    completed(ec2, *ids_made)
     refused("InvalidParameterValue", ec2.create_snapshots, InstanceSpecification={
         "InstanceId": instance, "ExcludeDataVolumeIds": [clone["VolumeId"]]})
 
@@ -358,12 +364,6 @@ def protection(ec2):
     expect(ec2.describe_snapshots(SnapshotIds=[snapshot])["Snapshots"][0]["State"], "completed")
     expect(ec2.list_volumes_in_recycle_bin()["Volumes"], [])
     refused("InvalidVolume.NotFound", ec2.restore_volume_from_recycle_bin, VolumeId=volume)
-
-
-def completed(ec2, snapshot):
-    """Asks more often than the waiter does by itself."""
-    ec2.get_waiter("snapshot_completed").wait(
-        SnapshotIds=[snapshot], WaiterConfig={"Delay": 0.1, "MaxAttempts": 600})
 
 
 def fast_restore(ec2, snapshot):
