@@ -14,6 +14,7 @@
 //! | [`plane`] | the sequence of a change: decide, store, call the data plane, store, reply |
 //! | [`api`] | the EC2 actions, one file each |
 //! | [`cloudwatch`] | metrics of volumes over the last days, and CloudWatch's actions |
+//! | [`events`] | events in the shape of EventBridge: their files, webhooks |
 //! | [`credentials`] | the access key: created once, read at every start |
 //! | `endpoint` | where clients of the data plane connect |
 //! | `metrics` | the contents of `/metrics` |
@@ -31,6 +32,7 @@ pub mod credentials;
 pub mod credits;
 mod direct;
 mod endpoint;
+pub mod events;
 mod http;
 pub mod journal;
 mod metrics;
@@ -63,6 +65,8 @@ pub use model::{ModifyPolicy, SpaceOversell, StoreKey};
 use crate::api::Api;
 use crate::cloudwatch::{CloudWatch, Sampling};
 use crate::credentials::CredentialsError;
+use crate::events::Events;
+use crate::events::webhook::Webhooks;
 use crate::journal::Journal;
 use crate::journal::sqlite::{self, SqliteJournal};
 use crate::model::Settings;
@@ -108,6 +112,8 @@ pub struct ControlConfig {
     pub space_oversell: SpaceOversell,
     /// The metrics of volumes on disk, at most.
     pub metrics_space: ByteCount,
+    /// Where events are posted to.
+    pub webhooks: Webhooks,
     /// Deadlines for clients of the API.
     pub timeouts: Timeouts,
 }
@@ -198,6 +204,7 @@ pub fn run(
     let plane = Plane::start(journal, settings, agent).map_err(ControlError::Start)?;
     let cloudwatch = CloudWatch::open(&config.data_dir, config.metrics_space);
     let cloudwatch = Arc::new(cloudwatch.map_err(ControlError::Metrics)?);
+    let events = Events::start(&config.data_dir, &plane, &config.webhooks);
     let plane = Arc::new(plane.with_scrub_in(config.data_dir));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -213,6 +220,7 @@ pub fn run(
     drop(runtime);
     drop(sampling);
     let stopped = plane.stop().map_err(ControlError::Stop);
+    drop(events);
     served.map_err(ControlError::Runtime)?;
     stopped.inspect(|()| info!("stopped cleanly"))
 }

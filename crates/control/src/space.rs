@@ -16,11 +16,22 @@ pub(crate) const CRITICAL_PERCENT: u64 = 3;
 
 /// How much space is left.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-enum Level {
+pub(crate) enum Level {
     #[default]
     Enough,
     Low,
     Critical,
+}
+
+impl Level {
+    /// Its name in events.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Enough => "enough",
+            Self::Low => "low",
+            Self::Critical => "critical",
+        }
+    }
 }
 
 /// The last space reported, and the last level logged.
@@ -77,7 +88,7 @@ impl KnownSpace {
     }
 }
 
-fn level(total: ByteCount, free: ByteCount) -> Level {
+pub(crate) fn level(total: ByteCount, free: ByteCount) -> Level {
     let below = |percent: u64| u128::from(free.0) * 100 < u128::from(total.0) * u128::from(percent);
     match (below(CRITICAL_PERCENT), below(LOW_PERCENT)) {
         (true, _) => Level::Critical,

@@ -28,6 +28,7 @@ mod describe_account_attributes;
 mod describe_availability_zones;
 mod describe_capacity;
 mod describe_endpoints;
+mod describe_events;
 mod describe_instance_types;
 mod describe_instances;
 mod describe_regions;
@@ -71,6 +72,7 @@ use crate::clock;
 use crate::cloudwatch::CloudWatch;
 use crate::credentials::Credentials;
 use crate::endpoint::Endpoint;
+use crate::events::During;
 use crate::model::{Command, UnixMs};
 use crate::plane::{Outcome, Plane};
 
@@ -113,6 +115,7 @@ pub const ACTIONS: &[Action] = &[
     describe_availability_zones::ACTION,
     describe_capacity::ACTION,
     describe_endpoints::ACTION,
+    describe_events::ACTION,
     fast_restores::DESCRIBE,
     instance_attribute::DESCRIBE,
     describe_instance_types::ACTION,
@@ -295,6 +298,7 @@ impl Api {
     /// The errors of the action.
     pub fn run(&self, prepared: Prepared, request_id: &str) -> Result<String, ApiError> {
         let Prepared { action, params, fingerprint, verified } = prepared;
+        let _request = During::request(request_id);
         let result = self.perform(action, params, fingerprint, request_id);
         if let Err(error) = &result
             && action.mutates

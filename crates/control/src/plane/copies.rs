@@ -20,6 +20,7 @@ use super::calls::unexpected;
 use super::key_locks::Key;
 use super::{Plane, PlaneError};
 use crate::clock;
+use crate::events::During;
 use crate::journal::Credits;
 use crate::model::{Event, Phase, Settled, Snapshot, SnapshotPhase, Volume};
 
@@ -231,6 +232,7 @@ impl Plane {
         let mut writer = self.writer()?;
         let settled = Settled::Failed(reason);
         let events = self.model().settle(&self.settings, id, settled, clock::now());
+        let _cause = During::because(reason);
         self.commit(&mut writer, events, &Credits::default())
     }
 }

@@ -22,6 +22,7 @@ use super::calls::unexpected;
 use super::key_locks::Key;
 use super::{Plane, PlaneError};
 use crate::clock;
+use crate::events::During;
 use crate::model::{Event, Filled, Refusal, Snapshot, SnapshotPhase, UnixMs};
 
 /// The most units whose digests are in memory, of all snapshots together: 512 GiB of data, for some
@@ -143,6 +144,7 @@ impl Plane {
                 return Err(PlaneError::Agent(failed));
             }
             Err(failed) => {
+                let _cause = During::because(&failed.message);
                 self.commit_snapshots(vec![Event::SnapshotGone(id)])?;
                 return Err(PlaneError::Agent(failed));
             }

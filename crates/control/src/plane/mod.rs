@@ -86,6 +86,7 @@ use self::settling::Settling;
 use self::upkeep::Upkeep;
 use self::writer::Writer;
 use crate::capacity::KnownCapacity;
+use crate::events::Feed;
 use crate::journal::Credits;
 use crate::model::{
     Begins, Command, Decision, Event, Model, Phase, Refusal, Settings, Snapshot, SnapshotPhase,
@@ -123,6 +124,7 @@ pub struct Plane {
     copying: Mutex<Copying>,
     /// Held while a host is registered under an address that is looked for.
     addresses: Mutex<()>,
+    feed: Arc<Feed>,
 }
 
 impl Plane {
@@ -135,6 +137,9 @@ impl Plane {
     /// Held by who looks for an address that no host has, until the host has it.
     pub fn one_address_at_a_time(&self) -> MutexGuard<'_, ()> {
         self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What is told of volumes, snapshots and the server.
+    pub fn feed(&self) -> &Arc<Feed> {
+        &self.feed
     }
 
     /// Executes one command; with `dry_run` only checks whether it would be accepted.

@@ -15,7 +15,8 @@ use tracing::{debug, error, info, warn};
 use super::calls::unexpected;
 use super::{Plane, PlaneError};
 use crate::clock;
-use crate::model::{Phase, SnapshotPhase};
+use crate::events::notice::{ServerNews, What};
+use crate::model::{Phase, SnapshotPhase, UnixMs};
 use crate::scrub::{Scrub, ScrubState, Target};
 
 /// Ticks between two writes of the file.
@@ -31,6 +32,8 @@ pub(super) struct Scrubbing {
     /// Bytes that may be read at once; what was read beyond that is less than zero.
     budget: i64,
     ticks_to_save: u32,
+    /// Of what the last event told that it is rotten.
+    told: Option<Target>,
 }
 
 impl Scrubbing {
@@ -107,13 +110,21 @@ impl Plane {
             };
             let read = self.verify(target, next);
             let mut scrubbing = self.scrubbing();
-            let Scrubbing { scrub: Some(scrub), budget, .. } = &mut *scrubbing else { return };
+            let Scrubbing { scrub: Some(scrub), budget, told, .. } = &mut *scrubbing else {
+                return;
+            };
             scrub.at = Some(target.to_string());
             match read {
                 Ok(verified) => {
                     note(scrub, target, &verified);
                     *budget -= i64::try_from(verified.bytes.0).unwrap_or(i64::MAX);
                     left = *budget;
+                    if let Some(offset) = verified.rotten.first().copied()
+                        && told.replace(target) != Some(target)
+                    {
+                        let offset = Some(offset);
+                        self.feed.tell(What::Rotten { target, by: "scrub", offset });
+                    }
                 }
                 // It was deleted since.
                 Err(failed) if failed.kind == FailedKind::NotFound => scrub.next = u64::MAX,
@@ -189,6 +200,10 @@ impl Plane {
                 0 => info!(bytes, "a scrub has found everything as it was written"),
                 _ => error!(bytes, rotten, "a scrub has found data that the device has changed"),
             }
+            let (started, unread) = (UnixMs(scrub.started_ms), scrub.unread);
+            let done = ServerNews::ScrubCompleted { started, bytes, rotten, unread };
+            self.feed.tell(What::Server(done));
+            scrubbing.told = None;
         }
         scrubbing.save();
     }

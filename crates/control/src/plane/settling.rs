@@ -10,6 +10,7 @@ use tracing::error;
 
 use super::copies::Own;
 use super::{Plane, PlaneError};
+use crate::events::During;
 use crate::journal::Credits;
 use crate::model::{AttachmentState, Phase, Settled, Volume};
 use crate::{clock, reconcile};
@@ -68,6 +69,7 @@ impl Plane {
             let mut writer = self.writer()?;
             writer.unanswered.remove(&id);
             let events = self.model().settle(&self.settings, id, settled, now);
+            let _cause = answer.as_ref().err().map(|failed| During::because(&failed.message));
             if !events.is_empty() {
                 self.commit(&mut writer, events, &Credits::default())?;
             }

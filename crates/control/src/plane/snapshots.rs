@@ -16,6 +16,7 @@ use super::calls::unexpected;
 use super::key_locks::{Key, KeyGuard};
 use super::{Outcome, Plane, PlaneError};
 use crate::clock;
+use crate::events::During;
 use crate::journal::Credits;
 use crate::model::{Event, Refusal, Snapshot, SnapshotPhase};
 
@@ -74,6 +75,7 @@ impl Plane {
                 return Ok(());
             }
             Err(failed) => {
+                let _cause = During::because(&failed.message);
                 self.commit_snapshots(ids.iter().copied().map(Event::SnapshotGone).collect())?;
                 return Err(PlaneError::Agent(failed));
             }

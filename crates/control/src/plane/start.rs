@@ -82,10 +82,11 @@ impl Plane {
         let (fillings, writer) = (Mutex::new(Fillings::new(now)), Mutex::new(writer));
         let (scrubbing, copying, addresses) =
             (Mutex::default(), Mutex::default(), Mutex::default());
+        let feed = Arc::default();
         #[rustfmt::skip]
         let plane = Self {
             settings, agent, model, keys, leases, writer, upkeep, capacity, space, fillings,
-            scrubbing, copying, addresses,
+            scrubbing, copying, addresses, feed,
         };
         plane.bring_up_hosts(&opening)?;
         plane.bring_up_all(&opening)?;

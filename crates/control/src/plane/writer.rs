@@ -83,7 +83,9 @@ impl Plane {
     pub(super) fn apply(&self, writer: &mut Writer, events: Vec<Event>) {
         writer.is_settled &= events.is_empty();
         let mut model = self.model.write().unwrap_or_else(PoisonError::into_inner);
+        self.feed.begin(&model, &events);
         for event in events {
+            self.feed.note(&model, &event);
             writer.stored.apply(&event);
             model.apply(event);
         }

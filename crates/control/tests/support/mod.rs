@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use evenkeel_control::credentials::{self, Credentials};
+use evenkeel_control::events::webhook::Webhooks;
 use evenkeel_control::journal::sqlite::SqliteJournal;
 use evenkeel_control::model::{Begins, Command as Change, Settings, Tags};
 use evenkeel_control::plane::Plane;
@@ -398,6 +399,7 @@ pub fn config(data_dir: &Path) -> ControlConfig {
         oversell: BTreeMap::new(),
         space_oversell: SpaceOversell::default(),
         metrics_space: ByteCount(16 << 20),
+        webhooks: Webhooks::default(),
         timeouts: Timeouts::default(),
     }
 }

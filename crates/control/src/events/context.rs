@@ -1,0 +1,74 @@
+//! What the thread does at present: for which request, and why something is taken back. The model's
+//! events say neither, and an event tells both.
+
+use std::cell::RefCell;
+
+#[derive(Default)]
+struct Context {
+    request: String,
+    cause: String,
+}
+
+thread_local! {
+    static CONTEXT: RefCell<Context> = RefCell::default();
+}
+
+/// A part of the context, until it is dropped.
+#[must_use]
+pub struct During {
+    before: String,
+    part: fn(&mut Context) -> &mut String,
+}
+
+impl During {
+    fn begin(value: &str, part: fn(&mut Context) -> &mut String) -> Self {
+        let value = value.to_owned();
+        let before = CONTEXT.with_borrow_mut(|context| std::mem::replace(part(context), value));
+        Self { before, part }
+    }
+
+    /// What is changed from here on is changed for this request.
+    pub fn request(id: &str) -> Self {
+        Self::begin(id, |context| &mut context.request)
+    }
+
+    /// What is taken back from here on is taken back for this reason.
+    pub fn because(reason: &str) -> Self {
+        Self::begin(reason, |context| &mut context.cause)
+    }
+}
+
+impl Drop for During {
+    fn drop(&mut self) {
+        let before = std::mem::take(&mut self.before);
+        CONTEXT.with_borrow_mut(|context| *(self.part)(context) = before);
+    }
+}
+
+/// The request that this thread executes; empty if there is none.
+pub(super) fn request() -> String {
+    CONTEXT.with_borrow(|context| context.request.clone())
+}
+
+/// Why this thread takes something back; empty if it does not, or if nobody knows.
+pub(super) fn cause() -> String {
+    CONTEXT.with_borrow(|context| context.cause.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_holds_during_something_ends_with_it() {
+        let during = During::request("r-1");
+        {
+            let _cause = During::because("no room");
+            let _inner = During::because("no room at all");
+            assert_eq!((request(), cause()), ("r-1".to_owned(), "no room at all".to_owned()));
+        }
+        assert_eq!((request(), cause()), ("r-1".to_owned(), String::new()));
+        drop(during);
+        assert_eq!(request(), "");
+    }
+}

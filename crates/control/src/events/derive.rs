@@ -1,0 +1,258 @@
+//! Which events a change of the model is: a volume or a snapshot before and after. Pure.
+//!
+//! Every match on a phase names all of them, so a new phase does not compile until it is said what
+//! it means here.
+
+use evenkeel_core::ids::SnapshotId;
+
+use super::notice::{
+    BinEvent, SnapshotDone, SnapshotEvent, SnapshotNews, VolumeEvent, VolumeNews, What,
+};
+use crate::model::{
+    AttachmentState, Event, Model, ModificationPhase, Phase, Snapshot, SnapshotPhase, UnixMs,
+    Volume,
+};
+use crate::scrub::Target;
+
+/// The most sets of snapshots that are followed. Of more than that no event tells the end.
+const SETS_MAX: usize = 256;
+/// EC2's words.
+const FAILED: &str = "failed";
+
+/// The events of a change that is about to be applied. `cause` is why something is taken back.
+pub fn of_event(model: &Model, event: &Event, cause: &str) -> Vec<What> {
+    match event {
+        Event::Volume(after) => of_volume(model.volumes.get(&after.id), Some(after), cause),
+        Event::VolumeGone(id) => of_volume(model.volumes.get(id), None, cause),
+        Event::Snapshot(after) => of_snapshot(model.snapshots.get(&after.id), Some(after), cause),
+        Event::SnapshotGone(id) => of_snapshot(model.snapshots.get(id), None, cause),
+        Event::Host(_)
+        | Event::HostGone(_)
+        | Event::Token(..)
+        | Event::TokenGone(_)
+        | Event::Account(_) => vec![],
+    }
+}
+
+fn of_volume(before: Option<&Volume>, after: Option<&Volume>, cause: &str) -> Vec<What> {
+    let Some(id) = before.or(after).map(|volume| volume.id) else { return vec![] };
+    let happened = |event, result, cause: &str| {
+        let cause = cause.to_owned();
+        What::Volume { id, event, result, cause }
+    };
+    let mut all: Vec<What> = of_phases(before, after, cause).into_iter().collect();
+    let (Some(before), Some(after)) = (before, after) else { return all };
+    let is_lost =
+        matches!(after.phase, Phase::Error(_)) && !matches!(before.phase, Phase::Error(_));
+    if let (true, Phase::Error(reason)) = (is_lost, &after.phase)
+        && after.attachments.iter().any(|it| it.state == AttachmentState::Attached)
+    {
+        // Its hosts had it, and the server could not give it to them again.
+        all.push(happened(VolumeEvent::Reattach, FAILED, reason));
+    }
+    for attaching in &before.attachments {
+        let stays = after.attachments.iter().any(|it| it.instance == attaching.instance);
+        if attaching.state == AttachmentState::Attaching && !stays {
+            let cause = match &after.phase {
+                Phase::Error(reason) if cause.is_empty() => reason,
+                _ => cause,
+            };
+            all.push(happened(VolumeEvent::Attach, FAILED, cause));
+        }
+    }
+    if before.modification != after.modification
+        && let Some(modification) = &after.modification
+    {
+        let (result, cause) = match &modification.phase {
+            ModificationPhase::Modifying => ("modifying", ""),
+            ModificationPhase::Optimizing { .. } => ("optimizing", ""),
+            ModificationPhase::Completed { .. } => ("completed", ""),
+            ModificationPhase::Failed { reason, .. } => (FAILED, reason.as_str()),
+        };
+        all.push(happened(VolumeEvent::Modify, result, cause));
+    }
+    all
+}
+
+fn of_phases(before: Option<&Volume>, after: Option<&Volume>, cause: &str) -> Option<What> {
+    use Phase::{Binned, Creating, Deleting, Error, Ready};
+    let id = before.or(after)?.id;
+    let target = Target::Volume(id);
+    let volume = |event, result, cause: &str| {
+        let cause = cause.to_owned();
+        Some(What::Volume { id, event, result, cause })
+    };
+    match (before.map(|it| &it.phase), after.map(|it| &it.phase)) {
+        (None | Some(Creating), Some(Ready)) => volume(VolumeEvent::Create, "available", ""),
+        (Some(Creating), None) => volume(VolumeEvent::Create, FAILED, cause),
+        (Some(Ready | Deleting | Error(_) | Binned { .. }), None) => {
+            volume(VolumeEvent::Delete, "deleted", "")
+        }
+        (None | Some(Creating | Ready | Deleting | Binned { .. }), Some(Error(reason))) => {
+            Some(What::VolumeNews { id, news: VolumeNews::Error(reason.clone()) })
+        }
+        (Some(Error(_)), Some(Ready)) => {
+            let news = VolumeNews::Recovered(after?.state().name());
+            Some(What::VolumeNews { id, news })
+        }
+        (None | Some(Creating | Ready | Deleting | Error(_)), Some(Binned { until, .. })) => {
+            Some(What::Bin { target, event: BinEvent::Entered(*until) })
+        }
+        (Some(Binned { .. }), Some(Ready)) => Some(What::Bin { target, event: BinEvent::Restored }),
+        (Some(Binned { .. }), Some(Deleting)) => {
+            Some(What::Bin { target, event: BinEvent::Purged })
+        }
+        // Changes of something else, changes that only begin, and those that cannot be.
+        (None, None | Some(Creating | Deleting))
+        | (Some(Creating | Ready | Deleting | Error(_)), Some(Creating | Deleting))
+        | (Some(Ready | Deleting), Some(Ready))
+        | (Some(Error(_)), Some(Error(_)))
+        | (Some(Binned { .. }), Some(Creating | Binned { .. })) => None,
+    }
+}
+
+fn of_snapshot(before: Option<&Snapshot>, after: Option<&Snapshot>, cause: &str) -> Vec<What> {
+    let Some(known) = after.or(before) else { return vec![] };
+    if known.for_volume.is_some() {
+        // It is never shown.
+        return vec![];
+    }
+    let mut all: Vec<What> = of_snapshot_phases(before, after, cause).into_iter().collect();
+    let is_fast =
+        |it: Option<&Snapshot>| it.is_some_and(|it| it.is_shown() && it.fast_restore.is_some());
+    if is_fast(before) != is_fast(after) {
+        all.push(What::FastRestore { id: known.id, is_on: is_fast(after) });
+    }
+    if let (Some(before), Some(after)) = (before, after) {
+        let is_new = |account: &&String| account.as_str() != "all"; // public ones are no event
+        let added = after.shared_with.difference(&before.shared_with).filter(is_new).count();
+        if added > 0 {
+            all.push(What::Snapshot(SnapshotDone {
+                id: after.id,
+                event: SnapshotEvent::Share,
+                failed: None,
+                started: after.started,
+            }));
+        }
+    }
+    all
+}
+
+fn of_snapshot_phases(
+    before: Option<&Snapshot>,
+    after: Option<&Snapshot>,
+    cause: &str,
+) -> Option<What> {
+    use SnapshotPhase::{Binned, Completed, Copying, Deleting, Error, Filling, Pending};
+    let known = before.or(after)?;
+    let id = known.id;
+    let target = Target::Snapshot(id);
+    let done = |failed: Option<&str>| {
+        let event = match known.copy_of {
+            Some(of) => SnapshotEvent::Copy(Some(of)),
+            None if known.phase == Copying => SnapshotEvent::Copy(None),
+            None => SnapshotEvent::Create(known.volume),
+        };
+        let failed = failed.map(str::to_owned);
+        Some(What::Snapshot(SnapshotDone { id, event, failed, started: known.started }))
+    };
+    match (before.map(|it| &it.phase), after.map(|it| &it.phase)) {
+        (None | Some(Pending | Filling | Copying), Some(Completed { .. })) => done(None),
+        (Some(Pending | Filling | Copying), None) => done(Some(cause)),
+        (None | Some(Pending | Filling | Copying), Some(Error(reason))) => done(Some(reason)),
+        (Some(Completed { .. } | Deleting { .. } | Binned { .. }), Some(Error(reason))) => {
+            Some(What::SnapshotNews { id, news: SnapshotNews::Error(reason.clone()) })
+        }
+        (Some(Error(_)), Some(Completed { .. })) => {
+            Some(What::SnapshotNews { id, news: SnapshotNews::Recovered })
+        }
+        (Some(Deleting { .. } | Completed { .. } | Error(_) | Binned { .. }), None) => {
+            Some(What::SnapshotNews { id, news: SnapshotNews::Deleted })
+        }
+        (
+            None
+            | Some(Pending | Filling | Copying | Completed { .. } | Error(_) | Deleting { .. }),
+            Some(Binned { until, .. }),
+        ) => Some(What::Bin { target, event: BinEvent::Entered(*until) }),
+        (Some(Binned { .. }), Some(Completed { .. })) => {
+            Some(What::Bin { target, event: BinEvent::Restored })
+        }
+        (Some(Binned { .. }), Some(Deleting { .. })) => {
+            Some(What::Bin { target, event: BinEvent::Purged })
+        }
+        // Changes of something else, changes that only begin, and those that cannot be.
+        (None, None | Some(Pending | Filling | Copying | Deleting { .. }))
+        | (
+            Some(Pending | Filling | Copying | Completed { .. } | Error(_) | Deleting { .. }),
+            Some(Pending | Filling | Copying | Deleting { .. }),
+        )
+        | (Some(Completed { .. } | Deleting { .. }), Some(Completed { .. }))
+        | (Some(Error(_)), Some(Error(_)))
+        | (Some(Binned { .. }), Some(Pending | Filling | Copying | Binned { .. })) => None,
+    }
+}
+
+/// A set of snapshots of one moment that is being made.
+#[derive(Debug)]
+struct Set {
+    started: UnixMs,
+    /// The snapshots, and whether each is complete; `None` while nobody knows.
+    all: Vec<(Snapshot, Option<bool>)>,
+}
+
+/// The sets that are being made, as far as they have begun since the server's start.
+#[derive(Debug, Default)]
+pub struct Sets(Vec<Set>);
+
+impl Sets {
+    /// Takes in a change that is decided as one: several new snapshots of volumes are a set.
+    pub fn begin(&mut self, model: &Model, events: &[Event]) {
+        if events.len() < 2 || self.0.len() >= SETS_MAX {
+            return;
+        }
+        let new = events.iter().filter_map(|event| match event {
+            Event::Snapshot(it) => Some(it),
+            _ => None,
+        });
+        let new = new.filter(|it| {
+            it.phase == SnapshotPhase::Pending
+                && it.for_volume.is_none()
+                && !model.snapshots.contains_key(&it.id)
+        });
+        let all: Vec<_> = new.map(|it| (it.clone(), None)).collect();
+        if let (2.., Some(started)) = (all.len(), all.first().map(|(it, _)| it.started)) {
+            self.0.push(Set { started, all });
+        }
+    }
+
+    /// Takes in one event; returns the event of a set that came to its end by it.
+    pub fn follow(&mut self, event: &Event) -> Option<What> {
+        let (id, outcome) = match event {
+            Event::Snapshot(it) => (it.id, outcome(&it.phase)?),
+            Event::SnapshotGone(id) => (*id, false),
+            _ => return None,
+        };
+        let is_it = |(it, known): &&mut (Snapshot, Option<bool>)| it.id == id && known.is_none();
+        let at = self.0.iter_mut().position(|set| {
+            let known = set.all.iter_mut().find(is_it).map(|(_, known)| known);
+            known.map(|known| *known = Some(outcome)).is_some()
+        })?;
+        if self.0.get(at)?.all.iter().any(|(_, known)| known.is_none()) {
+            return None;
+        }
+        let Set { started, all } = self.0.swap_remove(at);
+        let each =
+            |(it, known): &(Snapshot, Option<bool>)| (it.id, it.volume, *known == Some(true));
+        let all: Vec<(SnapshotId, _, bool)> = all.iter().map(each).collect();
+        Some(What::Set { all, started })
+    }
+}
+
+/// Whether a snapshot in this phase was made; `None` while nobody knows.
+const fn outcome(phase: &SnapshotPhase) -> Option<bool> {
+    match phase {
+        SnapshotPhase::Pending | SnapshotPhase::Filling | SnapshotPhase::Copying => None,
+        SnapshotPhase::Completed { .. } | SnapshotPhase::Binned { .. } => Some(true),
+        SnapshotPhase::Error(_) | SnapshotPhase::Deleting { .. } => Some(false),
+    }
+}

@@ -1,0 +1,385 @@
+//! The events on disk: files of lines, of which the oldest is deleted when there are too many.
+//!
+//! `events.jsonl` is appended to. When it is full it is renamed after its first sequence number. A
+//! line is `{"sequence":N,"event":{...}}`; sequence numbers ascend strictly, over all files. A line
+//! is shown to readers once it is durable, so none is ever taken back. What a crash left of a last
+//! line is cut off at the next start.
+//!
+//! One thread writes ([`Appender`]), any number read ([`Log`]). No reader waits for the disk of the
+//! writer.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::de::IgnoredAny;
+use tracing::warn;
+
+use crate::private;
+
+/// The file that is appended to, in the data folder.
+pub const FILE_NAME: &str = "events.jsonl";
+/// The file that is appended to is full at so many bytes.
+pub const FILE_BYTES: u64 = 8 << 20;
+/// The most files.
+pub const FILES_MAX: usize = 8;
+/// The most bytes that one call reads.
+const READ_BYTES_MAX: u64 = 8 << 20;
+/// Bytes between two places of a file that are remembered.
+const MARK_BYTES: u64 = 64 << 10;
+const BEFORE: &str = "{\"sequence\":";
+const BETWEEN: &str = ",\"event\":";
+
+/// Bounds of a log.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Bytes of a full file; a single batch of lines may be longer.
+    pub file_bytes: u64,
+    /// Files.
+    pub files: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { file_bytes: FILE_BYTES, files: FILES_MAX }
+    }
+}
+
+/// A file, as far as its lines are durable.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Segment {
+    name: String,
+    /// The sequence number of its first line; of the next one if it has none.
+    first: u64,
+    /// The sequence number after its last line.
+    next: u64,
+    bytes: u64,
+    /// Sequence numbers of some lines, with the bytes at which these begin.
+    marks: Vec<(u64, u64)>,
+}
+
+impl Segment {
+    fn empty(next: u64) -> Self {
+        Self { name: FILE_NAME.into(), first: next, next, ..Self::default() }
+    }
+
+    /// Takes in a line that follows the others.
+    fn add(&mut self, sequence: u64, bytes: u64) {
+        if self.marks.last().is_none_or(|(_, at)| self.bytes >= at + MARK_BYTES) {
+            self.marks.push((sequence, self.bytes));
+        }
+        if self.bytes == 0 {
+            self.first = sequence;
+        }
+        self.next = sequence + 1;
+        self.bytes += bytes;
+    }
+
+    /// The byte at which to look for the line after this one.
+    fn place_after(&self, sequence: u64) -> u64 {
+        let at = self.marks.partition_point(|(first, _)| *first <= sequence);
+        at.checked_sub(1).and_then(|at| self.marks.get(at)).map_or(0, |(_, byte)| *byte)
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    /// Full files, oldest first.
+    older: VecDeque<Segment>,
+    current: Segment,
+    is_stopping: bool,
+}
+
+/// The events that are durable.
+#[derive(Debug)]
+pub struct Log {
+    folder: PathBuf,
+    bounds: Bounds,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// An event as it is kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Kept {
+    /// Its number.
+    pub sequence: u64,
+    /// Its JSON, on one line.
+    pub event: String,
+}
+
+/// Some events.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Page {
+    /// Those that were asked for.
+    pub events: Vec<Kept>,
+    /// The number of the last one that was looked at: where to go on.
+    pub examined: u64,
+}
+
+impl Log {
+    /// The log of a data folder, and who appends to it. A file that cannot be read is left alone,
+    /// and the log says so.
+    #[must_use]
+    pub fn open(folder: &Path, bounds: Bounds) -> (Arc<Self>, Appender) {
+        let mut older: VecDeque<Segment> = VecDeque::new();
+        let mut next = 1;
+        for name in full_files(folder) {
+            match scan(folder, &name, next) {
+                Ok(segment) => {
+                    next = segment.next;
+                    older.push_back(segment);
+                }
+                Err(error) => warn!("{}: {error}", folder.join(&name).display()),
+            }
+        }
+        let path = folder.join(FILE_NAME);
+        private::mend(&path);
+        let (current, file) = match scan(folder, FILE_NAME, next) {
+            Ok(current) => {
+                let file = private::open(&path).and_then(|file| cut(file, current.bytes));
+                (current, file)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                (Segment::empty(next), private::open(&path))
+            }
+            // It is not written over.
+            Err(error) => (Segment::empty(next), Err(error)),
+        };
+        let file = file.inspect_err(|error| warn!("{}: {error}", path.display())).ok();
+        let state = Mutex::new(State { older, current, is_stopping: false });
+        let log = Self { folder: folder.into(), bounds, state, changed: Condvar::new() };
+        let log = Arc::new(log);
+        log.delete_oldest(&mut log.state());
+        (Arc::clone(&log), Appender { log, file })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing that may panic is between two changes that belong together.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of the last event; 0 if there was none.
+    #[must_use]
+    pub fn last(&self) -> u64 {
+        self.state().current.next - 1
+    }
+
+    /// The number of the oldest event that is kept; of the next one if there is none.
+    #[must_use]
+    pub fn oldest(&self) -> u64 {
+        let state = self.state();
+        state.older.front().unwrap_or(&state.current).first
+    }
+
+    /// The last event.
+    #[must_use]
+    pub fn newest(&self) -> Option<Kept> {
+        let last = self.last().checked_sub(1)?;
+        self.read(last, 1, |_| true).ok()?.events.pop()
+    }
+
+    /// At most `max` events after a sequence number that are `wanted`, oldest first. Reads a bounded
+    /// number of bytes, so a page may have fewer of them, and none.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn read(
+        &self,
+        after: u64,
+        max: usize,
+        mut wanted: impl FnMut(&str) -> bool,
+    ) -> io::Result<Page> {
+        let mut page = Page { events: Vec::new(), examined: after };
+        let mut left = READ_BYTES_MAX;
+        while page.events.len() < max && left > 0 {
+            let Some((mut lines, next)) = self.lines_after(page.examined)? else { break };
+            let mut line = String::new();
+            while page.events.len() < max && left > 0 {
+                line.clear();
+                let bytes = lines.read_line(&mut line)?;
+                if bytes == 0 {
+                    // Also past what is missing at the file's end, if another program cut it.
+                    page.examined = page.examined.max(next - 1);
+                    break;
+                }
+                left = left.saturating_sub(bytes as u64);
+                let Some((sequence, event)) = parsed(&line) else { continue };
+                if sequence <= page.examined {
+                    continue;
+                }
+                page.examined = sequence;
+                if wanted(event) {
+                    page.events.push(Kept { sequence, event: event.to_owned() });
+                }
+            }
+        }
+        Ok(page)
+    }
+
+    /// The lines of the first file that has one after a sequence number, and the number after its
+    /// last one.
+    fn lines_after(&self, after: u64) -> io::Result<Option<(impl BufRead, u64)>> {
+        let state = self.state();
+        let is_it = |it: &&Segment| it.next > after.saturating_add(1) && it.bytes > 0;
+        let segment = state.older.iter().find(is_it);
+        let Some(segment) = segment.or_else(|| Some(&state.current).filter(is_it)) else {
+            return Ok(None);
+        };
+        // Opened while nobody renames it.
+        let mut file = File::open(self.folder.join(&segment.name))?;
+        let place = segment.place_after(after);
+        let (bytes, next) = (segment.bytes - place, segment.next);
+        drop(state);
+        file.seek(SeekFrom::Start(place))?;
+        Ok(Some((BufReader::new(file.take(bytes)), next)))
+    }
+
+    /// Waits until there is an event after a sequence number, or the server stops, or for so long.
+    /// Returns whether the server stops.
+    pub fn wait(&self, after: u64, longest: Duration) -> bool {
+        let nothing =
+            |state: &mut State| !state.is_stopping && state.current.next <= after.saturating_add(1);
+        let state = self.changed.wait_timeout_while(self.state(), longest, nothing);
+        state.unwrap_or_else(PoisonError::into_inner).0.is_stopping
+    }
+
+    /// Waits for so long, or until the server stops. Returns whether it does.
+    pub fn pause(&self, longest: Duration) -> bool {
+        let goes_on = |state: &mut State| !state.is_stopping;
+        let state = self.changed.wait_timeout_while(self.state(), longest, goes_on);
+        state.unwrap_or_else(PoisonError::into_inner).0.is_stopping
+    }
+
+    /// Has all that wait end.
+    pub fn stop(&self) {
+        self.state().is_stopping = true;
+        self.changed.notify_all();
+    }
+
+    fn delete_oldest(&self, state: &mut State) {
+        while state.older.len() + 1 > self.bounds.files {
+            let Some(oldest) = state.older.pop_front() else { return };
+            if let Err(error) = fs::remove_file(self.folder.join(&oldest.name)) {
+                warn!("{}: {error}", self.folder.join(&oldest.name).display());
+            }
+        }
+    }
+}
+
+/// Who appends to a log.
+#[derive(Debug)]
+pub struct Appender {
+    log: Arc<Log>,
+    /// `None` while there is none.
+    file: Option<File>,
+}
+
+impl Appender {
+    /// Appends events, all or none of them. They are durable and shown when this returns.
+    ///
+    /// # Errors
+    /// They could not be written. A later call may succeed.
+    pub fn append(&mut self, events: &[String]) -> io::Result<()> {
+        let (mut current, is_full) = {
+            let state = self.log.state();
+            let bytes: u64 = events.iter().map(|event| event.len() as u64 + 40).sum();
+            let is_full = state.current.bytes + bytes > self.log.bounds.file_bytes;
+            (state.current.clone(), is_full && state.current.bytes > 0)
+        };
+        if is_full {
+            current = self.rotate()?;
+        }
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => cut(private::open(&self.log.folder.join(FILE_NAME))?, current.bytes)?,
+        };
+        let (mut text, place) = (String::new(), current.bytes);
+        for event in events {
+            let (sequence, from) = (current.next, text.len());
+            text.push_str(&format!("{BEFORE}{sequence}{BETWEEN}{event}}}\n"));
+            current.add(sequence, (text.len() - from) as u64);
+        }
+        // What a failure leaves here is beyond what is shown, and written over by the next call.
+        let written = file.write_all_at(text.as_bytes(), place).and_then(|()| file.sync_data());
+        if let Err(error) = written {
+            self.file = cut(file, place).ok();
+            return Err(error);
+        }
+        self.file = Some(file);
+        self.log.state().current = current;
+        self.log.changed.notify_all();
+        Ok(())
+    }
+
+    /// Begins a new file.
+    fn rotate(&mut self) -> io::Result<Segment> {
+        let folder = &self.log.folder;
+        let mut state = self.log.state();
+        let name = format!("events.{:020}.jsonl", state.current.first);
+        fs::rename(folder.join(FILE_NAME), folder.join(&name))?;
+        self.file = None;
+        let new = Segment::empty(state.current.next);
+        let full = std::mem::replace(&mut state.current, new.clone());
+        state.older.push_back(Segment { name, ..full });
+        self.log.delete_oldest(&mut state);
+        drop(state);
+        // The names are durable before anything is in the new file.
+        File::open(folder)?.sync_all()?;
+        Ok(new)
+    }
+}
+
+/// The names of full files, oldest first.
+fn full_files(folder: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(folder) else { return vec![] };
+    let is_full = |name: &String| {
+        let number = name.strip_prefix("events.").and_then(|rest| rest.strip_suffix(".jsonl"));
+        number.is_some_and(|it| it.len() == 20 && it.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> = names.filter(is_full).collect();
+    names.sort();
+    names
+}
+
+/// The lines at the beginning of a file that are whole, and continue what was before `next`.
+fn scan(folder: &Path, name: &str, next: u64) -> io::Result<Segment> {
+    let mut lines = BufReader::new(File::open(folder.join(name))?);
+    let mut segment = Segment { name: name.into(), ..Segment::empty(next) };
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        // A line that is longer than a file is none of ours.
+        let bytes = (&mut lines).take(2 * FILE_BYTES).read_until(b'\n', &mut line)?;
+        let text = std::str::from_utf8(&line).ok();
+        let Some((sequence, event)) = text.and_then(parsed) else { break };
+        let is_json = serde_json::from_str::<IgnoredAny>(event).is_ok();
+        if !is_json || sequence < segment.next {
+            break;
+        }
+        segment.add(sequence, bytes as u64);
+    }
+    Ok(segment)
+}
+
+/// Cuts off what is behind the last whole line.
+fn cut(file: File, bytes: u64) -> io::Result<File> {
+    if file.metadata()?.len() > bytes {
+        file.set_len(bytes)?;
+    }
+    Ok(file)
+}
+
+/// The sequence number and the event of a whole line.
+fn parsed(line: &str) -> Option<(u64, &str)> {
+    let rest = line.strip_prefix(BEFORE)?.strip_suffix("}\n")?;
+    let (sequence, event) = rest.split_once(BETWEEN)?;
+    let is_plain = sequence.bytes().all(|byte| byte.is_ascii_digit());
+    let sequence = sequence.parse().ok().filter(|sequence| is_plain && *sequence < u64::MAX)?;
+    Some((sequence, event))
+}

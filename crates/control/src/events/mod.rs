@@ -1,0 +1,317 @@
+//! Events: what happens to volumes, snapshots and the server, as EventBridge shapes it.
+//!
+//! A [`Feed`] is given the model's events as they are committed ([`Feed::note`]), what the data
+//! plane reports ([`Feed::look`]), and single [`Notice`]s. It queues them, at most
+//! [`QUEUE_MAX`], and never blocks: what finds no room is counted, and a `gap` event says so. A
+//! thread ([`Events`]) writes them to files of the data folder, and one thread for each webhook
+//! posts them from there. Nothing else depends on any of them: a full disk or a dead receiver loses
+//! events, and the log says so once.
+//!
+//! | file | contents |
+//! | --- | --- |
+//! | [`notice`] | the kinds of events, and their JSON |
+//! | [`derive`] | which events a change of the model is; pure |
+//! | [`watch`] | which events the data plane's reports are; pure |
+//! | `context` | the request and the reason behind a change |
+//! | [`log`] | the files |
+//! | [`webhook`] | delivery to webhooks |
+
+mod context;
+pub mod derive;
+pub mod log;
+pub mod notice;
+pub mod watch;
+pub mod webhook;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use evenkeel_wire::agent::VolumeReport;
+use evenkeel_wire::aws::timestamp;
+use serde::Deserialize;
+use tracing::{info, warn};
+
+pub use self::context::During;
+use self::derive::Sets;
+use self::log::{Appender, Bounds, Kept, Log};
+use self::notice::{Notice, ServerNews, What};
+use self::watch::Watcher;
+use self::webhook::{Delivery, Webhooks};
+use crate::clock;
+use crate::model::{Event, Model, Settings, UnixMs};
+use crate::plane::Plane;
+
+/// The most notices that wait to be written.
+pub const QUEUE_MAX: usize = 4_096;
+/// The most events that are written at once.
+const BATCH_MAX: usize = 256;
+/// How long the writer waits for notices.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a stop waits for what webhooks still have to post.
+const STOP_WAIT_MAX: Duration = Duration::from_secs(2);
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<Notice>,
+    /// Notices that found no room since the last time that the queue was emptied.
+    lost: u64,
+    is_closed: bool,
+}
+
+/// Where notices come together.
+#[derive(Debug, Default)]
+pub struct Feed {
+    queue: Mutex<Queue>,
+    filled: Condvar,
+    sets: Mutex<Sets>,
+    watcher: Mutex<Watcher>,
+    log: OnceLock<Arc<Log>>,
+    deliveries: OnceLock<Vec<Arc<Delivery>>>,
+    written: AtomicU64,
+    lost: AtomicU64,
+}
+
+impl Feed {
+    /// Takes in a change of the model that is committed, before it is applied.
+    pub fn begin(&self, model: &Model, events: &[Event]) {
+        self.sets().begin(model, events);
+    }
+
+    /// Takes in one event of it, before it is applied.
+    pub fn note(&self, model: &Model, event: &Event) {
+        let of_set = self.sets().follow(event);
+        let all = derive::of_event(model, event, &context::cause());
+        for what in all.into_iter().chain(of_set) {
+            self.tell(what);
+        }
+    }
+
+    /// Takes in what the data plane reports, about once a second.
+    pub fn look(&self, plane: &Plane, reports: &[VolumeReport]) {
+        let now = clock::now();
+        let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = watcher.look(now, reports);
+        if watcher.is_due(now) {
+            let space = plane.room().map(|room| room.space);
+            all.extend(watcher.look_closer(now, &plane.model(), space));
+        }
+        drop(watcher);
+        all.into_iter().for_each(|what| self.tell(what));
+    }
+
+    /// Tells of something that happens now. Never blocks for longer than a moment.
+    pub fn tell(&self, what: What) {
+        let notice = Notice { at: clock::now(), request: context::request(), what };
+        let mut queue = self.queue();
+        if queue.waiting.len() < QUEUE_MAX {
+            queue.waiting.push_back(notice);
+            self.filled.notify_one();
+            return;
+        }
+        if queue.lost == 0 {
+            warn!("events come faster than they can be written; some are lost");
+        }
+        queue.lost += 1;
+        self.lost.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Waits for notices. Returns those that wait, then a gap if some found no room, and whether
+    /// these are the last.
+    fn take(&self) -> (Vec<Notice>, bool) {
+        let nothing = |it: &mut Queue| it.waiting.is_empty() && it.lost == 0 && !it.is_closed;
+        let queue = self.filled.wait_timeout_while(self.queue(), PATIENCE, nothing);
+        let (mut queue, _) = queue.unwrap_or_else(PoisonError::into_inner);
+        let mut all: Vec<Notice> = queue.waiting.drain(..).collect();
+        // What found no room came after all that waits.
+        if let lost @ 1.. = std::mem::take(&mut queue.lost) {
+            let cause = "events came faster than they could be written";
+            all.push(gap(clock::now(), lost, cause));
+        }
+        (all, queue.is_closed)
+    }
+
+    fn close(&self) {
+        self.queue().is_closed = true;
+        self.filled.notify_all();
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        // Every change of it is a single call.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sets(&self) -> MutexGuard<'_, Sets> {
+        self.sets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The events that are kept; `None` if none are.
+    #[must_use]
+    pub fn log(&self) -> Option<&Arc<Log>> {
+        self.log.get()
+    }
+
+    /// Events written and lost since the server's start.
+    #[must_use]
+    pub fn counts(&self) -> (u64, u64) {
+        (self.written.load(Ordering::Relaxed), self.lost.load(Ordering::Relaxed))
+    }
+
+    /// The webhooks.
+    #[must_use]
+    pub fn deliveries(&self) -> &[Arc<Delivery>] {
+        self.deliveries.get().map_or(&[], Vec::as_slice)
+    }
+}
+
+fn gap(at: UnixMs, lost: u64, cause: &str) -> Notice {
+    let what = What::Server(ServerNews::Gap { lost, cause: cause.into() });
+    Notice { at, request: String::new(), what }
+}
+
+/// The threads that keep and deliver events; dropping it ends them.
+pub struct Events {
+    feed: Arc<Feed>,
+    log: Arc<Log>,
+    writer: Option<JoinHandle<()>>,
+    posting: Receiver<()>,
+}
+
+impl Events {
+    /// Begins to keep the events of a plane in a folder, and to post them. Without a thread there
+    /// are none, and the log says so.
+    #[must_use]
+    pub fn start(folder: &Path, plane: &Plane, webhooks: &Webhooks) -> Self {
+        let feed = Arc::clone(plane.feed());
+        let (log, appender) = Log::open(folder, Bounds::default());
+        let newest = log.newest();
+        let (begins, before) = (log.last(), newest.as_ref().map(|it| Last::of(it)));
+        let previous = match &before {
+            None => "none",
+            Some(last) if last.is_stop => "stopped",
+            Some(_) => "killed",
+        };
+        let since = before.and_then(|last| last.time);
+        let watcher = Watcher::new(since.unwrap_or_else(clock::now));
+        *feed.watcher.lock().unwrap_or_else(PoisonError::into_inner) = watcher;
+        let _ = feed.log.set(Arc::clone(&log));
+        let started = What::Server(ServerNews::Started { previous });
+        let started = Notice { at: clock::now(), request: String::new(), what: started };
+        // Before what was found out at the start.
+        feed.queue().waiting.push_front(started);
+        let mut writer =
+            Writer { feed: Arc::clone(&feed), settings: plane.settings.clone(), appender, lost: 0 };
+        let writer = std::thread::Builder::new().name("events".into()).spawn(move || writer.run());
+        let writer = writer.inspect_err(|error| warn!(%error, "no events are kept")).ok();
+        let (posts, posting) = sync_channel(1);
+        let deliveries = webhooks.start(folder, &log, begins, &posts);
+        let _ = feed.deliveries.set(deliveries);
+        Self { feed, log, writer, posting }
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        self.feed.tell(What::Server(ServerNews::Stopped));
+        self.feed.close();
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.join();
+        }
+        self.log.stop();
+        // Ends as soon as all webhooks have posted everything; what they do not is posted by the
+        // next server.
+        let _ = self.posting.recv_timeout(STOP_WAIT_MAX);
+    }
+}
+
+/// What the last event of an earlier server says.
+struct Last {
+    time: Option<UnixMs>,
+    is_stop: bool,
+}
+
+impl Last {
+    fn of(kept: &Kept) -> Self {
+        #[derive(Deserialize)]
+        struct Detail {
+            #[serde(default)]
+            event: String,
+        }
+        #[derive(Deserialize)]
+        struct Known {
+            detail: Detail,
+        }
+        let known = serde_json::from_str::<Known>(&kept.event);
+        let is_stop = known.is_ok_and(|known| known.detail.event == "serverStopped");
+        Self { time: time_of(&kept.event), is_stop }
+    }
+}
+
+/// When an event happened.
+fn time_of(event: &str) -> Option<UnixMs> {
+    #[derive(Deserialize)]
+    struct Known {
+        time: String,
+    }
+    let known: Known = serde_json::from_str(event).ok()?;
+    timestamp::parse_extended(&known.time).map(UnixMs)
+}
+
+/// The thread that writes events.
+struct Writer {
+    feed: Arc<Feed>,
+    settings: Settings,
+    appender: Appender,
+    /// Events that could not be written, and of which no event tells yet.
+    lost: u64,
+}
+
+impl Writer {
+    fn run(&mut self) {
+        loop {
+            let (notices, is_last) = self.feed.take();
+            for batch in notices.chunks(BATCH_MAX) {
+                self.write(batch);
+            }
+            if is_last && notices.is_empty() {
+                return;
+            }
+            if is_last && self.feed.queue().waiting.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn write(&mut self, batch: &[Notice]) {
+        let json = |notice: &Notice| {
+            let bits = clock::random_bits().unwrap_or_default();
+            notice.json(&self.settings, bits)
+        };
+        let missing = (self.lost > 0).then(|| {
+            gap(clock::now(), self.lost, "events could not be written; see the server's log")
+        });
+        let events: Vec<String> = missing.iter().chain(batch).map(json).collect();
+        match self.appender.append(&events) {
+            Ok(()) => {
+                if std::mem::take(&mut self.lost) > 0 {
+                    info!("events are written again");
+                }
+                self.feed.written.fetch_add(events.len() as u64, Ordering::Relaxed);
+            }
+            Err(error) => {
+                if self.lost == 0 {
+                    warn!(%error, "events cannot be written and are lost");
+                }
+                self.lost += batch.len() as u64;
+                self.feed.lost.fetch_add(batch.len() as u64, Ordering::Relaxed);
+            }
+        }
+    }
+}

@@ -1,0 +1,563 @@
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+
+use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
+use evenkeel_core::qos::contract::Contract;
+use evenkeel_core::units::ByteCount;
+use evenkeel_core::volume::{Rules, VolumeRequest, VolumeSpec, VolumeType};
+use evenkeel_wire::agent::{IoErrors, Space};
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::log::{FILE_NAME, Page};
+use super::notice::{BinEvent, SnapshotDone, SnapshotEvent, SnapshotNews, VolumeEvent, VolumeNews};
+use super::*;
+use crate::model::{
+    Attachment, AttachmentState, FastRestore, Modification, ModificationPhase, ModifyPolicy, Phase,
+    Snapshot, SnapshotPhase, Volume,
+};
+use crate::scrub::Target;
+
+const NOW: UnixMs = UnixMs(1_700_000_000_123);
+const VOLUME: VolumeId = VolumeId::from_bits(0xa);
+const SNAPSHOT: SnapshotId = SnapshotId::from_bits(0xb);
+
+fn settings() -> Settings {
+    Settings {
+        region: "local-1".into(),
+        zone: "local-1a".into(),
+        key: None,
+        recycle_bin_days: 0,
+        rules: Rules::newest(),
+        modify_policy: ModifyPolicy::Immediate,
+        figure: None,
+        oversell: Default::default(),
+        space_oversell: Default::default(),
+    }
+}
+
+fn spec() -> VolumeSpec {
+    let request = VolumeRequest {
+        volume_type: VolumeType::Gp3,
+        size_gib: 8,
+        iops: None,
+        throughput_mibps: None,
+        multi_attach: false,
+    };
+    Rules::newest().resolve(&request).unwrap()
+}
+
+fn volume(phase: Phase) -> Volume {
+    Volume { phase, ..Volume::new(VOLUME, "local-1a", spec(), NOW) }
+}
+
+fn snapshot(phase: SnapshotPhase) -> Snapshot {
+    Snapshot { phase, ..Snapshot::new(SNAPSHOT, VOLUME, 8, NOW) }
+}
+
+fn attached(state: AttachmentState) -> Attachment {
+    Attachment {
+        instance: InstanceId::from_bits(1),
+        device: "/dev/sdf".into(),
+        state,
+        attached: NOW,
+        delete_on_termination: false,
+    }
+}
+
+/// Every phase, by name.
+fn phases() -> Vec<(&'static str, Option<Phase>)> {
+    let all = [
+        Phase::Creating,
+        Phase::Ready,
+        Phase::Deleting,
+        Phase::Error("unplugged".into()),
+        Phase::Binned { entered: NOW, until: NOW },
+    ];
+    let name = |phase: &Phase| match phase {
+        Phase::Creating => "creating",
+        Phase::Ready => "ready",
+        Phase::Deleting => "deleting",
+        Phase::Error(_) => "error",
+        Phase::Binned { .. } => "binned",
+    };
+    let named = all.into_iter().map(|phase| (name(&phase), Some(phase)));
+    [("nothing", None)].into_iter().chain(named).collect()
+}
+
+/// Every phase of a snapshot, by name.
+fn snapshot_phases() -> Vec<(&'static str, Option<SnapshotPhase>)> {
+    let data = ByteCount(1);
+    let all = [
+        SnapshotPhase::Pending,
+        SnapshotPhase::Filling,
+        SnapshotPhase::Copying,
+        SnapshotPhase::Completed { data, ended: NOW },
+        SnapshotPhase::Error("lost".into()),
+        SnapshotPhase::Deleting { data },
+        SnapshotPhase::Binned { data, ended: NOW, entered: NOW, until: NOW },
+    ];
+    let name = |phase: &SnapshotPhase| match phase {
+        SnapshotPhase::Pending => "pending",
+        SnapshotPhase::Filling => "filling",
+        SnapshotPhase::Copying => "copying",
+        SnapshotPhase::Completed { .. } => "completed",
+        SnapshotPhase::Error(_) => "error",
+        SnapshotPhase::Deleting { .. } => "deleting",
+        SnapshotPhase::Binned { .. } => "binned",
+    };
+    let named = all.into_iter().map(|phase| (name(&phase), Some(phase)));
+    [("nothing", None)].into_iter().chain(named).collect()
+}
+
+fn json(what: What) -> Value {
+    let notice = Notice { at: NOW, request: "r-1".into(), what };
+    serde_json::from_str(&notice.json(&settings(), 7)).unwrap()
+}
+
+/// The event and the result of each.
+fn told(all: Vec<What>) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let one = |what: What| {
+        let event = json(what);
+        let detail = &event["detail"];
+        let texts = [&detail["event"], &detail["result"], &detail["state"], &detail["cause"]];
+        let texts = texts.map(text).into_iter().filter(|text| !text.is_empty());
+        texts.collect::<Vec<_>>().join(" ")
+    };
+    all.into_iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+fn model_of(volume: Option<Volume>, snapshot: Option<Snapshot>) -> Model {
+    let mut model = Model::default();
+    volume.into_iter().for_each(|it| model.apply(Event::Volume(it)));
+    snapshot.into_iter().for_each(|it| model.apply(Event::Snapshot(it)));
+    model
+}
+
+fn of_volumes(before: Option<Volume>, after: Option<Volume>) -> Vec<What> {
+    let event = after.map_or(Event::VolumeGone(VOLUME), Event::Volume);
+    derive::of_event(&model_of(before, None), &event, "taken back")
+}
+
+fn of_snapshots(before: Option<Snapshot>, after: Option<Snapshot>) -> Vec<What> {
+    let event = after.map_or(Event::SnapshotGone(SNAPSHOT), Event::Snapshot);
+    derive::of_event(&model_of(None, before), &event, "taken back")
+}
+
+/// Compares a text with a file beside this one; EVENKEEL_WRITE=1 writes it.
+fn golden(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/events").join(name);
+    if std::env::var_os("EVENKEEL_WRITE").is_some() {
+        fs::write(&path, text).unwrap();
+    }
+    let expected = fs::read_to_string(&path).unwrap();
+    assert_eq!(text, expected, "EVENKEEL_WRITE=1 writes {name}");
+}
+
+#[test]
+fn every_change_of_a_phase_is_the_event_of_the_table() {
+    let mut table = String::new();
+    let mut row = |of: &str, from: &str, to: &str, all: Vec<What>| {
+        let line = format!("{of}: {from} -> {to}: {}", told(all));
+        table += line.trim_end();
+        table.push('\n');
+    };
+    for (from, before) in phases() {
+        for (to, after) in phases() {
+            let (before, after) = (before.clone().map(volume), after.map(volume));
+            row("volume", from, to, of_volumes(before, after));
+        }
+    }
+    for (from, before) in snapshot_phases() {
+        for (to, after) in snapshot_phases() {
+            let (before, after) = (before.clone().map(snapshot), after.map(snapshot));
+            row("snapshot", from, to, of_snapshots(before, after));
+        }
+    }
+    golden("derived.txt", &table);
+}
+
+#[test]
+fn attachments_and_modifications_are_told() {
+    let ready = volume(Phase::Ready);
+    let with = |state| Volume { attachments: vec![attached(state)], ..ready.clone() };
+    let of = |before: &Volume, after: &Volume| {
+        told(of_volumes(Some(before.clone()), Some(after.clone())))
+    };
+    let attaching = with(AttachmentState::Attaching);
+    assert_eq!(of(&ready, &attaching), "");
+    assert_eq!(of(&attaching, &with(AttachmentState::Attached)), "");
+    assert_eq!(of(&with(AttachmentState::Detaching), &ready), "");
+    assert_eq!(of(&attaching, &ready), "attachVolume failed taken back");
+    let lost = Volume { phase: Phase::Error("gone".into()), ..with(AttachmentState::Attached) };
+    let expected = "volumeError error gone, reattachVolume failed gone";
+    assert_eq!(of(&with(AttachmentState::Attached), &lost), expected);
+    assert_eq!(of(&lost, &with(AttachmentState::Attached)), "volumeRecovered in-use");
+    let in_phase = |phase| {
+        let (original, target) = (spec(), spec());
+        let modification = Modification { original, target, started: NOW, phase };
+        Volume { modification: Some(modification), ..ready.clone() }
+    };
+    let modifying = in_phase(ModificationPhase::Modifying);
+    assert_eq!(of(&ready, &modifying), "modifyVolume modifying");
+    let optimizing = in_phase(ModificationPhase::Optimizing { since: NOW, until: NOW });
+    assert_eq!(of(&modifying, &optimizing), "modifyVolume optimizing");
+    let completed = in_phase(ModificationPhase::Completed { ended: NOW });
+    assert_eq!(of(&modifying, &completed), "modifyVolume completed");
+    let failed = in_phase(ModificationPhase::Failed { ended: NOW, reason: "no".into() });
+    assert_eq!(of(&modifying, &failed), "modifyVolume failed no");
+    assert_eq!(of(&completed, &completed), "");
+}
+
+#[test]
+fn sharing_fast_restore_and_what_is_never_shown() {
+    let completed = snapshot(SnapshotPhase::Completed { data: ByteCount(1), ended: NOW });
+    let of = |before: &Snapshot, after: &Snapshot| {
+        told(of_snapshots(Some(before.clone()), Some(after.clone())))
+    };
+    let shared = |with: &[&str]| Snapshot {
+        shared_with: with.iter().map(|it| (*it).to_owned()).collect(),
+        ..completed.clone()
+    };
+    assert_eq!(of(&completed, &shared(&["all"])), "");
+    assert_eq!(of(&completed, &shared(&["all", "1"])), "shareSnapshot succeeded");
+    assert_eq!(of(&shared(&["1"]), &completed), "");
+    let fast_restore = Some(FastRestore { since: NOW, credits: 0, counted: NOW });
+    let fast = Snapshot { fast_restore, ..completed.clone() };
+    assert_eq!(
+        (of(&completed, &fast), of(&fast, &completed)),
+        ("enabled".into(), "disabled".into())
+    );
+    let gone = Snapshot { phase: SnapshotPhase::Deleting { data: ByteCount(1) }, ..fast.clone() };
+    assert_eq!((of(&fast, &gone), of(&fast, &fast)), ("disabled".into(), String::new()));
+    let copy_of = Some(SnapshotId::from_bits(3));
+    let copying = Snapshot { copy_of, ..snapshot(SnapshotPhase::Copying) };
+    assert_eq!(of(&copying, &Snapshot { copy_of, ..completed.clone() }), "copySnapshot succeeded");
+    let own = Snapshot { for_volume: Some(VOLUME), ..completed };
+    assert_eq!(told(of_snapshots(None, Some(own))), "");
+}
+
+#[test]
+fn a_set_is_told_when_the_last_of_its_snapshots_is_known() {
+    let id = |bits| SnapshotId::from_bits(bits);
+    let in_phase = |bits, phase| Snapshot { id: id(bits), ..snapshot(phase) };
+    let completed = SnapshotPhase::Completed { data: ByteCount(1), ended: NOW };
+    for (second, result) in [
+        (Event::Snapshot(in_phase(2, completed.clone())), "succeeded"),
+        (Event::SnapshotGone(id(2)), "failed"),
+    ] {
+        let feed = Feed::default();
+        let new = [1, 2].map(|bits| Event::Snapshot(in_phase(bits, SnapshotPhase::Pending)));
+        let mut model = Model::default();
+        feed.begin(&model, &new);
+        let rest = [Event::Snapshot(in_phase(1, completed.clone())), second];
+        for event in new.into_iter().chain(rest) {
+            feed.note(&model, &event);
+            model.apply(event);
+        }
+        let all: Vec<What> = feed.take().0.into_iter().map(|notice| notice.what).collect();
+        assert_eq!(all.len(), 3);
+        let set = json(all.into_iter().last().unwrap());
+        assert_eq!(
+            (&set["detail"]["event"], &set["detail"]["result"]),
+            (&"createSnapshots".into(), &result.into())
+        );
+    }
+    // Two changes make no set.
+    let feed = Feed::default();
+    let model = Model::default();
+    for bits in [1, 2] {
+        let new = Event::Snapshot(in_phase(bits, SnapshotPhase::Pending));
+        feed.begin(&model, std::slice::from_ref(&new));
+        feed.note(&model, &new);
+        feed.note(&model, &Event::Snapshot(in_phase(bits, completed.clone())));
+    }
+    assert!(feed.take().0.iter().all(|notice| !matches!(notice.what, What::Set { .. })));
+}
+
+/// One of each kind.
+fn kinds() -> Vec<What> {
+    let done = |event, failed: Option<&str>| {
+        let failed = failed.map(str::to_owned);
+        What::Snapshot(SnapshotDone { id: SNAPSHOT, event, failed, started: NOW })
+    };
+    let volume = |event, result, cause: &str| What::Volume {
+        id: VOLUME,
+        event,
+        result,
+        cause: cause.into(),
+    };
+    let volume_news = |news| What::VolumeNews { id: VOLUME, news };
+    let snapshot_news = |news| What::SnapshotNews { id: SNAPSHOT, news };
+    let (of, other) = (Target::Volume(VOLUME), Target::Snapshot(SNAPSHOT));
+    let set = |is_complete| {
+        vec![(SNAPSHOT, VOLUME, true), (SnapshotId::from_bits(0xc), VOLUME, is_complete)]
+    };
+    vec![
+        volume(VolumeEvent::Create, "available", ""),
+        volume(VolumeEvent::Create, "failed", "no \"room\"\n"),
+        volume(VolumeEvent::Delete, "deleted", ""),
+        volume(VolumeEvent::Attach, "failed", "busy"),
+        volume(VolumeEvent::Reattach, "failed", "unplugged"),
+        volume(VolumeEvent::Modify, "optimizing", ""),
+        done(SnapshotEvent::Create(VOLUME), None),
+        done(SnapshotEvent::Create(VOLUME), Some("lost")),
+        done(SnapshotEvent::Copy(Some(SnapshotId::from_bits(0xc))), None),
+        done(SnapshotEvent::Copy(None), Some("the source is gone")),
+        done(SnapshotEvent::Share, None),
+        What::Set { all: set(true), started: NOW },
+        What::Set { all: set(false), started: NOW },
+        What::FastRestore { id: SNAPSHOT, is_on: true },
+        What::FastRestore { id: SNAPSHOT, is_on: false },
+        volume_news(VolumeNews::Error("unplugged".into())),
+        volume_news(VolumeNews::Recovered("in-use")),
+        volume_news(VolumeNews::FlushFailed),
+        volume_news(VolumeNews::PromiseMissed { missed: 3, judged: 60 }),
+        snapshot_news(SnapshotNews::Error("lost".into())),
+        snapshot_news(SnapshotNews::Recovered),
+        snapshot_news(SnapshotNews::Deleted),
+        What::Rotten { target: of, by: "request", offset: None },
+        What::Rotten { target: other, by: "scrub", offset: Some(4_096) },
+        What::Bin { target: of, event: BinEvent::Entered(NOW) },
+        What::Bin { target: other, event: BinEvent::Restored },
+        What::Bin { target: other, event: BinEvent::Purged },
+        What::Server(ServerNews::Space { level: "low", total: 100, free: 9 }),
+        What::Server(ServerNews::ScrubCompleted { started: NOW, bytes: 1, rotten: 2, unread: 0 }),
+        What::Server(ServerNews::Started { previous: "stopped" }),
+        What::Server(ServerNews::Stopped),
+        What::Server(ServerNews::Gap { lost: 5, cause: "full".into() }),
+    ]
+}
+
+#[test]
+fn every_kind_has_its_json() {
+    let mut text = String::new();
+    for what in kinds() {
+        let notice = Notice { at: NOW, request: "r-1".into(), what };
+        let event = notice.json(&settings(), 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
+        // The version of the program is not the shape's.
+        text += &event.replace(env!("CARGO_PKG_VERSION"), "VERSION");
+        text.push('\n');
+    }
+    golden("golden.jsonl", &text);
+}
+
+#[test]
+fn a_long_cause_is_cut_between_letters() {
+    let cause = "\u{e9}".repeat(2_000);
+    let news = VolumeNews::Error(format!("x{cause}"));
+    let event = json(What::VolumeNews { id: VOLUME, news });
+    assert_eq!(event["detail"]["cause"].as_str().unwrap().len(), 1_023);
+}
+
+#[test]
+fn what_finds_no_room_is_a_gap_behind_what_waits() {
+    let feed = Feed::default();
+    for _ in 0..QUEUE_MAX + 3 {
+        feed.tell(What::Server(ServerNews::Stopped));
+    }
+    let (all, is_last) = feed.take();
+    assert_eq!((all.len(), is_last, feed.counts()), (QUEUE_MAX + 1, false, (0, 3)));
+    let what = &all.last().unwrap().what;
+    assert!(matches!(what, What::Server(ServerNews::Gap { lost: 3, .. })), "{what:?}");
+    feed.tell(What::Server(ServerNews::Stopped));
+    assert_eq!(feed.take().0.len(), 1);
+}
+
+fn report(errors: IoErrors, seconds: u64, missed: u64) -> VolumeReport {
+    VolumeReport {
+        id: VOLUME,
+        balances: Default::default(),
+        connections: 0,
+        queued: 0,
+        operations: 0,
+        bytes_read: 0,
+        bytes_written: 0,
+        flushes: 0,
+        exceeded: Default::default(),
+        errors,
+        contract: Contract { seconds, missed },
+    }
+}
+
+#[test]
+fn reports_are_told_once_and_a_missed_promise_every_five_minutes() {
+    let mut watcher = Watcher::new(NOW);
+    let mut look = |seconds: u64, errors, judged, missed| {
+        told(watcher.look(NOW.plus_ms(seconds * 1_000), &[report(errors, judged, missed)]))
+    };
+    let fine = IoErrors::default();
+    assert_eq!(look(0, fine, 10, 0), "");
+    assert_eq!(look(1, fine, 11, 1), "promiseMissed missed");
+    assert_eq!(look(2, fine, 12, 2), "");
+    assert_eq!(look(300, fine, 13, 2), "");
+    assert_eq!(look(301, fine, 14, 2), "promiseMissed missed");
+    assert_eq!(look(700, fine, 15, 2), "");
+    let bad = IoErrors { flush_failed: true, is_rotten: true, ..fine };
+    assert_eq!(look(701, bad, 15, 2), "flushFailed failed, rottenDataFound rotten");
+    assert_eq!(look(702, bad, 15, 2), "");
+    assert_eq!(look(703, fine, 15, 2), "");
+    assert_eq!(look(704, bad, 15, 2), "flushFailed failed, rottenDataFound rotten");
+    // Its counters began anew.
+    assert_eq!(look(1_400, bad, 1, 1), "promiseMissed missed");
+    assert_eq!(watcher.look(NOW, &[]), []);
+}
+
+#[test]
+fn space_and_the_end_of_optimizing_are_told_once() {
+    let mut watcher = Watcher::new(NOW);
+    let at = |seconds: u64| NOW.plus_ms(seconds * 1_000);
+    assert!(!watcher.is_due(at(9)) && watcher.is_due(at(10)) && watcher.is_due(UnixMs(5)));
+    let (original, target) = (spec(), spec());
+    let phase = ModificationPhase::Optimizing { since: NOW, until: at(15) };
+    let modification = Some(Modification { original, target, started: NOW, phase });
+    let model = model_of(Some(Volume { modification, ..volume(Phase::Ready) }), None);
+    let mut look = |seconds, free| {
+        let space = Space { total: ByteCount(1_000), free: ByteCount(free) };
+        told(watcher.look_closer(at(seconds), &model, Some(space)))
+    };
+    assert_eq!(look(10, 500), "");
+    assert_eq!(look(20, 50), "modifyVolume completed, diskSpace low");
+    assert_eq!(look(30, 50), "");
+    assert_eq!(look(40, 1), "diskSpace critical");
+    assert_eq!(look(50, 500), "diskSpace enough");
+}
+
+#[test]
+fn a_log_that_cannot_be_written_recovers_and_tells_what_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, appender) = Log::open(folder.path(), Bounds { file_bytes: 1, files: 3 });
+    let feed = Arc::new(Feed::default());
+    let mut writer = Writer { feed: Arc::clone(&feed), settings: settings(), appender, lost: 0 };
+    let stopped = || {
+        let what = What::Server(ServerNews::Stopped);
+        [Notice { at: NOW, request: String::new(), what }]
+    };
+    writer.write(&stopped());
+    // The folder is gone, so the full file cannot be renamed.
+    let aside = folder.path().with_extension("aside");
+    fs::rename(folder.path(), &aside).unwrap();
+    writer.write(&stopped());
+    writer.write(&stopped());
+    assert_eq!((log.last(), feed.counts()), (1, (1, 2)));
+    fs::rename(&aside, folder.path()).unwrap();
+    writer.write(&stopped());
+    let page = log.read(1, 10, |_| true).unwrap();
+    assert_eq!((page.examined, page.events.len()), (3, 2));
+    assert!(page.events[0].event.contains("\"lostEvents\":2"), "{page:?}");
+}
+
+fn all_of(log: &Log) -> Vec<(u64, String)> {
+    let mut all = Vec::new();
+    let mut after = 0;
+    loop {
+        let Page { events, examined } = log.read(after, 3, |_| true).unwrap();
+        if events.is_empty() {
+            return all;
+        }
+        after = examined;
+        all.extend(events.into_iter().map(|kept| (kept.sequence, kept.event)));
+    }
+}
+
+/// What is done to a log.
+#[derive(Clone, Debug)]
+enum Step {
+    Append(Vec<usize>),
+    Reopen,
+    /// Cut so many bytes of the last file, put these behind it, and open it again.
+    Crash(u64, Vec<u8>),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let junk = prop_oneof![
+        Just(vec![]),
+        Just(vec![0; 9]),
+        Just(b"{\"sequence\":0,\"event\":{}}\n".to_vec()),
+        Just(b"{\"sequence\":99999999,\"event\":{\"".to_vec()),
+    ];
+    prop_oneof![
+        4 => proptest::collection::vec(0_usize..90, 1..5).prop_map(Step::Append),
+        1 => Just(Step::Reopen),
+        2 => (0_u64..250, junk).prop_map(|(bytes, junk)| Step::Crash(bytes, junk)),
+    ]
+}
+
+proptest! {
+    // Every step is synced.
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    /// Whatever a crash leaves of the last file, what is kept is a part of what was appended, with
+    /// all lines that were left whole, and goes on from there.
+    #[test]
+    fn a_log_keeps_what_was_whole(steps in proptest::collection::vec(step(), 1..40)) {
+        const BOUNDS: Bounds = Bounds { file_bytes: 300, files: 3 };
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(FILE_NAME);
+        let (mut log, mut appender) = Log::open(folder.path(), BOUNDS);
+        let mut model: Vec<(u64, String)> = Vec::new();
+        let mut number = 0;
+        for step in steps {
+            let mut lost = 0;
+            match step {
+                Step::Append(sizes) => {
+                    let next = model.last().map_or(1, |(last, _)| last + 1);
+                    let event = |size: &usize| {
+                        number += 1;
+                        format!("{{\"n\":{number},\"x\":\"{}\"}}", "y".repeat(*size))
+                    };
+                    let events: Vec<String> = sizes.iter().map(event).collect();
+                    appender.append(&events).unwrap();
+                    model.extend((next..).zip(events));
+                }
+                Step::Reopen => {
+                    drop(appender);
+                    (log, appender) = Log::open(folder.path(), BOUNDS);
+                }
+                Step::Crash(bytes, junk) => {
+                    drop(appender);
+                    let text = fs::read(&path).unwrap();
+                    let left = text.len().saturating_sub(usize::try_from(bytes).unwrap());
+                    lost = text[left..].iter().filter(|byte| **byte == b'\n').count();
+                    let mut file = OpenOptions::new().write(true).open(&path).unwrap();
+                    file.set_len(left as u64).unwrap();
+                    std::io::Seek::seek(&mut file, std::io::SeekFrom::End(0)).unwrap();
+                    file.write_all(&junk).unwrap();
+                    (log, appender) = Log::open(folder.path(), BOUNDS);
+                }
+            }
+            model.truncate(model.len() - lost);
+            let kept = all_of(&log);
+            prop_assert!(kept.windows(2).all(|two| two[0].0 < two[1].0));
+            prop_assert!(model.ends_with(&kept), "{kept:?} of {model:?}");
+            prop_assert_eq!(log.last(), model.last().map_or(0, |(last, _)| *last));
+            prop_assert_eq!(log.oldest(), kept.first().map_or(log.last() + 1, |(it, _)| *it));
+            let files = fs::read_dir(folder.path()).unwrap().count();
+            prop_assert!(files <= BOUNDS.files);
+        }
+    }
+}
+
+#[test]
+fn files_are_the_owners_alone_and_a_page_finds_its_place() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let (log, mut appender) = Log::open(folder.path(), Bounds::default());
+    let event = |number: u64| format!("{{\"n\":{number},\"x\":\"{}\"}}", "y".repeat(200));
+    for from in (0..5_000).step_by(100) {
+        appender.append(&(from..from + 100).map(event).collect::<Vec<_>>()).unwrap();
+    }
+    for after in [0, 1, 299, 300, 4_000, 4_998] {
+        let page = log.read(after, 2, |_| true).unwrap();
+        let numbers: Vec<u64> = page.events.iter().map(|kept| kept.sequence).collect();
+        assert_eq!(numbers, (after + 1..=5_000).take(2).collect::<Vec<_>>());
+    }
+    assert_eq!(log.read(5_000, 2, |_| true).unwrap(), Page { events: vec![], examined: 5_000 });
+    assert_eq!(log.read(u64::MAX, 2, |_| true).unwrap().events, []);
+    let odd = |event: &str| event.starts_with("{\"n\":4999,");
+    assert_eq!(log.read(0, 2, odd).unwrap().examined, 5_000);
+    assert_eq!(log.newest().unwrap().sequence, 5_000);
+    let mode = folder.path().join(FILE_NAME).metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}

@@ -1,0 +1,110 @@
+//! Which events the data plane's reports are, and those that only the time brings. Pure.
+
+use std::collections::BTreeMap;
+
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::qos::contract::Contract;
+use evenkeel_wire::agent::{Space, VolumeReport};
+
+use super::notice::{ServerNews, VolumeEvent, VolumeNews, What};
+use crate::model::{Model, ModificationPhase, UnixMs};
+use crate::scrub::Target;
+use crate::space::{Level, level};
+
+/// A missed promise of a volume is told at most once in so many milliseconds.
+pub const PROMISE_MS: u64 = 5 * 60_000;
+/// Milliseconds between two looks at all volumes.
+const CLOSER_MS: u64 = 10_000;
+
+/// What was told of a volume.
+#[derive(Debug, Default)]
+struct Told {
+    flush_failed: bool,
+    is_rotten: bool,
+    contract: Contract,
+    /// When a missed promise was told last.
+    promise: Option<UnixMs>,
+}
+
+/// What was told so far.
+#[derive(Debug, Default)]
+pub struct Watcher {
+    volumes: BTreeMap<VolumeId, Told>,
+    /// Until when all volumes were looked at.
+    looked: UnixMs,
+    space: Level,
+}
+
+impl Watcher {
+    /// One that tells what happens after a point in time.
+    #[must_use]
+    pub fn new(looked: UnixMs) -> Self {
+        Self { looked, ..Self::default() }
+    }
+
+    /// Takes in the reports of all volumes.
+    pub fn look(&mut self, now: UnixMs, reports: &[VolumeReport]) -> Vec<What> {
+        let mut all = Vec::new();
+        for VolumeReport { id, errors, contract, .. } in reports {
+            let id = *id;
+            let told = self.volumes.entry(id).or_default();
+            if errors.flush_failed && !told.flush_failed {
+                all.push(What::VolumeNews { id, news: VolumeNews::FlushFailed });
+            }
+            if errors.is_rotten && !told.is_rotten {
+                let target = Target::Volume(id);
+                all.push(What::Rotten { target, by: "request", offset: None });
+            }
+            (told.flush_failed, told.is_rotten) = (errors.flush_failed, errors.is_rotten);
+            if contract.seconds < told.contract.seconds {
+                // The data plane began anew with it.
+                told.contract = Contract::default();
+            }
+            let missed = contract.missed.saturating_sub(told.contract.missed);
+            let is_early =
+                told.promise.is_some_and(|at| now >= at && now.ms_since(at) < PROMISE_MS);
+            if missed > 0 && !is_early {
+                let judged = contract.seconds - told.contract.seconds;
+                (told.contract, told.promise) = (*contract, Some(now));
+                all.push(What::VolumeNews {
+                    id,
+                    news: VolumeNews::PromiseMissed { missed, judged },
+                });
+            }
+        }
+        if self.volumes.len() > reports.len() {
+            let is_there = |id: &VolumeId| reports.iter().any(|report| report.id == *id);
+            self.volumes.retain(|id, _| is_there(id));
+        }
+        all
+    }
+
+    /// Whether it is time for [`Self::look_closer`].
+    #[must_use]
+    pub const fn is_due(&self, now: UnixMs) -> bool {
+        now.ms_since(self.looked) >= CLOSER_MS || now.0 < self.looked.0
+    }
+
+    /// Takes in all volumes, and the space for their bytes.
+    pub fn look_closer(&mut self, now: UnixMs, model: &Model, space: Option<Space>) -> Vec<What> {
+        let since = std::mem::replace(&mut self.looked, now);
+        let mut all = Vec::new();
+        for volume in model.volumes.values() {
+            let phase = volume.modification.as_ref().map(|it| &it.phase);
+            if let Some(ModificationPhase::Optimizing { until, .. }) = phase
+                && (since < *until && *until <= now)
+            {
+                let (event, result) = (VolumeEvent::Modify, "completed");
+                all.push(What::Volume { id: volume.id, event, result, cause: String::new() });
+            }
+        }
+        if let Some(Space { total, free }) = space {
+            let level = level(total, free);
+            if level != std::mem::replace(&mut self.space, level) {
+                let (level, total, free) = (level.name(), total.0, free.0);
+                all.push(What::Server(ServerNews::Space { level, total, free }));
+            }
+        }
+        all
+    }
+}

@@ -1,0 +1,310 @@
+//! Webhooks: addresses to which every event is posted, in order, at least once.
+//!
+//! Each has a thread, which reads events from the log's files, so nothing is kept in memory for a
+//! receiver that is down. Where it is, is kept in a file of the data folder. An event that is not
+//! accepted is posted again after 1 s, 2 s, and so on up to 5 minutes; it is given up a day after it
+//! happened. This module knows no HTTP: the program brings a [`Post`].
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tracing::{info, warn};
+
+use super::log::{Kept, Log};
+use super::time_of;
+use crate::model::UnixMs;
+use crate::{clock, private};
+
+/// The most webhooks.
+pub const WEBHOOKS_MAX: usize = 4;
+/// The file in the data folder.
+pub const FILE_NAME: &str = "events.webhooks.json";
+/// The first pause after a failure.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+/// The longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(300);
+/// After so many milliseconds an event is given up.
+const AGE_MS_MAX: u64 = 24 * 3_600_000;
+/// Where a webhook is, is written at most once in so many milliseconds.
+const SAVE_MS: u64 = 1_000;
+/// The most events that are read at once.
+const PAGE: usize = 64;
+/// How long a thread waits for events.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Posts events to one address.
+pub trait Post: Send {
+    /// Posts an event as JSON, with its sequence number. Takes a bounded time.
+    ///
+    /// # Errors
+    /// The receiver has not accepted it; the text says why.
+    fn post(&mut self, sequence: u64, event: &str) -> Result<(), String>;
+}
+
+/// Makes a [`Post`] for a URL.
+pub type Connect = fn(&str) -> Result<Box<dyn Post>, String>;
+
+/// The configured webhooks.
+#[derive(Clone, Debug, Default)]
+pub struct Webhooks {
+    /// Their URLs; at most [`WEBHOOKS_MAX`].
+    pub urls: Vec<String>,
+    /// How they are reached; without it there are none.
+    pub connect: Option<Connect>,
+}
+
+/// Delivery to one webhook.
+#[derive(Debug)]
+pub struct Delivery {
+    /// Its URL, as it may be shown: without what may be secret.
+    pub name: String,
+    /// The sequence number of the last event that was accepted or given up.
+    position: AtomicU64,
+    failures: AtomicU64,
+    given_up: AtomicU64,
+}
+
+impl Delivery {
+    /// Events that wait to be posted, of those up to `last`.
+    #[must_use]
+    pub fn lag(&self, last: u64) -> u64 {
+        last.saturating_sub(self.position.load(Ordering::Relaxed))
+    }
+
+    /// Posts that were not accepted since the server's start.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
+    /// Events that were given up since then.
+    #[must_use]
+    pub fn given_up(&self) -> u64 {
+        self.given_up.load(Ordering::Relaxed)
+    }
+}
+
+/// Where all webhooks are, by URL.
+#[derive(Debug)]
+struct Positions {
+    folder: PathBuf,
+    all: Mutex<BTreeMap<String, u64>>,
+}
+
+impl Positions {
+    /// Of these webhooks; a new one begins after `begins`.
+    fn load(folder: &Path, urls: &[String], begins: u64) -> Self {
+        let path = folder.join(FILE_NAME);
+        private::mend(&path);
+        let known = match std::fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text).map_err(|error| error.to_string()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(BTreeMap::new()),
+            Err(error) => Err(error.to_string()),
+        };
+        let known: BTreeMap<String, u64> = known.unwrap_or_else(|error| {
+            warn!("{}: {error}; webhooks begin with the next event", path.display());
+            BTreeMap::new()
+        });
+        // If the log was deleted, its numbers have begun anew.
+        let position = |url: &String| known.get(url).copied().filter(|at| *at <= begins);
+        let all = urls.iter().map(|url| (url.clone(), position(url).unwrap_or(begins))).collect();
+        Self { folder: folder.into(), all: Mutex::new(all) }
+    }
+
+    fn of(&self, url: &str) -> u64 {
+        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(url).copied().unwrap_or_default()
+    }
+
+    /// Keeps where a webhook is. A failure makes events come twice after a restart, and no more.
+    fn keep(&self, url: &str, position: u64) -> std::io::Result<()> {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(url.to_owned(), position);
+        private::replace(&self.folder, FILE_NAME, &serde_json::to_vec(&*all)?)
+    }
+}
+
+impl Webhooks {
+    /// Starts a thread for each. Each holds a clone of `alive` until it ends.
+    pub(super) fn start(
+        &self,
+        folder: &Path,
+        log: &Arc<Log>,
+        begins: u64,
+        alive: &SyncSender<()>,
+    ) -> Vec<Arc<Delivery>> {
+        let Some(connect) = self.connect.filter(|_| !self.urls.is_empty()) else { return vec![] };
+        let positions = Arc::new(Positions::load(folder, &self.urls, begins));
+        let mut all = Vec::new();
+        for url in self.urls.iter().take(WEBHOOKS_MAX) {
+            let position = positions.of(url);
+            if let Err(error) = positions.keep(url, position) {
+                warn!(%error, "where webhooks are cannot be kept: events may come twice");
+            }
+            let delivery = Arc::new(Delivery {
+                name: shown(url),
+                position: AtomicU64::new(position),
+                failures: AtomicU64::new(0),
+                given_up: AtomicU64::new(0),
+            });
+            all.push(Arc::clone(&delivery));
+            let (url, log, positions) = (url.clone(), Arc::clone(log), Arc::clone(&positions));
+            let (alive, saved) = (alive.clone(), UnixMs::default());
+            let work = move || {
+                let name = delivery.name.clone();
+                match connect(&url) {
+                    Ok(post) => {
+                        let pause = PAUSE_MIN;
+                        Poster { url, log, positions, delivery, post, saved, pause }.run();
+                    }
+                    Err(error) => warn!(webhook = name, error, "events are not posted"),
+                }
+                drop(alive);
+            };
+            let thread = std::thread::Builder::new().name("webhook".into()).spawn(work);
+            if let Err(error) = thread {
+                warn!(%error, "events are not posted");
+            }
+        }
+        all
+    }
+}
+
+/// A URL without user, password and parameters.
+fn shown(url: &str) -> String {
+    let url = url.split(['?', '#']).next().unwrap_or_default();
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let (authority, path) = rest.split_once('/').map_or((rest, ""), |(host, path)| (host, path));
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://{host}/{path}")
+}
+
+/// The pause after another failure.
+fn longer(pause: Duration) -> Duration {
+    (pause * 2).min(PAUSE_MAX)
+}
+
+/// The thread of one webhook.
+struct Poster {
+    url: String,
+    log: Arc<Log>,
+    positions: Arc<Positions>,
+    delivery: Arc<Delivery>,
+    post: Box<dyn Post>,
+    /// When the position was kept last.
+    saved: UnixMs,
+    /// The pause after the next failure.
+    pause: Duration,
+}
+
+impl fmt::Debug for Poster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Poster").field("delivery", &self.delivery).finish_non_exhaustive()
+    }
+}
+
+impl Poster {
+    fn run(&mut self) {
+        loop {
+            let position = self.delivery.position.load(Ordering::Relaxed);
+            let is_stopping = self.log.wait(position, PATIENCE);
+            let page = match self.log.read(position, PAGE, |_| true) {
+                Ok(page) => page.events,
+                Err(error) => {
+                    warn!(webhook = self.delivery.name, %error, "events cannot be read");
+                    if self.log.pause(PAUSE_MAX) {
+                        break;
+                    }
+                    continue;
+                }
+            };
+            if let Some(first) = page.first()
+                && first.sequence > position + 1
+            {
+                let missing = first.sequence - position - 1;
+                self.give_up(missing, "events were deleted before they could be posted");
+            }
+            if page.is_empty() && is_stopping {
+                break;
+            }
+            if !page.iter().all(|event| self.deliver(event)) {
+                break;
+            }
+        }
+        self.save();
+    }
+
+    fn give_up(&self, events: u64, reason: &str) {
+        self.delivery.given_up.fetch_add(events, Ordering::Relaxed);
+        warn!(webhook = self.delivery.name, events, reason, "events are not posted");
+    }
+
+    /// Posts an event until it is accepted or given up. Returns whether the thread goes on.
+    fn deliver(&mut self, kept: &Kept) -> bool {
+        while let Err(reason) = self.post.post(kept.sequence, &kept.event) {
+            self.delivery.failures.fetch_add(1, Ordering::Relaxed);
+            let webhook = &self.delivery.name;
+            if self.pause == PAUSE_MIN {
+                let sequence = kept.sequence;
+                warn!(webhook, reason, sequence, "an event was not accepted; trying again");
+            }
+            let age_ms = time_of(&kept.event).map_or(0, |at| clock::now().ms_since(at));
+            if age_ms > AGE_MS_MAX {
+                self.give_up(1, "not accepted for a day");
+                break;
+            }
+            let pause = self.pause;
+            self.pause = longer(pause);
+            if self.log.pause(pause) {
+                return false;
+            }
+        }
+        if self.pause != PAUSE_MIN {
+            info!(webhook = self.delivery.name, "events are accepted again");
+            self.pause = PAUSE_MIN;
+        }
+        self.delivery.position.store(kept.sequence, Ordering::Relaxed);
+        let now = clock::now();
+        if now < self.saved || now.ms_since(self.saved) >= SAVE_MS {
+            self.save();
+        }
+        true
+    }
+
+    fn save(&mut self) {
+        self.saved = clock::now();
+        let position = self.delivery.position.load(Ordering::Relaxed);
+        if let Err(error) = self.positions.keep(&self.url, position) {
+            let webhook = &self.delivery.name;
+            warn!(webhook, %error, "where it is cannot be kept: events may come twice");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_secret_is_not_shown() {
+        for (url, expected) in [
+            ("http://a:1/b?token=c", "http://a:1/b"),
+            ("https://u:p@a/b#c", "https://a/b"),
+            ("http://a", "http://a/"),
+        ] {
+            assert_eq!(shown(url), expected);
+        }
+    }
+
+    #[test]
+    fn pauses_become_longer_up_to_five_minutes() {
+        let pauses = std::iter::successors(Some(PAUSE_MIN), |pause| Some(longer(*pause)));
+        let seconds: Vec<u64> = pauses.take(11).map(|pause| pause.as_secs()).collect();
+        assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
+    }
+}
