@@ -15,6 +15,7 @@ use std::time::Duration;
 pub mod capacity;
 pub mod direct;
 pub mod endpoints;
+pub mod events;
 pub mod model;
 pub mod scrub;
 pub mod snapshots;

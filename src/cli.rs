@@ -92,6 +92,8 @@ pub enum Verb {
     Calibrate(Calibrate),
     /// Show the load of volumes, their limits and where their requests spend time, live.
     Top(Top),
+    /// Print what has happened to volumes, snapshots and the server.
+    Events(Events),
     /// Check this machine and print how to fix the problems found.
     Doctor(Doctor),
     /// Run scenarios on the product's scheduler in virtual time, hours in seconds.
@@ -272,6 +274,11 @@ pub struct Serve {
     #[arg(value_parser = clap::value_parser!(u32).range(16..=1_048_576))]
     pub metrics_space: u32,
 
+    /// URL to which each event is posted as JSON, http:// or https://; may be repeated, up to four
+    /// times.
+    #[arg(long, env = "EVENKEEL_EVENTS_WEBHOOK", value_name = "URL", value_delimiter = ' ')]
+    pub events_webhook: Vec<String>,
+
     /// Where the bytes of the volumes are stored: `local` (blocks with checksums in one pool),
     /// `files` (a sparse file for each volume in the data folder), `memory` (lost when the process
     /// ends), or one of them behind a simulated device, such as
@@ -446,6 +453,32 @@ pub enum HostVerb {
         #[arg(value_name = "HOST", value_parser = instance_id)]
         host: InstanceId,
     },
+}
+
+#[derive(Args, Debug)]
+pub struct Events {
+    /// Print events after this sequence number. [default: all that are kept]
+    #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "N")]
+    pub after: u64,
+
+    /// Go on with what happens, until Ctrl-C.
+    #[arg(long)]
+    pub follow: bool,
+
+    /// Only events of this name or detail type, such as createVolume or "EBS Volume*"; may be
+    /// repeated.
+    #[arg(long = "type", value_name = "TYPE")]
+    pub types: Vec<String>,
+
+    /// Only events of this volume or snapshot, by id or ARN; may be repeated.
+    #[arg(long = "resource", value_name = "ID")]
+    pub resources: Vec<String>,
+
+    #[command(flatten)]
+    pub output: Output,
+
+    #[command(flatten)]
+    pub connection: Connection,
 }
 
 #[derive(Args, Debug)]

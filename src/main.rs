@@ -11,6 +11,7 @@ mod clock;
 mod cmd;
 mod config;
 mod endpoint;
+mod events;
 mod export;
 mod message;
 mod reference;

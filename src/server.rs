@@ -7,7 +7,9 @@ use crate::accounts;
 use crate::calibration;
 use crate::cli::{self, Bytes, CalibrateWhen, Io, NbdListen, Serve, StoreKind};
 use crate::endpoint::Noted;
+use crate::events;
 use crate::message::{Exit, Failure};
+use evenkeel_control::events::webhook::Webhooks;
 use evenkeel_control::{ControlConfig, Endpoint, ModifyPolicy, SpaceOversell, StoreKey, Timeouts};
 use evenkeel_core::qos::admission::{Figure, Oversell};
 use evenkeel_core::qos::sharing::DeviceModel;
@@ -61,6 +63,8 @@ pub struct Config {
     pub background_mibps: u32,
     /// The metrics of volumes on disk, at most.
     pub metrics_space: ByteCount,
+    /// Where events are posted to.
+    pub webhooks: Webhooks,
     pub store: StoreKind,
     /// What the local store is told beside the data folder.
     pub local: LocalOptions,
@@ -177,6 +181,7 @@ impl Config {
             recycle_bin_days: arguments.recycle_bin_days,
             background_mibps: arguments.background_rate,
             metrics_space: ByteCount(u64::from(arguments.metrics_space) << 20),
+            webhooks: events::webhooks(&arguments.events_webhook)?,
             store: arguments.store,
             local: LocalOptions::of(&arguments.local, &arguments.store)?,
             calibrate: arguments.calibrate,
@@ -361,6 +366,7 @@ fn control_config(config: &Config, nbd: &[SocketAddr]) -> Result<ControlConfig, 
         oversell: config.oversell.clone(),
         space_oversell: config.space_oversell,
         metrics_space: config.metrics_space,
+        webhooks: config.webhooks.clone(),
         timeouts: Timeouts::default(),
     })
 }

@@ -6,6 +6,7 @@ use crate::api::Client;
 use crate::cli::{CalibrateWhen, Demo, VolumeCreate, Wait};
 use crate::message::{self, Failure};
 use crate::server::{self, Addresses, Config, LocalOptions};
+use evenkeel_control::events::webhook::Webhooks;
 use evenkeel_control::{ModifyPolicy, SpaceOversell};
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
@@ -86,6 +87,7 @@ pub fn run(arguments: &Demo) -> Result<(), Failure> {
         space_oversell: SpaceOversell::Unlimited,
         background_mibps: 256,
         metrics_space: evenkeel_control::METRICS_SPACE,
+        webhooks: Webhooks::default(),
         store: arguments.store,
         local: LocalOptions::default(),
         // Its volumes only have limits; nothing is sold.

@@ -14,6 +14,7 @@ mod capacity;
 mod demo;
 mod doctor;
 mod env;
+mod events;
 mod export;
 mod host;
 mod man;
@@ -41,6 +42,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Calibrate(arguments) => calibrate::run(&arguments),
         Verb::Store(arguments) => store::run(&arguments),
         Verb::Top(arguments) => top::run(&arguments),
+        Verb::Events(arguments) => events::run(&arguments),
         Verb::Doctor(arguments) => doctor::run(&arguments),
         Verb::Sim(arguments) => sim::run(&arguments),
         Verb::Prove(arguments) => prove::run(&arguments),

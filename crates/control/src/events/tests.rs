@@ -1,3 +1,5 @@
+//! Derivation by tables, the golden JSON, bounds, and the files of events over crashes.
+
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::Path;

@@ -13,7 +13,7 @@ use prometheus_client::registry::Unit;
 
 use crate::scrub::ScrubState;
 
-use super::{HostNow, Snapshot, SpaceNow, VolumeNow, assured, filled, real};
+use super::{HostNow, Snapshot, SpaceNow, VolumeNow, WebhookNow, assured, filled, real};
 
 /// Bounds of histograms, as powers of two in nanoseconds: 131 us, 262 us, 524 us, 1.05 ms, 4.2 ms,
 /// 16.8 ms, 134 ms, 1.07 s. Powers of two end buckets of [`Histogram`], so every count is exact.
@@ -104,6 +104,14 @@ fn volume_labels(volume: &VolumeNow) -> [(&'static str, &str); 2] {
 
 fn host_labels(host: &HostNow) -> [(&'static str, &str); 2] {
     [("instance_id", &host.name), ("instance_type", &host.instance_type)]
+}
+
+fn webhooks(snapshot: &Snapshot) -> &[WebhookNow] {
+    snapshot.events.as_ref().map_or(&[], |events| &events.webhooks)
+}
+
+fn webhook_labels(webhook: &WebhookNow) -> [(&'static str, &str); 1] {
+    [("webhook", &webhook.name)]
 }
 
 fn count<const N: usize>(
@@ -442,6 +450,49 @@ pub(super) const ALL: &[Family] = &[
         Of::Each(|snapshot, metric| {
             let scrub = snapshot.scrub.as_ref();
             scrub.map_or(Ok(()), |scrub| metric.encode_gauge(&scrub.rotten_places))
+        }),
+    ),
+    Family::counter(
+        "events",
+        "Events that were written to the data folder.",
+        Of::Each(|snapshot, metric| {
+            let events = snapshot.events.as_ref();
+            events
+                .map_or(Ok(()), |it| metric.encode_counter::<NoLabelSet, _, f64>(&it.written, None))
+        }),
+    ),
+    Family::counter(
+        "events_lost",
+        "Events that could not be written; a gap event tells how many.",
+        Of::Each(|snapshot, metric| {
+            let events = snapshot.events.as_ref();
+            events.map_or(Ok(()), |it| metric.encode_counter::<NoLabelSet, _, f64>(&it.lost, None))
+        }),
+    ),
+    Family::gauge(
+        "events_webhook_lag",
+        "Events that a webhook has not accepted yet.",
+        Of::Each(|snapshot, metric| {
+            let each = |it: &WebhookNow| level(metric, &webhook_labels(it), Value::Count(it.lag));
+            webhooks(snapshot).iter().try_for_each(each)
+        }),
+    ),
+    Family::counter(
+        "events_webhook_failures",
+        "Posts of events that a webhook has not accepted.",
+        Of::Each(|snapshot, metric| {
+            let each =
+                |it: &WebhookNow| count(metric, &webhook_labels(it), Value::Count(it.failures));
+            webhooks(snapshot).iter().try_for_each(each)
+        }),
+    ),
+    Family::counter(
+        "events_webhook_given_up",
+        "Events that a webhook has not accepted within a day, or that were deleted before.",
+        Of::Each(|snapshot, metric| {
+            let each =
+                |it: &WebhookNow| count(metric, &webhook_labels(it), Value::Count(it.given_up));
+            webhooks(snapshot).iter().try_for_each(each)
         }),
     ),
     Family::counter(

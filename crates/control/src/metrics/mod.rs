@@ -8,6 +8,7 @@ mod families;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::latency::Latencies;
@@ -19,6 +20,8 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::registry::Registry;
 
+use crate::events::Feed;
+use crate::events::webhook::Delivery;
 use crate::model::{Attachment, Model, UnixMs};
 use crate::plane::{Plane, PlaneError};
 use crate::scrub::Scrub;
@@ -82,10 +85,25 @@ impl Scraper {
             space: space(plane, &model),
             background: Some(background),
             scrub: plane.scrub(),
+            events: events(plane.feed()),
         };
         drop(model);
         Ok(snapshot.encoded())
     }
+}
+
+fn events(feed: &Feed) -> Option<EventsNow> {
+    let last = feed.log()?.last();
+    let (written, lost) = feed.counts();
+    let webhook = |(it, number): (&Arc<Delivery>, usize)| WebhookNow {
+        // Two may differ in what is not shown.
+        name: format!("{number} {}", it.name),
+        lag: it.lag(last),
+        failures: it.failures(),
+        given_up: it.given_up(),
+    };
+    let webhooks = feed.deliveries().iter().zip(1..).map(webhook).collect();
+    Some(EventsNow { written, lost, webhooks })
 }
 
 fn space(plane: &Plane, model: &Model) -> Option<SpaceNow> {
@@ -244,6 +262,25 @@ struct Snapshot {
     background: Option<BackgroundReport>,
     /// The scrub that runs, or the last one.
     scrub: Option<Scrub>,
+    /// `None` if no events are kept.
+    events: Option<EventsNow>,
+}
+
+/// The events that are told, since the server's start.
+#[derive(Debug)]
+struct EventsNow {
+    written: u64,
+    lost: u64,
+    webhooks: Vec<WebhookNow>,
+}
+
+/// A webhook.
+#[derive(Debug)]
+struct WebhookNow {
+    name: String,
+    lag: u64,
+    failures: u64,
+    given_up: u64,
 }
 
 impl Snapshot {

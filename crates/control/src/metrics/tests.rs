@@ -96,6 +96,16 @@ fn snapshot() -> Snapshot {
         }),
         background: Some(BackgroundReport { verified: ByteCount(7), ..Default::default() }),
         scrub: Some(Scrub::new(50, UnixMs(0))),
+        events: Some(EventsNow {
+            written: 8,
+            lost: 1,
+            webhooks: vec![WebhookNow {
+                name: "1 http://a/b".into(),
+                lag: 3,
+                failures: 2,
+                given_up: 0,
+            }],
+        }),
     }
 }
 

@@ -1,0 +1,240 @@
+//! Events of a real server: the verb that prints them, and webhooks, over crashes of the server and
+//! failures of the receiver.
+
+mod support;
+
+use serde_json::Value;
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use support::PATIENCE;
+use support::clock::Deadline;
+use support::process::{run, start};
+use support::server::{Server, evenkeel};
+
+/// The events that are kept, oldest first.
+fn kept(server: &Server, flags: &str) -> Vec<Value> {
+    let text = server.evenkeel(&format!("events -o json {flags}")).ok();
+    text.lines().map(|line| serde_json::from_str(line).expect("a JSON line")).collect()
+}
+
+/// The name and the result of each.
+fn names(events: &[Value]) -> Vec<String> {
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    let name = |event: &Value| {
+        let detail = &event["detail"];
+        format!("{} {}", text(&detail["event"]), text(&detail["result"]))
+    };
+    events.iter().map(name).collect()
+}
+
+/// Waits until an event of this name and result is kept.
+fn wait_for(server: &Server, name: &str) {
+    Deadline::after(PATIENCE)
+        .ask(name, || names(&kept(server, "")).iter().any(|found| found == name));
+}
+
+#[test]
+fn what_happens_to_a_volume_and_its_snapshot_is_told_in_order() {
+    let mut server = Server::start("--store local --recycle-bin-days 1");
+    let volume = server.create("--size 1");
+    let made = server.list(&format!("snapshot create {volume} --wait"));
+    let snapshot = made[0]["snapshot_id"].as_str().expect("an id").to_owned();
+    server.evenkeel(&format!("volume modify {volume} --size 2")).ok();
+    server.evenkeel(&format!("snapshot rm {snapshot}")).ok();
+    server.evenkeel(&format!("volume rm {volume}")).ok();
+    server.evenkeel(&format!("volume restore {volume}")).ok();
+    wait_for(&server, "recycleBinRestored succeeded");
+    let expected = [
+        "serverStarted started",
+        "createVolume available",
+        "createSnapshot succeeded",
+        "modifyVolume modifying",
+        "modifyVolume completed",
+        "recycleBinEntered succeeded",
+        "recycleBinEntered succeeded",
+        "recycleBinRestored succeeded",
+    ];
+    let all = kept(&server, "");
+    assert_eq!(names(&all), expected);
+    let created = &all[1];
+    assert_eq!(created["source"], "aws.ec2");
+    let arn = format!("arn:aws:ec2:local-1:000000000000:volume/{volume}");
+    assert_eq!(created["resources"], serde_json::json!([arn]));
+    assert_eq!(created["detail"]["request-id"].as_str().map(str::len), Some(36), "{created}");
+
+    let of_snapshot = kept(&server, &format!("--resource {snapshot}"));
+    assert_eq!(names(&of_snapshot), ["createSnapshot succeeded", "recycleBinEntered succeeded"]);
+    assert_eq!(kept(&server, &format!("--resource {arn} --type createVolume")).len(), 1);
+    assert_eq!(kept(&server, "--type modifyVolume --type EBS?Snapshot*").len(), 3);
+    assert_eq!(kept(&server, "--after 6"), all[6..]);
+    let table = server.evenkeel("events --type createVolume").ok();
+    let row = table.lines().nth(1).expect("a row");
+    assert!(table.starts_with("SEQUENCE  TIME"), "{table}");
+    let cells: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!((cells[0], &cells[2..]), ("2", &["createVolume", "available", &*volume, "-"][..]));
+    let csv = server.evenkeel("events --after 7 -o csv").ok();
+    assert!(csv.starts_with("sequence,time,event,") && csv.lines().count() == 2, "{csv}");
+    assert_eq!(server.evenkeel("events --type nothing").ok(), "no such events\n");
+    server.stop();
+    server.restart();
+    let after = kept(&server, "--after 8");
+    assert_eq!(names(&after), ["serverStopped stopped", "serverStarted started"]);
+    assert_eq!(after[1]["detail"]["previousServer"], "stopped");
+}
+
+#[test]
+fn what_goes_on_is_printed_as_it_happens() {
+    let server = Server::start("--store memory");
+    let mut command = evenkeel(server.folder());
+    command.env("EVENKEEL_ENDPOINT", &server.endpoint).env("EVENKEEL_DATA_DIR", server.data_dir());
+    let mut follower = start(command.args(["events", "--follow", "--type", "createVolume"]));
+    follower.wait_for_line("SEQUENCE");
+    for _ in 0..2 {
+        let volume = server.create("--size 1");
+        follower.wait_for_line(&volume);
+    }
+    follower.kill_9();
+}
+
+/// An HTTP server that refuses some requests, and remembers the others.
+struct Receiver {
+    address: SocketAddr,
+    refused: Arc<AtomicU32>,
+    accepted: Arc<Mutex<Vec<(u64, String)>>>,
+}
+
+impl Receiver {
+    /// One that refuses so many requests first. It ends with the test.
+    fn start(refused: u32) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let refused = Arc::new(AtomicU32::new(refused));
+        let accepted = Arc::default();
+        let receiver = Self { address, refused, accepted };
+        let (refused, accepted) = (Arc::clone(&receiver.refused), Arc::clone(&receiver.accepted));
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (refused, accepted) = (Arc::clone(&refused), Arc::clone(&accepted));
+                std::thread::spawn(move || serve(stream, &refused, &accepted));
+            }
+        });
+        receiver
+    }
+
+    fn refuse(&self, requests: u32) {
+        self.refused.store(requests, Ordering::SeqCst);
+    }
+
+    fn accepted(&self) -> Vec<(u64, String)> {
+        self.accepted.lock().expect("a list").clone()
+    }
+}
+
+/// Answers the requests of one connection.
+fn serve(
+    stream: TcpStream,
+    refused: &AtomicU32,
+    accepted: &Mutex<Vec<(u64, String)>>,
+) -> Option<()> {
+    let mut reader = BufReader::new(stream.try_clone().ok()?);
+    let mut writer = stream;
+    loop {
+        let (mut length, mut sequence, mut is_json, mut line) = (0, 0, false, String::new());
+        loop {
+            line.clear();
+            if reader.read_line(&mut line).ok()? == 0 {
+                return None;
+            }
+            let header = line.trim_end().to_lowercase();
+            if header.is_empty() {
+                break;
+            }
+            let value = |name: &str| header.strip_prefix(name).map(str::trim);
+            length = value("content-length:").map_or(length, |it| it.parse().expect("bytes"));
+            sequence =
+                value("x-evenkeel-sequence:").map_or(sequence, |it| it.parse().expect("a number"));
+            is_json |= value("content-type:") == Some("application/json");
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).ok()?;
+        let less = |left: u32| left.checked_sub(1);
+        let is_refused = refused.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok();
+        let status = if is_refused { "503 Not Now" } else { "204 No Content" };
+        if !is_refused {
+            assert!(is_json);
+            let body = String::from_utf8(body).expect("a text");
+            accepted.lock().expect("a list").push((sequence, body));
+        }
+        let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
+        writer.write_all(answer.as_bytes()).ok()?;
+    }
+}
+
+#[test]
+fn a_webhook_gets_every_event_in_order_over_a_kill_and_its_own_failures() {
+    let receiver = Receiver::start(2);
+    // The second one is never there, and disturbs nobody.
+    let nobody = TcpListener::bind("127.0.0.12:0").expect("a port").local_addr().expect("one");
+    let mut server = Server::start(&format!(
+        "--store files --events-webhook http://{}/hook?token=secret --events-webhook http://{nobody}",
+        receiver.address
+    ));
+    server.create("--size 1");
+    wait_for(&server, "createVolume available");
+    Deadline::after(PATIENCE).ask("an event after two refusals", || {
+        receiver.accepted().iter().any(|(sequence, _)| *sequence == 1)
+    });
+    receiver.refuse(u32::MAX);
+    let late = server.create("--size 1");
+    Deadline::after(PATIENCE).ask("the second volume's event", || {
+        !kept(&server, &format!("--resource {late}")).is_empty()
+    });
+    server.kill_9();
+    // What a crash leaves of a line is cut off.
+    let path = server.data_dir().join("events.jsonl");
+    let mut file = OpenOptions::new().append(true).open(path).expect("the log");
+    file.write_all(b"{\"sequence\":9,\"event\":{\"vers").expect("written");
+    drop(file);
+    receiver.refuse(1);
+    server.restart();
+    server.create("--size 1");
+    Deadline::after(PATIENCE).ask("the third volume's event", || {
+        names(&kept(&server, "")).iter().filter(|name| *name == "createVolume available").count()
+            == 3
+    });
+    let all = server.evenkeel("events -o json").ok();
+    let lines: Vec<(u64, String)> = (1..).zip(all.lines().map(str::to_owned)).collect();
+    let restarted = "serverStarted started".to_owned();
+    let started = names(&kept(&server, "")).iter().filter(|name| **name == restarted).count();
+    assert_eq!(started, 2, "{all}");
+    assert!(all.contains("\"previousServer\":\"killed\""), "{all}");
+    Deadline::after(PATIENCE).ask("the last event", || {
+        receiver.accepted().last().is_some_and(|(sequence, _)| *sequence == lines.len() as u64)
+    });
+    let mut first: Vec<(u64, String)> = Vec::new();
+    for (sequence, body) in receiver.accepted() {
+        // One may come twice, and is the same then.
+        match first.iter().find(|(known, _)| *known == sequence) {
+            Some((_, known)) => assert_eq!(*known, body),
+            None => first.push((sequence, body)),
+        }
+    }
+    assert_eq!(first, lines);
+    let log = server.stop();
+    assert!(log.contains("/hook") && !log.contains("secret"), "{log}");
+    Deadline::after(PATIENCE).ask("the stop", || {
+        receiver.accepted().last().is_some_and(|(_, body)| body.contains("serverStopped"))
+    });
+}
+
+#[test]
+fn a_webhook_that_cannot_be_is_refused_before_anything_is_opened() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let refused =
+        run(evenkeel(folder.path()).args(["serve", "--events-webhook", "ftp://example.org"]));
+    let text = refused.fails_with(2);
+    assert!(text.contains("expected http://HOST[:PORT][/PATH], or https://"), "{text}");
+}
