@@ -93,6 +93,9 @@ pub enum Verb {
     /// Show the load of volumes, their limits and where their requests spend time, live.
     Top(Top),
     /// Print what has happened to volumes, snapshots and the server.
+    ///
+    /// With -o json, each line is one event in the envelope of EventBridge. The page
+    /// docs/reference/events.md lists them.
     Events(Events),
     /// Check this machine and print how to fix the problems found.
     Doctor(Doctor),
@@ -457,8 +460,8 @@ pub enum HostVerb {
 
 #[derive(Args, Debug)]
 pub struct Events {
-    /// Print events after this sequence number. [default: all that are kept]
-    #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "N")]
+    /// Print events after this sequence number; 0 stands for all that are kept.
+    #[arg(long, default_value_t = 0, value_name = "N")]
     pub after: u64,
 
     /// Go on with what happens, until Ctrl-C.

@@ -183,8 +183,8 @@ impl Log {
         self.read(last, 1, |_| true).ok()?.events.pop()
     }
 
-    /// At most `max` events after a sequence number that are `wanted`, oldest first. Reads a bounded
-    /// number of bytes, so a page may have fewer of them, and none.
+    /// At most `max` events after a sequence number that are `wanted`, oldest first. Reads a
+    /// bounded number of bytes, so a page may have fewer of them, and none.
     ///
     /// # Errors
     /// A file cannot be read.

@@ -2,8 +2,8 @@
 //!
 //! Each has a thread, which reads events from the log's files, so nothing is kept in memory for a
 //! receiver that is down. Where it is, is kept in a file of the data folder. An event that is not
-//! accepted is posted again after 1 s, 2 s, and so on up to 5 minutes; it is given up a day after it
-//! happened. This module knows no HTTP: the program brings a [`Post`].
+//! accepted is posted again after 1 s, 2 s, and so on up to 5 minutes; it is given up a day after
+//! it happened. This module knows no HTTP: the program brings a [`Post`].
 
 use std::collections::BTreeMap;
 use std::fmt;
