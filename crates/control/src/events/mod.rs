@@ -192,7 +192,7 @@ impl Events {
         let feed = Arc::clone(plane.feed());
         let (log, appender) = Log::open(folder, Bounds::default());
         let newest = log.newest();
-        let (begins, before) = (log.last(), newest.as_ref().map(|it| Last::of(it)));
+        let (begins, before) = (log.last(), newest.as_ref().map(Last::of));
         let previous = match &before {
             None => "none",
             Some(last) if last.is_stop => "stopped",
