@@ -543,7 +543,7 @@ fn nobody_else_may_read_what_is_kept_nor_what_an_earlier_version_left_open() {
     let files = databases
         .into_iter()
         .flat_map(|name| ["", "-shm", "-wal"].map(|beside| format!("{name}{beside}")));
-    let others = ["control.lock", "control.reserve", credentials::FILE_NAME];
+    let others = ["control.lock", "control.reserve", "events.jsonl", credentials::FILE_NAME];
     let all: BTreeMap<String, u32> =
         files.chain(others.map(str::to_owned)).map(|name| (name, 0o600)).collect();
     // Killed, so that all of it stays.

@@ -129,6 +129,7 @@ impl Log {
         let mut older: VecDeque<Segment> = VecDeque::new();
         let mut next = 1;
         for name in full_files(folder) {
+            private::mend(&folder.join(&name));
             match scan(folder, &name, next) {
                 Ok(segment) => {
                     next = segment.next;
