@@ -317,7 +317,6 @@ fn errors_have_ec2_s_codes_and_texts() {
     let long = [("VolumeId", of.as_str()), ("Description", &long)];
     assert_eq!(code("CreateSnapshot", &long), "InvalidParameterValue");
     assert_eq!(code("ExportSnapshot", &[]), "InvalidAction");
-    assert_eq!(code("CopySnapshot", &[]), "MissingParameter");
     let filter = [("Filter.1.Name", "color"), ("Filter.1.Value.1", "red")];
     assert_eq!(code("DescribeSnapshots", &filter), "InvalidParameterValue");
     let id = fixture.snapshot(&of);

@@ -150,16 +150,18 @@ fn of_snapshot_phases(
     let done = |failed: Option<&str>| {
         let event = match known.copy_of {
             Some(of) => SnapshotEvent::Copy(Some(of)),
-            None if known.phase == Copying => SnapshotEvent::Copy(None),
+            None if matches!(known.phase, Copying { .. }) => SnapshotEvent::Copy(None),
             None => SnapshotEvent::Create(known.volume),
         };
         let failed = failed.map(str::to_owned);
         Some(What::Snapshot(SnapshotDone { id, event, failed, started: known.started }))
     };
     match (before.map(|it| &it.phase), after.map(|it| &it.phase)) {
-        (None | Some(Pending | Filling | Copying), Some(Completed { .. })) => done(None),
-        (Some(Pending | Filling | Copying), None) => done(Some(cause)),
-        (None | Some(Pending | Filling | Copying), Some(Error(reason))) => done(Some(reason)),
+        (None | Some(Pending | Filling | Copying { .. }), Some(Completed { .. })) => done(None),
+        (Some(Pending | Filling | Copying { .. }), None) => done(Some(cause)),
+        (None | Some(Pending | Filling | Copying { .. }), Some(Error(reason))) => {
+            done(Some(reason))
+        }
         (Some(Completed { .. } | Deleting { .. } | Binned { .. }), Some(Error(reason))) => {
             Some(What::SnapshotNews { id, news: SnapshotNews::Error(reason.clone()) })
         }
@@ -171,7 +173,9 @@ fn of_snapshot_phases(
         }
         (
             None
-            | Some(Pending | Filling | Copying | Completed { .. } | Error(_) | Deleting { .. }),
+            | Some(
+                Pending | Filling | Copying { .. } | Completed { .. } | Error(_) | Deleting { .. },
+            ),
             Some(Binned { until, .. }),
         ) => Some(What::Bin { target, event: BinEvent::Entered(*until) }),
         (Some(Binned { .. }), Some(Completed { .. })) => {
@@ -181,14 +185,16 @@ fn of_snapshot_phases(
             Some(What::Bin { target, event: BinEvent::Purged })
         }
         // Changes of something else, changes that only begin, and those that cannot be.
-        (None, None | Some(Pending | Filling | Copying | Deleting { .. }))
+        (None, None | Some(Pending | Filling | Copying { .. } | Deleting { .. }))
         | (
-            Some(Pending | Filling | Copying | Completed { .. } | Error(_) | Deleting { .. }),
-            Some(Pending | Filling | Copying | Deleting { .. }),
+            Some(
+                Pending | Filling | Copying { .. } | Completed { .. } | Error(_) | Deleting { .. },
+            ),
+            Some(Pending | Filling | Copying { .. } | Deleting { .. }),
         )
         | (Some(Completed { .. } | Deleting { .. }), Some(Completed { .. }))
         | (Some(Error(_)), Some(Error(_)))
-        | (Some(Binned { .. }), Some(Pending | Filling | Copying | Binned { .. })) => None,
+        | (Some(Binned { .. }), Some(Pending | Filling | Copying { .. } | Binned { .. })) => None,
     }
 }
 
@@ -251,7 +257,7 @@ impl Sets {
 /// Whether a snapshot in this phase was made; `None` while nobody knows.
 const fn outcome(phase: &SnapshotPhase) -> Option<bool> {
     match phase {
-        SnapshotPhase::Pending | SnapshotPhase::Filling | SnapshotPhase::Copying => None,
+        SnapshotPhase::Pending | SnapshotPhase::Filling | SnapshotPhase::Copying { .. } => None,
         SnapshotPhase::Completed { .. } | SnapshotPhase::Binned { .. } => Some(true),
         SnapshotPhase::Error(_) | SnapshotPhase::Deleting { .. } => Some(false),
     }

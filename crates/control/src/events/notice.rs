@@ -9,7 +9,6 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use crate::api::OWNER_ID;
 use crate::model::{Settings, UnixMs};
 use crate::scrub::Target;
 
@@ -243,7 +242,7 @@ struct Envelope {
     id: String,
     detail_type: &'static str,
     source: &'static str,
-    account: &'static str,
+    account: String,
     time: String,
     region: String,
     resources: Vec<String>,
@@ -286,7 +285,7 @@ impl Notice {
             id: uuid(bits),
             detail_type,
             source: if detail_type.starts_with("EBS ") { "aws.ec2" } else { "evenkeel" },
-            account: OWNER_ID,
+            account: settings.account.clone(),
             time: time(self.at),
             region: settings.region.clone(),
             resources,
@@ -352,7 +351,7 @@ impl Notice {
                 let of = of.map(|of| snapshot_arn(settings, of));
                 ("copySnapshot", of.unwrap_or_default())
             }
-            SnapshotEvent::Share => ("shareSnapshot", OWNER_ID.to_owned()),
+            SnapshotEvent::Share => ("shareSnapshot", settings.account.clone()),
         };
         let result = if done.failed.is_some() { "failed" } else { "succeeded" };
         Said {
@@ -497,7 +496,7 @@ impl ServerNews {
 }
 
 fn volume_arn(settings: &Settings, id: VolumeId) -> String {
-    format!("arn:aws:ec2:{}:{OWNER_ID}:volume/{id}", settings.region)
+    format!("arn:aws:ec2:{}:{}:volume/{id}", settings.region, settings.account)
 }
 
 /// The volume that a snapshot was made of: EC2 names no account there.

@@ -29,6 +29,9 @@ fn settings() -> Settings {
     Settings {
         region: "local-1".into(),
         zone: "local-1a".into(),
+        account: "000000000000".into(),
+        any_region: false,
+        api_rate: None,
         key: None,
         recycle_bin_days: 0,
         rules: Rules::newest(),
@@ -94,7 +97,7 @@ fn snapshot_phases() -> Vec<(&'static str, Option<SnapshotPhase>)> {
     let all = [
         SnapshotPhase::Pending,
         SnapshotPhase::Filling,
-        SnapshotPhase::Copying,
+        SnapshotPhase::Copying { data },
         SnapshotPhase::Completed { data, ended: NOW },
         SnapshotPhase::Error("lost".into()),
         SnapshotPhase::Deleting { data },
@@ -103,7 +106,7 @@ fn snapshot_phases() -> Vec<(&'static str, Option<SnapshotPhase>)> {
     let name = |phase: &SnapshotPhase| match phase {
         SnapshotPhase::Pending => "pending",
         SnapshotPhase::Filling => "filling",
-        SnapshotPhase::Copying => "copying",
+        SnapshotPhase::Copying { .. } => "copying",
         SnapshotPhase::Completed { .. } => "completed",
         SnapshotPhase::Error(_) => "error",
         SnapshotPhase::Deleting { .. } => "deleting",
@@ -235,7 +238,7 @@ fn sharing_fast_restore_and_what_is_never_shown() {
     let gone = Snapshot { phase: SnapshotPhase::Deleting { data: ByteCount(1) }, ..fast.clone() };
     assert_eq!((of(&fast, &gone), of(&fast, &fast)), ("disabled".into(), String::new()));
     let copy_of = Some(SnapshotId::from_bits(3));
-    let copying = Snapshot { copy_of, ..snapshot(SnapshotPhase::Copying) };
+    let copying = Snapshot { copy_of, ..snapshot(SnapshotPhase::Copying { data: ByteCount(1) }) };
     assert_eq!(of(&copying, &Snapshot { copy_of, ..completed.clone() }), "copySnapshot succeeded");
     let own = Snapshot { for_volume: Some(VOLUME), ..completed };
     assert_eq!(told(of_snapshots(None, Some(own))), "");

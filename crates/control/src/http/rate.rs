@@ -1,7 +1,7 @@
 //! The rate of the API: a bucket of tokens, one for each request.
 //!
-//! A request that finds no token is refused with `RequestLimitExceeded`, which SDKs answer by waiting
-//! and trying again. The bucket holds two seconds of requests, and is full at first.
+//! A request that finds no token is refused with `RequestLimitExceeded`, which SDKs answer by
+//! waiting and trying again. The bucket holds two seconds of requests, and is full at first.
 
 use std::sync::{Mutex, PoisonError};
 

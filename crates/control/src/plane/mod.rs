@@ -137,6 +137,8 @@ impl Plane {
     /// Held by who looks for an address that no host has, until the host has it.
     pub fn one_address_at_a_time(&self) -> MutexGuard<'_, ()> {
         self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What is told of volumes, snapshots and the server.
     pub fn feed(&self) -> &Arc<Feed> {
         &self.feed
