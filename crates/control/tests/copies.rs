@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use evenkeel_control::{ControlConfig, StoreKey};
 use evenkeel_core::ids::{SnapshotId, VolumeId};
-use evenkeel_wire::agent::{Bytes, Command, FailedKind, UNIT_BYTES};
+use evenkeel_wire::agent::{Bytes, Command, FailedKind, StoredSnapshot, UNIT_BYTES};
 use evenkeel_wire::aws::xml::Element;
 use support::{Client, Server, config, create, text};
 
@@ -304,4 +304,48 @@ fn without_a_key_nothing_is_encrypted() {
     let fixture = fixture.restart(key());
     fixture.server.agent.with(|state| assert!(!state.volumes.is_empty()));
     assert!(fixture.volume(&id).is_some());
+}
+
+#[test]
+fn a_copy_that_is_complete_in_the_store_is_taken_as_it_is() {
+    let fixture = fixture(None);
+    let volume = create(&fixture.client, &[("Size", "1")]);
+    let made = fixture.client.call("CreateSnapshot", &[("VolumeId", &volume)]).unwrap();
+    let of = text(&made, "snapshotId").to_owned();
+    fixture.comes(|| text(&fixture.snapshot(&of), "status") == "completed");
+    let fixture = fixture.restart(key());
+    let agent = &fixture.server.agent;
+    agent.with(|state| state.fail_always = Some(FailedKind::Internal));
+    let copy = [("SourceSnapshotId", of.as_str()), ("SourceRegion", "local-1")];
+    let copied = fixture.client.call("CopySnapshot", &copy).unwrap();
+    let id = text(&copied, "snapshotId").to_owned();
+    assert_eq!(text(&fixture.snapshot(&id), "status"), "pending");
+    // A server before has completed it, and was killed before it could note that.
+    let key: SnapshotId = id.parse().unwrap();
+    agent.with(|state| {
+        let source = state.snapshots[&of.parse::<SnapshotId>().unwrap()];
+        let complete = StoredSnapshot { id: key, is_complete: true, is_encrypted: true, ..source };
+        state.snapshots.insert(key, complete);
+        state.units.insert(key, [(0, vec![1; UNIT_BYTES as usize])].into());
+        state.fail_always = None;
+    });
+    fixture.comes(|| text(&fixture.snapshot(&id), "status") == "completed");
+    let begun = |command: &Command| matches!(command, Command::StartSnapshot(_));
+    assert!(!agent.with(|state| state.log.iter().any(begun)), "it was begun again");
+}
+
+#[test]
+fn a_volume_that_waits_for_its_copy_can_be_deleted() {
+    let fixture = fixture(None);
+    let source = create(&fixture.client, &[("Size", "10")]);
+    fixture.server.agent.with(|state| state.snapshots_pend = true);
+    let copy = fixture.copy(&source, &[("ClientToken", "t")]);
+    let id = text(&copy, "volumeId").to_owned();
+    assert_eq!(text(&copy, "status"), "creating");
+    fixture.client.call("DeleteVolume", &[("VolumeId", &id)]).unwrap();
+    assert!(fixture.volume(&id).is_none());
+    fixture.comes(|| fixture.stored().is_empty());
+    fixture.server.agent.with(|state| state.snapshots_pend = false);
+    let again = fixture.copy(&source, &[("ClientToken", "t")]);
+    assert_ne!(text(&again, "volumeId"), id, "its token is free");
 }

@@ -413,3 +413,40 @@ proptest! {
         short(world.run(&create(1, VolumeType::Io2, 1_000, Some(100))));
     }
 }
+
+#[test]
+fn what_is_in_the_bin_reserves_nothing_and_comes_back_only_if_it_fits() {
+    let mut world = World::selling(measured(10_000));
+    world.settings.recycle_bin_days = 1;
+    world.run(&create(0, VolumeType::Io2, 100, Some(10_000))).unwrap();
+    world.begin(&Command::DeleteVolume { id: vol(0) }).unwrap();
+    world.run(&create(1, VolumeType::Io2, 100, Some(10_000))).unwrap();
+    let restore = Command::RestoreVolume { id: vol(0) };
+    let refused = world.begin(&restore).unwrap_err();
+    assert!(matches!(refused, Refusal::Capacity(_)), "{refused:?}");
+    world.settings.recycle_bin_days = 0;
+    world.run(&Command::DeleteVolume { id: vol(1) }).unwrap();
+    world.begin(&restore).unwrap();
+}
+
+#[test]
+fn hosts_that_are_no_longer_shown_give_their_places_to_others() {
+    let mut world = World::selling(Capacity::Unknown);
+    let register = |number: u128| Command::RegisterHost {
+        id: InstanceId::from_bits(number),
+        instance_type: "m5.large".into(),
+        address: HostAddress::Local,
+        tags: Tags::new(),
+    };
+    let all = 100..100 + HOSTS_MAX as u128;
+    while world.model.hosts.len() < HOSTS_MAX {
+        world.begin(&register(100 + world.model.hosts.len() as u128)).unwrap();
+    }
+    assert_eq!(world.begin(&register(9)).map(drop), Err(Refusal::TooManyHosts));
+    let ids = all.map(InstanceId::from_bits).filter(|id| world.model.hosts.contains_key(id));
+    let (ids, state) = (ids.collect(), HostState::Terminated { at: world.now });
+    world.begin(&Command::SetHostState { ids, state }).unwrap();
+    assert_eq!(world.begin(&register(9)).map(drop), Err(Refusal::TooManyHosts));
+    world.now = world.now.plus_ms(10 * TERMINATED_SHOWN_MS);
+    world.begin(&register(9)).unwrap();
+}

@@ -248,3 +248,59 @@ fn the_number_of_snapshots_has_a_bound() {
     let refused = world.model.decide(&world.settings, &Capacity::Unknown, &command, world.now);
     assert_eq!(refused, Err(Refusal::TooManySnapshots));
 }
+
+#[test]
+fn a_compliance_lock_of_a_pending_snapshot_is_not_made_shorter() {
+    let mut world = World::new(VolumeType::Gp3);
+    world.create(1).unwrap();
+    let (mode, cool_off_hours) = (LockMode::Compliance, 0);
+    let lock = |created, days, until| Command::LockSnapshot {
+        id: snap(1),
+        lock: Lock { mode, created, cool_off_hours, days, until },
+    };
+    let now = world.now;
+    world.run(&lock(now, 365, None)).unwrap();
+    let tomorrow = now.plus_ms(24 * 3_600_000);
+    for shorter in [lock(now, 1, None), lock(now, 1, Some(tomorrow))] {
+        let refused = world.run(&shorter).unwrap_err();
+        assert!(matches!(refused, Refusal::LockedForGood(..)), "{refused:?}");
+    }
+    world.run(&lock(now, 366, None)).unwrap();
+}
+
+#[test]
+fn a_snapshot_that_comes_back_from_the_bin_does_not_take_its_token_back() {
+    let mut world = World::new(VolumeType::Gp3);
+    world.settings.recycle_bin_days = 1;
+    let token = Some(("t".to_owned(), "f".to_owned()));
+    let start = |number| Command::StartSnapshot {
+        id: snap(number),
+        size_gib: 1,
+        filled: Filled { parent: None, timeout_min: 10, token: token.clone() },
+        is_encrypted: None,
+        description: String::new(),
+        tags: Tags::new(),
+    };
+    world.run(&start(1)).unwrap();
+    let phase = SnapshotPhase::Completed { data: ByteCount(1), ended: world.now };
+    let done = Snapshot { phase, ..world.model.snapshots[&snap(1)].clone() };
+    world.commit(vec![Event::Snapshot(done)]);
+    world.delete(1).unwrap();
+    world.run(&start(2)).unwrap();
+    world.run(&Command::RestoreSnapshot { id: snap(1) }).unwrap();
+    assert_eq!(world.model.started_with("t").map(|it| it.id), Some(snap(2)));
+}
+
+#[test]
+fn a_copy_counts_with_what_it_will_take() {
+    let mut world = World::new(VolumeType::Gp3);
+    world.create(1).unwrap();
+    world.store(1, true);
+    world.look_up();
+    let before = world.model.bytes_sold().0;
+    let (id, of, is_encrypted) = (snap(2), snap(1), None);
+    let (description, tags) = (String::new(), Tags::new());
+    world.run(&Command::CopySnapshot { id, of, is_encrypted, description, tags }).unwrap();
+    assert_eq!(world.model.bytes_sold().0, before + 3 * GIB);
+    assert_eq!(world.delete(1), Err(Refusal::SnapshotBeingCopied { id: of, copy: id.to_string() }));
+}
