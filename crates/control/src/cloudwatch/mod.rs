@@ -1,21 +1,21 @@
 //! CloudWatch for volumes: their metrics of the last days, and the actions that read them.
 //!
-//! A thread of its own looks at the data plane every second ([`sampler`]). It keeps steps of ten
-//! seconds of the last hour in memory, and minutes of 15 days in a file ([`store`]).
+//! A thread of its own looks at the data plane every second (`sampler`). It keeps steps of ten
+//! seconds of the last hour in memory, and minutes of 15 days in a file (`store`).
 //! docs/reference/cloudwatch.md has what is supported.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`record`] | what a volume did in one span of time, and its bytes |
-//! | [`sampler`] | records from the counters of the data plane; pure |
-//! | [`store`] | minutes, in a file of bounded size |
-//! | [`metrics`] | name, unit and value of each metric; pure |
-//! | [`query`] | statistics over periods; pure |
+//! | `record` | what a volume did in one span of time, and its bytes |
+//! | `sampler` | records from the counters of the data plane; pure |
+//! | `store` | minutes, in a file of bounded size |
+//! | `metrics` | name, unit and value of each metric; pure |
+//! | `query` | statistics over periods; pure |
 //! | [`actions`] | ListMetrics, GetMetricData, GetMetricStatistics |
-//! | [`input`] | the parameters of an action |
+//! | `input` | the parameters of an action |
 //! | [`forms`] | requests and replies in the three protocols: JSON, CBOR, query |
-//! | [`value`] | what all three are made of |
-//! | [`cbor`] | its bytes in CBOR |
+//! | `value` | what all three are made of |
+//! | `cbor` | its bytes in CBOR |
 
 pub mod actions;
 mod cbor;

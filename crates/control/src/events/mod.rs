@@ -10,7 +10,7 @@
 //! | file | contents |
 //! | --- | --- |
 //! | [`notice`] | the kinds of events, and their JSON |
-//! | [`derive`] | which events a change of the model is; pure |
+//! | `derive` | which events a change of the model is; pure |
 //! | [`watch`] | which events the data plane's reports are; pure |
 //! | `context` | the request and the reason behind a change |
 //! | [`log`] | the files |
