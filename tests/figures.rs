@@ -54,7 +54,8 @@ fn an_instance_s_limit_is_met_and_shared_evenly() {
 #[test]
 fn idle_volumes_cost_little() {
     let _turn = beside_others();
-    let found = bench("idle --volumes 200 --time 3s");
+    // So many that what a server takes once, some 10 MB in threads and caches, counts little.
+    let found = bench("idle --volumes 1000 --time 3s");
     assert!(found["cpu_s"].as_f64().unwrap() < 0.5, "{found}");
     assert!(found["resident_bytes_per_volume"].as_f64().unwrap() < 32_768.0, "{found}");
 }
