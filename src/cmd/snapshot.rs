@@ -1,7 +1,7 @@
 //! `evenkeel snapshot`: manages snapshots, through the API only, as any other client does.
 
 use super::export;
-use super::volume::{EMPTY_BIN, tag_parameters};
+use super::volume::{EMPTY_BIN, tag_specification};
 use crate::api::Client;
 use crate::api::model::Binned;
 use crate::api::snapshots::{Snapshot, UnownedSnapshot};
@@ -89,11 +89,7 @@ fn create(client: &Client, create: &SnapshotCreate) -> Result<Vec<Snapshot>, Fai
     }
     create.volume.iter().for_each(|volume| add("VolumeId", volume.to_string()));
     create.description.iter().for_each(|text| add("Description", text.clone()));
-    let tags = tag_parameters("TagSpecification.1.Tag", &create.tags);
-    if !tags.is_empty() {
-        add("TagSpecification.1.ResourceType", "snapshot".to_owned());
-        parameters.extend(tags);
-    }
+    parameters.extend(tag_specification("snapshot", &create.tags));
     let parameters: Vec<(&str, &str)> =
         parameters.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let snapshots = match create.host {
@@ -117,11 +113,8 @@ fn copy(client: &Client, copy: &SnapshotCopy) -> Result<Snapshot, Failure> {
     let mut parameters = vec![("SourceSnapshotId", source.as_str()), ("SourceRegion", region)];
     parameters.extend(copy.description.as_deref().map(|text| ("Description", text)));
     parameters.extend(copy.encrypted.then_some(("Encrypted", "true")));
-    let tags = tag_parameters("TagSpecification.1.Tag", &copy.tags);
-    if !tags.is_empty() {
-        parameters.push(("TagSpecification.1.ResourceType", "snapshot"));
-        parameters.extend(tags.iter().map(|(name, value)| (name.as_str(), value.as_str())));
-    }
+    let tags = tag_specification("snapshot", &copy.tags);
+    parameters.extend(tags.iter().map(|(name, value)| (name.as_str(), value.as_str())));
     let answer = client.call("CopySnapshot", &parameters)?;
     let id = answer.child_text("snapshotId").unwrap_or_default().to_owned();
     match copy.wait.wait {

@@ -113,11 +113,8 @@ pub fn create(client: &Client, create: &VolumeCreate) -> Result<VolumeDescriptio
     parameters.extend(throughput.as_deref().map(|n| ("Throughput", n)));
     parameters.extend(create.multi_attach.then_some(("MultiAttachEnabled", "true")));
     parameters.extend(create.encrypted.then_some(("Encrypted", "true")));
-    let tags = tag_parameters("TagSpecification.1.Tag", &create.tags);
-    if !tags.is_empty() {
-        parameters.push(("TagSpecification.1.ResourceType", "volume"));
-        parameters.extend(tags.iter().map(|(name, value)| (name.as_str(), value.as_str())));
-    }
+    let tags = tag_specification("volume", &create.tags);
+    parameters.extend(tags.iter().map(|(name, value)| (name.as_str(), value.as_str())));
     let volume = VolumeDescription::read(&client.call("CreateVolume", &parameters)?);
     let id = volume.volume_id.clone();
     if !create.wait.wait && !create.attach {
@@ -156,11 +153,8 @@ fn copy(client: &Client, copy: &VolumeCopy) -> Result<VolumeDescription, Failure
     parameters.extend(throughput.as_deref().map(|n| ("Throughput", n)));
     parameters.extend(copy.multi_attach.then_some(("MultiAttachEnabled", "true")));
     parameters.extend(copy.encrypted.then_some(("Encrypted", "true")));
-    let tags = tag_parameters("TagSpecification.1.Tag", &copy.tags);
-    if !tags.is_empty() {
-        parameters.push(("TagSpecification.1.ResourceType", "volume"));
-        parameters.extend(tags.iter().map(|(name, value)| (name.as_str(), value.as_str())));
-    }
+    let tags = tag_specification("volume", &copy.tags);
+    parameters.extend(tags.iter().map(|(name, value)| (name.as_str(), value.as_str())));
     let answer = client.call("CopyVolumes", &parameters)?;
     let made = VolumeDescription::set(&answer).into_iter().next();
     let made = made.ok_or_else(|| Failure::new("the server returns no copy".to_owned()))?;
@@ -179,6 +173,15 @@ fn adopt(client: &Client, adopt: &VolumeAdopt) -> Result<VolumeDescription, Fail
     parameters.extend(throughput.as_deref().map(|n| ("Throughput", n)));
     parameters.extend(multi_attach.then_some(("MultiAttachEnabled", "true")));
     Ok(VolumeDescription::read(&client.call("AdoptVolume", &parameters)?))
+}
+
+/// The tags of a new resource of this type; nothing if there are none.
+pub fn tag_specification(resource_type: &str, tags: &[(String, String)]) -> Vec<(String, String)> {
+    let mut all = tag_parameters("TagSpecification.1.Tag", tags);
+    if !all.is_empty() {
+        all.push(("TagSpecification.1.ResourceType".to_owned(), resource_type.to_owned()));
+    }
+    all
 }
 
 /// `Prefix.1.Key`, `Prefix.1.Value`, `Prefix.2.Key`, ...

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, header, request};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use axum::{Extension, Router};
@@ -46,6 +46,7 @@ use self::slot::{InFlight, Slot, SlotStream, Slots};
 pub use self::table::CONNECTIONS_MAX;
 use crate::api::error::ApiError;
 use crate::api::{Api, Prepared};
+use crate::direct::Answer;
 use crate::metrics::{self, Scraper};
 use crate::plane::Plane;
 use crate::{clock, credits};
@@ -391,6 +392,29 @@ fn prepare(api: &Api, head: &request::Parts, body: &[u8]) -> Result<Prepared, Ap
         headers: &headers,
         body,
     })
+}
+
+/// The response with an answer; the connection is kept while it is sent.
+fn respond(answer: Answer, in_flight: Option<InFlight>, request_id: String) -> Response {
+    let body = match in_flight {
+        Some(in_flight) => in_flight.reply(answer.body),
+        None => answer.body.into(),
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() =
+        StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let fixed = [
+        (header::CONTENT_TYPE.as_str(), answer.content_type.to_owned()),
+        ("x-amzn-requestid", request_id),
+    ];
+    for (name, value) in fixed.into_iter().chain(answer.headers) {
+        if let (Ok(name), Ok(value)) =
+            (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(&value))
+        {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    response
 }
 
 /// The headers that are valid text. One that is not cannot have been signed; if it was, leaving it

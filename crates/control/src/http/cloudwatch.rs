@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::{Request, State};
+use axum::http::StatusCode;
 use axum::http::request::Parts;
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use evenkeel_wire::aws::sigv4;
 use tracing::debug;
 
 use super::slot::{InFlight, Slot};
-use super::{Shared, body_bytes, readable_headers, request_id};
+use super::{Shared, body_bytes, readable_headers, request_id, respond};
 use crate::api::error::ApiError;
 use crate::cloudwatch::forms::{Arrived, Form, translated};
 use crate::direct::Answer;
@@ -33,25 +33,7 @@ pub async fn cloudwatch(
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
     let (answer, in_flight) = answer(&shared, &slot, request, &request_id).await;
-    let body = match in_flight {
-        Some(in_flight) => in_flight.reply(answer.body),
-        None => answer.body.into(),
-    };
-    let mut response = Response::new(body);
-    *response.status_mut() =
-        StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let fixed = [
-        (header::CONTENT_TYPE.as_str(), answer.content_type.to_owned()),
-        ("x-amzn-requestid", request_id),
-    ];
-    for (name, value) in fixed.into_iter().chain(answer.headers) {
-        if let (Ok(name), Ok(value)) =
-            (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(&value))
-        {
-            response.headers_mut().insert(name, value);
-        }
-    }
-    response
+    respond(answer, in_flight, request_id)
 }
 
 async fn answer(

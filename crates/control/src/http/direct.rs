@@ -9,14 +9,14 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use evenkeel_wire::aws::sigv4;
 use tokio::time::timeout;
 use tracing::debug;
 
 use super::slot::{InFlight, Slot};
-use super::{Shared, readable_headers, request_id};
+use super::{Shared, readable_headers, request_id, respond};
 use crate::direct::{Answer, DirectError, Operation};
 
 /// The most operations on blocks that run concurrently.
@@ -36,25 +36,7 @@ pub async fn direct(
         debug!(request_id, kind = error.kind, message = error.message, "refused");
         error.answer()
     });
-    let body = match in_flight {
-        Some(in_flight) => in_flight.reply(answer.body),
-        None => answer.body.into(),
-    };
-    let mut response = Response::new(body);
-    *response.status_mut() =
-        StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let fixed = [
-        (header::CONTENT_TYPE.as_str(), answer.content_type.to_owned()),
-        ("x-amzn-requestid", request_id),
-    ];
-    for (name, value) in fixed.into_iter().chain(answer.headers) {
-        if let (Ok(name), Ok(value)) =
-            (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(&value))
-        {
-            response.headers_mut().insert(name, value);
-        }
-    }
-    response
+    respond(answer, in_flight, request_id)
 }
 
 async fn answer(

@@ -7,9 +7,7 @@
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
 
-use super::{
-    Decision, Event, Model, Phase, Refusal, Settings, Snapshot, SnapshotPhase, UnixMs, Volume,
-};
+use super::{Decision, Model, Phase, Refusal, Settings, Snapshot, SnapshotPhase, UnixMs, Volume};
 
 const DAY_MS: u64 = 24 * 3_600_000;
 
@@ -56,21 +54,13 @@ impl Model {
             return Err(Refusal::SnapshotsNotFound(vec![id]));
         };
         let phase = SnapshotPhase::Completed { data, ended };
-        Ok(Decision {
-            events: vec![Event::Snapshot(Snapshot { phase, ..snapshot })],
-            snapshot: Some(id),
-            ..Decision::default()
-        })
+        Ok(Decision::changing_snapshot(Snapshot { phase, ..snapshot }))
     }
 
     pub(super) fn purge_snapshot(&self, id: SnapshotId) -> Result<Decision, Refusal> {
         let snapshot = self.binned_snapshot(id)?;
         let phase = SnapshotPhase::Deleting { data: ByteCount(snapshot.taken()) };
-        Ok(Decision {
-            events: vec![Event::Snapshot(Snapshot { phase, ..snapshot.clone() })],
-            snapshot: Some(id),
-            ..Decision::default()
-        })
+        Ok(Decision::changing_snapshot(Snapshot { phase, ..snapshot.clone() }))
     }
 
     /// Volumes and snapshots whose time in the bin is over.

@@ -870,6 +870,12 @@ impl Model {
 }
 
 impl Decision {
+    /// A decision that sets the state of one snapshot, and in which the data plane takes part.
+    fn changing_snapshot(snapshot: Snapshot) -> Self {
+        let id = Some(snapshot.id);
+        Self { snapshot: id, events: vec![Event::Snapshot(snapshot)], ..Self::default() }
+    }
+
     /// A decision that sets the state of one volume.
     fn changing(volume: Volume) -> Self {
         let id = Some(volume.id);

@@ -297,11 +297,7 @@ impl Model {
         if self.snapshots.contains_key(&snapshot.id) {
             return Err(Refusal::IdTaken(snapshot.id.to_string()));
         }
-        Ok(Decision {
-            snapshot: Some(snapshot.id),
-            events: vec![Event::Snapshot(snapshot)],
-            ..Decision::default()
-        })
+        Ok(Decision::changing_snapshot(snapshot))
     }
 
     /// The snapshot that was started with a client token.
@@ -379,11 +375,7 @@ impl Model {
         if let Some(filled) = &mut snapshot.filled {
             filled.token = None;
         }
-        Ok(Decision {
-            events: vec![Event::Snapshot(snapshot)],
-            snapshot: Some(id),
-            ..Decision::default()
-        })
+        Ok(Decision::changing_snapshot(snapshot))
     }
 
     pub(super) fn share_snapshot(

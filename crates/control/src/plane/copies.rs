@@ -16,7 +16,6 @@ use evenkeel_wire::agent::{
 };
 use tracing::{info, warn};
 
-use super::calls::unexpected;
 use super::key_locks::Key;
 use super::{Plane, PlaneError};
 use crate::clock;
@@ -117,12 +116,7 @@ impl Plane {
             Err(error) => return Err(error),
         }
         self.call(AgentCommand::CompleteSnapshot(id)).map_err(PlaneError::Agent)?;
-        let stored = self.stored_snapshots()?;
-        let data = stored.get(&id).map(|found| found.data).ok_or_else(|| {
-            PlaneError::Agent(unexpected("a completed copy is not among those that are stored"))
-        })?;
-        let phase = SnapshotPhase::Completed { data, ended: clock::now() };
-        self.commit_snapshots(vec![Event::Snapshot(Snapshot { phase, ..copy })])?;
+        self.note_complete(copy)?;
         self.copies().next.remove(&id);
         Ok(())
     }

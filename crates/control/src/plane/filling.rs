@@ -252,12 +252,7 @@ impl Plane {
                 return Err(NotComplete::Differs(why));
             }
         }
-        let stored = self.stored_snapshots()?;
-        let data = stored.get(&id).map(|found| found.data).ok_or_else(|| {
-            PlaneError::Agent(unexpected("a completed snapshot is not among those that are stored"))
-        })?;
-        let phase = SnapshotPhase::Completed { data, ended: clock::now() };
-        self.commit_snapshots(vec![Event::Snapshot(Snapshot { phase, ..snapshot })])?;
+        self.note_complete(snapshot)?;
         self.forget_filling(id);
         Ok(())
     }

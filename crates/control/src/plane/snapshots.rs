@@ -100,6 +100,16 @@ impl Plane {
         }
     }
 
+    /// Commits that a snapshot which the data plane has just completed is completed.
+    pub(super) fn note_complete(&self, snapshot: Snapshot) -> Result<(), PlaneError> {
+        let stored = self.stored_snapshots()?;
+        let data = stored.get(&snapshot.id).map(|found| found.data).ok_or_else(|| {
+            PlaneError::Agent(unexpected("a completed snapshot is not among those that are stored"))
+        })?;
+        let phase = SnapshotPhase::Completed { data, ended: clock::now() };
+        self.commit_snapshots(vec![Event::Snapshot(Snapshot { phase, ..snapshot })])
+    }
+
     /// Commits what the store says of these snapshots, whose keys are locked.
     fn look_up(&self, ids: &[SnapshotId]) -> Result<(), PlaneError> {
         let stored = self.stored_snapshots()?;
