@@ -6,7 +6,7 @@ use evenkeel_wire::aws::xml::Element;
 use super::error::ApiError;
 use super::filter::tag_values;
 use super::{Action, Call, view};
-use crate::model::{Refusal, Snapshot};
+use crate::model::Snapshot;
 use crate::plane::Plane;
 
 pub const ACTION: Action = Action { name: "DescribeSnapshots", mutates: false, run };
@@ -42,10 +42,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     // A waiter that asks at once need not ask again.
     call.plane.settle_snapshots();
     let model = call.plane.model();
-    let absent: Vec<_> = ids.iter().copied().filter(|id| model.snapshot(*id).is_err()).collect();
-    if !absent.is_empty() {
-        return Err(Refusal::SnapshotsNotFound(absent).into());
-    }
+    model.check_snapshots(&ids)?;
     // Everything belongs to one account.
     let account = &call.plane.settings.account;
     let is_ours = |owner: &String| owner == "self" || owner == account;

@@ -8,7 +8,7 @@ use evenkeel_wire::aws::xml::Element;
 
 use super::error::ApiError;
 use super::{Action, Call, view};
-use crate::model::{Model, Refusal};
+use crate::model::Model;
 use crate::plane::Plane;
 use crate::reconcile;
 
@@ -20,10 +20,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     call.args.done()?;
     let balances = now(call.plane)?;
     let model = call.plane.model();
-    let absent: Vec<_> = ids.iter().copied().filter(|id| model.volume(*id).is_err()).collect();
-    if !absent.is_empty() {
-        return Err(Refusal::VolumesNotFound(absent).into());
-    }
+    model.check_volumes(&ids)?;
     let shown = model.volumes.values().filter(|volume| volume.is_shown()).map(|it| &it.id);
     let wanted = shown.filter(|id| ids.is_empty() || ids.contains(id));
     let (found, token) = page.cut(wanted, |id| id.to_string());

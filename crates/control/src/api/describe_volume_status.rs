@@ -8,7 +8,7 @@ use evenkeel_wire::aws::xml::Element;
 
 use super::error::ApiError;
 use super::{Action, Call, view};
-use crate::model::{Model, Refusal, Settings, Volume, VolumeState};
+use crate::model::{Settings, Volume, VolumeState};
 
 pub const ACTION: Action = Action { name: "DescribeVolumeStatus", mutates: false, run };
 
@@ -41,13 +41,13 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
             "The parameter volumes cannot be used with the parameter maxResults",
         ));
     }
-    no_absent(&call.plane.model(), &ids)?;
+    call.plane.model().check_volumes(&ids)?;
     // If the data plane does not answer, the status says so.
     let reports = call.plane.report().unwrap_or_default().volumes.into_iter();
     let reports: BTreeMap<VolumeId, VolumeReport> = reports.map(|r| (r.id, r)).collect();
     let settings = &call.plane.settings;
     let model = call.plane.model();
-    no_absent(&model, &ids)?;
+    model.check_volumes(&ids)?;
     let wanted = model
         .volumes
         .values()
@@ -58,11 +58,6 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let (found, token) = page.cut(wanted, |(volume, _)| volume.id.to_string());
     let items = found.iter().map(|(volume, status)| item(settings, volume, status)).collect();
     Ok(view::paged("volumeStatusSet", items, token))
-}
-
-fn no_absent(model: &Model, ids: &[VolumeId]) -> Result<(), ApiError> {
-    let absent: Vec<_> = ids.iter().copied().filter(|id| model.volume(*id).is_err()).collect();
-    if absent.is_empty() { Ok(()) } else { Err(Refusal::VolumesNotFound(absent).into()) }
 }
 
 /// The status of a volume in the terms of EC2's checks.

@@ -7,7 +7,7 @@ use evenkeel_wire::aws::xml::Element;
 use super::error::ApiError;
 use super::filter::tag_values;
 use super::{Action, Call, view};
-use crate::model::{Attachment, Refusal, Settings, Volume};
+use crate::model::{Attachment, Settings, Volume};
 
 pub const ACTION: Action = Action { name: "DescribeVolumes", mutates: false, run };
 
@@ -50,10 +50,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     }
     let settings = &call.plane.settings;
     let model = call.plane.model();
-    let absent: Vec<_> = ids.iter().copied().filter(|id| model.volume(*id).is_err()).collect();
-    if !absent.is_empty() {
-        return Err(Refusal::VolumesNotFound(absent).into());
-    }
+    model.check_volumes(&ids)?;
     let wanted = model
         .volumes
         .values()

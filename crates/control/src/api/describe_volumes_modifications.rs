@@ -6,7 +6,7 @@ use evenkeel_wire::aws::xml::Element;
 
 use super::error::ApiError;
 use super::{Action, Call, view};
-use crate::model::{Modification, Refusal, UnixMs};
+use crate::model::{Modification, UnixMs};
 
 pub const ACTION: Action = Action { name: "DescribeVolumesModifications", mutates: false, run };
 
@@ -35,10 +35,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     args.boolean("IncludeManagedResources")?;
     args.done()?;
     let model = call.plane.model();
-    let absent: Vec<_> = ids.iter().copied().filter(|id| model.volume(*id).is_err()).collect();
-    if !absent.is_empty() {
-        return Err(Refusal::VolumesNotFound(absent).into());
-    }
+    model.check_volumes(&ids)?;
     let modification = |id| model.volumes.get(id).and_then(|volume| volume.modification.as_ref());
     if let Some(id) = ids.iter().find(|id| modification(id).is_none()) {
         let text = format!("Modification for volume '{id}' does not exist.");

@@ -7,7 +7,7 @@ use super::args::Args;
 use super::error::ApiError;
 use super::{Action, Call, view};
 use crate::model::locks::{COOL_OFF_HOURS_MAX, LOCK_DAYS_MAX};
-use crate::model::{Command, Lock, LockMode, Refusal, Snapshot, UnixMs};
+use crate::model::{Command, Lock, LockMode, Snapshot, UnixMs};
 
 pub const LOCK: Action = Action { name: "LockSnapshot", mutates: true, run: lock };
 pub const UNLOCK: Action = Action { name: "UnlockSnapshot", mutates: true, run: unlock };
@@ -95,10 +95,7 @@ fn describe(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let page = args.page(5, 1_000)?;
     args.done()?;
     let model = call.plane.model();
-    let absent: Vec<_> = ids.iter().copied().filter(|id| model.snapshot(*id).is_err()).collect();
-    if !absent.is_empty() {
-        return Err(Refusal::SnapshotsNotFound(absent).into());
-    }
+    model.check_snapshots(&ids)?;
     let state = |snapshot: &Snapshot| snapshot.lock_view(now).map(|(_, view)| view.state);
     let wanted = model
         .snapshots

@@ -839,6 +839,15 @@ impl Model {
         found.ok_or_else(|| Refusal::VolumesNotFound(vec![id]))
     }
 
+    /// Checks that all these volumes exist.
+    ///
+    /// # Errors
+    /// [`Refusal::VolumesNotFound`] with those that do not.
+    pub fn check_volumes(&self, ids: &[VolumeId]) -> Result<(), Refusal> {
+        let absent: Vec<_> = ids.iter().copied().filter(|id| self.volume(*id).is_err()).collect();
+        if absent.is_empty() { Ok(()) } else { Err(Refusal::VolumesNotFound(absent)) }
+    }
+
     /// The host, or the refusal that there is none.
     ///
     /// # Errors

@@ -231,6 +231,15 @@ impl Model {
         found.ok_or_else(|| Refusal::SnapshotsNotFound(vec![id]))
     }
 
+    /// Checks that all these snapshots exist.
+    ///
+    /// # Errors
+    /// [`Refusal::SnapshotsNotFound`] with those that do not.
+    pub fn check_snapshots(&self, ids: &[SnapshotId]) -> Result<(), Refusal> {
+        let absent: Vec<_> = ids.iter().copied().filter(|id| self.snapshot(*id).is_err()).collect();
+        if absent.is_empty() { Ok(()) } else { Err(Refusal::SnapshotsNotFound(absent)) }
+    }
+
     pub(super) fn create_snapshot(
         &self,
         new: &NewSnapshot<'_>,
