@@ -41,11 +41,29 @@ pub struct VolumeStatus {
     pub status: String,
     /// The checks, and the result of each.
     pub checks: BTreeMap<String, String>,
+    /// How much of it is as it was created of, in percent; nothing of one that was created empty.
+    pub initialized_percent: Option<u32>,
+    /// What is wrong with it now.
+    pub events: Vec<StatusEvent>,
+}
+
+/// Something that is wrong with a volume.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct StatusEvent {
+    pub event_type: String,
+    pub description: String,
+    /// Since when, as ISO 8601 writes it.
+    pub since: String,
 }
 
 impl VolumeStatus {
     /// All items of an answer to DescribeVolumeStatus.
     pub fn set(answer: &Element) -> Vec<Self> {
+        let event = |event: &Element| StatusEvent {
+            event_type: text(event, "eventType"),
+            description: text(event, "description"),
+            since: text(event, "notBefore"),
+        };
         let read = |item: &Element| {
             let status = item.child("volumeStatus");
             let details = status.map(|status| status.items("details")).unwrap_or_default();
@@ -54,6 +72,10 @@ impl VolumeStatus {
                 volume_id: text(item, "volumeId"),
                 status: status.map(|status| text(status, "status")).unwrap_or_default(),
                 checks: details.iter().map(check).collect(),
+                initialized_percent: item
+                    .child("initializationStatusDetails")
+                    .and_then(|details| text(details, "progress").parse().ok()),
+                events: item.items("eventsSet").iter().map(event).collect(),
             }
         };
         answer.items("volumeStatusSet").iter().map(read).collect()
@@ -63,12 +85,14 @@ impl VolumeStatus {
 impl Item for VolumeStatus {
     const SCHEMA: &'static str = "evenkeel.volume-status/1";
     const FIELD: &'static str = "statuses";
-    const COLUMNS: &'static [&'static str] = &["VOLUME", "STATUS", "CHECKS"];
+    const COLUMNS: &'static [&'static str] = &["VOLUME", "STATUS", "CHECKS", "EVENTS"];
 
     fn cells(&self) -> Vec<String> {
         let checks = self.checks.iter().map(|(name, result)| format!("{name}: {result}"));
         let checks = checks.collect::<Vec<_>>().join(", ");
-        vec![self.volume_id.clone(), self.status.clone(), checks]
+        let event = |event: &StatusEvent| format!("{} since {}", event.description, event.since);
+        let events = self.events.iter().map(event).collect::<Vec<_>>().join("; ");
+        vec![self.volume_id.clone(), self.status.clone(), checks, events]
     }
 }
 

@@ -33,6 +33,7 @@ pub mod credits;
 mod direct;
 mod endpoint;
 pub mod events;
+pub mod health;
 mod http;
 pub mod journal;
 mod metrics;

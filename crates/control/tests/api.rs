@@ -566,60 +566,6 @@ fn pages_and_filters() {
 }
 
 #[test]
-fn the_status_of_volumes_is_what_is_known_of_them() {
-    let Fixture { server, client, _folder } = fixture();
-    let mut ids: Vec<String> = (0..7).map(|_| create(&client, &[])).collect();
-    ids.sort();
-    let reply = client.call("DescribeVolumeStatus", &[("VolumeId.1", &ids[0])]).unwrap();
-    let golden = format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
-         <DescribeVolumeStatusResponse xmlns=\"http://ec2.amazonaws.com/doc/2016-11-15/\">\
-         <requestId>{}</requestId><volumeStatusSet><item><volumeId>{}</volumeId>\
-         <availabilityZone>local-1a</availabilityZone>\
-         <availabilityZoneId>local1-az1</availabilityZoneId>\
-         <volumeStatus><status>ok</status><details>\
-         <item><name>io-enabled</name><status>passed</status></item>\
-         <item><name>io-performance</name><status>not-applicable</status></item>\
-         </details></volumeStatus><eventsSet/><actionsSet/></item></volumeStatusSet>\
-         </DescribeVolumeStatusResponse>",
-        text(&reply, "requestId"),
-        ids[0]
-    );
-    assert_eq!(reply.document(), golden);
-    // Two that the data plane says nothing of.
-    for id in &ids[1..3] {
-        server.agent.with(|state| state.volumes.remove(&id.parse::<VolumeId>().unwrap()));
-    }
-    let found = |params: &[(&str, &str)]| {
-        let reply = client.call("DescribeVolumeStatus", params).unwrap();
-        let found = reply.items("volumeStatusSet").iter();
-        let ids = found.map(|item| text(item, "volumeId").to_owned()).collect::<Vec<_>>();
-        (ids, reply.child_text("nextToken").map(str::to_owned))
-    };
-    let by =
-        |name: &str, value: &str| found(&[("Filter.1.Name", name), ("Filter.1.Value.1", value)]).0;
-    assert_eq!(by("volume-status.status", "insufficient-data"), ids[1..3]);
-    assert_eq!(by("volume-status.status", "ok").len(), 5);
-    assert_eq!(by("volume-status.details-status", "passed").len(), 5);
-    assert_eq!(by("volume-status.details-name", "io-enabled").len(), 7);
-    assert_eq!(by("availability-zone", "local-1a").len(), 7);
-    assert_eq!(by("event.event-type", "*").len(), 0);
-    server.agent.with(|state| state.flush_failed.insert(ids[4].parse().unwrap()));
-    assert_eq!(by("volume-status.status", "impaired"), ids[4..5]);
-    assert_eq!(by("volume-status.details-status", "failed"), ids[4..5]);
-    let (first, token) = found(&[("MaxResults", "5")]);
-    let (second, end) = found(&[("MaxResults", "5"), ("NextToken", &token.unwrap())]);
-    assert_eq!(([first, second].concat(), end), (ids.clone(), None));
-    let absent = [("VolumeId.1", "vol-00000000000000000")];
-    assert_eq!(client.code("DescribeVolumeStatus", &absent), "InvalidVolume.NotFound");
-    let both = [("VolumeId.1", ids[0].as_str()), ("MaxResults", "5")];
-    assert_eq!(client.code("DescribeVolumeStatus", &both), "InvalidParameterCombination");
-    server.agent.with(|state| state.fail_always = Some(FailedKind::Down));
-    assert_eq!(by("volume-status.status", "insufficient-data"), ids);
-    server.agent.with(|state| state.fail_always = None);
-}
-
-#[test]
 fn where_the_data_plane_is_reached_is_told() {
     let fixture = fixture();
     let reply = fixture.client.call("DescribeEndpoints", &[]).unwrap();

@@ -3,16 +3,25 @@
 use std::collections::BTreeMap;
 
 use evenkeel_core::ids::VolumeId;
+use evenkeel_core::volume::VolumeType;
 use evenkeel_wire::agent::VolumeReport;
+use evenkeel_wire::aws::timestamp;
 use evenkeel_wire::aws::xml::Element;
 
 use super::error::ApiError;
 use super::{Action, Call, view};
-use crate::model::{Settings, Volume, VolumeState};
+use crate::health::{Ailments, Performance};
+use crate::model::{Model, UnixMs, Volume, VolumeState};
+use crate::plane::Plane;
 
 pub const ACTION: Action = Action { name: "DescribeVolumeStatus", mutates: false, run };
 
-/// Filters on actions and events match no volume, because there are neither.
+const NOT_APPLICABLE: &str = "not-applicable";
+const NO_DATA: &str = "insufficient-data";
+/// The event of a volume whose data may not be what was written.
+const INCONSISTENT: &str = "potential-data-inconsistency";
+
+/// Filters on actions and ends of events match no volume, because there are neither.
 const FILTERS: &[&str] = &[
     "action.code",
     "action.description",
@@ -45,82 +54,197 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     // If the data plane does not answer, the status says so.
     let reports = call.plane.report().unwrap_or_default().volumes.into_iter();
     let reports: BTreeMap<VolumeId, VolumeReport> = reports.map(|r| (r.id, r)).collect();
-    let settings = &call.plane.settings;
-    let model = call.plane.model();
+    let plane = call.plane;
+    let model = plane.model();
     model.check_volumes(&ids)?;
+    let health = plane.health();
+    let status =
+        |volume: &Volume| Status::of(volume, reports.get(&volume.id), health.of(volume.id));
     let wanted = model
         .volumes
         .values()
         .filter(|volume| volume.is_shown())
         .filter(|volume| ids.is_empty() || ids.contains(&volume.id))
-        .map(|volume| (volume, Status::of(volume, reports.get(&volume.id))))
+        .map(|volume| (volume, status(volume)))
         .filter(|(volume, status)| filters.pass(|name| values(volume, status, name)));
     let (found, token) = page.cut(wanted, |(volume, _)| volume.id.to_string());
-    let items = found.iter().map(|(volume, status)| item(settings, volume, status)).collect();
+    let items = found.iter().map(|(volume, status)| item(plane, &model, volume, status)).collect();
     Ok(view::paged("volumeStatusSet", items, token))
 }
 
 /// The status of a volume in the terms of EC2's checks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 struct Status {
-    /// `ok`, `impaired`, `insufficient-data`.
+    /// `ok`, `warning`, `impaired`, `insufficient-data`.
     status: &'static str,
     /// Whether the volume can be read and written: `passed`, `failed`, `insufficient-data`.
     io_enabled: &'static str,
+    /// How it performs, in EC2's words.
+    io_performance: &'static str,
+    /// Whether it is what it was created of: `completed`, `initializing`; nothing of one that was
+    /// created empty.
+    initialization: Option<&'static str>,
+    /// What is wrong with it now.
+    events: Vec<StatusEvent>,
+}
+
+/// Something that is wrong with a volume since a point in time.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct StatusEvent {
+    kind: String,
+    description: &'static str,
+    since: UnixMs,
 }
 
 impl Status {
-    const OK: Self = Self { status: "ok", io_enabled: "passed" };
-    const IMPAIRED: Self = Self { status: "impaired", io_enabled: "failed" };
-    const UNKNOWN: Self = Self { status: "insufficient-data", io_enabled: "insufficient-data" };
-
     /// The status of a volume, by the data plane's report if there is one.
-    fn of(volume: &Volume, report: Option<&VolumeReport>) -> Self {
-        match (volume.state(), report) {
-            (VolumeState::Error, _) => Self::IMPAIRED,
-            (VolumeState::Creating | VolumeState::Deleting, _) | (_, None) => Self::UNKNOWN,
-            // Acknowledged writes may be lost, and every flush fails until the volume is attached
-            // again.
-            (_, Some(report)) if report.errors.flush_failed => Self::IMPAIRED,
-            // Some of the volume's data is lost: reading it is an error.
-            (_, Some(report)) if report.errors.is_rotten => Self::IMPAIRED,
-            (VolumeState::Available | VolumeState::InUse, Some(_)) => Self::OK,
-        }
+    fn of(volume: &Volume, report: Option<&VolumeReport>, ailments: Ailments) -> Self {
+        let begins = volume.snapshot.is_some() || volume.source.is_some();
+        let is_creating = volume.state() == VolumeState::Creating;
+        let initialization =
+            begins.then_some(if is_creating { "initializing" } else { "completed" });
+        let status = |status, io_enabled, io_performance, events| Self {
+            status,
+            io_enabled,
+            io_performance,
+            initialization,
+            events,
+        };
+        let report = match (volume.state(), report) {
+            (VolumeState::Error, _) => {
+                return status("impaired", "failed", NOT_APPLICABLE, vec![]);
+            }
+            (VolumeState::Creating | VolumeState::Deleting, _) | (_, None) => {
+                return status("insufficient-data", "insufficient-data", NO_DATA, vec![]);
+            }
+            (VolumeState::Available | VolumeState::InUse, Some(report)) => report,
+        };
+        // Acknowledged writes may be lost and every flush fails until the volume is attached
+        // again; or some of its data is lost, and reading that is an error.
+        let is_failed = report.errors.flush_failed || report.errors.is_rotten;
+        let performance = ailments.performance.map(|(it, _)| it).unwrap_or_default();
+        let words = match performance {
+            Performance::Normal => "ok",
+            Performance::Degraded | Performance::SeverelyDegraded => "warning",
+            Performance::Stalled => "impaired",
+        };
+        status(
+            if is_failed { "impaired" } else { words },
+            if is_failed { "failed" } else { "passed" },
+            match performance {
+                Performance::Normal if !is_judged(volume) => NOT_APPLICABLE,
+                judged => judged.name(),
+            },
+            events(ailments),
+        )
     }
 
-    /// The checks, each with its result. The volume's performance is not among them;
-    /// DescribeVolumeMetrics reports it.
-    fn details(&self) -> [(&'static str, &'static str); 2] {
-        [("io-enabled", self.io_enabled), ("io-performance", "not-applicable")]
+    /// The checks, each with its result.
+    fn details(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let always = [("io-enabled", self.io_enabled), ("io-performance", self.io_performance)];
+        always.into_iter().chain(self.initialization.map(|it| ("initialization-state", it)))
     }
 }
 
-fn item(settings: &Settings, volume: &Volume, status: &Status) -> Element {
+/// Whether EC2 judges the performance of such a volume.
+fn is_judged(volume: &Volume) -> bool {
+    let has_check =
+        matches!(volume.spec.volume_type, VolumeType::Io1 | VolumeType::Io2 | VolumeType::Gp3);
+    has_check && !volume.attachments.is_empty()
+}
+
+fn events(ailments: Ailments) -> Vec<StatusEvent> {
+    let Ailments { performance, flush_failed, rotten } = ailments;
+    let lost = |description| {
+        move |since| StatusEvent { kind: INCONSISTENT.to_owned(), description, since }
+    };
+    let slow = |(performance, since): (Performance, UnixMs)| StatusEvent {
+        kind: format!("io-performance:{}", performance.name()),
+        description: match performance {
+            Performance::Normal => "Normal",
+            Performance::Degraded => "Degraded",
+            Performance::SeverelyDegraded => "Severely Degraded",
+            Performance::Stalled => "Stalled",
+        },
+        since,
+    };
+    let flush = "A flush failed. Detach the volume from all instances and attach it again.";
+    let data = "Data is damaged. Write it anew, or restore the volume from a snapshot.";
+    let all = [flush_failed.map(lost(flush)), rotten.map(lost(data)), performance.map(slow)];
+    all.into_iter().flatten().collect()
+}
+
+impl StatusEvent {
+    /// An id that stays the same while the event lasts.
+    fn id(&self, volume: VolumeId) -> String {
+        let mut bits = volume.bits() ^ u128::from(self.since.0) << 20;
+        for byte in self.kind.bytes().chain(self.description.bytes()) {
+            bits = bits.rotate_left(5) ^ u128::from(byte);
+        }
+        format!("evol-{:017x}", (bits ^ bits >> 68) & ((1 << 68) - 1))
+    }
+
+    fn item(&self, volume: VolumeId) -> Element {
+        let fields = [
+            Element::text("eventId", self.id(volume)),
+            Element::text("eventType", &self.kind),
+            Element::text("description", self.description),
+            view::time("notBefore", self.since),
+        ];
+        Element::list("item", fields)
+    }
+}
+
+/// How much of a volume is as it was created of; nothing of one that was created empty.
+fn initialization(
+    plane: &Plane,
+    model: &Model,
+    volume: &Volume,
+    status: &Status,
+) -> Option<Element> {
+    let state = status.initialization?;
+    let method = if volume.source.is_some() { "volume-copy" } else { "default" };
+    let made = volume.through.and_then(|id| model.snapshots.get(&id));
+    let percent = match state {
+        "completed" => 100,
+        _ => made.map_or(0, |snapshot| plane.percent(snapshot)).min(99),
+    };
+    let fields = [Element::text("initializationType", method), Element::text("progress", percent)];
+    Some(Element::list("initializationStatusDetails", fields))
+}
+
+fn item(plane: &Plane, model: &Model, volume: &Volume, status: &Status) -> Element {
     let details = status.details().map(|(name, result)| {
         Element::list("item", [Element::text("name", name), Element::text("status", result)])
     });
-    Element::list(
-        "item",
-        [
-            Element::text("volumeId", volume.id),
-            Element::text("availabilityZone", &volume.zone),
-            Element::text("availabilityZoneId", view::zone_id(settings)),
-            Element::list(
-                "volumeStatus",
-                [Element::text("status", status.status), Element::list("details", details)],
-            ),
-            Element::new("eventsSet"),
-            Element::new("actionsSet"),
-        ],
-    )
+    let fields = [
+        Element::text("volumeId", volume.id),
+        Element::text("availabilityZone", &volume.zone),
+        Element::text("availabilityZoneId", view::zone_id(&plane.settings)),
+        Element::list(
+            "volumeStatus",
+            [Element::text("status", status.status), Element::list("details", details)],
+        ),
+        Element::list("eventsSet", status.events.iter().map(|event| event.item(volume.id))),
+        Element::new("actionsSet"),
+    ];
+    let initialization = initialization(plane, model, volume, status);
+    Element::list("item", fields.into_iter().chain(initialization))
 }
 
 fn values(volume: &Volume, status: &Status, filter: &str) -> Vec<String> {
+    let of_events = |value: fn(&StatusEvent) -> String| status.events.iter().map(value).collect();
     match filter {
         "availability-zone" => vec![volume.zone.clone()],
+        "event.description" => of_events(|event| event.description.into()),
+        "event.event-id" => status.events.iter().map(|event| event.id(volume.id)).collect(),
+        "event.event-type" => of_events(|event| event.kind.clone()),
+        "event.not-before" => of_events(|event| timestamp::extended(event.since.0)),
         "volume-status.status" => vec![status.status.into()],
-        "volume-status.details-name" => status.details().map(|(name, _)| name.into()).into(),
-        "volume-status.details-status" => status.details().map(|(_, result)| result.into()).into(),
+        "volume-status.details-name" => status.details().map(|(name, _)| name.into()).collect(),
+        "volume-status.details-status" => {
+            status.details().map(|(_, result)| result.into()).collect()
+        }
         _ => vec![],
     }
 }

@@ -209,7 +209,7 @@ fn sample(cloudwatch: &CloudWatch, plane: &Plane, stopped: &Receiver<()>) {
 /// One look; also the number of volumes.
 fn look(sampler: &mut Sampler, plane: &Plane) -> Result<(Ended, usize), PlaneError> {
     let reports = plane.report()?.volumes;
-    plane.feed().look(plane, &reports);
+    plane.observe(&reports);
     let now = clock::now();
     let known = {
         let model = plane.model();

@@ -101,6 +101,10 @@ pub enum VolumeNews {
     Recovered(&'static str),
     /// A flush has failed.
     FlushFailed,
+    /// It has requests, and none of them was started for a minute.
+    Stalled,
+    /// It was stalled, and is not any more.
+    Resumed,
     /// It did not get what was sold with it.
     PromiseMissed {
         /// Seconds in which it did not, since the last event of this kind.
@@ -434,6 +438,8 @@ impl VolumeNews {
             Self::Error(cause) => ("volumeError", "error", vec![because(cause)]),
             Self::Recovered(state) => ("volumeRecovered", state, vec![]),
             Self::FlushFailed => ("flushFailed", "failed", vec![]),
+            Self::Stalled => ("ioStalled", "stalled", vec![]),
+            Self::Resumed => ("ioResumed", "succeeded", vec![]),
             Self::PromiseMissed { missed, judged } => {
                 let more = [("missedSeconds", json!(missed)), ("judgedSeconds", json!(judged))];
                 ("promiseMissed", "missed", more.into())

@@ -319,6 +319,8 @@ fn kinds() -> Vec<What> {
         volume_news(VolumeNews::Error("unplugged".into())),
         volume_news(VolumeNews::Recovered("in-use")),
         volume_news(VolumeNews::FlushFailed),
+        volume_news(VolumeNews::Stalled),
+        volume_news(VolumeNews::Resumed),
         volume_news(VolumeNews::PromiseMissed { missed: 3, judged: 60 }),
         snapshot_news(SnapshotNews::Error("lost".into())),
         snapshot_news(SnapshotNews::Recovered),

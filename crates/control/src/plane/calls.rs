@@ -1,11 +1,19 @@
 //! Calls to the data plane: reports, latencies, and commands that are answered with success or
 //! failure only.
 
+use std::sync::{MutexGuard, PoisonError};
+
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::latency::Latencies;
-use evenkeel_wire::agent::{Command as AgentCommand, Failed, FailedKind, Reply, Report};
+use evenkeel_wire::agent::{
+    Command as AgentCommand, Failed, FailedKind, Reply, Report, VolumeReport,
+};
+use tracing::{info, warn};
 
 use super::{Plane, PlaneError};
+use crate::clock;
+use crate::events::notice::{VolumeNews, What};
+use crate::health::Health;
 
 impl Plane {
     /// The state of all volumes and hosts, as the data plane reports it.
@@ -33,6 +41,27 @@ impl Plane {
             Reply::Failed(failed) => Err(PlaneError::Agent(failed)),
             _ => Err(PlaneError::Agent(unexpected("Latencies was answered with something else"))),
         }
+    }
+
+    /// Takes in what the data plane reports of all volumes, about once a second: their health, and
+    /// the events that are in it.
+    pub fn observe(&self, reports: &[VolumeReport]) {
+        self.feed.look(self, reports);
+        let changed = self.health().look(clock::now(), reports);
+        for (id, is_stalled) in changed {
+            match is_stalled {
+                true => warn!(volume = %id, "has requests and starts none"),
+                false => info!(volume = %id, "starts requests again"),
+            }
+            let news = if is_stalled { VolumeNews::Stalled } else { VolumeNews::Resumed };
+            self.feed.tell(What::VolumeNews { id, news });
+        }
+    }
+
+    /// How volumes perform, as they were looked at last.
+    pub fn health(&self) -> MutexGuard<'_, Health> {
+        // A look that was cut short forgets volumes, and the next one finds them again.
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn call(&self, command: AgentCommand) -> Result<(), Failed> {

@@ -87,6 +87,7 @@ use self::upkeep::Upkeep;
 use self::writer::Writer;
 use crate::capacity::KnownCapacity;
 use crate::events::Feed;
+use crate::health::Health;
 use crate::journal::Credits;
 use crate::model::{
     Begins, Command, Decision, Event, Model, Phase, Refusal, Settings, Snapshot, SnapshotPhase,
@@ -125,6 +126,7 @@ pub struct Plane {
     /// Held while a host is registered under an address that is looked for.
     addresses: Mutex<()>,
     feed: Arc<Feed>,
+    health: Mutex<Health>,
 }
 
 impl Plane {

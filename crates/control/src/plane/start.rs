@@ -80,13 +80,13 @@ impl Plane {
             ticks_to_space_check: SPACE_TICKS,
         });
         let (fillings, writer) = (Mutex::new(Fillings::new(now)), Mutex::new(writer));
-        let (scrubbing, copying, addresses) =
-            (Mutex::default(), Mutex::default(), Mutex::default());
+        let (scrubbing, copying, addresses, health) =
+            (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
         let feed = Arc::default();
         #[rustfmt::skip]
         let plane = Self {
             settings, agent, model, keys, leases, writer, upkeep, capacity, space, fillings,
-            scrubbing, copying, addresses, feed,
+            scrubbing, copying, addresses, feed, health,
         };
         plane.bring_up_hosts(&opening)?;
         plane.bring_up_all(&opening)?;

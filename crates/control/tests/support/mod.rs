@@ -79,6 +79,8 @@ pub struct FakeState {
     pub fail_always: Option<FailedKind>,
     /// Volumes of which a flush failed.
     pub flush_failed: BTreeSet<VolumeId>,
+    /// Seconds in which volumes did not get what was sold with them.
+    pub missed: BTreeMap<VolumeId, u64>,
     /// Whether volumes execute commands without an answer.
     pub silent: bool,
 }
@@ -99,7 +101,10 @@ impl FakeState {
                 flush_failed: self.flush_failed.contains(&state.id),
                 ..IoErrors::default()
             },
-            contract: Contract::default(),
+            contract: match self.missed.get(&state.id).copied() {
+                Some(missed) => Contract { seconds: missed, missed },
+                None => Contract::default(),
+            },
         };
         let host = |state: &HostState| HostReport {
             id: state.id,

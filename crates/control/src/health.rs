@@ -1,0 +1,310 @@
+//! How volumes perform, from looks at the data plane's counters: what DescribeVolumeStatus says of
+//! them. Pure.
+//!
+//! Most volumes are well and nothing is kept of them.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use evenkeel_core::ids::VolumeId;
+use evenkeel_wire::agent::VolumeReport;
+
+use crate::model::UnixMs;
+
+/// A volume that has requests and starts none for so many milliseconds is stalled.
+pub const STALL_MS: u64 = 60_000;
+/// A second in which the promise was missed counts for so many milliseconds.
+pub const WINDOW_MS: u64 = 5 * 60_000;
+/// With so many missed seconds of these a volume is severely degraded: a tenth of the window.
+pub const SEVERE_SECONDS: u64 = 30;
+/// Missed seconds are counted in buckets of so many milliseconds, so that few are kept.
+const BUCKET_MS: u64 = 10_000;
+
+/// How a volume performs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub enum Performance {
+    /// It gets what was sold with it.
+    #[default]
+    Normal,
+    /// It did not, in some of the last seconds.
+    Degraded,
+    /// It did not, in many of them.
+    SeverelyDegraded,
+    /// It has requests, and none of them is started.
+    Stalled,
+}
+
+impl Performance {
+    /// Its name among EC2's status checks.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Normal => "normal",
+            Self::Degraded => "degraded",
+            Self::SeverelyDegraded => "severely-degraded",
+            Self::Stalled => "stalled",
+        }
+    }
+}
+
+/// What is wrong with a volume, each with the time since when it is.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Ailments {
+    /// Its performance, unless that is normal.
+    pub performance: Option<(Performance, UnixMs)>,
+    /// Acknowledged writes may be lost: a flush failed.
+    pub flush_failed: Option<UnixMs>,
+    /// Some of its data is damaged.
+    pub rotten: Option<UnixMs>,
+}
+
+/// What the counters of a volume were at a look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Progress {
+    operations: u64,
+    flushes: u64,
+    errors: u64,
+    queued: u32,
+}
+
+#[derive(Debug)]
+struct Watched {
+    progress: Progress,
+    /// Since when there is no progress.
+    stuck: UnixMs,
+    /// Seconds that were missed when it was looked at last.
+    missed: u64,
+    /// Missed seconds by the time of the look that found them, oldest first.
+    misses: VecDeque<(UnixMs, u64)>,
+    ailments: Ailments,
+}
+
+/// The health of all volumes.
+#[derive(Debug, Default)]
+pub struct Health {
+    volumes: BTreeMap<VolumeId, Watched>,
+    has_looked: bool,
+}
+
+impl Health {
+    /// Takes in the reports of all volumes, about every second, or every ten. Returns the volumes
+    /// that have become stalled, and those that are not any more.
+    pub fn look(&mut self, now: UnixMs, reports: &[VolumeReport]) -> Vec<(VolumeId, bool)> {
+        let is_first = !std::mem::replace(&mut self.has_looked, true);
+        let mut changed = Vec::new();
+        let mut before = std::mem::take(&mut self.volumes);
+        for report in reports {
+            let mut watched = before.remove(&report.id);
+            if watched.is_none() && is_well(report) {
+                // Nearly all volumes, nearly all the time.
+                continue;
+            }
+            let was_stalled = watched.as_ref().is_some_and(Watched::is_stalled);
+            let watched = match &mut watched {
+                Some(known) => {
+                    known.look(now, report);
+                    watched.take()
+                }
+                // What was missed before anybody looked is of an unknown time.
+                None => Some(Watched::new(now, report, is_first)),
+            };
+            let Some(watched) = watched else { continue };
+            if watched.is_stalled() != was_stalled {
+                changed.push((report.id, !was_stalled));
+            }
+            if !is_well(report) || !watched.misses.is_empty() {
+                self.volumes.insert(report.id, watched);
+            }
+        }
+        changed
+    }
+
+    /// What is wrong with a volume.
+    #[must_use]
+    pub fn of(&self, id: VolumeId) -> Ailments {
+        self.volumes.get(&id).map(|watched| watched.ailments).unwrap_or_default()
+    }
+}
+
+fn is_well(report: &VolumeReport) -> bool {
+    let errors = &report.errors;
+    report.queued == 0 && report.contract.missed == 0 && !errors.flush_failed && !errors.is_rotten
+}
+
+impl Progress {
+    const fn of(report: &VolumeReport) -> Self {
+        let errors = &report.errors;
+        Self {
+            operations: report.operations,
+            flushes: report.flushes,
+            errors: errors.device.wrapping_add(errors.no_space),
+            queued: report.queued,
+        }
+    }
+}
+
+impl Watched {
+    fn new(now: UnixMs, report: &VolumeReport, is_first: bool) -> Self {
+        let mut watched = Self {
+            progress: Progress::of(report),
+            stuck: now,
+            missed: if is_first { report.contract.missed } else { 0 },
+            misses: VecDeque::new(),
+            ailments: Ailments::default(),
+        };
+        watched.look(now, report);
+        watched
+    }
+
+    fn look(&mut self, now: UnixMs, report: &VolumeReport) {
+        let progress = Progress::of(report);
+        // A clock that was set back begins anew.
+        if progress != self.progress || report.queued == 0 || now < self.stuck {
+            (self.progress, self.stuck) = (progress, now);
+        }
+        self.count(now, report.contract.missed);
+        let is_stalled = now.ms_since(self.stuck) >= STALL_MS;
+        let misses: u64 = self.misses.iter().map(|(_, missed)| missed).sum();
+        let performance = match misses {
+            _ if is_stalled => Performance::Stalled,
+            SEVERE_SECONDS.. => Performance::SeverelyDegraded,
+            1.. => Performance::Degraded,
+            0 => Performance::Normal,
+        };
+        let ailments = &mut self.ailments;
+        let same = ailments.performance.filter(|(before, _)| *before == performance);
+        let begun = (performance, if is_stalled { self.stuck } else { now });
+        ailments.performance = (performance != Performance::Normal).then(|| same.unwrap_or(begun));
+        let since = |is: bool, before: Option<UnixMs>| is.then(|| before.unwrap_or(now));
+        ailments.flush_failed = since(report.errors.flush_failed, ailments.flush_failed);
+        ailments.rotten = since(report.errors.is_rotten, ailments.rotten);
+    }
+
+    /// Counts the seconds that were missed since the last look, and forgets old ones.
+    fn count(&mut self, now: UnixMs, missed: u64) {
+        // If the counter went back, the data plane began anew with the volume.
+        let added = missed.checked_sub(self.missed).unwrap_or(missed);
+        self.missed = missed;
+        let is_old = |at: &UnixMs| now < *at || now.ms_since(*at) >= WINDOW_MS;
+        self.misses.retain(|(at, _)| !is_old(at));
+        match self.misses.back_mut() {
+            _ if added == 0 => {}
+            Some((at, sum)) if now.ms_since(*at) < BUCKET_MS => *sum += added,
+            _ => self.misses.push_back((now, added)),
+        }
+    }
+
+    fn is_stalled(&self) -> bool {
+        self.ailments.performance.is_some_and(|(it, _)| it == Performance::Stalled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_core::qos::Exceeded;
+    use evenkeel_core::qos::contract::Contract;
+    use evenkeel_core::qos::pacing::Balances;
+    use evenkeel_wire::agent::IoErrors;
+
+    use super::*;
+
+    const T0: u64 = 1_700_000_000_000;
+
+    fn id() -> VolumeId {
+        VolumeId::from_bits(7)
+    }
+
+    fn report(operations: u64, queued: u32, missed: u64) -> VolumeReport {
+        VolumeReport {
+            id: id(),
+            balances: Balances::default(),
+            connections: 1,
+            queued,
+            operations,
+            bytes_read: operations * 512,
+            bytes_written: 0,
+            flushes: 0,
+            exceeded: Exceeded::default(),
+            errors: IoErrors::default(),
+            contract: Contract { seconds: missed, missed },
+        }
+    }
+
+    fn performance(health: &Health) -> Performance {
+        health.of(id()).performance.map(|(it, _)| it).unwrap_or_default()
+    }
+
+    #[test]
+    fn requests_that_are_not_started_for_a_minute_are_a_stall() {
+        let mut health = Health::default();
+        let mut look = |second: u64, operations, queued| {
+            let now = UnixMs(T0 + second * 1_000);
+            let changed = health.look(now, &[report(operations, queued, 0)]);
+            (performance(&health), health.of(id()).performance.map(|(_, at)| at), changed)
+        };
+        for second in 0..60 {
+            assert_eq!(look(second, 5, 3), (Performance::Normal, None, vec![]), "{second}");
+        }
+        let since = Some(UnixMs(T0));
+        assert_eq!(look(60, 5, 3), (Performance::Stalled, since, vec![(id(), true)]));
+        assert_eq!(look(61, 5, 3), (Performance::Stalled, since, vec![]));
+        assert_eq!(look(62, 6, 3), (Performance::Normal, None, vec![(id(), false)]));
+        // One that comes and goes is none, however slow; nor is a volume without requests.
+        for second in 63..400 {
+            assert_eq!(look(second, 6 + second / 59, 1).0, Performance::Normal, "{second}");
+            assert_eq!(look(second, 6 + second / 59, 0).0, Performance::Normal, "{second}");
+        }
+    }
+
+    #[test]
+    fn missed_seconds_degrade_a_volume_for_five_minutes() {
+        let mut health = Health::default();
+        // What was missed before the first look is of an unknown time.
+        let mut look = |second: u64, missed| {
+            health.look(UnixMs(T0 + second * 1_000), &[report(second, 0, missed)]);
+            performance(&health)
+        };
+        assert_eq!(look(0, 100), Performance::Normal);
+        assert_eq!(look(1, 101), Performance::Degraded);
+        for second in 2..30 {
+            assert_eq!(look(second, 100 + second), Performance::Degraded, "{second}");
+        }
+        assert_eq!(look(30, 130), Performance::SeverelyDegraded);
+        assert_eq!(look(300, 130), Performance::SeverelyDegraded);
+        // Those of the first ten seconds are counted together, with the time of the first.
+        assert_eq!(look(301, 130), Performance::Degraded);
+        assert_eq!(look(320, 130), Performance::Degraded);
+        assert_eq!(look(321, 130), Performance::Normal);
+        // The data plane began anew.
+        assert_eq!(look(322, 2), Performance::Degraded);
+    }
+
+    #[test]
+    fn what_is_wrong_has_the_time_since_when_it_is() {
+        let mut health = Health::default();
+        let mut look = |second: u64, flush_failed, is_rotten| {
+            let mut report = report(0, 0, 0);
+            (report.errors.flush_failed, report.errors.is_rotten) = (flush_failed, is_rotten);
+            health.look(UnixMs(T0 + second * 1_000), &[report]);
+            let Ailments { flush_failed, rotten, .. } = health.of(id());
+            [flush_failed, rotten].map(|at| at.map(|at| (at.0 - T0) / 1_000))
+        };
+        assert_eq!(look(0, false, false), [None, None]);
+        assert_eq!(look(1, true, false), [Some(1), None]);
+        assert_eq!(look(2, true, true), [Some(1), Some(2)]);
+        assert_eq!(look(3, false, true), [None, Some(2)]);
+        assert_eq!(look(4, false, false), [None, None]);
+        health.look(UnixMs(T0 + 5_000), &[]);
+        assert!(health.volumes.is_empty());
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_makes_no_stall() {
+        let mut health = Health::default();
+        for second in [1_000, 1_030, 100, 130, 159] {
+            health.look(UnixMs(T0 + second * 1_000), &[report(5, 3, 0)]);
+            assert_eq!(performance(&health), Performance::Normal, "{second}");
+        }
+        health.look(UnixMs(T0 + 160_000), &[report(5, 3, 0)]);
+        assert_eq!(performance(&health), Performance::Stalled);
+    }
+}
