@@ -34,8 +34,8 @@ pub use pool::{StoreArgs, StoreVerb};
 pub use prove::Prove;
 pub use sim::{Sim, SimRun, SimSwarm, SimVerb};
 pub use snapshot::{
-    ExportAt, ExportWork, S3, SnapshotArgs, SnapshotCopy, SnapshotCreate, SnapshotExport,
-    SnapshotImport, SnapshotVerb,
+    ExportAt, ExportWork, LockMode, S3, SnapshotArgs, SnapshotCopy, SnapshotCreate, SnapshotExport,
+    SnapshotImport, SnapshotLock, SnapshotVerb,
 };
 pub use store::{Bytes, LocalStore, StoreKind};
 pub use top::{Top, TopSort};

@@ -245,3 +245,47 @@ fn a_store_without_snapshots_and_what_is_not_there_are_told_apart() {
     assert!(neither.stderr.contains("--size <SIZE>"), "{neither}");
     assert_eq!(server.evenkeel("snapshot ls -o csv").ok().lines().count(), 1);
 }
+
+#[test]
+fn copies_locks_and_the_bin_have_verbs() {
+    let server = Server::start("--store local --recycle-bin-days 1");
+    let volume = server.create("--size 1");
+    let json = |text: &str| serde_json::from_str::<Value>(text).expect("JSON");
+    let snapshot = make(&server, &volume);
+    let copied = server.evenkeel(&format!("snapshot copy {snapshot} --wait -o json")).ok();
+    let copy = id_of(&copied).expect("the copy");
+    let copied = json(&server.evenkeel(&format!("volume copy {volume} --wait -o json")).ok());
+    let other = copied["volumes"][0]["volume_id"].as_str().expect("the copy").to_owned();
+    let status = json(&server.evenkeel(&format!("volume status {other} -o json")).ok());
+    assert_eq!(status["statuses"][0]["status"], "ok", "{status}");
+    assert_eq!(status["statuses"][0]["initialized_percent"], 100, "{status}");
+
+    let locked = server.evenkeel(&format!("snapshot lock {snapshot} --days 2 -o json")).ok();
+    assert_eq!(json(&locked)["locks"][0]["state"], "governance", "{locked}");
+    let kept = server.evenkeel(&format!("snapshot rm {snapshot}"));
+    assert!(kept.status.code() == Some(1) && kept.stderr.contains("locked"), "{kept}");
+    let until = format!("snapshot lock {copy} --mode compliance --until 2000-01-01T00:00:00.000Z");
+    let past = server.evenkeel(&until);
+    assert!(past.stderr.contains("Must be a time in the future"), "{past}");
+    let neither = server.evenkeel(&format!("snapshot lock {copy}"));
+    assert_eq!(neither.status.code(), Some(2), "{neither}");
+    let cooling = format!("snapshot lock {copy} --mode compliance --days 1 --cool-off 1");
+    server.evenkeel(&cooling).ok();
+    let locks = server.list("snapshot locks");
+    let states = locks.iter().map(|lock| lock["state"].as_str().unwrap_or_default());
+    let mut states: Vec<&str> = states.collect();
+    states.sort_unstable();
+    assert_eq!(states, ["compliance-cooloff", "governance"], "{locks:?}");
+    for id in [&snapshot, &copy] {
+        server.evenkeel(&format!("snapshot unlock {id}")).ok();
+        server.evenkeel(&format!("snapshot rm {id}")).ok();
+    }
+    assert!(server.list("snapshot locks").is_empty());
+    server.evenkeel(&format!("volume rm {other}")).ok();
+    assert_eq!((server.list("snapshot bin").len(), server.list("volume bin").len()), (2, 1));
+    server.evenkeel(&format!("snapshot restore {snapshot}")).ok();
+    server.evenkeel(&format!("volume restore {other}")).ok();
+    server.evenkeel(&format!("snapshot rm {copy} --bin")).ok();
+    assert_eq!((server.list("snapshot bin").len(), server.list("volume bin").len()), (0, 0));
+    assert_eq!((server.list("snapshot ls").len(), server.list("volume ls").len()), (1, 2));
+}

@@ -73,6 +73,54 @@ impl Item for Snapshot {
     }
 }
 
+/// The lock of a snapshot, as DescribeLockedSnapshots returns it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct SnapshotLock {
+    pub snapshot_id: String,
+    /// governance, compliance, compliance-cooloff, expired.
+    pub state: String,
+    pub days: u64,
+    /// Until when a lock in compliance mode can be changed.
+    pub cools_off: Option<String>,
+    /// When it expires; `None` before the snapshot is completed.
+    pub expires: Option<String>,
+}
+
+impl SnapshotLock {
+    /// All items of an answer to DescribeLockedSnapshots.
+    pub fn set(answer: &Element) -> Vec<Self> {
+        answer.items("snapshotSet").iter().map(Self::read).collect()
+    }
+
+    /// One lock: an item of DescribeLockedSnapshots, or LockSnapshot's whole answer.
+    pub fn read(item: &Element) -> Self {
+        let optional = |name| item.child_text(name).map(str::to_owned);
+        Self {
+            snapshot_id: text(item, "snapshotId"),
+            state: text(item, "lockState"),
+            days: number(item, "lockDuration").unwrap_or_default(),
+            cools_off: optional("coolOffPeriodExpiresOn"),
+            expires: optional("lockExpiresOn"),
+        }
+    }
+}
+
+impl Item for SnapshotLock {
+    const SCHEMA: &'static str = "evenkeel.snapshot-locks/1";
+    const FIELD: &'static str = "locks";
+    const COLUMNS: &'static [&'static str] = &["SNAPSHOT", "LOCK", "DAYS", "COOLS OFF", "EXPIRES"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.snapshot_id.clone(),
+            self.state.clone(),
+            self.days.to_string(),
+            or_dash(self.cools_off.as_ref()),
+            or_dash(self.expires.as_ref()),
+        ]
+    }
+}
+
 /// A stored snapshot that the database does not know.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct UnownedSnapshot {

@@ -1,7 +1,7 @@
 //! The flags of `evenkeel snapshot`.
 
 use super::{Connection, Output, Wait, instance_id, snapshot_id, tag, volume_id};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 
 #[derive(Args, Debug)]
@@ -38,6 +38,16 @@ pub enum SnapshotVerb {
         #[arg(value_name = "SNAPSHOT", value_parser = snapshot_id)]
         snapshot: SnapshotId,
     },
+    /// Lock a snapshot, so that nobody deletes it before a time.
+    Lock(SnapshotLock),
+    /// Remove the lock of a snapshot, if its mode allows that.
+    Unlock {
+        /// The snapshot's id.
+        #[arg(value_name = "SNAPSHOT", value_parser = snapshot_id)]
+        snapshot: SnapshotId,
+    },
+    /// List the locks of snapshots.
+    Locks,
     /// Delete snapshots, in any order, or put them into the recycle bin if there is one. Volumes
     /// made of them keep their bytes.
     Rm {
@@ -130,6 +140,39 @@ pub struct SnapshotCopy {
 
     #[command(flatten)]
     pub wait: Wait,
+}
+
+/// What the lock of a snapshot forbids.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum LockMode {
+    /// Deleting the snapshot; the lock can be changed and removed.
+    Governance,
+    /// Deleting the snapshot, and shortening or removing the lock, by anybody.
+    Compliance,
+}
+
+#[derive(Args, Debug)]
+pub struct SnapshotLock {
+    /// The snapshot's id.
+    #[arg(value_name = "SNAPSHOT", value_parser = snapshot_id)]
+    pub snapshot: SnapshotId,
+
+    /// What the lock forbids.
+    #[arg(long, value_enum, default_value_t = LockMode::Governance)]
+    pub mode: LockMode,
+
+    /// Days for which it is locked, from 1 to 36500.
+    #[arg(long, value_name = "N", required_unless_present = "until", conflicts_with = "until")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub days: Option<u32>,
+
+    /// Until when it is locked, such as 2030-01-31T00:00:00Z.
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<String>,
+
+    /// Hours in which a lock in compliance mode can still be changed and removed, from 1 to 72.
+    #[arg(long, value_name = "HOURS", value_parser = clap::value_parser!(u32).range(1..=72))]
+    pub cool_off: Option<u32>,
 }
 
 /// How an S3-compatible endpoint is reached.

@@ -1,15 +1,19 @@
 //! `evenkeel snapshot`: manages snapshots, through the API only, as any other client does.
 
 use super::export;
+use super::progress::Progress;
 use super::volume::{EMPTY_BIN, tag_specification};
 use crate::api::Client;
 use crate::api::model::Binned;
-use crate::api::snapshots::{Snapshot, UnownedSnapshot};
-use crate::cli::{self, SnapshotCopy, SnapshotCreate, SnapshotVerb, Wait};
+use crate::api::snapshots::{Snapshot, SnapshotLock, UnownedSnapshot};
+use crate::cli::{self, LockMode, SnapshotCopy, SnapshotCreate, SnapshotVerb, Wait};
 use crate::message::{self, Exit, Failure, Format};
 use serde_json::json;
 
 const NO_SNAPSHOTS: &str = "no snapshots yet; make one with `evenkeel snapshot create VOLUME`";
+
+const NO_LOCKS: &str =
+    "no snapshot is locked; `evenkeel snapshot lock SNAPSHOT --days N` locks one";
 
 const NO_UNOWNED: &str = "the database knows every snapshot of the store";
 
@@ -38,6 +42,18 @@ pub fn run(arguments: &cli::SnapshotArgs) -> Result<(), Failure> {
         SnapshotVerb::Restore { snapshot } => {
             let id = [("SnapshotId", &*snapshot.to_string())];
             client()?.call("RestoreSnapshotFromRecycleBin", &id).map(|_| ())
+        }
+        SnapshotVerb::Lock(lock) => {
+            let lock = self::lock(&client()?, lock)?;
+            message::print(&message::listing(&[lock], format, ""))
+        }
+        SnapshotVerb::Unlock { snapshot } => {
+            let id = [("SnapshotId", &*snapshot.to_string())];
+            client()?.call("UnlockSnapshot", &id).map(|_| ())
+        }
+        SnapshotVerb::Locks => {
+            let locks = SnapshotLock::set(&client()?.call("DescribeLockedSnapshots", &[])?);
+            message::print(&message::listing(&locks, format, NO_LOCKS))
         }
         SnapshotVerb::Show { snapshot } => show(&client()?, &snapshot.to_string(), format),
         SnapshotVerb::Rm { snapshots, unowned, bin } => {
@@ -123,9 +139,25 @@ fn copy(client: &Client, copy: &SnapshotCopy) -> Result<Snapshot, Failure> {
     }
 }
 
+/// Locks a snapshot by the flags.
+fn lock(client: &Client, lock: &cli::SnapshotLock) -> Result<SnapshotLock, Failure> {
+    let id = lock.snapshot.to_string();
+    let mode = match lock.mode {
+        LockMode::Governance => "governance",
+        LockMode::Compliance => "compliance",
+    };
+    let [days, hours] = [lock.days, lock.cool_off].map(|it| it.map(|number| number.to_string()));
+    let mut parameters = vec![("SnapshotId", id.as_str()), ("LockMode", mode)];
+    parameters.extend(days.as_deref().map(|days| ("LockDuration", days)));
+    parameters.extend(lock.until.as_deref().map(|time| ("ExpirationDate", time)));
+    parameters.extend(hours.as_deref().map(|hours| ("CoolOffPeriod", hours)));
+    Ok(SnapshotLock::read(&client.call("LockSnapshot", &parameters)?))
+}
+
 /// Waits until a snapshot is completed.
 fn completed(client: &Client, id: &str, wait: &Wait) -> Result<Snapshot, Failure> {
-    client.wait(&format!("{id} to be completed"), wait.timeout, |client| {
+    let progress = Progress::of_steps(100);
+    let completed = client.wait(&format!("{id} to be completed"), wait.timeout, |client| {
         let snapshot = get(client, id)?;
         match snapshot.state.as_str() {
             "completed" => Ok(Some(snapshot)),
@@ -133,9 +165,15 @@ fn completed(client: &Client, id: &str, wait: &Wait) -> Result<Snapshot, Failure
                 let reason = snapshot.error_reason.unwrap_or_default();
                 Err(Failure::new(format!("{id} is in state error: {reason}")))
             }
-            _ => Ok(None),
+            state => {
+                let percent = snapshot.progress.trim_end_matches('%').parse().unwrap_or(0);
+                progress.at(percent, &format!("{id} is {state}"));
+                Ok(None)
+            }
         }
-    })
+    });
+    progress.done();
+    completed
 }
 
 fn show(client: &Client, id: &str, format: Format) -> Result<(), Failure> {

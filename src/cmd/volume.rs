@@ -1,5 +1,6 @@
 //! `evenkeel volume`: manages volumes, through the API only, as any other client does.
 
+use super::progress::Progress;
 use super::{capacity, host};
 use crate::api::Client;
 use crate::api::endpoints::Endpoints;
@@ -298,13 +299,25 @@ pub fn wait_for_state(
     state: &str,
     timeout: Duration,
 ) -> Result<VolumeDescription, Failure> {
-    client.wait(&format!("{id} to be {state}"), timeout, |client| {
+    let progress = Progress::of_steps(100);
+    let reached = client.wait(&format!("{id} to be {state}"), timeout, |client| {
         let volume = get(client, id)?;
-        if volume.state == "error" {
-            return Err(Failure::new(format!("{id} is in state error: it could not be made")));
+        match volume.state.as_str() {
+            "error" => {
+                return Err(Failure::new(format!("{id} is in state error: it could not be made")));
+            }
+            "creating" => {
+                let answer = client.call("DescribeVolumeStatus", &[("VolumeId.1", id)])?;
+                let status = VolumeStatus::set(&answer).into_iter().next().unwrap_or_default();
+                let percent = status.initialized_percent.unwrap_or_default();
+                progress.at(percent.into(), &format!("{id} is creating"));
+            }
+            _ => {}
         }
         Ok(Some(volume).filter(|volume| volume.state == state))
-    })
+    });
+    progress.done();
+    reached
 }
 
 fn show(client: &Client, id: &str, format: Format) -> Result<(), Failure> {
